@@ -12,14 +12,18 @@ fn main() {
     // The log of HEAD changes with each commit. Not so `index`, which git writes whenever it is asked something.
     for file in ["HEAD", "logs/HEAD"] {
         let path = git(&["rev-parse", "--git-path", file]).filter(|path| Path::new(path).exists());
-        path.into_iter().for_each(|path| println!("cargo::rerun-if-changed={path}"));
+        path.into_iter()
+            .for_each(|path| println!("cargo::rerun-if-changed={path}"));
     }
 }
 
 /// The first line that git prints, if it ends well.
 fn git(arguments: &[&str]) -> Option<String> {
-    let output =
-        Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
+    let output = Command::new("git")
+        .args(arguments)
+        .output()
+        .ok()
+        .filter(|output| output.status.success())?;
     let text = String::from_utf8(output.stdout).ok()?;
     text.lines().next().map(str::to_owned)
 }

@@ -32,15 +32,20 @@ impl FromStr for Choice {
             _ => {}
         }
         // llama.cpp writes CUDA0.
-        let ordinal = text.strip_prefix("cuda:").or_else(|| text.strip_prefix("CUDA"));
+        let ordinal = text
+            .strip_prefix("cuda:")
+            .or_else(|| text.strip_prefix("CUDA"));
         let ordinal = ordinal.and_then(|number| number.parse().ok());
-        ordinal.map(Choice::Cuda).ok_or_else(|| "use auto, cuda:N or emu".into())
+        ordinal
+            .map(Choice::Cuda)
+            .ok_or_else(|| "use auto, cuda:N or emu".into())
     }
 }
 
 /// Names that a shell completes.
-const COMPLETED: [&str; 10] =
-    ["auto", "emu", "cuda:0", "cuda:1", "cuda:2", "cuda:3", "cuda:4", "cuda:5", "cuda:6", "cuda:7"];
+const COMPLETED: [&str; 10] = [
+    "auto", "emu", "cuda:0", "cuda:1", "cuda:2", "cuda:3", "cuda:4", "cuda:5", "cuda:6", "cuda:7",
+];
 
 /// Parses a device, and tells shells the names to complete.
 #[derive(Clone)]
@@ -63,7 +68,9 @@ impl TypedValueParser for ChoiceParser {
         arg: Option<&clap::Arg>,
         value: &OsStr,
     ) -> Result<Choice, clap::Error> {
-        StringValueParser::new().try_map(|text| text.parse::<Choice>()).parse_ref(command, arg, value)
+        StringValueParser::new()
+            .try_map(|text| text.parse::<Choice>())
+            .parse_ref(command, arg, value)
     }
 
     /// Returns the devices of a machine with eight GPUs, because a completion script cannot know how many there are.
@@ -86,7 +93,10 @@ impl fmt::Display for Choice {
 pub(crate) fn open(choice: Choice) -> Result<Context, Failure> {
     let device = find(choice, |reason| {
         // One line here; `devices` shows all that was tried.
-        say(format!("no GPU, running on the emulator: {}", reason.lines().next().unwrap_or_default()));
+        say(format!(
+            "no GPU, running on the emulator: {}",
+            reason.lines().next().unwrap_or_default()
+        ));
     })?;
     Ok(Context::new(&device)?)
 }
@@ -126,14 +136,21 @@ pub(crate) fn gpus() -> Result<Vec<Device>, String> {
 }
 
 fn first_gpu() -> Result<Device, String> {
-    gpus()?.into_iter().next().ok_or_else(|| "the driver lists no device".into())
+    gpus()?
+        .into_iter()
+        .next()
+        .ok_or_else(|| "the driver lists no device".into())
 }
 
 fn gpu(ordinal: usize) -> Result<Device, Failure> {
-    let devices = gpus().map_err(|reason| Failure::Runtime(format!("no device cuda:{ordinal}: {reason}")))?;
+    let devices =
+        gpus().map_err(|reason| Failure::Runtime(format!("no device cuda:{ordinal}: {reason}")))?;
     let count = devices.len();
-    let missing =
-        || Failure::Input(format!("no device cuda:{ordinal}: the driver lists {count}, counted from 0"));
+    let missing = || {
+        Failure::Input(format!(
+            "no device cuda:{ordinal}: the driver lists {count}, counted from 0"
+        ))
+    };
     devices.into_iter().nth(ordinal).ok_or_else(missing)
 }
 
@@ -151,8 +168,13 @@ mod tests {
     #[test]
     fn other_names_are_refused() {
         assert_eq!("CUDA3".parse(), Ok(Choice::Cuda(3)));
-        for text in ["", "gpu", "CUDA", "CUDA:0", "cuda:", "cuda:-1", "cuda:x", "EMU"] {
-            assert_eq!(text.parse::<Choice>(), Err("use auto, cuda:N or emu".to_owned()));
+        for text in [
+            "", "gpu", "CUDA", "CUDA:0", "cuda:", "cuda:-1", "cuda:x", "EMU",
+        ] {
+            assert_eq!(
+                text.parse::<Choice>(),
+                Err("use auto, cuda:N or emu".to_owned())
+            );
         }
     }
 }

@@ -51,11 +51,18 @@ const FIRST_RATE: f64 = 14e6;
 
 /// Refuses a training of so many tokens, and an evaluation of so many, each of which goes through so many weights. A graph
 /// has `first` of the tokens.
-pub(crate) fn training(weights: u64, [trained, evaluated]: [u64; 2], first: u64) -> Result<(), Failure> {
+pub(crate) fn training(
+    weights: u64,
+    [trained, evaluated]: [u64; 2],
+    first: u64,
+) -> Result<(), Failure> {
     let cores = available_parallelism().map_or(1, usize::from) as f64;
     // A forward alone has half of the products.
     let both = |trained: u64, evaluated: u64| trained as f64 + evaluated as f64 / 2.0;
-    let (all, once) = (both(trained, evaluated), both(first.min(trained), first.min(evaluated)));
+    let (all, once) = (
+        both(trained, evaluated),
+        both(first.min(trained), first.min(evaluated)),
+    );
     let seconds = weights as f64 * (all / (TRAINING_RATE * cores) + once / FIRST_RATE);
     let tokens = trained + evaluated;
     if seconds <= PATIENCE.as_secs_f64() {
@@ -95,15 +102,25 @@ fn time(bytes: u64, tokens: u64, cores: usize) -> Option<String> {
 
 /// A time in the largest unit of which there is more than one.
 fn rough(seconds: f64) -> String {
-    let units = [(365.0 * 86400.0, "years"), (86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")];
-    let (unit, name) = units.into_iter().find(|(unit, _)| seconds >= 2.0 * unit).unwrap_or((1.0, "seconds"));
+    let units = [
+        (365.0 * 86400.0, "years"),
+        (86400.0, "days"),
+        (3600.0, "hours"),
+        (60.0, "minutes"),
+    ];
+    let (unit, name) = units
+        .into_iter()
+        .find(|(unit, _)| seconds >= 2.0 * unit)
+        .unwrap_or((1.0, "seconds"));
     format!("{:.0} {name}", seconds / unit)
 }
 
 /// Bytes of memory that this machine can give, where the system says so.
 fn available() -> Option<u64> {
     let info = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let line = info
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kibibytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
     Some(kibibytes << 10)
 }
@@ -118,7 +135,10 @@ mod tests {
         assert_eq!(time(most, 1, 1), None);
         assert_eq!(time(most, 2, 2), None);
         let reason = time(most, 100, 1).unwrap();
-        assert!(reason.starts_with("the emulator would need about 2 days: 100 tokens, each "), "{reason}");
+        assert!(
+            reason.starts_with("the emulator would need about 2 days: 100 tokens, each "),
+            "{reason}"
+        );
     }
 
     #[test]
@@ -133,7 +153,12 @@ mod tests {
 
     #[test]
     fn times_are_rough() {
-        let cases = [(90.0, "90 seconds"), (7200.0, "2 hours"), (7000.0, "117 minutes"), (1e9, "32 years")];
+        let cases = [
+            (90.0, "90 seconds"),
+            (7200.0, "2 hours"),
+            (7000.0, "117 minutes"),
+            (1e9, "32 years"),
+        ];
         for (seconds, text) in cases {
             assert_eq!(rough(seconds), text);
         }

@@ -45,7 +45,9 @@ impl Failure {
     pub(crate) fn fatal(self) -> Failure {
         match self {
             Failure::Input(sentence) => Failure::Runtime(sentence),
-            Failure::Runtime(_) | Failure::Shown | Failure::Interrupted(_) | Failure::Closed => self,
+            Failure::Runtime(_) | Failure::Shown | Failure::Interrupted(_) | Failure::Closed => {
+                self
+            }
         }
     }
 
@@ -98,7 +100,9 @@ impl From<train::Error> for Failure {
     fn from(error: train::Error) -> Self {
         match error {
             train::Error::Engine(error) => (*error).into(),
-            train::Error::Driver(_) | train::Error::Write { .. } => Failure::Runtime(sentence(&error)),
+            train::Error::Driver(_) | train::Error::Write { .. } => {
+                Failure::Runtime(sentence(&error))
+            }
             _ => Failure::Input(sentence(&error)),
         }
     }

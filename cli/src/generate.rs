@@ -73,7 +73,9 @@ impl FromStr for TokenLimit {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.parse::<i64>() {
             Ok(-1) => Ok(TokenLimit::Unlimited),
-            Ok(tokens) => u32::try_from(tokens).map(TokenLimit::Most).map_err(|_| not_a_limit()),
+            Ok(tokens) => u32::try_from(tokens)
+                .map(TokenLimit::Most)
+                .map_err(|_| not_a_limit()),
             Err(_) => Err(not_a_limit()),
         }
     }
@@ -105,9 +107,16 @@ pub(crate) struct Room {
 impl Room {
     /// Refuses a prompt that has no room, before anything is loaded for it.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        let Room { ctx, prompt: len, .. } = *self;
+        let Room {
+            ctx, prompt: len, ..
+        } = *self;
         match ctx > 0 && len > ctx as usize {
-            true => Err(engine::Error::PromptLength { len, before: 0, ctx }.into()),
+            true => Err(engine::Error::PromptLength {
+                len,
+                before: 0,
+                ctx,
+            }
+            .into()),
             false => Ok(()),
         }
     }
@@ -133,9 +142,15 @@ impl GenerateArgs {
     /// How tokens are chosen.
     pub(crate) fn sampling(&self, model: &Model, unsaid: Unsaid) -> Result<Sampling, Failure> {
         let config = model.generation_config()?;
-        config.warning().iter().for_each(|warning| say(format!("warning: {warning}")));
+        config
+            .warning()
+            .iter()
+            .for_each(|warning| say(format!("warning: {warning}")));
         let said = |base| config.over(base);
-        let base = said(Sampling { seed: sampling::fresh_seed(), ..Sampling::default() });
+        let base = said(Sampling {
+            seed: sampling::fresh_seed(),
+            ..Sampling::default()
+        });
         let sampling = match unsaid {
             Unsaid::Greedy => self.sampling.greedy_or(base)?,
             Unsaid::Sampled => self.sampling.over(base)?,
@@ -150,11 +165,23 @@ impl GenerateArgs {
         let short = room.prompt < LONG_PROMPT;
         let chunk = if short { 0 } else { options.chunk };
         if self.grammar.given().is_some() {
-            let choice = TokenChoice::Within { logprobs: sampling.logprobs };
-            return Options { choice, chunk, tokens_per_launch: 1, ..options };
+            let choice = TokenChoice::Within {
+                logprobs: sampling.logprobs,
+            };
+            return Options {
+                choice,
+                chunk,
+                tokens_per_launch: 1,
+                ..options
+            };
         }
         let prefill_batch = if short { 1 } else { options.prefill_batch };
-        Options { choice: sampling::choice(sampling), prefill_batch, chunk, ..options }
+        Options {
+            choice: sampling::choice(sampling),
+            prefill_batch,
+            chunk,
+            ..options
+        }
     }
 
     /// Loads the model, and a draft model if there is one. Everything that decides which token comes next is in here.
@@ -168,10 +195,18 @@ impl GenerateArgs {
         words: Option<&Tokenizer>,
     ) -> Result<Writer, Failure> {
         let draft = self.speculative.open(model, words)?;
-        let options = Options { drafts: self.speculative.most(), ..self.options(sampling, room) };
-        let draft = draft.as_ref().map(|draft| (draft, self.draft_options(sampling, room, draft)));
+        let options = Options {
+            drafts: self.speculative.most(),
+            ..self.options(sampling, room)
+        };
+        let draft = draft
+            .as_ref()
+            .map(|draft| (draft, self.draft_options(sampling, room, draft)));
         if let Some((draft, of_draft)) = draft {
-            Decoder::check_with_draft(context, [(&model.outline, options), (&draft.outline, of_draft)])?;
+            Decoder::check_with_draft(
+                context,
+                [(&model.outline, options), (&draft.outline, of_draft)],
+            )?;
         }
         let load = |model: &Model, options, sampling: &Sampling| {
             let mut decoder = decoder(&self.place, context, model, options, room.tokens)?;
@@ -185,13 +220,23 @@ impl GenerateArgs {
             Ok::<_, Failure>((draft, load(draft, options, &for_draft(sampling, draft))?))
         });
         let draft = draft.transpose()?;
-        let silence = self.speculative.silence(model, draft.as_ref().map(|(draft, _)| *draft));
-        Ok(Writer { decoder, speculation: self.speculative.speculation(model, draft), silence })
+        let silence = self
+            .speculative
+            .silence(model, draft.as_ref().map(|(draft, _)| *draft));
+        Ok(Writer {
+            decoder,
+            speculation: self.speculative.speculation(model, draft),
+            silence,
+        })
     }
 
     /// Those of a draft model: it makes a few tokens at a time.
     fn draft_options(&self, sampling: &Sampling, room: &Room, draft: &Model) -> Options {
         let ctx = room.ctx.min(draft.outline.config.context);
-        Options { ctx, tokens_per_launch: 1, ..self.options(&for_draft(sampling, draft), room) }
+        Options {
+            ctx,
+            tokens_per_launch: 1,
+            ..self.options(&for_draft(sampling, draft), room)
+        }
     }
 }

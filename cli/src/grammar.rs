@@ -39,35 +39,61 @@ impl GrammarArgs {
             ("--grammar", self.grammar.is_some()),
             ("--regex", self.regex.is_some()),
         ];
-        given.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
+        given
+            .into_iter()
+            .find(|(_, given)| *given)
+            .map(|(option, _)| option)
     }
 
     /// What it says, and where it says so.
     fn read(&self) -> Result<Option<(String, GrammarText)>, Failure> {
         let place = |file: &PathBuf| file.display().to_string();
         Ok(match self {
-            GrammarArgs { json_schema: Some(file), .. } => {
-                Some((place(file), GrammarText::JsonSchema(limited::read("JSON schema", file)?)))
-            }
-            GrammarArgs { compact_json_schema: Some(file), .. } => {
-                Some((place(file), GrammarText::CompactJsonSchema(limited::read("JSON schema", file)?)))
-            }
-            GrammarArgs { grammar: Some(file), .. } => {
-                Some((place(file), GrammarText::Lark(limited::read("grammar", file)?)))
-            }
-            GrammarArgs { regex: Some(regex), .. } => {
-                Some(("--regex".to_owned(), GrammarText::Regex(regex.clone())))
-            }
+            GrammarArgs {
+                json_schema: Some(file),
+                ..
+            } => Some((
+                place(file),
+                GrammarText::JsonSchema(limited::read("JSON schema", file)?),
+            )),
+            GrammarArgs {
+                compact_json_schema: Some(file),
+                ..
+            } => Some((
+                place(file),
+                GrammarText::CompactJsonSchema(limited::read("JSON schema", file)?),
+            )),
+            GrammarArgs {
+                grammar: Some(file),
+                ..
+            } => Some((
+                place(file),
+                GrammarText::Lark(limited::read("grammar", file)?),
+            )),
+            GrammarArgs {
+                regex: Some(regex), ..
+            } => Some(("--regex".to_owned(), GrammarText::Regex(regex.clone()))),
             _ => None,
         })
     }
 
     /// The grammar for a model, if there is one to follow.
-    pub(crate) fn compile(&self, model: &Model, words: &Arc<Tokenizer>) -> Result<Option<Grammar>, Failure> {
-        let Some((place, text)) = self.read()? else { return Ok(None) };
+    pub(crate) fn compile(
+        &self,
+        model: &Model,
+        words: &Arc<Tokenizer>,
+    ) -> Result<Option<Grammar>, Failure> {
+        let Some((place, text)) = self.read()? else {
+            return Ok(None);
+        };
         let compiler = GrammarCompiler::new(Arc::clone(words), &model.outline)?;
-        let grammar = compiler.compile(&text).map_err(|error| Failure::Input(format!("{place}: {error}")))?;
-        grammar.warnings().iter().for_each(|warning| say(format!("warning: {place}: {warning}")));
+        let grammar = compiler
+            .compile(&text)
+            .map_err(|error| Failure::Input(format!("{place}: {error}")))?;
+        grammar
+            .warnings()
+            .iter()
+            .for_each(|warning| say(format!("warning: {place}: {warning}")));
         Ok(Some(grammar))
     }
 }
@@ -123,14 +149,25 @@ mod tests {
 
     #[test]
     fn the_line_says_what_a_token_costs() {
-        let times = |ms: &[u64]| ms.iter().map(|ms| Duration::from_micros(100 * ms)).collect::<Vec<_>>();
-        let costs = Costs { masks: times(&[3, 1, 2]), taken: times(&[1, 1, 4]), forced: 5 };
+        let times = |ms: &[u64]| {
+            ms.iter()
+                .map(|ms| Duration::from_micros(100 * ms))
+                .collect::<Vec<_>>()
+        };
+        let costs = Costs {
+            masks: times(&[3, 1, 2]),
+            taken: times(&[1, 1, 4]),
+            forced: 5,
+        };
         assert_eq!(
             line(&costs),
             "grammar: 5 tokens forced, 3 chosen, each with a mask in 0.200 ms (p99 0.300) beside the forward pass and \
              0.100 ms (p99 0.400) before it"
         );
-        let none = Costs { forced: 2, ..Costs::default() };
+        let none = Costs {
+            forced: 2,
+            ..Costs::default()
+        };
         assert_eq!(line(&none), "grammar: 2 tokens forced, none chosen");
     }
 }

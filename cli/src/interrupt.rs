@@ -78,7 +78,9 @@ fn heed(signal: i32) {
     let first = SIGNAL.swap(signal, Ordering::SeqCst) == 0;
     match *pending() {
         Work::Named(what) if first => {
-            say(format!("stopping after {what}; a second signal (Ctrl-C) ends at once"));
+            say(format!(
+                "stopping after {what}; a second signal (Ctrl-C) ends at once"
+            ));
         }
         Work::Short if first => {}
         _ => {
@@ -102,7 +104,9 @@ mod platform {
         if !is_ignored(SIGHUP) {
             signals.add_signal(SIGHUP)?;
         }
-        std::thread::Builder::new().name("signals".into()).spawn(move || signals.forever().for_each(heed))?;
+        std::thread::Builder::new()
+            .name("signals".into())
+            .spawn(move || signals.forever().for_each(heed))?;
         Ok(())
     }
 

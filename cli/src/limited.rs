@@ -19,5 +19,8 @@ pub(crate) fn read(what: &str, file: &Path) -> Result<String, Failure> {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => "it is no UTF-8".to_owned(),
         Err(error) => error.to_string(),
     };
-    Err(Failure::Input(format!("cannot read the {what} {}: {problem}", file.display())))
+    Err(Failure::Input(format!(
+        "cannot read the {what} {}: {problem}",
+        file.display()
+    )))
 }

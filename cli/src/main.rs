@@ -32,8 +32,8 @@ use clap::{Parser, Subcommand};
 
 use arguments::Parsed;
 use commands::{
-    bench, chat, check, completions, detokenize, devices, doctor, embed, emu, finetune, graph, info, logits,
-    merge, models, perplexity, pull, run, tokenize,
+    bench, chat, check, completions, detokenize, devices, doctor, embed, emu, finetune, graph,
+    info, logits, merge, models, perplexity, pull, run, tokenize,
 };
 use failure::Failure;
 

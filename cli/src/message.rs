@@ -79,7 +79,9 @@ fn arguments<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Map<String, Va
         Value::String(text) => serde_json::from_str(&text).ok(),
         Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
     };
-    object.ok_or_else(|| serde::de::Error::custom("arguments are neither an object nor one as a text"))
+    object.ok_or_else(|| {
+        serde::de::Error::custom("arguments are neither an object nor one as a text")
+    })
 }
 
 impl TryFrom<Map<String, Value>> for Message {
@@ -105,9 +107,16 @@ impl TryFrom<Map<String, Value>> for Message {
         // The names of the reasoning in vLLM and SGLang, in OpenRouter and newer vLLM, and in Ollama.
         let mut reasoning_content: Option<String> = None;
         for key in ["reasoning_content", "reasoning", "thinking"] {
-            let Some(found) = text(key)?.filter(|found| !found.is_empty()) else { continue };
-            if reasoning_content.as_ref().is_some_and(|known| *known != found) {
-                return Err(format!("its {key} differs from another key with its reasoning"));
+            let Some(found) = text(key)?.filter(|found| !found.is_empty()) else {
+                continue;
+            };
+            if reasoning_content
+                .as_ref()
+                .is_some_and(|known| *known != found)
+            {
+                return Err(format!(
+                    "its {key} differs from another key with its reasoning"
+                ));
             }
             reasoning_content = Some(found);
         }
@@ -117,13 +126,18 @@ impl TryFrom<Map<String, Value>> for Message {
             None => vec![],
             Some(calls) => serde_json::from_value(calls).map_err(|error| error.to_string())?,
         };
-        object
-            .retain(|key, value| !IGNORED.contains(&key.as_str()) && *value != Value::String(String::new()));
+        object.retain(|key, value| {
+            !IGNORED.contains(&key.as_str()) && *value != Value::String(String::new())
+        });
         if refusal.is_some() {
-            return Err("it has a refusal, which no template knows; put its text under content".to_owned());
+            return Err(
+                "it has a refusal, which no template knows; put its text under content".to_owned(),
+            );
         }
         if let Some(key) = object.keys().next() {
-            return Err(format!("it has the key {key}, which cannot be used; leave it out"));
+            return Err(format!(
+                "it has the key {key}, which cannot be used; leave it out"
+            ));
         }
         if role != ASSISTANT && !tool_calls.is_empty() {
             return Err("only the assistant calls tools".to_owned());
@@ -132,8 +146,17 @@ impl TryFrom<Map<String, Value>> for Message {
             return Err("only a tool has tool_call_id".to_owned());
         }
         let can_be_empty = !tool_calls.is_empty() || reasoning_content.is_some();
-        let content = content.or(can_be_empty.then(String::new)).ok_or("it has no content")?;
-        Ok(Message { role, content, reasoning_content, tool_calls, tool_call_id, name })
+        let content = content
+            .or(can_be_empty.then(String::new))
+            .ok_or("it has no content")?;
+        Ok(Message {
+            role,
+            content,
+            reasoning_content,
+            tool_calls,
+            tool_call_id,
+            name,
+        })
     }
 }
 
@@ -167,7 +190,11 @@ fn content(value: Value) -> Result<String, String> {
 
 impl Message {
     pub(crate) fn new(role: &str, content: &str) -> Message {
-        Message { role: role.to_owned(), content: content.to_owned(), ..Message::default() }
+        Message {
+            role: role.to_owned(),
+            content: content.to_owned(),
+            ..Message::default()
+        }
     }
 
     /// What the assistant says and calls. Calls that it does not name are named by their number in the conversation, in
@@ -175,15 +202,24 @@ impl Message {
     pub(crate) fn calling(content: &str, calls: &[ToolCall], before: usize) -> Message {
         let name = |number: usize| Some(format!("call{number:05}"));
         let calls = (before + 1..).zip(calls);
-        let tool_calls = calls
-            .map(|(number, call)| Call { id: call.id.clone().or_else(|| name(number)), ..Call::from(call) });
-        Message { tool_calls: tool_calls.collect(), ..Message::new(ASSISTANT, content) }
+        let tool_calls = calls.map(|(number, call)| Call {
+            id: call.id.clone().or_else(|| name(number)),
+            ..Call::from(call)
+        });
+        Message {
+            tool_calls: tool_calls.collect(),
+            ..Message::new(ASSISTANT, content)
+        }
     }
 
     /// What a tool answers.
     pub(crate) fn answering(call: &Call, content: &str) -> Message {
         let name = Some(call.function.name.clone());
-        Message { tool_call_id: call.id.clone(), name, ..Message::new(TOOL, content) }
+        Message {
+            tool_call_id: call.id.clone(),
+            name,
+            ..Message::new(TOOL, content)
+        }
     }
 
     /// What a template gets.
@@ -194,8 +230,16 @@ impl Message {
 
 impl From<&ToolCall> for Call {
     fn from(call: &ToolCall) -> Call {
-        let ToolCall { id, name, arguments } = call.clone();
-        Call { id, kind: function(), function: Function { name, arguments } }
+        let ToolCall {
+            id,
+            name,
+            arguments,
+        } = call.clone();
+        Call {
+            id,
+            kind: function(),
+            function: Function { name, arguments },
+        }
     }
 }
 
@@ -206,9 +250,15 @@ pub(crate) fn calls_json(calls: &[ToolCall]) -> Value {
 
 /// The calls at the end of a conversation that no tool has answered yet.
 pub(crate) fn waiting(messages: &[Message]) -> Vec<&Call> {
-    let answers = messages.iter().rev().take_while(|message| message.role == TOOL).count();
+    let answers = messages
+        .iter()
+        .rev()
+        .take_while(|message| message.role == TOOL)
+        .count();
     let (before, answers) = messages.split_at(messages.len() - answers);
-    let mut calls: Vec<&Call> = before.last().map_or(vec![], |last| last.tool_calls.iter().collect());
+    let mut calls: Vec<&Call> = before
+        .last()
+        .map_or(vec![], |last| last.tool_calls.iter().collect());
     for answer in answers {
         let answered = |call: &&Call| match &answer.tool_call_id {
             Some(id) => call.id.as_ref() == Some(id),

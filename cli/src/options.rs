@@ -96,7 +96,8 @@ impl Place {
     /// Positions to keep room for when the work needs so many.
     pub(crate) fn context_length(&self, model: &Model, needed: usize) -> u32 {
         let needed = u32::try_from(needed).unwrap_or(u32::MAX);
-        self.ctx.unwrap_or_else(|| needed.clamp(1, model.outline.config.context))
+        self.ctx
+            .unwrap_or_else(|| needed.clamp(1, model.outline.config.context))
     }
 }
 
@@ -116,7 +117,10 @@ pub(crate) enum Launch {
 impl Launch {
     /// Those that it is not.
     pub(crate) fn others(self) -> impl Iterator<Item = Launch> {
-        Launch::value_variants().iter().copied().filter(move |other| *other != self)
+        Launch::value_variants()
+            .iter()
+            .copied()
+            .filter(move |other| *other != self)
     }
 }
 
@@ -141,13 +145,25 @@ pub(crate) fn decoder(
 ) -> Result<Decoder, Failure> {
     Decoder::check(context, &model.outline, options)?;
     if !place.insist {
-        emulation::check(context, &model.outline, Work { tokens, ctx: options.ctx })?;
+        emulation::check(
+            context,
+            &model.outline,
+            Work {
+                tokens,
+                ctx: options.ctx,
+            },
+        )?;
     }
     load(context, model, options)
 }
 
 /// Loads the model, with a progress bar where stderr is a terminal.
 pub(crate) fn load(context: &Context, model: &Model, options: Options) -> Result<Decoder, Failure> {
-    let bar = Bar::new("loading {bytes}/{total_bytes} {wide_bar}", weight_bytes(&model.outline));
-    Ok(Decoder::new(context, model, options, |bytes| bar.set_position(bytes))?)
+    let bar = Bar::new(
+        "loading {bytes}/{total_bytes} {wide_bar}",
+        weight_bytes(&model.outline),
+    );
+    Ok(Decoder::new(context, model, options, |bytes| {
+        bar.set_position(bytes)
+    })?)
 }

@@ -55,19 +55,31 @@ impl Output<'_> {
     /// Whether it may be written at all. [`write`](Output::write) asks too; this is for those who work before.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         let standard = self.path == Path::new("-");
-        let read = self.inputs.iter().find(|(_, input)| is_of(input, self.path));
+        let read = self
+            .inputs
+            .iter()
+            .find(|(_, input)| is_of(input, self.path));
         let refused = match (self.content, read) {
             (Content::Bytes, _) if standard && io::stdout().is_terminal() => {
                 "would write bytes to a terminal; name a file or a pipe"
             }
-            (Content::Aside, _) if standard => "would mix with the table on standard output; name a file",
+            (Content::Aside, _) if standard => {
+                "would mix with the table on standard output; name a file"
+            }
             (_, Some((what, _))) => &format!("is the {what} that is read; name another file"),
             (_, None) => return Ok(()),
         };
-        Err(Failure::Input(format!("{} {} {refused}", self.option, self.path.display())))
+        Err(Failure::Input(format!(
+            "{} {} {refused}",
+            self.option,
+            self.path.display()
+        )))
     }
 
-    fn to_file<R>(&self, fill: impl FnOnce(&mut Sink<'_>) -> Result<R, Failure>) -> Result<R, Failure> {
+    fn to_file<R>(
+        &self,
+        fill: impl FnOnce(&mut Sink<'_>) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
         let target = target(self.path).map_err(|error| self.fault(error))?;
         let (file, temporary) = match Temporary::file(&target).map_err(|error| self.fault(error))? {
             Taken::Free(file, temporary) => (file, temporary),
@@ -105,7 +117,11 @@ fn fault(path: &Path, error: io::Error) -> Failure {
     if error.kind() == io::ErrorKind::BrokenPipe {
         return Failure::Closed;
     }
-    let to = if path == Path::new("-") { "to standard output".into() } else { path.display().to_string() };
+    let to = if path == Path::new("-") {
+        "to standard output".into()
+    } else {
+        path.display().to_string()
+    };
     Failure::Runtime(format!("cannot write {to}: {error}"))
 }
 
@@ -130,13 +146,17 @@ pub(crate) struct Sink<'a> {
 impl Sink<'_> {
     /// Appends bytes.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        self.to.write_all(bytes).map_err(|error| fault(self.path, error))
+        self.to
+            .write_all(bytes)
+            .map_err(|error| fault(self.path, error))
     }
 }
 
 /// A device, a pipe or a folder, or what the system shows as a file and is none.
 fn is_stream(path: &Path) -> bool {
-    let shown = ["/dev", "/proc"].into_iter().any(|folder| path.starts_with(folder));
+    let shown = ["/dev", "/proc"]
+        .into_iter()
+        .any(|folder| path.starts_with(folder));
     shown || fs::metadata(path).is_ok_and(|found| !found.is_file())
 }
 
@@ -151,7 +171,9 @@ fn target(path: &Path) -> io::Result<PathBuf> {
     while let Ok(next) = fs::read_link(&path) {
         path = temporary::parent(&path).join(next);
     }
-    let name = path.file_name().ok_or_else(|| io::Error::from(io::ErrorKind::IsADirectory))?;
+    let name = path
+        .file_name()
+        .ok_or_else(|| io::Error::from(io::ErrorKind::IsADirectory))?;
     Ok(fs::canonicalize(temporary::parent(&path))?.join(name))
 }
 

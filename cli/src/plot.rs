@@ -28,7 +28,12 @@ const DOTS: usize = 40;
 /// Curves over whole numbers, against axes with these names, as SVG. The problem, if they cannot be drawn.
 pub(crate) fn curves(across: &str, up: &str, curves: &[Curve]) -> Result<String, String> {
     let mut text = String::new();
-    draw(SVGBackend::with_string(&mut text, SIZE), [across, up], curves).map_err(|e| e.to_string())?;
+    draw(
+        SVGBackend::with_string(&mut text, SIZE),
+        [across, up],
+        curves,
+    )
+    .map_err(|e| e.to_string())?;
     Ok(text)
 }
 
@@ -40,23 +45,41 @@ fn draw<B: DrawingBackend>(
     let page = page.into_drawing_area();
     page.fill(&WHITE)?;
     let points = || curves.iter().flat_map(|curve| &curve.points);
-    let (x, y) = (span(points().map(|point| point.0)), span(points().map(|point| point.1)));
+    let (x, y) = (
+        span(points().map(|point| point.0)),
+        span(points().map(|point| point.1)),
+    );
     let mut chart = ChartBuilder::on(&page)
         .margin(15)
         .x_label_area_size(LABELS)
         .y_label_area_size(LABELS)
         .build_cartesian_2d(x, y)?;
-    let whole = |x: &f64| if x.fract() == 0.0 { x.to_string() } else { String::new() };
+    let whole = |x: &f64| {
+        if x.fract() == 0.0 {
+            x.to_string()
+        } else {
+            String::new()
+        }
+    };
     let mut mesh = chart.configure_mesh();
-    mesh.light_line_style(TRANSPARENT).x_label_formatter(&whole).x_desc(across).y_desc(up).draw()?;
+    mesh.light_line_style(TRANSPARENT)
+        .x_label_formatter(&whole)
+        .x_desc(across)
+        .y_desc(up)
+        .draw()?;
     for curve in curves.iter().filter(|curve| !curve.points.is_empty()) {
         let dots = if curve.points.len() <= DOTS { 3 } else { 0 };
-        let line = LineSeries::new(curve.points.iter().copied(), curve.color.filled()).point_size(dots);
+        let line =
+            LineSeries::new(curve.points.iter().copied(), curve.color.filled()).point_size(dots);
         let sample = |(x, y)| PathElement::new([(x, y), (x + 15, y)], curve.color);
         chart.draw_series(line)?.label(curve.name).legend(sample);
     }
     let mut names = chart.configure_series_labels();
-    names.position(SeriesLabelPosition::UpperRight).border_style(BLACK).background_style(WHITE).draw()?;
+    names
+        .position(SeriesLabelPosition::UpperRight)
+        .border_style(BLACK)
+        .background_style(WHITE)
+        .draw()?;
     page.present()
 }
 
@@ -80,10 +103,21 @@ mod tests {
             &[(0.0, 0.0), (1.0, 3e38)],
             &[(2e9, 1e-30), (2e9 + 7.0, 2e-30)],
         ] {
-            let curve = Curve { name: "a curve", color: RED, points: points.to_vec() };
+            let curve = Curve {
+                name: "a curve",
+                color: RED,
+                points: points.to_vec(),
+            };
             let picture = curves("steps", "nats", &[curve]).unwrap();
-            assert_eq!(picture.contains("a curve"), !points.is_empty(), "{points:?}: {picture}");
-            assert!(!picture.contains("NaN") && picture.ends_with("</svg>\n"), "{points:?}: {picture}");
+            assert_eq!(
+                picture.contains("a curve"),
+                !points.is_empty(),
+                "{points:?}: {picture}"
+            );
+            assert!(
+                !picture.contains("NaN") && picture.ends_with("</svg>\n"),
+                "{points:?}: {picture}"
+            );
         }
     }
 }

@@ -98,7 +98,11 @@ const TICK: Duration = Duration::from_millis(500);
 impl PromptBar {
     pub(crate) fn new(tokens: usize) -> PromptBar {
         let (ended, end) = mpsc::channel::<()>();
-        let shared = Arc::new(Mutex::new(PromptState { taken: 0, bar: None, over: false }));
+        let shared = Arc::new(Mutex::new(PromptState {
+            taken: 0,
+            bar: None,
+            over: false,
+        }));
         if io::stderr().is_terminal() {
             let state = Arc::clone(&shared);
             let show = move || {
@@ -108,7 +112,10 @@ impl PromptBar {
                 }
                 let mut state = locked(&state);
                 if !state.over {
-                    let bar = Bar::new("prompt {pos}/{len} tokens {wide_bar} {elapsed}", tokens as u64);
+                    let bar = Bar::new(
+                        "prompt {pos}/{len} tokens {wide_bar} {elapsed}",
+                        tokens as u64,
+                    );
                     bar.set_position(state.taken);
                     // The clock starts with the prompt and not with the bar.
                     let bar = bar.started_before(PATIENCE);
@@ -119,7 +126,10 @@ impl PromptBar {
             // Without a thread there is no bar.
             let _ = thread::Builder::new().spawn(show);
         }
-        PromptBar { shared, _ended: ended }
+        PromptBar {
+            shared,
+            _ended: ended,
+        }
     }
 
     /// Reports that `taken` tokens have gone through the model.

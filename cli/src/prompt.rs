@@ -47,15 +47,33 @@ impl Prompt {
     /// Returns an error if there is no prompt, or if it cannot be read.
     pub(crate) fn read(&self) -> Result<Source, Failure> {
         let text = match self {
-            Prompt { prompt_ids: Some(ids), .. } => return Ok(Source::Ids(ids.clone())),
-            Prompt { prompt_file: Some(path), .. } if path != Path::new("-") => file(PROMPT, path)?,
-            Prompt { prompt: Some(text), .. } | Prompt { text: Some(text), .. } if text == "-" => {
-                standard_input(PROMPT)?
+            Prompt {
+                prompt_ids: Some(ids),
+                ..
+            } => return Ok(Source::Ids(ids.clone())),
+            Prompt {
+                prompt_file: Some(path),
+                ..
+            } if path != Path::new("-") => file(PROMPT, path)?,
+            Prompt {
+                prompt: Some(text), ..
             }
-            Prompt { prompt: Some(text), .. } => text.clone(),
-            Prompt { prompt_file: Some(_), .. } => standard_input(PROMPT)?,
-            Prompt { text: Some(text), .. } => after(&piped()?, text),
-            Prompt { text: None, .. } => Some(piped()?).filter(|text| !text.is_empty()).ok_or_else(none)?,
+            | Prompt {
+                text: Some(text), ..
+            } if text == "-" => standard_input(PROMPT)?,
+            Prompt {
+                prompt: Some(text), ..
+            } => text.clone(),
+            Prompt {
+                prompt_file: Some(_),
+                ..
+            } => standard_input(PROMPT)?,
+            Prompt {
+                text: Some(text), ..
+            } => after(&piped()?, text),
+            Prompt { text: None, .. } => Some(piped()?)
+                .filter(|text| !text.is_empty())
+                .ok_or_else(none)?,
         };
         Ok(Source::Text(text))
     }
@@ -76,7 +94,11 @@ fn none() -> Failure {
 
 /// Returns the piped text and the prompt after it, with an empty line between them.
 fn after(piped: &str, prompt: &str) -> String {
-    if piped.is_empty() { prompt.to_owned() } else { format!("{piped}\n\n{prompt}") }
+    if piped.is_empty() {
+        prompt.to_owned()
+    } else {
+        format!("{piped}\n\n{prompt}")
+    }
 }
 
 /// Returns the text of standard input, or nothing if it is a terminal. If its writer is silent for a while, prints what
@@ -114,7 +136,10 @@ impl Source {
 /// The tokenizer of a model, with its warnings said.
 pub(crate) fn tokenizer(model: &Model) -> Result<Tokenizer, Failure> {
     let words = model.tokenizer()?;
-    words.warnings().iter().for_each(|warning| say(format!("warning: {warning}")));
+    words
+        .warnings()
+        .iter()
+        .for_each(|warning| say(format!("warning: {warning}")));
     Ok(words)
 }
 
@@ -135,26 +160,33 @@ pub(crate) fn standard_input(what: &str) -> Result<String, Failure> {
 
 /// Tokens' numbers with commas or white space between them.
 pub(crate) fn numbers(text: &str) -> Result<Vec<u32>, String> {
-    let numbers = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|number| !number.is_empty());
+    let numbers = text
+        .split(|c: char| c == ',' || c.is_whitespace())
+        .filter(|number| !number.is_empty());
     numbers.map(id).collect()
 }
 
 /// The text of what was read, without its last line break.
 fn whole(what: &str, name: &str, bytes: io::Result<Vec<u8>>) -> Result<String, Failure> {
-    let wrong = |problem: String| Failure::Input(format!("cannot read {what} from {name}: {problem}"));
-    let text = String::from_utf8(bytes.map_err(|error| wrong(error.to_string()))?).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        wrong(format!("it is not UTF-8, byte {at} begins no character"))
-    })?;
-    let line = text.strip_suffix('\n').map(|text| text.strip_suffix('\r').unwrap_or(text));
+    let wrong =
+        |problem: String| Failure::Input(format!("cannot read {what} from {name}: {problem}"));
+    let text =
+        String::from_utf8(bytes.map_err(|error| wrong(error.to_string()))?).map_err(|error| {
+            let at = error.utf8_error().valid_up_to();
+            wrong(format!("it is not UTF-8, byte {at} begins no character"))
+        })?;
+    let line = text
+        .strip_suffix('\n')
+        .map(|text| text.strip_suffix('\r').unwrap_or(text));
     Ok(line.unwrap_or(&text).to_owned())
 }
 
 /// A token's number, also after a space.
 pub(crate) fn id(text: &str) -> Result<u32, String> {
     let text = text.trim();
-    text.parse()
-        .map_err(|_| format!("\"{text}\" is no token: tokens are whole numbers from 0 on, such as 1,5,9"))
+    text.parse().map_err(|_| {
+        format!("\"{text}\" is no token: tokens are whole numbers from 0 on, such as 1,5,9")
+    })
 }
 
 #[cfg(test)]
@@ -163,14 +195,24 @@ mod tests {
 
     #[test]
     fn a_text_loses_one_line_break() {
-        for (bytes, text) in
-            [("a", "a"), ("a\n", "a"), ("a\r\n", "a"), ("a\n\n", "a\n"), ("\n", ""), ("a\r", "a\r")]
-        {
+        for (bytes, text) in [
+            ("a", "a"),
+            ("a\n", "a"),
+            ("a\r\n", "a"),
+            ("a\n\n", "a\n"),
+            ("\n", ""),
+            ("a\r", "a\r"),
+        ] {
             let read = whole(PROMPT, "x", Ok(bytes.into()));
             assert_eq!(read.unwrap(), text, "{bytes:?}");
         }
-        let Err(Failure::Input(sentence)) = whole(PROMPT, "x", Ok(vec![b'a', 0xff])) else { panic!() };
-        assert_eq!(sentence, "cannot read the prompt from x: it is not UTF-8, byte 1 begins no character");
+        let Err(Failure::Input(sentence)) = whole(PROMPT, "x", Ok(vec![b'a', 0xff])) else {
+            panic!()
+        };
+        assert_eq!(
+            sentence,
+            "cannot read the prompt from x: it is not UTF-8, byte 1 begins no character"
+        );
     }
 
     #[test]

@@ -75,7 +75,12 @@ impl<'a> Printer<'a> {
     }
 
     fn piece(&mut self, piece: &Piece<'_>) -> Result<(), Failure> {
-        let Piece { token, text, probabilities, .. } = *piece;
+        let Piece {
+            token,
+            text,
+            probabilities,
+            ..
+        } = *piece;
         if let Some(parts) = self.calls.as_mut().map(|calls| calls.push(text)) {
             parts.into_iter().try_for_each(|part| self.part(part))?;
         }
@@ -83,7 +88,11 @@ impl<'a> Printer<'a> {
             Form::Text if self.calls.is_some() => Ok(()),
             Form::Text => self.text(text),
             Form::Ids => {
-                let separator = if std::mem::replace(&mut self.begun, true) { " " } else { "" };
+                let separator = if std::mem::replace(&mut self.begun, true) {
+                    " "
+                } else {
+                    ""
+                };
                 self.text(&format!("{separator}{token}"))
             }
             Form::JsonLines => {
@@ -106,12 +115,18 @@ impl<'a> Printer<'a> {
                 text
             }
             Part::Call(call) => {
-                let line = format!("{}{}\n", if self.in_line { "\n" } else { "" }, in_words(&call));
+                let line = format!(
+                    "{}{}\n",
+                    if self.in_line { "\n" } else { "" },
+                    in_words(&call)
+                );
                 self.called.calls.push(call);
                 line
             }
             Part::NoCall { mark, problem } => {
-                self.called.problems.push(format!("{mark} does not begin a tool call: {problem}"));
+                self.called
+                    .problems
+                    .push(format!("{mark} does not begin a tool call: {problem}"));
                 return Ok(());
             }
         };
@@ -124,7 +139,9 @@ impl<'a> Printer<'a> {
 
     /// Prints the remaining text and ends the line. Returns the parts of the reply if there are tools.
     fn end_parts(&mut self, rest: &str, ending: &Ending) -> Result<Option<Called>, Failure> {
-        let Some(mut calls) = self.calls.take() else { return Ok(None) };
+        let Some(mut calls) = self.calls.take() else {
+            return Ok(None);
+        };
         let end = match ending {
             Ending::EndToken(_) | Ending::Grammar => ReplyEnd::Complete,
             // The model did not end the reply, so the last value of a call may be incomplete.
@@ -139,14 +156,21 @@ impl<'a> Printer<'a> {
             self.text("\n")?;
         }
         if self.form == Form::Text {
-            self.called.problems.iter().for_each(|problem| say(format!("{problem}; it is shown as text")));
+            self.called
+                .problems
+                .iter()
+                .for_each(|problem| say(format!("{problem}; it is shown as text")));
         }
         Ok(Some(std::mem::take(&mut self.called)))
     }
 
     /// Writes a text at once; a terminal gets no control characters.
     pub(crate) fn text(&mut self, text: &str) -> Result<(), Failure> {
-        let shown = if self.out.is_terminal() { printable(text) } else { text.into() };
+        let shown = if self.out.is_terminal() {
+            printable(text)
+        } else {
+            text.into()
+        };
         self.out.write_all(shown.as_bytes())?;
         Ok(self.out.flush()?)
     }
@@ -156,7 +180,9 @@ impl<'a> Printer<'a> {
         match self.form {
             Form::Text => self.text(&format!("{rest}\n")),
             Form::Ids => self.text("\n"),
-            Form::JsonLines if !rest.is_empty() => self.text(&format!("{}\n", json!({ "text": rest }))),
+            Form::JsonLines if !rest.is_empty() => {
+                self.text(&format!("{}\n", json!({ "text": rest })))
+            }
             Form::JsonLines | Form::Nothing => Ok(()),
         }
     }
@@ -180,7 +206,11 @@ impl Reply {
             if let (Some(found), false) = (piece.probabilities, printer.form == Form::JsonLines) {
                 say(sampling::line(piece.token, found));
             }
-            Ok(if interrupt::check().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+            Ok(if interrupt::check().is_ok() {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            })
         })
     }
 
@@ -203,7 +233,11 @@ impl Reply {
 
 /// A call as people read it.
 fn in_words(call: &ToolCall) -> String {
-    format!("[calls {} {}]", call.name, Value::from(call.arguments.clone()))
+    format!(
+        "[calls {} {}]",
+        call.name,
+        Value::from(call.arguments.clone())
+    )
 }
 
 /// Why a text ended, in a few words.

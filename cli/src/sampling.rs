@@ -12,7 +12,12 @@ use crate::failure::Failure;
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct SamplingArgs {
     /// Temperature: 0 takes the most likely token each time, and 0.01 to 100 samples
-    #[arg(long, visible_alias = "temp", value_name = "T", allow_negative_numbers = true)]
+    #[arg(
+        long,
+        visible_alias = "temp",
+        value_name = "T",
+        allow_negative_numbers = true
+    )]
     temperature: Option<f64>,
     /// Keep the K most likely tokens (0 keeps all)
     #[arg(long, value_name = "K", allow_negative_numbers = true)]
@@ -24,7 +29,12 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     min_p: Option<f64>,
     /// Keep the tokens nearest to the mean surprise that together reach this probability
-    #[arg(long, alias = "typical", value_name = "P", allow_negative_numbers = true)]
+    #[arg(
+        long,
+        alias = "typical",
+        value_name = "P",
+        allow_negative_numbers = true
+    )]
     typical_p: Option<f64>,
     /// Factor by which the logits of the latest tokens are reduced
     #[arg(long, value_name = "FACTOR", allow_negative_numbers = true)]
@@ -36,7 +46,12 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_name = "LOGIT", allow_negative_numbers = true)]
     frequency_penalty: Option<f64>,
     /// Number of latest tokens to penalize, prompt included [default: 64]
-    #[arg(long, visible_alias = "repeat-last-n", value_name = "TOKENS", allow_negative_numbers = true)]
+    #[arg(
+        long,
+        visible_alias = "repeat-last-n",
+        value_name = "TOKENS",
+        allow_negative_numbers = true
+    )]
     penalty_window: Option<u32>,
     /// Number to add to the logit of a token; can be repeated
     #[arg(short = 'l', long, value_name = "ID=LOGIT", allow_hyphen_values = true, value_parser = bias)]
@@ -62,7 +77,12 @@ pub(crate) fn seed_number(text: &str) -> Result<Option<u64>, String> {
     if text == "-1" {
         return Ok(None);
     }
-    text.parse().map(Some).map_err(|_| format!("it can be 0 to {}, or -1 for a new seed each time", u64::MAX))
+    text.parse().map(Some).map_err(|_| {
+        format!(
+            "it can be 0 to {}, or -1 for a new seed each time",
+            u64::MAX
+        )
+    })
 }
 
 fn seed(text: &str) -> Result<Seed, String> {
@@ -81,7 +101,9 @@ fn bias(text: &str) -> Result<(u32, f32), String> {
     let parse = || {
         let end = text.find(|c: char| !c.is_ascii_digit())?;
         let (id, bias) = text.split_at(end);
-        let bias = bias.strip_prefix('=').or_else(|| bias.starts_with(['+', '-']).then_some(bias))?;
+        let bias = bias
+            .strip_prefix('=')
+            .or_else(|| bias.starts_with(['+', '-']).then_some(bias))?;
         Some((id.parse().ok()?, bias.parse().ok()?))
     };
     parse().ok_or_else(|| "not a token and a number, such as 13=-2.5".into())
@@ -117,8 +139,16 @@ impl SamplingArgs {
 
     /// What is sampled by where nothing is drawn unless the command line gives a temperature: then `base`.
     pub(crate) fn greedy_or(&self, base: Sampling) -> Result<Sampling, Failure> {
-        let greedy = || Sampling { temperature: 0.0, repeat_penalty: 1.0, ..base.clone() };
-        self.over(if self.temperature.is_some() { base } else { greedy() })
+        let greedy = || Sampling {
+            temperature: 0.0,
+            repeat_penalty: 1.0,
+            ..base.clone()
+        };
+        self.over(if self.temperature.is_some() {
+            base
+        } else {
+            greedy()
+        })
     }
 
     /// An option that says how to draw.
@@ -130,7 +160,10 @@ impl SamplingArgs {
             ("--typical-p", self.typical_p.is_some()),
             ("--seed", self.seed.is_some()),
         ];
-        given.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
+        given
+            .into_iter()
+            .find(|(_, given)| *given)
+            .map(|(option, _)| option)
     }
 }
 
@@ -147,21 +180,33 @@ pub(crate) fn choice(sampling: &Sampling) -> TokenChoice {
     };
     match plain == Sampling::greedy() {
         true => TokenChoice::Greedy,
-        false => TokenChoice::Sampled { logprobs: sampling.logprobs },
+        false => TokenChoice::Sampled {
+            logprobs: sampling.logprobs,
+        },
     }
 }
 
 /// Returns a line that says how to get the same text again, if tokens are sampled.
 pub(crate) fn seed_line(sampling: &Sampling) -> Option<String> {
-    let Sampling { temperature, seed, .. } = sampling;
-    (*temperature > 0.0)
-        .then(|| format!("sampled at temperature {temperature}; the same text again: --seed {seed}"))
+    let Sampling {
+        temperature, seed, ..
+    } = sampling;
+    (*temperature > 0.0).then(|| {
+        format!("sampled at temperature {temperature}; the same text again: --seed {seed}")
+    })
 }
 
 /// A line about a token.
 pub(crate) fn line(token: u32, probabilities: &LogProbabilities) -> String {
-    let best = probabilities.best.iter().map(|(token, p)| format!("{token} {p:.4}"));
-    format!("token {token} {:.4}; {}", probabilities.chosen, best.collect::<Vec<_>>().join(", "))
+    let best = probabilities
+        .best
+        .iter()
+        .map(|(token, p)| format!("{token} {p:.4}"));
+    format!(
+        "token {token} {:.4}; {}",
+        probabilities.chosen,
+        best.collect::<Vec<_>>().join(", ")
+    )
 }
 
 #[cfg(test)]
@@ -180,7 +225,9 @@ mod tests {
 
     fn args(options: &str) -> SamplingArgs {
         let words = ["x"].into_iter().chain(options.split_whitespace());
-        Line::try_parse_from(words).expect("the options exist").sampling
+        Line::try_parse_from(words)
+            .expect("the options exist")
+            .sampling
     }
 
     fn sampling(options: &str) -> Result<Sampling, Failure> {
@@ -190,7 +237,8 @@ mod tests {
     #[test]
     fn options_are_over_the_defaults() {
         let drawn =
-            sampling("--temp 0.5 --top-k 7 --logit-bias 3=-1.5 --presence-penalty -0.5 --seed 4").unwrap();
+            sampling("--temp 0.5 --top-k 7 --logit-bias 3=-1.5 --presence-penalty -0.5 --seed 4")
+                .unwrap();
         let wanted = Sampling {
             temperature: 0.5,
             top_k: 7,
@@ -217,22 +265,75 @@ mod tests {
         };
         let said = says.over(Sampling::default());
         let cases = [
-            ("--temp 0.5", Sampling { temperature: 0.5, ..said.clone() }),
-            ("--temperature 2", Sampling { temperature: 2.0, ..said.clone() }),
-            ("--top-k 0", Sampling { top_k: 0, ..said.clone() }),
-            ("--top-p 1", Sampling { top_p: 1.0, ..said.clone() }),
-            ("--min-p 0", Sampling { min_p: 0.0, ..said.clone() }),
-            ("--typical-p 1", Sampling { typical_p: 1.0, ..said.clone() }),
-            ("--repeat-penalty 1", Sampling { repeat_penalty: 1.0, ..said.clone() }),
+            (
+                "--temp 0.5",
+                Sampling {
+                    temperature: 0.5,
+                    ..said.clone()
+                },
+            ),
+            (
+                "--temperature 2",
+                Sampling {
+                    temperature: 2.0,
+                    ..said.clone()
+                },
+            ),
+            (
+                "--top-k 0",
+                Sampling {
+                    top_k: 0,
+                    ..said.clone()
+                },
+            ),
+            (
+                "--top-p 1",
+                Sampling {
+                    top_p: 1.0,
+                    ..said.clone()
+                },
+            ),
+            (
+                "--min-p 0",
+                Sampling {
+                    min_p: 0.0,
+                    ..said.clone()
+                },
+            ),
+            (
+                "--typical-p 1",
+                Sampling {
+                    typical_p: 1.0,
+                    ..said.clone()
+                },
+            ),
+            (
+                "--repeat-penalty 1",
+                Sampling {
+                    repeat_penalty: 1.0,
+                    ..said.clone()
+                },
+            ),
             ("", said.clone()),
         ];
         for (options, wanted) in cases {
-            assert_eq!(args(options).over(said.clone()).unwrap(), wanted, "{options}");
+            assert_eq!(
+                args(options).over(said.clone()).unwrap(),
+                wanted,
+                "{options}"
+            );
         }
         // What the model says of drawing counts in `run` where a temperature is given, and only there.
         assert_eq!(args("--temp 0.25").greedy_or(said.clone()).unwrap(), said);
-        assert_eq!(choice(&args("").greedy_or(said).unwrap()), TokenChoice::Greedy);
-        let greedy = GenerationConfig { do_sample: Some(false), ..says }.over(Sampling::default());
+        assert_eq!(
+            choice(&args("").greedy_or(said).unwrap()),
+            TokenChoice::Greedy
+        );
+        let greedy = GenerationConfig {
+            do_sample: Some(false),
+            ..says
+        }
+        .over(Sampling::default());
         assert_eq!(args("").over(greedy.clone()).unwrap().temperature, 0.0);
         assert_eq!(args("--temp 0.5").over(greedy).unwrap().temperature, 0.5);
     }
@@ -241,9 +342,17 @@ mod tests {
     fn without_a_temperature_tokens_are_the_most_likely() {
         assert_eq!(choice(&sampling("").unwrap()), TokenChoice::Greedy);
         assert_eq!(choice(&sampling("--temp 0").unwrap()), TokenChoice::Greedy);
-        assert_eq!(choice(&sampling("--logprobs 3").unwrap()), TokenChoice::Sampled { logprobs: 3 });
-        assert_eq!(choice(&sampling("--repeat-penalty 1.1").unwrap()), TokenChoice::Sampled { logprobs: 0 });
-        let Err(Failure::Input(sentence)) = sampling("--top-p 0.9") else { panic!("it has no effect") };
+        assert_eq!(
+            choice(&sampling("--logprobs 3").unwrap()),
+            TokenChoice::Sampled { logprobs: 3 }
+        );
+        assert_eq!(
+            choice(&sampling("--repeat-penalty 1.1").unwrap()),
+            TokenChoice::Sampled { logprobs: 0 }
+        );
+        let Err(Failure::Input(sentence)) = sampling("--top-p 0.9") else {
+            panic!("it has no effect")
+        };
         assert_eq!(
             sentence,
             "--top-p has no effect at temperature 0, which takes the most likely token; give --temp"

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use warpwright_engine::info::token_bytes;
 use warpwright_engine::{
-    Decoder, DraftModel, Generation, Matcher, Model, PromptLookup, Sampling, Speculation, Tokenizer,
-    same_vocabulary,
+    Decoder, DraftModel, Generation, Matcher, Model, PromptLookup, Sampling, Speculation,
+    Tokenizer, same_vocabulary,
 };
 
 use crate::failure::Failure;
@@ -43,37 +43,69 @@ impl SpeculativeArgs {
     /// Guesses that are verified at once, at most; 0 without guesses.
     pub(crate) fn most(&self) -> u32 {
         let guesses = self.lookup.is_some() || self.draft.is_some();
-        if guesses { self.draft_max.unwrap_or(7) } else { 0 }
+        if guesses {
+            self.draft_max.unwrap_or(7)
+        } else {
+            0
+        }
     }
 
     /// Refuses options that mean nothing without others.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        let given = [("--draft-max", self.draft_max.is_some()), ("--draft-always", self.draft_always)];
-        match given.into_iter().find(|(_, given)| *given && self.most() == 0) {
-            Some((option, _)) => {
-                Err(Failure::Input(format!("{option} is for guesses: add --lookup or --draft MODEL")))
-            }
+        let given = [
+            ("--draft-max", self.draft_max.is_some()),
+            ("--draft-always", self.draft_always),
+        ];
+        match given
+            .into_iter()
+            .find(|(_, given)| *given && self.most() == 0)
+        {
+            Some((option, _)) => Err(Failure::Input(format!(
+                "{option} is for guesses: add --lookup or --draft MODEL"
+            ))),
             None => Ok(()),
         }
     }
 
     /// The draft model, if there is one; its vocabulary is compared with that of the model, whose tokenizer `words` is if
     /// it was made already.
-    pub(crate) fn open(&self, model: &Model, words: Option<&Tokenizer>) -> Result<Option<Model>, Failure> {
-        let Some(path) = &self.draft else { return Ok(None) };
+    pub(crate) fn open(
+        &self,
+        model: &Model,
+        words: Option<&Tokenizer>,
+    ) -> Result<Option<Model>, Failure> {
+        let Some(path) = &self.draft else {
+            return Ok(None);
+        };
         let draft = Model::open(&locate(path)?)?;
-        let made = if words.is_none() { Some(model.tokenizer()?) } else { None };
-        let words = words.or(made.as_ref()).expect("it was made where there was none");
+        let made = if words.is_none() {
+            Some(model.tokenizer()?)
+        } else {
+            None
+        };
+        let words = words
+            .or(made.as_ref())
+            .expect("it was made where there was none");
         same_vocabulary(words, &draft.tokenizer()?)
             .map_err(|error| Failure::Input(format!("{}: {error}", path.display())))?;
         Ok(Some(draft))
     }
 
     /// What guesses: by the draft model and its decoder, or by lookup.
-    pub(crate) fn speculation(&self, model: &Model, draft: Option<(&Model, Decoder)>) -> Option<Speculation> {
-        let by_model = draft
-            .map(|(draft, decoder)| self.paced(DraftModel::new(decoder, &draft.outline, &model.outline)));
-        let by_lookup = self.lookup.map(|longest| self.paced(PromptLookup { longest, shortest: 1 }));
+    pub(crate) fn speculation(
+        &self,
+        model: &Model,
+        draft: Option<(&Model, Decoder)>,
+    ) -> Option<Speculation> {
+        let by_model = draft.map(|(draft, decoder)| {
+            self.paced(DraftModel::new(decoder, &draft.outline, &model.outline))
+        });
+        let by_lookup = self.lookup.map(|longest| {
+            self.paced(PromptLookup {
+                longest,
+                shortest: 1,
+            })
+        });
         by_model.or(by_lookup)
     }
 
@@ -95,14 +127,23 @@ impl SpeculativeArgs {
     }
 
     fn paced(&self, drafter: impl warpwright_engine::Drafter + 'static) -> Speculation {
-        if self.draft_always { Speculation::eager(drafter) } else { Speculation::new(drafter) }
+        if self.draft_always {
+            Speculation::eager(drafter)
+        } else {
+            Speculation::new(drafter)
+        }
     }
 }
 
 /// What a draft model samples by: as the model, as far as its vocabulary goes, and without records.
 pub(crate) fn for_draft(sampling: &Sampling, draft: &Model) -> Sampling {
-    let mut sampling = Sampling { logprobs: 0, ..sampling.clone() };
-    sampling.logit_bias.retain(|(token, _)| *token < draft.outline.config.vocab);
+    let mut sampling = Sampling {
+        logprobs: 0,
+        ..sampling.clone()
+    };
+    sampling
+        .logit_bias
+        .retain(|(token, _)| *token < draft.outline.config.vocab);
     sampling
 }
 
@@ -126,14 +167,19 @@ impl Writer {
 
     /// What came of guesses, in a few words; nothing where there are none.
     pub(crate) fn summary(&self) -> String {
-        let Some(speculation) = &self.speculation else { return String::new() };
+        let Some(speculation) = &self.speculation else {
+            return String::new();
+        };
         let counts = speculation.counts();
         let [tokens, steps] = [counts.tokens, counts.all_steps()].map(f64::from);
         if counts.drafted == 0 {
             return format!(", no guesses: {}", self.silence);
         }
         let each = if steps > 0.0 { tokens / steps } else { 0.0 };
-        format!(", {each:.2} tokens a step, {} of {} guesses right", counts.accepted, counts.drafted)
+        format!(
+            ", {each:.2} tokens a step, {} of {} guesses right",
+            counts.accepted, counts.drafted
+        )
     }
 
     /// The same as numbers.

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use warpwright_engine::chat::{self, CallStream, ChatTemplate, Conversation, Date, Then, Tools, Value};
+use warpwright_engine::chat::{
+    self, CallStream, ChatTemplate, Conversation, Date, Then, Tools, Value,
+};
 use warpwright_engine::{Model, Tokenizer, unique_keys};
 
 use crate::failure::Failure;
@@ -14,7 +16,12 @@ use crate::terminal::say;
 #[command(next_help_heading = "Conversations")]
 pub(crate) struct TemplateArgs {
     /// System message, the first message of the conversation
-    #[arg(long, alias = "system-prompt", value_name = "TEXT", allow_hyphen_values = true)]
+    #[arg(
+        long,
+        alias = "system-prompt",
+        value_name = "TEXT",
+        allow_hyphen_values = true
+    )]
     system: Option<String>,
     /// Chat template to use instead of the model's: a file in Jinja, or chatml
     #[arg(long, alias = "chat-template-file", value_name = "FILE")]
@@ -39,13 +46,16 @@ struct Variables(Vec<(String, Value)>);
 
 /// A date, as `--date` has it.
 pub(crate) fn date(text: &str) -> Result<Date, String> {
-    text.parse().map_err(|_| "no date; 2026-11-23 is one".to_owned())
+    text.parse()
+        .map_err(|_| "no date; 2026-11-23 is one".to_owned())
 }
 
 fn variables(text: &str) -> Result<Variables, String> {
-    let wrong =
-        |error: serde_json::Error| format!("no JSON object, such as {{\"enable_thinking\": false}}: {error}");
-    let names: serde_json::Map<String, serde_json::Value> = serde_json::from_str(text).map_err(wrong)?;
+    let wrong = |error: serde_json::Error| {
+        format!("no JSON object, such as {{\"enable_thinking\": false}}: {error}")
+    };
+    let names: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_str(text).map_err(wrong)?;
     unique_keys(text.as_bytes()).map_err(|problem| format!("it {problem}"))?;
     if names.contains_key("messages") {
         return Err("messages are the conversation; say it with --prompt or --system".to_owned());
@@ -53,7 +63,10 @@ fn variables(text: &str) -> Result<Variables, String> {
     // Templates see the keys of an object in the order of the text.
     let ordered: Value = serde_json::from_str(text).map_err(wrong)?;
     Ok(Variables(
-        names.into_iter().filter_map(|(name, _)| Some((name.clone(), ordered.get(&name)?.clone()))).collect(),
+        names
+            .into_iter()
+            .filter_map(|(name, _)| Some((name.clone(), ordered.get(&name)?.clone())))
+            .collect(),
     ))
 }
 
@@ -65,9 +78,13 @@ impl TemplateArgs {
 
     /// The tools, checked.
     fn tools(&self) -> Result<Option<Tools>, Failure> {
-        let Some(file) = &self.tools else { return Ok(None) };
+        let Some(file) = &self.tools else {
+            return Ok(None);
+        };
         let tools = Tools::new(&limited::read("tools", file)?);
-        tools.map(Some).map_err(|problem| Failure::Input(format!("{} {problem}", file.display())))
+        tools
+            .map(Some)
+            .map_err(|problem| Failure::Input(format!("{} {problem}", file.display())))
     }
 
     /// An option that was given.
@@ -76,10 +93,16 @@ impl TemplateArgs {
             ("--system", self.system.is_some()),
             ("--chat-template", self.chat_template.is_some()),
             ("--tools", self.tools.is_some()),
-            ("--chat-template-kwargs", self.chat_template_kwargs.is_some()),
+            (
+                "--chat-template-kwargs",
+                self.chat_template_kwargs.is_some(),
+            ),
             ("--date", self.date.is_some()),
         ];
-        given.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
+        given
+            .into_iter()
+            .find(|(_, given)| *given)
+            .map(|(option, _)| option)
     }
 }
 
@@ -107,15 +130,29 @@ impl Template {
         let found = match &args.chat_template {
             None if tools.is_some() => model.chat_template_with_tools(),
             None => model.chat_template(),
-            Some(name) if name == Path::new("chatml") => model.chat_template_from(name, CHATML).map(Some),
-            Some(file) => model.chat_template_from(file, &limited::read("chat template", file)?).map(Some),
+            Some(name) if name == Path::new("chatml") => {
+                model.chat_template_from(name, CHATML).map(Some)
+            }
+            Some(file) => model
+                .chat_template_from(file, &limited::read("chat template", file)?)
+                .map(Some),
         };
         let found = found.map_err(|error| Failure::Input(format!("{error}; {INSTEAD}")))?;
-        let none = || Failure::Input(format!("{} has no chat template; {INSTEAD}", path.display()));
+        let none = || {
+            Failure::Input(format!(
+                "{} has no chat template; {INSTEAD}",
+                path.display()
+            ))
+        };
         let mut template = found.ok_or_else(none)?;
         template.set_date(args.date.unwrap_or_else(chat::today));
         let variables = args.chat_template_kwargs.clone().unwrap_or_default().0;
-        let template = Template { template, variables, tools, path: path.to_owned() };
+        let template = Template {
+            template,
+            variables,
+            tools,
+            path: path.to_owned(),
+        };
         template.check_tools()?;
         Ok(template)
     }
@@ -126,7 +163,11 @@ impl Template {
             return Ok(());
         }
         let asked = self.conversation([&Message::new(USER, "x")]);
-        if !self.template.tells_tools(&asked).map_err(|error| self.fault(&error))? {
+        if !self
+            .template
+            .tells_tools(&asked)
+            .map_err(|error| self.fault(&error))?
+        {
             return Err(Failure::Input(format!(
                 "{}: the chat template leaves out what --tools gives, and the model would not know of it; give another \
                  with --chat-template FILE, or leave --tools out",
@@ -134,7 +175,9 @@ impl Template {
             )));
         }
         if !self.template.knows_calls() {
-            say("warning: it is not known how this template writes calls of tools: they are shown as text");
+            say(
+                "warning: it is not known how this template writes calls of tools: they are shown as text",
+            );
         }
         Ok(())
     }
@@ -152,7 +195,9 @@ impl Template {
         &self,
         messages: impl IntoIterator<Item = &'m Message>,
     ) -> Result<String, Failure> {
-        let rendered = self.template.render(&self.conversation(messages), Then::Reply);
+        let rendered = self
+            .template
+            .render(&self.conversation(messages), Then::Reply);
         let text = rendered.map_err(|error| self.fault(&error))?.text;
         match text.is_empty() {
             true => Err(Failure::Input(format!(
@@ -178,7 +223,9 @@ impl Template {
 
     /// Finds calls in the reply to such a text, if there are tools.
     pub(crate) fn calls(&self, prompt: &str) -> Option<CallStream<'_>> {
-        self.tools.as_ref().map(|tools| self.template.calls(tools, prompt))
+        self.tools
+            .as_ref()
+            .map(|tools| self.template.calls(tools, prompt))
     }
 
     /// Returns true if a control token belongs in the text of a reply, because there are tools and it may mark a call.
@@ -188,7 +235,9 @@ impl Template {
 
     /// Whether there is no such tool.
     pub(crate) fn lacks(&self, tool: &str) -> bool {
-        self.tools.as_ref().is_none_or(|tools| tools.names().all(|name| name != tool))
+        self.tools
+            .as_ref()
+            .is_none_or(|tools| tools.names().all(|name| name != tool))
     }
 }
 

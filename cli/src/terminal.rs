@@ -30,7 +30,11 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
         return text.into();
     }
     let escape = |text: &mut String, c: char| {
-        if obeyed(c) { text.extend(c.escape_default()) } else { text.push(c) }
+        if obeyed(c) {
+            text.extend(c.escape_default())
+        } else {
+            text.push(c)
+        }
     };
     text.chars()
         .fold(String::new(), |mut text, c| {

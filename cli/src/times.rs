@@ -34,7 +34,12 @@ impl Times {
     /// The prompt is given to the decoder now.
     pub(crate) fn from(begin: Duration) -> Times {
         let lap = Lap { at: begin, made: 0 };
-        Times { begin, count: 0, first: lap, last: lap }
+        Times {
+            begin,
+            count: 0,
+            first: lap,
+            last: lap,
+        }
     }
 
     /// A token was printed, and the launches have made so many.
@@ -53,7 +58,14 @@ impl Times {
     /// steps take their time. Nothing without two tokens.
     fn rate(&self) -> Option<(f64, u32)> {
         let alone = self.first.made == self.last.made;
-        let from = if alone { Lap { at: self.begin, made: 0 } } else { self.first };
+        let from = if alone {
+            Lap {
+                at: self.begin,
+                made: 0,
+            }
+        } else {
+            self.first
+        };
         (self.count > 1).then(|| (self.last.rate(from), from.made))
     }
 
@@ -67,7 +79,10 @@ impl Times {
             Some((rate, 1)) => format!("{rate:.1} tokens/s after the first"),
             Some((rate, made)) => format!("{rate:.1} tokens/s after the first {made}"),
         };
-        format!("{} tokens, {rate}, first token {first:.2} s after the start", self.count)
+        format!(
+            "{} tokens, {rate}, first token {first:.2} s after the start",
+            self.count
+        )
     }
 
     /// As numbers, with those of a grammar.
@@ -105,7 +120,9 @@ mod tests {
     /// given at 400.
     fn summary(tokens: &[(u64, u32)]) -> String {
         let mut times = Times::from(Duration::from_millis(400));
-        tokens.iter().for_each(|&(at, made)| times.token(Duration::from_millis(at), made));
+        tokens
+            .iter()
+            .for_each(|&(at, made)| times.token(Duration::from_millis(at), made));
         times.summary()
     }
 
@@ -115,7 +132,10 @@ mod tests {
         say(&[], "0 tokens");
         say(&[(500, 1)], "1 token, 0.50 s after the start");
         let one_by_one = [(500, 1), (600, 2), (700, 3)];
-        say(&one_by_one, "3 tokens, 10.0 tokens/s after the first, first token 0.50 s after the start");
+        say(
+            &one_by_one,
+            "3 tokens, 10.0 tokens/s after the first, first token 0.50 s after the start",
+        );
         let four_at_once = [500, 501, 502, 503].map(|at| (at, 4));
         say(
             &four_at_once,

@@ -52,12 +52,18 @@ impl Activity {
     pub(crate) fn another_stream_may_run(&self, number: u32) -> bool {
         let state = self.state();
         let streams = state.streams.iter().filter_map(Weak::upgrade);
-        streams.filter(|stream| stream.number() != number).any(|stream| stream.may_run())
+        streams
+            .filter(|stream| stream.number() != number)
+            .any(|stream| stream.may_run())
     }
 
     /// Returns the number of threads of the program whose waits have not ended.
     pub(crate) fn waiting_threads(&self) -> usize {
-        self.state().waiting.values().filter(|ready| !ready()).count()
+        self.state()
+            .waiting
+            .values()
+            .filter(|ready| !ready())
+            .count()
     }
 
     /// Records that memory may have been written. Must come after the write, and before the writer is seen to be idle.
@@ -72,7 +78,10 @@ impl Activity {
         let number = state.next;
         state.next += 1;
         state.waiting.insert(number, ready);
-        ThreadWaits { activity: self, number }
+        ThreadWaits {
+            activity: self,
+            number,
+        }
     }
 }
 

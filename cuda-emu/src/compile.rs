@@ -15,12 +15,23 @@ const MOST_LINES: usize = 20;
 pub(crate) fn info_text(parsed: &ptx_emu::Module) -> String {
     let line = |k: &Arc<Kernel>| {
         let shared = k.static_shared;
-        format!("info    : Function '{}': {} registers, {shared} bytes shared\n", k.name, k.registers)
+        format!(
+            "info    : Function '{}': {} registers, {shared} bytes shared\n",
+            k.name, k.registers
+        )
     };
     let refused = |k: &RefusedKernel| {
-        format!("warning : Function '{}' cannot run here:\n{}", k.name, lines(&k.errors.0, "warning "))
+        format!(
+            "warning : Function '{}' cannot run here:\n{}",
+            k.name,
+            lines(&k.errors.0, "warning ")
+        )
     };
-    parsed.kernels().map(line).chain(parsed.refused().map(refused)).collect()
+    parsed
+        .kernels()
+        .map(line)
+        .chain(parsed.refused().map(refused))
+        .collect()
 }
 
 /// Checks the text in the order in which the driver does: is it PTX, its version, its target, then its contents.
@@ -37,7 +48,11 @@ pub(crate) fn compile(config: &EmulatorConfig, image: &[u8]) -> Result<ptx_emu::
     }
     let invalid = |errors: &[ParseError]| Error::new(CUresult::INVALID_PTX, log_text(errors));
     let parsed = ptx_emu::Module::parse(text).map_err(|errors| invalid(&errors.0))?;
-    match parsed.errors().iter().any(|error| error.kind == ErrorKind::IllFormed) {
+    match parsed
+        .errors()
+        .iter()
+        .any(|error| error.kind == ErrorKind::IllFormed)
+    {
         true => Err(invalid(parsed.errors())),
         false => Ok(parsed),
     }
@@ -45,18 +60,23 @@ pub(crate) fn compile(config: &EmulatorConfig, image: &[u8]) -> Result<ptx_emu::
 
 /// The rest of the first line that begins with a directive, without its comment.
 fn directive<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    let rest = text.lines().find_map(|line| line.trim_start().strip_prefix(name))?;
-    rest.starts_with(char::is_whitespace).then(|| rest.split("//").next().unwrap_or_default().trim())
+    let rest = text
+        .lines()
+        .find_map(|line| line.trim_start().strip_prefix(name))?;
+    rest.starts_with(char::is_whitespace)
+        .then(|| rest.split("//").next().unwrap_or_default().trim())
 }
 
 fn check_version(config: &EmulatorConfig, text: &str) -> Result {
-    let parsed =
-        text.split_once('.').and_then(|(a, b)| Some((a.parse::<u32>().ok()?, b.parse::<u32>().ok()?)));
+    let parsed = text
+        .split_once('.')
+        .and_then(|(a, b)| Some((a.parse::<u32>().ok()?, b.parse::<u32>().ok()?)));
     let newest = config.ptx_version();
     match parsed {
-        None => {
-            Err(Error::new(CUresult::INVALID_PTX, format!("error   : `.version {text}` is no version\n")))
-        }
+        None => Err(Error::new(
+            CUresult::INVALID_PTX,
+            format!("error   : `.version {text}` is no version\n"),
+        )),
         Some(version) if version > newest => Err(Error::new(
             CUresult::UNSUPPORTED_PTX_VERSION,
             format!(
@@ -72,7 +92,10 @@ fn check_version(config: &EmulatorConfig, text: &str) -> Result {
 fn check_target(config: &EmulatorConfig, target: &str) -> Result {
     let (major, minor) = config.compute_capability;
     let device = major * 10 + minor;
-    let number = target.trim_start_matches("sm_").trim_end_matches(['a', 'f']).parse::<u32>();
+    let number = target
+        .trim_start_matches("sm_")
+        .trim_end_matches(['a', 'f'])
+        .parse::<u32>();
     let fits = match number {
         Ok(number) if target.ends_with('a') => number == device,
         Ok(number) if target.ends_with('f') => number / 10 == major && number <= device,
@@ -80,8 +103,13 @@ fn check_target(config: &EmulatorConfig, target: &str) -> Result {
         // What is no architecture at all is a matter of the parser.
         Err(_) => true,
     };
-    let text = || format!("fatal   : .target {target} does not fit the device, which is sm_{device}\n");
-    if fits { Ok(()) } else { Err(Error::new(CUresult::NO_BINARY_FOR_GPU, text())) }
+    let text =
+        || format!("fatal   : .target {target} does not fit the device, which is sm_{device}\n");
+    if fits {
+        Ok(())
+    } else {
+        Err(Error::new(CUresult::NO_BINARY_FOR_GPU, text()))
+    }
 }
 
 /// The errors as the driver's compiler prints them, each followed by its line of text.
@@ -104,12 +132,20 @@ fn lines(errors: &[ParseError], level: &str) -> String {
 pub(crate) fn merge(texts: &[(String, String)]) -> String {
     let newest = |name: &str| {
         let values = texts.iter().filter_map(|(_, text)| directive(text, name));
-        values.max_by_key(|value| numbers(value)).unwrap_or_default().to_string()
+        values
+            .max_by_key(|value| numbers(value))
+            .unwrap_or_default()
+            .to_string()
     };
-    let mut merged =
-        format!(".version {}\n.target {}\n.address_size 64\n", newest(".version"), newest(".target"));
+    let mut merged = format!(
+        ".version {}\n.target {}\n.address_size 64\n",
+        newest(".version"),
+        newest(".target")
+    );
     let header = |line: &&str| {
-        [".version", ".target", ".address_size"].iter().any(|name| line.trim_start().starts_with(name))
+        [".version", ".target", ".address_size"]
+            .iter()
+            .any(|name| line.trim_start().starts_with(name))
     };
     for (name, text) in texts {
         merged += &format!("\n// {}\n", name.replace(char::is_control, " "));
@@ -125,12 +161,16 @@ pub(crate) fn merge(texts: &[(String, String)]) -> String {
 
 /// The numbers in a version or a target, for comparison.
 fn numbers(text: &str) -> Vec<u32> {
-    text.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect()
+    text.split(|c: char| !c.is_ascii_digit())
+        .filter_map(|part| part.parse().ok())
+        .collect()
 }
 
 /// Whether a line declares a variable that one of the texts defines.
 fn is_resolved(line: &str, texts: &[(String, String)]) -> bool {
-    let Some(declared) = line.trim().strip_prefix(".extern").and_then(variable) else { return false };
+    let Some(declared) = line.trim().strip_prefix(".extern").and_then(variable) else {
+        return false;
+    };
     let mut lines = texts.iter().flat_map(|(_, text)| text.lines());
     lines.any(|line| line.trim().strip_prefix(".visible").and_then(variable) == Some(declared))
 }

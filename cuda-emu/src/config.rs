@@ -51,7 +51,10 @@ pub struct Limits {
 impl Default for Limits {
     /// No limit of the time, and 30 seconds of waiting.
     fn default() -> Self {
-        Self { time: None, wait: Some(Duration::from_secs(30)) }
+        Self {
+            time: None,
+            wait: Some(Duration::from_secs(30)),
+        }
     }
 }
 
@@ -82,7 +85,11 @@ impl Checks {
     /// Reads names with commas between; the word that is none.
     pub(crate) fn read(text: &str) -> Result<Checks, String> {
         let mut checks = Checks::default();
-        for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+        for word in text
+            .split(',')
+            .map(str::trim)
+            .filter(|word| !word.is_empty())
+        {
             match word {
                 "arithmetic" => checks.arithmetic = true,
                 "provenance" => checks.provenance = true,
@@ -96,7 +103,12 @@ impl Checks {
 impl Default for EmulatorConfig {
     /// One device of 16 GiB, CUDA 13.5, compute capability 9.0, 8 multiprocessors, everything in order.
     fn default() -> Self {
-        let Schedule { seed, threads, fuel, .. } = Schedule::default();
+        let Schedule {
+            seed,
+            threads,
+            fuel,
+            ..
+        } = Schedule::default();
         Self {
             devices: 1,
             memory: 16 << 30,
@@ -117,7 +129,12 @@ impl Default for EmulatorConfig {
 impl EmulatorConfig {
     /// How a kernel runs.
     pub(crate) fn schedule(&self) -> Schedule {
-        Schedule { seed: self.seed, order: self.order, threads: self.threads, fuel: self.fuel }
+        Schedule {
+            seed: self.seed,
+            order: self.order,
+            threads: self.threads,
+            fuel: self.fuel,
+        }
     }
 
     /// The newest PTX version that the driver's compiler takes, by the table in the PTX manual's release history.

@@ -51,9 +51,14 @@ pub(crate) fn run_in_pool<R: Send>(threads: usize, work: impl FnOnce() -> R + Se
     if IN_POOL.get() {
         return work();
     }
-    let Some(pool) = take_pool(threads) else { return work() };
+    let Some(pool) = take_pool(threads) else {
+        return work();
+    };
     let result = pool.install(work);
-    SPARE.lock().unwrap_or_else(PoisonError::into_inner).push((threads, pool));
+    SPARE
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push((threads, pool));
     result
 }
 
@@ -69,5 +74,10 @@ fn take_pool(threads: usize) -> Option<ThreadPool> {
         OWN_THREADS.fetch_add(1, SeqCst);
     };
     let ended = |_| _ = OWN_THREADS.fetch_sub(1, SeqCst);
-    ThreadPoolBuilder::new().num_threads(threads).start_handler(started).exit_handler(ended).build().ok()
+    ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .start_handler(started)
+        .exit_handler(ended)
+        .build()
+        .ok()
 }

@@ -97,10 +97,19 @@ impl Device {
 
     /// Returns the checks and the limits of a launch that begins now.
     pub(crate) fn watch(&self) -> Watch {
-        let Checks { arithmetic, provenance } = *self.checks.get().unwrap_or(&self.config.checks);
+        let Checks {
+            arithmetic,
+            provenance,
+        } = *self.checks.get().unwrap_or(&self.config.checks);
         let Limits { time, wait } = *self.limits.get().unwrap_or(&self.config.limits);
         let deadline = time.and_then(|time| Instant::now().checked_add(time));
-        Watch { arithmetic, provenance, deadline, wait_limit: wait, ..Watch::default() }
+        Watch {
+            arithmetic,
+            provenance,
+            deadline,
+            wait_limit: wait,
+            ..Watch::default()
+        }
     }
 
     /// Adds to the report what was refused, which the log holds as well.
@@ -137,7 +146,9 @@ impl Device {
     /// The base and the bytes of the memory at an address that can be copied as one: an allocation, which may be one
     /// that a graph will make, or what is mapped side by side.
     pub(crate) fn range(&self, address: u64) -> Option<(u64, u64)> {
-        self.memory.run(address).or_else(|| self.graph_memory.find(address))
+        self.memory
+            .run(address)
+            .or_else(|| self.graph_memory.find(address))
     }
 
     /// Shared memory that a block may ask for, by the compute capability table of the CUDA programming guide.
@@ -164,7 +175,11 @@ impl Device {
 
     /// Shared memory that each block takes in addition to its own, by the same table.
     pub(crate) fn shared_reserved(&self) -> u32 {
-        if self.config.compute_capability.0 >= 8 { 1 << 10 } else { 0 }
+        if self.config.compute_capability.0 >= 8 {
+            1 << 10
+        } else {
+            0
+        }
     }
 
     /// Shared memory of a multiprocessor: that of the largest block.

@@ -19,8 +19,13 @@ pub(crate) const WAIT_LIMIT: &str = "WARPWRIGHT_EMU_WAIT_LIMIT";
 
 /// Returns the limits that the environment sets, over the given ones, or the variable that is malformed.
 pub(crate) fn limits(mut limits: Limits) -> Result<Limits, &'static str> {
-    for (variable, limit) in [(TIME_LIMIT, &mut limits.time), (WAIT_LIMIT, &mut limits.wait)] {
-        let Some(value) = std::env::var_os(variable) else { continue };
+    for (variable, limit) in [
+        (TIME_LIMIT, &mut limits.time),
+        (WAIT_LIMIT, &mut limits.wait),
+    ] {
+        let Some(value) = std::env::var_os(variable) else {
+            continue;
+        };
         *limit = Limits::read(&value.to_string_lossy()).ok_or(variable)?;
     }
     Ok(limits)
@@ -33,7 +38,9 @@ pub(crate) fn checks() -> Option<Result<Checks, String>> {
 
 /// The file of the report, if one is asked for.
 pub(crate) fn report() -> Option<PathBuf> {
-    std::env::var_os(REPORT).filter(|file| !file.is_empty()).map(PathBuf::from)
+    std::env::var_os(REPORT)
+        .filter(|file| !file.is_empty())
+        .map(PathBuf::from)
 }
 
 /// The failures that the environment asks for.

@@ -17,7 +17,11 @@ pub(crate) struct Error {
 
 impl Error {
     pub(crate) fn new(code: CUresult, text: impl Into<String>) -> Self {
-        Self { code, text: text.into(), details: Details::default() }
+        Self {
+            code,
+            text: text.into(),
+            details: Details::default(),
+        }
     }
 }
 
@@ -44,5 +48,9 @@ pub(crate) fn refuse<T>(code: CUresult, why: impl Into<String>) -> Result<T> {
 
 /// Refuses with INVALID_VALUE unless the condition holds.
 pub(crate) fn require(holds: bool, why: impl FnOnce() -> String) -> Result {
-    if holds { Ok(()) } else { Err(Error::new(CUresult::INVALID_VALUE, why())) }
+    if holds {
+        Ok(())
+    } else {
+        Err(Error::new(CUresult::INVALID_VALUE, why()))
+    }
 }

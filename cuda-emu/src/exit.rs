@@ -26,8 +26,12 @@ extern "C" fn finish() {
 }
 
 fn finish_report() {
-    let Some(machine) = machine::started() else { return };
-    let Some(report) = machine.device.report.get() else { return };
+    let Some(machine) = machine::started() else {
+        return;
+    };
+    let Some(report) = machine.device.report.get() else {
+        return;
+    };
     // A thread that was ended within a call may hold the lock for ever.
     if let Some(state) = machine.state_at_exit() {
         left(&state).into_iter().for_each(|leak| report.leak(leak));
@@ -53,42 +57,70 @@ pub(crate) fn at_exit() {}
 /// What the program has made and not released.
 fn left(s: &State) -> Vec<Object> {
     let mut left = memory(s);
-    let libraries = s.libraries.iter().flat_map(|(_, library)| library.modules.values());
+    let libraries = s
+        .libraries
+        .iter()
+        .flat_map(|(_, library)| library.modules.values());
     let of_library: Vec<_> = libraries.copied().collect();
     let modules = s.modules.iter().filter(|(id, _)| !of_library.contains(id));
     left.extend(modules.map(|(id, module)| named("module", id, module.parsed.kernels().next())));
     left.extend(
-        s.libraries.iter().map(|(id, library)| named("library", id, library.parsed.kernels().next())),
+        s.libraries
+            .iter()
+            .map(|(id, library)| named("library", id, library.parsed.kernels().next())),
     );
     let streams = s.streams.iter().filter(|(id, stream)| {
         let context = s.contexts.get(stream.context);
-        let own = context.is_some_and(|context| context.per_thread.values().any(|other| other == id));
+        let own =
+            context.is_some_and(|context| context.per_thread.values().any(|other| other == id));
         stream.kind != StreamKind::Legacy && !own
     });
     left.extend(streams.map(|(id, stream)| object("stream", id).text("name", stream.queue.name())));
     left.extend(s.events.iter().map(|(id, _)| object("event", id)));
     left.extend(
-        s.graphs.iter().filter(|(_, graph)| graph.owner.is_none()).map(|(id, _)| object("graph", id)),
+        s.graphs
+            .iter()
+            .filter(|(_, graph)| graph.owner.is_none())
+            .map(|(id, _)| object("graph", id)),
     );
     left.extend(s.execs.iter().map(|(id, _)| object("executable graph", id)));
     left.extend(s.links.iter().map(|(id, _)| object("link", id)));
     let image = |(handle, object): (&u64, &ImageObject)| {
-        let what = if object.how.is_some() { "texture" } else { "surface" };
+        let what = if object.how.is_some() {
+            "texture"
+        } else {
+            "surface"
+        };
         Object::new().text("what", what).hex("handle", *handle)
     };
     left.extend(s.images.iter().map(image));
     let own = |id| s.place_pools.iter().any(|place| place.default == id);
-    left.extend(s.pools.iter().filter(|(id, _)| !own(*id)).map(|(id, _)| object("memory pool", id)));
+    left.extend(
+        s.pools
+            .iter()
+            .filter(|(id, _)| !own(*id))
+            .map(|(id, _)| object("memory pool", id)),
+    );
     left.extend(s.contexts.iter().map(|(id, _)| {
         let primary = s.primary.iter().find(|primary| primary.id == Some(id));
-        object(if primary.is_some() { "primary context" } else { "context" }, id)
+        object(
+            if primary.is_some() {
+                "primary context"
+            } else {
+                "context"
+            },
+            id,
+        )
     }));
     left
 }
 
 fn memory(s: &State) -> Vec<Object> {
     let range = |what: &str, address: u64, bytes: u64| {
-        Object::new().text("what", what).hex("address", address).number("bytes", bytes)
+        Object::new()
+            .text("what", what)
+            .hex("address", address)
+            .number("bytes", bytes)
     };
     let kind = |kind| match kind {
         AllocationKind::Device => "device memory",
@@ -98,8 +130,14 @@ fn memory(s: &State) -> Vec<Object> {
         AllocationKind::Graph => "memory of a graph",
         AllocationKind::Array => "array",
     };
-    let allocated = s.allocations.iter().map(|(&at, made)| range(kind(made.kind), at, made.bytes));
-    let registered = s.registered.iter().map(|(&at, &(bytes, _))| range("registered memory", at, bytes));
+    let allocated = s
+        .allocations
+        .iter()
+        .map(|(&at, made)| range(kind(made.kind), at, made.bytes));
+    let registered = s
+        .registered
+        .iter()
+        .map(|(&at, &(bytes, _))| range("registered memory", at, bytes));
     allocated.chain(registered).collect()
 }
 

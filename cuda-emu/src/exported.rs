@@ -39,11 +39,19 @@ impl EmulatorSettings {
         let capability = or(self.compute_capability, 10 * major + minor);
         EmulatorConfig {
             devices: or(self.devices, default.devices),
-            memory: if self.memory == 0 { default.memory } else { self.memory },
+            memory: if self.memory == 0 {
+                default.memory
+            } else {
+                self.memory
+            },
             driver_version: or(self.driver_version, default.driver_version),
             compute_capability: (capability / 10, capability % 10),
             multiprocessors: or(self.multiprocessors, default.multiprocessors),
-            order: if self.shuffled == 0 { default.order } else { Order::Shuffled },
+            order: if self.shuffled == 0 {
+                default.order
+            } else {
+                Order::Shuffled
+            },
             seed: self.seed,
             ..default
         }
@@ -58,7 +66,11 @@ impl EmulatorSettings {
 pub unsafe extern "C" fn warpwright_emu_configure(settings: *const EmulatorSettings) {
     // SAFETY: the caller vouches for the pointer.
     let settings = unsafe { settings.convert() };
-    let settings = if settings.is_null() { None } else { settings.get().ok() };
+    let settings = if settings.is_null() {
+        None
+    } else {
+        settings.get().ok()
+    };
     machine::start_over(settings.unwrap_or_default().config());
 }
 
@@ -67,7 +79,11 @@ pub unsafe extern "C" fn warpwright_emu_configure(settings: *const EmulatorSetti
 /// # Safety
 /// `call` is NULL or a string that ends with NUL.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn warpwright_emu_inject(call: *const c_char, nth: u64, code: CUresult) -> CUresult {
+pub unsafe extern "C" fn warpwright_emu_inject(
+    call: *const c_char,
+    nth: u64,
+    code: CUresult,
+) -> CUresult {
     // SAFETY: the caller vouches for the string.
     match unsafe { call.convert() }.text() {
         Ok(call) => {
@@ -83,10 +99,17 @@ pub unsafe extern "C" fn warpwright_emu_inject(call: *const c_char, nth: u64, co
 /// # Safety
 /// `buffer` is NULL or valid for `capacity` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn warpwright_emu_last_finding(buffer: *mut c_char, capacity: usize) -> usize {
+pub unsafe extern "C" fn warpwright_emu_last_finding(
+    buffer: *mut c_char,
+    capacity: usize,
+) -> usize {
     let log = &machine::current().device.log;
     let end = log.entries(u32::MAX).1;
-    let text = log.entries(end.saturating_sub(1)).0.pop().unwrap_or_default();
+    let text = log
+        .entries(end.saturating_sub(1))
+        .0
+        .pop()
+        .unwrap_or_default();
     // SAFETY: the caller vouches for the buffer.
     unsafe { buffer.convert() }.set_text(&text, capacity);
     text.len() + 1

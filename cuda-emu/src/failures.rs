@@ -57,7 +57,13 @@ impl Failures {
 
     /// Lets the `nth` call of `call` fail, once.
     pub(crate) fn of_call(&self, call: &str, nth: u64, code: CUresult) {
-        self.add(|rules| rules.calls.push(CallFailure { call: call.into(), left: nth.max(1), code }));
+        self.add(|rules| {
+            rules.calls.push(CallFailure {
+                call: call.into(),
+                left: nth.max(1),
+                code,
+            })
+        });
     }
 
     /// Lets every launch of a kernel fail.
@@ -82,7 +88,11 @@ impl Failures {
                 None => return Verdict::Lost(loss.code),
             }
         }
-        for failure in rules.calls.iter_mut().filter(|f| f.call == call && f.left > 0) {
+        for failure in rules
+            .calls
+            .iter_mut()
+            .filter(|f| f.call == call && f.left > 0)
+        {
             failure.left -= 1;
             if failure.left == 0 {
                 return Verdict::Fails(failure.code);
@@ -96,7 +106,11 @@ impl Failures {
         if !self.any.load(Relaxed) {
             return None;
         }
-        self.lock().kernels.iter().find(|(name, _)| name == kernel).map(|(_, code)| *code)
+        self.lock()
+            .kernels
+            .iter()
+            .find(|(name, _)| name == kernel)
+            .map(|(_, code)| *code)
     }
 
     /// Reads rules, each ended by `;` or the end of the text:
@@ -109,7 +123,11 @@ impl Failures {
     ///
     /// CODE is a number or a name of `cuda.h`, such as `CUDA_ERROR_OUT_OF_MEMORY`.
     pub(crate) fn read(&self, text: &str) -> Result {
-        for rule in text.split(';').map(str::trim).filter(|rule| !rule.is_empty()) {
+        for rule in text
+            .split(';')
+            .map(str::trim)
+            .filter(|rule| !rule.is_empty())
+        {
             self.read_rule(rule)?;
         }
         Ok(())
@@ -119,14 +137,17 @@ impl Failures {
         let words: Vec<&str> = rule.split_whitespace().collect();
         match words[..] {
             ["call", call, nth, code] => {
-                require(Api::function(call).is_some(), || format!("`{rule}`: there is no function {call}"))?;
+                require(Api::function(call).is_some(), || {
+                    format!("`{rule}`: there is no function {call}")
+                })?;
                 self.of_call(call, number(rule, nth)?, named(rule, code)?);
             }
             ["kernel", kernel, code] => self.of_kernel(kernel, named(rule, code)?),
             ["lost", after, code] => self.of_device(number(rule, after)?, named(rule, code)?),
             _ => {
-                let text =
-                    format!("`{rule}` is none of: call NAME NTH CODE, kernel NAME CODE, lost AFTER CODE");
+                let text = format!(
+                    "`{rule}` is none of: call NAME NTH CODE, kernel NAME CODE, lost AFTER CODE"
+                );
                 return refuse(CUresult::INVALID_VALUE, text);
             }
         }
@@ -135,7 +156,12 @@ impl Failures {
 }
 
 fn number(rule: &str, text: &str) -> Result<u64> {
-    text.parse().or_else(|_| refuse(CUresult::INVALID_VALUE, format!("`{rule}`: {text} is no number")))
+    text.parse().or_else(|_| {
+        refuse(
+            CUresult::INVALID_VALUE,
+            format!("`{rule}`: {text} is no number"),
+        )
+    })
 }
 
 /// A code by its number or its name.
@@ -145,6 +171,9 @@ fn named(rule: &str, text: &str) -> Result<CUresult> {
     let found = found.or_else(|| text.parse().ok().map(CUresult));
     match found {
         Some(code) if code != CUresult::SUCCESS => Ok(code),
-        _ => refuse(CUresult::INVALID_VALUE, format!("`{rule}`: {text} is no code of an error")),
+        _ => refuse(
+            CUresult::INVALID_VALUE,
+            format!("`{rule}`: {text} is no code of an error"),
+        ),
     }
 }

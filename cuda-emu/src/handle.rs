@@ -145,7 +145,11 @@ pub(crate) struct Table<K, T> {
 
 impl<K, T> Default for Table<K, T> {
     fn default() -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), kind: PhantomData }
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            kind: PhantomData,
+        }
     }
 }
 
@@ -159,7 +163,10 @@ impl<K: Kind, T> Table<K, T> {
             self.slots.len() - 1
         });
         let generation = u64::from(GENERATION.fetch_add(1, Relaxed) & 0xff_ffff);
-        let id = Id(K::TAG << 56 | generation << 32 | (index as u64 + 1), PhantomData);
+        let id = Id(
+            K::TAG << 56 | generation << 32 | (index as u64 + 1),
+            PhantomData,
+        );
         self.slots[index] = Some((id.0, object));
         id
     }
@@ -174,7 +181,11 @@ impl<K: Kind, T> Table<K, T> {
         if self.get(id).is_some() {
             return Ok(id);
         }
-        let what = if id.0 >> 56 == K::TAG { "was destroyed" } else { "is no handle of this kind" };
+        let what = if id.0 >> 56 == K::TAG {
+            "was destroyed"
+        } else {
+            "is no handle of this kind"
+        };
         refuse(K::STALE, format!("the {} {:#x} {what}", K::WORD, id.0))
     }
 
@@ -195,16 +206,25 @@ impl<K: Kind, T> Table<K, T> {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Id<K>, &T)> {
-        self.slots.iter().flatten().map(|(number, object)| (Id(*number, PhantomData), object))
+        self.slots
+            .iter()
+            .flatten()
+            .map(|(number, object)| (Id(*number, PhantomData), object))
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Id<K>, &mut T)> {
-        self.slots.iter_mut().flatten().map(|(number, object)| (Id(*number, PhantomData), object))
+        self.slots
+            .iter_mut()
+            .flatten()
+            .map(|(number, object)| (Id(*number, PhantomData), object))
     }
 
     /// The ids of the objects that `which` picks, in no particular order.
     pub(crate) fn ids(&self, which: impl Fn(&T) -> bool) -> Vec<Id<K>> {
-        self.iter().filter(|(_, object)| which(object)).map(|(id, _)| id).collect()
+        self.iter()
+            .filter(|(_, object)| which(object))
+            .map(|(id, _)| id)
+            .collect()
     }
 }
 
@@ -213,12 +233,14 @@ impl<K: Kind, T> std::ops::Index<Id<K>> for Table<K, T> {
     type Output = T;
 
     fn index(&self, id: Id<K>) -> &T {
-        self.get(id).unwrap_or_else(|| panic!("the {} {id:?} is gone", K::WORD))
+        self.get(id)
+            .unwrap_or_else(|| panic!("the {} {id:?} is gone", K::WORD))
     }
 }
 
 impl<K: Kind, T> std::ops::IndexMut<Id<K>> for Table<K, T> {
     fn index_mut(&mut self, id: Id<K>) -> &mut T {
-        self.get_mut(id).unwrap_or_else(|| panic!("the {} {id:?} is gone", K::WORD))
+        self.get_mut(id)
+            .unwrap_or_else(|| panic!("the {} {id:?} is gone", K::WORD))
     }
 }

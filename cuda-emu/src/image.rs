@@ -58,7 +58,11 @@ pub(crate) fn text<'a>(config: &EmulatorConfig, image: &'a [u8]) -> Result<Cow<'
     if image.starts_with(&ELF) && number(image, 18, 2) == CUDA.into() {
         // The architecture is in the low byte of the flags or, since ABI 8, in the one above.
         let flags = number(image, 48, 4);
-        let architecture = if number(image, 8, 1) < 8 { flags & 0xff } else { flags >> 8 & 0xff };
+        let architecture = if number(image, 8, 1) < 8 {
+            flags & 0xff
+        } else {
+            flags >> 8 & 0xff
+        };
         return refuse(
             CUresult::NO_BINARY_FOR_GPU,
             format!("the image is machine code for sm_{architecture}; {INSTEAD}\n"),
@@ -81,7 +85,9 @@ fn of_fat_binary(config: &EmulatorConfig, image: &[u8]) -> Result<Vec<u8>> {
     let (major, minor) = config.compute_capability;
     let device = u64::from(major * 10 + minor);
     let entries = entries(image).ok_or_else(|| broken("it ends within an entry"))?;
-    let fitting = entries.iter().filter(|entry| entry.kind == PTX && entry.architecture <= device);
+    let fitting = entries
+        .iter()
+        .filter(|entry| entry.kind == PTX && entry.architecture <= device);
     match fitting.max_by_key(|entry| entry.architecture) {
         Some(entry) => entry.text(),
         None => refuse(CUresult::NO_BINARY_FOR_GPU, unfit(&entries, device)),
@@ -89,7 +95,10 @@ fn of_fat_binary(config: &EmulatorConfig, image: &[u8]) -> Result<Vec<u8>> {
 }
 
 fn broken(why: &str) -> Error {
-    Error::new(CUresult::INVALID_IMAGE, format!("the fat binary is broken: {why}"))
+    Error::new(
+        CUresult::INVALID_IMAGE,
+        format!("the fat binary is broken: {why}"),
+    )
 }
 
 /// What is in a fat binary that has nothing for the device.
@@ -100,8 +109,14 @@ fn unfit(entries: &[Entry], device: u64) -> String {
         kind => format!("contents of kind {kind} for sm_{}", entry.architecture),
     };
     let has: Vec<String> = entries.iter().map(name).collect();
-    let has = if has.is_empty() { "nothing".into() } else { has.join(", ") };
-    format!("the fat binary has {has}, and no PTX that fits the device, which is sm_{device}; {INSTEAD}\n")
+    let has = if has.is_empty() {
+        "nothing".into()
+    } else {
+        has.join(", ")
+    };
+    format!(
+        "the fat binary has {has}, and no PTX that fits the device, which is sm_{device}; {INSTEAD}\n"
+    )
 }
 
 /// The entries of every container; nothing if one of them does not end where it should.
@@ -127,7 +142,11 @@ fn entries(image: &[u8]) -> Option<Vec<Entry<'_>>> {
 impl<'a> Entry<'a> {
     fn of((header, contents): (&[u8], &'a [u8])) -> Self {
         let compressed = number(header, 16, 4) as usize;
-        let used = if compressed == 0 { contents.len() } else { compressed.min(contents.len()) };
+        let used = if compressed == 0 {
+            contents.len()
+        } else {
+            compressed.min(contents.len())
+        };
         Self {
             kind: number(header, 0, 2) as u16,
             architecture: number(header, 28, 4),
@@ -150,15 +169,21 @@ impl<'a> Entry<'a> {
         } else {
             self.contents.to_vec()
         };
-        text.truncate(text.iter().position(|byte| *byte == 0).unwrap_or(text.len()));
+        text.truncate(
+            text.iter()
+                .position(|byte| *byte == 0)
+                .unwrap_or(text.len()),
+        );
         Ok(text)
     }
 
     fn unpack_zstandard(&self) -> Result<Vec<u8>> {
         let decoder = ruzstd::decoding::StreamingDecoder::new(self.contents);
         let mut text = Vec::new();
-        let read =
-            decoder.map_err(|error| broken(&error.to_string()))?.take(MOST as u64).read_to_end(&mut text);
+        let read = decoder
+            .map_err(|error| broken(&error.to_string()))?
+            .take(MOST as u64)
+            .read_to_end(&mut text);
         read.map_err(|error| broken(&error.to_string()))?;
         if text.len() == self.bytes {
             Ok(text)
@@ -170,5 +195,7 @@ impl<'a> Entry<'a> {
 
 /// A little-endian number; bytes that are not there are 0.
 fn number(bytes: &[u8], at: usize, count: usize) -> u64 {
-    (0..count).fold(0, |number, i| number | u64::from(bytes.get(at + i).copied().unwrap_or(0)) << (8 * i))
+    (0..count).fold(0, |number, i| {
+        number | u64::from(bytes.get(at + i).copied().unwrap_or(0)) << (8 * i)
+    })
 }

@@ -146,6 +146,7 @@ pub fn library() -> &'static Library {
 pub fn symbols() -> (Vec<&'static str>, Vec<&'static str>) {
     let all = api::symbols::chapters().flatten();
     let (tabled, more): (Vec<_>, Vec<_>) = all.partition(|export| export.tabled);
-    let names = |exports: Vec<&api::export::Export>| exports.iter().map(|export| export.symbol).collect();
+    let names =
+        |exports: Vec<&api::export::Export>| exports.iter().map(|export| export.symbol).collect();
     (names(tabled), names(more))
 }

@@ -29,7 +29,11 @@ impl Log {
     pub(crate) fn add(&self, text: String) {
         let mut log = self.lock();
         let callbacks = log.callbacks.clone();
-        let told = if callbacks.is_empty() { String::new() } else { text.clone() };
+        let told = if callbacks.is_empty() {
+            String::new()
+        } else {
+            text.clone()
+        };
         log.entries.push_back(text);
         if log.entries.len() > LOG_LENGTH {
             log.entries.pop_front();
@@ -37,7 +41,9 @@ impl Log {
         }
         // A callback may look at the log.
         drop(log);
-        callbacks.iter().for_each(|(_, callback)| callback.call(&told));
+        callbacks
+            .iter()
+            .for_each(|(_, callback)| callback.call(&told));
     }
 
     /// Tells a function of the program of every entry from now on. Gives its number.
@@ -72,7 +78,10 @@ impl Log {
     pub(crate) fn entries(&self, from: u32) -> (Vec<String>, u32) {
         let log = self.lock();
         let skip = from.saturating_sub(log.dropped) as usize;
-        (log.entries.iter().skip(skip).cloned().collect(), log.dropped + log.entries.len() as u32)
+        (
+            log.entries.iter().skip(skip).cloned().collect(),
+            log.dropped + log.entries.len() as u32,
+        )
     }
 
     fn lock(&self) -> MutexGuard<'_, Entries> {

@@ -127,7 +127,9 @@ impl Machine {
     }
 
     fn read_environment(&self) -> Result {
-        if let Some(Err(error)) = environment::failures().map(|rules| self.device.failures.read(&rules)) {
+        if let Some(Err(error)) =
+            environment::failures().map(|rules| self.device.failures.read(&rules))
+        {
             let text = format!("{} is malformed: {}", environment::FAILURES, error.text);
             return refuse(error.code, text);
         }
@@ -149,7 +151,8 @@ impl Machine {
                 return refuse(CUresult::INVALID_VALUE, text);
             }
         }
-        let Some(file) = environment::report().filter(|_| self.device.report.get().is_none()) else {
+        let Some(file) = environment::report().filter(|_| self.device.report.get().is_none())
+        else {
             return Ok(());
         };
         match Report::open(&file, self.device.config.compute_capability) {
@@ -168,7 +171,10 @@ impl Machine {
             self.fail_if_injected(call)?;
         }
         if in_host_function() {
-            return refuse(CUresult::NOT_PERMITTED, "a host function must not call the driver");
+            return refuse(
+                CUresult::NOT_PERMITTED,
+                "a host function must not call the driver",
+            );
         }
         if !self.initialised.load(Relaxed) && !BEFORE_INIT.contains(&call) {
             return Err(Error::from(CUresult::NOT_INITIALIZED));
@@ -181,7 +187,10 @@ impl Machine {
             Verdict::Runs => Ok(()),
             Verdict::Fails(code) => refuse(code, "this failure was injected"),
             Verdict::Lost(code) => {
-                self.state().contexts.iter().for_each(|(_, context)| context.sticky.set(code));
+                self.state()
+                    .contexts
+                    .iter()
+                    .for_each(|(_, context)| context.sticky.set(code));
                 refuse(code, "the device is lost; this failure was injected")
             }
         }

@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{
+    AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -152,13 +154,21 @@ impl Queue {
                 queue.work();
             });
         }
-        Ticket { queue: Arc::clone(self), place: state.pushed, moment }
+        Ticket {
+            queue: Arc::clone(self),
+            place: state.pushed,
+            moment,
+        }
     }
 
     /// The work given so far.
     pub(crate) fn last(self: &Arc<Self>) -> Ticket {
         let state = self.state();
-        Ticket { queue: Arc::clone(self), place: state.pushed, moment: Arc::clone(&state.last) }
+        Ticket {
+            queue: Arc::clone(self),
+            place: state.pushed,
+            moment: Arc::clone(&state.last),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, QueueState> {
@@ -216,8 +226,10 @@ impl Queue {
             if let Some(task) = state.tasks.pop_front() {
                 return Some(task);
             }
-            let (woken, timeout) =
-                self.wake.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+            let (woken, timeout) = self
+                .wake
+                .wait_timeout(state, IDLE)
+                .unwrap_or_else(PoisonError::into_inner);
             state = woken;
             if timeout.timed_out() && state.tasks.is_empty() {
                 state.working = false;
@@ -236,9 +248,14 @@ impl Queue {
         }
         let outcome = match task {
             Task::Run(work) => self.run(&work, moment),
-            Task::Graph(launch) => {
-                launch.perform(self.device, Place { stream: self.place(), queue: self.number, moment })
-            }
+            Task::Graph(launch) => launch.perform(
+                self.device,
+                Place {
+                    stream: self.place(),
+                    queue: self.number,
+                    moment,
+                },
+            ),
             Task::Free(address) => self.free(address, moment),
             Task::After(ticket) => {
                 ticket.reached();
@@ -256,7 +273,12 @@ impl Queue {
             // An event is reached when its task counts as done.
             Task::Mark(_) => Ok(()),
         };
-        if let Err(Error { code, text, details }) = outcome {
+        if let Err(Error {
+            code,
+            text,
+            details,
+        }) = outcome
+        {
             self.device.finding(text, &details);
             self.sticky.set(code);
         }
@@ -271,7 +293,11 @@ impl Queue {
         if matches!(work, Work::Host(_)) {
             self.device.order.learn(moment);
         }
-        let site = WorkSite { traced: self.place(), queue: self.number, siblings: false };
+        let site = WorkSite {
+            traced: self.place(),
+            queue: self.number,
+            siblings: false,
+        };
         if let Some(touched) = work.run(self.device, site)? {
             self.compare(work.name(), moment, touched);
         }
@@ -286,7 +312,11 @@ impl Queue {
     fn free(&self, address: u64, moment: &Arc<Moment>) -> Result {
         if let Some(whole) = self.place().and_then(|_| self.device.memory.find(address)) {
             let writes = [(whole.base, whole.bytes)];
-            self.compare("free", moment, Accesses::of_host(&self.device.memory, "free", &[], &writes));
+            self.compare(
+                "free",
+                moment,
+                Accesses::of_host(&self.device.memory, "free", &[], &writes),
+            );
         }
         Ok(self.device.free(address)?)
     }
@@ -310,7 +340,9 @@ impl Task {
         match self {
             Self::After(ticket) => Some(ticket.ready()),
             Self::AfterMark(mark) => Some(mark.ready()),
-            Self::Run(_) | Self::Graph(_) | Self::Free(_) | Self::Mark(_) | Self::Callback(_) => None,
+            Self::Run(_) | Self::Graph(_) | Self::Free(_) | Self::Mark(_) | Self::Callback(_) => {
+                None
+            }
         }
     }
 
@@ -318,7 +350,9 @@ impl Task {
     fn waits(&self) -> Option<Ready> {
         match self {
             Self::After(_) | Self::AfterMark(_) => self.blocked(),
-            Self::Run(Work::Words(_) | Work::Host(_)) | Self::Callback(_) => Some(Box::new(|| false)),
+            Self::Run(Work::Words(_) | Work::Host(_)) | Self::Callback(_) => {
+                Some(Box::new(|| false))
+            }
             Self::Graph(launch) if launch.waits() => Some(Box::new(|| false)),
             Self::Run(_) | Self::Graph(_) | Self::Free(_) | Self::Mark(_) => None,
         }
@@ -361,7 +395,11 @@ impl Ticket {
     fn reached(&self) {
         let mut state = self.queue.state();
         while state.done < self.place {
-            state = self.queue.progress.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .queue
+                .progress
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 

@@ -34,9 +34,17 @@ impl Report {
     /// Opens the file and writes its first line.
     pub(crate) fn open(path: &Path, (major, minor): (u32, u32)) -> io::Result<Self> {
         let file = File::options().create(true).append(true).open(path)?;
-        let report = Self(Mutex::new(Lines { file, launches: 0, findings: 0, leaks: 0 }));
+        let report = Self(Mutex::new(Lines {
+            file,
+            launches: 0,
+            findings: 0,
+            leaks: 0,
+        }));
         let capability = format!("{major}.{minor}");
-        report.lock().write("start", Object::new().text("compute_capability", &capability));
+        report.lock().write(
+            "start",
+            Object::new().text("compute_capability", &capability),
+        );
         Ok(report)
     }
 
@@ -59,7 +67,10 @@ impl Report {
             class if class.bytes().all(|byte| byte.is_ascii_alphabetic()) => class,
             _ => "Other",
         };
-        let object = Object::new().text("class", class).text("text", text).and(&details.0);
+        let object = Object::new()
+            .text("class", class)
+            .text("text", text)
+            .and(&details.0);
         let mut lines = self.lock();
         lines.findings += 1;
         lines.write("finding", object);
@@ -75,7 +86,9 @@ impl Report {
     /// The end of the process, and whether work was forgotten before it could be compared with all that ran beside it.
     pub(crate) fn end(&self, forgot: bool) {
         let mut lines = self.lock();
-        let counts = Object::new().number("launches", lines.launches).number("findings", lines.findings);
+        let counts = Object::new()
+            .number("launches", lines.launches)
+            .number("findings", lines.findings);
         let counts = counts.number("leaks", lines.leaks).number("forgot", forgot);
         lines.write("end", counts);
     }
@@ -84,7 +97,9 @@ impl Report {
 impl Lines {
     /// A report that cannot be written must not change what the program does.
     fn write(&mut self, kind: &str, object: Object) {
-        let line = Object::new().text("kind", kind).number("process", std::process::id());
+        let line = Object::new()
+            .text("kind", kind)
+            .number("process", std::process::id());
         let line = format!("{{{},{}}}\n", line.0, object.0);
         let _ = self.file.write_all(line.as_bytes());
     }
@@ -97,29 +112,57 @@ pub(crate) struct Details(Object);
 impl Details {
     /// The thread, and the instructions to blame.
     pub(crate) fn of_fault(fault: &Fault) -> Self {
-        let mut object = Object::new().text("kernel", &fault.kernel).numbers("block", fault.block);
-        object = object.numbers("thread", fault.thread).text("what", &fault.what);
-        object = object.text("instead", fault.instead).number("rank", fault.class.rank());
+        let mut object = Object::new()
+            .text("kernel", &fault.kernel)
+            .numbers("block", fault.block);
+        object = object
+            .numbers("thread", fault.thread)
+            .text("what", &fault.what);
+        object = object
+            .text("instead", fault.instead)
+            .number("rank", fault.class.rank());
         if let Some(location) = fault.location() {
             object = object.text("memory", &location);
         }
         if let Some(address) = fault.address {
             object = object.hex("address", address);
         }
-        let own = fault.place.as_ref().map(|place| of_place(&fault.kernel, "", place));
+        let own = fault
+            .place
+            .as_ref()
+            .map(|place| of_place(&fault.kernel, "", place));
         let other = |other: &OtherPlace| {
-            of_place(&fault.kernel, &format!("{} {}", other.who, other.did), &other.place)
+            of_place(
+                &fault.kernel,
+                &format!("{} {}", other.who, other.did),
+                &other.place,
+            )
         };
         let other = fault.other.as_ref().map(other);
-        let calls = fault.calls.iter().map(|call| of_place(&fault.kernel, "", call));
-        Self(object.objects("places", own.into_iter().chain(other)).objects("calls", calls))
+        let calls = fault
+            .calls
+            .iter()
+            .map(|call| of_place(&fault.kernel, "", call));
+        Self(
+            object
+                .objects("places", own.into_iter().chain(other))
+                .objects("calls", calls),
+        )
     }
 
     /// The instructions of two kernels that touch the same bytes.
     pub(crate) fn of_conflict(conflict: &Conflict) -> Self {
         let (did, does) = deeds(conflict.kind);
-        let Conflict { address, first, second, .. } = conflict;
-        let places = [of_place(&first.0, did, &first.1), of_place(&second.0, does, &second.1)];
+        let Conflict {
+            address,
+            first,
+            second,
+            ..
+        } = conflict;
+        let places = [
+            of_place(&first.0, did, &first.1),
+            of_place(&second.0, does, &second.1),
+        ];
         Self(
             Object::new()
                 .text("kernel", &second.0)
@@ -144,7 +187,10 @@ fn of_place(kernel: &str, did: &str, place: &SourcePlace) -> Object {
     if place.line == 0 {
         return object;
     }
-    let object = object.number("line", place.line).number("column", place.column).text("text", &place.text);
+    let object = object
+        .number("line", place.line)
+        .number("column", place.column)
+        .text("text", &place.text);
     match &place.rust {
         None => object,
         Some(source) => object
@@ -156,7 +202,9 @@ fn of_place(kernel: &str, did: &str, place: &SourcePlace) -> Object {
 }
 
 fn of_source(source: &RustPlace) -> Object {
-    let object = Object::new().text("file", &source.file).number("file_line", source.line);
+    let object = Object::new()
+        .text("file", &source.file)
+        .number("file_line", source.line);
     object.number("file_column", source.column)
 }
 
@@ -171,7 +219,11 @@ impl Object {
 
     /// The fields of both.
     fn and(mut self, other: &Self) -> Self {
-        let comma = if self.0.is_empty() || other.0.is_empty() { "" } else { "," };
+        let comma = if self.0.is_empty() || other.0.is_empty() {
+            ""
+        } else {
+            ","
+        };
         self.0 += &format!("{comma}{}", other.0);
         self
     }

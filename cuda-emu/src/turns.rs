@@ -49,8 +49,15 @@ enum Queue {
 
 impl Turns {
     pub(crate) fn new(order: Order, seed: u64) -> Self {
-        let state = State { random: seed, ..State::default() };
-        Self { order, state: Mutex::new(state), changed: Condvar::new() }
+        let state = State {
+            random: seed,
+            ..State::default()
+        };
+        Self {
+            order,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        }
     }
 
     fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> Option<R> {
@@ -83,13 +90,18 @@ impl Turns {
 
     /// Waits for the turn of a queue.
     pub(crate) fn take(&self, queue: u32) {
-        if self.change(|state| state.queues.insert(queue, Queue::Asks)).is_none() {
+        if self
+            .change(|state| state.queues.insert(queue, Queue::Asks))
+            .is_none()
+        {
             return;
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while state.running != Some(queue) {
-            let (next, timeout) =
-                self.changed.wait_timeout(state, PATIENCE).unwrap_or_else(PoisonError::into_inner);
+            let (next, timeout) = self
+                .changed
+                .wait_timeout(state, PATIENCE)
+                .unwrap_or_else(PoisonError::into_inner);
             state = next;
             state.late |= timeout.timed_out();
             self.choose(&mut state);
@@ -136,7 +148,10 @@ impl Turns {
         if !may || state.running.is_some() || !state.queues.values().all(known) {
             return;
         }
-        let asks = state.queues.iter().filter(|(_, queue)| matches!(queue, Queue::Asks));
+        let asks = state
+            .queues
+            .iter()
+            .filter(|(_, queue)| matches!(queue, Queue::Asks));
         let asks: Vec<u32> = asks.map(|(&queue, _)| queue).collect();
         let Some(&last) = asks.last() else { return };
         state.looks = state.looks.saturating_sub(1);

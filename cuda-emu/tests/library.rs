@@ -41,8 +41,15 @@ const PTX: &CStr = c"
 fn path() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let name = libloading::library_filename("warpwright_cuda_emu");
-    let places = test.ancestors().skip(1).take(2).map(|folder| folder.join(&name));
-    places.into_iter().find(|path| path.exists()).expect("cargo builds the library with its tests")
+    let places = test
+        .ancestors()
+        .skip(1)
+        .take(2)
+        .map(|folder| folder.join(&name));
+    places
+        .into_iter()
+        .find(|path| path.exists())
+        .expect("cargo builds the library with its tests")
 }
 
 /// Opens the library, for good, and resolves the table by name.
@@ -69,7 +76,8 @@ fn one_at_a_time() -> MutexGuard<'static, ()> {
 fn configure(library: &Library, settings: *const Settings) {
     // SAFETY: the function is declared so, and the settings are NULL or a variable of the caller.
     unsafe {
-        let symbol = library.get::<unsafe extern "C" fn(*const Settings)>("warpwright_emu_configure");
+        let symbol =
+            library.get::<unsafe extern "C" fn(*const Settings)>("warpwright_emu_configure");
         symbol.unwrap()(settings);
     }
 }
@@ -80,7 +88,8 @@ fn a_program_runs_on_the_library() {
     let (library, api) = open();
     configure(library, std::ptr::null());
 
-    let (mut context, mut module, mut function) = (CUcontext::NULL, CUmodule::NULL, CUfunction::NULL);
+    let (mut context, mut module, mut function) =
+        (CUcontext::NULL, CUmodule::NULL, CUfunction::NULL);
     let (mut address, mut result, mut n) = (0u64, 0u32, 42u32);
     let null = std::ptr::null_mut::<c_void>();
     // SAFETY: every pointer is to a variable of this test, and the stream is synchronised before they end.
@@ -90,11 +99,20 @@ fn a_program_runs_on_the_library() {
             (api.cuInit)(0),
             (api.cuDevicePrimaryCtxRetain)(&mut context, 0),
             (api.cuCtxSetCurrent)(context),
-            (api.cuModuleLoadDataEx)(&mut module, PTX.as_ptr().cast(), 0, null.cast(), null.cast()),
+            (api.cuModuleLoadDataEx)(
+                &mut module,
+                PTX.as_ptr().cast(),
+                0,
+                null.cast(),
+                null.cast(),
+            ),
             (api.cuModuleGetFunction)(&mut function, module, c"set".as_ptr()),
             (api.cuMemAlloc_v2)(&mut address, 4),
         ];
-        let mut params = [std::ptr::from_mut(&mut address).cast(), std::ptr::from_mut(&mut n).cast()];
+        let mut params = [
+            std::ptr::from_mut(&mut address).cast(),
+            std::ptr::from_mut(&mut n).cast(),
+        ];
         let (stream, params) = (CUstream::NULL, params.as_mut_ptr());
         codes.extend([
             (api.cuLaunchKernel)(function, 1, 1, 1, 1, 1, 1, 0, stream, params, null.cast()),
@@ -104,18 +122,28 @@ fn a_program_runs_on_the_library() {
         ]);
         codes
     };
-    assert_eq!(codes.iter().map(|code| code.0).collect::<Vec<_>>(), [3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+    assert_eq!(
+        codes.iter().map(|code| code.0).collect::<Vec<_>>(),
+        [3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]
+    );
     assert_eq!(result, 42);
 
     let mut text = [0u8; 200];
     // SAFETY: the function is declared so, and the buffer is of that size.
     let needed = unsafe {
-        let last =
-            library.get::<unsafe extern "C" fn(*mut c_char, usize) -> usize>("warpwright_emu_last_finding");
+        let last = library.get::<unsafe extern "C" fn(*mut c_char, usize) -> usize>(
+            "warpwright_emu_last_finding",
+        );
         last.unwrap()(text.as_mut_ptr().cast(), text.len())
     };
-    let text = CStr::from_bytes_with_nul(&text[..needed]).unwrap().to_str().unwrap();
-    assert_eq!(text, format!("cuMemFree_v2: 0x{address:x} is not the base of an allocation"));
+    let text = CStr::from_bytes_with_nul(&text[..needed])
+        .unwrap()
+        .to_str()
+        .unwrap();
+    assert_eq!(
+        text,
+        format!("cuMemFree_v2: 0x{address:x} is not the base of an allocation")
+    );
 }
 
 /// Starts the library over with failures in its environment. Gives the codes of cuInit and of two calls, and the log.
@@ -127,35 +155,56 @@ fn with_failures(rules: &str) -> ([u32; 3], String) {
     let mut count = 0;
     // SAFETY: the pointer is to a variable of this function.
     let codes = unsafe {
-        [(api.cuInit)(0), (api.cuDeviceGetCount)(&mut count), (api.cuDeviceGetCount)(&mut count)].map(|c| c.0)
+        [
+            (api.cuInit)(0),
+            (api.cuDeviceGetCount)(&mut count),
+            (api.cuDeviceGetCount)(&mut count),
+        ]
+        .map(|c| c.0)
     };
     // SAFETY: as above.
     unsafe { std::env::remove_var("WARPWRIGHT_EMU_FAIL") };
     let mut text = [0u8; 300];
     // SAFETY: the function is declared so, and the buffer is of that size.
     let needed = unsafe {
-        let last =
-            library.get::<unsafe extern "C" fn(*mut c_char, usize) -> usize>("warpwright_emu_last_finding");
+        let last = library.get::<unsafe extern "C" fn(*mut c_char, usize) -> usize>(
+            "warpwright_emu_last_finding",
+        );
         last.unwrap()(text.as_mut_ptr().cast(), text.len())
     };
-    (codes, String::from_utf8_lossy(&text[..needed - 1]).into_owned())
+    (
+        codes,
+        String::from_utf8_lossy(&text[..needed - 1]).into_owned(),
+    )
 }
 
 #[test]
 fn the_environment_injects_failures() {
     let _one_test = one_at_a_time();
     let (codes, log) = with_failures("call cuDeviceGetCount 2 CUDA_ERROR_UNKNOWN; kernel add 700;");
-    assert_eq!((codes, log.as_str()), ([0, 0, 999], "cuDeviceGetCount: this failure was injected"));
+    assert_eq!(
+        (codes, log.as_str()),
+        ([0, 0, 999], "cuDeviceGetCount: this failure was injected")
+    );
     assert_eq!(with_failures("lost 1 46").0, [0, 0, 46]);
     for (rules, why) in [
-        ("call cuNothing 1 2", "`call cuNothing 1 2`: there is no function cuNothing"),
+        (
+            "call cuNothing 1 2",
+            "`call cuNothing 1 2`: there is no function cuNothing",
+        ),
         ("call cuInit x 2", "`call cuInit x 2`: x is no number"),
         ("kernel add 0", "`kernel add 0`: 0 is no code of an error"),
-        ("boom", "`boom` is none of: call NAME NTH CODE, kernel NAME CODE, lost AFTER CODE"),
+        (
+            "boom",
+            "`boom` is none of: call NAME NTH CODE, kernel NAME CODE, lost AFTER CODE",
+        ),
     ] {
         let (codes, log) = with_failures(rules);
         assert_eq!(codes, [1, 3, 3]);
-        assert_eq!(log, format!("cuInit: WARPWRIGHT_EMU_FAIL is malformed: {why}"));
+        assert_eq!(
+            log,
+            format!("cuInit: WARPWRIGHT_EMU_FAIL is malformed: {why}")
+        );
     }
 }
 
@@ -163,7 +212,10 @@ fn the_environment_injects_failures() {
 fn the_library_opened_twice_is_one() {
     // SAFETY: the library is this package's own.
     let (one, two) = unsafe {
-        (warpwright_driver_sys::Library::open(path()), warpwright_driver_sys::Library::open(path()))
+        (
+            warpwright_driver_sys::Library::open(path()),
+            warpwright_driver_sys::Library::open(path()),
+        )
     };
     assert!(std::ptr::eq(one.unwrap(), two.unwrap()));
 }
@@ -183,8 +235,9 @@ fn functions_for_c_configure_the_library() {
     configure(library, &settings);
     // SAFETY: the function is declared so, and the strings outlive the calls.
     let injected = unsafe {
-        let inject = library
-            .get::<unsafe extern "C" fn(*const c_char, u64, CUresult) -> CUresult>("warpwright_emu_inject");
+        let inject = library.get::<unsafe extern "C" fn(*const c_char, u64, CUresult) -> CUresult>(
+            "warpwright_emu_inject",
+        );
         let inject = inject.unwrap();
         [
             inject(c"cuDeviceGetCount".as_ptr(), 2, CUresult::UNKNOWN),
@@ -201,7 +254,11 @@ fn functions_for_c_configure_the_library() {
             (api.cuInit)(0),
             (api.cuDriverGetVersion)(&mut version),
             (api.cuDeviceGetAttribute)(&mut minor, CUdevice_attribute::COMPUTE_CAPABILITY_MINOR, 0),
-            (api.cuDeviceGetAttribute)(&mut processors, CUdevice_attribute::MULTIPROCESSOR_COUNT, 0),
+            (api.cuDeviceGetAttribute)(
+                &mut processors,
+                CUdevice_attribute::MULTIPROCESSOR_COUNT,
+                0,
+            ),
             (api.cuDeviceTotalMem_v2)(&mut bytes, 0),
             (api.cuDeviceGetCount)(&mut count),
             (api.cuDeviceGetCount)(&mut count),
@@ -212,6 +269,12 @@ fn functions_for_c_configure_the_library() {
             (api.cuMemAlloc_v2)(&mut address, 16),
         ]
     };
-    assert_eq!(codes.map(|code| code.0), [0, 0, 0, 0, 0, 0, 999, 0, 0, 46, 0, 2]);
-    assert_eq!((version, minor, processors, count, bytes), (12040, 6, 132, 3, 4096));
+    assert_eq!(
+        codes.map(|code| code.0),
+        [0, 0, 0, 0, 0, 0, 999, 0, 0, 46, 0, 2]
+    );
+    assert_eq!(
+        (version, minor, processors, count, bytes),
+        (12040, 6, 132, 3, 4096)
+    );
 }

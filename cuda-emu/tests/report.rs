@@ -44,8 +44,15 @@ const PTX: &CStr = c"
 fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let name = libloading::library_filename("warpwright_cuda_emu");
-    let places = test.ancestors().skip(1).take(2).map(|folder| folder.join(&name));
-    places.into_iter().find(|path| path.exists()).expect("cargo builds the library with its tests")
+    let places = test
+        .ancestors()
+        .skip(1)
+        .take(2)
+        .map(|folder| folder.join(&name));
+    places
+        .into_iter()
+        .find(|path| path.exists())
+        .expect("cargo builds the library with its tests")
 }
 
 struct Program {
@@ -71,7 +78,13 @@ impl Program {
                 (api.cuInit)(0),
                 (api.cuDevicePrimaryCtxRetain)(&mut context, 0),
                 (api.cuCtxSetCurrent)(context),
-                (api.cuModuleLoadDataEx)(&mut module, PTX.as_ptr().cast(), 0, null_mut(), null_mut()),
+                (api.cuModuleLoadDataEx)(
+                    &mut module,
+                    PTX.as_ptr().cast(),
+                    0,
+                    null_mut(),
+                    null_mut(),
+                ),
             ]
         };
         assert_eq!(codes.map(|code| code.0), [0; 4]);
@@ -88,7 +101,10 @@ impl Program {
     fn stream(&self) -> CUstream {
         let mut stream = CUstream::NULL;
         // SAFETY: the pointer is to a variable of this function.
-        assert_eq!(unsafe { (self.api.cuStreamCreate)(&mut stream, CUstream_flags::NON_BLOCKING) }.0, 0);
+        assert_eq!(
+            unsafe { (self.api.cuStreamCreate)(&mut stream, CUstream_flags::NON_BLOCKING) }.0,
+            0
+        );
         stream
     }
 
@@ -99,7 +115,22 @@ impl Program {
         let codes = unsafe {
             let found = (self.api.cuModuleGetFunction)(&mut function, self.module, name.as_ptr());
             let launch = self.api.cuLaunchKernel;
-            [found, launch(function, grid, 1, 1, 32, 1, 1, 0, stream, params.as_mut_ptr(), null_mut())]
+            [
+                found,
+                launch(
+                    function,
+                    grid,
+                    1,
+                    1,
+                    32,
+                    1,
+                    1,
+                    0,
+                    stream,
+                    params.as_mut_ptr(),
+                    null_mut(),
+                ),
+            ]
         };
         assert_eq!(codes.map(|code| code.0), [0; 2]);
     }
@@ -112,7 +143,8 @@ impl Program {
     fn read(&self, address: u64) {
         let mut word = 0u32;
         // SAFETY: the pointer is to a variable of this function.
-        let code = unsafe { (self.api.cuMemcpyDtoH_v2.unwrap())(from_mut(&mut word).cast(), address, 4) };
+        let code =
+            unsafe { (self.api.cuMemcpyDtoH_v2.unwrap())(from_mut(&mut word).cast(), address, 4) };
         assert_eq!(code.0, 0);
     }
 
@@ -172,8 +204,16 @@ fn report_of(test: &str, file: &Path) -> Vec<String> {
         .env(REPORT, file)
         .output()
         .unwrap();
-    assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
-    std::fs::read_to_string(file).unwrap().lines().map(str::to_string).collect()
+    assert!(
+        child.status.success(),
+        "{}",
+        String::from_utf8_lossy(&child.stdout)
+    );
+    std::fs::read_to_string(file)
+        .unwrap()
+        .lines()
+        .map(str::to_string)
+        .collect()
 }
 
 #[test]
@@ -186,19 +226,27 @@ fn launches_findings_and_leaks_are_reported() {
     std::fs::remove_file(&file).unwrap();
     let of_kind = |kind: &str| {
         let start = format!("{{\"kind\":\"{kind}\",");
-        lines.iter().filter(|line| line.starts_with(&start)).collect::<Vec<_>>()
+        lines
+            .iter()
+            .filter(|line| line.starts_with(&start))
+            .collect::<Vec<_>>()
     };
     assert_eq!(of_kind("launch").len(), 8, "{lines:#?}");
     let launch = "\"kernel\":\"set\",\"where\":\"stream 1\",\"grid\":[1,1,1],\"block\":[32,1,1],\"shared\":0,\
                   \"lane_instructions\":224,\"warp_instructions\":7,\"traced\":true}";
     assert!(of_kind("launch")[0].ends_with(launch), "{lines:#?}");
     let findings = of_kind("finding");
-    let texts = ["StreamRace", "StreamRace", "GlobalRace"].map(|class| format!("\"class\":\"{class}\""));
+    let texts =
+        ["StreamRace", "StreamRace", "GlobalRace"].map(|class| format!("\"class\":\"{class}\""));
     assert_eq!(findings.len(), texts.len(), "{lines:#?}");
     for (finding, class) in findings.iter().zip(&texts) {
         assert!(finding.contains(class), "{class} in {finding}");
     }
-    assert!(findings[0].contains("nothing orders set (stream "), "{}", findings[0]);
+    assert!(
+        findings[0].contains("nothing orders set (stream "),
+        "{}",
+        findings[0]
+    );
     assert!(
         findings[0].contains("\"places\":[{\"kernel\":\"set\",\"did\":\"writes\",\"line\":14,"),
         "{}",
@@ -206,13 +254,34 @@ fn launches_findings_and_leaks_are_reported() {
     );
     let other = "{\"kernel\":\"memcpy\",\"did\":\"reads\"}";
     assert!(findings[1].contains(other), "{}", findings[1]);
-    assert!(findings[2].contains("\"thread\":[0,0,0]"), "{}", findings[2]);
-    let leaks: Vec<_> =
-        of_kind("leak").iter().map(|line| line.split("\"what\":\"").nth(1).unwrap()).collect();
-    let kinds: Vec<_> = leaks.iter().map(|leak| leak.split('"').next().unwrap()).collect();
+    assert!(
+        findings[2].contains("\"thread\":[0,0,0]"),
+        "{}",
+        findings[2]
+    );
+    let leaks: Vec<_> = of_kind("leak")
+        .iter()
+        .map(|line| line.split("\"what\":\"").nth(1).unwrap())
+        .collect();
+    let kinds: Vec<_> = leaks
+        .iter()
+        .map(|leak| leak.split('"').next().unwrap())
+        .collect();
     assert_eq!(
         kinds,
-        ["device memory", "device memory", "device memory", "module", "stream", "primary context"]
+        [
+            "device memory",
+            "device memory",
+            "device memory",
+            "module",
+            "stream",
+            "primary context"
+        ]
     );
-    assert!(lines.last().unwrap().ends_with("\"launches\":8,\"findings\":3,\"leaks\":6,\"forgot\":false}"));
+    assert!(
+        lines
+            .last()
+            .unwrap()
+            .ends_with("\"launches\":8,\"findings\":3,\"leaks\":6,\"forgot\":false}")
+    );
 }

@@ -67,21 +67,32 @@ macro_rules! ok {
 
 impl Program {
     fn start(api: Api, last: unsafe extern "C" fn(*mut std::ffi::c_char, usize) -> usize) -> Self {
-        let mut p = Self { api, module: CUmodule::NULL, context: CUcontext::NULL, last };
+        let mut p = Self {
+            api,
+            module: CUmodule::NULL,
+            context: CUcontext::NULL,
+            last,
+        };
         ok!(p, cuInit(0));
         let mut context = CUcontext::NULL;
         ok!(p, cuDevicePrimaryCtxRetain(&mut context, 0));
         p.context = context;
         ok!(p, cuCtxSetCurrent(context));
         let mut module = CUmodule::NULL;
-        ok!(p, cuModuleLoadDataEx(&mut module, PTX.as_ptr().cast(), 0, null_mut(), null_mut()));
+        ok!(
+            p,
+            cuModuleLoadDataEx(&mut module, PTX.as_ptr().cast(), 0, null_mut(), null_mut())
+        );
         p.module = module;
         p
     }
 
     fn stream(&self) -> CUstream {
         let mut stream = CUstream::NULL;
-        ok!(self, cuStreamCreate(&mut stream, CUstream_flags::NON_BLOCKING));
+        ok!(
+            self,
+            cuStreamCreate(&mut stream, CUstream_flags::NON_BLOCKING)
+        );
         stream
     }
 
@@ -89,10 +100,28 @@ impl Program {
     fn launch(&self, kernel: &str, flag: u64, stream: CUstream) {
         let name = CString::new(kernel).expect("it has no NUL");
         let mut function = CUfunction::NULL;
-        ok!(self, cuModuleGetFunction(&mut function, self.module, name.as_ptr()));
+        ok!(
+            self,
+            cuModuleGetFunction(&mut function, self.module, name.as_ptr())
+        );
         let mut flag = flag;
         let mut params = [from_mut(&mut flag).cast::<c_void>()];
-        ok!(self, cuLaunchKernel(function, 4, 1, 1, 64, 1, 1, 0, stream, params.as_mut_ptr(), null_mut()));
+        ok!(
+            self,
+            cuLaunchKernel(
+                function,
+                4,
+                1,
+                1,
+                64,
+                1,
+                1,
+                0,
+                stream,
+                params.as_mut_ptr(),
+                null_mut()
+            )
+        );
     }
 
     fn device_flag(&self) -> u64 {
@@ -104,19 +133,28 @@ impl Program {
 
     fn pinned_flag(&self) -> u64 {
         let mut flag: *mut c_void = null_mut();
-        ok!(self, cuMemHostAlloc?(&mut flag, 4, CUmemhostalloc_flags::DEVICEMAP));
+        ok!(
+            self,
+            cuMemHostAlloc?(&mut flag, 4, CUmemhostalloc_flags::DEVICEMAP)
+        );
         flag as u64
     }
 
     /// Waits for all streams and returns the code, and the log if it is not success.
     fn synchronize(&self) -> (u32, String) {
-        let function = self.api.cuCtxSynchronize.expect("the emulator has all functions");
+        let function = self
+            .api
+            .cuCtxSynchronize
+            .expect("the emulator has all functions");
         // SAFETY: the call takes no pointer.
         let code = unsafe { function() }.0;
         let mut buffer = vec![0u8; 4096];
         // SAFETY: the buffer has this size.
         unsafe { (self.last)(buffer.as_mut_ptr().cast(), buffer.len()) };
-        let text = CStr::from_bytes_until_nul(&buffer).expect("it ends").to_string_lossy().into_owned();
+        let text = CStr::from_bytes_until_nul(&buffer)
+            .expect("it ends")
+            .to_string_lossy()
+            .into_owned();
         (code, text)
     }
 }
@@ -129,7 +167,11 @@ fn nothing_ends_it(p: &Program) {
     let start = "Deadlock: no thread can continue: in 4 blocks, (0,0,0), (1,0,0), (2,0,0), .., warps 0-1 poll without \
                  success in line 12";
     assert!(code == 719 && text.starts_with(start), "{code} {text}");
-    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        began.elapsed()
+    );
 }
 
 /// A kernel, a copy and a write of the host end a wait, and none of these waits is a finding.
@@ -149,7 +191,10 @@ fn something_ends_it(p: &Program) {
         scope.spawn(|| {
             pause();
             ok!(p, cuCtxSetCurrent(p.context));
-            ok!(p, cuMemcpyHtoD_v2?(flag, std::ptr::from_ref(&one).cast(), 4));
+            ok!(
+                p,
+                cuMemcpyHtoD_v2?(flag, std::ptr::from_ref(&one).cast(), 4)
+            );
         });
         assert_eq!(p.synchronize().0, 0);
     });
@@ -179,26 +224,48 @@ fn linked() {
         Program::start(api(), last)
     };
     for threads in [1, 2, 4] {
-        let p = start(EmulatorConfig { threads, ..EmulatorConfig::default() });
+        let p = start(EmulatorConfig {
+            threads,
+            ..EmulatorConfig::default()
+        });
         something_ends_it(&p);
         nothing_ends_it(&p);
     }
     // The host could write pinned memory at any time, so only the limit ends this wait.
-    let limits = Limits { wait: Some(Duration::from_millis(200)), ..Limits::default() };
-    let p = start(EmulatorConfig { limits, threads: 2, ..EmulatorConfig::default() });
+    let limits = Limits {
+        wait: Some(Duration::from_millis(200)),
+        ..Limits::default()
+    };
+    let p = start(EmulatorConfig {
+        limits,
+        threads: 2,
+        ..EmulatorConfig::default()
+    });
     p.launch("poll", p.pinned_flag(), CUstream::NULL);
     let (code, text) = p.synchronize();
     assert!(
-        code == 702 && text.starts_with("TimeLimit: the launch has waited for 0.2 s, in which no thread"),
+        code == 702
+            && text.starts_with("TimeLimit: the launch has waited for 0.2 s, in which no thread"),
         "{text}"
     );
-    assert!(text.ends_with("WARPWRIGHT_EMU_WAIT_LIMIT for the shared library"), "{text}");
-    let limits = Limits { time: Some(Duration::from_millis(200)), wait: None };
-    let p = start(EmulatorConfig { limits, threads: 2, ..EmulatorConfig::default() });
+    assert!(
+        text.ends_with("WARPWRIGHT_EMU_WAIT_LIMIT for the shared library"),
+        "{text}"
+    );
+    let limits = Limits {
+        time: Some(Duration::from_millis(200)),
+        wait: None,
+    };
+    let p = start(EmulatorConfig {
+        limits,
+        threads: 2,
+        ..EmulatorConfig::default()
+    });
     p.launch("poll", p.pinned_flag(), CUstream::NULL);
     let (code, text) = p.synchronize();
     assert!(
-        code == 702 && text.starts_with("TimeLimit: the launch has not ended within its time limit"),
+        code == 702
+            && text.starts_with("TimeLimit: the launch has not ended within its time limit"),
         "{text}"
     );
 }
@@ -207,10 +274,18 @@ fn linked() {
 fn on_the_library() {
     let test = std::env::current_exe().expect("it has a path");
     let name = libloading::library_filename("warpwright_cuda_emu");
-    let mut places = test.ancestors().skip(1).take(2).map(|folder: &std::path::Path| folder.join(&name));
-    let path: PathBuf = places.find(|path| path.exists()).expect("cargo builds the library with its tests");
+    let mut places = test
+        .ancestors()
+        .skip(1)
+        .take(2)
+        .map(|folder: &std::path::Path| folder.join(&name));
+    let path: PathBuf = places
+        .find(|path| path.exists())
+        .expect("cargo builds the library with its tests");
     // SAFETY: the library is this package's own and does nothing when it is opened.
-    let library: &Library = Box::leak(Box::new(unsafe { Library::new(path) }.expect("it can be opened")));
+    let library: &Library = Box::leak(Box::new(
+        unsafe { Library::new(path) }.expect("it can be opened"),
+    ));
     let symbol = |name: &CStr| {
         // SAFETY: only the address is taken.
         let found = unsafe { library.get::<unsafe extern "C" fn()>(name.to_bytes_with_nul()) };
@@ -240,7 +315,10 @@ fn main() {
         let mut program = Command::new(std::env::current_exe().expect("it has a path"));
         program.arg("--library").env("RAYON_NUM_THREADS", threads);
         program.envs(limit.map(|limit| ("WARPWRIGHT_EMU_WAIT_LIMIT", limit)));
-        assert!(program.status().expect("it starts").success(), "{threads} threads, limit {limit:?}");
+        assert!(
+            program.status().expect("it starts").success(),
+            "{threads} threads, limit {limit:?}"
+        );
     }
     println!("kernels that poll: passed");
 }

@@ -156,7 +156,10 @@ fn element(input: &DeriveInput) -> Result<TokenStream, Error> {
 /// The types of the fields of a struct, at least one.
 fn field_types(input: &DeriveInput) -> Result<Vec<&Type>, Error> {
     let Data::Struct(data) = &input.data else {
-        return Err(Error::new(input.ident.span(), "only a struct is an element"));
+        return Err(Error::new(
+            input.ident.span(),
+            "only a struct is an element",
+        ));
     };
     let fields = match &data.fields {
         Fields::Named(fields) => &fields.named,
@@ -187,7 +190,9 @@ fn has_layout(attribute: &Attribute) -> bool {
 mod tests {
     /// What is said of a type.
     fn refusal(text: &str) -> Option<String> {
-        super::element(&syn::parse_str(text).unwrap()).err().map(|error| error.to_string())
+        super::element(&syn::parse_str(text).unwrap())
+            .err()
+            .map(|error| error.to_string())
     }
 
     #[test]
@@ -202,8 +207,14 @@ mod tests {
             ("#[repr(C)] struct A;", Some("an element has fields")),
             ("#[repr(C)] struct A {}", Some("an element has fields")),
             ("#[repr(C)] struct A();", Some("an element has fields")),
-            ("#[repr(u8)] enum A { B }", Some("only a struct is an element")),
-            ("#[repr(C)] union A { a: u32 }", Some("only a struct is an element")),
+            (
+                "#[repr(u8)] enum A { B }",
+                Some("only a struct is an element"),
+            ),
+            (
+                "#[repr(C)] union A { a: u32 }",
+                Some("only a struct is an element"),
+            ),
             ("#[repr(C)] struct A { a: u32 }", None),
             ("#[repr(align(8), C)] struct A { a: u64 }", None),
             ("#[repr(transparent)] struct A(u32);", None),

@@ -26,7 +26,11 @@ pub struct MissingSymbol {
 impl fmt::Display for MissingSymbol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (major, minor) = (self.since / 1000, self.since % 1000 / 10);
-        write!(f, "the driver lacks {}, which CUDA {major}.{minor} introduced", self.name)
+        write!(
+            f,
+            "the driver lacks {}, which CUDA {major}.{minor} introduced",
+            self.name
+        )
     }
 }
 
@@ -135,15 +139,29 @@ mod tests {
         assert_eq!(names.len(), Api::NAMES.len());
         for f in Api::NAMES {
             let of_a_driver = f.name.starts_with("cu") && (2000..=13050).contains(&f.since);
-            assert!(of_a_driver || (f.name.starts_with("emu") && f.since == 0 && !f.required), "{f:?}");
-            assert!(!f.required || f.since <= 12000, "{} needs more than the base driver", f.name);
+            assert!(
+                of_a_driver || (f.name.starts_with("emu") && f.since == 0 && !f.required),
+                "{f:?}"
+            );
+            assert!(
+                !f.required || f.since <= 12000,
+                "{} needs more than the base driver",
+                f.name
+            );
         }
     }
 
     #[test]
     fn a_function_is_found_by_its_exported_name() {
         let found = Api::function("cuLibraryLoadData").copied();
-        assert_eq!(found, Some(Function { name: "cuLibraryLoadData", since: 12000, required: false }));
+        assert_eq!(
+            found,
+            Some(Function {
+                name: "cuLibraryLoadData",
+                since: 12000,
+                required: false
+            })
+        );
         assert_eq!(Api::function("cuMemAlloc"), None);
     }
 
@@ -151,16 +169,27 @@ mod tests {
     fn a_missing_function_is_named_with_the_version_that_has_it() {
         // SAFETY: null is allowed for every name.
         let missing = unsafe { Api::load(|_| std::ptr::null()) }.err().unwrap();
-        assert_eq!(missing.to_string(), "the driver lacks cuInit, which CUDA 2.0 introduced");
+        assert_eq!(
+            missing.to_string(),
+            "the driver lacks cuInit, which CUDA 2.0 introduced"
+        );
     }
 
     #[test]
     fn optional_functions_may_be_missing() {
         let empty = Api::empty();
-        let required: Vec<_> = Api::NAMES.iter().filter(|f| f.required).map(|f| f.name).collect();
+        let required: Vec<_> = Api::NAMES
+            .iter()
+            .filter(|f| f.required)
+            .map(|f| f.name)
+            .collect();
         let address = empty.cuInit as *const c_void;
         let symbol = |name: &CStr| {
-            if required.contains(&name.to_str().unwrap()) { address } else { std::ptr::null() }
+            if required.contains(&name.to_str().unwrap()) {
+                address
+            } else {
+                std::ptr::null()
+            }
         };
         // SAFETY: only `cuInit` is called, and its address is of its type.
         let api = unsafe { Api::load(symbol) }.unwrap();

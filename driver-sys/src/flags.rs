@@ -38,7 +38,10 @@ macro_rules! flags {
 fn show(f: &mut fmt::Formatter<'_>, name: &str, bits: u64, flags: &[(&str, u64)]) -> fmt::Result {
     write!(f, "{name}(")?;
     let (mut left, mut between) = (bits, "");
-    for (flag, value) in flags.iter().filter(|(_, value)| *value != 0 && bits & value == *value) {
+    for (flag, value) in flags
+        .iter()
+        .filter(|(_, value)| *value != 0 && bits & value == *value)
+    {
         write!(f, "{between}{flag}")?;
         (left, between) = (left & !value, " | ");
     }
@@ -230,8 +233,14 @@ mod tests {
     #[test]
     fn flags_are_shown_by_name() {
         let both = CUevent_flags::BLOCKING_SYNC | CUevent_flags::INTERPROCESS;
-        assert_eq!(format!("{both:?}"), "CUevent_flags(BLOCKING_SYNC | INTERPROCESS)");
-        assert_eq!(format!("{:?}", CUstream_flags::empty()), "CUstream_flags(0x0)");
+        assert_eq!(
+            format!("{both:?}"),
+            "CUevent_flags(BLOCKING_SYNC | INTERPROCESS)"
+        );
+        assert_eq!(
+            format!("{:?}", CUstream_flags::empty()),
+            "CUstream_flags(0x0)"
+        );
         assert_eq!(
             format!("{:?}", CUstream_flags::from_bits_retain(9)),
             "CUstream_flags(NON_BLOCKING | 0x8)"

@@ -32,7 +32,10 @@ pub use result::CUresult;
 pub use structs::*;
 pub use table::Api;
 
-const _: () = assert!(size_of::<usize>() == 8, "the CUDA driver exists for 64-bit processes only");
+const _: () = assert!(
+    size_of::<usize>() == 8,
+    "the CUDA driver exists for 64-bit processes only"
+);
 
 /// Implements `Debug` as `Display`, so that `fn main() -> Result<(), E>` and `unwrap` print the sentence.
 macro_rules! debug_is_display {

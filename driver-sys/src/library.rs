@@ -21,7 +21,11 @@ pub const OVERRIDE: &str = "WARPWRIGHT_LIBCUDA";
 pub const NAMES: &[&str] = if cfg!(windows) {
     &["nvcuda.dll"]
 } else {
-    &["libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1", "libcuda.so"]
+    &[
+        "libcuda.so.1",
+        "/usr/lib/wsl/lib/libcuda.so.1",
+        "libcuda.so",
+    ]
 };
 
 /// A driver library, open until the process ends.
@@ -131,7 +135,11 @@ impl Library {
         if unsafe { (api.cuDriverGetVersion)(&mut version) } != CUresult::SUCCESS {
             version = 0;
         }
-        Box::leak(Box::new(Self { api: Table::new(api), name: name.into(), version }))
+        Box::leak(Box::new(Self {
+            api: Table::new(api),
+            name: name.into(),
+            version,
+        }))
     }
 
     /// Its functions.
@@ -157,16 +165,25 @@ impl Library {
         for name in names {
             match open(name) {
                 Ok(library) => return Ok(library),
-                Err(problem) => attempts.push(Attempt { name: name.to_string_lossy().into_owned(), problem }),
+                Err(problem) => attempts.push(Attempt {
+                    name: name.to_string_lossy().into_owned(),
+                    problem,
+                }),
             }
         }
-        Err(LoadError { attempts, overridden })
+        Err(LoadError {
+            attempts,
+            overridden,
+        })
     }
 }
 
 impl fmt::Debug for Library {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Library").field("name", &self.name).field("version", &self.version).finish()
+        f.debug_struct("Library")
+            .field("name", &self.name)
+            .field("version", &self.version)
+            .finish()
     }
 }
 
@@ -176,8 +193,8 @@ static OPEN: Mutex<Vec<(usize, &'static Library)>> = Mutex::new(Vec::new());
 /// Opens one library and resolves the table, unless that was done before.
 fn open(name: &OsStr) -> Result<&'static Library, Problem> {
     // SAFETY: opening runs the library's initialisers; a library by these names is a driver, or what the user chose.
-    let library =
-        unsafe { libloading::Library::new(name) }.map_err(|e| Problem::NotOpened(with_source(&e)))?;
+    let library = unsafe { libloading::Library::new(name) }
+        .map_err(|e| Problem::NotOpened(with_source(&e)))?;
     let (handle, library) = kept(library);
     let mut all = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, known)) = all.iter().find(|(other, _)| *other == handle) {
@@ -208,7 +225,8 @@ fn kept(library: libloading::Library) -> (usize, ManuallyDrop<libloading::Librar
 fn version(library: &libloading::Library) -> Result<i32, Problem> {
     type Get = unsafe extern "C" fn(*mut c_int) -> CUresult;
     // SAFETY: the prototype is that of `cuda.h`, the same in every version.
-    let get = unsafe { library.get::<Get>(c"cuDriverGetVersion") }.map_err(|_| Problem::NotADriver)?;
+    let get =
+        unsafe { library.get::<Get>(c"cuDriverGetVersion") }.map_err(|_| Problem::NotADriver)?;
     let mut version = 0;
     // SAFETY: the call writes one integer and may come before cuInit.
     match unsafe { get(&mut version) } {
@@ -227,7 +245,9 @@ fn address(library: &libloading::Library, symbol: &CStr) -> *const c_void {
 /// The loader's own words are in the source of the error.
 fn with_source(error: &libloading::Error) -> String {
     use std::error::Error;
-    error.source().map_or_else(|| error.to_string(), |source| source.to_string())
+    error
+        .source()
+        .map_or_else(|| error.to_string(), |source| source.to_string())
 }
 
 impl fmt::Display for Problem {
@@ -238,7 +258,12 @@ impl fmt::Display for Problem {
             Self::Stub => write!(f, "the CUDA toolkit's stub, not a driver"),
             Self::NoVersion(code) => write!(f, "cuDriverGetVersion returned {code}"),
             Self::TooOld(version, missing) => {
-                write!(f, "a driver for CUDA {}.{}: {missing}", version / 1000, version % 1000 / 10)
+                write!(
+                    f,
+                    "a driver for CUDA {}.{}: {missing}",
+                    version / 1000,
+                    version % 1000 / 10
+                )
             }
         }
     }
@@ -266,8 +291,14 @@ mod tests {
 
     #[test]
     fn an_error_lists_every_name_and_what_it_said() {
-        let attempt = |name: &str, problem| Attempt { name: name.into(), problem };
-        let missing = MissingSymbol { name: "cuGraphAddKernelNode_v2", since: 12000 };
+        let attempt = |name: &str, problem| Attempt {
+            name: name.into(),
+            problem,
+        };
+        let missing = MissingSymbol {
+            name: "cuGraphAddKernelNode_v2",
+            since: 12000,
+        };
         let error = LoadError {
             attempts: vec![
                 attempt("libcuda.so.1", Problem::NotOpened("no such file".into())),
@@ -298,6 +329,9 @@ mod tests {
         // SAFETY: there is no such file.
         let error = unsafe { Library::open("/nowhere/libcuda.so.1") }.unwrap_err();
         assert_eq!(error.attempts.len(), 1);
-        assert!(error.to_string().contains("/nowhere/libcuda.so.1: "), "{error}");
+        assert!(
+            error.to_string().contains("/nowhere/libcuda.so.1: "),
+            "{error}"
+        );
     }
 }

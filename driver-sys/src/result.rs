@@ -44,7 +44,11 @@ impl CUresult {
     /// # Errors
     /// Every other code, `NOT_READY` included.
     pub fn ok(self) -> Result<(), Self> {
-        if self == Self::SUCCESS { Ok(()) } else { Err(self) }
+        if self == Self::SUCCESS {
+            Ok(())
+        } else {
+            Err(self)
+        }
     }
 
     /// Whether a kernel failed on the device, so that every later call in the context fails with this code.

@@ -44,8 +44,9 @@ pub type CUstreamCallback =
 pub type CUoccupancyB2DSize = Option<unsafe extern "C" fn(block_size: c_int) -> usize>;
 
 /// A function that the driver calls with a message of its log.
-pub type CUlogsCallback =
-    Option<unsafe extern "C" fn(data: *mut c_void, level: CUlogLevel, message: *mut c_char, length: usize)>;
+pub type CUlogsCallback = Option<
+    unsafe extern "C" fn(data: *mut c_void, level: CUlogLevel, message: *mut c_char, length: usize),
+>;
 
 /// A place in the driver's log, opaque; 0 is its beginning.
 pub type CUlogIterator = c_uint;

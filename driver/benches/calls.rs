@@ -44,7 +44,16 @@ impl Bench {
     /// Reads two buffers and writes the next one.
     fn args(&self, i: usize) -> EightArgs<Host<'_>> {
         let at = |k: usize| &*self.buffers[(i + k) % self.buffers.len()];
-        EightArgs { x: at(0), w: at(1), y: at(2), n: 128, a: 1, b: 2, c: 3.0, d: i as f32 }
+        EightArgs {
+            x: at(0),
+            w: at(1),
+            y: at(2),
+            n: 128,
+            a: 1,
+            b: 2,
+            c: 3.0,
+            d: i as f32,
+        }
     }
 
     fn chain(&self) -> (Graph, Vec<NodeId>) {
@@ -52,7 +61,11 @@ impl Bench {
         let mut nodes: Vec<NodeId> = Vec::with_capacity(NODES);
         for i in 0..NODES {
             let after = nodes.last().copied();
-            nodes.push(graph.launch(after.as_slice(), &self.kernel, self.args(i)).unwrap());
+            nodes.push(
+                graph
+                    .launch(after.as_slice(), &self.kernel, self.args(i))
+                    .unwrap(),
+            );
         }
         (graph, nodes)
     }
@@ -62,11 +75,13 @@ impl Bench {
 fn raw_launch(bench: &Bench) {
     let api = bench.context.driver().api();
     let mut values: [u64; 8] = [1, 2, 3, 128, 1, 2, 0, 0];
-    let mut params: [*mut c_void; 8] = std::array::from_fn(|i| std::ptr::from_mut(&mut values[i]).cast());
+    let mut params: [*mut c_void; 8] =
+        std::array::from_fn(|i| std::ptr::from_mut(&mut values[i]).cast());
     let (function, stream) = (bench.kernel.function().raw(), bench.stream.raw());
     let (params, extra) = (black_box(params.as_mut_ptr()), std::ptr::null_mut());
     // SAFETY: the function does nothing.
-    let code = unsafe { (api.cuLaunchKernel)(function, 1, 1, 1, 128, 1, 1, 0, stream, params, extra) };
+    let code =
+        unsafe { (api.cuLaunchKernel)(function, 1, 1, 1, 128, 1, 1, 0, stream, params, extra) };
     assert_eq!(code, CUresult::SUCCESS);
 }
 
@@ -77,9 +92,13 @@ fn launches(c: &mut Criterion) {
     group.bench_function("raw", |b| b.iter(|| raw_launch(&bench)));
     let launch = bench.kernel.with(bench.args(0)).unwrap();
     group.bench_function("prepared", |b| b.iter(|| bench.stream.run_launch(&launch)));
-    group.bench_function("typed", |b| b.iter(|| bench.stream.launch(&bench.kernel, bench.args(0))));
+    group.bench_function("typed", |b| {
+        b.iter(|| bench.stream.launch(&bench.kernel, bench.args(0)))
+    });
     let second = Stream::new(&bench.context).unwrap();
-    group.bench_function("prepared, two streams", |b| b.iter(|| bench.stream.run_launch(&launch)));
+    group.bench_function("prepared, two streams", |b| {
+        b.iter(|| bench.stream.run_launch(&launch))
+    });
     group.bench_function("typed, two streams", |b| {
         b.iter(|| bench.stream.launch(&bench.kernel, bench.args(0)))
     });
@@ -93,8 +112,9 @@ fn graphs(c: &mut Criterion) {
     let (graph, nodes) = bench.chain();
     let mut exec = graph.instantiate().unwrap();
     group.bench_function("launch", |b| b.iter(|| exec.launch(&bench.stream)));
-    group
-        .bench_function("set a number", |b| b.iter(|| exec.set_args(nodes[7], &bench.kernel, bench.args(7))));
+    group.bench_function("set a number", |b| {
+        b.iter(|| exec.set_args(nodes[7], &bench.kernel, bench.args(7)))
+    });
     let mut turn = 0;
     group.bench_function("set other buffers", |b| {
         b.iter(|| {
@@ -106,9 +126,12 @@ fn graphs(c: &mut Criterion) {
     group.bench_function("280 nodes and edges by hand", |b| {
         b.iter(|| {
             let mut graph = Graph::new(&bench.context).unwrap();
-            let node = |graph: &mut Graph, i| graph.launch(&[], &bench.kernel, bench.args(i)).unwrap();
+            let node =
+                |graph: &mut Graph, i| graph.launch(&[], &bench.kernel, bench.args(i)).unwrap();
             let nodes: Vec<NodeId> = (0..NODES).map(|i| node(&mut graph, i)).collect();
-            nodes.windows(2).for_each(|w| graph.add_edge(w[0], w[1]).unwrap());
+            nodes
+                .windows(2)
+                .for_each(|w| graph.add_edge(w[0], w[1]).unwrap());
             graph
         })
     });
@@ -120,7 +143,9 @@ fn graphs(c: &mut Criterion) {
         })
     });
     let second = Stream::new(&bench.context).unwrap();
-    group.bench_function("launch, two streams", |b| b.iter(|| exec.launch(&bench.stream)));
+    group.bench_function("launch, two streams", |b| {
+        b.iter(|| exec.launch(&bench.stream))
+    });
     drop(second);
     group.finish();
 }

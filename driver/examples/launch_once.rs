@@ -16,7 +16,8 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use warpwright_driver::{
-    Access, Buffer, Context, Driver, HostArg, JitOptions, Launch, LaunchConfig, Module, Parameter, Stream,
+    Access, Buffer, Context, Driver, HostArg, JitOptions, Launch, LaunchConfig, Module, Parameter,
+    Stream,
 };
 
 type Failure = Box<dyn std::error::Error>;
@@ -49,8 +50,14 @@ fn main() -> ExitCode {
         }
     };
     let (told, code) = match call.run() {
-        Ok(device) => (format!("{} ended on {device}", call.kernel), ExitCode::SUCCESS),
-        Err(error) => (format!("{} failed: {error}", call.kernel), ExitCode::FAILURE),
+        Ok(device) => (
+            format!("{} ended on {device}", call.kernel),
+            ExitCode::SUCCESS,
+        ),
+        Err(error) => (
+            format!("{} failed: {error}", call.kernel),
+            ExitCode::FAILURE,
+        ),
     };
     // Whoever has closed the output still gets the exit code.
     let _ = writeln!(std::io::stdout(), "{told}");
@@ -69,14 +76,21 @@ impl Call {
                 "--shared" => config.shared = number()?,
                 "--cluster" => config.cluster = Some([number()?, 1, 1]),
                 "--cooperative" => config.cooperative = true,
-                _ if word.starts_with('-') => return Err(format!("there is no option {word}").into()),
+                _ if word.starts_with('-') => {
+                    return Err(format!("there is no option {word}").into());
+                }
                 _ if places.len() < 2 => places.push(word),
                 _ => args.push(word.parse()?),
             }
         }
         let [file, kernel] =
             <[String; 2]>::try_from(places).map_err(|_| "a file and a kernel are missing")?;
-        Ok(Call { file, kernel, config, args })
+        Ok(Call {
+            file,
+            kernel,
+            config,
+            args,
+        })
     }
 
     /// Launches and waits; gives the device.
@@ -84,7 +98,11 @@ impl Call {
         let device = Driver::load()?.device(0)?;
         let context = Context::new(&device)?;
         let module = self.module(&context)?;
-        let made = self.args.iter().map(|arg| arg.made(&context)).collect::<Result<Vec<_>, _>>()?;
+        let made = self
+            .args
+            .iter()
+            .map(|arg| arg.made(&context))
+            .collect::<Result<Vec<_>, _>>()?;
         let (params, args): (Vec<Parameter>, Vec<HostArg>) = made.into_iter().unzip();
         // SAFETY: whoever calls gives the kernel its parameters. What it does beyond them is what the tool is to see; it
         // ends with this process.
@@ -102,7 +120,11 @@ impl Call {
             // SAFETY: it is a whole file as ptxas wrote it, says whoever calls.
             return Ok(unsafe { Module::load_image(context, &bytes) }?);
         }
-        Ok(Module::load_with(context, &String::from_utf8(bytes)?, &JitOptions::default().line_info())?)
+        Ok(Module::load_with(
+            context,
+            &String::from_utf8(bytes)?,
+            &JitOptions::default().line_info(),
+        )?)
     }
 }
 
@@ -118,7 +140,10 @@ impl Argument {
             Self::Zero(bytes) => Buffer::<u8>::zeroed(context, *bytes)?,
             Self::Uninit(bytes) => Buffer::<u8>::uninit(context, *bytes)?,
         };
-        Ok((Parameter::buffer::<u8>("buffer", Access::ReadWrite), HostArg::from(&*buffer)))
+        Ok((
+            Parameter::buffer::<u8>("buffer", Access::ReadWrite),
+            HostArg::from(&*buffer),
+        ))
     }
 }
 
@@ -137,5 +162,6 @@ impl FromStr for Argument {
 }
 
 fn number<N: FromStr>(what: &str, text: &str) -> Result<N, Failure> {
-    text.parse().map_err(|_| format!("{what}: {text:?} is no number that fits").into())
+    text.parse()
+        .map_err(|_| format!("{what}: {text:?} is no number that fits").into())
 }

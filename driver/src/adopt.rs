@@ -50,7 +50,9 @@ pub(crate) fn adopt(
     }
     let index = |node: CUgraphNode| placed.iter().position(|p| *p == node);
     let edges = edges_of(context, raw)?;
-    let edges = edges.into_iter().filter_map(|(a, b, kind)| Some((index(a)?, index(b)?, kind)));
+    let edges = edges
+        .into_iter()
+        .filter_map(|(a, b, kind)| Some((index(a)?, index(b)?, kind)));
     graph.push_edges(edges.filter(|(_, to, _)| *to >= known));
     Ok(graph)
 }
@@ -58,20 +60,41 @@ pub(crate) fn adopt(
 fn nodes_of(context: &Context, graph: CUgraph) -> Result<Vec<CUgraphNode>, Error> {
     let mut count = 0;
     // SAFETY: without an array the call writes the number only.
-    unsafe { cu_if_there!(context.driver(), cuGraphGetNodes(graph, std::ptr::null_mut(), &mut count)) }?;
+    unsafe {
+        cu_if_there!(
+            context.driver(),
+            cuGraphGetNodes(graph, std::ptr::null_mut(), &mut count)
+        )
+    }?;
     let mut nodes = vec![CUgraphNode::NULL; count];
     if count > 0 {
         // SAFETY: the array has room for that many.
-        unsafe { cu_if_there!(context.driver(), cuGraphGetNodes(graph, nodes.as_mut_ptr(), &mut count)) }?;
+        unsafe {
+            cu_if_there!(
+                context.driver(),
+                cuGraphGetNodes(graph, nodes.as_mut_ptr(), &mut count)
+            )
+        }?;
     }
     Ok(nodes)
 }
 
-fn edges_of(context: &Context, graph: CUgraph) -> Result<Vec<(CUgraphNode, CUgraphNode, EdgeKind)>, Error> {
+fn edges_of(
+    context: &Context,
+    graph: CUgraph,
+) -> Result<Vec<(CUgraphNode, CUgraphNode, EdgeKind)>, Error> {
     let (null, mut count) = (std::ptr::null_mut(), 0);
     // SAFETY: without arrays the call writes the number only.
-    unsafe { cu_if_there!(context.driver(), cuGraphGetEdges(graph, null, null, &mut count)) }?;
-    let (mut from, mut to) = (vec![CUgraphNode::NULL; count], vec![CUgraphNode::NULL; count]);
+    unsafe {
+        cu_if_there!(
+            context.driver(),
+            cuGraphGetEdges(graph, null, null, &mut count)
+        )
+    }?;
+    let (mut from, mut to) = (
+        vec![CUgraphNode::NULL; count],
+        vec![CUgraphNode::NULL; count],
+    );
     let mut data = vec![CUgraphEdgeData::zeroed(); count];
     if count > 0 {
         let (driver, from, to) = (context.driver(), from.as_mut_ptr(), to.as_mut_ptr());
@@ -86,7 +109,12 @@ fn edges_of(context: &Context, graph: CUgraph) -> Result<Vec<(CUgraphNode, CUgra
         }
     }
     let kinds = data.iter().map(EdgeKind::of);
-    Ok(from.into_iter().zip(to).zip(kinds).map(|((from, to), kind)| (from, to, kind)).collect())
+    Ok(from
+        .into_iter()
+        .zip(to)
+        .zip(kinds)
+        .map(|((from, to), kind)| (from, to, kind))
+        .collect())
 }
 
 /// What a node is that is not of our work.

@@ -97,12 +97,19 @@ pub(crate) struct Values {
 impl<'a> Args<'a> {
     /// How many.
     fn len(&self) -> usize {
-        self.values.as_ref().map_or(self.words.len(), |values| values.args.len())
+        self.values
+            .as_ref()
+            .map_or(self.words.len(), |values| values.args.len())
     }
 
     #[inline(always)]
     fn lend(&mut self, region: &'a Region, access: Access, len: usize) {
-        self.buffers.push(Lent { region, access, index: self.words.len() as u32, len });
+        self.buffers.push(Lent {
+            region,
+            access,
+            index: self.words.len() as u32,
+            len,
+        });
         self.words.push(region.address());
     }
 
@@ -113,8 +120,14 @@ impl<'a> Args<'a> {
             starts.push(self.words.len());
             match arg {
                 HostArg::Buffer(region) => {
-                    let (access, len) = (param.access(), region.bytes() / region.elem().size().max(1));
-                    self.buffers.push(Lent { region, access, index: index as u32, len });
+                    let (access, len) =
+                        (param.access(), region.bytes() / region.elem().size().max(1));
+                    self.buffers.push(Lent {
+                        region,
+                        access,
+                        index: index as u32,
+                        len,
+                    });
                     self.words.push(region.address());
                 }
                 HostArg::Scalar(_, bits) => self.words.push(*bits),
@@ -128,7 +141,10 @@ impl<'a> Args<'a> {
             }
         }
         if args.iter().any(|arg| matches!(arg, HostArg::Value(_))) {
-            self.values = Some(Values { args: args.to_vec(), starts });
+            self.values = Some(Values {
+                args: args.to_vec(),
+                starts,
+            });
         }
     }
 
@@ -136,7 +152,12 @@ impl<'a> Args<'a> {
     fn lend_tensor(&mut self, value: &'a HostValue, access: Access, index: usize) {
         if let Some(region) = value.tensor() {
             let len = region.bytes() / region.elem().size().max(1);
-            self.buffers.push(Lent { region, access, index: index as u32, len });
+            self.buffers.push(Lent {
+                region,
+                access,
+                index: index as u32,
+                len,
+            });
         }
     }
 
@@ -200,7 +221,10 @@ impl<'a> Args<'a> {
     pub(crate) fn check(&self, function: &Function, config: &LaunchConfig) -> Result<(), Error> {
         let wanted = function.params().len();
         if self.len() != wanted {
-            return Err(function.refuse(LaunchProblem::Count { got: self.len(), wanted }));
+            return Err(function.refuse(LaunchProblem::Count {
+                got: self.len(),
+                wanted,
+            }));
         }
         self.check_contexts(function)?;
         self.check_overlaps(function)?;
@@ -210,11 +234,18 @@ impl<'a> Args<'a> {
     #[inline]
     fn check_contexts(&self, function: &Function) -> Result<(), Error> {
         let context = function.context();
-        match self.buffers.iter().find(|lent| !lent.region.context().same(context)) {
+        match self
+            .buffers
+            .iter()
+            .find(|lent| !lent.region.context().same(context))
+        {
             None => Ok(()),
             Some(lent) => {
                 let name = lent.name(function);
-                lent.region.expect_in(context, &format!("kernel {}, argument {name}", function.name()))
+                lent.region.expect_in(
+                    context,
+                    &format!("kernel {}, argument {name}", function.name()),
+                )
             }
         }
     }
@@ -222,8 +253,9 @@ impl<'a> Args<'a> {
     #[inline]
     fn check_overlaps(&self, function: &Function) -> Result<(), Error> {
         for writer in self.buffers.iter().filter(|lent| lent.access.writes()) {
-            let meets =
-                |other: &&Lent<'_>| other.index != writer.index && writer.region.overlaps(other.region);
+            let meets = |other: &&Lent<'_>| {
+                other.index != writer.index && writer.region.overlaps(other.region)
+            };
             if let Some(other) = self.buffers.iter().find(meets) {
                 return Err(overlap(function, writer, other));
             }
@@ -240,10 +272,19 @@ impl Lent<'_> {
 
 #[cold]
 fn overlap(function: &Function, writer: &Lent<'_>, other: &Lent<'_>) -> Error {
-    let (first, second) = if writer.index < other.index { (writer, other) } else { (other, writer) };
+    let (first, second) = if writer.index < other.index {
+        (writer, other)
+    } else {
+        (other, writer)
+    };
     let name = |lent: &Lent<'_>| lent.name(function).to_string();
     let (first, second, buffer) = (name(first), name(second), writer.region.name());
-    function.refuse(LaunchProblem::Overlap { first, second, buffer, writer: name(writer) })
+    function.refuse(LaunchProblem::Overlap {
+        first,
+        second,
+        buffer,
+        writer: name(writer),
+    })
 }
 
 /// Hands arguments to a call as the driver wants them: an array of pointers to values.
@@ -268,7 +309,11 @@ fn few_pointers(words: &[u64]) -> [*mut c_void; FEW] {
 fn many_pointers(words: &[u64], values: Option<&Values>) -> Vec<*mut c_void> {
     match values {
         None => (0..words.len()).map(|word| pointer(words, word)).collect(),
-        Some(values) => values.starts.iter().map(|word| pointer(words, *word)).collect(),
+        Some(values) => values
+            .starts
+            .iter()
+            .map(|word| pointer(words, *word))
+            .collect(),
     }
 }
 
@@ -315,23 +360,37 @@ pub(crate) struct Shapes<'l, 'a> {
 impl<'l, 'a> Shapes<'l, 'a> {
     #[inline(always)]
     pub(crate) fn of(args: &'l Args<'a>) -> Self {
-        Self { words: args.words.iter(), buffers: args.buffers.iter(), maps: args.maps.iter() }
+        Self {
+            words: args.words.iter(),
+            buffers: args.buffers.iter(),
+            maps: args.maps.iter(),
+        }
     }
 
     #[inline(always)]
     fn word(&mut self) -> u64 {
-        *self.words.next().expect("the list was collected from the same fields")
+        *self
+            .words
+            .next()
+            .expect("the list was collected from the same fields")
     }
 
     #[inline(always)]
     fn len(&mut self) -> usize {
         self.word();
-        self.buffers.next().expect("the list was collected from the same fields").len
+        self.buffers
+            .next()
+            .expect("the list was collected from the same fields")
+            .len
     }
 
     fn map_len(&mut self) -> usize {
         self.word();
-        self.maps.next().expect("the list was collected from the same fields").1.elements()
+        self.maps
+            .next()
+            .expect("the list was collected from the same fields")
+            .1
+            .elements()
     }
 }
 

@@ -120,7 +120,12 @@ impl MapArg {
 
     fn encoded(map: TensorMap, elements: usize, tensor: Option<Region>) -> Self {
         let bytes = bytes_of(&map).into();
-        Self(HostValue { ty: TensorMap::VALUE_TYPE, bytes, elements: Some(elements), tensor })
+        Self(HostValue {
+            ty: TensorMap::VALUE_TYPE,
+            bytes,
+            elements: Some(elements),
+            tensor,
+        })
     }
 
     /// The elements of the tensor.
@@ -148,7 +153,11 @@ impl<T: Element> TensorMapBuilder<T> {
     pub unsafe fn arg(&self) -> Result<MapArg, Error> {
         // SAFETY: launches keep the view alive, and are ordered with other work on it.
         let map = unsafe { self.encode() }?;
-        Ok(MapArg::encoded(map, self.elements(), Some(self.region().clone())))
+        Ok(MapArg::encoded(
+            map,
+            self.elements(),
+            Some(self.region().clone()),
+        ))
     }
 }
 
@@ -182,7 +191,9 @@ impl HostArg {
         match self {
             Self::Buffer(region) => format!("a buffer of {} ({region})", region.elem().name()),
             Self::Scalar(kind, _) => format!("a {} value", kind.name()),
-            Self::Value(HostValue { ty, .. }) => format!("a {} value of {} bytes", ty.name(), ty.size()),
+            Self::Value(HostValue { ty, .. }) => {
+                format!("a {} value of {} bytes", ty.name(), ty.size())
+            }
         }
     }
 

@@ -53,7 +53,12 @@ impl<'v, T: Element> Boxed<'v, T> {
     /// A view as rows of so many elements, from its beginning on. There is one slice.
     pub fn rows(view: &'v View<T>, pitch: usize) -> Self {
         let height = view.len().checked_div(pitch).unwrap_or(0);
-        Self { view, pitch, height, origin: [0; 3] }
+        Self {
+            view,
+            pitch,
+            height,
+            origin: [0; 3],
+        }
     }
 
     /// The same with slices of so many rows.
@@ -72,13 +77,21 @@ impl<'v, T: Element> Boxed<'v, T> {
     fn place(&self, what: &'static str, extent: [usize; 3]) -> Result<Place, Error> {
         let ([x, y, z], [width, height, depth]) = (self.origin, extent);
         let fits = x.checked_add(width).is_some_and(|end| end <= self.pitch)
-            && (depth <= 1 && z == 0 || y.checked_add(height).is_some_and(|end| end <= self.height));
+            && (depth <= 1 && z == 0
+                || y.checked_add(height).is_some_and(|end| end <= self.height));
         let at = |x: usize, y: usize, z: usize| {
-            z.checked_mul(self.height)?.checked_add(y)?.checked_mul(self.pitch)?.checked_add(x)
+            z.checked_mul(self.height)?
+                .checked_add(y)?
+                .checked_mul(self.pitch)?
+                .checked_add(x)
         };
         let bounds = || {
             let first = at(x, y, z)?;
-            let last = at(x + width - 1, y.checked_add(height - 1)?, z.checked_add(depth - 1)?)?;
+            let last = at(
+                x + width - 1,
+                y.checked_add(height - 1)?,
+                z.checked_add(depth - 1)?,
+            )?;
             Some(first..last.checked_add(1)?)
         };
         let bounds = match (extent, fits) {
@@ -100,7 +113,11 @@ impl<'v, T: Element> Boxed<'v, T> {
             );
             return Err(Error::Transfer { what, problem });
         };
-        Ok(Place { region: view.region().clone(), pitch, height: self.height })
+        Ok(Place {
+            region: view.region().clone(),
+            pitch,
+            height: self.height,
+        })
     }
 }
 
@@ -126,7 +143,11 @@ impl Work {
     /// # Errors
     /// A box that reaches beyond its view, its rows or its slices; one whose rows are not equally far from each other;
     /// an 8-byte value, which the driver cannot do here.
-    pub fn fill_box<T: Element>(to: Boxed<'_, T>, extent: [usize; 3], value: T) -> Result<Self, Error> {
+    pub fn fill_box<T: Element>(
+        to: Boxed<'_, T>,
+        extent: [usize; 3],
+        value: T,
+    ) -> Result<Self, Error> {
         const WHAT: &str = "fill of a box";
         let extent = or_nothing(extent);
         let (place, [columns, height, depth]) = (to.place(WHAT, extent)?, extent);
@@ -135,22 +156,38 @@ impl Work {
             (1, _) => (place.pitch * place.height, depth),
             _ if height == place.height => (place.pitch, height * depth),
             _ => {
-                let problem =
-                    format!("{height} of {} rows of each slice; fill them slice by slice", place.height);
-                return Err(Error::Transfer { what: WHAT, problem });
+                let problem = format!(
+                    "{height} of {} rows of each slice; fill them slice by slice",
+                    place.height
+                );
+                return Err(Error::Transfer {
+                    what: WHAT,
+                    problem,
+                });
             }
         };
         match word_of(&place.region, value) {
-            Ok((value, width)) if width as usize == T::TYPE.size() => Ok(Self::Fill(MemoryFill::new(
-                place.region,
-                value,
-                width,
-                Some(FillShape { pitch, columns, rows }),
-            ))),
+            Ok((value, width)) if width as usize == T::TYPE.size() => {
+                Ok(Self::Fill(MemoryFill::new(
+                    place.region,
+                    value,
+                    width,
+                    Some(FillShape {
+                        pitch,
+                        columns,
+                        rows,
+                    }),
+                )))
+            }
             Ok(_) => {
-                let problem =
-                    format!("{} has 8-byte elements, which are filled in one dimension", place.region);
-                Err(Error::Transfer { what: WHAT, problem })
+                let problem = format!(
+                    "{} has 8-byte elements, which are filled in one dimension",
+                    place.region
+                );
+                Err(Error::Transfer {
+                    what: WHAT,
+                    problem,
+                })
             }
             Err(error) => Err(error),
         }
@@ -176,7 +213,10 @@ pub(crate) fn box_copy<T: Element>(
     let (from, to) = (from.place(WHAT, extent)?, to.place(WHAT, extent)?);
     if from.region.overlaps(&to.region) && overlap(&from, &to, extent, T::TYPE) {
         let problem = format!("{} and {} overlap", from.region, to.region);
-        return Err(Error::Transfer { what: WHAT, problem });
+        return Err(Error::Transfer {
+            what: WHAT,
+            problem,
+        });
     }
     let [width, height, depth] = extent;
     let shape = CopyShape {
@@ -196,12 +236,15 @@ fn overlap(a: &Place, b: &Place, [width, height, depth]: [usize; 3], elem: Eleme
     let signed = |n: usize| i128::try_from(n).unwrap_or(i128::MAX);
     let apart = i128::from(b.region.address()) - i128::from(a.region.address());
     let (row, slice) = (signed(a.pitch), signed(a.pitch) * signed(a.height.max(1)));
-    let near = |size: i128, distance: i128| [distance.div_euclid(size), distance.div_euclid(size) + 1];
+    let near =
+        |size: i128, distance: i128| [distance.div_euclid(size), distance.div_euclid(size) + 1];
     near(slice, apart).into_iter().any(|z| {
         let left = apart - z * slice;
         near(row, left).into_iter().any(|y| {
             let x = left - y * row;
-            z.abs() < signed(depth) && y.abs() < signed(height) && x.abs() < signed(width * elem.size())
+            z.abs() < signed(depth)
+                && y.abs() < signed(height)
+                && x.abs() < signed(width * elem.size())
         })
     })
 }

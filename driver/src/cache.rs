@@ -1,7 +1,8 @@
 //! The second-level cache: which memory stays in it.
 
 use driver_sys::{
-    CUaccessProperty, CUdevice_attribute, CUdeviceptr, CUlaunchAttributeID, CUlaunchAttributeValue, CUlimit,
+    CUaccessProperty, CUdevice_attribute, CUdeviceptr, CUlaunchAttributeID, CUlaunchAttributeValue,
+    CUlimit,
 };
 
 use crate::{Context, Device, Error, Stream, View};
@@ -49,20 +50,32 @@ impl AccessWindow {
 
     fn of<T>(view: &View<T>, hit: CUaccessProperty) -> Self {
         let (address, bytes) = (view.address(), view.region().bytes());
-        Self { address, bytes, share: 1f32.to_bits(), hit, miss: CUaccessProperty::NORMAL }
+        Self {
+            address,
+            bytes,
+            share: 1f32.to_bits(),
+            hit,
+            miss: CUaccessProperty::NORMAL,
+        }
     }
 
     /// The same for a share of the memory, from 0 to 1, that the hardware chooses by chance: what does not fit in the
     /// cache at once then keeps some of it there.
     #[must_use]
     pub fn share(self, share: f32) -> Self {
-        Self { share: share.to_bits(), ..self }
+        Self {
+            share: share.to_bits(),
+            ..self
+        }
     }
 
     /// The same where the rest of the memory in the window goes out of the cache first.
     #[must_use]
     pub fn streaming_misses(self) -> Self {
-        Self { miss: CUaccessProperty::STREAMING, ..self }
+        Self {
+            miss: CUaccessProperty::STREAMING,
+            ..self
+        }
     }
 
     /// Its size in bytes.
@@ -81,19 +94,32 @@ impl AccessWindow {
     pub(crate) fn of_words([address, bytes, share, miss]: [u64; 4]) -> Self {
         let property = |bits: u64| CUaccessProperty(bits as u32 as i32);
         let (hit, miss) = (property(share >> 32), property(miss));
-        Self { address, bytes: bytes as usize, share: share as u32, hit, miss }
+        Self {
+            address,
+            bytes: bytes as usize,
+            share: share as u32,
+            hit,
+            miss,
+        }
     }
 
     /// Refuses a window that the device does not have.
     pub(crate) fn expect_on(&self, device: &Device) -> Result<(), Error> {
-        let most = device.attribute(CUdevice_attribute::MAX_ACCESS_POLICY_WINDOW_SIZE)?.max(0) as usize;
+        let most = device
+            .attribute(CUdevice_attribute::MAX_ACCESS_POLICY_WINDOW_SIZE)?
+            .max(0) as usize;
         let problem = match (most, f32::from_bits(self.share)) {
             (0, _) => "the device has none".to_string(),
-            (_, share) if !(0.0..=1.0).contains(&share) => format!("a share of {share}; it is from 0 to 1"),
+            (_, share) if !(0.0..=1.0).contains(&share) => {
+                format!("a share of {share}; it is from 0 to 1")
+            }
             _ if self.bytes > most => format!("{} bytes; the device allows {most}", self.bytes),
             _ => return Ok(()),
         };
-        Err(Error::Transfer { what: "a window of accesses", problem })
+        Err(Error::Transfer {
+            what: "a window of accesses",
+            problem,
+        })
     }
 }
 
@@ -104,7 +130,11 @@ impl Context {
     /// # Errors
     /// What the driver refuses: a device that cannot.
     pub fn set_persisting_cache(&self, bytes: usize) -> Result<(), Error> {
-        let (_current, driver, limit) = (self.enter()?, self.driver(), CUlimit::PERSISTING_L2_CACHE_SIZE);
+        let (_current, driver, limit) = (
+            self.enter()?,
+            self.driver(),
+            CUlimit::PERSISTING_L2_CACHE_SIZE,
+        );
         // SAFETY: the limit is a number.
         Ok(unsafe { cu_if_there!(driver, cuCtxSetLimit(limit, bytes)) }?)
     }
@@ -116,7 +146,12 @@ impl Context {
     pub fn persisting_cache(&self) -> Result<usize, Error> {
         let (_current, driver, mut bytes) = (self.enter()?, self.driver(), 0);
         // SAFETY: `bytes` is ours to write.
-        unsafe { cu_if_there!(driver, cuCtxGetLimit(&mut bytes, CUlimit::PERSISTING_L2_CACHE_SIZE)) }?;
+        unsafe {
+            cu_if_there!(
+                driver,
+                cuCtxGetLimit(&mut bytes, CUlimit::PERSISTING_L2_CACHE_SIZE)
+            )
+        }?;
         Ok(bytes)
     }
 

@@ -114,10 +114,13 @@ pub(crate) unsafe extern "C" fn call(data: *mut c_void) {
 
 /// Runs code of the program, and reports a panic in it instead of unwinding.
 pub(crate) fn contain(what: &str, code: impl FnOnce()) {
-    let Err(payload) = catch_unwind(AssertUnwindSafe(code)) else { return };
+    let Err(payload) = catch_unwind(AssertUnwindSafe(code)) else {
+        return;
+    };
     // A subscriber is code of the program as well.
-    let reported =
-        catch_unwind(AssertUnwindSafe(|| tell!(error, panic = message(&*payload), "{what} panicked")));
+    let reported = catch_unwind(AssertUnwindSafe(|| {
+        tell!(error, panic = message(&*payload), "{what} panicked")
+    }));
     discard(payload);
     if let Err(payload) = reported {
         discard(payload);
@@ -136,7 +139,8 @@ fn discard(payload: Box<dyn Any + Send>) {
 #[cfg(feature = "tracing")]
 fn message(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or_default()
+    text.or_else(|| payload.downcast_ref::<&str>().copied())
+        .unwrap_or_default()
 }
 
 impl ProgramObject {

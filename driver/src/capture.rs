@@ -119,8 +119,14 @@ pub fn capture_into(
 /// The error of a capture that the driver took back: what failed first, and how it ended.
 fn broken(failed: Option<DriverError>, returned: Option<Error>, end: DriverError) -> Error {
     match failed.map(Error::from).or(returned) {
-        Some(first) => Error::Capture { first: first.into(), end: Some(end) },
-        None => Error::Capture { first: Error::from(end).into(), end: None },
+        Some(first) => Error::Capture {
+            first: first.into(),
+            end: Some(end),
+        },
+        None => Error::Capture {
+            first: Error::from(end).into(),
+            end: None,
+        },
     }
 }
 
@@ -149,14 +155,27 @@ struct Done {
 
 impl Ended {
     /// The graph, or the first failure.
-    fn finish(self, stream: &Stream, Done { result, pushed, launched }: Done) -> Result<Graph, Error> {
+    fn finish(
+        self,
+        stream: &Stream,
+        Done {
+            result,
+            pushed,
+            launched,
+        }: Done,
+    ) -> Result<Graph, Error> {
         match self.graph {
             Ok(raw) => {
                 // Also after an error of the region's own: the capture itself went well, and its graph is ours.
-                let graph = self.into.unwrap_or_else(|| Graph::adopt(stream.context(), raw));
+                let graph = self
+                    .into
+                    .unwrap_or_else(|| Graph::adopt(stream.context(), raw));
                 match result {
                     Ok(()) => adopt(graph, raw, pushed, launched),
-                    Err(first) => Err(Error::Capture { first: first.into(), end: None }),
+                    Err(first) => Err(Error::Capture {
+                        first: first.into(),
+                        end: None,
+                    }),
                 }
             }
             Err(end) => Err(broken(self.failed, result.err(), end)),
@@ -186,24 +205,49 @@ impl<'s> Region<'s> {
             turn.look();
             turn.fence();
             // SAFETY: the stream is alive and not the legacy stream; the nodes are of the graph.
-            unsafe { begin_raw(stream, mode, into.as_ref().map(|(graph, after)| (&graph.raw, *after))) }?;
+            unsafe {
+                begin_raw(
+                    stream,
+                    mode,
+                    into.as_ref().map(|(graph, after)| (&graph.raw, *after)),
+                )
+            }?;
             turn.join(&captured);
             Ok::<_, Error>(())
         })?;
         captured.join(stream.timeline());
         regions::enter(region);
-        Ok(Self { stream, captured, into: into.map(|(graph, _)| graph), open: true })
+        Ok(Self {
+            stream,
+            captured,
+            into: into.map(|(graph, _)| graph),
+            open: true,
+        })
     }
 
     /// Runs the region's work.
     fn run(&self, work: impl FnOnce(&mut Capture<'_>) -> Result<(), Error>) -> Done {
         let (captured, pushed) = (self.captured.clone(), Rc::default());
         let into = self.into.as_ref().map(|graph| graph.raw.clone());
-        let mut capture = Capture { stream: self.stream, captured, pushed, into };
+        let mut capture = Capture {
+            stream: self.stream,
+            captured,
+            pushed,
+            into,
+        };
         let result = work(&mut capture);
         let child = |(node, kept): Kept| Some((node, *kept.downcast().ok()?));
-        let launched = capture.captured.take_kept().into_iter().filter_map(child).collect();
-        Done { result, pushed: capture.pushed.take(), launched }
+        let launched = capture
+            .captured
+            .take_kept()
+            .into_iter()
+            .filter_map(child)
+            .collect();
+        Done {
+            result,
+            pushed: capture.pushed.take(),
+            launched,
+        }
     }
 
     fn end(mut self) -> Ended {
@@ -223,7 +267,11 @@ impl<'s> Region<'s> {
         {
             graph.abandon();
         }
-        Ended { failed, graph, into }
+        Ended {
+            failed,
+            graph,
+            into,
+        }
     }
 
     fn end_capture(&self) -> Result<CUgraph, DriverError> {
@@ -235,7 +283,9 @@ impl<'s> Region<'s> {
         let mut ended = self.call_end();
         if ended.is_err() && self.still_captures() {
             // A graph that comes of the second call is not what was asked for: the first has failed.
-            ended = self.call_end().and_then(|graph| ended.inspect_err(|_| self.discard(graph)));
+            ended = self
+                .call_end()
+                .and_then(|graph| ended.inspect_err(|_| self.discard(graph)));
         }
         if self.still_captures() {
             // Nothing repairs that. The stream stays marked, so that it refuses work instead of losing it.
@@ -244,7 +294,9 @@ impl<'s> Region<'s> {
         }
         state.capture = None;
         drop(state);
-        joined.iter().for_each(|timeline| timeline.lock().capture = None);
+        joined
+            .iter()
+            .for_each(|timeline| timeline.lock().capture = None);
         ended
     }
 
@@ -262,7 +314,9 @@ impl<'s> Region<'s> {
 
     fn still_captures(&self) -> bool {
         let mut status = CUstreamCaptureStatus::NONE;
-        let Some(ask) = self.stream.context().driver().api().cuStreamIsCapturing else { return false };
+        let Some(ask) = self.stream.context().driver().api().cuStreamIsCapturing else {
+            return false;
+        };
         // SAFETY: `status` is ours to write; the stream is alive.
         let code = unsafe { ask(self.stream.raw(), &mut status) };
         code == driver_sys::CUresult::SUCCESS && status != CUstreamCaptureStatus::NONE
@@ -284,7 +338,12 @@ unsafe fn begin_raw(
     let (graph, _calls) = graph.begin_whole();
     let (full, count, after) = (std::ptr::null(), after.len(), after.as_ptr());
     // SAFETY: the caller vouches for the stream and the nodes. Without records the edges are full.
-    unsafe { cu_if_there!(driver, cuStreamBeginCaptureToGraph(raw, graph, after, full, count, mode)) }
+    unsafe {
+        cu_if_there!(
+            driver,
+            cuStreamBeginCaptureToGraph(raw, graph, after, full, count, mode)
+        )
+    }
 }
 
 impl Drop for Region<'_> {
@@ -293,7 +352,12 @@ impl Drop for Region<'_> {
         if !self.open {
             return;
         }
-        if let Ended { graph: Ok(raw), into: None, .. } = self.close() {
+        if let Ended {
+            graph: Ok(raw),
+            into: None,
+            ..
+        } = self.close()
+        {
             drop(Graph::adopt(self.stream.context(), raw));
         }
     }
@@ -324,10 +388,17 @@ impl Capture<'_> {
         forked.record(self.stream)?;
         self.draw_in(other, &forked)?;
         let (captured, pushed) = (self.captured.clone(), self.pushed.clone());
-        let mut second = Capture { stream: other, captured, pushed, into: self.into.clone() };
+        let mut second = Capture {
+            stream: other,
+            captured,
+            pushed,
+            into: self.into.clone(),
+        };
         let result = catch_unwind(AssertUnwindSafe(|| work(self, &mut second)));
         // Joined also after a failure, so that the capture fails by what `work` did and not by a fork left open.
-        let join = joined.record(other).and_then(|()| self.join(other, &joined));
+        let join = joined
+            .record(other)
+            .and_then(|()| self.join(other, &joined));
         match result {
             Ok(result) => result.and(join),
             Err(panic) => resume_unwind(panic),
@@ -352,7 +423,12 @@ impl Capture<'_> {
         let (_current, driver) = (other.context().enter()?, other.context().driver());
         let _state = self.stream.timeline().lock();
         // SAFETY: stream and event are alive and of one context.
-        unsafe { cu!(driver, cuStreamWaitEvent(self.stream.raw(), joined.raw(), 0)) }?;
+        unsafe {
+            cu!(
+                driver,
+                cuStreamWaitEvent(self.stream.raw(), joined.raw(), 0)
+            )
+        }?;
         Ok(())
     }
 }
@@ -370,7 +446,8 @@ impl Queue for Capture<'_> {
 
     fn push(&mut self, work: Work) -> Result<(), Error> {
         work.expect_in(self.stream.context())?;
-        work.touches().try_for_each(|(_, region, _)| refuse_memory(region, "captured work"))?;
+        work.touches()
+            .try_for_each(|(_, region, _)| refuse_memory(region, "captured work"))?;
         {
             let _calls = self.into.as_ref().map(|graph| graph.begin_whole());
             let _state = self.stream.timeline().lock();
@@ -380,7 +457,9 @@ impl Queue for Capture<'_> {
         let node = last_node(self.stream);
         // Remembered whatever the driver told: the graph that becomes of the capture names what the work names.
         let known = node.as_ref().ok().copied().flatten();
-        self.pushed.borrow_mut().push((known.unwrap_or(CUgraphNode::NULL), work));
+        self.pushed
+            .borrow_mut()
+            .push((known.unwrap_or(CUgraphNode::NULL), work));
         node.map(drop)
     }
 }

@@ -61,44 +61,73 @@ impl LaunchConfig {
     /// The same with so much dynamic shared memory, in bytes.
     #[must_use]
     pub const fn shared(self, bytes: u32) -> Self {
-        Self { shared: bytes, ..self }
+        Self {
+            shared: bytes,
+            ..self
+        }
     }
 
     /// The same in clusters of so many blocks.
     #[must_use]
     pub const fn cluster(self, blocks: [u32; 3]) -> Self {
-        Self { cluster: Some(blocks), ..self }
+        Self {
+            cluster: Some(blocks),
+            ..self
+        }
     }
 
     /// The same with all blocks at the same time.
     #[must_use]
     pub const fn cooperative(self) -> Self {
-        Self { cooperative: true, ..self }
+        Self {
+            cooperative: true,
+            ..self
+        }
     }
 
     /// The same, overlapping the end of the kernel before it in the stream.
     #[must_use]
     pub const fn programmatic(self) -> Self {
-        Self { programmatic: true, ..self }
+        Self {
+            programmatic: true,
+            ..self
+        }
     }
 
     /// The same before or after other work of the device.
     #[must_use]
     pub const fn priority(self, priority: i32) -> Self {
-        Self { priority: Some(priority), ..self }
+        Self {
+            priority: Some(priority),
+            ..self
+        }
     }
 
     /// The same in the other domain of memory fences.
     #[must_use]
     pub const fn remote_domain(self) -> Self {
-        Self { remote_domain: true, ..self }
+        Self {
+            remote_domain: true,
+            ..self
+        }
     }
 
     /// Whether it asks for the same beside blocks, threads and shared memory.
     #[inline]
     pub(crate) fn same_attributes(&self, other: &Self) -> bool {
-        (self.cluster, self.cooperative, self.programmatic, self.priority, self.remote_domain)
-            == (other.cluster, other.cooperative, other.programmatic, other.priority, other.remote_domain)
+        (
+            self.cluster,
+            self.cooperative,
+            self.programmatic,
+            self.priority,
+            self.remote_domain,
+        ) == (
+            other.cluster,
+            other.cooperative,
+            other.programmatic,
+            other.priority,
+            other.remote_domain,
+        )
     }
 
     /// Whether it is more than blocks, threads and shared memory.
@@ -116,18 +145,27 @@ impl LaunchConfig {
         let word = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let mut all = Vec::new();
         let mut add = |id, words: [u64; 2]| {
-            let mut attribute = CUlaunchAttribute { id, ..CUlaunchAttribute::zeroed() };
+            let mut attribute = CUlaunchAttribute {
+                id,
+                ..CUlaunchAttribute::zeroed()
+            };
             attribute.value[..2].copy_from_slice(&words);
             all.push(attribute);
         };
         if let Some([x, y, z]) = self.cluster {
-            add(CUlaunchAttributeID::CLUSTER_DIMENSION, [word(x, y), word(z, 0)]);
+            add(
+                CUlaunchAttributeID::CLUSTER_DIMENSION,
+                [word(x, y), word(z, 0)],
+            );
         }
         if self.cooperative {
             add(CUlaunchAttributeID::COOPERATIVE, [1, 0]);
         }
         if self.programmatic {
-            add(CUlaunchAttributeID::PROGRAMMATIC_STREAM_SERIALIZATION, [1, 0]);
+            add(
+                CUlaunchAttributeID::PROGRAMMATIC_STREAM_SERIALIZATION,
+                [1, 0],
+            );
         }
         if let Some(priority) = self.priority {
             add(CUlaunchAttributeID::PRIORITY, [word(priority as u32, 0), 0]);

@@ -92,7 +92,9 @@ impl Context {
     pub fn new(device: &Device) -> Result<Self, Error> {
         let mut contexts = lock(device.driver().contexts());
         contexts.retain(|c| c.strong_count() > 0);
-        let known = contexts.iter().filter_map(|c| c.upgrade()?.downcast::<Inner>().ok());
+        let known = contexts
+            .iter()
+            .filter_map(|c| c.upgrade()?.downcast::<Inner>().ok());
         let in_use = { known }.find(|c| c.device.ordinal() == device.ordinal());
         if let Some(inner) = in_use {
             drop(contexts);
@@ -142,7 +144,8 @@ impl Context {
             // A fault of a stream that is gone is known to the driver alone.
             let _current = self.enter()?;
             // SAFETY: the context's own stream is alive, and nobody captures it.
-            result = unsafe { cu!(self.driver(), cuStreamSynchronize(self.0.transfer)) }.map_err(Error::from);
+            result = unsafe { cu!(self.driver(), cuStreamSynchronize(self.0.transfer)) }
+                .map_err(Error::from);
         }
         drop(streams);
         if result.is_ok() {
@@ -175,9 +178,14 @@ impl Context {
         if timeline.has_reached(point.0) {
             return Ok(());
         }
-        let is_here = state.capture.as_ref().is_some_and(|capture| capture.is_here());
+        let is_here = state
+            .capture
+            .as_ref()
+            .is_some_and(|capture| capture.is_here());
         let Some(event) = state.last_fence().filter(|_| !is_here) else {
-            return Err(Error::Capturing { work: "waiting for the context".into() });
+            return Err(Error::Capturing {
+                work: "waiting for the context".into(),
+            });
         };
         drop(state);
         let _current = self.enter()?;
@@ -196,7 +204,8 @@ impl Context {
     #[cold]
     fn is_captured_by_others(&self, stream: CUstream) -> bool {
         let mut status = CUstreamCaptureStatus::NONE;
-        let (Some(ask), Ok(_current)) = (self.driver().api().cuStreamIsCapturing, self.enter()) else {
+        let (Some(ask), Ok(_current)) = (self.driver().api().cuStreamIsCapturing, self.enter())
+        else {
             return false;
         };
         // SAFETY: `status` is ours to write; the stream is alive.
@@ -215,7 +224,12 @@ impl Context {
     /// The point after what the stream was given so far, to be waited for.
     pub(crate) fn point(&self, timeline: &Timeline, state: &State) -> Point {
         let order = &self.0.order;
-        (state.queued, order.several().then(|| order.clock(timeline.slot, state.queued)))
+        (
+            state.queued,
+            order
+                .several()
+                .then(|| order.clock(timeline.slot, state.queued)),
+        )
     }
 
     /// Remembers what a wait for a stream says: that the work is done, or that after a fault nothing runs any more.
@@ -354,8 +368,17 @@ impl Context {
         }
         streams.push(timeline.clone());
         drop(streams);
-        let held = self.0.order.untracked().iter().try_for_each(|mark| mark.hold(&timeline, *self.driver()));
-        held.inspect_err(|_| self.0.order.leave(slot, timeline.queued(), timeline.waited()))?;
+        let held = self
+            .0
+            .order
+            .untracked()
+            .iter()
+            .try_for_each(|mark| mark.hold(&timeline, *self.driver()));
+        held.inspect_err(|_| {
+            self.0
+                .order
+                .leave(slot, timeline.queued(), timeline.waited())
+        })?;
         Ok(timeline)
     }
 
@@ -386,13 +409,25 @@ impl std::fmt::Debug for Context {
 /// Whether what was waited for no longer runs: it is done, or the device is lost.
 #[inline]
 fn is_over(waited: &Result<(), DriverError>) -> bool {
-    waited.as_ref().err().is_none_or(|error| error.code.is_device_fault())
+    waited
+        .as_ref()
+        .err()
+        .is_none_or(|error| error.code.is_device_fault())
 }
 
 /// Refuses to let things of two contexts meet.
 #[inline]
-pub(crate) fn expect_same(what: &str, theirs: &Context, user: &str, ours: &Context) -> Result<(), Error> {
-    if theirs.same(ours) { Ok(()) } else { Err(wrong_context(what, theirs, user, ours)) }
+pub(crate) fn expect_same(
+    what: &str,
+    theirs: &Context,
+    user: &str,
+    ours: &Context,
+) -> Result<(), Error> {
+    if theirs.same(ours) {
+        Ok(())
+    } else {
+        Err(wrong_context(what, theirs, user, ours))
+    }
 }
 
 /// Refuses to pass a context or a device of one loaded driver to another, where its handle would mean something else.
@@ -455,7 +490,12 @@ impl Resources {
         let _current = self.enter()?;
         let mut stream = CUstream::NULL;
         // SAFETY: `stream` is ours to write.
-        unsafe { cu!(self.device.driver(), cuStreamCreate(&mut stream, CUstream_flags::NON_BLOCKING)) }?;
+        unsafe {
+            cu!(
+                self.device.driver(),
+                cuStreamCreate(&mut stream, CUstream_flags::NON_BLOCKING)
+            )
+        }?;
         Ok(stream)
     }
 
@@ -478,14 +518,22 @@ impl Resources {
         if current != self.raw {
             return self.push();
         }
-        Ok(Current { driver, pushed: false, thread: std::marker::PhantomData })
+        Ok(Current {
+            driver,
+            pushed: false,
+            thread: std::marker::PhantomData,
+        })
     }
 
     fn push(&self) -> Result<Current<'_>, DriverError> {
         let driver = self.device.driver();
         // SAFETY: the context is retained for as long as this lives.
         unsafe { cu!(driver, cuCtxPushCurrent_v2(self.raw)) }?;
-        Ok(Current { driver, pushed: true, thread: std::marker::PhantomData })
+        Ok(Current {
+            driver,
+            pushed: true,
+            thread: std::marker::PhantomData,
+        })
     }
 
     fn release(&self, what: Release) -> Left {
@@ -502,7 +550,11 @@ impl Resources {
             _ => true,
         };
         let streams = lock(&self.streams);
-        let marks: Vec<Mark> = streams.iter().filter(|s| waits(s)).filter_map(|s| s.mark(fence)).collect();
+        let marks: Vec<Mark> = streams
+            .iter()
+            .filter(|s| waits(s))
+            .filter_map(|s| s.mark(fence))
+            .collect();
         drop(streams);
         if marks.is_empty() && fence.is_some() {
             return what.now(driver).into_iter().collect();
@@ -519,7 +571,9 @@ impl Resources {
     }
 
     fn collect(&self) -> Left {
-        let Ok(_current) = self.enter() else { return Left::new() };
+        let Ok(_current) = self.enter() else {
+            return Left::new();
+        };
         let driver = *self.device.driver();
         let mut streams = lock(&self.streams);
         streams.iter().for_each(|s| s.poll(driver));
@@ -529,14 +583,19 @@ impl Resources {
         let gone = streams.extract_if(.., |s| Arc::strong_count(s) == 1 && s.is_idle());
         gone.for_each(|timeline| self.destroy(&timeline));
         drop(streams);
-        done.into_iter().filter_map(|what| what.now(driver)).collect()
+        done.into_iter()
+            .filter_map(|what| what.now(driver))
+            .collect()
     }
 
     /// Destroys a stream that is idle.
     fn destroy(&self, timeline: &Timeline) {
         let driver = *self.device.driver();
         self.order.remove(timeline.slot);
-        timeline.take_events().into_iter().for_each(|event| drop(Release::Event(event).now(driver)));
+        timeline
+            .take_events()
+            .into_iter()
+            .for_each(|event| drop(Release::Event(event).now(driver)));
         if !timeline.borrowed {
             destroy_stream(driver, timeline.raw);
         }
@@ -545,7 +604,11 @@ impl Resources {
     /// Waits for all work, releases everything, and gives the device back.
     fn finish(self) -> Left {
         // Where the driver does not say which context is current, this one is made so all the same.
-        let left = self.enter().or_else(|_| self.push()).map(|_current| self.empty()).unwrap_or_default();
+        let left = self
+            .enter()
+            .or_else(|_| self.push())
+            .map(|_current| self.empty())
+            .unwrap_or_default();
         // Without a context, what work may still use stays for ever.
         std::mem::forget(self.pending.take_all());
         self.give_back();
@@ -562,7 +625,12 @@ impl Resources {
                 tell!(warn, %error, "work in flight at the end of its context");
             }
         }
-        let left = self.pending.take_all().into_iter().filter_map(|what| what.now(driver)).collect();
+        let left = self
+            .pending
+            .take_all()
+            .into_iter()
+            .filter_map(|what| what.now(driver))
+            .collect();
         streams.iter().for_each(|timeline| self.destroy(timeline));
         destroy_stream(driver, self.transfer);
         left

@@ -69,7 +69,9 @@ impl Driver {
         let mut count = 0;
         // SAFETY: `count` is ours to write.
         unsafe { cu!(self, cuDeviceGetCount(&mut count)) }?;
-        (0..count.max(0)).map(|ordinal| Device::get(self, ordinal)).collect()
+        (0..count.max(0))
+            .map(|ordinal| Device::get(self, ordinal))
+            .collect()
     }
 
     /// The device of that ordinal.
@@ -81,7 +83,10 @@ impl Driver {
         if ordinal < devices.len() {
             return Ok(devices.swap_remove(ordinal));
         }
-        Err(Error::NoDevice { ordinal, count: devices.len() })
+        Err(Error::NoDevice {
+            ordinal,
+            count: devices.len(),
+        })
     }
 }
 
@@ -93,7 +98,10 @@ impl Device {
         // SAFETY: each call writes one value of ours; the name is bounded by the length passed.
         unsafe {
             cu!(driver, cuDeviceGet(&mut raw, ordinal))?;
-            cu!(driver, cuDeviceGetName(name.as_mut_ptr().cast(), name.len() as i32, raw))?;
+            cu!(
+                driver,
+                cuDeviceGetName(name.as_mut_ptr().cast(), name.len() as i32, raw)
+            )?;
             cu!(driver, cuDeviceTotalMem_v2(&mut memory, raw))?;
         }
         let capability = (0, 0);
@@ -146,7 +154,10 @@ impl Device {
     /// Whether its graphs have programmatic edges: compute capability 9.0, and a driver for CUDA 12.3.
     pub fn has_programmatic_edges(&self) -> bool {
         let Api {
-            cuGraphAddNode_v2: node, cuGraphAddDependencies_v2: edges, cuGraphGetEdges_v2: get, ..
+            cuGraphAddNode_v2: node,
+            cuGraphAddDependencies_v2: edges,
+            cuGraphGetEdges_v2: get,
+            ..
         } = self.driver.api();
         self.capability.0 >= 9 && node.is_some() && edges.is_some() && get.is_some()
     }
@@ -169,7 +180,12 @@ impl Device {
     pub fn attribute(&self, attribute: CUdevice_attribute) -> Result<i32, Error> {
         let mut value = 0;
         // SAFETY: `value` is ours to write.
-        unsafe { cu!(self.driver, cuDeviceGetAttribute(&mut value, attribute, self.raw)) }?;
+        unsafe {
+            cu!(
+                self.driver,
+                cuDeviceGetAttribute(&mut value, attribute, self.raw)
+            )
+        }?;
         Ok(value)
     }
 
@@ -185,7 +201,9 @@ impl Properties {
             multiprocessors: get(CUdevice_attribute::MULTIPROCESSOR_COUNT)?,
             shared_per_block: get(CUdevice_attribute::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?
                 .max(get(CUdevice_attribute::MAX_SHARED_MEMORY_PER_BLOCK)?),
-            shared_per_multiprocessor: get(CUdevice_attribute::MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)?,
+            shared_per_multiprocessor: get(
+                CUdevice_attribute::MAX_SHARED_MEMORY_PER_MULTIPROCESSOR,
+            )?,
             shared_reserved_per_block: get(CUdevice_attribute::RESERVED_SHARED_MEMORY_PER_BLOCK)?,
             l2_bytes: get(CUdevice_attribute::L2_CACHE_SIZE)?,
         })
@@ -195,7 +213,11 @@ impl Properties {
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (major, minor) = self.capability;
-        write!(f, "device {} ({}, compute capability {major}.{minor})", self.ordinal, self.name)
+        write!(
+            f,
+            "device {} ({}, compute capability {major}.{minor})",
+            self.ordinal, self.name
+        )
     }
 }
 

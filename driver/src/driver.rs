@@ -94,7 +94,10 @@ impl Driver {
     /// Why it did not start.
     pub fn of(library: &'static Library) -> Result<Self, LoadError> {
         let mut started = lock(&STARTED);
-        if let Some(inner) = started.iter().find(|inner| std::ptr::eq(inner.library, library)) {
+        if let Some(inner) = started
+            .iter()
+            .find(|inner| std::ptr::eq(inner.library, library))
+        {
             return Ok(Self(inner));
         }
         let inner = Inner::start(library).map_err(|source| start_error(library.name(), source))?;
@@ -120,7 +123,10 @@ impl Driver {
 
     /// The newest CUDA version it serves, as major and minor.
     pub fn version(&self) -> (u32, u32) {
-        (self.raw_version() as u32 / 1000, self.raw_version() as u32 % 1000 / 10)
+        (
+            self.raw_version() as u32 / 1000,
+            self.raw_version() as u32 % 1000 / 10,
+        )
     }
 
     pub(crate) fn raw_version(&self) -> i32 {
@@ -130,14 +136,21 @@ impl Driver {
     /// Turns a code into a result, and tells a capture on this thread of the first failure.
     #[inline]
     pub(crate) fn check(&self, call: &'static str, code: CUresult) -> Result<(), DriverError> {
-        if code == CUresult::SUCCESS { Ok(()) } else { Err(self.failure(call, code)) }
+        if code == CUresult::SUCCESS {
+            Ok(())
+        } else {
+            Err(self.failure(call, code))
+        }
     }
 
     /// The error of a function that this driver lacks.
     #[cold]
     pub(crate) fn lacks(&self, call: &'static str) -> DriverError {
         let since = Api::function(call).map_or(0, |f| f.since as u32);
-        let absent = Absent { needed: (since / 1000, since % 1000 / 10), driver: self.version() };
+        let absent = Absent {
+            needed: (since / 1000, since % 1000 / 10),
+            driver: self.version(),
+        };
         let error = DriverError {
             call,
             code: CUresult::NOT_SUPPORTED,
@@ -161,9 +174,23 @@ impl Driver {
 
     #[cold]
     fn failure(&self, call: &'static str, code: CUresult) -> DriverError {
-        let name = code.name().is_none().then(|| self.0.name_of(code)).flatten();
-        let log = if is_untold() { Box::default() } else { self.0.log() };
-        let error = DriverError { call, code, name, log, absent: None };
+        let name = code
+            .name()
+            .is_none()
+            .then(|| self.0.name_of(code))
+            .flatten();
+        let log = if is_untold() {
+            Box::default()
+        } else {
+            self.0.log()
+        };
+        let error = DriverError {
+            call,
+            code,
+            name,
+            log,
+            absent: None,
+        };
         regions::note(&error);
         error
     }
@@ -210,13 +237,20 @@ impl Inner {
         // SAFETY: the call takes no pointer and may be made again.
         failed("cuInit", unsafe { (api.cuInit)(0) })?;
         // SAFETY: the number is ours to write.
-        failed("cuDriverGetVersion", unsafe { (api.cuDriverGetVersion)(&mut inner.version) })?;
+        failed("cuDriverGetVersion", unsafe {
+            (api.cuDriverGetVersion)(&mut inner.version)
+        })?;
         if let Some(current) = api.cuLogsCurrent {
             // Without it, the first error shows the log from its beginning.
             // SAFETY: the number is ours to write.
             let _ = unsafe { current(&mut *lock(&inner.seen), 0) };
         }
-        tell!(debug, origin = library.name(), version = inner.version, "driver started");
+        tell!(
+            debug,
+            origin = library.name(),
+            version = inner.version,
+            "driver started"
+        );
         Ok(inner)
     }
 
@@ -226,7 +260,9 @@ impl Inner {
 
     /// What the driver has logged since the last time, on drivers that keep a log.
     fn log(&self) -> Box<str> {
-        let Some(dump) = self.library.api().cuLogsDumpToMemory else { return Box::default() };
+        let Some(dump) = self.library.api().cuLogsDumpToMemory else {
+            return Box::default();
+        };
         let mut seen = lock(&self.seen);
         let mut text = vec![0u8; 16 << 10];
         let mut size = text.len();
@@ -247,7 +283,8 @@ fn inner_name(api: &Api, code: CUresult) -> Option<Box<str>> {
     }
     let mut text: *const c_char = std::ptr::null();
     // SAFETY: `text` is ours to write.
-    let known = unsafe { (api.cuGetErrorName)(code, &mut text) } == CUresult::SUCCESS && !text.is_null();
+    let known =
+        unsafe { (api.cuGetErrorName)(code, &mut text) } == CUresult::SUCCESS && !text.is_null();
     // SAFETY: the driver's names are static C strings.
     known.then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into())
 }

@@ -61,15 +61,26 @@ pub struct Absent {
 
 impl fmt::Display for DriverError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(Absent { needed: (a, b), driver: (c, d) }) = self.absent.as_deref() {
-            return write!(f, "{} came with CUDA {a}.{b}, and this driver serves CUDA {c}.{d}", self.call);
+        if let Some(Absent {
+            needed: (a, b),
+            driver: (c, d),
+        }) = self.absent.as_deref()
+        {
+            return write!(
+                f,
+                "{} came with CUDA {a}.{b}, and this driver serves CUDA {c}.{d}",
+                self.call
+            );
         }
         match &self.name {
             Some(name) => write!(f, "{}: {name} ({})", self.call, self.code.0)?,
             None => write!(f, "{}: {}", self.call, self.code)?,
         }
         if self.code.is_device_fault() {
-            write!(f, "; asynchronous: work queued before this call failed, and the context is lost")?;
+            write!(
+                f,
+                "; asynchronous: work queued before this call failed, and the context is lost"
+            )?;
         }
         if !self.log.is_empty() {
             write!(f, "\n{}", self.log)?;

@@ -117,13 +117,26 @@ impl ElementType {
     }
 
     const fn with_sort<T>(name: &'static str, sort: Sort) -> Self {
-        assert!(size_of::<T>() <= u32::MAX as usize, "an element has less than 4 GiB");
-        Self { name, size: size_of::<T>() as u32, align: align_of::<T>() as u32, sort }
+        assert!(
+            size_of::<T>() <= u32::MAX as usize,
+            "an element has less than 4 GiB"
+        );
+        Self {
+            name,
+            size: size_of::<T>() as u32,
+            align: align_of::<T>() as u32,
+            sort,
+        }
     }
 
     /// Describes a type that kernels of `ptx-gen` know.
     pub const fn number(kind: Kind, name: &'static str, size: u32) -> Self {
-        Self { name, size, align: size, sort: Sort::Number(kind) }
+        Self {
+            name,
+            size,
+            align: size,
+            sort: Sort::Number(kind),
+        }
     }
 
     /// Returns its name, for example `f32`.

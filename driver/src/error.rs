@@ -297,7 +297,10 @@ impl Error {
     /// Whether the device faulted: the context is lost, and nothing runs any more.
     pub fn is_device_fault(&self) -> bool {
         match self {
-            Self::Driver(error) | Self::Capture { end: Some(error), .. } => error.code.is_device_fault(),
+            Self::Driver(error)
+            | Self::Capture {
+                end: Some(error), ..
+            } => error.code.is_device_fault(),
             Self::Capture { first, .. } => first.is_device_fault(),
             _ => false,
         }

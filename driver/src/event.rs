@@ -138,7 +138,14 @@ impl Event {
     /// What the driver refuses.
     pub fn shared(context: &Context) -> Result<Self, Error> {
         let flags = CUevent_flags::DISABLE_TIMING | CUevent_flags::INTERPROCESS;
-        Self::with_flags(context, flags, Recorded { by_others: true, ..Recorded::default() })
+        Self::with_flags(
+            context,
+            flags,
+            Recorded {
+                by_others: true,
+                ..Recorded::default()
+            },
+        )
     }
 
     /// A handle by which another process opens a [shared](Self::shared) event: on the same machine, and not in this
@@ -151,7 +158,9 @@ impl Event {
         let mut handle = CUipcEventHandle { reserved: [0; 64] };
         // SAFETY: `handle` is ours to write, and the event is alive.
         unsafe { cu_if_there!(driver, cuIpcGetEventHandle(&mut handle, self.0.raw)) }?;
-        Ok(EventHandle { bytes: handle.reserved.map(|byte| byte as u8) })
+        Ok(EventHandle {
+            bytes: handle.reserved.map(|byte| byte as u8),
+        })
     }
 
     /// A [shared](Self::shared) event of another process.
@@ -164,20 +173,39 @@ impl Event {
     /// are dropped and the work that waits for it is done.
     pub unsafe fn open(context: &Context, handle: &EventHandle) -> Result<Self, Error> {
         let (_current, driver, mut raw) = (context.enter()?, context.driver(), CUevent::NULL);
-        let handle = CUipcEventHandle { reserved: handle.bytes.map(|byte| byte as c_char) };
+        let handle = CUipcEventHandle {
+            reserved: handle.bytes.map(|byte| byte as c_char),
+        };
         // SAFETY: `raw` is ours to write; the caller vouches for the handle.
         unsafe { cu_if_there!(driver, cuIpcOpenEventHandle(&mut raw, handle)) }?;
-        let recorded = Mutex::new(Recorded { by_others: true, ..Recorded::default() });
-        Ok(Self(Arc::new(Inner { context: context.clone(), raw, borrowed: false, recorded })))
+        let recorded = Mutex::new(Recorded {
+            by_others: true,
+            ..Recorded::default()
+        });
+        Ok(Self(Arc::new(Inner {
+            context: context.clone(),
+            raw,
+            borrowed: false,
+            recorded,
+        })))
     }
 
-    fn with_flags(context: &Context, flags: CUevent_flags, recorded: Recorded) -> Result<Self, Error> {
+    fn with_flags(
+        context: &Context,
+        flags: CUevent_flags,
+        recorded: Recorded,
+    ) -> Result<Self, Error> {
         let _current = context.enter()?;
         let mut raw = CUevent::NULL;
         // SAFETY: `raw` is ours to write.
         unsafe { cu!(context.driver(), cuEventCreate(&mut raw, flags)) }?;
         let (context, recorded) = (context.clone(), Mutex::new(recorded));
-        Ok(Self(Arc::new(Inner { context, raw, borrowed: false, recorded })))
+        Ok(Self(Arc::new(Inner {
+            context,
+            raw,
+            borrowed: false,
+            recorded,
+        })))
     }
 
     /// An event that somebody else made, such as another crate in the same process. It is not destroyed. Where others
@@ -188,7 +216,12 @@ impl Event {
     /// `raw` is an event of the context for as long as this or a clone of it lives.
     pub unsafe fn from_raw(context: &Context, raw: CUevent) -> Self {
         let (context, recorded) = (context.clone(), Mutex::default());
-        Self(Arc::new(Inner { context, raw, borrowed: true, recorded }))
+        Self(Arc::new(Inner {
+            context,
+            raw,
+            borrowed: true,
+            recorded,
+        }))
     }
 
     /// Its context.
@@ -203,14 +236,22 @@ impl Event {
     pub fn synchronize(&self) -> Result<(), Error> {
         let (place, changes) = {
             let recorded = self.recorded();
-            (recorded.expect_place("waiting for it on the host")?, recorded.changes)
+            (
+                recorded.expect_place("waiting for it on the host")?,
+                recorded.changes,
+            )
         };
         let _current = self.0.context.enter()?;
         // SAFETY: the event is alive.
         let result = unsafe { cu!(self.0.context.driver(), cuEventSynchronize(self.0.raw)) };
         // Recorded anew meanwhile, the wait may have been for the new place.
         let same = self.recorded().changes == changes;
-        if same && result.as_ref().err().is_none_or(|e| e.code.is_device_fault()) {
+        if same
+            && result
+                .as_ref()
+                .err()
+                .is_none_or(|e| e.code.is_device_fault())
+        {
             self.passed(&place);
         }
         result.map_err(Error::from)
@@ -250,9 +291,14 @@ impl Event {
         let mut milliseconds = 0.0;
         // SAFETY: both events are alive; the number is ours to write.
         unsafe {
-            cu!(self.0.context.driver(), cuEventElapsedTime(&mut milliseconds, start.0.raw, self.0.raw))
+            cu!(
+                self.0.context.driver(),
+                cuEventElapsedTime(&mut milliseconds, start.0.raw, self.0.raw)
+            )
         }?;
-        Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
+        Ok(Duration::from_secs_f64(
+            f64::from(milliseconds.max(0.0)) / 1e3,
+        ))
     }
 
     /// The raw handle.
@@ -282,7 +328,11 @@ impl Event {
         let mut recorded = self.recorded();
         (recorded.in_graph, recorded.by_others) = (true, true);
         let captured = matches!(recorded.place, Place::Captured);
-        recorded.set(if captured { Place::Captured } else { Place::Unknown });
+        recorded.set(if captured {
+            Place::Captured
+        } else {
+            Place::Unknown
+        });
     }
 
     /// A graph waits for it.
@@ -318,6 +368,10 @@ impl Drop for Inner {
             return;
         }
         let in_graph = lock(&self.recorded).in_graph;
-        self.context.release(if in_graph { Release::GraphEvent(self.raw) } else { Release::Event(self.raw) });
+        self.context.release(if in_graph {
+            Release::GraphEvent(self.raw)
+        } else {
+            Release::Event(self.raw)
+        });
     }
 }

@@ -48,7 +48,9 @@ impl<T, const N: usize> Few<T, N> {
             }
             self.0 = Places::Many(many);
         }
-        let Places::Many(many) = &mut self.0 else { unreachable!("the items were moved") };
+        let Places::Many(many) = &mut self.0 else {
+            unreachable!("the items were moved")
+        };
         let place = many.len();
         many.push(MaybeUninit::uninit());
         &mut many[place]
@@ -97,7 +99,9 @@ impl<T, const N: usize> Drop for Places<T, N> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: the places hold items, and nobody looks at them after this.
-        self.filled_mut().iter_mut().for_each(|place| unsafe { place.assume_init_drop() });
+        self.filled_mut()
+            .iter_mut()
+            .for_each(|place| unsafe { place.assume_init_drop() });
     }
 }
 

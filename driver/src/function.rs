@@ -81,7 +81,12 @@ impl Module {
         let c_name = CString::new(name).map_err(|_| self.no_function(name))?;
         let mut raw = CUfunction::NULL;
         // SAFETY: `raw` is ours to write; the module is loaded and the name a C string.
-        match unsafe { cu!(driver, cuModuleGetFunction(&mut raw, self.raw(), c_name.as_ptr())) } {
+        match unsafe {
+            cu!(
+                driver,
+                cuModuleGetFunction(&mut raw, self.raw(), c_name.as_ptr())
+            )
+        } {
             Err(error) if error.code == CUresult::NOT_FOUND => return Err(self.no_function(name)),
             other => other?,
         }
@@ -136,7 +141,10 @@ impl Function {
             waits: has("griddepcontrol.wait"),
             triggers: has("griddepcontrol.launch_dependents"),
             noncoherent,
-            settings: module.settings(raw, get(CUfunction_attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES)?),
+            settings: module.settings(
+                raw,
+                get(CUfunction_attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES)?,
+            ),
             module: module.clone(),
         };
         crate::signature::compare(module.text(), name, &inner.params)?;
@@ -213,7 +221,12 @@ impl Function {
         if self.context().same(context) {
             return Ok(());
         }
-        expect_same(&format!("kernel {}", self.name()), self.context(), "the queue", context)
+        expect_same(
+            &format!("kernel {}", self.name()),
+            self.context(),
+            "the queue",
+            context,
+        )
     }
 
     /// Whether both are the same kernel of the driver, with the same parameters.
@@ -222,15 +235,22 @@ impl Function {
     }
 
     pub(crate) fn refuse(&self, problem: LaunchProblem) -> Error {
-        Error::Launch { kernel: self.0.name.clone(), problem }
+        Error::Launch {
+            kernel: self.0.name.clone(),
+            problem,
+        }
     }
 
     /// Checks a launch against the device and the kernel, and opts in to shared memory beyond the default.
     #[inline]
     pub(crate) fn admit(&self, config: &LaunchConfig) -> Result<(), Error> {
         let limits = self.context().limits();
-        let within = |got: [u32; 3], limit: [u32; 3]| (0..3).all(|i| got[i] != 0 && got[i] <= limit[i]);
-        let threads = config.block.iter().fold(1, |n: u32, d| n.saturating_mul(*d));
+        let within =
+            |got: [u32; 3], limit: [u32; 3]| (0..3).all(|i| got[i] != 0 && got[i] <= limit[i]);
+        let threads = config
+            .block
+            .iter()
+            .fold(1, |n: u32, d| n.saturating_mul(*d));
         let fits = within(config.grid, limits.grid) && within(config.block, limits.block);
         if !fits || threads > self.0.max_threads.min(limits.threads) {
             return Err(self.misfit(config, threads));
@@ -244,13 +264,22 @@ impl Function {
     /// Checks what a launch asks for beside blocks, threads and shared memory.
     #[cold]
     fn admit_attributes(&self, config: &LaunchConfig) -> Result<(), Error> {
-        let has = |attribute| self.context().device().attribute(attribute).is_ok_and(|value| value != 0);
+        let has = |attribute| {
+            self.context()
+                .device()
+                .attribute(attribute)
+                .is_ok_and(|value| value != 0)
+        };
         let refuse = |problem| Err(self.refuse(LaunchProblem::Attribute(problem)));
         if let Some(cluster) = config.cluster {
             if !has(CUdevice_attribute::CLUSTER_LAUNCH) {
                 return refuse("the device has no clusters");
             }
-            if cluster.iter().zip(config.grid).any(|(c, g)| *c == 0 || g % c != 0) {
+            if cluster
+                .iter()
+                .zip(config.grid)
+                .any(|(c, g)| *c == 0 || g % c != 0)
+            {
                 return refuse("the grid is not a whole number of clusters in each dimension");
             }
         }
@@ -283,10 +312,17 @@ impl Function {
             return self.refuse(LaunchProblem::BlockAxis { axis, got, limit });
         }
         if threads > limits.threads {
-            return self.refuse(LaunchProblem::Block { got: threads, limit: limits.threads });
+            return self.refuse(LaunchProblem::Block {
+                got: threads,
+                limit: limits.threads,
+            });
         }
         let (limit, registers) = (self.0.max_threads, self.0.registers);
-        self.refuse(LaunchProblem::Threads { got: threads, limit, registers })
+        self.refuse(LaunchProblem::Threads {
+            got: threads,
+            limit,
+            registers,
+        })
     }
 
     #[inline]
@@ -299,14 +335,24 @@ impl Function {
 
     #[cold]
     fn raise_shared(&self, dynamic: u32) -> Result<(), Error> {
-        let (fixed, limit) = (self.0.fixed_shared, self.context().device().properties().shared_per_block);
+        let (fixed, limit) = (
+            self.0.fixed_shared,
+            self.context().device().properties().shared_per_block,
+        );
         if u64::from(dynamic) + u64::from(fixed) > u64::from(limit) {
-            return Err(self.refuse(LaunchProblem::Shared { dynamic, fixed, limit }));
+            return Err(self.refuse(LaunchProblem::Shared {
+                dynamic,
+                fixed,
+                limit,
+            }));
         }
         let settings = &self.0.settings;
         let mut prefers_shared = lock(&settings.prefers_shared);
         if dynamic > settings.dynamic_shared.load(Ordering::Acquire) {
-            self.set_attribute(CUfunction_attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES, dynamic as i32)?;
+            self.set_attribute(
+                CUfunction_attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                dynamic as i32,
+            )?;
             settings.dynamic_shared.store(dynamic, Ordering::Release);
         }
         self.prefer(&mut prefers_shared)
@@ -331,10 +377,19 @@ impl Function {
         Ok(())
     }
 
-    pub(crate) fn set_attribute(&self, attribute: CUfunction_attribute, value: i32) -> Result<(), Error> {
+    pub(crate) fn set_attribute(
+        &self,
+        attribute: CUfunction_attribute,
+        value: i32,
+    ) -> Result<(), Error> {
         let _current = self.context().enter()?;
         // SAFETY: the function is loaded.
-        unsafe { cu_if_there!(self.context().driver(), cuFuncSetAttribute(self.0.raw, attribute, value)) }?;
+        unsafe {
+            cu_if_there!(
+                self.context().driver(),
+                cuFuncSetAttribute(self.0.raw, attribute, value)
+            )
+        }?;
         Ok(())
     }
 }
@@ -343,7 +398,9 @@ impl FunctionInner {
     /// Compares the declared parameters with what the driver loaded, where it tells.
     fn check_params(&self) -> Result<(), Error> {
         let driver = self.module.context().driver();
-        let Some(info) = driver.api().cuFuncGetParamInfo else { return Ok(()) };
+        let Some(info) = driver.api().cuFuncGetParamInfo else {
+            return Ok(());
+        };
         // The driver is asked for no parameter that is not there: tools that watch it report such calls as errors.
         let count = ptx::param_count(self.module.text(), &self.name).unwrap_or(self.params.len());
         let mut end: usize = 0;
@@ -355,7 +412,10 @@ impl FunctionInner {
                 let code = unsafe { info(self.raw, index, &mut offset, &mut size) };
                 // This code says that there is no such parameter.
                 loaded = code != CUresult::INVALID_VALUE;
-                driver.check("cuFuncGetParamInfo", if loaded { code } else { CUresult::SUCCESS })?;
+                driver.check(
+                    "cuFuncGetParamInfo",
+                    if loaded { code } else { CUresult::SUCCESS },
+                )?;
             }
             let declared = self.params.get(index);
             let found = loaded.then_some((offset, size));
@@ -363,7 +423,13 @@ impl FunctionInner {
             if expected != found {
                 let name = declared.map_or("beyond the last", |p| p.name).to_string();
                 let (declared, loaded) = (place(expected), place(found));
-                return Err(Error::Signature { kernel: self.name.clone(), index, name, declared, loaded });
+                return Err(Error::Signature {
+                    kernel: self.name.clone(),
+                    index,
+                    name,
+                    declared,
+                    loaded,
+                });
             }
             end = expected.map_or(end, |(offset, size)| offset + size);
         }
@@ -373,14 +439,20 @@ impl FunctionInner {
     /// Loads lazily loaded code now, so that a later launch in a capture need not.
     fn load_now(&self) -> Result<(), Error> {
         let driver = self.module.context().driver();
-        let Some(load) = driver.api().cuFuncLoad else { return Ok(()) };
+        let Some(load) = driver.api().cuFuncLoad else {
+            return Ok(());
+        };
         // SAFETY: the function is of a loaded module.
-        driver.check("cuFuncLoad", unsafe { load(self.raw) }).map_err(Error::from)
+        driver
+            .check("cuFuncLoad", unsafe { load(self.raw) })
+            .map_err(Error::from)
     }
 }
 
 fn place(found: Option<(usize, usize)>) -> String {
-    found.map_or("absent".to_string(), |(offset, size)| format!("{size} bytes at offset {offset}"))
+    found.map_or("absent".to_string(), |(offset, size)| {
+        format!("{size} bytes at offset {offset}")
+    })
 }
 
 /// # Safety
@@ -392,6 +464,11 @@ unsafe fn attribute_of(
 ) -> Result<u32, DriverError> {
     let mut value = 0;
     // SAFETY: `value` is ours to write; the caller vouches for the function.
-    unsafe { cu!(context.driver(), cuFuncGetAttribute(&mut value, attribute, raw)) }?;
+    unsafe {
+        cu!(
+            context.driver(),
+            cuFuncGetAttribute(&mut value, attribute, raw)
+        )
+    }?;
     Ok(value as u32)
 }

@@ -25,7 +25,11 @@ thread_local! {
 /// Makes calls of whose failures nobody is told: what the driver logs of them, and of work before, is left to the next
 /// failure that somebody is told of.
 pub(crate) fn untold<T>(calls: impl FnOnce() -> T) -> T {
-    let set = |value| UNTOLD.try_with(|untold| untold.replace(value)).unwrap_or(false);
+    let set = |value| {
+        UNTOLD
+            .try_with(|untold| untold.replace(value))
+            .unwrap_or(false)
+    };
     let before = set(true);
     let result = calls();
     set(before);
@@ -151,6 +155,8 @@ impl Gate {
         if self.any() || !self.waits.load(Acquire) {
             return;
         }
-        self.take_waiting().into_iter().for_each(|call| self.pass(call));
+        self.take_waiting()
+            .into_iter()
+            .for_each(|call| self.pass(call));
     }
 }

@@ -63,35 +63,59 @@ impl JitOptions {
     /// The same with at most so many registers a thread.
     #[must_use]
     pub const fn max_registers(self, registers: u32) -> Self {
-        Self { max_registers: Some(registers), ..self }
+        Self {
+            max_registers: Some(registers),
+            ..self
+        }
     }
 
     /// The same at that level of optimization, from 0 to 4.
     #[must_use]
     pub const fn optimization(self, level: u32) -> Self {
-        Self { optimization: Some(level), ..self }
+        Self {
+            optimization: Some(level),
+            ..self
+        }
     }
 
     /// The same with what debuggers need.
     #[must_use]
     pub const fn debug_info(self) -> Self {
-        Self { debug_info: true, ..self }
+        Self {
+            debug_info: true,
+            ..self
+        }
     }
 
     /// The same with what profilers need.
     #[must_use]
     pub const fn line_info(self) -> Self {
-        Self { line_info: true, ..self }
+        Self {
+            line_info: true,
+            ..self
+        }
     }
 
     /// As the driver takes them.
     pub(crate) fn pairs(&self) -> Vec<(CUjit_option, *mut c_void)> {
         let number = |n: u32| std::ptr::without_provenance_mut(n as usize);
         let mut pairs = Vec::new();
-        pairs.extend(self.max_registers.map(|n| (CUjit_option::MAX_REGISTERS, number(n))));
-        pairs.extend(self.optimization.map(|n| (CUjit_option::OPTIMIZATION_LEVEL, number(n))));
-        pairs.extend(self.debug_info.then(|| (CUjit_option::GENERATE_DEBUG_INFO, number(1))));
-        pairs.extend(self.line_info.then(|| (CUjit_option::GENERATE_LINE_INFO, number(1))));
+        pairs.extend(
+            self.max_registers
+                .map(|n| (CUjit_option::MAX_REGISTERS, number(n))),
+        );
+        pairs.extend(
+            self.optimization
+                .map(|n| (CUjit_option::OPTIMIZATION_LEVEL, number(n))),
+        );
+        pairs.extend(
+            self.debug_info
+                .then(|| (CUjit_option::GENERATE_DEBUG_INFO, number(1))),
+        );
+        pairs.extend(
+            self.line_info
+                .then(|| (CUjit_option::GENERATE_LINE_INFO, number(1))),
+        );
         pairs
     }
 }
@@ -114,9 +138,15 @@ impl Module {
     /// # Errors
     /// [`Error::Module`] with the log of the linker.
     pub fn link(context: &Context, texts: &[(&str, &str)]) -> Result<Self, Error> {
-        let all: String = texts.iter().map(|(_, text)| *text).collect::<Vec<_>>().join("\n");
+        let all: String = texts
+            .iter()
+            .map(|(_, text)| *text)
+            .collect::<Vec<_>>()
+            .join("\n");
         let linker = Linker::new(context, &all)?;
-        texts.iter().try_for_each(|(name, text)| linker.add(name, text))?;
+        texts
+            .iter()
+            .try_for_each(|(name, text)| linker.add(name, text))?;
         let image = linker.complete()?;
         Self::compiled(context, &image, all, &JitOptions::default())
     }
@@ -130,7 +160,10 @@ impl Module {
         let driver = self.context().driver();
         let (api, _current) = (driver.api(), self.context().enter()?);
         if api.cuModuleGetFunctionCount.is_none() || api.cuFuncGetName.is_none() {
-            let named = |name: &&str| ListedKernel { name: (*name).to_string(), parameters: None };
+            let named = |name: &&str| ListedKernel {
+                name: (*name).to_string(),
+                parameters: None,
+            };
             return Ok(crate::ptx::entries(self.text()).iter().map(named).collect());
         }
         let mut count = 0;
@@ -140,7 +173,10 @@ impl Module {
         let to = functions.as_mut_ptr();
         // SAFETY: the array has room for that many.
         unsafe { cu_if_there!(driver, cuModuleEnumerateFunctions(to, count, self.raw())) }?;
-        functions.into_iter().map(|function| self.listed(function)).collect()
+        functions
+            .into_iter()
+            .map(|function| self.listed(function))
+            .collect()
     }
 
     fn listed(&self, function: CUfunction) -> Result<ListedKernel, Error> {
@@ -148,7 +184,9 @@ impl Module {
         // SAFETY: `name` is ours to write, and the function is of the loaded module.
         unsafe { cu_if_there!(driver, cuFuncGetName(&mut name, function)) }?;
         // SAFETY: the driver's name is a C string that lives as long as the module.
-        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+        let name = unsafe { CStr::from_ptr(name) }
+            .to_string_lossy()
+            .into_owned();
         let known = crate::ptx::param_count(self.text(), &name).unwrap_or(usize::MAX);
         let parameters = driver.api().cuFuncGetParamInfo.map(|info| {
             places(known, |index, offset, size| {
@@ -157,7 +195,10 @@ impl Module {
                 (code != CUresult::INVALID_VALUE).then(|| driver.check("cuFuncGetParamInfo", code))
             })
         });
-        Ok(ListedKernel { name, parameters: parameters.transpose()? })
+        Ok(ListedKernel {
+            name,
+            parameters: parameters.transpose()?,
+        })
     }
 
     /// A global variable of the module, as memory: of type `T`, as many as it holds.
@@ -181,12 +222,19 @@ impl Module {
     /// No such variable ([`ModuleReason::NoGlobal`]), or a size that is not a whole number of `T`.
     pub fn global<T: Element>(&self, name: &str) -> Result<View<T>, Error> {
         let driver = self.context().driver();
-        let missing = || self.fault(ModuleReason::NoGlobal { name: name.to_string() });
+        let missing = || {
+            self.fault(ModuleReason::NoGlobal {
+                name: name.to_string(),
+            })
+        };
         let c_name = CString::new(name).map_err(|_| missing())?;
         let (mut address, mut bytes, _current) = (0, 0, self.context().enter()?);
         // SAFETY: both numbers are ours to write; the module is loaded and the name a C string.
         let found = unsafe {
-            cu_if_there!(driver, cuModuleGetGlobal_v2(&mut address, &mut bytes, self.raw(), c_name.as_ptr()))
+            cu_if_there!(
+                driver,
+                cuModuleGetGlobal_v2(&mut address, &mut bytes, self.raw(), c_name.as_ptr())
+            )
         };
         match found {
             Err(error) if error.code == CUresult::NOT_FOUND => return Err(missing()),
@@ -206,7 +254,9 @@ pub(crate) fn places(
     let mut places = Vec::new();
     for index in 0..most {
         let (mut offset, mut size) = (0, 0);
-        let Some(asked) = ask(index, &mut offset, &mut size) else { break };
+        let Some(asked) = ask(index, &mut offset, &mut size) else {
+            break;
+        };
         asked?;
         places.push((offset, size));
     }
@@ -225,8 +275,16 @@ struct Linker<'c> {
 
 impl<'c> Linker<'c> {
     fn new(context: &'c Context, all: &'c str) -> Result<Self, Error> {
-        let mut linker = Self { context, raw: CUlinkState::NULL, all, log: Box::new([0; LOG]) };
-        let mut options = [CUjit_option::ERROR_LOG_BUFFER, CUjit_option::ERROR_LOG_BUFFER_SIZE_BYTES];
+        let mut linker = Self {
+            context,
+            raw: CUlinkState::NULL,
+            all,
+            log: Box::new([0; LOG]),
+        };
+        let mut options = [
+            CUjit_option::ERROR_LOG_BUFFER,
+            CUjit_option::ERROR_LOG_BUFFER_SIZE_BYTES,
+        ];
         let log: *mut c_void = linker.log.as_mut_ptr().cast();
         let mut values = [log, std::ptr::without_provenance_mut(LOG)];
         let (options, values) = (options.as_mut_ptr(), values.as_mut_ptr());
@@ -238,7 +296,10 @@ impl<'c> Linker<'c> {
 
     fn add(&self, name: &str, text: &str) -> Result<(), Error> {
         let nul = |error: std::ffi::NulError| self.fault(ModuleReason::Nul(error.nul_position()));
-        let (name, text) = (CString::new(name).map_err(nul)?, CString::new(text).map_err(nul)?);
+        let (name, text) = (
+            CString::new(name).map_err(nul)?,
+            CString::new(text).map_err(nul)?,
+        );
         let bytes = text.as_bytes_with_nul();
         let (data, size) = (bytes.as_ptr().cast_mut().cast(), bytes.len());
         let (null, nulls) = (std::ptr::null_mut(), std::ptr::null_mut());
@@ -246,7 +307,10 @@ impl<'c> Linker<'c> {
         // SAFETY: the text ends with NUL and is lent for the call.
         let added = unsafe {
             let kind = CUjitInputType::PTX;
-            cu_if_there!(driver, cuLinkAddData_v2(self.raw, kind, data, size, name.as_ptr(), 0, null, nulls))
+            cu_if_there!(
+                driver,
+                cuLinkAddData_v2(self.raw, kind, data, size, name.as_ptr(), 0, null, nulls)
+            )
         };
         added.map_err(|error| self.fault(error.into()))
     }
@@ -256,7 +320,8 @@ impl<'c> Linker<'c> {
         let (mut image, mut size) = (std::ptr::null_mut(), 0);
         let (_current, driver) = (self.context.enter()?, self.context.driver());
         // SAFETY: both are ours to write.
-        let linked = unsafe { cu_if_there!(driver, cuLinkComplete(self.raw, &mut image, &mut size)) };
+        let linked =
+            unsafe { cu_if_there!(driver, cuLinkComplete(self.raw, &mut image, &mut size)) };
         linked.map_err(|error| self.fault(error.into()))?;
         // SAFETY: the driver's image has that many bytes, and lives until the linker is destroyed.
         Ok(unsafe { std::slice::from_raw_parts(image.cast::<u8>(), size) }.to_vec())
@@ -269,7 +334,9 @@ impl<'c> Linker<'c> {
 
 impl Drop for Linker<'_> {
     fn drop(&mut self) {
-        let (Ok(_current), driver) = (self.context.enter(), self.context.driver()) else { return };
+        let (Ok(_current), driver) = (self.context.enter(), self.context.driver()) else {
+            return;
+        };
         if self.raw.is_null() {
             return;
         }

@@ -128,7 +128,9 @@ impl<K: KernelDef> Kernel<K> {
     /// # Errors
     /// As [`Launch::new`], and what the contract refuses.
     pub fn with(&self, args: K::Args<Host<'_>>) -> Result<Launch, Error> {
-        self.collect(&args, |config, args| Launch::typed(&self.function, config, args))
+        self.collect(&args, |config, args| {
+            Launch::typed(&self.function, config, args)
+        })
     }
 
     /// Hands the arguments and the shape to a call.
@@ -148,7 +150,9 @@ impl<K: KernelDef> Kernel<K> {
     /// Launches the kernel in a stream.
     #[inline]
     pub(crate) fn enqueue(&self, stream: &Stream, args: &K::Args<Host<'_>>) -> Result<(), Error> {
-        self.collect(args, |config, args| enqueue_typed(stream, &self.function, &config, args))
+        self.collect(args, |config, args| {
+            enqueue_typed(stream, &self.function, &config, args)
+        })
     }
 
     /// The shape that the contract gives these arguments.
@@ -198,7 +202,10 @@ impl AnyFunction<'_> {
 ///
 /// # Safety
 /// As [`Kernel::load`].
-pub unsafe fn load_any<'k>(context: &Context, def: &'k dyn AnyKernel) -> Result<AnyFunction<'k>, Error> {
+pub unsafe fn load_any<'k>(
+    context: &Context,
+    def: &'k dyn AnyKernel,
+) -> Result<AnyFunction<'k>, Error> {
     // SAFETY: the caller vouches for the kernel.
     let function = unsafe { load_function(context, def) }?;
     Ok(AnyFunction { def, function })
@@ -208,9 +215,13 @@ pub unsafe fn load_any<'k>(context: &Context, def: &'k dyn AnyKernel) -> Result<
 /// As [`Kernel::load`].
 unsafe fn load_function(context: &Context, def: &dyn AnyKernel) -> Result<Function, Error> {
     let name = def.name();
-    let fail = |text: String| Error::Build { kernel: name.clone(), text };
+    let fail = |text: String| Error::Build {
+        kernel: name.clone(),
+        text,
+    };
     let program = def.build().map_err(|e| fail(e.to_string()))?;
-    let text = print_with_lines(&program, target(context, &name)?).map_err(|e| fail(e.to_string()))?;
+    let text =
+        print_with_lines(&program, target(context, &name)?).map_err(|e| fail(e.to_string()))?;
     let module = Module::load(context, &text)?;
     // SAFETY: the text was printed from the program that declares these parameters, and the caller vouches for the rest.
     unsafe { module.printed(&program) }
@@ -221,6 +232,10 @@ fn target(context: &Context, kernel: &str) -> Result<Target, Error> {
     let (major, minor) = context.device().compute_capability();
     Target::for_device(major, minor).ok_or_else(|| Error::Build {
         kernel: kernel.to_string(),
-        text: format!("{} is older than {}, the oldest target", context.device(), Target::ALL[0]),
+        text: format!(
+            "{} is older than {}, the oldest target",
+            context.device(),
+            Target::ALL[0]
+        ),
     })
 }

@@ -70,7 +70,11 @@ impl Launch {
     }
 
     /// A launch of arguments that have the types of the parameters.
-    pub(crate) fn typed(function: &Function, config: LaunchConfig, args: &Args<'_>) -> Result<Self, Error> {
+    pub(crate) fn typed(
+        function: &Function,
+        config: LaunchConfig,
+        args: &Args<'_>,
+    ) -> Result<Self, Error> {
         args.check(function, &config)?;
         let values = args.values.clone().map(Box::new);
         let function = function.clone();
@@ -78,13 +82,25 @@ impl Launch {
         let inner = Arc::<Inner>::new_uninit();
         let place = Arc::as_ptr(&inner).cast_mut().cast::<Inner>();
         // SAFETY: nobody else has the place yet.
-        unsafe { place.write(Inner { function, config, buffers: Few::new(), words: Few::new(), values }) };
+        unsafe {
+            place.write(Inner {
+                function,
+                config,
+                buffers: Few::new(),
+                words: Few::new(),
+                values,
+            })
+        };
         // SAFETY: it was written.
         let inner = unsafe { inner.assume_init() };
         // SAFETY: nobody else has it yet.
         let Inner { buffers, words, .. } = unsafe { &mut *place };
         for lent in args.buffers.iter() {
-            buffers.push(Held { region: lent.region.clone(), access: lent.access, index: lent.index });
+            buffers.push(Held {
+                region: lent.region.clone(),
+                access: lent.access,
+                index: lent.index,
+            });
         }
         args.words.iter().for_each(|word| words.push(*word));
         Ok(Self(inner))
@@ -104,12 +120,15 @@ impl Launch {
             inner.words.len() == args.words.len() && inner.buffers.len() == args.buffers.len(),
             inner.buffers.iter().zip(args.buffers.iter()),
         );
-        let fits = inner.function.same(function) && inner.config.same_attributes(config) && same_length;
+        let fits =
+            inner.function.same(function) && inner.config.same_attributes(config) && same_length;
         let plain = inner.values.is_none() && args.values.is_none();
         if !fits || !plain || !pairs.all(|(held, lent)| held.region.same(lent.region)) {
             return None;
         }
-        let set = function.admit(config).and_then(|()| args.with_pointers(call));
+        let set = function
+            .admit(config)
+            .and_then(|()| args.with_pointers(call));
         if set.is_ok() {
             inner.words.copy_from_slice(&args.words);
             inner.config = *config;
@@ -135,7 +154,9 @@ impl Launch {
         let mut buffers = self.0.buffers.iter();
         let params = self.0.function.params().iter().zip(self.0.words.iter());
         let args = params.filter_map(|(param, word)| match param.ty {
-            ParameterType::Buffer(..) => buffers.next().map(|held| HostArg::Buffer(held.region.clone())),
+            ParameterType::Buffer(..) => buffers
+                .next()
+                .map(|held| HostArg::Buffer(held.region.clone())),
             ParameterType::Value(ty) => ty.kind().map(|kind| HostArg::Scalar(kind, *word)),
         });
         args.collect()
@@ -144,7 +165,11 @@ impl Launch {
     /// The buffers, each with its parameter's name and what is done to it.
     #[inline]
     pub(crate) fn buffers(&self) -> Touches<'_> {
-        Touches { params: self.0.function.params(), held: self.0.buffers.iter(), ..Touches::default() }
+        Touches {
+            params: self.0.function.params(),
+            held: self.0.buffers.iter(),
+            ..Touches::default()
+        }
     }
 
     /// Hands the arguments to a call as the driver wants them: an array of pointers to values.
@@ -163,14 +188,21 @@ impl Launch {
     #[inline]
     pub(crate) fn enqueue(&self, stream: &Stream) -> Result<(), Error> {
         let turn = stream.begin(self.0.function.name())?;
-        turn.admit(self.0.buffers.iter().map(|held| (&held.region, held.access)))?;
+        turn.admit(
+            self.0
+                .buffers
+                .iter()
+                .map(|held| (&held.region, held.access)),
+        )?;
         turn.enqueue(|driver| self.call(driver, stream))
     }
 
     /// Makes the call that gives the launch to a stream, which may capture.
     #[inline]
     pub(crate) fn call(&self, driver: &Driver, stream: &Stream) -> Result<(), DriverError> {
-        let Inner { function, config, .. } = &*self.0;
+        let Inner {
+            function, config, ..
+        } = &*self.0;
         // SAFETY: the launch was checked, and it holds its function and its memory.
         self.with_params(|params| unsafe { call(driver, function, config, stream, params) })
     }
@@ -211,14 +243,24 @@ unsafe fn call(
     stream: &Stream,
     params: *mut *mut c_void,
 ) -> Result<(), DriverError> {
-    let LaunchConfig { grid: [gx, gy, gz], block: [bx, by, bz], shared, .. } = *config;
+    let LaunchConfig {
+        grid: [gx, gy, gz],
+        block: [bx, by, bz],
+        shared,
+        ..
+    } = *config;
     if config.has_attributes() {
         // SAFETY: the caller vouches for the same.
         return unsafe { call_with_attributes(driver, function, config, stream, params) };
     }
     let (function, raw, extra) = (function.raw(), stream.raw(), std::ptr::null_mut());
     // SAFETY: function and stream are alive and of one context; the caller vouches for the arguments.
-    unsafe { cu!(driver, cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, raw, params, extra)) }
+    unsafe {
+        cu!(
+            driver,
+            cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, raw, params, extra)
+        )
+    }
 }
 
 /// # Safety
@@ -253,12 +295,20 @@ unsafe fn call_with_attributes(
 fn check_types(function: &Function, args: &[HostArg]) -> Result<(), Error> {
     let params = function.params();
     if args.len() != params.len() {
-        return Err(function.refuse(LaunchProblem::Count { got: args.len(), wanted: params.len() }));
+        return Err(function.refuse(LaunchProblem::Count {
+            got: args.len(),
+            wanted: params.len(),
+        }));
     }
     for (index, (param, arg)) in params.iter().zip(args).enumerate() {
         if !arg.fits(param.ty) {
             let (name, got, wanted) = (param.name.to_string(), arg.describe(), param.ty.describe());
-            return Err(function.refuse(LaunchProblem::Argument { index, name, got, wanted }));
+            return Err(function.refuse(LaunchProblem::Argument {
+                index,
+                name,
+                got,
+                wanted,
+            }));
         }
     }
     Ok(())

@@ -344,8 +344,8 @@ pub use graph::profile::{Profile, ProfileRow, Untimed};
 pub use graph::races::Race;
 pub use graph::set::NodeWork;
 pub use graph::{
-    Allocated, Child, Condition, Conditional, Edge, EdgeKind, Graph, HostCall, Node, NodeId, NodeKind,
-    WordOperation, Words,
+    Allocated, Child, Condition, Conditional, Edge, EdgeKind, Graph, HostCall, Node, NodeId,
+    NodeKind, WordOperation, Words,
 };
 pub use image::{JitOptions, ListedKernel};
 pub use kernel::{AnyFunction, Kernel, load_any};

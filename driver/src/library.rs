@@ -85,7 +85,12 @@ impl Library {
         Self::loaded(driver, image, "", &JitOptions::default())
     }
 
-    fn loaded(driver: &Driver, image: &[u8], text: &str, options: &JitOptions) -> Result<Self, Error> {
+    fn loaded(
+        driver: &Driver,
+        image: &[u8],
+        text: &str,
+        options: &JitOptions,
+    ) -> Result<Self, Error> {
         forbid("loading a library")?;
         let (mut raw, mut logs, code) = (CUlibrary::NULL, Logs::default(), image.as_ptr().cast());
         let (null, nulls) = (std::ptr::null_mut(), std::ptr::null_mut());
@@ -138,7 +143,10 @@ impl Library {
     pub fn kernels(&self) -> Result<Vec<ListedKernel>, Error> {
         let (driver, mut count) = (&self.0.driver, 0);
         if driver.api().cuLibraryEnumerateKernels.is_none() {
-            let named = |name: &&str| ListedKernel { name: (*name).to_string(), parameters: None };
+            let named = |name: &&str| ListedKernel {
+                name: (*name).to_string(),
+                parameters: None,
+            };
             return Ok(crate::ptx::entries(self.text()).iter().map(named).collect());
         }
         // SAFETY: `count` is ours to write, and the library is loaded.
@@ -147,7 +155,10 @@ impl Library {
         let to = kernels.as_mut_ptr();
         // SAFETY: the array has room for that many.
         unsafe { cu_if_there!(driver, cuLibraryEnumerateKernels(to, count, self.0.raw)) }?;
-        kernels.into_iter().map(|kernel| self.listed(kernel)).collect()
+        kernels
+            .into_iter()
+            .map(|kernel| self.listed(kernel))
+            .collect()
     }
 
     fn listed(&self, kernel: CUkernel) -> Result<ListedKernel, Error> {
@@ -155,21 +166,30 @@ impl Library {
         // SAFETY: `name` is ours to write, and the kernel is of the loaded library.
         unsafe { cu_if_there!(driver, cuKernelGetName(&mut name, kernel)) }?;
         // SAFETY: the driver's name is a C string that lives as long as the library.
-        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+        let name = unsafe { CStr::from_ptr(name) }
+            .to_string_lossy()
+            .into_owned();
         let known = crate::ptx::param_count(self.text(), &name).unwrap_or(usize::MAX);
         // The driver tells parameters in a context only, whichever it is.
         let mut current = CUcontext::NULL;
         // SAFETY: the handle is ours to write.
         unsafe { cu!(driver, cuCtxGetCurrent(&mut current)) }?;
-        let told = driver.api().cuKernelGetParamInfo.filter(|_| !current.is_null());
+        let told = driver
+            .api()
+            .cuKernelGetParamInfo
+            .filter(|_| !current.is_null());
         let parameters = told.map(|info| {
             places(known, |index, offset, size| {
                 // SAFETY: both numbers are ours to write, and past the last parameter the call refuses.
                 let code = unsafe { info(kernel, index, offset, size) };
-                (code != CUresult::INVALID_VALUE).then(|| driver.check("cuKernelGetParamInfo", code))
+                (code != CUresult::INVALID_VALUE)
+                    .then(|| driver.check("cuKernelGetParamInfo", code))
             })
         });
-        Ok(ListedKernel { name, parameters: parameters.transpose()? })
+        Ok(ListedKernel {
+            name,
+            parameters: parameters.transpose()?,
+        })
     }
 
     /// What it is in a context: its kernels and variables there.
@@ -199,8 +219,9 @@ impl Library {
         modules.retain(WeakModule::is_kept);
         let (_current, mut raw) = (context.enter()?, CUmodule::NULL);
         // SAFETY: `raw` is ours to write, and the library is loaded.
-        unsafe { cu_if_there!(driver, cuLibraryGetModule(&mut raw, self.0.raw)) }
-            .map_err(|error| crate::module::fault(context, self.text(), error.into(), String::new()))?;
+        unsafe { cu_if_there!(driver, cuLibraryGetModule(&mut raw, self.0.raw)) }.map_err(
+            |error| crate::module::fault(context, self.text(), error.into(), String::new()),
+        )?;
         let module = Module::of_library(context, raw, self.text(), self.0.clone());
         modules.push(module.downgrade());
         Ok(module)
@@ -228,12 +249,20 @@ impl Library {
 fn fault(driver: &Driver, text: &str, reason: ModuleReason, logs: Logs) -> Error {
     let (major, minor) = driver.version();
     let place = format!("a library, driver for CUDA {major}.{minor}");
-    Error::from(Box::new(describe(place, &Header::of(text), text, reason, logs)))
+    Error::from(Box::new(describe(
+        place,
+        &Header::of(text),
+        text,
+        reason,
+        logs,
+    )))
 }
 
 impl std::fmt::Debug for Library {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Library").field(&crate::ptx::entries(self.text())).finish()
+        f.debug_tuple("Library")
+            .field(&crate::ptx::entries(self.text()))
+            .finish()
     }
 }
 

@@ -81,7 +81,9 @@ impl WeakModule {
 
 impl std::fmt::Debug for Module {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Module").field(&ptx::entries(&self.0.text)).finish()
+        f.debug_tuple("Module")
+            .field(&ptx::entries(&self.0.text))
+            .finish()
     }
 }
 
@@ -95,7 +97,10 @@ pub(crate) struct Settings {
 
 impl Settings {
     fn new(dynamic_shared: u32) -> Self {
-        Self { dynamic_shared: dynamic_shared.into(), prefers_shared: Mutex::new(false) }
+        Self {
+            dynamic_shared: dynamic_shared.into(),
+            prefers_shared: Mutex::new(false),
+        }
     }
 }
 
@@ -117,7 +122,12 @@ impl Module {
         let fail = |reason| fault(context, text, reason, String::new());
         check_header(context, &Header::of(text)).map_err(fail)?;
         let image = CString::new(text).map_err(|e| fail(ModuleReason::Nul(e.nul_position())))?;
-        Self::compiled(context, image.as_bytes_with_nul(), text.to_string(), options)
+        Self::compiled(
+            context,
+            image.as_bytes_with_nul(),
+            text.to_string(),
+            options,
+        )
     }
 
     /// A module of an image that the driver knows: PTX that ends with NUL, or machine code.
@@ -128,11 +138,18 @@ impl Module {
         options: &JitOptions,
     ) -> Result<Self, Error> {
         let fail = |reason, log: Logs| {
-            Error::from(Box::new(describe(place_of(context), &Header::of(&text), &text, reason, log)))
+            Error::from(Box::new(describe(
+                place_of(context),
+                &Header::of(&text),
+                &text,
+                reason,
+                log,
+            )))
         };
         forbid("loading a module")?;
         let mut logs = Logs::default();
-        let raw = compile(context, image, options, &mut logs).map_err(|e| fail(e.into(), logs.clone()))?;
+        let raw = compile(context, image, options, &mut logs)
+            .map_err(|e| fail(e.into(), logs.clone()))?;
         tell!(debug, info = logs.info, "module loaded");
         Ok(Self(Arc::new(ModuleInner {
             context: context.clone(),
@@ -153,7 +170,14 @@ impl Module {
     pub unsafe fn from_raw(context: &Context, raw: CUmodule, text: &str) -> Self {
         let (context, text, info) = (context.clone(), text.to_string(), String::new());
         let settings = Mutex::default();
-        Self(Arc::new(ModuleInner { context, raw, loaded: Loaded::Elsewhere, text, info, settings }))
+        Self(Arc::new(ModuleInner {
+            context,
+            raw,
+            loaded: Loaded::Elsewhere,
+            text,
+            info,
+            settings,
+        }))
     }
 
     /// The module that a library is in a context. It keeps the library.
@@ -165,7 +189,14 @@ impl Module {
     ) -> Self {
         let (context, text, info) = (context.clone(), text.to_string(), String::new());
         let (loaded, settings) = (Loaded::ByLibrary(library), Mutex::default());
-        Self(Arc::new(ModuleInner { context, raw, loaded, text, info, settings }))
+        Self(Arc::new(ModuleInner {
+            context,
+            raw,
+            loaded,
+            text,
+            info,
+            settings,
+        }))
     }
 
     pub(crate) fn downgrade(&self) -> WeakModule {
@@ -210,7 +241,10 @@ impl Module {
 
     pub(crate) fn no_function(&self, name: &str) -> Error {
         let entries = ptx::entries(&self.0.text).join(", ");
-        self.fault(ModuleReason::NoFunction { name: name.to_string(), entries })
+        self.fault(ModuleReason::NoFunction {
+            name: name.to_string(),
+            entries,
+        })
     }
 }
 
@@ -218,7 +252,9 @@ impl Drop for ModuleInner {
     fn drop(&mut self) {
         match std::mem::replace(&mut self.loaded, Loaded::Elsewhere) {
             Loaded::Here => self.context.release(Release::Module(self.raw)),
-            Loaded::ByLibrary(library) => self.context.release(Release::Object(ProgramObject::new(library))),
+            Loaded::ByLibrary(library) => self
+                .context
+                .release(Release::Object(ProgramObject::new(library))),
             Loaded::Elsewhere => {}
         }
     }
@@ -241,7 +277,12 @@ fn compile(
     let image = image.as_ptr().cast();
     with_options(jit, logs, |count, options, values| {
         // SAFETY: the image ends with NUL or says where it ends; the options outlive the call.
-        unsafe { cu!(driver, cuModuleLoadDataEx(&mut raw, image, count, options, values)) }
+        unsafe {
+            cu!(
+                driver,
+                cuModuleLoadDataEx(&mut raw, image, count, options, values)
+            )
+        }
     })?;
     Ok(raw)
 }
@@ -271,8 +312,15 @@ pub(crate) fn with_options<R>(
         options.push(option);
         values.push(value);
     }
-    let result = call(options.len() as u32, options.as_mut_ptr(), values.as_mut_ptr());
-    *logs = Logs { error: trimmed(&error), info: trimmed(&info) };
+    let result = call(
+        options.len() as u32,
+        options.as_mut_ptr(),
+        values.as_mut_ptr(),
+    );
+    *logs = Logs {
+        error: trimmed(&error),
+        info: trimmed(&info),
+    };
     result
 }
 
@@ -281,9 +329,10 @@ fn check_header(context: &Context, header: &Header) -> Result<(), ModuleReason> 
     check_version(context.driver(), header)?;
     let (major, minor) = context.device().compute_capability();
     match &header.target {
-        Some(target) if !ptx::runs_on(target, (major, minor)) => {
-            Err(ModuleReason::Target { target: target.clone(), device: format!("{major}.{minor}") })
-        }
+        Some(target) if !ptx::runs_on(target, (major, minor)) => Err(ModuleReason::Target {
+            target: target.clone(),
+            device: format!("{major}.{minor}"),
+        }),
         _ => Ok(()),
     }
 }
@@ -292,7 +341,9 @@ fn check_header(context: &Context, header: &Header) -> Result<(), ModuleReason> 
 pub(crate) fn check_version(driver: &Driver, header: &Header) -> Result<(), ModuleReason> {
     let driver = driver.version();
     let needed = header.version.and_then(ptx::cuda_of);
-    if let (Some((a, b)), Some((major, minor))) = (header.version, needed.filter(|needed| *needed > driver)) {
+    if let (Some((a, b)), Some((major, minor))) =
+        (header.version, needed.filter(|needed| *needed > driver))
+    {
         return Err(ModuleReason::Version {
             ptx: format!("{a}.{b}"),
             needed: format!("{major}.{minor}"),
@@ -304,8 +355,17 @@ pub(crate) fn check_version(driver: &Driver, header: &Header) -> Result<(), Modu
 
 /// The error of a module, with a log.
 pub(crate) fn fault(context: &Context, text: &str, reason: ModuleReason, log: String) -> Error {
-    let logs = Logs { error: log, info: String::new() };
-    Error::from(Box::new(describe(place_of(context), &Header::of(text), text, reason, logs)))
+    let logs = Logs {
+        error: log,
+        info: String::new(),
+    };
+    Error::from(Box::new(describe(
+        place_of(context),
+        &Header::of(text),
+        text,
+        reason,
+        logs,
+    )))
 }
 
 fn place_of(context: &Context) -> String {

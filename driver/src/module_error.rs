@@ -114,7 +114,11 @@ pub struct PtxLine {
 
 impl fmt::Display for ModuleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "module: {} [{}; {}]", self.reason, self.header, self.device)?;
+        write!(
+            f,
+            "module: {} [{}; {}]",
+            self.reason, self.header, self.device
+        )?;
         if let Some(line) = &self.line {
             write!(f, "\n  line {}: {}", line.number, line.text)?;
             if let Some(source) = &line.source {
@@ -122,9 +126,15 @@ impl fmt::Display for ModuleError {
             }
         }
         // A driver that keeps a log tells in it what the compiler said.
-        let told = if let ModuleReason::Driver(error) = &self.reason { &*error.log } else { "" };
+        let told = if let ModuleReason::Driver(error) = &self.reason {
+            &*error.log
+        } else {
+            ""
+        };
         let lines = self.log.lines().chain(self.info.lines());
-        lines.filter(|line| !told.contains(line.trim())).try_for_each(|line| write!(f, "\n{line}"))
+        lines
+            .filter(|line| !told.contains(line.trim()))
+            .try_for_each(|line| write!(f, "\n{line}"))
     }
 }
 

@@ -1,6 +1,8 @@
 //! How many blocks and clusters of a kernel run at the same time, and which block size suits it.
 
-use driver_sys::{CUdevice_attribute, CUfunction_attribute, CUlaunchAttribute, CUlaunchConfig, CUstream};
+use driver_sys::{
+    CUdevice_attribute, CUfunction_attribute, CUlaunchAttribute, CUlaunchConfig, CUstream,
+};
 
 use crate::error::LaunchProblem;
 use crate::{Error, Function, LaunchConfig};
@@ -74,7 +76,11 @@ impl Function {
     /// # Errors
     /// More shared memory than the device allows a block; a kernel of which no block fits
     /// ([`LaunchProblem::Attribute`]); or what the driver refuses.
-    pub fn suggested_block(&self, dynamic_shared: u32, limit: u32) -> Result<SuggestedBlock, Error> {
+    pub fn suggested_block(
+        &self,
+        dynamic_shared: u32,
+        limit: u32,
+    ) -> Result<SuggestedBlock, Error> {
         self.admit_shared(dynamic_shared)?;
         let (_current, driver) = (self.context().enter()?, self.context().driver());
         let (mut blocks, mut threads, limit) = (0, 0, signed(limit));
@@ -83,13 +89,25 @@ impl Function {
         unsafe {
             cu_if_there!(
                 driver,
-                cuOccupancyMaxPotentialBlockSize(&mut blocks, &mut threads, raw, None, shared, limit)
+                cuOccupancyMaxPotentialBlockSize(
+                    &mut blocks,
+                    &mut threads,
+                    raw,
+                    None,
+                    shared,
+                    limit
+                )
             )
         }?;
         if threads == 0 {
-            return Err(self.refuse(LaunchProblem::Attribute("no block of it fits on a multiprocessor")));
+            return Err(self.refuse(LaunchProblem::Attribute(
+                "no block of it fits on a multiprocessor",
+            )));
         }
-        Ok(SuggestedBlock { threads: threads as u32, blocks: blocks as u32 })
+        Ok(SuggestedBlock {
+            threads: threads as u32,
+            blocks: blocks as u32,
+        })
     }
 
     /// The dynamic shared memory in bytes that each block may have for so many blocks, of so many threads, to fit on
@@ -119,13 +137,21 @@ impl Function {
     /// ([`Error::Launch`]); or what the driver refuses.
     pub fn active_clusters(&self, config: &LaunchConfig) -> Result<u32, Error> {
         if config.cluster.is_none() {
-            return Err(self.refuse(LaunchProblem::Attribute("the launch has no clusters to count")));
+            return Err(self.refuse(LaunchProblem::Attribute(
+                "the launch has no clusters to count",
+            )));
         }
         self.admit(config)?;
-        let (_current, driver, mut clusters) = (self.context().enter()?, self.context().driver(), 0);
+        let (_current, driver, mut clusters) =
+            (self.context().enter()?, self.context().driver(), 0);
         with_config(config, |config| {
             // SAFETY: `clusters` is ours to write; the function is loaded, and the description lives for the call.
-            unsafe { cu_if_there!(driver, cuOccupancyMaxActiveClusters(&mut clusters, self.raw(), config)) }
+            unsafe {
+                cu_if_there!(
+                    driver,
+                    cuOccupancyMaxActiveClusters(&mut clusters, self.raw(), config)
+                )
+            }
         })?;
         Ok(clusters as u32)
     }
@@ -137,13 +163,19 @@ impl Function {
     /// A launch that could not be made, a device without clusters ([`Error::Launch`]), or what the driver refuses.
     pub fn largest_cluster(&self, config: &LaunchConfig) -> Result<u32, Error> {
         self.expect_clusters()?;
-        let config = LaunchConfig { cluster: None, ..*config };
+        let config = LaunchConfig {
+            cluster: None,
+            ..*config
+        };
         self.admit(&config)?;
         let (_current, driver, mut blocks) = (self.context().enter()?, self.context().driver(), 0);
         with_config(&config, |config| {
             // SAFETY: `blocks` is ours to write; the function is loaded, and the description lives for the call.
             unsafe {
-                cu_if_there!(driver, cuOccupancyMaxPotentialClusterSize(&mut blocks, self.raw(), config))
+                cu_if_there!(
+                    driver,
+                    cuOccupancyMaxPotentialClusterSize(&mut blocks, self.raw(), config)
+                )
             }
         })?;
         Ok(blocks as u32)
@@ -160,7 +192,11 @@ impl Function {
     }
 
     fn expect_clusters(&self) -> Result<(), Error> {
-        match self.context().device().attribute(CUdevice_attribute::CLUSTER_LAUNCH) {
+        match self
+            .context()
+            .device()
+            .attribute(CUdevice_attribute::CLUSTER_LAUNCH)
+        {
             Ok(has) if has != 0 => Ok(()),
             _ => Err(self.refuse(LaunchProblem::Attribute("the device has no clusters"))),
         }

@@ -195,18 +195,28 @@ impl StreamOrder {
         let mut tables = lock(&self.tables);
         let (copies, number) = &mut tables.copies;
         *number += 1;
-        let touch = HostTouch { memory: region.memory(), bytes: region.range(), writes: access.writes() };
+        let touch = HostTouch {
+            memory: region.memory(),
+            bytes: region.range(),
+            writes: access.writes(),
+        };
         copies.push((*number, touch));
         let number = *number;
         self.see(&tables);
-        HostCopy { order: self, number }
+        HostCopy {
+            order: self,
+            number,
+        }
     }
 
     /// Puts work that was not remembered before whatever the streams are given from now on.
     pub(crate) fn put_first(&self, slot: usize, at: u64, mark: Option<Mark>) {
         let mut tables = lock(&self.tables);
         raise(&mut tables.first, slot, at);
-        tables.streams.iter_mut().for_each(|s| raise(&mut s.clock, slot, at));
+        tables
+            .streams
+            .iter_mut()
+            .for_each(|s| raise(&mut s.clock, slot, at));
         tables.untracked.extend(mark);
     }
 
@@ -224,7 +234,9 @@ impl StreamOrder {
 
     /// Forgets such work once it is done, with its share of the stream.
     pub(crate) fn forget_done(&self) {
-        lock(&self.tables).untracked.retain(|mark| !mark.is_reached());
+        lock(&self.tables)
+            .untracked
+            .retain(|mark| !mark.is_reached());
     }
 
     pub(crate) fn rename(&self, slot: usize, name: &str) {
@@ -246,7 +258,10 @@ impl StreamOrder {
 
     /// Fills an empty clock with that.
     pub(crate) fn fill(&self, clock: &mut Clock, slot: usize, at: u64) {
-        lock(&self.tables).streams[slot].clock.iter().for_each(|count| clock.push(*count));
+        lock(&self.tables).streams[slot]
+            .clock
+            .iter()
+            .for_each(|count| clock.push(*count));
         raise(clock, slot, at);
     }
 
@@ -254,13 +269,19 @@ impl StreamOrder {
     pub(crate) fn join(&self, slot: usize, clock: &[u64]) {
         let mut tables = lock(&self.tables);
         let ours = &mut tables.streams[slot].clock;
-        clock.iter().enumerate().for_each(|(slot, at)| raise(ours, slot, *at));
+        clock
+            .iter()
+            .enumerate()
+            .for_each(|(slot, at)| raise(ours, slot, *at));
     }
 
     /// The host has waited for all that the clock counts.
     pub(crate) fn wait(&self, clock: &[u64]) {
         let mut tables = lock(&self.tables);
-        clock.iter().enumerate().for_each(|(slot, at)| raise(&mut tables.done, slot, *at));
+        clock
+            .iter()
+            .enumerate()
+            .for_each(|(slot, at)| raise(&mut tables.done, slot, *at));
         self.see(&tables);
     }
 
@@ -283,7 +304,12 @@ impl StreamOrder {
     ) -> Result<(), Error> {
         let tables = lock(&self.tables);
         for (region, access) in uses.clone() {
-            if tables.copies.0.iter().any(|(_, copy)| copy.meets(region, access)) {
+            if tables
+                .copies
+                .0
+                .iter()
+                .any(|(_, copy)| copy.meets(region, access))
+            {
                 return Err(copied(region, tables.name(slot)));
             }
             // SAFETY: the caller vouches for the regions, and the tables are locked.
@@ -308,7 +334,9 @@ impl Tables {
     fn counting(&self) -> impl Iterator<Item = usize> {
         let waited = |slot: usize| self.done.get(slot).copied().unwrap_or(0);
         let streams = self.streams.iter().enumerate();
-        streams.filter(move |(slot, s)| s.held || waited(*slot) < s.count).map(|(slot, _)| slot)
+        streams
+            .filter(move |(slot, s)| s.held || waited(*slot) < s.count)
+            .map(|(slot, _)| slot)
     }
 
     /// The only stream that counts.
@@ -351,7 +379,10 @@ impl Tables {
                 && t.bytes.start.max(region.range().start) < t.bytes.end.min(region.range().end)
         };
         // SAFETY: the caller vouches for the tables.
-        unsafe { region.touched().get(self) }.iter().find(meets).map(|t| t.slot)
+        unsafe { region.touched().get(self) }
+            .iter()
+            .find(meets)
+            .map(|t| t.slot)
     }
 
     /// Remembers a use, and forgets what it stands for: whoever comes after it comes after those.
@@ -365,9 +396,18 @@ impl Tables {
         touches.retain(|t| {
             let covered = bytes.start <= t.bytes.start && t.bytes.end <= bytes.end;
             !(covered
-                && if writes { self.is_before(slot, t.slot, t.at) } else { t.slot == slot && !t.writes })
+                && if writes {
+                    self.is_before(slot, t.slot, t.at)
+                } else {
+                    t.slot == slot && !t.writes
+                })
         });
-        touches.push(Touch { slot, at, bytes, writes });
+        touches.push(Touch {
+            slot,
+            at,
+            bytes,
+            writes,
+        });
         if touches.len().is_multiple_of(FORGET) {
             touches.retain(|t| self.done.get(t.slot).is_none_or(|done| *done < t.at));
         }
@@ -400,12 +440,19 @@ const FORGET: usize = 64;
 
 #[cold]
 fn unordered(region: &impl Bytes, stream: String, other: String) -> Error {
-    Error::UnorderedStreams { buffer: region.to_string(), stream, other }
+    Error::UnorderedStreams {
+        buffer: region.to_string(),
+        stream,
+        other,
+    }
 }
 
 #[cold]
 fn copied(region: &impl Bytes, stream: String) -> Error {
-    Error::HostCopy { buffer: region.to_string(), stream }
+    Error::HostCopy {
+        buffer: region.to_string(),
+        stream,
+    }
 }
 
 fn raise(clock: &mut Clock, slot: usize, at: u64) {

@@ -59,12 +59,18 @@ pub enum ParameterType {
 impl Parameter {
     /// A buffer of `T`.
     pub const fn buffer<T: Element>(name: &'static str, access: Access) -> Self {
-        Self { name, ty: ParameterType::Buffer(T::TYPE, access) }
+        Self {
+            name,
+            ty: ParameterType::Buffer(T::TYPE, access),
+        }
     }
 
     /// Declares a `T` that is passed by value.
     pub const fn value<T: ByValue>(name: &'static str) -> Self {
-        Self { name, ty: ParameterType::Value(T::VALUE_TYPE) }
+        Self {
+            name,
+            ty: ParameterType::Value(T::VALUE_TYPE),
+        }
     }
 
     /// What is done to a buffer. To a value nothing is.
@@ -83,7 +89,10 @@ impl From<&Param> for Parameter {
             ParamKind::Scalar(kind) => ParameterType::Value(kind.into()),
             ParamKind::TensorMap(..) => ParameterType::Value(crate::TensorMap::VALUE_TYPE),
         };
-        Self { name: param.name, ty }
+        Self {
+            name: param.name,
+            ty,
+        }
     }
 }
 
@@ -103,8 +112,20 @@ impl ParameterType {
         let (size, align) = self.layout();
         let wide = if align == 64 { 128 } else { align };
         let place = |align: usize, base: usize| (end + base).next_multiple_of(align) - base;
-        let places = [place(align, 0), place(align, 0x210), place(wide, 0), place(wide, 0x210)];
-        (if places.contains(&found) { found } else { places[0] }, size)
+        let places = [
+            place(align, 0),
+            place(align, 0x210),
+            place(wide, 0),
+            place(wide, 0x210),
+        ];
+        (
+            if places.contains(&found) {
+                found
+            } else {
+                places[0]
+            },
+            size,
+        )
     }
 
     /// Its size and its alignment in the parameter list, in bytes.

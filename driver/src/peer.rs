@@ -17,10 +17,18 @@ impl Device {
     /// # Errors
     /// Returns [`Error::WrongContext`] for a device of another loaded driver, or an error if the driver cannot tell.
     pub fn can_reach(&self, other: &Self) -> Result<bool, Error> {
-        expect_same_driver((|| other.to_string(), other.driver()), ("the device", self.driver()))?;
+        expect_same_driver(
+            (|| other.to_string(), other.driver()),
+            ("the device", self.driver()),
+        )?;
         let mut can = 0;
         // SAFETY: `can` is ours to write.
-        unsafe { cu_if_there!(self.driver(), cuDeviceCanAccessPeer(&mut can, self.raw(), other.raw())) }?;
+        unsafe {
+            cu_if_there!(
+                self.driver(),
+                cuDeviceCanAccessPeer(&mut can, self.raw(), other.raw())
+            )
+        }?;
         Ok(can != 0)
     }
 }
@@ -33,7 +41,10 @@ impl Context {
     /// Returns [`Error::WrongContext`] for a context of another loaded driver, or an error if the driver refuses, for
     /// example because the devices do not reach each other (see [`Device::can_reach`]).
     pub fn reach(&self, other: &Self) -> Result<(), Error> {
-        expect_same_driver((|| other.to_string(), other.driver()), ("the context", self.driver()))?;
+        expect_same_driver(
+            (|| other.to_string(), other.driver()),
+            ("the context", self.driver()),
+        )?;
         let (_current, driver) = (self.enter()?, self.driver());
         // SAFETY: both contexts are alive.
         match unsafe { cu_if_there!(driver, cuCtxEnablePeerAccess(other.raw(), 0)) } {
@@ -57,14 +68,27 @@ impl Stream {
         to.region().expect_in(self.context(), "a stream")?;
         self.expect_driver_of(from.region())?;
         refuse_memory(from.region(), "a copy from another device")?;
-        let _copy = from.context().order().host_copies(from.region(), Access::Read);
+        let _copy = from
+            .context()
+            .order()
+            .host_copies(from.region(), Access::Read);
         from.context().synchronize()?;
         let (theirs, ours, raw) = (from.context().raw(), self.context().raw(), self.raw());
         let (source, target, bytes) = (from.address(), to.address(), to.region().bytes());
-        self.transfer("a copy from another device", to.region(), Access::Write, |driver| {
-            // SAFETY: both regions are alive and of that size, each in its context, until the wait is over.
-            unsafe { cu_if_there!(driver, cuMemcpyPeerAsync(target, ours, source, theirs, bytes, raw)) }
-        })
+        self.transfer(
+            "a copy from another device",
+            to.region(),
+            Access::Write,
+            |driver| {
+                // SAFETY: both regions are alive and of that size, each in its context, until the wait is over.
+                unsafe {
+                    cu_if_there!(
+                        driver,
+                        cuMemcpyPeerAsync(target, ours, source, theirs, bytes, raw)
+                    )
+                }
+            },
+        )
     }
 
     /// Copies a box of `extent` columns, rows and slices from another device, in the order of this stream. As
@@ -107,16 +131,24 @@ impl Stream {
         let _copy = theirs.order().host_copies(copy.from(), Access::Read);
         theirs.synchronize()?;
         let params = peer_params(&copy);
-        self.transfer("a copy of a box from another device", copy.to(), Access::Write, |driver| {
-            // SAFETY: both boxes are alive and within their regions, each in its context, until the wait is over.
-            unsafe { cu_if_there!(driver, cuMemcpy3DPeerAsync(&params, self.raw())) }
-        })
+        self.transfer(
+            "a copy of a box from another device",
+            copy.to(),
+            Access::Write,
+            |driver| {
+                // SAFETY: both boxes are alive and within their regions, each in its context, until the wait is over.
+                unsafe { cu_if_there!(driver, cuMemcpy3DPeerAsync(&params, self.raw())) }
+            },
+        )
     }
 
     /// Refuses memory of another loaded driver, which would take its context for one of its own.
     fn expect_driver_of(&self, from: &Region) -> Result<(), Error> {
         let name = || format!("buffer {}", from.name());
-        expect_same_driver((name, from.context().driver()), ("a stream", self.context().driver()))
+        expect_same_driver(
+            (name, from.context().driver()),
+            ("a stream", self.context().driver()),
+        )
     }
 }
 

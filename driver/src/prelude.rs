@@ -25,8 +25,8 @@
 
 pub use crate::kernel;
 pub use crate::{
-    Access, Boxed, Buffer, Capture, CaptureMode, Context, Device, Driver, EdgeKind, Element, Error, Event,
-    Function, Graph, GraphExec, Host, HostArg, Kernel, Launch, LaunchConfig, Managed, MapArg, Module, NodeId,
-    Parameter, Pinned, Queue, Recorder, Registered, Staging, Stream, TensorMapBuilder, View, WaitFor, Work,
-    bf16, capture, capture_into, f16,
+    Access, Boxed, Buffer, Capture, CaptureMode, Context, Device, Driver, EdgeKind, Element, Error,
+    Event, Function, Graph, GraphExec, Host, HostArg, Kernel, Launch, LaunchConfig, Managed,
+    MapArg, Module, NodeId, Parameter, Pinned, Queue, Recorder, Registered, Staging, Stream,
+    TensorMapBuilder, View, WaitFor, Work, bf16, capture, capture_into, f16,
 };

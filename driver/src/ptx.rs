@@ -14,10 +14,15 @@ impl Header {
         let mut header = Self::default();
         for line in ptx.lines().map(str::trim) {
             if let Some(rest) = line.strip_prefix(".version") {
-                header.version =
-                    rest.trim().split_once('.').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+                header.version = rest
+                    .trim()
+                    .split_once('.')
+                    .and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
             } else if let Some(rest) = line.strip_prefix(".target") {
-                header.target = rest.split([',', ' ', '\t']).find(|t| !t.is_empty()).map(str::to_string);
+                header.target = rest
+                    .split([',', ' ', '\t'])
+                    .find(|t| !t.is_empty())
+                    .map(str::to_string);
                 break;
             }
         }
@@ -25,8 +30,13 @@ impl Header {
     }
 
     pub(crate) fn describe(&self) -> String {
-        let version = self.version.map_or("no .version".into(), |(a, b)| format!(".version {a}.{b}"));
-        let target = self.target.as_ref().map_or("no .target".into(), |t| format!(".target {t}"));
+        let version = self
+            .version
+            .map_or("no .version".into(), |(a, b)| format!(".version {a}.{b}"));
+        let target = self
+            .target
+            .as_ref()
+            .map_or("no .target".into(), |t| format!(".target {t}"));
         format!("{version}, {target}")
     }
 }
@@ -48,7 +58,9 @@ pub(crate) fn cuda_of((major, minor): (u32, u32)) -> Option<(u32, u32)> {
 pub(crate) fn runs_on(target: &str, (major, minor): (u32, u32)) -> bool {
     let number = target.trim_start_matches("sm_");
     let digits = number.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let Ok(sm) = digits.parse::<u32>() else { return true };
+    let Ok(sm) = digits.parse::<u32>() else {
+        return true;
+    };
     let device = 10 * major + minor;
     match &number[digits.len()..] {
         "" => sm <= device,
@@ -60,19 +72,32 @@ pub(crate) fn runs_on(target: &str, (major, minor): (u32, u32)) -> bool {
 
 /// The kernels the text defines.
 pub(crate) fn entries(ptx: &str) -> Vec<&str> {
-    let after = ptx.match_indices(".entry").map(|(at, word)| ptx[at + word.len()..].trim_start());
+    let after = ptx
+        .match_indices(".entry")
+        .map(|(at, word)| ptx[at + word.len()..].trim_start());
     let name = |text: &str| {
-        text.find(|c: char| !(c.is_ascii_alphanumeric() || "_$%".contains(c))).unwrap_or(text.len())
+        text.find(|c: char| !(c.is_ascii_alphanumeric() || "_$%".contains(c)))
+            .unwrap_or(text.len())
     };
-    after.map(|text| &text[..name(text)]).filter(|n| !n.is_empty()).collect()
+    after
+        .map(|text| &text[..name(text)])
+        .filter(|n| !n.is_empty())
+        .collect()
 }
 
 /// Whether the code of a kernel that the text defines has this instruction.
 pub(crate) fn has_instruction(ptx: &str, kernel: &str, instruction: &str) -> bool {
-    let Some(entry) = entries(ptx).into_iter().find(|name| *name == kernel) else { return false };
+    let Some(entry) = entries(ptx).into_iter().find(|name| *name == kernel) else {
+        return false;
+    };
     let after = &ptx[entry.as_ptr().addr() - ptx.as_ptr().addr()..];
     let body = &after[..after.find(".entry").unwrap_or(after.len())];
-    body.lines().any(|line| line.split("//").next().unwrap_or(line).contains(instruction))
+    body.lines().any(|line| {
+        line.split("//")
+            .next()
+            .unwrap_or(line)
+            .contains(instruction)
+    })
 }
 
 /// A parameter as the text declares it: `.param .f32 a`, or `.param .align 8 .b8 point[16]`.
@@ -101,25 +126,42 @@ impl Parameter {
     /// What stands between two commas of the list.
     fn of(declaration: &str) -> Option<Self> {
         let words: Vec<&str> = declaration.split_whitespace().skip(1).collect();
-        let after = |word| words.iter().position(|w| *w == word).and_then(|i| words.get(i + 1));
+        let after = |word| {
+            words
+                .iter()
+                .position(|w| *w == word)
+                .and_then(|i| words.get(i + 1))
+        };
         // `.ptr .align 4` says how what is pointed to is aligned, and not the parameter.
         let pointer = words.contains(&".ptr");
-        let ty =
-            words.iter().find_map(|word| word.strip_prefix('.').filter(|t| size_of_type(t).is_some()))?;
+        let ty = words
+            .iter()
+            .find_map(|word| word.strip_prefix('.').filter(|t| size_of_type(t).is_some()))?;
         let size = size_of_type(ty)?;
         let count = match declaration.split_once('[') {
             Some((_, rest)) => Some(rest.split(']').next()?.trim().parse::<usize>().ok()?),
             None => None,
         };
-        let align = after(".align").filter(|_| !pointer).and_then(|n| n.parse().ok()).unwrap_or(size);
+        let align = after(".align")
+            .filter(|_| !pointer)
+            .and_then(|n| n.parse().ok())
+            .unwrap_or(size);
         let bytes = size.checked_mul(count.unwrap_or(1))?;
-        Some(Self { ty: ty.to_string(), bytes, align, array: count.is_some() })
+        Some(Self {
+            ty: ty.to_string(),
+            bytes,
+            align,
+            array: count.is_some(),
+        })
     }
 }
 
 /// The size of a fundamental type: `u32`.
 fn size_of_type(ty: &str) -> Option<usize> {
-    let bits = ty.strip_prefix(['u', 's', 'b', 'f'])?.parse::<usize>().ok()?;
+    let bits = ty
+        .strip_prefix(['u', 's', 'b', 'f'])?
+        .parse::<usize>()
+        .ok()?;
     matches!(bits, 8 | 16 | 32 | 64 | 128).then_some(bits / 8)
 }
 
@@ -127,7 +169,9 @@ fn size_of_type(ty: &str) -> Option<usize> {
 pub(crate) fn parameters(ptx: &str, kernel: &str) -> Option<Vec<Parameter>> {
     let list = parameter_list(ptx, kernel)?;
     let declarations = list.split(',').map(str::trim).filter(|d| !d.is_empty());
-    declarations.map(|d| d.starts_with(".param").then(|| Parameter::of(d)).flatten()).collect()
+    declarations
+        .map(|d| d.starts_with(".param").then(|| Parameter::of(d)).flatten())
+        .collect()
 }
 
 /// The number of parameters of a kernel that the text defines; `None` where its list is not found.
@@ -141,23 +185,36 @@ fn parameter_list(ptx: &str, kernel: &str) -> Option<String> {
     // The name is a part of the text: what follows it is too.
     let after = &ptx[entry.as_ptr().addr() - ptx.as_ptr().addr() + entry.len()..];
     let list = after.trim_start().strip_prefix('(')?;
-    let code =
-        list.lines().map(|line| line.split("//").next().unwrap_or(line)).collect::<Vec<_>>().join("\n");
+    let code = list
+        .lines()
+        .map(|line| line.split("//").next().unwrap_or(line))
+        .collect::<Vec<_>>()
+        .join("\n");
     Some(code[..code.find(')')?].to_string())
 }
 
 /// The first line that a log of the PTX compiler names: `ptxas application ptx input, line 12; error ...`.
 pub(crate) fn line_named_by(log: &str, ptx: &str) -> Option<PtxLine> {
-    let digits = log.split("line ").skip(1).map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
+    let digits = log
+        .split("line ")
+        .skip(1)
+        .map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
     let number = digits.flatten().find_map(|d| d.parse::<usize>().ok())?;
     let text = ptx.lines().nth(number.checked_sub(1)?)?.trim().to_string();
-    Some(PtxLine { number, text, source: source_of(ptx, number) })
+    Some(PtxLine {
+        number,
+        text,
+        source: source_of(ptx, number),
+    })
 }
 
 /// `file:line` of the last `.loc` before a line.
 fn source_of(ptx: &str, number: usize) -> Option<String> {
     let before: Vec<_> = ptx.lines().take(number).collect();
-    let loc = before.iter().rev().find_map(|l| l.trim().strip_prefix(".loc"))?;
+    let loc = before
+        .iter()
+        .rev()
+        .find_map(|l| l.trim().strip_prefix(".loc"))?;
     let mut words = loc.split_whitespace();
     let (file, line) = (words.next()?, words.next()?);
     let named = |l: &str| {
@@ -185,8 +242,12 @@ mod tests {
     #[test]
     fn parameters_are_counted() {
         let list = ".entry e (.param .u64 a, // .param .u32 gone\n .param .u32 b) { ld.param.u32 %r1, [b]; }";
-        let counts =
-            [(PTX, "axpy", Some(0)), (PTX, "second", Some(0)), (PTX, "third", None), (list, "e", Some(2))];
+        let counts = [
+            (PTX, "axpy", Some(0)),
+            (PTX, "second", Some(0)),
+            (PTX, "third", None),
+            (list, "e", Some(2)),
+        ];
         for (text, kernel, count) in counts {
             assert_eq!(param_count(text, kernel), count, "{kernel}");
         }
@@ -198,7 +259,15 @@ mod tests {
             .param .align 8 .b8 point[24], .param .align 64 .b8 map[128]) { ret; }";
         let found: Vec<_> = parameters(list, "e").unwrap();
         let texts: Vec<String> = found.iter().map(ToString::to_string).collect();
-        assert_eq!(texts, [".u64", ".f32", "24 bytes aligned to 8", "128 bytes aligned to 64"]);
+        assert_eq!(
+            texts,
+            [
+                ".u64",
+                ".f32",
+                "24 bytes aligned to 8",
+                "128 bytes aligned to 64"
+            ]
+        );
         assert_eq!((found[0].bytes, found[0].align), (8, 8));
         assert_eq!(parameters(".entry e(.param .texref t) { ret; }", "e"), None);
     }
@@ -212,8 +281,7 @@ mod tests {
 
     #[test]
     fn the_line_of_a_log_is_quoted_with_its_source() {
-        let log =
-            "ptxas application ptx input, line 10; error   : Not a name of any known instruction: 'foo'";
+        let log = "ptxas application ptx input, line 10; error   : Not a name of any known instruction: 'foo'";
         let line = line_named_by(log, PTX).unwrap();
         assert_eq!((line.number, line.text.as_str()), (10, "foo.bar %r1;"));
         assert_eq!(line.source.as_deref(), Some("src/axpy.rs:42"));

@@ -11,7 +11,8 @@ use ptx_gen::{Access, KernelDef};
 use crate::element::{Element, as_bytes};
 use crate::uses::{Touch, Touches, Use};
 use crate::{
-    AnyFunction, Context, Driver, DriverError, Error, Host, HostArg, Kernel, Launch, Region, Stream, View,
+    AnyFunction, Context, Driver, DriverError, Error, Host, HostArg, Kernel, Launch, Region,
+    Stream, View,
 };
 
 /// What takes work.
@@ -50,7 +51,11 @@ pub trait Queue {
     ///
     /// # Errors
     /// As [`Kernel::with`] and [`push`](Self::push).
-    fn launch<K: KernelDef>(&mut self, kernel: &Kernel<K>, args: K::Args<Host<'_>>) -> Result<(), Error> {
+    fn launch<K: KernelDef>(
+        &mut self,
+        kernel: &Kernel<K>,
+        args: K::Args<Host<'_>>,
+    ) -> Result<(), Error> {
         self.push(kernel.with(args)?.into())
     }
 
@@ -109,7 +114,11 @@ impl Queue for Stream {
         self.run(&work)
     }
 
-    fn launch<K: KernelDef>(&mut self, kernel: &Kernel<K>, args: K::Args<Host<'_>>) -> Result<(), Error> {
+    fn launch<K: KernelDef>(
+        &mut self,
+        kernel: &Kernel<K>,
+        args: K::Args<Host<'_>>,
+    ) -> Result<(), Error> {
         kernel.enqueue(self, &args)
     }
 }
@@ -123,7 +132,11 @@ impl Queue for &Stream {
         self.run(&work)
     }
 
-    fn launch<K: KernelDef>(&mut self, kernel: &Kernel<K>, args: K::Args<Host<'_>>) -> Result<(), Error> {
+    fn launch<K: KernelDef>(
+        &mut self,
+        kernel: &Kernel<K>,
+        args: K::Args<Host<'_>>,
+    ) -> Result<(), Error> {
         kernel.enqueue(self, &args)
     }
 }
@@ -243,7 +256,10 @@ impl Work {
         to.expect_len("copy", from.len())?;
         let (from, to) = (from.region().clone(), to.region().clone());
         if from.overlaps(&to) {
-            return Err(Error::Transfer { what: "copy", problem: format!("{from} and {to} overlap") });
+            return Err(Error::Transfer {
+                what: "copy",
+                problem: format!("{from} and {to} overlap"),
+            });
         }
         Ok(Self::Copy(MemoryCopy::new(from, to, None)))
     }
@@ -290,15 +306,27 @@ impl Work {
             Self::Launch(launch) => launch.buffers(),
             Self::Copy(copy) => {
                 let from = Some(("from", copy.from(), Access::Read));
-                Touches { from, to: to(copy.to()), ..Touches::default() }
+                Touches {
+                    from,
+                    to: to(copy.to()),
+                    ..Touches::default()
+                }
             }
-            Self::Fill(fill) => Touches { to: to(fill.to()), ..Touches::default() },
+            Self::Fill(fill) => Touches {
+                to: to(fill.to()),
+                ..Touches::default()
+            },
         }
     }
 
     /// A use of its own, with what is known of how a kernel reads.
     pub(crate) fn use_of(&self, (name, region, access): Touch<'_>) -> Use {
-        Use { name, region: region.clone(), access, noncoherent: self.reads_noncoherent(name) }
+        Use {
+            name,
+            region: region.clone(),
+            access,
+            noncoherent: self.reads_noncoherent(name),
+        }
     }
 
     /// Whether it is known to read this argument by `ld.global.nc`.
@@ -310,7 +338,9 @@ impl Work {
     pub(crate) fn expect_in(&self, context: &Context) -> Result<(), Error> {
         match self {
             Self::Launch(launch) => launch.expect_in(context),
-            _ => self.touches().try_for_each(|(_, region, _)| region.expect_in(context, "the queue")),
+            _ => self
+                .touches()
+                .try_for_each(|(_, region, _)| region.expect_in(context, "the queue")),
         }
     }
 
@@ -347,15 +377,22 @@ pub(crate) fn word_of<T: Element>(to: &Region, value: T) -> Result<(u32, u32), E
         [a] => (u32::from(a), 1),
         [a, b] => (u32::from(u16::from_le_bytes([a, b])), 2),
         [a, b, c, d] => (u32::from_le_bytes([a, b, c, d]), 4),
-        [a, b, c, d, e, f, g, h] if [a, b, c, d] == [e, f, g, h] => (u32::from_le_bytes([a, b, c, d]), 4),
+        [a, b, c, d, e, f, g, h] if [a, b, c, d] == [e, f, g, h] => {
+            (u32::from_le_bytes([a, b, c, d]), 4)
+        }
         ref bytes => {
             let problem = match bytes.len() {
                 8 => format!("{to} has 8-byte elements, and the halves of the value differ"),
                 size => {
-                    format!("{to} has elements of {size} bytes; a fill takes elements of 1, 2, 4 or 8 bytes")
+                    format!(
+                        "{to} has elements of {size} bytes; a fill takes elements of 1, 2, 4 or 8 bytes"
+                    )
                 }
             };
-            return Err(Error::Transfer { what: "fill", problem });
+            return Err(Error::Transfer {
+                what: "fill",
+                problem,
+            });
         }
     })
 }
@@ -393,12 +430,26 @@ impl MemoryCopy {
         // SAFETY: both regions are alive, of that size and of the stream's context; whoever releases them waits for the stream.
         unsafe {
             match (self.0.to.host(), self.0.from.host()) {
-                (Some(to), None) => cu!(driver, cuMemcpyDtoHAsync_v2(to, self.0.from.address(), bytes, raw)),
+                (Some(to), None) => cu!(
+                    driver,
+                    cuMemcpyDtoHAsync_v2(to, self.0.from.address(), bytes, raw)
+                ),
                 (None, Some(from)) => {
-                    cu!(driver, cuMemcpyHtoDAsync_v2(self.0.to.address(), from, bytes, raw))
+                    cu!(
+                        driver,
+                        cuMemcpyHtoDAsync_v2(self.0.to.address(), from, bytes, raw)
+                    )
                 }
                 _ => {
-                    cu!(driver, cuMemcpyDtoDAsync_v2(self.0.to.address(), self.0.from.address(), bytes, raw))
+                    cu!(
+                        driver,
+                        cuMemcpyDtoDAsync_v2(
+                            self.0.to.address(),
+                            self.0.from.address(),
+                            bytes,
+                            raw
+                        )
+                    )
                 }
             }
         }
@@ -407,7 +458,12 @@ impl MemoryCopy {
 
 impl MemoryFill {
     pub(crate) fn new(to: Region, value: u32, width: u32, shape: Option<FillShape>) -> Self {
-        Self(Arc::new(Filled { to, value, width, shape }))
+        Self(Arc::new(Filled {
+            to,
+            value,
+            width,
+            shape,
+        }))
     }
 
     /// The rows, if it is not a run of elements.
@@ -438,16 +494,30 @@ impl MemoryFill {
         if count == 0 {
             return Ok(());
         }
-        if let Some(FillShape { pitch, columns, rows }) = self.0.shape {
+        if let Some(FillShape {
+            pitch,
+            columns,
+            rows,
+        }) = self.0.shape
+        {
             let value = self.0.value;
             // SAFETY: as below.
             return unsafe {
                 match self.0.width {
-                    1 => cu_if_there!(driver, cuMemsetD2D8Async(to, pitch, value as u8, columns, rows, raw)),
+                    1 => cu_if_there!(
+                        driver,
+                        cuMemsetD2D8Async(to, pitch, value as u8, columns, rows, raw)
+                    ),
                     2 => {
-                        cu_if_there!(driver, cuMemsetD2D16Async(to, pitch, value as u16, columns, rows, raw))
+                        cu_if_there!(
+                            driver,
+                            cuMemsetD2D16Async(to, pitch, value as u16, columns, rows, raw)
+                        )
                     }
-                    _ => cu_if_there!(driver, cuMemsetD2D32Async(to, pitch, value, columns, rows, raw)),
+                    _ => cu_if_there!(
+                        driver,
+                        cuMemsetD2D32Async(to, pitch, value, columns, rows, raw)
+                    ),
                 }
             };
         }
@@ -455,7 +525,10 @@ impl MemoryFill {
         unsafe {
             match self.0.width {
                 1 => cu!(driver, cuMemsetD8Async(to, self.0.value as u8, count, raw)),
-                2 => cu_if_there!(driver, cuMemsetD16Async(to, self.0.value as u16, count, raw)),
+                2 => cu_if_there!(
+                    driver,
+                    cuMemsetD16Async(to, self.0.value as u16, count, raw)
+                ),
                 _ => cu_if_there!(driver, cuMemsetD32Async(to, self.0.value, count, raw)),
             }
         }

@@ -73,7 +73,12 @@ impl Recorder {
     /// # Errors
     /// What the driver refuses.
     pub fn new(context: &Context) -> Result<Self, Error> {
-        Ok(Self { graph: Graph::new(context)?, last: None, full: false, history: Some(History::default()) })
+        Ok(Self {
+            graph: Graph::new(context)?,
+            last: None,
+            full: false,
+            history: Some(History::default()),
+        })
     }
 
     /// A recorder of a pipeline, whose kernels overlap where they wait and the device can:
@@ -83,7 +88,12 @@ impl Recorder {
     /// # Errors
     /// What the driver refuses.
     pub fn pipeline(context: &Context) -> Result<Self, Error> {
-        Ok(Self { graph: Graph::new(context)?, last: None, full: false, history: None })
+        Ok(Self {
+            graph: Graph::new(context)?,
+            last: None,
+            full: false,
+            history: None,
+        })
     }
 
     /// Records work, and gives its node, by which its arguments can be changed later.
@@ -116,7 +126,11 @@ impl Recorder {
         let last = self.last.map(|last| &self.graph.nodes()[last.index()]);
         let full = std::mem::take(&mut self.full);
         let overlaps = !full && last.is_some_and(|last| can_overlap(last, &work));
-        let kind = if overlaps { EdgeKind::Programmatic } else { EdgeKind::Full };
+        let kind = if overlaps {
+            EdgeKind::Programmatic
+        } else {
+            EdgeKind::Full
+        };
         self.graph.add_by(kind, self.last.as_slice(), work)
     }
 
@@ -140,7 +154,8 @@ impl History {
     /// Adds work after the fewest nodes that it must come after.
     fn record(&mut self, graph: &mut Graph, work: Work) -> Result<NodeId, Error> {
         let (mut after, mut ids) = std::mem::take(&mut self.after);
-        work.touches().for_each(|touch| self.add_conflicts(&mut after, touch));
+        work.touches()
+            .for_each(|touch| self.add_conflicts(&mut after, touch));
         if after.len() > 1 {
             graph.order().keep_last(&mut after);
         }
@@ -150,7 +165,8 @@ impl History {
         ids.clear();
         self.after = (after, ids);
         if let NodeKind::Work(work) = graph.nodes()[node.index()].kind() {
-            work.touches().for_each(|touch| self.remember(node.index(), touch));
+            work.touches()
+                .for_each(|touch| self.remember(node.index(), touch));
         }
         Ok(node)
     }
@@ -168,12 +184,19 @@ impl History {
 
     /// Adds a use. A write replaces the uses that it covers: later work that follows it follows them, too.
     fn remember(&mut self, node: usize, (_, region, access): Touch<'_>) {
-        let (past, bytes) = (self.past.entry(region.memory()).or_default(), region.range());
+        let (past, bytes) = (
+            self.past.entry(region.memory()).or_default(),
+            region.range(),
+        );
         if access.writes() {
             let covers = |p: &Past| bytes.start <= p.bytes.start && p.bytes.end <= bytes.end;
             past.retain(|p| p.node == node || !covers(p));
         }
-        past.push(Past { node, bytes, access });
+        past.push(Past {
+            node,
+            bytes,
+            access,
+        });
     }
 }
 

@@ -51,7 +51,9 @@ pub(crate) fn enter(mode: CaptureMode) {
 
 /// The innermost capture of this thread is over. The first failure in it.
 pub(crate) fn leave() -> Option<DriverError> {
-    REGIONS.with_borrow_mut(Vec::pop).and_then(|here| here.failed)
+    REGIONS
+        .with_borrow_mut(Vec::pop)
+        .and_then(|here| here.failed)
 }
 
 /// Remembers the first failure of the innermost region on this thread. At the thread's end there is none.
@@ -68,11 +70,16 @@ pub(crate) fn note(error: &DriverError) {
 /// Refuses a call that the driver refuses while this thread captures, and by which it would end the capture.
 pub(crate) fn forbid(what: &'static str) -> Result<(), Error> {
     let forbids = |here: &Here| here.mode != CaptureMode::Relaxed;
-    let captures = REGIONS.try_with(|regions| regions.try_borrow().is_ok_and(|all| all.iter().any(forbids)));
+    let captures = REGIONS.try_with(|regions| {
+        regions
+            .try_borrow()
+            .is_ok_and(|all| all.iter().any(forbids))
+    });
     match captures {
-        Ok(true) => {
-            Err(Error::Forbidden { what, why: "the driver would refuse the call and end the capture" })
-        }
+        Ok(true) => Err(Error::Forbidden {
+            what,
+            why: "the driver would refuse the call and end the capture",
+        }),
         _ => Ok(()),
     }
 }

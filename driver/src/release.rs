@@ -9,7 +9,8 @@ use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex};
 
 use driver_sys::{
-    CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUmemGenericAllocationHandle, CUmemoryPool, CUmodule,
+    CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUmemGenericAllocationHandle, CUmemoryPool,
+    CUmodule,
 };
 
 use crate::callback::ProgramObject;
@@ -74,7 +75,10 @@ impl Pending {
 
     /// Takes out everything.
     pub(crate) fn take_all(&self) -> Vec<Release> {
-        std::mem::take(&mut *lock(&self.0)).into_iter().map(|(_, what)| what).collect()
+        std::mem::take(&mut *lock(&self.0))
+            .into_iter()
+            .map(|(_, what)| what)
+            .collect()
     }
 }
 
@@ -99,7 +103,9 @@ impl Release {
                 Self::Memory(address) => cu!(driver, cuMemFree_v2(address))?,
                 Self::Pinned(pointer) => cu_if_there!(driver, cuMemFreeHost(pointer.0))?,
                 Self::Module(module) => cu!(driver, cuModuleUnload(module))?,
-                Self::Event(event) | Self::GraphEvent(event) => cu!(driver, cuEventDestroy_v2(event))?,
+                Self::Event(event) | Self::GraphEvent(event) => {
+                    cu!(driver, cuEventDestroy_v2(event))?
+                }
                 Self::Graph(graph) => cu_if_there!(driver, cuGraphDestroy(graph))?,
                 Self::Exec(exec) => cu_if_there!(driver, cuGraphExecDestroy(exec))?,
                 Self::Pool(pool) => cu_if_there!(driver, cuMemPoolDestroy(pool))?,

@@ -25,13 +25,18 @@ pub(crate) struct Reserved {
 impl Reserved {
     /// So many bytes of addresses, with nothing there.
     pub(crate) fn new(bytes: usize) -> Self {
-        Self { bytes, pieces: Mutex::default() }
+        Self {
+            bytes,
+            pieces: Mutex::default(),
+        }
     }
 
     /// Where the mapped bytes end that begin at or before this one.
     pub(crate) fn mapped_from(&self, start: usize) -> usize {
         let pieces = lock(&self.pieces);
-        let first = pieces.partition_point(|(at, _)| *at <= start).saturating_sub(1);
+        let first = pieces
+            .partition_point(|(at, _)| *at <= start)
+            .saturating_sub(1);
         let mut end = pieces.get(first).map_or(start, |(at, _)| start.min(*at));
         for (at, piece) in &pieces[first..] {
             if *at == end {
@@ -50,7 +55,11 @@ impl Reserved {
     ///
     /// # Safety
     /// The range begins at the address, and nothing uses it any more. Its context is current.
-    pub(crate) unsafe fn release(&self, driver: Driver, address: CUdeviceptr) -> Result<(), DriverError> {
+    pub(crate) unsafe fn release(
+        &self,
+        driver: Driver,
+        address: CUdeviceptr,
+    ) -> Result<(), DriverError> {
         let mut result = Ok(());
         for (at, piece) in std::mem::take(&mut *lock(&self.pieces)) {
             let at = address + at as u64;

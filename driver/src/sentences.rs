@@ -192,4 +192,13 @@ macro_rules! debug_is_display {
     )*};
 }
 
-debug_is_display!(DriverError, Error, LaunchProblem, LoadError, ModuleError, ModuleReason, Races, Stale);
+debug_is_display!(
+    DriverError,
+    Error,
+    LaunchProblem,
+    LoadError,
+    ModuleError,
+    ModuleReason,
+    Races,
+    Stale
+);

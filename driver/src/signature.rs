@@ -149,7 +149,9 @@ macro_rules! kernel {
 
 /// Compares declared parameters with those that the PTX gives the kernel, as far as the text is known.
 pub(crate) fn compare(text: &str, kernel: &str, declared: &[Parameter]) -> Result<(), Error> {
-    let Some(found) = ptx::parameters(text, kernel) else { return Ok(()) };
+    let Some(found) = ptx::parameters(text, kernel) else {
+        return Ok(());
+    };
     for (index, (parameter, found)) in declared.iter().zip(&found).enumerate() {
         if !fits(parameter.ty, found) {
             return Err(Error::Signature {
@@ -168,18 +170,24 @@ pub(crate) fn compare(text: &str, kernel: &str, declared: &[Parameter]) -> Resul
 fn fits(declared: ParameterType, found: &ptx::Parameter) -> bool {
     let float = |ty: &str| matches!(ty, "f16" | "f32" | "f64");
     match declared {
-        ParameterType::Buffer(..) => matches!(found.ty.as_str(), "u64" | "s64" | "b64") && found.bytes == 8,
+        ParameterType::Buffer(..) => {
+            matches!(found.ty.as_str(), "u64" | "s64" | "b64") && found.bytes == 8
+        }
         ParameterType::Value(ty) if found.array || !is_number(ty.name()) => {
             ty.size() == found.bytes && found.align.is_multiple_of(ty.align())
         }
         ParameterType::Value(ty) => {
-            ty.size() == found.bytes && (found.ty.starts_with('b') || float(ty.name()) == float(&found.ty))
+            ty.size() == found.bytes
+                && (found.ty.starts_with('b') || float(ty.name()) == float(&found.ty))
         }
     }
 }
 
 fn is_number(name: &str) -> bool {
-    matches!(name.as_bytes(), [b'u' | b's' | b'i' | b'f', b'0'..=b'9', ..])
+    matches!(
+        name.as_bytes(),
+        [b'u' | b's' | b'i' | b'f', b'0'..=b'9', ..]
+    )
 }
 
 fn describe(ty: ParameterType) -> String {
@@ -192,7 +200,12 @@ fn describe(ty: ParameterType) -> String {
             format!("{}, an integer of {} bytes,", ty.name(), ty.size())
         }
         ParameterType::Value(ty) => {
-            format!("{}, of {} bytes aligned to {},", ty.name(), ty.size(), ty.align())
+            format!(
+                "{}, of {} bytes aligned to {},",
+                ty.name(),
+                ty.size(),
+                ty.align()
+            )
         }
     }
 }

@@ -67,7 +67,12 @@ impl Stream {
         Self::add(context, false, || {
             let mut raw = CUstream::NULL;
             // SAFETY: `raw` is ours to write.
-            unsafe { cu!(driver, cuStreamCreate(&mut raw, CUstream_flags::NON_BLOCKING)) }?;
+            unsafe {
+                cu!(
+                    driver,
+                    cuStreamCreate(&mut raw, CUstream_flags::NON_BLOCKING)
+                )
+            }?;
             Ok(raw)
         })
     }
@@ -90,7 +95,10 @@ impl Stream {
         make: impl FnOnce() -> Result<CUstream, DriverError>,
     ) -> Result<Self, Error> {
         let timeline = context.add_stream(borrowed, make)?;
-        Ok(Self(Arc::new(Inner { timeline, context: Collected(context.clone()) })))
+        Ok(Self(Arc::new(Inner {
+            timeline,
+            context: Collected(context.clone()),
+        })))
     }
 
     /// The same stream with a name, which errors show.
@@ -120,7 +128,8 @@ impl Stream {
         let (current, driver) = (self.context().enter()?, self.context().driver());
         // SAFETY: the stream is alive.
         let waited = unsafe { cu!(driver, cuStreamSynchronize(self.raw())) };
-        self.context().waited_by_holder(&self.0.timeline, (queued, clock_of(&clock)), waited)?;
+        self.context()
+            .waited_by_holder(&self.0.timeline, (queued, clock_of(&clock)), waited)?;
         drop((current, waiting));
         self.context().collect();
         Ok(())
@@ -139,7 +148,11 @@ impl Stream {
             CUresult::NOT_READY => Ok(false),
             code => {
                 let result = driver.check("cuStreamQuery", code);
-                self.context().waited_by_holder(&self.0.timeline, (queued, clock_of(&clock)), result)?;
+                self.context().waited_by_holder(
+                    &self.0.timeline,
+                    (queued, clock_of(&clock)),
+                    result,
+                )?;
                 Ok(true)
             }
         }
@@ -155,7 +168,9 @@ impl Stream {
         let turn = self.begin("waiting for an event")?;
         let recorded = event.recorded();
         if let Place::Captured = recorded.place() {
-            return Err(Error::CapturedEvent { what: "a stream's wait for it" });
+            return Err(Error::CapturedEvent {
+                what: "a stream's wait for it",
+            });
         }
         turn.enqueue(|driver| {
             // SAFETY: stream and event are alive and of one context.
@@ -179,7 +194,10 @@ impl Stream {
             return;
         }
         let (slot, queued) = (other.0.timeline.slot, other.0.timeline.queued());
-        self.context().order().join(self.0.timeline.slot, &self.context().order().clock(slot, queued));
+        self.context().order().join(
+            self.0.timeline.slot,
+            &self.context().order().clock(slot, queued),
+        );
     }
 
     /// Writes elements into device memory in the order of this stream, and waits.
@@ -193,7 +211,15 @@ impl Stream {
         self.transfer("write", to.region(), Access::Write, |driver| {
             // SAFETY: the view's memory lives as long as the view, its length was checked, and `from` outlives the wait.
             unsafe {
-                cu!(driver, cuMemcpyHtoDAsync_v2(to.address(), from.as_ptr().cast(), from.len(), self.raw()))
+                cu!(
+                    driver,
+                    cuMemcpyHtoDAsync_v2(
+                        to.address(),
+                        from.as_ptr().cast(),
+                        from.len(),
+                        self.raw()
+                    )
+                )
             }
         })
     }
@@ -221,7 +247,12 @@ impl Stream {
             unsafe {
                 cu!(
                     driver,
-                    cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from.address(), to.len(), self.raw())
+                    cuMemcpyDtoHAsync_v2(
+                        to.as_mut_ptr().cast(),
+                        from.address(),
+                        to.len(),
+                        self.raw()
+                    )
                 )
             }
         })
@@ -247,7 +278,9 @@ impl Stream {
         let queued = turn.give(copy, &mut clock)?;
         // SAFETY: the stream is alive, and does not begin to capture while somebody waits.
         let waited = unsafe { wait_for_work(self.context().driver(), self.raw()) };
-        self.context().waited_by_holder(&self.0.timeline, (queued, &clock), waited).map_err(Error::from)
+        self.context()
+            .waited_by_holder(&self.0.timeline, (queued, &clock), waited)
+            .map_err(Error::from)
     }
 
     /// The raw handle, for work that is not ours. What it needs must live until this stream is idle.
@@ -267,7 +300,10 @@ impl Stream {
         if self.context().captures(&self.0.timeline, &state) {
             return Err(capturing(what));
         }
-        Ok(Turn { stream: self, state })
+        Ok(Turn {
+            stream: self,
+            state,
+        })
     }
 
     /// Remembers what the piece of work with this count uses, and refuses it as [`Turn::admit`] does.
@@ -281,7 +317,8 @@ impl Stream {
         if !context.order().several() {
             return Ok(());
         }
-        uses.clone().try_for_each(|(region, _)| region.expect_in(context, "a stream"))?;
+        uses.clone()
+            .try_for_each(|(region, _)| region.expect_in(context, "a stream"))?;
         // SAFETY: the regions are of the context.
         unsafe { context.order().admit((self.0.timeline.slot, count), uses) }
     }
@@ -319,12 +356,23 @@ impl Event {
 pub(crate) fn last_node(stream: &Stream) -> Result<Option<CUgraphNode>, Error> {
     let (mut status, mut id, mut graph) = (CUstreamCaptureStatus::NONE, 0, CUgraph::NULL);
     let (mut after, mut count) = (std::ptr::null(), 0);
-    let (_current, driver, raw) = (stream.context().enter()?, stream.context().driver(), stream.raw());
+    let (_current, driver, raw) = (
+        stream.context().enter()?,
+        stream.context().driver(),
+        stream.raw(),
+    );
     // SAFETY: all of it is ours to write; the graph's handle is not used.
     unsafe {
         cu_if_there!(
             driver,
-            cuStreamGetCaptureInfo_v2(raw, &mut status, &mut id, &mut graph, &mut after, &mut count)
+            cuStreamGetCaptureInfo_v2(
+                raw,
+                &mut status,
+                &mut id,
+                &mut graph,
+                &mut after,
+                &mut count
+            )
         )
     }?;
     if count != 1 || after.is_null() {
@@ -341,7 +389,9 @@ fn clock_of(clock: &Option<Clock>) -> &[u64] {
 
 #[cold]
 fn capturing(what: &str) -> Error {
-    Error::Capturing { work: what.to_string() }
+    Error::Capturing {
+        work: what.to_string(),
+    }
 }
 
 impl Turn<'_> {
@@ -352,7 +402,8 @@ impl Turn<'_> {
         uses: impl Iterator<Item = (&'a Region, Access)> + Clone,
     ) -> Result<(), Error> {
         if self.stream.context().order().has_graph_memory() {
-            uses.clone().try_for_each(|(region, _)| refuse_memory(region, "work of a stream"))?;
+            uses.clone()
+                .try_for_each(|(region, _)| refuse_memory(region, "work of a stream"))?;
         }
         self.stream.admit_as(self.count(), uses)
     }
@@ -365,7 +416,9 @@ impl Turn<'_> {
 
     /// The point after what was given so far, to be waited for.
     fn point(&self) -> crate::context::Point {
-        self.stream.context().point(&self.stream.0.timeline, &self.state)
+        self.stream
+            .context()
+            .point(&self.stream.0.timeline, &self.state)
     }
 
     /// Gives the stream the work that `call` makes, the context being current, and ends the turn. The count of the
@@ -380,7 +433,9 @@ impl Turn<'_> {
         let (queued, context) = (self.state.queued, self.stream.context());
         call(context.driver())?;
         if context.order().several() {
-            context.order().fill(clock, self.stream.0.timeline.slot, queued);
+            context
+                .order()
+                .fill(clock, self.stream.0.timeline.slot, queued);
         }
         Ok(queued)
     }
@@ -430,7 +485,10 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let timeline = &self.timeline;
         timeline.leave();
-        self.context.0.order().leave(timeline.slot, timeline.queued(), timeline.waited());
+        self.context
+            .0
+            .order()
+            .leave(timeline.slot, timeline.queued(), timeline.waited());
     }
 }
 

@@ -44,7 +44,12 @@ impl Context {
         let (mut least, mut greatest) = (0, 0);
         let (_current, driver) = (self.enter()?, self.driver());
         // SAFETY: both numbers are ours to write.
-        unsafe { cu_if_there!(driver, cuCtxGetStreamPriorityRange(&mut least, &mut greatest)) }?;
+        unsafe {
+            cu_if_there!(
+                driver,
+                cuCtxGetStreamPriorityRange(&mut least, &mut greatest)
+            )
+        }?;
         Ok((least, greatest))
     }
 }
@@ -60,7 +65,12 @@ impl Stream {
         Self::add(context, false, || {
             let (mut raw, flags) = (CUstream::NULL, CUstream_flags::NON_BLOCKING);
             // SAFETY: `raw` is ours to write.
-            unsafe { cu_if_there!(driver, cuStreamCreateWithPriority(&mut raw, flags, priority)) }?;
+            unsafe {
+                cu_if_there!(
+                    driver,
+                    cuStreamCreateWithPriority(&mut raw, flags, priority)
+                )
+            }?;
             Ok(raw)
         })
     }
@@ -70,7 +80,11 @@ impl Stream {
     /// # Errors
     /// As [`Kernel::with`], and as [`run`](Self::run).
     #[inline]
-    pub fn launch<K: KernelDef>(&self, kernel: &Kernel<K>, args: K::Args<Host<'_>>) -> Result<(), Error> {
+    pub fn launch<K: KernelDef>(
+        &self,
+        kernel: &Kernel<K>,
+        args: K::Args<Host<'_>>,
+    ) -> Result<(), Error> {
         kernel.enqueue(self, &args)
     }
 
@@ -145,7 +159,11 @@ impl Stream {
     pub fn write_value(&self, word: &View<u32>, value: u32) -> Result<(), Error> {
         word.expect_len("writing a value", 1)?;
         word.region().expect_in(self.context(), "a stream")?;
-        let (raw, address, flags) = (self.raw(), word.address(), CUstreamWriteValue_flags::empty());
+        let (raw, address, flags) = (
+            self.raw(),
+            word.address(),
+            CUstreamWriteValue_flags::empty(),
+        );
         let turn = self.begin("writing a value")?;
         turn.admit(std::iter::once((word.region(), Access::Write)))?;
         turn.enqueue(|driver| {

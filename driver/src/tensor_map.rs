@@ -1,8 +1,8 @@
 //! Tensor maps: how the copy engine of compute capability 9.0 finds boxes of a tensor in memory.
 
 use driver_sys::{
-    CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapInterleave, CUtensorMapL2promotion,
-    CUtensorMapSwizzle,
+    CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapInterleave,
+    CUtensorMapL2promotion, CUtensorMapSwizzle,
 };
 
 use ptx_gen::{Kind, MapBox, Swizzle};
@@ -119,7 +119,14 @@ impl<T: Element> TensorMapBuilder<T> {
         });
         let strides = strides.take(dims.len().saturating_sub(1)).collect();
         let (dims, boxed) = (dims.to_vec(), vec![1; dims.len()]);
-        Self { view: view.clone(), dims, strides, boxed, swizzle: Swizzle::None, holds: None }
+        Self {
+            view: view.clone(),
+            dims,
+            strides,
+            boxed,
+            swizzle: Swizzle::None,
+            holds: None,
+        }
     }
 
     /// The box and the swizzle of a kernel's tile: a [`TileOf`](ptx_gen::TileOf) or a
@@ -131,19 +138,30 @@ impl<T: Element> TensorMapBuilder<T> {
     #[must_use]
     pub fn tile(self, tile: impl Into<MapBox>) -> Self {
         let tile = tile.into();
-        Self { holds: Some(tile.elem), boxed: tile.dims().to_vec(), swizzle: tile.swizzle, ..self }
+        Self {
+            holds: Some(tile.elem),
+            boxed: tile.dims().to_vec(),
+            swizzle: tile.swizzle,
+            ..self
+        }
     }
 
     /// The distances between neighbours of every dimension but the innermost, in bytes: multiples of 16.
     #[must_use]
     pub fn strides(self, strides: &[u64]) -> Self {
-        Self { strides: strides.to_vec(), ..self }
+        Self {
+            strides: strides.to_vec(),
+            ..self
+        }
     }
 
     /// The box that one copy takes, in elements: up to 256 in each dimension.
     #[must_use]
     pub fn boxed(self, boxed: &[u32]) -> Self {
-        Self { boxed: boxed.to_vec(), ..self }
+        Self {
+            boxed: boxed.to_vec(),
+            ..self
+        }
     }
 
     /// Sets how rows are spread over shared memory. A row of the box must not have more bytes than the pattern.
@@ -182,13 +200,17 @@ impl<T: Element> TensorMapBuilder<T> {
         let (dims, strides) = (self.dims.as_ptr(), self.strides.as_ptr());
         let (boxed, ones) = (self.boxed.as_ptr(), ones.as_ptr());
         let plain = CUtensorMapInterleave::NONE;
-        let (l2, fill) = (CUtensorMapL2promotion::L2_128B, CUtensorMapFloatOOBfill::NONE);
+        let (l2, fill) = (
+            CUtensorMapL2promotion::L2_128B,
+            CUtensorMapFloatOOBfill::NONE,
+        );
         // SAFETY: the map is ours to write; the arrays have `rank` elements, the strides one less.
         unsafe {
             cu_if_there!(
                 driver,
                 cuTensorMapEncodeTiled(
-                    &mut map, ty, rank, address, dims, strides, boxed, ones, plain, swizzle, l2, fill
+                    &mut map, ty, rank, address, dims, strides, boxed, ones, plain, swizzle, l2,
+                    fill
                 )
             )
         }?;
@@ -203,14 +225,26 @@ impl<T: Element> TensorMapBuilder<T> {
 
     /// Returns the number of elements of the tensor.
     pub(crate) fn elements(&self) -> usize {
-        self.dims.iter().fold(1u64, |product, dim| product.saturating_mul(*dim)) as usize
+        self.dims
+            .iter()
+            .fold(1u64, |product, dim| product.saturating_mul(*dim)) as usize
     }
 
     fn check(&self) -> Result<(), Error> {
-        let refuse = |problem: String| Err(Error::Transfer { what: "tensor map", problem });
-        if let Some(holds) = self.holds.filter(|holds| memory_of(*holds) != T::TYPE.name()) {
+        let refuse = |problem: String| {
+            Err(Error::Transfer {
+                what: "tensor map",
+                problem,
+            })
+        };
+        if let Some(holds) = self
+            .holds
+            .filter(|holds| memory_of(*holds) != T::TYPE.name())
+        {
             let (holds, own) = (holds.name(), T::TYPE.name());
-            return refuse(format!("the kernel's tile is of {holds}, and the view of {own}"));
+            return refuse(format!(
+                "the kernel's tile is of {holds}, and the view of {own}"
+            ));
         }
         let rank = self.dims.len();
         if !(1..=5).contains(&rank) || self.strides.len() + 1 != rank || self.boxed.len() != rank {
@@ -221,9 +255,12 @@ impl<T: Element> TensorMapBuilder<T> {
             ));
         }
         let inner = self.dims[0].saturating_mul(size_of::<T>() as u64);
-        let reach = self.dims[1..].iter().zip(&self.strides).fold(inner, |reach, (dim, stride)| {
-            reach.saturating_add(dim.saturating_sub(1).saturating_mul(*stride))
-        });
+        let reach = self.dims[1..]
+            .iter()
+            .zip(&self.strides)
+            .fold(inner, |reach, (dim, stride)| {
+                reach.saturating_add(dim.saturating_sub(1).saturating_mul(*stride))
+            });
         if self.dims.contains(&0) || reach > self.view.region().bytes() as u64 {
             let (view, bytes) = (self.view.region(), self.view.region().bytes());
             return refuse(format!(
@@ -248,8 +285,12 @@ impl<T: Element> TensorMapBuilder<T> {
             ("f32", 4) => CUtensorMapDataType::FLOAT32,
             ("f64", 8) => CUtensorMapDataType::FLOAT64,
             (name, bytes) => {
-                let problem = format!("elements of {bytes} bytes ({name}); use numbers of 1 to 8 bytes");
-                return Err(Error::Transfer { what: "tensor map", problem });
+                let problem =
+                    format!("elements of {bytes} bytes ({name}); use numbers of 1 to 8 bytes");
+                return Err(Error::Transfer {
+                    what: "tensor map",
+                    problem,
+                });
             }
         })
     }

@@ -74,7 +74,11 @@ impl Captured {
     /// A capture of this thread.
     pub(crate) fn new() -> Arc<Self> {
         let thread = std::thread::current().id();
-        Arc::new(Self { thread, kept: Mutex::default(), joined: Mutex::default() })
+        Arc::new(Self {
+            thread,
+            kept: Mutex::default(),
+            joined: Mutex::default(),
+        })
     }
 
     /// Whether this thread captures.
@@ -102,17 +106,32 @@ impl Captured {
 impl State {
     /// The event after what was given so far, if there is one.
     pub(crate) fn last_fence(&self) -> Option<CUevent> {
-        self.fences.back().filter(|(queued, _)| *queued == self.queued).map(|(_, event)| *event)
+        self.fences
+            .back()
+            .filter(|(queued, _)| *queued == self.queued)
+            .map(|(_, event)| *event)
     }
 }
 
 impl Timeline {
     /// A stream of which `done` pieces of work are counted as done.
     pub(crate) fn new(raw: CUstream, slot: usize, borrowed: bool, done: u64) -> Self {
-        let state = Mutex::new(State { queued: done, ..State::default() });
+        let state = Mutex::new(State {
+            queued: done,
+            ..State::default()
+        });
         let (held, waits) = (AtomicBool::new(true), RwLock::default());
         let (done, waited) = (AtomicU64::new(done), AtomicU64::new(0));
-        Self { raw, slot, borrowed, held, done, waited, state, waits }
+        Self {
+            raw,
+            slot,
+            borrowed,
+            held,
+            done,
+            waited,
+            state,
+            waits,
+        }
     }
 
     /// The right to give the stream work. Nothing that has a destructor of this crate may be dropped under it.
@@ -178,7 +197,10 @@ impl Timeline {
         if let Some(driver) = fence.filter(|_| state.capture.is_none()) {
             self.fence(&mut state, driver);
         }
-        Some(Mark { timeline: self.clone(), queued: state.queued })
+        Some(Mark {
+            timeline: self.clone(),
+            queued: state.queued,
+        })
     }
 
     /// Sees to a fence after what was given so far. Without one, where the driver refuses an event, the work counts as
@@ -290,6 +312,11 @@ fn says_done(code: CUresult) -> bool {
 fn new_event(driver: Driver) -> Result<CUevent, DriverError> {
     let mut event = CUevent::NULL;
     // SAFETY: `event` is ours to write.
-    unsafe { cu!(driver, cuEventCreate(&mut event, CUevent_flags::DISABLE_TIMING)) }?;
+    unsafe {
+        cu!(
+            driver,
+            cuEventCreate(&mut event, CUevent_flags::DISABLE_TIMING)
+        )
+    }?;
     Ok(event)
 }

@@ -43,17 +43,30 @@ impl Piece {
         let size = size_of::<T>();
         let bytes = self.memory.region().bytes();
         if size > bytes {
-            let problem =
-                format!("a piece of {bytes} bytes holds no element of {}, which has {size}", of.region());
-            return Err(Error::Transfer { what: WHAT, problem });
+            let problem = format!(
+                "a piece of {bytes} bytes holds no element of {}, which has {size}",
+                of.region()
+            );
+            return Err(Error::Transfer {
+                what: WHAT,
+                problem,
+            });
         }
         let align = align_of::<T>();
         if !self.memory.host().addr().is_multiple_of(align) {
-            let problem =
-                format!("the pieces are not aligned to {align} bytes, as elements of {} are", of.region());
-            return Err(Error::Transfer { what: WHAT, problem });
+            let problem = format!(
+                "the pieces are not aligned to {align} bytes, as elements of {} are",
+                of.region()
+            );
+            return Err(Error::Transfer {
+                what: WHAT,
+                problem,
+            });
         }
-        self.memory.cast::<u8>()?.view_range(0..bytes / size * size).cast()
+        self.memory
+            .cast::<u8>()?
+            .view_range(0..bytes / size * size)
+            .cast()
     }
 }
 
@@ -85,11 +98,21 @@ impl Staging {
                 "{pieces} pieces of {bytes} bytes; use 1 to {MOST_PIECES} pieces of at least 8 bytes, and at most {most} \
                  bytes in all"
             );
-            return Err(Error::Transfer { what: WHAT, problem });
+            return Err(Error::Transfer {
+                what: WHAT,
+                problem,
+            });
         }
-        let piece =
-            |_| Ok(Piece { memory: Pinned::zeroed(context, bytes / 8)?, copied: Event::untimed(context)? });
-        Ok(Self { pieces: (0..pieces).map(piece).collect::<Result<_, Error>>()?, next: 0 })
+        let piece = |_| {
+            Ok(Piece {
+                memory: Pinned::zeroed(context, bytes / 8)?,
+                copied: Event::untimed(context)?,
+            })
+        };
+        Ok(Self {
+            pieces: (0..pieces).map(piece).collect::<Result<_, Error>>()?,
+            next: 0,
+        })
     }
 
     /// Writes a view in the order of the stream, piece by piece. `fill` receives a range of elements and the memory for
@@ -124,7 +147,10 @@ impl Staging {
             fill(range.clone(), unsafe {
                 std::slice::from_raw_parts_mut(piece.memory.host().cast(), range.len())
             });
-            stream.push(Work::copy(&from.view_range(0..range.len()), &to.view_range(range.clone()))?)?;
+            stream.push(Work::copy(
+                &from.view_range(0..range.len()),
+                &to.view_range(range.clone()),
+            )?)?;
             // Without the event the piece could be filled again while the device still reads it.
             if let Err(error) = piece.copied.record(stream) {
                 stream.synchronize()?;
@@ -141,8 +167,15 @@ impl Staging {
     /// # Errors
     /// Returns [`Error::Transfer`] if `from` does not have the length of the view, or an error in the cases of
     /// [`write_with`](Self::write_with).
-    pub fn write<T: Element>(&mut self, stream: &Stream, to: &View<T>, from: &[T]) -> Result<(), Error> {
+    pub fn write<T: Element>(
+        &mut self,
+        stream: &Stream,
+        to: &View<T>,
+        from: &[T],
+    ) -> Result<(), Error> {
         to.expect_len("write", from.len())?;
-        self.write_with(stream, to, |range, piece| piece.copy_from_slice(&from[range]))
+        self.write_with(stream, to, |range, piece| {
+            piece.copy_from_slice(&from[range])
+        })
     }
 }

@@ -24,9 +24,16 @@ impl<'a> Iterator for Touches<'a> {
     #[inline]
     fn next(&mut self) -> Option<Touch<'a>> {
         if let Some(held) = self.held.next() {
-            return Some((self.params[held.index as usize].name, &held.region, held.access));
+            return Some((
+                self.params[held.index as usize].name,
+                &held.region,
+                held.access,
+            ));
         }
-        self.from.take().or_else(|| self.to.take()).or_else(|| self.uses.next().map(Use::touch))
+        self.from
+            .take()
+            .or_else(|| self.to.take())
+            .or_else(|| self.uses.next().map(Use::touch))
     }
 }
 

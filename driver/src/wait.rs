@@ -12,7 +12,10 @@ use crate::{Driver, DriverError};
 pub(crate) unsafe fn wait_for_work(driver: &Driver, stream: CUstream) -> Result<(), DriverError> {
     // SAFETY: the caller vouches for the stream.
     let waited = unsafe { cu!(driver, cuStreamSynchronize(stream)) };
-    if waited.as_ref().is_err_and(|error| !error.code.is_device_fault()) {
+    if waited
+        .as_ref()
+        .is_err_and(|error| !error.code.is_device_fault())
+    {
         // SAFETY: as above.
         ask_until_over(|| unsafe { (driver.api().cuStreamQuery)(stream) });
     }

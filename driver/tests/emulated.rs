@@ -43,7 +43,9 @@ impl Bench {
             stream: Stream::new(&context).unwrap(),
             add: load(&context, Add),
             mul: load(&context, Mul),
-            a: Buffer::from_slice(&context, &numbers).unwrap().labelled("a"),
+            a: Buffer::from_slice(&context, &numbers)
+                .unwrap()
+                .labelled("a"),
             b: zeroed("b"),
             c: zeroed("c"),
             d: zeroed("d"),
@@ -52,11 +54,21 @@ impl Bench {
     }
 
     fn add<'a>(&self, x: &'a View<f32>, y: &'a View<f32>, add: f32) -> AddArgs<Host<'a>> {
-        AddArgs { x, y, n: N as u32, add }
+        AddArgs {
+            x,
+            y,
+            n: N as u32,
+            add,
+        }
     }
 
     fn mul<'a>(&self, x: &'a View<f32>, y: &'a View<f32>, z: &'a View<f32>) -> MulArgs<Host<'a>> {
-        MulArgs { x, y, z, n: N as u32 }
+        MulArgs {
+            x,
+            y,
+            z,
+            n: N as u32,
+        }
     }
 
     /// `b = a + 1`, `c = a + 2`, `d = b * c`, into any queue.
@@ -70,9 +82,19 @@ impl Bench {
     fn graph(&self) -> (Graph, [NodeId; 4]) {
         let mut graph = Graph::new(&self.context).unwrap();
         let start = graph.fill(&[], &self.d, -1.0).unwrap();
-        let left = graph.launch(&[start], &self.add, self.add(&self.a, &self.b, 1.0)).unwrap();
-        let right = graph.launch(&[start], &self.add, self.add(&self.a, &self.c, 2.0)).unwrap();
-        let join = graph.launch(&[left, right], &self.mul, self.mul(&self.b, &self.c, &self.d)).unwrap();
+        let left = graph
+            .launch(&[start], &self.add, self.add(&self.a, &self.b, 1.0))
+            .unwrap();
+        let right = graph
+            .launch(&[start], &self.add, self.add(&self.a, &self.c, 2.0))
+            .unwrap();
+        let join = graph
+            .launch(
+                &[left, right],
+                &self.mul,
+                self.mul(&self.b, &self.c, &self.d),
+            )
+            .unwrap();
         (graph, [start, left, right, join])
     }
 
@@ -100,15 +122,19 @@ fn a_graph_by_hand_forks_joins_and_takes_new_arguments() {
     }
     bench.expect("as built", |x| (x + 1.0) * (x + 2.0));
 
-    exec.set_args(left, &bench.add, bench.add(&bench.a, &bench.b, 10.0)).unwrap();
+    exec.set_args(left, &bench.add, bench.add(&bench.a, &bench.b, 10.0))
+        .unwrap();
     exec.launch(&bench.stream).unwrap();
     bench.expect("one argument changed", |x| (x + 10.0) * (x + 2.0));
 
     let other = Buffer::from_slice(&bench.context, &[1.0; N]).unwrap();
-    exec.set_args(left, &bench.add, bench.add(&other, &bench.b, 4.0)).unwrap();
+    exec.set_args(left, &bench.add, bench.add(&other, &bench.b, 4.0))
+        .unwrap();
     drop(other);
     exec.launch(&bench.stream).unwrap();
-    bench.expect("a buffer changed, and kept only by the graph", |x| 5.0 * (x + 2.0));
+    bench.expect("a buffer changed, and kept only by the graph", |x| {
+        5.0 * (x + 2.0)
+    });
 
     exec.set_enabled(join, false).unwrap();
     assert!(!exec.is_enabled(join).unwrap());
@@ -119,7 +145,10 @@ fn a_graph_by_hand_forks_joins_and_takes_new_arguments() {
     exec.launch(&bench.stream).unwrap();
     drop(exec);
     drop(graph);
-    bench.expect("the join switched on, and the exec dropped in flight", |x| 5.0 * (x + 2.0));
+    bench.expect(
+        "the join switched on, and the exec dropped in flight",
+        |x| 5.0 * (x + 2.0),
+    );
 }
 
 #[test]
@@ -144,14 +173,19 @@ fn a_pass_gives_the_same_eager_recorded_and_captured() {
         reset();
         let graph = capture(&bench.stream, mode, |queue| bench.pass(queue)).unwrap();
         let edges: Vec<_> = graph.edges().iter().map(Edge::indices).collect();
-        assert_eq!((graph.nodes().len(), edges), (3, vec![(0, 1), (1, 2)]), "{mode:?}");
+        assert_eq!(
+            (graph.nodes().len(), edges),
+            (3, vec![(0, 1), (1, 2)]),
+            "{mode:?}"
+        );
         assert_eq!(graph.nodes()[2].name(), "mul");
         bench.expect("captured work does not run", |_| 0.0);
         let mut exec = graph.instantiate().unwrap();
         exec.launch(&bench.stream).unwrap();
         bench.expect("captured", wanted);
         let node = graph.nodes()[1].id();
-        exec.set_args(node, &bench.add, bench.add(&bench.a, &bench.c, 3.0)).unwrap();
+        exec.set_args(node, &bench.add, bench.add(&bench.a, &bench.c, 3.0))
+            .unwrap();
         exec.launch(&bench.stream).unwrap();
         bench.expect("captured, and changed", |x| (x + 1.0) * (x + 3.0));
     }
@@ -202,14 +236,22 @@ fn a_capture_that_fails_tells_what_failed_first_and_leaves_the_stream_usable() {
         queue.launch(&bench.add, bench.add(&bench.a, &scratch, 1.0))?;
         queue.launch(&bench.add, bench.add(&scratch, &bench.d, 1.0))
     });
-    relaxed.unwrap().instantiate().unwrap().launch(&bench.stream).unwrap();
+    relaxed
+        .unwrap()
+        .instantiate()
+        .unwrap()
+        .launch(&bench.stream)
+        .unwrap();
     bench.expect("memory that only the graph still owns", |x| x + 2.0);
 
     let refused = capture(&bench.stream, CaptureMode::ThreadLocal, |queue| {
         bench.pass(queue)?;
         queue.launch(&bench.add, bench.add(&bench.a, &bench.a, 1.0))
     });
-    assert_eq!(text(refused), "capture: kernel add: arguments x and y overlap in a, and y is written");
+    assert_eq!(
+        text(refused),
+        "capture: kernel add: arguments x and y overlap in a, and y is written"
+    );
 
     let unjoined = capture(&bench.stream, CaptureMode::ThreadLocal, |queue| {
         bench.pass(queue)?;
@@ -223,7 +265,9 @@ fn a_capture_that_fails_tells_what_failed_first_and_leaves_the_stream_usable() {
         );
         let wait = bench.context.driver().api().cuStreamWaitEvent;
         // SAFETY: stream and event are alive. This is what the safe call refuses: the stream captures from here on.
-        let drawn_in = bench.context.run(|| unsafe { wait(aside.raw(), event.raw(), 0) })?;
+        let drawn_in = bench
+            .context
+            .run(|| unsafe { wait(aside.raw(), event.raw(), 0) })?;
         assert_eq!(drawn_in, sys::CUresult::SUCCESS);
         let refused = aside.launch(&bench.add, bench.add(&bench.a, &bench.b, 1.0));
         assert_eq!(
@@ -232,7 +276,9 @@ fn a_capture_that_fails_tells_what_failed_first_and_leaves_the_stream_usable() {
         );
         let fill = bench.context.driver().api().cuMemsetD8Async;
         // SAFETY: the stream is alive and the buffer of that size; what is captured never runs.
-        let captured = bench.context.run(|| unsafe { fill(bench.b.address(), 0, N, aside.raw()) })?;
+        let captured = bench
+            .context
+            .run(|| unsafe { fill(bench.b.address(), 0, N, aside.raw()) })?;
         assert_eq!(captured, sys::CUresult::SUCCESS);
         Ok(())
     });
@@ -252,20 +298,45 @@ fn an_update_takes_new_arguments_and_refuses_another_form() {
     let mut exec = graph.instantiate().unwrap();
     let mut changed = Graph::new(&bench.context).unwrap();
     let start = changed.fill(&[], &bench.d, 0.0).unwrap();
-    let left = changed.launch(&[start], &bench.add, bench.add(&bench.a, &bench.b, 5.0)).unwrap();
-    let right = changed.launch(&[start], &bench.add, bench.add(&bench.a, &bench.c, 6.0)).unwrap();
-    changed.launch(&[left, right], &bench.mul, bench.mul(&bench.b, &bench.c, &bench.d)).unwrap();
+    let left = changed
+        .launch(&[start], &bench.add, bench.add(&bench.a, &bench.b, 5.0))
+        .unwrap();
+    let right = changed
+        .launch(&[start], &bench.add, bench.add(&bench.a, &bench.c, 6.0))
+        .unwrap();
+    changed
+        .launch(
+            &[left, right],
+            &bench.mul,
+            bench.mul(&bench.b, &bench.c, &bench.d),
+        )
+        .unwrap();
     exec.update(&changed).unwrap();
     exec.launch(&bench.stream).unwrap();
     bench.expect("updated", |x| (x + 5.0) * (x + 6.0));
 
     let mut chain = Graph::new(&bench.context).unwrap();
     let start = chain.fill(&[], &bench.d, 0.0).unwrap();
-    let left = chain.launch(&[start], &bench.add, bench.add(&bench.a, &bench.b, 1.0)).unwrap();
-    let right = chain.launch(&[left], &bench.add, bench.add(&bench.a, &bench.c, 2.0)).unwrap();
-    chain.launch(&[left, right], &bench.mul, bench.mul(&bench.b, &bench.c, &bench.d)).unwrap();
+    let left = chain
+        .launch(&[start], &bench.add, bench.add(&bench.a, &bench.b, 1.0))
+        .unwrap();
+    let right = chain
+        .launch(&[left], &bench.add, bench.add(&bench.a, &bench.c, 2.0))
+        .unwrap();
+    chain
+        .launch(
+            &[left, right],
+            &bench.mul,
+            bench.mul(&bench.b, &bench.c, &bench.d),
+        )
+        .unwrap();
     match exec.update(&chain) {
-        Err(Error::Update { source, result, node, .. }) => {
+        Err(Error::Update {
+            source,
+            result,
+            node,
+            ..
+        }) => {
             assert_eq!(source.code, sys::CUresult::GRAPH_EXEC_UPDATE_FAILURE);
             assert_eq!(result, sys::CUgraphExecUpdateResult::ERROR_TOPOLOGY_CHANGED);
             assert_eq!(node.as_deref(), Some("2 (add)"));
@@ -280,11 +351,18 @@ fn an_update_takes_new_arguments_and_refuses_another_form() {
 fn every_sort_of_node_does_its_work_in_order() {
     let bench = Bench::new();
     let calls = Arc::new(AtomicU32::new(0));
-    let (outside, inside) = (Event::untimed(&bench.context).unwrap(), Event::new(&bench.context).unwrap());
-    let pinned = Pinned::<f32>::zeroed(&bench.context, N).unwrap().labelled("pinned");
+    let (outside, inside) = (
+        Event::untimed(&bench.context).unwrap(),
+        Event::new(&bench.context).unwrap(),
+    );
+    let pinned = Pinned::<f32>::zeroed(&bench.context, N)
+        .unwrap()
+        .labelled("pinned");
 
     let mut child = Graph::new(&bench.context).unwrap();
-    child.launch(&[], &bench.add, bench.add(&bench.b, &bench.c, 1.0)).unwrap();
+    child
+        .launch(&[], &bench.add, bench.add(&bench.b, &bench.c, 1.0))
+        .unwrap();
 
     let mut graph = Graph::new(&bench.context).unwrap();
     let wait = graph.wait(&[], &outside).unwrap();
@@ -300,7 +378,10 @@ fn every_sort_of_node_does_its_work_in_order() {
     graph.copy(&[record], &bench.c, &pinned).unwrap();
     assert!(graph.races().is_empty());
     let names: Vec<_> = graph.nodes().iter().map(Node::name).collect();
-    assert_eq!(names, ["wait", "copy", "child", "host", "empty", "record", "copy"]);
+    assert_eq!(
+        names,
+        ["wait", "copy", "child", "host", "empty", "record", "copy"]
+    );
 
     let mut exec = graph.instantiate().unwrap();
     drop(graph);
@@ -311,7 +392,10 @@ fn every_sort_of_node_does_its_work_in_order() {
         bench.stream.synchronize().unwrap();
         assert_eq!(calls.load(Ordering::Relaxed), round);
     }
-    assert_eq!(pinned.to_vec(), (0..N).map(|i| i as f32 + 1.0).collect::<Vec<_>>());
+    assert_eq!(
+        pinned.to_vec(),
+        (0..N).map(|i| i as f32 + 1.0).collect::<Vec<_>>()
+    );
     drop(exec);
     // Captures of other tests hold destructors back.
     let is_gone = || {
@@ -319,18 +403,27 @@ fn every_sort_of_node_does_its_work_in_order() {
         bench.context.synchronize().unwrap();
         Arc::strong_count(&calls) == 1
     };
-    assert!((0..10_000).any(|_| is_gone()), "the exec owned the host function");
+    assert!(
+        (0..10_000).any(|_| is_gone()),
+        "the exec owned the host function"
+    );
 }
 
 #[test]
 fn the_host_reads_pinned_memory_that_a_kernel_wrote() {
     let bench = Bench::new();
     let pinned = Pinned::<f32>::zeroed(&bench.context, N).unwrap();
-    bench.stream.launch(&bench.add, bench.add(&bench.a, &pinned, 0.5)).unwrap();
+    bench
+        .stream
+        .launch(&bench.add, bench.add(&bench.a, &pinned, 0.5))
+        .unwrap();
     bench.stream.synchronize().unwrap();
     assert_eq!((pinned.read(0), pinned.read(N - 1)), (0.5, N as f32 - 0.5));
     pinned.write(7, 70.0);
-    bench.stream.launch(&bench.add, bench.add(&pinned, &bench.d, 1.0)).unwrap();
+    bench
+        .stream
+        .launch(&bench.add, bench.add(&pinned, &bench.d, 1.0))
+        .unwrap();
     assert_eq!(bench.stream.read(&bench.d).unwrap()[7], 71.0);
 }
 
@@ -340,7 +433,10 @@ fn ptx_that_does_not_compile_is_quoted() {
     let ptx = ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry broken()\n{\n    frob.u32 %r1, 2;\n    ret;\n}\n";
     match Module::load(&context, ptx) {
         Err(Error::Module(error)) => {
-            let line = error.line.as_ref().unwrap_or_else(|| panic!("no line in {error}"));
+            let line = error
+                .line
+                .as_ref()
+                .unwrap_or_else(|| panic!("no line in {error}"));
             assert_eq!((line.number, line.text.as_str()), (6, "frob.u32 %r1, 2;"));
             assert!(error.log.contains("frob"), "{error}");
         }
@@ -361,11 +457,23 @@ fn parameters_are_compared_with_the_module() {
     let declared = |params: &[Parameter]| unsafe { module.function("takes", params) };
     assert!(declared(&[p, n]).is_ok());
     for (params, wanted) in [
-        (vec![n, q], "parameter 0 (n) is u32, an integer of 4 bytes, in the declaration and .u64"),
-        (vec![p], "parameter 1 (beyond the last) is absent in the declaration and 4 bytes at offset 8"),
-        (vec![p, n, q], "parameter 2 (q) is 4 bytes at offset 12 in the declaration and absent"),
+        (
+            vec![n, q],
+            "parameter 0 (n) is u32, an integer of 4 bytes, in the declaration and .u64",
+        ),
+        (
+            vec![p],
+            "parameter 1 (beyond the last) is absent in the declaration and 4 bytes at offset 8",
+        ),
+        (
+            vec![p, n, q],
+            "parameter 2 (q) is 4 bytes at offset 12 in the declaration and absent",
+        ),
     ] {
-        assert_eq!(text(declared(&params)), format!("kernel takes: {wanted} in the module"));
+        assert_eq!(
+            text(declared(&params)),
+            format!("kernel takes: {wanted} in the module")
+        );
     }
 }
 
@@ -385,16 +493,29 @@ fn memory_runs_out_with_the_numbers() {
 fn a_library_has_one_driver_and_a_device_one_context() {
     let (mine, theirs) = (Bench::new(), Bench::new());
     mine.add.with(mine.add(&mine.a, &theirs.b, 1.0)).unwrap();
-    mine.graph().0.instantiate().unwrap().launch(&theirs.stream).unwrap();
+    mine.graph()
+        .0
+        .instantiate()
+        .unwrap()
+        .launch(&theirs.stream)
+        .unwrap();
     theirs.stream.synchronize().unwrap();
 
     // SAFETY: the functions are the emulator's.
     let another = unsafe { sys::Library::of(warpwright_cuda_emu::api(), "another") };
     let context = Context::new(&Driver::of(another).unwrap().device(0).unwrap()).unwrap();
-    let foreign = Buffer::<f32>::zeroed(&context, N).unwrap().labelled("foreign");
+    let foreign = Buffer::<f32>::zeroed(&context, N)
+        .unwrap()
+        .labelled("foreign");
     let refused = text(mine.add.with(mine.add(&mine.a, &foreign, 1.0)));
-    assert!(refused.starts_with("buffer foreign belongs to device 0 "), "{refused}");
-    assert!(refused.contains(" of another, and ") && refused.ends_with(" of emulator"), "{refused}");
+    assert!(
+        refused.starts_with("buffer foreign belongs to device 0 "),
+        "{refused}"
+    );
+    assert!(
+        refused.contains(" of another, and ") && refused.ends_with(" of emulator"),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -403,7 +524,10 @@ fn threads_launch_concurrently() {
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                let bench = Bench { context: context.clone(), ..Bench::new() };
+                let bench = Bench {
+                    context: context.clone(),
+                    ..Bench::new()
+                };
                 for _ in 0..10 {
                     bench.pass(&mut &bench.stream).unwrap();
                 }
@@ -417,12 +541,20 @@ fn threads_launch_concurrently() {
 fn events_measure_and_order() {
     let bench = Bench::new();
     let other = Stream::new(&bench.context).unwrap();
-    let (start, end) = (Event::new(&bench.context).unwrap(), Event::new(&bench.context).unwrap());
+    let (start, end) = (
+        Event::new(&bench.context).unwrap(),
+        Event::new(&bench.context).unwrap(),
+    );
     start.record(&bench.stream).unwrap();
-    bench.stream.launch(&bench.add, bench.add(&bench.a, &bench.b, 1.0)).unwrap();
+    bench
+        .stream
+        .launch(&bench.add, bench.add(&bench.a, &bench.b, 1.0))
+        .unwrap();
     end.record(&bench.stream).unwrap();
     other.wait(&end).unwrap();
-    other.launch(&bench.add, bench.add(&bench.b, &bench.d, 1.0)).unwrap();
+    other
+        .launch(&bench.add, bench.add(&bench.b, &bench.d, 1.0))
+        .unwrap();
     assert_eq!(other.read(&bench.d).unwrap()[5], 7.0);
     assert!(end.since(&start).unwrap().as_secs() < 60);
     bench.stream.synchronize().unwrap();

@@ -11,8 +11,8 @@ use std::sync::{Mutex, PoisonError};
 use kernels::{Add, AddArgs, load};
 use ptx_gen::*;
 use warpwright_driver::{
-    Buffer, CaptureMode, Context, Driver, Error, Graph, Host, Instantiate, Queue, Recorder, Stream, capture,
-    sys::CUresult,
+    Buffer, CaptureMode, Context, Driver, Error, Graph, Host, Instantiate, Queue, Recorder, Stream,
+    capture, sys::CUresult,
 };
 
 const N: usize = 64;
@@ -60,7 +60,11 @@ impl KernelDef for Waits {
     type Args<S: Side> = AddArgs<S>;
 
     fn name(&self) -> String {
-        if self.late { "waits_late".into() } else { "waits".into() }
+        if self.late {
+            "waits_late".into()
+        } else {
+            "waits".into()
+        }
     }
 
     fn block(&self) -> u32 {
@@ -91,7 +95,12 @@ fn buffers(context: &Context) -> (Buffer<f32>, Buffer<f32>) {
 }
 
 fn args<'a>(x: &'a Buffer<f32>, y: &'a Buffer<f32>) -> AddArgs<Host<'a>> {
-    AddArgs { x, y, n: N as u32, add: 1.0 }
+    AddArgs {
+        x,
+        y,
+        n: N as u32,
+        add: 1.0,
+    }
 }
 
 #[test]
@@ -101,13 +110,18 @@ fn a_fault_comes_at_the_next_wait_with_its_story_and_stays() {
         let kernel = load(&context, TooFar);
         let (x, y) = buffers(&context);
         stream.launch(&kernel, args(&x, &y)).unwrap();
-        let Err(Error::Driver(error)) = stream.synchronize() else { panic!("no fault") };
+        let Err(Error::Driver(error)) = stream.synchronize() else {
+            panic!("no fault")
+        };
         assert_eq!(error.code, CUresult::ILLEGAL_ADDRESS);
         let text = error.to_string();
         for part in ["asynchronous", "too_far", "input", "faults.rs"] {
             assert!(text.contains(part), "no {part} in {text}");
         }
-        assert!(Buffer::<u8>::zeroed(&context, 1).is_err(), "the context is lost");
+        assert!(
+            Buffer::<u8>::zeroed(&context, 1).is_err(),
+            "the context is lost"
+        );
     });
     one_at_a_time(|context| {
         let stream = Stream::new(&context).unwrap();
@@ -127,9 +141,13 @@ fn a_fault_keeps_its_story_for_the_wait() {
         stream.launch(&kernel, args(&x, &y)).unwrap();
         let current = context.enter().unwrap();
         // SAFETY: the stream is alive; a query changes nothing.
-        while unsafe { (warpwright_cuda_emu::api().cuStreamQuery)(stream.raw()) } == CUresult::NOT_READY {}
+        while unsafe { (warpwright_cuda_emu::api().cuStreamQuery)(stream.raw()) }
+            == CUresult::NOT_READY
+        {}
         drop((current, x, y));
-        let Err(Error::Driver(error)) = stream.synchronize() else { panic!("no fault") };
+        let Err(Error::Driver(error)) = stream.synchronize() else {
+            panic!("no fault")
+        };
         assert!(error.to_string().contains("too_far"), "{error}");
     });
 }
@@ -162,8 +180,17 @@ fn a_forgotten_edge_is_found_on_the_host_and_on_the_device() {
         let mut recorder = Recorder::new(&context).unwrap();
         recorder.launch(&add, args(&x, &y)).unwrap();
         recorder.launch(&add, args(&y, &x)).unwrap();
-        recorder.finish().instantiate().unwrap().launch(&stream).unwrap();
-        assert_eq!(stream.read(&x).unwrap(), [2.0; N], "recorded, the edge is there");
+        recorder
+            .finish()
+            .instantiate()
+            .unwrap()
+            .launch(&stream)
+            .unwrap();
+        assert_eq!(
+            stream.read(&x).unwrap(),
+            [2.0; N],
+            "recorded, the edge is there"
+        );
     });
 }
 
@@ -182,13 +209,19 @@ fn a_wait_that_comes_too_late_is_found_in_a_chain() {
             let graph = chain.finish();
             assert_eq!(graph.programmatic_edges(), 1);
             graph.instantiate().unwrap().launch(&stream).unwrap();
-            found = stream.read(&x).map_or_else(|e| e.to_string(), |x| format!("{:?}", x[0]));
+            found = stream
+                .read(&x)
+                .map_or_else(|e| e.to_string(), |x| format!("{:?}", x[0]));
         });
         found
     };
     assert_eq!(run(false), "2.0");
     let text = run(true);
-    for part in ["node 1 (waits_late) may start before node 0 (waits) ends", "`output`", "faults.rs"] {
+    for part in [
+        "node 1 (waits_late) may start before node 0 (waits) ends",
+        "`output`",
+        "faults.rs",
+    ] {
         assert!(text.contains(part), "no {part} in {text}");
     }
 }
@@ -220,18 +253,35 @@ fn a_global_capture_forbids_other_threads_to_allocate() {
         let stream = Stream::new(&context).unwrap();
         let add = load(&context, Add);
         let (x, y) = buffers(&context);
-        let graph = capture(&stream, CaptureMode::Global, |queue| queue.launch(&add, args(&x, &y))).unwrap();
+        let graph = capture(&stream, CaptureMode::Global, |queue| {
+            queue.launch(&add, args(&x, &y))
+        })
+        .unwrap();
         graph.instantiate().unwrap().launch(&stream).unwrap();
         assert_eq!(stream.read(&y).unwrap(), [1.0; N]);
 
         let mut elsewhere = None;
         let failed = capture(&stream, CaptureMode::Global, |queue| {
-            let allocate = || Buffer::<f32>::zeroed(&context, N).err().map(|e| e.to_string());
+            let allocate = || {
+                Buffer::<f32>::zeroed(&context, N)
+                    .err()
+                    .map(|e| e.to_string())
+            };
             elsewhere = std::thread::scope(|scope| scope.spawn(allocate).join().unwrap());
             queue.launch(&add, args(&x, &y))
         });
-        assert!(elsewhere.unwrap().starts_with("cuMemAlloc_v2: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900)"));
-        assert!(failed.err().unwrap().to_string().contains("CUDA_ERROR_STREAM_CAPTURE_INVALIDATED (901)"));
+        assert!(
+            elsewhere
+                .unwrap()
+                .starts_with("cuMemAlloc_v2: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900)")
+        );
+        assert!(
+            failed
+                .err()
+                .unwrap()
+                .to_string()
+                .contains("CUDA_ERROR_STREAM_CAPTURE_INVALIDATED (901)")
+        );
         stream.launch(&add, args(&x, &y)).unwrap();
         stream.synchronize().unwrap();
     });

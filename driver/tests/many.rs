@@ -71,10 +71,14 @@ impl KernelDef for Many {
     fn program<'k>(&self, k: Builder<'k>, a: ManyArgs<Dev<'k>>) {
         let i = k.tid();
         k.when(i.lt(1), || {
-            let low =
-                a.a.at(i).ld() * a.n0 + a.b.at(i).ld() * a.n1 + a.c.at(i).ld() * a.n2 + a.d.at(i).ld() * a.n3;
-            let high =
-                a.e.at(i).ld() * a.n4 + a.f.at(i).ld() * a.n5 + a.g.at(i).ld() * a.n6 + a.h.at(i).ld() * a.n7;
+            let low = a.a.at(i).ld() * a.n0
+                + a.b.at(i).ld() * a.n1
+                + a.c.at(i).ld() * a.n2
+                + a.d.at(i).ld() * a.n3;
+            let high = a.e.at(i).ld() * a.n4
+                + a.f.at(i).ld() * a.n5
+                + a.g.at(i).ld() * a.n6
+                + a.h.at(i).ld() * a.n7;
             a.y.at(i).st(low + high + a.n8);
         });
     }
@@ -85,7 +89,26 @@ impl KernelDef for Many {
 fn args<'a>(x: &'a [Buffer<u32>], y: &'a Buffer<u32>, n7: u32) -> ManyArgs<Host<'a>> {
     let [a, b, c, d, e, f, g, h] = std::array::from_fn(|i| &*x[i]);
     let [n0, n1, n2, n3, n4, n5, n6, n8] = [1, 2, 3, 4, 5, 6, 7, 9];
-    ManyArgs { a, b, c, d, e, f, g, h, n0, n1, n2, n3, n4, n5, n6, n7, n8, y }
+    ManyArgs {
+        a,
+        b,
+        c,
+        d,
+        e,
+        f,
+        g,
+        h,
+        n0,
+        n1,
+        n2,
+        n3,
+        n4,
+        n5,
+        n6,
+        n7,
+        n8,
+        y,
+    }
 }
 
 #[test]
@@ -94,7 +117,9 @@ fn every_argument_arrives_however_many_there_are() -> Result<(), Error> {
     let stream = Stream::new(&context)?;
     // SAFETY: the program reads and writes one element of each buffer, and the contract refuses empty ones.
     let many = unsafe { Kernel::load(&context, Many) }?;
-    let x = (1..=8).map(|i| Buffer::from_slice(&context, &[10 * i])).collect::<Result<Vec<_>, _>>()?;
+    let x = (1..=8)
+        .map(|i| Buffer::from_slice(&context, &[10 * i]))
+        .collect::<Result<Vec<_>, _>>()?;
     let y = Buffer::zeroed(&context, 1)?;
     let sum = |n7: u32| (1..8).map(|i| 10 * i * i).sum::<u32>() + 80 * n7 + 9;
 
@@ -103,7 +128,11 @@ fn every_argument_arrives_however_many_there_are() -> Result<(), Error> {
     let launch = many.with(args(&x, &y, 1))?;
     stream.run_launch(&launch)?;
     assert_eq!(stream.read(&y)?, [sum(1)]);
-    let numbers = launch.args().iter().filter(|arg| matches!(arg, HostArg::Scalar(..))).count();
+    let numbers = launch
+        .args()
+        .iter()
+        .filter(|arg| matches!(arg, HostArg::Scalar(..)))
+        .count();
     assert_eq!((launch.args().len(), numbers), (18, 9));
 
     let mut recorder = Recorder::new(&context)?;
@@ -113,7 +142,14 @@ fn every_argument_arrives_however_many_there_are() -> Result<(), Error> {
     exec.launch(&stream)?;
     assert_eq!(stream.read(&y)?, [sum(2)]);
 
-    let refused = many.with(args(&x, &x[7], 1)).map(drop).expect_err("refused").to_string();
-    assert!(refused.starts_with("kernel many: arguments h and y overlap in "), "{refused}");
+    let refused = many
+        .with(args(&x, &x[7], 1))
+        .map(drop)
+        .expect_err("refused")
+        .to_string();
+    assert!(
+        refused.starts_with("kernel many: arguments h and y overlap in "),
+        "{refused}"
+    );
     Ok(())
 }

@@ -43,7 +43,9 @@ impl KernelDef for Scale {
 
     fn grid(&self, a: &ScaleArgs<Shape>) -> Result<Grid, ShapeError> {
         let RangeArgs { x, n, .. } = a.range;
-        self.require(x == n as usize && a.y == x, || format!("x and y must hold n = {n} elements"))?;
+        self.require(x == n as usize && a.y == x, || {
+            format!("x and y must hold n = {n} elements")
+        })?;
         Ok(Grid::line(n.div_ceil(64)))
     }
 
@@ -54,7 +56,9 @@ impl KernelDef for Scale {
     }
 
     fn reference(&self, a: ScaleArgs<Cpu<'_>>) {
-        a.y.iter_mut().zip(a.range.x).for_each(|(y, x)| *y = x * a.range.factor + a.add);
+        a.y.iter_mut()
+            .zip(a.range.x)
+            .for_each(|(y, x)| *y = x * a.range.factor + a.add);
     }
 }
 
@@ -63,7 +67,9 @@ fn bench() -> (Context, Kernel<Scale>, [Buffer<f32>; 2]) {
     let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
     let context = Context::new(&driver.device(0).unwrap()).unwrap();
     let numbers: Vec<f32> = (0..100u8).map(f32::from).collect();
-    let x = Buffer::from_slice(&context, &numbers).unwrap().labelled("x");
+    let x = Buffer::from_slice(&context, &numbers)
+        .unwrap()
+        .labelled("x");
     let y = Buffer::zeroed(&context, 100).unwrap().labelled("y");
     // SAFETY: the program stays within its range.
     let scale = unsafe { Kernel::load(&context, Scale) }.unwrap();
@@ -71,7 +77,11 @@ fn bench() -> (Context, Kernel<Scale>, [Buffer<f32>; 2]) {
 }
 
 fn args([x, y]: &[Buffer<f32>; 2], n: u32) -> ScaleArgs<Host<'_>> {
-    ScaleArgs { add: 0.5, range: RangeArgs { x, n, factor: 2.0 }, y }
+    ScaleArgs {
+        add: 0.5,
+        range: RangeArgs { x, n, factor: 2.0 },
+        y,
+    }
 }
 
 #[test]
@@ -104,7 +114,15 @@ fn an_argument_of_a_group_is_named_as_it_is_declared() {
         "kernel scale: x and y must hold n = 99 elements"
     );
     let (_context, scale, [x, _]) = bench();
-    let same = ScaleArgs::<Host> { add: 0.5, range: RangeArgs { x: &x, n: 100, factor: 2.0 }, y: &x };
+    let same = ScaleArgs::<Host> {
+        add: 0.5,
+        range: RangeArgs {
+            x: &x,
+            n: 100,
+            factor: 2.0,
+        },
+        y: &x,
+    };
     assert_eq!(
         text(scale.with(same).map(drop)),
         "kernel scale: arguments x and y overlap in x, and y is written"

@@ -60,10 +60,15 @@ impl Bench {
         let text = PTX.to_string()
             + &entry("plain", "// no griddepcontrol.wait")
             + &entry("waits", "griddepcontrol.wait;")
-            + &entry("triggers", "griddepcontrol.wait; griddepcontrol.launch_dependents;");
+            + &entry(
+                "triggers",
+                "griddepcontrol.wait; griddepcontrol.launch_dependents;",
+            );
         let module = Module::load(&context, &text).unwrap();
-        let params =
-            [Parameter::buffer::<f32>("x", Access::Read), Parameter::buffer::<f32>("y", Access::Write)];
+        let params = [
+            Parameter::buffer::<f32>("x", Access::Read),
+            Parameter::buffer::<f32>("y", Access::Write),
+        ];
         // SAFETY: the kernels take these parameters, and a block of N threads stays within N elements.
         let function = |name| unsafe { module.function(name, &params) }.unwrap();
         Self {
@@ -99,7 +104,16 @@ impl Bench {
 
 fn launch(function: &Function, x: &Buffer<f32>, y: &Buffer<f32>, shared: u32) -> Launch {
     let args = vec![HostArg::from(&**x), HostArg::from(&**y)];
-    Launch::new(function, Geometry { grid: [1, 1, 1], block: [N as u32, 1, 1], shared }, args).unwrap()
+    Launch::new(
+        function,
+        Geometry {
+            grid: [1, 1, 1],
+            block: [N as u32, 1, 1],
+            shared,
+        },
+        args,
+    )
+    .unwrap()
 }
 
 fn text<T>(result: Result<T, Error>) -> String {
@@ -113,7 +127,11 @@ fn kinds(graph: &Graph) -> Vec<(usize, usize, EdgeKind)> {
 
 /// The table of a driver for CUDA 12.2.
 fn older() -> Api {
-    Api { cuGraphAddNode_v2: None, cuGraphAddDependencies_v2: None, ..warpwright_cuda_emu::api() }
+    Api {
+        cuGraphAddNode_v2: None,
+        cuGraphAddDependencies_v2: None,
+        ..warpwright_cuda_emu::api()
+    }
 }
 
 #[test]
@@ -128,11 +146,20 @@ fn a_chain_overlaps_kernels_that_wait() {
     use EdgeKind::{Full, Programmatic};
     for (api, programmatic) in [(warpwright_cuda_emu::api(), true), (older(), false)] {
         let bench = Bench::on(api);
-        assert_eq!(bench.context.device().has_programmatic_edges(), programmatic);
+        assert_eq!(
+            bench.context.device().has_programmatic_edges(),
+            programmatic
+        );
         let mut recorder = Recorder::pipeline(&bench.context).unwrap();
         bench.pass(&mut recorder).unwrap();
         let graph = recorder.finish();
-        let kind = |could| if could && programmatic { Programmatic } else { Full };
+        let kind = |could| {
+            if could && programmatic {
+                Programmatic
+            } else {
+                Full
+            }
+        };
         let wanted: Vec<_> = [false, false, true, true, false, false]
             .into_iter()
             .enumerate()
@@ -140,7 +167,10 @@ fn a_chain_overlaps_kernels_that_wait() {
             .collect();
         assert_eq!(kinds(&graph), wanted);
         assert_eq!(graph.programmatic_edges(), if programmatic { 2 } else { 0 });
-        assert_eq!(graph.dot().matches(" style=dashed]").count(), graph.programmatic_edges());
+        assert_eq!(
+            graph.dot().matches(" style=dashed]").count(),
+            graph.programmatic_edges()
+        );
         assert!(graph.races().is_empty());
         let mut exec = graph.instantiate().unwrap();
         for _ in 0..2 {
@@ -160,7 +190,10 @@ fn a_chain_can_be_parted() {
         recorder.record(bench.up(&bench.waits)).unwrap();
         recorder.record(bench.down(&bench.waits)).unwrap();
     }
-    assert_eq!(kinds(&recorder.finish()), [(0, 1, Programmatic), (1, 2, Full), (2, 3, Programmatic)]);
+    assert_eq!(
+        kinds(&recorder.finish()),
+        [(0, 1, Programmatic), (1, 2, Full), (2, 3, Programmatic)]
+    );
 }
 
 #[test]
@@ -168,7 +201,10 @@ fn the_same_pass_runs_eager_and_captured() {
     let bench = Bench::new();
     bench.pass(&mut &bench.stream).unwrap();
     assert_eq!(bench.stream.read(&bench.a).unwrap(), [5.0; N]);
-    let graph = capture(&bench.stream, CaptureMode::ThreadLocal, |queue| bench.pass(queue)).unwrap();
+    let graph = capture(&bench.stream, CaptureMode::ThreadLocal, |queue| {
+        bench.pass(queue)
+    })
+    .unwrap();
     assert_eq!((graph.edges().len(), graph.programmatic_edges()), (6, 0));
 }
 
@@ -176,11 +212,23 @@ fn the_same_pass_runs_eager_and_captured() {
 fn edges_by_hand_are_of_either_kind() {
     let bench = Bench::new();
     let mut graph = Graph::new(&bench.context).unwrap();
-    let first = graph.add_by(EdgeKind::Programmatic, &[], bench.up(&bench.plain)).unwrap();
-    let second = graph.add_by(EdgeKind::Programmatic, &[first], bench.down(&bench.triggers)).unwrap();
+    let first = graph
+        .add_by(EdgeKind::Programmatic, &[], bench.up(&bench.plain))
+        .unwrap();
+    let second = graph
+        .add_by(
+            EdgeKind::Programmatic,
+            &[first],
+            bench.down(&bench.triggers),
+        )
+        .unwrap();
     let third = graph.add(&[], bench.up(&bench.waits)).unwrap();
-    graph.add_edge_of(EdgeKind::Programmatic, second, third).unwrap();
-    let last = graph.add_by(EdgeKind::Full, &[third], bench.down(&bench.plain)).unwrap();
+    graph
+        .add_edge_of(EdgeKind::Programmatic, second, third)
+        .unwrap();
+    let last = graph
+        .add_by(EdgeKind::Full, &[third], bench.down(&bench.plain))
+        .unwrap();
     let fill = graph.fill(&[last], &bench.b, 0.0).unwrap();
     assert_eq!(
         kinds(&graph),
@@ -258,7 +306,10 @@ fn a_driver_that_forgets_the_kind_of_an_edge_is_caught() {
             code
         }
     }
-    let bench = Bench::on(Api { cuGraphGetEdges_v2: Some(forget), ..warpwright_cuda_emu::api() });
+    let bench = Bench::on(Api {
+        cuGraphGetEdges_v2: Some(forget),
+        ..warpwright_cuda_emu::api()
+    });
     let mut recorder = Recorder::pipeline(&bench.context).unwrap();
     bench.pass(&mut recorder).unwrap();
     assert_eq!(
@@ -271,17 +322,38 @@ fn a_driver_that_forgets_the_kind_of_an_edge_is_caught() {
 fn shared_memory_decides_how_many_blocks_fit() {
     let bench = Bench::new();
     let properties = bench.context.device().properties();
-    assert_eq!((properties.shared_per_block, properties.shared_per_multiprocessor), (227 << 10, 228 << 10));
+    assert_eq!(
+        (
+            properties.shared_per_block,
+            properties.shared_per_multiprocessor
+        ),
+        (227 << 10, 228 << 10)
+    );
     assert!(properties.multiprocessors > 0 && properties.l2_bytes > 0);
     let half = properties.shared_per_multiprocessor / 2 - properties.shared_reserved_per_block;
     assert_eq!(half, 115_712, "two kernels share a multiprocessor");
-    for (shared, blocks) in [(0, 32), (half, 2), (half + 1, 1), (properties.shared_per_block, 1)] {
-        assert_eq!(bench.waits.blocks_per_sm(N as u32, shared).unwrap(), blocks, "{shared} bytes");
+    for (shared, blocks) in [
+        (0, 32),
+        (half, 2),
+        (half + 1, 1),
+        (properties.shared_per_block, 1),
+    ] {
+        assert_eq!(
+            bench.waits.blocks_per_sm(N as u32, shared).unwrap(),
+            blocks,
+            "{shared} bytes"
+        );
     }
     assert_eq!(
-        text(bench.waits.blocks_per_sm(N as u32, properties.shared_per_block + 1)),
+        text(
+            bench
+                .waits
+                .blocks_per_sm(N as u32, properties.shared_per_block + 1)
+        ),
         "kernel waits: 232449 bytes of dynamic and 0 bytes of static shared memory; the device allows 232448 in all"
     );
-    (&bench.stream).push(launch(&bench.plain, &bench.a, &bench.b, half).into()).unwrap();
+    (&bench.stream)
+        .push(launch(&bench.plain, &bench.a, &bench.b, half).into())
+        .unwrap();
     assert_eq!(bench.stream.read(&bench.b).unwrap(), [1.0; N]);
 }

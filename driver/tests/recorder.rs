@@ -55,11 +55,27 @@ impl Bench {
             _ if from.is_empty() => self.recorder.fill(&to, 0.0),
             Some((x, y)) => {
                 let (x, y) = (self.view(x), self.view(y));
-                self.recorder.launch(&self.mul, MulArgs { x: &x, y: &y, z: &to, n })
+                self.recorder.launch(
+                    &self.mul,
+                    MulArgs {
+                        x: &x,
+                        y: &y,
+                        z: &to,
+                        n,
+                    },
+                )
             }
             None => {
                 let from = self.view(from);
-                self.recorder.launch(&self.add, AddArgs { x: &from, y: &to, n, add: 1.0 })
+                self.recorder.launch(
+                    &self.add,
+                    AddArgs {
+                        x: &from,
+                        y: &to,
+                        n,
+                        add: 1.0,
+                    },
+                )
             }
         }
         .unwrap();
@@ -70,23 +86,50 @@ impl Bench {
 fn edges_follow_from_reads_and_writes_and_are_the_fewest() {
     for (steps, wanted) in [
         ("chain", (vec!["a>b", "b>c", "c>d"], vec![(0, 1), (1, 2)])),
-        ("fork and join", (vec!["a>b", "b>c", "b>d", "c*d>e"], vec![(0, 1), (0, 2), (1, 3), (2, 3)])),
+        (
+            "fork and join",
+            (
+                vec!["a>b", "b>c", "b>d", "c*d>e"],
+                vec![(0, 1), (0, 2), (1, 3), (2, 3)],
+            ),
+        ),
         ("two chains", (vec!["a>b", "c>d"], vec![])),
         ("a read twice orders nothing", (vec!["a>b", "a>c"], vec![])),
         ("write after read", (vec!["a>b", "c>a"], vec![(0, 1)])),
         ("write after write", (vec!["a>b", "c>b"], vec![(0, 1)])),
-        ("an implied edge is left out", (vec!["a>b", "b>c", "b*c>d"], vec![(0, 1), (1, 2)])),
-        ("halves do not meet", (vec!["a0>b0", "a1>b1", "b>c"], vec![(0, 2), (1, 2)])),
-        ("halves of what was written whole", (vec!["a>b", "b0>c0", "b1>d1"], vec![(0, 1), (0, 2)])),
+        (
+            "an implied edge is left out",
+            (vec!["a>b", "b>c", "b*c>d"], vec![(0, 1), (1, 2)]),
+        ),
+        (
+            "halves do not meet",
+            (vec!["a0>b0", "a1>b1", "b>c"], vec![(0, 2), (1, 2)]),
+        ),
+        (
+            "halves of what was written whole",
+            (vec!["a>b", "b0>c0", "b1>d1"], vec![(0, 1), (0, 2)]),
+        ),
         (
             "a half overwritten leaves the other half's writer",
-            (vec!["a>b", "c0>b0", "b1>d1", "b>e"], vec![(0, 1), (0, 2), (1, 3)]),
+            (
+                vec!["a>b", "c0>b0", "b1>d1", "b>e"],
+                vec![(0, 1), (0, 2), (1, 3)],
+            ),
         ),
         (
             "every reader before the next writer",
-            (vec!["a>b", "b>c", "b>d", "a>b"], vec![(0, 1), (0, 2), (1, 3), (2, 3)]),
+            (
+                vec!["a>b", "b>c", "b>d", "a>b"],
+                vec![(0, 1), (0, 2), (1, 3), (2, 3)],
+            ),
         ),
-        ("copies and fills too", (vec![">a", "a=b", ">a", "a*b>c"], vec![(0, 1), (1, 2), (2, 3)])),
+        (
+            "copies and fills too",
+            (
+                vec![">a", "a=b", ">a", "a*b>c"],
+                vec![(0, 1), (1, 2), (2, 3)],
+            ),
+        ),
     ]
     .map(|(name, (steps, wanted))| ((name, steps), wanted))
     {
@@ -98,7 +141,10 @@ fn edges_follow_from_reads_and_writes_and_are_the_fewest() {
         edges.sort_unstable();
         assert_eq!(edges, wanted, "{name}");
         assert_eq!(graph.nodes().len(), steps.len(), "{name}: a node a launch");
-        assert!(graph.races().is_empty(), "{name}: an edge was left out that was needed");
+        assert!(
+            graph.races().is_empty(),
+            "{name}: an edge was left out that was needed"
+        );
         assert_eq!(driver_edges(), wanted, "{name}: the edges of the driver");
         state(|s| s.nodes.clear());
     }
@@ -108,8 +154,11 @@ fn edges_follow_from_reads_and_writes_and_are_the_fewest() {
 fn driver_edges() -> Vec<(usize, usize)> {
     let index = |s: &fake::State, node| s.nodes.iter().position(|(n, _)| *n == node).unwrap();
     let mut edges: Vec<(usize, usize)> = state(|s| {
-        let pairs =
-            s.nodes.iter().enumerate().flat_map(|(to, (_, after))| after.iter().map(move |from| (*from, to)));
+        let pairs = s
+            .nodes
+            .iter()
+            .enumerate()
+            .flat_map(|(to, (_, after))| after.iter().map(move |from| (*from, to)));
         pairs.map(|(from, to)| (index(s, from), to)).collect()
     });
     edges.sort_unstable();
@@ -121,7 +170,9 @@ fn random_work_has_no_race_and_no_edge_too_many() {
     let names = ["a", "b", "c", "d", "e", "a0", "a1", "b0", "b1", "c0", "c1"];
     let mut seed = 1u64;
     let mut pick = move |n: usize| {
-        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        seed = seed
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
         (seed >> 33) as usize % n
     };
     let mut bench = Bench::new();
@@ -135,14 +186,26 @@ fn random_work_has_no_race_and_no_edge_too_many() {
     assert!(graph.races().is_empty());
     let edges: Vec<_> = graph.edges().iter().map(Edge::indices).collect();
     for (i, &(from, to)) in edges.iter().enumerate() {
-        let others: Vec<_> = edges.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, e)| *e).collect();
-        assert!(!reaches(&others, from, to), "the edge {from} -> {to} is implied by others");
+        let others: Vec<_> = edges
+            .iter()
+            .enumerate()
+            .filter(|(j, _)| *j != i)
+            .map(|(_, e)| *e)
+            .collect();
+        assert!(
+            !reaches(&others, from, to),
+            "the edge {from} -> {to} is implied by others"
+        );
     }
 }
 
 /// Whether a path leads from one node to the other, the slow way.
 fn reaches(edges: &[(usize, usize)], from: usize, to: usize) -> bool {
-    from == to || edges.iter().filter(|e| e.0 == from && e.1 <= to).any(|e| reaches(edges, e.1, to))
+    from == to
+        || edges
+            .iter()
+            .filter(|e| e.0 == from && e.1 <= to)
+            .any(|e| reaches(edges, e.1, to))
 }
 
 #[test]

@@ -9,7 +9,9 @@ mod kernels;
 use fake::{count, fail, state};
 use kernels::{Add, AddArgs, Mul, MulArgs, load};
 use ptx_gen::{Access, Geometry};
-use warpwright_driver::sys::{CUgraphExecUpdateResult, CUgraphExecUpdateResultInfo, CUgraphNode, CUresult};
+use warpwright_driver::sys::{
+    CUgraphExecUpdateResult, CUgraphExecUpdateResultInfo, CUgraphNode, CUresult,
+};
 use warpwright_driver::*;
 
 fn text<T>(result: Result<T, Error>) -> String {
@@ -26,19 +28,39 @@ fn launches_name_the_kernel_the_argument_and_what_it_takes() {
     let add = load(&context, Add);
     let x = Buffer::<f32>::zeroed(&context, 64).unwrap().labelled("x");
     let y = Buffer::<f32>::zeroed(&context, 64).unwrap().labelled("y");
-    let words = Buffer::<u32>::zeroed(&context, 64).unwrap().labelled("words");
+    let words = Buffer::<u32>::zeroed(&context, 64)
+        .unwrap()
+        .labelled("words");
     let f = add.function();
     let launch = |grid: [u32; 3], block, shared, args: Vec<HostArg>| {
-        text(Launch::new(f, Geometry { grid, block: [block, 1, 1], shared }, args))
+        text(Launch::new(
+            f,
+            Geometry {
+                grid,
+                block: [block, 1, 1],
+                shared,
+            },
+            args,
+        ))
     };
-    let good = || vec![(&*x).into(), (&*y).into(), HostArg::scalar(64u32), HostArg::scalar(1f32)];
+    let good = || {
+        vec![
+            (&*x).into(),
+            (&*y).into(),
+            HostArg::scalar(64u32),
+            HostArg::scalar(1f32),
+        ]
+    };
     let with = |index: usize, arg: HostArg| {
         let mut args = good();
         args[index] = arg;
         args
     };
     for (got, wanted) in [
-        (launch([1, 1, 1], 128, 0, good()[..3].to_vec()), "kernel add: 3 arguments; it takes 4"),
+        (
+            launch([1, 1, 1], 128, 0, good()[..3].to_vec()),
+            "kernel add: 3 arguments; it takes 4",
+        ),
         (
             launch([1, 1, 1], 128, 0, with(0, (&*words).into())),
             "kernel add: argument 0 (x) is a buffer of u32 (words); it takes a buffer of f32",
@@ -55,9 +77,18 @@ fn launches_name_the_kernel_the_argument_and_what_it_takes() {
             launch([1, 1, 1], 128, 0, with(1, x.view_range(8..24).into())),
             "kernel add: arguments x and y overlap in x, and y is written",
         ),
-        (launch([0, 1, 1], 128, 0, good()), "kernel add: grid.x is 0; the device allows 1 to 2147483647"),
-        (launch([1, 70000, 1], 128, 0, good()), "kernel add: grid.y is 70000; the device allows 1 to 65535"),
-        (launch([1, 1, 1], 2048, 0, good()), "kernel add: block.x is 2048; the device allows 1 to 1024"),
+        (
+            launch([0, 1, 1], 128, 0, good()),
+            "kernel add: grid.x is 0; the device allows 1 to 2147483647",
+        ),
+        (
+            launch([1, 70000, 1], 128, 0, good()),
+            "kernel add: grid.y is 70000; the device allows 1 to 65535",
+        ),
+        (
+            launch([1, 1, 1], 2048, 0, good()),
+            "kernel add: block.x is 2048; the device allows 1 to 1024",
+        ),
         (
             launch([1, 1, 1], 512, 0, good()),
             "kernel add: a block of 512 threads; the kernel allows 256 with 128 registers a thread",
@@ -66,7 +97,10 @@ fn launches_name_the_kernel_the_argument_and_what_it_takes() {
             launch([1, 1, 1], 128, 170_000, good()),
             "kernel add: 170000 bytes of dynamic and 512 bytes of static shared memory; the device allows 166912 in all",
         ),
-        (text(add.with(add_args(&x, &y, 65))), "kernel add: x and y must hold n = 65 elements"),
+        (
+            text(add.with(add_args(&x, &y, 65))),
+            "kernel add: x and y must hold n = 65 elements",
+        ),
     ] {
         assert_eq!(got, wanted);
     }
@@ -79,12 +113,31 @@ fn shared_memory_beyond_the_default_is_opted_in_once() {
     let add = load(&context, Add);
     let x = Buffer::<f32>::zeroed(&context, 64).unwrap();
     let y = Buffer::<f32>::zeroed(&context, 64).unwrap();
-    let args = || vec![(&*x).into(), (&*y).into(), HostArg::scalar(64u32), HostArg::scalar(1f32)];
+    let args = || {
+        vec![
+            (&*x).into(),
+            (&*y).into(),
+            HostArg::scalar(64u32),
+            HostArg::scalar(1f32),
+        ]
+    };
     for shared in [40 << 10, 100 << 10, 100 << 10, 60 << 10] {
-        Launch::new(add.function(), Geometry { grid: [1, 1, 1], block: [128, 1, 1], shared }, args())
-            .unwrap();
+        Launch::new(
+            add.function(),
+            Geometry {
+                grid: [1, 1, 1],
+                block: [128, 1, 1],
+                shared,
+            },
+            args(),
+        )
+        .unwrap();
     }
-    assert_eq!(count("cuFuncSetAttribute"), 2, "once the size, once the share of the cache");
+    assert_eq!(
+        count("cuFuncSetAttribute"),
+        2,
+        "once the size, once the share of the cache"
+    );
 }
 
 #[test]
@@ -119,12 +172,21 @@ fn one_device_is_one_context_and_what_was_current_comes_back() {
     let before = sys::CUcontext(std::ptr::without_provenance_mut(0xf00));
     state(|s| s.current.push(before));
     {
-        let (a, b) = (Context::new(&device).unwrap(), Context::new(&device).unwrap());
+        let (a, b) = (
+            Context::new(&device).unwrap(),
+            Context::new(&device).unwrap(),
+        );
         assert_eq!(a.raw(), b.raw());
         let _buffer = Buffer::<u8>::zeroed(&a, 10).unwrap();
         assert_eq!(state(|s| s.current.clone()), [before]);
     }
-    assert_eq!((count("cuDevicePrimaryCtxRetain"), count("cuDevicePrimaryCtxRelease_v2")), (1, 1));
+    assert_eq!(
+        (
+            count("cuDevicePrimaryCtxRetain"),
+            count("cuDevicePrimaryCtxRelease_v2")
+        ),
+        (1, 1)
+    );
     assert_eq!(count("cuMemFree_v2"), 1);
     assert_eq!(state(|s| s.current.clone()), [before]);
 }
@@ -138,7 +200,10 @@ fn running_out_of_memory_gives_the_numbers() {
         "out of memory: 4000 bytes asked for, 100 of 1073741824 free"
     );
     fail("cuMemAlloc_v2", CUresult(4242));
-    assert_eq!(text(Buffer::<f32>::zeroed(&context, 1000)), "cuMemAlloc_v2: CUDA error 4242");
+    assert_eq!(
+        text(Buffer::<f32>::zeroed(&context, 1000)),
+        "cuMemAlloc_v2: CUDA error 4242"
+    );
 }
 
 #[test]
@@ -156,19 +221,31 @@ fn a_fault_of_the_device_is_told_from_a_bad_call() {
 #[test]
 fn a_driver_that_does_not_start_says_why() {
     for (code, wanted) in [
-        (CUresult::NO_DEVICE, "fake: the driver found no CUDA device; CUDA_VISIBLE_DEVICES may hide it"),
-        (CUresult::UNKNOWN, "fake: cuInit: CUDA_ERROR_UNKNOWN (999): an unknown internal error"),
+        (
+            CUresult::NO_DEVICE,
+            "fake: the driver found no CUDA device; CUDA_VISIBLE_DEVICES may hide it",
+        ),
+        (
+            CUresult::UNKNOWN,
+            "fake: cuInit: CUDA_ERROR_UNKNOWN (999): an unknown internal error",
+        ),
     ] {
         fail("cuInit", code);
-        assert_eq!(Driver::of(fake::library(fake::api())).err().unwrap().to_string(), wanted);
+        assert_eq!(
+            Driver::of(fake::library(fake::api()))
+                .err()
+                .unwrap()
+                .to_string(),
+            wanted
+        );
     }
 }
 
 #[test]
 fn modules_are_checked_before_the_compiler_and_quoted_after() {
-    state(|s| {
-        s.log = "ptxas application ptx input, line 5; error   : Not a name of any known instruction: 'foo'"
-    });
+    state(
+        |s| s.log = "ptxas application ptx input, line 5; error   : Not a name of any known instruction: 'foo'",
+    );
     let driver = Driver::of(fake::library(fake::refusing_api())).unwrap();
     let context = Context::new(&driver.device(0).unwrap()).unwrap();
     for (ptx, wanted) in [
@@ -217,7 +294,9 @@ fn a_missing_kernel_lists_those_there_are() {
 #[test]
 fn views_are_checked() {
     let context = fake::context();
-    let bytes = Buffer::<u8>::zeroed(&context, 10).unwrap().labelled("bytes");
+    let bytes = Buffer::<u8>::zeroed(&context, 10)
+        .unwrap()
+        .labelled("bytes");
     assert!(bytes.get(4..11).is_none());
     #[allow(clippy::reversed_empty_ranges)]
     let reversed = bytes.get(5..4);
@@ -226,19 +305,27 @@ fn views_are_checked() {
     let wanted = |what: &str, size: usize, at: u64| {
         format!("{what} of {size} bytes at address {at:#x} is not a whole number of aligned f32")
     };
-    assert_eq!(text(bytes.cast::<f32>()), wanted("bytes", 10, bytes.address()));
+    assert_eq!(
+        text(bytes.cast::<f32>()),
+        wanted("bytes", 10, bytes.address())
+    );
     assert_eq!(
         text(bytes.view_range(1..5).cast::<f32>()),
         wanted("bytes[1..5 of 10 bytes]", 4, bytes.address() + 1)
     );
     let stream = Stream::new(&context).unwrap();
-    assert_eq!(text(stream.write(&bytes, &[1, 2])), "write: 2 elements for bytes, which has 10");
+    assert_eq!(
+        text(stream.write(&bytes, &[1, 2])),
+        "write: 2 elements for bytes, which has 10"
+    );
     let (from, to) = (bytes.view_range(0..4), bytes.view_range(2..6));
     assert_eq!(
         text(stream.copy(&from, &to)),
         "copy: bytes[0..4 of 10 bytes] and bytes[2..6 of 10 bytes] overlap"
     );
-    let longs = Buffer::<u64>::zeroed(&context, 2).unwrap().labelled("longs");
+    let longs = Buffer::<u64>::zeroed(&context, 2)
+        .unwrap()
+        .labelled("longs");
     assert_eq!(
         text(stream.fill(&longs, 1u64 << 32)),
         "fill: longs has 8-byte elements, and the halves of the value differ"
@@ -253,26 +340,46 @@ fn graphs_refuse_foreign_nodes_cycles_and_forgotten_edges() {
     let (x, y, z) = (buffer("x"), buffer("y"), buffer("z"));
     let mut graph = Graph::new(&context).unwrap();
     let first = graph.launch(&[], &add, add_args(&x, &y, 64)).unwrap();
-    let mul_args = MulArgs::<Host> { x: &x, y: &y, z: &z, n: 64 };
+    let mul_args = MulArgs::<Host> {
+        x: &x,
+        y: &y,
+        z: &z,
+        n: 64,
+    };
     let second = graph.launch(&[], &mul, mul_args).unwrap();
     let race = &graph.races()[0];
-    assert_eq!((race.first, race.second, race.region.name().as_str()), (first, second, "y"));
+    assert_eq!(
+        (race.first, race.second, race.region.name().as_str()),
+        (first, second, "y")
+    );
     graph.add_edge(first, second).unwrap();
     assert!(graph.races().is_empty());
-    assert_eq!(text(graph.add_edge(first, second)), "edge from node 0 to node 1: it is there already");
-    assert_eq!(text(graph.add_edge(second, first)), "edge from node 1 to node 0: it would create a cycle");
+    assert_eq!(
+        text(graph.add_edge(first, second)),
+        "edge from node 0 to node 1: it is there already"
+    );
+    assert_eq!(
+        text(graph.add_edge(second, first)),
+        "edge from node 1 to node 0: it would create a cycle"
+    );
 
     let mut other = Graph::new(&context).unwrap();
     let foreign = other.empty(&[]).unwrap();
-    assert_eq!(text(graph.empty(&[foreign])), "node 0 is not a node of this graph");
+    assert_eq!(
+        text(graph.empty(&[foreign])),
+        "node 0 is not a node of this graph"
+    );
 
-    let apart = graph.launch(&[], &add, add_args(&x, &buffer("w"), 64)).unwrap();
+    let apart = graph
+        .launch(&[], &add, add_args(&x, &buffer("w"), 64))
+        .unwrap();
     let mut exec = graph.instantiate().unwrap();
     assert_eq!(
         text(exec.set_args(apart, &add, add_args(&x, &y, 64))),
         "nodes 2 (add) and 0 (add) would both touch y and no edge orders them; add the edge, or record the graph again"
     );
-    exec.set_args(apart, &add, add_args(&x, &buffer("v"), 64)).unwrap();
+    exec.set_args(apart, &add, add_args(&x, &buffer("v"), 64))
+        .unwrap();
 }
 
 #[test]
@@ -288,11 +395,23 @@ fn a_refused_update_tells_all_three_fields() {
     let mut exec = graph.instantiate().unwrap();
     let handle = |i: usize| state(|s| s.nodes[i].0);
     for (error_node, from_node, wanted) in [
-        (handle(1), handle(0), "node 1 (empty), dependency on 0 (empty)"),
-        (CUgraphNode::NULL, CUgraphNode::NULL, "node not named, dependency on no node named"),
+        (
+            handle(1),
+            handle(0),
+            "node 1 (empty), dependency on 0 (empty)",
+        ),
+        (
+            CUgraphNode::NULL,
+            CUgraphNode::NULL,
+            "node not named, dependency on no node named",
+        ),
     ] {
         let result = CUgraphExecUpdateResult::ERROR_TOPOLOGY_CHANGED;
-        let info = CUgraphExecUpdateResultInfo { result, errorNode: error_node, errorFromNode: from_node };
+        let info = CUgraphExecUpdateResultInfo {
+            result,
+            errorNode: error_node,
+            errorFromNode: from_node,
+        };
         state(|s| s.update = Some(info));
         assert_eq!(
             text(exec.update(&graph)),
@@ -315,7 +434,10 @@ fn nodes_are_switched_and_changed_only_where_that_has_a_meaning() {
         "node 0 (empty) is an empty node; only a kernel, a copy or a fill can be switched"
     );
     let add = load(&context, Add);
-    let (x, y) = (Buffer::zeroed(&context, 64).unwrap(), Buffer::zeroed(&context, 64).unwrap());
+    let (x, y) = (
+        Buffer::zeroed(&context, 64).unwrap(),
+        Buffer::zeroed(&context, 64).unwrap(),
+    );
     assert_eq!(
         text(exec.set_args(node, &add, add_args(&x, &y, 64))),
         "node 0 (empty) is an empty node; only a kernel has arguments"
@@ -349,7 +471,9 @@ fn a_capture_reports_what_failed_first_and_destructors_wait_for_its_end() {
     );
 
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        let _ = capture(&stream, CaptureMode::ThreadLocal, |_| panic!("in the region"));
+        let _ = capture(&stream, CaptureMode::ThreadLocal, |_| {
+            panic!("in the region")
+        });
     }));
     assert!(panicked.is_err());
     assert_eq!(count("cuStreamEndCapture"), 3);
@@ -376,7 +500,10 @@ fn a_dropped_stream_lives_until_its_work_is_done() {
     let context = fake::context();
     let stream = Stream::new(&context).unwrap();
     let add = load(&context, Add);
-    let (x, y) = (Buffer::zeroed(&context, 64).unwrap(), Buffer::zeroed(&context, 64).unwrap());
+    let (x, y) = (
+        Buffer::zeroed(&context, 64).unwrap(),
+        Buffer::zeroed(&context, 64).unwrap(),
+    );
     stream.launch(&add, add_args(&x, &y, 64)).unwrap();
     busy(true);
     drop((stream, x, y));
@@ -400,7 +527,10 @@ fn busy(busy: bool) {
 fn uses_of_a_launch_are_its_buffers() {
     let context = fake::context();
     let add = load(&context, Add);
-    let (x, y) = (Buffer::zeroed(&context, 64).unwrap(), Buffer::zeroed(&context, 64).unwrap());
+    let (x, y) = (
+        Buffer::zeroed(&context, 64).unwrap(),
+        Buffer::zeroed(&context, 64).unwrap(),
+    );
     let work = Work::Launch(add.with(add_args(&x, &y, 64)).unwrap());
     let uses: Vec<_> = work.uses().iter().map(|u| (u.name, u.access)).collect();
     assert_eq!(uses, [("x", Access::Read), ("y", Access::Write)]);
@@ -410,6 +540,13 @@ fn uses_of_a_launch_are_its_buffers() {
 fn what_threads_share_is_shareable() {
     fn shareable<T: Send + Sync>() {}
     shareable::<(Driver, Device, Context, Stream, Event, Module, Function)>();
-    shareable::<(Buffer<f32>, Pinned<u32>, View<u8>, Kernel<Add>, Launch, Work)>();
+    shareable::<(
+        Buffer<f32>,
+        Pinned<u32>,
+        View<u8>,
+        Kernel<Add>,
+        Launch,
+        Work,
+    )>();
     shareable::<(Graph, GraphExec, Recorder, Error)>();
 }

@@ -9,12 +9,17 @@ use warpwright_engine::{Decoder, Launch, Model, Options};
 const TOKENS: u32 = 8;
 
 fn decode(c: &mut Criterion) {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../assets/rustdoc-7m-Q4_K_M.gguf");
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../assets/rustdoc-7m-Q4_K_M.gguf"
+    );
     let model = Model::open(path.as_ref()).expect("the small model");
     let driver = Driver::of(warpwright_cuda_emu::library()).expect("the emulator");
     let context = Context::new(&driver.device(0).expect("its device")).expect("a context");
     let mut group = c.benchmark_group("rustdoc-7m-Q4_K_M");
-    group.sample_size(10).throughput(Throughput::Elements(TOKENS.into()));
+    group
+        .sample_size(10)
+        .throughput(Throughput::Elements(TOKENS.into()));
     for launch in [Launch::Graph, Launch::Eager] {
         let options = Options::new(64, launch);
         let mut decoder = Decoder::new(&context, &model, options, |_| ()).expect("a decoder");

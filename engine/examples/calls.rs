@@ -18,10 +18,16 @@ fn main() {
         "| template | format | same | reported | left out | missed | other |\n|---|---|---|---|---|---|---|"
     );
     for file in round_trip::templates(Path::new(folder)) {
-        let Some(report) = round_trip::report(&file) else { continue };
+        let Some(report) = round_trip::report(&file) else {
+            continue;
+        };
         print!("{}", report.row());
         if verbose {
-            for (outcome, cases) in report.results.iter().filter(|(outcome, _)| **outcome != Outcome::Same) {
+            for (outcome, cases) in report
+                .results
+                .iter()
+                .filter(|(outcome, _)| **outcome != Outcome::Same)
+            {
                 for (case, reply, parts) in cases {
                     println!("  {outcome:?} {case}\n    {reply:?}\n    {parts:?}");
                 }

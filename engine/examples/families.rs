@@ -17,6 +17,9 @@ fn main() -> std::io::Result<()> {
     };
     std::fs::create_dir_all(&folder)?;
     families::MODELS.iter().try_for_each(|model| {
-        std::fs::write(folder.join(format!("{}.gguf", model.name)), model.file().bytes())
+        std::fs::write(
+            folder.join(format!("{}.gguf", model.name)),
+            model.file().bytes(),
+        )
     })
 }

@@ -23,10 +23,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let walks = arguments.next().map_or(Ok(20), |walks| walks.parse())?;
     let start = Instant::now();
     let tokenizer = Arc::new(Tokenizer::open(model.as_ref())?);
-    println!("{} tokens, read in {:.0?}", tokenizer.size(), start.elapsed());
+    println!(
+        "{} tokens, read in {:.0?}",
+        tokenizer.size(),
+        start.elapsed()
+    );
     let start = Instant::now();
     let end: Vec<u32> = tokenizer.eos().into_iter().collect();
-    let compiler = GrammarCompiler::of_vocabulary(Arc::clone(&tokenizer), tokenizer.size() as u32, &end)?;
+    let compiler =
+        GrammarCompiler::of_vocabulary(Arc::clone(&tokenizer), tokenizer.size() as u32, &end)?;
     println!("prepared in {:.0?}", start.elapsed());
     println!(
         "| grammar | compiled | followed | chosen | forced | mask p50 | p99 | largest | taken p50 | p99 |"
@@ -35,9 +40,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let start = Instant::now();
         let grammar = compiler.compile(&grammar)?;
         let row = format!("| {name} | {:.1?}", start.elapsed());
-        let along = (0..walks).map(|_| follow(&grammar, &tokenizer, text)).collect::<Result<_, _>>()?;
+        let along = (0..walks)
+            .map(|_| follow(&grammar, &tokenizer, text))
+            .collect::<Result<_, _>>()?;
         print(&format!("{row} | a text"), along);
-        let random = (0..walks).map(|seed| walk(&grammar, seed)).collect::<Result<_, _>>()?;
+        let random = (0..walks)
+            .map(|seed| walk(&grammar, seed))
+            .collect::<Result<_, _>>()?;
         print(&format!("{row} | random walks"), random);
     }
     Ok(())
@@ -58,8 +67,7 @@ pub(crate) fn grammars() -> [(&'static str, GrammarText, &'static str); 3] {
   "published": "2026-11-24T10:15:00Z", "downloads": 1048576, "kind": "library", "license": null,
   "authors": [{"name": "Ada Lovelace", "mail": "ada@example.org"}, {"name": "Charles \"Babbage\" é"}],
   "metadata": {"stars": 12.5, "edition": "2024, and whatever comes after that", "wasm": true}}"#;
-    let regex =
-        r"(INFO|WARN|ERROR) \[[0-9]{4}-[0-9]{2}-[0-9]{2}\] [a-z_]+(::[a-z_]+)*: [^\n]{1,200} \([0-9]+ms\)";
+    let regex = r"(INFO|WARN|ERROR) \[[0-9]{4}-[0-9]{2}-[0-9]{2}\] [a-z_]+(::[a-z_]+)*: [^\n]{1,200} \([0-9]+ms\)";
     let line = "WARN [2026-11-24] engine::grammar::matcher: the text of naïve users goes on for a while, and says: \
          (nothing) of any importance to you (125ms)";
     let lark = "start: statement (\" \" statement)*\nstatement: \"let \" NAME \" = \" sum \";\"\n\
@@ -76,11 +84,17 @@ pub(crate) fn grammars() -> [(&'static str, GrammarText, &'static str); 3] {
 }
 
 /// Along a text: after what is forced, the first token of the rest as the tokenizer divides it.
-pub(crate) fn follow(grammar: &Grammar, tokenizer: &Tokenizer, text: &str) -> Result<Matcher, Error> {
+pub(crate) fn follow(
+    grammar: &Grammar,
+    tokenizer: &Tokenizer,
+    text: &str,
+) -> Result<Matcher, Error> {
     let (mut matcher, mut rest) = (grammar.matcher(), text.as_bytes());
     loop {
         for token in matcher.forced(LONGEST)? {
-            rest = rest.strip_prefix(tokenizer.piece(token)).expect("the text is within the grammar");
+            rest = rest
+                .strip_prefix(tokenizer.piece(token))
+                .expect("the text is within the grammar");
         }
         if rest.is_empty() {
             assert!(matcher.is_complete(), "the text is not whole");
@@ -90,9 +104,13 @@ pub(crate) fn follow(grammar: &Grammar, tokenizer: &Tokenizer, text: &str) -> Re
         let token = match std::str::from_utf8(rest) {
             Ok(text) => tokenizer.encode_rest(text)?[0],
             // Tokens may divide a character, and the tokenizer has none for its second half.
-            Err(_) => longest(tokenizer, mask, rest).expect("the vocabulary has a token for each byte"),
+            Err(_) => {
+                longest(tokenizer, mask, rest).expect("the vocabulary has a token for each byte")
+            }
         };
-        rest = rest.strip_prefix(tokenizer.piece(token)).expect("tokens are the text that they are of");
+        rest = rest
+            .strip_prefix(tokenizer.piece(token))
+            .expect("tokens are the text that they are of");
         matcher.take_chosen(token)?;
     }
 }
@@ -116,7 +134,9 @@ fn walk(grammar: &Grammar, seed: u64) -> Result<Matcher, Error> {
             break;
         }
         let tokens = tokens_of(matcher.allowed()?);
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         matcher.take_chosen(tokens[(state >> 33) as usize % tokens.len()])?;
     }
     Ok(matcher)
@@ -124,19 +144,29 @@ fn walk(grammar: &Grammar, seed: u64) -> Result<Matcher, Error> {
 
 /// The tokens of a mask.
 fn tokens_of(mask: &[u32]) -> Vec<u32> {
-    (0..32 * mask.len() as u32).filter(|token| mask[*token as usize / 32] >> (token % 32) & 1 == 1).collect()
+    (0..32 * mask.len() as u32)
+        .filter(|token| mask[*token as usize / 32] >> (token % 32) & 1 == 1)
+        .collect()
 }
 
 fn print(row: &str, walks: Vec<Matcher>) {
     let all = |times: fn(&Matcher) -> &Vec<Duration>| -> Vec<Duration> {
         walks.iter().flat_map(times).copied().collect()
     };
-    let (masks, taken) = (all(|walk| &walk.costs().masks), all(|walk| &walk.costs().taken));
+    let (masks, taken) = (
+        all(|walk| &walk.costs().masks),
+        all(|walk| &walk.costs().taken),
+    );
     let forced: u32 = walks.iter().map(|walk| walk.costs().forced).sum();
     let at = |times: &[Duration], share| {
-        percentile(times, share).map_or("-".to_owned(), |time| format!("{:.0}", 1e6 * time.as_secs_f64()))
+        percentile(times, share).map_or("-".to_owned(), |time| {
+            format!("{:.0}", 1e6 * time.as_secs_f64())
+        })
     };
     let [m50, m99, most] = [0.5, 0.99, 1.0].map(|share| at(&masks, share));
     let [t50, t99] = [0.5, 0.99].map(|share| at(&taken, share));
-    println!("{row} | {} | {forced} | {m50} | {m99} | {most} | {t50} | {t99} |", masks.len());
+    println!(
+        "{row} | {} | {forced} | {m50} | {m99} | {most} | {t50} | {t99} |",
+        masks.len()
+    );
 }

@@ -30,10 +30,18 @@ fn main() -> ExitCode {
     }
 }
 
-fn tokens(model: &Path, strings: &Path, literal: bool) -> Result<String, Box<dyn std::error::Error>> {
+fn tokens(
+    model: &Path,
+    strings: &Path,
+    literal: bool,
+) -> Result<String, Box<dyn std::error::Error>> {
     let strings: Vec<String> = serde_json::from_str(&std::fs::read_to_string(strings)?)?;
     let tokenizer = Tokenizer::open(model)?;
-    let tokenizer = if literal { tokenizer.literal() } else { tokenizer };
+    let tokenizer = if literal {
+        tokenizer.literal()
+    } else {
+        tokenizer
+    };
     let ids = strings.iter().map(|text| {
         let places = tokenizer.encode_places(text)?;
         Ok(places.into_iter().map(|(id, _)| id).collect())

@@ -99,7 +99,10 @@ const ARGMAX_SHARE: u32 = 2048;
 fn frequencies(outline: &Outline, ctx: u32) -> Vec<f32> {
     let factors = outline.rope_factors.as_ref().map(|factors| factors.of(ctx));
     let ropes = outline.config.ropes().into_iter();
-    ropes.flat_map(|rope| rope.revolutions(factors)).flat_map(revolutions).collect()
+    ropes
+        .flat_map(|rope| rope.revolutions(factors))
+        .flat_map(revolutions)
+        .collect()
 }
 
 impl Buffers {
@@ -112,16 +115,25 @@ impl Buffers {
     ) -> Result<Buffers, Error> {
         let (c, ctx, choice) = (&outline.config, options.ctx, options.choice);
         let splits = splits(ctx);
-        let floats = |name: &str, len: u32| Buffer::uninit(context, len as usize).map(|b| b.labelled(name));
-        let caches = |name: &str| -> Result<Vec<Buffer<f16>>, Error> {
-            (0..c.layers)
-                .map(|i| Ok(Buffer::uninit(context, cache_len(c, ctx))?.labelled(&format!("{name}.{i}"))))
-                .collect()
-        };
+        let floats =
+            |name: &str, len: u32| Buffer::uninit(context, len as usize).map(|b| b.labelled(name));
+        let caches =
+            |name: &str| -> Result<Vec<Buffer<f16>>, Error> {
+                (0..c.layers)
+                    .map(|i| {
+                        Ok(Buffer::uninit(context, cache_len(c, ctx))?
+                            .labelled(&format!("{name}.{i}")))
+                    })
+                    .collect()
+            };
         let freq = frequencies(outline, ctx);
         let argmax_blocks = c.vocab.div_ceil(ARGMAX_SHARE) as usize;
         // An empty buffer has no address; a token that is in no vocabulary never stops anything.
-        let stop = if outline.stop.is_empty() { &[u32::MAX][..] } else { &outline.stop };
+        let stop = if outline.stop.is_empty() {
+            &[u32::MAX][..]
+        } else {
+            &outline.stop
+        };
         Ok(Buffers {
             ctx,
             splits,
@@ -156,7 +168,9 @@ impl Buffers {
 
     /// Samples a token by its logits, where tokens are sampled, and steps the state. Gives whether it did.
     pub(crate) fn sample(&self, queue: &mut impl Queue) -> Result<bool, warpwright_driver::Error> {
-        let Some(sampler) = &self.sampler else { return Ok(false) };
+        let Some(sampler) = &self.sampler else {
+            return Ok(false);
+        };
         sampler.run(queue, self.row())?;
         Ok(true)
     }
@@ -171,8 +185,24 @@ impl Buffers {
     }
 
     fn row(&self) -> Rows<'_> {
-        let Buffers { logits, rows, state, prompt, stop, out, .. } = self;
-        Rows { logits, rows, count: 1, state, tokens: prompt, stop, out }
+        let Buffers {
+            logits,
+            rows,
+            state,
+            prompt,
+            stop,
+            out,
+            ..
+        } = self;
+        Rows {
+            logits,
+            rows,
+            count: 1,
+            state,
+            tokens: prompt,
+            stop,
+            out,
+        }
     }
 
     /// Samples the token after each draft by its logits, where tokens are sampled.
@@ -182,12 +212,30 @@ impl Buffers {
         logits: &View<f32>,
         state: &View<u32>,
     ) -> Result<(), warpwright_driver::Error> {
-        let Buffers { sampler: Some(sampler), drafts: Some(drafts), prompt, stop, out, .. } = self else {
+        let Buffers {
+            sampler: Some(sampler),
+            drafts: Some(drafts),
+            prompt,
+            stop,
+            out,
+            ..
+        } = self
+        else {
             return Ok(());
         };
-        let (Some((adjust, scratch)), rows) = (&drafts.sampling, &drafts.rows) else { return Ok(()) };
+        let (Some((adjust, scratch)), rows) = (&drafts.sampling, &drafts.rows) else {
+            return Ok(());
+        };
         let count = (state.len() / state::LEN) as u32;
-        let rows = Rows { logits, rows, count, state, tokens: prompt, stop, out };
+        let rows = Rows {
+            logits,
+            rows,
+            count,
+            state,
+            tokens: prompt,
+            stop,
+            out,
+        };
         sampler.run_in(queue, adjust, &scratch.of_rows(count), rows)
     }
 }
@@ -223,8 +271,20 @@ fn sampler(
     choice: TokenChoice,
     overlap: bool,
 ) -> Result<Option<Sampler>, Error> {
-    let Some(logprobs) = choice.logprobs() else { return Ok(None) };
-    Ok(Some(Sampler::new(context, Room { vocab, capacity: 1, sequences: 1, ctx, logprobs, overlap })?))
+    let Some(logprobs) = choice.logprobs() else {
+        return Ok(None);
+    };
+    Ok(Some(Sampler::new(
+        context,
+        Room {
+            vocab,
+            capacity: 1,
+            sequences: 1,
+            ctx,
+            logprobs,
+            overlap,
+        },
+    )?))
 }
 
 fn allowed(
@@ -233,7 +293,9 @@ fn allowed(
     choice: TokenChoice,
     overlap: bool,
 ) -> Result<Option<Allowed>, Error> {
-    let TokenChoice::Within { .. } = choice else { return Ok(None) };
+    let TokenChoice::Within { .. } = choice else {
+        return Ok(None);
+    };
     Ok(Some(Allowed::new(context, vocab, 1, overlap)?))
 }
 
@@ -267,8 +329,18 @@ const MAX_BATCH: u32 = 8;
 /// Bytes of a batched pipeline's own buffers.
 fn batch_bytes(c: &Config) -> u64 {
     // What the projections give before it is normed.
-    let raw = if c.architecture.norms_after { c.hidden } else { 0 };
-    let floats = [c.hidden + raw, 2 * c.q_len(), c.q_len() + 2 * c.kv_len(), c.feed_forward, c.vocab];
+    let raw = if c.architecture.norms_after {
+        c.hidden
+    } else {
+        0
+    };
+    let floats = [
+        c.hidden + raw,
+        2 * c.q_len(),
+        c.q_len() + 2 * c.kv_len(),
+        c.feed_forward,
+        c.vocab,
+    ];
     4 * u64::from(MAX_BATCH) * floats.into_iter().map(u64::from).sum::<u64>()
 }
 
@@ -280,7 +352,14 @@ pub(crate) fn draft_bytes(c: &Config, options: Options) -> u64 {
     let steps = u64::from(tokens) * (batch_bytes(c) / u64::from(MAX_BATCH) + partials);
     let room = |logprobs| {
         let Options { ctx, .. } = options;
-        Room { vocab: c.vocab, capacity: MAX_BATCH, sequences: 1, ctx, logprobs, overlap: false }
+        Room {
+            vocab: c.vocab,
+            capacity: MAX_BATCH,
+            sequences: 1,
+            ctx,
+            logprobs,
+            overlap: false,
+        }
     };
     match options.choice {
         TokenChoice::Sampled { logprobs } if tokens > 0 => steps + room(logprobs).bytes(),

@@ -14,7 +14,10 @@ pub(crate) struct Distinct<'c, K> {
 
 impl<'c, K: KernelDef + PartialEq> Distinct<'c, K> {
     pub(crate) fn new(context: &'c Context) -> Distinct<'c, K> {
-        Distinct { context, loaded: vec![] }
+        Distinct {
+            context,
+            loaded: vec![],
+        }
     }
 
     /// Where kernels are loaded.

@@ -19,36 +19,70 @@ use crate::pipeline::unsupported::Unsupported;
 #[non_exhaustive]
 pub enum Error {
     #[error("cannot open {}: {source}", path.display())]
-    Open { path: PathBuf, source: std::io::Error },
+    Open {
+        path: PathBuf,
+        source: std::io::Error,
+    },
     #[error("cannot read {}: {source}", path.display())]
-    Read { path: PathBuf, source: std::io::Error },
+    Read {
+        path: PathBuf,
+        source: std::io::Error,
+    },
     #[error("{} changed while it was read; wait until it is written, and start again", path.display())]
     Changed { path: PathBuf },
     #[error(
         "{}: weight {index} of tensor {tensor:?} is {value}: the file is damaged; download it again or try another one",
         path.display()
     )]
-    Weight { path: PathBuf, tensor: String, index: usize, value: f32 },
+    Weight {
+        path: PathBuf,
+        tensor: String,
+        index: usize,
+        value: f32,
+    },
     #[error("{} is {what}", path.display())]
     NoFile { path: PathBuf, what: &'static str },
     #[error("{}: {fault}", path.display())]
-    Gguf { path: PathBuf, fault: Box<fault::Fault> },
+    Gguf {
+        path: PathBuf,
+        fault: Box<fault::Fault>,
+    },
     #[error("{}: {fault}", path.display())]
-    Folder { path: PathBuf, fault: Box<folder_fault::Fault> },
+    Folder {
+        path: PathBuf,
+        fault: Box<folder_fault::Fault>,
+    },
     #[error("{}: {problem}", path.display())]
-    Model { path: PathBuf, problem: Box<Problem> },
+    Model {
+        path: PathBuf,
+        problem: Box<Problem>,
+    },
     #[error("{shape} has no {quantization}: {problem}; it has {others}")]
-    Shape { shape: &'static str, quantization: &'static str, problem: Box<Problem>, others: String },
+    Shape {
+        shape: &'static str,
+        quantization: &'static str,
+        problem: Box<Problem>,
+        others: String,
+    },
     #[error("{}: {fault}", path.display())]
-    Tokenizer { path: PathBuf, fault: Box<vocabulary_fault::Fault> },
+    Tokenizer {
+        path: PathBuf,
+        fault: Box<vocabulary_fault::Fault>,
+    },
     #[error("{}: the chat template {problem}", path.display())]
     ChatTemplate { path: PathBuf, problem: String },
     #[error("the chat template {0}")]
     Chat(String),
     #[error("{}: {fault}", path.display())]
-    Adapter { path: PathBuf, fault: Box<adapter_fault::Fault> },
+    Adapter {
+        path: PathBuf,
+        fault: Box<adapter_fault::Fault>,
+    },
     #[error("{}: {fault}", path.display())]
-    Merge { path: PathBuf, fault: Box<merge_fault::Fault> },
+    Merge {
+        path: PathBuf,
+        fault: Box<merge_fault::Fault>,
+    },
     #[error("the prompt cannot be tokenized: {0}")]
     Encode(String),
     #[error("a stop string is empty, and would end each text before its first character")]
@@ -78,17 +112,31 @@ pub enum Error {
         Besides("draft model", needs.draft), Size(*free), Size(*total),
         Instead(*room)
     )]
-    Memory { needs: Needs, ctx: u32, room: u32, free: u64, total: u64 },
+    Memory {
+        needs: Needs,
+        ctx: u32,
+        room: u32,
+        free: u64,
+        total: u64,
+    },
     #[error(
         "the logit of token {token} after position {position} is {value}: the file is damaged, or the model needs \
          numbers beyond f32, or beyond f16 in its keys and values; download the file again or try another one"
     )]
-    Logit { position: u32, token: usize, value: f32 },
+    Logit {
+        position: u32,
+        token: usize,
+        value: f32,
+    },
     #[error(
         "number {index} of the hidden state at position {position} is {value}: the file is damaged, or the model needs \
          numbers beyond f32, or beyond f16 in its keys and values; download the file again or try another one"
     )]
-    HiddenState { position: u32, index: usize, value: f32 },
+    HiddenState {
+        position: u32,
+        index: usize,
+        value: f32,
+    },
     #[error(
         "log-likelihoods of {tokens} tokens from token {first} on: there must be a token before the first, and one to score"
     )]
@@ -99,7 +147,9 @@ pub enum Error {
     NoLikelihood { position: u32 },
     #[error("the tuning \"{text}\" is not understood: {problem}")]
     Tuning { text: String, problem: String },
-    #[error("only the pipeline's kernels can be measured separately; this model decodes with {path}")]
+    #[error(
+        "only the pipeline's kernels can be measured separately; this model decodes with {path}"
+    )]
     NoPipeline { path: Path },
     #[error(
         "a prompt of {tokens} tokens is not prefilled in chunks: that takes {LEAST} tokens, a device of compute \
@@ -132,7 +182,12 @@ pub enum Error {
     )]
     NoLogits,
     #[error("the batch's option {name} is {value}; it can be {least} to {most}")]
-    BatchOption { name: &'static str, value: u32, least: u32, most: u32 },
+    BatchOption {
+        name: &'static str,
+        value: u32,
+        least: u32,
+        most: u32,
+    },
     #[error("the batch's option bucket is {bucket}; it can be 8, 16, 32, 64, 128 or 256")]
     BatchBucket { bucket: u32 },
     #[error("sequences of this model cannot be stepped together: {why}")]
@@ -142,10 +197,23 @@ pub enum Error {
          {} of {} are free, enough for {room} positions",
         Size(needs.total()), Size(needs.weights), Size(needs.cache), Size(needs.work), Size(*free), Size(*total)
     )]
-    BatchMemory { needs: Needs, positions: u32, room: u64, free: u64, total: u64 },
+    BatchMemory {
+        needs: Needs,
+        positions: u32,
+        room: u64,
+        free: u64,
+        total: u64,
+    },
     #[error("the sampling option {name} is {value}; it can be {least} to {most}")]
-    Sampling { name: &'static str, value: f64, least: f64, most: f64 },
-    #[error("the temperature is {value}; it can be 0, the most likely token each time, or {least} to {most}")]
+    Sampling {
+        name: &'static str,
+        value: f64,
+        least: f64,
+        most: f64,
+    },
+    #[error(
+        "the temperature is {value}; it can be 0, the most likely token each time, or {least} to {most}"
+    )]
     Temperature { value: f64, least: f64, most: f64 },
     #[error("the logit bias of token {token}: the vocabulary ends before {vocab}")]
     BiasToken { token: u32, vocab: u32 },
@@ -154,14 +222,19 @@ pub enum Error {
     #[error("tokens are chosen greedily here; to sample them, make it with TokenChoice::Sampled")]
     NotSampled,
     #[error("the {what} cannot be used: {fault}")]
-    Grammar { what: &'static str, fault: Box<grammar_fault::Fault> },
+    Grammar {
+        what: &'static str,
+        fault: Box<grammar_fault::Fault>,
+    },
     #[error("the grammar cannot be followed after {tokens} tokens: {problem}")]
     WithinGrammar { tokens: u32, problem: String },
     #[error(
         "the grammar is for a vocabulary of {grammar} tokens, the model has {model}; compile it with the model's own"
     )]
     OtherVocabulary { grammar: u32, model: u32 },
-    #[error("no grammar can be followed here; make the decoder or the batch with TokenChoice::Within")]
+    #[error(
+        "no grammar can be followed here; make the decoder or the batch with TokenChoice::Within"
+    )]
     NotWithin,
     #[error("the kernels record no timestamps; choose a tuning that profiles")]
     NoTimes,
@@ -176,7 +249,9 @@ pub enum Error {
     DraftsWithin,
     #[error("the decoder was made to verify no drafts; make it with Options::drafts from 1 to 7")]
     NotSpeculative,
-    #[error("the drafter was given {given} tokens, and the decoder has {tokens}; give all that it has")]
+    #[error(
+        "the drafter was given {given} tokens, and the decoder has {tokens}; give all that it has"
+    )]
     OtherHistory { given: usize, tokens: u32 },
     #[error("the drafter's token {token} is outside the vocabulary, which ends before {vocab}")]
     DraftToken { token: u32, vocab: u32 },
@@ -184,7 +259,11 @@ pub enum Error {
         "the draft model has another vocabulary: token {id} is {draft}, and {model} in the model that verifies; take a \
          draft model of the same family"
     )]
-    DraftVocabulary { id: u32, draft: String, model: String },
+    DraftVocabulary {
+        id: u32,
+        draft: String,
+        model: String,
+    },
     #[error(
         "no token was chosen after position {position}, of finite logits: the device or a kernel is at fault"
     )]
@@ -209,7 +288,10 @@ struct Instead(u32);
 impl std::fmt::Display for Instead {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
-            0 => write!(f, "too few for any context: a smaller model or quantization is needed"),
+            0 => write!(
+                f,
+                "too few for any context: a smaller model or quantization is needed"
+            ),
             room => write!(f, "enough for a context of {room}"),
         }
     }

@@ -27,7 +27,9 @@ pub(crate) fn load<K: KernelDef>(context: &Context, kernel: K) -> Result<Kernel<
 pub fn load_listed(context: &Context, name: &str) -> Result<Option<AnyFunction<'static>>, Error> {
     let listed = ALL.iter().find(|kernel| kernel.name() == name);
     // SAFETY: it is a kernel of the list; see above.
-    listed.map(|kernel| unsafe { load_any(context, *kernel) }).transpose()
+    listed
+        .map(|kernel| unsafe { load_any(context, *kernel) })
+        .transpose()
 }
 
 /// The tensor map of the matrix that a case gives a kernel of the list for this parameter, for the tile that the kernel
@@ -41,11 +43,21 @@ pub fn listed_map<T: Element>(
     args: &[CpuArg],
     matrix: &View<T>,
 ) -> Result<Option<MapArg>, Error> {
-    let copied = kernel.build().ok().and_then(|program| program.map_box(param));
-    let Some((copied, [rows, columns])) = copied.zip(kernel.map_dims(param, args)) else { return Ok(None) };
+    let copied = kernel
+        .build()
+        .ok()
+        .and_then(|program| program.map_box(param));
+    let Some((copied, [rows, columns])) = copied.zip(kernel.map_dims(param, args)) else {
+        return Ok(None);
+    };
     let [rows, columns] = [rows, columns].map(|n| n as usize);
     // SAFETY: the box is the one that the kernel's program copies.
-    unsafe { TensorMapBuilder::matrix(matrix, rows, columns).tile(copied).arg() }.map(Some)
+    unsafe {
+        TensorMapBuilder::matrix(matrix, rows, columns)
+            .tile(copied)
+            .arg()
+    }
+    .map(Some)
 }
 
 /// Loads the kernel that measures the speed of reading.

@@ -20,7 +20,11 @@ impl StopStrings {
     /// # Errors
     /// An empty one: each text has it before its first character.
     pub fn new(strings: Vec<String>) -> Result<StopStrings, Error> {
-        if strings.iter().any(String::is_empty) { Err(Error::EmptyStop) } else { Ok(StopStrings(strings)) }
+        if strings.iter().any(String::is_empty) {
+            Err(Error::EmptyStop)
+        } else {
+            Ok(StopStrings(strings))
+        }
     }
 
     /// Whether there are none.
@@ -30,7 +34,10 @@ impl StopStrings {
 
     /// The one that is whole first in a text, and where it is.
     fn find(&self, text: &str) -> Option<(&str, Range<usize>)> {
-        let found = self.0.iter().filter_map(|stop| Some((stop, text.find(stop.as_str())?)));
+        let found = self
+            .0
+            .iter()
+            .filter_map(|stop| Some((stop, text.find(stop.as_str())?)));
         let found = found.map(|(stop, start)| (stop.as_str(), start..start + stop.len()));
         found.min_by_key(|(_, at)| (at.end, at.start))
     }
@@ -88,9 +95,19 @@ pub struct TextStream<'a> {
 impl<'a> TextStream<'a> {
     /// For a model whose texts end with one of `end_tokens`: [`Outline::stop`](field@crate::Outline::stop). Without a
     /// tokenizer, there is no text, and only tokens end it.
-    pub fn new(tokenizer: Option<&'a Tokenizer>, end_tokens: &'a [u32], stops: &'a StopStrings) -> Self {
+    pub fn new(
+        tokenizer: Option<&'a Tokenizer>,
+        end_tokens: &'a [u32],
+        stops: &'a StopStrings,
+    ) -> Self {
         let stream = tokenizer.map(Tokenizer::stream);
-        TextStream { stream, end_tokens, stops, held: String::new(), ended: None }
+        TextStream {
+            stream,
+            end_tokens,
+            stops,
+            held: String::new(),
+            ended: None,
+        }
     }
 
     /// Adds the control tokens whose spelling `shows` accepts to the text.
@@ -109,7 +126,10 @@ impl<'a> TextStream<'a> {
             self.ended = Some(Ending::EndToken(token));
             return self.rest();
         }
-        let text = self.stream.as_mut().map_or(String::new(), |stream| stream.push(token));
+        let text = self
+            .stream
+            .as_mut()
+            .map_or(String::new(), |stream| stream.push(token));
         self.take(&text)
     }
 
@@ -121,7 +141,11 @@ impl<'a> TextStream<'a> {
     /// What was held back, with U+FFFD for a character that never became whole, and why the text ended: `why`, unless
     /// it had ended before or this ends it.
     pub fn finish(mut self, why: Ending) -> (String, Ending) {
-        let text = if self.ended.is_none() { self.rest() } else { String::new() };
+        let text = if self.ended.is_none() {
+            self.rest()
+        } else {
+            String::new()
+        };
         (text, self.ended.unwrap_or(why))
     }
 
@@ -137,9 +161,16 @@ impl<'a> TextStream<'a> {
     ) -> Result<Ending, E> {
         while let Some(token) = tokens.next() {
             let token = token?;
-            let (text, made, probabilities) = (self.push(token), tokens.made(), tokens.log_probabilities());
+            let (text, made, probabilities) =
+                (self.push(token), tokens.made(), tokens.log_probabilities());
             let probabilities = probabilities.as_ref();
-            let broken = each(Piece { token, text: &text, made, probabilities })?.is_break();
+            let broken = each(Piece {
+                token,
+                text: &text,
+                made,
+                probabilities,
+            })?
+            .is_break();
             if let Some(ending) = &self.ended {
                 return Ok(ending.clone());
             }
@@ -164,14 +195,19 @@ impl<'a> TextStream<'a> {
     /// stands before that.
     fn take(&mut self, text: &str) -> String {
         self.held.push_str(text);
-        let found = self.stops.find(&self.held).map(|(stop, at)| (stop.to_owned(), at));
+        let found = self
+            .stops
+            .find(&self.held)
+            .map(|(stop, at)| (stop.to_owned(), at));
         if let Some((stop, at)) = found {
             let text = self.held[..at.start].to_owned();
             self.held.clear();
             self.ended = Some(Ending::StopString(stop));
             return text;
         }
-        let rest = self.held.split_off(self.held.len() - self.stops.begun(&self.held));
+        let rest = self
+            .held
+            .split_off(self.held.len() - self.stops.begun(&self.held));
         std::mem::replace(&mut self.held, rest)
     }
 }
@@ -209,28 +245,52 @@ mod tests {
     fn read(pieces: &[&[u8]], end: &[u32], strings: &StopStrings) -> (Vec<String>, Option<Ending>) {
         let tokenizer = tokenizer(pieces);
         let mut stream = TextStream::new(Some(&tokenizer), end, strings);
-        let mut printed: Vec<String> = (0..pieces.len() as u32).map(|token| stream.push(token)).collect();
+        let mut printed: Vec<String> = (0..pieces.len() as u32)
+            .map(|token| stream.push(token))
+            .collect();
         let (rest, ending) = stream.finish(Ending::Limit);
         printed.push(rest);
-        (printed, Some(ending).filter(|ending| *ending != Ending::Limit))
+        (
+            printed,
+            Some(ending).filter(|ending| *ending != Ending::Limit),
+        )
     }
 
     #[test]
     fn text_is_held_back_while_it_may_become_a_stop_string() {
-        type Case =
-            (&'static [&'static str], &'static [&'static str], &'static [&'static str], Option<&'static str>);
+        type Case = (
+            &'static [&'static str],
+            &'static [&'static str],
+            &'static [&'static str],
+            Option<&'static str>,
+        );
         let cases: &[Case] = &[
             (&["a b", " c"], &[], &["a b", " c", ""], None),
             (&["a\n", "b"], &["\n\n"], &["a", "\nb", ""], None),
-            (&["a\n", "\nb", "c"], &["\n\n"], &["a", "", "", ""], Some("\n\n")),
+            (
+                &["a\n", "\nb", "c"],
+                &["\n\n"],
+                &["a", "", "", ""],
+                Some("\n\n"),
+            ),
             (&["a\n"], &["\n\n"], &["a", "\n"], None),
             // One that begins another one is whole before it.
-            (&["xa", "b", "c"], &["abc", "ab"], &["x", "", "", ""], Some("ab")),
+            (
+                &["xa", "b", "c"],
+                &["abc", "ab"],
+                &["x", "", "", ""],
+                Some("ab"),
+            ),
             (&["xab", "d"], &["abc"], &["x", "abd", ""], None),
             (&["abc"], &["abc", "b"], &["a", ""], Some("b")),
             (&["abc"], &["c", "bc"], &["a", ""], Some("bc")),
             // What is held is as much as may begin one, not more.
-            (&["aab", "ab", "x"], &["abab!"], &["a", "", "ababx", ""], None),
+            (
+                &["aab", "ab", "x"],
+                &["abab!"],
+                &["a", "", "ababx", ""],
+                None,
+            ),
             (&["aba", "bab!"], &["abab!"], &["", "ab", ""], Some("abab!")),
             (&["f", "ü", "r"], &["ür"], &["f", "", "", ""], Some("ür")),
         ];
@@ -238,7 +298,11 @@ mod tests {
             let pieces: Vec<&[u8]> = tokens.iter().map(|token| token.as_bytes()).collect();
             let ending = stop.map(|stop| Ending::StopString(stop.to_owned()));
             let wanted: Vec<String> = wanted.iter().map(|text| (*text).to_owned()).collect();
-            assert_eq!(read(&pieces, &[], &stops(strings)), (wanted, ending), "{tokens:?} {strings:?}");
+            assert_eq!(
+                read(&pieces, &[], &stops(strings)),
+                (wanted, ending),
+                "{tokens:?} {strings:?}"
+            );
         }
     }
 
@@ -247,24 +311,43 @@ mod tests {
         let crab = "🦀".as_bytes();
         let split: [&[u8]; 4] = [&crab[..1], &crab[1..2], &crab[2..3], &crab[3..]];
         assert_eq!(read(&split, &[], &stops(&[])).0, ["", "", "", "🦀", ""]);
-        assert_eq!(read(&split, &[], &stops(&["🦀"])).1, Some(Ending::StopString("🦀".into())));
-        assert_eq!(read(&split[..3], &[], &stops(&["🦀"])).0, ["", "", "", "\u{fffd}"]);
-        assert_eq!(read(&[crab, &crab[..2], b"x"], &[], &stops(&["x"])).0, ["🦀", "", "\u{fffd}", ""]);
+        assert_eq!(
+            read(&split, &[], &stops(&["🦀"])).1,
+            Some(Ending::StopString("🦀".into()))
+        );
+        assert_eq!(
+            read(&split[..3], &[], &stops(&["🦀"])).0,
+            ["", "", "", "\u{fffd}"]
+        );
+        assert_eq!(
+            read(&[crab, &crab[..2], b"x"], &[], &stops(&["x"])).0,
+            ["🦀", "", "\u{fffd}", ""]
+        );
     }
 
     #[test]
     fn each_end_token_ends_a_text_and_is_not_printed() {
-        let ending =
-            |end: &[u32], strings: &[&str]| read(&[b"a", b"b\xf0", b"</s>", b"c"], end, &stops(strings));
+        let ending = |end: &[u32], strings: &[&str]| {
+            read(&[b"a", b"b\xf0", b"</s>", b"c"], end, &stops(strings))
+        };
         assert_eq!(ending(&[2, 9], &[]).0, ["a", "b", "\u{fffd}", "", ""]);
         assert_eq!(ending(&[2, 9], &[]).1, Some(Ending::EndToken(2)));
         // A stop string before it comes first.
-        assert_eq!(ending(&[2], &["\u{fffd}"]).1, Some(Ending::StopString("\u{fffd}".into())));
-        assert_eq!(ending(&[2], &["b\u{fffd}<"]).0, ["a", "", "b\u{fffd}", "", ""]);
+        assert_eq!(
+            ending(&[2], &["\u{fffd}"]).1,
+            Some(Ending::StopString("\u{fffd}".into()))
+        );
+        assert_eq!(
+            ending(&[2], &["b\u{fffd}<"]).0,
+            ["a", "", "b\u{fffd}", "", ""]
+        );
         let no_stops = stops(&[]);
         let mut ids = TextStream::new(None, &[7], &no_stops);
         assert_eq!((ids.push(5), ids.ended()), (String::new(), None));
-        assert_eq!((ids.push(7), ids.ended()), (String::new(), Some(&Ending::EndToken(7))));
+        assert_eq!(
+            (ids.push(7), ids.ended()),
+            (String::new(), Some(&Ending::EndToken(7)))
+        );
         let empty = StopStrings::new(vec!["a".into(), String::new()]).unwrap_err();
         let sentence = "a stop string is empty, and would end each text before its first character";
         assert_eq!(empty.to_string(), sentence);
@@ -274,7 +357,9 @@ mod tests {
     fn cut<'a>(text: &'a str, strings: &[String]) -> &'a str {
         for (at, c) in text.char_indices() {
             let so_far = &text[..at + c.len_utf8()];
-            let ends = strings.iter().filter(|stop| so_far.ends_with(stop.as_str()));
+            let ends = strings
+                .iter()
+                .filter(|stop| so_far.ends_with(stop.as_str()));
             if let Some(longest) = ends.map(String::len).max() {
                 return &so_far[..so_far.len() - longest];
             }

@@ -9,7 +9,13 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor}
 pub fn unique_keys(json: &[u8]) -> Result<(), String> {
     let checked: Result<Distinct, _> = serde_json::from_slice(json);
     let problem = checked.err().map(|error| error.to_string());
-    problem.map_or(Ok(()), |problem| Err(problem.split(" at line ").next().unwrap_or_default().to_owned()))
+    problem.map_or(Ok(()), |problem| {
+        Err(problem
+            .split(" at line ")
+            .next()
+            .unwrap_or_default()
+            .to_owned())
+    })
 }
 
 /// A value, of which only the keys were looked at.
@@ -51,7 +57,9 @@ impl<'de> Visitor<'de> for Distinct {
         let mut keys = BTreeSet::new();
         while let Some(key) = object.next_key::<String>()? {
             if !keys.insert(key.clone()) {
-                return Err(A::Error::custom(format!("has the key {key:?} twice in one object")));
+                return Err(A::Error::custom(format!(
+                    "has the key {key:?} twice in one object"
+                )));
             }
             object.next_value::<Distinct>()?;
         }
@@ -65,10 +73,18 @@ mod tests {
 
     #[test]
     fn a_key_may_stand_once_in_an_object() {
-        for right in ["{}", r#"{"a": [{"b": 1.5}, {"b": null}], "b": {"a": "a", "c": true}}"#, "3", "-3"] {
+        for right in [
+            "{}",
+            r#"{"a": [{"b": 1.5}, {"b": null}], "b": {"a": "a", "c": true}}"#,
+            "3",
+            "-3",
+        ] {
             assert_eq!(unique_keys(right.as_bytes()), Ok(()), "{right}");
         }
-        let wrong = [r#"{"a": 1, "\u0061": 2}"#, r#"{"b": [0, {"a": "x", "c": {}, "a": "y"}]}"#];
+        let wrong = [
+            r#"{"a": 1, "\u0061": 2}"#,
+            r#"{"b": [0, {"a": "x", "c": {}, "a": "y"}]}"#,
+        ];
         for wrong in wrong {
             assert_eq!(
                 unique_keys(wrong.as_bytes()),

@@ -7,8 +7,16 @@ use warpwright_engine::gguf::Directory;
 /// The most memory that the process has had since the last reset, in bytes.
 fn peak() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmHWM:"))
+        .unwrap();
+    line.split_whitespace()
+        .nth(1)
+        .unwrap()
+        .parse::<u64>()
+        .unwrap()
+        * 1024
 }
 
 /// Forgets the peak: see `clear_refs` in proc_pid_clear_refs(5).
@@ -17,7 +25,12 @@ fn forget() {
 }
 
 fn header(tensors: u64, pairs: u64) -> Vec<u8> {
-    [&b"GGUF\x03\0\0\0"[..], &tensors.to_le_bytes(), &pairs.to_le_bytes()].concat()
+    [
+        &b"GGUF\x03\0\0\0"[..],
+        &tensors.to_le_bytes(),
+        &pairs.to_le_bytes(),
+    ]
+    .concat()
 }
 
 fn array(out: &mut Vec<u8>, name: &str, id: u32, len: u64, values: &[u8]) {
@@ -58,7 +71,11 @@ fn a_directory_takes_no_more_than_its_file() {
         let directory = Directory::read(&file).unwrap();
         let grown = peak() - before;
         let most = file.len() as u64 + (32 << 20);
-        assert!(grown <= most, "{name}: {grown} bytes for a file of {}", file.len());
+        assert!(
+            grown <= most,
+            "{name}: {grown} bytes for a file of {}",
+            file.len()
+        );
         assert!(!directory.metadata.is_empty());
     }
 }

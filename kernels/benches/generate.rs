@@ -9,7 +9,9 @@ fn generate(c: &mut Criterion) {
         b.iter(|| {
             let all = warpwright_kernels::ALL.iter().map(|kernel| {
                 let program = kernel.build().unwrap_or_else(|e| panic!("{e}"));
-                print(&program, target).unwrap_or_else(|e| panic!("{e}")).len()
+                print(&program, target)
+                    .unwrap_or_else(|e| panic!("{e}"))
+                    .len()
             });
             all.sum::<usize>()
         })

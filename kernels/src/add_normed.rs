@@ -56,7 +56,11 @@ impl KernelDef for AddNormed {
 
     fn name(&self) -> String {
         let plain = if self.overlap { "" } else { "_plain" };
-        let batch = if self.batch == 1 { String::new() } else { format!("_batch_{}", self.batch) };
+        let batch = if self.batch == 1 {
+            String::new()
+        } else {
+            format!("_batch_{}", self.batch)
+        };
         format!("add_normed{plain}{batch}")
     }
 
@@ -73,7 +77,10 @@ impl KernelDef for AddNormed {
         for (name, found) in [("x", a.x), ("y", a.y)] {
             self.length(name, found, "batch * n", &[self.batch, a.n])?;
         }
-        Ok(Grid { shared: a.shared, ..Grid::line(a.blocks) })
+        Ok(Grid {
+            shared: a.shared,
+            ..Grid::line(a.blocks)
+        })
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: AddNormedArgs<Dev<'k>>) {
@@ -104,7 +111,8 @@ impl KernelDef for AddNormed {
         let first = slice.lt(slices).select(slice * STEP + k.tid() * 4, a.n);
         k.for_each(first, a.n, slices * STEP, |i| {
             let (x, gamma, old) = (x.at(i).ld4(), a.gamma.at(i).ld4(), y.at(i).fresh().ld4());
-            y.at(i).st4(from_fn(|j| (x[j] * factor).fma(gamma[j], old[j])));
+            y.at(i)
+                .st4(from_fn(|j| (x[j] * factor).fma(gamma[j], old[j])));
         });
     }
 
@@ -124,9 +132,16 @@ impl Variant for AddNormed {
     fn cases(&self, seed: u64) -> Vec<Case> {
         // Fewer elements than a warp has, than a slice; a slice each, idle blocks; several slices a block; zeros.
         let spare = self.batch - 1;
-        [(4, 1, 1.0), (100, 1, 1.0), (1152, 2, 1.0), (2560, 5, 1e3), (5376, 2, 1e-3), (64, 1, 0.0)]
-            .map(|(n, slices, magnitude)| self.case(seed, n, slices * self.batch + spare, magnitude))
-            .into()
+        [
+            (4, 1, 1.0),
+            (100, 1, 1.0),
+            (1152, 2, 1.0),
+            (2560, 5, 1e3),
+            (5376, 2, 1e-3),
+            (64, 1, 0.0),
+        ]
+        .map(|(n, slices, magnitude)| self.case(seed, n, slices * self.batch + spare, magnitude))
+        .into()
     }
 }
 
@@ -144,6 +159,10 @@ impl AddNormed {
             CpuArg::scalar(1024u32),
         ];
         // The bound of RmsNorm; the sum rounds once.
-        Case { label: format!("n={n} blocks={blocks} magnitude={magnitude:e}"), args, bound: 2e-6 }
+        Case {
+            label: format!("n={n} blocks={blocks} magnitude={magnitude:e}"),
+            args,
+            bound: 2e-6,
+        }
     }
 }

@@ -47,7 +47,10 @@ impl KernelDef for Advance {
         self.exactly("token", a.token, 1)?;
         self.length("prompt", a.prompt, "ctx", &[a.ctx])?;
         self.require(a.stop >= a.stops as usize, || {
-            format!("stop has {} elements, must have at least stops = {}", a.stop, a.stops)
+            format!(
+                "stop has {} elements, must have at least stops = {}",
+                a.stop, a.stops
+            )
         })?;
         self.exactly("state", a.state, LEN)?;
         self.length("out", a.out, "ctx", &[a.ctx])?;
@@ -55,14 +58,45 @@ impl KernelDef for Advance {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: AdvanceArgs<Dev<'k>>) {
-        let AdvanceArgs { token, prompt, stop, state, out, stops, ctx } = a;
-        let step = DecodeStep { prompt, stop, state, out, stops, ctx };
+        let AdvanceArgs {
+            token,
+            prompt,
+            stop,
+            state,
+            out,
+            stops,
+            ctx,
+        } = a;
+        let step = DecodeStep {
+            prompt,
+            stop,
+            state,
+            out,
+            stops,
+            ctx,
+        };
         k.when(k.tid().eq(0), || step.run(k, token.ld()));
     }
 
     fn reference(&self, a: AdvanceArgs<Cpu<'_>>) {
-        let AdvanceArgs { token, prompt, stop, state, out, stops, ctx } = a;
-        DecodeStep { prompt, stop, state, out, stops, ctx }.run_on_cpu(token[0]);
+        let AdvanceArgs {
+            token,
+            prompt,
+            stop,
+            state,
+            out,
+            stops,
+            ctx,
+        } = a;
+        DecodeStep {
+            prompt,
+            stop,
+            state,
+            out,
+            stops,
+            ctx,
+        }
+        .run_on_cpu(token[0]);
     }
 }
 
@@ -77,12 +111,16 @@ pub(crate) struct DecodeStep<P, S, O, N> {
     pub(crate) ctx: N,
 }
 
-impl<'k> DecodeStep<Ptr<'k, u32, ReadOnly>, Ptr<'k, u32, ReadWrite>, Ptr<'k, u32, WriteOnly>, U32<'k>> {
+impl<'k>
+    DecodeStep<Ptr<'k, u32, ReadOnly>, Ptr<'k, u32, ReadWrite>, Ptr<'k, u32, WriteOnly>, U32<'k>>
+{
     /// Runs the update in one thread.
     pub(crate) fn run(&self, k: Builder<'k>, chosen: U32<'k>) {
         let state = self.state.fresh();
         let (position, done) = (state.at(POSITION).ld(), state.at(DONE).ld());
-        k.when(done.eq(0) & position.lt(self.ctx), || self.advance(k, chosen, position));
+        k.when(done.eq(0) & position.lt(self.ctx), || {
+            self.advance(k, chosen, position)
+        });
     }
 
     fn advance(&self, k: Builder<'k>, chosen: U32<'k>, position: U32<'k>) {
@@ -92,7 +130,9 @@ impl<'k> DecodeStep<Ptr<'k, u32, ReadOnly>, Ptr<'k, u32, ReadWrite>, Ptr<'k, u32
         k.when(prompted, || token.set(self.prompt.at(next).ld()));
         k.when(!prompted, || {
             k.for_each(0, self.stops, 1, |i| {
-                k.when(self.stop.at(i).ld().eq(&token), || self.state.at(DONE).st(1));
+                k.when(self.stop.at(i).ld().eq(&token), || {
+                    self.state.at(DONE).st(1)
+                });
             });
         });
         self.out.at(position).st(&token);
@@ -107,13 +147,18 @@ impl<'k> DecodeStep<Ptr<'k, u32, ReadOnly>, Ptr<'k, u32, ReadWrite>, Ptr<'k, u32
 impl DecodeStep<&[u32], &mut [u32], &mut [u32], u32> {
     /// Runs the update on the CPU.
     pub(crate) fn run_on_cpu(self, chosen: u32) {
-        let [token, position, done, prompt_len] = [TOKEN, POSITION, DONE, PROMPT_LEN].map(|i| i as usize);
+        let [token, position, done, prompt_len] =
+            [TOKEN, POSITION, DONE, PROMPT_LEN].map(|i| i as usize);
         let (now, next) = (self.state[position], self.state[position] + 1);
         if self.state[done] != 0 || now >= self.ctx {
             return;
         }
         let prompted = next < self.state[prompt_len].min(self.ctx);
-        let chosen = if prompted { self.prompt[next as usize] } else { chosen };
+        let chosen = if prompted {
+            self.prompt[next as usize]
+        } else {
+            chosen
+        };
         self.out[now as usize] = chosen;
         if !prompted && self.stop[..self.stops as usize].contains(&chosen)
             || next == self.ctx
@@ -134,7 +179,14 @@ const CTX: u32 = 6;
 impl Variant for Advance {
     fn cases(&self, seed: u64) -> Vec<Case> {
         [
-            AdvanceCase { name: "in the prompt", position: 1, prompt_len: 4, done: 0, stops: 3, token: 7 },
+            AdvanceCase {
+                name: "in the prompt",
+                position: 1,
+                prompt_len: 4,
+                done: 0,
+                stops: 3,
+                token: 7,
+            },
             AdvanceCase {
                 name: "a stop token in the prompt",
                 position: 1,
@@ -143,8 +195,22 @@ impl Variant for Advance {
                 stops: 3,
                 token: 7,
             },
-            AdvanceCase { name: "past the prompt", position: 3, prompt_len: 4, done: 0, stops: 3, token: 7 },
-            AdvanceCase { name: "a stop token", position: 3, prompt_len: 4, done: 0, stops: 3, token: 12 },
+            AdvanceCase {
+                name: "past the prompt",
+                position: 3,
+                prompt_len: 4,
+                done: 0,
+                stops: 3,
+                token: 7,
+            },
+            AdvanceCase {
+                name: "a stop token",
+                position: 3,
+                prompt_len: 4,
+                done: 0,
+                stops: 3,
+                token: 12,
+            },
             AdvanceCase {
                 name: "not yet a stop token",
                 position: 3,
@@ -153,7 +219,14 @@ impl Variant for Advance {
                 stops: 2,
                 token: 12,
             },
-            AdvanceCase { name: "no stop tokens", position: 3, prompt_len: 4, done: 0, stops: 0, token: 12 },
+            AdvanceCase {
+                name: "no stop tokens",
+                position: 3,
+                prompt_len: 4,
+                done: 0,
+                stops: 0,
+                token: 12,
+            },
             AdvanceCase {
                 name: "the last position",
                 position: 5,
@@ -170,9 +243,30 @@ impl Variant for Advance {
                 stops: 3,
                 token: 7,
             },
-            AdvanceCase { name: "no token", position: 3, prompt_len: 4, done: 0, stops: 3, token: NO_TOKEN },
-            AdvanceCase { name: "done", position: 3, prompt_len: 4, done: 1, stops: 3, token: 7 },
-            AdvanceCase { name: "past the end", position: 6, prompt_len: 4, done: 0, stops: 3, token: 7 },
+            AdvanceCase {
+                name: "no token",
+                position: 3,
+                prompt_len: 4,
+                done: 0,
+                stops: 3,
+                token: NO_TOKEN,
+            },
+            AdvanceCase {
+                name: "done",
+                position: 3,
+                prompt_len: 4,
+                done: 1,
+                stops: 3,
+                token: 7,
+            },
+            AdvanceCase {
+                name: "past the end",
+                position: 6,
+                prompt_len: 4,
+                done: 0,
+                stops: 3,
+                token: 7,
+            },
         ]
         .map(|case| case.filled(seed))
         .into()
@@ -193,7 +287,11 @@ impl AdvanceCase {
     fn filled(&self, seed: u64) -> Case {
         let mut random = Random(seed);
         let mut state = vec![0; LEN];
-        for (i, v) in [(POSITION, self.position), (PROMPT_LEN, self.prompt_len), (DONE, self.done)] {
+        for (i, v) in [
+            (POSITION, self.position),
+            (PROMPT_LEN, self.prompt_len),
+            (DONE, self.done),
+        ] {
             state[i as usize] = v;
         }
         let mut prompt: Vec<u32> = (0..CTX).map(|_| 100 + random.below(100)).collect();

@@ -43,12 +43,18 @@ pub(crate) struct OwnRows<'k> {
 
 impl<'k> OwnRows<'k> {
     pub(crate) fn new(kv_heads: U32<'k>, head: U32<'k>) -> Self {
-        OwnRows { first: head * PAGE, others: kv_heads - 1 }
+        OwnRows {
+            first: head * PAGE,
+            others: kv_heads - 1,
+        }
     }
 
     /// Unit `unit` of each row of so many units.
     pub(crate) fn units(self, of_row: u32, unit: U32<'k>) -> Self {
-        OwnRows { first: self.first.mad(of_row, unit), others: self.others * of_row }
+        OwnRows {
+            first: self.first.mad(of_row, unit),
+            others: self.others * of_row,
+        }
     }
 
     /// The row of a position.
@@ -74,7 +80,8 @@ pub fn paged_row(
     let index = position / PAGE as usize;
     let known = sequence < sequences && index < max_pages as usize;
     let page = known.then(|| pages[sequence as usize * max_pages as usize + index]);
-    page.filter(|&page| page < cache_pages).map(|page| row(page as usize, kv_heads, head, position))
+    page.filter(|&page| page < cache_pages)
+        .map(|page| row(page as usize, kv_heads, head, position))
 }
 
 /// `found` is the length of a page table.
@@ -86,7 +93,12 @@ pub(crate) fn check_table(
     kernel.range("sequences", sequences, 1, 1 << 16)?;
     // A position is exact as an f32 up to here.
     kernel.range("max_pages", max_pages, 1, (1 << 24) / PAGE)?;
-    kernel.length("pages", found, "sequences * max_pages", &[sequences, max_pages])
+    kernel.length(
+        "pages",
+        found,
+        "sequences * max_pages",
+        &[sequences, max_pages],
+    )
 }
 
 /// `found` is the length of a cache of so many pages.
@@ -96,7 +108,12 @@ pub(crate) fn check_pages(
     [pages, kv_heads, head_dim]: [u32; 3],
 ) -> Result<(), ShapeError> {
     kernel.range("cache_pages", pages, 1, 1 << 24)?;
-    kernel.length(name, found, "cache_pages * kv_heads * 64 * head_dim", &[pages, kv_heads, PAGE, head_dim])
+    kernel.length(
+        name,
+        found,
+        "cache_pages * kv_heads * 64 * head_dim",
+        &[pages, kv_heads, PAGE, head_dim],
+    )
 }
 
 /// `found` is the length of the cache of a decoder's only sequence of `ctx` positions.
@@ -106,13 +123,22 @@ pub(crate) fn check_own(
     [ctx, kv_heads, head_dim]: [u32; 3],
 ) -> Result<(), ShapeError> {
     let formula = "ceil(ctx / 64) * kv_heads * 64 * head_dim";
-    kernel.length(name, found, formula, &[pages(ctx), kv_heads, PAGE, head_dim])
+    kernel.length(
+        name,
+        found,
+        formula,
+        &[pages(ctx), kv_heads, PAGE, head_dim],
+    )
 }
 
 /// A key on the CPU.
 pub(crate) fn key(x: f32) -> f16 {
     let x = f16::from_f32(x);
-    if x.to_f32().is_infinite() { f16::from_f32(f32::NAN) } else { x }
+    if x.to_f32().is_infinite() {
+        f16::from_f32(f32::NAN)
+    } else {
+        x
+    }
 }
 
 /// Two keys.
@@ -136,7 +162,10 @@ mod tests {
         let (heads, positions) = (3, 2 * PAGE as usize);
         let of = |head| (0..positions).map(move |position| own_row(heads, head, position));
         let mut rows: Vec<usize> = (0..heads).flat_map(of).collect();
-        assert_eq!([rows[63], rows[64], rows[128 + 65]], [63, 3 * 64, 4 * 64 + 1]);
+        assert_eq!(
+            [rows[63], rows[64], rows[128 + 65]],
+            [63, 3 * 64, 4 * 64 + 1]
+        );
         rows.sort_unstable();
         assert!(rows.into_iter().eq(0..heads * positions));
         assert_eq!([0, 1, 64, 65].map(pages), [0, 1, 1, 2]);
@@ -147,6 +176,10 @@ mod tests {
         for (x, found) in [(65504.0, 65504.0), (-65519.0, -65504.0), (-0.0, -0.0)] {
             assert_eq!(key(x).to_f32().to_bits(), f32::to_bits(found));
         }
-        assert!([65520.0, -1e9, f32::INFINITY, f32::NAN].into_iter().all(|x| key(x).to_f32().is_nan()));
+        assert!(
+            [65520.0, -1e9, f32::INFINITY, f32::NAN]
+                .into_iter()
+                .all(|x| key(x).to_f32().is_nan())
+        );
     }
 }

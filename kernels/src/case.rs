@@ -48,21 +48,32 @@ pub const NEIGHBOUR: f64 = 1.0 / (1u64 << 24) as f64;
 ///
 /// Both lists hold the kernel's arguments, in order and of the same lengths.
 pub fn compare(params: &[Param], found: &[CpuArg], wanted: &[CpuArg]) -> Comparison {
-    let mut all = Comparison { error: 0.0, worst: None };
+    let mut all = Comparison {
+        error: 0.0,
+        worst: None,
+    };
     for (place, param) in params.iter().enumerate() {
-        let (ParamKind::Buffer(_, access) | ParamKind::TensorMap(_, access)) = param.kind else { continue };
+        let (ParamKind::Buffer(_, access) | ParamKind::TensorMap(_, access)) = param.kind else {
+            continue;
+        };
         if !access.writes() {
             continue;
         }
         let ([found, wanted], grain) = meant(&found[place..], &wanted[place..]);
-        let scale = wanted.iter().filter(|w| w.is_finite()).fold(f64::MIN_POSITIVE, |m, w| m.max(w.abs()));
+        let scale = wanted
+            .iter()
+            .filter(|w| w.is_finite())
+            .fold(f64::MIN_POSITIVE, |m, w| m.max(w.abs()));
         if found.len() != wanted.len() {
             all.error = f64::INFINITY;
         }
         for (i, (&f, &w)) in found.iter().zip(&wanted).enumerate() {
             let error = difference(f, w, &grain, i, scale);
             if error > all.error {
-                all = Comparison { error, worst: Some((param.name.to_string(), i, f, w)) };
+                all = Comparison {
+                    error,
+                    worst: Some((param.name.to_string(), i, f, w)),
+                };
             }
         }
     }
@@ -77,13 +88,16 @@ fn difference(found: f64, wanted: f64, grain: &Grain, i: usize, scale: f64) -> f
     match grain {
         Grain::Exact => f64::INFINITY,
         _ if !apart.is_finite() => f64::INFINITY,
-        Grain::Half { bits, least } if apart <= wanted.abs().log2().floor().max(*least).exp2() / bits => {
+        Grain::Half { bits, least }
+            if apart <= wanted.abs().log2().floor().max(*least).exp2() / bits =>
+        {
             NEIGHBOUR
         }
         // If the largest element of a block is slightly off, so is the block's scale, and the neighbouring value is
         // slightly more than one step away.
         Grain::BlockFloat(steps) => {
-            (apart - f64::from(steps[i / block_float::BFP_BLOCK as usize])).max(0.0) / scale + NEIGHBOUR
+            (apart - f64::from(steps[i / block_float::BFP_BLOCK as usize])).max(0.0) / scale
+                + NEIGHBOUR
         }
         _ => apart / scale,
     }
@@ -110,12 +124,21 @@ fn meant(found: &[CpuArg], wanted: &[CpuArg]) -> ([Vec<f64>; 2], Grain) {
         _ => None,
     };
     if let (Some((found, _)), Some((wanted, scales))) = (decoded(found), decoded(wanted)) {
-        return ([found, wanted].map(|v| v.into_iter().map(f64::from).collect()), Grain::BlockFloat(scales));
+        return (
+            [found, wanted].map(|v| v.into_iter().map(f64::from).collect()),
+            Grain::BlockFloat(scales),
+        );
     }
     let grain = match wanted[0] {
         CpuArg::F32(_) => Grain::Single,
-        CpuArg::F16(_) => Grain::Half { bits: 1024.0, least: -14.0 },
-        CpuArg::Bf16(_) => Grain::Half { bits: 128.0, least: -126.0 },
+        CpuArg::F16(_) => Grain::Half {
+            bits: 1024.0,
+            least: -14.0,
+        },
+        CpuArg::Bf16(_) => Grain::Half {
+            bits: 128.0,
+            least: -126.0,
+        },
         _ => Grain::Exact,
     };
     ([found, wanted].map(|args| numbers(&args[0])), grain)

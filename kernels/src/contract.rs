@@ -13,8 +13,16 @@ const MAX_ROW_LEN: u32 = 1 << 29;
 /// Launch-contract checks, available on every kernel.
 pub(crate) trait Contract: KernelDef {
     /// `name` has as many elements as the product of `factors`, which `formula` spells.
-    fn length(&self, name: &str, found: usize, formula: &str, factors: &[u32]) -> Result<(), ShapeError> {
-        let wanted = factors.iter().fold(1usize, |n, &f| n.saturating_mul(f as usize));
+    fn length(
+        &self,
+        name: &str,
+        found: usize,
+        formula: &str,
+        factors: &[u32],
+    ) -> Result<(), ShapeError> {
+        let wanted = factors
+            .iter()
+            .fold(1usize, |n, &f| n.saturating_mul(f as usize));
         self.require(wanted <= MAX_ELEMENTS, || {
             format!("{formula} is {wanted}, must be at most {MAX_ELEMENTS}")
         })?;
@@ -24,8 +32,16 @@ pub(crate) trait Contract: KernelDef {
     }
 
     /// `name` has at least as many elements as the product of `factors`, which `formula` spells.
-    fn at_least(&self, name: &str, found: usize, formula: &str, factors: &[u32]) -> Result<(), ShapeError> {
-        let wanted = factors.iter().fold(1usize, |n, &f| n.saturating_mul(f as usize));
+    fn at_least(
+        &self,
+        name: &str,
+        found: usize,
+        formula: &str,
+        factors: &[u32],
+    ) -> Result<(), ShapeError> {
+        let wanted = factors
+            .iter()
+            .fold(1usize, |n, &f| n.saturating_mul(f as usize));
         self.require(found <= MAX_ELEMENTS, || {
             format!("{name} has {found} elements, must have at most {MAX_ELEMENTS}")
         })?;
@@ -36,7 +52,9 @@ pub(crate) trait Contract: KernelDef {
 
     /// `name` has this many elements.
     fn exactly(&self, name: &str, found: usize, wanted: usize) -> Result<(), ShapeError> {
-        self.require(found == wanted, || format!("{name} has {found} elements, must have {wanted}"))
+        self.require(found == wanted, || {
+            format!("{name} has {found} elements, must have {wanted}")
+        })
     }
 
     /// `name` has this many elements or more.
@@ -54,13 +72,22 @@ pub(crate) trait Contract: KernelDef {
     }
 
     /// `name` is a matrix of `rows` rows of `n` weights, and `n` can be divided among lanes.
-    fn matrix(&self, name: &str, found: usize, format: Format, rows: u32, n: u32) -> Result<(), ShapeError> {
+    fn matrix(
+        &self,
+        name: &str,
+        found: usize,
+        format: Format,
+        rows: u32,
+        n: u32,
+    ) -> Result<(), ShapeError> {
         self.multiple("n", n, LaneSplit::of(format).len)?;
         self.range("n", n, 1, MAX_ROW_LEN)?;
         let row = format.row_bytes(n as usize);
         self.require(found == rows as usize * row, || {
             let weights = format!("{n} {} weights", format.name());
-            format!("{name} has {found} bytes, must have {rows} rows of {weights}, {row} bytes each")
+            format!(
+                "{name} has {found} bytes, must have {rows} rows of {weights}, {row} bytes each"
+            )
         })
     }
 

@@ -11,8 +11,9 @@ use crate::matmul::{
 };
 use crate::overlap::Overlap;
 use crate::pipeline::{
-    AngleSet, EmbedRows, EmbedTiled, GateUp, HeadNorm, LmHead, LoraA, LoraANormed, Pack, PipelinedAttention,
-    PlaceDrafts, Plan, Project, ProjectOutput, Qkv, QkvOutput, SplitPrompt, WithLora,
+    AngleSet, EmbedRows, EmbedTiled, GateUp, HeadNorm, LmHead, LoraA, LoraANormed, Pack,
+    PipelinedAttention, PlaceDrafts, Plan, Project, ProjectOutput, Qkv, QkvOutput, SplitPrompt,
+    WithLora,
 };
 use crate::prompt::{ChunkItems, PromptAttention, PromptAttentionWgmma, RotateTokens};
 use crate::sample::{AllowTokens, SampleAdjust, SampleGather, SampleToken};
@@ -28,7 +29,9 @@ use crate::train::flash::{FlashForward, FlashKeys, FlashQueries, Parts, TensorOp
 use crate::train::half::linear::{Logits, LoraLinear, LoraSum, LoraSwiGlu, LoraSwiGluBackward};
 use crate::train::half::lora::{LoraDown, LoraGradients};
 use crate::train::half::rotate::{HeadsBackward, RotateForward};
-use crate::train::half::{convert, cross_entropy as logits, embed as tokens, nested as unpack, norm, swiglu};
+use crate::train::half::{
+    convert, cross_entropy as logits, embed as tokens, nested as unpack, norm, swiglu,
+};
 use crate::train::linear::BroadcastRow;
 use crate::train::micro_batch::FetchMicroBatch;
 use crate::train::nested::NestedDequantize;
@@ -40,8 +43,9 @@ use crate::train::schedule::Decay;
 use crate::train::state::{EndMicroBatch, EndStep};
 use crate::train::swiglu::SwiGluBackward;
 use crate::{
-    Activation, AddNormed, Advance, ArgmaxBlocks, ArgmaxFinal, Embed, EmbeddingScale, Format, Gemv, GemvAdd,
-    GemvBias, LogLikelihood, Multiply, Pairing, Read, RmsNorm, Rope, SwiGlu, Team, Variant,
+    Activation, AddNormed, Advance, ArgmaxBlocks, ArgmaxFinal, Embed, EmbeddingScale, Format, Gemv,
+    GemvAdd, GemvBias, LogLikelihood, Multiply, Pairing, Read, RmsNorm, Rope, SwiGlu, Team,
+    Variant,
 };
 use Format::*;
 
@@ -67,7 +71,9 @@ pub static ALL: LazyLock<Vec<&'static dyn Variant>> = LazyLock::new(|| {
 
 /// Formats with a tile.
 fn tiled() -> impl Iterator<Item = Format> {
-    Format::ALL.into_iter().filter(|format| format.tile().is_some())
+    Format::ALL
+        .into_iter()
+        .filter(|format| format.tile().is_some())
 }
 
 struct List(Vec<&'static dyn Variant>);
@@ -75,41 +81,92 @@ struct List(Vec<&'static dyn Variant>);
 impl List {
     /// Adds kernels, which live as long as the program.
     fn add<K: Variant + 'static>(&mut self, kernels: impl IntoIterator<Item = K>) {
-        self.0.extend(kernels.into_iter().map(|kernel| Box::leak(Box::new(kernel)) as &dyn Variant));
+        self.0.extend(
+            kernels
+                .into_iter()
+                .map(|kernel| Box::leak(Box::new(kernel)) as &dyn Variant),
+        );
     }
 
     fn embeddings(&mut self) {
         let (one, root) = (EmbeddingScale::One, EmbeddingScale::RootOfLength);
-        let tiles = |format| EmbedTiled { format, overlap: true, batch: 1, scale: one };
-        let rows = |format| EmbedRows { format, overlap: true, batch: 1, scale: one };
+        let tiles = |format| EmbedTiled {
+            format,
+            overlap: true,
+            batch: 1,
+            scale: one,
+        };
+        let rows = |format| EmbedRows {
+            format,
+            overlap: true,
+            batch: 1,
+            scale: one,
+        };
         self.add(Format::ALL.map(|format| Embed { format, scale: one }));
         self.add(tiled().map(tiles));
         self.add(Format::ALL.map(rows));
-        self.add([EmbedTiled { overlap: false, ..tiles(Q6_K) }]);
-        self.add([EmbedRows { overlap: false, ..rows(Q4_K) }]);
-        self.add([EmbedTiled { batch: 8, ..tiles(Q6_K) }]);
-        self.add([EmbedRows { batch: 8, ..rows(Q4_K) }]);
-        self.add([Embed { format: Q8_0, scale: root }]);
-        self.add([EmbedTiled { scale: root, ..tiles(Q8_0) }]);
-        self.add([EmbedRows { batch: 8, scale: root, ..rows(Q6_K) }]);
+        self.add([EmbedTiled {
+            overlap: false,
+            ..tiles(Q6_K)
+        }]);
+        self.add([EmbedRows {
+            overlap: false,
+            ..rows(Q4_K)
+        }]);
+        self.add([EmbedTiled {
+            batch: 8,
+            ..tiles(Q6_K)
+        }]);
+        self.add([EmbedRows {
+            batch: 8,
+            ..rows(Q4_K)
+        }]);
+        self.add([Embed {
+            format: Q8_0,
+            scale: root,
+        }]);
+        self.add([EmbedTiled {
+            scale: root,
+            ..tiles(Q8_0)
+        }]);
+        self.add([EmbedRows {
+            batch: 8,
+            scale: root,
+            ..rows(Q6_K)
+        }]);
     }
 
     fn simple(&mut self) {
-        let teams =
-            || Format::ALL.into_iter().flat_map(|format| [Team::Warp, Team::Block].map(|t| (format, t)));
+        let teams = || {
+            Format::ALL
+                .into_iter()
+                .flat_map(|format| [Team::Warp, Team::Block].map(|t| (format, t)))
+        };
         self.add([RmsNorm { threads: 256 }, RmsNorm { threads: 1024 }]);
         self.add(teams().map(|(format, team)| Gemv { format, team }));
         self.add(teams().map(|(format, team)| GemvBias { format, team }));
         self.add(teams().map(|(format, team)| GemvAdd { format, team }));
         let rope = |pairing, magnitude| Rope { pairing, magnitude };
-        self.add([rope(Pairing::Interleaved, 1.0), rope(Pairing::HalfSplit, 1.0)]);
+        self.add([
+            rope(Pairing::Interleaved, 1.0),
+            rope(Pairing::HalfSplit, 1.0),
+        ]);
         self.add([rope(Pairing::HalfSplit, 1.190_238_1)]);
-        let attention = |(head_dim, queries), window| Attention { head_dim, queries, window };
+        let attention = |(head_dim, queries), window| Attention {
+            head_dim,
+            queries,
+            window,
+        };
         self.add(heads().map(|heads| attention(heads, None)));
         let windows = [(96, 1, 2047), (128, 2, 1024), (256, 2, 1024), (256, 4, 512)];
-        self.add(windows.map(|(head_dim, queries, window)| attention((head_dim, queries), Some(window))));
+        self.add(
+            windows.map(|(head_dim, queries, window)| attention((head_dim, queries), Some(window))),
+        );
         self.add(HEADS.map(|(head_dim, _)| AttentionCombine { head_dim }));
-        self.add([LogLikelihood { threads: 256 }, LogLikelihood { threads: 1024 }]);
+        self.add([
+            LogLikelihood { threads: 256 },
+            LogLikelihood { threads: 1024 },
+        ]);
     }
 
     fn qkv(&mut self) {
@@ -117,7 +174,10 @@ impl List {
         let mixed = [Q4_K, Q4_K, Q6_K];
         let of = Qkv::with_default_plan;
         let with = |plan, qkv| Qkv { plan, ..qkv };
-        let raw = |qkv| Qkv { output: QkvOutput::Raw, ..qkv };
+        let raw = |qkv| Qkv {
+            output: QkvOutput::Raw,
+            ..qkv
+        };
         self.add([
             of([Q4_K; 3], Interleaved, false),
             of(mixed, HalfSplit, true),
@@ -126,7 +186,10 @@ impl List {
             of([F16; 3], HalfSplit, false),
             of([Q4_0; 3], Interleaved, false),
             of([Q5_K, Q5_K, Q6_K], HalfSplit, true),
-            with(three(Plan::DEFAULT), of([Q2_K, Q2_K, Q3_K], Interleaved, false)),
+            with(
+                three(Plan::DEFAULT),
+                of([Q2_K, Q2_K, Q3_K], Interleaved, false),
+            ),
             of([IQ4_XS, IQ4_XS, Q5_K], HalfSplit, false),
             with(Plan::DEFAULT_ASYNC, of(mixed, HalfSplit, true)),
             with(Plan::HALF_SHORT_ROWS, of([BF16; 3], HalfSplit, true)),
@@ -135,20 +198,35 @@ impl List {
             raw(of([BF16; 3], HalfSplit, true)),
             with(Plan::DEFAULT.with_batch(8), of(mixed, HalfSplit, true)),
             with(Plan::HALF.with_batch(8), of([BF16; 3], Interleaved, false)),
-            with(three(Plan::DEFAULT.with_batch(8)), of([Q2_K, Q2_K, Q4_K], Interleaved, false)),
-            raw(with(Plan::DEFAULT.with_batch(8), of([Q5_K; 3], HalfSplit, false))),
+            with(
+                three(Plan::DEFAULT.with_batch(8)),
+                of([Q2_K, Q2_K, Q4_K], Interleaved, false),
+            ),
+            raw(with(
+                Plan::DEFAULT.with_batch(8),
+                of([Q5_K; 3], HalfSplit, false),
+            )),
         ]);
     }
 
     fn attention(&mut self) {
-        let norm = |overlap, batch, angles| HeadNorm { overlap, batch, angles };
+        let norm = |overlap, batch, angles| HeadNorm {
+            overlap,
+            batch,
+            angles,
+        };
         let of_two = |index| AngleSet { index, count: 2 };
         self.add(
-            [(true, 1), (false, 1), (true, 8)].map(|(overlap, batch)| norm(overlap, batch, AngleSet::ONLY)),
+            [(true, 1), (false, 1), (true, 8)]
+                .map(|(overlap, batch)| norm(overlap, batch, AngleSet::ONLY)),
         );
         self.add([(1, 1), (8, 0), (8, 1)].map(|(batch, index)| norm(true, batch, of_two(index))));
         let of = PipelinedAttention::new;
-        self.add(heads().chain([(128, 9), (128, 16)]).map(|(head_dim, queries)| of(head_dim, queries)));
+        self.add(
+            heads()
+                .chain([(128, 9), (128, 16)])
+                .map(|(head_dim, queries)| of(head_dim, queries)),
+        );
         self.add([
             of(64, 7).with_batch(8),
             of(128, 1).with_batch(3),
@@ -173,7 +251,11 @@ impl List {
     }
 
     fn project(&mut self) {
-        let project = |format, plan| Project { format, output: ProjectOutput::Residual, plan };
+        let project = |format, plan| Project {
+            format,
+            output: ProjectOutput::Residual,
+            plan,
+        };
         self.add(tiled().map(|format| project(format, Plan::large(format).after(format))));
         let exceptions = [
             (Q4_K, Plan::TWELVE_WARPS_THROTTLED),
@@ -200,12 +282,21 @@ impl List {
             (BF16, Plan::HALF),
             (Q8_0, Plan::DEFAULT.with_batch(8)),
         ];
-        self.add(raw.map(|(format, plan)| Project { output: ProjectOutput::Raw, ..project(format, plan) }));
-        self.add([(true, 1), (false, 1), (true, 8)].map(|(overlap, batch)| AddNormed { overlap, batch }));
+        self.add(raw.map(|(format, plan)| Project {
+            output: ProjectOutput::Raw,
+            ..project(format, plan)
+        }));
+        self.add(
+            [(true, 1), (false, 1), (true, 8)].map(|(overlap, batch)| AddNormed { overlap, batch }),
+        );
     }
 
     fn gate_up(&mut self) {
-        let gate_up = |format, plan| GateUp { format, activation: Activation::Silu, plan };
+        let gate_up = |format, plan| GateUp {
+            format,
+            activation: Activation::Silu,
+            plan,
+        };
         self.add(tiled().map(|format| gate_up(format, Plan::large(format).after(format))));
         let exceptions = [
             (BF16, Plan::HALF_SHORT_ROWS),
@@ -222,13 +313,18 @@ impl List {
             (BF16, Plan::HALF),
             (Q8_0, Plan::DEFAULT.with_batch(8)),
         ];
-        let gelu =
-            gelu.map(|(format, plan)| GateUp { activation: Activation::GeluTanh, ..gate_up(format, plan) });
+        let gelu = gelu.map(|(format, plan)| GateUp {
+            activation: Activation::GeluTanh,
+            ..gate_up(format, plan)
+        });
         self.add(gelu);
     }
 
     fn head(&mut self) {
-        self.add(tiled().map(|format| LmHead { format, plan: Plan::large(format) }));
+        self.add(tiled().map(|format| LmHead {
+            format,
+            plan: Plan::large(format),
+        }));
         let exceptions = [
             (BF16, Plan::DEFAULT_ASYNC),
             (Q6_K, Plan::DEFAULT.with_batch(8)),
@@ -250,17 +346,34 @@ impl List {
         self.add(sets.map(|(overlap, batch)| LoraA { overlap, batch }));
         self.add(sets.map(|(overlap, batch)| LoraANormed { overlap, batch }));
         let mixed = Qkv::with_default_plan([Q4_K, Q4_K, Q6_K], Pairing::HalfSplit, true);
-        let raw = Qkv { bias: false, output: QkvOutput::Raw, ..mixed };
+        let raw = Qkv {
+            bias: false,
+            output: QkvOutput::Raw,
+            ..mixed
+        };
         let qkv = [
             mixed,
-            Qkv { plan: Plan::DEFAULT_ASYNC, ..mixed },
-            Qkv { plan: Plan::DEFAULT.with_batch(8), ..mixed },
+            Qkv {
+                plan: Plan::DEFAULT_ASYNC,
+                ..mixed
+            },
+            Qkv {
+                plan: Plan::DEFAULT.with_batch(8),
+                ..mixed
+            },
             Qkv::with_default_plan([Q4_K; 3], Pairing::Interleaved, false),
-            Qkv { plan: Plan::HALF, ..Qkv::with_default_plan([BF16; 3], Pairing::Interleaved, false) },
+            Qkv {
+                plan: Plan::HALF,
+                ..Qkv::with_default_plan([BF16; 3], Pairing::Interleaved, false)
+            },
             raw,
         ];
         self.add(qkv.map(WithLora));
-        let project = |format, output, plan| Project { format, output, plan };
+        let project = |format, output, plan| Project {
+            format,
+            output,
+            plan,
+        };
         let project = [
             project(Q4_K, ProjectOutput::Residual, Plan::THROTTLED),
             project(Q6_K, ProjectOutput::Residual, Plan::TWELVE_WARPS_THROTTLED),
@@ -270,7 +383,11 @@ impl List {
             project(Q8_0, ProjectOutput::Raw, Plan::DEFAULT),
         ];
         self.add(project.map(WithLora));
-        let gate_up = |format, activation, plan| GateUp { format, activation, plan };
+        let gate_up = |format, activation, plan| GateUp {
+            format,
+            activation,
+            plan,
+        };
         let gate_up = [
             gate_up(Q4_K, Activation::Silu, Plan::THROTTLED),
             gate_up(Q4_K, Activation::Silu, Plan::DEFAULT.with_batch(8)),
@@ -283,7 +400,10 @@ impl List {
         self.add([8, 1100].map(|batch| SplitPrompt { batch }));
         self.add([2, 8].map(|batch| PlaceDrafts { batch }));
         let activations = [Activation::Silu, Activation::GeluTanh];
-        self.add(activations.map(|activation| SwiGlu { threads: 256, activation }));
+        self.add(activations.map(|activation| SwiGlu {
+            threads: 256,
+            activation,
+        }));
         self.add([ArgmaxBlocks { threads: 256 }]);
         self.add([ArgmaxFinal]);
         self.add([Advance]);
@@ -300,8 +420,16 @@ impl List {
         self.matmul(order);
         self.prompt(order);
         self.batch(order);
-        self.add([norm(8, None), norm(16, None), norm(32, None), norm(32, Some(16))]);
-        self.add([NormTokens { overlap: Overlap::Early, ..norm(32, Some(16)) }]);
+        self.add([
+            norm(8, None),
+            norm(16, None),
+            norm(32, None),
+            norm(32, Some(16)),
+        ]);
+        self.add([NormTokens {
+            overlap: Overlap::Early,
+            ..norm(32, Some(16))
+        }]);
         self.add(Read::ALL);
         self.add(Multiply::ALL);
     }
@@ -332,7 +460,11 @@ impl List {
         self.add([SquareSums { threads }]);
         self.add([Decay::Cosine, Decay::Linear, Decay::Constant].map(|decay| EndStep { decay }));
         let forms = [products::Form::Nt, products::Form::Nn, products::Form::Tn];
-        self.add(forms.into_iter().flat_map(|form| [1, 4].map(|width| Product { form, width })));
+        self.add(
+            forms
+                .into_iter()
+                .flat_map(|form| [1, 4].map(|width| Product { form, width })),
+        );
         let pairings = [Pairing::Interleaved, Pairing::HalfSplit];
         let directions = [Direction::Forward, Direction::Backward];
         let rotate = |pairing| directions.map(|direction| RotateHeads { pairing, direction });
@@ -343,10 +475,28 @@ impl List {
     fn train_in_bf16(&mut self) {
         let [a, b, ..] = ProductTile::ALL.map(ProductTile::in_pairs);
         for tile in ProductTile::ALL.into_iter().chain([a, b]) {
-            let linear = |form| LoraLinear { form, tile, bias: false, residual: false };
+            let linear = |form| LoraLinear {
+                form,
+                tile,
+                bias: false,
+                residual: false,
+            };
             let [nt, nn] = [products::Form::Nt, products::Form::Nn].map(linear);
-            self.add([nt, LoraLinear { bias: true, ..nt }, LoraLinear { residual: true, ..nt }]);
-            self.add([nn, LoraLinear { residual: true, ..nn }]);
+            self.add([
+                nt,
+                LoraLinear { bias: true, ..nt },
+                LoraLinear {
+                    residual: true,
+                    ..nt
+                },
+            ]);
+            self.add([
+                nn,
+                LoraLinear {
+                    residual: true,
+                    ..nn
+                },
+            ]);
             self.add([LoraSwiGlu { tile }]);
             self.add([LoraSum { tile }]);
             self.add([LoraSwiGluBackward { tile }]);
@@ -365,15 +515,26 @@ impl List {
         self.add([convert::Nf4Dequantize]);
         self.add([unpack::NestedDequantize]);
         self.add([false, true].map(|add| convert::ApplyMask { add }));
-        let rotate = |head_dim, pairing, norm| RotateForward { head_dim, pairing, norm };
-        let back = |head_dim, pairing, norm| HeadsBackward { head_dim, pairing, norm };
+        let rotate = |head_dim, pairing, norm| RotateForward {
+            head_dim,
+            pairing,
+            norm,
+        };
+        let back = |head_dim, pairing, norm| HeadsBackward {
+            head_dim,
+            pairing,
+            norm,
+        };
         use Pairing::*;
         self.add([
             rotate(64, HalfSplit, false),
             rotate(128, Interleaved, false),
             rotate(128, HalfSplit, true),
         ]);
-        self.add([back(64, Some(HalfSplit), false), back(128, Some(Interleaved), false)]);
+        self.add([
+            back(64, Some(HalfSplit), false),
+            back(128, Some(Interleaved), false),
+        ]);
         self.add([back(128, Some(HalfSplit), true), back(80, None, false)]);
     }
 
@@ -385,11 +546,25 @@ impl List {
         let of = FlashQueries::new;
         self.add([of(16), of(48), of(64), of(128), of(128).with_queries(128)]);
         self.add([64, 128].map(|head_dim| of(head_dim).with_op(TensorOp::Wgmma)));
-        let of = |head_dim, parts| FlashKeys { head_dim, parts, op: TensorOp::Mma };
+        let of = |head_dim, parts| FlashKeys {
+            head_dim,
+            parts,
+            op: TensorOp::Mma,
+        };
         self.add([16, 48, 64, 128].map(|head_dim| of(head_dim, Parts::Heads)));
         self.add([16, 128].map(|head_dim| of(head_dim, Parts::Groups)));
-        let together = |kernel| FlashKeys { op: TensorOp::Wgmma, ..kernel };
-        self.add([of(64, Parts::Heads), of(128, Parts::Heads), of(128, Parts::Groups)].map(together));
+        let together = |kernel| FlashKeys {
+            op: TensorOp::Wgmma,
+            ..kernel
+        };
+        self.add(
+            [
+                of(64, Parts::Heads),
+                of(128, Parts::Heads),
+                of(128, Parts::Groups),
+            ]
+            .map(together),
+        );
     }
 
     fn prompt(&mut self, order: impl Fn(u32) -> ColumnOrder) {
@@ -402,7 +577,10 @@ impl List {
             overlap: Overlap::No,
         };
         self.add([
-            RotateTokens { overlap: Overlap::Early, ..rotate(128, HalfSplit, true, true) },
+            RotateTokens {
+                overlap: Overlap::Early,
+                ..rotate(128, HalfSplit, true, true)
+            },
             rotate(128, Interleaved, false, false),
             rotate(64, Interleaved, false, false),
             rotate(80, HalfSplit, true, false),
@@ -444,7 +622,10 @@ impl List {
             of(96, 1, 32),
             of(128, 1, 16),
             of(128, 4, 32),
-            BatchAttention { overlap: Overlap::Early, ..of(128, 4, 32) },
+            BatchAttention {
+                overlap: Overlap::Early,
+                ..of(128, 4, 32)
+            },
             of(128, 16, 8),
             of(128, 2, 8).with_window(100),
             of(256, 4, 32),
@@ -457,41 +638,96 @@ impl List {
     fn matmul(&mut self, order: impl Fn(u32) -> ColumnOrder) {
         let of = |format, epilogue| Matmul::new(format, epilogue, RowOrder::PLAIN, 64);
         self.add(tiled().map(|format| of(format, Epilogue::Add)));
-        self.add([Matmul { tokens: 256, ..of(Q6_K, Epilogue::Add) }]);
-        self.add([Matmul { rows: RowOrder::half_split(128), tokens: 256, ..of(Q4_K, Epilogue::Store) }]);
+        self.add([Matmul {
+            tokens: 256,
+            ..of(Q6_K, Epilogue::Add)
+        }]);
+        self.add([Matmul {
+            rows: RowOrder::half_split(128),
+            tokens: 256,
+            ..of(Q4_K, Epilogue::Store)
+        }]);
         let gated = |activation, group| Epilogue::Gated(activation, order(group));
-        let gate_up =
-            |format, epilogue| Matmul { rows: RowOrder::GATE_UP, tokens: 128, ..of(format, epilogue) };
+        let gate_up = |format, epilogue| Matmul {
+            rows: RowOrder::GATE_UP,
+            tokens: 128,
+            ..of(format, epilogue)
+        };
         self.add([
             gate_up(Q4_K, gated(Activation::Silu, 16)),
             gate_up(Q8_0, gated(Activation::Silu, 32)),
-            Matmul { tokens: 256, tail: 128, ..gate_up(Q4_K, gated(Activation::Silu, 16)) },
+            Matmul {
+                tokens: 256,
+                tail: 128,
+                ..gate_up(Q4_K, gated(Activation::Silu, 16))
+            },
             gate_up(BF16, gated(Activation::GeluTanh, 8)),
         ]);
-        let narrow = |tokens, split, matmul| Matmul { tokens, split, overlap: Overlap::Early, ..matmul };
-        let half = |matmul| Matmul { form: Form::Half, ..matmul };
+        let narrow = |tokens, split, matmul| Matmul {
+            tokens,
+            split,
+            overlap: Overlap::Early,
+            ..matmul
+        };
+        let half = |matmul| Matmul {
+            form: Form::Half,
+            ..matmul
+        };
         self.add([
             half(narrow(8, 1, gate_up(Q4_K, gated(Activation::Silu, 32)))),
             narrow(16, 2, gate_up(Q4_K, gated(Activation::Silu, 32))),
             narrow(8, 4, of(Q4_K, Epilogue::Store)),
-            Matmul { overlap: Overlap::Late, ..narrow(16, 4, of(Q4_K, Epilogue::Add)) },
+            Matmul {
+                overlap: Overlap::Late,
+                ..narrow(16, 4, of(Q4_K, Epilogue::Add))
+            },
             narrow(32, 3, of(Q6_K, Epilogue::Add)),
             half(narrow(16, 8, of(BF16, Epilogue::Add))),
-            Matmul { overlap: Overlap::No, ..narrow(128, 2, of(Q4_K, Epilogue::Add)) },
-            Matmul { tail: 64, ..narrow(128, 1, of(Q4_K, Epilogue::Add)) },
-            Matmul { form: Form::Tall, ..narrow(64, 1, of(Q8_0, Epilogue::Store)) },
-            Matmul { rows: RowOrder::half_split(128), ..half(narrow(32, 1, of(Q6_K, Epilogue::Store))) },
+            Matmul {
+                overlap: Overlap::No,
+                ..narrow(128, 2, of(Q4_K, Epilogue::Add))
+            },
+            Matmul {
+                tail: 64,
+                ..narrow(128, 1, of(Q4_K, Epilogue::Add))
+            },
+            Matmul {
+                form: Form::Tall,
+                ..narrow(64, 1, of(Q8_0, Epilogue::Store))
+            },
+            Matmul {
+                rows: RowOrder::half_split(128),
+                ..half(narrow(32, 1, of(Q6_K, Epilogue::Store)))
+            },
         ]);
-        let append = |head_dim, pairing, bias| Append { head_dim, pairing, bias };
-        let pairs =
-            |format, append: Append| Matmul { rows: append.pairs(), ..of(format, Epilogue::Append(append)) };
+        let append = |head_dim, pairing, bias| Append {
+            head_dim,
+            pairing,
+            bias,
+        };
+        let pairs = |format, append: Append| Matmul {
+            rows: append.pairs(),
+            ..of(format, Epilogue::Append(append))
+        };
         self.add([
             pairs(Q4_K, append(128, Pairing::Interleaved, false)),
-            Matmul { tokens: 256, ..pairs(Q4_K, append(128, Pairing::HalfSplit, true)) },
-            Matmul { tokens: 256, ..pairs(BF16, append(128, Pairing::Interleaved, false)) },
+            Matmul {
+                tokens: 256,
+                ..pairs(Q4_K, append(128, Pairing::HalfSplit, true))
+            },
+            Matmul {
+                tokens: 256,
+                ..pairs(BF16, append(128, Pairing::Interleaved, false))
+            },
             narrow(16, 3, pairs(Q4_K, append(64, Pairing::HalfSplit, true))),
             narrow(64, 4, pairs(Q6_K, append(128, Pairing::Interleaved, false))),
-            Matmul { tokens: 128, ..of(Q6_K, Epilogue::Append(append(128, Pairing::HalfSplit, true))) },
+            Matmul {
+                tokens: 128,
+                ..of(
+                    Q6_K,
+                    Epilogue::Append(append(128, Pairing::HalfSplit, true)),
+                )
+            },
         ]);
         self.matmul_pairs();
         self.matmul_sync(&order);
@@ -504,13 +740,26 @@ impl List {
             ..Matmul::new(format, Epilogue::Append(append), rows, 64)
         };
         let both = |append: Append, [first, second]: [(Format, u32, u32); 2], overlap| {
-            let product =
-                |(format, tokens, parts), rows| Matmul { overlap, ..of(tokens, parts, format, append, rows) };
-            let (first, second) = (product(first, append.pairs()), product(second, RowOrder::PLAIN));
+            let product = |(format, tokens, parts), rows| Matmul {
+                overlap,
+                ..of(tokens, parts, format, append, rows)
+            };
+            let (first, second) = (
+                product(first, append.pairs()),
+                product(second, RowOrder::PLAIN),
+            );
             MatmulPair::of(first, second).expect("they go together")
         };
-        let llama = Append { head_dim: 128, pairing: Pairing::Interleaved, bias: false };
-        let qwen = Append { head_dim: 64, pairing: Pairing::HalfSplit, bias: true };
+        let llama = Append {
+            head_dim: 128,
+            pairing: Pairing::Interleaved,
+            bias: false,
+        };
+        let qwen = Append {
+            head_dim: 64,
+            pairing: Pairing::HalfSplit,
+            bias: true,
+        };
         self.add([
             both(llama, [(Q4_K, 64, 2), (Q6_K, 64, 3)], Overlap::No),
             both(qwen, [(Q4_K, 16, 3), (Q5_K, 16, 2)], Overlap::Early),
@@ -528,17 +777,27 @@ impl List {
         };
         self.add(tiled().map(|format| of(format, Epilogue::Add, 96, 2)));
         let gated = |activation, group| Epilogue::Gated(activation, order(group));
-        let gate_up = |kernel| MatmulSync { rows: RowOrder::GATE_UP, ..kernel };
+        let gate_up = |kernel| MatmulSync {
+            rows: RowOrder::GATE_UP,
+            ..kernel
+        };
         self.add([
             of(Q6_K, Epilogue::Add, 128, 1),
             of(Q8_0, Epilogue::Add, 16, 1),
             of(F16, Epilogue::Store, 128, 1),
-            MatmulSync { rows: RowOrder::half_split(128), ..of(Q4_K, Epilogue::Store, 64, 2) },
+            MatmulSync {
+                rows: RowOrder::half_split(128),
+                ..of(Q4_K, Epilogue::Store, 64, 2)
+            },
             MatmulSync {
                 rows: RowOrder::half_split(128),
                 ..of(
                     Q4_K,
-                    Epilogue::Append(Append { head_dim: 128, pairing: Pairing::HalfSplit, bias: true }),
+                    Epilogue::Append(Append {
+                        head_dim: 128,
+                        pairing: Pairing::HalfSplit,
+                        bias: true,
+                    }),
                     96,
                     2,
                 )
@@ -560,9 +819,14 @@ const HEADS: [(u32, &[u32]); 5] = [
 
 /// The plan with three bytes an activation.
 fn three(plan: Plan) -> Plan {
-    Plan { bytes: ActivationBytes::Three, ..plan }
+    Plan {
+        bytes: ActivationBytes::Three,
+        ..plan
+    }
 }
 
 fn heads() -> impl Iterator<Item = (u32, u32)> {
-    HEADS.into_iter().flat_map(|(head_dim, queries)| queries.iter().map(move |&queries| (head_dim, queries)))
+    HEADS
+        .into_iter()
+        .flat_map(|(head_dim, queries)| queries.iter().map(move |&queries| (head_dim, queries)))
 }

@@ -67,7 +67,14 @@ impl Multiply {
         let row = k.warp() * 16 + (lane >> 2);
         let first = w.at(row.mad(self.depth(), (lane & 3) << 1));
         let pair = |row, column| first.at(row * self.depth() + column).cast::<u32>().ld();
-        let step = |from| LeftFragment([pair(0, from), pair(8, from), pair(0, from + 8), pair(8, from + 8)]);
+        let step = |from| {
+            LeftFragment([
+                pair(0, from),
+                pair(8, from),
+                pair(0, from + 8),
+                pair(8, from + 8),
+            ])
+        };
         (0..self.depth()).step_by(16).map(step).collect()
     }
 
@@ -81,13 +88,17 @@ impl Multiply {
                 .step_by(16)
                 .map(move |from| RightFragment([pair(token, from), pair(token, from + 8)]))
         };
-        let tokens: Vec<Vec<RightFragment<_>>> =
-            (0..self.tokens()).step_by(8).map(|token| eight(token).collect()).collect();
+        let tokens: Vec<Vec<RightFragment<_>>> = (0..self.tokens())
+            .step_by(8)
+            .map(|token| eight(token).collect())
+            .collect();
         let mut sums: Vec<Sums<f32>> = tokens.iter().map(|_| Sums::zero(k)).collect();
         k.note("add their product");
         k.for_each(0, a.times, 1, |_| {
             for (step, &rows) in rows.iter().enumerate() {
-                sums.iter_mut().zip(&tokens).for_each(|(sums, tokens)| sums.add_f16(rows, tokens[step]));
+                sums.iter_mut()
+                    .zip(&tokens)
+                    .for_each(|(sums, tokens)| sums.add_f16(rows, tokens[step]));
             }
         });
         sums.into_iter().flat_map(|sums| sums.0).collect()
@@ -98,7 +109,8 @@ impl Multiply {
         k.note("rows to registers, tokens to shared memory");
         self.swizzle(k, a.x, memory);
         let rows = self.rows(k, a.w);
-        let tokens = Descriptor::<f16>::by_columns(memory, self.tokens(), self.depth(), Swizzle::B128);
+        let tokens =
+            Descriptor::<f16>::by_columns(memory, self.tokens(), self.depth(), Swizzle::B128);
         let mut sums = Accumulators::zero(k, self.tokens());
         let add = k.always();
         k.note("add the product with the tokens in shared memory");
@@ -121,7 +133,9 @@ impl Multiply {
         let to = memory.at((token << 7) + ((unit ^ (token & 7)) << 4));
         // As many tokens at a time as the block has threads for their eight units.
         let bytes = 16 * Multiply::THREADS;
-        (0..self.tokens() * 128).step_by(bytes as usize).for_each(|done| from.at(done).copy16(to.at(done)));
+        (0..self.tokens() * 128)
+            .step_by(bytes as usize)
+            .for_each(|done| from.at(done).copy16(to.at(done)));
         k.commit_copies();
         k.wait_copies(0);
         k.fence_async();
@@ -157,7 +171,10 @@ impl KernelDef for Multiply {
             Multiply::Mma => 0,
             Multiply::Wgmma => 2 * self.tokens() * self.depth(),
         };
-        Ok(Grid { shared, ..Grid::line(threads / Multiply::THREADS) })
+        Ok(Grid {
+            shared,
+            ..Grid::line(threads / Multiply::THREADS)
+        })
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: MultiplyArgs<Dev<'k>>) {
@@ -166,18 +183,25 @@ impl KernelDef for Multiply {
             Multiply::Wgmma => self.wgmma(k, &a),
         };
         k.note("the sum of the thread's sums, so that none is left out");
-        let sum = sums.iter().map(Var::get).reduce(|sum, next| sum + next).expect("there are tokens");
+        let sum = sums
+            .iter()
+            .map(Var::get)
+            .reduce(|sum, next| sum + next)
+            .expect("there are tokens");
         a.y.at(k.ctaid().mad(Multiply::THREADS, k.tid())).st(sum);
     }
 
     fn reference(&self, a: MultiplyArgs<Cpu<'_>>) {
         let depth = self.depth() as usize;
         let rows = |of: &[f16]| -> Vec<Vec<f64>> {
-            of.chunks(depth).map(|row| row.iter().map(|v| f64::from(v.to_f32())).collect()).collect()
+            of.chunks(depth)
+                .map(|row| row.iter().map(|v| f64::from(v.to_f32())).collect())
+                .collect()
         };
         let (w, x) = (rows(a.w), rows(a.x));
-        let product =
-            |(i, token): (usize, usize)| w[i].iter().zip(&x[token]).map(|(w, x)| w * x).sum::<f64>();
+        let product = |(i, token): (usize, usize)| {
+            w[i].iter().zip(&x[token]).map(|(w, x)| w * x).sum::<f64>()
+        };
         for (thread, y) in a.y.iter_mut().enumerate() {
             let (warp, lane) = (thread % Multiply::THREADS as usize / 32, thread % 32);
             let tokens = || (0..x.len()).filter(|token| token % 8 / 2 == lane % 4);
@@ -190,7 +214,9 @@ impl KernelDef for Multiply {
 
 impl Variant for Multiply {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        [(1, 1), (2, 3)].map(|(blocks, times)| case(*self, seed, blocks, times)).into()
+        [(1, 1), (2, 3)]
+            .map(|(blocks, times)| case(*self, seed, blocks, times))
+            .into()
     }
 }
 

@@ -35,9 +35,18 @@ pub struct Read {
 impl Read {
     /// Every shipped variant.
     pub const ALL: [Read; 3] = [
-        Read { threads: 256, unroll: 4 },
-        Read { threads: 512, unroll: 4 },
-        Read { threads: 512, unroll: 8 },
+        Read {
+            threads: 256,
+            unroll: 4,
+        },
+        Read {
+            threads: 512,
+            unroll: 4,
+        },
+        Read {
+            threads: 512,
+            unroll: 8,
+        },
     ];
 
     /// Elements that a block reads at once.
@@ -71,7 +80,9 @@ impl KernelDef for Read {
         let tiles = a.n >> self.tile().ilog2();
         k.for_each(k.ctaid(), tiles, k.nctaid(), |tile| {
             let here = a.x.at(tile.mad(self.tile(), first)).stream();
-            let loads: Vec<_> = (0..self.unroll).map(|i| here.at(4 * self.threads * i).ld4()).collect();
+            let loads: Vec<_> = (0..self.unroll)
+                .map(|i| here.at(4 * self.threads * i).ld4())
+                .collect();
             for four in loads {
                 sums.iter_mut().zip(four).for_each(|(sum, x)| *sum += x);
             }
@@ -85,7 +96,12 @@ impl KernelDef for Read {
         let blocks = a.y.len();
         let tiles = || a.x.chunks(self.tile() as usize);
         for (block, y) in a.y.iter_mut().enumerate() {
-            *y = tiles().skip(block).step_by(blocks).flatten().map(|&x| f64::from(x)).sum::<f64>() as f32;
+            *y = tiles()
+                .skip(block)
+                .step_by(blocks)
+                .flatten()
+                .map(|&x| f64::from(x))
+                .sum::<f64>() as f32;
         }
     }
 }

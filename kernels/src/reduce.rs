@@ -85,7 +85,9 @@ fn butterfly<'k>(bits: u32, v: F32<'k>, combine: impl Fn(F32<'k>, F32<'k>) -> F3
 }
 
 fn steps(bits: u32) -> impl Iterator<Item = u32> {
-    [16, 8, 4, 2, 1].into_iter().filter(move |step| bits & step != 0)
+    [16, 8, 4, 2, 1]
+        .into_iter()
+        .filter(move |step| bits & step != 0)
 }
 
 /// Each warp stores its result in shared memory; then every warp reduces the `warps` results.

@@ -25,12 +25,24 @@ impl SharedRows {
     pub(crate) const fn of(elements: u32) -> SharedRows {
         let units = elements / UNIT;
         let swizzled = units.is_multiple_of(8);
-        SharedRows { bytes: if swizzled { 16 * units } else { 16 * (units | 1) }, units, swizzled }
+        SharedRows {
+            bytes: if swizzled {
+                16 * units
+            } else {
+                16 * (units | 1)
+            },
+            units,
+            swizzled,
+        }
     }
 
     /// Where a unit begins, in bytes.
     pub(crate) fn place<'k>(self, row: U32<'k>, unit: U32<'k>) -> U32<'k> {
-        let unit = if self.swizzled { unit ^ (row & 7) } else { unit };
+        let unit = if self.swizzled {
+            unit ^ (row & 7)
+        } else {
+            unit
+        };
         row * self.bytes + (unit << 4)
     }
 }
@@ -46,13 +58,20 @@ impl<'k> Matrices<'k> {
     /// From `first` on, where the lane's row and unit, 0 or 1, are at `place`.
     pub(crate) fn new(rows: SharedRows, first: Ptr<'k, u8, Shared>, place: U32<'k>) -> Self {
         let pairs = if rows.swizzled { 4 } else { 1 };
-        Matrices { rows, first: (0..pairs).map(|pair| first.row(place ^ (32 * pair), 1)).collect() }
+        Matrices {
+            rows,
+            first: (0..pairs)
+                .map(|pair| first.row(place ^ (32 * pair), 1))
+                .collect(),
+        }
     }
 
     /// Row `row` further, a multiple of 8, of pair of units `pair`.
     pub(crate) fn at(&self, row: u32, pair: u32) -> Ptr<'k, f16, Shared> {
         let n = self.first.len() as u32;
-        self.first[(pair % n) as usize].at(row * self.rows.bytes + pair / n * n * 32).cast()
+        self.first[(pair % n) as usize]
+            .at(row * self.rows.bytes + pair / n * n * 32)
+            .cast()
     }
 }
 
@@ -73,7 +92,15 @@ impl<'k> Copier<'k> {
     /// Of the block's threads, `threads` in number.
     pub(crate) fn new(k: Builder<'k>, rows: SharedRows, threads: u32) -> Self {
         let (row, unit) = divided(k.tid(), rows.units);
-        Copier { k, rows, threads, row, unit, step: threads / rows.units, first: rows.place(row, unit) }
+        Copier {
+            k,
+            rows,
+            threads,
+            row,
+            unit,
+            step: threads / rows.units,
+            first: rows.place(row, unit),
+        }
     }
 
     /// Copies `count` rows from where `from` says a row's unit is: the thread's first row, and how much further.
@@ -115,7 +142,11 @@ mod tests {
         for elements in (16..=256).step_by(16) {
             let rows = SharedRows::of(elements);
             let bank = |row: u32, unit: u32| {
-                let unit = if rows.swizzled { unit ^ (row & 7) } else { unit };
+                let unit = if rows.swizzled {
+                    unit ^ (row & 7)
+                } else {
+                    unit
+                };
                 (row * rows.bytes / 16 + unit) % 8
             };
             for unit in 0..rows.units {

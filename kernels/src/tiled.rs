@@ -47,7 +47,10 @@ impl ProductTile {
     pub const PAIRED: u32 = 192;
 
     const fn of(columns: u32) -> ProductTile {
-        ProductTile { columns, cluster: 1 }
+        ProductTile {
+            columns,
+            cluster: 1,
+        }
     }
 
     /// The tile of so many columns of [`ALL`](ProductTile::ALL); none if no block computes that many.
@@ -96,7 +99,10 @@ impl ProductTile {
     /// A grid of so many blocks, also if there are fewer tiles.
     pub(crate) fn grid_of(self, blocks: u32, beside: u32) -> Grid {
         let clusters = (blocks / self.cluster).max(1);
-        Grid { shared: self.ring(beside).memory() + beside, ..Grid::line(clusters * self.cluster) }
+        Grid {
+            shared: self.ring(beside).memory() + beside,
+            ..Grid::line(clusters * self.cluster)
+        }
     }
 
     /// The tile of a left operand, whose inner dimension is that of its columns; also of what an epilogue reads.
@@ -123,7 +129,12 @@ impl ProductTile {
         let bytes = GROUPS * PART + self.columns * DEPTH * 2;
         let most = (SHARED - beside) / bytes;
         let stages = if most < 6 { most } else { 6 };
-        RingShape { stages, bytes, readers: 4 * GROUPS, blocks: self.cluster }
+        RingShape {
+            stages,
+            bytes,
+            readers: 4 * GROUPS,
+            blocks: self.cluster,
+        }
     }
 }
 
@@ -205,7 +216,14 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
             1 => k.barrier(),
             _ => k.cluster_barrier(),
         }
-        Tiled { k, shape, ring, tile, pairs, extras }
+        Tiled {
+            k,
+            shape,
+            ring,
+            tile,
+            pairs,
+            extras,
+        }
     }
 
     /// The warps: one thread asks for copies, and each of the warpgroups multiplies its rows of each tile and finishes them.
@@ -222,15 +240,25 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
     ) {
         let k = self.k;
         let multiply = |group: U32<'k>| {
-            let leaving = Leaving { k, group, first: (k.tid() & 127).eq(0) };
+            let leaving = Leaving {
+                k,
+                group,
+                first: (k.tid() & 127).eq(0),
+            };
             self.multiply(group, |summed| finish(&leaving, summed));
             k.when(leaving.first, || k.wait_stores(0));
         };
         let load = || _ = k.when(k.tid().eq(0), || self.load());
         k.roles(match idle {
-            None => vec![Role::new(1, 40, |_| load()), Role::new(GROUPS, 232, multiply)],
+            None => vec![
+                Role::new(1, 40, |_| load()),
+                Role::new(GROUPS, 232, multiply),
+            ],
             Some(idle) => {
-                let first = |_| k.when(k.warp().eq(0), load).otherwise(|| idle(k.tid() - 32));
+                let first = |_| {
+                    k.when(k.warp().eq(0), load)
+                        .otherwise(|| idle(k.tid() - 32))
+                };
                 vec![Role::new(1, 72, first), Role::new(GROUPS, 216, multiply)]
             }
         });
@@ -244,9 +272,17 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
     /// Runs `body` with the first row and column of each tile of the block.
     fn each_tile(&self, body: impl FnOnce(U32<'k>, U32<'k>)) {
         let Product { rows, columns, .. } = self.shape;
-        let (k, ProductTile { columns: wide, cluster }) = (self.k, self.tile);
-        let (down, across) =
-            ((rows + (ROWS * cluster - 1)) / (ROWS * cluster), (columns + (wide - 1)) / wide);
+        let (
+            k,
+            ProductTile {
+                columns: wide,
+                cluster,
+            },
+        ) = (self.k, self.tile);
+        let (down, across) = (
+            (rows + (ROWS * cluster - 1)) / (ROWS * cluster),
+            (columns + (wide - 1)) / wide,
+        );
         let (start, step) = match cluster {
             1 => (k.ctaid(), k.nctaid()),
             _ => (k.cluster_id(), k.clusters()),
@@ -272,16 +308,21 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
                     self.ring.fill(&mut at, |stage, landed| {
                         self.load_rows(pair.left, stage, [depth, row], landed);
                         let right = pair.right.at(stage.at(GROUPS * PART));
-                        let [first, second] = if pair.by_rows { [column, depth] } else { [depth, column] };
+                        let [first, second] = if pair.by_rows {
+                            [column, depth]
+                        } else {
+                            [depth, column]
+                        };
                         right.load_for_cluster(first, second, landed);
                     })
                 });
             }
             for from in (0..self.tile.columns).step_by(OUT as usize) {
                 for extra in &self.extras {
-                    self.ring.fill_part(&mut at, GROUPS * PART, |stage, landed| {
-                        self.load_rows(*extra, stage, [column + from, row], landed);
-                    });
+                    self.ring
+                        .fill_part(&mut at, GROUPS * PART, |stage, landed| {
+                            self.load_rows(*extra, stage, [column + from, row], landed);
+                        });
                 }
             }
         })
@@ -296,7 +337,8 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
         landed: Mbarrier<'k>,
     ) {
         for group in 0..GROUPS {
-            from.at(stage.at(group * PART)).load(column, row + GROUP_ROWS * group, landed);
+            from.at(stage.at(group * PART))
+                .load(column, row + GROUP_ROWS * group, landed);
         }
     }
 
@@ -311,7 +353,11 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
                     let stage = ring.wait(&at);
                     let x = pair.left.at(stage.row(group, PART)).by_columns();
                     let w = pair.right.at(stage.at(GROUPS * PART));
-                    let w = if pair.by_rows { w.by_rows() } else { w.by_columns() };
+                    let w = if pair.by_rows {
+                        w.by_rows()
+                    } else {
+                        w.by_columns()
+                    };
                     k.wgmma_fence();
                     let later = if i == 0 { depth.ne(0) } else { k.always() };
                     sums.multiply_tiles(x, w, later);
@@ -328,7 +374,14 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
             k.wgmma_wait(0);
             ring.release_before(&at);
             let row = row + group * GROUP_ROWS;
-            finish(Summed { tiled: self, group, at: &mut at, sums: &mut sums, row, column });
+            finish(Summed {
+                tiled: self,
+                group,
+                at: &mut at,
+                sums: &mut sums,
+                row,
+                column,
+            });
         });
     }
 }
@@ -362,6 +415,7 @@ impl<'k> Leaving<'k> {
     /// A barrier of the threads of the warpgroup.
     fn together(&self) {
         let k = self.k;
-        k.when(self.group.eq(0), || k.barrier_part(1, 128)).otherwise(|| k.barrier_part(2, 128));
+        k.when(self.group.eq(0), || k.barrier_part(1, 128))
+            .otherwise(|| k.barrier_part(2, 128));
     }
 }

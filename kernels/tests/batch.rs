@@ -7,7 +7,8 @@ use machine::once;
 use ptx_gen::CpuArg;
 use warpwright_kernels::format::activations::ActivationBytes;
 use warpwright_kernels::pipeline::{
-    AngleSet, GateUp, HeadNorm, LmHead, PipelinedAttention, Plan, Project, ProjectOutput, Qkv, QkvOutput,
+    AngleSet, GateUp, HeadNorm, LmHead, PipelinedAttention, Plan, Project, ProjectOutput, Qkv,
+    QkvOutput,
 };
 use warpwright_kernels::{Activation, Format, Pairing, Variant};
 
@@ -31,7 +32,10 @@ const IGNORED: [&str; 2] = ["partials", "state"];
 
 /// The plan with three bytes an activation.
 fn three(plan: Plan) -> Plan {
-    Plan { bytes: ActivationBytes::Three, ..plan }
+    Plan {
+        bytes: ActivationBytes::Three,
+        ..plan
+    }
 }
 
 fn check(batched: &dyn Variant, single: &dyn Variant, batch: usize) {
@@ -49,21 +53,41 @@ fn check(batched: &dyn Variant, single: &dyn Variant, batch: usize) {
         let mut args = case.args.clone();
         for item in 0..batch {
             let given: Vec<CpuArg> = (0..args.len())
-                .map(|i| if splits(i) { slice(&args[i], item, batch) } else { args[i].clone() })
+                .map(|i| {
+                    if splits(i) {
+                        slice(&args[i], item, batch)
+                    } else {
+                        args[i].clone()
+                    }
+                })
                 .collect();
             let found = once(single, &given);
-            for (i, name) in names.iter().enumerate().filter(|(_, name)| !IGNORED.contains(&name.as_str())) {
+            for (i, name) in names
+                .iter()
+                .enumerate()
+                .filter(|(_, name)| !IGNORED.contains(&name.as_str()))
+            {
                 match splits(i) {
                     true => {
                         let wanted = slice(&all[i], item, batch);
-                        assert!(found[i] == wanted, "{}, {}: {name} {item}", batched.name(), case.label);
+                        assert!(
+                            found[i] == wanted,
+                            "{}, {}: {name} {item}",
+                            batched.name(),
+                            case.label
+                        );
                     }
                     false => args[i] = found[i].clone(),
                 }
             }
         }
         for (i, name) in names.iter().enumerate().filter(|(i, _)| !splits(*i)) {
-            assert!(args[i] == all[i], "{}, {}: {name}", batched.name(), case.label);
+            assert!(
+                args[i] == all[i],
+                "{}, {}: {name}",
+                batched.name(),
+                case.label
+            );
         }
     }
 }
@@ -84,19 +108,53 @@ fn slice(arg: &CpuArg, item: usize, batch: usize) -> CpuArg {
 
 #[test]
 fn products_are_those_of_a_batch_of_one() {
-    let formats =
-        [Format::Q4_0, Format::Q8_0, Format::Q4_K, Format::Q5_K, Format::Q6_K, Format::F16, Format::BF16];
+    let formats = [
+        Format::Q4_0,
+        Format::Q8_0,
+        Format::Q4_K,
+        Format::Q5_K,
+        Format::Q6_K,
+        Format::F16,
+        Format::BF16,
+    ];
     for format in formats {
-        let of = |plan| Project { format, output: ProjectOutput::Residual, plan };
+        let of = |plan| Project {
+            format,
+            output: ProjectOutput::Residual,
+            plan,
+        };
         check(&of(Plan::DEFAULT.with_batch(3)), &of(Plan::DEFAULT), 3);
     }
-    let of = |plan| Project { format: Format::Q3_K, output: ProjectOutput::Residual, plan };
-    check(&of(three(Plan::DEFAULT.with_batch(3))), &of(three(Plan::DEFAULT)), 3);
-    let of = |plan| GateUp { format: Format::Q4_K, activation: Activation::Silu, plan };
-    check(&of(Plan::TWELVE_WARPS.with_batch(8)), &of(Plan::TWELVE_WARPS), 8);
-    let of = |plan| GateUp { format: Format::F16, activation: Activation::GeluTanh, plan };
+    let of = |plan| Project {
+        format: Format::Q3_K,
+        output: ProjectOutput::Residual,
+        plan,
+    };
+    check(
+        &of(three(Plan::DEFAULT.with_batch(3))),
+        &of(three(Plan::DEFAULT)),
+        3,
+    );
+    let of = |plan| GateUp {
+        format: Format::Q4_K,
+        activation: Activation::Silu,
+        plan,
+    };
+    check(
+        &of(Plan::TWELVE_WARPS.with_batch(8)),
+        &of(Plan::TWELVE_WARPS),
+        8,
+    );
+    let of = |plan| GateUp {
+        format: Format::F16,
+        activation: Activation::GeluTanh,
+        plan,
+    };
     check(&of(Plan::HALF.with_batch(2)), &of(Plan::HALF), 2);
-    let of = |plan| LmHead { format: Format::Q6_K, plan };
+    let of = |plan| LmHead {
+        format: Format::Q6_K,
+        plan,
+    };
     check(&of(Plan::DEFAULT.with_batch(2)), &of(Plan::DEFAULT), 2);
 }
 
@@ -104,19 +162,37 @@ fn products_are_those_of_a_batch_of_one() {
 fn queries_keys_and_values_are_those_of_a_batch_of_one() {
     let formats = [Format::Q4_K, Format::Q4_K, Format::Q6_K];
     for output in [QkvOutput::Append, QkvOutput::Raw] {
-        let of = |plan| Qkv { output, plan, ..Qkv::with_default_plan(formats, Pairing::HalfSplit, true) };
+        let of = |plan| Qkv {
+            output,
+            plan,
+            ..Qkv::with_default_plan(formats, Pairing::HalfSplit, true)
+        };
         check(&of(Plan::DEFAULT.with_batch(3)), &of(Plan::DEFAULT), 3);
     }
     let formats = [Format::Q2_K, Format::Q2_K, Format::Q4_K];
-    let of = |plan| Qkv { plan, ..Qkv::with_default_plan(formats, Pairing::Interleaved, false) };
-    check(&of(three(Plan::DEFAULT.with_batch(3))), &of(three(Plan::DEFAULT)), 3);
-    let of = |batch| HeadNorm { overlap: true, batch, angles: AngleSet::ONLY };
+    let of = |plan| Qkv {
+        plan,
+        ..Qkv::with_default_plan(formats, Pairing::Interleaved, false)
+    };
+    check(
+        &of(three(Plan::DEFAULT.with_batch(3))),
+        &of(three(Plan::DEFAULT)),
+        3,
+    );
+    let of = |batch| HeadNorm {
+        overlap: true,
+        batch,
+        angles: AngleSet::ONLY,
+    };
     check(&of(4), &of(1), 4);
 }
 
 #[test]
 fn attention_is_that_of_a_batch_of_one() {
-    for kernel in [PipelinedAttention::new(128, 4), PipelinedAttention::new(64, 9)] {
+    for kernel in [
+        PipelinedAttention::new(128, 4),
+        PipelinedAttention::new(64, 9),
+    ] {
         check(&kernel.with_batch(3), &kernel, 3);
     }
 }

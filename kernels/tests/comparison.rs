@@ -6,7 +6,16 @@ use warpwright_kernels::compare;
 
 fn error(access: Access, found: CpuArg, wanted: CpuArg) -> f64 {
     let kind = ParamKind::Buffer(found.elem().expect("a buffer"), access);
-    compare(&[Param { name: "y", doc: "", kind }], &[found], &[wanted]).error
+    compare(
+        &[Param {
+            name: "y",
+            doc: "",
+            kind,
+        }],
+        &[found],
+        &[wanted],
+    )
+    .error
 }
 
 #[test]
@@ -26,7 +35,11 @@ fn floats_differ_relative_to_the_largest() {
         (&[1.0], &[1.0, 2.0], f64::INFINITY),
     ];
     for &(found, wanted, apart) in cases {
-        let error = error(Access::Write, CpuArg::F32(found.into()), CpuArg::F32(wanted.into()));
+        let error = error(
+            Access::Write,
+            CpuArg::F32(found.into()),
+            CpuArg::F32(wanted.into()),
+        );
         assert_eq!(error, apart, "{found:?} {wanted:?}");
     }
 }
@@ -44,7 +57,11 @@ fn halves_may_be_neighbours() {
         (0xbc00, 0x3c00, 2.0),
     ];
     for (found, wanted, apart) in cases {
-        let error = error(Access::ReadWrite, CpuArg::F16(vec![f16(found)]), CpuArg::F16(vec![f16(wanted)]));
+        let error = error(
+            Access::ReadWrite,
+            CpuArg::F16(vec![f16(found)]),
+            CpuArg::F16(vec![f16(wanted)]),
+        );
         assert_eq!(error, apart, "{found:04x} {wanted:04x}");
     }
 }
@@ -53,11 +70,22 @@ fn halves_may_be_neighbours() {
 fn block_floats_may_be_a_step_apart() {
     // Integers with offset 32768, eight of scale 1, eight of scale 0.25: the decoded values count.
     let args = |first: u16, second: u16| {
-        [CpuArg::U16([[first; 8], [second; 8]].concat()), CpuArg::F32(vec![1.0, 0.25])]
+        [
+            CpuArg::U16([[first; 8], [second; 8]].concat()),
+            CpuArg::F32(vec![1.0, 0.25]),
+        ]
     };
-    let param = |name, kind| Param { name, doc: "", kind: ParamKind::Buffer(kind, Access::Write) };
+    let param = |name, kind| Param {
+        name,
+        doc: "",
+        kind: ParamKind::Buffer(kind, Access::Write),
+    };
     let params = [param("y", Kind::U16), param("y_scale", Kind::F32)];
-    let cases = [(32868, 32772, 0.0), (32869, 32773, NEIGHBOUR), (32870, 32772, 0.01 + NEIGHBOUR)];
+    let cases = [
+        (32868, 32772, 0.0),
+        (32869, 32773, NEIGHBOUR),
+        (32870, 32772, 0.01 + NEIGHBOUR),
+    ];
     for (first, second, apart) in cases {
         let comparison = compare(&params, &args(first, second), &args(32868, 32772));
         assert_eq!(comparison.error, apart, "{first} {second}");
@@ -71,6 +99,15 @@ fn integers_are_equal_or_wrong_and_inputs_do_not_count() {
     assert_eq!(error(Access::Write, a.clone(), b.clone()), f64::INFINITY);
     assert_eq!(error(Access::Read, a.clone(), b.clone()), 0.0);
     let kind = ParamKind::Buffer(Kind::U32, Access::Write);
-    let worst = compare(&[Param { name: "y", doc: "", kind }], &[a], &[b]).worst;
+    let worst = compare(
+        &[Param {
+            name: "y",
+            doc: "",
+            kind,
+        }],
+        &[a],
+        &[b],
+    )
+    .worst;
     assert_eq!(worst, Some(("y".to_string(), 1, 2.0, 3.0)));
 }

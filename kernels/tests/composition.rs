@@ -3,7 +3,9 @@
 use ptx_gen::{Cpu, KernelDef, f16};
 use warpwright_kernels::simple::argmax::{ArgmaxBlocksArgs, ArgmaxFinalArgs};
 use warpwright_kernels::simple::attention::{AttentionArgs, AttentionCombineArgs};
-use warpwright_kernels::{ALL, ArgmaxBlocks, ArgmaxFinal, Attention, AttentionCombine, Random, cache};
+use warpwright_kernels::{
+    ALL, ArgmaxBlocks, ArgmaxFinal, Attention, AttentionCombine, Random, cache,
+};
 
 const DIM: usize = 64;
 const CTX: usize = 200;
@@ -12,11 +14,24 @@ const KV_HEADS: usize = 2;
 
 /// `softmax(scale * q k^T) v` of one head.
 fn attention(q: &[f32], k: &[f16], v: &[f16], scale: f32) -> Vec<f64> {
-    let dot = |k: &[f16]| q.iter().zip(k).map(|(&q, k)| f64::from(q) * f64::from(k.to_f32())).sum::<f64>();
-    let weights: Vec<f64> = k.chunks(DIM).map(|k| (dot(k) * f64::from(scale)).exp()).collect();
+    let dot = |k: &[f16]| {
+        q.iter()
+            .zip(k)
+            .map(|(&q, k)| f64::from(q) * f64::from(k.to_f32()))
+            .sum::<f64>()
+    };
+    let weights: Vec<f64> = k
+        .chunks(DIM)
+        .map(|k| (dot(k) * f64::from(scale)).exp())
+        .collect();
     let sum: f64 = weights.iter().sum();
-    let of =
-        |d: usize| weights.iter().zip(v.chunks(DIM)).map(|(w, v)| w * f64::from(v[d].to_f32())).sum::<f64>();
+    let of = |d: usize| {
+        weights
+            .iter()
+            .zip(v.chunks(DIM))
+            .map(|(w, v)| w * f64::from(v[d].to_f32()))
+            .sum::<f64>()
+    };
     (0..DIM).map(|d| of(d) / sum).collect()
 }
 
@@ -30,7 +45,12 @@ fn splits_of_attention_combine_to_the_softmax() {
     for (position, splits) in [(0, 1), (0, 5), (37, 3), (199, 1), (199, 7), (150, 64)] {
         let mut partials = vec![0.0; HEADS * splits * (DIM + 2)];
         let mut y = vec![0.0; HEADS * DIM];
-        Attention { head_dim: DIM as u32, queries: 2, window: None }.reference(AttentionArgs::<Cpu> {
+        Attention {
+            head_dim: DIM as u32,
+            queries: 2,
+            window: None,
+        }
+        .reference(AttentionArgs::<Cpu> {
             state: &[0, position, 0, 0, 0, 0, 0, 0],
             q: &q,
             k_cache: &k,
@@ -42,20 +62,30 @@ fn splits_of_attention_combine_to_the_softmax() {
             splits: splits as u32,
             scale,
         });
-        AttentionCombine { head_dim: DIM as u32 }.reference(AttentionCombineArgs::<Cpu> {
+        AttentionCombine {
+            head_dim: DIM as u32,
+        }
+        .reference(AttentionCombineArgs::<Cpu> {
             partials: &partials,
             y: &mut y,
             heads: HEADS as u32,
             splits: splits as u32,
         });
         for (head, (y, q)) in y.chunks(DIM).zip(q.chunks(DIM)).enumerate() {
-            let row = |position| cache::own_row(KV_HEADS, head / (HEADS / KV_HEADS), position) * DIM;
+            let row =
+                |position| cache::own_row(KV_HEADS, head / (HEADS / KV_HEADS), position) * DIM;
             let rows = |cache: &[f16]| -> Vec<f16> {
-                (0..=position as usize).flat_map(|p| &cache[row(p)..][..DIM]).copied().collect()
+                (0..=position as usize)
+                    .flat_map(|p| &cache[row(p)..][..DIM])
+                    .copied()
+                    .collect()
             };
             let whole = attention(q, &rows(&k), &rows(&v), scale);
             for (d, (&y, whole)) in y.iter().zip(whole).enumerate() {
-                assert!((f64::from(y) - whole).abs() < 1e-6, "{position} {splits} {head} {d}: {y} {whole}");
+                assert!(
+                    (f64::from(y) - whole).abs() < 1e-6,
+                    "{position} {splits} {head} {d}: {y} {whole}"
+                );
             }
         }
     }
@@ -80,7 +110,10 @@ fn the_best_of_blocks_is_the_first_largest() {
             blocks: blocks as u32,
         });
         let largest = x.iter().copied().fold(f32::MIN, f32::max);
-        assert_eq!(x.iter().position(|&x| x == largest), Some(token[0] as usize));
+        assert_eq!(
+            x.iter().position(|&x| x == largest),
+            Some(token[0] as usize)
+        );
     }
 }
 
@@ -107,7 +140,14 @@ fn every_known_group_of_heads_has_its_kernel() {
         (256, 8, "Gemma 2B"),
     ];
     for (head_dim, queries, model) in models {
-        let name = KernelDef::name(&Attention { head_dim, queries, window: None });
-        assert!(ALL.iter().any(|shipped| shipped.name() == name), "{model}: {name}");
+        let name = KernelDef::name(&Attention {
+            head_dim,
+            queries,
+            window: None,
+        });
+        assert!(
+            ALL.iter().any(|shipped| shipped.name() == name),
+            "{model}: {name}"
+        );
     }
 }

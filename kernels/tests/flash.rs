@@ -1,6 +1,9 @@
 //! Attention of training on tensor cores: what one bound for all outputs of a kernel does not show.
 
-#[allow(dead_code, reason = "one schedule is enough here: the emulator runs all kernels under all")]
+#[allow(
+    dead_code,
+    reason = "one schedule is enough here: the emulator runs all kernels under all"
+)]
 mod machine;
 
 use machine::once;
@@ -10,7 +13,11 @@ use warpwright_kernels::train::flash::{FlashForward, FlashKeys, FlashQueries, Pa
 
 const FORWARD: FlashForward = FlashForward::new(64);
 const QUERIES: FlashQueries = FlashQueries::new(64);
-const KEYS: FlashKeys = FlashKeys { head_dim: 64, parts: Parts::Heads, op: TensorOp::Mma };
+const KEYS: FlashKeys = FlashKeys {
+    head_dim: 64,
+    parts: Parts::Heads,
+    op: TensorOp::Mma,
+};
 
 fn numbers(arg: &CpuArg) -> Vec<f64> {
     match arg {
@@ -32,16 +39,22 @@ fn distances(kernel: &dyn Variant) -> Vec<(&'static str, f64)> {
         let apart = length(&mut found.iter().zip(&wanted).map(|(f, w)| f - w));
         (name, apart / length(&mut wanted.iter().copied()))
     };
-    let written = |param: &Param| matches!(param.kind, ParamKind::Buffer(_, access) if access.writes());
+    let written =
+        |param: &Param| matches!(param.kind, ParamKind::Buffer(_, access) if access.writes());
     let outputs = kernel.params().into_iter().zip(found.iter().zip(&wanted));
     let outputs = outputs.filter(|(param, _)| written(param));
-    outputs.map(|(param, (found, wanted))| distance((param.name, found, wanted))).collect()
+    outputs
+        .map(|(param, (found, wanted))| distance((param.name, found, wanted)))
+        .collect()
 }
 
 /// An operand that is not rounded, or rounded twice, is 1e-3 or more away.
 #[test]
 fn rounds_what_the_reference_rounds() {
-    let groups = FlashKeys { parts: Parts::Groups, ..KEYS };
+    let groups = FlashKeys {
+        parts: Parts::Groups,
+        ..KEYS
+    };
     let kernels: [&dyn Variant; 4] = [&FORWARD, &QUERIES, &KEYS, &groups];
     for (name, distance) in kernels.into_iter().flat_map(distances) {
         println!("{name} {distance:e}");
@@ -56,10 +69,21 @@ fn rounds_what_the_reference_rounds() {
 fn first_tokens_out_of_range_do_no_harm() {
     let kernels: [&dyn Variant; 3] = [&FORWARD, &QUERIES, &KEYS];
     for kernel in kernels {
-        for f in [|_| u32::MAX, |i: u32| i ^ 40, |i: u32| u32::MAX - i, |i: u32| 7 * i, |i: u32| i + 1] {
+        for f in [
+            |_| u32::MAX,
+            |i: u32| i ^ 40,
+            |i: u32| u32::MAX - i,
+            |i: u32| 7 * i,
+            |i: u32| i + 1,
+        ] {
             let mut args = kernel.cases(1).swap_remove(1).args;
-            let CpuArg::U32(starts) = &mut args[3] else { panic!("{}: starts", kernel.name()) };
-            starts.iter_mut().zip(0..).for_each(|(start, i)| *start = f(i));
+            let CpuArg::U32(starts) = &mut args[3] else {
+                panic!("{}: starts", kernel.name())
+            };
+            starts
+                .iter_mut()
+                .zip(0..)
+                .for_each(|(start, i)| *start = f(i));
             once(kernel, &args);
         }
     }
@@ -69,13 +93,28 @@ fn first_tokens_out_of_range_do_no_harm() {
 fn refusal(kernel: &dyn Variant, change: Option<(&str, ShapeArg)>) -> String {
     // Kernels of another head length have the same arguments.
     let like: [&dyn Variant; 3] = [&FORWARD, &QUERIES, &KEYS];
-    let names = |kernel: &dyn Variant| kernel.params().iter().map(|param| param.name).collect::<Vec<_>>();
-    let like = like.into_iter().find(|like| names(*like) == names(kernel)).expect("one of three");
+    let names = |kernel: &dyn Variant| {
+        kernel
+            .params()
+            .iter()
+            .map(|param| param.name)
+            .collect::<Vec<_>>()
+    };
+    let like = like
+        .into_iter()
+        .find(|like| names(*like) == names(kernel))
+        .expect("one of three");
     let mut args: Vec<ShapeArg> = like.cases(1)[2].args.iter().map(CpuArg::shape).collect();
     if let Some((name, to)) = change {
-        args[names(kernel).iter().position(|&other| other == name).expect("an argument")] = to;
+        args[names(kernel)
+            .iter()
+            .position(|&other| other == name)
+            .expect("an argument")] = to;
     }
-    kernel.geometry(&args).expect_err("the change is wrong").what
+    kernel
+        .geometry(&args)
+        .expect_err("the change is wrong")
+        .what
 }
 
 /// A kernel, the argument that is changed, and the message.
@@ -84,25 +123,79 @@ type Refused<'a> = (&'a dyn Variant, Option<(&'a str, ShapeArg)>, &'a str);
 #[test]
 fn contracts_say_what_is_wrong() {
     use ShapeArg::{Len, Scalar};
-    let (of, groups) = (FlashForward::new, FlashKeys { parts: Parts::Groups, ..KEYS });
+    let (of, groups) = (
+        FlashForward::new,
+        FlashKeys {
+            parts: Parts::Groups,
+            ..KEYS
+        },
+    );
     let refused: [Refused<'_>; 13] = [
-        (&of(144), None, "the kernel's head_dim is 144, must be 16 to 128"),
-        (&of(72), None, "the kernel's head_dim is 72, must be a positive multiple of 16"),
-        (&FORWARD.with_queries(96), None, "the kernel's queries is 96, must be 64 or 128"),
-        (&QUERIES.with_queries(0), None, "the kernel's queries is 0, must be 64 or 128"),
-        (&of(80).with_queries(128), None, "the kernel's queries is 128, must be 64 for a head_dim of 80"),
-        (&FORWARD, Some(("tokens", Scalar(0))), "tokens is 0, must be 1 to 2097152"),
-        (&FORWARD, Some(("kv_heads", Scalar(0))), "kv_heads is 0, must be 1 to 65536"),
-        (&FORWARD, Some(("kv_heads", Scalar(2))), "heads is 7, must be a positive multiple of 2"),
-        (&FORWARD, Some(("starts", Len(34))), "starts has 34 elements, must have tokens = 33"),
+        (
+            &of(144),
+            None,
+            "the kernel's head_dim is 144, must be 16 to 128",
+        ),
+        (
+            &of(72),
+            None,
+            "the kernel's head_dim is 72, must be a positive multiple of 16",
+        ),
+        (
+            &FORWARD.with_queries(96),
+            None,
+            "the kernel's queries is 96, must be 64 or 128",
+        ),
+        (
+            &QUERIES.with_queries(0),
+            None,
+            "the kernel's queries is 0, must be 64 or 128",
+        ),
+        (
+            &of(80).with_queries(128),
+            None,
+            "the kernel's queries is 128, must be 64 for a head_dim of 80",
+        ),
+        (
+            &FORWARD,
+            Some(("tokens", Scalar(0))),
+            "tokens is 0, must be 1 to 2097152",
+        ),
+        (
+            &FORWARD,
+            Some(("kv_heads", Scalar(0))),
+            "kv_heads is 0, must be 1 to 65536",
+        ),
+        (
+            &FORWARD,
+            Some(("kv_heads", Scalar(2))),
+            "heads is 7, must be a positive multiple of 2",
+        ),
+        (
+            &FORWARD,
+            Some(("starts", Len(34))),
+            "starts has 34 elements, must have tokens = 33",
+        ),
         (
             &FORWARD,
             Some(("tokens", Scalar(34))),
             "q has 14784 elements, must have tokens * heads * head_dim = 15232",
         ),
-        (&KEYS, Some(("dk", Len(2112))), "dk has 2112 elements, must have tokens * heads * head_dim = 14784"),
-        (&groups, None, "dk has 14784 elements, must have tokens * kv_heads * head_dim = 2112"),
-        (&QUERIES, Some(("delta", Len(230))), "delta has 230 elements, must have tokens * heads = 231"),
+        (
+            &KEYS,
+            Some(("dk", Len(2112))),
+            "dk has 2112 elements, must have tokens * heads * head_dim = 14784",
+        ),
+        (
+            &groups,
+            None,
+            "dk has 14784 elements, must have tokens * kv_heads * head_dim = 2112",
+        ),
+        (
+            &QUERIES,
+            Some(("delta", Len(230))),
+            "delta has 230 elements, must have tokens * heads = 231",
+        ),
     ];
     for (kernel, change, message) in refused {
         assert_eq!(refusal(kernel, change), message);

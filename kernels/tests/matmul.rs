@@ -1,6 +1,8 @@
 //! Products of many tokens on the emulator: against the reference, under several schedules, and with faults planted.
 
-use ptx_emu::{Class, ElementKind, Fault, Launch, Memory, Module, Order, Schedule, TensorMap, Trace, run};
+use ptx_emu::{
+    Class, ElementKind, Fault, Launch, Memory, Module, Order, Schedule, TensorMap, Trace, run,
+};
 use ptx_gen::{AnyKernel, CpuArg, Program, ShapeArg, Target, f16, print};
 use warpwright_kernels::matmul::Dense;
 use warpwright_kernels::{ProductTile, Random};
@@ -20,8 +22,13 @@ struct Built {
 
 fn build(kernel: Dense) -> Built {
     let program = kernel.build().unwrap_or_else(|e| panic!("{e}"));
-    let text = print(&program, Target::named("sm_90a").expect("in the table")).expect("runs on sm_90a");
-    Built { kernel, program, text }
+    let text =
+        print(&program, Target::named("sm_90a").expect("in the table")).expect("runs on sm_90a");
+    Built {
+        kernel,
+        program,
+        text,
+    }
 }
 
 fn halves(n: u32, seed: u64) -> Vec<f16> {
@@ -41,7 +48,9 @@ fn launch(
     (order, seed): (Order, u64),
     trace: Trace,
 ) -> Result<Vec<f16>, Box<Fault>> {
-    let module = Module::parse(text).and_then(Module::complete).unwrap_or_else(|e| panic!("{e}"));
+    let module = Module::parse(text)
+        .and_then(Module::complete)
+        .unwrap_or_else(|e| panic!("{e}"));
     let code = module.kernels().next().expect("one kernel");
     let memory = Memory::new(1 << 28);
     let (x, w) = (halves(rows * k, 1), halves(n * k, 2));
@@ -52,11 +61,18 @@ fn launch(
         at
     };
     let y = vec![0xff; (rows * n * 2) as usize];
-    let places = [upload("x", &bytes(&x)), upload("w", &bytes(&w)), upload("y", &y)];
+    let places = [
+        upload("x", &bytes(&x)),
+        upload("w", &bytes(&w)),
+        upload("y", &y),
+    ];
     let map = |name: &str, address: u64, [columns, rows]: [u32; 2]| {
         let tile = built.program.tile(name).expect("it is used");
         let boxed = tile.box_dims().to_vec();
-        let (dims, strides) = (vec![columns.into(), rows.into()], vec![2 * u64::from(columns)]);
+        let (dims, strides) = (
+            vec![columns.into(), rows.into()],
+            vec![2 * u64::from(columns)],
+        );
         let map = TensorMap {
             address,
             element: 2,
@@ -66,12 +82,19 @@ fn launch(
             strides,
             boxed,
         };
-        map.encode().unwrap_or_else(|e| panic!("{name}: {e}")).to_vec()
+        map.encode()
+            .unwrap_or_else(|e| panic!("{name}: {e}"))
+            .to_vec()
     };
-    let mut params =
-        [map("x", places[0], [k, rows]), map("w", places[1], [k, n]), map("y", places[2], [n, rows])]
-            .concat();
-    [rows, n, k, BLOCKS].into_iter().for_each(|v| params.extend(v.to_le_bytes()));
+    let mut params = [
+        map("x", places[0], [k, rows]),
+        map("w", places[1], [k, n]),
+        map("y", places[2], [n, rows]),
+    ]
+    .concat();
+    [rows, n, k, BLOCKS]
+        .into_iter()
+        .for_each(|v| params.extend(v.to_le_bytes()));
     let shapes = [
         ShapeArg::Len((rows * k) as usize),
         ShapeArg::Len((n * k) as usize),
@@ -81,7 +104,10 @@ fn launch(
         ShapeArg::Scalar(k.into()),
         ShapeArg::Scalar(BLOCKS.into()),
     ];
-    let geometry = built.kernel.geometry(&shapes).unwrap_or_else(|e| panic!("{e}"));
+    let geometry = built
+        .kernel
+        .geometry(&shapes)
+        .unwrap_or_else(|e| panic!("{e}"));
     let launch = Launch {
         kernel: code,
         grid: geometry.grid,
@@ -89,10 +115,24 @@ fn launch(
         dynamic_shared: geometry.shared,
         params: &params,
     };
-    run(&memory, &launch, &Schedule { order, seed, ..Schedule::default() }, trace)?;
+    run(
+        &memory,
+        &launch,
+        &Schedule {
+            order,
+            seed,
+            ..Schedule::default()
+        },
+        trace,
+    )?;
     let mut found = y;
     memory.read(places[2], &mut found).expect("allocated");
-    Ok(found.as_chunks::<2>().0.iter().map(|b| f16(u16::from_le_bytes(*b))).collect())
+    Ok(found
+        .as_chunks::<2>()
+        .0
+        .iter()
+        .map(|b| f16(u16::from_le_bytes(*b)))
+        .collect())
 }
 
 fn reference(kernel: &Dense, [rows, n, k]: Shape) -> Vec<f16> {
@@ -100,7 +140,9 @@ fn reference(kernel: &Dense, [rows, n, k]: Shape) -> Vec<f16> {
     let [x, w] = [halves(rows * k, 1), halves(n * k, 2)].map(CpuArg::F16);
     let y = CpuArg::F16(vec![f16(0); (rows * n) as usize]);
     let mut args = [x, w, y, scalar(rows), scalar(n), scalar(k), scalar(BLOCKS)];
-    kernel.reference_on(&mut args).unwrap_or_else(|e| panic!("{e}"));
+    kernel
+        .reference_on(&mut args)
+        .unwrap_or_else(|e| panic!("{e}"));
     match args.into_iter().nth(2) {
         Some(CpuArg::F16(y)) => y,
         _ => unreachable!("y is of binary16"),
@@ -110,17 +152,28 @@ fn reference(kernel: &Dense, [rows, n, k]: Shape) -> Vec<f16> {
 /// In the norm of all elements.
 fn relative_error(found: &[f16], wanted: &[f16]) -> f64 {
     let square = |v: f64| v * v;
-    let pairs = || found.iter().zip(wanted).map(|(f, w)| (f64::from(f.to_f32()), f64::from(w.to_f32())));
+    let pairs = || {
+        found
+            .iter()
+            .zip(wanted)
+            .map(|(f, w)| (f64::from(f.to_f32()), f64::from(w.to_f32())))
+    };
     let error: f64 = pairs().map(|(f, w)| square(f - w)).sum();
     (error / pairs().map(|(_, w)| square(w)).sum::<f64>()).sqrt()
 }
 
-const SCHEDULES: [(Order, u64); 4] =
-    [(Order::InOrder, 0), (Order::Reversed, 1), (Order::Shuffled, 2), (Order::Shuffled, 3)];
+const SCHEDULES: [(Order, u64); 4] = [
+    (Order::InOrder, 0),
+    (Order::Reversed, 1),
+    (Order::Shuffled, 2),
+    (Order::Shuffled, 3),
+];
 
 fn dense(columns: u32, paired: bool) -> Dense {
     let tile = ProductTile::new(columns).expect("a block computes it");
-    Dense { tile: if paired { tile.in_pairs() } else { tile } }
+    Dense {
+        tile: if paired { tile.in_pairs() } else { tile },
+    }
 }
 
 #[test]
@@ -139,7 +192,8 @@ fn dense_products_are_those_of_the_reference() {
             for (i, schedule) in SCHEDULES.into_iter().enumerate() {
                 let trace = if i == 0 { Trace::On } else { Trace::Off };
                 let found = launch(&built, &built.text, *shape, schedule, trace);
-                let found = found.unwrap_or_else(|f| panic!("{} {shape:?}: {f}", built.program.name));
+                let found =
+                    found.unwrap_or_else(|f| panic!("{} {shape:?}: {f}", built.program.name));
                 let error = relative_error(&found, &wanted);
                 assert!(error < 3e-4, "{} {shape:?}: {error:e}", built.program.name);
                 assert!(
@@ -158,7 +212,11 @@ const NOTHING: &str = "fence.acq_rel.cta;";
 fn without(text: &str, begins: &str, last_alone: bool) -> String {
     let found: Vec<usize> = text.match_indices(begins).map(|(at, _)| at).collect();
     let mut out = text.to_string();
-    for at in found.iter().rev().take(if last_alone { 1 } else { found.len() }) {
+    for at in found
+        .iter()
+        .rev()
+        .take(if last_alone { 1 } else { found.len() })
+    {
         let end = at + text[*at..].find(';').expect("it ends") + 1;
         out.replace_range(*at..end, NOTHING);
     }
@@ -174,14 +232,23 @@ fn with(text: &str, from: &str, to: &str) -> String {
 /// The text of a cluster of two, with copies to block 0 alone in place of those to both.
 fn to_block_0(text: &str) -> String {
     let at = text.find("cvt.u16.u32").expect("the blocks' bits");
-    let register = text[at..].split([',', ';']).nth(1).expect("what is converted").trim();
-    with(text, &format!("mov.u32 {register}, 3;"), &format!("mov.u32 {register}, 1;"))
+    let register = text[at..]
+        .split([',', ';'])
+        .nth(1)
+        .expect("what is converted")
+        .trim();
+    with(
+        text,
+        &format!("mov.u32 {register}, 3;"),
+        &format!("mov.u32 {register}, 1;"),
+    )
 }
 
 #[test]
 fn planted_faults_are_named() {
     use Class::{
-        AsyncCopy, AsyncUnfinished, ClusterExit, Deadlock, Descriptor, ProxyFence, SharedRace, Wgmma,
+        AsyncCopy, AsyncUnfinished, ClusterExit, Deadlock, Descriptor, ProxyFence, SharedRace,
+        Wgmma,
     };
     let (one, two) = (build(dense(64, false)), build(dense(64, true)));
     let descriptor = |swizzle: u64| (swizzle << 62 | 64 << 32 | 1 << 16).to_string();
@@ -194,24 +261,44 @@ fn planted_faults_are_named() {
         // A stage is released whose products are under way.
         (
             &one,
-            with(&one.text, "wait_group.sync.aligned 1;", "wait_group.sync.aligned 2;"),
+            with(
+                &one.text,
+                "wait_group.sync.aligned 1;",
+                "wait_group.sync.aligned 2;",
+            ),
             &[SharedRace, AsyncCopy],
         ),
         (&one, last("fence.proxy.async.shared::cta"), &[ProxyFence]),
-        (&one, all("bar.sync 1, 128"), &[SharedRace, ProxyFence, AsyncCopy]),
+        (
+            &one,
+            all("bar.sync 1, 128"),
+            &[SharedRace, ProxyFence, AsyncCopy],
+        ),
         (&one, last("cp.async.bulk.wait_group 0"), &[AsyncUnfinished]),
         // The descriptor's swizzle is 64 bytes, the map's 128.
         (
             &one,
-            with(&one.text, &descriptor(1), &format!("0x{:x}", 2u64 << 62 | 64 << 32 | 1 << 16)),
+            with(
+                &one.text,
+                &descriptor(1),
+                &format!("0x{:x}", 2u64 << 62 | 64 << 32 | 1 << 16),
+            ),
             &[Descriptor],
         ),
         (&one, all("mbarrier.arrive.shared.b64"), &[Deadlock]),
         // Block 0 alone gets the parts of both.
         (&two, to_block_0(&two.text), &[Deadlock]),
-        (&two, without(&exit, "barrier.cluster.wait.acquire.aligned", true), &[ClusterExit]),
+        (
+            &two,
+            without(&exit, "barrier.cluster.wait.acquire.aligned", true),
+            &[ClusterExit],
+        ),
         // Stages are released in the block of the reader alone.
-        (&two, without(&two.text, "mbarrier.arrive.shared::cluster", false), &[Deadlock]),
+        (
+            &two,
+            without(&two.text, "mbarrier.arrive.shared::cluster", false),
+            &[Deadlock],
+        ),
     ];
     for (i, (built, text, classes)) in cases.iter().enumerate() {
         assert!(*text != built.text, "case {i} plants nothing");
@@ -227,6 +314,8 @@ fn planted_faults_are_named() {
 
 #[test]
 fn only_tiles_that_a_block_computes_can_be_made() {
-    let made = (0..1000).filter_map(ProductTile::new).map(ProductTile::columns);
+    let made = (0..1000)
+        .filter_map(ProductTile::new)
+        .map(ProductTile::columns);
     assert_eq!(made.collect::<Vec<_>>(), [64, 128, 192, 256]);
 }

@@ -13,7 +13,12 @@ use warpwright_kernels::{Activation, Format, Pairing, Variant};
 
 /// An argument's bits.
 fn bits(args: &[CpuArg], kernel: &dyn Variant, name: &str) -> Vec<u32> {
-    match &args[kernel.params().iter().position(|param| param.name == name).expect(name)] {
+    match &args[kernel
+        .params()
+        .iter()
+        .position(|param| param.name == name)
+        .expect(name)]
+    {
         CpuArg::F32(values) => values.iter().map(|x| x.to_bits()).collect(),
         CpuArg::F16(values) => values.iter().map(|x| x.0.into()).collect(),
         other => panic!("{other:?}"),
@@ -22,26 +27,49 @@ fn bits(args: &[CpuArg], kernel: &dyn Variant, name: &str) -> Vec<u32> {
 
 /// The kernels that compute the same on arguments with room for 128 tokens: jobs of other sizes.
 fn alike(format: Format, epilogue: Epilogue, rows: RowOrder) -> (Matmul, [MatmulSync; 3]) {
-    let sync = |(tokens, row_blocks)| MatmulSync { format, epilogue, rows, tokens, row_blocks };
-    (Matmul::new(format, epilogue, rows, 64), [(16, 1), (64, 1), (32, 2)].map(sync))
+    let sync = |(tokens, row_blocks)| MatmulSync {
+        format,
+        epilogue,
+        rows,
+        tokens,
+        row_blocks,
+    };
+    (
+        Matmul::new(format, epilogue, rows, 64),
+        [(16, 1), (64, 1), (32, 2)].map(sync),
+    )
 }
 
 #[test]
 fn both_instructions_give_the_same_bits() {
     let gated = Epilogue::Gated(Activation::Silu, ColumnOrder { group: 32 });
-    let append = Append { head_dim: 64, pairing: Pairing::HalfSplit, bias: true };
+    let append = Append {
+        head_dim: 64,
+        pairing: Pairing::HalfSplit,
+        bias: true,
+    };
     let kernels = [
         (Format::Q4_K, Epilogue::Add, RowOrder::PLAIN, "y"),
         (Format::Q8_0, Epilogue::Store, RowOrder::half_split(64), "y"),
         (Format::BF16, gated, RowOrder::GATE_UP, "gated"),
-        (Format::Q4_K, Epilogue::Append(append), append.pairs(), "k_cache"),
+        (
+            Format::Q4_K,
+            Epilogue::Append(append),
+            append.pairs(),
+            "k_cache",
+        ),
     ];
     for (format, epilogue, rows, name) in kernels {
         let (wgmma, syncs) = alike(format, epilogue, rows);
         for case in wgmma.cases(3) {
             let wanted = bits(&once(&wgmma, &case.args), &wgmma, name);
             for sync in syncs {
-                assert_eq!(bits(&once(&sync, &case.args), &sync, name), wanted, "{}", KernelDef::name(&sync));
+                assert_eq!(
+                    bits(&once(&sync, &case.args), &sync, name),
+                    wanted,
+                    "{}",
+                    KernelDef::name(&sync)
+                );
             }
         }
     }
@@ -52,7 +80,8 @@ fn a_tail_changes_no_bits() {
     let alike = Matmul::new(Format::Q4_K, Epilogue::Add, RowOrder::PLAIN, 128);
     let tail = Matmul { tail: 64, ..alike };
     for case in tail.cases(5) {
-        let [wanted, found] = [alike, tail].map(|kernel| bits(&once(&kernel, &case.args), &kernel, "y"));
+        let [wanted, found] =
+            [alike, tail].map(|kernel| bits(&once(&kernel, &case.args), &kernel, "y"));
         assert!(found == wanted, "{}", case.label);
     }
 }
@@ -66,14 +95,23 @@ fn jobs_that_do_not_fit_are_refused() {
         tokens,
         row_blocks,
     };
-    for format in Format::ALL.into_iter().filter(|format| format.tile().is_some()) {
+    for format in Format::ALL
+        .into_iter()
+        .filter(|format| format.tile().is_some())
+    {
         for (most, row_blocks, room) in [(128, 1, MatmulSync::SMALL), (96, 2, MatmulSync::LARGE)] {
             for tokens in (16..=most).step_by(16) {
                 let kernel = of(format, tokens, row_blocks);
                 match geometry(&kernel) {
-                    Ok(geometry) => assert!(kernel.fits() && geometry.shared <= room, "{format:?} {tokens}"),
+                    Ok(geometry) => assert!(
+                        kernel.fits() && geometry.shared <= room,
+                        "{format:?} {tokens}"
+                    ),
                     Err(e) => {
-                        assert!(e.ends_with(&format!("{tokens} tokens do not fit in shared memory")), "{e}");
+                        assert!(
+                            e.ends_with(&format!("{tokens} tokens do not fit in shared memory")),
+                            "{e}"
+                        );
                         assert!(tokens > 96, "{format:?} {tokens}");
                     }
                 }

@@ -6,14 +6,21 @@ mod machine;
 use machine::once;
 use ptx_gen::{CpuArg, f16};
 use warpwright_kernels::pipeline::{
-    AngleSet, GateUp, HeadNorm, LmHead, PipelinedAttention, Plan, Project, ProjectOutput, Qkv, block_float,
+    AngleSet, GateUp, HeadNorm, LmHead, PipelinedAttention, Plan, Project, ProjectOutput, Qkv,
+    block_float,
 };
 use warpwright_kernels::prompt::RotateTokens;
 use warpwright_kernels::{Activation, Case, Format, Overlap, Pairing, Rope, Variant};
 
 /// The numbers that a kernel leaves in its argument `y` when element `i` of its argument `of` is `bad`.
 fn left(kernel: &dyn Variant, case: &Case, of: &str, bad: f32) -> Vec<f32> {
-    let place = |name| kernel.params().iter().position(|p| p.name == name).expect("an argument of that name");
+    let place = |name| {
+        kernel
+            .params()
+            .iter()
+            .position(|p| p.name == name)
+            .expect("an argument of that name")
+    };
     let mut args = case.args.clone();
     match &mut args[place(of)] {
         CpuArg::F32(v) => v[0] = bad,
@@ -31,13 +38,28 @@ fn left(kernel: &dyn Variant, case: &Case, of: &str, bad: f32) -> Vec<f32> {
 #[test]
 fn nan_and_infinity_propagate_through_kernels() {
     // The first case of each: one row block, one position.
-    let project = |format| Project { format, output: ProjectOutput::Residual, plan: Plan::DEFAULT };
-    let gate_up = GateUp { format: Format::Q4_K, activation: Activation::Silu, plan: Plan::DEFAULT };
+    let project = |format| Project {
+        format,
+        output: ProjectOutput::Residual,
+        plan: Plan::DEFAULT,
+    };
+    let gate_up = GateUp {
+        format: Format::Q4_K,
+        activation: Activation::Silu,
+        plan: Plan::DEFAULT,
+    };
     let attention = PipelinedAttention::new(64, 1);
     let kernels: [(&dyn Variant, &str); 6] = [
         (&project(Format::Q4_K), "x_scale"),
         (&project(Format::Q6_K), "x_scale"),
-        (&Project { format: Format::BF16, output: ProjectOutput::Residual, plan: Plan::HALF }, "x_scale"),
+        (
+            &Project {
+                format: Format::BF16,
+                output: ProjectOutput::Residual,
+                plan: Plan::HALF,
+            },
+            "x_scale",
+        ),
         (&gate_up, "x"),
         (&attention, "v_cache"),
         (&attention, "k_cache"),
@@ -47,7 +69,11 @@ fn nan_and_infinity_propagate_through_kernels() {
         for bad in [f32::NAN, f32::INFINITY] {
             let y = left(kernel, case, of, bad);
             let block = &y[..block_float::BFP_BLOCK as usize];
-            assert!(block.iter().all(|y| !y.is_finite()), "{} from {bad}: {block:?}", kernel.name());
+            assert!(
+                block.iter().all(|y| !y.is_finite()),
+                "{} from {bad}: {block:?}",
+                kernel.name()
+            );
         }
     }
 }
@@ -64,21 +90,55 @@ fn a_key_beyond_f16_is_none() {
         overlap: Overlap::No,
     };
     let kernels: [(&dyn Variant, &str); 5] = [
-        (&RotateTokens { norm: false, ..rotate }, "bias"),
+        (
+            &RotateTokens {
+                norm: false,
+                ..rotate
+            },
+            "bias",
+        ),
         (&rotate, "gamma"),
-        (&Rope { pairing: Pairing::HalfSplit, magnitude: 1.0 }, "k"),
+        (
+            &Rope {
+                pairing: Pairing::HalfSplit,
+                magnitude: 1.0,
+            },
+            "k",
+        ),
         (&qkv, "bias"),
-        (&HeadNorm { overlap: true, batch: 1, angles: AngleSet::ONLY }, "gamma"),
+        (
+            &HeadNorm {
+                overlap: true,
+                batch: 1,
+                angles: AngleSet::ONLY,
+            },
+            "gamma",
+        ),
     ];
     for (kernel, of) in kernels {
         let mut lost = 0;
         for case in kernel.cases(1) {
-            let place = |name| kernel.params().iter().position(|p| p.name == name).expect("an argument");
+            let place = |name| {
+                kernel
+                    .params()
+                    .iter()
+                    .position(|p| p.name == name)
+                    .expect("an argument")
+            };
             let mut args = case.args.clone();
-            let CpuArg::F32(v) = &mut args[place(of)] else { panic!("{of} is no f32") };
+            let CpuArg::F32(v) = &mut args[place(of)] else {
+                panic!("{of} is no f32")
+            };
             v.iter_mut().for_each(|v| *v *= 1e7);
-            let CpuArg::F16(cache) = &once(kernel, &args)[place("k_cache")] else { panic!("no cache") };
-            assert!(cache.iter().all(|k| !k.to_f32().is_infinite()), "{} on {}", kernel.name(), case.label);
+            let CpuArg::F16(cache) = &once(kernel, &args)[place("k_cache")] else {
+                panic!("no cache")
+            };
+            assert!(
+                cache.iter().all(|k| !k.to_f32().is_infinite()),
+                "{} on {}",
+                kernel.name(),
+                case.label
+            );
             lost += cache.iter().filter(|k| k.to_f32().is_nan()).count();
         }
         assert!(lost > 0, "{} kept every key", kernel.name());
@@ -92,16 +152,38 @@ fn activations_near_the_end_of_the_range_are_not_lost() {
     let qkv = Qkv::with_default_plan(qkv, Pairing::HalfSplit, false);
     // With one weight of the norm that large, the others zero. The last is large in what it stores.
     let kernels: [(&dyn Variant, f32, &str); 3] = [
-        (&LmHead { format: Format::F16, plan: Plan::HALF }, 1.5e38, "logits"),
+        (
+            &LmHead {
+                format: Format::F16,
+                plan: Plan::HALF,
+            },
+            1.5e38,
+            "logits",
+        ),
         (&qkv, 1.5e38, "q"),
-        (&GateUp { format: Format::Q4_K, activation: Activation::Silu, plan }, 2e19, "y"),
+        (
+            &GateUp {
+                format: Format::Q4_K,
+                activation: Activation::Silu,
+                plan,
+            },
+            2e19,
+            "y",
+        ),
     ];
     for (kernel, large, of) in kernels {
         let params = kernel.params();
-        let place = |name| params.iter().position(|p| p.name == name).expect("an argument");
+        let place = |name| {
+            params
+                .iter()
+                .position(|p| p.name == name)
+                .expect("an argument")
+        };
         let case = &kernel.cases(1)[0];
         let mut args = case.args.clone();
-        let CpuArg::F32(gamma) = &mut args[place("gamma")] else { panic!("gamma is no f32") };
+        let CpuArg::F32(gamma) = &mut args[place("gamma")] else {
+            panic!("gamma is no f32")
+        };
         gamma.fill(0.0);
         gamma[0] = large;
         let mut wanted = args.clone();
@@ -117,7 +199,9 @@ fn activations_near_the_end_of_the_range_are_not_lost() {
         assert!(largest > 1e36, "{}: {largest}", kernel.name());
         for (wanted, found) in wanted.iter().zip(&found) {
             // The sum of a group of codes may be infinite, which the engine refuses; but nothing is lost.
-            let kept = (found - wanted).abs() < 1e-3 * largest || !found.is_finite() || !wanted.is_finite();
+            let kept = (found - wanted).abs() < 1e-3 * largest
+                || !found.is_finite()
+                || !wanted.is_finite();
             assert!(kept, "{}: {found}, wanted {wanted}", kernel.name());
         }
     }

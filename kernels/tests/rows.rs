@@ -28,11 +28,18 @@ struct Launch<'a> {
 
 impl<'a> Launch<'a> {
     fn case(kernel: &'a dyn Variant, number: usize) -> Self {
-        Launch { kernel, args: kernel.cases(3)[number].args.clone() }
+        Launch {
+            kernel,
+            args: kernel.cases(3)[number].args.clone(),
+        }
     }
 
     fn place(&self, name: &str) -> usize {
-        self.kernel.params().iter().position(|p| p.name == name).expect("an argument of that name")
+        self.kernel
+            .params()
+            .iter()
+            .position(|p| p.name == name)
+            .expect("an argument of that name")
     }
 
     fn arg(&mut self, name: &str) -> &mut CpuArg {
@@ -41,17 +48,23 @@ impl<'a> Launch<'a> {
     }
 
     fn halves(&mut self, name: &str) -> &mut Vec<f16> {
-        let CpuArg::F16(v) = self.arg(name) else { panic!("{name} is no f16") };
+        let CpuArg::F16(v) = self.arg(name) else {
+            panic!("{name} is no f16")
+        };
         v
     }
 
     fn words(&mut self, name: &str) -> &mut Vec<u32> {
-        let CpuArg::U32(v) = self.arg(name) else { panic!("{name} is no u32") };
+        let CpuArg::U32(v) = self.arg(name) else {
+            panic!("{name} is no u32")
+        };
         v
     }
 
     fn number(&mut self, name: &str) -> usize {
-        let CpuArg::Scalar(v) = self.arg(name) else { panic!("{name} is no number") };
+        let CpuArg::Scalar(v) = self.arg(name) else {
+            panic!("{name} is no number")
+        };
         *v as usize
     }
 
@@ -63,7 +76,9 @@ impl<'a> Launch<'a> {
     fn row(&mut self, row: usize) -> Vec<f16> {
         let (capacity, len) = (self.number("capacity"), self.halves("q").len());
         let slots = (0..len / capacity).map(|column| ORDER.slot(column as u32) as usize);
-        let places: Vec<usize> = slots.map(|slot| activations::index(capacity, row, slot)).collect();
+        let places: Vec<usize> = slots
+            .map(|slot| activations::index(capacity, row, slot))
+            .collect();
         let y = self.halves("y");
         places.into_iter().map(|place| y[place]).collect()
     }
@@ -99,7 +114,10 @@ fn results_do_not_depend_on_where_pages_are() {
         there.run();
         let mut moved = Launch::case(&kernel, 1);
         let pages = moved.number("cache_pages");
-        moved.words("pages").iter_mut().for_each(|page| *page = (*page + 3) % pages as u32);
+        moved
+            .words("pages")
+            .iter_mut()
+            .for_each(|page| *page = (*page + 3) % pages as u32);
         for cache in ["k_cache", "v_cache"] {
             let by = moved.halves(cache).len() / pages * 3;
             moved.halves(cache).rotate_right(by);
@@ -113,9 +131,12 @@ fn results_do_not_depend_on_where_pages_are() {
 #[test]
 fn numbers_that_are_none_reach_the_results_of_their_row() {
     let kernel = BatchAttention::new(64, 4, ORDER);
-    for (name, bad) in
-        [("q", f32::NAN), ("k_cache", f32::NAN), ("v_cache", f32::NAN), ("v_cache", f32::INFINITY)]
-    {
+    for (name, bad) in [
+        ("q", f32::NAN),
+        ("k_cache", f32::NAN),
+        ("v_cache", f32::NAN),
+        ("v_cache", f32::INFINITY),
+    ] {
         let mut launch = Launch::case(&kernel, 2);
         let len = launch.halves(name).len();
         let place = match name {
@@ -142,7 +163,10 @@ fn places_past_the_last_count_as_the_last() {
     let mut results = [0, 1].map(|past| {
         let mut launch = Launch::case(&kernel, 1);
         for cache in ["k_cache", "v_cache"] {
-            let numbers = launch.halves(cache).iter_mut().filter(|x| x.to_f32().is_nan());
+            let numbers = launch
+                .halves(cache)
+                .iter_mut()
+                .filter(|x| x.to_f32().is_nan());
             numbers.for_each(|x| *x = f16::from_f32(0.5));
         }
         let [sequences, max_pages, pages] =
@@ -161,11 +185,20 @@ fn places_past_the_last_count_as_the_last() {
 
 #[test]
 fn splits_of_a_row_are_no_more_than_the_grid_has() {
-    for kernel in kernels().into_iter().chain([BatchAttention::new(256, 1, ORDER)]) {
-        for (splits, units) in [1, 2, 3, 7, 33].into_iter().flat_map(|s| [1, 24, 1024].map(|u| (s, u))) {
+    for kernel in kernels()
+        .into_iter()
+        .chain([BatchAttention::new(256, 1, ORDER)])
+    {
+        for (splits, units) in [1, 2, 3, 7, 33]
+            .into_iter()
+            .flat_map(|s| [1, 24, 1024].map(|u| (s, u)))
+        {
             for n in (1..4000).step_by(13).chain([1 << 20, 1 << 24]) {
                 let share = kernel.share(n, splits, units);
-                assert!(n.div_ceil(share) <= splits && share.is_multiple_of(16), "{kernel:?} {n} {splits}");
+                assert!(
+                    n.div_ceil(share) <= splits && share.is_multiple_of(16),
+                    "{kernel:?} {n} {splits}"
+                );
             }
         }
     }
@@ -175,7 +208,14 @@ fn splits_of_a_row_are_no_more_than_the_grid_has() {
 #[test]
 fn splits_fill_the_device_and_keep_blocks_short() {
     let kernel = BatchAttention::new(128, 4, ORDER);
-    let cases = [(1, 512, 4), (1, 32768, 33), (8, 512, 1), (8, 8192, 4), (128, 512, 1), (128, 32768, 8)];
+    let cases = [
+        (1, 512, 4),
+        (1, 32768, 33),
+        (8, 512, 1),
+        (8, 8192, 4),
+        (128, 512, 1),
+        (128, 32768, 8),
+    ];
     for (rows, positions, wanted) in cases {
         let splits = kernel.splits(kernel.units(rows, 8), positions, 132);
         assert_eq!(splits, wanted, "{rows} rows of {positions}");
@@ -186,17 +226,24 @@ fn splits_fill_the_device_and_keep_blocks_short() {
 fn a_sequence_is_stepped_to_its_limit_and_no_further() {
     let mut launch = Launch::case(&ChooseTokens, 1);
     let row = launch.words("rows")[0] as usize;
-    let word = |launch: &mut Launch<'_>, word: u32| launch.words("state")[row * LEN + word as usize];
+    let word =
+        |launch: &mut Launch<'_>, word: u32| launch.words("state")[row * LEN + word as usize];
     assert_eq!([POSITION, LIMIT].map(|i| word(&mut launch, i)), [5, 8]);
     let mut out = vec![];
     for step in 1..6 {
         // Another token wins at each step.
-        let CpuArg::F32(logits) = launch.arg("logits") else { panic!("logits are f32") };
+        let CpuArg::F32(logits) = launch.arg("logits") else {
+            panic!("logits are f32")
+        };
         logits[10 + step] = 2.0 + step as f32;
         launch.run();
         let last = 10 + (step as u32).min(3);
         let wanted = [last, (5 + step as u32).min(8), u32::from(step >= 3)];
-        assert_eq!([TOKEN, POSITION, DONE].map(|i| word(&mut launch, i)), wanted, "step {step}");
+        assert_eq!(
+            [TOKEN, POSITION, DONE].map(|i| word(&mut launch, i)),
+            wanted,
+            "step {step}"
+        );
         let first = word(&mut launch, SEQUENCE) as usize * launch.number("max_tokens");
         out = launch.words("out")[first + 5..first + 9].to_vec();
     }

@@ -7,18 +7,29 @@ use ptx_emu::Module;
 use ptx_gen::{CpuArg, Target, f16, print};
 use warpwright_kernels::simple::rope::{Pairing, revolutions};
 use warpwright_kernels::{
-    Activation, Attention, Case, Format, Gemv, GemvAdd, Pack, Random, RmsNorm, Rope, RowOrder, SwiGlu, Team,
-    Variant, cache, state,
+    Activation, Attention, Case, Format, Gemv, GemvAdd, Pack, Random, RmsNorm, Rope, RowOrder,
+    SwiGlu, Team, Variant, cache, state,
 };
 
 fn holds(kernel: &dyn Variant, args: Vec<CpuArg>, bound: f64) -> Result<(), TestCaseError> {
     let fail = |e: &dyn std::fmt::Display| TestCaseError::fail(format!("{}: {e}", kernel.name()));
     let program = kernel.build().map_err(|e| fail(&e))?;
     let text = print(&program, Target::ALL[0]).map_err(|e| fail(&e))?;
-    let module = Module::parse(&text).and_then(Module::complete).map_err(|e| fail(&e))?;
+    let module = Module::parse(&text)
+        .and_then(Module::complete)
+        .map_err(|e| fail(&e))?;
     let code = module.kernels().next().ok_or_else(|| fail(&"no kernel"))?;
-    machine::check(kernel, code, &Case { label: String::new(), args, bound }, machine::FEW)
-        .map_err(|e| fail(&e))
+    machine::check(
+        kernel,
+        code,
+        &Case {
+            label: String::new(),
+            args,
+            bound,
+        },
+        machine::FEW,
+    )
+    .map_err(|e| fail(&e))
 }
 
 fn floats(random: &mut Random, n: u32) -> CpuArg {
@@ -26,7 +37,13 @@ fn floats(random: &mut Random, n: u32) -> CpuArg {
 }
 
 fn halves(random: &mut Random, n: u32) -> CpuArg {
-    CpuArg::F16(random.units(n as usize).into_iter().map(f16::from_f32).collect())
+    CpuArg::F16(
+        random
+            .units(n as usize)
+            .into_iter()
+            .map(f16::from_f32)
+            .collect(),
+    )
 }
 
 fn state_at(position: u32) -> CpuArg {
@@ -39,7 +56,10 @@ fn state_at(position: u32) -> CpuArg {
 /// magnitudes, to which rounding errors are relative.
 fn matrix(format: Format, rows: u32, n: u32, random: &mut Random) -> [CpuArg; 2] {
     let w = format.random((rows * n / format.block_len()) as usize, 1.0, random);
-    let x = format.dequantize(&w)[..n as usize].iter().map(|w| 0.5 * random.unit() + w.signum()).collect();
+    let x = format.dequantize(&w)[..n as usize]
+        .iter()
+        .map(|w| 0.5 * random.unit() + w.signum())
+        .collect();
     [CpuArg::U8(w), CpuArg::F32(x)]
 }
 

@@ -8,9 +8,9 @@ use std::io::{self, Read};
 use std::{error, fs};
 
 use ptx_emu::{
-    AddressMode, ChannelType, Coordinates, ElementKind, Fault, Filter, Image, Kernel, KernelError, Launch,
-    LaunchSite, Memory, Module, Order, ParseErrors, Print, Read as ReadMode, Sampler, Schedule, Shape,
-    SourcePlace, TensorMap, TexelFormat, Trace, Watch, run_watched,
+    AddressMode, ChannelType, Coordinates, ElementKind, Fault, Filter, Image, Kernel, KernelError,
+    Launch, LaunchSite, Memory, Module, Order, ParseErrors, Print, Read as ReadMode, Sampler,
+    Schedule, Shape, SourcePlace, TensorMap, TexelFormat, Trace, Watch, run_watched,
 };
 use serde_json::{Value, json};
 
@@ -54,7 +54,11 @@ fn runs(job: &Value, module: &Module, kernel: &Kernel) -> Result<(Vec<Value>, bo
     let mut unwritten = false;
     let (mut answers, mut first) = (Vec::new(), None::<Vec<u8>>);
     for (i, schedule) in list(&job["schedules"]).iter().enumerate() {
-        let Ended { outputs, whole, fault } = launch(job, module, kernel, schedule)?;
+        let Ended {
+            outputs,
+            whole,
+            fault,
+        } = launch(job, module, kernel, schedule)?;
         if first.as_ref() != Some(&outputs) {
             fs::write(format!("{}.{i}", string(&job["out"])?), &outputs)?;
         }
@@ -75,12 +79,22 @@ struct Ended {
 }
 
 /// Launches under one schedule.
-fn launch(job: &Value, module: &Module, kernel: &Kernel, schedule: &Value) -> Result<Ended, Failure> {
+fn launch(
+    job: &Value,
+    module: &Module,
+    kernel: &Kernel,
+    schedule: &Value,
+) -> Result<Ended, Failure> {
     let memory = Memory::new(MEMORY);
-    let buffers = list(&job["buffers"]).iter().map(|b| buffer(&memory, b)).collect::<Result<Vec<_>, _>>()?;
+    let buffers = list(&job["buffers"])
+        .iter()
+        .map(|b| buffer(&memory, b))
+        .collect::<Result<Vec<_>, _>>()?;
     for symbol in list(&job["symbols"]) {
         let name = string(&symbol["name"])?;
-        let at = module.address(&memory, name)?.ok_or_else(|| format!("no variable {name}"))?;
+        let at = module
+            .address(&memory, name)?
+            .ok_or_else(|| format!("no variable {name}"))?;
         memory.write(at, &fs::read(string(&symbol["data"])?)?)?;
     }
     let params = parameters(&memory, kernel, list(&job["args"]), &buffers)?;
@@ -93,14 +107,28 @@ fn launch(job: &Value, module: &Module, kernel: &Kernel, schedule: &Value) -> Re
     };
     let site = LaunchSite {
         cooperative: job["cooperative"] == true,
-        cluster: job["cluster"].is_array().then(|| triple(&job["cluster"])).transpose()?,
+        cluster: job["cluster"]
+            .is_array()
+            .then(|| triple(&job["cluster"]))
+            .transpose()?,
         // Standard output is for the answer.
         print: Some(Print(&|text| eprint!("{text}"))),
         ..LaunchSite::default()
     };
-    let trace = if schedule["trace"] == true { Trace::On } else { Trace::Off };
-    let (arithmetic, provenance) = (schedule["arithmetic"] == true, schedule["provenance"] == true);
-    let watch = Watch { arithmetic, provenance, ..Watch::default() };
+    let trace = if schedule["trace"] == true {
+        Trace::On
+    } else {
+        Trace::Off
+    };
+    let (arithmetic, provenance) = (
+        schedule["arithmetic"] == true,
+        schedule["provenance"] == true,
+    );
+    let watch = Watch {
+        arithmetic,
+        provenance,
+        ..Watch::default()
+    };
     let schedule = parsed(schedule, number(&job["fuel"])?)?;
     let found = run_watched(&memory, &launch, &schedule, trace, &site, &watch).found;
     let fault = found.into_iter().next().map(|found| Box::new(found.fault));
@@ -112,7 +140,11 @@ fn launch(job: &Value, module: &Module, kernel: &Kernel, schedule: &Value) -> Re
         whole &= memory.uninitialised(address, bytes as u64)?.is_none();
         memory.read(address, &mut outputs[start..])?;
     }
-    Ok(Ended { outputs, whole, fault })
+    Ok(Ended {
+        outputs,
+        whole,
+        fault,
+    })
 }
 
 /// The address and the bytes of a buffer, filled if it has data.
@@ -135,16 +167,30 @@ fn parameters(
 ) -> Result<Vec<u8>, Failure> {
     let params = &kernel.params;
     if params.len() != args.len() {
-        return Err(format!("{} has {} parameters, {} given", kernel.name, params.len(), args.len()).into());
+        return Err(format!(
+            "{} has {} parameters, {} given",
+            kernel.name,
+            params.len(),
+            args.len()
+        )
+        .into());
     }
     let mut block = vec![0; params.last().map_or(0, |p| p.offset + p.size) as usize];
     for (param, arg) in params.iter().zip(args) {
         let bytes = match arg["image"].is_object() {
-            true => object(memory, &arg["image"], buffers)?.to_le_bytes().to_vec(),
+            true => object(memory, &arg["image"], buffers)?
+                .to_le_bytes()
+                .to_vec(),
             false => argument(arg, buffers)?,
         };
         if bytes.len() != param.size as usize {
-            return Err(format!("`{}` has {} bytes, {} given", param.name, param.size, bytes.len()).into());
+            return Err(format!(
+                "`{}` has {} bytes, {} given",
+                param.name,
+                param.size,
+                bytes.len()
+            )
+            .into());
         }
         block[param.offset as usize..][..bytes.len()].copy_from_slice(&bytes);
     }
@@ -169,8 +215,10 @@ fn argument(arg: &Value, buffers: &[(u64, usize)]) -> Result<Vec<u8>, Failure> {
 /// The handle of a texture or surface over a buffer.
 fn object(memory: &Memory, given: &Value, buffers: &[(u64, usize)]) -> Result<u64, Failure> {
     let extent = triple(&given["extent"])?;
-    let format =
-        TexelFormat { channel: channel(&given["type"])?, channels: number(&given["channels"])? as u32 };
+    let format = TexelFormat {
+        channel: channel(&given["type"])?,
+        channels: number(&given["channels"])? as u32,
+    };
     let mut image = Image::new(format, shape(&given["shape"])?, extent);
     image.address = buffers[number(&given["buffer"])? as usize].0;
     Ok(match given["sampler"].is_object() {
@@ -217,8 +265,16 @@ fn sampler(given: &Value) -> Result<Sampler, Failure> {
     let or = |name: &str, value: &str| given[name] == value;
     Ok(Sampler {
         address: [mode; 3],
-        filter: if or("filter", "linear") { Filter::Linear } else { Filter::Point },
-        read: if or("read", "float") { ReadMode::NormalizedFloat } else { ReadMode::Element },
+        filter: if or("filter", "linear") {
+            Filter::Linear
+        } else {
+            Filter::Point
+        },
+        read: if or("read", "float") {
+            ReadMode::NormalizedFloat
+        } else {
+            ReadMode::Element
+        },
         coordinates: match given["normalized"] == true {
             true => Coordinates::Normalized,
             false => Coordinates::Texels,
@@ -228,7 +284,12 @@ fn sampler(given: &Value) -> Result<Sampler, Failure> {
 }
 
 fn tensor_map(map: &Value, buffers: &[(u64, usize)]) -> Result<TensorMap, Failure> {
-    let numbers = |name: &str| list(&map[name]).iter().map(number).collect::<Result<Vec<u64>, _>>();
+    let numbers = |name: &str| {
+        list(&map[name])
+            .iter()
+            .map(number)
+            .collect::<Result<Vec<u64>, _>>()
+    };
     Ok(TensorMap {
         address: buffers[number(&map["buffer"])? as usize].0,
         element: number(&map["element"])? as u32,
@@ -247,7 +308,12 @@ fn parsed(schedule: &Value, fuel: u64) -> Result<Schedule, Failure> {
         "shuffled" => Order::Shuffled,
         other => return Err(format!("no order {other}").into()),
     };
-    Ok(Schedule { seed: number(&schedule["seed"])?, order, threads: 1, fuel })
+    Ok(Schedule {
+        seed: number(&schedule["seed"])?,
+        order,
+        threads: 1,
+        fuel,
+    })
 }
 
 fn finding(fault: &Fault) -> Value {
@@ -276,14 +342,20 @@ fn list(value: &Value) -> &[Value] {
 }
 
 fn string(value: &Value) -> Result<&str, Failure> {
-    value.as_str().ok_or_else(|| format!("{value} is no string").into())
+    value
+        .as_str()
+        .ok_or_else(|| format!("{value} is no string").into())
 }
 
 fn number(value: &Value) -> Result<u64, Failure> {
-    value.as_u64().ok_or_else(|| format!("{value} is no number").into())
+    value
+        .as_u64()
+        .ok_or_else(|| format!("{value} is no number").into())
 }
 
 fn triple(value: &Value) -> Result<[u32; 3], Failure> {
-    let [x, y, z] = list(value) else { return Err(format!("{value} is not three numbers").into()) };
+    let [x, y, z] = list(value) else {
+        return Err(format!("{value} is not three numbers").into());
+    };
     Ok([number(x)? as u32, number(y)? as u32, number(z)? as u32])
 }

@@ -24,11 +24,21 @@ const BYTES: u64 = 1 << 24;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let number = |i: usize, otherwise| arguments.get(i).map_or(Ok(otherwise), |a| a.parse::<usize>());
+    let number = |i: usize, otherwise| {
+        arguments
+            .get(i)
+            .map_or(Ok(otherwise), |a| a.parse::<usize>())
+    };
     let (threads, rounds, only) = (number(0, 1)?, number(1, 20)?, arguments.get(2));
     let module = Module::parse(include_str!("../benches/speed.ptx"))?;
-    println!("{:14} {:>9} {:>9}  G lane-instructions a second, {threads} threads", "", "untraced", "traced");
-    for case in CASES.iter().filter(|case| only.is_none_or(|only| only == case.0)) {
+    println!(
+        "{:14} {:>9} {:>9}  G lane-instructions a second, {threads} threads",
+        "", "untraced", "traced"
+    );
+    for case in CASES
+        .iter()
+        .filter(|case| only.is_none_or(|only| only == case.0))
+    {
         let [plain, traced] =
             [Trace::Off, Trace::On].map(|trace| best(&module, case, threads, rounds, trace));
         println!("{:14} {:9.3} {:9.3}", case.0, plain?, traced?);
@@ -53,8 +63,17 @@ fn best(
         params.extend(address.to_le_bytes());
     }
     params.extend(count.to_le_bytes());
-    let launch = Launch { kernel: module.kernel(name)?, grid, block, dynamic_shared: 0, params: &params };
-    let schedule = Schedule { threads, ..Schedule::default() };
+    let launch = Launch {
+        kernel: module.kernel(name)?,
+        grid,
+        block,
+        dynamic_shared: 0,
+        params: &params,
+    };
+    let schedule = Schedule {
+        threads,
+        ..Schedule::default()
+    };
     let mut best = 0f64;
     for _ in 0..rounds {
         let (start, before) = (Instant::now(), spent());

@@ -105,25 +105,53 @@ impl MemoryOperation {
 
     /// Whether it may meet another strong access at the same address.
     pub(crate) fn is_strong(self) -> bool {
-        !matches!(self, MemoryOperation::Read | MemoryOperation::ReadOnly | MemoryOperation::Write)
+        !matches!(
+            self,
+            MemoryOperation::Read | MemoryOperation::ReadOnly | MemoryOperation::Write
+        )
     }
 }
 
 impl Accesses {
     /// What a copy or a fill touches, as runs of (address, bytes). In a conflict it stands under `name`, at line 0.
-    pub fn of_host(memory: &Memory, name: &str, reads: &[(u64, u64)], writes: &[(u64, u64)]) -> Accesses {
-        let operations = [(reads, MemoryOperation::Read), (writes, MemoryOperation::Write)];
+    pub fn of_host(
+        memory: &Memory,
+        name: &str,
+        reads: &[(u64, u64)],
+        writes: &[(u64, u64)],
+    ) -> Accesses {
+        let operations = [
+            (reads, MemoryOperation::Read),
+            (writes, MemoryOperation::Write),
+        ];
         let runs = operations
             .into_iter()
             .flat_map(|(runs, operation)| runs.iter().map(move |run| (*run, operation)));
         let sites = runs.filter_map(|((address, bytes), operation)| {
             let allocation = memory.find(address)?;
-            let place =
-                SourcePlace { line: 0, column: 0, text: name.into(), rust: None, callers: Vec::new() };
+            let place = SourcePlace {
+                line: 0,
+                column: 0,
+                text: name.into(),
+                rust: None,
+                callers: Vec::new(),
+            };
             let bytes = ByteSet::run(address - allocation.base, bytes);
-            Some(Site { place, pc: 0, operation, allocation, waited: true, bytes })
+            Some(Site {
+                place,
+                pc: 0,
+                operation,
+                allocation,
+                waited: true,
+                bytes,
+            })
         });
-        Accesses { kernel: name.into(), sites: sites.collect(), waited: true, triggers: Vec::new() }
+        Accesses {
+            kernel: name.into(),
+            sites: sites.collect(),
+            waited: true,
+            triggers: Vec::new(),
+        }
     }
 
     /// The conflict at the lowest address with a launch that nothing orders after this one. At device scope, atomics do
@@ -134,7 +162,9 @@ impl Accesses {
                 one == MemoryOperation::Atomic
                     && matches!(
                         other,
-                        MemoryOperation::Atomic | MemoryOperation::StrongRead | MemoryOperation::Acquire
+                        MemoryOperation::Atomic
+                            | MemoryOperation::StrongRead
+                            | MemoryOperation::Acquire
                     )
             };
             meets(a.operation, b.operation) || meets(b.operation, a.operation)
@@ -167,9 +197,18 @@ impl Accesses {
     }
 
     /// The conflict at the lowest address among the pairs of sites that `counts` holds for.
-    fn conflict_where(&self, later: &Accesses, counts: impl Fn(&Site, &Site) -> bool) -> Option<Conflict> {
-        let pairs = self.sites.iter().flat_map(|a| later.sites.iter().map(move |b| (a, b)));
-        let conflicts = pairs.filter(|(a, b)| counts(a, b)).filter_map(|(a, b)| Some((a, b, clash(a, b)?)));
+    fn conflict_where(
+        &self,
+        later: &Accesses,
+        counts: impl Fn(&Site, &Site) -> bool,
+    ) -> Option<Conflict> {
+        let pairs = self
+            .sites
+            .iter()
+            .flat_map(|a| later.sites.iter().map(move |b| (a, b)));
+        let conflicts = pairs
+            .filter(|(a, b)| counts(a, b))
+            .filter_map(|(a, b)| Some((a, b, clash(a, b)?)));
         let (a, b, address) = conflicts.min_by_key(|(.., address)| *address)?;
         let kind = match (a.operation.writes(), b.operation.writes()) {
             (true, true) => ConflictKind::WriteWrite,
@@ -187,9 +226,14 @@ impl Accesses {
 
     /// A `.nc` load and a write of the same bytes, and their lowest address.
     pub(crate) fn read_only_written(&self) -> Option<(&Site, &Site, u64)> {
-        let read_only = self.sites.iter().filter(|s| s.operation == MemoryOperation::ReadOnly);
+        let read_only = self
+            .sites
+            .iter()
+            .filter(|s| s.operation == MemoryOperation::ReadOnly);
         let pairs = read_only.flat_map(|a| self.sites.iter().map(move |b| (a, b)));
-        pairs.filter_map(|(a, b)| Some((a, b, clash(a, b)?))).min_by_key(|(.., address)| *address)
+        pairs
+            .filter_map(|(a, b)| Some((a, b, clash(a, b)?)))
+            .min_by_key(|(.., address)| *address)
     }
 }
 
@@ -261,17 +305,22 @@ impl ByteSet {
 
     /// Whether an offset is in the set.
     pub(crate) fn contains(&self, offset: u64) -> bool {
-        let page = self.pages.get((offset / PAGE) as usize).and_then(|p| p.as_ref());
+        let page = self
+            .pages
+            .get((offset / PAGE) as usize)
+            .and_then(|p| p.as_ref());
         page.is_some_and(|words| words[(offset / 64 % 64) as usize] >> (offset % 64) & 1 != 0)
     }
 
     /// The lowest offset in both sets.
     fn first_shared(&self, other: &ByteSet) -> Option<u64> {
         let pages = self.pages.iter().zip(&other.pages).enumerate();
-        pages.filter_map(|(i, (a, b))| Some((i, a.as_ref()?, b.as_ref()?))).find_map(|(i, a, b)| {
-            let word = a.iter().zip(&b[..]).position(|(a, b)| a & b != 0)?;
-            let bit = (a[word] & b[word]).trailing_zeros();
-            Some(i as u64 * PAGE + word as u64 * 64 + u64::from(bit))
-        })
+        pages
+            .filter_map(|(i, (a, b))| Some((i, a.as_ref()?, b.as_ref()?)))
+            .find_map(|(i, a, b)| {
+                let word = a.iter().zip(&b[..]).position(|(a, b)| a & b != 0)?;
+                let bit = (a[word] & b[word]).trailing_zeros();
+                Some(i as u64 * PAGE + word as u64 * 64 + u64::from(bit))
+            })
     }
 }

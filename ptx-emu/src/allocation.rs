@@ -41,7 +41,13 @@ pub(crate) enum Storage {
 
 impl Allocation {
     /// Memory that counts as initialised, without a shadow, unless the device owns it.
-    pub(crate) fn of(base: u64, bytes: u64, label: String, storage: Storage, owner: Option<u32>) -> Self {
+    pub(crate) fn of(
+        base: u64,
+        bytes: u64,
+        label: String,
+        storage: Storage,
+        owner: Option<u32>,
+    ) -> Self {
         Self {
             base,
             bytes,
@@ -58,15 +64,23 @@ impl Allocation {
 
     /// Memory of a device that nobody has written; none where the host has no room for it.
     pub(crate) fn on_device(base: u64, device: u32, bytes: u64) -> Option<Self> {
-        let (storage, shadow) = (zeroed(words_for(bytes))?, zeroed(words_for(bytes.div_ceil(8)))?);
+        let (storage, shadow) = (
+            zeroed(words_for(bytes))?,
+            zeroed(words_for(bytes.div_ceil(8)))?,
+        );
         let label = format!("allocation 0x{base:x}");
-        Some(Self { shadow, ..Self::of(base, bytes, label, Storage::Device(storage), Some(device)) })
+        Some(Self {
+            shadow,
+            ..Self::of(base, bytes, label, Storage::Device(storage), Some(device))
+        })
     }
 
     /// Takes over what another allocation of the same size holds.
     pub(crate) fn take_over(&self, old: &Self) {
         let copy = |to: &[AtomicU32], from: &[AtomicU32]| {
-            to.iter().zip(from).for_each(|(to, from)| to.store(from.load(Relaxed), Relaxed));
+            to.iter()
+                .zip(from)
+                .for_each(|(to, from)| to.store(from.load(Relaxed), Relaxed));
         };
         copy(self.words(), old.words());
         copy(&self.shadow, &old.shadow);
@@ -89,8 +103,16 @@ impl Allocation {
 
     /// Base, size and label.
     pub(crate) fn info(&self) -> AllocationInfo {
-        let label = self.label.read().unwrap_or_else(PoisonError::into_inner).clone();
-        AllocationInfo { base: self.base, bytes: self.bytes, label }
+        let label = self
+            .label
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        AllocationInfo {
+            base: self.base,
+            bytes: self.bytes,
+            label,
+        }
     }
 
     /// The storage, little-endian words.
@@ -162,7 +184,9 @@ impl Allocation {
     /// Moves the prefix over everything initialised since; called between launches.
     pub(crate) fn advance(&self) {
         if self.stale.swap(false, Relaxed) {
-            let prefix = self.first_uninitialised(0, self.bytes).unwrap_or(self.bytes);
+            let prefix = self
+                .first_uninitialised(0, self.bytes)
+                .unwrap_or(self.bytes);
             self.prefix.fetch_max(prefix, Relaxed);
         }
     }
@@ -184,8 +208,11 @@ impl Allocation {
         let words = self.words();
         let head = ((4 - offset % 4) % 4).min(to.len() as u64) as usize;
         let (head, rest) = to.split_at_mut(head);
-        let byte = |at: u64| words[(at / 4) as usize].load(Relaxed).to_le_bytes()[(at % 4) as usize];
-        head.iter_mut().enumerate().for_each(|(i, b)| *b = byte(offset + i as u64));
+        let byte =
+            |at: u64| words[(at / 4) as usize].load(Relaxed).to_le_bytes()[(at % 4) as usize];
+        head.iter_mut()
+            .enumerate()
+            .for_each(|(i, b)| *b = byte(offset + i as u64));
         let start = offset + head.len() as u64;
         for (i, part) in rest.chunks_mut(4).enumerate() {
             let word = words[(start / 4) as usize + i].load(Relaxed).to_le_bytes();

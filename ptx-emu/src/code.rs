@@ -1,12 +1,15 @@
 //! The decoded form of a kernel: instructions with registers, labels and addresses resolved.
 
 use crate::async_code::{AsyncStore, BulkStore, OfMap, TensorCopy, Wgmma};
-pub(crate) use crate::async_code::{BulkCopy, Mbarrier, MbarrierOperation, MbarrierWait, Phase, ThreadCopy};
+pub(crate) use crate::async_code::{
+    BulkCopy, Mbarrier, MbarrierOperation, MbarrierWait, Phase, ThreadCopy,
+};
 pub(crate) use crate::atomic_code::{Atomic, High};
 pub(crate) use crate::call_code::{ABSENT, Call, CallTarget, Formal, Passed, Routine, SystemCall};
 use crate::exec::regs::{Alu, Bank, Regs, Slots, Undefined};
 pub(crate) use crate::fragment_code::{
-    Element, Fragment, Item, LoadMatrix, Mma, Product, Role, Shape, Sparsity, WarpMatrix, quad_place,
+    Element, Fragment, Item, LoadMatrix, Mma, Product, Role, Shape, Sparsity, WarpMatrix,
+    quad_place,
 };
 pub(crate) use crate::video_code::{Second, Video, VideoElement, VideoOp};
 
@@ -37,25 +40,41 @@ pub(crate) struct Code {
 impl Code {
     /// Whether some of it calls `malloc` or `free`.
     pub(crate) fn uses_heap(&self) -> bool {
-        let heap =
-            |target: &CallTarget| matches!(target, CallTarget::System(SystemCall::Malloc | SystemCall::Free));
-        self.ops.iter().any(|step| matches!(&step.op, Op::Call(call) if heap(&call.target)))
+        let heap = |target: &CallTarget| {
+            matches!(
+                target,
+                CallTarget::System(SystemCall::Malloc | SystemCall::Free)
+            )
+        };
+        self.ops
+            .iter()
+            .any(|step| matches!(&step.op, Op::Call(call) if heap(&call.target)))
     }
 
     /// Whether some of it asks where the workspace of a cooperative grid is.
     pub(crate) fn uses_workspace(&self) -> bool {
-        let asks = |r: &Routine| r.specials.iter().any(|(_, s)| matches!(s, Special::EnvReg(1 | 2)));
+        let asks = |r: &Routine| {
+            r.specials
+                .iter()
+                .any(|(_, s)| matches!(s, Special::EnvReg(1 | 2)))
+        };
         self.routines.iter().any(asks)
     }
 
     /// Returns the dynamic shared memory, if the kernel declares it.
     pub(crate) fn declared_dynamic(&self) -> Option<&Region> {
-        self.shared.iter().find(|region| region.dynamic && region.name != UNDECLARED_DYNAMIC)
+        self.shared
+            .iter()
+            .find(|region| region.dynamic && region.name != UNDECLARED_DYNAMIC)
     }
 
     /// The registers that an instruction names.
     pub(crate) fn mentioned(&self, pc: u32) -> &[(Bank, u32)] {
-        let end = |i: u32| self.mention_ends.get(i as usize).map_or(self.mentions.len(), |end| *end as usize);
+        let end = |i: u32| {
+            self.mention_ends
+                .get(i as usize)
+                .map_or(self.mentions.len(), |end| *end as usize)
+        };
         let start = pc.checked_sub(1).map_or(0, end);
         &self.mentions[start..end(pc)]
     }

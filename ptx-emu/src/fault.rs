@@ -137,7 +137,10 @@ impl Class {
     pub(crate) fn may_follow_from_barriers(self) -> bool {
         matches!(
             self,
-            Class::SharedRace | Class::GlobalRace | Class::UninitialisedShared | Class::UninitialisedGlobal
+            Class::SharedRace
+                | Class::GlobalRace
+                | Class::UninitialisedShared
+                | Class::UninitialisedGlobal
         )
     }
 }
@@ -231,7 +234,12 @@ impl Fault {
 
     /// Whether two are one to whoever reads of them: the same class at the same instructions.
     pub fn is_same(&self, fault: &Fault) -> bool {
-        let both = |fault: &Fault| (fault.place.clone(), fault.other.as_ref().map(|o| o.place.clone()));
+        let both = |fault: &Fault| {
+            (
+                fault.place.clone(),
+                fault.other.as_ref().map(|o| o.place.clone()),
+            )
+        };
         self.class == fault.class && self.kernel == fault.kernel && both(self) == both(fault)
     }
 }
@@ -262,7 +270,12 @@ impl fmt::Display for Fault {
         for call in self.calls.iter().take(MOST_CALLS) {
             write!(f, "\n  called at {call}")?;
         }
-        if let Some(more) = self.calls.len().checked_sub(MOST_CALLS).filter(|more| *more > 0) {
+        if let Some(more) = self
+            .calls
+            .len()
+            .checked_sub(MOST_CALLS)
+            .filter(|more| *more > 0)
+        {
             write!(f, "\n  and {more} calls before")?;
         }
         if let Some(other) = &self.other {

@@ -61,7 +61,17 @@ const TARGETS: &[(&str, (u32, u32))] = &[
 ];
 
 /// `.version`s that exist, as (major, highest minor).
-const VERSIONS: &[(u32, u32)] = &[(1, 5), (2, 3), (3, 2), (4, 3), (5, 0), (6, 5), (7, 8), (8, 8), (9, 5)];
+const VERSIONS: &[(u32, u32)] = &[
+    (1, 5),
+    (2, 3),
+    (3, 2),
+    (4, 3),
+    (5, 0),
+    (6, 5),
+    (7, 8),
+    (8, 8),
+    (9, 5),
+];
 
 /// A form: opcode, suffixes that must all be present, lowest version and target.
 type Need = (&'static str, &'static [&'static str], (u32, u32), u32);
@@ -332,11 +342,19 @@ impl Target {
 
     /// Checks `.version` and `.target` against each other.
     pub(crate) fn new(version: (u32, u32), name: &str) -> Result<Target, String> {
-        let known = VERSIONS.iter().any(|(major, minor)| version.0 == *major && version.1 <= *minor);
+        let known = VERSIONS
+            .iter()
+            .any(|(major, minor)| version.0 == *major && version.1 <= *minor);
         if !known {
-            return Err(format!(".version {}.{} does not exist", version.0, version.1));
+            return Err(format!(
+                ".version {}.{} does not exist",
+                version.0, version.1
+            ));
         }
-        let arch = name.strip_prefix("sm_").or(name.strip_prefix("compute_")).unwrap_or("");
+        let arch = name
+            .strip_prefix("sm_")
+            .or(name.strip_prefix("compute_"))
+            .unwrap_or("");
         let Some((_, least)) = TARGETS.iter().find(|(target, _)| *target == arch) else {
             return Err(format!("`{name}` is not a target that ptx-emu knows"));
         };
@@ -348,7 +366,12 @@ impl Target {
         }
         let sm = arch.trim_end_matches(['a', 'f']);
         let suffix = arch[sm.len()..].to_string();
-        Ok(Target { version, sm: sm.parse().unwrap_or(0), suffix, name: name.to_string() })
+        Ok(Target {
+            version,
+            sm: sm.parse().unwrap_or(0),
+            suffix,
+            name: name.to_string(),
+        })
     }
 }
 
@@ -362,26 +385,41 @@ pub(crate) fn missing(opcode: &str, mods: &[&str], target: &Target) -> Option<St
         // Out of shared memory, and not into that of the block.
         let out_of = mods.contains(&".bulk_group") || mods.contains(&".shared::cluster");
         // Vectors of eight have more than 16 bytes, unless their elements are halves.
-        let narrow = [".b16", ".u16", ".s16", ".f16", ".bf16"].iter().any(|ty| mods.contains(ty));
+        let narrow = [".b16", ".u16", ".s16", ".f16", ".bf16"]
+            .iter()
+            .any(|ty| mods.contains(ty));
         fence
             || need.1 == [".bulk", ".shared::cta"] && out_of
             || matches!(opcode, "ld" | "st") && need.1 == [".v8"] && narrow
     };
-    let applies = |need: &&Need| need.0 == opcode && need.1.iter().all(|m| mods.contains(m)) && !other(need);
+    let applies =
+        |need: &&Need| need.0 == opcode && need.1.iter().all(|m| mods.contains(m)) && !other(need);
     let lacking = |need: &&Need| target.version < need.2 || target.sm < need.3;
-    let specific = SPECIFIC.contains(&opcode) || opcode == "tensormap" && mods.contains(&".replace");
+    let specific =
+        SPECIFIC.contains(&opcode) || opcode == "tensormap" && mods.contains(&".replace");
     if specific && target.suffix.is_empty() {
-        return Some(format!("`{opcode}` needs a target such as sm_90a, the target is {}", target.name));
+        return Some(format!(
+            "`{opcode}` needs a target such as sm_90a, the target is {}",
+            target.name
+        ));
     }
-    if let Some(ty) = SPECIFIC_TYPES.iter().find(|ty| opcode == "cvt" && mods.contains(ty))
+    if let Some(ty) = SPECIFIC_TYPES
+        .iter()
+        .find(|ty| opcode == "cvt" && mods.contains(ty))
         && target.suffix.is_empty()
     {
-        return Some(format!("`cvt{ty}` needs a target such as sm_100a, the target is {}", target.name));
+        return Some(format!(
+            "`cvt{ty}` needs a target such as sm_100a, the target is {}",
+            target.name
+        ));
     }
     let (_, suffixes, (major, minor), sm) = NEEDS.iter().filter(applies).find(lacking)?;
     let form = format!("{opcode}{}", suffixes.concat());
     Some(match target.sm < *sm {
-        true => format!("`{form}` needs sm_{sm} or higher, the target is {}", target.name),
+        true => format!(
+            "`{form}` needs sm_{sm} or higher, the target is {}",
+            target.name
+        ),
         false => {
             let (a, b) = target.version;
             format!("`{form}` needs .version {major}.{minor} or later, the module says {a}.{b}")

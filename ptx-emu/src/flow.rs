@@ -17,7 +17,8 @@ pub(crate) fn join(ops: &mut [Instruction]) {
     let joins = graph.post_dominators();
     for (index, step) in ops.iter_mut().enumerate() {
         if let Op::Branch { join, .. } | Op::BranchIndexed { join, .. } = &mut step.op {
-            *join = joins[graph.block_of[index] as usize].map_or(NEVER, |b| graph.starts[b as usize]);
+            *join =
+                joins[graph.block_of[index] as usize].map_or(NEVER, |b| graph.starts[b as usize]);
         }
     }
 }
@@ -30,7 +31,9 @@ pub(crate) fn reaches(ops: &[Instruction], from: u32, to: u32) -> bool {
         if pc == to {
             return true;
         }
-        let Some(step) = ops.get(pc as usize) else { continue };
+        let Some(step) = ops.get(pc as usize) else {
+            continue;
+        };
         if std::mem::replace(&mut seen[pc as usize], true) {
             continue;
         }
@@ -67,7 +70,10 @@ fn falls(step: &Instruction) -> bool {
 }
 
 fn ends_block(step: &Instruction) -> bool {
-    matches!(step.op, Op::Branch { .. } | Op::BranchIndexed { .. } | Op::Exit | Op::Return | Op::Trap)
+    matches!(
+        step.op,
+        Op::Branch { .. } | Op::BranchIndexed { .. } | Op::Exit | Op::Return | Op::Trap
+    )
 }
 
 impl Graph {
@@ -78,7 +84,10 @@ impl Graph {
             jumps(step).iter().for_each(|t| leader[*t as usize] = true);
             leader[i + 1] |= ends_block(step);
         }
-        let starts: Vec<u32> = (0..ops.len()).filter(|i| leader[*i]).map(|i| i as u32).collect();
+        let starts: Vec<u32> = (0..ops.len())
+            .filter(|i| leader[*i])
+            .map(|i| i as u32)
+            .collect();
         let mut block_of = vec![0; ops.len() + 1];
         let mut block = 0;
         for i in 0..ops.len() {
@@ -86,11 +95,22 @@ impl Graph {
             block_of[i] = block;
         }
         block_of[ops.len()] = starts.len() as u32;
-        let leaves = |step: &Instruction| matches!(step.op, Op::Exit | Op::Return) && step.guard.is_none();
+        let leaves =
+            |step: &Instruction| matches!(step.op, Op::Exit | Op::Return) && step.guard.is_none();
         let last = |b: usize| starts.get(b + 1).map_or(ops.len(), |next| *next as usize) - 1;
-        let exits = (0..starts.len()).filter(|b| leaves(&ops[last(*b)])).map(|b| b as u32).collect();
-        let successors = (0..starts.len()).map(|b| follow(ops, last(b), &block_of)).collect();
-        Graph { starts, block_of, successors, exits }
+        let exits = (0..starts.len())
+            .filter(|b| leaves(&ops[last(*b)]))
+            .map(|b| b as u32)
+            .collect();
+        let successors = (0..starts.len())
+            .map(|b| follow(ops, last(b), &block_of))
+            .collect();
+        Graph {
+            starts,
+            block_of,
+            successors,
+            exits,
+        }
     }
 
     /// The immediate post-dominator of each block; none when it is the exit or nothing.
@@ -98,7 +118,8 @@ impl Graph {
         let exit = self.starts.len();
         let mut predecessors = vec![Vec::new(); exit + 1];
         for (b, next) in self.successors.iter().enumerate() {
-            next.iter().for_each(|s| predecessors[*s as usize].push(b as u32));
+            next.iter()
+                .for_each(|s| predecessors[*s as usize].push(b as u32));
         }
         // The block after the last one stands for the exit.
         let mut above: Vec<Option<u32>> = vec![None; exit + 1];
@@ -110,7 +131,10 @@ impl Graph {
             }
         }
         above.truncate(exit);
-        above.into_iter().map(|b| b.filter(|b| *b != exit as u32)).collect()
+        above
+            .into_iter()
+            .map(|b| b.filter(|b| *b != exit as u32))
+            .collect()
     }
 
     /// Finds what is above the blocks from which a path leads to `last`, but to no exit behind it.
@@ -118,14 +142,19 @@ impl Graph {
         let mut order = postorder(last, predecessors);
         order.retain(|b| above[*b as usize].is_none());
         let mut rank = vec![0u32; above.len()];
-        order.iter().enumerate().for_each(|(i, b)| rank[*b as usize] = i as u32 + 1);
+        order
+            .iter()
+            .enumerate()
+            .for_each(|(i, b)| rank[*b as usize] = i as u32 + 1);
         (rank[last as usize], rank[above.len() - 1]) = (above.len() as u32, above.len() as u32 + 1);
         let mut changed = true;
         while changed {
             changed = false;
             for &b in order.iter().rev() {
-                let known =
-                    self.successors[b as usize].iter().copied().filter(|s| above[*s as usize].is_some());
+                let known = self.successors[b as usize]
+                    .iter()
+                    .copied()
+                    .filter(|s| above[*s as usize].is_some());
                 let new = known.reduce(|a, b| meet(a, b, above, &rank));
                 changed |= new != above[b as usize];
                 above[b as usize] = new;
@@ -169,7 +198,11 @@ fn postorder(root: u32, edges: &[Vec<u32>]) -> Vec<u32> {
 /// The nearest block that post-dominates both.
 fn meet(mut a: u32, mut b: u32, above: &[Option<u32>], rank: &[u32]) -> u32 {
     while a != b {
-        let lower = if rank[a as usize] < rank[b as usize] { &mut a } else { &mut b };
+        let lower = if rank[a as usize] < rank[b as usize] {
+            &mut a
+        } else {
+            &mut b
+        };
         *lower = above[*lower as usize].unwrap_or(*lower);
     }
     a

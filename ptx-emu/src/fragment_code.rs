@@ -155,7 +155,10 @@ impl Shape {
 
     /// With as many elements of a row as a [sparse](Sparsity) left matrix stores.
     pub(crate) fn packed(self) -> Shape {
-        Shape { depth: self.depth / 2, ..self }
+        Shape {
+            depth: self.depth / 2,
+            ..self
+        }
     }
 
     /// Registers of a lane that hold a matrix once.
@@ -165,7 +168,12 @@ impl Shape {
     }
 
     /// Row and column of element `i` of register `r` of a lane, with g = lane / 4 and t = lane mod 4.
-    pub(crate) fn place(self, role: Role, item: Item, (r, lane, i): (usize, usize, usize)) -> (usize, usize) {
+    pub(crate) fn place(
+        self,
+        role: Role,
+        item: Item,
+        (r, lane, i): (usize, usize, usize),
+    ) -> (usize, usize) {
         let (g, t, each) = (lane / 4, lane % 4, item.each());
         // Blocks of 8 rows that belong together.
         let blocks = if self.rows >= 16 { 2 } else { 1 };
@@ -174,13 +182,19 @@ impl Shape {
         match role {
             Role::Left => {
                 let (tile, r) = (r / (blocks * deep), r % (blocks * deep));
-                (8 * blocks * tile + 8 * (r % blocks) + g, each * t + i + 4 * each * (r / blocks))
+                (
+                    8 * blocks * tile + 8 * (r % blocks) + g,
+                    each * t + i + 4 * each * (r / blocks),
+                )
             }
             Role::Right => (each * t + i + 4 * each * (r % deep), 8 * (r / deep) + g),
             Role::Sum => {
                 let (e, across) = (r * each + i, self.columns / 8);
                 let (tile, e) = (e / (2 * blocks), e % (2 * blocks));
-                (8 * blocks * (tile / across) + 8 * (e / 2) + g, 8 * (tile % across) + 2 * t + e % 2)
+                (
+                    8 * blocks * (tile / across) + 8 * (e / 2) + g,
+                    8 * (tile % across) + 2 * t + e % 2,
+                )
             }
         }
     }
@@ -196,7 +210,9 @@ pub(crate) fn quad_place(f: &Fragment, by_rows: bool, lane: usize, i: usize) -> 
         (Role::Left, false) => (i + half, t),
         (Role::Right, true) => (t, i + half),
         (Role::Right, false) => (i, t + half),
-        (Role::Sum, _) if f.item == Item::F32 => ((t & 1) + (i & 2) + half, (i & 4) + (t & 2) + (i & 1)),
+        (Role::Sum, _) if f.item == Item::F32 => {
+            ((t & 1) + (i & 2) + half, (i & 4) + (t & 2) + (i & 1))
+        }
         (Role::Sum, _) => (t + half, i),
     }
 }

@@ -41,7 +41,10 @@ struct Blocks {
 impl Heap {
     /// An empty heap at an address for [`Heap::room`] bytes; none where the host has no room for it.
     pub(crate) fn new(base: u64, device: u32) -> Option<Heap> {
-        Some(Heap { arena: Allocation::on_device(base, device, ROOM)?, blocks: Mutex::default() })
+        Some(Heap {
+            arena: Allocation::on_device(base, device, ROOM)?,
+            blocks: Mutex::default(),
+        })
     }
 
     /// Bytes of addresses that a heap takes.
@@ -64,7 +67,9 @@ impl Heap {
         if bytes == 0 || bytes > LIMIT - blocks.used {
             return 0;
         }
-        let Some(offset) = blocks.find(bytes) else { return 0 };
+        let Some(offset) = blocks.find(bytes) else {
+            return 0;
+        };
         blocks.used += bytes;
         blocks.live.insert(offset, bytes);
         self.arena.base + offset
@@ -74,7 +79,9 @@ impl Heap {
     pub(crate) fn free(&self, address: u64) -> bool {
         let mut blocks = self.lock();
         let offset = address.wrapping_sub(self.arena.base);
-        let Some(bytes) = blocks.live.remove(&offset) else { return false };
+        let Some(bytes) = blocks.live.remove(&offset) else {
+            return false;
+        };
         blocks.used -= bytes;
         blocks.freed.push_back((offset, bytes));
         if blocks.freed.len() > REMEMBERED {
@@ -96,8 +103,11 @@ impl Heap {
     pub(crate) fn freed(&self, address: u64) -> Option<AllocationInfo> {
         let offset = address.wrapping_sub(self.arena.base);
         let blocks = self.lock();
-        let found =
-            blocks.freed.iter().rev().find(|(start, bytes)| (*start..start + bytes).contains(&offset));
+        let found = blocks
+            .freed
+            .iter()
+            .rev()
+            .find(|(start, bytes)| (*start..start + bytes).contains(&offset));
         found.map(|block| self.info(*block))
     }
 
@@ -106,11 +116,17 @@ impl Heap {
         let offset = address.wrapping_sub(self.arena.base);
         let blocks = self.lock();
         let before = blocks.live.range(..=offset).next_back();
-        before.or_else(|| blocks.live.iter().next()).map(|(start, bytes)| self.info((*start, *bytes)))
+        before
+            .or_else(|| blocks.live.iter().next())
+            .map(|(start, bytes)| self.info((*start, *bytes)))
     }
 
     fn info(&self, (offset, bytes): (u64, u64)) -> AllocationInfo {
-        AllocationInfo { base: self.arena.base + offset, bytes, label: "a block of malloc".into() }
+        AllocationInfo {
+            base: self.arena.base + offset,
+            bytes,
+            label: "a block of malloc".into(),
+        }
     }
 }
 

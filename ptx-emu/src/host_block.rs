@@ -24,7 +24,11 @@ impl HostBlock {
         let storage = zeroed(len.checked_add(Self::PAGE / 4)?.checked_add(2 * guard)?)?;
         let guarded = storage[guard..].as_ptr() as usize;
         let start = guard + guarded.wrapping_neg() % Self::PAGE / 4;
-        Some(HostBlock { storage, start, len })
+        Some(HostBlock {
+            storage,
+            start,
+            len,
+        })
     }
 
     /// Address of the first word, for host and device alike; a multiple of 4096.

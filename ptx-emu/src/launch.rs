@@ -44,7 +44,12 @@ pub struct Schedule {
 
 impl Default for Schedule {
     fn default() -> Self {
-        Schedule { seed: 0, order: Order::InOrder, threads: 0, fuel: 1 << 28 }
+        Schedule {
+            seed: 0,
+            order: Order::InOrder,
+            threads: 0,
+            fuel: 1 << 28,
+        }
     }
 }
 

@@ -242,7 +242,10 @@
 //!   conversions to these from halves, `fma.oob`, negated operands of `vmad`.
 
 #![forbid(unsafe_code)]
-#![allow(clippy::precedence, reason = "shifts and masks read better without parentheses they do not need")]
+#![allow(
+    clippy::precedence,
+    reason = "shifts and masks read better without parentheses they do not need"
+)]
 
 mod accesses;
 mod allocation;
@@ -280,7 +283,8 @@ pub use exec::ParameterUse;
 pub use fault::{AllocationInfo, Class, Fault, OtherPlace, RustPlace, SourcePlace};
 pub use host_block::HostBlock;
 pub use image::{
-    AddressMode, ChannelType, Coordinates, Filter, Image, ImageError, Read, Sampler, Shape, TexelFormat,
+    AddressMode, ChannelType, Coordinates, Filter, Image, ImageError, Read, Sampler, Shape,
+    TexelFormat,
 };
 pub use launch::{
     Launch, LaunchSite, Order, Outside, Print, Schedule, Stats, Trace, run, run_at, run_watched,
@@ -304,4 +308,12 @@ macro_rules! debug_is_display {
     )*};
 }
 
-debug_is_display!(Fault, ImageError, KernelError, MemoryError, ParseError, ParseErrors, check::CheckError);
+debug_is_display!(
+    Fault,
+    ImageError,
+    KernelError,
+    MemoryError,
+    ParseError,
+    ParseErrors,
+    check::CheckError
+);

@@ -83,7 +83,10 @@ impl Memory {
     pub fn new(capacity: u64) -> Memory {
         Memory {
             capacity,
-            state: Mutex::new(Usage { next: FIRST, used: BTreeMap::new() }),
+            state: Mutex::new(Usage {
+                next: FIRST,
+                used: BTreeMap::new(),
+            }),
             table: RwLock::default(),
             statics: Mutex::default(),
         }
@@ -113,7 +116,11 @@ impl Memory {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if bytes > self.capacity.min(LAST.saturating_sub(state.next)) {
             let (used, capacity) = (state.of(0), self.capacity);
-            return Err(MemoryError::OutOfMemory { asked: bytes, used, capacity });
+            return Err(MemoryError::OutOfMemory {
+                asked: bytes,
+                used,
+                capacity,
+            });
         }
         let base = state.next;
         state.next += (bytes + GAP).next_multiple_of(2 * ALIGN);
@@ -129,9 +136,15 @@ impl Memory {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (used, capacity) = (state.of(0), self.capacity);
         let base = state.next.checked_next_multiple_of(align.max(2 * ALIGN));
-        let end = base.and_then(|base| base.checked_add(bytes)).filter(|end| *end <= LAST);
+        let end = base
+            .and_then(|base| base.checked_add(bytes))
+            .filter(|end| *end <= LAST);
         let (Some(base), Some(end)) = (base, end) else {
-            return Err(MemoryError::OutOfMemory { asked: bytes, used, capacity });
+            return Err(MemoryError::OutOfMemory {
+                asked: bytes,
+                used,
+                capacity,
+            });
         };
         state.next = (end + GAP).next_multiple_of(2 * ALIGN) + ALIGN;
         Ok(base)
@@ -145,7 +158,11 @@ impl Memory {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let used = state.of(device);
         if bytes > self.capacity - used {
-            return Err(MemoryError::OutOfMemory { asked: bytes, used, capacity: self.capacity });
+            return Err(MemoryError::OutOfMemory {
+                asked: bytes,
+                used,
+                capacity: self.capacity,
+            });
         }
         state.used.insert(device, used + bytes);
         Ok(())
@@ -163,12 +180,24 @@ impl Memory {
     ///
     /// # Errors
     /// [`MemoryError::OutOfMemory`] when the host has no room; [`MemoryError::OutOfBounds`] when something lies there.
-    pub fn put(&self, base: u64, device: u32, bytes: u64, held: Option<&Taken>) -> Result<(), MemoryError> {
+    pub fn put(
+        &self,
+        base: u64,
+        device: u32,
+        bytes: u64,
+        held: Option<&Taken>,
+    ) -> Result<(), MemoryError> {
         if self.find(base).is_some() {
-            return Err(MemoryError::OutOfBounds { address: base, bytes });
+            return Err(MemoryError::OutOfBounds {
+                address: base,
+                bytes,
+            });
         }
-        let full =
-            MemoryError::OutOfMemory { asked: bytes, used: self.used_on(device), capacity: self.capacity };
+        let full = MemoryError::OutOfMemory {
+            asked: bytes,
+            used: self.used_on(device),
+            capacity: self.capacity,
+        };
         let new = Allocation::on_device(base, device, bytes).ok_or(full)?;
         if let Some(Taken(old)) = held {
             new.take_over(old);
@@ -199,15 +228,28 @@ impl Memory {
     /// [`MemoryError::OutOfMemory`], [`MemoryError::OutOfBounds`] when something lies there.
     pub fn alloc_at(&self, base: u64, device: u32, bytes: u64) -> Result<(), MemoryError> {
         if self.find(base).is_some() || base.checked_add(bytes).is_none() {
-            return Err(MemoryError::OutOfBounds { address: base, bytes });
+            return Err(MemoryError::OutOfBounds {
+                address: base,
+                bytes,
+            });
         }
         self.insert_device(base, device, bytes, false)
     }
 
-    fn insert_device(&self, base: u64, device: u32, bytes: u64, constant: bool) -> Result<(), MemoryError> {
+    fn insert_device(
+        &self,
+        base: u64,
+        device: u32,
+        bytes: u64,
+        constant: bool,
+    ) -> Result<(), MemoryError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let used = state.of(device);
-        let full = MemoryError::OutOfMemory { asked: bytes, used, capacity: self.capacity };
+        let full = MemoryError::OutOfMemory {
+            asked: bytes,
+            used,
+            capacity: self.capacity,
+        };
         if bytes > self.capacity - used {
             return Err(full);
         }
@@ -223,11 +265,21 @@ impl Memory {
     /// # Errors
     /// [`MemoryError::OutOfMemory`] when the host has no room. The device's capacity is not touched.
     pub fn alloc_host(&self, bytes: u64) -> Result<Arc<HostBlock>, MemoryError> {
-        let full = MemoryError::OutOfMemory { asked: bytes, used: self.used(), capacity: self.capacity };
+        let full = MemoryError::OutOfMemory {
+            asked: bytes,
+            used: self.used(),
+            capacity: self.capacity,
+        };
         let block = Arc::new(HostBlock::new(bytes).ok_or(full)?);
         let base = block.address();
         let storage = Storage::Host(block.clone());
-        self.insert(Allocation::of(base, bytes, format!("pinned 0x{base:x}"), storage, None));
+        self.insert(Allocation::of(
+            base,
+            bytes,
+            format!("pinned 0x{base:x}"),
+            storage,
+            None,
+        ));
         Ok(block)
     }
 
@@ -240,10 +292,19 @@ impl Memory {
         let (base, bytes) = (words.as_ptr() as u64, 4 * words.len() as u64);
         let overlaps = |a: &Arc<Allocation>| a.base < base + bytes && base < a.base + a.bytes;
         if self.table().live.iter().any(overlaps) {
-            return Err(MemoryError::OutOfBounds { address: base, bytes });
+            return Err(MemoryError::OutOfBounds {
+                address: base,
+                bytes,
+            });
         }
         let label = format!("registered 0x{base:x}");
-        self.insert(Allocation::of(base, bytes, label, Storage::Mapped(words), None));
+        self.insert(Allocation::of(
+            base,
+            bytes,
+            label,
+            Storage::Mapped(words),
+            None,
+        ));
         Ok(base)
     }
 
@@ -307,9 +368,15 @@ impl Memory {
     pub fn fill(&self, address: u64, pattern: &[u8], count: u64) -> Result<(), MemoryError> {
         let bytes = pattern.len() as u64;
         if !matches!(bytes, 1 | 2 | 4) || !address.is_multiple_of(bytes) {
-            return Err(MemoryError::BadPattern { address, bytes: pattern.len() });
+            return Err(MemoryError::BadPattern {
+                address,
+                bytes: pattern.len(),
+            });
         }
-        let total = bytes.checked_mul(count).ok_or(MemoryError::OutOfBounds { address, bytes: u64::MAX })?;
+        let total = bytes.checked_mul(count).ok_or(MemoryError::OutOfBounds {
+            address,
+            bytes: u64::MAX,
+        })?;
         let chunk = pattern.repeat(4096 / pattern.len());
         for (a, offset, part) in self.parts(address, total)? {
             let total = part.len() as u64;
@@ -333,13 +400,16 @@ impl Memory {
         for (a, offset, part) in sources {
             let first = a.first_uninitialised(offset, part.len() as u64);
             let at = |i: &usize| offset + (i - part.start) as u64;
-            unknown.extend(part.clone().filter(|i| first.is_some() && !a.is_initialised(at(i), 1)));
+            unknown.extend(
+                part.clone()
+                    .filter(|i| first.is_some() && !a.is_initialised(at(i), 1)),
+            );
             a.read(offset, &mut data[part]);
         }
         for (a, offset, part) in targets {
             a.write(offset, &data[part.clone()]);
-            let known =
-                unknown.partition_point(|i| *i < part.start)..unknown.partition_point(|i| *i < part.end);
+            let known = unknown.partition_point(|i| *i < part.start)
+                ..unknown.partition_point(|i| *i < part.end);
             a.know(offset, part, &unknown[known]);
         }
         Ok(())
@@ -352,7 +422,8 @@ impl Memory {
     pub fn uninitialised(&self, address: u64, bytes: u64) -> Result<Option<u64>, MemoryError> {
         let parts = self.parts(address, bytes)?;
         let first = |(a, offset, part): &Part| {
-            a.first_uninitialised(*offset, part.len() as u64).map(|at| a.base + at)
+            a.first_uninitialised(*offset, part.len() as u64)
+                .map(|at| a.base + at)
         };
         Ok(parts.iter().find_map(first))
     }
@@ -360,12 +431,19 @@ impl Memory {
     /// How many bytes of a range nobody has written.
     pub(crate) fn count_uninitialised(&self, address: u64, bytes: u64) -> Result<u64, MemoryError> {
         let parts = self.parts(address, bytes)?;
-        Ok(parts.iter().map(|(a, offset, part)| a.count_uninitialised(*offset, part.len() as u64)).sum())
+        Ok(parts
+            .iter()
+            .map(|(a, offset, part)| a.count_uninitialised(*offset, part.len() as u64))
+            .sum())
     }
 
     /// What is said where the host has no room for so many bytes.
     pub(crate) fn full(&self, asked: u64) -> MemoryError {
-        MemoryError::OutOfMemory { asked, used: self.used(), capacity: self.capacity }
+        MemoryError::OutOfMemory {
+            asked,
+            used: self.used(),
+            capacity: self.capacity,
+        }
     }
 
     /// Bytes in use of the memory of device 0.
@@ -375,7 +453,10 @@ impl Memory {
 
     /// Bytes in use of the memory of a device.
     pub fn used_on(&self, device: u32) -> u64 {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).of(device)
+        self.state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .of(device)
     }
 
     /// The device whose memory holds `address`; none where it is memory of the host, or nothing.
@@ -404,12 +485,17 @@ impl Memory {
         if let Some(addresses) = known.get(&module) {
             return Ok(addresses.clone());
         }
-        let addresses: Arc<[u64]> =
-            variables.iter().map(|v| self.alloc_static(device, v)).collect::<Result<_, _>>()?;
+        let addresses: Arc<[u64]> = variables
+            .iter()
+            .map(|v| self.alloc_static(device, v))
+            .collect::<Result<_, _>>()?;
         known.insert(module, addresses.clone());
         for (v, address) in variables.iter().zip(addresses.iter()) {
             for r in &v.addresses {
-                self.write(address + r.offset, &r.value(&addresses).to_le_bytes()[..r.bytes as usize])?;
+                self.write(
+                    address + r.offset,
+                    &r.value(&addresses).to_le_bytes()[..r.bytes as usize],
+                )?;
             }
         }
         Ok(addresses)
@@ -452,7 +538,10 @@ impl Memory {
 
     /// A snapshot of the allocations.
     pub(crate) fn table(&self) -> Arc<Table> {
-        self.table.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.table
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// A snapshot of the allocations that a launch may touch: those of the host and of the devices it reaches.
@@ -463,9 +552,17 @@ impl Memory {
             return table;
         }
         let live = table.live.iter().filter(|a| reaches(a)).cloned().collect();
-        let heaps = table.heaps.iter().filter(|(owner, _)| place.reaches(**owner));
+        let heaps = table
+            .heaps
+            .iter()
+            .filter(|(owner, _)| place.reaches(**owner));
         let heaps = heaps.map(|(owner, heap)| (*owner, heap.clone())).collect();
-        Arc::new(Table { live, freed: table.freed.clone(), heaps, objects: table.objects.clone() })
+        Arc::new(Table {
+            live,
+            freed: table.freed.clone(),
+            heaps,
+            objects: table.objects.clone(),
+        })
     }
 
     fn insert(&self, new: Allocation) {
@@ -504,7 +601,9 @@ impl Memory {
         let (error, table) = (MemoryError::OutOfBounds { address, bytes }, self.table());
         let (mut parts, mut at) = (Vec::new(), 0);
         loop {
-            let next = table.find(address.wrapping_add(at)).filter(|a| at == 0 || a.owner.is_some());
+            let next = table
+                .find(address.wrapping_add(at))
+                .filter(|a| at == 0 || a.owner.is_some());
             let a = next.ok_or(error.clone())?;
             let offset = address + at - a.base;
             let end = (at + a.bytes - offset).min(bytes);
@@ -533,7 +632,10 @@ impl Table {
 
     /// The live allocation that holds `address`; an empty one holds its base.
     pub(crate) fn find(&self, address: u64) -> Option<&Arc<Allocation>> {
-        let at = self.live.partition_point(|a| a.base <= address).checked_sub(1)?;
+        let at = self
+            .live
+            .partition_point(|a| a.base <= address)
+            .checked_sub(1)?;
         let a = &self.live[at];
         (address - a.base < a.bytes.max(1)).then_some(a)
     }
@@ -548,7 +650,10 @@ impl Table {
 
     /// The heap in whose range an address lies.
     pub(crate) fn heap_at(&self, address: u64) -> Option<&Heap> {
-        self.heaps.values().find(|heap| heap.holds(address).is_some()).map(|heap| &**heap)
+        self.heaps
+            .values()
+            .find(|heap| heap.holds(address).is_some())
+            .map(|heap| &**heap)
     }
 
     /// The heap of a device.
@@ -558,7 +663,10 @@ impl Table {
 
     /// The freed allocation that held `address`.
     pub(crate) fn find_freed(&self, address: u64) -> Option<&AllocationInfo> {
-        self.freed.iter().rev().find(|a| (a.base..a.base + a.bytes).contains(&address))
+        self.freed
+            .iter()
+            .rev()
+            .find(|a| (a.base..a.base + a.bytes).contains(&address))
     }
 
     /// The live allocation nearest to `address`, when it is near enough to be what was meant.
@@ -569,13 +677,18 @@ impl Table {
         };
         let next = self.live.partition_point(|a| a.base <= address);
         let around = &self.live[next.saturating_sub(1)..self.live.len().min(next + 1)];
-        around.iter().min_by_key(distance).filter(|a| distance(a) <= GAP / 2)
+        around
+            .iter()
+            .min_by_key(distance)
+            .filter(|a| distance(a) <= GAP / 2)
     }
 
     /// Removes an allocation; one of a device is remembered.
     fn remove(&mut self, address: u64) -> Result<Arc<Allocation>, MemoryError> {
         let at = self.live.binary_search_by_key(&address, |a| a.base);
-        let gone = self.live.remove(at.map_err(|_| MemoryError::NotAnAllocation { address })?);
+        let gone = self
+            .live
+            .remove(at.map_err(|_| MemoryError::NotAnAllocation { address })?);
         if gone.owner.is_some() {
             self.remember(gone.info());
         }

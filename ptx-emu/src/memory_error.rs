@@ -38,14 +38,24 @@ pub enum MemoryError {
 impl fmt::Display for MemoryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::OutOfMemory { asked, used, capacity } => {
-                write!(f, "out of memory: {asked} bytes asked for, {used} of {capacity} in use")
+            Self::OutOfMemory {
+                asked,
+                used,
+                capacity,
+            } => {
+                write!(
+                    f,
+                    "out of memory: {asked} bytes asked for, {used} of {capacity} in use"
+                )
             }
             Self::NotAnAllocation { address } => {
                 write!(f, "0x{address:x} is not the base of a live allocation")
             }
             Self::OutOfBounds { address, bytes } => {
-                write!(f, "{bytes} bytes at 0x{address:x} do not lie within one live allocation")
+                write!(
+                    f,
+                    "{bytes} bytes at 0x{address:x} do not lie within one live allocation"
+                )
             }
             Self::BadPattern { address, bytes } => {
                 write!(

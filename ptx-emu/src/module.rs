@@ -63,25 +63,39 @@ impl Kernel {
     /// Returns the parts of a parameter that the kernel loads separately, such as the members of a structure, in order of
     /// their offsets. The offsets count from the start of the parameter.
     pub fn parameter_fields(&self, number: usize) -> Vec<(Param, ParameterUse)> {
-        let Some(param) = self.params.get(number) else { return Vec::new() };
+        let Some(param) = self.params.get(number) else {
+            return Vec::new();
+        };
         let mut fields: Vec<Param> = Vec::new();
         for (offset, size) in crate::exec::parameter_loads(&self.code) {
             let inside = offset >= param.offset && offset + size <= param.offset + param.size;
-            let free = fields.iter().all(|f| offset + size <= f.offset || f.offset + f.size <= offset);
+            let free = fields
+                .iter()
+                .all(|f| offset + size <= f.offset || f.offset + f.size <= offset);
             if inside && free {
                 let name = format!("{}_{}", param.name, offset - param.offset);
-                fields.push(Param { name, ty: format!(".b{}", 8 * size), offset, size, align: size });
+                fields.push(Param {
+                    name,
+                    ty: format!(".b{}", 8 * size),
+                    offset,
+                    size,
+                    align: size,
+                });
             }
         }
         fields.sort_by_key(|field| field.offset);
         let uses = crate::exec::parameter_uses(&self.code, &fields);
-        fields.iter_mut().for_each(|field| field.offset -= param.offset);
+        fields
+            .iter_mut()
+            .for_each(|field| field.offset -= param.offset);
         fields.into_iter().zip(uses).collect()
     }
 
     /// Returns the name of a variable of dynamic shared memory (`.extern .shared`) that the kernel uses, if there is one.
     pub fn dynamic_shared(&self) -> Option<&str> {
-        self.code.declared_dynamic().map(|region| region.name.as_str())
+        self.code
+            .declared_dynamic()
+            .map(|region| region.name.as_str())
     }
 }
 
@@ -149,7 +163,11 @@ impl Module {
     /// # Errors
     /// Everything wrong with its text.
     pub fn complete(self) -> Result<Module, ParseErrors> {
-        if self.errors.is_empty() { Ok(self) } else { Err(ParseErrors(self.errors)) }
+        if self.errors.is_empty() {
+            Ok(self)
+        } else {
+            Err(ParseErrors(self.errors))
+        }
     }
 
     /// Everything wrong with the text, in order of place and each once: of its kernels, and of functions and variables
@@ -166,7 +184,8 @@ impl Module {
     pub fn listing(text: &str) -> Result<Vec<String>, ParseErrors> {
         let source = Source::new(text);
         let names = vectors::names(text);
-        let module = parser::parse(text, &names).map_err(|errors| ParseErrors(source.reports(errors)))?;
+        let module =
+            parser::parse(text, &names).map_err(|errors| ParseErrors(source.reports(errors)))?;
         match with_syntax(module.errors.clone(), &module) {
             errors if errors.is_empty() => Ok(listing::listing(&module)),
             errors => Err(ParseErrors(source.reports(errors))),
@@ -200,13 +219,22 @@ impl Module {
     /// There is none, or it cannot run, and why.
     pub fn kernel(&self, name: &str) -> Result<&Arc<Kernel>, KernelError> {
         let refused = || self.refused.iter().find(|k| k.name == name);
-        self.kernels.iter().find(|k| k.name == name).ok_or_else(|| match refused() {
-            Some(k) => KernelError::Refused { name: name.into(), errors: k.errors.clone() },
-            None => {
-                let known = self.kernels.iter().map(|k| k.name.clone()).collect();
-                KernelError::NotFound { name: name.into(), known }
-            }
-        })
+        self.kernels
+            .iter()
+            .find(|k| k.name == name)
+            .ok_or_else(|| match refused() {
+                Some(k) => KernelError::Refused {
+                    name: name.into(),
+                    errors: k.errors.clone(),
+                },
+                None => {
+                    let known = self.kernels.iter().map(|k| k.name.clone()).collect();
+                    KernelError::NotFound {
+                        name: name.into(),
+                        known,
+                    }
+                }
+            })
     }
 
     /// `.version` as (major, minor).
@@ -222,7 +250,10 @@ impl Module {
     /// The `.global` and `.const` variables.
     pub fn variables(&self) -> impl Iterator<Item = Variable> {
         let own = self.statics.variables.iter().filter(|v| !v.shared);
-        own.map(|v| Variable { name: v.name.clone(), bytes: v.bytes })
+        own.map(|v| Variable {
+            name: v.name.clone(),
+            bytes: v.bytes,
+        })
     }
 
     /// Address of a `.global` or `.const` variable in `memory`, allocated and initialised the first time.
@@ -238,10 +269,21 @@ impl Module {
     ///
     /// # Errors
     /// [`MemoryError::OutOfMemory`].
-    pub fn address_on(&self, device: u32, memory: &Memory, name: &str) -> Result<Option<u64>, MemoryError> {
-        let found = self.statics.variables.iter().position(|v| v.name == name && !v.shared);
+    pub fn address_on(
+        &self,
+        device: u32,
+        memory: &Memory,
+        name: &str,
+    ) -> Result<Option<u64>, MemoryError> {
+        let found = self
+            .statics
+            .variables
+            .iter()
+            .position(|v| v.name == name && !v.shared);
         let Some(index) = found else { return Ok(None) };
-        Ok(Some(memory.statics(device, self.statics.id, &self.statics.variables)?[index]))
+        Ok(Some(
+            memory.statics(device, self.statics.id, &self.statics.variables)?[index],
+        ))
     }
 
     /// Frees the module's variables in `memory`.
@@ -267,11 +309,18 @@ fn build(source: &Source<'_>) -> Result<Module, Vec<Error>> {
     forget_declared(&mut ast);
     let (target, mut errors) = target(&ast);
     errors.extend(ast.errors.iter().cloned());
-    let Some(target) = target.filter(|_| !ast.unusable) else { return Err(with_syntax(errors, &ast)) };
+    let Some(target) = target.filter(|_| !ast.unusable) else {
+        return Err(with_syntax(errors, &ast));
+    };
     let doubles = doubles(&ast);
     let double = |name: &str| doubles.iter().any(|double| double.name == name);
     let mut broken = std::mem::take(&mut ast.broken);
-    broken.extend(doubles.iter().filter(|double| !double.kernel).map(|double| double.name));
+    broken.extend(
+        doubles
+            .iter()
+            .filter(|double| !double.kernel)
+            .map(|double| double.name),
+    );
     ast.functions.retain(|function| !double(function.name));
     let mut variables = std::mem::take(&mut ast.variables);
     variables.retain(|v| !double(v.name));
@@ -282,8 +331,14 @@ fn build(source: &Source<'_>) -> Result<Module, Vec<Error>> {
     let mut of_module = errors;
     of_module.extend(of_variables);
     of_module.extend(doubles.iter().map(|double| double.error.clone()));
-    let common =
-        Common { source, files: &ast.files, target, variables: &variables, functions, broken: &broken };
+    let common = Common {
+        source,
+        files: &ast.files,
+        target,
+        variables: &variables,
+        functions,
+        broken: &broken,
+    };
     let version = common.target.version;
     let mut kernels = Vec::new();
     let mut refused = Vec::new();
@@ -293,7 +348,9 @@ fn build(source: &Source<'_>) -> Result<Module, Vec<Error>> {
         let mut decoded = decode(&common, entry);
         reached.extend(decoded.reached.iter().copied());
         let mut own = std::mem::take(&mut decoded.errors);
-        let twice = doubles.iter().filter(|double| double.kernel && double.name == entry.name);
+        let twice = doubles
+            .iter()
+            .filter(|double| double.kernel && double.name == entry.name);
         own.extend(twice.map(|double| double.error.clone()));
         if own.is_empty() {
             kernels.push(Arc::new(kernel(entry, decoded, &statics)));
@@ -301,7 +358,11 @@ fn build(source: &Source<'_>) -> Result<Module, Vec<Error>> {
         }
         errors.extend(own.iter().cloned());
         let (name, params) = (entry.name.into(), decoded.params);
-        refused.push(RefusedKernel { name, params, errors: ParseErrors(source.reports(own)) });
+        refused.push(RefusedKernel {
+            name,
+            params,
+            errors: ParseErrors(source.reports(own)),
+        });
     }
     let mut refused_functions = Vec::new();
     for (number, function) in (0..).zip(&common.functions.defined) {
@@ -312,7 +373,10 @@ fn build(source: &Source<'_>) -> Result<Module, Vec<Error>> {
         if !own.is_empty() {
             errors.extend(own.iter().cloned());
             let errors = ParseErrors(source.reports(own));
-            refused_functions.push(RefusedFunction { name: function.name.into(), errors });
+            refused_functions.push(RefusedFunction {
+                name: function.name.into(),
+                errors,
+            });
         }
     }
     let target = ast.target.map_or("", |(name, _)| name).into();
@@ -331,8 +395,14 @@ fn build(source: &Source<'_>) -> Result<Module, Vec<Error>> {
 
 /// Leaves out declarations of variables that the module defines, too.
 fn forget_declared(ast: &mut ast::Module<'_>) {
-    let defined: HashSet<&str> = ast.variables.iter().filter(|v| !v.external).map(|v| v.name).collect();
-    ast.variables.retain(|v| !v.external || !defined.contains(v.name));
+    let defined: HashSet<&str> = ast
+        .variables
+        .iter()
+        .filter(|v| !v.external)
+        .map(|v| v.name)
+        .collect();
+    ast.variables
+        .retain(|v| !v.external || !defined.contains(v.name));
 }
 
 /// The target, unless the header is wrong.
@@ -369,14 +439,28 @@ struct Double<'a> {
 /// Finds the variables, kernels and functions that have the name of another before them.
 fn doubles<'a>(ast: &ast::Module<'a>) -> Vec<Double<'a>> {
     let mut names = HashSet::new();
-    let variables = ast.variables.iter().filter(|v| !v.external).map(|v| ("variable", v.name, v.at));
-    let defined = ast.entries.iter().chain(ast.functions.iter().filter(|f| f.defined));
+    let variables = ast
+        .variables
+        .iter()
+        .filter(|v| !v.external)
+        .map(|v| ("variable", v.name, v.at));
+    let defined = ast
+        .entries
+        .iter()
+        .chain(ast.functions.iter().filter(|f| f.defined));
     let kind = |e: &ast::Entry<'_>| if e.function { "function" } else { "kernel" };
     let all = variables.chain(defined.map(|e| (kind(e), e.name, e.at)));
     let again = all.filter(|(_, name, _)| !names.insert(*name));
     let double = |(kind, name, at)| {
         let kernel = ast.entries.iter().any(|entry| entry.name == name);
-        Double { name, kernel, error: Error { at, what: format!("{kind} `{name}` is defined twice") } }
+        Double {
+            name,
+            kernel,
+            error: Error {
+                at,
+                what: format!("{kind} `{name}` is defined twice"),
+            },
+        }
     };
     again.map(double).collect()
 }
@@ -419,13 +503,24 @@ fn statics<'a>(
                 Err(e) => {
                     wrong.insert(v.name);
                     // An initial value that names a broken variable is not another error.
-                    let follows = e.what.split('`').skip(1).step_by(2).any(|name| known.contains(name));
+                    let follows = e
+                        .what
+                        .split('`')
+                        .skip(1)
+                        .step_by(2)
+                        .any(|name| known.contains(name));
                     errors.extend((!follows).then_some(e));
                 }
             }
         }
         if wrong.is_empty() {
-            return (Statics { id, variables: made }, errors);
+            return (
+                Statics {
+                    id,
+                    variables: made,
+                },
+                errors,
+            );
         }
         // Numbers of variables change with each that is removed, so that all others are laid out again.
         variables.retain(|v| !wrong.contains(v.name));
@@ -441,25 +536,43 @@ fn allocation(
 ) -> Parsed<Static> {
     let constant = v.space == StateSpace::Const;
     let shared = v.space == StateSpace::Shared;
-    let mut made =
-        Static { name: v.name.into(), constant, shared, bytes: 0, init: Vec::new(), addresses: Vec::new() };
+    let mut made = Static {
+        name: v.name.into(),
+        constant,
+        shared,
+        bytes: 0,
+        init: Vec::new(),
+        addresses: Vec::new(),
+    };
     if shared {
         return Ok(made);
     }
     if v.external {
-        return unsupported(v.at, format!("`{}`, a variable that another text defines", v.name));
+        return unsupported(
+            v.at,
+            format!("`{}`, a variable that another text defines", v.name),
+        );
     }
     if v.count.is_none() || v.space == StateSpace::Local {
-        return error(v.at, format!("`{}`: this variable has no definition here", v.name));
+        return error(
+            v.at,
+            format!("`{}`: this variable has no definition here", v.name),
+        );
     }
     let Some((bytes, _)) = layout(v).filter(|(bytes, _)| *bytes <= MOST_STATIC) else {
-        return unsupported(v.at, format!("`{}`, a variable of more than {MOST_STATIC} bytes", v.name));
+        return unsupported(
+            v.at,
+            format!("`{}`, a variable of more than {MOST_STATIC} bytes", v.name),
+        );
     };
     made.bytes = bytes;
     for initial in &v.init {
         initialize(&mut made, initial, v, variables, functions)?;
         if made.init.len() as u64 > bytes {
-            return error(v.at, format!("`{}` has more initial values than elements", v.name));
+            return error(
+                v.at,
+                format!("`{}` has more initial values than elements", v.name),
+            );
         }
     }
     Ok(made)
@@ -485,7 +598,12 @@ fn initialize(
             to.init.extend(std::iter::repeat_n(0, bytes as usize));
             return Ok(());
         }
-        Initial::Address { name, at, offset, mask } => (name, at, offset, mask),
+        Initial::Address {
+            name,
+            at,
+            offset,
+            mask,
+        } => (name, at, offset, mask),
     };
     let variable = variables.iter().position(|v| v.name == name);
     if let Some(v) = variable.map(|i| &variables[i])
@@ -498,7 +616,10 @@ fn initialize(
     }
     let base = match (variable, functions.address(name)) {
         (None, None) if functions.knows(name) => {
-            return unsupported(at, format!("the address of `{name}`, which this text does not define"));
+            return unsupported(
+                at,
+                format!("the address of `{name}`, which this text does not define"),
+            );
         }
         (None, None) => return error(at, format!("there is no variable or function `{name}`")),
         (None, Some(address)) => address,
@@ -531,16 +652,27 @@ fn encode(n: Number, ty: Type, at: At) -> Parsed<Vec<u8>> {
         (Number::F64(b), Type::F64 | Type::B64) => b,
         // ptxas 13.5 stores the bits of the single without conversion, which no manual says.
         (Number::F32(_), Type::F64 | Type::B64) => {
-            return unsupported(at, format!("a hexadecimal single as the initial value of a {ty} variable"));
+            return unsupported(
+                at,
+                format!("a hexadecimal single as the initial value of a {ty} variable"),
+            );
         }
         (Number::F32(_) | Number::F64(_), Type::B8 | Type::B16 | Type::B128)
         | (Number::Int(_), Type::B128) => {
             return unsupported(at, format!("this initial value of a {ty} variable"));
         }
         (Number::Int(_), _) => {
-            return error(at, format!("an integer as the initial value of a {ty} variable"));
+            return error(
+                at,
+                format!("an integer as the initial value of a {ty} variable"),
+            );
         }
-        _ => return error(at, format!("a float as the initial value of a {ty} variable")),
+        _ => {
+            return error(
+                at,
+                format!("a float as the initial value of a {ty} variable"),
+            );
+        }
     };
     Ok(bits.to_le_bytes()[..ty.bytes() as usize].to_vec())
 }

@@ -92,8 +92,11 @@ impl SiteProfile {
     /// The name of the instruction, with its suffixes and without its guard.
     pub fn opcode(&self) -> &str {
         let text = &self.place.text;
-        let rest =
-            if text.starts_with('@') { text.split_once(' ').map_or("", |(_, rest)| rest) } else { text };
+        let rest = if text.starts_with('@') {
+            text.split_once(' ').map_or("", |(_, rest)| rest)
+        } else {
+            text
+        };
         rest.split([' ', ';']).next().unwrap_or("")
     }
 }

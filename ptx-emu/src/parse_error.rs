@@ -56,13 +56,19 @@ const SHOWN: usize = 20;
 impl ParseErrors {
     /// Returns true if the reader does not understand the text somewhere.
     pub fn is_ill_formed(&self) -> bool {
-        self.0.iter().any(|error| error.kind == ErrorKind::IllFormed)
+        self.0
+            .iter()
+            .any(|error| error.kind == ErrorKind::IllFormed)
     }
 }
 
 impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}, column {}: {}\n    {}", self.line, self.column, self.what, self.text)
+        write!(
+            f,
+            "line {}, column {}: {}\n    {}",
+            self.line, self.column, self.what, self.text
+        )
     }
 }
 
@@ -82,12 +88,21 @@ impl fmt::Display for KernelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             KernelError::NotFound { name, known } if known.is_empty() => {
-                write!(f, "there is no kernel {name}; the module has none that can run")
+                write!(
+                    f,
+                    "there is no kernel {name}; the module has none that can run"
+                )
             }
             KernelError::NotFound { name, known } => {
-                write!(f, "there is no kernel {name}; the module has {}", known.join(", "))
+                write!(
+                    f,
+                    "there is no kernel {name}; the module has {}",
+                    known.join(", ")
+                )
             }
-            KernelError::Refused { name, errors } => write!(f, "kernel {name} cannot run here:\n{errors}"),
+            KernelError::Refused { name, errors } => {
+                write!(f, "kernel {name} cannot run here:\n{errors}")
+            }
         }
     }
 }

@@ -10,7 +10,10 @@ use crate::parse::{ast, parser, vectors};
 
 /// The functions, by name.
 const FUNCTIONS: &[(&str, &str)] = &[
-    ("cudaCGGetIntrinsicHandle", include_str!("runtime/handle.ptx")),
+    (
+        "cudaCGGetIntrinsicHandle",
+        include_str!("runtime/handle.ptx"),
+    ),
     ("cudaCGSynchronize", include_str!("runtime/synchronize.ptx")),
 ];
 
@@ -20,12 +23,18 @@ pub(crate) fn linked(text: &str) -> Cow<'_, str> {
         return Cow::Borrowed(text);
     }
     let names = vectors::names(text);
-    let Ok(module) = parser::parse(text, &names) else { return Cow::Borrowed(text) };
+    let Ok(module) = parser::parse(text, &names) else {
+        return Cow::Borrowed(text);
+    };
     let found = |name: &str, defined| {
         let functions: &[ast::Entry<'_>] = &module.functions;
-        functions.iter().any(|f| f.name == name && f.defined == defined)
+        functions
+            .iter()
+            .any(|f| f.name == name && f.defined == defined)
     };
-    let needed = FUNCTIONS.iter().filter(|(name, _)| found(name, false) && !found(name, true));
+    let needed = FUNCTIONS
+        .iter()
+        .filter(|(name, _)| found(name, false) && !found(name, true));
     let mut linked = text.to_string();
     needed.for_each(|(_, definition)| {
         linked.push('\n');

@@ -56,8 +56,12 @@ pub(crate) enum MapField {
 }
 
 /// By their numbers.
-const KINDS: [ElementKind; 4] =
-    [ElementKind::Unsigned, ElementKind::Signed, ElementKind::Float, ElementKind::BFloat];
+const KINDS: [ElementKind; 4] = [
+    ElementKind::Unsigned,
+    ElementKind::Signed,
+    ElementKind::Float,
+    ElementKind::BFloat,
+];
 
 /// What stands first: `emulated`.
 const MARK: u64 = u64::from_le_bytes(*b"emulated");
@@ -74,7 +78,9 @@ impl TensorMap {
         let mut words = vec![MARK, self.address];
         let rank = self.dims.len() as u64;
         words.push(
-            rank | u64::from(self.element) << 8 | (self.kind as u64) << 16 | u64::from(self.swizzle) << 24,
+            rank | u64::from(self.element) << 8
+                | (self.kind as u64) << 16
+                | u64::from(self.swizzle) << 24,
         );
         let at = |list: &[u64], i: usize| list.get(i).copied().unwrap_or(0);
         words.extend((0..MOST).map(|i| at(&self.dims, i)));
@@ -104,7 +110,11 @@ impl TensorMap {
     ///
     /// # Errors
     /// What is wrong with the bytes or the value.
-    pub(crate) fn replace(bytes: &mut [u8; 128], field: MapField, value: u64) -> Result<(), String> {
+    pub(crate) fn replace(
+        bytes: &mut [u8; 128],
+        field: MapField,
+        value: u64,
+    ) -> Result<(), String> {
         if *bytes == [0; 128] {
             bytes[..8].copy_from_slice(&MARK.to_le_bytes());
             // One dimension, elements of a byte.
@@ -117,7 +127,10 @@ impl TensorMap {
         let (word, from, bits) = match field {
             MapField::Address => (1, 0, 64),
             MapField::Rank if value >= MOST as u64 => {
-                return Err(format!("a rank of {} dimensions: 1 to 5", u128::from(value) + 1));
+                return Err(format!(
+                    "a rank of {} dimensions: 1 to 5",
+                    u128::from(value) + 1
+                ));
             }
             MapField::Rank => (2, 0, 8),
             MapField::Element => (2, 8, 16),
@@ -125,16 +138,24 @@ impl TensorMap {
             MapField::Dim(i) => (3 + i, 0, 64),
             MapField::Stride(i) => (3 + MOST + i, 0, 64),
             MapField::Boxed(_) if value > 0xffff => {
-                return Err(format!("a box of {value} elements in a dimension: 1 to 256"));
+                return Err(format!(
+                    "a box of {value} elements in a dimension: 1 to 256"
+                ));
             }
             MapField::Boxed(i) if i < 4 => (2 + 2 * MOST, 16 * i, 16),
             MapField::Boxed(_) => (3 + 2 * MOST, 0, 16),
             MapField::Only(wanted) if value != u64::from(wanted) => {
-                return Err(format!("unsupported in ptx-emu: a value of {value} where others have {wanted}"));
+                return Err(format!(
+                    "unsupported in ptx-emu: a value of {value} where others have {wanted}"
+                ));
             }
             MapField::Only(_) => return Ok(()),
         };
-        let value = if field == MapField::Rank { value + 1 } else { value };
+        let value = if field == MapField::Rank {
+            value + 1
+        } else {
+            value
+        };
         let to = &mut bytes.as_chunks_mut::<8>().0[word];
         let mask = u64::MAX >> (64 - bits) << from;
         *to = (u64::from_le_bytes(*to) & !mask | value << from & mask).to_le_bytes();
@@ -143,8 +164,15 @@ impl TensorMap {
 
     /// What stands in the fields, if these bytes are a map.
     fn of(bytes: &[u8; 128]) -> Option<TensorMap> {
-        let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|w| u64::from_le_bytes(*w)).collect();
-        let [MARK, address, shape, rest @ ..] = &words[..] else { return None };
+        let words: Vec<u64> = bytes
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .map(|w| u64::from_le_bytes(*w))
+            .collect();
+        let [MARK, address, shape, rest @ ..] = &words[..] else {
+            return None;
+        };
         let (dims, rest) = rest.split_at(MOST);
         let (strides, boxed) = rest.split_at(MOST - 1);
         let rank = (shape & 0xff) as usize;
@@ -196,7 +224,13 @@ impl TensorMap {
 
     fn row(&self, place: &[i32], mut row: u32) -> Option<(u64, u32, u32)> {
         let mut address = self.address;
-        let outer = self.dims.iter().zip(&self.boxed).zip(place).skip(1).zip(&self.strides);
+        let outer = self
+            .dims
+            .iter()
+            .zip(&self.boxed)
+            .zip(place)
+            .skip(1)
+            .zip(&self.strides);
         for (((dim, boxed), place), stride) in outer {
             let at = i64::from(*place) + i64::from(row % boxed);
             row /= boxed;
@@ -209,26 +243,45 @@ impl TensorMap {
         let element = i64::from(self.element);
         (first < end).then(|| {
             let before = ((first - start) * element) as u32;
-            (address + (first * element) as u64, ((end - first) * element) as u32, before)
+            (
+                address + (first * element) as u64,
+                ((end - first) * element) as u32,
+                before,
+            )
         })
     }
 
     fn check(&self) -> Result<(), String> {
         let rank = self.dims.len();
-        if !(1..=MOST).contains(&rank) || self.strides.len() + 1 != rank || self.boxed.len() != rank {
-            return Err(format!("{rank} dimensions: 1 to 5, one stride less, and as many in the box"));
+        if !(1..=MOST).contains(&rank) || self.strides.len() + 1 != rank || self.boxed.len() != rank
+        {
+            return Err(format!(
+                "{rank} dimensions: 1 to 5, one stride less, and as many in the box"
+            ));
         }
         if !matches!(self.element, 1 | 2 | 4 | 8) || !matches!(self.swizzle, 0 | 32 | 64 | 128) {
-            return Err(format!("elements of {} bytes, swizzled in {}", self.element, self.swizzle));
+            return Err(format!(
+                "elements of {} bytes, swizzled in {}",
+                self.element, self.swizzle
+            ));
         }
         if !self.address.is_multiple_of(16) {
-            return Err(format!("the address 0x{:x} is no multiple of 16", self.address));
+            return Err(format!(
+                "the address 0x{:x} is no multiple of 16",
+                self.address
+            ));
         }
         if let Some(n) = self.dims.iter().find(|n| **n == 0 || **n > 1 << 32) {
             return Err(format!("a dimension of {n} elements: 1 to 2^32"));
         }
-        if let Some(n) = self.strides.iter().find(|n| !n.is_multiple_of(16) || **n >= 1 << 40) {
-            return Err(format!("a stride of {n} bytes: a multiple of 16 below 2^40"));
+        if let Some(n) = self
+            .strides
+            .iter()
+            .find(|n| !n.is_multiple_of(16) || **n >= 1 << 40)
+        {
+            return Err(format!(
+                "a stride of {n} bytes: a multiple of 16 below 2^40"
+            ));
         }
         if let Some(n) = self.boxed.iter().find(|n| !(1..=256).contains(*n)) {
             return Err(format!("a box of {n} elements in a dimension: 1 to 256"));
@@ -283,10 +336,12 @@ mod tests {
         assert_eq!(TensorMap::decode(&bytes), None, "dimensions are missing");
         for i in 0..3 {
             TensorMap::replace(&mut bytes, MapField::Dim(i), map().dims[i]).expect("it is right");
-            TensorMap::replace(&mut bytes, MapField::Boxed(i), map().boxed[i].into()).expect("it is right");
+            TensorMap::replace(&mut bytes, MapField::Boxed(i), map().boxed[i].into())
+                .expect("it is right");
         }
         for i in 0..2 {
-            TensorMap::replace(&mut bytes, MapField::Stride(i), map().strides[i]).expect("it is right");
+            TensorMap::replace(&mut bytes, MapField::Stride(i), map().strides[i])
+                .expect("it is right");
         }
         assert_eq!(TensorMap::decode(&bytes), Some(map()));
     }
@@ -295,7 +350,14 @@ mod tests {
     fn rows_end_with_the_tensor() {
         let rows = map().rows(&[96, 48, 2]);
         let start = 0x1000 + 2 * 10400 + 96 * 2;
-        assert_eq!(rows[..3], [Some((start + 48 * 208, 8, 0)), Some((start + 49 * 208, 8, 0)), None]);
+        assert_eq!(
+            rows[..3],
+            [
+                Some((start + 48 * 208, 8, 0)),
+                Some((start + 49 * 208, 8, 0)),
+                None
+            ]
+        );
         assert_eq!(map().rows(&[-4, 0, 0])[0], Some((0x1000, 24, 8)));
         assert_eq!(map().rows(&[0, 0, 3]), vec![None; 8]);
     }
@@ -303,17 +365,32 @@ mod tests {
     #[test]
     fn what_a_driver_refuses_is_refused() {
         let cases = [
-            (TensorMap { address: 8, ..map() }, "the address 0x8 is no multiple of 16"),
             (
-                TensorMap { strides: vec![200, 10400], ..map() },
+                TensorMap {
+                    address: 8,
+                    ..map()
+                },
+                "the address 0x8 is no multiple of 16",
+            ),
+            (
+                TensorMap {
+                    strides: vec![200, 10400],
+                    ..map()
+                },
                 "a stride of 200 bytes: a multiple of 16 below 2^40",
             ),
             (
-                TensorMap { boxed: vec![32, 8, 1], ..map() },
+                TensorMap {
+                    boxed: vec![32, 8, 1],
+                    ..map()
+                },
                 "rows of 64 bytes in a box: a multiple of 16, and no more than the 32 of the swizzle",
             ),
             (
-                TensorMap { boxed: vec![16, 257, 1], ..map() },
+                TensorMap {
+                    boxed: vec![16, 257, 1],
+                    ..map()
+                },
                 "a box of 257 elements in a dimension: 1 to 256",
             ),
         ];

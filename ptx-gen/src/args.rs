@@ -265,8 +265,16 @@ macro_rules! args {
 impl<'k> Builder<'k> {
     #[track_caller]
     fn declare<T: Lit>(self, field: Field, kind: ParamKind) -> Val<'k, T> {
-        self.state.borrow_mut().params.push(Param { name: field.name, doc: field.doc, kind });
-        self.emit(&isa::LD_PARAM, T::KIND, [Operand::Addr(Base::Symbol(field.name), 0)])
+        self.state.borrow_mut().params.push(Param {
+            name: field.name,
+            doc: field.doc,
+            kind,
+        });
+        self.emit(
+            &isa::LD_PARAM,
+            T::KIND,
+            [Operand::Addr(Base::Symbol(field.name), 0)],
+        )
     }
     #[track_caller]
     fn pointer<T: Elem, A: crate::mem::Space>(self, field: Field, access: Access) -> Ptr<'k, T, A> {
@@ -277,8 +285,16 @@ impl<'k> Builder<'k> {
     #[track_caller]
     fn tensor_map<T: Elem, A: Copy>(self, field: Field, access: Access) -> TensorArg<'k, T, A> {
         let kind = ParamKind::TensorMap(T::MEM, access);
-        self.state.borrow_mut().params.push(Param { name: field.name, doc: field.doc, kind });
-        let address: U64 = self.emit(&isa::PARAM_ADDRESS, Kind::U64, [Operand::Symbol(field.name.into())]);
+        self.state.borrow_mut().params.push(Param {
+            name: field.name,
+            doc: field.doc,
+            kind,
+        });
+        let address: U64 = self.emit(
+            &isa::PARAM_ADDRESS,
+            Kind::U64,
+            [Operand::Symbol(field.name.into())],
+        );
         let generic: U64 = self.emit(&isa::CVTA_PARAM, Kind::U64, [Operand::Reg(address.reg)]);
         TensorArg::new(self, generic.reg, field.name)
     }
@@ -320,7 +336,10 @@ impl Shapes<'_> {
     fn len(&mut self, field: Field) -> usize {
         match self.0.next() {
             Some(ShapeArg::Len(n)) => *n,
-            _ => panic!("argument {} is not a buffer; `check_args` refuses this first", field.name),
+            _ => panic!(
+                "argument {} is not a buffer; `check_args` refuses this first",
+                field.name
+            ),
         }
     }
 }
@@ -344,7 +363,10 @@ impl Source<Shape> for Shapes<'_> {
     fn scalar<T: Scalar>(&mut self, field: Field) -> T {
         match self.0.next() {
             Some(ShapeArg::Scalar(bits)) => T::from_bits64(*bits),
-            _ => panic!("argument {} is not a value; `check_args` refuses this first", field.name),
+            _ => panic!(
+                "argument {} is not a value; `check_args` refuses this first",
+                field.name
+            ),
         }
     }
 }
@@ -390,13 +412,19 @@ pub(crate) struct CpuArgs<'a>(pub(crate) std::slice::IterMut<'a, CpuArg>);
 
 impl<'a> CpuArgs<'a> {
     fn next(&mut self, field: Field) -> &'a mut CpuArg {
-        self.0
-            .next()
-            .unwrap_or_else(|| panic!("argument {} is missing; `check_args` refuses this first", field.name))
+        self.0.next().unwrap_or_else(|| {
+            panic!(
+                "argument {} is missing; `check_args` refuses this first",
+                field.name
+            )
+        })
     }
     fn buffer<T: Elem>(&mut self, field: Field) -> &'a mut [T] {
         T::of_mut(self.next(field)).unwrap_or_else(|| {
-            panic!("argument {} is of another type; `check_args` refuses this first", field.name)
+            panic!(
+                "argument {} is of another type; `check_args` refuses this first",
+                field.name
+            )
         })
     }
 }
@@ -420,7 +448,10 @@ impl<'a> Source<Cpu<'a>> for CpuArgs<'a> {
     fn scalar<T: Scalar>(&mut self, field: Field) -> T {
         match self.next(field) {
             CpuArg::Scalar(bits) => T::from_bits64(*bits),
-            _ => panic!("argument {} is not a value; `check_args` refuses this first", field.name),
+            _ => panic!(
+                "argument {} is not a value; `check_args` refuses this first",
+                field.name
+            ),
         }
     }
 }

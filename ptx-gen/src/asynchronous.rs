@@ -32,25 +32,41 @@ impl<'k> Mbarrier<'k> {
     /// By one thread. Others may use it after a barrier of the block, copies after [`Builder::fence_mbarriers`].
     #[track_caller]
     pub fn init(self, count: impl Src<'k, u32>) {
-        self.0.k.inst(&isa::MBAR_INIT, Kind::U32, None, [], [self.0.addr(), count.operand()])
+        self.0.k.inst(
+            &isa::MBAR_INIT,
+            Kind::U32,
+            None,
+            [],
+            [self.0.addr(), count.operand()],
+        )
     }
 
     /// Arrives, and publishes what this thread wrote to those who wait.
     #[track_caller]
     pub fn arrive(self) {
-        self.0.k.inst(&isa::MBAR_ARRIVE, Kind::U32, None, [], [self.0.addr()])
+        self.0
+            .k
+            .inst(&isa::MBAR_ARRIVE, Kind::U32, None, [], [self.0.addr()])
     }
 
     /// Arrives, and lets the phase wait for `bytes` more bytes, a multiple of 16. sm_90.
     #[track_caller]
     pub fn arrive_expect(self, bytes: impl Src<'k, u32>) {
-        self.0.k.inst(&isa::MBAR_EXPECT, Kind::U32, None, [], [self.0.addr(), bytes.operand()])
+        self.0.k.inst(
+            &isa::MBAR_EXPECT,
+            Kind::U32,
+            None,
+            [],
+            [self.0.addr(), bytes.operand()],
+        )
     }
 
     /// Arrives when the [`copy16`](Ptr::copy16)s of this thread so far have landed.
     #[track_caller]
     pub fn arrive_copied(self) {
-        self.0.k.inst(&isa::CP_ASYNC_ARRIVE, Kind::U32, None, [], [self.0.addr()])
+        self.0
+            .k
+            .inst(&isa::CP_ASYNC_ARRIVE, Kind::U32, None, [], [self.0.addr()])
     }
 
     /// Waits until the phase of this parity has ended; sees what arrivals published and copies brought. sm_90.
@@ -59,7 +75,14 @@ impl<'k> Mbarrier<'k> {
     #[track_caller]
     pub fn wait(self, parity: impl Src<'k, u32>) {
         let parity = parity.operand();
-        self.0.k.repeat(|| self.0.k.emit(&isa::MBAR_TRY, Kind::U32, [self.0.addr(), parity]), || {})
+        self.0.k.repeat(
+            || {
+                self.0
+                    .k
+                    .emit(&isa::MBAR_TRY, Kind::U32, [self.0.addr(), parity])
+            },
+            || {},
+        )
     }
 
     /// The same; sees, too, what threads of other blocks of the cluster wrote before they
@@ -67,14 +90,28 @@ impl<'k> Mbarrier<'k> {
     #[track_caller]
     pub fn wait_for_cluster(self, parity: impl Src<'k, u32>) {
         let parity = parity.operand();
-        self.0.k.repeat(|| self.0.k.emit(&isa::MBAR_TRY_CLUSTER, Kind::U32, [self.0.addr(), parity]), || {})
+        self.0.k.repeat(
+            || {
+                self.0
+                    .k
+                    .emit(&isa::MBAR_TRY_CLUSTER, Kind::U32, [self.0.addr(), parity])
+            },
+            || {},
+        )
     }
 
     /// [`wait`](Mbarrier::wait) by asking again and again, for devices older than sm_90.
     #[track_caller]
     pub fn wait_polling(self, parity: impl Src<'k, u32>) {
         let parity = parity.operand();
-        self.0.k.repeat(|| self.0.k.emit(&isa::MBAR_TEST, Kind::U32, [self.0.addr(), parity]), || {})
+        self.0.k.repeat(
+            || {
+                self.0
+                    .k
+                    .emit(&isa::MBAR_TEST, Kind::U32, [self.0.addr(), parity])
+            },
+            || {},
+        )
     }
 }
 
@@ -89,14 +126,26 @@ impl<'k, T: Elem> Ptr<'k, T, ReadOnly> {
         landed: Mbarrier<'k>,
         policy: U64<'k>,
     ) {
-        let src = [to.addr(), self.addr(), bytes.operand(), landed.0.addr(), Operand::Reg(policy.reg)];
+        let src = [
+            to.addr(),
+            self.addr(),
+            bytes.operand(),
+            landed.0.addr(),
+            Operand::Reg(policy.reg),
+        ];
         self.k.inst(&isa::BULK_COPY_HINT, Kind::U32, None, [], src)
     }
 
     /// Brings `bytes` bytes from here on, a multiple of 16, into the L2 cache. sm_90.
     #[track_caller]
     pub fn bulk_prefetch_l2(self, bytes: impl Src<'k, u32>) {
-        self.k.inst(&isa::BULK_PREFETCH, Kind::U32, None, [], [self.addr(), bytes.operand()])
+        self.k.inst(
+            &isa::BULK_PREFETCH,
+            Kind::U32,
+            None,
+            [],
+            [self.addr(), bytes.operand()],
+        )
     }
 }
 
@@ -143,7 +192,13 @@ impl<'k> Builder<'k> {
     /// Waits until at most `groups` of this thread's latest groups of copies are under way.
     #[track_caller]
     pub fn wait_copies(self, groups: u32) {
-        self.inst(&isa::CP_ASYNC_WAIT, Kind::U32, None, [], [crate::build::lit(groups)])
+        self.inst(
+            &isa::CP_ASYNC_WAIT,
+            Kind::U32,
+            None,
+            [],
+            [crate::build::lit(groups)],
+        )
     }
 
     /// Lets the kernel after this one start, once every block has said so or ended. It publishes nothing: the
@@ -163,13 +218,25 @@ impl<'k> Builder<'k> {
     /// Waits until `threads` threads, whole warps of the block, are at barrier `id`, 1 to 15; orders memory.
     #[track_caller]
     pub fn barrier_part(self, id: u32, threads: impl Src<'k, u32>) {
-        self.inst(&isa::BAR_PART, Kind::U32, None, [], [crate::build::lit(id), threads.operand()])
+        self.inst(
+            &isa::BAR_PART,
+            Kind::U32,
+            None,
+            [],
+            [crate::build::lit(id), threads.operand()],
+        )
     }
 
     /// Counts this warp towards barrier `id` of `threads` threads without waiting; publishes what it wrote.
     #[track_caller]
     pub fn barrier_arrive(self, id: u32, threads: impl Src<'k, u32>) {
-        self.inst(&isa::BAR_ARRIVE, Kind::U32, None, [], [crate::build::lit(id), threads.operand()])
+        self.inst(
+            &isa::BAR_ARRIVE,
+            Kind::U32,
+            None,
+            [],
+            [crate::build::lit(id), threads.operand()],
+        )
     }
 
     /// One lane of the warp, always the same. Whole warp. sm_90.
@@ -181,12 +248,24 @@ impl<'k> Builder<'k> {
     /// Takes registers until each thread of these four warps has `n`, a multiple of 8. sm_90a.
     #[track_caller]
     pub fn take_registers(self, n: u32) {
-        self.inst(&isa::SETMAXNREG_INC, Kind::U32, None, [], [crate::build::lit(n)])
+        self.inst(
+            &isa::SETMAXNREG_INC,
+            Kind::U32,
+            None,
+            [],
+            [crate::build::lit(n)],
+        )
     }
 
     /// Gives registers back until each thread of these four warps has `n`, a multiple of 8. sm_90a.
     #[track_caller]
     pub fn give_registers(self, n: u32) {
-        self.inst(&isa::SETMAXNREG_DEC, Kind::U32, None, [], [crate::build::lit(n)])
+        self.inst(
+            &isa::SETMAXNREG_DEC,
+            Kind::U32,
+            None,
+            [],
+            [crate::build::lit(n)],
+        )
     }
 }

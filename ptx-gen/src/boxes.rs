@@ -43,7 +43,11 @@ impl<E: TileElem, const N: usize> TensorBox<E, N> {
     /// Elements in each dimension, the innermost first: 1 to 256. A row is a multiple of 16 bytes; with a swizzle as
     /// many bytes as that has. The program that uses another box is refused.
     pub const fn new(dims: [u32; N], swizzle: Swizzle) -> Self {
-        TensorBox { dims, swizzle, elem: PhantomData }
+        TensorBox {
+            dims,
+            swizzle,
+            elem: PhantomData,
+        }
     }
 
     /// Rows, of all other dimensions together.
@@ -70,14 +74,21 @@ impl<E: TileElem, const N: usize> TensorBox<E, N> {
     pub fn offset(self, place: [u32; N]) -> u32 {
         let outer = self.dims.iter().zip(place).skip(1).rev();
         let row = outer.fold(0, |row, (dim, at)| row * dim + at);
-        self.swizzle.apply(row * self.row_bytes() + place[0] * elem_bytes(E::KIND))
+        self.swizzle
+            .apply(row * self.row_bytes() + place[0] * elem_bytes(E::KIND))
     }
 
     /// The tile that the box is, if its rows are as long as those of a panel.
     fn tile(self) -> Option<Tile> {
         let Self { dims, swizzle, .. } = self;
         let fits = self.row_bytes() == swizzle.bytes() && self.rows().is_multiple_of(8);
-        fits.then_some(Tile { elem: E::KIND, rows: self.rows(), columns: dims[0], swizzle, box_rows: 8 })
+        fits.then_some(Tile {
+            elem: E::KIND,
+            rows: self.rows(),
+            columns: dims[0],
+            swizzle,
+            box_rows: 8,
+        })
     }
 
     /// What is wrong with it, if something is.
@@ -87,7 +98,9 @@ impl<E: TileElem, const N: usize> TensorBox<E, N> {
             return Some(format!("a box of {N} dimensions; 1 to {MOST_DIMENSIONS}"));
         }
         if dims.iter().any(|n| !(1..=256).contains(n)) {
-            return Some(format!("a box of {dims:?} elements; 1 to 256 in each dimension"));
+            return Some(format!(
+                "a box of {dims:?} elements; 1 to 256 in each dimension"
+            ));
         }
         if self.swizzle == Swizzle::None && !row.is_multiple_of(16) {
             return Some(format!("a box with rows of {row} bytes; a multiple of 16"));
@@ -152,7 +165,9 @@ impl<'k, E: TileElem, A: Copy, const N: usize> StagedBox<'k, E, A, N> {
 
     fn place(self, place: [U32<'k>; N]) -> Operand {
         let coordinates = place.iter().map(|v| v.reg);
-        let regs: Vec<Reg> = std::iter::once(self.boxes.map.address).chain(coordinates).collect();
+        let regs: Vec<Reg> = std::iter::once(self.boxes.map.address)
+            .chain(coordinates)
+            .collect();
         Operand::Tensor(regs.into())
     }
 
@@ -198,7 +213,8 @@ impl<'k, E: TileElem, const N: usize> StagedBox<'k, E, ReadOnly, N> {
     pub fn load_to(self, place: [U32<'k>; N], landed: Mbarrier<'k>, blocks: U32<'k>) {
         let mask = self.k().blocks_mask(blocks);
         let src = [self.at.addr(), self.place(place), landed.address(), mask];
-        self.k().inst(&isa::TENSOR_LOAD_TO, Kind::U32, None, [], src)
+        self.k()
+            .inst(&isa::TENSOR_LOAD_TO, Kind::U32, None, [], src)
     }
 }
 
@@ -220,8 +236,14 @@ mod tests {
 
     #[test]
     fn boxes_that_no_copy_brings_are_refused() {
-        assert_eq!(TensorBox::<f16, 4>::new([32, 2, 3, 256], Swizzle::B64).problem(), None);
-        assert_eq!(TensorBox::<f16, 1>::new([24], Swizzle::None).problem(), None);
+        assert_eq!(
+            TensorBox::<f16, 4>::new([32, 2, 3, 256], Swizzle::B64).problem(),
+            None
+        );
+        assert_eq!(
+            TensorBox::<f16, 1>::new([24], Swizzle::None).problem(),
+            None
+        );
         let wrong = [
             (
                 TensorBox::<u8, 2>::new([64, 257], Swizzle::B64).problem(),
@@ -235,7 +257,10 @@ mod tests {
                 TensorBox::<f16, 3>::new([16, 8, 1], Swizzle::B64).problem(),
                 "a box with rows of 32 bytes and a swizzle of 64; as many",
             ),
-            (TensorBox::<f16, 6>::new([8; 6], Swizzle::None).problem(), "a box of 6 dimensions; 1 to 5"),
+            (
+                TensorBox::<f16, 6>::new([8; 6], Swizzle::None).problem(),
+                "a box of 6 dimensions; 1 to 5",
+            ),
         ];
         for (found, wanted) in wrong {
             assert_eq!(found.as_deref(), Some(wanted));

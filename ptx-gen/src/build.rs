@@ -43,11 +43,16 @@ const SOME: usize = 32;
 impl State {
     /// A kernel's own block, open and empty.
     pub(crate) fn new() -> RefCell<State> {
-        RefCell::new(State { open: vec![StmtBlock::default()], ..State::default() })
+        RefCell::new(State {
+            open: vec![StmtBlock::default()],
+            ..State::default()
+        })
     }
 
     fn innermost(&mut self) -> &mut StmtBlock {
-        self.open.last_mut().expect("the kernel's own block is open")
+        self.open
+            .last_mut()
+            .expect("the kernel's own block is open")
     }
 
     /// A new register of the innermost block.
@@ -56,7 +61,12 @@ impl State {
         let next = |count: &mut u32| std::mem::replace(count, *count + 1);
         let depth = (self.open.len() - 1) as u16;
         let n = next(&mut self.registers[class]);
-        Reg { kind, depth, index: next(&mut self.innermost().registers[class]), n }
+        Reg {
+            kind,
+            depth,
+            index: next(&mut self.innermost().registers[class]),
+            n,
+        }
     }
 }
 
@@ -137,7 +147,10 @@ pub(crate) fn full_mask() -> Operand {
 
 impl<'k> Builder<'k> {
     pub(crate) fn new(state: &'k RefCell<State>) -> Self {
-        Builder { state, brand: PhantomData }
+        Builder {
+            state,
+            brand: PhantomData,
+        }
     }
 
     pub(crate) fn push(self, s: Stmt) {
@@ -154,7 +167,14 @@ impl<'k> Builder<'k> {
         src: impl Into<Few<Operand>>,
     ) {
         let at = Location::caller();
-        self.push(Stmt::Inst(Inst { op, kind, from, dst: dst.into(), src: src.into(), at }))
+        self.push(Stmt::Inst(Inst {
+            op,
+            kind,
+            from,
+            dst: dst.into(),
+            src: src.into(),
+            at,
+        }))
     }
 
     /// Emits `op` on `T` with a new register of type `D` for its result.
@@ -175,14 +195,18 @@ impl<'k> Builder<'k> {
     }
 
     pub(crate) fn of<D: Ty>(self, reg: Reg) -> Val<'k, D> {
-        Val { reg, k: self, ty: PhantomData }
+        Val {
+            reg,
+            k: self,
+            ty: PhantomData,
+        }
     }
 
     pub(crate) fn block(self, f: impl FnOnce()) -> StmtBlock {
-        self.state
-            .borrow_mut()
-            .open
-            .push(StmtBlock { stmts: Vec::with_capacity(SOME), ..StmtBlock::default() });
+        self.state.borrow_mut().open.push(StmtBlock {
+            stmts: Vec::with_capacity(SOME),
+            ..StmtBlock::default()
+        });
         f();
         self.state.borrow_mut().open.pop().expect("pushed above")
     }
@@ -213,14 +237,28 @@ impl<'k> Builder<'k> {
     #[track_caller]
     pub fn tid_y(self) -> U32<'k> {
         let [x, _, _] = self.shape();
-        self.special("%tid.y", if x.is_multiple_of(32) { Level::Warp } else { Level::Lane })
+        self.special(
+            "%tid.y",
+            if x.is_multiple_of(32) {
+                Level::Warp
+            } else {
+                Level::Lane
+            },
+        )
     }
 
     /// The thread's index along the third dimension of its block.
     #[track_caller]
     pub fn tid_z(self) -> U32<'k> {
         let [x, y, _] = self.shape();
-        self.special("%tid.z", if x.saturating_mul(y).is_multiple_of(32) { Level::Warp } else { Level::Lane })
+        self.special(
+            "%tid.z",
+            if x.saturating_mul(y).is_multiple_of(32) {
+                Level::Warp
+            } else {
+                Level::Lane
+            },
+        )
     }
 
     /// The thread's index in its block, counted along the first dimension, then the second, then the third. In a block
@@ -363,8 +401,17 @@ impl<'k> Builder<'k> {
         let body = self.block(body);
         let mut state = self.state.borrow_mut();
         let (depth, stmts) = (state.open.len(), &mut state.innermost().stmts);
-        stmts.push(Stmt::If { cond: cond.reg, body, other: StmtBlock::default(), at });
-        When { k: self, depth, index: stmts.len() - 1 }
+        stmts.push(Stmt::If {
+            cond: cond.reg,
+            body,
+            other: StmtBlock::default(),
+            at,
+        });
+        When {
+            k: self,
+            depth,
+            index: stmts.len() - 1,
+        }
     }
 
     /// `for i in (from..to).step_by(step) { body(i) }`.
@@ -382,7 +429,13 @@ impl<'k> Builder<'k> {
             || self.emit(&isa::SETP_GE, Kind::U32, [Operand::Reg(i.reg), to]),
             || {
                 body(i);
-                self.inst(&isa::ADD, Kind::U32, None, [i.reg], [Operand::Reg(i.reg), step]);
+                self.inst(
+                    &isa::ADD,
+                    Kind::U32,
+                    None,
+                    [i.reg],
+                    [Operand::Reg(i.reg), step],
+                );
             },
         )
     }
@@ -415,7 +468,12 @@ impl<'k> Builder<'k> {
             body();
         });
         let exit = exit.expect("the closure ran");
-        self.push(Stmt::Loop { cond, exit, body, at })
+        self.push(Stmt::Loop {
+            cond,
+            exit,
+            body,
+            at,
+        })
     }
 }
 
@@ -437,7 +495,10 @@ impl When<'_> {
         let here = state.open.len() == self.depth;
         match state.innermost().stmts.get_mut(self.index) {
             Some(Stmt::If { other, .. }) if here => *other = otherwise,
-            _ => state.errors.push(BuildError { at: Some(Location::caller()), kind: ErrorKind::Elsewhere }),
+            _ => state.errors.push(BuildError {
+                at: Some(Location::caller()),
+                kind: ErrorKind::Elsewhere,
+            }),
         }
     }
 }

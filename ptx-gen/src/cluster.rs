@@ -72,8 +72,12 @@ impl<'k> Builder<'k> {
     /// what a multiprocessor has, over [`blocks_per_sm`](crate::KernelDef::blocks_per_sm), in eights. sm_90a.
     #[track_caller]
     pub fn roles(self, roles: Vec<Role<'_, 'k>>) {
-        let launched =
-            self.declare_roles(roles.iter().map(|role| (role.warpgroups, role.registers)).collect());
+        let launched = self.declare_roles(
+            roles
+                .iter()
+                .map(|role| (role.warpgroups, role.registers))
+                .collect(),
+        );
         let group = self.warpgroup();
         self.role(group, 0, launched, roles.into())
     }
@@ -86,7 +90,9 @@ impl<'k> Builder<'k> {
         launched: u32,
         mut roles: std::collections::VecDeque<Role<'_, 'k>>,
     ) {
-        let Some(role) = roles.pop_front() else { return };
+        let Some(role) = roles.pop_front() else {
+            return;
+        };
         let run = || {
             match role.registers > launched {
                 true => self.take_registers(role.registers),
@@ -100,7 +106,8 @@ impl<'k> Builder<'k> {
             return run();
         }
         let next = first + role.warpgroups;
-        self.when(group.lt(next), run).otherwise(|| self.role(group, next, launched, roles));
+        self.when(group.lt(next), run)
+            .otherwise(|| self.role(group, next, launched, roles));
     }
 }
 
@@ -117,7 +124,11 @@ pub struct Role<'f, 'k> {
 impl<'f, 'k> Role<'f, 'k> {
     /// So many warpgroups, with so many registers a thread.
     pub fn new(warpgroups: u32, registers: u32, run: impl FnOnce(U32<'k>) + 'f) -> Self {
-        Role { warpgroups, registers, run: Box::new(run) }
+        Role {
+            warpgroups,
+            registers,
+            run: Box::new(run),
+        }
     }
 }
 
@@ -126,7 +137,11 @@ impl<'k, T: Elem> Ptr<'k, T, Shared> {
     #[track_caller]
     pub fn in_block(self, rank: impl Src<'k, u32>) -> Ptr<'k, T, Peer> {
         let address = self.address();
-        let there: Val<u32> = self.k.emit(&isa::MAPA, Kind::U32, [Operand::Reg(address.reg), rank.operand()]);
+        let there: Val<u32> = self.k.emit(
+            &isa::MAPA,
+            Kind::U32,
+            [Operand::Reg(address.reg), rank.operand()],
+        );
         Ptr::new(self.k, there.reg)
     }
 }
@@ -138,7 +153,9 @@ impl<'k> Mbarrier<'k> {
     #[track_caller]
     pub fn arrive_in_block(self, rank: impl Src<'k, u32>) {
         let there = self.ptr().in_block(rank);
-        there.k.inst(&isa::MBAR_ARRIVE_PEER, Kind::U32, None, [], [there.addr()])
+        there
+            .k
+            .inst(&isa::MBAR_ARRIVE_PEER, Kind::U32, None, [], [there.addr()])
     }
 
     /// The same; publishes to that block what this thread wrote there, for who
@@ -146,6 +163,8 @@ impl<'k> Mbarrier<'k> {
     #[track_caller]
     pub fn publish_to_block(self, rank: impl Src<'k, u32>) {
         let there = self.ptr().in_block(rank);
-        there.k.inst(&isa::MBAR_PUBLISH_PEER, Kind::U32, None, [], [there.addr()])
+        there
+            .k
+            .inst(&isa::MBAR_PUBLISH_PEER, Kind::U32, None, [], [there.addr()])
     }
 }

@@ -31,9 +31,15 @@ impl<T> Deref for Few<T> {
 impl<T> FromIterator<T> for Few<T> {
     fn from_iter<I: IntoIterator<Item = T>>(all: I) -> Self {
         let mut all = all.into_iter();
-        let Some(a) = all.next() else { return Few::None };
-        let Some(b) = all.next() else { return Few::One([a]) };
-        let Some(c) = all.next() else { return Few::Two([a, b]) };
+        let Some(a) = all.next() else {
+            return Few::None;
+        };
+        let Some(b) = all.next() else {
+            return Few::One([a]);
+        };
+        let Some(c) = all.next() else {
+            return Few::Two([a, b]);
+        };
         match all.next() {
             None => Few::Three([a, b, c]),
             Some(d) => Few::More([a, b, c, d].into_iter().chain(all).collect()),

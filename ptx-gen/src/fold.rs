@@ -23,7 +23,17 @@ fn fold(op: &'static Op, kind: Kind, right: &Operand) -> Option<Folded> {
     let ones = u64::MAX >> (64 - 8 * kind.bytes());
     let is = |rows: &[&Op]| rows.contains(&op);
     let folded = match bits {
-        0 if is(&[&isa::ADD, &isa::SUB, &isa::OR, &isa::XOR, &isa::SHL, &isa::SHR]) => Left,
+        0 if is(&[
+            &isa::ADD,
+            &isa::SUB,
+            &isa::OR,
+            &isa::XOR,
+            &isa::SHL,
+            &isa::SHR,
+        ]) =>
+        {
+            Left
+        }
         0 if is(&[&isa::MUL_LO, &isa::AND]) => Zero,
         1 if is(&[&isa::MUL_LO]) => Left,
         _ if bits == ones && is(&[&isa::AND]) => Left,
@@ -35,7 +45,9 @@ fn fold(op: &'static Op, kind: Kind, right: &Operand) -> Option<Folded> {
 /// The bits of a literal operand of an operation on integers.
 pub(crate) fn literal(kind: Kind, operand: &Operand) -> Option<u64> {
     match operand {
-        Operand::Imm(imm) if matches!(kind.class(), Class::Word | Class::Long) && kind != Kind::F16x2 => {
+        Operand::Imm(imm)
+            if matches!(kind.class(), Class::Word | Class::Long) && kind != Kind::F16x2 =>
+        {
             Some(imm.bits)
         }
         _ => None,
@@ -60,7 +72,9 @@ impl<'k, T: Ty> Val<'k, T> {
         match fold(op, T::KIND, &right) {
             Some(Folded::Left) => {}
             Some(Folded::Zero) => self.k.inst(&isa::MOV, T::KIND, None, d, [zero::<T>()]),
-            None => self.k.inst(op, T::KIND, None, d, [Operand::Reg(self.reg), right]),
+            None => self
+                .k
+                .inst(op, T::KIND, None, d, [Operand::Reg(self.reg), right]),
         }
     }
 }
@@ -74,11 +88,16 @@ impl<'k, T: Int32> Val<'k, T> {
             (Some(1), _) => self.combine(&isa::ADD, c),
             (Some(0), _) => self.k.emit(&isa::MOV, T::KIND, [c]),
             (_, Some(0)) => self.combine(&isa::MUL_LO, b),
-            _ => self.k.emit(&isa::MAD_LO, T::KIND, [Operand::Reg(self.reg), b, c]),
+            _ => self
+                .k
+                .emit(&isa::MAD_LO, T::KIND, [Operand::Reg(self.reg), b, c]),
         }
     }
 }
 
 fn zero<T: Ty>() -> Operand {
-    Operand::Imm(Imm { kind: T::KIND, bits: 0 })
+    Operand::Imm(Imm {
+        kind: T::KIND,
+        bits: 0,
+    })
 }

@@ -206,7 +206,9 @@ impl ParamKind {
     /// The type of a value, or of the elements of a buffer or a tensor.
     pub fn elem(self) -> Kind {
         match self {
-            ParamKind::Buffer(kind, _) | ParamKind::Scalar(kind) | ParamKind::TensorMap(kind, _) => kind,
+            ParamKind::Buffer(kind, _)
+            | ParamKind::Scalar(kind)
+            | ParamKind::TensorMap(kind, _) => kind,
         }
     }
 
@@ -244,7 +246,11 @@ pub struct Needs {
 
 impl Needs {
     /// What no row at all needs.
-    pub(crate) const LEAST: Needs = Needs { sm: 0, specific: false, version: Version(6, 0) };
+    pub(crate) const LEAST: Needs = Needs {
+        sm: 0,
+        specific: false,
+        version: Version(6, 0),
+    };
 
     pub(crate) fn add(&mut self, op: &Op) {
         self.sm = self.sm.max(op.sm);
@@ -323,12 +329,18 @@ impl Program {
 
     /// The tile that the tensor map of this parameter copies, if the kernel uses it.
     pub fn tile(&self, param: &str) -> Option<Tile> {
-        self.tiles.iter().find(|(name, _)| *name == param).map(|(_, tile)| *tile)
+        self.tiles
+            .iter()
+            .find(|(name, _)| *name == param)
+            .map(|(_, tile)| *tile)
     }
 
     /// What the tensor map of this parameter copies at a time, if the kernel uses it: what the host encodes it for.
     pub fn map_box(&self, param: &str) -> Option<MapBox> {
-        self.boxes.iter().find(|(name, _)| *name == param).map(|(_, copied)| *copied)
+        self.boxes
+            .iter()
+            .find(|(name, _)| *name == param)
+            .map(|(_, copied)| *copied)
     }
 
     fn has_effect(&self, effect: Effect) -> bool {

@@ -23,7 +23,12 @@ pub struct Grid {
 impl Grid {
     /// `x` blocks, without dynamic shared memory.
     pub fn line(x: u32) -> Grid {
-        Grid { x, y: 1, z: 1, shared: 0 }
+        Grid {
+            x,
+            y: 1,
+            z: 1,
+            shared: 0,
+        }
     }
 
     /// `x` by `y` blocks, without dynamic shared memory.
@@ -109,7 +114,14 @@ pub trait KernelDef: Sync {
     /// # Errors
     /// If the clause does not hold.
     fn require(&self, holds: bool, what: impl FnOnce() -> String) -> Result<(), ShapeError> {
-        if holds { Ok(()) } else { Err(ShapeError { kernel: self.name(), what: what() }) }
+        if holds {
+            Ok(())
+        } else {
+            Err(ShapeError {
+                kernel: self.name(),
+                what: what(),
+            })
+        }
     }
 }
 
@@ -175,8 +187,11 @@ impl<K: KernelDef> AnyKernel for K {
         } = state.take();
         errors.extend(check::roles(&roles, KernelDef::block(self), launched));
         let body = open.pop().unwrap_or_default();
-        let (name, block, blocks_per_sm) =
-            (KernelDef::name(self), KernelDef::block(self), self.blocks_per_sm());
+        let (name, block, blocks_per_sm) = (
+            KernelDef::name(self),
+            KernelDef::block(self),
+            self.blocks_per_sm(),
+        );
         let needs = Needs::LEAST;
         let cluster = self.cluster();
         let program = Program {
@@ -205,14 +220,26 @@ impl<K: KernelDef> AnyKernel for K {
     }
 
     fn geometry(&self, args: &[ShapeArg]) -> Result<Geometry, ShapeError> {
-        check_args(self, args.iter().map(|a| matches!(a, ShapeArg::Len(_)).then_some(None)))?;
+        check_args(
+            self,
+            args.iter()
+                .map(|a| matches!(a, ShapeArg::Len(_)).then_some(None)),
+        )?;
         let Grid { x, y, z, shared } = self.grid(&ArgList::make(&mut Shapes(args.iter())))?;
-        self.require(x > 0 && y > 0 && z > 0, || format!("the grid {x} x {y} x {z} is empty"))?;
+        self.require(x > 0 && y > 0 && z > 0, || {
+            format!("the grid {x} x {y} x {z} is empty")
+        })?;
         let cluster = self.cluster();
         self.require(x.is_multiple_of(cluster.max(1)), || {
-            format!("the grid has {x} blocks along its first dimension, not whole clusters of {cluster}")
+            format!(
+                "the grid has {x} blocks along its first dimension, not whole clusters of {cluster}"
+            )
         })?;
-        Ok(Geometry { grid: [x, y, z], block: KernelDef::block_shape(self), shared })
+        Ok(Geometry {
+            grid: [x, y, z],
+            block: KernelDef::block_shape(self),
+            shared,
+        })
     }
 
     fn reference_on(&self, args: &mut [CpuArg]) -> Result<(), ShapeError> {
@@ -235,14 +262,22 @@ fn check_args<K: KernelDef>(
         let fits = match (param.kind, arg) {
             (ParamKind::Scalar(_), None) => true,
             (ParamKind::Buffer(..) | ParamKind::TensorMap(..), Some(None)) => true,
-            (ParamKind::Buffer(elem, _) | ParamKind::TensorMap(elem, _), Some(Some(given))) => elem == given,
+            (ParamKind::Buffer(elem, _) | ParamKind::TensorMap(elem, _), Some(Some(given))) => {
+                elem == given
+            }
             _ => false,
         };
         kernel.require(fits, || match param.kind {
             ParamKind::Scalar(kind) => {
-                format!("argument {} is a {} value, not a buffer", param.name, kind.name())
+                format!(
+                    "argument {} is a {} value, not a buffer",
+                    param.name,
+                    kind.name()
+                )
             }
-            ParamKind::Buffer(elem, _) => format!("argument {} is a buffer of {}", param.name, elem.name()),
+            ParamKind::Buffer(elem, _) => {
+                format!("argument {} is a buffer of {}", param.name, elem.name())
+            }
             ParamKind::TensorMap(elem, _) => {
                 format!("argument {} is a tensor of {}", param.name, elem.name())
             }

@@ -92,8 +92,8 @@ mod ty;
 mod wgmma;
 
 pub use args::{
-    ArgList, ArgTy, Cpu, Declared, Dev, Field, In, InMap, InOut, Out, OutMap, Shape, ShapeArg, Side, Sink,
-    Source,
+    ArgList, ArgTy, Cpu, Declared, Dev, Field, In, InMap, InOut, Out, OutMap, Shape, ShapeArg,
+    Side, Sink, Source,
 };
 pub use asynchronous::Mbarrier;
 pub use boxes::{Boxes, StagedBox, TensorBox};
@@ -103,7 +103,8 @@ pub use cluster::Role;
 pub use elem::{CpuArg, Elem};
 pub use few::Few;
 pub use ir::{
-    Access, At, Base, Inst, Needs, Operand, Param, ParamKind, Program, Reg, SharedArray, Stmt, StmtBlock,
+    Access, At, Base, Inst, Needs, Operand, Param, ParamKind, Program, Reg, SharedArray, Stmt,
+    StmtBlock,
 };
 pub use kernel::{AnyKernel, Geometry, Grid, KernelDef, ShapeError};
 pub use level::Level;

@@ -96,7 +96,12 @@ impl<T, A> Copy for Ptr<'_, T, A> {}
 
 impl<'k, T: Elem, A: Space> Ptr<'k, T, A> {
     pub(crate) fn new(k: Builder<'k>, base: Reg) -> Self {
-        Ptr { k, base, offset: 0, access: PhantomData }
+        Ptr {
+            k,
+            base,
+            offset: 0,
+            access: PhantomData,
+        }
     }
 
     /// The address of element `i`: no instruction for a literal, else one.
@@ -114,25 +119,42 @@ impl<'k, T: Elem, A: Space> Ptr<'k, T, A> {
         }
         let base = Operand::Reg(self.base);
         let base = match A::ADDRESS {
-            Kind::U64 => self.k.emit::<u64, 3>(&isa::MAD_WIDE, Kind::U32, [i, bytes, base]).reg,
+            Kind::U64 => {
+                self.k
+                    .emit::<u64, 3>(&isa::MAD_WIDE, Kind::U32, [i, bytes, base])
+                    .reg
+            }
             _ if literal(Kind::U32, &bytes) == Some(1) => {
                 self.k.emit::<u32, 2>(&isa::ADD, Kind::U32, [base, i]).reg
             }
-            _ => self.k.emit::<u32, 3>(&isa::MAD_LO, Kind::U32, [i, bytes, base]).reg,
+            _ => {
+                self.k
+                    .emit::<u32, 3>(&isa::MAD_LO, Kind::U32, [i, bytes, base])
+                    .reg
+            }
         };
         Ptr { base, ..self }
     }
 
     /// The same address, as one of `U`s.
     pub fn cast<U: Elem>(self) -> Ptr<'k, U, A> {
-        Ptr { k: self.k, base: self.base, offset: self.offset, access: PhantomData }
+        Ptr {
+            k: self.k,
+            base: self.base,
+            offset: self.offset,
+            access: PhantomData,
+        }
     }
 
     /// The address, in a register.
     #[track_caller]
     pub(crate) fn address(self) -> U32<'k> {
         let base = self.k.of::<u32>(self.base);
-        if self.offset == 0 { base } else { base + self.offset as u32 }
+        if self.offset == 0 {
+            base
+        } else {
+            base + self.offset as u32
+        }
     }
 
     pub(crate) fn addr(self) -> Operand {
@@ -143,14 +165,24 @@ impl<'k, T: Elem, A: Space> Ptr<'k, T, A> {
 impl<'k, T: Elem> Ptr<'k, T, ReadOnly> {
     /// The same memory, read past the L1 cache: for what is read once.
     pub fn stream(self) -> Ptr<'k, T, ReadOnce> {
-        Ptr { k: self.k, base: self.base, offset: self.offset, access: PhantomData }
+        Ptr {
+            k: self.k,
+            base: self.base,
+            offset: self.offset,
+            access: PhantomData,
+        }
     }
 }
 
 impl<'k, T: Elem, A: Loads> Ptr<'k, T, A> {
     /// The same memory, read past the L1 cache: for what another kernel wrote while this one was starting.
     pub fn fresh(self) -> Ptr<'k, T, Fresh> {
-        Ptr { k: self.k, base: self.base, offset: self.offset, access: PhantomData }
+        Ptr {
+            k: self.k,
+            base: self.base,
+            offset: self.offset,
+            access: PhantomData,
+        }
     }
 }
 
@@ -167,7 +199,8 @@ impl<'k, T: Elem, A: Loads> Ptr<'k, T, A> {
     #[track_caller]
     fn load<const N: usize>(self, op: &'static Op) -> [Val<'k, T::Reg>; N] {
         let d: [Val<T::Reg>; N] = from_fn(|_| self.k.fresh());
-        self.k.inst(op, T::MEM, None, d.map(|v| v.reg), [self.addr()]);
+        self.k
+            .inst(op, T::MEM, None, d.map(|v| v.reg), [self.addr()]);
         d
     }
     /// The element here.
@@ -184,7 +217,8 @@ impl<'k, T: Elem, A: Loads> Ptr<'k, T, A> {
     #[track_caller]
     fn load_if(self, op: &'static Op, cond: Pred<'k>, to: &mut [Var<'k, T::Reg>]) {
         let dst: Few<_> = to.iter().map(|v| v.0.reg).collect();
-        self.k.when(cond, || self.k.inst(op, T::MEM, None, dst, [self.addr()]));
+        self.k
+            .when(cond, || self.k.inst(op, T::MEM, None, dst, [self.addr()]));
     }
     /// Loads an element into a variable where `cond` holds; elsewhere it keeps what it had.
     #[track_caller]
@@ -212,7 +246,8 @@ impl<'k, T: Elem, A: Stores> Ptr<'k, T, A> {
     /// Stores `v` here.
     #[track_caller]
     pub fn st(self, v: impl Src<'k, T::Reg>) {
-        self.k.inst(A::ST.0[0], T::MEM, None, [], [self.addr(), v.operand()])
+        self.k
+            .inst(A::ST.0[0], T::MEM, None, [], [self.addr(), v.operand()])
     }
     #[track_caller]
     fn store(self, op: &'static Op, v: &[Val<'k, T::Reg>]) {
@@ -235,7 +270,13 @@ impl<'k, T: Elem + Ordered + Num> Ptr<'k, T, WriteOnly> {
     /// Stores for kernels that load with [`fresh`](Ptr::fresh) while this one runs. 32 bits.
     #[track_caller]
     pub fn st_relaxed(self, v: impl Src<'k, T>) {
-        self.k.inst(&isa::ST_RELAXED, <T as Ty>::KIND, None, [], [self.addr(), v.operand()])
+        self.k.inst(
+            &isa::ST_RELAXED,
+            <T as Ty>::KIND,
+            None,
+            [],
+            [self.addr(), v.operand()],
+        )
     }
 }
 
@@ -243,7 +284,8 @@ impl<'k, T: Elem> Ptr<'k, T, ReadOnly> {
     /// Brings the line here into the L2 cache.
     #[track_caller]
     pub fn prefetch_l2(self) {
-        self.k.inst(&isa::PREFETCH_L2, Kind::U32, None, [], [self.addr()])
+        self.k
+            .inst(&isa::PREFETCH_L2, Kind::U32, None, [], [self.addr()])
     }
 }
 
@@ -283,12 +325,24 @@ impl<'k, T: Elem + Ordered + Num> Ptr<'k, T, ReadWrite> {
     /// Adds `v` in one step.
     #[track_caller]
     pub fn red_add(self, v: impl Src<'k, T>) {
-        self.k.inst(&isa::RED_ADD, <T as Ty>::KIND, None, [], [self.addr(), v.operand()])
+        self.k.inst(
+            &isa::RED_ADD,
+            <T as Ty>::KIND,
+            None,
+            [],
+            [self.addr(), v.operand()],
+        )
     }
     /// Stores, and publishes to the device and the host all that this thread wrote before. 32 bits.
     #[track_caller]
     pub fn st_release_sys(self, v: impl Src<'k, T>) {
-        self.k.inst(&isa::ST_RELEASE_SYS, <T as Ty>::KIND, None, [], [self.addr(), v.operand()])
+        self.k.inst(
+            &isa::ST_RELEASE_SYS,
+            <T as Ty>::KIND,
+            None,
+            [],
+            [self.addr(), v.operand()],
+        )
     }
     /// Loads, and sees all that a thread of the device wrote before the store it reads released it. 32 bits.
     #[track_caller]
@@ -298,7 +352,13 @@ impl<'k, T: Elem + Ordered + Num> Ptr<'k, T, ReadWrite> {
     /// Stores, and publishes to the device all that this thread wrote before. 32 bits.
     #[track_caller]
     pub fn st_release(self, v: impl Src<'k, T>) {
-        self.k.inst(&isa::ST_RELEASE, <T as Ty>::KIND, None, [], [self.addr(), v.operand()])
+        self.k.inst(
+            &isa::ST_RELEASE,
+            <T as Ty>::KIND,
+            None,
+            [],
+            [self.addr(), v.operand()],
+        )
     }
 }
 
@@ -312,7 +372,13 @@ impl<'k> Ptr<'k, u32, ReadWrite> {
     /// Adds `v` in one step, and publishes what this thread wrote before.
     #[track_caller]
     pub fn red_release(self, v: impl Src<'k, u32>) {
-        self.k.inst(&isa::RED_RELEASE, Kind::U32, None, [], [self.addr(), v.operand()])
+        self.k.inst(
+            &isa::RED_RELEASE,
+            Kind::U32,
+            None,
+            [],
+            [self.addr(), v.operand()],
+        )
     }
 }
 
@@ -320,7 +386,9 @@ impl<'k, T: Elem + Ordered + Num> Ptr<'k, T, Shared> {
     #[track_caller]
     fn fetch_shared(self, op: &'static Op, src: &[Operand]) -> Val<'k, T> {
         let d = self.k.fresh::<T>();
-        let src: Few<_> = std::iter::once(self.addr()).chain(src.iter().cloned()).collect();
+        let src: Few<_> = std::iter::once(self.addr())
+            .chain(src.iter().cloned())
+            .collect();
         self.k.inst(op, T::KIND, None, [d.reg], src);
         d
     }
@@ -352,7 +420,13 @@ impl<'k, T: Elem + Ordered + Num> Ptr<'k, T, Shared> {
     /// Adds `v` atomically, without a result.
     #[track_caller]
     pub fn red_add(self, v: impl Src<'k, T>) {
-        self.k.inst(&isa::RED_SHARED_ADD, <T as Ty>::KIND, None, [], [self.addr(), v.operand()])
+        self.k.inst(
+            &isa::RED_SHARED_ADD,
+            <T as Ty>::KIND,
+            None,
+            [],
+            [self.addr(), v.operand()],
+        )
     }
 }
 
@@ -378,10 +452,29 @@ impl<'k> Builder<'k> {
     }
 
     #[track_caller]
-    fn shared_array<T: Elem>(self, name: &str, bytes: Option<u32>, align: u32) -> Ptr<'k, T, Shared> {
-        let taken = self.state.borrow().shared.iter().filter(|s| base_name(&s.name) == name).count();
-        let name = if taken == 0 { name.to_string() } else { format!("{name}_{taken}") };
-        self.state.borrow_mut().shared.push(SharedArray { name: name.clone(), bytes, align });
+    fn shared_array<T: Elem>(
+        self,
+        name: &str,
+        bytes: Option<u32>,
+        align: u32,
+    ) -> Ptr<'k, T, Shared> {
+        let taken = self
+            .state
+            .borrow()
+            .shared
+            .iter()
+            .filter(|s| base_name(&s.name) == name)
+            .count();
+        let name = if taken == 0 {
+            name.to_string()
+        } else {
+            format!("{name}_{taken}")
+        };
+        self.state.borrow_mut().shared.push(SharedArray {
+            name: name.clone(),
+            bytes,
+            align,
+        });
         let address: U32 = self.emit(&isa::MOV, Kind::U32, [Operand::Symbol(name.into())]);
         Ptr::new(self, address.reg)
     }

@@ -83,7 +83,8 @@ impl<'k, T: Elem> Ptr<'k, T, Shared> {
     #[track_caller]
     fn matrices<const N: usize>(self, op: &'static Op) -> [U32<'k>; N] {
         let d: [Val<u32>; N] = std::array::from_fn(|_| self.k.fresh());
-        self.k.inst(op, Kind::U32, None, d.map(|v| v.reg), [self.addr()]);
+        self.k
+            .inst(op, Kind::U32, None, d.map(|v| v.reg), [self.addr()]);
         d
     }
 
@@ -116,7 +117,14 @@ impl<'k, T: Elem> Ptr<'k, T, Shared> {
     /// The same, each matrix transposed. Whole warp. sm_90.
     #[track_caller]
     pub fn stmatrix_trans(self, v: &[U32<'k>]) {
-        self.store_matrices([&isa::STMATRIX_X1_TRANS, &isa::STMATRIX_X2_TRANS, &isa::STMATRIX_X4_TRANS], v)
+        self.store_matrices(
+            [
+                &isa::STMATRIX_X1_TRANS,
+                &isa::STMATRIX_X2_TRANS,
+                &isa::STMATRIX_X4_TRANS,
+            ],
+            v,
+        )
     }
 
     #[track_caller]
@@ -131,6 +139,7 @@ impl<'k> U32<'k> {
     /// The 8 by 8 matrix of 16-bit elements that the warp holds, two a lane, transposed. Whole warp.
     #[track_caller]
     pub fn movmatrix(self) -> U32<'k> {
-        self.k.emit(&isa::MOVMATRIX, Kind::U32, [Operand::Reg(self.reg)])
+        self.k
+            .emit(&isa::MOVMATRIX, Kind::U32, [Operand::Reg(self.reg)])
     }
 }

@@ -12,7 +12,13 @@ impl Op {
         text.finish()
     }
 
-    pub(crate) fn write_mnemonic(&self, to: &mut Text, kind: Kind, from: Option<Kind>, number: u32) {
+    pub(crate) fn write_mnemonic(
+        &self,
+        to: &mut Text,
+        kind: Kind,
+        from: Option<Kind>,
+        number: u32,
+    ) {
         let mut rest = self.template;
         while let Some(at) = rest.bytes().position(|b| b == b'$') {
             to.put(&rest[..at]);
@@ -73,5 +79,9 @@ fn write_new(to: &mut Text, of: Of) -> Option<Mnemonic> {
     let text = to.since(start);
     let mut bytes = [0; 32];
     bytes.get_mut(..text.len())?.copy_from_slice(text);
-    Some(Mnemonic { of, bytes, len: text.len() as u8 })
+    Some(Mnemonic {
+        of,
+        bytes,
+        len: text.len() as u8,
+    })
 }

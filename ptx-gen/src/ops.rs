@@ -41,7 +41,10 @@ impl<'k, T: Ty> Val<'k, T> {
     #[track_caller]
     pub fn bits<U: SameWidth<T>>(self) -> Val<'k, U> {
         if T::KIND.class() == U::KIND.class() {
-            return self.k.of(crate::ir::Reg { kind: U::KIND, ..self.reg });
+            return self.k.of(crate::ir::Reg {
+                kind: U::KIND,
+                ..self.reg
+            });
         }
         self.convert(&isa::BITS)
     }
@@ -49,7 +52,8 @@ impl<'k, T: Ty> Val<'k, T> {
     #[track_caller]
     fn convert<U: Ty>(self, op: &'static Op) -> Val<'k, U> {
         let d = self.k.fresh::<U>();
-        self.k.inst(op, U::KIND, Some(T::KIND), [d.reg], [self.operand_()]);
+        self.k
+            .inst(op, U::KIND, Some(T::KIND), [d.reg], [self.operand_()]);
         d
     }
 }
@@ -83,7 +87,9 @@ operators! {
 /// The exponent of a literal power of two of an unsigned type: `ptxas` divides by literals as it does by registers.
 fn exponent(kind: Kind, v: &Operand) -> Option<u32> {
     match v {
-        Operand::Imm(imm) if matches!(kind, Kind::U32 | Kind::U64) && imm.bits.is_power_of_two() => {
+        Operand::Imm(imm)
+            if matches!(kind, Kind::U32 | Kind::U64) && imm.bits.is_power_of_two() =>
+        {
             Some(imm.bits.trailing_zeros())
         }
         _ => None,
@@ -108,7 +114,10 @@ impl<'k, T: Int, R: Src<'k, T>> ops::Rem<R> for Val<'k, T> {
         let r = r.operand();
         match exponent(T::KIND, &r) {
             Some(n) => {
-                let mask = Imm { kind: T::KIND, bits: (1 << n) - 1 };
+                let mask = Imm {
+                    kind: T::KIND,
+                    bits: (1 << n) - 1,
+                };
                 self.combine(&isa::AND, Operand::Imm(mask))
             }
             None => self.binary(&isa::REM, r),
@@ -196,7 +205,10 @@ impl<'k, T: Ordered> Val<'k, T> {
     /// `self != b`; true if one is NaN.
     #[track_caller]
     pub fn ne(self, b: impl Src<'k, T>) -> Pred<'k> {
-        self.binary(row(T::KIND, &isa::SETP_NE, &isa::SETP_NEU, &isa::SETP_NEU), b.operand())
+        self.binary(
+            row(T::KIND, &isa::SETP_NE, &isa::SETP_NEU, &isa::SETP_NEU),
+            b.operand(),
+        )
     }
     /// `self < b`.
     #[track_caller]
@@ -221,12 +233,18 @@ impl<'k, T: Ordered> Val<'k, T> {
     /// The smaller; the other if one is NaN.
     #[track_caller]
     pub fn min(self, b: impl Src<'k, T>) -> Self {
-        self.binary(row(T::KIND, &isa::MIN, &isa::MIN_F, &isa::MIN_F), b.operand())
+        self.binary(
+            row(T::KIND, &isa::MIN, &isa::MIN_F, &isa::MIN_F),
+            b.operand(),
+        )
     }
     /// The larger; the other if one is NaN.
     #[track_caller]
     pub fn max(self, b: impl Src<'k, T>) -> Self {
-        self.binary(row(T::KIND, &isa::MAX, &isa::MAX_F, &isa::MAX_F), b.operand())
+        self.binary(
+            row(T::KIND, &isa::MAX, &isa::MAX_F, &isa::MAX_F),
+            b.operand(),
+        )
     }
 }
 
@@ -234,7 +252,11 @@ impl<'k> Pred<'k> {
     /// `self ? a : b`.
     #[track_caller]
     pub fn select<T: Ordered>(self, a: impl Src<'k, T>, b: impl Src<'k, T>) -> Val<'k, T> {
-        self.k.emit(&isa::SELP, T::KIND, [a.operand(), b.operand(), Operand::Reg(self.reg)])
+        self.k.emit(
+            &isa::SELP,
+            T::KIND,
+            [a.operand(), b.operand(), Operand::Reg(self.reg)],
+        )
     }
     /// Whether it holds in every lane of the warp.
     #[track_caller]
@@ -385,13 +407,22 @@ impl<'k> U32<'k> {
     /// `c` plus the dot product of the unsigned bytes of `self` and the signed bytes of `b`.
     #[track_caller]
     pub fn dp4a_signed(self, b: impl Src<'k, i32>, c: impl Src<'k, i32>) -> I32<'k> {
-        self.k.emit(&isa::DP4A_US, Kind::U32, [Operand::Reg(self.reg), b.operand(), c.operand()])
+        self.k.emit(
+            &isa::DP4A_US,
+            Kind::U32,
+            [Operand::Reg(self.reg), b.operand(), c.operand()],
+        )
     }
 
     /// Any function of the bits of `self`, `b` and `c`: `table` is its value on `(0xF0, 0xCC, 0xAA)`.
     #[track_caller]
     pub fn lop3(self, b: impl Src<'k, u32>, c: impl Src<'k, u32>, table: u8) -> Self {
-        let src = [Operand::Reg(self.reg), b.operand(), c.operand(), lit(table.into())];
+        let src = [
+            Operand::Reg(self.reg),
+            b.operand(),
+            c.operand(),
+            lit(table.into()),
+        ];
         self.k.emit(&isa::LOP3, Kind::U32, src)
     }
 }
@@ -402,7 +433,13 @@ impl<'k> Val<'k, f16x2> {
     pub fn unpack(self) -> [Val<'k, f16>; 2] {
         let halves = [self.k.fresh(), self.k.fresh()];
         let dst = halves.map(|h: Val<f16>| h.reg);
-        self.k.inst(&isa::UNPACK, Kind::F16x2, None, dst, [Operand::Reg(self.reg)]);
+        self.k.inst(
+            &isa::UNPACK,
+            Kind::F16x2,
+            None,
+            dst,
+            [Operand::Reg(self.reg)],
+        );
         halves
     }
 }
@@ -411,7 +448,11 @@ impl<'k> Val<'k, f16> {
     /// `self` in the low half, `high` in the high half.
     #[track_caller]
     pub fn pack(self, high: Val<'k, f16>) -> Val<'k, f16x2> {
-        self.k.emit(&isa::PACK, Kind::F16x2, [Operand::Group([self.reg, high.reg].into())])
+        self.k.emit(
+            &isa::PACK,
+            Kind::F16x2,
+            [Operand::Group([self.reg, high.reg].into())],
+        )
     }
 }
 
@@ -425,7 +466,8 @@ impl Shuffled for f16x2 {}
 impl<'k, T: Shuffled> Val<'k, T> {
     #[track_caller]
     fn shuffle(self, op: &'static Op, b: Operand, clamp: u32) -> Self {
-        self.k.emit(op, T::KIND, [self.operand_(), b, lit(clamp), full_mask()])
+        self.k
+            .emit(op, T::KIND, [self.operand_(), b, lit(clamp), full_mask()])
     }
     /// The value of the lane whose number differs in the bits of `lanes`. Whole warp.
     #[track_caller]
@@ -507,12 +549,16 @@ impl<'k, T: Num> Var<'k, T> {
     /// The value now, in a register of its own.
     #[track_caller]
     pub fn get(&self) -> Val<'k, T> {
-        self.0.k.emit(&isa::MOV, T::KIND, [Operand::Reg(self.0.reg)])
+        self.0
+            .k
+            .emit(&isa::MOV, T::KIND, [Operand::Reg(self.0.reg)])
     }
     /// `self = v`.
     #[track_caller]
     pub fn set(&mut self, v: impl Src<'k, T>) {
-        self.0.k.inst(&isa::MOV, T::KIND, None, [self.0.reg], [v.operand()])
+        self.0
+            .k
+            .inst(&isa::MOV, T::KIND, None, [self.0.reg], [v.operand()])
     }
 }
 
@@ -521,7 +567,13 @@ impl<'k> Var<'k, f32> {
     #[track_caller]
     pub fn fma(&mut self, a: impl Src<'k, f32>, b: impl Src<'k, f32>) {
         let d = self.0.reg;
-        self.0.k.inst(&isa::FMA_RN, Kind::F32, None, [d], [a.operand(), b.operand(), Operand::Reg(d)])
+        self.0.k.inst(
+            &isa::FMA_RN,
+            Kind::F32,
+            None,
+            [d],
+            [a.operand(), b.operand(), Operand::Reg(d)],
+        )
     }
 }
 
@@ -531,6 +583,8 @@ impl<'k, T: Ordered + Num> Var<'k, T> {
     pub fn max_with(&mut self, v: impl Src<'k, T>) {
         let d = self.0.reg;
         let op = row(T::KIND, &isa::MAX, &isa::MAX_F, &isa::MAX_F);
-        self.0.k.inst(op, T::KIND, None, [d], [Operand::Reg(d), v.operand()])
+        self.0
+            .k
+            .inst(op, T::KIND, None, [d], [Operand::Reg(d), v.operand()])
     }
 }

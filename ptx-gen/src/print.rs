@@ -26,7 +26,12 @@ pub struct TargetError {
 
 impl fmt::Display for TargetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let TargetError { kernel, target, needs, specific } = self;
+        let TargetError {
+            kernel,
+            target,
+            needs,
+            specific,
+        } = self;
         match specific {
             true => write!(f, "{kernel} needs sm_{needs}a, not {target}"),
             false => write!(f, "{kernel} needs sm_{needs} or newer, not {target}"),
@@ -48,7 +53,11 @@ pub fn print(p: &Program, target: Target) -> Result<String, TargetError> {
 /// # Errors
 /// As [`print()`].
 pub fn print_with_lines(p: &Program, target: Target) -> Result<String, TargetError> {
-    Printer { lines: true, ..Printer::new(p) }.program(p, target)
+    Printer {
+        lines: true,
+        ..Printer::new(p)
+    }
+    .program(p, target)
 }
 
 /// The `.version` that [`print()`] writes for this target.
@@ -70,13 +79,29 @@ impl Printer {
     fn new(p: &Program) -> Self {
         // Most instructions make a register, and take a line.
         let out = Text::with_capacity(p.registers.iter().sum::<u32>() as usize * 48);
-        Printer { out, lines: false, files: vec![], at: None, labels: vec![], mnemonics: Mnemonics::new() }
+        Printer {
+            out,
+            lines: false,
+            files: vec![],
+            at: None,
+            labels: vec![],
+            mnemonics: Mnemonics::new(),
+        }
     }
 
     fn program(mut self, p: &Program, target: Target) -> Result<String, TargetError> {
-        let Needs { sm, specific, version } = p.needs();
+        let Needs {
+            sm,
+            specific,
+            version,
+        } = p.needs();
         if target.sm < sm || specific && (!target.specific || target.sm != sm) {
-            return Err(TargetError { kernel: p.name.clone(), target, needs: sm, specific });
+            return Err(TargetError {
+                kernel: p.name.clone(),
+                target,
+                needs: sm,
+                specific,
+            });
         }
         self.header(p, target, version.max(target.version));
         self.plain("{");
@@ -84,7 +109,10 @@ impl Printer {
         self.declare(&p.body.registers);
         for s in &p.shared {
             if let Some(bytes) = s.bytes {
-                self.line(format_args!(".shared .align {} .b8 {}[{bytes}];", s.align, s.name));
+                self.line(format_args!(
+                    ".shared .align {} .b8 {}[{bytes}];",
+                    s.align, s.name
+                ));
             }
         }
         self.stmts(&p.body);
@@ -102,7 +130,10 @@ impl Printer {
         self.line(format_args!(".target {target}"));
         self.line(format_args!(".address_size 64\n"));
         for s in p.shared.iter().filter(|s| s.bytes.is_none()) {
-            self.line(format_args!(".extern .shared .align {} .b8 {}[];\n", s.align, s.name));
+            self.line(format_args!(
+                ".extern .shared .align {} .b8 {}[];\n",
+                s.align, s.name
+            ));
         }
         self.line(format_args!(".visible .entry {}(", p.name));
         for (i, q) in p.params.iter().enumerate() {
@@ -139,13 +170,22 @@ impl Printer {
     }
 
     fn loc(&mut self, at: At) {
-        let file = self.files.iter().position(|f| *f == at.file()).unwrap_or_else(|| {
-            self.files.push(at.file());
-            self.files.len() - 1
-        });
+        let file = self
+            .files
+            .iter()
+            .position(|f| *f == at.file())
+            .unwrap_or_else(|| {
+                self.files.push(at.file());
+                self.files.len() - 1
+            });
         if self.at != Some((file, at.line())) {
             self.at = Some((file, at.line()));
-            self.line(format_args!(".loc {} {} {}", file + 1, at.line(), at.column()));
+            self.line(format_args!(
+                ".loc {} {} {}",
+                file + 1,
+                at.line(),
+                at.column()
+            ));
         }
     }
 
@@ -162,7 +202,10 @@ impl Printer {
     /// The registers of the innermost block, on one line.
     fn declare(&mut self, registers: &[u32; 5]) {
         let depth = self.labels.len() - 1;
-        let declared = Class::ALL.into_iter().zip(registers).filter(|(_, n)| **n > 0);
+        let declared = Class::ALL
+            .into_iter()
+            .zip(registers)
+            .filter(|(_, n)| **n > 0);
         for (i, (class, n)) in declared.enumerate() {
             match i {
                 0 => self.out.indent(self.labels.len()),
@@ -192,8 +235,12 @@ impl Printer {
                     self.out.put("\n");
                 }
                 Stmt::Inst(i) => self.inst(None, i),
-                Stmt::If { cond, body, other, .. } => self.choice(*cond, body, other),
-                Stmt::Loop { cond, exit, body, .. } => self.cycle(cond, *exit, body),
+                Stmt::If {
+                    cond, body, other, ..
+                } => self.choice(*cond, body, other),
+                Stmt::Loop {
+                    cond, exit, body, ..
+                } => self.cycle(cond, *exit, body),
             }
         }
     }
@@ -206,7 +253,8 @@ impl Printer {
         if let Some(guard) = guard {
             self.guard("@", guard);
         }
-        self.mnemonics.write(&mut self.out, (i.op, i.kind, i.from, i.number()));
+        self.mnemonics
+            .write(&mut self.out, (i.op, i.kind, i.from, i.number()));
         operands(&mut self.out, i);
         self.out.put("\n");
     }
@@ -257,7 +305,11 @@ impl Printer {
     /// One more label of the statement that the last one is for.
     fn same(&self, kind: &'static str) -> Label {
         let n = self.labels.last().map_or(0, |count| count - 1);
-        Label { kind, depth: self.labels.len() - 1, n }
+        Label {
+            kind,
+            depth: self.labels.len() - 1,
+            n,
+        }
     }
 
     fn place(&mut self, label: Label) {
@@ -383,7 +435,9 @@ fn operand(to: &mut Text, o: &Operand) {
 
 /// `[map, {x, y}]`
 fn tensor(to: &mut Text, regs: &[Reg]) {
-    let [map, coordinates @ ..] = regs else { return };
+    let [map, coordinates @ ..] = regs else {
+        return;
+    };
     to.put("[");
     to.reg(map);
     to.put(", ");

@@ -42,7 +42,12 @@ impl<'k> Builder<'k> {
     /// [`RingShape::memory`] bytes. sm_90.
     #[track_caller]
     pub fn ring(self, memory: Ptr<'k, u8, Shared>, shape: RingShape) -> Ring<'k> {
-        let RingShape { stages, bytes, readers, blocks } = shape;
+        let RingShape {
+            stages,
+            bytes,
+            readers,
+            blocks,
+        } = shape;
         if stages == 0
             || bytes == 0
             || !bytes.is_multiple_of(1024)
@@ -55,8 +60,17 @@ impl<'k> Builder<'k> {
             );
             self.error(ErrorKind::Limit(what));
         }
-        let (full, empty) = (self.shared("full", stages.max(1)), self.shared("empty", stages.max(1)));
-        Ring { k: self, memory, full, empty, shape }
+        let (full, empty) = (
+            self.shared("full", stages.max(1)),
+            self.shared("empty", stages.max(1)),
+        );
+        Ring {
+            k: self,
+            memory,
+            full,
+            empty,
+            shape,
+        }
     }
 }
 
@@ -73,7 +87,10 @@ impl<'k> Ring<'k> {
     pub fn init(&self) {
         for stage in 0..self.shape.stages {
             self.full.at(stage).mbarrier().init(self.shape.blocks);
-            self.empty.at(stage).mbarrier().init(self.shape.readers * self.shape.blocks);
+            self.empty
+                .at(stage)
+                .mbarrier()
+                .init(self.shape.readers * self.shape.blocks);
         }
         self.k.fence_mbarriers();
     }
@@ -81,7 +98,10 @@ impl<'k> Ring<'k> {
     /// The first stage, empty.
     #[track_caller]
     pub fn start(&self) -> RingAt<'k> {
-        RingAt { stage: self.k.var(0), parity: self.k.var(0) }
+        RingAt {
+            stage: self.k.var(0),
+            parity: self.k.var(0),
+        }
     }
 
     /// Waits until the stage has been released, then runs `copies` with its memory and the mbarrier that counts their
@@ -89,7 +109,11 @@ impl<'k> Ring<'k> {
     ///
     /// In a cluster the stage has been released in all of its blocks, so that copies may go to each of them.
     #[track_caller]
-    pub fn fill(&self, at: &mut RingAt<'k>, copies: impl FnOnce(Ptr<'k, u8, Shared>, Mbarrier<'k>)) {
+    pub fn fill(
+        &self,
+        at: &mut RingAt<'k>,
+        copies: impl FnOnce(Ptr<'k, u8, Shared>, Mbarrier<'k>),
+    ) {
         self.fill_part(at, self.shape.bytes, copies)
     }
 

@@ -34,14 +34,25 @@ impl Sample {
 /// # Panics
 /// If a row and the validator disagree, which the tests of this crate show.
 pub fn samples() -> Vec<Sample> {
-    isa::all().flat_map(|op| op.instances().map(move |(kind, from)| sample(op, kind, from))).collect()
+    isa::all()
+        .flat_map(|op| {
+            op.instances()
+                .map(move |(kind, from)| sample(op, kind, from))
+        })
+        .collect()
 }
 
 /// Bytes of shared memory that a warp has.
 const STAGED: u32 = 32 * 16;
 
 /// The box that samples of tensor copies copy: within what the warp has of shared memory.
-const TILE: Tile = Tile { elem: Kind::F16, rows: 8, columns: 16, swizzle: Swizzle::B32, box_rows: 8 };
+const TILE: Tile = Tile {
+    elem: Kind::F16,
+    rows: 8,
+    columns: 16,
+    swizzle: Swizzle::B32,
+    box_rows: 8,
+};
 
 /// Threads of a warpgroup, bytes of shared memory of each, and of all: a left matrix of 64 rows of 128 bytes.
 const GROUP: u32 = 128;
@@ -55,33 +66,59 @@ const RESULTS: i32 = 512 * 7;
 const BARRIERS: i32 = 512;
 
 fn sample(op: &'static Op, kind: Kind, from: Option<Kind>) -> Sample {
-    let mut s = Writer { registers: [0; 5], body: vec![], next: 0 };
+    let mut s = Writer {
+        registers: [0; 5],
+        body: vec![],
+        next: 0,
+    };
     match op.effect {
         _ if op.together == Level::Warpgroup => s.beside_warpgroup(op, kind, from),
         _ if op.form.src.contains(&Slot::Tensor) => s.tensor_copy(op),
         _ => s.plainly(op, kind, from),
     }
     let program = program(op, kind, from, s);
-    let program =
-        crate::check::checked(program, vec![]).unwrap_or_else(|e| panic!("the sample of {}: {e}", op.id));
+    let program = crate::check::checked(program, vec![])
+        .unwrap_or_else(|e| panic!("the sample of {}: {e}", op.id));
     Sample { op, kind, program }
 }
 
 /// The program of what was written.
 fn program(op: &Op, kind: Kind, from: Option<Kind>, s: Writer) -> Program {
     let suffix = from.map_or(String::new(), |f| format!("_{}", f.name()));
-    let param = |name, kind| Param { name, doc: "", kind };
-    let q = ParamKind::Scalar(if op.form.src == [Slot::Param] { kind } else { Kind::U32 });
-    let mut params = vec![param("p", ParamKind::Buffer(Kind::U32, Access::ReadWrite)), param("q", q)];
+    let param = |name, kind| Param {
+        name,
+        doc: "",
+        kind,
+    };
+    let q = ParamKind::Scalar(if op.form.src == [Slot::Param] {
+        kind
+    } else {
+        Kind::U32
+    });
+    let mut params = vec![
+        param("p", ParamKind::Buffer(Kind::U32, Access::ReadWrite)),
+        param("q", q),
+    ];
     let mut tiles = vec![];
-    if op.form.src.iter().any(|slot| matches!(slot, Slot::Tensor | Slot::TensorMap)) {
-        params.push(param("x", ParamKind::TensorMap(Kind::F16, Access::ReadWrite)));
+    if op
+        .form
+        .src
+        .iter()
+        .any(|slot| matches!(slot, Slot::Tensor | Slot::TensorMap))
+    {
+        params.push(param(
+            "x",
+            ParamKind::TensorMap(Kind::F16, Access::ReadWrite),
+        ));
         tiles.push(("x", TILE));
     }
     let group = op.together == Level::Warpgroup;
     let align = if tiles.is_empty() { 16 } else { 256 };
-    let (block, bytes, align) =
-        if group { (GROUP, GROUP * OWN, 1024) } else { (32, STAGED + BARRIERS as u32, align) };
+    let (block, bytes, align) = if group {
+        (GROUP, GROUP * OWN, 1024)
+    } else {
+        (32, STAGED + BARRIERS as u32, align)
+    };
     Program {
         name: format!("{}_{}{suffix}", op.id.to_lowercase(), kind.name()),
         block,
@@ -90,10 +127,20 @@ fn program(op: &Op, kind: Kind, from: Option<Kind>, s: Writer) -> Program {
         blocks_per_sm: group.then_some(1),
         cluster: 1,
         params,
-        boxes: tiles.iter().map(|(name, tile): &(_, Tile)| (*name, (*tile).into())).collect(),
+        boxes: tiles
+            .iter()
+            .map(|(name, tile): &(_, Tile)| (*name, (*tile).into()))
+            .collect(),
         tiles,
-        shared: vec![SharedArray { name: "s".into(), bytes: Some(bytes), align }],
-        body: StmtBlock { stmts: s.body, registers: s.registers },
+        shared: vec![SharedArray {
+            name: "s".into(),
+            bytes: Some(bytes),
+            align,
+        }],
+        body: StmtBlock {
+            stmts: s.body,
+            registers: s.registers,
+        },
         registers: s.registers,
         pinned: vec![],
         needs: Needs::LEAST,
@@ -104,7 +151,9 @@ fn program(op: &Op, kind: Kind, from: Option<Kind>, s: Writer) -> Program {
 fn leaves_copies(effect: Effect) -> bool {
     matches!(
         effect,
-        Effect::Copy(Completion::Group) | Effect::CopyGroup | Effect::Mbarrier(MbarrierStep::ArriveCopied)
+        Effect::Copy(Completion::Group)
+            | Effect::CopyGroup
+            | Effect::Mbarrier(MbarrierStep::ArriveCopied)
     )
 }
 
@@ -120,7 +169,8 @@ impl Writer {
     fn plainly(&mut self, op: &'static Op, kind: Kind, from: Option<Kind>) {
         let [near, mine] = self.addresses();
         let made = op.effect != Effect::Mbarrier(MbarrierStep::Init);
-        let barrier = (made && op.form.src.contains(&Slot::Barrier)).then(|| self.barrier(op, near));
+        let barrier =
+            (made && op.form.src.contains(&Slot::Barrier)).then(|| self.barrier(op, near));
         if op.effect == Effect::Copy(Completion::BulkGroup) {
             self.push(&isa::FENCE_ASYNC, Kind::U32, vec![], vec![]);
         }
@@ -140,7 +190,12 @@ impl Writer {
 
     /// Waits for what the row has begun.
     fn finish(&mut self, op: &'static Op) {
-        let zero = || vec![Operand::Imm(Imm { kind: Kind::U32, bits: 0 })];
+        let zero = || {
+            vec![Operand::Imm(Imm {
+                kind: Kind::U32,
+                bits: 0,
+            })]
+        };
         if op.effect == Effect::Grid(GridStep::Trigger) {
             self.push(&isa::GRID_WAIT, Kind::U32, vec![], vec![]);
         }
@@ -158,31 +213,59 @@ impl Writer {
     /// A product of a warpgroup on 64 rows of 128 bytes of shared memory; its first eight rows are the right matrix.
     fn beside_warpgroup(&mut self, op: &'static Op, kind: Kind, from: Option<Kind>) {
         let thread = self.reg(Kind::U32);
-        self.push(&isa::MOV, Kind::U32, vec![thread], vec![Operand::Special("%tid.x", Level::Lane)]);
+        self.push(
+            &isa::MOV,
+            Kind::U32,
+            vec![thread],
+            vec![Operand::Special("%tid.x", Level::Lane)],
+        );
         let mine = self.memory(thread);
         let near = self.shared(thread, OWN);
         self.push(&isa::FENCE_ASYNC, Kind::U32, vec![], vec![]);
-        self.push(&isa::BAR_SYNC, Kind::U32, vec![], vec![Operand::Imm(Imm { kind: Kind::U32, bits: 0 })]);
+        self.push(
+            &isa::BAR_SYNC,
+            Kind::U32,
+            vec![],
+            vec![Operand::Imm(Imm {
+                kind: Kind::U32,
+                bits: 0,
+            })],
+        );
         let (at, dst) = (Location::caller(), op.form.dst.iter());
         let sums: Vec<Reg> = dst.flat_map(|slot| self.results(*slot, kind)).collect();
         for sum in &sums {
-            let zero = Operand::Imm(Imm { kind: sum.kind, bits: 0 });
+            let zero = Operand::Imm(Imm {
+                kind: sum.kind,
+                bits: 0,
+            });
             self.push(&isa::MOV, sum.kind, vec![*sum], vec![zero]);
         }
         let slots = op.form.src.iter();
-        let src: Vec<_> = slots.map(|slot| self.operand(*slot, op, kind, from, mine, near)).collect();
+        let src: Vec<_> = slots
+            .map(|slot| self.operand(*slot, op, kind, from, mine, near))
+            .collect();
         if !sums.is_empty() {
             self.push(&isa::WGMMA_FENCE, Kind::U32, vec![], vec![]);
         }
         let dst = sums.clone().into();
-        self.body.push(Stmt::Inst(Inst { op, kind, from, dst, src: src.into(), at }));
+        self.body.push(Stmt::Inst(Inst {
+            op,
+            kind,
+            from,
+            dst,
+            src: src.into(),
+            at,
+        }));
         if !sums.is_empty() {
             self.push(&isa::WGMMA_COMMIT, Kind::U32, vec![], vec![]);
             self.push(
                 &isa::WGMMA_WAIT,
                 Kind::U32,
                 vec![],
-                vec![Operand::Imm(Imm { kind: Kind::U32, bits: 0 })],
+                vec![Operand::Imm(Imm {
+                    kind: Kind::U32,
+                    bits: 0,
+                })],
             );
         }
         self.store_all(sums, mine, Sample::MEMORY as i32 / 2);
@@ -192,39 +275,97 @@ impl Writer {
     fn tensor_copy(&mut self, op: &'static Op) {
         let [near, mine] = self.addresses();
         self.push(&isa::FENCE_ASYNC, Kind::U32, vec![], vec![]);
-        self.push(&isa::BAR_WARP_SYNC, Kind::U32, vec![], vec![crate::build::full_mask()]);
+        self.push(
+            &isa::BAR_WARP_SYNC,
+            Kind::U32,
+            vec![],
+            vec![crate::build::full_mask()],
+        );
         let (lane, first) = (self.reg(Kind::U32), self.reg(Kind::Pred));
-        self.push(&isa::MOV, Kind::U32, vec![lane], vec![Operand::Special("%laneid", Level::Lane)]);
-        let zero = Operand::Imm(Imm { kind: Kind::U32, bits: 0 });
-        self.push(&isa::SETP_EQ, Kind::U32, vec![first], vec![Operand::Reg(lane), zero.clone()]);
+        self.push(
+            &isa::MOV,
+            Kind::U32,
+            vec![lane],
+            vec![Operand::Special("%laneid", Level::Lane)],
+        );
+        let zero = Operand::Imm(Imm {
+            kind: Kind::U32,
+            bits: 0,
+        });
+        self.push(
+            &isa::SETP_EQ,
+            Kind::U32,
+            vec![first],
+            vec![Operand::Reg(lane), zero.clone()],
+        );
         let outer = std::mem::take(&mut self.body);
         let loads = op.form.src.contains(&Slot::Barrier);
         let barrier = loads.then(|| self.barrier(op, near));
         let slots = op.form.src.iter();
-        let src = slots.map(|slot| self.operand(*slot, op, Kind::U32, None, mine, near)).collect();
+        let src = slots
+            .map(|slot| self.operand(*slot, op, Kind::U32, None, mine, near))
+            .collect();
         self.push(op, Kind::U32, vec![], src);
         match barrier {
             Some(barrier) => self.expect_and_wait(barrier, TILE.bytes()),
             None => self.finish(op),
         }
         let stmts = std::mem::replace(&mut self.body, outer);
-        let (body, other) = (StmtBlock { stmts, registers: [0; 5] }, StmtBlock::default());
-        self.body.push(Stmt::If { cond: first, body, other, at: Location::caller() });
-        self.push(&isa::BAR_WARP_SYNC, Kind::U32, vec![], vec![crate::build::full_mask()]);
+        let (body, other) = (
+            StmtBlock {
+                stmts,
+                registers: [0; 5],
+            },
+            StmtBlock::default(),
+        );
+        self.body.push(Stmt::If {
+            cond: first,
+            body,
+            other,
+            at: Location::caller(),
+        });
+        self.push(
+            &isa::BAR_WARP_SYNC,
+            Kind::U32,
+            vec![],
+            vec![crate::build::full_mask()],
+        );
         self.show_shared(near, mine);
     }
 
     /// Arrives for so many bytes, and waits until they have landed.
     fn expect_and_wait(&mut self, barrier: Operand, bytes: u32) {
-        let bytes = Operand::Imm(Imm { kind: Kind::U32, bits: bytes.into() });
-        self.push(&isa::MBAR_EXPECT, Kind::U32, vec![], vec![barrier.clone(), bytes]);
+        let bytes = Operand::Imm(Imm {
+            kind: Kind::U32,
+            bits: bytes.into(),
+        });
+        self.push(
+            &isa::MBAR_EXPECT,
+            Kind::U32,
+            vec![],
+            vec![barrier.clone(), bytes],
+        );
         self.wait(barrier);
     }
 
     fn wait(&mut self, barrier: Operand) {
         let (at, landed) = (Location::caller(), self.reg(Kind::Pred));
-        let src = [barrier, Operand::Imm(Imm { kind: Kind::U32, bits: 0 })].into();
-        let wait = Inst { op: &isa::MBAR_TRY, kind: Kind::U32, from: None, dst: [landed].into(), src, at };
+        let src = [
+            barrier,
+            Operand::Imm(Imm {
+                kind: Kind::U32,
+                bits: 0,
+            }),
+        ]
+        .into();
+        let wait = Inst {
+            op: &isa::MBAR_TRY,
+            kind: Kind::U32,
+            from: None,
+            dst: [landed].into(),
+            src,
+            at,
+        };
         self.body.push(Stmt::Loop {
             cond: vec![Stmt::Inst(wait)],
             exit: landed,
@@ -236,9 +377,22 @@ impl Writer {
     /// The descriptor of the rows in shared memory that this thread's part is in.
     fn descriptor(&mut self) -> Operand {
         let (symbol, long) = (self.reg(Kind::U32), self.reg(Kind::U64));
-        self.push(&isa::MOV, Kind::U32, vec![symbol], vec![Operand::Symbol("s".into())]);
-        let four = Operand::Imm(Imm { kind: Kind::U32, bits: 4 });
-        self.push(&isa::SHR, Kind::U32, vec![symbol], vec![Operand::Reg(symbol), four]);
+        self.push(
+            &isa::MOV,
+            Kind::U32,
+            vec![symbol],
+            vec![Operand::Symbol("s".into())],
+        );
+        let four = Operand::Imm(Imm {
+            kind: Kind::U32,
+            bits: 4,
+        });
+        self.push(
+            &isa::SHR,
+            Kind::U32,
+            vec![symbol],
+            vec![Operand::Reg(symbol), four],
+        );
         let to = Inst {
             op: &isa::CVT_U64,
             kind: Kind::U64,
@@ -248,30 +402,61 @@ impl Writer {
             at: Location::caller(),
         };
         self.body.push(Stmt::Inst(to));
-        let fixed = Imm { kind: Kind::U64, bits: 1 << 62 | 64 << 32 | 1 << 16 };
-        self.push(&isa::OR, Kind::U64, vec![long], vec![Operand::Reg(long), Operand::Imm(fixed)]);
+        let fixed = Imm {
+            kind: Kind::U64,
+            bits: 1 << 62 | 64 << 32 | 1 << 16,
+        };
+        self.push(
+            &isa::OR,
+            Kind::U64,
+            vec![long],
+            vec![Operand::Reg(long), Operand::Imm(fixed)],
+        );
         Operand::Reg(long)
     }
 
     /// The generic address of the tensor map.
     fn map(&mut self) -> Reg {
         let (address, generic) = (self.reg(Kind::U64), self.reg(Kind::U64));
-        self.push(&isa::PARAM_ADDRESS, Kind::U64, vec![address], vec![Operand::Symbol("x".into())]);
-        self.push(&isa::CVTA_PARAM, Kind::U64, vec![generic], vec![Operand::Reg(address)]);
+        self.push(
+            &isa::PARAM_ADDRESS,
+            Kind::U64,
+            vec![address],
+            vec![Operand::Symbol("x".into())],
+        );
+        self.push(
+            &isa::CVTA_PARAM,
+            Kind::U64,
+            vec![generic],
+            vec![Operand::Reg(address)],
+        );
         generic
     }
 
     /// A register with this number.
     fn literal(&mut self, bits: u64) -> Reg {
         let v = self.reg(Kind::U32);
-        self.push(&isa::MOV, Kind::U32, vec![v], vec![Operand::Imm(Imm { kind: Kind::U32, bits })]);
+        self.push(
+            &isa::MOV,
+            Kind::U32,
+            vec![v],
+            vec![Operand::Imm(Imm {
+                kind: Kind::U32,
+                bits,
+            })],
+        );
         v
     }
 
     fn reg(&mut self, kind: Kind) -> Reg {
         let count = &mut self.registers[kind.class() as usize];
         *count += 1;
-        Reg { kind, depth: 0, index: *count - 1, n: *count - 1 }
+        Reg {
+            kind,
+            depth: 0,
+            index: *count - 1,
+            n: *count - 1,
+        }
     }
 
     #[track_caller]
@@ -298,11 +483,24 @@ impl Writer {
     /// The address of this thread's 16 bytes of global memory.
     fn memory(&mut self, thread: Reg) -> Reg {
         let p = self.reg(Kind::U64);
-        self.push(&isa::LD_PARAM, Kind::U64, vec![p], vec![Operand::Addr(Base::Symbol("p"), 0)]);
+        self.push(
+            &isa::LD_PARAM,
+            Kind::U64,
+            vec![p],
+            vec![Operand::Addr(Base::Symbol("p"), 0)],
+        );
         let base = self.reg(Kind::U64);
-        self.push(&isa::CVTA_TO_GLOBAL, Kind::U64, vec![base], vec![Operand::Reg(p)]);
+        self.push(
+            &isa::CVTA_TO_GLOBAL,
+            Kind::U64,
+            vec![base],
+            vec![Operand::Reg(p)],
+        );
         let mine = self.reg(Kind::U64);
-        let stride = Operand::Imm(Imm { kind: Kind::U32, bits: 16 });
+        let stride = Operand::Imm(Imm {
+            kind: Kind::U32,
+            bits: 16,
+        });
         self.push(
             &isa::MAD_WIDE,
             Kind::U32,
@@ -321,10 +519,24 @@ impl Writer {
         [near, mine]: [Reg; 2],
     ) -> Vec<Reg> {
         let slots = op.form.src.iter();
-        let src: Vec<Operand> = slots.map(|slot| self.operand(*slot, op, kind, from, mine, near)).collect();
-        let dst: Vec<Reg> = op.form.dst.iter().flat_map(|slot| self.results(*slot, kind)).collect();
+        let src: Vec<Operand> = slots
+            .map(|slot| self.operand(*slot, op, kind, from, mine, near))
+            .collect();
+        let dst: Vec<Reg> = op
+            .form
+            .dst
+            .iter()
+            .flat_map(|slot| self.results(*slot, kind))
+            .collect();
         let (results, at) = (dst.clone().into(), Location::caller());
-        self.body.push(Stmt::Inst(Inst { op, kind, from, dst: results, src: src.into(), at }));
+        self.body.push(Stmt::Inst(Inst {
+            op,
+            kind,
+            from,
+            dst: results,
+            src: src.into(),
+            at,
+        }));
         dst
     }
 
@@ -339,9 +551,17 @@ impl Writer {
     /// This lane's bytes of shared memory, so many, initialised.
     fn shared(&mut self, lane: Reg, bytes: u32) -> Reg {
         let symbol = self.reg(Kind::U32);
-        self.push(&isa::MOV, Kind::U32, vec![symbol], vec![Operand::Symbol("s".into())]);
+        self.push(
+            &isa::MOV,
+            Kind::U32,
+            vec![symbol],
+            vec![Operand::Symbol("s".into())],
+        );
         let address = self.reg(Kind::U32);
-        let stride = Operand::Imm(Imm { kind: Kind::U32, bits: bytes.into() });
+        let stride = Operand::Imm(Imm {
+            kind: Kind::U32,
+            bits: bytes.into(),
+        });
         self.push(
             &isa::MAD_LO,
             Kind::U32,
@@ -349,11 +569,24 @@ impl Writer {
             vec![Operand::Reg(lane), stride, Operand::Reg(symbol)],
         );
         let one = self.reg(Kind::U32);
-        self.push(&isa::MOV, Kind::U32, vec![one], vec![Operand::Imm(Imm { kind: Kind::U32, bits: 1 })]);
+        self.push(
+            &isa::MOV,
+            Kind::U32,
+            vec![one],
+            vec![Operand::Imm(Imm {
+                kind: Kind::U32,
+                bits: 1,
+            })],
+        );
         let values = Operand::Group([one; 4].into());
         for at in (0..bytes as i32).step_by(16) {
             let to = Operand::Addr(Base::Reg(address), at);
-            self.push(&isa::ST_SHARED_V4, Kind::U32, vec![], vec![to, values.clone()]);
+            self.push(
+                &isa::ST_SHARED_V4,
+                Kind::U32,
+                vec![],
+                vec![to, values.clone()],
+            );
         }
         address
     }
@@ -361,8 +594,16 @@ impl Writer {
     /// This lane's mbarrier, which one arrival ends a phase of.
     fn barrier(&mut self, op: &'static Op, near: Reg) -> Operand {
         let address = Operand::Addr(Base::Reg(near), BARRIERS);
-        let one = Operand::Imm(Imm { kind: Kind::U32, bits: 1 });
-        self.push(&isa::MBAR_INIT, Kind::U32, vec![], vec![address.clone(), one]);
+        let one = Operand::Imm(Imm {
+            kind: Kind::U32,
+            bits: 1,
+        });
+        self.push(
+            &isa::MBAR_INIT,
+            Kind::U32,
+            vec![],
+            vec![address.clone(), one],
+        );
         if op.sm >= 90 {
             self.push(&isa::FENCE_MBAR_INIT, Kind::U32, vec![], vec![]);
             self.push(&isa::FENCE_ASYNC, Kind::U32, vec![], vec![]);
@@ -373,12 +614,25 @@ impl Writer {
     /// Ends what the row left under way, so that nothing is when the kernel exits: bytes expected are copied, bytes
     /// copied are expected, and both are waited for.
     fn settle(&mut self, op: &'static Op, barrier: Operand, mine: Reg, near: Reg) {
-        let bytes = Operand::Imm(Imm { kind: Kind::U32, bits: 16 });
+        let bytes = Operand::Imm(Imm {
+            kind: Kind::U32,
+            bits: 16,
+        });
         let [from, to] = [mine, near].map(|reg| Operand::Addr(Base::Reg(reg), 0));
         if op.effect == Effect::Mbarrier(MbarrierStep::ArriveExpect) {
-            self.push(&isa::BULK_COPY, Kind::U32, vec![], vec![to, from, bytes, barrier.clone()]);
+            self.push(
+                &isa::BULK_COPY,
+                Kind::U32,
+                vec![],
+                vec![to, from, bytes, barrier.clone()],
+            );
         } else if op.form.src.contains(&Slot::Shared) {
-            self.push(&isa::MBAR_EXPECT, Kind::U32, vec![], vec![barrier.clone(), bytes]);
+            self.push(
+                &isa::MBAR_EXPECT,
+                Kind::U32,
+                vec![],
+                vec![barrier.clone(), bytes],
+            );
         } else {
             return;
         }
@@ -406,8 +660,16 @@ impl Writer {
             let word = self.reg(Kind::U32);
             self.push(&isa::LD_GLOBAL, Kind::U32, vec![word], vec![address]);
             let p = self.reg(Kind::Pred);
-            let zero = Operand::Imm(Imm { kind: Kind::U32, bits: 0 });
-            self.push(&isa::SETP_NE, Kind::U32, vec![p], vec![Operand::Reg(word), zero]);
+            let zero = Operand::Imm(Imm {
+                kind: Kind::U32,
+                bits: 0,
+            });
+            self.push(
+                &isa::SETP_NE,
+                Kind::U32,
+                vec![p],
+                vec![Operand::Reg(word), zero],
+            );
             return p;
         }
         let v = self.reg(kind);
@@ -434,10 +696,16 @@ impl Writer {
             Slot::ParamName => Operand::Symbol("p".into()),
             Slot::Accumulators(_) => unreachable!("sums are written"),
             // The member mask, or a distance: every lane must name the same.
-            Slot::Is(Kind::U32) if mask => Operand::Imm(Imm { kind: Kind::U32, bits: u32::MAX.into() }),
+            Slot::Is(Kind::U32) if mask => Operand::Imm(Imm {
+                kind: Kind::U32,
+                bits: u32::MAX.into(),
+            }),
             // Arrivals of a phase, which have a bound.
             Slot::Is(Kind::U32) if op.effect == Effect::Mbarrier(MbarrierStep::Init) => {
-                Operand::Imm(Imm { kind: Kind::U32, bits: 1 })
+                Operand::Imm(Imm {
+                    kind: Kind::U32,
+                    bits: 1,
+                })
             }
             Slot::Is(kind) => Operand::Reg(self.value(kind, mine)),
             Slot::T | Slot::Any => Operand::Reg(self.value(kind, mine)),
@@ -450,9 +718,18 @@ impl Writer {
             Slot::Vec(n) => Operand::Group((0..n).map(|_| self.value(kind, mine)).collect()),
             Slot::Regs(kind, n) => self.registers(kind, n, mine),
             Slot::Barrier => Operand::Addr(Base::Reg(near), BARRIERS),
-            Slot::Parity => Operand::Imm(Imm { kind: Kind::U32, bits: 1 }),
-            Slot::Threads => Operand::Imm(Imm { kind: Kind::U32, bits: 32 }),
-            Slot::Bytes => Operand::Imm(Imm { kind: Kind::U32, bits: 16 }),
+            Slot::Parity => Operand::Imm(Imm {
+                kind: Kind::U32,
+                bits: 1,
+            }),
+            Slot::Threads => Operand::Imm(Imm {
+                kind: Kind::U32,
+                bits: 32,
+            }),
+            Slot::Bytes => Operand::Imm(Imm {
+                kind: Kind::U32,
+                bits: 16,
+            }),
             Slot::Policy => {
                 let policy = self.reg(Kind::U64);
                 self.push(&isa::POLICY_FIRST, Kind::U32, vec![policy], vec![]);
@@ -476,7 +753,12 @@ impl Writer {
             }
             Slot::Blocks => {
                 let (blocks, one) = (self.reg(Kind::F16), self.literal(1));
-                self.push(&isa::CVT_BLOCKS, Kind::U32, vec![blocks], vec![Operand::Reg(one)]);
+                self.push(
+                    &isa::CVT_BLOCKS,
+                    Kind::U32,
+                    vec![blocks],
+                    vec![Operand::Reg(one)],
+                );
                 Operand::Reg(blocks)
             }
             Slot::Tensor => Operand::Tensor([self.map(), self.literal(0), self.literal(0)].into()),
@@ -503,20 +785,49 @@ impl Writer {
     fn store(&mut self, d: Reg, mine: Reg, at: i32) {
         let address = Operand::Addr(Base::Reg(mine), at);
         if d.kind != Kind::Pred {
-            return self.push(&isa::ST_GLOBAL, d.kind, vec![], vec![address, Operand::Reg(d)]);
+            return self.push(
+                &isa::ST_GLOBAL,
+                d.kind,
+                vec![],
+                vec![address, Operand::Reg(d)],
+            );
         }
         let word = self.reg(Kind::U32);
-        let (one, zero) = (Imm { kind: Kind::U32, bits: 1 }, Imm { kind: Kind::U32, bits: 0 });
+        let (one, zero) = (
+            Imm {
+                kind: Kind::U32,
+                bits: 1,
+            },
+            Imm {
+                kind: Kind::U32,
+                bits: 0,
+            },
+        );
         let src = vec![Operand::Imm(one), Operand::Imm(zero), Operand::Reg(d)];
         self.push(&isa::SELP, Kind::U32, vec![word], src);
-        self.push(&isa::ST_GLOBAL, Kind::U32, vec![], vec![address, Operand::Reg(word)]);
+        self.push(
+            &isa::ST_GLOBAL,
+            Kind::U32,
+            vec![],
+            vec![address, Operand::Reg(word)],
+        );
     }
 
     /// Copies this lane's 16 bytes of shared memory to where a test sees them.
     fn show_shared(&mut self, near: Reg, mine: Reg) {
         let words: Vec<Reg> = (0..4).map(|_| self.reg(Kind::U32)).collect();
-        self.push(&isa::LD_SHARED_V4, Kind::U32, words.clone(), vec![Operand::Addr(Base::Reg(near), 0)]);
+        self.push(
+            &isa::LD_SHARED_V4,
+            Kind::U32,
+            words.clone(),
+            vec![Operand::Addr(Base::Reg(near), 0)],
+        );
         let to = Operand::Addr(Base::Reg(mine), SHARED);
-        self.push(&isa::ST_GLOBAL_V4, Kind::U32, vec![], vec![to, Operand::Group(words.into())]);
+        self.push(
+            &isa::ST_GLOBAL_V4,
+            Kind::U32,
+            vec![],
+            vec![to, Operand::Group(words.into())],
+        );
     }
 }

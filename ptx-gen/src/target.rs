@@ -26,7 +26,12 @@ pub struct Target {
 }
 
 const fn target(name: &'static str, sm: u32, specific: bool, version: Version) -> Target {
-    Target { name, sm, specific, version }
+    Target {
+        name,
+        sm,
+        specific,
+        version,
+    }
 }
 
 impl Target {
@@ -52,7 +57,10 @@ impl Target {
     /// PTX for `sm_XY` runs on every device of at least that capability; an `a` target only on its own chip.
     pub fn for_device(major: u32, minor: u32) -> Option<Target> {
         let sm = 10 * major + minor;
-        Target::ALL.into_iter().rev().find(|t| if t.specific { t.sm == sm } else { t.sm <= sm })
+        Target::ALL
+            .into_iter()
+            .rev()
+            .find(|t| if t.specific { t.sm == sm } else { t.sm <= sm })
     }
 }
 

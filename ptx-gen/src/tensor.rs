@@ -50,7 +50,16 @@ impl<E: TileElem> TileOf<E> {
     ///
     /// Rows are a multiple of 8 up to 256, columns whole panels; the program that uses another tile is refused.
     pub const fn new(rows: u32, columns: u32, swizzle: Swizzle) -> Self {
-        TileOf(Tile { elem: E::KIND, rows, columns, swizzle, box_rows: rows }, PhantomData)
+        TileOf(
+            Tile {
+                elem: E::KIND,
+                rows,
+                columns,
+                swizzle,
+                box_rows: rows,
+            },
+            PhantomData,
+        )
     }
 
     /// The same, one copy bringing one of so many equal parts of the rows.
@@ -126,7 +135,12 @@ pub struct TensorArg<'k, T, A> {
 
 impl<'k, T: Elem, A: Copy> TensorArg<'k, T, A> {
     pub(crate) fn new(k: Builder<'k>, address: Reg, name: &'static str) -> Self {
-        TensorArg { k, address, name, of: PhantomData }
+        TensorArg {
+            k,
+            address,
+            name,
+            of: PhantomData,
+        }
     }
 
     /// The map as one that copies such tiles of a matrix.
@@ -137,8 +151,19 @@ impl<'k, T: Elem, A: Copy> TensorArg<'k, T, A> {
         let tile = tile.tile();
         self.k.declare_tile(self.name, tile);
         // A tile without parts is an error by now; what copies it goes on with the whole.
-        let tile = if tile.box_rows == 0 { Tile { box_rows: tile.rows.max(1), ..tile } } else { tile };
-        Tiles { map: self, tile, elem: PhantomData }
+        let tile = if tile.box_rows == 0 {
+            Tile {
+                box_rows: tile.rows.max(1),
+                ..tile
+            }
+        } else {
+            tile
+        };
+        Tiles {
+            map: self,
+            tile,
+            elem: PhantomData,
+        }
     }
 
     /// The map as one that copies tiles of these rows and columns, whole, from a matrix.
@@ -170,7 +195,8 @@ impl<'k, T: Elem, A: Copy> TensorArg<'k, T, A> {
     #[track_caller]
     pub fn prefetch(self) {
         let address = Operand::Addr(crate::ir::Base::Reg(self.address), 0);
-        self.k.inst(&isa::TENSOR_PREFETCH, Kind::U32, None, [], [address])
+        self.k
+            .inst(&isa::TENSOR_PREFETCH, Kind::U32, None, [], [address])
     }
 }
 
@@ -218,7 +244,12 @@ impl<'k, E: TileElem, A: Copy> Staged<'k, E, A> {
 
     /// The copies of the parts: where in shared memory, and at which place of the tensor.
     #[track_caller]
-    fn boxes(self, column: U32<'k>, row: U32<'k>, parts: std::ops::Range<u32>) -> Vec<(Operand, Operand)> {
+    fn boxes(
+        self,
+        column: U32<'k>,
+        row: U32<'k>,
+        parts: std::ops::Range<u32>,
+    ) -> Vec<(Operand, Operand)> {
         let tile = self.tiles.tile;
         let panels = 0..tile.panels();
         let boxes = panels.flat_map(|panel| parts.clone().map(move |part| (panel, part)));
@@ -246,7 +277,13 @@ impl<'k, E: TileElem> Staged<'k, E, crate::mem::ReadOnly> {
     pub fn load(self, column: U32<'k>, row: U32<'k>, landed: Mbarrier<'k>) {
         let parts = 0..self.tile().rows / self.tile().box_rows;
         for (to, place) in self.boxes(column, row, parts) {
-            self.k().inst(&isa::TENSOR_LOAD, Kind::U32, None, [], [to, place, landed.address()])
+            self.k().inst(
+                &isa::TENSOR_LOAD,
+                Kind::U32,
+                None,
+                [],
+                [to, place, landed.address()],
+            )
         }
     }
 
@@ -264,7 +301,8 @@ impl<'k, E: TileElem> Staged<'k, E, crate::mem::ReadOnly> {
         let mask = self.k().blocks_mask(blocks);
         for (to, place) in self.boxes(column, row, part..part + 1) {
             let src = [to, place, landed.address(), mask.clone()];
-            self.k().inst(&isa::TENSOR_LOAD_TO, Kind::U32, None, [], src)
+            self.k()
+                .inst(&isa::TENSOR_LOAD_TO, Kind::U32, None, [], src)
         }
     }
 }
@@ -281,14 +319,24 @@ impl<'k, E: TileElem> Staged<'k, E, crate::mem::ReadOnly> {
             return self.load(column, row, landed);
         }
         if parts > MOST_BLOCKS {
-            let what =
-                format!("a tile in {parts} parts, one for each block of a cluster; at most {MOST_BLOCKS}");
+            let what = format!(
+                "a tile in {parts} parts, one for each block of a cluster; at most {MOST_BLOCKS}"
+            );
             return k.error(ErrorKind::Limit(what));
         }
         let rank = k.cluster_rank();
         // The part as if it were all that a copy brings, at its place in the tile.
-        let part = Staged { at: self.at.row(rank, tile.box_rows * tile.swizzle.bytes()), ..self };
-        part.load_part_to(column, row + rank * tile.box_rows, 0, landed, k.val((1 << parts) - 1))
+        let part = Staged {
+            at: self.at.row(rank, tile.box_rows * tile.swizzle.bytes()),
+            ..self
+        };
+        part.load_part_to(
+            column,
+            row + rank * tile.box_rows,
+            0,
+            landed,
+            k.val((1 << parts) - 1),
+        )
     }
 }
 
@@ -300,7 +348,8 @@ impl<'k, E: TileElem, A: Stores + Copy> Staged<'k, E, A> {
     pub fn store(self, column: U32<'k>, row: U32<'k>) {
         let parts = 0..self.tile().rows / self.tile().box_rows;
         for (from, place) in self.boxes(column, row, parts) {
-            self.k().inst(&isa::TENSOR_STORE, Kind::U32, None, [], [place, from])
+            self.k()
+                .inst(&isa::TENSOR_STORE, Kind::U32, None, [], [place, from])
         }
     }
 }
@@ -332,7 +381,11 @@ pub struct Descriptor<'k, E> {
 impl<'k, E: TileElem> Descriptor<'k, E> {
     /// Elements of the inner dimension.
     pub(crate) fn inner_len(self) -> u32 {
-        if self.transposed { self.tile.rows } else { self.tile.columns }
+        if self.transposed {
+            self.tile.rows
+        } else {
+            self.tile.columns
+        }
     }
 
     /// The part of the tile from this element of the inner dimension on: a multiple of what one product takes.
@@ -362,14 +415,24 @@ impl<'k, E: TileElem> Descriptor<'k, E> {
 
     #[track_caller]
     fn moved(self, bytes: u32) -> Self {
-        if bytes == 0 { self } else { Descriptor { bits: self.bits + u64::from(bytes / 16), ..self } }
+        if bytes == 0 {
+            self
+        } else {
+            Descriptor {
+                bits: self.bits + u64::from(bytes / 16),
+                ..self
+            }
+        }
     }
 }
 
 impl<'k> Builder<'k> {
     #[track_caller]
     pub(crate) fn error(self, kind: ErrorKind) {
-        self.state.borrow_mut().errors.push(BuildError { at: Some(Location::caller()), kind })
+        self.state.borrow_mut().errors.push(BuildError {
+            at: Some(Location::caller()),
+            kind,
+        })
     }
 
     #[track_caller]
@@ -387,7 +450,13 @@ impl<'k> Builder<'k> {
     /// Remembers what a map copies: one map serves one box alone.
     #[track_caller]
     pub(crate) fn declare_box(self, param: &'static str, copied: MapBox) {
-        let known = self.state.borrow().boxes.iter().find(|(name, _)| *name == param).map(|(_, b)| *b);
+        let known = self
+            .state
+            .borrow()
+            .boxes
+            .iter()
+            .find(|(name, _)| *name == param)
+            .map(|(_, b)| *b);
         match known {
             Some(other) if other != copied => self.error(ErrorKind::TwoTiles(param)),
             Some(_) => {}
@@ -399,7 +468,13 @@ impl<'k> Builder<'k> {
     #[track_caller]
     pub(crate) fn blocks_mask(self, blocks: U32<'k>) -> Operand {
         let mask = self.fresh::<f16>();
-        self.inst(&isa::CVT_BLOCKS, Kind::U32, None, [mask.reg], [Operand::Reg(blocks.reg)]);
+        self.inst(
+            &isa::CVT_BLOCKS,
+            Kind::U32,
+            None,
+            [mask.reg],
+            [Operand::Reg(blocks.reg)],
+        );
         Operand::Reg(mask.reg)
     }
 
@@ -439,7 +514,13 @@ impl<'k, T: Elem> Ptr<'k, T, Shared> {
     /// Copies `bytes` bytes, a multiple of 16, to global memory. Both addresses are multiples of 16. sm_90.
     #[track_caller]
     pub fn bulk_store<A: Stores>(self, to: Ptr<'k, T, A>, bytes: impl Src<'k, u32>) {
-        self.k.inst(&isa::BULK_STORE, Kind::U32, None, [], [to.addr(), self.addr(), bytes.operand()])
+        self.k.inst(
+            &isa::BULK_STORE,
+            Kind::U32,
+            None,
+            [],
+            [to.addr(), self.addr(), bytes.operand()],
+        )
     }
 }
 
@@ -460,7 +541,13 @@ impl<'k, E: TileElem> Descriptor<'k, E> {
     #[track_caller]
     fn whole(at: Ptr<'k, u8, Shared>, rows: u32, columns: u32, swizzle: Swizzle) -> Tile {
         // No copy brings it, and a box may be of any of its rows.
-        let tile = Tile { elem: E::KIND, rows, columns, swizzle, box_rows: 8 };
+        let tile = Tile {
+            elem: E::KIND,
+            rows,
+            columns,
+            swizzle,
+            box_rows: 8,
+        };
         if let Some(problem) = tile.problem() {
             at.k.error(ErrorKind::Limit(problem));
         }
@@ -470,9 +557,18 @@ impl<'k, E: TileElem> Descriptor<'k, E> {
     #[track_caller]
     pub(crate) fn along_columns(at: Ptr<'k, u8, Shared>, tile: Tile) -> Self {
         // The distances between units of the inner dimension, which a swizzle fixes, and between eight rows.
-        let leading = if tile.swizzle == Swizzle::None { tile.panel_bytes() } else { 16 };
+        let leading = if tile.swizzle == Swizzle::None {
+            tile.panel_bytes()
+        } else {
+            16
+        };
         let bits = describe(at, leading, tile.swizzle.alignment(), tile.swizzle);
-        Descriptor { bits, tile, transposed: false, elem: PhantomData }
+        Descriptor {
+            bits,
+            tile,
+            transposed: false,
+            elem: PhantomData,
+        }
     }
 
     #[track_caller]
@@ -486,9 +582,18 @@ impl<'k, E: TileElem> Descriptor<'k, E> {
         }
         // The distances between panels, and between eight rows. Without a swizzle they stand the other way round.
         let (panels, rows) = (tile.panel_bytes(), tile.swizzle.alignment());
-        let (leading, stride) = if tile.swizzle == Swizzle::None { (rows, panels) } else { (panels, rows) };
+        let (leading, stride) = if tile.swizzle == Swizzle::None {
+            (rows, panels)
+        } else {
+            (panels, rows)
+        };
         let bits = describe(at, leading, stride, tile.swizzle);
-        Descriptor { bits, tile, transposed: true, elem: PhantomData }
+        Descriptor {
+            bits,
+            tile,
+            transposed: true,
+            elem: PhantomData,
+        }
     }
 }
 
@@ -496,8 +601,9 @@ impl<'k, E: TileElem> Descriptor<'k, E> {
 /// swizzle ("Matrix Descriptor Format").
 #[track_caller]
 fn describe<'k>(at: Ptr<'k, u8, Shared>, leading: u32, stride: u32, swizzle: Swizzle) -> U64<'k> {
-    let fixed =
-        u64::from(leading >> 4 & 0x3fff) << 16 | u64::from(stride >> 4 & 0x3fff) << 32 | swizzle.code() << 62;
+    let fixed = u64::from(leading >> 4 & 0x3fff) << 16
+        | u64::from(stride >> 4 & 0x3fff) << 32
+        | swizzle.code() << 62;
     let address = (at.address() & 0x3_ffffu32) >> 4u32;
     address.cvt::<u64>() | fixed
 }

@@ -45,19 +45,31 @@ fn prefix(class: Class, depth: usize) -> String {
 
 impl Short {
     fn new(text: &str) -> Short {
-        let bytes = text.bytes().rev().fold(0, |bytes, byte| bytes << 8 | u64::from(byte));
-        Short { bytes, len: text.len() }
+        let bytes = text
+            .bytes()
+            .rev()
+            .fold(0, |bytes, byte| bytes << 8 | u64::from(byte));
+        Short {
+            bytes,
+            len: text.len(),
+        }
     }
 
     fn then(self, other: Short) -> Short {
-        Short { bytes: self.bytes | other.bytes << (8 * self.len), len: self.len + other.len }
+        Short {
+            bytes: self.bytes | other.bytes << (8 * self.len),
+            len: self.len + other.len,
+        }
     }
 }
 
 impl Text {
     /// An empty text with room for this many bytes.
     pub(crate) fn with_capacity(bytes: usize) -> Text {
-        Text { bytes: Vec::with_capacity(bytes), common: &COMMON }
+        Text {
+            bytes: Vec::with_capacity(bytes),
+            common: &COMMON,
+        }
     }
 
     /// The text.
@@ -113,15 +125,17 @@ impl Text {
     fn long_decimal(&mut self, n: u64) {
         self.decimal(n / 1000);
         let last = n % 1000;
-        self.bytes
-            .extend_from_slice(&[last / 100, last / 10 % 10, last % 10].map(|digit| b'0' + digit as u8));
+        self.bytes.extend_from_slice(
+            &[last / 100, last / 10 % 10, last % 10].map(|digit| b'0' + digit as u8),
+        );
     }
 
     /// A number in hexadecimal, of so many digits at least.
     pub(crate) fn hexadecimal(&mut self, n: u64, least: u32) {
         let digits = least.max(16 - n.leading_zeros() / 4);
         for place in (0..digits).rev() {
-            self.bytes.push(b"0123456789ABCDEF"[(n >> (4 * place) & 15) as usize]);
+            self.bytes
+                .push(b"0123456789ABCDEF"[(n >> (4 * place) & 15) as usize]);
         }
     }
 
@@ -137,8 +151,13 @@ impl Text {
     #[inline(always)] // half of all text is names of registers
     pub(crate) fn reg(&mut self, r: &Reg) {
         let (class, depth) = (r.kind.class(), usize::from(r.depth));
-        match (self.common.prefixes.get(depth), self.common.decimals.get(r.index as usize)) {
-            (Some(prefixes), Some(number)) => self.put_short(prefixes[class as usize].then(*number)),
+        match (
+            self.common.prefixes.get(depth),
+            self.common.decimals.get(r.index as usize),
+        ) {
+            (Some(prefixes), Some(number)) => {
+                self.put_short(prefixes[class as usize].then(*number))
+            }
             _ => self.long_reg(r),
         }
     }
@@ -183,12 +202,34 @@ mod tests {
 
     #[test]
     fn names_of_every_length_are_whole() {
-        for (depth, index) in [(0, 0), (1, 99), (9, 999), (9, 1000), (10, 7), (65_535, u32::MAX)] {
+        for (depth, index) in [
+            (0, 0),
+            (1, 99),
+            (9, 999),
+            (9, 1000),
+            (10, 7),
+            (65_535, u32::MAX),
+        ] {
             for class in Class::ALL {
-                let kind = crate::Kind::ALL.into_iter().find(|kind| kind.class() == class).unwrap();
-                let scope = if depth == 0 { String::new() } else { format!("{depth}_") };
+                let kind = crate::Kind::ALL
+                    .into_iter()
+                    .find(|kind| kind.class() == class)
+                    .unwrap();
+                let scope = if depth == 0 {
+                    String::new()
+                } else {
+                    format!("{depth}_")
+                };
                 let expected = format!("%{}{scope}{index}", class.prefix());
-                assert_eq!(text(|t| t.reg(&Reg { kind, depth, index, n: 0 })), expected);
+                assert_eq!(
+                    text(|t| t.reg(&Reg {
+                        kind,
+                        depth,
+                        index,
+                        n: 0
+                    })),
+                    expected
+                );
             }
         }
     }

@@ -114,16 +114,27 @@ impl Tile {
 
     /// What is wrong with it, if something is.
     pub(crate) fn problem(self) -> Option<String> {
-        let Tile { rows, columns, box_rows, .. } = self;
+        let Tile {
+            rows,
+            columns,
+            box_rows,
+            ..
+        } = self;
         let of = self.panel_columns();
         if rows == 0 || !rows.is_multiple_of(8) {
             return Some(format!("a tile of {rows} rows; a multiple of 8"));
         }
         if columns == 0 || !columns.is_multiple_of(of) {
             let (elem, bytes) = (self.elem.name(), self.swizzle.bytes());
-            return Some(format!("a tile of {columns} columns; panels of {bytes} bytes have {of} of {elem}"));
+            return Some(format!(
+                "a tile of {columns} columns; panels of {bytes} bytes have {of} of {elem}"
+            ));
         }
-        if box_rows == 0 || box_rows > 256 || !rows.is_multiple_of(box_rows) || !box_rows.is_multiple_of(8) {
+        if box_rows == 0
+            || box_rows > 256
+            || !rows.is_multiple_of(box_rows)
+            || !box_rows.is_multiple_of(8)
+        {
             return Some(format!(
                 "a box of {box_rows} of {rows} rows; a part of them, a multiple of 8 up to 256"
             ));
@@ -184,7 +195,13 @@ mod tests {
     use super::*;
 
     fn tile(swizzle: Swizzle, rows: u32, columns: u32) -> Tile {
-        Tile { elem: Kind::F16, rows, columns, swizzle, box_rows: rows }
+        Tile {
+            elem: Kind::F16,
+            rows,
+            columns,
+            swizzle,
+            box_rows: rows,
+        }
     }
 
     #[test]
@@ -193,7 +210,10 @@ mod tests {
             let tile = tile(swizzle, 24, 128);
             let mut taken = vec![false; tile.bytes() as usize / 2];
             for at in (0..24).flat_map(|row| (0..128).map(move |column| tile.offset(row, column))) {
-                assert!(!std::mem::replace(&mut taken[at as usize / 2], true), "{swizzle:?}: {at}");
+                assert!(
+                    !std::mem::replace(&mut taken[at as usize / 2], true),
+                    "{swizzle:?}: {at}"
+                );
             }
         }
     }
@@ -221,10 +241,26 @@ mod tests {
         let good = tile(Swizzle::B128, 128, 64);
         assert_eq!(good.problem(), None);
         let cases = [
-            (Tile { rows: 12, box_rows: 12, ..good }, "a tile of 12 rows; a multiple of 8"),
-            (Tile { columns: 96, ..good }, "a tile of 96 columns; panels of 128 bytes have 64 of f16"),
             (
-                Tile { box_rows: 48, ..good },
+                Tile {
+                    rows: 12,
+                    box_rows: 12,
+                    ..good
+                },
+                "a tile of 12 rows; a multiple of 8",
+            ),
+            (
+                Tile {
+                    columns: 96,
+                    ..good
+                },
+                "a tile of 96 columns; panels of 128 bytes have 64 of f16",
+            ),
+            (
+                Tile {
+                    box_rows: 48,
+                    ..good
+                },
                 "a box of 48 of 128 rows; a part of them, a multiple of 8 up to 256",
             ),
         ];

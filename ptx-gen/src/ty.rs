@@ -39,8 +39,9 @@ use Kind::*;
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 15] =
-        [Pred, U8, S8, U16, E4m3, E5m2, F16, Bf16, U32, S32, F16x2, Tf32, F32, U64, S64];
+    pub const ALL: [Kind; 15] = [
+        Pred, U8, S8, U16, E4m3, E5m2, F16, Bf16, U32, S32, F16x2, Tf32, F32, U64, S64,
+    ];
 
     /// The suffix in arithmetic: `f16x2` of `fma.rn.f16x2`.
     pub fn name(self) -> &'static str {
@@ -124,7 +125,13 @@ pub enum Class {
 
 impl Class {
     /// Every class, in the order of declaration.
-    pub const ALL: [Class; 5] = [Class::Pred, Class::Half, Class::Word, Class::Float, Class::Long];
+    pub const ALL: [Class; 5] = [
+        Class::Pred,
+        Class::Half,
+        Class::Word,
+        Class::Float,
+        Class::Long,
+    ];
 
     /// Prefix of a register's name.
     pub fn prefix(self) -> &'static str {
@@ -198,7 +205,8 @@ pub struct f16x2(pub u32);
 impl f16 {
     /// The value, exactly.
     pub fn to_f32(self) -> f32 {
-        let (sign, exponent, fraction) = (self.0 >> 15, (self.0 >> 10) & 31, u32::from(self.0 & 0x3ff));
+        let (sign, exponent, fraction) =
+            (self.0 >> 15, (self.0 >> 10) & 31, u32::from(self.0 & 0x3ff));
         let magnitude = match exponent {
             0 => fraction as f32 * 2f32.powi(-24),
             31 => f32::from_bits(0x7f80_0000 | fraction << 13),

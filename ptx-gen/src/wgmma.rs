@@ -107,13 +107,18 @@ impl<'k, T: Num + Default> Accumulators<'k, T> {
         let k = b.bits.k;
         let [depth, other] = [a.inner_len(), b.inner_len()];
         if depth != other {
-            let what =
-                format!("tiles of {depth} and {other} elements along the inner dimension; as many in both");
+            let what = format!(
+                "tiles of {depth} and {other} elements along the inner dimension; as many in both"
+            );
             return k.error(ErrorKind::Limit(what));
         }
         let always = k.always();
         for from in (0..depth).step_by((32 / L::KIND.bytes()) as usize) {
-            self.multiply(a.inner(from), b.inner(from), if from == 0 { add } else { always });
+            self.multiply(
+                a.inner(from),
+                b.inner(from),
+                if from == 0 { add } else { always },
+            );
         }
     }
 
@@ -180,7 +185,8 @@ impl<'k, E: Packed, A: Stores + Copy> Staged<'k, E, A> {
         let row = self.lane_row();
         for column in (0..tile.columns).step_by(16) {
             let first = ((from + column) / 2) as usize;
-            let pair = |i: usize| E::pack(sums.0[first + 2 * i].get(), sums.0[first + 2 * i + 1].get());
+            let pair =
+                |i: usize| E::pack(sums.0[first + 2 * i].get(), sums.0[first + 2 * i + 1].get());
             row.at(column).stmatrix(&[0, 1, 2, 3].map(pair));
         }
     }
@@ -200,7 +206,10 @@ impl<'k, E: TileElem, A: Copy> Staged<'k, E, A> {
             self.k().error(ErrorKind::Limit(what));
         }
         let row = self.lane_row();
-        (0..tile.columns).step_by(16).map(|column| row.at(column).ldmatrix4()).collect()
+        (0..tile.columns)
+            .step_by(16)
+            .map(|column| row.at(column).ldmatrix4())
+            .collect()
     }
 
     /// This lane's row: lanes 0 to 15 have the rows of the warp for 8 columns, the others for the next 8.
@@ -210,9 +219,18 @@ impl<'k, E: TileElem, A: Copy> Staged<'k, E, A> {
         let (lane, span) = (k.lane(), tile.swizzle.bytes());
         let row = (k.thread() & 96) / 2 + (lane & 15);
         let exchanged = ((row * span) >> 3) & (span - 16);
-        let next = if tile.swizzle == Swizzle::None { tile.panel_bytes() } else { 16 };
+        let next = if tile.swizzle == Swizzle::None {
+            tile.panel_bytes()
+        } else {
+            16
+        };
         let half = (lane >> 4) * next;
-        LaneRow { tile, start: self.ptr().row(row, span), half, exchanged }
+        LaneRow {
+            tile,
+            start: self.ptr().row(row, span),
+            half,
+            exchanged,
+        }
     }
 }
 
@@ -269,12 +287,18 @@ impl<'k> F32<'k> {
     #[track_caller]
     pub fn pack_f16(self, high: F32<'k>) -> U32<'k> {
         let src = [Operand::Reg(high.reg), Operand::Reg(self.reg)];
-        self.k.emit::<crate::ty::f16x2, 2>(&isa::CVT_H2, Kind::F16x2, src).bits()
+        self.k
+            .emit::<crate::ty::f16x2, 2>(&isa::CVT_H2, Kind::F16x2, src)
+            .bits()
     }
 
     /// `self` in the low half and `high` in the high half, each as the nearest bfloat16. sm_80.
     #[track_caller]
     pub fn pack_bf16(self, high: F32<'k>) -> U32<'k> {
-        self.k.emit(&isa::CVT_B2, Kind::U32, [Operand::Reg(high.reg), Operand::Reg(self.reg)])
+        self.k.emit(
+            &isa::CVT_B2,
+            Kind::U32,
+            [Operand::Reg(high.reg), Operand::Reg(self.reg)],
+        )
     }
 }

@@ -43,7 +43,10 @@ static LD_NC_V8: isa::Op = isa::Op {
     template: "ld.global.nc.v8.$m",
     types: &[Kind::F32],
     from: &[],
-    form: isa::Form { dst: &[isa::Slot::Vec(8)], src: &[isa::Slot::Global] },
+    form: isa::Form {
+        dst: &[isa::Slot::Vec(8)],
+        src: &[isa::Slot::Global],
+    },
     sm: 100,
     specific: false,
     version: Version(8, 8),
@@ -55,8 +58,16 @@ static LD_NC_V8: isa::Op = isa::Op {
 
 /// The errors, without their places.
 fn errors(program: Written) -> Vec<String> {
-    let Err(Errors(errors)) = Try(program).build() else { return vec![] };
-    let text = |e: &BuildError| e.to_string().split_once(": ").expect("a place").1.to_string();
+    let Err(Errors(errors)) = Try(program).build() else {
+        return vec![];
+    };
+    let text = |e: &BuildError| {
+        e.to_string()
+            .split_once(": ")
+            .expect("a place")
+            .1
+            .to_string()
+    };
     errors.iter().map(text).collect()
 }
 
@@ -164,7 +175,8 @@ fn enough_arrive_to_end_a_phase() {
             barrier.wait(0);
         },
     ];
-    fine.into_iter().for_each(|program| assert_eq!(errors(program), NONE));
+    fine.into_iter()
+        .for_each(|program| assert_eq!(errors(program), NONE));
 }
 
 #[test]
@@ -212,7 +224,8 @@ fn a_warp_is_more_than_one() {
             base.mbarrier().wait(0);
         },
     ];
-    fine.into_iter().for_each(|program| assert_eq!(errors(program), NONE));
+    fine.into_iter()
+        .for_each(|program| assert_eq!(errors(program), NONE));
 }
 
 #[test]
@@ -317,20 +330,41 @@ fn a_wait_is_found_where_it_was_written() {
         at(k, 0).init(1);
         at(k, 0).wait(0);
     };
-    let Err(Errors(errors)) = Try(program).build() else { panic!("two barriers, one of them not made") };
-    let places: Vec<u32> = errors.iter().filter_map(|e| e.at).map(|at| at.line()).collect();
+    let Err(Errors(errors)) = Try(program).build() else {
+        panic!("two barriers, one of them not made")
+    };
+    let places: Vec<u32> = errors
+        .iter()
+        .filter_map(|e| e.at)
+        .map(|at| at.line())
+        .collect();
     assert_eq!(places, [line]);
-    assert!(errors[0].at.is_some_and(|at| at.file().ends_with("barriers.rs")));
+    assert!(
+        errors[0]
+            .at
+            .is_some_and(|at| at.file().ends_with("barriers.rs"))
+    );
 }
 
 fn noncoherent(program: Written) -> Vec<&'static str> {
-    Try(program).build().expect("valid").noncoherent().into_iter().collect()
+    Try(program)
+        .build()
+        .expect("valid")
+        .noncoherent()
+        .into_iter()
+        .collect()
 }
 
 #[test]
 fn what_is_read_past_coherence_is_known_by_name() {
     assert_eq!(noncoherent(|_, a| a.z.st(a.y.ld())), ["y"]);
-    assert_eq!(noncoherent(|k, a| a.z.at(k.tid()).st(a.x.cast::<f32>().row(a.n, 4).stream().ld())), ["x"]);
+    assert_eq!(
+        noncoherent(|k, a| a
+            .z
+            .at(k.tid())
+            .st(a.x.cast::<f32>().row(a.n, 4).stream().ld())),
+        ["x"]
+    );
     let both: Written = |k, a| {
         let mut i = k.var(0);
         k.for_each(0, a.n, 1, |j| {

@@ -33,7 +33,9 @@ impl KernelDef for Try {
         self.blocks_per_sm
     }
     fn grid(&self, a: &TestArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.require(a.x == a.y, || format!("x has {} elements, y {}; they must have the same", a.x, a.y))?;
+        self.require(a.x == a.y, || {
+            format!("x has {} elements, y {}; they must have the same", a.x, a.y)
+        })?;
         Ok(Grid::line(a.n))
     }
     fn program<'k>(&self, k: Builder<'k>, a: TestArgs<Dev<'k>>) {
@@ -46,7 +48,12 @@ impl KernelDef for Try {
 
 /// The errors, without the path before the file's name and the line.
 fn errors(program: for<'k> fn(Builder<'k>, TestArgs<Dev<'k>>)) -> Vec<String> {
-    errors_of(Try { name: "t", block: 64, blocks_per_sm: None, program })
+    errors_of(Try {
+        name: "t",
+        block: 64,
+        blocks_per_sm: None,
+        program,
+    })
 }
 
 fn errors_of(t: Try) -> Vec<String> {
@@ -55,7 +62,12 @@ fn errors_of(t: Try) -> Vec<String> {
         Err(Errors(errors)) => errors
             .iter()
             .map(|e| match e.at {
-                Some(_) => e.to_string().split_once(": ").expect("a place").1.to_string(),
+                Some(_) => e
+                    .to_string()
+                    .split_once(": ")
+                    .expect("a place")
+                    .1
+                    .to_string(),
                 None => e.to_string(),
             })
             .map(|e| without_numbers(&e))
@@ -67,7 +79,10 @@ fn errors_of(t: Try) -> Vec<String> {
 fn without_numbers(e: &str) -> String {
     match e.split_once("line ") {
         Some((before, after)) => {
-            format!("{before}line _{}", after.trim_start_matches(|c: char| c.is_ascii_digit()))
+            format!(
+                "{before}line _{}",
+                after.trim_start_matches(|c: char| c.is_ascii_digit())
+            )
         }
         None => e.to_string(),
     }
@@ -80,7 +95,10 @@ fn a_value_stays_in_its_block() {
         k.when(k.tid().lt(3), || inner = Some(a.x.ld()));
         a.y.st(inner.expect("the closure ran"));
     });
-    assert_eq!(found, ["%f1_0 is used outside the block that defines it (line _); carry it out in a `var`"]);
+    assert_eq!(
+        found,
+        ["%f1_0 is used outside the block that defines it (line _); carry it out in a `var`"]
+    );
 }
 
 #[test]
@@ -115,8 +133,14 @@ fn a_barrier_is_for_the_whole_block() {
         }),
         [] as [&str; 0]
     );
-    assert_eq!(errors(|k, a| k.for_each(k.tid(), a.n, 64, |_| k.barrier())), [split]);
-    assert_eq!(errors(|k, a| k.for_each(0, a.n, 64, |_| k.barrier())), [] as [&str; 0]);
+    assert_eq!(
+        errors(|k, a| k.for_each(k.tid(), a.n, 64, |_| k.barrier())),
+        [split]
+    );
+    assert_eq!(
+        errors(|k, a| k.for_each(0, a.n, 64, |_| k.barrier())),
+        [] as [&str; 0]
+    );
 }
 
 #[test]
@@ -125,7 +149,11 @@ fn lanes_get_their_own_parts_of_a_matrix() {
         let [part, _] = k.shared::<f16>("matrices", 128).ldmatrix2();
         k.when(part.lt(3), || k.barrier());
     });
-    assert_eq!(found.len(), 1, "the address is the same in every lane, the result is not: {found:?}");
+    assert_eq!(
+        found.len(),
+        1,
+        "the address is the same in every lane, the result is not: {found:?}"
+    );
 }
 
 #[test]
@@ -163,7 +191,10 @@ fn a_variable_that_a_loop_narrows_is_seen_narrow_from_the_start() {
 #[test]
 fn ptx_is_ascii() {
     let found = errors(|k, _| k.note("\u{3a3} x"));
-    assert_eq!(found, ["PTX is ASCII, comments too: spell the note in ASCII"]);
+    assert_eq!(
+        found,
+        ["PTX is ASCII, comments too: spell the note in ASCII"]
+    );
     assert_eq!(errors(|k, _| k.note("two\nlines")).len(), 1);
 }
 
@@ -171,18 +202,33 @@ fn ptx_is_ascii() {
 fn names_and_limits() {
     let nothing: for<'k> fn(Builder<'k>, TestArgs<Dev<'k>>) = |_, _| {};
     assert_eq!(
-        errors_of(Try { name: "two words", block: 64, blocks_per_sm: None, program: nothing }),
+        errors_of(Try {
+            name: "two words",
+            block: 64,
+            blocks_per_sm: None,
+            program: nothing
+        }),
         [
             "`two words` is no PTX name: a letter or underscore, then letters, digits, underscores and dollars, at \
           most 255"
         ]
     );
     assert_eq!(
-        errors_of(Try { name: "t", block: 48, blocks_per_sm: None, program: nothing }),
+        errors_of(Try {
+            name: "t",
+            block: 48,
+            blocks_per_sm: None,
+            program: nothing
+        }),
         ["t: 48 threads in a block; a multiple of 32 from 32 to 1024"]
     );
     assert_eq!(
-        errors_of(Try { name: "t", block: 64, blocks_per_sm: Some(17), program: nothing }),
+        errors_of(Try {
+            name: "t",
+            block: 64,
+            blocks_per_sm: Some(17),
+            program: nothing
+        }),
         ["t: 1088 threads asked for on a multiprocessor; 1 to 1024"]
     );
     assert_eq!(
@@ -207,22 +253,44 @@ fn all_errors_come_at_once() {
 
 #[test]
 fn arguments_are_checked_before_the_contract() {
-    let t = Try { name: "t", block: 64, blocks_per_sm: None, program: |_, _| {} };
+    let t = Try {
+        name: "t",
+        block: 64,
+        blocks_per_sm: None,
+        program: |_, _| {},
+    };
     let shape = |args: &[ShapeArg]| t.geometry(args).map_err(|e| e.to_string());
     use ShapeArg::{Len, Scalar};
     assert_eq!(
         shape(&[Len(3), Len(3), Scalar(3)]),
-        Ok(Geometry { grid: [3, 1, 1], block: [64, 1, 1], shared: 0 })
+        Ok(Geometry {
+            grid: [3, 1, 1],
+            block: [64, 1, 1],
+            shared: 0
+        })
     );
     assert_eq!(shape(&[Len(3)]), Err("t: takes 3 arguments, not 1".into()));
-    assert_eq!(shape(&[Len(3), Scalar(3), Scalar(3)]), Err("t: argument y is a buffer of f32".into()));
-    assert_eq!(shape(&[Len(3), Len(3), Len(3)]), Err("t: argument n is a u32 value, not a buffer".into()));
+    assert_eq!(
+        shape(&[Len(3), Scalar(3), Scalar(3)]),
+        Err("t: argument y is a buffer of f32".into())
+    );
+    assert_eq!(
+        shape(&[Len(3), Len(3), Len(3)]),
+        Err("t: argument n is a u32 value, not a buffer".into())
+    );
     assert_eq!(
         shape(&[Len(3), Len(4), Scalar(3)]),
         Err("t: x has 3 elements, y 4; they must have the same".into())
     );
-    assert_eq!(shape(&[Len(3), Len(3), Scalar(0)]), Err("t: the grid 0 x 1 x 1 is empty".into()));
-    let mut args = [CpuArg::F32(vec![1.0]), CpuArg::U32(vec![0]), CpuArg::scalar(1u32)];
+    assert_eq!(
+        shape(&[Len(3), Len(3), Scalar(0)]),
+        Err("t: the grid 0 x 1 x 1 is empty".into())
+    );
+    let mut args = [
+        CpuArg::F32(vec![1.0]),
+        CpuArg::U32(vec![0]),
+        CpuArg::scalar(1u32),
+    ];
     assert_eq!(
         t.reference_on(&mut args).map_err(|e| e.to_string()),
         Err("t: argument y is a buffer of f32".into())
@@ -248,7 +316,8 @@ fn every_block_of_an_overlapping_kernel_waits() {
         errors(|k, _| k.grid_wait()),
         errors(|k, _| {
             k.grid_trigger();
-            k.when(k.warp().eq(0), || k.trap()).otherwise(|| k.grid_wait());
+            k.when(k.warp().eq(0), || k.trap())
+                .otherwise(|| k.grid_wait());
         }),
         errors(|k, _| {
             k.when(k.ctaid().eq(0), || k.grid_wait());
@@ -270,12 +339,16 @@ fn every_block_of_an_overlapping_kernel_waits() {
         k.when(k.ctaid().eq(0), || k.grid_wait());
     });
     assert_eq!(branch, [maybe]);
-    assert_eq!(errors(|k, a| k.for_each(0, a.n, 1, |_| k.grid_wait())), [maybe]);
+    assert_eq!(
+        errors(|k, a| k.for_each(0, a.n, 1, |_| k.grid_wait())),
+        [maybe]
+    );
 }
 
 #[test]
 fn an_else_stands_beside_its_if() {
-    let wanted = "this `otherwise` is in a different block than its `when`; write it right after the `when`";
+    let wanted =
+        "this `otherwise` is in a different block than its `when`; write it right after the `when`";
     let deeper = errors(|k, a| {
         let first = k.when(k.tid().lt(3), || a.y.st(1.0));
         k.when(k.tid().lt(5), || first.otherwise(|| a.y.st(2.0)));
@@ -283,7 +356,9 @@ fn an_else_stands_beside_its_if() {
     assert_eq!(deeper, [wanted]);
     let outside = errors(|k, a| {
         let mut inner = None;
-        k.when(k.tid().lt(3), || inner = Some(k.when(a.n.lt(3), || a.y.st(1.0))));
+        k.when(k.tid().lt(3), || {
+            inner = Some(k.when(a.n.lt(3), || a.y.st(1.0)))
+        });
         inner.unwrap().otherwise(|| a.y.st(2.0));
     });
     assert_eq!(outside, [wanted]);
@@ -303,7 +378,10 @@ fn an_else_is_its_ifs_whatever_stands_between() {
         },
     };
     let text = print(&program.build().unwrap(), Target::named("sm_75").unwrap()).unwrap();
-    let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what} in {text}"));
+    let at = |what: &str| {
+        text.find(what)
+            .unwrap_or_else(|| panic!("{what} in {text}"))
+    };
     let [one, two, three] = ["0f3F800000", "0f40000000", "0f40400000"].map(at);
     assert!(one < two && two < three, "{text}");
 }

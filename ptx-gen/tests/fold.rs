@@ -79,7 +79,11 @@ fn zero_is_a_literal() {
         |_, a| a.x.st(a.n.mad(0, 0)),
     ];
     for (n, program) in cases.into_iter().enumerate() {
-        assert_eq!(body(program), ["mov.u32 %r1, 0;", "st.global.u32 [%rd1], %r1;"], "case {n}");
+        assert_eq!(
+            body(program),
+            ["mov.u32 %r1, 0;", "st.global.u32 [%rd1], %r1;"],
+            "case {n}"
+        );
     }
 }
 

@@ -59,12 +59,23 @@ struct Nested;
 struct Flat;
 
 fn program<'k>(k: Builder<'k>, a: NestedArgs<Dev<'k>>) {
-    let NestedArgs { x, product, scale, done } = a;
+    let NestedArgs {
+        x,
+        product,
+        scale,
+        done,
+    } = a;
     let row = k.tid();
     k.when(row.lt(product.matrix.rows), || {
         let mut sum = k.var(0.0);
         k.for_each(0, product.matrix.n, 1, |i| {
-            let w: F32 = product.matrix.w.row(row, product.matrix.n * 2).at(i).ld().cvt();
+            let w: F32 = product
+                .matrix
+                .w
+                .row(row, product.matrix.n * 2)
+                .at(i)
+                .ld()
+                .cvt();
             sum.set(w.fma(x.at(i).ld(), &sum));
         });
         let y = product.y.at(row);
@@ -74,7 +85,10 @@ fn program<'k>(k: Builder<'k>, a: NestedArgs<Dev<'k>>) {
 }
 
 fn reference(x: &[f32], matrix: MatrixArgs<Cpu<'_>>, y: &mut [f32], scale: f32) {
-    let rows = matrix.w.chunks(matrix.n as usize).take(matrix.rows as usize);
+    let rows = matrix
+        .w
+        .chunks(matrix.n as usize)
+        .take(matrix.rows as usize);
     for (y, row) in y.iter_mut().zip(rows) {
         *y += scale * row.iter().zip(x).map(|(w, x)| w.to_f32() * x).sum::<f32>();
     }
@@ -91,9 +105,13 @@ impl KernelDef for Nested {
     fn grid(&self, a: &NestedArgs<Shape>) -> Result<Grid, ShapeError> {
         // A group is handed on by value, as a number is.
         let MatrixArgs { w, rows, n } = a.product.matrix;
-        self.require(w == rows as usize * n as usize, || format!("w has {w} elements"))?;
+        self.require(w == rows as usize * n as usize, || {
+            format!("w has {w} elements")
+        })?;
         self.require(a.x == n as usize, || format!("x has {} elements", a.x))?;
-        self.require(a.product.y == rows as usize, || format!("y has {} elements", a.product.y))?;
+        self.require(a.product.y == rows as usize, || {
+            format!("y has {} elements", a.product.y)
+        })?;
         Ok(Grid::line(a.product.matrix.rows))
     }
     fn program<'k>(&self, k: Builder<'k>, a: NestedArgs<Dev<'k>>) {
@@ -117,12 +135,40 @@ impl KernelDef for Flat {
         Ok(Grid::line(a.rows))
     }
     fn program<'k>(&self, k: Builder<'k>, a: FlatArgs<Dev<'k>>) {
-        let FlatArgs { x, w, rows, n, y, scale, done } = a;
-        let product = ProductArgs { matrix: MatrixArgs { w, rows, n }, y };
-        program(k, NestedArgs { x, product, scale, done })
+        let FlatArgs {
+            x,
+            w,
+            rows,
+            n,
+            y,
+            scale,
+            done,
+        } = a;
+        let product = ProductArgs {
+            matrix: MatrixArgs { w, rows, n },
+            y,
+        };
+        program(
+            k,
+            NestedArgs {
+                x,
+                product,
+                scale,
+                done,
+            },
+        )
     }
     fn reference(&self, a: FlatArgs<Cpu<'_>>) {
-        reference(a.x, MatrixArgs { w: a.w, rows: a.rows, n: a.n }, a.y, a.scale);
+        reference(
+            a.x,
+            MatrixArgs {
+                w: a.w,
+                rows: a.rows,
+                n: a.n,
+            },
+            a.y,
+            a.scale,
+        );
         a.done[0] = 1;
     }
 }
@@ -143,7 +189,10 @@ fn a_group_is_its_fields_in_the_parameters() {
     let names: Vec<&str> = params.iter().map(|p| p.name).collect();
     assert_eq!(names, ["x", "w", "rows", "n", "y", "scale", "done"]);
     assert_eq!(params[1].doc, "`[rows, n]`");
-    assert_eq!(params[4].kind, ParamKind::Buffer(Kind::F32, Access::ReadWrite));
+    assert_eq!(
+        params[4].kind,
+        ParamKind::Buffer(Kind::F32, Access::ReadWrite)
+    );
 }
 
 #[test]
@@ -202,8 +251,17 @@ impl Sink<Shape> for Shown {
 
 #[test]
 fn a_group_shows_its_fields() {
-    let matrix = MatrixArgs { w: 6, rows: 2, n: 3 };
-    let args = NestedArgs::<Shape> { x: 3, product: ProductArgs { matrix, y: 2 }, scale: 0.0, done: 1 };
+    let matrix = MatrixArgs {
+        w: 6,
+        rows: 2,
+        n: 3,
+    };
+    let args = NestedArgs::<Shape> {
+        x: 3,
+        product: ProductArgs { matrix, y: 2 },
+        scale: 0.0,
+        done: 1,
+    };
     let mut shown = Shown::default();
     args.each(&mut shown);
     let wanted = [

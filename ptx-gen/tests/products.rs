@@ -43,15 +43,25 @@ impl KernelDef for Try {
 
 /// The errors, without the file and its line.
 fn errors(program: Written) -> Vec<String> {
-    let Err(Errors(errors)) = Try(program, 1).build() else { return vec![] };
+    let Err(Errors(errors)) = Try(program, 1).build() else {
+        return vec![];
+    };
     let text = |e: &BuildError| match e.at {
-        Some(_) => e.to_string().split_once(": ").expect("a place").1.to_string(),
+        Some(_) => e
+            .to_string()
+            .split_once(": ")
+            .expect("a place")
+            .1
+            .to_string(),
         None => e.to_string(),
     };
     // The lines that a message names are not what is tested.
     let plain = |text: String| match text.split_once("line ") {
         Some((before, after)) => {
-            format!("{before}line #{}", after.trim_start_matches(|c: char| c.is_ascii_digit()))
+            format!(
+                "{before}line #{}",
+                after.trim_start_matches(|c: char| c.is_ascii_digit())
+            )
         }
         None => text,
     };
@@ -109,7 +119,11 @@ fn a_tile_gives_map_layout_and_descriptor() {
         "add.u64 %rd13, %rd12, 128;",
         "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %rd10, %rd13, %p1, 1, 1, 1, 1;",
     ] {
-        assert!(text.iter().any(|line| line == wanted), "{wanted}\n{}", text.join("\n"));
+        assert!(
+            text.iter().any(|line| line == wanted),
+            "{wanted}\n{}",
+            text.join("\n")
+        );
     }
 }
 
@@ -117,7 +131,9 @@ fn a_tile_gives_map_layout_and_descriptor() {
 fn a_tile_without_a_map_is_described_alike() {
     let staged = lines(
         |k, a| {
-            let tile = a.x.tiles::<f16>(64, 64, Swizzle::B128).at(k.tile_memory("stage"));
+            let tile =
+                a.x.tiles::<f16>(64, 64, Swizzle::B128)
+                    .at(k.tile_memory("stage"));
             let (mut sums, add) = (Accumulators::zero(k, 8), k.always());
             k.wgmma_fence();
             sums.multiply(tile.by_columns(), tile.by_rows().inner(16), add);
@@ -132,16 +148,26 @@ fn a_tile_without_a_map_is_described_alike() {
             let (mut sums, add) = (Accumulators::zero(k, 8), k.always());
             k.wgmma_fence();
             let x = Descriptor::<f16>::by_columns(at, 64, 64, Swizzle::B128);
-            sums.multiply(x, Descriptor::<f16>::by_rows(at, 64, 64, Swizzle::B128).inner(16), add);
+            sums.multiply(
+                x,
+                Descriptor::<f16>::by_rows(at, 64, 64, Swizzle::B128).inner(16),
+                add,
+            );
             k.wgmma_commit();
             k.wgmma_wait(0);
         },
         1,
     );
     let fixed = |text: &[String]| {
-        let lines = text.iter().filter(|line| line.starts_with("or.b64") || line.starts_with("wgmma.mma"));
+        let lines = text
+            .iter()
+            .filter(|line| line.starts_with("or.b64") || line.starts_with("wgmma.mma"));
         lines
-            .map(|line| line.rsplit_once("}, ").map_or(line.as_str(), |(_, rest)| rest).to_string())
+            .map(|line| {
+                line.rsplit_once("}, ")
+                    .map_or(line.as_str(), |(_, rest)| rest)
+                    .to_string()
+            })
             .map(|line| line.split(", ").skip(2).collect::<Vec<_>>().join(", "))
             .collect::<Vec<_>>()
     };
@@ -150,21 +176,31 @@ fn a_tile_without_a_map_is_described_alike() {
         let at = k.tile_memory("stage");
         Descriptor::<u8>::by_rows(at, 64, 128, Swizzle::B128);
     });
-    assert_eq!(bytes, ["a tile of u8 is read along its columns alone; 16-bit elements are not"]);
+    assert_eq!(
+        bytes,
+        ["a tile of u8 is read along its columns alone; 16-bit elements are not"]
+    );
 }
 
 #[test]
 fn a_program_says_what_its_maps_copy() {
     let program = Try(|k, a| _ = tile(k, &a), 1).build().expect("valid");
     let tile = program.tile("x").expect("it is used");
-    assert_eq!((tile.box_dims(), tile.swizzle, tile.copies()), ([64, 64], Swizzle::B128, 1));
+    assert_eq!(
+        (tile.box_dims(), tile.swizzle, tile.copies()),
+        ([64, 64], Swizzle::B128, 1)
+    );
     assert_eq!(program.tile("y"), None);
 }
 
 #[test]
 fn sums_are_left_alone_while_they_are_summed() {
     let early = errors(|k, a| {
-        let (x, mut sums, add) = (tile(k, &a).by_columns(), Accumulators::zero(k, 8), k.always());
+        let (x, mut sums, add) = (
+            tile(k, &a).by_columns(),
+            Accumulators::zero(k, 8),
+            k.always(),
+        );
         k.wgmma_fence();
         sums.multiply(x, x, add);
         k.wgmma_commit();
@@ -179,7 +215,11 @@ fn sums_are_left_alone_while_they_are_summed() {
     );
     // With one group left under way, the last round's sums are not done when the loop has ended.
     let ring = errors(|k, a| {
-        let (x, mut sums, add) = (tile(k, &a).by_columns(), Accumulators::zero(k, 8), k.always());
+        let (x, mut sums, add) = (
+            tile(k, &a).by_columns(),
+            Accumulators::zero(k, 8),
+            k.always(),
+        );
         k.for_each(0, a.n, 1, |_| {
             k.wgmma_fence();
             sums.multiply(x, x, add);
@@ -196,7 +236,11 @@ fn sums_are_left_alone_while_they_are_summed() {
         ]
     );
     let fine = errors(|k, a| {
-        let (x, mut sums, add) = (tile(k, &a).by_columns(), Accumulators::zero(k, 8), k.always());
+        let (x, mut sums, add) = (
+            tile(k, &a).by_columns(),
+            Accumulators::zero(k, 8),
+            k.always(),
+        );
         k.for_each(0, a.n, 1, |_| {
             k.wgmma_fence();
             sums.multiply(x, x, add);
@@ -212,7 +256,11 @@ fn sums_are_left_alone_while_they_are_summed() {
 #[test]
 fn products_are_fenced_and_waited_for() {
     let never = errors(|k, a| {
-        let (x, mut sums, add) = (tile(k, &a).by_columns(), Accumulators::zero(k, 8), k.always());
+        let (x, mut sums, add) = (
+            tile(k, &a).by_columns(),
+            Accumulators::zero(k, 8),
+            k.always(),
+        );
         sums.multiply(x, x, add);
         k.wgmma_commit();
     });
@@ -220,14 +268,20 @@ fn products_are_fenced_and_waited_for() {
     assert_eq!(
         never,
         [
-            format!("{product}: no `wgmma_fence` comes before this product; put one before the first"),
+            format!(
+                "{product}: no `wgmma_fence` comes before this product; put one before the first"
+            ),
             format!(
                 "{product}: the kernel may end with this product under way; `wgmma_commit` and `wgmma_wait(0)`"
             ),
         ]
     );
     let again = errors(|k, a| {
-        let (x, mut sums, add) = (tile(k, &a).by_columns(), Accumulators::zero(k, 8), k.always());
+        let (x, mut sums, add) = (
+            tile(k, &a).by_columns(),
+            Accumulators::zero(k, 8),
+            k.always(),
+        );
         k.wgmma_fence();
         sums.clear();
         sums.multiply(x, x, add);
@@ -245,7 +299,11 @@ fn products_are_fenced_and_waited_for() {
 #[test]
 fn a_left_matrix_in_registers_stays_as_it_is() {
     let changed = errors(|k, a| {
-        let (x, mut sums, add) = (tile(k, &a).by_columns(), Accumulators::zero(k, 8), k.always());
+        let (x, mut sums, add) = (
+            tile(k, &a).by_columns(),
+            Accumulators::zero(k, 8),
+            k.always(),
+        );
         let mut left = [0u32; 4].map(|v| k.var(v));
         k.wgmma_fence();
         sums.multiply_registers::<f16, f16>(LeftFragment::of(&left), x, add);
@@ -274,7 +332,10 @@ fn a_warpgroup_stays_together() {
           on a value that is the same in the whole warpgroup"
         ]
     );
-    assert_eq!(errors(|k, _| _ = k.when(k.warpgroup().eq(0), || k.wgmma_fence())), [""; 0]);
+    assert_eq!(
+        errors(|k, _| _ = k.when(k.warpgroup().eq(0), || k.wgmma_fence())),
+        [""; 0]
+    );
 }
 
 #[test]
@@ -290,13 +351,19 @@ fn a_map_copies_one_box() {
         ]
     );
     let odd = errors(|_, a| _ = a.x.tiles::<f16>(64, 60, Swizzle::B128));
-    assert_eq!(odd, ["a tile of 60 columns; panels of 128 bytes have 64 of f16"]);
+    assert_eq!(
+        odd,
+        ["a tile of 60 columns; panels of 128 bytes have 64 of f16"]
+    );
 }
 
 #[test]
 fn roles_share_the_registers_of_the_block() {
     // 384 threads are launched with 168 registers.
-    assert_eq!(errors(|k, _| k.roles(vec![Role::new(1, 40, |_| {}), Role::new(2, 232, |_| {})])), [""; 0]);
+    assert_eq!(
+        errors(|k, _| k.roles(vec![Role::new(1, 40, |_| {}), Role::new(2, 232, |_| {})])),
+        [""; 0]
+    );
     assert_eq!(
         errors(|k, _| k.roles(vec![Role::new(1, 40, |_| {}), Role::new(2, 240, |_| {})])),
         [
@@ -312,8 +379,14 @@ fn roles_share_the_registers_of_the_block() {
         errors(|k, _| k.roles(vec![Role::new(3, 100, |_| {})])),
         ["a role with 100 registers a thread; a multiple of 8 from 24 to 240"]
     );
-    let text = lines(|k, _| k.roles(vec![Role::new(1, 40, |_| {}), Role::new(2, 232, |_| {})]), 1);
-    for wanted in ["setmaxnreg.dec.sync.aligned.u32 40;", "setmaxnreg.inc.sync.aligned.u32 232;"] {
+    let text = lines(
+        |k, _| k.roles(vec![Role::new(1, 40, |_| {}), Role::new(2, 232, |_| {})]),
+        1,
+    );
+    for wanted in [
+        "setmaxnreg.dec.sync.aligned.u32 40;",
+        "setmaxnreg.inc.sync.aligned.u32 232;",
+    ] {
         assert!(text.iter().any(|line| line == wanted), "{wanted}");
     }
 }
@@ -326,8 +399,10 @@ fn boxes_are_copied_by_as_many_coordinates_as_they_have_dimensions() {
     let text = lines(
         |k, a| {
             let memory = k.tile_memory("boxes");
-            let (x, y) =
-                (a.x.boxes(CUBE).at(memory), a.y.boxes(TensorBox::<f16, 5>::new([8; 5], Swizzle::None)));
+            let (x, y) = (
+                a.x.boxes(CUBE).at(memory),
+                a.y.boxes(TensorBox::<f16, 5>::new([8; 5], Swizzle::None)),
+            );
             let full = k.shared::<u64>("full", 1).mbarrier();
             k.when(k.tid().eq(0), || {
                 full.init(1);
@@ -363,7 +438,10 @@ fn the_host_is_told_what_maps_copy() {
     assert_eq!(program.map_box("x"), Some(HALF_TILES.into()));
     assert_eq!(program.tile("x"), Some(HALF_TILES.tile()));
     let cube = program.map_box("y").expect("it is used");
-    assert_eq!((cube.dims(), cube.swizzle, cube.elem), (&[32, 4, 2][..], Swizzle::B64, Kind::F16));
+    assert_eq!(
+        (cube.dims(), cube.swizzle, cube.elem),
+        (&[32, 4, 2][..], Swizzle::B64, Kind::F16)
+    );
     assert_eq!((program.tile("y"), program.map_box("z")), (None, None));
 }
 
@@ -374,13 +452,25 @@ fn parts_of_tiles_that_no_cluster_copies_are_refused() {
         tile.load(n, n, full);
         tile.load_for_cluster(n, n, full);
     }
-    let none = errors(|k, a| copy(k, a.x.of(HALF_TILES.in_parts(0)).at(k.tile_memory("tiles")), a.n));
-    assert_eq!(none[0], "a box of 0 of 128 rows; a part of them, a multiple of 8 up to 256");
+    let none = errors(|k, a| {
+        copy(
+            k,
+            a.x.of(HALF_TILES.in_parts(0)).at(k.tile_memory("tiles")),
+            a.n,
+        )
+    });
+    assert_eq!(
+        none[0],
+        "a box of 0 of 128 rows; a part of them, a multiple of 8 up to 256"
+    );
     let many = errors(|k, a| {
         let tile = TileOf::<f16>::new(256, 64, Swizzle::B128).in_parts(32);
         copy(k, a.x.of(tile).at(k.tile_memory("tiles")), a.n);
     });
-    assert_eq!(many[0], "a tile in 32 parts, one for each block of a cluster; at most 8");
+    assert_eq!(
+        many[0],
+        "a tile in 32 parts, one for each block of a cluster; at most 8"
+    );
 }
 
 #[test]
@@ -391,7 +481,10 @@ fn tiles_that_do_not_fit_together_are_refused() {
         k.wgmma_fence();
         sums.multiply_tiles(x.by_columns(), x.by_rows(), k.always());
     });
-    assert_eq!(inner, ["tiles of 64 and 128 elements along the inner dimension; as many in both"]);
+    assert_eq!(
+        inner,
+        ["tiles of 64 and 128 elements along the inner dimension; as many in both"]
+    );
     let rows = errors(|k, a| {
         let out = a.y.of(HALF_TILES).at(k.tile_memory("tiles"));
         out.put(&Accumulators::zero(k, 64), 0);
@@ -411,18 +504,31 @@ fn tiles_that_do_not_fit_together_are_refused() {
         ["a box with 8 rows of 48 bytes as an operand of products; a multiple of 8, of 16 bytes"]
     );
     let two = errors(|_, a| _ = (a.x.of(HALF_TILES), a.x.boxes(CUBE)));
-    assert!(two[0].starts_with("the tensor map `x` is used for tiles of different boxes"), "{two:?}");
+    assert!(
+        two[0].starts_with("the tensor map `x` is used for tiles of different boxes"),
+        "{two:?}"
+    );
     let wrong = errors(|_, a| _ = a.x.boxes(TensorBox::<f16, 2>::new([12, 8], Swizzle::None)));
     assert_eq!(wrong, ["a box with rows of 24 bytes; a multiple of 16"]);
 }
 
 #[test]
 fn a_ring_has_a_barrier_each_way() {
-    let shape = RingShape { stages: 3, bytes: 2048, readers: 4, blocks: 2 };
+    let shape = RingShape {
+        stages: 3,
+        bytes: 2048,
+        readers: 4,
+        blocks: 2,
+    };
     assert_eq!(shape.memory(), 6144);
     let text = lines(
         |k, a| {
-            let shape = RingShape { stages: 3, bytes: 16384, readers: 4, blocks: 2 };
+            let shape = RingShape {
+                stages: 3,
+                bytes: 16384,
+                readers: 4,
+                blocks: 2,
+            };
             let ring = k.ring(k.tile_memory("stages"), shape);
             k.when(k.tid().eq(0), || ring.init());
             k.cluster_barrier();
@@ -451,11 +557,31 @@ fn a_ring_has_a_barrier_each_way() {
         2,
     );
     let count = |part: &str| text.iter().filter(|line| line.contains(part)).count();
-    assert_eq!((count("mbarrier.init.shared.b64"), count(".multicast::cluster [")), (6, 1));
-    assert_eq!((count("mbarrier.try_wait"), count("mbarrier.arrive.shared::cluster.b64 _,")), (2, 2));
+    assert_eq!(
+        (
+            count("mbarrier.init.shared.b64"),
+            count(".multicast::cluster [")
+        ),
+        (6, 1)
+    );
+    assert_eq!(
+        (
+            count("mbarrier.try_wait"),
+            count("mbarrier.arrive.shared::cluster.b64 _,")
+        ),
+        (2, 2)
+    );
     let odd = errors(|k, _| {
-        let shape = RingShape { stages: 3, bytes: 1000, readers: 4, blocks: 9 };
+        let shape = RingShape {
+            stages: 3,
+            bytes: 1000,
+            readers: 4,
+            blocks: 9,
+        };
         _ = k.ring(k.tile_memory("stages"), shape);
     });
-    assert!(odd[0].starts_with("a ring of 3 stages of 1000 bytes for 4 warps in 9 blocks;"), "{odd:?}");
+    assert!(
+        odd[0].starts_with("a ring of 3 stages of 1000 bytes for 4 warps in 9 blocks;"),
+        "{odd:?}"
+    );
 }

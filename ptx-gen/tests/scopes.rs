@@ -83,11 +83,20 @@ fn nest<'k>(k: Builder<'k>, a: TestArgs<Dev<'k>>, more: More) {
 
 /// The lines of the block around the note, its braces included; of the kernel's own block, all after the note.
 fn around(lines: &[String], name: &str) -> std::ops::Range<usize> {
-    let note = lines.iter().position(|line| line.trim() == format!("// {name}")).expect("the note");
+    let note = lines
+        .iter()
+        .position(|line| line.trim() == format!("// {name}"))
+        .expect("the note");
     let indent = |line: &String| line.len() - line.trim_start().len();
-    let brace = |line: &String, mark: &str| line.trim() == mark && indent(line) < indent(&lines[note]);
-    let start = (0..note).rev().find(|&n| brace(&lines[n], "{")).expect("a brace");
-    let end = (note..lines.len()).find(|&n| brace(&lines[n], "}")).expect("a brace");
+    let brace =
+        |line: &String, mark: &str| line.trim() == mark && indent(line) < indent(&lines[note]);
+    let start = (0..note)
+        .rev()
+        .find(|&n| brace(&lines[n], "{"))
+        .expect("a brace");
+    let end = (note..lines.len())
+        .find(|&n| brace(&lines[n], "}"))
+        .expect("a brace");
     start..end + 1
 }
 
@@ -106,10 +115,20 @@ fn an_instruction_more_changes_only_its_block() {
 #[test]
 fn an_instruction_more_in_the_kernels_block_changes_what_follows_it() {
     let (before, after) = (ptx(nest, None), ptx(nest, Some("end")));
-    let note = |lines: &[String]| lines.iter().position(|line| line.trim() == "// end").expect("the note");
+    let note = |lines: &[String]| {
+        lines
+            .iter()
+            .position(|line| line.trim() == "// end")
+            .expect("the note")
+    };
     let declared = |line: &&String| !line.trim().starts_with(".reg");
-    let start =
-        |lines: &[String]| -> Vec<String> { lines[..note(lines)].iter().filter(declared).cloned().collect() };
+    let start = |lines: &[String]| -> Vec<String> {
+        lines[..note(lines)]
+            .iter()
+            .filter(declared)
+            .cloned()
+            .collect()
+    };
     assert_eq!(start(&before), start(&after));
 }
 
@@ -123,22 +142,31 @@ fn every_register_is_declared_around_it() {
                 "{" => open.push(vec![]),
                 "}" => drop(open.pop()),
                 declaration if declaration.starts_with(".reg") => {
-                    let names = declaration.split(';').filter_map(|d| d.trim().split(' ').nth(2));
+                    let names = declaration
+                        .split(';')
+                        .filter_map(|d| d.trim().split(' ').nth(2));
                     let block = open.last_mut().expect("an open block");
                     block.extend(names.map(|name| {
-                        let (prefix, count) = name.trim_end_matches('>').split_once('<').expect("a family");
+                        let (prefix, count) = name
+                            .trim_end_matches('>')
+                            .split_once('<')
+                            .expect("a family");
                         (prefix.to_owned(), count.parse().expect("a count"))
                     }));
                 }
                 inst => {
                     let names = inst.split([' ', ',', '[', ']', '{', '}', ';', '@', '!', '+']);
-                    for name in names
-                        .filter(|name| name.starts_with('%') && name.ends_with(|c: char| c.is_ascii_digit()))
-                    {
-                        let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+                    for name in names.filter(|name| {
+                        name.starts_with('%') && name.ends_with(|c: char| c.is_ascii_digit())
+                    }) {
+                        let digits =
+                            name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
                         let (prefix, n) = name.split_at(name.len() - digits);
                         let n: u32 = n.parse().expect("a number");
-                        let found = open.iter().flatten().any(|(p, count)| p == prefix && n < *count);
+                        let found = open
+                            .iter()
+                            .flatten()
+                            .any(|(p, count)| p == prefix && n < *count);
                         assert!(found, "{name} in {inst}");
                     }
                 }
@@ -154,7 +182,8 @@ fn blocks_read_like_this() {
         |k, a, _| {
             k.for_each(0, a.n, 1, |i| {
                 let at = a.x.at(i);
-                k.when(at.ld().lt(3), || at.st(7)).otherwise(|| _ = at.atom_add(1));
+                k.when(at.ld().lt(3), || at.st(7))
+                    .otherwise(|| _ = at.atom_add(1));
             });
             // The result is nobody's: a guard, and a block for it alone.
             k.when(a.n.eq(0), || _ = a.x.atom_add(1));

@@ -13,9 +13,24 @@ fn rows_are_unique_documented_and_typed() {
         assert!(ids.insert(op.id), "{} stands twice", op.id);
         let form = format!("{} {:?} {:?} {:?}", op.template, op.types, op.from, op.form);
         assert!(forms.insert(form), "{} repeats {}", op.id, op.template);
-        assert!(!op.doc.is_empty() && op.doc.len() <= 100, "{}: {}", op.id, op.doc);
-        assert!(op.doc.is_ascii() && !op.doc.ends_with('.'), "{}: {}", op.id, op.doc);
-        assert_eq!(op.template.contains("$s"), !op.from.is_empty() && *op != isa::BITS, "{}", op.id);
+        assert!(
+            !op.doc.is_empty() && op.doc.len() <= 100,
+            "{}: {}",
+            op.id,
+            op.doc
+        );
+        assert!(
+            op.doc.is_ascii() && !op.doc.ends_with('.'),
+            "{}: {}",
+            op.id,
+            op.doc
+        );
+        assert_eq!(
+            op.template.contains("$s"),
+            !op.from.is_empty() && *op != isa::BITS,
+            "{}",
+            op.id
+        );
         let typed = ["$t", "$m", "$b"].iter().any(|s| op.template.contains(s));
         assert_eq!(typed, !op.types.is_empty(), "{}", op.id);
     }
@@ -39,7 +54,9 @@ fn samples_print_where_their_row_allows() {
             match print(&s.program, target) {
                 Ok(text) => {
                     assert!(text.is_ascii());
-                    assert!(text.contains(s.op.template.split(['$', ' ']).next().expect("one part")));
+                    assert!(
+                        text.contains(s.op.template.split(['$', ' ']).next().expect("one part"))
+                    );
                 }
                 Err(e) => assert!(
                     target.sm < e.needs && e.needs <= 120 || e.specific && target.name != "sm_90a",
@@ -52,7 +69,12 @@ fn samples_print_where_their_row_allows() {
 
 #[test]
 fn printing_twice_gives_the_same_bytes() {
-    let text = |t| samples().iter().map(|s| print(&s.program, t).unwrap_or_default()).collect::<String>();
+    let text = |t| {
+        samples()
+            .iter()
+            .map(|s| print(&s.program, t).unwrap_or_default())
+            .collect::<String>()
+    };
     let target = Target::named("sm_90").expect("a target");
     assert_eq!(text(target), text(target));
 }
@@ -71,7 +93,11 @@ fn targets_of_devices() {
         ((12, 1), Some("sm_120")),
     ];
     for ((major, minor), want) in cases {
-        assert_eq!(Target::for_device(major, minor).map(|t| t.name), want, "{major}.{minor}");
+        assert_eq!(
+            Target::for_device(major, minor).map(|t| t.name),
+            want,
+            "{major}.{minor}"
+        );
     }
 }
 
@@ -124,7 +150,9 @@ fn space(words: &[&str]) -> StateSpace {
         ("param", StateSpace::Param),
     ];
     let found = spaces.into_iter().find(|(word, _)| words.contains(word));
-    found.map(|(_, space)| space).unwrap_or_else(|| panic!("{words:?} names no state space"))
+    found
+        .map(|(_, space)| space)
+        .unwrap_or_else(|| panic!("{words:?} names no state space"))
 }
 
 fn order(words: &[&str], otherwise: MemoryOrder) -> MemoryOrder {
@@ -135,7 +163,10 @@ fn order(words: &[&str], otherwise: MemoryOrder) -> MemoryOrder {
         ("release", MemoryOrder::Release),
         ("acq_rel", MemoryOrder::AcquireRelease),
     ];
-    orders.into_iter().find(|(word, _)| words.contains(word)).map_or(otherwise, |(_, order)| order)
+    orders
+        .into_iter()
+        .find(|(word, _)| words.contains(word))
+        .map_or(otherwise, |(_, order)| order)
 }
 
 #[test]
@@ -148,6 +179,11 @@ fn a_row_states_what_its_mnemonic_says() {
 #[test]
 fn an_instruction_with_the_address_of_an_mbarrier_says_that_it_is_on_one() {
     for op in isa::all() {
-        assert_eq!(op.form.src.contains(&isa::Slot::Barrier), op.effect.is_on_mbarrier(), "{}", op.id);
+        assert_eq!(
+            op.form.src.contains(&isa::Slot::Barrier),
+            op.effect.is_on_mbarrier(),
+            "{}",
+            op.id
+        );
     }
 }

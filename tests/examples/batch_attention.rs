@@ -11,7 +11,9 @@ use std::process::ExitCode;
 use timing::Failure;
 use warpwright_driver::{Buffer, Context, Driver, Host, Queue, Recorder, f16};
 use warpwright_kernels::Random;
-use warpwright_kernels::batch::{BatchAttention, BatchAttentionArgs, ChooseTokens, ChooseTokensArgs};
+use warpwright_kernels::batch::{
+    BatchAttention, BatchAttentionArgs, ChooseTokens, ChooseTokensArgs,
+};
 use warpwright_kernels::cache::PAGE;
 use warpwright_kernels::format::dequantize::ColumnOrder;
 use warpwright_kernels::state::{LEN, LIMIT, POSITION, SEQUENCE};
@@ -49,7 +51,10 @@ enum Lengths {
 
 fn run() -> Result<(), Failure> {
     let splits = match std::env::args().nth(1) {
-        Some(list) => list.split(',').map(str::parse).collect::<Result<Vec<u32>, _>>()?,
+        Some(list) => list
+            .split(',')
+            .map(str::parse)
+            .collect::<Result<Vec<u32>, _>>()?,
         None => vec![1, 2, 4, 8, 16, 33, 66],
     };
     let context = Context::new(&Driver::load()?.device(0)?)?;
@@ -70,17 +75,34 @@ fn run() -> Result<(), Failure> {
         }
     }
     println!("rows  vocab blocks       us    GB/s");
-    for (rows, blocks) in [(1, 32), (1, 132), (8, 16), (8, 66), (128, 2), (128, 4), (128, 8), (128, 16)] {
+    for (rows, blocks) in [
+        (1, 32),
+        (1, 132),
+        (8, 16),
+        (8, 66),
+        (128, 2),
+        (128, 4),
+        (128, 8),
+        (128, 16),
+    ] {
         let us = time_choice(&context, rows, blocks)?;
         let bytes = f64::from(rows * VOCAB) * 4.0;
-        println!("{rows:>4} {VOCAB:>6} {blocks:>6} {us:>8.1} {:>7.0}", bytes / us * 1e-3);
+        println!(
+            "{rows:>4} {VOCAB:>6} {blocks:>6} {us:>8.1} {:>7.0}",
+            bytes / us * 1e-3
+        );
     }
     Ok(())
 }
 
 fn cache(context: &Context) -> Result<Buffer<f16>, Failure> {
     let some = Random(1).halves(1 << 16);
-    let all: Vec<f16> = some.iter().copied().cycle().take((PAGES * KV_HEADS * PAGE * DIM) as usize).collect();
+    let all: Vec<f16> = some
+        .iter()
+        .copied()
+        .cycle()
+        .take((PAGES * KV_HEADS * PAGE * DIM) as usize)
+        .collect();
     Ok(Buffer::from_slice(context, &all)?)
 }
 
@@ -100,7 +122,12 @@ struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    fn new(context: &'a Context, rows: u32, positions: u32, lengths: Lengths) -> Result<Self, Failure> {
+    fn new(
+        context: &'a Context,
+        rows: u32,
+        positions: u32,
+        lengths: Lengths,
+    ) -> Result<Self, Failure> {
         let (capacity, max_pages) = (rows.next_multiple_of(8), positions.div_ceil(PAGE));
         let length = |row: u32| match lengths {
             Lengths::Equal => positions,
@@ -118,10 +145,16 @@ impl<'a> Batch<'a> {
             order.swap(i, random.below(i as u32 + 1) as usize);
         }
         let pages = order.chunks_exact((rows * max_pages) as usize);
-        let pages = pages.map(|pages| Buffer::from_slice(context, pages)).collect::<Result<Vec<_>, _>>()?;
+        let pages = pages
+            .map(|pages| Buffer::from_slice(context, pages))
+            .collect::<Result<Vec<_>, _>>()?;
         let numbers = (capacity * HEADS * DIM) as usize;
         // Scores of a few units.
-        let q: Vec<f16> = random.units(numbers).into_iter().map(|x| f16::from_f32(x / 2.0)).collect();
+        let q: Vec<f16> = random
+            .units(numbers)
+            .into_iter()
+            .map(|x| f16::from_f32(x / 2.0))
+            .collect();
         Ok(Batch {
             context,
             rows,
@@ -143,7 +176,13 @@ impl<'a> Batch<'a> {
 
     /// Microseconds of a launch.
     fn time(&self, splits: u32, [k_cache, v_cache]: [&Buffer<f16>; 2]) -> Result<f64, Failure> {
-        let &Batch { context, rows, capacity, max_pages, .. } = self;
+        let &Batch {
+            context,
+            rows,
+            capacity,
+            max_pages,
+            ..
+        } = self;
         let kernel = BatchAttention::new(DIM, HEADS / KV_HEADS, ColumnOrder { group: 32 });
         let partials = Buffer::zeroed(context, kernel.partials_len(rows, HEADS, splits))?;
         let ticket = Buffer::zeroed(context, (rows * KV_HEADS) as usize)?;
@@ -177,7 +216,9 @@ const VOCAB: u32 = 151_936;
 fn time_choice(context: &Context, rows: u32, blocks: u32) -> Result<f64, Failure> {
     let numbers = Random(3).units((rows * VOCAB) as usize);
     let copies = (1 << 28) / (rows * VOCAB * 4) + 1;
-    let logits = (0..copies).map(|_| Buffer::from_slice(context, &numbers)).collect::<Result<Vec<_>, _>>()?;
+    let logits = (0..copies)
+        .map(|_| Buffer::from_slice(context, &numbers))
+        .collect::<Result<Vec<_>, _>>()?;
     let order: Vec<u32> = (0..rows).collect();
     let mut state = vec![0; rows as usize * LEN];
     for (row, state) in (0..).zip(state.chunks_mut(LEN)) {
@@ -221,5 +262,7 @@ fn time<'b, K: KernelDef>(
 ) -> Result<f64, Failure> {
     let kernel = timing::load(context, kernel)?;
     let recorder = Recorder::new(context)?;
-    timing::microseconds(recorder, launches, |recorder, launch| recorder.launch(&kernel, args(launch)))
+    timing::microseconds(recorder, launches, |recorder, launch| {
+        recorder.launch(&kernel, args(launch))
+    })
 }

@@ -13,7 +13,8 @@ use ptx_gen::{TileElem, TileOf, bf16};
 use std::process::ExitCode;
 use timing::Failure;
 use warpwright_driver::{
-    Buffer, Context, Driver, Element, Error, Host, MapArg, Queue, Recorder, TensorMapBuilder, View, f16,
+    Buffer, Context, Driver, Element, Error, Host, MapArg, Queue, Recorder, TensorMapBuilder, View,
+    f16,
 };
 use warpwright_kernels::matmul::{Dense, DenseArgs};
 use warpwright_kernels::train::half::linear::{AheadArgs, LoraLinear, LoraLinearArgs};
@@ -41,7 +42,10 @@ const COLD: usize = 256 << 20;
 
 fn run() -> Result<(), Failure> {
     let tokens = std::env::args().nth(1).unwrap_or_else(|| "512,2048".into());
-    let tokens: Vec<u32> = tokens.split(',').map(str::parse).collect::<Result<_, _>>()?;
+    let tokens: Vec<u32> = tokens
+        .split(',')
+        .map(str::parse)
+        .collect::<Result<_, _>>()?;
     let context = Context::new(&Driver::load()?.device(0)?)?;
     println!("type       rows      n tokens columns paired       us  TFLOPS");
     for [rows, n] in SHAPES {
@@ -81,11 +85,16 @@ fn each<E: Element + TileElem<Memory = E> + PartialEq>(
         context,
         shape,
         x: Buffer::from_slice(context, &of(tokens * n))?,
-        w: (0..copies).map(|_| Buffer::from_slice(context, &w)).collect::<Result<_, _>>()?,
+        w: (0..copies)
+            .map(|_| Buffer::from_slice(context, &w))
+            .collect::<Result<_, _>>()?,
         y: Buffer::zeroed(context, tokens * rows)?,
     };
     let mut wanted: Option<Vec<E>> = None;
-    for (tile, paired) in ProductTile::ALL.into_iter().flat_map(|tile| [(tile, false), (tile, true)]) {
+    for (tile, paired) in ProductTile::ALL
+        .into_iter()
+        .flat_map(|tile| [(tile, false), (tile, true)])
+    {
         // A tile that is not stored must not look like the one before.
         product.y = Buffer::zeroed(context, tokens * rows)?;
         let us = time(&product, if paired { tile.in_pairs() } else { tile })?;
@@ -93,17 +102,31 @@ fn each<E: Element + TileElem<Memory = E> + PartialEq>(
         if *wanted.get_or_insert_with(|| found.clone()) != found {
             return Err(format!("{tile:?}, paired {paired}, gives other bits").into());
         }
-        let name = std::any::type_name::<E>().rsplit("::").next().unwrap_or_default();
+        let name = std::any::type_name::<E>()
+            .rsplit("::")
+            .next()
+            .unwrap_or_default();
         let (columns, tflops) = (tile.columns(), 2e-6 * (rows * n * tokens) as f64 / us);
-        println!("{name:<8} {rows:>6} {n:>6} {tokens:>6} {columns:>7} {paired:>6} {us:>8.2} {tflops:>7.0}");
+        println!(
+            "{name:<8} {rows:>6} {n:>6} {tokens:>6} {columns:>7} {paired:>6} {us:>8.2} {tflops:>7.0}"
+        );
     }
     Ok(())
 }
 
 impl<E: Element + TileElem<Memory = E>> Product<'_, E> {
-    fn map(&self, matrix: &View<E>, [rows, columns]: [u32; 2], tile: TileOf<E>) -> Result<MapArg, Error> {
+    fn map(
+        &self,
+        matrix: &View<E>,
+        [rows, columns]: [u32; 2],
+        tile: TileOf<E>,
+    ) -> Result<MapArg, Error> {
         // SAFETY: the kernel tells the tile.
-        unsafe { TensorMapBuilder::matrix(matrix, rows as usize, columns as usize).tile(tile).arg() }
+        unsafe {
+            TensorMapBuilder::matrix(matrix, rows as usize, columns as usize)
+                .tile(tile)
+                .arg()
+        }
     }
 
     /// The maps of `x`, of each copy of `w`, and of `y`.
@@ -126,7 +149,9 @@ impl<E: Element + TileElem<Memory = E>> Product<'_, E> {
         let flops = self.shape.iter().fold(2.0, |all, &v| all * f64::from(v));
         let launches = self.w.len().max((4e-3 / (flops / 6e14)) as usize).min(200);
         let recorder = Recorder::new(self.context)?;
-        timing::microseconds(recorder, launches, |recorder, i| launch(recorder, i % self.w.len()))
+        timing::microseconds(recorder, launches, |recorder, i| {
+            launch(recorder, i % self.w.len())
+        })
     }
 }
 
@@ -135,12 +160,25 @@ fn halves(product: &Product<'_, f16>, tile: ProductTile) -> Result<f64, Failure>
     let [n, k, rows] = product.shape;
     let (x, w, y) = product.maps(kernel.def().map_tiles())?;
     let blocks = product.context.device().properties().multiprocessors;
-    let args = |i: usize| DenseArgs::<Host> { x: &x, w: &w[i], y: &y, rows, n, k, blocks };
+    let args = |i: usize| DenseArgs::<Host> {
+        x: &x,
+        w: &w[i],
+        y: &y,
+        rows,
+        n,
+        k,
+        blocks,
+    };
     product.microseconds(|recorder, i| recorder.launch(&kernel, args(i)))
 }
 
 fn brains(product: &Product<'_, bf16>, tile: ProductTile) -> Result<f64, Failure> {
-    let def = LoraLinear { form: Form::Nt, tile, bias: false, residual: false };
+    let def = LoraLinear {
+        form: Form::Nt,
+        tile,
+        bias: false,
+        residual: false,
+    };
     let kernel = timing::load(product.context, def)?;
     let [columns, depth, rows] = product.shape;
     let tiles = def.map_tiles();
@@ -168,7 +206,12 @@ fn brains(product: &Product<'_, bf16>, tile: ProductTile) -> Result<f64, Failure
         depth,
         rank: 0,
         blocks,
-        ahead: AheadArgs { packed: &packed, absmax: &bias, unpacked: &unpacked, n: 0 },
+        ahead: AheadArgs {
+            packed: &packed,
+            absmax: &bias,
+            unpacked: &unpacked,
+            n: 0,
+        },
     };
     product.microseconds(|recorder, i| recorder.launch(&kernel, args(i)))
 }

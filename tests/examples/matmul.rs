@@ -36,7 +36,10 @@ const BOUND: f32 = 1e-4;
 const KEYS: [(&str, &str); 10] = [
     ("kernel", "wgmma"),
     ("format", "Q4_K"),
-    ("shape", "6144x4096,4096x4096,28672x4096,4096x14336,17920x1536,1536x8960"),
+    (
+        "shape",
+        "6144x4096,4096x4096,28672x4096,4096x14336,17920x1536,1536x8960",
+    ),
     ("tokens", "512,2048"),
     ("width", "128,256"),
     ("tail", "0"),
@@ -64,12 +67,26 @@ impl Timed {
     /// The form, the split or the tail, and the overlap; of a product of warps, its row blocks.
     fn options(self) -> [String; 3] {
         match self {
-            Timed::Wgmma(Matmul { form, split, tail, overlap, .. }) => {
+            Timed::Wgmma(Matmul {
+                form,
+                split,
+                tail,
+                overlap,
+                ..
+            }) => {
                 let overlap = if overlap.waits() { "yes" } else { "no" };
-                let parts = if tail > 0 { format!("t{tail}") } else { split.to_string() };
+                let parts = if tail > 0 {
+                    format!("t{tail}")
+                } else {
+                    split.to_string()
+                };
                 [format!("{form:?}").to_lowercase(), parts, overlap.into()]
             }
-            Timed::Sync(kernel) => [format!("sync{}", kernel.row_blocks), "1".into(), "no".into()],
+            Timed::Sync(kernel) => [
+                format!("sync{}", kernel.row_blocks),
+                "1".into(),
+                "no".into(),
+            ],
         }
     }
 }
@@ -83,14 +100,33 @@ fn run() -> Result<(), Failure> {
     let context = Context::new(&Driver::load()?.device(0)?)?;
     println!(
         "{:<8} {:>6} {:>6} {:>6} {:>5} {:>5} {:>5} {:>7} {:>8} {:>7} {:>7}",
-        "format", "rows", "n", "tokens", "width", "form", "split", "overlap", "us", "TFLOPS", "GB/s"
+        "format",
+        "rows",
+        "n",
+        "tokens",
+        "width",
+        "form",
+        "split",
+        "overlap",
+        "us",
+        "TFLOPS",
+        "GB/s"
     );
     for format in lists["format"].split(',') {
         let named = |f: &Format| f.name() == format;
-        let format = Format::ALL.into_iter().find(named).ok_or_else(|| format!("no format {format}"))?;
+        let format = Format::ALL
+            .into_iter()
+            .find(named)
+            .ok_or_else(|| format!("no format {format}"))?;
         for shape in lists["shape"].split(',') {
             let (rows, n) = shape.split_once('x').ok_or("a shape is ROWSxN")?;
-            let product = Product::new(&context, format, rows.parse()?, n.parse()?, &lists["tokens"])?;
+            let product = Product::new(
+                &context,
+                format,
+                rows.parse()?,
+                n.parse()?,
+                &lists["tokens"],
+            )?;
             product.all(&lists)?;
         }
     }
@@ -132,18 +168,34 @@ impl<'a> Product<'a> {
         let tiles = (rows / 16 * (n / size.columns)) as usize;
         let copies = (COLD / (tiles * size.bytes as usize)).clamp(2, 24);
         let some = tile::random(format, 512, 0.05, &mut Random(1));
-        let bytes: Vec<u8> = some.iter().copied().cycle().take(tiles * size.bytes as usize).collect();
+        let bytes: Vec<u8> = some
+            .iter()
+            .copied()
+            .cycle()
+            .take(tiles * size.bytes as usize)
+            .collect();
         let most = numbers(tokens)?.into_iter().max().unwrap_or(1);
         let capacity = most.next_multiple_of(ROOM);
-        let x: Vec<_> = Random(2).units(65521).into_iter().map(f16::from_f32).collect();
-        let x: Vec<_> = x.iter().copied().cycle().take((capacity * n) as usize).collect();
+        let x: Vec<_> = Random(2)
+            .units(65521)
+            .into_iter()
+            .map(f16::from_f32)
+            .collect();
+        let x: Vec<_> = x
+            .iter()
+            .copied()
+            .cycle()
+            .take((capacity * n) as usize)
+            .collect();
         Ok(Product {
             context,
             format,
             rows,
             n,
             capacity,
-            weights: (0..copies).map(|_| Buffer::from_slice(context, &bytes)).collect::<Result<_, _>>()?,
+            weights: (0..copies)
+                .map(|_| Buffer::from_slice(context, &bytes))
+                .collect::<Result<_, _>>()?,
             x: Buffer::from_slice(context, &x)?,
             unit: Buffer::from_slice(context, &vec![1.0f32; rows as usize])?,
             x_scale: Buffer::from_slice(context, &vec![1.0f32; capacity as usize])?,
@@ -168,7 +220,9 @@ impl<'a> Product<'a> {
         }
         for tokens in numbers(&lists["tokens"])? {
             let mut wanted = None;
-            kernels.iter().try_for_each(|&kernel| self.one(kernel, tokens, &mut wanted))?;
+            kernels
+                .iter()
+                .try_for_each(|&kernel| self.one(kernel, tokens, &mut wanted))?;
         }
         Ok(())
     }
@@ -179,9 +233,12 @@ impl<'a> Product<'a> {
             for form in lists["form"].split(',') {
                 for overlap in lists["overlap"].split(',') {
                     let matmul = self.matmul(width, form, overlap)?;
-                    let splits =
-                        numbers(&lists["split"])?.into_iter().map(|split| Matmul { split, ..matmul });
-                    let tails = numbers(&lists["tail"])?.into_iter().filter(|&tail| tail > 0 && tail < width);
+                    let splits = numbers(&lists["split"])?
+                        .into_iter()
+                        .map(|split| Matmul { split, ..matmul });
+                    let tails = numbers(&lists["tail"])?
+                        .into_iter()
+                        .filter(|&tail| tail > 0 && tail < width);
                     let tails = tails.map(|tail| Matmul { tail, ..matmul });
                     kernels.extend(splits.chain(tails).map(Timed::Wgmma));
                 }
@@ -214,20 +271,39 @@ impl<'a> Product<'a> {
             _ => return Err(format!("no form {form}").into()),
         };
         let matmul = Matmul::new(self.format, Epilogue::Store, RowOrder::PLAIN, width);
-        let overlap = if overlap == "yes" { Overlap::Early } else { Overlap::No };
-        Ok(Matmul { form, overlap, ..matmul })
+        let overlap = if overlap == "yes" {
+            Overlap::Early
+        } else {
+            Overlap::No
+        };
+        Ok(Matmul {
+            form,
+            overlap,
+            ..matmul
+        })
     }
 
     /// Prints the figures of a kernel, and compares its results with those of the first.
-    fn one(&self, kernel: Timed, tokens: u32, wanted: &mut Option<Vec<f32>>) -> Result<(), Failure> {
+    fn one(
+        &self,
+        kernel: Timed,
+        tokens: u32,
+        wanted: &mut Option<Vec<f32>>,
+    ) -> Result<(), Failure> {
         let sms = self.context.device().properties().multiprocessors;
         let time = match kernel {
-            Timed::Wgmma(kernel) if kernel.overlap.waits() => {
-                self.time(kernel, Recorder::pipeline(self.context)?, sms * kernel.form.resident(), tokens)
-            }
-            Timed::Wgmma(kernel) => {
-                self.time(kernel, Recorder::new(self.context)?, sms * kernel.form.resident(), tokens)
-            }
+            Timed::Wgmma(kernel) if kernel.overlap.waits() => self.time(
+                kernel,
+                Recorder::pipeline(self.context)?,
+                sms * kernel.form.resident(),
+                tokens,
+            ),
+            Timed::Wgmma(kernel) => self.time(
+                kernel,
+                Recorder::new(self.context)?,
+                sms * kernel.form.resident(),
+                tokens,
+            ),
             // A block for each job.
             Timed::Sync(kernel) => self.time(kernel, Recorder::new(self.context)?, 1 << 16, tokens),
         };
@@ -244,8 +320,13 @@ impl<'a> Product<'a> {
         };
         let found = self.y.to_vec()?[..(tokens * self.rows) as usize].to_vec();
         let wanted = wanted.get_or_insert_with(|| found.clone());
-        let largest = wanted.iter().fold(0.0f32, |largest, y| largest.max(y.abs()));
-        let error = wanted.iter().zip(&found).fold(0.0f32, |error, (a, b)| error.max((a - b).abs()));
+        let largest = wanted
+            .iter()
+            .fold(0.0f32, |largest, y| largest.max(y.abs()));
+        let error = wanted
+            .iter()
+            .zip(&found)
+            .fold(0.0f32, |error, (a, b)| error.max((a - b).abs()));
         let (rows, n) = (f64::from(self.rows), f64::from(self.n));
         let bytes = rows * n * f64::from(self.format.bits()) / 8.0;
         println!(
@@ -258,11 +339,21 @@ impl<'a> Product<'a> {
             bytes / us * 1e-3
         );
         // Not a number fails too.
-        if error <= BOUND * largest { Ok(()) } else { Err(format!("{error} off, of {largest}").into()) }
+        if error <= BOUND * largest {
+            Ok(())
+        } else {
+            Err(format!("{error} off, of {largest}").into())
+        }
     }
 
     /// Microseconds of a launch.
-    fn time<K>(&self, kernel: K, recorder: Recorder, blocks: u32, tokens: u32) -> Result<f64, Failure>
+    fn time<K>(
+        &self,
+        kernel: K,
+        recorder: Recorder,
+        blocks: u32,
+        tokens: u32,
+    ) -> Result<f64, Failure>
     where
         K: for<'b> KernelDef<Args<Host<'b>> = MatmulArgs<Host<'b>>>,
     {
@@ -273,7 +364,13 @@ impl<'a> Product<'a> {
         let launches = copies.max((4e-3 / (flops / 6e14)) as usize).min(200);
         timing::microseconds(recorder, launches, |recorder, launch| {
             let w = &self.weights[launch % copies];
-            recorder.launch(&kernel, MatmulArgs::<Host> { w, ..self.args(tokens, blocks) })
+            recorder.launch(
+                &kernel,
+                MatmulArgs::<Host> {
+                    w,
+                    ..self.args(tokens, blocks)
+                },
+            )
         })
     }
 

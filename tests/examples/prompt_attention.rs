@@ -13,7 +13,8 @@ use warpwright_driver::{Buffer, Context, Driver, Host, Queue, Recorder, f16};
 use warpwright_kernels::cache::{self, PAGE};
 use warpwright_kernels::format::dequantize::ColumnOrder;
 use warpwright_kernels::prompt::{
-    Item, PromptAttention, PromptAttentionArgs, PromptAttentionWgmma, RotateTokens, RotateTokensArgs,
+    Item, PromptAttention, PromptAttentionArgs, PromptAttentionWgmma, RotateTokens,
+    RotateTokensArgs,
 };
 use warpwright_kernels::{Overlap, Pairing, Random};
 
@@ -30,7 +31,11 @@ const FAST: f64 = 5e14;
 fn run() -> Result<(), Failure> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let numbers = |i: usize, otherwise: &[u32]| -> Result<Vec<u32>, Failure> {
-        let list = args.get(i).map(|list| list.split(',').map(str::parse).collect::<Result<Vec<u32>, _>>());
+        let list = args.get(i).map(|list| {
+            list.split(',')
+                .map(str::parse)
+                .collect::<Result<Vec<u32>, _>>()
+        });
         Ok(list.transpose()?.unwrap_or(otherwise.into()))
     };
     let (tokens, dims) = (numbers(0, &[512, 2048, 8192])?, numbers(1, &[128])?);
@@ -44,7 +49,10 @@ fn run() -> Result<(), Failure> {
                 chunk.time_rotation()?;
                 let most = PromptAttention::new(dim, ORDER).queries;
                 for &queries in queries.iter().filter(|&&queries| queries <= most) {
-                    chunk.time_attention(PromptAttention::new(dim, ORDER).with_queries(queries), queries)?;
+                    chunk.time_attention(
+                        PromptAttention::new(dim, ORDER).with_queries(queries),
+                        queries,
+                    )?;
                 }
                 if [64, 128].contains(&dim) {
                     chunk.time_attention(
@@ -80,16 +88,30 @@ struct Chunk<'a> {
 }
 
 impl<'a> Chunk<'a> {
-    fn new(context: &'a Context, [heads, kv_heads, dim, tokens]: [u32; 4]) -> Result<Self, Failure> {
+    fn new(
+        context: &'a Context,
+        [heads, kv_heads, dim, tokens]: [u32; 4],
+    ) -> Result<Self, Failure> {
         let some = Random(1).units(1 << 16);
-        let numbers = |n: u32| some.iter().copied().cycle().take(n as usize).collect::<Vec<f32>>();
+        let numbers = |n: u32| {
+            some.iter()
+                .copied()
+                .cycle()
+                .take(n as usize)
+                .collect::<Vec<f32>>()
+        };
         let halves = |n: u32, factor: f32| {
-            let halves: Vec<f16> = numbers(n).into_iter().map(|x| f16::from_f32(x * factor)).collect();
+            let halves: Vec<f16> = numbers(n)
+                .into_iter()
+                .map(|x| f16::from_f32(x * factor))
+                .collect();
             Buffer::from_slice(context, &halves)
         };
         let rows = (heads + 2 * kv_heads) * dim;
         let pages = cache::pages(tokens);
-        let state: Vec<u32> = (0..tokens).flat_map(|position| [0, position, 0, 0, 0, 0, 0, 0]).collect();
+        let state: Vec<u32> = (0..tokens)
+            .flat_map(|position| [0, position, 0, 0, 0, 0, 0, 0])
+            .collect();
         // In an order of pages that is not theirs.
         let table: Vec<u32> = (0..pages).rev().collect();
         let cached = pages * PAGE * kv_heads * dim;
@@ -116,11 +138,22 @@ impl<'a> Chunk<'a> {
     where
         K: for<'b> KernelDef<Args<Host<'b>> = PromptAttentionArgs<Host<'b>>>,
     {
-        let &Chunk { heads, kv_heads, dim, tokens, .. } = self;
+        let &Chunk {
+            heads,
+            kv_heads,
+            dim,
+            tokens,
+            ..
+        } = self;
         let name = kernel.name();
         let flops = 2.0 * f64::from(heads * dim) * f64::from(tokens).powi(2);
         let launches = ((4e-3 / (flops / FAST)) as usize).clamp(3, 200);
-        let all = Item { row: 0, rows: tokens, position: 0, sequence: 0 };
+        let all = Item {
+            row: 0,
+            rows: tokens,
+            position: 0,
+            sequence: 0,
+        };
         let items: Vec<u32> = all.split(queries).flat_map(Item::words).collect();
         let items = Buffer::from_slice(self.context, &items)?;
         let us = self.time(kernel, launches, || PromptAttentionArgs {
@@ -139,12 +172,21 @@ impl<'a> Chunk<'a> {
             item_count: tokens.div_ceil(queries),
             capacity: tokens,
         })?;
-        println!("{name:<29} {heads:>5} {kv_heads:>3} {tokens:>6} {us:>8.1} {:>7.0}", flops / us * 1e-6);
+        println!(
+            "{name:<29} {heads:>5} {kv_heads:>3} {tokens:>6} {us:>8.1} {:>7.0}",
+            flops / us * 1e-6
+        );
         Ok(())
     }
 
     fn time_rotation(&self) -> Result<(), Failure> {
-        let &Chunk { heads, kv_heads, dim, tokens, .. } = self;
+        let &Chunk {
+            heads,
+            kv_heads,
+            dim,
+            tokens,
+            ..
+        } = self;
         let kernel = RotateTokens {
             head_dim: dim,
             pairing: Pairing::HalfSplit,
@@ -190,6 +232,8 @@ impl<'a> Chunk<'a> {
     ) -> Result<f64, Failure> {
         let kernel = timing::load(self.context, kernel)?;
         let recorder = Recorder::new(self.context)?;
-        timing::microseconds(recorder, launches, |recorder, _| recorder.launch(&kernel, args()))
+        timing::microseconds(recorder, launches, |recorder, _| {
+            recorder.launch(&kernel, args())
+        })
     }
 }

@@ -14,7 +14,9 @@ use forms::Real;
 use ptx_gen::isa::{Accuracy, Op, Slot};
 use ptx_gen::{Kind, ParamKind, Sample, Target, f16, isa, print, samples};
 use std::process::ExitCode;
-use warpwright_driver::{Buffer, Context, Driver, Geometry, HostArg, Launch, Module, Parameter, Stream};
+use warpwright_driver::{
+    Buffer, Context, Driver, Geometry, HostArg, Launch, Module, Parameter, Stream,
+};
 use warpwright_kernels::Random;
 
 type Failure = Box<dyn std::error::Error>;
@@ -45,11 +47,23 @@ fn run() -> Result<usize, Failure> {
     let emulator = Driver::of(warpwright_cuda_emu::library())?;
     if let Some(folder) = behind("before") {
         let emulated = Context::new(&emulator.device(0)?)?;
-        return Ok(forms::compare(&Real::Before(folder.as_ref()), &emulated, &only));
+        return Ok(forms::compare(
+            &Real::Before(folder.as_ref()),
+            &emulated,
+            &only,
+        ));
     }
-    let real = if asked("emulated") { emulator.device(0)? } else { Driver::load()?.device(0)? };
+    let real = if asked("emulated") {
+        emulator.device(0)?
+    } else {
+        Driver::load()?.device(0)?
+    };
     let (real, emulated) = (Context::new(&real)?, Context::new(&emulator.device(0)?)?);
-    let rows = if asked("forms") { 0 } else { rows(&real, &emulated)? };
+    let rows = if asked("forms") {
+        0
+    } else {
+        rows(&real, &emulated)?
+    };
     let kept = behind("keep");
     let real = match &kept {
         Some(folder) => Real::Kept(&real, folder.as_ref()),
@@ -81,12 +95,27 @@ fn rows(real: &Context, emulated: &Context) -> Result<usize, Failure> {
 const INCOMPARABLE: [(&Op, &str); 10] = [
     (&isa::TRAP, "ends the context"),
     (&isa::NANOSLEEP, "has no result"),
-    (&isa::POLICY_FIRST, "the bits of a policy are the chip's own"),
+    (
+        &isa::POLICY_FIRST,
+        "the bits of a policy are the chip's own",
+    ),
     (&isa::POLICY_LAST, "the bits of a policy are the chip's own"),
-    (&isa::SETMAXNREG_INC, "may wait for ever for registers that a lone warp has not given back"),
-    (&isa::SETMAXNREG_DEC, "gives back registers that a small kernel does not have"),
-    (&isa::MAPA, "where shared memory of a block is, is the chip's own"),
-    (&isa::PARAM_ADDRESS, "where parameters are, is the chip's own"),
+    (
+        &isa::SETMAXNREG_INC,
+        "may wait for ever for registers that a lone warp has not given back",
+    ),
+    (
+        &isa::SETMAXNREG_DEC,
+        "gives back registers that a small kernel does not have",
+    ),
+    (
+        &isa::MAPA,
+        "where shared memory of a block is, is the chip's own",
+    ),
+    (
+        &isa::PARAM_ADDRESS,
+        "where parameters are, is the chip's own",
+    ),
     (&isa::CVTA_PARAM, "where parameters are, is the chip's own"),
     (&isa::ELECT, "which lane is chosen is the chip's own"),
 ];
@@ -107,7 +136,11 @@ fn all_rounds(sample: &Sample, context: &Context) -> Result<Vec<u32>, Failure> {
     let params: Vec<Parameter> = sample.program.params.iter().map(Parameter::from).collect();
     // SAFETY: the parameters are the program's own, and a sample stays inside its memory.
     let function = unsafe { module.function(&sample.program.name, &params) }?;
-    let geometry = Geometry { grid: [1; 3], block: [32, 1, 1], shared: 0 };
+    let geometry = Geometry {
+        grid: [1; 3],
+        block: [32, 1, 1],
+        shared: 0,
+    };
     let stream = Stream::new(context)?;
     let mut all = vec![];
     for round in 0..ROUNDS {
@@ -131,7 +164,9 @@ fn operands(round: u64) -> Vec<u32> {
         1 => (3.0 * random.unit()).to_bits(),
         2 => 1 + random.below(100),
         // Two halves from -3 to 3.
-        _ => (0..2).map(|i| u32::from(f16::from_f32(3.0 * random.unit()).0) << (16 * i)).sum(),
+        _ => (0..2)
+            .map(|i| u32::from(f16::from_f32(3.0 * random.unit()).0) << (16 * i))
+            .sum(),
     };
     (0..WORDS).map(word).collect()
 }
@@ -142,7 +177,11 @@ fn first_difference(sample: &Sample, found: &[u32], wanted: &[u32]) -> Option<(u
         Some(Slot::Is(kind) | Slot::Regs(kind, _)) => *kind,
         _ => sample.kind,
     };
-    let pairs = found.iter().copied().zip(wanted.iter().copied()).enumerate();
+    let pairs = found
+        .iter()
+        .copied()
+        .zip(wanted.iter().copied())
+        .enumerate();
     let mut pairs = pairs.map(|(i, (f, w))| (i, f, w));
     pairs.find(|&(i, f, w)| f != w && !same(sample, kind, i / WORDS, f, w))
 }
@@ -152,9 +191,10 @@ fn same(sample: &Sample, kind: Kind, round: usize, f: u32, w: u32) -> bool {
     let halves = |v: u32| [f16(v as u16), f16((v >> 16) as u16)].map(f16::to_f32);
     match kind {
         Kind::F32 => near(sample, round, f32::from_bits(f), f32::from_bits(w)),
-        Kind::F16 | Kind::F16x2 | Kind::Bf16 => {
-            halves(f).into_iter().zip(halves(w)).all(|(f, w)| f == w || f.is_nan() && w.is_nan())
-        }
+        Kind::F16 | Kind::F16x2 | Kind::Bf16 => halves(f)
+            .into_iter()
+            .zip(halves(w))
+            .all(|(f, w)| f == w || f.is_nan() && w.is_nan()),
         _ => false,
     }
 }

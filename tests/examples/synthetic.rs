@@ -39,11 +39,19 @@ fn run() -> Result<(), Failure> {
     let [path, shape, quantization] = &arguments[..] else {
         return Err("arguments: OUT.gguf SHAPE QUANTIZATION".into());
     };
-    let shape = SHAPES.iter().find(|known| known.name == shape).ok_or_else(|| {
-        format!("no shape {shape:?}; there are {}", SHAPES.map(|known| known.name).join(", "))
-    })?;
-    let quantization =
-        QUANTIZATIONS.into_iter().find(|known| known.name == quantization).ok_or_else(|| {
+    let shape = SHAPES
+        .iter()
+        .find(|known| known.name == shape)
+        .ok_or_else(|| {
+            format!(
+                "no shape {shape:?}; there are {}",
+                SHAPES.map(|known| known.name).join(", ")
+            )
+        })?;
+    let quantization = QUANTIZATIONS
+        .into_iter()
+        .find(|known| known.name == quantization)
+        .ok_or_else(|| {
             format!(
                 "no quantization {quantization:?}; there are {}",
                 QUANTIZATIONS.map(|known| known.name).join(", ")
@@ -52,14 +60,18 @@ fn run() -> Result<(), Failure> {
     let outline = Outline::of(shape, quantization)?;
     write(Path::new(path), &outline)?;
     check(Path::new(path), &outline)?;
-    println!("wrote {path}, {:.2} GB", std::fs::metadata(path)?.len() as f64 / 1e9);
+    println!(
+        "wrote {path}, {:.2} GB",
+        std::fs::metadata(path)?.len() as f64 / 1e9
+    );
     Ok(())
 }
 
 /// That the engine reads the file as this model.
 fn check(path: &Path, outline: &Outline) -> Result<(), Failure> {
     let read = Model::open(path)?.outline;
-    let same = |(a, b): (&Weight, &Weight)| (&a.name, &a.dims, a.format) == (&b.name, &b.dims, b.format);
+    let same =
+        |(a, b): (&Weight, &Weight)| (&a.name, &a.dims, a.format) == (&b.name, &b.dims, b.format);
     let weights = read.weights.iter().count() == outline.weights.iter().count()
         && read.weights.iter().zip(outline.weights.iter()).all(same);
     if read.config == outline.config && weights {
@@ -74,7 +86,9 @@ fn write(path: &Path, outline: &Outline) -> Result<(), Failure> {
     out.write_all(&head(outline)?.bytes())?;
     let mut pools = BTreeMap::new();
     for weight in outline.weights.iter() {
-        let pool = pools.entry(weight.format.name()).or_insert_with(|| pool(weight.format, outline));
+        let pool = pools
+            .entry(weight.format.name())
+            .or_insert_with(|| pool(weight.format, outline));
         let bytes = bytes(weight);
         for start in (0..bytes).step_by(pool.len()) {
             out.write_all(&pool[..pool.len().min(bytes - start)])?;
@@ -99,7 +113,10 @@ fn head(outline: &Outline) -> Result<Head, Failure> {
     let mut head = metadata(outline);
     for weight in outline.weights.iter() {
         let id = weight.format.ggml_type();
-        let kind = TENSOR_TYPES.iter().find(|kind| kind.id == id).ok_or("a format that ggml lacks")?;
+        let kind = TENSOR_TYPES
+            .iter()
+            .find(|kind| kind.id == id)
+            .ok_or("a format that ggml lacks")?;
         head = head.tensor(&weight.name, &weight.dims, kind);
     }
     Ok(head)
@@ -120,9 +137,14 @@ fn metadata(outline: &Outline) -> Head {
         ("attention.value_length", Scalar::U32(config.head_dim)),
         ("rope.dimension_count", Scalar::U32(config.head_dim)),
         ("rope.freq_base", Scalar::F32(config.rope.base as f32)),
-        ("attention.layer_norm_rms_epsilon", Scalar::F32(config.epsilon)),
+        (
+            "attention.layer_norm_rms_epsilon",
+            Scalar::F32(config.epsilon),
+        ),
         ("vocab_size", Scalar::U32(config.vocab)),
     ];
     let head = Head::default().pair("general.architecture", Scalar::Text(architecture));
-    numbers.into_iter().fold(head, |head, (key, value)| head.pair(&format!("{architecture}.{key}"), value))
+    numbers.into_iter().fold(head, |head, (key, value)| {
+        head.pair(&format!("{architecture}.{key}"), value)
+    })
 }

@@ -30,7 +30,12 @@ pub(crate) struct Packed {
 #[allow(dead_code)]
 pub(crate) enum Absmax {
     F32(Vec<f32>),
-    Nested { codes: Vec<u8>, scales: Vec<f32>, map: Vec<f32>, offset: f32 },
+    Nested {
+        codes: Vec<u8>,
+        scales: Vec<f32>,
+        map: Vec<f32>,
+        offset: f32,
+    },
 }
 
 impl Packed {
@@ -40,13 +45,23 @@ impl Packed {
             json!({"quant_type": "nf4", "blocksize": 64, "dtype": self.dtype, "shape": self.shape});
         let tensor = |end: &str, dtype, shape, bytes| {
             let name = format!("{name}.weight{end}");
-            Tensor { name, dtype, shape, bytes }
+            Tensor {
+                name,
+                dtype,
+                shape,
+                bytes,
+            }
         };
         let f32s = |end, of: &[f32]| tensor(end, Dtype::F32, vec![of.len()], bytes(of));
         let mut tensors = vec![f32s(".quant_map", values)];
         match self.absmax {
             Absmax::F32(absmax) => tensors.push(f32s(".absmax", &absmax)),
-            Absmax::Nested { codes, scales, map, offset } => {
+            Absmax::Nested {
+                codes,
+                scales,
+                map,
+                offset,
+            } => {
                 tensors.push(tensor(".absmax", Dtype::U8, vec![codes.len()], codes));
                 tensors.push(f32s(".nested_absmax", &scales));
                 tensors.push(f32s(".nested_quant_map", &map));
@@ -56,7 +71,12 @@ impl Packed {
             }
         }
         let state = state.to_string().into_bytes();
-        tensors.push(tensor(".quant_state.bitsandbytes__nf4", Dtype::U8, vec![state.len()], state));
+        tensors.push(tensor(
+            ".quant_state.bitsandbytes__nf4",
+            Dtype::U8,
+            vec![state.len()],
+            state,
+        ));
         tensors.push(tensor("", Dtype::U8, vec![self.codes.len(), 1], self.codes));
         tensors
     }
@@ -72,16 +92,24 @@ pub(crate) fn read(path: &Path) -> Vec<Tensor> {
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
     let tensor = |(name, view): (String, TensorView<'_>)| {
         let (dtype, shape, bytes) = (view.dtype(), view.shape().to_vec(), view.data().to_vec());
-        Tensor { name, dtype, shape, bytes }
+        Tensor {
+            name,
+            dtype,
+            shape,
+            bytes,
+        }
     };
     tensors.tensors().into_iter().map(tensor).collect()
 }
 
 /// Writes a file of tensors.
 pub(crate) fn write(path: &Path, tensors: &[Tensor]) {
-    let views = tensors
-        .iter()
-        .map(|t| (t.name.as_str(), TensorView::new(t.dtype, t.shape.clone(), &t.bytes).unwrap()));
+    let views = tensors.iter().map(|t| {
+        (
+            t.name.as_str(),
+            TensorView::new(t.dtype, t.shape.clone(), &t.bytes).unwrap(),
+        )
+    });
     let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
     fs::write(path, safetensors::serialize(views, Some(metadata)).unwrap()).unwrap();
 }

@@ -44,13 +44,20 @@ pub(crate) fn begin_with_bos(folder: &Path) {
 pub(crate) fn write_of(folder: &Path, gguf: &Path) {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data");
     for name in ["config.json", "generation_config.json", "tokenizer.json"] {
-        fs::write(folder.join(name), fs::read(data.join("rustdoc-7m").join(name)).unwrap()).unwrap();
+        fs::write(
+            folder.join(name),
+            fs::read(data.join("rustdoc-7m").join(name)).unwrap(),
+        )
+        .unwrap();
     }
     let model = Model::open(gguf).unwrap();
     let tensors = tensors(&model);
-    let views = tensors
-        .iter()
-        .map(|t| (t.name.as_str(), TensorView::new(Dtype::F16, t.shape.clone(), &t.bytes).unwrap()));
+    let views = tensors.iter().map(|t| {
+        (
+            t.name.as_str(),
+            TensorView::new(Dtype::F16, t.shape.clone(), &t.bytes).unwrap(),
+        )
+    });
     let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
     let bytes = safetensors::serialize(views, Some(metadata)).unwrap();
     fs::write(folder.join("model.safetensors"), bytes).unwrap();
@@ -59,11 +66,28 @@ pub(crate) fn write_of(folder: &Path, gguf: &Path) {
 fn tensors(model: &Model) -> Vec<Tensor> {
     let weights = &model.outline.weights;
     let mut tensors = vec![
-        tensor(model, "model.embed_tokens.weight".to_owned(), &weights.embed),
+        tensor(
+            model,
+            "model.embed_tokens.weight".to_owned(),
+            &weights.embed,
+        ),
         tensor(model, "model.norm.weight".to_owned(), &weights.norm),
     ];
-    for (l, Block { attn_norm, ffn_norm, q, k, v, o, gate, up, down, .. }) in
-        weights.blocks.iter().enumerate()
+    for (
+        l,
+        Block {
+            attn_norm,
+            ffn_norm,
+            q,
+            k,
+            v,
+            o,
+            gate,
+            up,
+            down,
+            ..
+        },
+    ) in weights.blocks.iter().enumerate()
     {
         let named = [
             ("input_layernorm", attn_norm),
@@ -100,7 +124,12 @@ fn halves(rows: &[u8], row: usize) -> Vec<u8> {
     let heads = rows.chunks_exact(HEAD * row);
     let of = |head: &[u8], i: usize| head[i * row..][..row].to_vec();
     heads
-        .flat_map(|head| (0..HEAD).step_by(2).chain((1..HEAD).step_by(2)).flat_map(move |i| of(head, i)))
+        .flat_map(|head| {
+            (0..HEAD)
+                .step_by(2)
+                .chain((1..HEAD).step_by(2))
+                .flat_map(move |i| of(head, i))
+        })
         .collect()
 }
 
@@ -113,7 +142,10 @@ fn half(x: f32) -> u16 {
         rest => {
             assert_eq!(rest & 0x1fff, 0, "{x} was no binary16 number");
             let exponent = (rest >> 23) as i32 - 127 + 15;
-            assert!((1..31).contains(&exponent), "{x} was no normal binary16 number");
+            assert!(
+                (1..31).contains(&exponent),
+                "{x} was no normal binary16 number"
+            );
             sign | (exponent as u16) << 10 | (rest >> 13 & 0x3ff) as u16
         }
     }

@@ -31,7 +31,11 @@ struct Step {
 impl KernelDef for Step {
     type Args<S: Side> = StepArgs<S>;
     fn name(&self) -> String {
-        if self.fresh { "fresh".into() } else { "cached".into() }
+        if self.fresh {
+            "fresh".into()
+        } else {
+            "cached".into()
+        }
     }
     fn block(&self) -> u32 {
         N as u32
@@ -48,7 +52,9 @@ impl KernelDef for Step {
         a.y.at(k.tid()).st(x + w);
     }
     fn reference(&self, a: StepArgs<Cpu<'_>>) {
-        a.y.iter_mut().zip(a.x.iter().zip(a.w)).for_each(|(y, (x, w))| *y = x + w);
+        a.y.iter_mut()
+            .zip(a.x.iter().zip(a.w))
+            .for_each(|(y, (x, w))| *y = x + w);
     }
 }
 
@@ -84,7 +90,9 @@ impl Bench {
         Bench {
             fresh: load(true),
             cached: load(false),
-            w: Buffer::from_slice(&context, &[1.0; N]).unwrap().labelled("w"),
+            w: Buffer::from_slice(&context, &[1.0; N])
+                .unwrap()
+                .labelled("w"),
             a: zeroed(N).labelled("a"),
             halves: [0, N].map(|i| b.view_range(i..i + N)),
             context,
@@ -126,7 +134,11 @@ fn text<T>(result: Result<T, Error>) -> String {
 
 /// The table of a driver for CUDA 12.2, which has no programmatic edges.
 fn older() -> Api {
-    Api { cuGraphAddNode_v2: None, cuGraphAddDependencies_v2: None, ..warpwright_cuda_emu::api() }
+    Api {
+        cuGraphAddNode_v2: None,
+        cuGraphAddDependencies_v2: None,
+        ..warpwright_cuda_emu::api()
+    }
 }
 
 #[test]
@@ -138,12 +150,19 @@ fn a_chain_is_refused_that_reads_past_coherence_what_it_writes() {
     let next = "node 1 (cached) reads bytes 0 to 128 of b by ld.global.nc as x, and node 0 (fresh), which writes them as \
                 y, may still run when it starts, so that it may find what was there before; read them by `fresh()`, or \
                 put a full edge between the two";
-    assert_eq!(text(bench.chain(&[(fresh, From::A, false), (cached, From::Low, false)])), next);
+    assert_eq!(
+        text(bench.chain(&[(fresh, From::A, false), (cached, From::Low, false)])),
+        next
+    );
     // Those before the one before may run too.
     let later = "node 2 (cached) reads bytes 0 to 128 of a by ld.global.nc as x, and node 0 (fresh), which writes them \
                  as y, may still run when it starts, so that it may find what was there before; read them by `fresh()`, \
                  or put a full edge between the two";
-    let steps = [(fresh, From::High, false), (fresh, From::A, false), (cached, From::A, false)];
+    let steps = [
+        (fresh, From::High, false),
+        (fresh, From::A, false),
+        (cached, From::A, false),
+    ];
     assert_eq!(text(bench.chain(&steps)), later);
 }
 
@@ -153,24 +172,55 @@ fn a_chain_is_taken_that_reads_fresh_or_what_is_not_written_or_apart() {
     let (fresh, cached) = (&bench.fresh, &bench.cached);
     for (steps, programmatic, sum) in [
         // Fresh, and weights that nobody writes.
-        (vec![(fresh, From::A, false), (fresh, From::Low, false), (fresh, From::A, false)], 2, 2.0),
+        (
+            vec![
+                (fresh, From::A, false),
+                (fresh, From::Low, false),
+                (fresh, From::A, false),
+            ],
+            2,
+            2.0,
+        ),
         // The other half of what is written.
-        (vec![(fresh, From::A, false), (cached, From::High, false)], 1, 1.0),
+        (
+            vec![(fresh, From::A, false), (cached, From::High, false)],
+            1,
+            1.0,
+        ),
         // What is written later: the writer waits.
-        (vec![(cached, From::A, false), (fresh, From::Low, false)], 1, 2.0),
+        (
+            vec![(cached, From::A, false), (fresh, From::Low, false)],
+            1,
+            2.0,
+        ),
         // Parted from the writer; the reader still overlaps with what follows.
-        (vec![(fresh, From::A, false), (cached, From::Low, true), (fresh, From::A, false)], 1, 2.0),
+        (
+            vec![
+                (fresh, From::A, false),
+                (cached, From::Low, true),
+                (fresh, From::A, false),
+            ],
+            1,
+            2.0,
+        ),
     ] {
         let graph = bench.chain(&steps).unwrap();
         bench.a.write(&[0.0; N]).unwrap();
-        assert_eq!((graph.programmatic_edges(), bench.sum(&graph)), (programmatic, sum));
+        assert_eq!(
+            (graph.programmatic_edges(), bench.sum(&graph)),
+            (programmatic, sum)
+        );
     }
 }
 
 #[test]
 fn full_edges_let_it_pass() {
-    let steps =
-        |bench: &Bench| bench.chain(&[(&bench.fresh, From::A, false), (&bench.cached, From::Low, false)]);
+    let steps = |bench: &Bench| {
+        bench.chain(&[
+            (&bench.fresh, From::A, false),
+            (&bench.cached, From::Low, false),
+        ])
+    };
     let bench = Bench::new(older());
     let graph = steps(&bench).unwrap();
     assert_eq!((graph.programmatic_edges(), bench.sum(&graph)), (0, 2.0));
@@ -179,7 +229,9 @@ fn full_edges_let_it_pass() {
     let bench = Bench::new(warpwright_cuda_emu::api());
     let mut recorder = Recorder::new(&bench.context).unwrap();
     recorder.launch(&bench.fresh, bench.args(From::A)).unwrap();
-    recorder.launch(&bench.cached, bench.args(From::Low)).unwrap();
+    recorder
+        .launch(&bench.cached, bench.args(From::Low))
+        .unwrap();
     assert_eq!(bench.sum(&recorder.finish()), 2.0);
 }
 
@@ -198,19 +250,28 @@ fn graphs_by_hand_are_held_to_it_too() {
     let mut graph = Graph::new(&bench.context).unwrap();
     let first = graph.add(&[], launch(&bench.fresh, From::A)).unwrap();
     let read = || launch(&bench.cached, From::Low);
-    assert_eq!(text(graph.add_by(Programmatic, &[first], read())), refused(0, 1));
+    assert_eq!(
+        text(graph.add_by(Programmatic, &[first], read())),
+        refused(0, 1)
+    );
     // An edge further up makes two overlap that did not.
     let second = graph.add(&[], launch(&bench.cached, From::High)).unwrap();
     let third = graph.add_by(Programmatic, &[second], read()).unwrap();
-    assert_eq!(text(graph.add_edge_of(Programmatic, first, second)), refused(0, 2));
+    assert_eq!(
+        text(graph.add_edge_of(Programmatic, first, second)),
+        refused(0, 2)
+    );
     // Beside a full path, a programmatic one does no harm.
     graph.add_edge_of(Full, first, third).unwrap();
     graph.add_edge_of(Programmatic, first, second).unwrap();
 
     let mut graph = Graph::new(&bench.context).unwrap();
     let first = graph.add(&[], launch(&bench.fresh, From::A)).unwrap();
-    let second = graph.add_by(Programmatic, &[first], launch(&bench.fresh, From::Low)).unwrap();
+    let second = graph
+        .add_by(Programmatic, &[first], launch(&bench.fresh, From::Low))
+        .unwrap();
     let mut exec = graph.instantiate().unwrap();
     assert_eq!(text(exec.set_launch(second, read())), refused(0, 1));
-    exec.set_launch(second, launch(&bench.cached, From::High)).unwrap();
+    exec.set_launch(second, launch(&bench.cached, From::High))
+        .unwrap();
 }

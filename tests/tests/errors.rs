@@ -11,12 +11,22 @@ use std::path::{Path, PathBuf};
 use ptx_emu::{Memory, Module};
 use ptx_gen::{ErrorKind, Target};
 use warpwright_driver::sys::{self, CUgraphExecUpdateResult, CUgraphInstantiateResult, CUresult};
-use warpwright_driver::{DriverError, LaunchProblem, LoadError, ModuleError, ModuleReason, Races, Stale};
+use warpwright_driver::{
+    DriverError, LaunchProblem, LoadError, ModuleError, ModuleReason, Races, Stale,
+};
 use warpwright_engine::{Unsupported, config, folder, gguf, tokenizer};
 
 /// The crates that return errors to a program.
-const LIBRARIES: &[&str] =
-    &["ptx-gen", "ptx-emu", "driver-sys", "driver", "cuda-emu", "kernels", "engine", "train"];
+const LIBRARIES: &[&str] = &[
+    "ptx-gen",
+    "ptx-emu",
+    "driver-sys",
+    "driver",
+    "cuda-emu",
+    "kernels",
+    "engine",
+    "train",
+];
 
 /// Every error type as `crate::Type` and an error of it.
 fn samples() -> Vec<(&'static str, Box<dyn Error>)> {
@@ -34,7 +44,10 @@ fn samples() -> Vec<(&'static str, Box<dyn Error>)> {
 }
 
 fn ptx_gen_samples() -> Vec<(&'static str, Box<dyn Error>)> {
-    let error = ptx_gen::BuildError { at: None, kind: ErrorKind::NotAscii };
+    let error = ptx_gen::BuildError {
+        at: None,
+        kind: ErrorKind::NotAscii,
+    };
     let target = ptx_gen::TargetError {
         kernel: "k".into(),
         target: Target::named("sm_80").unwrap(),
@@ -43,8 +56,18 @@ fn ptx_gen_samples() -> Vec<(&'static str, Box<dyn Error>)> {
     };
     vec![
         ("ptx-gen::BuildError", error.clone().into()),
-        ("ptx-gen::Errors", ptx_gen::Errors(vec![error.clone(), error]).into()),
-        ("ptx-gen::ShapeError", ptx_gen::ShapeError { kernel: "k".into(), what: "n is 0".into() }.into()),
+        (
+            "ptx-gen::Errors",
+            ptx_gen::Errors(vec![error.clone(), error]).into(),
+        ),
+        (
+            "ptx-gen::ShapeError",
+            ptx_gen::ShapeError {
+                kernel: "k".into(),
+                what: "n is 0".into(),
+            }
+            .into(),
+        ),
         ("ptx-gen::TargetError", target.into()),
     ]
 }
@@ -52,11 +75,31 @@ fn ptx_gen_samples() -> Vec<(&'static str, Box<dyn Error>)> {
 fn ptx_emu_samples() -> Vec<(&'static str, Box<dyn Error>)> {
     let errors = Module::parse("no PTX").unwrap_err();
     vec![
-        ("ptx-emu::CheckError", ptx_emu::check::CheckError::Count { given: 1, wanted: 2 }.into()),
+        (
+            "ptx-emu::CheckError",
+            ptx_emu::check::CheckError::Count {
+                given: 1,
+                wanted: 2,
+            }
+            .into(),
+        ),
         ("ptx-emu::Fault", fault().into()),
-        ("ptx-emu::KernelError", ptx_emu::KernelError::NotFound { name: "k".into(), known: vec![] }.into()),
-        ("ptx-emu::ImageError", Memory::new(16).remove_object(1).unwrap_err().into()),
-        ("ptx-emu::MemoryError", Memory::new(16).alloc(32).unwrap_err().into()),
+        (
+            "ptx-emu::KernelError",
+            ptx_emu::KernelError::NotFound {
+                name: "k".into(),
+                known: vec![],
+            }
+            .into(),
+        ),
+        (
+            "ptx-emu::ImageError",
+            Memory::new(16).remove_object(1).unwrap_err().into(),
+        ),
+        (
+            "ptx-emu::MemoryError",
+            Memory::new(16).alloc(32).unwrap_err().into(),
+        ),
         ("ptx-emu::ParseError", errors.0[0].clone().into()),
         ("ptx-emu::ParseErrors", errors.into()),
     ]
@@ -68,24 +111,42 @@ fn fault() -> ptx_emu::Fault {
                 mov.u64 %a, 64;\nmov.u32 %v, 1;\nst.global.u32 [%a], %v;\nret;\n}\n";
     let module = Module::parse(text).unwrap();
     let kernel = module.kernels().next().unwrap();
-    let launch = ptx_emu::Launch { kernel, grid: [1; 3], block: [1; 3], dynamic_shared: 0, params: &[] };
+    let launch = ptx_emu::Launch {
+        kernel,
+        grid: [1; 3],
+        block: [1; 3],
+        dynamic_shared: 0,
+        params: &[],
+    };
     let schedule = ptx_emu::Schedule::default();
     *ptx_emu::run(&Memory::new(1024), &launch, &schedule, ptx_emu::Trace::Off).unwrap_err()
 }
 
 fn driver_sys_samples() -> Vec<(&'static str, Box<dyn Error>)> {
-    let missing = sys::MissingSymbol { name: "cuInit", since: 2000 };
+    let missing = sys::MissingSymbol {
+        name: "cuInit",
+        since: 2000,
+    };
     vec![
         ("driver-sys::CUresult", CUresult::OUT_OF_MEMORY.into()),
         ("driver-sys::LoadError", no_library().into()),
         ("driver-sys::MissingSymbol", missing.into()),
-        ("driver-sys::Problem", sys::Problem::TooOld(11080, missing).into()),
+        (
+            "driver-sys::Problem",
+            sys::Problem::TooOld(11080, missing).into(),
+        ),
     ]
 }
 
 fn no_library() -> sys::LoadError {
-    let attempt = sys::Attempt { name: "libcuda.so.1".into(), problem: sys::Problem::Stub };
-    sys::LoadError { attempts: vec![attempt], overridden: false }
+    let attempt = sys::Attempt {
+        name: "libcuda.so.1".into(),
+        problem: sys::Problem::Stub,
+    };
+    sys::LoadError {
+        attempts: vec![attempt],
+        overridden: false,
+    }
 }
 
 fn driver_samples() -> Vec<(&'static str, Box<dyn Error>)> {
@@ -94,9 +155,19 @@ fn driver_samples() -> Vec<(&'static str, Box<dyn Error>)> {
         ("driver::DriverError", refused().into()),
         ("driver::LaunchProblem", problem.into()),
         ("driver::LoadError", LoadError::Library(no_library()).into()),
-        ("driver::LoadError", LoadError::Start { origin: "libcuda.so.1".into(), source: refused() }.into()),
+        (
+            "driver::LoadError",
+            LoadError::Start {
+                origin: "libcuda.so.1".into(),
+                source: refused(),
+            }
+            .into(),
+        ),
         ("driver::ModuleError", module_error().into()),
-        ("driver::ModuleReason", ModuleReason::Driver(refused()).into()),
+        (
+            "driver::ModuleReason",
+            ModuleReason::Driver(refused()).into(),
+        ),
         ("driver::Stale", stale().into()),
         ("driver::Races", races().into()),
     ];
@@ -113,9 +184,16 @@ fn nested_driver_errors() -> impl Iterator<Item = warpwright_driver::Error> {
         Error::Load(LoadError::Library(no_library())),
         Error::Driver(refused()),
         Error::Module(Box::new(module_error())),
-        Error::Launch { kernel: "k".into(), problem: LaunchProblem::Count { got: 1, wanted: 2 } },
+        Error::Launch {
+            kernel: "k".into(),
+            problem: LaunchProblem::Count { got: 1, wanted: 2 },
+        },
         Error::Stale(Box::new(stale())),
-        Error::Instantiate { source: refused(), result, node: node() },
+        Error::Instantiate {
+            source: refused(),
+            result,
+            node: node(),
+        },
         Error::Update {
             source: refused().into(),
             result: CUgraphExecUpdateResult(1),
@@ -123,14 +201,23 @@ fn nested_driver_errors() -> impl Iterator<Item = warpwright_driver::Error> {
             from: node().map(Into::into),
             changed: None,
         },
-        Error::Capture { first: Box::new(Error::Driver(refused())), end: Some(refused()) },
+        Error::Capture {
+            first: Box::new(Error::Driver(refused())),
+            end: Some(refused()),
+        },
     ]
     .into_iter()
 }
 
 fn refused() -> DriverError {
     let (call, code) = ("cuMemAlloc_v2", CUresult::OUT_OF_MEMORY);
-    DriverError { call, code, name: None, log: "the log of the driver".into(), absent: None }
+    DriverError {
+        call,
+        code,
+        name: None,
+        log: "the log of the driver".into(),
+        absent: None,
+    }
 }
 
 fn module_error() -> ModuleError {
@@ -172,16 +259,35 @@ fn stale() -> Stale {
 
 fn engine_samples() -> Vec<(&'static str, Box<dyn Error>)> {
     let source = std::io::Error::from(std::io::ErrorKind::NotFound);
-    let open = warpwright_engine::Error::Open { path: "model.gguf".into(), source };
+    let open = warpwright_engine::Error::Open {
+        path: "model.gguf".into(),
+        source,
+    };
     let driver = warpwright_engine::Error::Driver(warpwright_driver::Error::Driver(refused()));
     vec![
         ("engine::Error", open.into()),
         ("engine::Error", driver.into()),
-        ("engine::unsupported::Unsupported", Unsupported::Capability { found: (7, 5), needed: 8 }.into()),
-        ("engine::problem::Problem", config::Problem::MissingKey("general.architecture".into()).into()),
+        (
+            "engine::unsupported::Unsupported",
+            Unsupported::Capability {
+                found: (7, 5),
+                needed: 8,
+            }
+            .into(),
+        ),
+        (
+            "engine::problem::Problem",
+            config::Problem::MissingKey("general.architecture".into()).into(),
+        ),
         ("engine::fault::Fault", gguf::Fault::BigEndian.into()),
-        ("engine::folder_fault::Fault", folder::Fault::NoConfig.into()),
-        ("engine::vocabulary_fault::Fault", tokenizer::Fault::NoMerges("tokenizer.ggml.merges").into()),
+        (
+            "engine::folder_fault::Fault",
+            folder::Fault::NoConfig.into(),
+        ),
+        (
+            "engine::vocabulary_fault::Fault",
+            tokenizer::Fault::NoMerges("tokenizer.ggml.merges").into(),
+        ),
     ]
 }
 
@@ -204,7 +310,10 @@ fn a_sentence_holds_those_of_its_sources() {
     for (name, error) in samples() {
         let mut source = error.source();
         while let Some(inner) = source {
-            assert!(error.to_string().contains(&inner.to_string()), "{name} leaves out: {inner}");
+            assert!(
+                error.to_string().contains(&inner.to_string()),
+                "{name} leaves out: {inner}"
+            );
             source = inner.source();
         }
     }
@@ -218,20 +327,35 @@ fn a_result_of_main_is_the_sentence() {
     }
     let message = "Error: cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY (2): not enough memory or other resources\n\
                    the log of the driver";
-    assert_eq!(main_with(Err(warpwright_driver::Error::from(refused()))), message);
+    assert_eq!(
+        main_with(Err(warpwright_driver::Error::from(refused()))),
+        message
+    );
     assert_eq!(main_with(Err(Box::<dyn Error>::from(refused()))), message);
 }
 
 #[test]
 fn every_error_type_has_a_sample() {
-    let sampled: BTreeSet<String> = samples().iter().map(|(name, _)| (*name).to_string()).collect();
-    let declared: BTreeSet<String> = LIBRARIES.iter().flat_map(|library| declared(library)).collect();
-    assert_eq!(sampled, declared, "samples on the left, types in the sources on the right");
+    let sampled: BTreeSet<String> = samples()
+        .iter()
+        .map(|(name, _)| (*name).to_string())
+        .collect();
+    let declared: BTreeSet<String> = LIBRARIES
+        .iter()
+        .flat_map(|library| declared(library))
+        .collect();
+    assert_eq!(
+        sampled, declared,
+        "samples on the left, types in the sources on the right"
+    );
 }
 
 /// The error types of a crate, as `crate::Type`, and `crate::module::Type` where the type does not name what failed.
 fn declared(library: &str) -> Vec<String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(library).join("src");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .join(library)
+        .join("src");
     let mut types = Vec::new();
     for path in sources(&root) {
         let text = std::fs::read_to_string(&path).unwrap();
@@ -268,6 +392,9 @@ fn error_types(text: &str) -> Vec<String> {
 }
 
 fn first_word(text: &str) -> Option<String> {
-    let word: String = text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+    let word: String = text
+        .chars()
+        .take_while(|c| c.is_alphanumeric() || *c == '_')
+        .collect();
     (!word.is_empty()).then_some(word)
 }

@@ -30,7 +30,9 @@ fn needless(inst: &str) -> Option<String> {
     }
     let operands: Vec<&str> = operands.split(", ").collect();
     let is = |n: usize, literals: &[&str]| operands.get(n).is_some_and(|o| literals.contains(o));
-    let known = NEEDLESS.iter().any(|(name, literals)| op == *name && is(2, literals))
+    let known = NEEDLESS
+        .iter()
+        .any(|(name, literals)| op == *name && is(2, literals))
         || op == "mad.lo" && (is(1, &["0", "1"]) || is(2, &["0", "1"]) || is(3, &["0"]))
         || op == "mad.wide" && (is(1, &["0"]) || is(2, &["0"]));
     known.then(|| inst.to_owned())
@@ -45,9 +47,19 @@ fn no_kernel_has_one() {
         let text = print(&program, target).unwrap_or_else(|e| panic!("{e}"));
         let listing = Module::listing(&text).unwrap_or_else(|e| panic!("{e}"));
         assert!(listing.len() > 10, "{} has a program", kernel.name());
-        found.extend(listing.iter().filter_map(|i| needless(i)).map(|i| format!("{}: {i}", kernel.name())));
+        found.extend(
+            listing
+                .iter()
+                .filter_map(|i| needless(i))
+                .map(|i| format!("{}: {i}", kernel.name())),
+        );
     }
-    assert!(found.is_empty(), "{} instructions:\n{}", found.len(), found.join("\n"));
+    assert!(
+        found.is_empty(),
+        "{} instructions:\n{}",
+        found.len(),
+        found.join("\n")
+    );
 }
 
 #[test]

@@ -131,18 +131,31 @@ fn perform(values: &mut [u32], active: &[bool], actions: &[Action], together: bo
                     let nibble = selector >> (4 * i) & 15;
                     let byte = bytes[nibble as usize & 7];
                     // The high bit of a nibble asks for the byte's sign eight times over.
-                    if nibble & 8 == 0 { byte } else { (byte as i8 >> 7) as u8 }
+                    if nibble & 8 == 0 {
+                        byte
+                    } else {
+                        (byte as i8 >> 7) as u8
+                    }
                 }))
             }),
             Sum => each(values, &|_, v| {
-                v.to_le_bytes().iter().zip([4u32, 3, 2, 1]).map(|(b, c)| u32::from(*b) * c).sum::<u32>() + 7
+                v.to_le_bytes()
+                    .iter()
+                    .zip([4u32, 3, 2, 1])
+                    .map(|(b, c)| u32::from(*b) * c)
+                    .sum::<u32>()
+                    + 7
             }),
             Exchange(lanes) if together => each(values, &|i, _| before[i ^ *lanes as usize]),
             Exchange(_) => {}
             When(bit, a, b) => {
                 let takes: Vec<bool> = before.iter().map(|v| v >> bit & 1 == 1).collect();
                 let side = |of: bool| -> Vec<bool> {
-                    active.iter().zip(&takes).map(|(a, t)| *a && *t == of).collect()
+                    active
+                        .iter()
+                        .zip(&takes)
+                        .map(|(a, t)| *a && *t == of)
+                        .collect()
                 };
                 perform(values, &side(true), a, false);
                 perform(values, &side(false), b, false);
@@ -159,12 +172,16 @@ fn flat(stmts: &[Stmt], depth: usize, labels: &mut u32, out: &mut Vec<String>) {
         match s {
             Stmt::Note(..) => {}
             Stmt::Inst(i) => out.push(inst(i)),
-            Stmt::If { cond, body, other, .. } if other.is_empty() && is_one(body) => {
+            Stmt::If {
+                cond, body, other, ..
+            } if other.is_empty() && is_one(body) => {
                 let mut guarded = vec![];
                 flat(body, depth + 1, &mut 0, &mut guarded);
                 out.push(format!("@{cond} {}", guarded.concat()));
             }
-            Stmt::If { cond, body, other, .. } => {
+            Stmt::If {
+                cond, body, other, ..
+            } => {
                 let n = next(depth, labels);
                 let to = if other.is_empty() { "end" } else { "else" };
                 out.push(format!("@!{cond} bra ${to}{n};"));
@@ -176,7 +193,9 @@ fn flat(stmts: &[Stmt], depth: usize, labels: &mut u32, out: &mut Vec<String>) {
                 }
                 out.push(format!("$end{n}:"));
             }
-            Stmt::Loop { cond, exit, body, .. } => {
+            Stmt::Loop {
+                cond, exit, body, ..
+            } => {
                 let (n, mut inner) = (next(depth, labels), 0);
                 out.push(format!("$loop{n}:"));
                 flat(cond, depth + 1, &mut inner, out);
@@ -197,7 +216,11 @@ fn is_one(body: &[Stmt]) -> bool {
 fn next(depth: usize, labels: &mut u32) -> String {
     *labels += 1;
     let n = *labels - 1;
-    if depth == 0 { n.to_string() } else { format!("{depth}_{n}") }
+    if depth == 0 {
+        n.to_string()
+    } else {
+        format!("{depth}_{n}")
+    }
 }
 
 fn stream(program: &Program) -> Vec<String> {
@@ -211,7 +234,9 @@ fn stream(program: &Program) -> Vec<String> {
 fn shipped_kernels_are_read_as_they_were_meant() {
     for kernel in warpwright_kernels::ALL.iter() {
         let program = kernel.build().unwrap_or_else(|e| panic!("{e}"));
-        let oldest = Target::ALL.into_iter().find_map(|target| print_with_lines(&program, target).ok());
+        let oldest = Target::ALL
+            .into_iter()
+            .find_map(|target| print_with_lines(&program, target).ok());
         let text = oldest.unwrap_or_else(|| panic!("no target has every row of {}", kernel.name()));
         assert_eq!(
             Module::listing(&text).unwrap_or_else(|e| panic!("{e}")),
@@ -223,18 +248,37 @@ fn shipped_kernels_are_read_as_they_were_meant() {
 }
 
 fn on_emulator(text: &str, seed: u64, order: Order) -> Result<Vec<u32>, String> {
-    let module = Module::parse(text).and_then(Module::complete).map_err(|e| e.to_string())?;
+    let module = Module::parse(text)
+        .and_then(Module::complete)
+        .map_err(|e| e.to_string())?;
     let kernel = module.kernels().next().ok_or("no kernel")?;
     let memory = Memory::new(1 << 20);
-    let y = memory.alloc(4 * THREADS as u64).map_err(|e| e.to_string())?;
+    let y = memory
+        .alloc(4 * THREADS as u64)
+        .map_err(|e| e.to_string())?;
     let params = y.to_le_bytes();
     let block = [THREADS as u32, 1, 1];
-    let launch = Launch { kernel, grid: [1; 3], block, dynamic_shared: 0, params: &params };
-    let schedule = Schedule { seed, order, ..Schedule::default() };
+    let launch = Launch {
+        kernel,
+        grid: [1; 3],
+        block,
+        dynamic_shared: 0,
+        params: &params,
+    };
+    let schedule = Schedule {
+        seed,
+        order,
+        ..Schedule::default()
+    };
     run(&memory, &launch, &schedule, Trace::Off).map_err(|e| e.to_string())?;
     let mut bytes = [0; 4 * THREADS];
     memory.read(y, &mut bytes).map_err(|e| e.to_string())?;
-    Ok(bytes.as_chunks().0.iter().map(|c| u32::from_le_bytes(*c)).collect())
+    Ok(bytes
+        .as_chunks()
+        .0
+        .iter()
+        .map(|c| u32::from_le_bytes(*c))
+        .collect())
 }
 
 proptest! {

@@ -51,9 +51,26 @@ fn reversed(kernel: &Reverse, order: Order) -> Result<Vec<u8>, Box<Fault>> {
     let module = Module::parse(&text).expect("PTX");
     let memory = Memory::new(1 << 20);
     let y = memory.alloc(256).expect("memory");
-    let (kernel, params) = (module.kernel("reverse").expect("the kernel"), y.to_le_bytes());
-    let launch = Launch { kernel, grid: [1; 3], block: [64, 1, 1], dynamic_shared: 0, params: &params };
-    run(&memory, &launch, &Schedule { order, ..Schedule::default() }, Trace::Off)?;
+    let (kernel, params) = (
+        module.kernel("reverse").expect("the kernel"),
+        y.to_le_bytes(),
+    );
+    let launch = Launch {
+        kernel,
+        grid: [1; 3],
+        block: [64, 1, 1],
+        dynamic_shared: 0,
+        params: &params,
+    };
+    run(
+        &memory,
+        &launch,
+        &Schedule {
+            order,
+            ..Schedule::default()
+        },
+        Trace::Off,
+    )?;
     let mut bytes = vec![0; 256];
     memory.read(y, &mut bytes).expect("read");
     Ok(bytes)
@@ -63,9 +80,16 @@ fn reversed(kernel: &Reverse, order: Order) -> Result<Vec<u8>, Box<Fault>> {
 fn a_forgotten_barrier_is_a_race_with_a_name_and_a_place() {
     for order in [Order::InOrder, Order::Reversed, Order::Shuffled] {
         let fault = reversed(&Reverse { barrier: false }, order).expect_err("a race");
-        assert!(matches!(fault.class, Class::SharedRace | Class::UninitialisedShared), "{fault}");
+        assert!(
+            matches!(fault.class, Class::SharedRace | Class::UninitialisedShared),
+            "{fault}"
+        );
         assert_eq!(fault.kernel, "reverse");
-        let rust = fault.place.as_ref().and_then(|p| p.rust.clone()).expect("a Rust place");
+        let rust = fault
+            .place
+            .as_ref()
+            .and_then(|p| p.rust.clone())
+            .expect("a Rust place");
         assert!(rust.file.ends_with("planted.rs"), "{fault}");
         assert_eq!(rust.line, READ, "{fault}");
     }
@@ -75,6 +99,9 @@ fn a_forgotten_barrier_is_a_race_with_a_name_and_a_place() {
 fn with_the_barrier_there_is_none() {
     let expected: Vec<u8> = (0..64u32).rev().flat_map(u32::to_le_bytes).collect();
     for order in [Order::InOrder, Order::Reversed, Order::Shuffled] {
-        assert_eq!(reversed(&Reverse { barrier: true }, order).expect("no fault"), expected);
+        assert_eq!(
+            reversed(&Reverse { barrier: true }, order).expect("no fault"),
+            expected
+        );
     }
 }

@@ -37,8 +37,10 @@ impl Printed {
     }
 
     fn line(&self) -> String {
-        let hash: String =
-            Sha256::digest(&self.text)[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+        let hash: String = Sha256::digest(&self.text)[..16]
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         format!("{} {} {} {hash}\n", self.name, self.target, self.lines())
     }
 }
@@ -47,10 +49,19 @@ impl Printed {
 fn printed() -> Vec<Printed> {
     let kernel = |program: Program| {
         let text = |target: Target| Some((target, print(&program, target).ok()?));
-        let (target, text) = Target::ALL.into_iter().find_map(text).expect("the newest target has every row");
-        Printed { name: program.name, target, text }
+        let (target, text) = Target::ALL
+            .into_iter()
+            .find_map(text)
+            .expect("the newest target has every row");
+        Printed {
+            name: program.name,
+            target,
+            text,
+        }
     };
-    ALL.iter().map(|variant| kernel(variant.build().unwrap_or_else(|e| panic!("{e}")))).collect()
+    ALL.iter()
+        .map(|variant| kernel(variant.build().unwrap_or_else(|e| panic!("{e}"))))
+        .collect()
 }
 
 #[test]
@@ -63,10 +74,19 @@ fn kernels() {
 fn reviewed() {
     let texts = texts(&printed());
     let lines = |text: &String| text.lines().count();
-    let long: Vec<_> = texts.iter().filter(|(_, text)| lines(text) > WHOLE).collect();
-    let long: Vec<_> =
-        long.into_iter().map(|(name, text)| format!("{name}: {} lines", lines(text))).collect();
-    assert!(long.is_empty(), "more than {WHOLE} lines, divide by notes:\n{}", long.join("\n"));
+    let long: Vec<_> = texts
+        .iter()
+        .filter(|(_, text)| lines(text) > WHOLE)
+        .collect();
+    let long: Vec<_> = long
+        .into_iter()
+        .map(|(name, text)| format!("{name}: {} lines", lines(text)))
+        .collect();
+    assert!(
+        long.is_empty(),
+        "more than {WHOLE} lines, divide by notes:\n{}",
+        long.join("\n")
+    );
     for (name, text) in texts {
         insta::assert_snapshot!(name, text);
     }
@@ -78,8 +98,10 @@ fn only_the_head_of_a_kernel_depends_on_the_target() {
     let body = |text: &str| text.lines().skip(2).collect::<Vec<_>>().join("\n");
     for variant in ALL.iter() {
         let program = variant.build().unwrap_or_else(|e| panic!("{e}"));
-        let bodies: BTreeSet<_> =
-            Target::ALL.iter().filter_map(|&target| Some(body(&print(&program, target).ok()?))).collect();
+        let bodies: BTreeSet<_> = Target::ALL
+            .iter()
+            .filter_map(|&target| Some(body(&print(&program, target).ok()?)))
+            .collect();
         assert_eq!(bodies.len(), 1, "{}", program.name);
     }
 }
@@ -87,32 +109,59 @@ fn only_the_head_of_a_kernel_depends_on_the_target() {
 #[test]
 fn snapshots_are_few_and_none_is_left_over() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/snapshots");
-    let names: Vec<String> = texts(&printed()).into_keys().chain(["kernels".to_owned()]).collect();
+    let names: Vec<String> = texts(&printed())
+        .into_keys()
+        .chain(["kernels".to_owned()])
+        .collect();
     let mut total = 0;
     for file in std::fs::read_dir(folder).expect("the folder of snapshots") {
         let path = file.expect("an entry").path();
-        let file = path.file_name().expect("a name").to_string_lossy().into_owned();
-        let Some(name) = file.strip_prefix("snapshots__").and_then(|name| name.strip_suffix(".snap")) else {
+        let file = path
+            .file_name()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned();
+        let Some(name) = file
+            .strip_prefix("snapshots__")
+            .and_then(|name| name.strip_suffix(".snap"))
+        else {
             continue;
         };
-        assert!(names.iter().any(|known| known == name), "{file} is no snapshot any more: cargo xtask bless");
-        total += std::fs::read_to_string(&path).expect("a snapshot").lines().count();
+        assert!(
+            names.iter().any(|known| known == name),
+            "{file} is no snapshot any more: cargo xtask bless"
+        );
+        total += std::fs::read_to_string(&path)
+            .expect("a snapshot")
+            .lines()
+            .count();
     }
-    assert!(total <= TOTAL, "the snapshots have {total} lines, at most {TOTAL}");
+    assert!(
+        total <= TOTAL,
+        "the snapshots have {total} lines, at most {TOTAL}"
+    );
 }
 
 /// What is printed, by the name of its snapshot.
 fn texts(kernels: &[Printed]) -> BTreeMap<String, String> {
-    let (whole, divided): (Vec<_>, Vec<_>) = kernels.iter().partition(|kernel| !kernel.text.contains("// "));
+    let (whole, divided): (Vec<_>, Vec<_>) = kernels
+        .iter()
+        .partition(|kernel| !kernel.text.contains("// "));
     let mut texts = BTreeMap::new();
     for kernel in new_words(&whole) {
         texts.insert(kernel.name.clone(), kernel.text.clone());
     }
     for kernel in divided {
         for Section { heading, text } in sections(&kernel.text) {
-            let heading = if heading == START { format!("{}: start", family(&kernel.name)) } else { heading };
+            let heading = if heading == START {
+                format!("{}: start", family(&kernel.name))
+            } else {
+                heading
+            };
             let head = || format!("// {heading} (of {})\n{text}", kernel.name);
-            texts.entry(format!("part_{}", slug(&heading))).or_insert_with(head);
+            texts
+                .entry(format!("part_{}", slug(&heading)))
+                .or_insert_with(head);
         }
     }
     texts
@@ -127,7 +176,11 @@ fn family(name: &str) -> &str {
 fn slug(heading: &str) -> String {
     let word = |word: &&str| !word.is_empty();
     let lower = heading.to_lowercase();
-    lower.split(|c: char| !c.is_ascii_alphanumeric()).filter(word).collect::<Vec<_>>().join("_")
+    lower
+        .split(|c: char| !c.is_ascii_alphanumeric())
+        .filter(word)
+        .collect::<Vec<_>>()
+        .join("_")
 }
 
 /// The kernels with a pair of words that none before them has.
@@ -136,7 +189,9 @@ fn new_words<'a>(kernels: &[&'a Printed]) -> Vec<&'a Printed> {
     let brings = |kernel: &&Printed| {
         let mut words = words(&kernel.name).into_iter();
         let first = words.next().expect("a kernel has a name");
-        let pairs = std::iter::once(String::new()).chain(words).map(|word| (first.clone(), word));
+        let pairs = std::iter::once(String::new())
+            .chain(words)
+            .map(|word| (first.clone(), word));
         // All pairs are entered, whether or not the first is new.
         pairs.filter(|pair| seen.insert(pair.clone())).count() > 0
     };
@@ -148,7 +203,10 @@ fn words(name: &str) -> Vec<String> {
     let mut formats = Format::ALL.map(|format| format.name().to_lowercase());
     formats.sort_by_key(|suffix| std::cmp::Reverse(suffix.len()));
     let whole = formats.iter().fold(name.to_owned(), |name, suffix| {
-        name.replace(&format!("_{suffix}"), &format!("_{}", suffix.replace('_', "-")))
+        name.replace(
+            &format!("_{suffix}"),
+            &format!("_{}", suffix.replace('_', "-")),
+        )
     });
     let word = |word: &&str| !word.starts_with(|c: char| c.is_ascii_digit());
     whole.split('_').filter(word).map(str::to_owned).collect()
@@ -156,8 +214,14 @@ fn words(name: &str) -> Vec<String> {
 
 #[test]
 fn sizes_are_not_reviewed_again() {
-    assert_eq!(words("gemv_bias_q4_0_block"), ["gemv", "bias", "q4-0", "block"]);
-    assert_eq!(words("attention_pipelined_128_4_first_1500"), ["attention", "pipelined", "first"]);
+    assert_eq!(
+        words("gemv_bias_q4_0_block"),
+        ["gemv", "bias", "q4-0", "block"]
+    );
+    assert_eq!(
+        words("attention_pipelined_128_4_first_1500"),
+        ["attention", "pipelined", "first"]
+    );
     assert_eq!(
         words("qkv_q4_k_q4_k_q6_k_half_split_4x2_first"),
         ["qkv", "q4-k", "q4-k", "q6-k", "half", "split", "first"]
@@ -187,9 +251,11 @@ $end2:
     ret;
 }
 ";
-    let section = |heading: &str, text: &str| Section { heading: heading.into(), text: text.into() };
-    let inner =
-        "mul.lo.u32 %r0, %r1, %r2;\n@!%p0 bra $end0;\n    st.global.u32 [%rd0+4], %r0;\n    trap;\n$end0:\n";
+    let section = |heading: &str, text: &str| Section {
+        heading: heading.into(),
+        text: text.into(),
+    };
+    let inner = "mul.lo.u32 %r0, %r1, %r2;\n@!%p0 bra $end0;\n    st.global.u32 [%rd0+4], %r0;\n    trap;\n$end0:\n";
     let outer = "add.u32 %r0, %r1, %r1;\n@!%p0 bra $end0;\n    // inner\n$end0:\n";
     let expected = [
         section("inner", inner),

@@ -89,7 +89,9 @@ fn device(text: &str) -> Result<Place, String> {
     let ordinal = || text.strip_prefix("cuda:")?.parse().ok();
     match text {
         "emu" => Ok(Place::Emulator),
-        _ => ordinal().map(Place::Cuda).ok_or_else(|| "use cuda:N or emu".into()),
+        _ => ordinal()
+            .map(Place::Cuda)
+            .ok_or_else(|| "use cuda:N or emu".into()),
     }
 }
 
@@ -150,7 +152,11 @@ fn open(place: Place) -> Result<Context, Failure> {
 
 impl Options {
     fn precision(&self) -> Precision {
-        let default = if self.losses { Precision::Bf16 } else { Precision::F32 };
+        let default = if self.losses {
+            Precision::Bf16
+        } else {
+            Precision::F32
+        };
         self.precision.unwrap_or(default)
     }
 
@@ -161,47 +167,106 @@ impl Options {
 }
 
 fn hold(context: &Context, options: &Options, out: &mut dyn Write) -> Result<bool, Failure> {
-    writeln!(out, "| fixture | gate | value | limit | farthest | pass |\n|---|---|---|---|---|---|")?;
+    writeln!(
+        out,
+        "| fixture | gate | value | limit | farthest | pass |\n|---|---|---|---|---|---|"
+    )?;
     let mut passed = true;
     for (name, steps) in FIXTURES.into_iter().filter(|(name, _)| options.wants(name)) {
         let start = Instant::now();
         let steps = options.steps.map_or(steps, usize::from);
-        let mut figures =
-            gates::figures(context, &gates::setup(name), options.launch, options.precision(), steps)?;
+        let mut figures = gates::figures(
+            context,
+            &gates::setup(name),
+            options.launch,
+            options.precision(),
+            steps,
+        )?;
         if options.precision() == Precision::Bf16 {
             let all: Vec<_> = gates::all_tiles().collect();
-            figures.push(gates::tiles(context, &gates::setup(name), options.launch, &all)?);
+            figures.push(gates::tiles(
+                context,
+                &gates::setup(name),
+                options.launch,
+                &all,
+            )?);
         }
         if options.reference {
-            let (gate, limit, worst) = ("reference, of NumPy's", fixtures::LIMIT, fixtures::off(name, steps));
-            figures.push(Figure { gate, limit, value: worst.error, place: worst.place });
+            let (gate, limit, worst) = (
+                "reference, of NumPy's",
+                fixtures::LIMIT,
+                fixtures::off(name, steps),
+            );
+            figures.push(Figure {
+                gate,
+                limit,
+                value: worst.error,
+                place: worst.place,
+            });
         }
         for figure in figures {
-            let Figure { gate, value, limit, place } = &figure;
+            let Figure {
+                gate,
+                value,
+                limit,
+                place,
+            } = &figure;
             let pass = if figure.passes() { "yes" } else { "NO" };
-            writeln!(out, "| {name} | {gate} | {value:.1e} | {limit:.0e} | {place} | {pass} |")?;
+            writeln!(
+                out,
+                "| {name} | {gate} | {value:.1e} | {limit:.0e} | {place} | {pass} |"
+            )?;
             passed &= figure.passes();
         }
-        eprintln!("{name}: {steps} steps, {:.1} s", start.elapsed().as_secs_f64());
+        eprintln!(
+            "{name}: {steps} steps, {:.1} s",
+            start.elapsed().as_secs_f64()
+        );
     }
     Ok(passed)
 }
 
 /// Prints the losses, and what the same gate says with faults.
-fn compare_losses(context: &Context, options: &Options, out: &mut dyn Write) -> Result<bool, Failure> {
-    if let Some(other) = options.fixtures.iter().find(|name| !losses::FIXTURES.contains(&&name[..])) {
-        return Err(format!("{other} has no 100 steps; {} have", losses::FIXTURES.join(" and ")).into());
+fn compare_losses(
+    context: &Context,
+    options: &Options,
+    out: &mut dyn Write,
+) -> Result<bool, Failure> {
+    if let Some(other) = options
+        .fixtures
+        .iter()
+        .find(|name| !losses::FIXTURES.contains(&&name[..]))
+    {
+        return Err(format!(
+            "{other} has no 100 steps; {} have",
+            losses::FIXTURES.join(" and ")
+        )
+        .into());
     }
-    let run = losses::Run { context, launch: options.launch, precision: options.precision() };
+    let run = losses::Run {
+        context,
+        launch: options.launch,
+        precision: options.precision(),
+    };
     let steps = options.steps.map_or(losses::STEPS, usize::from).max(1);
     let mut passed = true;
-    writeln!(out, "| fixture | step | loss in f64 | on the device | apart |\n|---|---|---|---|---|")?;
-    for fixture in losses::FIXTURES.into_iter().filter(|name| options.wants(name)) {
+    writeln!(
+        out,
+        "| fixture | step | loss in f64 | on the device | apart |\n|---|---|---|---|---|"
+    )?;
+    for fixture in losses::FIXTURES
+        .into_iter()
+        .filter(|name| options.wants(name))
+    {
         let start = Instant::now();
         let found = run.losses(fixture, steps, None)?;
         for (step, pair) in (1..).zip(&found) {
             let losses::Pair { wanted, found } = pair;
-            writeln!(out, "| {fixture} | {step} | {wanted:.6} | {found:.6} | {:.6} |", pair.apart())?;
+            writeln!(
+                out,
+                "| {fixture} | {step} | {wanted:.6} | {found:.6} | {:.6} |",
+                pair.apart()
+            )?;
         }
         let ((apart, step), pass) = (losses::farthest(&found), losses::passes(&found));
         let verdict = if pass { "passed" } else { "MISSED" };
@@ -210,7 +275,10 @@ fn compare_losses(context: &Context, options: &Options, out: &mut dyn Write) -> 
             "{verdict}: {fixture}, at most {apart:.4} apart, at step {step}; the limit is {}",
             losses::LIMIT
         )?;
-        eprintln!("{fixture}: {steps} steps, {:.1} s", start.elapsed().as_secs_f64());
+        eprintln!(
+            "{fixture}: {steps} steps, {:.1} s",
+            start.elapsed().as_secs_f64()
+        );
         passed &= pass;
     }
     Ok(passed & tell_faults(run, options, steps, out)?)
@@ -227,13 +295,27 @@ fn tell_faults(
         return Ok(true);
     }
     let mut told = true;
-    writeln!(out, "\n| fault | steps | farthest | told |\n|---|---|---|---|")?;
-    for (name, steps) in losses::FAULTS.into_iter().filter(|(_, steps)| *steps <= most) {
-        let fault = Fault::ALL.iter().find(|(fault, _)| *fault == name).ok_or("there is no such fault")?.1;
+    writeln!(
+        out,
+        "\n| fault | steps | farthest | told |\n|---|---|---|---|"
+    )?;
+    for (name, steps) in losses::FAULTS
+        .into_iter()
+        .filter(|(_, steps)| *steps <= most)
+    {
+        let fault = Fault::ALL
+            .iter()
+            .find(|(fault, _)| *fault == name)
+            .ok_or("there is no such fault")?
+            .1;
         let found = run.losses(losses::FAULTY, steps, Some(fault))?;
         let told_this = !losses::passes(&found);
         let answer = if told_this { "yes" } else { "NO" };
-        writeln!(out, "| {name} | {steps} | {:.4} | {answer} |", losses::farthest(&found).0)?;
+        writeln!(
+            out,
+            "| {name} | {steps} | {:.4} | {answer} |",
+            losses::farthest(&found).0
+        )?;
         told &= told_this;
     }
     Ok(told)
@@ -241,10 +323,24 @@ fn tell_faults(
 
 fn plant(context: Context, launch: Launch, out: &mut dyn Write) -> Result<bool, Failure> {
     let mut bench = Bench::new(context, launch);
-    let all = Fault::ALL.iter().map(|fault| bench.run(*fault)).collect::<Result<Vec<Caught>, _>>()?;
-    writeln!(out, "| fault | gate | fixture | value | limit | without the fault | from f64 with it |")?;
+    let all = Fault::ALL
+        .iter()
+        .map(|fault| bench.run(*fault))
+        .collect::<Result<Vec<Caught>, _>>()?;
+    writeln!(
+        out,
+        "| fault | gate | fixture | value | limit | without the fault | from f64 with it |"
+    )?;
     writeln!(out, "|---|---|---|---|---|---|---|")?;
-    for Caught { fault, case, value, without, meant, .. } in &all {
+    for Caught {
+        fault,
+        case,
+        value,
+        without,
+        meant,
+        ..
+    } in &all
+    {
         let (gate, limit) = (case.gate(), case.limit());
         writeln!(
             out,

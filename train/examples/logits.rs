@@ -14,7 +14,9 @@ use warpwright_kernels::train::schedule::{Decay, Schedule};
 use warpwright_train::base::{Base, BaseFormat};
 use warpwright_train::peft::{self, Shapes};
 use warpwright_train::reference::{Adapters, MicroBatch};
-use warpwright_train::step::{Launch, Precision, Recomputation, Settings, Tiles, Trainer, Unpacking};
+use warpwright_train::step::{
+    Launch, Precision, Recomputation, Settings, Tiles, Trainer, Unpacking,
+};
 use warpwright_train::{Lora, Projection, Training};
 
 type Failure = Box<dyn std::error::Error>;
@@ -67,14 +69,21 @@ fn main() -> Result<(), Failure> {
         BaseChoice::Keep => BaseFormat::Keep,
     };
     let logits = logits(&options, &context, &Base::of(&model, format)?)?;
-    let bytes: Vec<u8> = logits.iter().flat_map(|logit| logit.to_le_bytes()).collect();
+    let bytes: Vec<u8> = logits
+        .iter()
+        .flat_map(|logit| logit.to_le_bytes())
+        .collect();
     std::fs::write(&options.out, bytes)?;
     Ok(())
 }
 
 fn logits(options: &Options, context: &Context, base: &Base) -> Result<Vec<f32>, Failure> {
     let lora = lora(options)?;
-    let shapes = Shapes { config: &base.config, lora: &lora, pairing: base.pairing };
+    let shapes = Shapes {
+        config: &base.config,
+        lora: &lora,
+        pairing: base.pairing,
+    };
     let adapters = match &options.adapter {
         Some(folder) => peft::read(folder, &shapes)?,
         None => Adapters::zeros(&base.config, &lora),
@@ -111,14 +120,43 @@ fn lora(options: &Options) -> Result<Lora, Failure> {
         let found = Projection::ALL.into_iter().find(|p| p.name() == name);
         found.ok_or_else(|| format!("there is no projection {name}"))
     };
-    let targets = options.targets.iter().map(target).collect::<Result<Vec<_>, _>>()?;
-    let targets = if targets.is_empty() { Projection::ALL.into() } else { targets };
-    Ok(Lora { rank: options.rank, alpha: options.alpha, dropout: 0.0, seed: 0, targets })
+    let targets = options
+        .targets
+        .iter()
+        .map(target)
+        .collect::<Result<Vec<_>, _>>()?;
+    let targets = if targets.is_empty() {
+        Projection::ALL.into()
+    } else {
+        targets
+    };
+    Ok(Lora {
+        rank: options.rank,
+        alpha: options.alpha,
+        dropout: 0.0,
+        seed: 0,
+        targets,
+    })
 }
 
 /// Of an optimizer that takes no step.
 fn training() -> Training {
-    let schedule = Schedule { decay: Decay::Constant, lr: 0.0, lr_min: 0.0, warmup: 0, total: 1 };
-    let adamw = AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, decay: 0.0 };
-    Training { schedule, adamw, max_norm: 1.0 }
+    let schedule = Schedule {
+        decay: Decay::Constant,
+        lr: 0.0,
+        lr_min: 0.0,
+        warmup: 0,
+        total: 1,
+    };
+    let adamw = AdamW {
+        beta1: 0.9,
+        beta2: 0.999,
+        eps: 1e-8,
+        decay: 0.0,
+    };
+    Training {
+        schedule,
+        adamw,
+        max_norm: 1.0,
+    }
 }

@@ -110,21 +110,39 @@ fn main() -> ExitCode {
 fn compute(options: &Compute) -> Result<(), Failure> {
     let model = Model::open(&options.model)?;
     let base = Base::of(&model, BaseFormat::Auto)?;
-    let lora =
-        Lora { rank: 16, alpha: 32.0, dropout: 0.0, seed: options.seed, targets: Projection::ALL.into() };
+    let lora = Lora {
+        rank: 16,
+        alpha: 32.0,
+        dropout: 0.0,
+        seed: options.seed,
+        targets: Projection::ALL.into(),
+    };
     let adapters = Adapters::random(&base.config, &lora, options.seed);
     let batches = batches(options, &model)?;
-    let weights = rounded(base.exact()?, options.weights.unwrap_or(options.storage).storage());
+    let weights = rounded(
+        base.exact()?,
+        options.weights.unwrap_or(options.storage).storage(),
+    );
     let storage = options.storage.storage();
-    let mut reference = reference::Model::new(base.config.clone(), lora, weights, storage, &References)?;
+    let mut reference =
+        reference::Model::new(base.config.clone(), lora, weights, storage, &References)?;
     reference.pairing = base.pairing;
     let mut trainer = Trainer::new(&reference, training(options), adapters)?;
     let mut out = BufWriter::new(File::create(&options.out)?);
     for step in 0..options.first.min(options.steps) {
         let (micros, began) = (batches.step(step), Instant::now());
         let record = trainer.step(&micros)?;
-        println!("{:4} {:10.6} {:6.1} s", step + 1, record.loss, began.elapsed().as_secs_f64());
-        writeln!(out, "{}", json!({ "step": step + 1, "loss": record.loss, "norm": record.norm }))?;
+        println!(
+            "{:4} {:10.6} {:6.1} s",
+            step + 1,
+            record.loss,
+            began.elapsed().as_secs_f64()
+        );
+        writeln!(
+            out,
+            "{}",
+            json!({ "step": step + 1, "loss": record.loss, "norm": record.norm })
+        )?;
         out.flush()?;
     }
     Ok(())
@@ -150,29 +168,57 @@ fn compare(options: &Compare) -> Result<bool, Failure> {
     for path in &options.found {
         let found = losses(path)?;
         if found.len() < reference.len() {
-            return Err(format!("{} has {} steps of {}", path.display(), found.len(), reference.len()).into());
+            return Err(format!(
+                "{} has {} steps of {}",
+                path.display(),
+                found.len(),
+                reference.len()
+            )
+            .into());
         }
         println!("{}\nstep  reference      found  difference", path.display());
         let mut largest: f64 = 0.0;
         for (step, (wanted, found)) in (1..).zip(reference.iter().zip(&found)) {
             // Not a number is not below the largest.
-            largest = if (wanted - found).abs() <= largest { largest } else { (wanted - found).abs() };
-            println!("{step:4} {wanted:10.6} {found:10.6} {:11.2e}", found - wanted);
+            largest = if (wanted - found).abs() <= largest {
+                largest
+            } else {
+                (wanted - found).abs()
+            };
+            println!(
+                "{step:4} {wanted:10.6} {found:10.6} {:11.2e}",
+                found - wanted
+            );
         }
         let right = largest <= options.within;
         fine &= right;
         let verdict = if right { "within" } else { "above" };
-        println!("the largest difference is {largest:.2e}, {verdict} {}", options.within);
+        println!(
+            "the largest difference is {largest:.2e}, {verdict} {}",
+            options.within
+        );
     }
     Ok(fine)
 }
 
 /// The loss of each step that was recorded; of a step that was not finite, no number.
 fn losses(path: &Path) -> Result<Vec<f64>, Failure> {
-    let path = if path.is_dir() { path.join("metrics.jsonl") } else { path.to_owned() };
-    let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let rows = text.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
-    Ok(rows.iter().filter_map(|row| row.get("loss")).map(|loss| loss.as_f64().unwrap_or(f64::NAN)).collect())
+    let path = if path.is_dir() {
+        path.join("metrics.jsonl")
+    } else {
+        path.to_owned()
+    };
+    let text =
+        std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let rows = text
+        .lines()
+        .map(serde_json::from_str::<Value>)
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(rows
+        .iter()
+        .filter_map(|row| row.get("loss"))
+        .map(|loss| loss.as_f64().unwrap_or(f64::NAN))
+        .collect())
 }
 
 fn batches(options: &Compute, model: &Model) -> Result<Batches, Failure> {
@@ -196,8 +242,22 @@ fn batches(options: &Compute, model: &Model) -> Result<Batches, Failure> {
 }
 
 fn training(options: &Compute) -> Training {
-    let schedule =
-        Schedule { decay: Decay::Cosine, lr: options.lr, lr_min: 0.0, warmup: 0, total: options.steps };
-    let adamw = AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, decay: 0.0 };
-    Training { schedule, adamw, max_norm: 1.0 }
+    let schedule = Schedule {
+        decay: Decay::Cosine,
+        lr: options.lr,
+        lr_min: 0.0,
+        warmup: 0,
+        total: options.steps,
+    };
+    let adamw = AdamW {
+        beta1: 0.9,
+        beta2: 0.999,
+        eps: 1e-8,
+        decay: 0.0,
+    };
+    Training {
+        schedule,
+        adamw,
+        max_norm: 1.0,
+    }
 }

@@ -40,7 +40,10 @@ pub struct Quantization {
 
 impl From<BaseFormat> for Quantization {
     fn from(format: BaseFormat) -> Quantization {
-        Quantization { format, absmax: Absmax::F32 }
+        Quantization {
+            format,
+            absmax: Absmax::F32,
+        }
     }
 }
 
@@ -69,16 +72,32 @@ impl Base {
     pub fn of(model: &Model, how: impl Into<Quantization>) -> Result<Base, Error> {
         let how = how.into();
         let config = config(model)?;
-        let (w, pairing) = (&model.outline.weights, model.outline.config.architecture.pairing);
+        let (w, pairing) = (
+            &model.outline.weights,
+            model.outline.config.architecture.pairing,
+        );
         let reader = Reader { model, how };
         let weights = Weights {
             embed: reader.numbers(&w.embed)?,
-            head: w.head.as_ref().map(|head| reader.numbers(head)).transpose()?,
+            head: w
+                .head
+                .as_ref()
+                .map(|head| reader.numbers(head))
+                .transpose()?,
             norm: reader.numbers(&w.norm)?,
-            layers: w.blocks.iter().map(|block| reader.layer(block)).collect::<Result<_, _>>()?,
+            layers: w
+                .blocks
+                .iter()
+                .map(|block| reader.layer(block))
+                .collect::<Result<_, _>>()?,
         };
         model.files.check()?;
-        Ok(Base { config, pairing, formats: how.of(&w.blocks), weights })
+        Ok(Base {
+            config,
+            pairing,
+            formats: how.of(&w.blocks),
+            weights,
+        })
     }
 
     /// The weights as the reference of a step reads them: unpacked, and exact.
@@ -88,13 +107,19 @@ impl Base {
     /// Weights of another number of layers than the sizes say.
     pub fn exact(&self) -> Result<Weights, Error> {
         let exact = |numbers: &[f32]| numbers.iter().map(|&w| f64::from(w)).collect();
-        self.weights.try_map(&self.config, &mut |_, vector| Ok(exact(vector)), &mut |_, matrix| {
-            Ok(match matrix {
-                Matrix::F32(numbers) => exact(numbers),
-                Matrix::Nf4(w) => exact(&nf4::dequantize(&w.packed, &w.absmax)),
-                Matrix::Nested(w) => exact(&nf4::dequantize(&w.packed, &nested::dequantize(&w.absmax))),
-            })
-        })
+        self.weights.try_map(
+            &self.config,
+            &mut |_, vector| Ok(exact(vector)),
+            &mut |_, matrix| {
+                Ok(match matrix {
+                    Matrix::F32(numbers) => exact(numbers),
+                    Matrix::Nf4(w) => exact(&nf4::dequantize(&w.packed, &w.absmax)),
+                    Matrix::Nested(w) => {
+                        exact(&nf4::dequantize(&w.packed, &nested::dequantize(&w.absmax)))
+                    }
+                })
+            },
+        )
     }
 }
 
@@ -140,9 +165,17 @@ pub fn config(model: &Model) -> Result<Config, Error> {
 pub fn config_of(outline: &Outline, path: &Path) -> Result<Config, Error> {
     let c = &outline.config;
     let family = c.architecture.name;
-    let refuse = |what: &str| Err(Error::Family { path: path.to_owned(), what: what.into() });
+    let refuse = |what: &str| {
+        Err(Error::Family {
+            path: path.to_owned(),
+            what: what.into(),
+        })
+    };
     if !FAMILIES.contains(&family) {
-        return refuse(&format!("models of the family {family}; it knows {}", FAMILIES.join(", ")));
+        return refuse(&format!(
+            "models of the family {family}; it knows {}",
+            FAMILIES.join(", ")
+        ));
     }
     if outline.adapter.is_some() {
         return refuse("models with an adapter; merge the two first");
@@ -156,7 +189,10 @@ pub fn config_of(outline: &Outline, path: &Path) -> Result<Config, Error> {
     if (0..c.layers).any(|layer| c.window_of(layer).is_some()) {
         return refuse("attention to a window");
     }
-    let factors = outline.rope_factors.as_ref().map(|factors| factors.of(c.context));
+    let factors = outline
+        .rope_factors
+        .as_ref()
+        .map(|factors| factors.of(c.context));
     Ok(Config {
         vocab: c.vocab as usize,
         hidden: c.hidden as usize,
@@ -166,7 +202,12 @@ pub fn config_of(outline: &Outline, path: &Path) -> Result<Config, Error> {
         kv_heads: c.kv_heads as usize,
         head_dim: c.head_dim as usize,
         eps: c.epsilon.into(),
-        frequencies: c.rope.revolutions(factors).into_iter().map(|turns| turns * TAU).collect(),
+        frequencies: c
+            .rope
+            .revolutions(factors)
+            .into_iter()
+            .map(|turns| turns * TAU)
+            .collect(),
     })
 }
 
@@ -193,17 +234,28 @@ pub fn bytes(outline: &Outline, how: impl Into<Quantization>, precision: Precisi
         }
     };
     let projections = |b: &Block<Weight>| -> u64 {
-        [&b.q, &b.k, &b.v, &b.o, &b.gate, &b.up, &b.down].map(matrix).iter().sum()
+        [&b.q, &b.k, &b.v, &b.o, &b.gate, &b.up, &b.down]
+            .map(matrix)
+            .iter()
+            .sum()
     };
     let vectors = |b: &Block<Weight>| -> u64 {
         let optional = [&b.q_bias, &b.k_bias, &b.v_bias, &b.q_norm, &b.k_norm];
         let optional = optional.into_iter().flatten();
-        [&b.attn_norm, &b.ffn_norm].into_iter().chain(optional).map(|v| 4 * of(v)).sum()
+        [&b.attn_norm, &b.ffn_norm]
+            .into_iter()
+            .chain(optional)
+            .map(|v| 4 * of(v))
+            .sum()
     };
     let tables = [&weights.embed].into_iter().chain(&weights.head);
     tables.map(|weight| number * of(weight)).sum::<u64>()
         + 4 * of(&weights.norm)
-        + weights.blocks.iter().map(|block| projections(block) + vectors(block)).sum::<u64>()
+        + weights
+            .blocks
+            .iter()
+            .map(|block| projections(block) + vectors(block))
+            .sum::<u64>()
 }
 
 impl Quantization {
@@ -227,7 +279,9 @@ impl Quantization {
 impl Quantization {
     /// What the `absmax` of a weight in NF4 is on the device.
     fn absmax_of(self, weight: &Weight) -> Option<Absmax> {
-        self.format.is_nf4(weight).then(|| weight.nf4.unwrap_or(self.absmax))
+        self.format
+            .is_nf4(weight)
+            .then(|| weight.nf4.unwrap_or(self.absmax))
     }
 }
 
@@ -246,8 +300,18 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn layer(&self, block: &Block<Weight>) -> Result<LayerWeights<Vec<f32>, Matrix>, Error> {
-        let optional = |weight: &Option<Weight>| weight.as_ref().map(|w| self.numbers(w)).transpose();
-        let Block { q, k, v, o, gate, up, down, .. } = block;
+        let optional =
+            |weight: &Option<Weight>| weight.as_ref().map(|w| self.numbers(w)).transpose();
+        let Block {
+            q,
+            k,
+            v,
+            o,
+            gate,
+            up,
+            down,
+            ..
+        } = block;
         let projections = [q, k, v, o, gate, up, down].map(|weight| self.matrix(weight));
         let [q, k, v, o, gate, up, down] = projections;
         Ok(LayerWeights {
@@ -283,7 +347,10 @@ impl Reader<'_> {
         let Nf4 { packed, absmax } = nf4::quantize(&numbers);
         Ok(match self.how.absmax {
             Absmax::F32 => Matrix::Nf4(Nf4 { packed, absmax }),
-            Absmax::Nested => Matrix::Nested(Nf4 { packed, absmax: nested::quantize(&absmax) }),
+            Absmax::Nested => Matrix::Nested(Nf4 {
+                packed,
+                absmax: nested::quantize(&absmax),
+            }),
         })
     }
 

@@ -42,7 +42,14 @@ pub fn write(
     base: &str,
     formats: &Formats,
 ) -> Result<(), Error> {
-    let Snapshot { adapters, moments, step, skipped, micro, corrections } = snapshot;
+    let Snapshot {
+        adapters,
+        moments,
+        step,
+        skipped,
+        micro,
+        corrections,
+    } = snapshot;
     let state = json!({
         "version": VERSION,
         "step": step,
@@ -65,15 +72,30 @@ pub fn write(
 /// # Errors
 ///
 /// Files that cannot be read or are wrong; a fingerprint that has changed, by the name of what changed first.
-pub fn read(folder: &Path, shapes: &Shapes<'_>, fingerprint: &Fingerprint) -> Result<Snapshot, Error> {
+pub fn read(
+    folder: &Path,
+    shapes: &Shapes<'_>,
+    fingerprint: &Fingerprint,
+) -> Result<Snapshot, Error> {
     let path = folder.join(STATE);
-    let fault = |problem: String| Error::Checkpoint { path: path.clone(), problem };
-    let bytes = std::fs::read(&path).map_err(|source| Error::Read { path: path.clone(), source })?;
-    let state: Value = serde_json::from_slice(&bytes).map_err(|error| fault(files::damaged(&error)))?;
-    check_version(&state).map_err(&fault)?;
-    let before: Fingerprint = serde_json::from_value(state["fingerprint"].clone()).map_err(|_| {
-        fault("has no \"fingerprint\", by which it could be told whether settings have changed".into())
+    let fault = |problem: String| Error::Checkpoint {
+        path: path.clone(),
+        problem,
+    };
+    let bytes = std::fs::read(&path).map_err(|source| Error::Read {
+        path: path.clone(),
+        source,
     })?;
+    let state: Value =
+        serde_json::from_slice(&bytes).map_err(|error| fault(files::damaged(&error)))?;
+    check_version(&state).map_err(&fault)?;
+    let before: Fingerprint =
+        serde_json::from_value(state["fingerprint"].clone()).map_err(|_| {
+            fault(
+                "has no \"fingerprint\", by which it could be told whether settings have changed"
+                    .into(),
+            )
+        })?;
     if let Some(change) = changed(&before, fingerprint) {
         return Err(fault(change));
     }
@@ -86,7 +108,9 @@ pub fn read(folder: &Path, shapes: &Shapes<'_>, fingerprint: &Fingerprint) -> Re
     let correction = |i: usize| {
         let correction = f32::from_bits(word(&bits[i], "bias_correction_bits")?);
         let right = (0.0..=1.0).contains(&correction);
-        right.then_some(correction).ok_or_else(|| fault(format!("has a bias correction of {correction}")))
+        right
+            .then_some(correction)
+            .ok_or_else(|| fault(format!("has a bias correction of {correction}")))
     };
     let (step, skipped) = (count("step")?, count("skipped")?);
     if step.checked_add(skipped).is_none() {
@@ -125,8 +149,15 @@ fn changed(before: &Fingerprint, now: &Fingerprint) -> Option<String> {
     let mut names: Vec<&String> = before.keys().chain(now.keys()).collect();
     names.sort_unstable();
     names.dedup();
-    let name = names.into_iter().find(|name| before.get(*name) != now.get(*name))?;
-    let of = |fingerprint: &Fingerprint| fingerprint.get(name).cloned().unwrap_or_else(|| "not set".into());
+    let name = names
+        .into_iter()
+        .find(|name| before.get(*name) != now.get(*name))?;
+    let of = |fingerprint: &Fingerprint| {
+        fingerprint
+            .get(name)
+            .cloned()
+            .unwrap_or_else(|| "not set".into())
+    };
     Some(format!(
         "the training had {name} = {}, and now it is {}: it would not go on to the same bits; give what it had, or begin \
          anew without --resume",

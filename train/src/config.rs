@@ -28,15 +28,37 @@ impl Config {
             ("feed_forward", self.feed_forward),
             ("kv_heads", self.kv_heads),
         ];
-        sizes.into_iter().try_for_each(|(what, size)| Error::unless(size > 0, what, size, "at least 1"))?;
+        sizes
+            .into_iter()
+            .try_for_each(|(what, size)| Error::unless(size > 0, what, size, "at least 1"))?;
         let even = self.head_dim > 0 && self.head_dim.is_multiple_of(2);
-        Error::unless(even, "head_dim", self.head_dim, "an even number: RoPE rotates pairs")?;
+        Error::unless(
+            even,
+            "head_dim",
+            self.head_dim,
+            "an even number: RoPE rotates pairs",
+        )?;
         let grouped = self.heads > 0 && self.heads.is_multiple_of(self.kv_heads);
         Error::unless(grouped, "heads", self.heads, "a multiple of kv_heads")?;
-        Error::unless(self.eps >= 0.0 && self.eps.is_finite(), "eps", self.eps, "0 or more")?;
+        Error::unless(
+            self.eps >= 0.0 && self.eps.is_finite(),
+            "eps",
+            self.eps,
+            "0 or more",
+        )?;
         let (found, pairs) = (self.frequencies.len(), self.head_dim / 2);
-        Error::unless(found == pairs, "the number of rotary frequencies", found, "head_dim / 2")?;
-        let wrong = self.frequencies.iter().find(|f| !(f.is_finite() && **f > 0.0));
-        wrong.map_or(Ok(()), |f| Error::unless(false, "a rotary frequency", f, "above 0"))
+        Error::unless(
+            found == pairs,
+            "the number of rotary frequencies",
+            found,
+            "head_dim / 2",
+        )?;
+        let wrong = self
+            .frequencies
+            .iter()
+            .find(|f| !(f.is_finite() && **f > 0.0));
+        wrong.map_or(Ok(()), |f| {
+            Error::unless(false, "a rotary frequency", f, "above 0")
+        })
     }
 }

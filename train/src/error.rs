@@ -8,22 +8,47 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum Error {
     #[error("{what} is {found}, must be {wanted}")]
-    Setting { what: &'static str, found: String, wanted: &'static str },
+    Setting {
+        what: &'static str,
+        found: String,
+        wanted: &'static str,
+    },
     #[error("{tensor} has {found} elements, must have {} x {} = {}", shape[0], shape[1], shape[0] * shape[1])]
-    Length { tensor: String, found: usize, shape: [usize; 2] },
+    Length {
+        tensor: String,
+        found: usize,
+        shape: [usize; 2],
+    },
     #[error("there are weights of {found} layers, must be {wanted}")]
     Layers { found: usize, wanted: usize },
-    #[error("{what} of the micro-batch has {found} elements, must have one for each of its {tokens} tokens")]
-    Micro { what: &'static str, found: usize, tokens: usize },
+    #[error(
+        "{what} of the micro-batch has {found} elements, must have one for each of its {tokens} tokens"
+    )]
+    Micro {
+        what: &'static str,
+        found: usize,
+        tokens: usize,
+    },
     #[error("{what} {token} of token {index} is not in the vocabulary of {vocab}")]
-    Token { what: &'static str, token: u32, index: usize, vocab: usize },
-    #[error("the document of token {index} begins at token {start}, must begin at the token or before it")]
+    Token {
+        what: &'static str,
+        token: u32,
+        index: usize,
+        vocab: usize,
+    },
+    #[error(
+        "the document of token {index} begins at token {start}, must begin at the token or before it"
+    )]
     Start { index: usize, start: u32 },
-    #[error("the loss is divided by 0 labelled tokens; give the number of labelled tokens of the step")]
+    #[error(
+        "the loss is divided by 0 labelled tokens; give the number of labelled tokens of the step"
+    )]
     Unlabelled,
     #[error("a step has no micro-batch; give at least one")]
     Empty,
-    #[error("a micro-batch has {found} tokens, must have at most the {most} that the trainer was made for")]
+    #[error(
+        "a micro-batch has {found} tokens, must have at most the {most} that the trainer was made for"
+    )]
     TooLong { found: usize, most: usize },
     #[error(
         "the micro-batch has number {found}, must have {wanted}, which comes next: dropout depends on it"
@@ -32,7 +57,10 @@ pub enum Error {
     #[error("layer {layer} has other head norms than layer 0; all layers must have both or none")]
     HeadNorms { layer: usize },
     #[error("{projection} of layer {layer} has a bias, which a step on a device does not add")]
-    Bias { projection: &'static str, layer: usize },
+    Bias {
+        projection: &'static str,
+        layer: usize,
+    },
     #[error("training in bf16 takes {needed}; choose f32")]
     Precision { needed: String },
     #[error(
@@ -42,7 +70,11 @@ pub enum Error {
     #[error("{}: fine-tuning does not know {what}", path.display())]
     Family { path: PathBuf, what: String },
     #[error("{}, line {line}: it {problem}", path.display())]
-    Data { path: PathBuf, line: usize, problem: String },
+    Data {
+        path: PathBuf,
+        line: usize,
+        problem: String,
+    },
     #[error("{}: there are no samples in it", path.display())]
     NoSamples { path: PathBuf },
     #[error(
@@ -50,7 +82,11 @@ pub enum Error {
          no others",
         path.display()
     )]
-    NothingToLearn { path: PathBuf, dropped: usize, len: usize },
+    NothingToLearn {
+        path: PathBuf,
+        dropped: usize,
+        len: usize,
+    },
     #[error(
         "{}: all {excluded} samples are excluded by their marks, such as \"weight\": 0; mark what is to be learned, or \
          remove the marks",
@@ -58,9 +94,15 @@ pub enum Error {
     )]
     AllExcluded { path: PathBuf, excluded: usize },
     #[error("cannot read {}: {source}", path.display())]
-    Read { path: PathBuf, source: std::io::Error },
+    Read {
+        path: PathBuf,
+        source: std::io::Error,
+    },
     #[error("cannot write {}: {source}", path.display())]
-    Write { path: PathBuf, source: std::io::Error },
+    Write {
+        path: PathBuf,
+        source: std::io::Error,
+    },
     #[error("{}: {problem}", path.display())]
     Checkpoint { path: PathBuf, problem: String },
     #[error(transparent)]
@@ -95,6 +137,14 @@ impl Error {
         found: impl ToString,
         wanted: &'static str,
     ) -> Result<(), Error> {
-        if right { Ok(()) } else { Err(Error::Setting { what, found: found.to_string(), wanted }) }
+        if right {
+            Ok(())
+        } else {
+            Err(Error::Setting {
+                what,
+                found: found.to_string(),
+                wanted,
+            })
+        }
     }
 }

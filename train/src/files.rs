@@ -16,15 +16,24 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     });
     written.map_err(|source| {
         let _ = fs::remove_file(&part);
-        Error::Write { path: path.to_owned(), source }
+        Error::Write {
+            path: path.to_owned(),
+            source,
+        }
     })
 }
 
 /// Fills a folder under another name, and renames it when it is full. One that is there is replaced, and whole
 /// until then.
-pub(crate) fn folder(path: &Path, fill: impl FnOnce(&Path) -> Result<(), Error>) -> Result<(), Error> {
+pub(crate) fn folder(
+    path: &Path,
+    fill: impl FnOnce(&Path) -> Result<(), Error>,
+) -> Result<(), Error> {
     let part = part(path);
-    let fault = |source| Error::Write { path: path.to_owned(), source };
+    let fault = |source| Error::Write {
+        path: path.to_owned(),
+        source,
+    };
     let _ = fs::remove_dir_all(&part);
     fs::create_dir_all(&part).map_err(fault)?;
     let filled = fill(&part).and_then(|()| {

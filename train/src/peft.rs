@@ -33,7 +33,12 @@ pub struct Shapes<'a> {
 /// # Errors
 ///
 /// A file that cannot be written.
-pub fn write(folder: &Path, shapes: &Shapes<'_>, adapters: &Adapters, base: &str) -> Result<(), Error> {
+pub fn write(
+    folder: &Path,
+    shapes: &Shapes<'_>,
+    adapters: &Adapters,
+    base: &str,
+) -> Result<(), Error> {
     let lora = shapes.lora;
     let targets: Vec<&str> = lora.targets.iter().map(|p| p.name()).collect();
     let config = json!({
@@ -66,7 +71,11 @@ pub fn write_base_formats(folder: &Path, formats: &Formats) -> Result<(), Error>
 
 /// A number, without a fraction where it has none: PEFT declares alpha as an integer.
 fn whole(number: f64) -> Value {
-    if number.fract() == 0.0 && number.abs() < 1e15 { json!(number as i64) } else { json!(number) }
+    if number.fract() == 0.0 && number.abs() < 1e15 {
+        json!(number as i64)
+    } else {
+        json!(number)
+    }
 }
 
 /// Reads the adapters of a folder that [`write()`] wrote.
@@ -88,22 +97,37 @@ pub(crate) fn write_tensors(
     let mut tensors: Vec<(String, Vec<usize>, Vec<u8>)> = vec![];
     for (prefix, adapters) in lists {
         for (l, p) in shapes.places() {
-            let Some(adapter) = adapters.of(l, p) else { continue };
+            let Some(adapter) = adapters.of(l, p) else {
+                continue;
+            };
             let ([n, k], rank) = (p.shape(shapes.config), shapes.lora.rank);
             let b = shapes.reorder(p, &adapter.b, Direction::ToFile);
             for (factor, shape, numbers) in [("A", [rank, k], &adapter.a), ("B", [n, rank], &b)] {
-                let bytes = numbers.iter().flat_map(|&x| (x as f32).to_le_bytes()).collect();
-                tensors.push((format!("{prefix}{}", name(l, p, factor)), shape.into(), bytes));
+                let bytes = numbers
+                    .iter()
+                    .flat_map(|&x| (x as f32).to_le_bytes())
+                    .collect();
+                tensors.push((
+                    format!("{prefix}{}", name(l, p, factor)),
+                    shape.into(),
+                    bytes,
+                ));
             }
         }
     }
-    let fault = |problem: String| Error::Checkpoint { path: path.to_owned(), problem };
+    let fault = |problem: String| Error::Checkpoint {
+        path: path.to_owned(),
+        problem,
+    };
     let views = tensors.iter().map(|(name, shape, bytes)| {
         TensorView::new(Dtype::F32, shape.clone(), bytes).map(|view| (name, view))
     });
-    let views: Vec<_> = views.collect::<Result<_, _>>().map_err(|error| fault(error.to_string()))?;
+    let views: Vec<_> = views
+        .collect::<Result<_, _>>()
+        .map_err(|error| fault(error.to_string()))?;
     let metadata = HashMap::from([("format".to_string(), "pt".to_string())]);
-    let bytes = safetensors::serialize(views, Some(metadata)).map_err(|error| fault(error.to_string()))?;
+    let bytes =
+        safetensors::serialize(views, Some(metadata)).map_err(|error| fault(error.to_string()))?;
     files::write(path, &bytes)
 }
 
@@ -113,15 +137,24 @@ pub(crate) fn read_tensors<const N: usize>(
     shapes: &Shapes<'_>,
     prefixes: [&str; N],
 ) -> Result<[Adapters; N], Error> {
-    let bytes = std::fs::read(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
-    let fault = |problem: String| Error::Checkpoint { path: path.to_owned(), problem };
-    let tensors = SafeTensors::deserialize(&bytes).map_err(|error| fault(files::damaged(&error)))?;
+    let bytes = std::fs::read(path).map_err(|source| Error::Read {
+        path: path.to_owned(),
+        source,
+    })?;
+    let fault = |problem: String| Error::Checkpoint {
+        path: path.to_owned(),
+        problem,
+    };
+    let tensors =
+        SafeTensors::deserialize(&bytes).map_err(|error| fault(files::damaged(&error)))?;
     let mut lists = prefixes.map(|_| Adapters::zeros(shapes.config, shapes.lora));
     let mut read = 0;
     for (prefix, adapters) in prefixes.iter().zip(&mut lists) {
         for (l, p) in shapes.places() {
             let ([n, k], rank) = (p.shape(shapes.config), shapes.lora.rank);
-            let Some(adapter) = adapters.layers[l][p as usize].as_mut() else { continue };
+            let Some(adapter) = adapters.layers[l][p as usize].as_mut() else {
+                continue;
+            };
             let numbers = |factor, shape: [usize; 2]| {
                 let name = format!("{prefix}{}", name(l, p, factor));
                 numbers(&tensors, &name, shape).map_err(fault)
@@ -138,12 +171,20 @@ pub(crate) fn read_tensors<const N: usize>(
 }
 
 fn numbers(tensors: &SafeTensors<'_>, name: &str, shape: [usize; 2]) -> Result<Vec<f64>, String> {
-    let tensor = tensors.tensor(name).map_err(|_| format!("has no tensor {name}"))?;
+    let tensor = tensors
+        .tensor(name)
+        .map_err(|_| format!("has no tensor {name}"))?;
     if tensor.dtype() != Dtype::F32 || tensor.shape() != shape {
-        return Err(format!("{name} is {:?} {:?}, must be F32 {shape:?}", tensor.dtype(), tensor.shape()));
+        return Err(format!(
+            "{name} is {:?} {:?}, must be F32 {shape:?}",
+            tensor.dtype(),
+            tensor.shape()
+        ));
     }
     let numbers = tensor.data().chunks_exact(4);
-    Ok(numbers.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]).into()).collect())
+    Ok(numbers
+        .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]).into())
+        .collect())
 }
 
 /// The name of a factor's tensor.

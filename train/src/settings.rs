@@ -37,20 +37,35 @@ pub struct Training {
 
 impl Default for Training {
     fn default() -> Training {
-        Training { schedule: Schedule::constant(2e-4), adamw: AdamW::default(), max_norm: 1.0 }
+        Training {
+            schedule: Schedule::constant(2e-4),
+            adamw: AdamW::default(),
+            max_norm: 1.0,
+        }
     }
 }
 
 impl Lora {
     /// Returns adapters of this rank on all seven projections, with `alpha = 2 * rank`, no dropout and seed 0.
     pub fn new(rank: usize) -> Lora {
-        Lora { rank, alpha: 2.0 * rank as f64, dropout: 0.0, seed: 0, targets: Projection::ALL.to_vec() }
+        Lora {
+            rank,
+            alpha: 2.0 * rank as f64,
+            dropout: 0.0,
+            seed: 0,
+            targets: Projection::ALL.to_vec(),
+        }
     }
 
     /// Refuses settings that make no adapter.
     pub fn check(&self) -> Result<(), Error> {
         Error::unless(self.rank > 0, "rank", self.rank, "at least 1")?;
-        Error::unless((0.0..1.0).contains(&self.dropout), "dropout", self.dropout, "from 0 to below 1")?;
+        Error::unless(
+            (0.0..1.0).contains(&self.dropout),
+            "dropout",
+            self.dropout,
+            "from 0 to below 1",
+        )?;
         // The device has it so.
         let scale = self.scale() as f32;
         Error::unless(
@@ -64,7 +79,11 @@ impl Lora {
     /// Numbers of all adapters of a model.
     pub fn trainable(&self, config: &Config) -> u64 {
         let of = |[n, k]: [usize; 2]| (self.rank * (n + k)) as u64;
-        self.targets.iter().map(|p| of(p.shape(config))).sum::<u64>() * config.layers as u64
+        self.targets
+            .iter()
+            .map(|p| of(p.shape(config)))
+            .sum::<u64>()
+            * config.layers as u64
     }
 
     /// LoRA's scale and dropout's: `alpha / (rank (1 - dropout))`.
@@ -77,7 +96,12 @@ impl Training {
     /// Refuses settings with which no step is defined.
     pub fn check(&self) -> Result<(), Error> {
         const BETA: RangeInclusive<f64> = 0.0..=1.0 - f64::EPSILON;
-        let AdamW { beta1, beta2, eps, decay } = self.adamw;
+        let AdamW {
+            beta1,
+            beta2,
+            eps,
+            decay,
+        } = self.adamw;
         Error::unless(BETA.contains(&beta1), "beta1", beta1, "from 0 to below 1")?;
         Error::unless(BETA.contains(&beta2), "beta2", beta2, "from 0 to below 1")?;
         Error::unless(eps >= 0.0, "the optimizer's eps", eps, "0 or more")?;
@@ -87,6 +111,11 @@ impl Training {
             decay,
             "0 or more, and finite in f32",
         )?;
-        Error::unless(self.max_norm as f32 > 0.0, "max_norm", self.max_norm, "above 0 in f32")
+        Error::unless(
+            self.max_norm as f32 > 0.0,
+            "max_norm",
+            self.max_norm,
+            "above 0 in f32",
+        )
     }
 }

@@ -17,8 +17,16 @@ pub(crate) fn load<K: KernelDef>(context: &Context, kernel: K) -> Result<Kernel<
 
 /// The tensor map of a matrix of so many rows and columns, for a parameter that copies such tiles. It is for kernels of
 /// `warpwright_kernels`, which say the tile of each parameter.
-pub(crate) fn map(matrix: &View<bf16>, shape: [u32; 2], tile: TileOf<bf16>) -> Result<MapArg, Error> {
+pub(crate) fn map(
+    matrix: &View<bf16>,
+    shape: [u32; 2],
+    tile: TileOf<bf16>,
+) -> Result<MapArg, Error> {
     let [rows, columns] = shape.map(|n| n as usize);
     // SAFETY: the kernel has told the tile.
-    unsafe { TensorMapBuilder::matrix(matrix, rows, columns).tile(tile).arg() }
+    unsafe {
+        TensorMapBuilder::matrix(matrix, rows, columns)
+            .tile(tile)
+            .arg()
+    }
 }

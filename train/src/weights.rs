@@ -49,7 +49,10 @@ impl<V, M> Weights<V, M> {
         matrix: &mut dyn FnMut(Named, &M) -> Result<N, Error>,
     ) -> Result<Weights<W, N>, Error> {
         if self.layers.len() != config.layers {
-            return Err(Error::Layers { found: self.layers.len(), wanted: config.layers });
+            return Err(Error::Layers {
+                found: self.layers.len(),
+                wanted: config.layers,
+            });
         }
         let table = [config.vocab, config.hidden];
         let layers = self.layers.iter().enumerate();
@@ -84,7 +87,10 @@ impl<V, M> LayerWeights<V, M> {
             biases.push(optional(bias, |bias| vector(name(), bias))?);
         }
         Ok(LayerWeights {
-            attention_norm: vector(named("attention norm", [1, config.hidden]), &self.attention_norm)?,
+            attention_norm: vector(
+                named("attention norm", [1, config.hidden]),
+                &self.attention_norm,
+            )?,
             feed_forward_norm: vector(
                 named("feed-forward norm", [1, config.hidden]),
                 &self.feed_forward_norm,
@@ -105,9 +111,18 @@ fn optional<T, U>(
 }
 
 fn seven<T>(list: Vec<T>) -> [T; 7] {
-    list.try_into().unwrap_or_else(|_| unreachable!("one for each projection"))
+    list.try_into()
+        .unwrap_or_else(|_| unreachable!("one for each projection"))
 }
 
 pub(crate) fn length((tensor, shape): Named, found: usize) -> Result<(), Error> {
-    if found == shape[0] * shape[1] { Ok(()) } else { Err(Error::Length { tensor, found, shape }) }
+    if found == shape[0] * shape[1] {
+        Ok(())
+    } else {
+        Err(Error::Length {
+            tensor,
+            found,
+            shape,
+        })
+    }
 }

@@ -22,7 +22,10 @@ pub(crate) fn run(_: &Args) -> Result<()> {
     let work = tempfile::tempdir()?;
     let written = work.path().join("written");
     // With INSTA_UPDATE=always insta writes the new text and the test passes: no tool to install.
-    let accept = [("INSTA_UPDATE", Path::new("always")), ("INSTA_SNAPSHOT_REFERENCES_FILE", &written)];
+    let accept = [
+        ("INSTA_UPDATE", Path::new("always")),
+        ("INSTA_SNAPSHOT_REFERENCES_FILE", &written),
+    ];
     test(&accept, &["--skip", "none_is_left_over"])?;
     for gone in left_over(&written)? {
         println!("deleted {}", gone.display());
@@ -38,21 +41,42 @@ pub(crate) fn run(_: &Args) -> Result<()> {
 
 fn test(environment: &[(&str, &Path)], arguments: &[&str]) -> Result<()> {
     let mut cargo = Command::new("cargo");
-    cargo.current_dir(paths::root()).envs(environment.iter().copied());
-    cargo.args(["test", "--quiet", "--package", "warpwright-tests", "--test", "snapshots", "--"]);
+    cargo
+        .current_dir(paths::root())
+        .envs(environment.iter().copied());
+    cargo.args([
+        "test",
+        "--quiet",
+        "--package",
+        "warpwright-tests",
+        "--test",
+        "snapshots",
+        "--",
+    ]);
     let status = cargo.args(arguments).status()?;
-    ensure!(status.success(), "a test failed for another reason than its snapshot");
+    ensure!(
+        status.success(),
+        "a test failed for another reason than its snapshot"
+    );
     Ok(())
 }
 
 /// Snapshots that no test has named.
 fn left_over(written: &Path) -> Result<Vec<PathBuf>> {
     let named = fs::read_to_string(written).context("the tests named no snapshot")?;
-    let named: BTreeSet<_> = named.lines().filter_map(|line| Path::new(line).file_name()).collect();
+    let named: BTreeSet<_> = named
+        .lines()
+        .filter_map(|line| Path::new(line).file_name())
+        .collect();
     let entries = fs::read_dir(paths::root().join(FOLDER))?.collect::<Result<Vec<_>, _>>()?;
     let snapshots = entries.into_iter().map(|entry| entry.path());
-    let snapshots = snapshots.filter(|path| path.extension().is_some_and(|extension| extension == "snap"));
-    Ok(snapshots.filter(|path| path.file_name().is_some_and(|name| !named.contains(name))).collect())
+    let snapshots = snapshots.filter(|path| {
+        path.extension()
+            .is_some_and(|extension| extension == "snap")
+    });
+    Ok(snapshots
+        .filter(|path| path.file_name().is_some_and(|name| !named.contains(name)))
+        .collect())
 }
 
 /// A kernel's lines and hash, by its name.
@@ -77,11 +101,21 @@ struct Change<'a> {
 fn changes<'a>(before: &Kernels<'a>, now: &Kernels<'a>) -> Vec<Change<'a>> {
     let all: BTreeSet<_> = before.keys().chain(now.keys()).copied().collect();
     let change = |name: &'a str| match (before.get(name), now.get(name)) {
-        (Some((lines, _)), None) => Some(Change { name, what: "removed", lines: -(*lines as isize) }),
-        (None, Some((lines, _))) => Some(Change { name, what: "added", lines: *lines as isize }),
-        (Some(a), Some(b)) if a.1 != b.1 => {
-            Some(Change { name, what: "changed", lines: b.0 as isize - a.0 as isize })
-        }
+        (Some((lines, _)), None) => Some(Change {
+            name,
+            what: "removed",
+            lines: -(*lines as isize),
+        }),
+        (None, Some((lines, _))) => Some(Change {
+            name,
+            what: "added",
+            lines: *lines as isize,
+        }),
+        (Some(a), Some(b)) if a.1 != b.1 => Some(Change {
+            name,
+            what: "changed",
+            lines: b.0 as isize - a.0 as isize,
+        }),
         _ => None,
     };
     all.into_iter().filter_map(change).collect()
@@ -98,20 +132,36 @@ fn summary(before: &Kernels, now: &Kernels) -> String {
         count("changed"),
         changes.iter().map(|change| change.lines).sum::<isize>()
     );
-    let line = |change: &Change| format!("  {:7} {} {:+} lines", change.what, change.name, change.lines);
-    let lines = if changes.len() > NAMED { families(&changes) } else { changes.iter().map(line).collect() };
-    std::iter::once(head).chain(lines).collect::<Vec<_>>().join("\n")
+    let line = |change: &Change| {
+        format!(
+            "  {:7} {} {:+} lines",
+            change.what, change.name, change.lines
+        )
+    };
+    let lines = if changes.len() > NAMED {
+        families(&changes)
+    } else {
+        changes.iter().map(line).collect()
+    };
+    std::iter::once(head)
+        .chain(lines)
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// A line for each family and what happened to its kernels.
 fn families(changes: &[Change]) -> Vec<String> {
     let mut groups: BTreeMap<(&str, &str), (usize, isize)> = BTreeMap::new();
     for change in changes {
-        let (count, lines) = groups.entry((names::family(change.name), change.what)).or_default();
+        let (count, lines) = groups
+            .entry((names::family(change.name), change.what))
+            .or_default();
         *count += 1;
         *lines += change.lines;
     }
-    let line = |((family, what), (count, lines))| format!("  {what:7} {count} of {family}, {lines:+} lines");
+    let line = |((family, what), (count, lines))| {
+        format!("  {what:7} {count} of {family}, {lines:+} lines")
+    };
     groups.into_iter().map(line).collect()
 }
 
@@ -132,7 +182,11 @@ mod tests {
 
     #[test]
     fn many_changes_are_counted_by_family() {
-        let list = |hash: &str| (0..50).map(|i| format!("gemv_{i} sm_75 7 {hash}\n")).collect::<String>();
+        let list = |hash: &str| {
+            (0..50)
+                .map(|i| format!("gemv_{i} sm_75 7 {hash}\n"))
+                .collect::<String>()
+        };
         let (before, now) = (list("aa"), list("bb"));
         let said = summary(&kernels(&before), &kernels(&now));
         assert_eq!(

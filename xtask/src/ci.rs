@@ -37,11 +37,27 @@ enum Work {
 }
 
 const STEPS: [Step; 12] = [
-    Step { name: "format", work: Work::Cargo(&["fmt", "--all", "--check"]), fix: "cargo fmt --all" },
-    Step { name: "dependencies", work: Work::Own(dependencies::check), fix: "cargo deny check" },
+    Step {
+        name: "format",
+        work: Work::Cargo(&["fmt", "--all", "--check"]),
+        fix: "cargo fmt --all",
+    },
+    Step {
+        name: "dependencies",
+        work: Work::Own(dependencies::check),
+        fix: "cargo deny check",
+    },
     Step {
         name: "clippy",
-        work: Work::Cargo(&["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+        work: Work::Cargo(&[
+            "clippy",
+            "--locked",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ]),
         fix: "cargo clippy --workspace --all-targets --fix",
     },
     Step {
@@ -71,22 +87,45 @@ const STEPS: [Step; 12] = [
         },
         fix: "cargo +nightly miri test -p warpwright-driver --test sound",
     },
-    Step { name: "documentation", work: Work::Own(documentation), fix: "cargo doc --workspace --no-deps" },
-    Step { name: "generated files", work: Work::Own(codegen::check), fix: "cargo xtask codegen" },
-    Step { name: "ptxas", work: Work::Own(ptxas::check), fix: "cargo xtask ptxas --update" },
-    Step { name: "packages", work: Work::Own(packages), fix: "cargo xtask ci packages" },
-    Step { name: "example", work: Work::Own(example), fix: "cargo xtask ci example" },
+    Step {
+        name: "documentation",
+        work: Work::Own(documentation),
+        fix: "cargo doc --workspace --no-deps",
+    },
+    Step {
+        name: "generated files",
+        work: Work::Own(codegen::check),
+        fix: "cargo xtask codegen",
+    },
+    Step {
+        name: "ptxas",
+        work: Work::Own(ptxas::check),
+        fix: "cargo xtask ptxas --update",
+    },
+    Step {
+        name: "packages",
+        work: Work::Own(packages),
+        fix: "cargo xtask ci packages",
+    },
+    Step {
+        name: "example",
+        work: Work::Own(example),
+        fix: "cargo xtask ci example",
+    },
     Step {
         name: "outside programs",
         work: Work::Own(outside_programs),
         fix: "cargo xtask ci 'outside programs'",
     },
-    Step { name: "readme", work: Work::Own(readme), fix: README },
+    Step {
+        name: "readme",
+        work: Work::Own(readme),
+        fix: README,
+    },
 ];
 
 /// The first command of README.md, and words that the model writes after this prompt.
-const README: &str =
-    "cargo run --release -- run assets/rustdoc-7m-Q4_K_M.gguf --prompt \"The borrow checker\" -n 48";
+const README: &str = "cargo run --release -- run assets/rustdoc-7m-Q4_K_M.gguf --prompt \"The borrow checker\" -n 48";
 const WORDS: &str = "uses a low-level write-limit to print new warnings";
 
 const LINKED: &str = "examples/linked/Cargo.toml";
@@ -100,16 +139,27 @@ const ON_A_GPU: [&str; 3] = [
 ];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let chosen = |step: &&Step| args.steps.is_empty() || args.steps.iter().any(|name| name == step.name);
-    let results: Vec<_> = STEPS.iter().filter(chosen).map(|step| (step, timed(step))).collect();
+    let chosen =
+        |step: &&Step| args.steps.is_empty() || args.steps.iter().any(|name| name == step.name);
+    let results: Vec<_> = STEPS
+        .iter()
+        .filter(chosen)
+        .map(|step| (step, timed(step)))
+        .collect();
     println!("\n{}", table(&results));
     for (step, _) in results.iter().filter(|(_, outcome)| outcome.absent) {
-        println!("Not run here, because cargo has no part for it: {} ({})", step.name, step.fix);
+        println!(
+            "Not run here, because cargo has no part for it: {} ({})",
+            step.name, step.fix
+        );
     }
     println!("Not run here, because it needs a GPU (xtask gpu-round runs it):");
     ON_A_GPU.iter().for_each(|what| println!("  {what}"));
-    let failed: Vec<_> =
-        results.iter().filter(|(_, outcome)| outcome.error.is_some()).map(|(step, _)| step.name).collect();
+    let failed: Vec<_> = results
+        .iter()
+        .filter(|(_, outcome)| outcome.error.is_some())
+        .map(|(step, _)| step.name)
+        .collect();
     ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
     Ok(())
 }
@@ -125,41 +175,58 @@ fn timed(step: &Step) -> Outcome {
     println!("\n== {}", step.name);
     let start = Instant::now();
     let absent = matches!(step.work, Work::Where { there, .. } if !succeeds(there));
-    let error = if absent { None } else { perform(&step.work).err() };
+    let error = if absent {
+        None
+    } else {
+        perform(&step.work).err()
+    };
     if let Some(error) = &error {
         println!("{} failed: {error:#}\nfix it with: {}", step.name, step.fix);
     }
     let time = start.elapsed();
     println!("== {}: {:.1} s", step.name, time.as_secs_f64());
-    Outcome { time, error, absent }
+    Outcome {
+        time,
+        error,
+        absent,
+    }
 }
 
 fn perform(work: &Work) -> Result<()> {
     match work {
         Work::Cargo(arguments) => cargo(arguments),
         Work::Own(work) => work(),
-        Work::Where { run, variable: (name, value), .. } => {
-            must(Command::new("cargo").args(*run).env(name, value))
-        }
+        Work::Where {
+            run,
+            variable: (name, value),
+            ..
+        } => must(Command::new("cargo").args(*run).env(name, value)),
     }
 }
 
 /// Whether a cargo command ends well; what it says is not shown.
 fn succeeds(arguments: &[&str]) -> bool {
-    let quiet = |command: &mut Command| command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let quiet =
+        |command: &mut Command| command.stdout(Stdio::null()).stderr(Stdio::null()).status();
     quiet(Command::new("cargo").args(arguments)).is_ok_and(|status| status.success())
 }
 
 fn table(results: &[(&Step, Outcome)]) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::ASCII_MARKDOWN).set_header(["step", "seconds", "result"]);
+    table
+        .load_style(presets::ASCII_MARKDOWN)
+        .set_header(["step", "seconds", "result"]);
     for (step, outcome) in results {
         let result = match outcome {
             Outcome { error: Some(_), .. } => format!("FAILED, fix with: {}", step.fix),
             Outcome { absent: true, .. } => "not run".into(),
             _ => "passed".into(),
         };
-        table.add_row([step.name.to_owned(), format!("{:.1}", outcome.time.as_secs_f64()), result]);
+        table.add_row([
+            step.name.to_owned(),
+            format!("{:.1}", outcome.time.as_secs_f64()),
+            result,
+        ]);
     }
     table
 }
@@ -190,12 +257,11 @@ fn tests() -> Result<()> {
 }
 
 fn documentation() -> Result<()> {
-    must(Command::new("cargo").env("RUSTDOCFLAGS", "-D warnings").args([
-        "doc",
-        "--locked",
-        "--workspace",
-        "--no-deps",
-    ]))
+    must(
+        Command::new("cargo")
+            .env("RUSTDOCFLAGS", "-D warnings")
+            .args(["doc", "--locked", "--workspace", "--no-deps"]),
+    )
 }
 
 /// The projects outside the workspace, on the emulator's shared library.
@@ -203,15 +269,34 @@ fn example() -> Result<()> {
     cargo(&["build", "--locked", "--package", "warpwright-cuda-emu"])?;
     let target = paths::target().join("linked");
     let mut tests = Command::new("cargo");
-    tests.args(["test", "--locked", "--lib", "--manifest-path", LINKED, "--target-dir"]);
+    tests.args([
+        "test",
+        "--locked",
+        "--lib",
+        "--manifest-path",
+        LINKED,
+        "--target-dir",
+    ]);
     must(tests.arg(&target))?;
-    let programs = ["saxpy", "graph", "threads", "features", "codes"].map(|program| (LINKED, program));
-    programs.into_iter().chain([(GEMM, "gemm")]).try_for_each(|(project, program)| {
-        let mut run = Command::new("cargo");
-        run.args(["run", "--locked", "--manifest-path", project, "--bin", program, "--target-dir"])
+    let programs =
+        ["saxpy", "graph", "threads", "features", "codes"].map(|program| (LINKED, program));
+    programs
+        .into_iter()
+        .chain([(GEMM, "gemm")])
+        .try_for_each(|(project, program)| {
+            let mut run = Command::new("cargo");
+            run.args([
+                "run",
+                "--locked",
+                "--manifest-path",
+                project,
+                "--bin",
+                program,
+                "--target-dir",
+            ])
             .arg(&target);
-        must(run.env("WARPWRIGHT_LIBCUDA", emulator()))
-    })
+            must(run.env("WARPWRIGHT_LIBCUDA", emulator()))
+        })
 }
 
 /// What is to be published can be packaged.
@@ -248,14 +333,19 @@ fn emulator() -> PathBuf {
 /// Runs the command as the tests have built the program: to build it once more takes minutes, and prints the same.
 fn readme() -> Result<()> {
     let page = std::fs::read_to_string(paths::root().join("README.md"))?;
-    ensure!(page.contains(README), "README.md does not hold the command: {README}");
+    ensure!(
+        page.contains(README),
+        "README.md does not hold the command: {README}"
+    );
     // As the tests have built it: cargo would build it again, with the features of this package alone.
     let program = paths::target().join("debug").join("warpwright");
     if !program.is_file() {
         cargo(&["build", "--locked"])?;
     }
     println!("the program is {}, as it was last built", program.display());
-    let (_, arguments) = README.split_once(" -- ").context("the README's command has no arguments")?;
+    let (_, arguments) = README
+        .split_once(" -- ")
+        .context("the README's command has no arguments")?;
     let output = Command::new("sh")
         .current_dir(paths::root())
         .args(["-c", &format!("\"$0\" {arguments}")])
@@ -265,7 +355,11 @@ fn readme() -> Result<()> {
         .context("sh")?;
     let text = String::from_utf8_lossy(&output.stdout);
     println!("{text}");
-    ensure!(output.status.success(), "the README's command ended with {}", output.status);
+    ensure!(
+        output.status.success(),
+        "the README's command ended with {}",
+        output.status
+    );
     if !text.contains(WORDS) {
         bail!("the README's command did not print: {WORDS}")
     }

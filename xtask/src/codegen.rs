@@ -35,9 +35,21 @@ const FIGURES: Part = Part::Between(
 );
 
 const FILES: [Generated; 3] = [
-    Generated { file: "ISA.md", part: Part::Whole, text: || Ok(isa::page()) },
-    Generated { file: "README.md", part: FIGURES, text: figures::readme },
-    Generated { file: "BENCHMARKS.md", part: FIGURES, text: figures::benchmarks },
+    Generated {
+        file: "ISA.md",
+        part: Part::Whole,
+        text: || Ok(isa::page()),
+    },
+    Generated {
+        file: "README.md",
+        part: FIGURES,
+        text: figures::readme,
+    },
+    Generated {
+        file: "BENCHMARKS.md",
+        part: FIGURES,
+        text: figures::benchmarks,
+    },
 ];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -49,18 +61,27 @@ pub(crate) fn check() -> Result<()> {
     let mut stale = vec![];
     for generated in &FILES {
         let (found, expected) = generated.texts()?;
-        let state = if found == expected { "is up to date" } else { "is out of date" };
+        let state = if found == expected {
+            "is up to date"
+        } else {
+            "is out of date"
+        };
         println!("{} {state}", generated.file);
         stale.extend((found != expected).then_some(generated.file));
     }
-    ensure!(stale.is_empty(), "out of date: {}; run cargo xtask codegen", stale.join(", "));
+    ensure!(
+        stale.is_empty(),
+        "out of date: {}; run cargo xtask codegen",
+        stale.join(", ")
+    );
     Ok(())
 }
 
 fn write() -> Result<()> {
     for generated in &FILES {
         let (file, (_, text)) = (generated.file, generated.texts()?);
-        fs::write(paths::root().join(file), text).with_context(|| format!("cannot write {file}"))?;
+        fs::write(paths::root().join(file), text)
+            .with_context(|| format!("cannot write {file}"))?;
         println!("wrote {file}");
     }
     Ok(())
@@ -75,7 +96,9 @@ impl Generated {
         match (fs::read_to_string(&path), self.part) {
             (Ok(found), _) => expected(&found).map(|expected| (found, expected)),
             (Err(_), Part::Whole) => Ok((String::new(), text)),
-            (Err(error), Part::Between(..)) => Err(error).context(format!("cannot read {}", self.file)),
+            (Err(error), Part::Between(..)) => {
+                Err(error).context(format!("cannot read {}", self.file))
+            }
         }
     }
 }
@@ -83,11 +106,19 @@ impl Generated {
 impl Part {
     /// The page with this text in its place.
     fn filled(self, page: &str, text: &str) -> Result<String> {
-        let Part::Between(start, end) = self else { return Ok(text.into()) };
-        let ends = page.split_once(start).and_then(|(before, rest)| Some((before, rest.split_once(end)?.1)));
+        let Part::Between(start, end) = self else {
+            return Ok(text.into());
+        };
+        let ends = page
+            .split_once(start)
+            .and_then(|(before, rest)| Some((before, rest.split_once(end)?.1)));
         let (before, after) =
             ends.with_context(|| format!("these lines are missing, in this order:\n{start}{end}"))?;
-        ensure!(!after.contains(start), "the line stands there twice: {}", start.trim_end());
+        ensure!(
+            !after.contains(start),
+            "the line stands there twice: {}",
+            start.trim_end()
+        );
         Ok(format!("{before}{start}{text}{end}{after}"))
     }
 }
@@ -99,13 +130,22 @@ mod tests {
     #[test]
     fn only_what_stands_between_the_lines_is_replaced() {
         let part = Part::Between("<a>\n", "<b>\n");
-        let filled = |page| part.filled(page, "new\n").map_err(|error| error.to_string());
-        assert_eq!(filled("x\n<a>\nold\n<b>\ny\n").as_deref(), Ok("x\n<a>\nnew\n<b>\ny\n"));
+        let filled = |page| {
+            part.filled(page, "new\n")
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(
+            filled("x\n<a>\nold\n<b>\ny\n").as_deref(),
+            Ok("x\n<a>\nnew\n<b>\ny\n")
+        );
         assert_eq!(filled("x\n<a>\n<b>\n").as_deref(), Ok("x\n<a>\nnew\n<b>\n"));
         let missing = "these lines are missing, in this order:\n<a>\n<b>\n";
         assert_eq!(filled("x\n<b>\n<a>\n"), Err(missing.into()));
         assert_eq!(filled("x\n"), Err(missing.into()));
-        assert_eq!(filled("<a>\n<b>\n<a>\n<b>\n"), Err("the line stands there twice: <a>".into()));
+        assert_eq!(
+            filled("<a>\n<b>\n<a>\n<b>\n"),
+            Err("the line stands there twice: <a>".into())
+        );
         assert_eq!(Part::Whole.filled("old", "new").unwrap(), "new");
     }
 }

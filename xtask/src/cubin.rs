@@ -31,7 +31,12 @@ impl<'a> Sections<'a> {
     fn of(file: &'a [u8]) -> Option<Self> {
         file.starts_with(b"\x7fELF\x02\x01").then_some(())?;
         let table = word::<8>(file, 0x28)?;
-        Some(Self { file, table, count: word::<2>(file, 0x3c)?, names: word::<2>(file, 0x3e)? })
+        Some(Self {
+            file,
+            table,
+            count: word::<2>(file, 0x3c)?,
+            names: word::<2>(file, 0x3e)?,
+        })
     }
 
     fn field<const N: usize>(&self, section: usize, at: usize) -> Option<usize> {
@@ -40,11 +45,14 @@ impl<'a> Sections<'a> {
 
     fn bytes(&self, section: usize) -> Option<&'a [u8]> {
         let start = self.field::<8>(section, 0x18)?;
-        self.file.get(start..start.checked_add(self.field::<8>(section, 0x20)?)?)
+        self.file
+            .get(start..start.checked_add(self.field::<8>(section, 0x20)?)?)
     }
 
     fn name(&self, section: usize) -> Option<&'a [u8]> {
-        let name = self.bytes(self.names)?.get(self.field::<4>(section, 0)?..)?;
+        let name = self
+            .bytes(self.names)?
+            .get(self.field::<4>(section, 0)?..)?;
         name.split(|&byte| byte == 0).next()
     }
 }
@@ -52,7 +60,12 @@ impl<'a> Sections<'a> {
 /// A little-endian number of `N` bytes.
 fn word<const N: usize>(file: &[u8], at: usize) -> Option<usize> {
     let bytes = file.get(at..at.checked_add(N)?)?;
-    Some(bytes.iter().rev().fold(0, |value, &byte| value << 8 | usize::from(byte)))
+    Some(
+        bytes
+            .iter()
+            .rev()
+            .fold(0, |value, &byte| value << 8 | usize::from(byte)),
+    )
 }
 
 #[cfg(test)]

@@ -18,15 +18,27 @@ pub(crate) const VERSION: &str = "13.5.37";
 
 /// One wheel of `nvidia-cuda-nvcc` for each machine it is published for.
 const WHEELS: [(&str, &str, &str); 2] = [
-    ("linux", "x86_64", "f5c4f7ead5d964fb4af42bbf1e6d3ec3c1e6e9d83b53749f691d387e7fcaa3a7"),
-    ("linux", "aarch64", "588eda18eb5076ae859fe272844b526459228af22df0b117f54eec3aa82bc9c8"),
+    (
+        "linux",
+        "x86_64",
+        "f5c4f7ead5d964fb4af42bbf1e6d3ec3c1e6e9d83b53749f691d387e7fcaa3a7",
+    ),
+    (
+        "linux",
+        "aarch64",
+        "588eda18eb5076ae859fe272844b526459228af22df0b117f54eec3aa82bc9c8",
+    ),
 ];
 
 /// The ptxas to use: `PTXAS`, what was fetched before, `CUDA_PATH`, `CUDA_HOME`, `PATH`, else fetched now.
 pub(crate) fn ptxas() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("PTXAS") {
         let path = PathBuf::from(path);
-        ensure!(path.is_file(), "PTXAS names {}, which is no file", path.display());
+        ensure!(
+            path.is_file(),
+            "PTXAS names {}, which is no file",
+            path.display()
+        );
         return Ok(path);
     }
     let fetched = bin().join("ptxas");
@@ -65,11 +77,17 @@ pub(crate) fn installed(tool: &str) -> Option<PathBuf> {
         .filter_map(std::env::var_os)
         .map(|dir| PathBuf::from(dir).join("bin"));
     let path = std::env::var_os("PATH").unwrap_or_default();
-    toolkits.chain(std::env::split_paths(&path)).map(|dir| dir.join(tool)).find(|file| file.is_file())
+    toolkits
+        .chain(std::env::split_paths(&path))
+        .map(|dir| dir.join(tool))
+        .find(|file| file.is_file())
 }
 
 fn fetch() -> Result<()> {
-    let Some((_, _, hash)) = WHEELS.into_iter().find(|&(os, arch, _)| os == OS && arch == ARCH) else {
+    let Some((_, _, hash)) = WHEELS
+        .into_iter()
+        .find(|&(os, arch, _)| os == OS && arch == ARCH)
+    else {
         bail!("no ptxas is pinned for {OS} on {ARCH}: set PTXAS to one of your own")
     };
     eprintln!("fetching ptxas {VERSION} from PyPI (47 MB, once)");
@@ -81,7 +99,10 @@ fn fetch() -> Result<()> {
 
 fn download(to: &Path, hash: &str) -> Result<PathBuf> {
     let requirements = to.join("requirements.txt");
-    fs::write(&requirements, format!("nvidia-cuda-nvcc=={VERSION} --hash=sha256:{hash}\n"))?;
+    fs::write(
+        &requirements,
+        format!("nvidia-cuda-nvcc=={VERSION} --hash=sha256:{hash}\n"),
+    )?;
     let mut pip: Vec<OsString> = [
         "-m",
         "pip",
@@ -95,8 +116,9 @@ fn download(to: &Path, hash: &str) -> Result<PathBuf> {
     .map(OsString::from)
     .into();
     pip.extend(["-d".into(), to.into(), "-r".into(), requirements.into()]);
-    python(&pip)
-        .context("cannot fetch ptxas from PyPI: run again with a network, or set PTXAS to one of your own")?;
+    python(&pip).context(
+        "cannot fetch ptxas from PyPI: run again with a network, or set PTXAS to one of your own",
+    )?;
     let wheel = fs::read_dir(to)?
         .filter_map(|entry| Some(entry.ok()?.path()))
         .find(|path| path.extension().is_some_and(|e| e == "whl"));
@@ -104,7 +126,13 @@ fn download(to: &Path, hash: &str) -> Result<PathBuf> {
 }
 
 fn unpack(wheel: &Path, to: &Path) -> Result<()> {
-    let arguments = ["-m".into(), "zipfile".into(), "-e".into(), wheel.into(), to.into()];
+    let arguments = [
+        "-m".into(),
+        "zipfile".into(),
+        "-e".into(),
+        wheel.into(),
+        to.into(),
+    ];
     python(&arguments).with_context(|| format!("cannot unpack {}", wheel.display()))
 }
 
@@ -112,7 +140,8 @@ fn unpack(wheel: &Path, to: &Path) -> Result<()> {
 fn install(unpacked: &Path) -> Result<()> {
     fs::create_dir_all(bin())?;
     let part = bin().join(format!("ptxas.{}", std::process::id()));
-    fs::copy(unpacked, &part).with_context(|| format!("the wheel holds no {}", unpacked.display()))?;
+    fs::copy(unpacked, &part)
+        .with_context(|| format!("the wheel holds no {}", unpacked.display()))?;
     make_executable(&part)?;
     fs::rename(part, bin().join("ptxas"))?;
     Ok(())
@@ -121,7 +150,10 @@ fn install(unpacked: &Path) -> Result<()> {
 #[cfg(unix)]
 fn make_executable(file: &Path) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
-    Ok(fs::set_permissions(file, fs::Permissions::from_mode(0o755))?)
+    Ok(fs::set_permissions(
+        file,
+        fs::Permissions::from_mode(0o755),
+    )?)
 }
 
 #[cfg(not(unix))]
@@ -136,7 +168,15 @@ fn python(arguments: &[OsString]) -> Result<()> {
         .output()
         .context("cannot run python3")?;
     let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("nothing").trim();
-    ensure!(output.status.success(), "{} said: {last}", arguments[1].display());
+    let last = said
+        .lines()
+        .rfind(|line| !line.trim().is_empty())
+        .unwrap_or("nothing")
+        .trim();
+    ensure!(
+        output.status.success(),
+        "{} said: {last}",
+        arguments[1].display()
+    );
     Ok(())
 }

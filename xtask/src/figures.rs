@@ -133,46 +133,89 @@ pub(crate) fn readme() -> Result<String> {
 
 /// The tables in BENCHMARKS.md: everything that a reader needs to believe them.
 pub(crate) fn benchmarks() -> Result<String> {
-    let Benchmarks { peers, measurements } = Benchmarks::read()?;
-    let tables: Vec<_> = measurements.iter().map(|measurement| measurement.table(&peers)).collect();
+    let Benchmarks {
+        peers,
+        measurements,
+    } = Benchmarks::read()?;
+    let tables: Vec<_> = measurements
+        .iter()
+        .map(|measurement| measurement.table(&peers))
+        .collect();
     Ok(tables.join("\n"))
 }
 
 impl Benchmarks {
     fn read() -> Result<Benchmarks> {
         let folder = paths::root().join("benchmarks");
-        let all =
-            Benchmarks { peers: read(&folder.join("peers.json"))?, measurements: measurements(&folder)? };
+        let all = Benchmarks {
+            peers: read(&folder.join("peers.json"))?,
+            measurements: measurements(&folder)?,
+        };
         all.check().context("benchmarks")?;
         Ok(all)
     }
 
     fn check(&self) -> Result<()> {
-        ensure!(!self.measurements.is_empty(), "there is no folder DATE-CARD");
-        ensure!(!self.peers.source.is_empty(), "peers.json: `source` is empty");
-        let known = |report: &Report| self.peers.models.iter().any(|peer| peer.model == report.model);
-        for report in self.measurements.iter().flat_map(|measurement| &measurement.reports) {
-            ensure!(known(report), "peers.json has no row for {:?}", report.model);
+        ensure!(
+            !self.measurements.is_empty(),
+            "there is no folder DATE-CARD"
+        );
+        ensure!(
+            !self.peers.source.is_empty(),
+            "peers.json: `source` is empty"
+        );
+        let known = |report: &Report| {
+            self.peers
+                .models
+                .iter()
+                .any(|peer| peer.model == report.model)
+        };
+        for report in self
+            .measurements
+            .iter()
+            .flat_map(|measurement| &measurement.reports)
+        {
+            ensure!(
+                known(report),
+                "peers.json has no row for {:?}",
+                report.model
+            );
         }
         Ok(())
     }
 
     fn comparison(&self) -> String {
-        let cards: String =
-            self.measurements.iter().map(|m| format!(" Warpwright, {} |", m.conditions.card)).collect();
-        let limits: String =
-            self.measurements.iter().map(|m| format!(" {}'s memory allows |", m.conditions.card)).collect();
+        let cards: String = self
+            .measurements
+            .iter()
+            .map(|m| format!(" Warpwright, {} |", m.conditions.card))
+            .collect();
+        let limits: String = self
+            .measurements
+            .iter()
+            .map(|m| format!(" {}'s memory allows |", m.conditions.card))
+            .collect();
         let columns = "---|".repeat(2 * self.measurements.len());
-        let head =
-            format!("| |{cards} llama.cpp, best variant | torch.compile |{limits}\n|---|---|---|{columns}\n");
-        self.peers.models.iter().fold(head, |table, peer| table + &self.row(peer))
+        let head = format!(
+            "| |{cards} llama.cpp, best variant | torch.compile |{limits}\n|---|---|---|{columns}\n"
+        );
+        self.peers
+            .models
+            .iter()
+            .fold(head, |table, peer| table + &self.row(peer))
     }
 
     fn row(&self, peer: &Peer) -> String {
-        let figures = || self.measurements.iter().map(|m| m.figures(&peer.model, README_CTX));
+        let figures = || {
+            self.measurements
+                .iter()
+                .map(|m| m.figures(&peer.model, README_CTX))
+        };
         let rates = figures().map(|found| found.map(|figures| figures.tokens_per_s));
         let limits = figures().map(|found| found.map(|figures| figures.tokens_per_s_limit));
-        let rates = rates.chain([peer.llama_cpp, peer.torch_compile]).chain(limits);
+        let rates = rates
+            .chain([peer.llama_cpp, peer.torch_compile])
+            .chain(limits);
         let cells: Vec<String> = rates.map(cell).collect();
         format!("| {} | {} |\n", peer.title, cells.join(" | "))
     }
@@ -184,34 +227,66 @@ fn cell(rate: Option<f64>) -> String {
 
 /// `12,345`.
 fn thousands(n: u64) -> String {
-    if n < 1000 { n.to_string() } else { format!("{},{:03}", thousands(n / 1000), n % 1000) }
+    if n < 1000 {
+        n.to_string()
+    } else {
+        format!("{},{:03}", thousands(n / 1000), n % 1000)
+    }
 }
 
 impl Measurement {
     fn read(root: &Path, folder: String) -> Result<Measurement> {
         let path = root.join(&folder);
-        let files = names(&path)?.into_iter().filter(|name| name != "conditions.json");
-        let reports: Vec<Report> = files.map(|file| report(&path.join(file))).collect::<Result<_>>()?;
-        let read = Measurement { conditions: read(&path.join("conditions.json"))?, folder, reports };
+        let files = names(&path)?
+            .into_iter()
+            .filter(|name| name != "conditions.json");
+        let reports: Vec<Report> = files
+            .map(|file| report(&path.join(file)))
+            .collect::<Result<_>>()?;
+        let read = Measurement {
+            conditions: read(&path.join("conditions.json"))?,
+            folder,
+            reports,
+        };
         read.check().with_context(|| path.display().to_string())?;
         Ok(read)
     }
 
     /// That the reports belong together: the table says once what holds for all of them.
     fn check(&self) -> Result<()> {
-        let Some((first, others)) = self.reports.split_first() else { anyhow::bail!("there are no reports") };
+        let Some((first, others)) = self.reports.split_first() else {
+            anyhow::bail!("there are no reports")
+        };
         for report in others {
-            ensure!(report.device == first.device, "{} ran on another device", report.model);
-            ensure!(report.work() == first.work(), "{} did not measure the same", report.model);
+            ensure!(
+                report.device == first.device,
+                "{} ran on another device",
+                report.model
+            );
+            ensure!(
+                report.work() == first.work(),
+                "{} did not measure the same",
+                report.model
+            );
         }
         let models: Vec<&str> = self.reports.iter().map(|report| &*report.model).collect();
-        let twice = models.iter().enumerate().find(|(i, model)| models[..*i].contains(model));
-        ensure!(twice.is_none(), "two reports of {}", twice.map_or("", |(_, model)| model));
+        let twice = models
+            .iter()
+            .enumerate()
+            .find(|(i, model)| models[..*i].contains(model));
+        ensure!(
+            twice.is_none(),
+            "two reports of {}",
+            twice.map_or("", |(_, model)| model)
+        );
         Ok(())
     }
 
     fn figures(&self, model: &str, ctx: u32) -> Option<&Figures> {
-        self.report(model)?.contexts.iter().find(|figures| figures.ctx == ctx)
+        self.report(model)?
+            .contexts
+            .iter()
+            .find(|figures| figures.ctx == ctx)
     }
 
     fn report(&self, model: &str) -> Option<&Report> {
@@ -223,7 +298,10 @@ impl Measurement {
         out += "| model | ctx | us a token: median (min - max) | tokens/s | weights + KV, MB | GB/s | of the ceiling | nodes |\n";
         out += "|---|---|---|---|---|---|---|---|\n";
         for peer in &peers.models {
-            let figures = self.report(&peer.model).into_iter().flat_map(|report| &report.contexts);
+            let figures = self
+                .report(&peer.model)
+                .into_iter()
+                .flat_map(|report| &report.contexts);
             out.extend(figures.map(|figures| figures.row(&peer.title)));
         }
         out
@@ -231,9 +309,20 @@ impl Measurement {
 
     /// The conditions, as a sentence or two.
     fn title(&self) -> String {
-        let Conditions { driver, commit, source, .. } = &self.conditions;
+        let Conditions {
+            driver,
+            commit,
+            source,
+            ..
+        } = &self.conditions;
         let first = &self.reports[0];
-        let Device { name, compute_capability, memory_bytes, cuda, .. } = &first.device;
+        let Device {
+            name,
+            compute_capability,
+            memory_bytes,
+            cuda,
+            ..
+        } = &first.device;
         let (memory, date) = (memory_bytes / 1_000_000_000, first.day());
         format!(
             "{name} (compute capability {compute_capability}, {memory} GB), driver {driver}, CUDA {cuda}, {date}, \
@@ -248,21 +337,38 @@ impl Measurement {
     fn ceiling(&self) -> String {
         let all = || self.reports.iter().map(|report| &report.read_ceiling);
         let rates = || all().map(|ceiling| ceiling.gb_per_s / 1e3);
-        let (low, high) = (rates().fold(f64::MAX, f64::min), rates().fold(0.0, f64::max));
-        let mut grids: Vec<_> =
-            all().map(|Ceiling { kernel, blocks, .. }| format!("`{kernel}` x {blocks}")).collect();
+        let (low, high) = (
+            rates().fold(f64::MAX, f64::min),
+            rates().fold(0.0, f64::max),
+        );
+        let mut grids: Vec<_> = all()
+            .map(|Ceiling { kernel, blocks, .. }| format!("`{kernel}` x {blocks}"))
+            .collect();
         grids.sort();
         grids.dedup();
         let bytes = all().map(|ceiling| ceiling.bytes >> 20).min().unwrap_or(0);
-        format!("Read ceiling {low:.2} to {high:.2} TB/s ({bytes} MiB, {})", grids.join(", "))
+        format!(
+            "Read ceiling {low:.2} to {high:.2} TB/s ({bytes} MiB, {})",
+            grids.join(", ")
+        )
     }
 }
 
 impl Report {
     /// What was measured and how; the same in all reports of a measurement.
     fn work(&self) -> String {
-        let weights = if self.random_weights { "random weights, " } else { "" };
-        let Report { path, launch, rounds, tokens, .. } = self;
+        let weights = if self.random_weights {
+            "random weights, "
+        } else {
+            ""
+        };
+        let Report {
+            path,
+            launch,
+            rounds,
+            tokens,
+            ..
+        } = self;
         format!(
             "{weights}{path}, launched as {launch}, {rounds} rounds of {tokens} tokens, wall time with each token read back"
         )
@@ -273,32 +379,67 @@ impl Report {
     }
 
     fn check(&self) -> Result<()> {
-        ensure!(!self.device.emulator, "the emulator's times say nothing about a GPU");
-        ensure!(self.plan.is_none(), "measured with --plan; the tables show what decodes by itself");
-        ensure!(self.random_weights == self.loading.is_none(), "a file is loaded, random weights are not");
+        ensure!(
+            !self.device.emulator,
+            "the emulator's times say nothing about a GPU"
+        );
+        ensure!(
+            self.plan.is_none(),
+            "measured with --plan; the tables show what decodes by itself"
+        );
+        ensure!(
+            self.random_weights == self.loading.is_none(),
+            "a file is loaded, random weights are not"
+        );
         ensure!(!self.device.driver.is_empty(), "the driver has no name");
-        self.contexts
-            .iter()
-            .try_for_each(|figures| figures.check(self).with_context(|| format!("context {}", figures.ctx)))
+        self.contexts.iter().try_for_each(|figures| {
+            figures
+                .check(self)
+                .with_context(|| format!("context {}", figures.ctx))
+        })
     }
 }
 
 impl Figures {
     /// That the figures follow from each other as `bench` computes them.
     fn check(&self, report: &Report) -> Result<()> {
-        ensure!(self.other_tokens.is_empty(), "tokens differ: {}", self.other_tokens.join(", "));
-        ensure!(self.first_tokens.len() == report.tokens.min(16), "the first tokens are missing");
-        ensure!(self.wall_us.in_order() && self.device_us.in_order(), "a median outside minimum and maximum");
-        let (bytes, ceiling) = ((self.weight_bytes + self.kv_bytes) as f64, report.read_ceiling.gb_per_s);
+        ensure!(
+            self.other_tokens.is_empty(),
+            "tokens differ: {}",
+            self.other_tokens.join(", ")
+        );
+        ensure!(
+            self.first_tokens.len() == report.tokens.min(16),
+            "the first tokens are missing"
+        );
+        ensure!(
+            self.wall_us.in_order() && self.device_us.in_order(),
+            "a median outside minimum and maximum"
+        );
+        let (bytes, ceiling) = (
+            (self.weight_bytes + self.kv_bytes) as f64,
+            report.read_ceiling.gb_per_s,
+        );
         let derived = [
             ("tokens_per_s", self.tokens_per_s, 1e6 / self.wall_us.median),
-            ("tokens_per_s_limit", self.tokens_per_s_limit, ceiling * 1e9 / bytes),
+            (
+                "tokens_per_s_limit",
+                self.tokens_per_s_limit,
+                ceiling * 1e9 / bytes,
+            ),
             ("gb_per_s", self.gb_per_s, bytes / self.wall_us.median / 1e3),
-            ("share_of_ceiling", self.share_of_ceiling, self.gb_per_s / ceiling),
+            (
+                "share_of_ceiling",
+                self.share_of_ceiling,
+                self.gb_per_s / ceiling,
+            ),
         ];
         for (name, found, expected) in derived {
             let close = (found - expected).abs() <= 1e-9 * expected;
-            ensure!(close, "{name} is {found}, but follows from the others as {expected}");
+            ensure!(
+                close,
+                "{name} is {found}, but follows from the others as {expected}"
+            );
         }
         Ok(())
     }
@@ -329,7 +470,10 @@ impl Spread {
 fn measurements(root: &Path) -> Result<Vec<Measurement>> {
     let mut newest = BTreeMap::new();
     // Names come in order, so that of one card the last folder stays.
-    for folder in names(root)?.into_iter().filter(|name| root.join(name).is_dir()) {
+    for folder in names(root)?
+        .into_iter()
+        .filter(|name| root.join(name).is_dir())
+    {
         let read = Measurement::read(root, folder)?;
         newest.insert(read.conditions.card.clone(), read);
     }
@@ -338,8 +482,11 @@ fn measurements(root: &Path) -> Result<Vec<Measurement>> {
 
 /// The names in a folder, in order.
 fn names(folder: &Path) -> Result<Vec<String>> {
-    let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
-    let name = |entry: std::io::Result<fs::DirEntry>| Ok(entry?.file_name().to_string_lossy().into_owned());
+    let entries =
+        fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let name = |entry: std::io::Result<fs::DirEntry>| {
+        Ok(entry?.file_name().to_string_lossy().into_owned())
+    };
     let mut names: Vec<String> = entries.map(name).collect::<Result<_>>()?;
     names.sort();
     Ok(names)
@@ -352,7 +499,8 @@ fn report(path: &Path) -> Result<Report> {
 }
 
 fn read<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text =
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     serde_json::from_str(&text).with_context(|| path.display().to_string())
 }
 
@@ -384,7 +532,8 @@ mod tests {
 
     fn read_back(report: Value) -> String {
         let read = serde_json::from_value::<Report>(report).map_err(anyhow::Error::from);
-        read.and_then(|report| report.check()).map_or_else(|error| format!("{error:#}"), |()| "good".into())
+        read.and_then(|report| report.check())
+            .map_or_else(|error| format!("{error:#}"), |()| "good".into())
     }
 
     #[test]
@@ -400,24 +549,38 @@ mod tests {
         assert!(with("/contexts/0/new", json!(1)).starts_with("unknown field `new`"));
         assert!(with("/device/new", json!(1)).starts_with("unknown field `new`"));
         let found = with("/contexts/0/tokens_per_s", json!(1001.0));
-        assert_eq!(found, "context 128: tokens_per_s is 1001, but follows from the others as 1000");
+        assert_eq!(
+            found,
+            "context 128: tokens_per_s is 1001, but follows from the others as 1000"
+        );
         let found = with("/contexts/0/other_tokens", json!(["round 2", "eager"]));
         assert_eq!(found, "context 128: tokens differ: round 2, eager");
-        assert_eq!(with("/device/emulator", json!(true)), "the emulator's times say nothing about a GPU");
+        assert_eq!(
+            with("/device/emulator", json!(true)),
+            "the emulator's times say nothing about a GPU"
+        );
     }
 
     #[test]
     fn a_card_has_two_columns_and_a_model_a_row() {
         let report = serde_json::from_value(example()).expect("a report");
-        let conditions = json!({ "card": "G1", "driver": "1.2", "commit": "abc", "source": "a test" });
+        let conditions =
+            json!({ "card": "G1", "driver": "1.2", "commit": "abc", "source": "a test" });
         let conditions = serde_json::from_value(conditions).expect("conditions");
-        let measurement = Measurement { folder: "2026-01-02-g1".into(), conditions, reports: vec![report] };
+        let measurement = Measurement {
+            folder: "2026-01-02-g1".into(),
+            conditions,
+            reports: vec![report],
+        };
         let peers = json!({ "source": "a test", "models": [
             { "model": "a q8_0", "title": "A Q8_0", "llama_cpp": 1234.4, "torch_compile": null },
             { "model": "b", "title": "B", "llama_cpp": null, "torch_compile": 5 },
         ]});
         let peers = serde_json::from_value(peers).expect("peers");
-        let all = Benchmarks { peers, measurements: vec![measurement] };
+        let all = Benchmarks {
+            peers,
+            measurements: vec![measurement],
+        };
         assert!(all.check().is_ok());
         assert_eq!(
             all.comparison(),
@@ -432,6 +595,9 @@ mod tests {
 
     #[test]
     fn numbers_have_commas_between_thousands() {
-        assert_eq!([0, 999, 1000, 1_234_567].map(thousands), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!(
+            [0, 999, 1000, 1_234_567].map(thousands),
+            ["0", "999", "1,000", "1,234,567"]
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! `ISA.md`: the instruction table of ptx-gen as a page.
 
 use ptx_gen::isa::{
-    Accuracy, CHAPTERS, Completion, Effect, GridStep, MbarrierStep, MemoryOrder, Op, Slot, StateSpace,
-    Uniformity, WgmmaStep,
+    Accuracy, CHAPTERS, Completion, Effect, GridStep, MbarrierStep, MemoryOrder, Op, Slot,
+    StateSpace, Uniformity, WgmmaStep,
 };
 use ptx_gen::{Kind, Level};
 
@@ -20,14 +20,27 @@ Operands are of the operation's type where nothing else is said; `d` is written,
 `effect` is what a row does besides computing a result from its operands; `differs` is a result that threads may not share even where their operands are the same.
 ";
 
-const HEADER: [&str; 9] =
-    ["instruction", "operands", "types", "sm", "PTX", "together", "effect", "accuracy", "meaning"];
+const HEADER: [&str; 9] = [
+    "instruction",
+    "operands",
+    "types",
+    "sm",
+    "PTX",
+    "together",
+    "effect",
+    "accuracy",
+    "meaning",
+];
 
 /// The whole page.
 pub(crate) fn page() -> String {
     let chapters = CHAPTERS.iter().map(|chapter| {
         let rows: Vec<_> = chapter.rows.iter().map(|op| row(op)).collect();
-        format!("\n## {}\n\n{}", chapter.title, markdown::table(&HEADER, &rows))
+        format!(
+            "\n## {}\n\n{}",
+            chapter.title,
+            markdown::table(&HEADER, &rows)
+        )
     });
     std::iter::once(HEAD.to_owned()).chain(chapters).collect()
 }
@@ -49,7 +62,11 @@ fn row(op: &Op) -> Vec<String> {
 fn operands(op: &Op) -> String {
     let written = op.form.dst.iter().zip(["d", "p"]);
     let read = op.form.src.iter().zip(["a", "b", "c", "e", "f", "g", "h"]);
-    written.chain(read).map(|(&slot, name)| operand(slot, name)).collect::<Vec<_>>().join(", ")
+    written
+        .chain(read)
+        .map(|(&slot, name)| operand(slot, name))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn operand(slot: Slot, name: &str) -> String {
@@ -82,8 +99,18 @@ fn operand(slot: Slot, name: &str) -> String {
 }
 
 fn types(op: &Op) -> String {
-    let names = |kinds: &[Kind]| kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(" ");
-    if op.from.is_empty() { names(op.types) } else { format!("{} from {}", names(op.types), names(op.from)) }
+    let names = |kinds: &[Kind]| {
+        kinds
+            .iter()
+            .map(|kind| kind.name())
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    if op.from.is_empty() {
+        names(op.types)
+    } else {
+        format!("{} from {}", names(op.types), names(op.from))
+    }
 }
 
 fn together(level: Level) -> &'static str {
@@ -119,7 +146,11 @@ fn effect(op: &Op) -> String {
         Effect::Control => "control".to_owned(),
     };
     let has_result = !op.form.dst.is_empty();
-    let differs = if has_result && op.uniformity() == Uniformity::Differs { "; differs" } else { "" };
+    let differs = if has_result && op.uniformity() == Uniformity::Differs {
+        "; differs"
+    } else {
+        ""
+    };
     what + differs
 }
 

@@ -25,7 +25,11 @@ use std::process::ExitCode;
 use clap::Parser;
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", about = "The repository's own commands", disable_version_flag = true)]
+#[command(
+    name = "cargo xtask",
+    about = "The repository's own commands",
+    disable_version_flag = true
+)]
 enum Command {
     /// Check everything that a change must pass
     Ci(ci::Args),
@@ -65,5 +69,7 @@ fn main() -> ExitCode {
 
 /// Whether the reader of the output has read enough: `cargo xtask ptx | head`.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    error
+        .downcast_ref::<io::Error>()
+        .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

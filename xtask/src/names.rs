@@ -12,9 +12,15 @@ pub(crate) fn unknown<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Str
     let meant = match suggestions(name, all).as_slice() {
         [] => String::new(),
         names if names.len() > MOST => {
-            format!("; did you mean {} or one of {} more?", names[..MOST].join(", "), names.len() - MOST)
+            format!(
+                "; did you mean {} or one of {} more?",
+                names[..MOST].join(", "),
+                names.len() - MOST
+            )
         }
-        [names @ .., last] if !names.is_empty() => format!("; did you mean {} or {last}?", names.join(", ")),
+        [names @ .., last] if !names.is_empty() => {
+            format!("; did you mean {} or {last}?", names.join(", "))
+        }
         [only, ..] => format!("; did you mean {only}?"),
     };
     format!("no kernel {name:?}{meant} (`cargo xtask ptx --all` lists them)")
@@ -24,10 +30,16 @@ pub(crate) fn unknown<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Str
 fn suggestions<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let wanted = name.to_lowercase().replace('-', "_");
     let all: Vec<_> = all.collect();
-    let those =
-        |fits: &dyn Fn(&str) -> bool| all.iter().copied().filter(|name| fits(name)).collect::<Vec<_>>();
-    let (beginning, inside) =
-        (those(&|name| name.starts_with(&wanted)), those(&|name| name.contains(&wanted)));
+    let those = |fits: &dyn Fn(&str) -> bool| {
+        all.iter()
+            .copied()
+            .filter(|name| fits(name))
+            .collect::<Vec<_>>()
+    };
+    let (beginning, inside) = (
+        those(&|name| name.starts_with(&wanted)),
+        those(&|name| name.contains(&wanted)),
+    );
     match (beginning.is_empty(), inside.is_empty()) {
         (false, _) => beginning,
         (_, false) => inside,
@@ -37,10 +49,17 @@ fn suggestions<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Vec<&'a st
 
 fn alike<'a>(wanted: &str, all: Vec<&'a str>) -> Vec<&'a str> {
     let score = |name: &str| strsim::normalized_damerau_levenshtein(wanted, name);
-    let mut scored: Vec<_> =
-        all.into_iter().map(|name| (score(name), name)).filter(|(score, _)| *score >= ALIKE).collect();
+    let mut scored: Vec<_> = all
+        .into_iter()
+        .map(|name| (score(name), name))
+        .filter(|(score, _)| *score >= ALIKE)
+        .collect();
     scored.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
-    scored.into_iter().take(MOST).map(|(_, name)| name).collect()
+    scored
+        .into_iter()
+        .take(MOST)
+        .map(|(_, name)| name)
+        .collect()
 }
 
 /// The first word of a name.
@@ -52,7 +71,11 @@ pub(crate) fn family(name: &str) -> &str {
 pub(crate) fn families<'a>(all: impl Iterator<Item = &'a str>, width: usize) -> Vec<String> {
     let mut families: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     all.for_each(|name| families.entry(family(name)).or_default().push(name));
-    let longest = families.keys().map(|family| family.len()).max().unwrap_or(0);
+    let longest = families
+        .keys()
+        .map(|family| family.len())
+        .max()
+        .unwrap_or(0);
     let line = |(family, names): (&&str, &Vec<&str>)| {
         let head = format!("{family:longest$} {:>4}  ", names.len());
         let room = width.saturating_sub(head.len());
@@ -80,15 +103,35 @@ fn fitted(names: &[&str], room: usize) -> String {
 mod tests {
     use super::{families, unknown};
 
-    const ALL: [&str; 5] = ["gemv_f16", "gemv_f32", "rms_norm_1024", "rms_norm_256", "swiglu_256"];
+    const ALL: [&str; 5] = [
+        "gemv_f16",
+        "gemv_f32",
+        "rms_norm_1024",
+        "rms_norm_256",
+        "swiglu_256",
+    ];
 
     #[test]
     fn a_part_of_a_name_and_a_slip_suggest_names() {
-        let said = |name| unknown(name, ALL.into_iter()).replace(" (`cargo xtask ptx --all` lists them)", "");
-        assert_eq!(said("rms_norm"), "no kernel \"rms_norm\"; did you mean rms_norm_1024 or rms_norm_256?");
-        assert_eq!(said("RMS-norm-2"), "no kernel \"RMS-norm-2\"; did you mean rms_norm_256?");
-        assert_eq!(said("norm_256"), "no kernel \"norm_256\"; did you mean rms_norm_256?");
-        assert_eq!(said("swigul_256"), "no kernel \"swigul_256\"; did you mean swiglu_256?");
+        let said = |name| {
+            unknown(name, ALL.into_iter()).replace(" (`cargo xtask ptx --all` lists them)", "")
+        };
+        assert_eq!(
+            said("rms_norm"),
+            "no kernel \"rms_norm\"; did you mean rms_norm_1024 or rms_norm_256?"
+        );
+        assert_eq!(
+            said("RMS-norm-2"),
+            "no kernel \"RMS-norm-2\"; did you mean rms_norm_256?"
+        );
+        assert_eq!(
+            said("norm_256"),
+            "no kernel \"norm_256\"; did you mean rms_norm_256?"
+        );
+        assert_eq!(
+            said("swigul_256"),
+            "no kernel \"swigul_256\"; did you mean swiglu_256?"
+        );
         assert_eq!(said("flash"), "no kernel \"flash\"");
     }
 
@@ -96,7 +139,8 @@ mod tests {
     fn many_names_are_counted() {
         let all: Vec<String> = (0..9).map(|i| format!("gemv_{i}")).collect();
         let said = unknown("gemv", all.iter().map(String::as_str));
-        let expected = "did you mean gemv_0, gemv_1, gemv_2, gemv_3, gemv_4, gemv_5 or one of 3 more?";
+        let expected =
+            "did you mean gemv_0, gemv_1, gemv_2, gemv_3, gemv_4, gemv_5 or one of 3 more?";
         assert!(said.contains(expected), "{said}");
     }
 
@@ -105,7 +149,11 @@ mod tests {
         let lines = families(ALL.into_iter(), 30);
         assert_eq!(
             lines,
-            ["gemv      2  gemv_f16 gemv_f32", "rms       2  rms_norm_1024 ...", "swiglu    1  swiglu_256"]
+            [
+                "gemv      2  gemv_f16 gemv_f32",
+                "rms       2  rms_norm_1024 ...",
+                "swiglu    1  swiglu_256"
+            ]
         );
     }
 }

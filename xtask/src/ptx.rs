@@ -35,7 +35,8 @@ pub(crate) struct Args {
 
 fn target(name: &str) -> Result<Target, String> {
     let known = || Target::ALL.map(|target| target.name).join(", ");
-    Target::named(name).ok_or_else(|| format!("no such target; kernels are printed for {}", known()))
+    Target::named(name)
+        .ok_or_else(|| format!("no such target; kernels are printed for {}", known()))
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -48,7 +49,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     match &args.out {
         Some(folder) => write(args, &kernels, folder),
         None if args.kernels.is_empty() => list(args, &kernels),
-        None => kernels.iter().try_for_each(|program| Ok(write!(io::stdout(), "{}", text(args, program)?)?)),
+        None => kernels
+            .iter()
+            .try_for_each(|program| Ok(write!(io::stdout(), "{}", text(args, program)?)?)),
     }
 }
 
@@ -56,9 +59,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 pub(crate) fn named(names: &[String]) -> Result<Vec<Program>> {
     let all: Vec<_> = ALL.iter().map(|kernel| kernel.name()).collect();
     if let Some(unknown) = names.iter().find(|name| !all.contains(name)) {
-        bail!("{}", names::unknown(unknown, all.iter().map(String::as_str)));
+        bail!(
+            "{}",
+            names::unknown(unknown, all.iter().map(String::as_str))
+        );
     }
-    let wanted = ALL.iter().filter(|kernel| names.is_empty() || names.contains(&kernel.name()));
+    let wanted = ALL
+        .iter()
+        .filter(|kernel| names.is_empty() || names.contains(&kernel.name()));
     let mut programs = wanted
         .map(|kernel| kernel.build())
         .collect::<Result<Vec<_>, _>>()
@@ -68,14 +76,24 @@ pub(crate) fn named(names: &[String]) -> Result<Vec<Program>> {
 }
 
 fn text(args: &Args, program: &Program) -> Result<String> {
-    let print = if args.lines { ptx_gen::print_with_lines } else { ptx_gen::print };
-    Ok(print(program, args.target.unwrap_or_else(|| oldest(program)))?)
+    let print = if args.lines {
+        ptx_gen::print_with_lines
+    } else {
+        ptx_gen::print
+    };
+    Ok(print(
+        program,
+        args.target.unwrap_or_else(|| oldest(program)),
+    )?)
 }
 
 /// The oldest target that a program runs on.
 pub(crate) fn oldest(program: &Program) -> Target {
     let runs = |target: &Target| ptx_gen::print(program, *target).is_ok();
-    Target::ALL.into_iter().find(runs).expect("the newest target has every row")
+    Target::ALL
+        .into_iter()
+        .find(runs)
+        .expect("the newest target has every row")
 }
 
 fn write(args: &Args, kernels: &[Program], folder: &Path) -> Result<()> {
@@ -138,16 +156,35 @@ fn list(args: &Args, kernels: &[Program]) -> Result<()> {
     }
     let families = names::families(kernels.iter().map(|program| program.name.as_str()), WIDTH);
     writeln!(out, "{}", families.join("\n"))?;
-    Ok(writeln!(out, "\n{} kernels; `cargo xtask ptx --all` lists them", kernels.len())?)
+    Ok(writeln!(
+        out,
+        "\n{} kernels; `cargo xtask ptx --all` lists them",
+        kernels.len()
+    )?)
 }
 
 fn table(kernels: &[Program]) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::ASCII_MARKDOWN).set_header(["kernel", "threads", "shared", "arguments"]);
+    table.load_style(presets::ASCII_MARKDOWN).set_header([
+        "kernel",
+        "threads",
+        "shared",
+        "arguments",
+    ]);
     for program in kernels {
-        let arguments = program.params.iter().map(declaration).collect::<Vec<_>>().join(", ");
+        let arguments = program
+            .params
+            .iter()
+            .map(declaration)
+            .collect::<Vec<_>>()
+            .join(", ");
         let shared = program.static_shared().to_string();
-        table.add_row([program.name.clone(), program.block.to_string(), shared, arguments]);
+        table.add_row([
+            program.name.clone(),
+            program.block.to_string(),
+            shared,
+            arguments,
+        ]);
     }
     table
 }
@@ -155,7 +192,9 @@ fn table(kernels: &[Program]) -> Table {
 fn declaration(param: &Param) -> String {
     match param.kind {
         ParamKind::Buffer(kind, access) => format!("{}: {access} {}", param.name, kind.name()),
-        ParamKind::TensorMap(kind, access) => format!("{}: {access} map of {}", param.name, kind.name()),
+        ParamKind::TensorMap(kind, access) => {
+            format!("{}: {access} map of {}", param.name, kind.name())
+        }
         ParamKind::Scalar(kind) => format!("{}: {}", param.name, kind.name()),
     }
 }

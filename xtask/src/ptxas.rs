@@ -52,19 +52,29 @@ pub(crate) fn check() -> Result<()> {
     println!("Not run here: the other targets ({REST})");
     let release = cuda_tools::release(&cuda_tools::ptxas()?)?;
     if !release.ends_with(cuda_tools::VERSION) {
-        println!("note: {FIGURES} comes from {}, this ptxas is {release}: not compared", cuda_tools::VERSION);
+        println!(
+            "note: {FIGURES} comes from {}, this ptxas is {release}: not compared",
+            cuda_tools::VERSION
+        );
         return Ok(());
     }
     let kept = fs::read_to_string(paths::root().join(FIGURES)).unwrap_or_default();
-    ensure!(agree(&kept, &page(&figures)), "{FIGURES} is out of date: {REST}");
+    ensure!(
+        agree(&kept, &page(&figures)),
+        "{FIGURES} is out of date: {REST}"
+    );
     forms::check()
 }
 
 /// Whether a page has what another one has, line by line and cell by cell, but where the other's cell is empty.
 fn agree(kept: &str, found: &str) -> bool {
     let cells = |(kept, found): (&str, &str)| {
-        let (kept, found) = (kept.split('|').collect::<Vec<_>>(), found.split('|').collect::<Vec<_>>());
-        let same = |(kept, found): (&&str, &&str)| found.trim().is_empty() || kept.trim() == found.trim();
+        let (kept, found) = (
+            kept.split('|').collect::<Vec<_>>(),
+            found.split('|').collect::<Vec<_>>(),
+        );
+        let same =
+            |(kept, found): (&&str, &&str)| found.trim().is_empty() || kept.trim() == found.trim();
         kept.len() == found.len() && kept.iter().zip(&found).all(same)
     };
     kept.lines().count() == found.lines().count() && kept.lines().zip(found.lines()).all(cells)
@@ -90,22 +100,41 @@ struct Figures {
 /// By kernel, then by the target's name.
 type AllFigures = BTreeMap<String, BTreeMap<&'static str, Figures>>;
 
-fn assemble_kernels(kernels: &[Program], targets: impl Fn(&Program) -> Vec<Target>) -> Result<AllFigures> {
-    let jobs: Vec<_> = kernels.iter().flat_map(|kernel| jobs(kernel, &targets(kernel), true)).collect();
+fn assemble_kernels(
+    kernels: &[Program],
+    targets: impl Fn(&Program) -> Vec<Target>,
+) -> Result<AllFigures> {
+    let jobs: Vec<_> = kernels
+        .iter()
+        .flat_map(|kernel| jobs(kernel, &targets(kernel), true))
+        .collect();
     let mut figures = AllFigures::new();
     for (job, found) in jobs.iter().zip(assemble_all(&jobs)?) {
-        figures.entry(job.program.name.clone()).or_default().insert(job.target.name, found);
+        figures
+            .entry(job.program.name.clone())
+            .or_default()
+            .insert(job.target.name, found);
     }
     println!("{}", terminal(&figures));
-    println!("{} kernels, {} assemblies: no spill, no stack, no local memory", kernels.len(), jobs.len());
+    println!(
+        "{} kernels, {} assemblies: no spill, no stack, no local memory",
+        kernels.len(),
+        jobs.len()
+    );
     Ok(figures)
 }
 
 /// Every row of the instruction table, in a program of its own, for the oldest and the newest target that has it. Such a
 /// program may use local memory: on sm_120, ptxas copies a tensor map there whose address is taken.
 fn assemble_rows() -> Result<()> {
-    let programs: Vec<_> = ptx_gen::samples().into_iter().map(|sample| sample.program).collect();
-    let jobs: Vec<_> = programs.iter().flat_map(|program| jobs(program, &ends(program), false)).collect();
+    let programs: Vec<_> = ptx_gen::samples()
+        .into_iter()
+        .map(|sample| sample.program)
+        .collect();
+    let jobs: Vec<_> = programs
+        .iter()
+        .flat_map(|program| jobs(program, &ends(program), false))
+        .collect();
     assemble_all(&jobs)?;
     println!("{} forms of instructions assembled", programs.len());
     Ok(())
@@ -118,16 +147,30 @@ fn ends(program: &Program) -> [Target; 2] {
 
 /// The targets among these that the program can be printed for.
 fn jobs<'a>(program: &'a Program, targets: &[Target], strict: bool) -> Vec<Job<'a>> {
-    let job = |&target| Some(Job { program, target, text: ptx_gen::print(program, target).ok()?, strict });
+    let job = |&target| {
+        Some(Job {
+            program,
+            target,
+            text: ptx_gen::print(program, target).ok()?,
+            strict,
+        })
+    };
     targets.iter().filter_map(job).collect()
 }
 
 fn assemble_all(jobs: &[Job]) -> Result<Vec<Figures>> {
     let ptxas = cuda_tools::ptxas()?;
     let work = tempfile::tempdir()?;
-    let results = in_parallel(jobs, |i, job| assemble(&ptxas, &work.path().join(i.to_string()), job));
+    let results = in_parallel(jobs, |i, job| {
+        assemble(&ptxas, &work.path().join(i.to_string()), job)
+    });
     let faults = jobs.iter().zip(&results).filter_map(|(job, result)| {
-        Some(format!("{} for {}: {:#}", job.program.name, job.target, result.as_ref().err()?))
+        Some(format!(
+            "{} for {}: {:#}",
+            job.program.name,
+            job.target,
+            result.as_ref().err()?
+        ))
     });
     let faults: Vec<_> = faults.collect();
     ensure!(faults.is_empty(), "{}", faults.join("\n"));
@@ -149,7 +192,10 @@ fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(usize, &T) -> R + Sy
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     let mut results: Vec<(usize, R)> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(take)).collect();
-        workers.into_iter().flat_map(|worker| worker.join().expect("a worker only runs ptxas")).collect()
+        workers
+            .into_iter()
+            .flat_map(|worker| worker.join().expect("a worker only runs ptxas"))
+            .collect()
     });
     results.sort_by_key(|&(i, _)| i);
     results.into_iter().map(|(_, result)| result).collect()
@@ -161,7 +207,10 @@ fn assemble(ptxas: &Path, stem: &Path, job: &Job) -> Result<Figures> {
     let said = String::from_utf8_lossy(&output.stderr);
     match output.status.code() {
         Some(0) => figures(&said, &fs::read(&cubin)?, job.program),
-        Some(_) => bail!("{}", explain(ptxas, stem, job).unwrap_or_else(|_| said.into_owned())),
+        Some(_) => bail!(
+            "{}",
+            explain(ptxas, stem, job).unwrap_or_else(|_| said.into_owned())
+        ),
         None => bail!("ptxas crashed ({})", output.status),
     }
 }
@@ -169,7 +218,11 @@ fn assemble(ptxas: &Path, stem: &Path, job: &Job) -> Result<Figures> {
 fn call(ptxas: &Path, stem: &Path, job: &Job, text: &str, cubin: &Path) -> Result<Output> {
     let source: PathBuf = stem.with_extension("ptx");
     fs::write(&source, text)?;
-    let strict = ["-Werror", "--warn-on-spills", "--warn-on-local-memory-usage"];
+    let strict = [
+        "-Werror",
+        "--warn-on-spills",
+        "--warn-on-local-memory-usage",
+    ];
     let output = Command::new(ptxas)
         .args(strict.into_iter().filter(|_| job.strict))
         .args(["-v", "-arch", job.target.name, "-o"])
@@ -179,10 +232,19 @@ fn call(ptxas: &Path, stem: &Path, job: &Job, text: &str, cubin: &Path) -> Resul
 }
 
 fn figures(said: &str, cubin: &[u8], program: &Program) -> Result<Figures> {
-    let used = said.lines().find(|line| line.contains("Used ")).context("ptxas does not say what it used")?;
+    let used = said
+        .lines()
+        .find(|line| line.contains("Used "))
+        .context("ptxas does not say what it used")?;
     let number = |unit: &str| {
-        used.split([':', ','])
-            .find_map(|part| part.trim().trim_start_matches("Used ").strip_suffix(unit)?.trim().parse().ok())
+        used.split([':', ',']).find_map(|part| {
+            part.trim()
+                .trim_start_matches("Used ")
+                .strip_suffix(unit)?
+                .trim()
+                .parse()
+                .ok()
+        })
     };
     let code = cubin::instructions(cubin, &program.name);
     Ok(Figures {
@@ -199,19 +261,30 @@ fn explain(ptxas: &Path, stem: &Path, job: &Job) -> Result<String> {
     let text = ptx_gen::print_with_lines(job.program, job.target)?;
     let output = call(ptxas, stem, job, &text, &stem.with_extension("cubin"))?;
     let said = String::from_utf8_lossy(&output.stderr);
-    let faults: Vec<_> =
-        said.lines().filter(|line| line.contains("error")).map(|line| explain_line(line, &text)).collect();
+    let faults: Vec<_> = said
+        .lines()
+        .filter(|line| line.contains("error"))
+        .map(|line| explain_line(line, &text))
+        .collect();
     ensure!(!faults.is_empty(), "ptxas named no error");
     Ok(faults.join("\n"))
 }
 
 fn explain_line(said: &str, text: &str) -> String {
-    let message =
-        said.split_once("error").map_or(said, |(_, message)| message.trim_start_matches([' ', ':']));
-    let number =
-        said.split_once(", line ").and_then(|(_, rest)| rest.split(';').next()?.trim().parse::<usize>().ok());
-    let Some(number) = number else { return format!("  {message}") };
-    let line = text.lines().nth(number.saturating_sub(1)).unwrap_or_default().trim();
+    let message = said
+        .split_once("error")
+        .map_or(said, |(_, message)| message.trim_start_matches([' ', ':']));
+    let number = said
+        .split_once(", line ")
+        .and_then(|(_, rest)| rest.split(';').next()?.trim().parse::<usize>().ok());
+    let Some(number) = number else {
+        return format!("  {message}");
+    };
+    let line = text
+        .lines()
+        .nth(number.saturating_sub(1))
+        .unwrap_or_default()
+        .trim();
     let place = place(text, number).map_or_else(String::new, |place| format!(" (from {place})"));
     format!("  {message}\n    in: {line}{place}")
 }
@@ -219,7 +292,10 @@ fn explain_line(said: &str, text: &str) -> String {
 /// The Rust file and line of a PTX line: the last `.loc` above it.
 fn place(text: &str, number: usize) -> Option<String> {
     let above: Vec<_> = text.lines().take(number).collect();
-    let loc = above.iter().rev().find_map(|line| line.trim().strip_prefix(".loc"))?;
+    let loc = above
+        .iter()
+        .rev()
+        .find_map(|line| line.trim().strip_prefix(".loc"))?;
     let mut words = loc.split_whitespace();
     let (file, line) = (words.next()?, words.next()?);
     let name = text.lines().find_map(|line| {
@@ -247,22 +323,40 @@ fn page(figures: &AllFigures) -> String {
 
 fn terminal(figures: &AllFigures) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::ASCII_MARKDOWN).set_header(header()).add_rows(rows(figures));
+    table
+        .load_style(presets::ASCII_MARKDOWN)
+        .set_header(header())
+        .add_rows(rows(figures));
     table
 }
 
 fn header() -> Vec<&'static str> {
-    ["kernel", "shared"].into_iter().chain(Target::ALL.iter().map(|target| target.name)).collect()
+    ["kernel", "shared"]
+        .into_iter()
+        .chain(Target::ALL.iter().map(|target| target.name))
+        .collect()
 }
 
 fn rows(figures: &AllFigures) -> Vec<Vec<String>> {
-    figures.iter().map(|(kernel, by_target)| row(kernel, by_target)).collect()
+    figures
+        .iter()
+        .map(|(kernel, by_target)| row(kernel, by_target))
+        .collect()
 }
 
 fn row(kernel: &str, by_target: &BTreeMap<&'static str, Figures>) -> Vec<String> {
-    let shared = by_target.values().map(|found| found.shared).max().unwrap_or(0);
-    let cells = Target::ALL.iter().map(|target| by_target.get(target.name).map_or_else(String::new, cell));
-    [kernel.to_owned(), shared.to_string()].into_iter().chain(cells).collect()
+    let shared = by_target
+        .values()
+        .map(|found| found.shared)
+        .max()
+        .unwrap_or(0);
+    let cells = Target::ALL
+        .iter()
+        .map(|target| by_target.get(target.name).map_or_else(String::new, cell));
+    [kernel.to_owned(), shared.to_string()]
+        .into_iter()
+        .chain(cells)
+        .collect()
 }
 
 fn cell(figures: &Figures) -> String {
@@ -277,9 +371,11 @@ mod tests {
     fn a_page_agrees_with_the_cells_that_were_assembled() {
         let kept = "# Figures\n\n| a | 0 | 8 / 9 | 10 / 11 |\n";
         assert!(agree(kept, kept) && agree(kept, "# Figures\n\n| a | 0 |  | 10 / 11 |\n"));
-        for other in
-            ["# Figures\n\n| a | 0 | 8 / 8 |  |\n", "# Figures\n\n| b | 0 |  |  |\n", "# Figures\n\n"]
-        {
+        for other in [
+            "# Figures\n\n| a | 0 | 8 / 8 |  |\n",
+            "# Figures\n\n| b | 0 |  |  |\n",
+            "# Figures\n\n",
+        ] {
             assert!(!agree(kept, other), "{other}");
         }
     }
@@ -296,9 +392,15 @@ foo %r2;
     fn an_error_is_named_by_its_rust_line() {
         assert_eq!(place(TEXT, 3).as_deref(), Some("kernels/src/gemv.rs:40"));
         assert_eq!(
-            explain_line("ptxas k.ptx, line 5; error   : Not a name of any known instruction: 'foo'", TEXT),
+            explain_line(
+                "ptxas k.ptx, line 5; error   : Not a name of any known instruction: 'foo'",
+                TEXT
+            ),
             "  Not a name of any known instruction: 'foo'\n    in: foo %r2; (from kernels/src/gemv.rs:41)"
         );
-        assert_eq!(explain_line("ptxas error   : out of things", TEXT), "  out of things");
+        assert_eq!(
+            explain_line("ptxas error   : out of things", TEXT),
+            "  out of things"
+        );
     }
 }

@@ -16,7 +16,8 @@ pub(crate) fn texts(revision: &str) -> Result<BTreeMap<String, String>> {
     let commit = commit(revision)?;
     let folder = paths::target().join("revisions").join(&commit);
     if !folder.is_dir() {
-        build(&commit, &folder).with_context(|| format!("cannot build the kernels of {revision}"))?;
+        build(&commit, &folder)
+            .with_context(|| format!("cannot build the kernels of {revision}"))?;
     }
     read(&folder)
 }
@@ -24,8 +25,18 @@ pub(crate) fn texts(revision: &str) -> Result<BTreeMap<String, String>> {
 /// The commit that a revision names.
 fn commit(revision: &str) -> Result<String> {
     let name = format!("{revision}^{{commit}}");
-    let output = git(&["rev-parse", "--verify", "--quiet", "--end-of-options", &name]).output()?;
-    ensure!(output.status.success(), "{revision:?} is no revision of this repository");
+    let output = git(&[
+        "rev-parse",
+        "--verify",
+        "--quiet",
+        "--end-of-options",
+        &name,
+    ])
+    .output()?;
+    ensure!(
+        output.status.success(),
+        "{revision:?} is no revision of this repository"
+    );
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
@@ -41,8 +52,11 @@ fn build(commit: &str, folder: &Path) -> Result<()> {
     fs::create_dir_all(revisions)?;
     let work = tempfile::tempdir_in(revisions)?;
     eprintln!("building the kernels of {commit}, once");
-    let (archive, source, printed) =
-        (work.path().join("source.tar"), work.path().join("source"), work.path().join("ptx"));
+    let (archive, source, printed) = (
+        work.path().join("source.tar"),
+        work.path().join("source"),
+        work.path().join("ptx"),
+    );
     fs::create_dir(&source)?;
     succeed(git(&["archive", "--format=tar", "-o"]).arg(&archive).args([
         commit,
@@ -50,11 +64,30 @@ fn build(commit: &str, folder: &Path) -> Result<()> {
         ".",
         ":(exclude)assets",
     ]))?;
-    succeed(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&source))?;
-    let mut cargo = Command::new("cargo");
-    cargo.current_dir(&source).env("CARGO_TARGET_DIR", build_folder(revisions)?);
     succeed(
-        cargo.args(["run", "--quiet", "--locked", "--package", "xtask", "--", "ptx", "--out"]).arg(&printed),
+        Command::new("tar")
+            .arg("-xf")
+            .arg(&archive)
+            .arg("-C")
+            .arg(&source),
+    )?;
+    let mut cargo = Command::new("cargo");
+    cargo
+        .current_dir(&source)
+        .env("CARGO_TARGET_DIR", build_folder(revisions)?);
+    succeed(
+        cargo
+            .args([
+                "run",
+                "--quiet",
+                "--locked",
+                "--package",
+                "xtask",
+                "--",
+                "ptx",
+                "--out",
+            ])
+            .arg(&printed),
     )?;
     fs::rename(&printed, folder)?;
     Ok(())
@@ -68,9 +101,14 @@ fn build_folder(revisions: &Path) -> Result<PathBuf> {
 }
 
 fn succeed(command: &mut Command) -> Result<()> {
-    let status =
-        command.status().with_context(|| format!("cannot run {}", command.get_program().display()))?;
-    ensure!(status.success(), "{} ended with {status}", command.get_program().display());
+    let status = command
+        .status()
+        .with_context(|| format!("cannot run {}", command.get_program().display()))?;
+    ensure!(
+        status.success(),
+        "{} ended with {status}",
+        command.get_program().display()
+    );
     Ok(())
 }
 
@@ -79,7 +117,11 @@ fn read(folder: &Path) -> Result<BTreeMap<String, String>> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "ptx") {
-            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            let name = path
+                .file_stem()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
             texts.insert(name, fs::read_to_string(&path)?);
         }
     }
@@ -89,5 +131,8 @@ fn read(folder: &Path) -> Result<BTreeMap<String, String>> {
 /// A file of a revision; `None` if it has none of this path.
 pub(crate) fn file(revision: &str, path: &str) -> Result<Option<String>> {
     let output = git(&["show", &format!("{revision}:{path}")]).output()?;
-    Ok(output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned()))
+    Ok(output
+        .status
+        .success()
+        .then(|| String::from_utf8_lossy(&output.stdout).into_owned()))
 }

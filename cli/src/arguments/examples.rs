@@ -40,8 +40,20 @@ const EXAMPLES: [(&str, &[&str]); 18] = [
             "warpwright embed -m model.gguf -f lines.txt --pooling last > vectors.txt",
         ],
     ),
-    ("pull", &["warpwright pull hf:ORG/REPO", "warpwright pull hf:ORG/REPO:Q8_0"]),
-    ("models", &["warpwright models --json", "warpwright models remove hf:ORG/REPO:Q8_0"]),
+    (
+        "pull",
+        &[
+            "warpwright pull hf:ORG/REPO",
+            "warpwright pull hf:ORG/REPO:Q8_0",
+        ],
+    ),
+    (
+        "models",
+        &[
+            "warpwright models --json",
+            "warpwright models remove hf:ORG/REPO:Q8_0",
+        ],
+    ),
     (
         "finetune",
         &[
@@ -65,10 +77,22 @@ const EXAMPLES: [(&str, &[&str]); 18] = [
     ),
     (
         "detokenize",
-        &["warpwright detokenize model.gguf 1,5,9", "echo 1 5 9 | warpwright detokenize -m model.gguf -"],
+        &[
+            "warpwright detokenize model.gguf 1,5,9",
+            "echo 1 5 9 | warpwright detokenize -m model.gguf -",
+        ],
     ),
-    ("info", &["warpwright info model.gguf", "warpwright info -m model.gguf --json"]),
-    ("check", &["warpwright check", "warpwright check --device emu"]),
+    (
+        "info",
+        &[
+            "warpwright info model.gguf",
+            "warpwright info -m model.gguf --json",
+        ],
+    ),
+    (
+        "check",
+        &["warpwright check", "warpwright check --device emu"],
+    ),
     (
         "bench",
         &[
@@ -76,8 +100,20 @@ const EXAMPLES: [(&str, &[&str]); 18] = [
             "warpwright bench --shape llama3.2-1b --quant q4_k_m --prompt 512 --json figures.json",
         ],
     ),
-    ("devices", &["warpwright devices", "CUDA_VISIBLE_DEVICES=1 warpwright devices"]),
-    ("doctor", &["warpwright doctor", "CUDA_VISIBLE_DEVICES=1 warpwright doctor"]),
+    (
+        "devices",
+        &[
+            "warpwright devices",
+            "CUDA_VISIBLE_DEVICES=1 warpwright devices",
+        ],
+    ),
+    (
+        "doctor",
+        &[
+            "warpwright doctor",
+            "CUDA_VISIBLE_DEVICES=1 warpwright doctor",
+        ],
+    ),
     (
         "completions",
         &[
@@ -96,12 +132,14 @@ const EXAMPLES: [(&str, &[&str]); 18] = [
 
 /// Adds the examples to each command that has none.
 pub(super) fn add(program: Command) -> Command {
-    EXAMPLES.into_iter().fold(program, |program, (name, lines)| {
-        program.mut_subcommand(name, |command| {
-            let examples: String = lines.iter().map(|line| format!("\n  {line}")).collect();
-            command.after_help(format!("Examples:{examples}"))
+    EXAMPLES
+        .into_iter()
+        .fold(program, |program, (name, lines)| {
+            program.mut_subcommand(name, |command| {
+                let examples: String = lines.iter().map(|line| format!("\n  {line}")).collect();
+                command.after_help(format!("Examples:{examples}"))
+            })
         })
-    })
 }
 
 #[cfg(test)]
@@ -134,21 +172,35 @@ mod tests {
     fn own_words(line: &str) -> Vec<OsString> {
         let words = shell(line);
         let own = words.into_iter().skip_while(|word| word != "warpwright");
-        own.take_while(|word| word != "|" && word != ">" && word != "<").map(OsString::from).collect()
+        own.take_while(|word| word != "|" && word != ">" && word != "<")
+            .map(OsString::from)
+            .collect()
     }
 
     fn check(command: &Command, path: &str) {
-        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let help = command
+            .get_after_help()
+            .map(ToString::to_string)
+            .unwrap_or_default();
         let help = help.replace("\\\n", " ");
         let examples: Vec<&str> = match help.split_once("Examples:\n") {
-            Some((_, examples)) => examples.lines().filter(|line| line.contains("warpwright ")).collect(),
+            Some((_, examples)) => examples
+                .lines()
+                .filter(|line| line.contains("warpwright "))
+                .collect(),
             None => vec![],
         };
-        assert!(examples.len() >= 2, "{path} has too few examples: {examples:?}");
+        assert!(
+            examples.len() >= 2,
+            "{path} has too few examples: {examples:?}"
+        );
         let mut distinct = BTreeSet::new();
         for line in examples {
             assert!(distinct.insert(line), "{path}: {line}");
-            assert!(line.contains(&format!("warpwright {path}")), "{line} is not an example of {path}");
+            assert!(
+                line.contains(&format!("warpwright {path}")),
+                "{line} is not an example of {path}"
+            );
             if let Err(error) = parse::<Cli>(own_words(line)) {
                 panic!("{line}: {error}");
             }
@@ -156,8 +208,9 @@ mod tests {
     }
 
     /// Words in which a help text leans on another one, or opens like a sentence of our old pages.
-    const OPENINGS: [&str; 8] =
-        ["The same", "As above", "What ", "Where ", "How ", "Whether ", "Of ", "See "];
+    const OPENINGS: [&str; 8] = [
+        "The same", "As above", "What ", "Where ", "How ", "Whether ", "Of ", "See ",
+    ];
 
     fn check_options(command: &Command, path: &str) {
         let mut texts = BTreeSet::new();
@@ -167,8 +220,14 @@ mod tests {
             assert!(!help.is_empty(), "{path}: {name} has no help");
             // `emu` describes what no other command has, in more words.
             let words = !path.starts_with("emu");
-            assert!(!words || help.chars().count() <= 120 && !help.contains('\n'), "{path}: {name}: {help}");
-            assert!(texts.insert(help.clone()), "{path}: {name} has the help of another option: {help}");
+            assert!(
+                !words || help.chars().count() <= 120 && !help.contains('\n'),
+                "{path}: {name}: {help}"
+            );
+            assert!(
+                texts.insert(help.clone()),
+                "{path}: {name} has the help of another option: {help}"
+            );
             let leans = OPENINGS.iter().find(|opening| help.starts_with(*opening));
             assert!(!words || leans.is_none(), "{path}: {name}: {help}");
             if arg.is_positional() {
@@ -198,8 +257,10 @@ mod tests {
         let heading = |path: &str| {
             let (command, id) = path.split_once(' ').unwrap();
             let command = program.find_subcommand(command).unwrap();
-            let arg =
-                command.get_arguments().find(|arg| arg.get_id() == id).unwrap_or_else(|| panic!("{path}"));
+            let arg = command
+                .get_arguments()
+                .find(|arg| arg.get_id() == id)
+                .unwrap_or_else(|| panic!("{path}"));
             arg.get_help_heading()
         };
         let cases: [(Option<&str>, &[&str]); 9] = [
@@ -227,21 +288,51 @@ mod tests {
                     "bench rounds",
                 ],
             ),
-            (Some("Output"), &["run print", "run json", "run quiet", "bench plot", "bench json"]),
             (
-                Some("Device"),
-                &["run device", "run ctx", "run launch", "run insist", "chat device", "bench launch"],
+                Some("Output"),
+                &[
+                    "run print",
+                    "run json",
+                    "run quiet",
+                    "bench plot",
+                    "bench json",
+                ],
             ),
             (
                 Some("Device"),
-                &["finetune device", "finetune precision", "finetune recompute", "logits launch"],
+                &[
+                    "run device",
+                    "run ctx",
+                    "run launch",
+                    "run insist",
+                    "chat device",
+                    "bench launch",
+                ],
             ),
-            (Some("Sampling"), &["run temperature", "run seed", "chat logprobs"]),
+            (
+                Some("Device"),
+                &[
+                    "finetune device",
+                    "finetune precision",
+                    "finetune recompute",
+                    "logits launch",
+                ],
+            ),
+            (
+                Some("Sampling"),
+                &["run temperature", "run seed", "chat logprobs"],
+            ),
             (Some("Speculative decoding"), &["run draft", "chat lookup"]),
             (Some("Structured output"), &["run regex", "chat grammar"]),
             (
                 Some("Conversations"),
-                &["run system", "run date", "chat when_full", "chat history", "chat tools"],
+                &[
+                    "run system",
+                    "run date",
+                    "chat when_full",
+                    "chat history",
+                    "chat tools",
+                ],
             ),
         ];
         for (wanted, paths) in cases {

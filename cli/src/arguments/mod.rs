@@ -37,11 +37,16 @@ where
     if let Some(name) = words::command_with_model_option(&command, &respelled.words) {
         command = command.mut_subcommand(name, without_positional_model);
     }
-    let parsed = command.try_get_matches_from_mut(&respelled.words).and_then(|mut matches| {
-        C::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
-    });
+    let parsed = command
+        .try_get_matches_from_mut(&respelled.words)
+        .and_then(|mut matches| {
+            C::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+        });
     match parsed {
-        Ok(arguments) => Ok(Parsed { arguments, notes: respelled.notes }),
+        Ok(arguments) => Ok(Parsed {
+            arguments,
+            notes: respelled.notes,
+        }),
         Err(error) => Err(tip::explain(error, &mut command, &respelled.words)),
     }
 }
@@ -49,7 +54,8 @@ where
 /// Turns the positional MODEL into a hidden option that is not required, so that the first argument is the next
 /// positional. clap has no way to remove it.
 fn without_positional_model(command: Command) -> Command {
-    let command = command
-        .mut_arg(ModelArg::POSITIONAL, |model| model.long("positional-model").hide(true).required(false));
+    let command = command.mut_arg(ModelArg::POSITIONAL, |model| {
+        model.long("positional-model").hide(true).required(false)
+    });
     command.mut_arg(ModelArg::OPTION, |model| model.required(true))
 }

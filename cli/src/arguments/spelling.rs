@@ -55,7 +55,9 @@ enum Meaning {
 use Meaning::{Gpu, Hub, HubFile, NoEffect, Option as Same, Refused};
 
 const AUTO: &[&str] = &["auto", "all"];
-const SWITCH: &[&str] = &["on", "off", "auto", "0", "1", "true", "false", "enabled", "disabled"];
+const SWITCH: &[&str] = &[
+    "on", "off", "auto", "0", "1", "true", "false", "enabled", "disabled",
+];
 
 const ON_THE_DEVICE: &str = "all layers and the cache are on the device that --device names";
 const THREADS: &str = "the model runs on a device, which divides the work by itself";
@@ -66,27 +68,54 @@ const LOGS: &str = "there is no log";
 const RAW: &str = "run always continues the text, and chat always has a conversation";
 
 const fn spelling(names: &'static [&'static str], value: Value, meaning: Meaning) -> Spelling {
-    Spelling { names, value, meaning }
+    Spelling {
+        names,
+        value,
+        meaning,
+    }
 }
 
 const SPELLINGS: [Spelling; 40] = [
-    spelling(&["-hf", "-hfr", "--hf-repo"], Value::Required, Hub("--model")),
+    spelling(
+        &["-hf", "-hfr", "--hf-repo"],
+        Value::Required,
+        Hub("--model"),
+    ),
     spelling(&["-hff", "--hf-file"], Value::Required, HubFile),
     spelling(
-        &["-cnv", "-mli", "-mu", "-cl", "-cd", "-st", "-sp", "-sysf", "-hft", "-hfv"],
+        &[
+            "-cnv", "-mli", "-mu", "-cl", "-cd", "-st", "-sp", "-sysf", "-hft", "-hfv",
+        ],
         Value::None,
         Refused,
     ),
-    spelling(&["-cb", "--cont-batching", "-nocb", "--no-cont-batching"], Value::None, NoEffect(BATCH)),
-    spelling(&["-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf"], Value::Required, Hub("--draft")),
+    spelling(
+        &["-cb", "--cont-batching", "-nocb", "--no-cont-batching"],
+        Value::None,
+        NoEffect(BATCH),
+    ),
+    spelling(
+        &["-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf"],
+        Value::Required,
+        Hub("--draft"),
+    ),
     spelling(&["-md"], Value::Required, Same("--draft")),
     spelling(&["-sys"], Value::Required, Same("--system")),
     spelling(&["-jf"], Value::Required, Same("--json-schema")),
     spelling(&["-dev"], Value::Required, Same("--device")),
     spelling(&["-mg", "--main-gpu"], Value::Required, Gpu),
-    spelling(&["-ngl", "--gpu-layers", "--n-gpu-layers"], Value::Number(AUTO), NoEffect(ON_THE_DEVICE)),
     spelling(
-        &["-ngld", "--gpu-layers-draft", "--n-gpu-layers-draft", "--spec-draft-ngl"],
+        &["-ngl", "--gpu-layers", "--n-gpu-layers"],
+        Value::Number(AUTO),
+        NoEffect(ON_THE_DEVICE),
+    ),
+    spelling(
+        &[
+            "-ngld",
+            "--gpu-layers-draft",
+            "--n-gpu-layers-draft",
+            "--spec-draft-ngl",
+        ],
         Value::Number(AUTO),
         NoEffect(ON_THE_DEVICE),
     ),
@@ -95,40 +124,136 @@ const SPELLINGS: [Spelling; 40] = [
         Value::OneOf(&["none", "layer", "row", "tensor"]),
         NoEffect(ON_THE_DEVICE),
     ),
-    spelling(&["-ts", "--tensor-split"], Value::Required, NoEffect(ON_THE_DEVICE)),
-    spelling(&["-kvo", "--kv-offload", "-nkvo", "--no-kv-offload"], Value::None, NoEffect(ON_THE_DEVICE)),
-    spelling(&["-cmoe", "--cpu-moe"], Value::None, NoEffect(ON_THE_DEVICE)),
-    spelling(&["-ncmoe", "--n-cpu-moe"], Value::Number(&[]), NoEffect(ON_THE_DEVICE)),
-    spelling(&["-ot", "--override-tensor"], Value::Required, NoEffect(ON_THE_DEVICE)),
-    spelling(&["-fit", "--fit"], Value::OneOf(SWITCH), NoEffect(ON_THE_DEVICE)),
-    spelling(&["-t", "--threads", "-tb", "--threads-batch"], Value::Number(&[]), NoEffect(THREADS)),
+    spelling(
+        &["-ts", "--tensor-split"],
+        Value::Required,
+        NoEffect(ON_THE_DEVICE),
+    ),
+    spelling(
+        &["-kvo", "--kv-offload", "-nkvo", "--no-kv-offload"],
+        Value::None,
+        NoEffect(ON_THE_DEVICE),
+    ),
+    spelling(
+        &["-cmoe", "--cpu-moe"],
+        Value::None,
+        NoEffect(ON_THE_DEVICE),
+    ),
+    spelling(
+        &["-ncmoe", "--n-cpu-moe"],
+        Value::Number(&[]),
+        NoEffect(ON_THE_DEVICE),
+    ),
+    spelling(
+        &["-ot", "--override-tensor"],
+        Value::Required,
+        NoEffect(ON_THE_DEVICE),
+    ),
+    spelling(
+        &["-fit", "--fit"],
+        Value::OneOf(SWITCH),
+        NoEffect(ON_THE_DEVICE),
+    ),
+    spelling(
+        &["-t", "--threads", "-tb", "--threads-batch"],
+        Value::Number(&[]),
+        NoEffect(THREADS),
+    ),
     spelling(
         &["-td", "--threads-draft", "-tbd", "--threads-batch-draft"],
         Value::Number(&[]),
         NoEffect(THREADS),
     ),
-    spelling(&["-C", "--cpu-mask", "-Cr", "--cpu-range"], Value::Required, NoEffect(THREADS)),
-    spelling(&["--cpu-strict", "--prio", "--poll"], Value::Number(&[]), NoEffect(THREADS)),
-    spelling(&["--numa"], Value::OneOf(&["distribute", "isolate", "numactl"]), NoEffect(THREADS)),
-    spelling(&["--mlock", "--mmap", "--no-mmap", "-dio", "--direct-io"], Value::None, NoEffect(MEMORY)),
-    spelling(&["--repack", "-nr", "--no-repack", "--no-host"], Value::None, NoEffect(MEMORY)),
+    spelling(
+        &["-C", "--cpu-mask", "-Cr", "--cpu-range"],
+        Value::Required,
+        NoEffect(THREADS),
+    ),
+    spelling(
+        &["--cpu-strict", "--prio", "--poll"],
+        Value::Number(&[]),
+        NoEffect(THREADS),
+    ),
+    spelling(
+        &["--numa"],
+        Value::OneOf(&["distribute", "isolate", "numactl"]),
+        NoEffect(THREADS),
+    ),
+    spelling(
+        &["--mlock", "--mmap", "--no-mmap", "-dio", "--direct-io"],
+        Value::None,
+        NoEffect(MEMORY),
+    ),
+    spelling(
+        &["--repack", "-nr", "--no-repack", "--no-host"],
+        Value::None,
+        NoEffect(MEMORY),
+    ),
     spelling(
         &["-fa", "--flash-attn"],
         Value::OneOf(SWITCH),
         NoEffect("there is one kernel for attention, which keeps no scores in memory"),
     ),
-    spelling(&["-b", "--batch-size", "-ub", "--ubatch-size"], Value::Number(&[]), NoEffect(BATCH)),
-    spelling(&["-ctk", "--cache-type-k", "-ctv", "--cache-type-v"], Value::Required, NoEffect(CACHE)),
-    spelling(&["-dt", "--defrag-thold"], Value::Number(&[]), NoEffect("the cache has no gaps")),
-    spelling(&["--swa-full"], Value::None, NoEffect("the cache always keeps every position")),
-    spelling(&["--warmup", "--no-warmup"], Value::None, NoEffect("there is no warm-up")),
-    spelling(&["--jinja"], Value::None, NoEffect("chat templates are always rendered as Jinja")),
-    spelling(&["-no-cnv", "--no-conversation"], Value::None, NoEffect(RAW)),
-    spelling(&["--no-escape"], Value::None, NoEffect("a prompt is never unescaped")),
-    spelling(&["-co", "--color", "--colors"], Value::OneOf(SWITCH), NoEffect("texts have no colors")),
-    spelling(&["--simple-io"], Value::None, NoEffect("a pipe always has simple lines")),
-    spelling(&["--log-disable", "--log-prefix", "--log-timestamps"], Value::None, NoEffect(LOGS)),
-    spelling(&["-lv", "--verbosity", "--log-verbosity"], Value::Number(&[]), NoEffect(LOGS)),
+    spelling(
+        &["-b", "--batch-size", "-ub", "--ubatch-size"],
+        Value::Number(&[]),
+        NoEffect(BATCH),
+    ),
+    spelling(
+        &["-ctk", "--cache-type-k", "-ctv", "--cache-type-v"],
+        Value::Required,
+        NoEffect(CACHE),
+    ),
+    spelling(
+        &["-dt", "--defrag-thold"],
+        Value::Number(&[]),
+        NoEffect("the cache has no gaps"),
+    ),
+    spelling(
+        &["--swa-full"],
+        Value::None,
+        NoEffect("the cache always keeps every position"),
+    ),
+    spelling(
+        &["--warmup", "--no-warmup"],
+        Value::None,
+        NoEffect("there is no warm-up"),
+    ),
+    spelling(
+        &["--jinja"],
+        Value::None,
+        NoEffect("chat templates are always rendered as Jinja"),
+    ),
+    spelling(
+        &["-no-cnv", "--no-conversation"],
+        Value::None,
+        NoEffect(RAW),
+    ),
+    spelling(
+        &["--no-escape"],
+        Value::None,
+        NoEffect("a prompt is never unescaped"),
+    ),
+    spelling(
+        &["-co", "--color", "--colors"],
+        Value::OneOf(SWITCH),
+        NoEffect("texts have no colors"),
+    ),
+    spelling(
+        &["--simple-io"],
+        Value::None,
+        NoEffect("a pipe always has simple lines"),
+    ),
+    spelling(
+        &["--log-disable", "--log-prefix", "--log-timestamps"],
+        Value::None,
+        NoEffect(LOGS),
+    ),
+    spelling(
+        &["-lv", "--verbosity", "--log-verbosity"],
+        Value::Number(&[]),
+        NoEffect(LOGS),
+    ),
     spelling(
         &["--perf", "--no-perf", "--show-timings"],
         Value::None,
@@ -154,7 +279,9 @@ impl Spelling {
         match self.value {
             Value::None => 1,
             Value::Required => words.len().min(2),
-            Value::Number(names) => value(&|text| text.parse::<f64>().is_ok() || names.contains(&text)),
+            Value::Number(names) => {
+                value(&|text| text.parse::<f64>().is_ok() || names.contains(&text))
+            }
             Value::OneOf(names) => value(&|text| names.contains(&text)),
         }
     }
@@ -163,8 +290,14 @@ impl Spelling {
 /// Finds the spelling that a word is. A long option may have its value in the same word.
 fn find(word: &OsStr) -> Option<&'static Spelling> {
     let text = word.to_str()?;
-    let name = if text.starts_with("--") { text.split('=').next()? } else { text };
-    SPELLINGS.iter().find(|spelling| spelling.names.contains(&name))
+    let name = if text.starts_with("--") {
+        text.split('=').next()?
+    } else {
+        text
+    };
+    SPELLINGS
+        .iter()
+        .find(|spelling| spelling.names.contains(&name))
 }
 
 /// Returns true if the word is an option of llama.cpp that this program accepts.
@@ -177,7 +310,11 @@ struct LlamaCpp;
 
 impl Foreign for LlamaCpp {
     fn length(&self, command: &Command, words: &[OsString]) -> usize {
-        let own = |name: &str| command.get_arguments().any(|arg| words::has_long(arg, name));
+        let own = |name: &str| {
+            command
+                .get_arguments()
+                .any(|arg| words::has_long(arg, name))
+        };
         let text = words[0].to_string_lossy();
         // An option of the command itself comes first. A word with one dash cannot be one: where clap would take it as a
         // short option with a value, such as `-n gl`, it is rather what llama.cpp takes it for.
@@ -194,7 +331,10 @@ impl Foreign for LlamaCpp {
 /// Returns a word that this program does not accept, although clap would: an option of llama.cpp without a counterpart, or
 /// a word such as `-hx`, for which clap prints the help.
 pub(super) fn respell(program: &Command, words: &[OsString]) -> Result<Respelled, OsString> {
-    let mut respelled = Respelled { words: words.to_vec(), notes: vec![] };
+    let mut respelled = Respelled {
+        words: words.to_vec(),
+        notes: vec![],
+    };
     let Some((command, rest)) = words::called(program, words) else {
         return match words.get(1) {
             Some(word) if is_foreign(word) || hides_help(word) => Err(word.clone()),
@@ -272,9 +412,12 @@ impl Respelled {
         };
         match (spelling.meaning, value) {
             (NoEffect(why), value) => {
-                let value = value.map(|value| format!(" {}", value.display())).unwrap_or_default();
+                let value = value
+                    .map(|value| format!(" {}", value.display()))
+                    .unwrap_or_default();
                 let name = text.split('=').next().unwrap_or_default();
-                self.notes.push(format!("note: {name}{value} has no effect: {why}"));
+                self.notes
+                    .push(format!("note: {name}{value} has no effect: {why}"));
             }
             (Same(option), value) => {
                 self.words.push(option.into());
@@ -308,8 +451,13 @@ mod tests {
 
     fn respelled(line: &str) -> Result<(String, Vec<String>), String> {
         let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-        let respelled = respell(&Cli::command(), &words).map_err(|word| word.display().to_string())?;
-        let words: Vec<_> = respelled.words.iter().map(|word| word.to_str().unwrap()).collect();
+        let respelled =
+            respell(&Cli::command(), &words).map_err(|word| word.display().to_string())?;
+        let words: Vec<_> = respelled
+            .words
+            .iter()
+            .map(|word| word.to_str().unwrap())
+            .collect();
         Ok((words.join(" "), respelled.notes))
     }
 
@@ -318,8 +466,14 @@ mod tests {
         let cases = [
             ("w run -hf a/b -p x", "w run --model=hf:a/b -p x"),
             ("w run --hf-repo=a/b:Q8_0 x", "w run --model=hf:a/b:Q8_0 x"),
-            ("w run x -hf a/b --hf-file c.gguf", "w run --model=hf:a/b:c.gguf x"),
-            ("w run -hff c.gguf -hfr hf:a/b", "w run --model=hf:a/b:c.gguf"),
+            (
+                "w run x -hf a/b --hf-file c.gguf",
+                "w run --model=hf:a/b:c.gguf x",
+            ),
+            (
+                "w run -hff c.gguf -hfr hf:a/b",
+                "w run --model=hf:a/b:c.gguf",
+            ),
             ("w run m -hfd a/b", "w run m --draft=hf:a/b"),
             (
                 "w run m -md d -sys s -jf f -dev emu",
@@ -330,7 +484,10 @@ mod tests {
             ("w run m -hff c", "w run --hf-file c m"),
             // Values, and what follows `--`, are left alone.
             ("w run m -p -ngl", "w run m -p -ngl"),
-            ("w run m --prompt -hf --stop -fa", "w run m --prompt -hf --stop -fa"),
+            (
+                "w run m --prompt -hf --stop -fa",
+                "w run m --prompt -hf --stop -fa",
+            ),
             ("w run m -- -ngl", "w run m -- -ngl"),
             ("w run m --lookup -ngl 9", "w run m --lookup"),
             // No model, no llama.cpp.
@@ -348,12 +505,32 @@ mod tests {
             ("w run m -ngl 99 x", "w run m x", vec!["-ngl 99"]),
             ("w run m -ngl x", "w run m x", vec!["-ngl"]),
             ("w run -ngl m.gguf x", "w run m.gguf x", vec!["-ngl"]),
-            ("w run m --n-gpu-layers=-1 x", "w run m x", vec!["--n-gpu-layers"]),
-            ("w run m -fa on -t 8 --threads 4", "w run m", vec!["-fa on", "-t 8", "--threads 4"]),
+            (
+                "w run m --n-gpu-layers=-1 x",
+                "w run m x",
+                vec!["--n-gpu-layers"],
+            ),
+            (
+                "w run m -fa on -t 8 --threads 4",
+                "w run m",
+                vec!["-fa on", "-t 8", "--threads 4"],
+            ),
             ("w run m -fa x", "w run m x", vec!["-fa"]),
-            ("w chat m --mlock --no-mmap --jinja", "w chat m", vec!["--mlock", "--no-mmap", "--jinja"]),
-            ("w perplexity m f -b 512 -ub 64", "w perplexity m f", vec!["-b 512", "-ub 64"]),
-            ("w embed m -ctk q8_0 -C f0", "w embed m", vec!["-ctk q8_0", "-C f0"]),
+            (
+                "w chat m --mlock --no-mmap --jinja",
+                "w chat m",
+                vec!["--mlock", "--no-mmap", "--jinja"],
+            ),
+            (
+                "w perplexity m f -b 512 -ub 64",
+                "w perplexity m f",
+                vec!["-b 512", "-ub 64"],
+            ),
+            (
+                "w embed m -ctk q8_0 -C f0",
+                "w embed m",
+                vec!["-ctk q8_0", "-C f0"],
+            ),
         ];
         for (line, wanted, names) in cases {
             let (words, notes) = respelled(line).unwrap();
@@ -379,7 +556,11 @@ mod tests {
             ("w run m -cnv", "-cnv"),
             ("w run m x -sysf f", "-sysf"),
         ] {
-            assert_eq!(respelled(line).map(|(words, _)| words), Err(word.to_owned()), "{line}");
+            assert_eq!(
+                respelled(line).map(|(words, _)| words),
+                Err(word.to_owned()),
+                "{line}"
+            );
         }
         for line in ["w -h", "w run -h", "w run m -p -hx", "w --help"] {
             assert_eq!(respelled(line).unwrap().0, line);
@@ -389,7 +570,10 @@ mod tests {
     /// No name is there twice, and none is that of an option with the same long name.
     #[test]
     fn names_are_unique() {
-        let mut names: Vec<_> = SPELLINGS.iter().flat_map(|spelling| spelling.names).collect();
+        let mut names: Vec<_> = SPELLINGS
+            .iter()
+            .flat_map(|spelling| spelling.names)
+            .collect();
         let count = names.len();
         names.sort_unstable();
         names.dedup();

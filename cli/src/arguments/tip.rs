@@ -14,21 +14,61 @@ use super::words;
 /// Commands as other programs name them, and what to use instead.
 const COMMANDS: [(&[&str], Instead); 17] = [
     (
-        &["generate", "complete", "completion", "prompt", "predict", "infer", "cli", "main"],
+        &[
+            "generate",
+            "complete",
+            "completion",
+            "prompt",
+            "predict",
+            "infer",
+            "cli",
+            "main",
+        ],
         Instead::Command("run"),
     ),
-    (&["talk", "interactive", "repl", "ask", "conversation"], Instead::Command("chat")),
-    (&["train", "tune", "fine-tune", "lora", "qlora", "sft"], Instead::Command("finetune")),
+    (
+        &["talk", "interactive", "repl", "ask", "conversation"],
+        Instead::Command("chat"),
+    ),
+    (
+        &["train", "tune", "fine-tune", "lora", "qlora", "sft"],
+        Instead::Command("finetune"),
+    ),
     (&["export-lora", "fuse"], Instead::Command("merge")),
-    (&["show", "inspect", "gguf-dump", "metadata"], Instead::Command("info")),
-    (&["ppl", "score", "eval", "evaluate"], Instead::Command("perplexity")),
-    (&["embedding", "embeddings", "encode-text"], Instead::Command("embed")),
+    (
+        &["show", "inspect", "gguf-dump", "metadata"],
+        Instead::Command("info"),
+    ),
+    (
+        &["ppl", "score", "eval", "evaluate"],
+        Instead::Command("perplexity"),
+    ),
+    (
+        &["embedding", "embeddings", "encode-text"],
+        Instead::Command("embed"),
+    ),
     (&["token", "tokens", "encode"], Instead::Command("tokenize")),
     (&["decode"], Instead::Command("detokenize")),
-    (&["benchmark", "speed", "profile", "perf"], Instead::Command("bench")),
-    (&["gpu", "gpus", "device", "list-devices"], Instead::Command("devices")),
+    (
+        &["benchmark", "speed", "profile", "perf"],
+        Instead::Command("bench"),
+    ),
+    (
+        &["gpu", "gpus", "device", "list-devices"],
+        Instead::Command("devices"),
+    ),
     (&["test", "verify", "selftest"], Instead::Command("check")),
-    (&["emulate", "sanitize", "sanitizer", "memcheck", "racecheck", "ptx"], Instead::Command("emu")),
+    (
+        &[
+            "emulate",
+            "sanitize",
+            "sanitizer",
+            "memcheck",
+            "racecheck",
+            "ptx",
+        ],
+        Instead::Command("emu"),
+    ),
     (
         &["pull", "download", "fetch", "get", "install"],
         Instead::CommandOr(
@@ -50,7 +90,9 @@ const COMMANDS: [(&[&str], Instead); 17] = [
         ),
     ),
     (
-        &["convert", "quantize", "quantise", "create", "export", "import"],
+        &[
+            "convert", "quantize", "quantise", "create", "export", "import",
+        ],
         Instead::Nothing(
             "Warpwright does not convert models: use llama.cpp's convert_hf_to_gguf.py and llama-quantize, or download \
              a converted file",
@@ -72,43 +114,114 @@ enum Instead {
 /// Options as other programs name them, and the option here. A tip is given only in a command that has it.
 const OPTIONS: [(&[&str], &str); 33] = [
     (
-        &["max-tokens", "max-new-tokens", "num-predict", "max-length", "length", "num-tokens", "tokens", "n"],
+        &[
+            "max-tokens",
+            "max-new-tokens",
+            "num-predict",
+            "max-length",
+            "length",
+            "num-tokens",
+            "tokens",
+            "n",
+        ],
         "n-predict",
     ),
     (
-        &["num-ctx", "context", "context-length", "context-size", "max-model-len", "n-ctx", "max-context"],
+        &[
+            "num-ctx",
+            "context",
+            "context-length",
+            "context-size",
+            "max-model-len",
+            "n-ctx",
+            "max-context",
+        ],
         "ctx",
     ),
     (&["repetition-penalty", "penalty-repeat"], "repeat-penalty"),
-    (&["lora", "lora-path", "peft", "lora-scaled", "adapter-path"], "adapter"),
-    (&["reverse-prompt", "stop-sequence", "stop-sequences", "stop-string", "stop-token"], "stop"),
+    (
+        &["lora", "lora-path", "peft", "lora-scaled", "adapter-path"],
+        "adapter",
+    ),
+    (
+        &[
+            "reverse-prompt",
+            "stop-sequence",
+            "stop-sequences",
+            "stop-string",
+            "stop-token",
+        ],
+        "stop",
+    ),
     (&["format", "json-output", "output-format"], "json"),
     (&["schema", "response-format", "guided-json"], "json-schema"),
     (&["pattern", "guided-regex"], "regex"),
     (&["gpu", "cuda", "cpu", "backend", "device-id"], "device"),
     (&["speculative", "draft-path", "assistant-model"], "draft"),
-    (&["ngram", "prompt-lookup", "prompt-lookup-num-tokens"], "lookup"),
+    (
+        &["ngram", "prompt-lookup", "prompt-lookup-num-tokens"],
+        "lookup",
+    ),
     (&["template", "jinja-template"], "chat-template"),
     (&["sys", "system-message"], "system"),
     (&["conversation", "single-turn", "instruct"], "chat"),
     (&["no-display-prompt", "silent", "no-echo"], "quiet"),
     (&["learning-rate"], "lr"),
-    (&["num-epochs", "num-train-epochs", "n-epochs", "epoch"], "epochs"),
+    (
+        &["num-epochs", "num-train-epochs", "n-epochs", "epoch"],
+        "epochs",
+    ),
     (&["max-steps", "num-steps", "iters"], "steps"),
-    (&["batch-size", "per-device-train-batch-size", "micro-batch-size"], "batch"),
-    (&["gradient-accumulation-steps", "gradient-accumulation", "accumulate"], "grad-accum"),
-    (&["max-seq-length", "max-seq-len", "seq-len", "sequence-len", "cutoff-len", "block-size"], "seq"),
+    (
+        &[
+            "batch-size",
+            "per-device-train-batch-size",
+            "micro-batch-size",
+        ],
+        "batch",
+    ),
+    (
+        &[
+            "gradient-accumulation-steps",
+            "gradient-accumulation",
+            "accumulate",
+        ],
+        "grad-accum",
+    ),
+    (
+        &[
+            "max-seq-length",
+            "max-seq-len",
+            "seq-len",
+            "sequence-len",
+            "cutoff-len",
+            "block-size",
+        ],
+        "seq",
+    ),
     (&["lora-r", "lora-rank", "r"], "rank"),
     (&["lora-alpha"], "alpha"),
     (&["lora-dropout"], "dropout"),
     (&["target-modules", "lora-target", "modules"], "targets"),
     (&["warmup-steps", "warmup-ratio"], "warmup"),
-    (&["lr-scheduler", "lr-scheduler-type", "scheduler"], "schedule"),
+    (
+        &["lr-scheduler", "lr-scheduler-type", "scheduler"],
+        "schedule",
+    ),
     (&["max-grad-norm", "grad-clip", "gradient-clip-val"], "clip"),
-    (&["dataset", "train-file", "train-data", "train", "data-path"], "data"),
-    (&["validation-file", "eval-data", "valid", "val-data"], "eval"),
+    (
+        &["dataset", "train-file", "train-data", "train", "data-path"],
+        "data",
+    ),
+    (
+        &["validation-file", "eval-data", "valid", "val-data"],
+        "eval",
+    ),
     (&["save-steps"], "save-every"),
-    (&["output", "output-dir", "outfile", "o", "save-path"], "out"),
+    (
+        &["output", "output-dir", "outfile", "o", "save-path"],
+        "out",
+    ),
     (&["resume-from-checkpoint", "checkpoint"], "resume"),
 ];
 
@@ -137,24 +250,50 @@ const ABSENT: [(&[&str], &str); 8] = [
         "this sampler does not exist here; the options under \"Sampling\" in --help do",
     ),
     (
-        &["interactive", "i", "interactive-first", "cnv", "st", "multiline-input", "mli"],
+        &[
+            "interactive",
+            "i",
+            "interactive-first",
+            "cnv",
+            "st",
+            "multiline-input",
+            "mli",
+        ],
         "'warpwright chat' has a conversation",
     ),
     (
         &["e", "escape"],
         "a prompt is never unescaped: let the shell do it, as in $'line 1\\nline 2', or use a file",
     ),
-    (&["sysf", "system-prompt-file"], "let the shell read the file: --system \"$(cat FILE)\""),
-    (&["stream", "no-stream"], "run and chat always print each token as it comes"),
-    (&["hf-token", "hft"], "set the environment variable HF_TOKEN"),
-    (&["grammar-file", "gbnf"], "grammars are in Lark's form: --grammar FILE; GBNF is not read"),
-    (&["verbose", "debug"], "there is no verbose output; without --quiet, run prints its statistics"),
+    (
+        &["sysf", "system-prompt-file"],
+        "let the shell read the file: --system \"$(cat FILE)\"",
+    ),
+    (
+        &["stream", "no-stream"],
+        "run and chat always print each token as it comes",
+    ),
+    (
+        &["hf-token", "hft"],
+        "set the environment variable HF_TOKEN",
+    ),
+    (
+        &["grammar-file", "gbnf"],
+        "grammars are in Lark's form: --grammar FILE; GBNF is not read",
+    ),
+    (
+        &["verbose", "debug"],
+        "there is no verbose output; without --quiet, run prints its statistics",
+    ),
 ];
 
 /// Returns the error for a word that clap would take for a request for help.
 pub(super) fn unexpected(word: OsString, program: &mut Command, words: &[OsString]) -> Error {
     let mut error = Error::new(ErrorKind::UnknownArgument).with_cmd(program);
-    error.insert(ContextKind::InvalidArg, ContextValue::String(word.to_string_lossy().into_owned()));
+    error.insert(
+        ContextKind::InvalidArg,
+        ContextValue::String(word.to_string_lossy().into_owned()),
+    );
     explain(error, program, words)
 }
 
@@ -164,7 +303,8 @@ pub(super) fn explain(mut error: Error, program: &mut Command, words: &[OsString
         ErrorKind::InvalidSubcommand => {
             error.remove(ContextKind::SuggestedSubcommand);
             error.remove(ContextKind::Suggested);
-            string(&error, ContextKind::InvalidSubcommand).and_then(|name| of_command(&name, program))
+            string(&error, ContextKind::InvalidSubcommand)
+                .and_then(|name| of_command(&name, program))
         }
         ErrorKind::UnknownArgument => {
             error.remove(ContextKind::SuggestedArg);
@@ -179,7 +319,10 @@ pub(super) fn explain(mut error: Error, program: &mut Command, words: &[OsString
         _ => None,
     };
     if let Some(tip) = tip {
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
+        error.insert(
+            ContextKind::Suggested,
+            ContextValue::StyledStrs(vec![StyledStr::from(tip)]),
+        );
     }
     error
 }
@@ -188,7 +331,10 @@ pub(super) fn explain(mut error: Error, program: &mut Command, words: &[OsString
 fn usage(program: &mut Command, words: &[OsString]) -> Option<StyledStr> {
     let mut command = program.find_subcommand_mut(words.get(1)?)?;
     // An option that is not expected may belong to a subcommand of the command.
-    if let Some(inner) = words.get(2).and_then(|word| word.to_str()).map(str::to_owned)
+    if let Some(inner) = words
+        .get(2)
+        .and_then(|word| word.to_str())
+        .map(str::to_owned)
         && command.find_subcommand(&inner).is_some()
     {
         command = command.find_subcommand_mut(&inner)?;
@@ -208,7 +354,10 @@ fn of_command(word: &str, program: &Command) -> Option<String> {
     let exists = |name: &str| program.find_subcommand(name).is_some();
     let use_it = |name: &str| format!("use 'warpwright {name}'");
     let lower = word.to_lowercase();
-    if let Some((_, instead)) = COMMANDS.iter().find(|(names, _)| names.contains(&lower.as_str())) {
+    if let Some((_, instead)) = COMMANDS
+        .iter()
+        .find(|(names, _)| names.contains(&lower.as_str()))
+    {
         return Some(match *instead {
             Instead::Command(name) => use_it(name),
             Instead::CommandOr(name, _) if exists(name) => use_it(name),
@@ -220,45 +369,83 @@ fn of_command(word: &str, program: &Command) -> Option<String> {
         return Some(format!("a similar command exists: '{name}'"));
     }
     // A model in place of a command, as ollama and llama.cpp have it.
-    let model = lower.ends_with(".gguf") || lower.starts_with("hf:") || std::path::Path::new(word).exists();
-    model.then(|| format!("a command comes first: 'warpwright run {word}' or 'warpwright chat {word}'"))
+    let model =
+        lower.ends_with(".gguf") || lower.starts_with("hf:") || std::path::Path::new(word).exists();
+    model.then(|| {
+        format!("a command comes first: 'warpwright run {word}' or 'warpwright chat {word}'")
+    })
 }
 
 /// Returns a tip for a word that a command does not expect.
 fn of_argument(word: &str, program: &Command, words: &[OsString]) -> Option<String> {
     let Some((command, _)) = words::called(program, words) else {
-        return (word.starts_with('-') && words.len() > 1)
-            .then(|| "a command comes first, such as 'warpwright run' or 'warpwright chat'".to_owned());
+        return (word.starts_with('-') && words.len() > 1).then(|| {
+            "a command comes first, such as 'warpwright run' or 'warpwright chat'".to_owned()
+        });
     };
     let Some(dashless) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else {
         return extra_positional(word, command);
     };
-    let name = dashless.split('=').next().unwrap_or_default().to_lowercase().replace('_', "-");
-    let longs: Vec<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
-    let exact = command.get_arguments().find(|arg| words::has_long(arg, &name)).and_then(clap::Arg::get_long);
-    let renamed = OPTIONS.iter().find(|(names, _)| names.contains(&name.as_str()));
-    let renamed = renamed.map(|(_, option)| *option).filter(|option| longs.contains(option));
+    let name = dashless
+        .split('=')
+        .next()
+        .unwrap_or_default()
+        .to_lowercase()
+        .replace('_', "-");
+    let longs: Vec<&str> = command
+        .get_arguments()
+        .filter_map(clap::Arg::get_long)
+        .collect();
+    let exact = command
+        .get_arguments()
+        .find(|arg| words::has_long(arg, &name))
+        .and_then(clap::Arg::get_long);
+    let renamed = OPTIONS
+        .iter()
+        .find(|(names, _)| names.contains(&name.as_str()));
+    let renamed = renamed
+        .map(|(_, option)| *option)
+        .filter(|option| longs.contains(option));
     if let Some(long) = exact.or(renamed) {
         return Some(format!("use '--{long}'"));
     }
-    if let Some((_, why)) = ABSENT.iter().find(|(names, _)| names.contains(&name.as_str())) {
+    if let Some((_, why)) = ABSENT
+        .iter()
+        .find(|(names, _)| names.contains(&name.as_str()))
+    {
         return Some((*why).to_owned());
     }
-    let similar = longs.iter().find(|long| word.starts_with("--") && is_typo(&name, long));
-    similar.map(|long| format!("a similar option exists: '--{long}'")).or_else(|| {
-        let other = |other: &&Command| {
-            other.get_arguments().any(|arg| word.starts_with("--") && words::has_long(arg, &name))
-        };
-        let other = program.get_subcommands().find(other)?;
-        Some(format!("'--{name}' is an option of 'warpwright {}'", other.get_name()))
-    })
+    let similar = longs
+        .iter()
+        .find(|long| word.starts_with("--") && is_typo(&name, long));
+    similar
+        .map(|long| format!("a similar option exists: '--{long}'"))
+        .or_else(|| {
+            let other = |other: &&Command| {
+                other
+                    .get_arguments()
+                    .any(|arg| word.starts_with("--") && words::has_long(arg, &name))
+            };
+            let other = program.get_subcommands().find(other)?;
+            Some(format!(
+                "'--{name}' is an option of 'warpwright {}'",
+                other.get_name()
+            ))
+        })
 }
 
 /// Returns a tip for a positional that is too many.
 fn extra_positional(word: &str, command: &Command) -> Option<String> {
-    let text = command.get_positionals().find(|arg| ["prompt", "text"].contains(&arg.get_id().as_str()))?;
-    let name = text.get_value_names().and_then(|names| names.first()).map_or("TEXT", |name| name.as_str());
-    Some(format!("a {name} of several words is one argument: put it in quotes, as in \"... {word}\""))
+    let text = command
+        .get_positionals()
+        .find(|arg| ["prompt", "text"].contains(&arg.get_id().as_str()))?;
+    let name = text
+        .get_value_names()
+        .and_then(|names| names.first())
+        .map_or("TEXT", |name| name.as_str());
+    Some(format!(
+        "a {name} of several words is one argument: put it in quotes, as in \"... {word}\""
+    ))
 }
 
 /// Returns true if two names differ by a typing error: a letter that is missing, added or wrong, or two that are swapped.
@@ -287,7 +474,11 @@ fn distance(a: &str, b: &str) -> usize {
                     let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
                     let best = replaced.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
                     let swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
-                    if swapped { best.min(rows[i - 2][j - 2] + 1) } else { best }
+                    if swapped {
+                        best.min(rows[i - 2][j - 2] + 1)
+                    } else {
+                        best
+                    }
                 }
             };
         }
@@ -329,9 +520,11 @@ mod tests {
             }
         }
         let long = |name: &str| {
-            program
-                .get_subcommands()
-                .any(|command| command.get_arguments().any(|arg| words::has_long(arg, name)))
+            program.get_subcommands().any(|command| {
+                command
+                    .get_arguments()
+                    .any(|arg| words::has_long(arg, name))
+            })
         };
         let mut options: Vec<&str> = vec![];
         for (row, option) in OPTIONS {

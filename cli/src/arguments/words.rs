@@ -37,14 +37,17 @@ pub(super) enum Piece<'a> {
 /// Returns the name of the command that `words` call, if they have the option `-m`.
 pub(super) fn command_with_model_option(program: &Command, words: &[OsString]) -> Option<String> {
     let (command, rest) = called(program, words)?;
-    let has_option = |piece: &Piece<'_>| matches!(piece, Piece::Option { id, .. } if *id == ModelArg::OPTION);
+    let has_option =
+        |piece: &Piece<'_>| matches!(piece, Piece::Option { id, .. } if *id == ModelArg::OPTION);
     let given = takes_model(command) && split(command, rest, &NoForeign).iter().any(has_option);
     given.then(|| command.get_name().to_owned())
 }
 
 /// Returns true if the command works on a model.
 pub(super) fn takes_model(command: &Command) -> bool {
-    command.get_arguments().any(|arg| arg.get_id() == ModelArg::OPTION)
+    command
+        .get_arguments()
+        .any(|arg| arg.get_id() == ModelArg::OPTION)
 }
 
 /// Returns the command that `words` call and the words after its name.
@@ -71,7 +74,9 @@ pub(super) fn split<'a>(
         }
         let foreign = foreign.length(command, rest);
         let length = if foreign > 0 {
-            pieces.push(Piece::Foreign { words: &rest[..foreign] });
+            pieces.push(Piece::Foreign {
+                words: &rest[..foreign],
+            });
             foreign
         } else {
             let (piece, length) = known(command, rest);
@@ -93,7 +98,13 @@ fn known<'a>(command: &'a Command, words: &'a [OsString]) -> (Piece<'a>, usize) 
             // A value that must follow `=` is never a word by itself.
             let wants_value = takes_value(arg) && !has_value && !arg.is_require_equals_set();
             let length = if wants_value { words.len().min(2) } else { 1 };
-            (Piece::Option { words: &words[..length], id: arg.get_id().as_str() }, length)
+            (
+                Piece::Option {
+                    words: &words[..length],
+                    id: arg.get_id().as_str(),
+                },
+                length,
+            )
         }
     }
 }
@@ -126,22 +137,33 @@ fn option<'a>(command: &'a Command, word: &OsStr) -> Found<'a> {
         };
         // The rest of the word is the value.
         if takes_value(arg) {
-            return Found::Option { arg, has_value: !shorts.as_str().is_empty() };
+            return Found::Option {
+                arg,
+                has_value: !shorts.as_str().is_empty(),
+            };
         }
-        last = Found::Option { arg, has_value: false };
+        last = Found::Option {
+            arg,
+            has_value: false,
+        };
     }
     last
 }
 
 /// Returns true if the argument is the option `--name`.
 pub(super) fn has_long(arg: &Arg, name: &str) -> bool {
-    arg.get_long() == Some(name) || arg.get_all_aliases().is_some_and(|aliases| aliases.contains(&name))
+    arg.get_long() == Some(name)
+        || arg
+            .get_all_aliases()
+            .is_some_and(|aliases| aliases.contains(&name))
 }
 
 /// Returns true if the argument is the option `-name`.
 pub(super) fn has_short(arg: &Arg, name: char) -> bool {
     arg.get_short() == Some(name)
-        || arg.get_all_short_aliases().is_some_and(|aliases| aliases.contains(&name))
+        || arg
+            .get_all_short_aliases()
+            .is_some_and(|aliases| aliases.contains(&name))
 }
 
 fn takes_value(arg: &Arg) -> bool {

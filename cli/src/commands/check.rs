@@ -30,13 +30,19 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let context = device::open(args.device)?;
     let mut results = Vec::new();
     let bar = Bar::of_steps(ALL.len());
-    let end = bar.wrap_iter(ALL.iter()).try_for_each(|kernel| check(&context, *kernel, &mut results));
+    let end = bar
+        .wrap_iter(ALL.iter())
+        .try_for_each(|kernel| check(&context, *kernel, &mut results));
     drop(bar);
     let mut out = io::stdout().lock();
     let failures: Vec<_> = results.iter().filter(|result| !result.passed()).collect();
     let kernels = results.chunk_by(|a, b| a.kernel == b.kernel).count();
     let (failed, cases) = (failures.len(), results.len());
-    writeln!(out, "{}: {failed} of {cases} cases of {kernels} kernels failed", context.device())?;
+    writeln!(
+        out,
+        "{}: {failed} of {cases} cases of {kernels} kernels failed",
+        context.device()
+    )?;
     for failure in &failures {
         writeln!(out, "{failure}")?;
     }
@@ -45,12 +51,19 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     // After a fault of the device, the cases so far are still printed.
     end?;
-    if failures.is_empty() { Ok(()) } else { Err(Failure::Shown) }
+    if failures.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::Shown)
+    }
 }
 
 /// Whether a device runs a kernel right: one that every device can run.
 pub(crate) fn smallest(context: &Context) -> Result<(), String> {
-    let kernel = ALL.iter().find(|kernel| kernel.name() == SMALLEST).expect("the list has it");
+    let kernel = ALL
+        .iter()
+        .find(|kernel| kernel.name() == SMALLEST)
+        .expect("the list has it");
     let mut results = vec![];
     let end = check(context, *kernel, &mut results);
     end.map_err(|failure| failure.sentence().unwrap_or_default().to_owned())?;
@@ -85,21 +98,29 @@ impl fmt::Display for CaseResult {
             "{} on {}: error {:.1e}, bound {:.1e}",
             self.kernel, self.label, self.found.error, self.bound
         )?;
-        let Some((name, index, found, wanted)) = &self.found.worst else { return Ok(()) };
+        let Some((name, index, found, wanted)) = &self.found.worst else {
+            return Ok(());
+        };
         write!(f, "; {name}[{index}] is {found}, not {wanted}")
     }
 }
 
 /// Runs all cases of a kernel. An error ends the check: after a fault the device is lost.
-fn check(context: &Context, kernel: &dyn Variant, results: &mut Vec<CaseResult>) -> Result<(), Failure> {
+fn check(
+    context: &Context,
+    kernel: &dyn Variant,
+    results: &mut Vec<CaseResult>,
+) -> Result<(), Failure> {
     let (name, params) = (kernel.name(), kernel.params());
     let function = load_listed(context, &name).map_err(|error| fault(&name, "loading", &error))?;
     let function = function.expect("the list has it, because this walks the list");
     for Case { label, args, bound } in kernel.cases(SEED) {
-        let found =
-            on_device(context, kernel, &function, &args).map_err(|error| fault(&name, &label, &error))?;
+        let found = on_device(context, kernel, &function, &args)
+            .map_err(|error| fault(&name, &label, &error))?;
         let mut wanted = args;
-        kernel.reference_on(&mut wanted).map_err(|error| fault(&name, &label, &error))?;
+        kernel
+            .reference_on(&mut wanted)
+            .map_err(|error| fault(&name, &label, &error))?;
         results.push(CaseResult {
             kernel: name.clone(),
             label,
@@ -123,16 +144,22 @@ fn on_device(
 ) -> Result<Vec<CpuArg>, Error> {
     let stream = Stream::new(context)?;
     let params = kernel.params();
-    let uploaded = params.iter().zip(args).map(|(param, arg)| match (param.kind, arg) {
-        (ParamKind::TensorMap(..), CpuArg::Bf16(values)) => {
-            tensor(context, kernel, (param, args), values, CpuArg::Bf16)
-        }
-        (ParamKind::TensorMap(..), CpuArg::F16(values)) => {
-            tensor(context, kernel, (param, args), values, CpuArg::F16)
-        }
-        _ => upload(context, param, arg),
-    });
-    let (host, fetch): (Vec<_>, Vec<_>) = uploaded.collect::<Result<Vec<_>, Error>>()?.into_iter().unzip();
+    let uploaded = params
+        .iter()
+        .zip(args)
+        .map(|(param, arg)| match (param.kind, arg) {
+            (ParamKind::TensorMap(..), CpuArg::Bf16(values)) => {
+                tensor(context, kernel, (param, args), values, CpuArg::Bf16)
+            }
+            (ParamKind::TensorMap(..), CpuArg::F16(values)) => {
+                tensor(context, kernel, (param, args), values, CpuArg::F16)
+            }
+            _ => upload(context, param, arg),
+        });
+    let (host, fetch): (Vec<_>, Vec<_>) = uploaded
+        .collect::<Result<Vec<_>, Error>>()?
+        .into_iter()
+        .unzip();
     (&stream).launch_any(function, &host)?;
     stream.synchronize()?;
     fetch.into_iter().map(|fetch| fetch()).collect()
@@ -164,7 +191,10 @@ fn buffer<T: Elem + Element>(
 ) -> Result<(HostArg, Fetch), Error> {
     let buffer = Buffer::from_slice(context, values)?.labelled(param.name);
     let view = buffer.view();
-    Ok((HostArg::from(&view), Box::new(move || Ok(wrap(view.to_vec()?)))))
+    Ok((
+        HostArg::from(&view),
+        Box::new(move || Ok(wrap(view.to_vec()?))),
+    ))
 }
 
 /// A matrix behind a tensor map.
@@ -175,7 +205,9 @@ fn tensor<T: Elem + Element>(
     values: &[T],
     wrap: fn(Vec<T>) -> CpuArg,
 ) -> Result<(HostArg, Fetch), Error> {
-    let matrix = Buffer::from_slice(context, values)?.labelled(param.name).view();
+    let matrix = Buffer::from_slice(context, values)?
+        .labelled(param.name)
+        .view();
     let map = listed_map(kernel, param.name, args, &matrix)?;
     // Without a map the launch says which argument is of the wrong type.
     let arg = map.map_or_else(|| HostArg::from(&matrix), |map| HostArg::from(&map));
@@ -183,25 +215,58 @@ fn tensor<T: Elem + Element>(
 }
 
 fn scalar(param: &Param, bits: u64) -> Result<(HostArg, Fetch), Error> {
-    Ok((HostArg::Scalar(param.kind.elem(), bits), Box::new(move || Ok(CpuArg::Scalar(bits)))))
+    Ok((
+        HostArg::Scalar(param.kind.elem(), bits),
+        Box::new(move || Ok(CpuArg::Scalar(bits))),
+    ))
 }
 
 /// Returns a table with a row for each kernel and the case that comes nearest to its bound.
 fn table(results: &[CaseResult]) -> Table {
     let mut table = Table::new();
-    let header = ["kernel", "cases", "shapes of the worst", "error", "bound", "result"];
+    let header = [
+        "kernel",
+        "cases",
+        "shapes of the worst",
+        "error",
+        "bound",
+        "result",
+    ];
     table.load_style(presets::ASCII_MARKDOWN).set_header(header);
     table.add_rows(results.chunk_by(|a, b| a.kernel == b.kernel).map(row));
     table
 }
 
 fn row(cases: &[CaseResult]) -> [String; 6] {
-    let share = |case: &CaseResult| if case.found.error == 0.0 { 0.0 } else { case.found.error / case.bound };
-    let worst = cases.iter().max_by(|a, b| share(a).total_cmp(&share(b))).expect("a chunk has a case");
+    let share = |case: &CaseResult| {
+        if case.found.error == 0.0 {
+            0.0
+        } else {
+            case.found.error / case.bound
+        }
+    };
+    let worst = cases
+        .iter()
+        .max_by(|a, b| share(a).total_cmp(&share(b)))
+        .expect("a chunk has a case");
     let failed = cases.iter().filter(|case| !case.passed()).count();
-    let result = if failed == 0 { "pass".to_owned() } else { format!("FAIL ({failed})") };
-    let (error, bound) = (format!("{:.1e}", worst.found.error), format!("{:.1e}", worst.bound));
-    [worst.kernel.clone(), cases.len().to_string(), short(&worst.label), error, bound, result]
+    let result = if failed == 0 {
+        "pass".to_owned()
+    } else {
+        format!("FAIL ({failed})")
+    };
+    let (error, bound) = (
+        format!("{:.1e}", worst.found.error),
+        format!("{:.1e}", worst.bound),
+    );
+    [
+        worst.kernel.clone(),
+        cases.len().to_string(),
+        short(&worst.label),
+        error,
+        bound,
+        result,
+    ]
 }
 
 /// Letters of a case's label in the table. A failure prints the whole label.

@@ -26,10 +26,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let tokenizer = open(args.model.path()?)?;
     let size = tokenizer.size();
     if let Some((index, id)) = ids.iter().enumerate().find(|(_, id)| **id as usize >= size) {
-        return Err(Failure::Input(format!("token {index} is {id}; the vocabulary ends before {size}")));
+        return Err(Failure::Input(format!(
+            "token {index} is {id}; the vocabulary ends before {size}"
+        )));
     }
     let mut out = io::stdout().lock();
     let text = tokenizer.decode(&ids);
-    let shown = if out.is_terminal() { printable(&text) } else { text.into() };
+    let shown = if out.is_terminal() {
+        printable(&text)
+    } else {
+        text.into()
+    };
     Ok(writeln!(out, "{shown}")?)
 }

@@ -11,7 +11,9 @@ use crate::terminal::{printable, say};
 
 pub(crate) fn run() -> Result<(), Failure> {
     let mut table = Table::new();
-    table.load_style(presets::ASCII_MARKDOWN).set_header(["device", "name", "compute", "memory", "driver"]);
+    table
+        .load_style(presets::ASCII_MARKDOWN)
+        .set_header(["device", "name", "compute", "memory", "driver"]);
     let gpus = device::gpus();
     for gpu in gpus.iter().flatten() {
         table.add_row(row(Choice::Cuda(gpu.ordinal()), gpu));
@@ -26,7 +28,16 @@ pub(crate) fn run() -> Result<(), Failure> {
 
 fn row(choice: Choice, device: &Device) -> [String; 5] {
     let ((major, minor), (cuda, point)) = (device.compute_capability(), device.driver().version());
-    let memory = format!("{:.1} GiB", device.total_memory() as f64 / f64::from(1 << 30));
+    let memory = format!(
+        "{:.1} GiB",
+        device.total_memory() as f64 / f64::from(1 << 30)
+    );
     let driver = format!("{}, CUDA {cuda}.{point}", device.driver().origin());
-    [choice.to_string(), device.name().to_owned(), format!("{major}.{minor}"), memory, driver]
+    [
+        choice.to_string(),
+        device.name().to_owned(),
+        format!("{major}.{minor}"),
+        memory,
+        driver,
+    ]
 }

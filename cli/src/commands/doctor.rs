@@ -31,8 +31,15 @@ pub(crate) fn run() -> Result<(), Failure> {
     lines.push(("driver".to_owned(), self::driver(driver.as_ref())));
     let devices = driver.as_ref().map_or(Ok(vec![]), Driver::devices);
     match devices {
-        Ok(devices) => lines.extend(devices.iter().map(|gpu| (format!("cuda:{}", gpu.ordinal()), card(gpu)))),
-        Err(error) => lines.push(("cards".to_owned(), Wrong(format!("{}; {AGAIN}", sentence(&error))))),
+        Ok(devices) => lines.extend(
+            devices
+                .iter()
+                .map(|gpu| (format!("cuda:{}", gpu.ordinal()), card(gpu))),
+        ),
+        Err(error) => lines.push((
+            "cards".to_owned(),
+            Wrong(format!("{}; {AGAIN}", sentence(&error))),
+        )),
     }
     lines.push(("cache".to_owned(), cache(driver.is_ok())));
     lines.push(("emulator".to_owned(), emulator()));
@@ -43,18 +50,21 @@ pub(crate) fn run() -> Result<(), Failure> {
 
 fn table(lines: &[(String, Found)]) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).add_rows(lines.iter().map(|(what, found)| {
-        let (state, text) = match found {
-            Fine(text) => ("fine", text),
-            Absent(text) => ("-", text),
-            Wrong(text) => ("TO DO", text),
-        };
-        [what.as_str(), state, text]
-    }));
+    table
+        .load_style(presets::NOTHING)
+        .add_rows(lines.iter().map(|(what, found)| {
+            let (state, text) = match found {
+                Fine(text) => ("fine", text),
+                Absent(text) => ("-", text),
+                Wrong(text) => ("TO DO", text),
+            };
+            [what.as_str(), state, text]
+        }));
     table
 }
 
-const AGAIN: &str = "does nvidia-smi list the card? If not, install the driver again, or restart the machine";
+const AGAIN: &str =
+    "does nvidia-smi list the card? If not, install the driver again, or restart the machine";
 /// What the kernels' PTX needs.
 const OLDEST: (u32, u32) = (7, 5);
 
@@ -91,10 +101,12 @@ fn card(gpu: &Device) -> Found {
              --device emu"
         ));
     }
-    let tried = Context::new(gpu).map_err(|error| sentence(&error)).and_then(|context| {
-        let free = context.memory().map_err(|error| sentence(&error))?.0;
-        check::smallest(&context).map(|()| free)
-    });
+    let tried = Context::new(gpu)
+        .map_err(|error| sentence(&error))
+        .and_then(|context| {
+            let free = context.memory().map_err(|error| sentence(&error))?.0;
+            check::smallest(&context).map(|()| free)
+        });
     match tried {
         Ok(free) => Fine(format!(
             "{name}, compute capability {major}.{minor}, {:.1} GiB free, runs a kernel right",
@@ -112,17 +124,25 @@ fn cache(driver: bool) -> Found {
     }
     if env::var_os("CUDA_CACHE_DISABLE").is_some_and(|value| value != "0") {
         return Wrong(
-            "CUDA_CACHE_DISABLE is set, so each start compiles the kernels anew: unset it".to_owned(),
+            "CUDA_CACHE_DISABLE is set, so each start compiles the kernels anew: unset it"
+                .to_owned(),
         );
     }
     let usual = || Some(env::home_dir()?.join(".nv/ComputeCache"));
-    let Some(folder) = env::var_os("CUDA_CACHE_PATH").map(PathBuf::from).or_else(usual) else {
+    let Some(folder) = env::var_os("CUDA_CACHE_PATH")
+        .map(PathBuf::from)
+        .or_else(usual)
+    else {
         return Wrong(
-            "there is no home folder for compiled kernels: set CUDA_CACHE_PATH to a folder".to_owned(),
+            "there is no home folder for compiled kernels: set CUDA_CACHE_PATH to a folder"
+                .to_owned(),
         );
     };
     // The driver makes the folder when it needs it.
-    let there = folder.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("."));
+    let there = folder
+        .ancestors()
+        .find(|folder| folder.exists())
+        .unwrap_or(Path::new("."));
     match tempfile_in(there) {
         Ok(_) => Fine(format!("compiled kernels are kept in {}", folder.display())),
         Err(error) => Wrong(format!(
@@ -139,7 +159,9 @@ fn emulator() -> Found {
     let tried = tried.and_then(|context| check::smallest(&context));
     match tried {
         Ok(()) => Fine("runs a kernel right".to_owned()),
-        Err(problem) => Wrong(format!("{problem}; this is a fault of the program: report it")),
+        Err(problem) => Wrong(format!(
+            "{problem}; this is a fault of the program: report it"
+        )),
     }
 }
 
@@ -152,6 +174,9 @@ mod tests {
         let missing = "no CUDA driver\n  libcuda.so.1: cannot open: No such file or directory";
         assert_eq!(telling(missing), "no CUDA driver");
         let old = format!("{missing}\n  libcuda.so: a driver for CUDA 10.0");
-        assert_eq!(telling(&old), "no CUDA driver: libcuda.so: a driver for CUDA 10.0");
+        assert_eq!(
+            telling(&old),
+            "no CUDA driver: libcuda.so: a driver for CUDA 10.0"
+        );
     }
 }

@@ -64,7 +64,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let texts = args.texts.read()?;
     let model = args.adapter.open(args.place.model.path()?)?;
     let texts = args.texts.tokens(&model, &texts)?;
-    let ctx = args.place.context_length(&model, texts.iter().map(Vec::len).max().unwrap_or(1));
+    let ctx = args
+        .place
+        .context_length(&model, texts.iter().map(Vec::len).max().unwrap_or(1));
     check(&texts, ctx)?;
     let context = device::open(args.place.device)?;
     let tokens = texts.iter().map(|ids| ids.len() as u64).sum();
@@ -89,20 +91,32 @@ impl Texts {
     /// The texts; none where tokens are given.
     fn read(&self) -> Result<Vec<String>, Failure> {
         let texts: Vec<String> = match self {
-            Texts { prompt_ids: Some(_), .. } => return Ok(vec![]),
-            Texts { prompt_file: Some(file), .. } if file != Path::new("-") => {
-                lines(&prompt::file("the texts", file)?)
-            }
+            Texts {
+                prompt_ids: Some(_),
+                ..
+            } => return Ok(vec![]),
+            Texts {
+                prompt_file: Some(file),
+                ..
+            } if file != Path::new("-") => lines(&prompt::file("the texts", file)?),
             Texts { prompt, .. } if prompt.is_empty() => {
                 if io::stdin().is_terminal() {
-                    say("reading texts from the terminal, one per line; end with Ctrl-D, or use -p TEXT");
+                    say(
+                        "reading texts from the terminal, one per line; end with Ctrl-D, or use -p TEXT",
+                    );
                 }
                 lines(&prompt::standard_input("the texts")?)
             }
-            Texts { prompt, .. } => prompt.iter().map(|text| one(text)).collect::<Result<_, _>>()?,
+            Texts { prompt, .. } => prompt
+                .iter()
+                .map(|text| one(text))
+                .collect::<Result<_, _>>()?,
         };
         match texts.iter().position(String::is_empty) {
-            Some(index) => Err(Failure::Input(format!("text {} is empty; leave it out", index + 1))),
+            Some(index) => Err(Failure::Input(format!(
+                "text {} is empty; leave it out",
+                index + 1
+            ))),
             None => Ok(texts),
         }
     }
@@ -113,13 +127,20 @@ impl Texts {
             return Ok(vec![ids.clone()]);
         }
         let words = prompt::tokenizer(model)?;
-        Ok(texts.iter().map(|text| words.encode(text)).collect::<Result<_, _>>()?)
+        Ok(texts
+            .iter()
+            .map(|text| words.encode(text))
+            .collect::<Result<_, _>>()?)
     }
 }
 
 /// A text of an argument.
 fn one(text: &str) -> Result<String, Failure> {
-    if text == "-" { prompt::standard_input("the text") } else { Ok(text.to_owned()) }
+    if text == "-" {
+        prompt::standard_input("the text")
+    } else {
+        Ok(text.to_owned())
+    }
 }
 
 fn lines(text: &str) -> Vec<String> {
@@ -129,12 +150,19 @@ fn lines(text: &str) -> Vec<String> {
 /// Refuses what has no room, before anything is loaded.
 fn check(texts: &[Vec<u32>], ctx: u32) -> Result<(), Failure> {
     if texts.is_empty() {
-        return Err(Failure::Input("there is no text; give -p TEXT, or a line of -f FILE".to_owned()));
+        return Err(Failure::Input(
+            "there is no text; give -p TEXT, or a line of -f FILE".to_owned(),
+        ));
     }
-    let long = texts.iter().zip(1..).find(|(ids, _)| ids.len() > ctx as usize);
+    let long = texts
+        .iter()
+        .zip(1..)
+        .find(|(ids, _)| ids.len() > ctx as usize);
     long.map_or(Ok(()), |(ids, index)| {
         let len = counted(ids.len(), "token");
-        Err(Failure::Input(format!("text {index} has {len}; the context has room for {ctx}")))
+        Err(Failure::Input(format!(
+            "text {index} has {len}; the context has room for {ctx}"
+        )))
     })
 }
 
@@ -148,19 +176,30 @@ impl Args {
                 sum = vec![0.0; row.len()];
                 count = 0.0;
             }
-            sum.iter_mut().zip(&row).for_each(|(sum, x)| *sum += f64::from(*x));
+            sum.iter_mut()
+                .zip(&row)
+                .for_each(|(sum, x)| *sum += f64::from(*x));
             count += 1.0;
         }
-        let length = if self.no_normalize { count } else { sum.iter().map(|x| x * x).sum::<f64>().sqrt() };
+        let length = if self.no_normalize {
+            count
+        } else {
+            sum.iter().map(|x| x * x).sum::<f64>().sqrt()
+        };
         // Zeros stay zeros.
         let length = if length > 0.0 { length } else { 1.0 };
         Ok(sum.into_iter().map(|x| (x / length) as f32).collect())
     }
 
     fn object(&self, texts: &[Vec<u32>], vectors: &[Vec<f32>]) -> String {
-        let rows =
-            texts.iter().zip(vectors).map(|(ids, vector)| json!({ "tokens": ids, "embedding": vector }));
-        let pooling = self.pooling.to_possible_value().expect("no value is hidden");
+        let rows = texts
+            .iter()
+            .zip(vectors)
+            .map(|(ids, vector)| json!({ "tokens": ids, "embedding": vector }));
+        let pooling = self
+            .pooling
+            .to_possible_value()
+            .expect("no value is hidden");
         let object = json!({
             "pooling": pooling.get_name(),
             "normalized": !self.no_normalize,

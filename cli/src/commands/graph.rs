@@ -28,8 +28,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     out.check()?;
     let model = Model::open(args.place.model.path()?)?;
     let context = device::open(args.place.device)?;
-    let ctx = args.place.context_length(&model, model.outline.config.context as usize);
-    let decoder = decoder(&args.place, &context, &model, Options::new(ctx, Launch::Eager), 0)?;
+    let ctx = args
+        .place
+        .context_length(&model, model.outline.config.context as usize);
+    let decoder = decoder(
+        &args.place,
+        &context,
+        &model,
+        Options::new(ctx, Launch::Eager),
+        0,
+    )?;
     let dot = decoder.dot(StepKind::Decode)?;
     out.write(|file| file.write(dot.as_bytes()))
 }

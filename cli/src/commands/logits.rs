@@ -36,19 +36,40 @@ impl Args {
     /// compute each of them as a step of one token does.
     fn options(&self, ctx: u32) -> Options {
         let options = Options::new(ctx, self.launch.into());
-        if self.fast { options } else { Options { chunk: 0, ..options } }
+        if self.fast {
+            options
+        } else {
+            Options {
+                chunk: 0,
+                ..options
+            }
+        }
     }
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let inputs = [("model", args.place.model.path()?)].into_iter().chain(args.adapter.input()).collect();
-    let out = Output { option: "--out", path: &args.out, inputs, content: Content::Bytes };
+    let inputs = [("model", args.place.model.path()?)]
+        .into_iter()
+        .chain(args.adapter.input())
+        .collect();
+    let out = Output {
+        option: "--out",
+        path: &args.out,
+        inputs,
+        content: Content::Bytes,
+    };
     out.check()?;
     let model = args.adapter.open(args.place.model.path()?)?;
     let context = device::open(args.place.device)?;
     let ctx = args.place.context_length(&model, args.ids.len());
     let options = args.options(ctx);
-    let mut decoder = decoder(&args.place, &context, &model, options, args.ids.len() as u64)?;
+    let mut decoder = decoder(
+        &args.place,
+        &context,
+        &model,
+        options,
+        args.ids.len() as u64,
+    )?;
     let rows = decoder.logits(&args.ids)?;
     let mut bar = PromptBar::new(args.ids.len());
     out.write(|file| {

@@ -49,13 +49,20 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 /// Refuses another kind of output than follows from the input, by its name.
 fn check(args: &Args) -> Result<(), Failure> {
-    let gguf = args.out.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf"));
+    let gguf = args
+        .out
+        .extension()
+        .is_some_and(|end| end.eq_ignore_ascii_case("gguf"));
     let model = args.model.path()?;
     let (right, wanted) = match (args.kind, model.is_dir()) {
-        (Kind::LoraGguf, _) => {
-            (gguf, "a GGUF file, as llama.cpp reads adapters; name one that ends in .gguf")
-        }
-        (Kind::Model, false) => (gguf, "a GGUF file, as the model is one; name one that ends in .gguf"),
+        (Kind::LoraGguf, _) => (
+            gguf,
+            "a GGUF file, as llama.cpp reads adapters; name one that ends in .gguf",
+        ),
+        (Kind::Model, false) => (
+            gguf,
+            "a GGUF file, as the model is one; name one that ends in .gguf",
+        ),
         (Kind::Model, true) => (
             !gguf,
             "a folder, as the model is one; name one that does not end in .gguf, and convert it with llama.cpp's \
@@ -65,7 +72,10 @@ fn check(args: &Args) -> Result<(), Failure> {
     // Opening a model that is not there says so.
     match right || !model.exists() {
         true => Ok(()),
-        false => Err(Failure::Input(format!("--out {} is to be {wanted}", args.out.display()))),
+        false => Err(Failure::Input(format!(
+            "--out {} is to be {wanted}",
+            args.out.display()
+        ))),
     }
 }
 
@@ -73,7 +83,12 @@ impl Args {
     /// Returns the output, or an error if it must not be written.
     fn file(&self) -> Result<Output<'_>, Failure> {
         let inputs = vec![("model", self.model.path()?), ("adapter", &self.adapter)];
-        let out = Output { option: "--out", path: &self.out, inputs, content: Content::Bytes };
+        let out = Output {
+            option: "--out",
+            path: &self.out,
+            inputs,
+            content: Content::Bytes,
+        };
         out.check()?;
         // A merged model may be the only copy of long work, so it is never replaced. Devices and pipes are no such copy.
         if self.out.is_file() {
@@ -118,7 +133,10 @@ fn merge_file(args: &Args) -> Result<(), Failure> {
 }
 
 fn merge_folder(args: &Args) -> Result<(), Failure> {
-    let out = OutputFolder { option: "--out", path: &args.out };
+    let out = OutputFolder {
+        option: "--out",
+        path: &args.out,
+    };
     out.check()?;
     let model = args.open()?;
     let merging = Merging::new(&model)?;
@@ -127,7 +145,10 @@ fn merge_folder(args: &Args) -> Result<(), Failure> {
     let change = out.write(|folder| fill(folder, &model, &merging, &others))?;
     drop(merging);
     if !others.left.is_empty() {
-        say(format!("note: not copied, as no part of the merged model: {}", others.left.join(", ")));
+        say(format!(
+            "note: not copied, as no part of the merged model: {}",
+            others.left.join(", ")
+        ));
     }
     tell(args, &model, change);
     Ok(())
@@ -165,7 +186,11 @@ impl<'a> Merging<'a> {
         let merge = Merge::new(model)?;
         let bytes = merge.files().iter().map(WeightFile::bytes).sum();
         let bar = Bar::new("merging {bytes}/{total_bytes} {wide_bar}", bytes);
-        Ok(Merging { merge, bar, done: Cell::new(0) })
+        Ok(Merging {
+            merge,
+            bar,
+            done: Cell::new(0),
+        })
     }
 
     fn write(&self, file: &WeightFile, sink: &mut Sink<'_>) -> Result<Change, Failure> {
@@ -191,11 +216,22 @@ fn copy(path: &Path, sink: &mut Sink<'_>) -> Result<(), Failure> {
 
 /// Says what was done, and how much of it the format of the weights has kept.
 fn tell(args: &Args, model: &Model, change: Change) {
-    let scale = model.outline.adapter.as_deref().map(adapter::scale).unwrap_or_default();
+    let scale = model
+        .outline
+        .adapter
+        .as_deref()
+        .map(adapter::scale)
+        .unwrap_or_default();
     let kept = match change.added > 0.0 {
-        true => format!("rounding took {:.2} % of what they add", 100.0 * change.lost()),
+        true => format!(
+            "rounding took {:.2} % of what they add",
+            100.0 * change.lost()
+        ),
         false => "they add nothing".to_owned(),
     };
-    say(format!("{} projections with adapters of {scale}; {kept}", change.projections));
+    say(format!(
+        "{} projections with adapters of {scale}; {kept}",
+        change.projections
+    ));
     say(format!("the merged model is in {}", args.out.display()));
 }

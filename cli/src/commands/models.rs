@@ -42,14 +42,23 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn list(args: &Args) -> Result<(), Failure> {
-    let StoredModels { cache, models, unfinished } = hub::stored_models()?;
+    let StoredModels {
+        cache,
+        models,
+        unfinished,
+    } = hub::stored_models()?;
     if args.json {
         writeln!(io::stdout(), "{}", json!(models))?;
     } else if models.is_empty() {
-        say(format!("no models in {}; `warpwright pull hf:ORG/REPO` downloads one", cache.display()));
+        say(format!(
+            "no models in {}; `warpwright pull hf:ORG/REPO` downloads one",
+            cache.display()
+        ));
     } else {
         let mut table = Table::new();
-        table.load_style(presets::ASCII_MARKDOWN).set_header(["repo", "file", "size", "quant", "path"]);
+        table
+            .load_style(presets::ASCII_MARKDOWN)
+            .set_header(["repo", "file", "size", "quant", "path"]);
         if let Some(sizes) = table.column_mut(2) {
             sizes.set_cell_alignment(CellAlignment::Right);
         }
@@ -76,7 +85,10 @@ fn list(args: &Args) -> Result<(), Failure> {
 fn remove(model: &HubReference) -> Result<(), Failure> {
     let removed = hub::remove(model)?;
     let files = counted(removed.files, "file");
-    print(&format_args!("removed {files} of {model}, {} are free again", HumanBytes(removed.bytes)))?;
+    print(&format_args!(
+        "removed {files} of {model}, {} are free again",
+        HumanBytes(removed.bytes)
+    ))?;
     if removed.shared > 0 {
         let contents = counted(removed.shared, "content");
         say(format!(

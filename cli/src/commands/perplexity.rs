@@ -78,7 +78,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut decoder = decoder(&args.place, &context, &model, options, tokens)?;
     let scores = write_if(output, |mut sink| {
         header(&mut sink)?;
-        windows.score(&mut decoder, |index, scored| lines(&mut sink, &windows, index, scored))
+        windows.score(&mut decoder, |index, scored| {
+            lines(&mut sink, &windows, index, scored)
+        })
     })?;
     let text = match args.json {
         true => format!("{:#}\n", scores.json(&windows, &decoder, &context)),
@@ -92,26 +94,49 @@ impl Args {
     /// logits are steep; with the steps of decoding it is not.
     fn options(&self, ctx: u32) -> Options {
         let options = Options::new(ctx, Launch::Graph);
-        if self.fast { options } else { Options { chunk: 0, ..options } }
+        if self.fast {
+            options
+        } else {
+            Options {
+                chunk: 0,
+                ..options
+            }
+        }
     }
 
     fn output(&self) -> Result<Option<Output<'_>>, Failure> {
-        let model = [("model", self.place.model.path()?)].into_iter().chain(self.adapter.input());
-        let inputs = model.chain(self.text.path().map(|path| ("text", path))).collect();
-        Ok(self.out.as_deref().map(|path| Output { option: "--out", path, inputs, content: Content::Aside }))
+        let model = [("model", self.place.model.path()?)]
+            .into_iter()
+            .chain(self.adapter.input());
+        let inputs = model
+            .chain(self.text.path().map(|path| ("text", path)))
+            .collect();
+        Ok(self.out.as_deref().map(|path| Output {
+            option: "--out",
+            path,
+            inputs,
+            content: Content::Aside,
+        }))
     }
 }
 
 impl Text {
     /// The file, if it is one.
     fn path(&self) -> Option<&Path> {
-        let path = [&self.file, &self.text_file, &self.ids_file].into_iter().flatten().next()?;
+        let path = [&self.file, &self.text_file, &self.ids_file]
+            .into_iter()
+            .flatten()
+            .next()?;
         (path != Path::new("-")).then_some(path)
     }
 
     /// What the file has in it.
     fn read(&self) -> Result<String, Failure> {
-        let what = if self.ids_file.is_some() { "the tokens" } else { "the text" };
+        let what = if self.ids_file.is_some() {
+            "the tokens"
+        } else {
+            "the text"
+        };
         match self.path() {
             Some(path) => prompt::file(what, path),
             None => prompt::standard_input(what),
@@ -147,7 +172,12 @@ impl Windows {
                 "the text has {len}, too few for a window of {ctx}; give a longer text or a smaller --ctx"
             )));
         }
-        Ok(Windows { ids, ctx, count, bos: bos.filter(|_| !args.no_bos) })
+        Ok(Windows {
+            ids,
+            ctx,
+            count,
+            bos: bos.filter(|_| !args.no_bos),
+        })
     }
 
     /// The token of a window that is scored first.
@@ -169,7 +199,10 @@ impl Windows {
         mut done: impl FnMut(usize, &[f32]) -> Result<(), Failure>,
     ) -> Result<Scores, Failure> {
         let (start, mut all) = (Instant::now(), vec![]);
-        let bar = Bar::new("window {pos}/{len} {wide_bar} perplexity {msg}", self.count as u64);
+        let bar = Bar::new(
+            "window {pos}/{len} {wide_bar} perplexity {msg}",
+            self.count as u64,
+        );
         for index in 0..self.count {
             let scored = decoder.log_likelihoods(&self.window(index), self.first());
             let scored = scored.map_err(|error| in_window(index, error.into()))?;
@@ -178,7 +211,10 @@ impl Windows {
             bar.set_position(index as u64 + 1);
             bar.set_message(format!("{:.4}", (-mean(&all)).exp()));
         }
-        Ok(Scores { all, seconds: start.elapsed().as_secs_f64() })
+        Ok(Scores {
+            all,
+            seconds: start.elapsed().as_secs_f64(),
+        })
     }
 }
 
@@ -188,7 +224,9 @@ fn given(model: &Model, read: &str) -> Result<(Vec<u32>, Option<u32>), Failure> 
     let vocab = model.outline.config.vocab;
     if let Some(index) = ids.iter().position(|id| *id >= vocab) {
         let id = ids[index];
-        return Err(Failure::Input(format!("token {index} is {id}; the vocabulary ends before {vocab}")));
+        return Err(Failure::Input(format!(
+            "token {index} is {id}; the vocabulary ends before {vocab}"
+        )));
     }
     let bos = model.tokenizer().map(|words| words.bos());
     let bos = bos.inspect_err(|error| say(format!("warning: windows begin with no BOS: {error}")));
@@ -204,7 +242,9 @@ fn in_window(index: usize, failure: Failure) -> Failure {
 }
 
 fn header(sink: &mut Option<&mut Sink<'_>>) -> Result<(), Failure> {
-    sink.as_mut().map_or(Ok(()), |sink| sink.write(b"# window\tposition\ttoken\tlog-likelihood\n"))
+    sink.as_mut().map_or(Ok(()), |sink| {
+        sink.write(b"# window\tposition\ttoken\tlog-likelihood\n")
+    })
 }
 
 /// A line for each scored token of a window.
@@ -235,7 +275,10 @@ impl Scores {
     fn mean(&self) -> (f64, Option<f64>) {
         let (mean, count) = (mean(&self.all), self.all.len() as f64);
         let squares: f64 = self.all.iter().map(|l| (l - mean).powi(2)).sum();
-        (mean, (count > 1.0).then(|| (squares / count / (count - 1.0)).sqrt()))
+        (
+            mean,
+            (count > 1.0).then(|| (squares / count / (count - 1.0)).sqrt()),
+        )
     }
 
     /// Tokens that went through the model, a second.
@@ -290,7 +333,13 @@ mod tests {
     /// By Python's `statistics`: the mean, and the deviation of the population over the root of `n - 1`.
     #[test]
     fn means_have_errors() {
-        let of = |all: &[f64]| Scores { all: all.to_vec(), seconds: 1.0 }.mean();
+        let of = |all: &[f64]| {
+            Scores {
+                all: all.to_vec(),
+                seconds: 1.0,
+            }
+            .mean()
+        };
         assert_eq!(of(&[-2.0]), (-2.0, None));
         let (mean, error) = of(&[-1.0, -2.0, -4.0, -9.0]);
         assert_eq!(mean, -4.0);
@@ -299,9 +348,24 @@ mod tests {
 
     #[test]
     fn windows_are_cut() {
-        let windows = Windows { ids: (10..21).collect(), ctx: 5, count: 2, bos: Some(1) };
-        assert_eq!([windows.window(0), windows.window(1)], [[1, 11, 12, 13, 14], [1, 16, 17, 18, 19]]);
+        let windows = Windows {
+            ids: (10..21).collect(),
+            ctx: 5,
+            count: 2,
+            bos: Some(1),
+        };
+        assert_eq!(
+            [windows.window(0), windows.window(1)],
+            [[1, 11, 12, 13, 14], [1, 16, 17, 18, 19]]
+        );
         assert_eq!(windows.first(), 3);
-        assert_eq!(Windows { bos: None, ..windows }.window(1)[0], 15);
+        assert_eq!(
+            Windows {
+                bos: None,
+                ..windows
+            }
+            .window(1)[0],
+            15
+        );
     }
 }

@@ -38,7 +38,13 @@ pub(crate) struct Args {
     template: TemplateArgs,
     /// Largest number of tokens to write; -1 writes until the text ends or the context is full
     #[arg(help_heading = None::<&'static str>)]
-    #[arg(short, long = "n-predict", alias = "predict", value_name = "TOKENS", default_value = "64")]
+    #[arg(
+        short,
+        long = "n-predict",
+        alias = "predict",
+        value_name = "TOKENS",
+        default_value = "64"
+    )]
     #[arg(allow_negative_numbers = true)]
     n: TokenLimit,
     /// Print each token as text or as a number
@@ -46,7 +52,11 @@ pub(crate) struct Args {
     print: Print,
     /// Print one JSON object with text, tokens and times; with =lines, a line for each token first
     #[arg(long, value_enum, value_name = "FORM", num_args = 0..=1, require_equals = true)]
-    #[arg(help_heading = "Output", default_missing_value = "object", conflicts_with = "print")]
+    #[arg(
+        help_heading = "Output",
+        default_missing_value = "object",
+        conflicts_with = "print"
+    )]
     json: Option<Json>,
     /// Print only the text of the model, without the prompt and statistics
     #[arg(help_heading = "Output", long)]
@@ -82,10 +92,16 @@ impl Args {
     /// Refuses options that mean nothing without others.
     fn check(&self) -> Result<(), Failure> {
         if let (false, Some(option)) = (self.chat, self.template.given()) {
-            return Err(Failure::Input(format!("{option} is for conversations: add --chat")));
+            return Err(Failure::Input(format!(
+                "{option} is for conversations: add --chat"
+            )));
         }
         // After -m, the first argument is the prompt. A model there is a mistake.
-        let first = self.prompt.positional().map(Path::new).filter(|first| looks_like_a_model(first));
+        let first = self
+            .prompt
+            .positional()
+            .map(Path::new)
+            .filter(|first| looks_like_a_model(first));
         if let Some(first) = first {
             let first = first.display();
             return Err(Failure::Input(format!(
@@ -103,7 +119,9 @@ impl Args {
 
 /// Returns true if there is a GGUF file or a folder of a model at this path.
 fn looks_like_a_model(path: &Path) -> bool {
-    let gguf = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf"));
+    let gguf = path
+        .extension()
+        .is_some_and(|end| end.eq_ignore_ascii_case("gguf"));
     gguf && path.is_file() || path.join("config.json").is_file()
 }
 
@@ -133,29 +151,48 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut matcher = asked.grammar(args, &model)?.as_ref().map(Grammar::matcher);
     let (room, words) = (asked.room(args, &model), asked.words.as_deref());
     room.check()?;
-    let mut writer = args.generate.writer(&context, &model, &sampling, &room, words)?;
+    let mut writer = args
+        .generate
+        .writer(&context, &model, &sampling, &room, words)?;
     let mut times = Times::from(start.elapsed());
     // Before anything is printed, as the bar would be drawn over it.
     prefill(&mut writer.decoder, &asked.tokens)?;
     let stream = asked.stream(&model.outline.stop, &stops);
     let matched = matcher.as_mut();
-    let reply =
-        print(args, &asked, &mut writer, (stream, matched), |made| times.token(start.elapsed(), made))?;
+    let reply = print(args, &asked, &mut writer, (stream, matched), |made| {
+        times.token(start.elapsed(), made)
+    })?;
     if let Some(form) = args.json {
-        object(form, &asked, &reply, (&times, &sampling), (writer.figures(), matcher.as_mut()))?;
+        object(
+            form,
+            &asked,
+            &reply,
+            (&times, &sampling),
+            (writer.figures(), matcher.as_mut()),
+        )?;
     } else if !args.quiet {
         adapter::line(&model.outline).into_iter().for_each(say);
         let why = whole_why(&reply.1, &asked, matcher.as_mut());
         let (times, guesses) = (times.summary(), writer.summary());
-        say(format!("{times}{guesses}, {why}, {}", context.device().name()));
+        say(format!(
+            "{times}{guesses}, {why}, {}",
+            context.device().name()
+        ));
         let [file, device] = [file, device].map(|time| time.as_secs_f64());
         let loading = writer.decoder.loading();
         // A GGUF file and a folder of the same model may differ in this.
-        let bos = words.and_then(Tokenizer::bos).filter(|bos| asked.tokens.first() == Some(bos));
-        let bos = bos.map(|bos| format!("; the prompt begins with BOS ({bos}), as the model's file says"));
+        let bos = words
+            .and_then(Tokenizer::bos)
+            .filter(|bos| asked.tokens.first() == Some(bos));
+        let bos = bos
+            .map(|bos| format!("; the prompt begins with BOS ({bos}), as the model's file says"));
         let bos = bos.unwrap_or_default();
-        say(format!("opened the file in {file:.3} s and the device in {device:.3} s; {loading}{bos}"));
-        matcher.iter().for_each(|matcher| say(grammar::line(matcher.costs())));
+        say(format!(
+            "opened the file in {file:.3} s and the device in {device:.3} s; {loading}{bos}"
+        ));
+        matcher
+            .iter()
+            .for_each(|matcher| say(grammar::line(matcher.costs())));
         sampling::seed_line(&sampling).into_iter().for_each(say);
     }
     interrupt::check()
@@ -165,15 +202,29 @@ impl Asked {
     fn new(args: &Args, model: &Model, source: Source, words: Words) -> Result<Asked, Failure> {
         let (tokens, template) = match (&source, &words) {
             (Source::Text(text), Some(words)) if args.chat => {
-                let system = args.template.system().map(|text| Message::new(SYSTEM, text));
-                let messages: Vec<Message> = system.into_iter().chain([Message::new(USER, text)]).collect();
+                let system = args
+                    .template
+                    .system()
+                    .map(|text| Message::new(SYSTEM, text));
+                let messages: Vec<Message> = system
+                    .into_iter()
+                    .chain([Message::new(USER, text)])
+                    .collect();
                 let template = Template::open(&args.template, model)?;
                 let rendered = template.text(&messages)?;
-                (words.encode_rendered(&rendered)?, Some((template, rendered)))
+                (
+                    words.encode_rendered(&rendered)?,
+                    Some((template, rendered)),
+                )
             }
             (source, words) => (source.tokens(words.as_deref())?, None),
         };
-        Ok(Asked { source, tokens, words, template })
+        Ok(Asked {
+            source,
+            tokens,
+            words,
+            template,
+        })
     }
 
     /// Turns the reply's tokens into text.
@@ -187,13 +238,18 @@ impl Asked {
 
     /// Prints the reply.
     fn printer(&self, args: &Args) -> Printer<'_> {
-        let calls = self.template.as_ref().and_then(|(template, rendered)| template.calls(rendered));
+        let calls = self
+            .template
+            .as_ref()
+            .and_then(|(template, rendered)| template.calls(rendered));
         Printer::new(args.form()).with_calls(calls)
     }
 
     /// What the reply is to be within.
     fn grammar(&self, args: &Args, model: &Model) -> Result<Option<Grammar>, Failure> {
-        self.words.as_ref().map_or(Ok(None), |words| args.generate.grammar.compile(model, words))
+        self.words.as_ref().map_or(Ok(None), |words| {
+            args.generate.grammar.compile(model, words)
+        })
     }
 
     fn room(&self, args: &Args, model: &Model) -> Room {
@@ -202,8 +258,15 @@ impl Asked {
             TokenLimit::Most(tokens) => (tokens as usize, tokens),
             TokenLimit::Unlimited => (UNLIMITED_CTX, EXPECTED_TOKENS),
         };
-        let ctx = args.generate.place.context_length(model, prompt.saturating_add(needed));
-        Room { ctx, prompt, tokens: prompt as u64 + u64::from(expected.min(ctx)) }
+        let ctx = args
+            .generate
+            .place
+            .context_length(model, prompt.saturating_add(needed));
+        Room {
+            ctx,
+            prompt,
+            tokens: prompt as u64 + u64::from(expected.min(ctx)),
+        }
     }
 
     /// What is printed before the reply.
@@ -257,7 +320,11 @@ fn print(
 fn whole_why(ending: &Ending, asked: &Asked, matcher: Option<&mut Matcher>) -> String {
     let why = why(ending, asked.words.as_deref());
     let whole = matcher.is_none_or(|matcher| grammar::is_complete(matcher, ending));
-    if whole { why } else { format!("{why}; {}", grammar::INCOMPLETE) }
+    if whole {
+        why
+    } else {
+        format!("{why}; {}", grammar::INCOMPLETE)
+    }
 }
 
 /// Prints all that is known of the reply as an object.
@@ -268,8 +335,17 @@ fn object(
     (times, sampling): (&Times, &Sampling),
     (speculative, matcher): (Option<Value>, Option<&mut Matcher>),
 ) -> Result<(), Failure> {
-    let (Reply { tokens, text, called }, ending) = reply;
-    let costs = matcher.as_ref().and_then(|matcher| grammar::Figures::of(matcher.costs()));
+    let (
+        Reply {
+            tokens,
+            text,
+            called,
+        },
+        ending,
+    ) = reply;
+    let costs = matcher
+        .as_ref()
+        .and_then(|matcher| grammar::Figures::of(matcher.costs()));
     let mut object = json!({
         "prompt_tokens": asked.tokens,
         "tokens": tokens,
@@ -292,7 +368,8 @@ fn object(
     }
     if let Some(matcher) = matcher {
         let complete = grammar::is_complete(matcher, ending);
-        object["grammar"] = json!({ "complete": complete, "forced_tokens": matcher.costs().forced });
+        object["grammar"] =
+            json!({ "complete": complete, "forced_tokens": matcher.costs().forced });
     }
     let text = match form {
         Json::Object => format!("{object:#}\n"),
@@ -302,11 +379,18 @@ fn object(
 }
 
 /// Makes the tokenizer of a large vocabulary while the driver starts: both take their time.
-fn open(args: &Args, source: &Source, model: &Model) -> (Result<Words, Failure>, Result<Context, Failure>) {
+fn open(
+    args: &Args,
+    source: &Source,
+    model: &Model,
+) -> (Result<Words, Failure>, Result<Context, Failure>) {
     std::thread::scope(|scope| {
         let words = scope.spawn(|| words(args, source, model));
         let context = device::open(args.generate.place.device);
-        (words.join().unwrap_or_else(|panic| resume_unwind(panic)), context)
+        (
+            words.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            context,
+        )
     })
 }
 
@@ -316,16 +400,19 @@ fn words(args: &Args, source: &Source, model: &Model) -> Result<Words, Failure> 
     let needed = matches!(source, Source::Text(_)) || args.form() != Form::Ids || grammar.is_some();
     let words = needed.then(|| model.tokenizer()).transpose();
     let words = words.map_err(|error| without_words(error, grammar))?;
-    words.iter().flat_map(Tokenizer::warnings).for_each(|warning| say(format!("warning: {warning}")));
+    words
+        .iter()
+        .flat_map(Tokenizer::warnings)
+        .for_each(|warning| say(format!("warning: {warning}")));
     Ok(words.map(Arc::new))
 }
 
 /// What a tokenizer that cannot be made leaves to do.
 fn without_words(error: warpwright_engine::Error, grammar: Option<&str>) -> Failure {
     match (Failure::from(error), grammar) {
-        (Failure::Input(sentence), None) => {
-            Failure::Input(format!("{sentence}; token ids need no tokenizer: --prompt-ids 1,2 --print ids"))
-        }
+        (Failure::Input(sentence), None) => Failure::Input(format!(
+            "{sentence}; token ids need no tokenizer: --prompt-ids 1,2 --print ids"
+        )),
         (Failure::Input(sentence), Some(option)) => {
             Failure::Input(format!("{sentence}; {option} needs the text of each token"))
         }

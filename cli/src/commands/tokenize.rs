@@ -45,8 +45,12 @@ struct Source {
 impl Source {
     fn read(&self) -> Result<String, Failure> {
         match self {
-            Source { file: Some(file), .. } if file != Path::new("-") => prompt::file("the text", file),
-            Source { text: Some(text), .. } if text != "-" => Ok(text.clone()),
+            Source {
+                file: Some(file), ..
+            } if file != Path::new("-") => prompt::file("the text", file),
+            Source {
+                text: Some(text), ..
+            } if text != "-" => Ok(text.clone()),
             _ => prompt::standard_input("the text"),
         }
     }
@@ -55,23 +59,45 @@ impl Source {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let text = args.source.read()?;
     let tokenizer = open(args.model.path()?)?;
-    let tokenizer = if args.no_special { tokenizer.literal() } else { tokenizer };
+    let tokenizer = if args.no_special {
+        tokenizer.literal()
+    } else {
+        tokenizer
+    };
     let mut ids = tokenizer.encode(&text)?;
     if args.no_bos && tokenizer.bos().is_some() && ids.first().copied() == tokenizer.bos() {
         ids.remove(0);
     }
     let mut out = io::stdout().lock();
     if args.ids {
-        writeln!(out, "{}", ids.iter().map(u32::to_string).collect::<Vec<_>>().join(","))?;
+        writeln!(
+            out,
+            "{}",
+            ids.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+        )?;
     } else if args.json {
-        let pieces: Vec<_> = ids.iter().map(|id| String::from_utf8_lossy(tokenizer.piece(*id))).collect();
-        writeln!(out, "{}", serde_json::json!({ "ids": ids, "pieces": pieces }))?;
+        let pieces: Vec<_> = ids
+            .iter()
+            .map(|id| String::from_utf8_lossy(tokenizer.piece(*id)))
+            .collect();
+        writeln!(
+            out,
+            "{}",
+            serde_json::json!({ "ids": ids, "pieces": pieces })
+        )?;
     } else {
-        let lines = ids.iter().map(|id| format!("{id}\t{}\n", shown(&tokenizer, *id)));
+        let lines = ids
+            .iter()
+            .map(|id| format!("{id}\t{}\n", shown(&tokenizer, *id)));
         write!(out, "{}", printable(&lines.collect::<String>()))?;
         // A GGUF file and a folder of the same model may differ in this.
-        if let Some(bos) = tokenizer.bos().filter(|bos| out.is_terminal() && ids.first() == Some(bos)) {
-            say(format!("(the model's file says that texts begin with token {bos}; --no-bos leaves it out)"));
+        if let Some(bos) = tokenizer
+            .bos()
+            .filter(|bos| out.is_terminal() && ids.first() == Some(bos))
+        {
+            say(format!(
+                "(the model's file says that texts begin with token {bos}; --no-bos leaves it out)"
+            ));
         }
     }
     Ok(())
@@ -80,7 +106,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 /// The tokenizer of a model, with its warnings said.
 pub(crate) fn open(model: &Path) -> Result<Tokenizer, Failure> {
     let tokenizer = Tokenizer::open(model)?;
-    tokenizer.warnings().iter().for_each(|warning| say(format!("warning: {warning}")));
+    tokenizer
+        .warnings()
+        .iter()
+        .for_each(|warning| say(format!("warning: {warning}")));
     Ok(tokenizer)
 }
 
@@ -92,7 +121,10 @@ fn shown(tokenizer: &Tokenizer, id: u32) -> String {
     let mut text = String::from("\"");
     for chunk in tokenizer.piece(id).utf8_chunks() {
         text.extend(chunk.valid().escape_debug());
-        chunk.invalid().iter().for_each(|byte| write!(text, "\\x{byte:02x}").expect("a string takes all"));
+        chunk
+            .invalid()
+            .iter()
+            .for_each(|byte| write!(text, "\\x{byte:02x}").expect("a string takes all"));
     }
     text.extend(iter::once('"'));
     text

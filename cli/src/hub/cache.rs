@@ -43,7 +43,10 @@ pub(super) const INDEX: &str = "model.safetensors.index.json";
 impl RepoCache {
     pub(super) fn new(cache: &Path, repo: &str) -> RepoCache {
         let folder_name = format!("models--{}", repo.replace('/', "--"));
-        RepoCache { cache: cache.to_owned(), folder_name }
+        RepoCache {
+            cache: cache.to_owned(),
+            folder_name,
+        }
     }
 
     /// Returns the folder of the repository.
@@ -77,7 +80,10 @@ impl RepoCache {
     }
 
     pub(super) fn lock(&self, etag: &str) -> PathBuf {
-        self.cache.join(".locks").join(&self.folder_name).join(format!("{etag}.lock"))
+        self.cache
+            .join(".locks")
+            .join(&self.folder_name)
+            .join(format!("{etag}.lock"))
     }
 
     /// Returns the commit of the branch `main`, if a complete file of it was loaded.
@@ -97,7 +103,10 @@ impl RepoCache {
 
     /// Lists the commits that have a snapshot.
     pub(super) fn commits(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.snapshots()).into_iter().flatten().flatten();
+        let entries = fs::read_dir(self.snapshots())
+            .into_iter()
+            .flatten()
+            .flatten();
         let names = entries
             .filter(|entry| entry.path().is_dir())
             .filter_map(|entry| entry.file_name().into_string().ok());
@@ -109,24 +118,44 @@ impl RepoCache {
     /// Creates the folders of a file in a snapshot, and returns the file's path.
     ///
     /// A folder that is a link is refused: the file would be written where the link leads.
-    pub(super) fn pointer(&self, repo: &str, commit: &str, name: &str) -> Result<PathBuf, HubError> {
+    pub(super) fn pointer(
+        &self,
+        repo: &str,
+        commit: &str,
+        name: &str,
+    ) -> Result<PathBuf, HubError> {
         if let Some(problem) = names::problem(name) {
-            return Err(HubError::Name { repo: repo.to_owned(), name: name.to_owned(), problem });
+            return Err(HubError::Name {
+                repo: repo.to_owned(),
+                name: name.to_owned(),
+                problem,
+            });
         }
         let mut folder = self.snapshots();
         create_folder(&folder)?;
         let parents = name.rsplit_once('/').map_or("", |(parents, _)| parents);
-        for part in [commit].into_iter().chain(parents.split('/').filter(|part| !part.is_empty())) {
+        for part in [commit]
+            .into_iter()
+            .chain(parents.split('/').filter(|part| !part.is_empty()))
+        {
             folder.push(part);
             match fs::create_dir(&folder) {
                 Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                    return Err(HubError::Disk { action: "create", path: folder, source: error });
+                    return Err(HubError::Disk {
+                        action: "create",
+                        path: folder,
+                        source: error,
+                    });
                 }
                 Ok(()) | Err(_) => {}
             }
             if !fs::symlink_metadata(&folder).is_ok_and(|found| found.is_dir()) {
                 let problem = "its folder in the cache is a link or a file";
-                return Err(HubError::Name { repo: repo.to_owned(), name: name.to_owned(), problem });
+                return Err(HubError::Name {
+                    repo: repo.to_owned(),
+                    name: name.to_owned(),
+                    problem,
+                });
             }
         }
         Ok(folder.join(name.rsplit_once('/').map_or(name, |(_, base)| base)))
@@ -134,13 +163,20 @@ impl RepoCache {
 
     /// Makes the content `etag` visible as `pointer`, which takes the place of a link without content.
     pub(super) fn link(&self, pointer: &Path, etag: &str) -> Result<(), HubError> {
-        let fault = |source| HubError::Disk { action: "create", path: pointer.to_owned(), source };
+        let fault = |source| HubError::Disk {
+            action: "create",
+            path: pointer.to_owned(),
+            source,
+        };
         // The link is relative, so that the cache can be moved.
-        let depth = pointer.strip_prefix(self.folder()).map_or(0, |inside| inside.components().count() - 1);
+        let depth = pointer
+            .strip_prefix(self.folder())
+            .map_or(0, |inside| inside.components().count() - 1);
         let mut target: PathBuf = std::iter::repeat_n("..", depth).collect();
         target.extend(["blobs", etag]);
         // A link cannot be replaced in one step, so another one is renamed to it.
-        let temporary = pointer.with_file_name(format!(".warpwright-{}-{etag}", std::process::id()));
+        let temporary =
+            pointer.with_file_name(format!(".warpwright-{}-{etag}", std::process::id()));
         let _ = fs::remove_file(&temporary);
         symlink(&target, &self.blob(etag), &temporary).map_err(fault)?;
         fs::rename(&temporary, pointer).map_err(|error| {
@@ -158,11 +194,17 @@ impl RepoCache {
         create_folder(&folder)?;
         let path = folder.join("main");
         let write = || {
-            let mut file = tempfile::Builder::new().prefix(".warpwright-").tempfile_in(&folder)?;
+            let mut file = tempfile::Builder::new()
+                .prefix(".warpwright-")
+                .tempfile_in(&folder)?;
             io::Write::write_all(&mut file, commit.as_bytes())?;
             file.persist(&path).map_err(|error| error.error)
         };
-        write().map(drop).map_err(|source| HubError::Disk { action: "write", path: path.clone(), source })
+        write().map(drop).map_err(|source| HubError::Disk {
+            action: "write",
+            path: path.clone(),
+            source,
+        })
     }
 }
 
@@ -170,10 +212,14 @@ impl RepoCache {
 pub(super) fn repositories(cache: &Path) -> Vec<(String, RepoCache)> {
     let entries = fs::read_dir(cache).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    let mut names: Vec<String> =
-        names.filter_map(|name| Some(name.strip_prefix("models--")?.replace("--", "/"))).collect();
+    let mut names: Vec<String> = names
+        .filter_map(|name| Some(name.strip_prefix("models--")?.replace("--", "/")))
+        .collect();
     names.sort();
-    names.into_iter().map(|repo| (repo.clone(), RepoCache::new(cache, &repo))).collect()
+    names
+        .into_iter()
+        .map(|repo| (repo.clone(), RepoCache::new(cache, &repo)))
+        .collect()
 }
 
 /// Returns true if a snapshot's files are a whole model in safetensors.
@@ -187,7 +233,9 @@ pub(super) fn is_complete_folder(files: &[CachedFile]) -> bool {
     if find(WEIGHTS).is_some() {
         return true;
     }
-    let Some(index) = find(INDEX).and_then(|index| fs::read(&index.path).ok()) else { return false };
+    let Some(index) = find(INDEX).and_then(|index| fs::read(&index.path).ok()) else {
+        return false;
+    };
     weight_files(&index).is_ok_and(|names| names.iter().all(|name| find(name).is_some()))
 }
 
@@ -196,10 +244,14 @@ pub(super) fn weight_files(index: &[u8]) -> Result<Vec<String>, String> {
     let index: Value =
         serde_json::from_slice(index).map_err(|error| format!("{INDEX} is not JSON: {error}"))?;
     let map = index.get("weight_map").and_then(Value::as_object);
-    let map = map.filter(|map| !map.is_empty()).ok_or_else(|| format!("{INDEX} has no \"weight_map\""))?;
+    let map = map
+        .filter(|map| !map.is_empty())
+        .ok_or_else(|| format!("{INDEX} has no \"weight_map\""))?;
     let mut names = vec![];
     for file in map.values() {
-        let name = file.as_str().ok_or_else(|| format!("{INDEX} has a tensor without a file"))?;
+        let name = file
+            .as_str()
+            .ok_or_else(|| format!("{INDEX} has a tensor without a file"))?;
         names.push(name.to_owned());
     }
     names.sort();
@@ -223,7 +275,9 @@ pub(super) fn create_folder(path: &Path) -> Result<(), HubError> {
 /// Collects the files below a folder. Links to folders are not followed, so this ends.
 fn collect(folder: &Path, prefix: &str, files: &mut Vec<CachedFile>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let Ok(name) = entry.file_name().into_string() else { continue };
+        let Ok(name) = entry.file_name().into_string() else {
+            continue;
+        };
         let path = entry.path();
         let name = format!("{prefix}{name}");
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -231,7 +285,11 @@ fn collect(folder: &Path, prefix: &str, files: &mut Vec<CachedFile>) {
         } else if let Ok(found) = fs::metadata(&path)
             && found.is_file()
         {
-            files.push(CachedFile { name, path, size: found.len() });
+            files.push(CachedFile {
+                name,
+                path,
+                size: found.len(),
+            });
         }
     }
 }

@@ -37,7 +37,10 @@ pub(super) enum Attempt {
     /// Trying again is pointless.
     Stop(HubError),
     /// Trying again may help, after this time if the server names one.
-    Retry { error: HubError, after: Option<Duration> },
+    Retry {
+        error: HubError,
+        after: Option<Duration>,
+    },
 }
 
 impl From<HubError> for Attempt {
@@ -93,7 +96,11 @@ impl Client {
             .timeout_per_read(Some(settings.timeout))
             .build()
             .into();
-        Client { agent, endpoint: settings.endpoint.clone(), token: settings.token.clone() }
+        Client {
+            agent,
+            endpoint: settings.endpoint.clone(),
+            token: settings.token.clone(),
+        }
     }
 
     /// Returns an address of the hub.
@@ -102,7 +109,12 @@ impl Client {
     }
 
     /// Requests an answer with a body. With `from`, the bytes from there on are requested.
-    pub(super) fn get(&self, url: &Url, subject: Subject<'_>, from: Option<u64>) -> Result<Answer, Attempt> {
+    pub(super) fn get(
+        &self,
+        url: &Url,
+        subject: Subject<'_>,
+        from: Option<u64>,
+    ) -> Result<Answer, Attempt> {
         self.request(Method::Get, url, subject, from)
     }
 
@@ -123,7 +135,11 @@ impl Client {
         loop {
             let text = self.get(url, subject, None).and_then(|answer| {
                 let Answer { response, url } = answer;
-                let body = response.into_body().into_with_config().limit(LONGEST_ANSWER).read_to_string();
+                let body = response
+                    .into_body()
+                    .into_with_config()
+                    .limit(LONGEST_ANSWER)
+                    .read_to_string();
                 body.map_err(|error| transport(&url, error))
             });
             match text {
@@ -142,12 +158,17 @@ impl Client {
     ) -> Result<Answer, Attempt> {
         let mut url = url.clone();
         for _ in 0..=MOST_REDIRECTS {
-            let response = self.send(method, &url, from).map_err(|error| transport(&url, error))?;
+            let response = self
+                .send(method, &url, from)
+                .map_err(|error| transport(&url, error))?;
             let Some(location) = redirect(&response) else {
                 return self.checked(Answer { response, url }, subject);
             };
-            let fault =
-                |problem| HubError::Redirect { url: url.to_string(), location: shown(&location), problem };
+            let fault = |problem| HubError::Redirect {
+                url: url.to_string(),
+                location: shown(&location),
+                problem,
+            };
             let next = url.join(&location).map_err(fault)?;
             if method == Method::Head && !next.has_origin_of(&url) {
                 return Ok(Answer { response, url });
@@ -180,7 +201,9 @@ impl Client {
             Some(_) | None => request,
         };
         match from {
-            Some(from) => request.header(header::RANGE, format!("bytes={from}-")).call(),
+            Some(from) => request
+                .header(header::RANGE, format!("bytes={from}-"))
+                .call(),
             None => request.call(),
         }
     }
@@ -189,28 +212,51 @@ impl Client {
     fn checked(&self, answer: Answer, subject: Subject<'_>) -> Result<Answer, Attempt> {
         let status = answer.response.status();
         let repo = || subject.repo.to_owned();
-        let token = if self.token.is_some() { TokenUse::Sent } else { TokenUse::None };
+        let token = if self.token.is_some() {
+            TokenUse::Sent
+        } else {
+            TokenUse::None
+        };
         // Another host does not know the hub's error codes, nor its token.
-        let code = answer.header("x-error-code").filter(|_| answer.url.has_origin_of(&self.endpoint));
+        let code = answer
+            .header("x-error-code")
+            .filter(|_| answer.url.has_origin_of(&self.endpoint));
         let of_hub = answer.url.has_origin_of(&self.endpoint);
         let error = match (status, code) {
             (StatusCode::OK | StatusCode::PARTIAL_CONTENT, _) => return Ok(answer),
             // The download starts again from the beginning, which the caller decides.
             (StatusCode::RANGE_NOT_SATISFIABLE, _) => return Ok(answer),
-            (_, Some("GatedRepo")) => HubError::Gated { repo: repo(), token },
-            (_, Some("RepoNotFound")) => HubError::NoRepo { repo: repo(), token },
-            (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) if of_hub => {
-                HubError::Denied { repo: repo(), status: status.to_string(), token }
-            }
+            (_, Some("GatedRepo")) => HubError::Gated {
+                repo: repo(),
+                token,
+            },
+            (_, Some("RepoNotFound")) => HubError::NoRepo {
+                repo: repo(),
+                token,
+            },
+            (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) if of_hub => HubError::Denied {
+                repo: repo(),
+                status: status.to_string(),
+                token,
+            },
             (StatusCode::NOT_FOUND, _) if of_hub => match subject.file {
                 Some(file) => {
                     let choices = HubChoices(vec![]);
-                    HubError::NoFile { repo: repo(), file: file.to_owned(), choices }
+                    HubError::NoFile {
+                        repo: repo(),
+                        file: file.to_owned(),
+                        choices,
+                    }
                 }
-                None => HubError::NoRepo { repo: repo(), token },
+                None => HubError::NoRepo {
+                    repo: repo(),
+                    token,
+                },
             },
             _ => {
-                let message = answer.header("x-error-message").map(|text| format!(": {text}"));
+                let message = answer
+                    .header("x-error-message")
+                    .map(|text| format!(": {text}"));
                 HubError::Status {
                     url: answer.url.to_string(),
                     status: status.to_string(),
@@ -219,9 +265,10 @@ impl Client {
             }
         };
         match status.as_u16() {
-            408 | 425 | 429 | 500 | 502 | 503 | 504 => {
-                Err(Attempt::Retry { error, after: retry_after(answer.response.headers()) })
-            }
+            408 | 425 | 429 | 500 | 502 | 503 | 504 => Err(Attempt::Retry {
+                error,
+                after: retry_after(answer.response.headers()),
+            }),
             // Signed addresses of other hosts expire. The next attempt gets a new one from the hub.
             401 | 403 if !of_hub => Err(Attempt::Retry { error, after: None }),
             _ => Err(Attempt::Stop(error)),
@@ -247,13 +294,21 @@ impl Patience {
             Attempt::Stop(error) => return Err(error),
             Attempt::Retry { error, after } => (error, after),
         };
-        let Some(usual) = WAITS.get(self.failures) else { return Err(error) };
+        let Some(usual) = WAITS.get(self.failures) else {
+            return Err(error);
+        };
         self.failures += 1;
         let wait = after.unwrap_or_default().max(Duration::from_millis(*usual));
         if wait > LONGEST_WAIT {
-            return Err(HubError::Wait { cause: Box::new(error), seconds: wait.as_secs() });
+            return Err(HubError::Wait {
+                cause: Box::new(error),
+                seconds: wait.as_secs(),
+            });
         }
-        say(format!("{error}; trying again in {:.1} s", wait.as_secs_f64()));
+        say(format!(
+            "{error}; trying again in {:.1} s",
+            wait.as_secs_f64()
+        ));
         thread::sleep(wait);
         Ok(())
     }
@@ -274,7 +329,12 @@ fn shown(location: &str) -> String {
 }
 
 fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    headers.get(name)?.to_str().ok().map(str::trim).filter(|text| !text.is_empty())
+    headers
+        .get(name)?
+        .to_str()
+        .ok()
+        .map(str::trim)
+        .filter(|text| !text.is_empty())
 }
 
 /// Returns the time that a server asks to wait: `Retry-After` in seconds, or the `t` of the hub's `RateLimit`.
@@ -284,7 +344,10 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = match header_text(headers, "retry-after") {
         Some(text) => text.parse().ok(),
         None => header_text(headers, "ratelimit")
-            .and_then(|text| text.split(';').find_map(|part| part.trim().strip_prefix("t=")))
+            .and_then(|text| {
+                text.split(';')
+                    .find_map(|part| part.trim().strip_prefix("t="))
+            })
             .and_then(|text| text.parse().ok()),
     };
     seconds.map(Duration::from_secs)
@@ -292,15 +355,26 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 
 /// Classifies an error of the transport.
 pub(super) fn transport(url: &Url, error: ureq::Error) -> Attempt {
-    let network = |problem: String| HubError::Network { url: url.to_string(), problem };
-    let again = |problem: String| Attempt::Retry { error: network(problem), after: None };
+    let network = |problem: String| HubError::Network {
+        url: url.to_string(),
+        problem,
+    };
+    let again = |problem: String| Attempt::Retry {
+        error: network(problem),
+        after: None,
+    };
     match error {
         ureq::Error::Timeout(_) => again("nothing came before the timeout".to_owned()),
-        ureq::Error::HostNotFound => again("the host is not found; is the network connected?".to_owned()),
+        ureq::Error::HostNotFound => {
+            again("the host is not found; is the network connected?".to_owned())
+        }
         ureq::Error::ConnectionFailed => again("the connection failed".to_owned()),
         // A wrong certificate stays wrong.
         ureq::Error::Io(error) => {
-            match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+            match error
+                .get_ref()
+                .and_then(|inner| inner.downcast_ref::<rustls::Error>())
+            {
                 Some(error) => Attempt::Stop(network(error.to_string())),
                 None => again(error.to_string()),
             }
@@ -336,8 +410,15 @@ mod tests {
             ("other", "7", None),
         ] {
             let mut headers = HeaderMap::new();
-            headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
-            assert_eq!(retry_after(&headers), seconds.map(Duration::from_secs), "{name}: {value}");
+            headers.insert(
+                HeaderName::from_static(name),
+                HeaderValue::from_static(value),
+            );
+            assert_eq!(
+                retry_after(&headers),
+                seconds.map(Duration::from_secs),
+                "{name}: {value}"
+            );
         }
     }
 }

@@ -46,7 +46,12 @@ impl Download<'_> {
     /// Loads the file unless it is in the cache, and returns its path in the snapshot.
     ///
     /// `before` is the number of bytes that the bar shows for the files before this one.
-    pub(super) fn run(&self, file: &RemoteFile, bar: &Bar, before: u64) -> Result<PathBuf, HubError> {
+    pub(super) fn run(
+        &self,
+        file: &RemoteFile,
+        bar: &Bar,
+        before: u64,
+    ) -> Result<PathBuf, HubError> {
         let pointer = self.cache.pointer(self.repo, self.commit, &file.name)?;
         if has_size(&pointer, file.size) {
             return Ok(pointer);
@@ -54,7 +59,12 @@ impl Download<'_> {
         let etag = file.checksum.etag();
         create_folder(&self.cache.blobs())?;
         let _lock = CacheLock::wait(&self.cache.lock(etag), || {
-            bar.suspend(|| say(format!("waiting for another process that loads {}", file.name)));
+            bar.suspend(|| {
+                say(format!(
+                    "waiting for another process that loads {}",
+                    file.name
+                ))
+            });
         })?;
         // The other process may have loaded it.
         if !has_size(&self.cache.blob(etag), file.size) {
@@ -69,7 +79,13 @@ impl Download<'_> {
         let etag = file.checksum.etag();
         let mut part = PartFile::open(&self.cache.part(etag), file)?;
         if part.len > 0 {
-            bar.suspend(|| say(format!("continuing {} at {}", file.name, HumanBytes(part.len))));
+            bar.suspend(|| {
+                say(format!(
+                    "continuing {} at {}",
+                    file.name,
+                    HumanBytes(part.len)
+                ))
+            });
         }
         let mut patience = Patience::default();
         while part.len < file.size {
@@ -94,25 +110,40 @@ impl Download<'_> {
         before: u64,
     ) -> Result<(), Attempt> {
         // Each attempt begins at the hub, because the addresses that it redirects to expire.
-        let url = self.client.address(&format!("/{}/resolve/{}/{}", self.repo, self.commit, file.name));
-        let subject = Subject { repo: self.repo, file: Some(&file.name) };
-        let answer = self.client.get(&url, subject, (part.len > 0).then_some(part.len))?;
+        let url = self.client.address(&format!(
+            "/{}/resolve/{}/{}",
+            self.repo, self.commit, file.name
+        ));
+        let subject = Subject {
+            repo: self.repo,
+            file: Some(&file.name),
+        };
+        let answer = self
+            .client
+            .get(&url, subject, (part.len > 0).then_some(part.len))?;
         let again = |problem: String| {
-            let error = HubError::Answer { url: answer.url.to_string(), problem };
+            let error = HubError::Answer {
+                url: answer.url.to_string(),
+                problem,
+            };
             Attempt::Retry { error, after: None }
         };
         if answer
             .header("content-encoding")
             .is_some_and(|encoding| !encoding.eq_ignore_ascii_case("identity"))
         {
-            return Err(again("it is compressed, which was not requested".to_owned()));
+            return Err(again(
+                "it is compressed, which was not requested".to_owned(),
+            ));
         }
         let start = match answer.response.status() {
             StatusCode::PARTIAL_CONTENT if part.len > 0 => part.len,
             StatusCode::OK => 0,
             status => {
                 part.clear()?;
-                return Err(again(format!("its status is {status}, which does not fit the request")));
+                return Err(again(format!(
+                    "its status is {status}, which does not fit the request"
+                )));
             }
         };
         if start > 0 {
@@ -127,15 +158,22 @@ impl Download<'_> {
             }
         }
         // This comes before the part is cleared: a page of the network's login must not cost the part.
-        let announced = answer.header("content-length").and_then(|length| length.parse::<u64>().ok());
+        let announced = answer
+            .header("content-length")
+            .and_then(|length| length.parse::<u64>().ok());
         let expected = file.size - start;
         if let Some(announced) = announced.filter(|announced| *announced != expected) {
-            return Err(again(format!("it has {announced} bytes, but {expected} are expected")));
+            return Err(again(format!(
+                "it has {announced} bytes, but {expected} are expected"
+            )));
         }
         if start < part.len {
             // The server ignores ranges, so all bytes come again.
             bar.suspend(|| {
-                say(format!("{} cannot be continued, it is loaded from the beginning", file.name))
+                say(format!(
+                    "{} cannot be continued, it is loaded from the beginning",
+                    file.name
+                ))
             });
             part.clear()?;
         }
@@ -153,13 +191,19 @@ impl Download<'_> {
             }
             if part.len + read as u64 > file.size {
                 part.remove();
-                return Err(Attempt::Stop(HubError::Long { file: file.name.clone(), expected: file.size }));
+                return Err(Attempt::Stop(HubError::Long {
+                    file: file.name.clone(),
+                    expected: file.size,
+                }));
             }
             part.append(&buffer[..read])?;
         }
         if part.len < file.size {
             let problem = format!("it ends after {} of {} bytes", part.len, file.size);
-            let error = HubError::Answer { url: url.to_string(), problem };
+            let error = HubError::Answer {
+                url: url.to_string(),
+                problem,
+            };
             return Err(Attempt::Retry { error, after: None });
         }
         Ok(())
@@ -186,7 +230,9 @@ impl Hasher {
     fn new(checksum: &Checksum, size: u64) -> Hasher {
         match checksum {
             Checksum::Sha256(_) => Hasher::Sha256(Sha256::new()),
-            Checksum::GitSha1(_) => Hasher::GitSha1(Sha1::new_with_prefix(format!("blob {size}\0"))),
+            Checksum::GitSha1(_) => {
+                Hasher::GitSha1(Sha1::new_with_prefix(format!("blob {size}\0")))
+            }
             Checksum::Unknown(_) => Hasher::None,
         }
     }
@@ -220,12 +266,21 @@ impl Hasher {
 impl PartFile {
     /// Opens the part, and hashes the bytes that it has.
     fn open(path: &Path, remote: &RemoteFile) -> Result<PartFile, HubError> {
-        let fault = |source| HubError::Disk { action: "write", path: path.to_owned(), source };
+        let fault = |source| HubError::Disk {
+            action: "write",
+            path: path.to_owned(),
+            source,
+        };
         // A link would lead the bytes elsewhere.
         if fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
             return Err(fault(io::Error::other("it is not a file")));
         }
-        let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        let options = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path);
         let mut file = options.map_err(fault)?;
         let mut hasher = Hasher::new(&remote.checksum, remote.size);
         let mut len = 0;
@@ -238,7 +293,13 @@ impl PartFile {
             hasher.update(&buffer[..read]);
             len += read as u64;
         }
-        let mut part = PartFile { path: path.to_owned(), file, len, hasher, size: remote.size };
+        let mut part = PartFile {
+            path: path.to_owned(),
+            file,
+            len,
+            hasher,
+            size: remote.size,
+        };
         if part.len > part.size {
             part.clear()?;
         }
@@ -247,7 +308,11 @@ impl PartFile {
 
     fn append(&mut self, bytes: &[u8]) -> Result<(), HubError> {
         // On a full disk some of the bytes are written. They are right, so the next attempt continues after them.
-        let fault = |source| HubError::Disk { action: "write", path: self.path.clone(), source };
+        let fault = |source| HubError::Disk {
+            action: "write",
+            path: self.path.clone(),
+            source,
+        };
         self.file.write_all(bytes).map_err(fault)?;
         self.hasher.update(bytes);
         self.len += bytes.len() as u64;
@@ -256,7 +321,11 @@ impl PartFile {
 
     /// Drops all bytes.
     fn clear(&mut self) -> Result<(), HubError> {
-        let fault = |source| HubError::Disk { action: "write", path: self.path.clone(), source };
+        let fault = |source| HubError::Disk {
+            action: "write",
+            path: self.path.clone(),
+            source,
+        };
         self.file.set_len(0).map_err(fault)?;
         io::Seek::rewind(&mut self.file).map_err(fault)?;
         self.len = 0;
@@ -271,13 +340,19 @@ impl PartFile {
 
     /// Compares the checksum, and moves the file to its final name.
     fn finish(self, remote: &RemoteFile, blob: &Path) -> Result<(), HubError> {
-        let PartFile { path, file, hasher, .. } = self;
+        let PartFile {
+            path, file, hasher, ..
+        } = self;
         let expected = remote.checksum.etag();
         match hasher.finish() {
             Some(found) if !found.eq_ignore_ascii_case(expected) => {
                 let _ = fs::remove_file(&path);
                 let (file, expected) = (remote.name.clone(), expected.to_owned());
-                return Err(HubError::Checksum { file, expected, found });
+                return Err(HubError::Checksum {
+                    file,
+                    expected,
+                    found,
+                });
             }
             Some(_) => {}
             None => say(format!(
@@ -287,16 +362,25 @@ impl PartFile {
         }
         // The name promises that the content is complete, so the content must reach the disk first.
         let moved = file.sync_all().and_then(|()| fs::rename(&path, blob));
-        moved.map_err(|source| HubError::Disk { action: "write", path: blob.to_owned(), source })
+        moved.map_err(|source| HubError::Disk {
+            action: "write",
+            path: blob.to_owned(),
+            source,
+        })
     }
 }
 
 /// Returns true if `bytes A-B/SIZE` is the rest of a file from `start` on.
 fn is_rest(range: &str, start: u64, size: u64) -> bool {
-    let Some((range, total)) = range.strip_prefix("bytes ").and_then(|range| range.split_once('/')) else {
+    let Some((range, total)) = range
+        .strip_prefix("bytes ")
+        .and_then(|range| range.split_once('/'))
+    else {
         return false;
     };
-    let Some((first, last)) = range.split_once('-') else { return false };
+    let Some((first, last)) = range.split_once('-') else {
+        return false;
+    };
     first.trim().parse() == Ok(start)
         && last.trim().parse() == Ok(size - 1)
         && (total.trim() == "*" || total.trim().parse() == Ok(size))
@@ -310,7 +394,11 @@ fn has_size(path: &Path, size: u64) -> bool {
 /// Returns an error if the disk of the cache has too little space for `needed` more bytes.
 pub(super) fn check_space(folder: &Path, needed: u64) -> Result<(), HubError> {
     match free_space(folder) {
-        Some(free) if free < needed => Err(HubError::Space { needed, free, folder: folder.to_owned() }),
+        Some(free) if free < needed => Err(HubError::Space {
+            needed,
+            free,
+            folder: folder.to_owned(),
+        }),
         Some(_) | None => Ok(()),
     }
 }

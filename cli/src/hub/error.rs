@@ -55,7 +55,10 @@ pub(crate) enum HubError {
     )]
     Reference { text: String, problem: &'static str },
     #[error("invalid {variable}: {problem}")]
-    Variable { variable: &'static str, problem: String },
+    Variable {
+        variable: &'static str,
+        problem: String,
+    },
     #[error("no folder for the model cache is known: set HF_HOME to a folder")]
     NoCache,
     #[error(
@@ -81,19 +84,44 @@ pub(crate) enum HubError {
             TokenUse::None => "set HF_TOKEN to a token that may read it",
         }
     )]
-    Denied { repo: String, status: String, token: TokenUse },
+    Denied {
+        repo: String,
+        status: String,
+        token: TokenUse,
+    },
     #[error("{repo} has no file {file:?}{}", choose(.choices))]
-    NoFile { repo: String, file: String, choices: HubChoices },
+    NoFile {
+        repo: String,
+        file: String,
+        choices: HubChoices,
+    },
     #[error("{repo} has no {wanted} file{}", choose(.choices))]
-    NoQuantization { repo: String, wanted: String, choices: HubChoices },
+    NoQuantization {
+        repo: String,
+        wanted: String,
+        choices: HubChoices,
+    },
     #[error("{repo} has several {wanted} files{}", choose(.choices))]
-    Several { repo: String, wanted: String, choices: HubChoices },
+    Several {
+        repo: String,
+        wanted: String,
+        choices: HubChoices,
+    },
     #[error("{file:?} of {repo} is one of {parts} parts of a model, and split models are not supported{}", choose(.choices))]
-    Split { repo: String, file: String, parts: u32, choices: HubChoices },
+    Split {
+        repo: String,
+        file: String,
+        parts: u32,
+        choices: HubChoices,
+    },
     #[error("{repo} cannot be used as a model: {problem}")]
     NoModel { repo: String, problem: String },
     #[error("{repo} has a file {name:?}, which is not stored: {problem}")]
-    Name { repo: String, name: String, problem: &'static str },
+    Name {
+        repo: String,
+        name: String,
+        problem: &'static str,
+    },
     #[error("{name} is not in the cache, and HF_HUB_OFFLINE forbids to download it: unset it, or copy the model to {}", .cache.display())]
     Offline { name: String, cache: PathBuf },
     #[error("{name} is not in the cache ({})", .cache.display())]
@@ -101,11 +129,19 @@ pub(crate) enum HubError {
     #[error("cannot load {url}: {problem}")]
     Network { url: String, problem: String },
     #[error("cannot load {url}: the server answers with status {status}{message}")]
-    Status { url: String, status: String, message: String },
+    Status {
+        url: String,
+        status: String,
+        message: String,
+    },
     #[error("{cause}; the server asks to wait for {seconds} s, try again then")]
     Wait { cause: Box<HubError>, seconds: u64 },
     #[error("cannot load {url}: it leads to {location:?}: {problem}")]
-    Redirect { url: String, location: String, problem: &'static str },
+    Redirect {
+        url: String,
+        location: String,
+        problem: &'static str,
+    },
     #[error("cannot use the answer of {url}: {problem}")]
     Answer { url: String, problem: String },
     #[error(
@@ -115,13 +151,28 @@ pub(crate) enum HubError {
     #[error(
         "{file}: the checksum is {found}, but the hub announces {expected}; what was loaded is deleted, try again"
     )]
-    Checksum { file: String, expected: String, found: String },
+    Checksum {
+        file: String,
+        expected: String,
+        found: String,
+    },
     #[error("{} more are needed, but {} has only {} free; free some space, or set HF_HUB_CACHE to a folder on another disk", HumanBytes(*.needed), .folder.display(), HumanBytes(*.free))]
-    Space { needed: u64, free: u64, folder: PathBuf },
+    Space {
+        needed: u64,
+        free: u64,
+        folder: PathBuf,
+    },
     #[error("cannot {action} {}: {source}", .path.display())]
-    Disk { action: &'static str, path: PathBuf, source: io::Error },
+    Disk {
+        action: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
     #[error("{} is in the cache, but is not what the hub's cache has there ({problem}); nothing was removed", .path.display())]
-    Layout { path: PathBuf, problem: &'static str },
+    Layout {
+        path: PathBuf,
+        problem: &'static str,
+    },
     #[error("another process is loading a file of {repo}; nothing was removed")]
     Busy { repo: String },
 }

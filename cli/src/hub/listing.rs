@@ -92,9 +92,14 @@ struct LargeFile {
 impl Listing {
     /// Requests the list of the branch `main`.
     pub(super) fn load(client: &Client, repo: &str) -> Result<Listing, HubError> {
-        let url = client.address(&format!("/api/models/{repo}/revision/main")).with_query("blobs=true");
+        let url = client
+            .address(&format!("/api/models/{repo}/revision/main"))
+            .with_query("blobs=true");
         let text = client.text(&url, Subject { repo, file: None })?;
-        let fault = |problem: String| HubError::Answer { url: url.to_string(), problem };
+        let fault = |problem: String| HubError::Answer {
+            url: url.to_string(),
+            problem,
+        };
         let info: RepositoryInfo = serde_json::from_str(&text)
             .map_err(|error| fault(format!("it is not a list of files: {error}")))?;
         if !is_commit(&info.sha) {
@@ -102,25 +107,40 @@ impl Listing {
         }
         let mut files: Vec<ListedFile> = vec![];
         for sibling in info.siblings {
-            let Sibling { rfilename: name, size, blob_id, lfs } = sibling;
+            let Sibling {
+                rfilename: name,
+                size,
+                blob_id,
+                lfs,
+            } = sibling;
             let (size, checksum) = match lfs {
                 Some(lfs) => {
                     let checksum = Checksum::from_tag(&lfs.sha256);
                     // Without a valid one the content would be loaded unchecked.
                     let Some(checksum @ Checksum::Sha256(_)) = checksum else {
-                        return Err(fault(format!("{:?} is not a SHA-256, for {name:?}", lfs.sha256)));
+                        return Err(fault(format!(
+                            "{:?} is not a SHA-256, for {name:?}",
+                            lfs.sha256
+                        )));
                     };
                     (lfs.size.or(size), Some(checksum))
                 }
                 None => (size, blob_id.as_deref().and_then(Checksum::from_tag)),
             };
-            files.push(ListedFile { name, size, checksum });
+            files.push(ListedFile {
+                name,
+                size,
+                checksum,
+            });
         }
         files.sort_by(|a, b| a.name.cmp(&b.name));
         if let Some(twice) = files.windows(2).find(|pair| pair[0].name == pair[1].name) {
             return Err(fault(format!("it lists {:?} twice", twice[0].name)));
         }
-        Ok(Listing { commit: info.sha, files })
+        Ok(Listing {
+            commit: info.sha,
+            files,
+        })
     }
 
     pub(super) fn find(&self, name: &str) -> Option<&ListedFile> {
@@ -136,22 +156,50 @@ impl Listing {
     ) -> Result<RemoteFile, HubError> {
         let name = file.name.clone();
         if let Some(problem) = names::problem(&name) {
-            return Err(HubError::Name { repo: repo.to_owned(), name, problem });
+            return Err(HubError::Name {
+                repo: repo.to_owned(),
+                name,
+                problem,
+            });
         }
         if let (Some(size), Some(checksum)) = (file.size, &file.checksum) {
-            return Ok(RemoteFile { name, size, checksum: checksum.clone() });
+            return Ok(RemoteFile {
+                name,
+                size,
+                checksum: checksum.clone(),
+            });
         }
         let url = client.address(&format!("/{repo}/resolve/{}/{name}", self.commit));
-        let answer = client.head(&url, Subject { repo, file: Some(&name) })?;
+        let answer = client.head(
+            &url,
+            Subject {
+                repo,
+                file: Some(&name),
+            },
+        )?;
         let missing = |what: &str| HubError::Answer {
             url: url.to_string(),
             problem: format!("it announces no {what}"),
         };
-        let size = answer.header("x-linked-size").or_else(|| answer.header("content-length"));
-        let size = size.and_then(|size| size.parse().ok()).or(file.size).ok_or_else(|| missing("size"))?;
-        let tag = answer.header("x-linked-etag").or_else(|| answer.header("etag"));
-        let checksum = file.checksum.clone().or_else(|| tag.and_then(Checksum::from_tag));
-        Ok(RemoteFile { name, size, checksum: checksum.ok_or_else(|| missing("checksum"))? })
+        let size = answer
+            .header("x-linked-size")
+            .or_else(|| answer.header("content-length"));
+        let size = size
+            .and_then(|size| size.parse().ok())
+            .or(file.size)
+            .ok_or_else(|| missing("size"))?;
+        let tag = answer
+            .header("x-linked-etag")
+            .or_else(|| answer.header("etag"));
+        let checksum = file
+            .checksum
+            .clone()
+            .or_else(|| tag.and_then(Checksum::from_tag));
+        Ok(RemoteFile {
+            name,
+            size,
+            checksum: checksum.ok_or_else(|| missing("checksum"))?,
+        })
     }
 }
 
@@ -162,10 +210,29 @@ mod tests {
     #[test]
     fn tags_are_classified() {
         let (long, short) = ("ab".repeat(32), "cd".repeat(20));
-        assert_eq!(Checksum::from_tag(&format!("\"{long}\"")), Some(Checksum::Sha256(long)));
-        assert_eq!(Checksum::from_tag(&format!("W/\"{short}\"")), Some(Checksum::GitSha1(short)));
-        assert_eq!(Checksum::from_tag("\"abc-1.2\""), Some(Checksum::Unknown("abc-1.2".to_owned())));
-        for tag in ["", "\"\"", "../x", "a/b", "a\\b", ".x", "a b", "ä", &"x".repeat(129)] {
+        assert_eq!(
+            Checksum::from_tag(&format!("\"{long}\"")),
+            Some(Checksum::Sha256(long))
+        );
+        assert_eq!(
+            Checksum::from_tag(&format!("W/\"{short}\"")),
+            Some(Checksum::GitSha1(short))
+        );
+        assert_eq!(
+            Checksum::from_tag("\"abc-1.2\""),
+            Some(Checksum::Unknown("abc-1.2".to_owned()))
+        );
+        for tag in [
+            "",
+            "\"\"",
+            "../x",
+            "a/b",
+            "a\\b",
+            ".x",
+            "a b",
+            "ä",
+            &"x".repeat(129),
+        ] {
             assert_eq!(Checksum::from_tag(tag), None, "{tag:?}");
         }
     }

@@ -32,11 +32,20 @@ impl CacheLock {
 
     /// Returns the lock, or `None` if another process has it.
     pub(super) fn try_new(path: &Path) -> Result<Option<CacheLock>, HubError> {
-        let fault = |source| HubError::Disk { action: "lock", path: path.to_owned(), source };
+        let fault = |source| HubError::Disk {
+            action: "lock",
+            path: path.to_owned(),
+            source,
+        };
         if let Some(folder) = path.parent() {
             create_folder(folder)?;
         }
-        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        let open = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path);
         let file = match open {
             Err(error) if is_locked(&error) => return Ok(None),
             opened => opened.map_err(fault)?,

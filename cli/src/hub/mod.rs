@@ -77,7 +77,10 @@ pub(crate) fn pull(reference: &HubReference) -> Result<PathBuf, HubError> {
 }
 
 fn offline(settings: &HubSettings, reference: &HubReference) -> HubError {
-    HubError::Offline { name: reference.to_string(), cache: settings.cache.clone() }
+    HubError::Offline {
+        name: reference.to_string(),
+        cache: settings.cache.clone(),
+    }
 }
 
 /// Returns the path of a model that is complete in the cache.
@@ -85,10 +88,18 @@ fn cached(settings: &HubSettings, reference: &HubReference) -> Option<PathBuf> {
     let cache = RepoCache::new(&settings.cache, &reference.repo);
     let commit = cache.commit()?;
     let files = cache.files(&commit);
-    let candidates: Vec<Candidate> =
-        files.iter().map(|file| Candidate { name: &file.name, size: Some(file.size) }).collect();
+    let candidates: Vec<Candidate> = files
+        .iter()
+        .map(|file| Candidate {
+            name: &file.name,
+            size: Some(file.size),
+        })
+        .collect();
     match select(reference, &candidates).ok()? {
-        Selected::File(name) => files.iter().find(|file| file.name == name).map(|file| file.path.clone()),
+        Selected::File(name) => files
+            .iter()
+            .find(|file| file.name == name)
+            .map(|file| file.path.clone()),
         Selected::Folder => is_complete_folder(&files).then(|| cache.snapshot(&commit)),
     }
 }
@@ -101,14 +112,25 @@ fn load(settings: &HubSettings, reference: &HubReference) -> Result<PathBuf, Hub
     let client = Client::new(settings);
     let repo = reference.repo.as_str();
     let listing = Listing::load(&client, repo)?;
-    let candidates: Vec<Candidate> =
-        listing.files.iter().map(|file| Candidate { name: &file.name, size: file.size }).collect();
+    let candidates: Vec<Candidate> = listing
+        .files
+        .iter()
+        .map(|file| Candidate {
+            name: &file.name,
+            size: file.size,
+        })
+        .collect();
     let cache = RepoCache::new(&settings.cache, repo);
     let pull = Pull {
         client: &client,
         listing: &listing,
         repo,
-        download: Download { client: &client, cache: &cache, repo, commit: &listing.commit },
+        download: Download {
+            client: &client,
+            cache: &cache,
+            repo,
+            commit: &listing.commit,
+        },
     };
     let path = match select(reference, &candidates)? {
         Selected::File(name) => {
@@ -135,7 +157,10 @@ struct Pull<'a> {
 
 impl Pull<'_> {
     fn no_model(&self, problem: String) -> HubError {
-        HubError::NoModel { repo: self.repo.to_owned(), problem }
+        HubError::NoModel {
+            repo: self.repo.to_owned(),
+            problem,
+        }
     }
 
     /// Returns a listed file with its size and checksum.
@@ -151,29 +176,40 @@ impl Pull<'_> {
         let weights = if has(WEIGHTS) { WEIGHTS } else { INDEX };
         if !has(CONFIG) || !has(weights) {
             return Err(self.no_model(
-                "it has neither GGUF files nor config.json with model.safetensors or its index".to_owned(),
+                "it has neither GGUF files nor config.json with model.safetensors or its index"
+                    .to_owned(),
             ));
         }
         if !has(TOKENIZER) {
-            return Err(self.no_model(format!("it has no {TOKENIZER}, which a folder in safetensors needs")));
+            return Err(self.no_model(format!(
+                "it has no {TOKENIZER}, which a folder in safetensors needs"
+            )));
         }
         // The configuration decides whether the rest is worth loading.
         let config = self.small_file(CONFIG)?;
         self.check_family(&config)?;
-        let mut names: Vec<String> =
-            SMALL_FILES.iter().filter(|name| has(name)).map(|name| (*name).to_owned()).collect();
+        let mut names: Vec<String> = SMALL_FILES
+            .iter()
+            .filter(|name| has(name))
+            .map(|name| (*name).to_owned())
+            .collect();
         if weights == INDEX {
             let index = self.small_file(INDEX)?;
             let shards = weight_files(&index).map_err(|problem| self.no_model(problem))?;
             // The engine looks for all weights in the folder itself.
             if let Some(shard) = shards.iter().find(|name| name.contains('/')) {
-                return Err(self.no_model(format!("{INDEX} names the file {shard:?} in another folder")));
+                return Err(self.no_model(format!(
+                    "{INDEX} names the file {shard:?} in another folder"
+                )));
             }
             names.extend(shards);
         } else {
             names.push(WEIGHTS.to_owned());
         }
-        let files = names.iter().map(|name| self.remote(name)).collect::<Result<Vec<_>, _>>()?;
+        let files = names
+            .iter()
+            .map(|name| self.remote(name))
+            .collect::<Result<Vec<_>, _>>()?;
         self.files(&format!("{PREFIX}{}", self.repo), &files)
     }
 
@@ -182,21 +218,30 @@ impl Pull<'_> {
         let file = self.remote(name)?;
         // The largest index of known models has some megabytes.
         if file.size > 64 << 20 {
-            return Err(
-                self.no_model(format!("{name} has {}, which is too long for it", HumanBytes(file.size)))
-            );
+            return Err(self.no_model(format!(
+                "{name} has {}, which is too long for it",
+                HumanBytes(file.size)
+            )));
         }
         let path = self.download.run(&file, &Bar::hidden(), 0)?;
-        fs::read(&path).map_err(|source| HubError::Disk { action: "read", path, source })
+        fs::read(&path).map_err(|source| HubError::Disk {
+            action: "read",
+            path,
+            source,
+        })
     }
 
     /// Returns an error if the engine does not support the model that `config.json` describes.
     fn check_family(&self, config: &[u8]) -> Result<(), HubError> {
         let folder = tempfile::tempdir();
-        let written =
-            folder.and_then(|folder| fs::write(folder.path().join(CONFIG), config).map(|()| folder));
+        let written = folder
+            .and_then(|folder| fs::write(folder.path().join(CONFIG), config).map(|()| folder));
         let path = std::env::temp_dir();
-        let folder = written.map_err(|source| HubError::Disk { action: "write to", path, source })?;
+        let folder = written.map_err(|source| HubError::Disk {
+            action: "write to",
+            path,
+            source,
+        })?;
         match Model::open(folder.path()) {
             // The configuration was accepted, and there are no weights next to it.
             Err(engine::Error::Folder { path, .. }) if path == folder.path() => Ok(()),
@@ -221,11 +266,17 @@ impl Pull<'_> {
                 true => format!("{}", HumanBytes(total)),
                 false => format!("{} of {}", HumanBytes(missing), HumanBytes(total)),
             };
-            say(format!("downloading {name} ({size}) to {}", self.download.cache.folder().display()));
+            say(format!(
+                "downloading {name} ({size}) to {}",
+                self.download.cache.folder().display()
+            ));
             check_space(&folder, missing)?;
         }
         let bar = if missing > 0 {
-            Bar::new("{bytes}/{total_bytes} {wide_bar} {bytes_per_sec} {eta}", total)
+            Bar::new(
+                "{bytes}/{total_bytes} {wide_bar} {bytes_per_sec} {eta}",
+                total,
+            )
         } else {
             Bar::hidden()
         };

@@ -67,7 +67,9 @@ fn base(name: &str) -> &str {
 fn stem(name: &str) -> &str {
     let base = base(name);
     match base.len().checked_sub(".gguf".len()) {
-        Some(at) if base.is_char_boundary(at) && base[at..].eq_ignore_ascii_case(".gguf") => &base[..at],
+        Some(at) if base.is_char_boundary(at) && base[at..].eq_ignore_ascii_case(".gguf") => {
+            &base[..at]
+        }
         Some(_) | None => base,
     }
 }
@@ -89,10 +91,18 @@ fn labels(text: &str) -> Option<String> {
     let mut dynamic = false;
     for token in text.split(['-', '.']) {
         // In `mistral_7b_Q4_K_M` an underscore separates the name as well: the first suffix that is a format counts.
-        let starts = [0].into_iter().chain(token.match_indices('_').map(|(at, _)| at + 1));
-        let label = starts.map(|at| token[at..].to_ascii_uppercase()).find(|label| is_format(label));
+        let starts = [0]
+            .into_iter()
+            .chain(token.match_indices('_').map(|(at, _)| at + 1));
+        let label = starts
+            .map(|at| token[at..].to_ascii_uppercase())
+            .find(|label| is_format(label));
         if let Some(label) = label {
-            found.push(if dynamic { format!("UD-{label}") } else { label });
+            found.push(if dynamic {
+                format!("UD-{label}")
+            } else {
+                label
+            });
         }
         dynamic = token.eq_ignore_ascii_case("UD");
     }
@@ -101,17 +111,35 @@ fn labels(text: &str) -> Option<String> {
 
 /// Returns true if a word in upper case is a format of weights, such as `Q4_K_M`, `IQ4_NL`, `TQ1_0` or `BF16`.
 fn is_format(word: &str) -> bool {
-    const PLAIN: &[&str] = &["F16", "F32", "F64", "FP16", "FP32", "BF16", "MXFP4", "MXFP4_MOE", "NVFP4"];
+    const PLAIN: &[&str] = &[
+        "F16",
+        "F32",
+        "F64",
+        "FP16",
+        "FP32",
+        "BF16",
+        "MXFP4",
+        "MXFP4_MOE",
+        "NVFP4",
+    ];
     if PLAIN.contains(&word) {
         return true;
     }
-    let Some(rest) = ["IQ", "TQ", "Q"].iter().find_map(|prefix| word.strip_prefix(prefix)) else {
+    let Some(rest) = ["IQ", "TQ", "Q"]
+        .iter()
+        .find_map(|prefix| word.strip_prefix(prefix))
+    else {
         return false;
     };
     let mut pieces = rest.split('_');
-    let bits = pieces.next().is_some_and(|bits| matches!(bits.as_bytes(), [b'1'..=b'8']));
+    let bits = pieces
+        .next()
+        .is_some_and(|bits| matches!(bits.as_bytes(), [b'1'..=b'8']));
     bits && pieces.all(|piece| {
-        matches!(piece, "K" | "S" | "M" | "L" | "XS" | "XXS" | "XL" | "XXL" | "NL" | "0" | "1" | "4" | "8")
+        matches!(
+            piece,
+            "K" | "S" | "M" | "L" | "XS" | "XXS" | "XL" | "XXL" | "NL" | "0" | "1" | "4" | "8"
+        )
     })
 }
 
@@ -149,9 +177,17 @@ mod tests {
         ] {
             assert!(problem(name).is_some(), "{name:?}");
         }
-        for name in
-            ["x.gguf", "a/b/x.gguf", "größer 1.gguf", "..x", "x..gguf", ".gitattributes", "a b", "~/x", "-x"]
-        {
+        for name in [
+            "x.gguf",
+            "a/b/x.gguf",
+            "größer 1.gguf",
+            "..x",
+            "x..gguf",
+            ".gitattributes",
+            "a b",
+            "~/x",
+            "-x",
+        ] {
             assert_eq!(problem(name), None, "{name:?}");
         }
     }
@@ -193,8 +229,11 @@ mod tests {
 
     #[test]
     fn quantizations_are_compared_whole() {
-        for (label, wanted) in [("Q4_K_M", "q4_k_m"), ("UD-Q4_K_XL", "Q4_K_XL"), ("UD-Q4_K_XL", "ud-q4_k_xl")]
-        {
+        for (label, wanted) in [
+            ("Q4_K_M", "q4_k_m"),
+            ("UD-Q4_K_XL", "Q4_K_XL"),
+            ("UD-Q4_K_XL", "ud-q4_k_xl"),
+        ] {
             assert!(is_quantization(label, wanted), "{label} {wanted}");
         }
         for (label, wanted) in [

@@ -22,8 +22,13 @@ impl FromStr for HubReference {
     type Err = HubError;
 
     fn from_str(text: &str) -> Result<HubReference, HubError> {
-        let fault = |problem| HubError::Reference { text: text.to_owned(), problem };
-        let name = text.strip_prefix(PREFIX).ok_or_else(|| fault("it does not begin with hf:"))?;
+        let fault = |problem| HubError::Reference {
+            text: text.to_owned(),
+            problem,
+        };
+        let name = text
+            .strip_prefix(PREFIX)
+            .ok_or_else(|| fault("it does not begin with hf:"))?;
         let (repo, selection) = match name.split_once(':') {
             Some((repo, selection)) => (repo, Some(selection)),
             None => (name, None),
@@ -32,7 +37,11 @@ impl FromStr for HubReference {
             return Err(fault(problem));
         }
         match selection {
-            Some("") => return Err(fault("there is no file or quantization after the second colon")),
+            Some("") => {
+                return Err(fault(
+                    "there is no file or quantization after the second colon",
+                ));
+            }
             Some(selection) => {
                 if let Some(problem) = names::problem(selection) {
                     return Err(fault(problem));
@@ -40,7 +49,10 @@ impl FromStr for HubReference {
             }
             None => {}
         }
-        Ok(HubReference { repo: repo.to_owned(), selection: selection.map(str::to_owned) })
+        Ok(HubReference {
+            repo: repo.to_owned(),
+            selection: selection.map(str::to_owned),
+        })
     }
 }
 
@@ -68,14 +80,19 @@ fn repo_problem(repo: &str) -> Option<&'static str> {
         if part.is_empty() || part.contains('/') {
             return Some("the repository is not ORG/REPO");
         }
-        if part.bytes().any(|byte| !byte.is_ascii_alphanumeric() && !b"._-".contains(&byte)) {
+        if part
+            .bytes()
+            .any(|byte| !byte.is_ascii_alphanumeric() && !b"._-".contains(&byte))
+        {
             return Some("the names of repositories consist of letters, digits, '.', '_' and '-'");
         }
         if part.starts_with(['.', '-']) || part.ends_with(['.', '-']) {
             return Some("the names of repositories neither begin nor end with '.' or '-'");
         }
         if part.contains("..") || part.contains("--") || part.ends_with(".git") {
-            return Some("the names of repositories contain neither '..' nor '--', and do not end with .git");
+            return Some(
+                "the names of repositories contain neither '..' nor '--', and do not end with .git",
+            );
         }
     }
     None
@@ -90,14 +107,22 @@ mod tests {
         let cases = [
             ("hf:org/repo", "org/repo", None),
             ("hf:org/repo:Q4_K_M", "org/repo", Some("Q4_K_M")),
-            ("hf:org/repo:model-Q8_0.gguf", "org/repo", Some("model-Q8_0.gguf")),
+            (
+                "hf:org/repo:model-Q8_0.gguf",
+                "org/repo",
+                Some("model-Q8_0.gguf"),
+            ),
             ("hf:org/repo:a/b/c.gguf", "org/repo", Some("a/b/c.gguf")),
             ("hf:Org-1/Repo_2.5-B", "Org-1/Repo_2.5-B", None),
             ("hf:a/b:größer 1.gguf", "a/b", Some("größer 1.gguf")),
         ];
         for (text, repo, selection) in cases {
             let parsed: HubReference = text.parse().expect(text);
-            assert_eq!((parsed.repo.as_str(), parsed.selection.as_deref()), (repo, selection), "{text}");
+            assert_eq!(
+                (parsed.repo.as_str(), parsed.selection.as_deref()),
+                (repo, selection),
+                "{text}"
+            );
             assert_eq!(parsed.to_string(), text);
         }
     }

@@ -34,20 +34,34 @@ pub(crate) fn remove(reference: &HubReference) -> Result<Removed, HubError> {
     let root = settings::cache_folder()?;
     let cache = RepoCache::new(&root, &reference.repo);
     let found = fs::symlink_metadata(cache.folder());
-    let not_cached = || HubError::NotCached { name: reference.to_string(), cache: root.clone() };
+    let not_cached = || HubError::NotCached {
+        name: reference.to_string(),
+        cache: root.clone(),
+    };
     if !found.map_err(|_| not_cached())?.is_dir() {
-        return Err(unsure(&cache.folder(), "it is a link or a file, where a folder is expected"));
+        return Err(unsure(
+            &cache.folder(),
+            "it is a link or a file, where a folder is expected",
+        ));
     }
     let plan = Plan::new(&cache, reference, &root)?.ok_or_else(not_cached)?;
     // A process that loads a content holds its lock until the snapshot has it.
-    let etags: BTreeSet<String> = plan.contents.iter().filter_map(|content| etag(content)).collect();
+    let etags: BTreeSet<String> = plan
+        .contents
+        .iter()
+        .filter_map(|content| etag(content))
+        .collect();
     let mut locks = vec![];
     for etag in &etags {
         let lock = CacheLock::try_new(&cache.lock(etag))?;
-        locks.push(lock.ok_or_else(|| HubError::Busy { repo: reference.repo.clone() })?);
+        locks.push(lock.ok_or_else(|| HubError::Busy {
+            repo: reference.repo.clone(),
+        })?);
     }
     if Plan::new(&cache, reference, &root)?.as_ref() != Some(&plan) {
-        return Err(HubError::Busy { repo: reference.repo.clone() });
+        return Err(HubError::Busy {
+            repo: reference.repo.clone(),
+        });
     }
     plan.carry_out(&cache)
 }
@@ -77,7 +91,11 @@ struct Pointer {
 
 impl Plan {
     /// Decides what is removed. Returns `None` if the file is not in the cache.
-    fn new(cache: &RepoCache, reference: &HubReference, root: &Path) -> Result<Option<Plan>, HubError> {
+    fn new(
+        cache: &RepoCache,
+        reference: &HubReference,
+        root: &Path,
+    ) -> Result<Option<Plan>, HubError> {
         let mut pointers = vec![];
         collect(&cache.snapshots(), &cache.blobs(), &mut pointers)?;
         let (scope, removed): (Scope, Vec<&Pointer>) = match &reference.selection {
@@ -86,8 +104,16 @@ impl Plan {
                 (Scope::Repository, pointers.iter().collect())
             }
             Some(selection) => {
-                let Some(name) = chosen(reference, selection, &pointers)? else { return Ok(None) };
-                (Scope::File, pointers.iter().filter(|pointer| pointer.name == name).collect())
+                let Some(name) = chosen(reference, selection, &pointers)? else {
+                    return Ok(None);
+                };
+                (
+                    Scope::File,
+                    pointers
+                        .iter()
+                        .filter(|pointer| pointer.name == name)
+                        .collect(),
+                )
             }
         };
         let contents = match scope {
@@ -98,15 +124,28 @@ impl Plan {
                     .filter(|pointer| !removed.iter().any(|removed| removed.path == pointer.path))
                     .filter_map(|pointer| pointer.content.as_ref())
                     .collect();
-                let contents = removed.iter().filter_map(|pointer| pointer.content.as_ref());
+                let contents = removed
+                    .iter()
+                    .filter_map(|pointer| pointer.content.as_ref());
                 // A link without content has nothing to remove but itself.
                 let exists = |content: &&PathBuf| fs::symlink_metadata(content).is_ok();
-                contents.filter(|content| !kept.contains(content)).filter(exists).cloned().collect()
+                contents
+                    .filter(|content| !kept.contains(content))
+                    .filter(exists)
+                    .cloned()
+                    .collect()
             }
         };
         check_others(root, cache, &contents)?;
-        let pointers = removed.into_iter().map(|pointer| pointer.path.clone()).collect();
-        Ok(Some(Plan { pointers, contents, scope }))
+        let pointers = removed
+            .into_iter()
+            .map(|pointer| pointer.path.clone())
+            .collect();
+        Ok(Some(Plan {
+            pointers,
+            contents,
+            scope,
+        }))
     }
 
     fn carry_out(&self, cache: &RepoCache) -> Result<Removed, HubError> {
@@ -133,9 +172,12 @@ impl Plan {
             }
             fs::remove_file(path).map_err(|source| fault(path, source))?;
         }
-        let is_empty =
-            |folder: PathBuf| fs::read_dir(folder).map_or(true, |mut entries| entries.next().is_none());
-        if self.scope == Scope::Repository || (is_empty(cache.snapshots()) && is_empty(cache.blobs())) {
+        let is_empty = |folder: PathBuf| {
+            fs::read_dir(folder).map_or(true, |mut entries| entries.next().is_none())
+        };
+        if self.scope == Scope::Repository
+            || (is_empty(cache.snapshots()) && is_empty(cache.blobs()))
+        {
             self.remove_rest(cache)?;
         }
         Ok(removed)
@@ -177,17 +219,26 @@ impl Plan {
 }
 
 fn fault(path: &Path, source: io::Error) -> HubError {
-    HubError::Disk { action: "remove", path: path.to_owned(), source }
+    HubError::Disk {
+        action: "remove",
+        path: path.to_owned(),
+        source,
+    }
 }
 
 fn unsure(path: &Path, problem: &'static str) -> HubError {
-    HubError::Layout { path: path.to_owned(), problem }
+    HubError::Layout {
+        path: path.to_owned(),
+        problem,
+    }
 }
 
 /// Returns the name of the lock of a content, or of a part of it.
 fn etag(content: &Path) -> Option<String> {
     let name = content.file_name()?.to_str()?;
-    let Some(part) = name.strip_suffix(".incomplete") else { return Some(name.to_owned()) };
+    let Some(part) = name.strip_suffix(".incomplete") else {
+        return Some(name.to_owned());
+    };
     // The hub's Python client adds eight digits for each process.
     let etag = match part.rsplit_once('.') {
         Some((etag, process))
@@ -210,14 +261,25 @@ fn chosen<'a>(
         return Ok(Some(&pointer.name));
     }
     let label = |name: &str| names::quantization(name).filter(|_| names::is_gguf_model(name));
-    let matches = |name: &str| label(name).is_some_and(|label| names::is_quantization(&label, selection));
-    let found: BTreeSet<&str> =
-        pointers.iter().map(|pointer| pointer.name.as_str()).filter(|name| matches(name)).collect();
+    let matches =
+        |name: &str| label(name).is_some_and(|label| names::is_quantization(&label, selection));
+    let found: BTreeSet<&str> = pointers
+        .iter()
+        .map(|pointer| pointer.name.as_str())
+        .filter(|name| matches(name))
+        .collect();
     if found.len() > 1 {
         let repo = &reference.repo;
-        let choice = |name: &&str| HubChoice { name: format!("{PREFIX}{repo}:{name}"), size: None };
+        let choice = |name: &&str| HubChoice {
+            name: format!("{PREFIX}{repo}:{name}"),
+            size: None,
+        };
         let choices = HubChoices(found.iter().map(choice).collect());
-        return Err(HubError::Several { repo: repo.clone(), wanted: selection.to_owned(), choices });
+        return Err(HubError::Several {
+            repo: repo.clone(),
+            wanted: selection.to_owned(),
+            choices,
+        });
     }
     Ok(found.into_iter().next())
 }
@@ -244,14 +306,25 @@ fn collect_below(
             return Err(unsure(&path, "its name is not valid UTF-8"));
         };
         let name = format!("{prefix}{name}");
-        let kind = fs::symlink_metadata(&path).map_err(|source| fault(&path, source))?.file_type();
+        let kind = fs::symlink_metadata(&path)
+            .map_err(|source| fault(&path, source))?
+            .file_type();
         if kind.is_dir() {
             collect_below(&path, &format!("{name}/"), blobs, pointers)?;
         } else if kind.is_symlink() {
-            let content = content(&path, blobs).ok_or_else(|| unsure(&path, "it links to another place"))?;
-            pointers.push(Pointer { name, path, content: Some(content) });
+            let content =
+                content(&path, blobs).ok_or_else(|| unsure(&path, "it links to another place"))?;
+            pointers.push(Pointer {
+                name,
+                path,
+                content: Some(content),
+            });
         } else if kind.is_file() {
-            pointers.push(Pointer { name, path, content: None });
+            pointers.push(Pointer {
+                name,
+                path,
+                content: None,
+            });
         } else {
             return Err(unsure(&path, "it is neither a file nor a link"));
         }
@@ -280,7 +353,10 @@ fn contents(blobs: &Path) -> Result<BTreeSet<PathBuf>, HubError> {
 /// Returns an error if the repository's folder has an entry that the hub's clients do not create.
 fn check_entries(folder: &Path) -> Result<(), HubError> {
     for path in entries(folder)? {
-        let known = path.file_name().and_then(|name| name.to_str()).is_some_and(|name| KNOWN.contains(&name));
+        let known = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| KNOWN.contains(&name));
         if !known || !is_folder(&path) {
             return Err(unsure(&path, "the hub's clients do not create it"));
         }
@@ -289,10 +365,16 @@ fn check_entries(folder: &Path) -> Result<(), HubError> {
 }
 
 /// Returns an error if another repository has a link to one of the contents.
-fn check_others(root: &Path, cache: &RepoCache, contents: &BTreeSet<PathBuf>) -> Result<(), HubError> {
+fn check_others(
+    root: &Path,
+    cache: &RepoCache,
+    contents: &BTreeSet<PathBuf>,
+) -> Result<(), HubError> {
     let own = cache.folder();
     for other in entries(root)? {
-        let is_repository = other.file_name().is_some_and(|name| name.to_string_lossy().contains("--"));
+        let is_repository = other
+            .file_name()
+            .is_some_and(|name| name.to_string_lossy().contains("--"));
         if other != own && is_repository && is_folder(&other) {
             check_links(&other, &cache.blobs(), contents)?;
         }
@@ -331,7 +413,12 @@ fn remove_empty(folder: &Path) -> Result<(), HubError> {
         }
     }
     match fs::remove_dir(folder) {
-        Err(error) if !matches!(error.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::NotFound) => {
+        Err(error)
+            if !matches!(
+                error.kind(),
+                ErrorKind::DirectoryNotEmpty | ErrorKind::NotFound
+            ) =>
+        {
             Err(fault(folder, error))
         }
         Ok(()) | Err(_) => Ok(()),
@@ -345,13 +432,19 @@ fn is_folder(path: &Path) -> bool {
 
 /// Lists the entries of a folder in order. A folder that does not exist has none.
 fn entries(folder: &Path) -> Result<Vec<PathBuf>, HubError> {
-    let fault = |source| HubError::Disk { action: "read", path: folder.to_owned(), source };
+    let fault = |source| HubError::Disk {
+        action: "read",
+        path: folder.to_owned(),
+        source,
+    };
     let read = match fs::read_dir(folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(vec![]),
         read => read.map_err(fault)?,
     };
-    let mut paths =
-        read.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>().map_err(fault)?;
+    let mut paths = read
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(fault)?;
     paths.sort();
     Ok(paths)
 }

@@ -32,8 +32,16 @@ pub(super) fn select<'a>(
     files: &[Candidate<'a>],
 ) -> Result<Selected<'a>, HubError> {
     let repo = &reference.repo;
-    let models: Vec<&Candidate> = files.iter().filter(|file| names::is_gguf_model(file.name)).collect();
-    let whole = || models.iter().copied().filter(|file| names::parts(file.name).is_none());
+    let models: Vec<&Candidate> = files
+        .iter()
+        .filter(|file| names::is_gguf_model(file.name))
+        .collect();
+    let whole = || {
+        models
+            .iter()
+            .copied()
+            .filter(|file| names::parts(file.name).is_none())
+    };
     let choices = || choices(repo, whole());
     if let Some(selection) = &reference.selection {
         if let Some(file) = files.iter().find(|file| file.name == selection) {
@@ -44,7 +52,11 @@ pub(super) fn select<'a>(
         }
         if selection.contains('/') || selection.to_ascii_lowercase().ends_with(".gguf") {
             let (repo, file) = (repo.clone(), selection.clone());
-            return Err(HubError::NoFile { repo, file, choices: choices() });
+            return Err(HubError::NoFile {
+                repo,
+                file,
+                choices: choices(),
+            });
         }
     } else if models.is_empty() {
         return Ok(Selected::Folder);
@@ -58,7 +70,10 @@ pub(super) fn select<'a>(
     // A name with the recipe's prefix matches too, but only if there is none without it.
     let exact = |label: &String| label.eq_ignore_ascii_case(wanted);
     let any_exact = matching.iter().any(|(_, label)| exact(label));
-    let matching = matching.iter().filter(|(_, label)| !any_exact || exact(label)).map(|(file, _)| *file);
+    let matching = matching
+        .iter()
+        .filter(|(_, label)| !any_exact || exact(label))
+        .map(|(file, _)| *file);
     let (split_up, whole): (Vec<&Candidate>, Vec<&Candidate>) =
         matching.partition(|file| names::parts(file.name).is_some());
     match (whole.as_slice(), split_up.first()) {
@@ -67,11 +82,19 @@ pub(super) fn select<'a>(
             .unwrap_or_else(|| unreachable!("a file among the split ones has parts"))),
         ([], None) => {
             let (repo, wanted) = (repo.clone(), wanted.to_owned());
-            Err(HubError::NoQuantization { repo, wanted, choices: choices() })
+            Err(HubError::NoQuantization {
+                repo,
+                wanted,
+                choices: choices(),
+            })
         }
         ([_, _, ..], _) => {
             let choices = self::choices(repo, whole.iter().copied());
-            Err(HubError::Several { repo: repo.clone(), wanted: wanted.to_owned(), choices })
+            Err(HubError::Several {
+                repo: repo.clone(),
+                wanted: wanted.to_owned(),
+                choices,
+            })
         }
     }
 }
@@ -79,7 +102,12 @@ pub(super) fn select<'a>(
 /// Returns the error for a part of a model.
 fn split(repo: &str, file: &str, choices: HubChoices) -> Option<HubError> {
     let parts = names::parts(file)?;
-    Some(HubError::Split { repo: repo.to_owned(), file: file.to_owned(), parts, choices })
+    Some(HubError::Split {
+        repo: repo.to_owned(),
+        file: file.to_owned(),
+        parts,
+        choices,
+    })
 }
 
 fn choices<'a>(repo: &str, files: impl Iterator<Item = &'a Candidate<'a>>) -> HubChoices {
@@ -87,7 +115,10 @@ fn choices<'a>(repo: &str, files: impl Iterator<Item = &'a Candidate<'a>>) -> Hu
     let files = files.filter(|file| names::problem(file.name).is_none());
     HubChoices(
         files
-            .map(|file| HubChoice { name: format!("{PREFIX}{repo}:{}", file.name), size: file.size })
+            .map(|file| HubChoice {
+                name: format!("{PREFIX}{repo}:{}", file.name),
+                size: file.size,
+            })
             .collect(),
     )
 }
@@ -99,32 +130,90 @@ mod tests {
 
     fn chosen(reference: &str, names: &[&'static str]) -> Result<Selected<'static>, String> {
         let reference: HubReference = reference.parse().expect(reference);
-        let files: Vec<Candidate> = names.iter().map(|name| Candidate { name, size: None }).collect();
+        let files: Vec<Candidate> = names
+            .iter()
+            .map(|name| Candidate { name, size: None })
+            .collect();
         select(&reference, &files).map_err(|error| error.to_string())
     }
 
     #[test]
     fn a_file_is_chosen() {
         let cases: &[(&str, &[&'static str], &str)] = &[
-            ("hf:o/r", &["m-Q8_0.gguf", "m-Q4_K_M.gguf", "README.md"], "m-Q4_K_M.gguf"),
+            (
+                "hf:o/r",
+                &["m-Q8_0.gguf", "m-Q4_K_M.gguf", "README.md"],
+                "m-Q4_K_M.gguf",
+            ),
             ("hf:o/r", &["m.q4_k_m.gguf"], "m.q4_k_m.gguf"),
-            ("hf:o/r:q8_0", &["m-Q8_0.gguf", "m-Q4_K_M.gguf"], "m-Q8_0.gguf"),
-            ("hf:o/r:Q8_0", &["mmproj-Q8_0.gguf", "m-Q8_0.gguf", "imatrix-Q8_0.gguf"], "m-Q8_0.gguf"),
-            ("hf:o/r:mmproj-Q8_0.gguf", &["mmproj-Q8_0.gguf", "m-Q8_0.gguf"], "mmproj-Q8_0.gguf"),
-            ("hf:o/r:config.json", &["config.json", "m-Q8_0.gguf"], "config.json"),
-            ("hf:o/r:Q4_K_M", &["a-UD-Q4_K_M.gguf", "a-Q4_K_M.gguf"], "a-Q4_K_M.gguf"),
-            ("hf:o/r:UD-Q4_K_M", &["a-UD-Q4_K_M.gguf", "a-Q4_K_M.gguf"], "a-UD-Q4_K_M.gguf"),
-            ("hf:o/r:Q4_K_XL", &["a-UD-Q4_K_XL.gguf", "a-Q4_K_M.gguf"], "a-UD-Q4_K_XL.gguf"),
+            (
+                "hf:o/r:q8_0",
+                &["m-Q8_0.gguf", "m-Q4_K_M.gguf"],
+                "m-Q8_0.gguf",
+            ),
+            (
+                "hf:o/r:Q8_0",
+                &["mmproj-Q8_0.gguf", "m-Q8_0.gguf", "imatrix-Q8_0.gguf"],
+                "m-Q8_0.gguf",
+            ),
+            (
+                "hf:o/r:mmproj-Q8_0.gguf",
+                &["mmproj-Q8_0.gguf", "m-Q8_0.gguf"],
+                "mmproj-Q8_0.gguf",
+            ),
+            (
+                "hf:o/r:config.json",
+                &["config.json", "m-Q8_0.gguf"],
+                "config.json",
+            ),
+            (
+                "hf:o/r:Q4_K_M",
+                &["a-UD-Q4_K_M.gguf", "a-Q4_K_M.gguf"],
+                "a-Q4_K_M.gguf",
+            ),
+            (
+                "hf:o/r:UD-Q4_K_M",
+                &["a-UD-Q4_K_M.gguf", "a-Q4_K_M.gguf"],
+                "a-UD-Q4_K_M.gguf",
+            ),
+            (
+                "hf:o/r:Q4_K_XL",
+                &["a-UD-Q4_K_XL.gguf", "a-Q4_K_M.gguf"],
+                "a-UD-Q4_K_XL.gguf",
+            ),
             ("hf:o/r:BF16", &["BF16/m.gguf", "F16/m.gguf"], "BF16/m.gguf"),
-            ("hf:o/r:BF16/m.gguf", &["BF16/m.gguf", "F16/m.gguf"], "BF16/m.gguf"),
-            ("hf:o/r", &["m-Q4_K_M-00001-of-00001.gguf"], "m-Q4_K_M-00001-of-00001.gguf"),
-            ("hf:o/r", &["m-Q4_K_M-00001-of-00002.gguf", "m-Q4_K_M.gguf"], "m-Q4_K_M.gguf"),
-            ("hf:o/r", &["m-Q4_K_M.gguf", "x/m-Q4_K_S.gguf", "m-Q4_K.gguf"], "m-Q4_K_M.gguf"),
+            (
+                "hf:o/r:BF16/m.gguf",
+                &["BF16/m.gguf", "F16/m.gguf"],
+                "BF16/m.gguf",
+            ),
+            (
+                "hf:o/r",
+                &["m-Q4_K_M-00001-of-00001.gguf"],
+                "m-Q4_K_M-00001-of-00001.gguf",
+            ),
+            (
+                "hf:o/r",
+                &["m-Q4_K_M-00001-of-00002.gguf", "m-Q4_K_M.gguf"],
+                "m-Q4_K_M.gguf",
+            ),
+            (
+                "hf:o/r",
+                &["m-Q4_K_M.gguf", "x/m-Q4_K_S.gguf", "m-Q4_K.gguf"],
+                "m-Q4_K_M.gguf",
+            ),
         ];
         for (reference, names, file) in cases {
-            assert_eq!(chosen(reference, names), Ok(Selected::File(file)), "{reference} {names:?}");
+            assert_eq!(
+                chosen(reference, names),
+                Ok(Selected::File(file)),
+                "{reference} {names:?}"
+            );
         }
-        assert_eq!(chosen("hf:o/r", &["config.json", "model.safetensors"]), Ok(Selected::Folder));
+        assert_eq!(
+            chosen("hf:o/r", &["config.json", "model.safetensors"]),
+            Ok(Selected::Folder)
+        );
         assert_eq!(chosen("hf:o/r", &[]), Ok(Selected::Folder));
     }
 
@@ -136,7 +225,11 @@ mod tests {
                 &["m-Q8_0.gguf", "../m-Q5_0.gguf", "mmproj-F16.gguf", "x.md"],
                 "o/r has no Q4_K_M file; choose one of:\n  hf:o/r:m-Q8_0.gguf",
             ),
-            ("hf:o/r", &["model.gguf"], "o/r has no Q4_K_M file; choose one of:\n  hf:o/r:model.gguf"),
+            (
+                "hf:o/r",
+                &["model.gguf"],
+                "o/r has no Q4_K_M file; choose one of:\n  hf:o/r:model.gguf",
+            ),
             (
                 "hf:o/r",
                 &["a-Q4_K_M.gguf", "b-Q4_K_M.gguf", "c-Q8_0.gguf"],
@@ -144,7 +237,11 @@ mod tests {
             ),
             (
                 "hf:o/r:Q8_0",
-                &["m-Q8_0-00001-of-00002.gguf", "m-Q8_0-00002-of-00002.gguf", "m-Q4_0.gguf"],
+                &[
+                    "m-Q8_0-00001-of-00002.gguf",
+                    "m-Q8_0-00002-of-00002.gguf",
+                    "m-Q4_0.gguf",
+                ],
                 "\"m-Q8_0-00001-of-00002.gguf\" of o/r is one of 2 parts of a model, and split models are not supported; \
                  choose one of:\n  hf:o/r:m-Q4_0.gguf",
             ),
@@ -153,15 +250,27 @@ mod tests {
                 &["m-Q8_0-00001-of-00002.gguf", "m-Q8_0-00002-of-00002.gguf"],
                 "\"m-Q8_0-00002-of-00002.gguf\" of o/r is one of 2 parts of a model, and split models are not supported",
             ),
-            ("hf:o/r:x.gguf", &["y.gguf"], "o/r has no file \"x.gguf\"; choose one of:\n  hf:o/r:y.gguf"),
+            (
+                "hf:o/r:x.gguf",
+                &["y.gguf"],
+                "o/r has no file \"x.gguf\"; choose one of:\n  hf:o/r:y.gguf",
+            ),
             ("hf:o/r:a/x", &["config.json"], "o/r has no file \"a/x\""),
             (
                 "hf:o/r:Q4_K",
                 &["m-Q4_K_M.gguf"],
                 "o/r has no Q4_K file; choose one of:\n  hf:o/r:m-Q4_K_M.gguf",
             ),
-            ("hf:o/r:F16", &["m-BF16.gguf"], "o/r has no F16 file; choose one of:\n  hf:o/r:m-BF16.gguf"),
-            ("hf:o/r:Q4_K_M", &["config.json", "model.safetensors"], "o/r has no Q4_K_M file"),
+            (
+                "hf:o/r:F16",
+                &["m-BF16.gguf"],
+                "o/r has no F16 file; choose one of:\n  hf:o/r:m-BF16.gguf",
+            ),
+            (
+                "hf:o/r:Q4_K_M",
+                &["config.json", "model.safetensors"],
+                "o/r has no Q4_K_M file",
+            ),
             (
                 "hf:o/r:M-q8_0.GGUF",
                 &["m-Q8_0.gguf"],
@@ -169,11 +278,19 @@ mod tests {
             ),
         ];
         for (reference, names, message) in cases {
-            assert_eq!(chosen(reference, names), Err((*message).to_owned()), "{reference} {names:?}");
+            assert_eq!(
+                chosen(reference, names),
+                Err((*message).to_owned()),
+                "{reference} {names:?}"
+            );
         }
-        let many: Vec<&'static str> =
-            (0..50).map(|n| &*Box::leak(format!("m{n:02}-Q8_0.gguf").into_boxed_str())).collect();
+        let many: Vec<&'static str> = (0..50)
+            .map(|n| &*Box::leak(format!("m{n:02}-Q8_0.gguf").into_boxed_str()))
+            .collect();
         let message = chosen("hf:o/r", &many).expect_err("none is usual");
-        assert!(message.ends_with("\n  hf:o/r:m39-Q8_0.gguf\n  and 10 more"), "{message}");
+        assert!(
+            message.ends_with("\n  hf:o/r:m39-Q8_0.gguf\n  and 10 more"),
+            "{message}"
+        );
     }
 }

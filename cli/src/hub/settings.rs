@@ -49,8 +49,10 @@ pub(super) fn cache_folder() -> Result<PathBuf, HubError> {
 
 fn endpoint() -> Result<Url, HubError> {
     let text = text("HF_ENDPOINT")?;
-    Url::parse(text.as_deref().unwrap_or(ENDPOINT).trim())
-        .map_err(|problem| HubError::Variable { variable: "HF_ENDPOINT", problem: problem.to_owned() })
+    Url::parse(text.as_deref().unwrap_or(ENDPOINT).trim()).map_err(|problem| HubError::Variable {
+        variable: "HF_ENDPOINT",
+        problem: problem.to_owned(),
+    })
 }
 
 /// Returns the folder of the cache and of the token.
@@ -110,7 +112,9 @@ fn checked(token: &str, variable: &'static str) -> Result<Option<String>, HubErr
 
 fn timeout() -> Result<Duration, HubError> {
     let variable = "HF_HUB_DOWNLOAD_TIMEOUT";
-    let Some(text) = text(variable)? else { return Ok(TIMEOUT) };
+    let Some(text) = text(variable)? else {
+        return Ok(TIMEOUT);
+    };
     match text.trim().parse() {
         Ok(seconds @ 1..=86_400) => Ok(Duration::from_secs(seconds)),
         Ok(_) | Err(_) => {
@@ -126,14 +130,21 @@ fn value(variable: &str) -> Option<OsString> {
 }
 
 fn text(variable: &'static str) -> Result<Option<String>, HubError> {
-    let Some(value) = value(variable) else { return Ok(None) };
-    let fault = |_| HubError::Variable { variable, problem: "it is not valid UTF-8".to_owned() };
+    let Some(value) = value(variable) else {
+        return Ok(None);
+    };
+    let fault = |_| HubError::Variable {
+        variable,
+        problem: "it is not valid UTF-8".to_owned(),
+    };
     value.into_string().map(Some).map_err(fault)
 }
 
 /// Returns a variable's value as a path. A leading `~` is the user's folder, as for the hub's other clients.
 fn folder(variable: &'static str) -> Result<Option<PathBuf>, HubError> {
-    let Some(path) = value(variable).map(PathBuf::from) else { return Ok(None) };
+    let Some(path) = value(variable).map(PathBuf::from) else {
+        return Ok(None);
+    };
     // The hub's Python client replaces other variables in it. A folder named `$HOME` would surprise both.
     if path.to_string_lossy().contains('$') {
         let problem = format!("{} contains a '$': write the folder out", path.display());
@@ -142,7 +153,11 @@ fn folder(variable: &'static str) -> Result<Option<PathBuf>, HubError> {
     match path.strip_prefix("~") {
         Ok(rest) => {
             let user = user().ok_or(HubError::NoCache)?;
-            Ok(Some(if rest.as_os_str().is_empty() { user } else { user.join(rest) }))
+            Ok(Some(if rest.as_os_str().is_empty() {
+                user
+            } else {
+                user.join(rest)
+            }))
         }
         Err(_) => Ok(Some(path)),
     }
@@ -153,6 +168,9 @@ fn user() -> Option<PathBuf> {
 }
 
 fn is_set(variable: &str) -> bool {
-    let value = value(variable).unwrap_or_default().to_string_lossy().to_ascii_uppercase();
+    let value = value(variable)
+        .unwrap_or_default()
+        .to_string_lossy()
+        .to_ascii_uppercase();
     matches!(value.trim(), "1" | "ON" | "YES" | "TRUE")
 }

@@ -55,7 +55,11 @@ pub(crate) fn stored_models() -> Result<StoredModels, HubError> {
             unfinished.push((repo, bytes));
         }
     }
-    Ok(StoredModels { cache, models, unfinished })
+    Ok(StoredModels {
+        cache,
+        models,
+        unfinished,
+    })
 }
 
 fn list(
@@ -70,8 +74,9 @@ fn list(
         let content = fs::canonicalize(&file.path).unwrap_or_else(|_| file.path.clone());
         seen.insert((file.name.clone(), content))
     };
-    let (gguf, others): (Vec<&CachedFile>, Vec<&CachedFile>) =
-        files.iter().partition(|file| file.name.to_ascii_lowercase().ends_with(".gguf"));
+    let (gguf, others): (Vec<&CachedFile>, Vec<&CachedFile>) = files
+        .iter()
+        .partition(|file| file.name.to_ascii_lowercase().ends_with(".gguf"));
     for file in gguf {
         if is_new(file) {
             models.push(StoredModel {
@@ -102,6 +107,14 @@ fn list(
 /// Returns the number of bytes of the contents that are not complete.
 fn unfinished_bytes(blobs: &Path) -> u64 {
     let entries = fs::read_dir(blobs).into_iter().flatten().flatten();
-    let parts = entries.filter(|entry| entry.path().extension().is_some_and(|end| end == "incomplete"));
-    parts.filter_map(|part| part.metadata().ok()).map(|part| part.len()).sum()
+    let parts = entries.filter(|entry| {
+        entry
+            .path()
+            .extension()
+            .is_some_and(|end| end == "incomplete")
+    });
+    parts
+        .filter_map(|part| part.metadata().ok())
+        .map(|part| part.len())
+        .sum()
 }

@@ -39,7 +39,9 @@ impl Scheme {
 impl Url {
     /// Parses an absolute address. Returns the reason if it cannot be used.
     pub(super) fn parse(text: &str) -> Result<Url, &'static str> {
-        let (scheme, rest) = text.split_once("://").ok_or("it does not begin with https:// or http://")?;
+        let (scheme, rest) = text
+            .split_once("://")
+            .ok_or("it does not begin with https:// or http://")?;
         let scheme = match scheme.to_ascii_lowercase().as_str() {
             "http" => Scheme::Http,
             "https" => Scheme::Https,
@@ -48,16 +50,27 @@ impl Url {
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let authority = authority(scheme, &rest[..end])?;
         let (path, query) = path_and_query(&rest[end..]);
-        Ok(Url { scheme, authority, path, query })
+        Ok(Url {
+            scheme,
+            authority,
+            path,
+            query,
+        })
     }
 
     /// Returns the address that a redirect from here leads to. Returns the reason if it cannot be followed.
     pub(super) fn join(&self, location: &str) -> Result<Url, &'static str> {
         // A colon before the first slash ends the name of a scheme.
-        if location.split(['/', '?', '#']).next().is_some_and(|first| first.contains(':')) {
+        if location
+            .split(['/', '?', '#'])
+            .next()
+            .is_some_and(|first| first.contains(':'))
+        {
             let next = Url::parse(location)?;
             if self.scheme == Scheme::Https && next.scheme == Scheme::Http {
-                return Err("it leads from https to http, where the data could be changed on the way");
+                return Err(
+                    "it leads from https to http, where the data could be changed on the way",
+                );
             }
             return Ok(next);
         }
@@ -73,7 +86,12 @@ impl Url {
                 path_and_query(&format!("{folder}/{location}"))
             }
         };
-        Ok(Url { scheme: self.scheme, authority: self.authority.clone(), path, query })
+        Ok(Url {
+            scheme: self.scheme,
+            authority: self.authority.clone(),
+            path,
+            query,
+        })
     }
 
     /// Appends to the path. Bytes that addresses do not contain are encoded; the slash stays.
@@ -111,7 +129,13 @@ impl Url {
 /// Writes the address without its query, for messages.
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}{}", self.scheme.name(), self.authority, self.path.trim_end_matches('/'))
+        write!(
+            f,
+            "{}://{}{}",
+            self.scheme.name(),
+            self.authority,
+            self.path.trim_end_matches('/')
+        )
     }
 }
 
@@ -121,7 +145,9 @@ fn authority(scheme: Scheme, text: &str) -> Result<String, &'static str> {
     }
     let known = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
     let authority = text.to_ascii_lowercase();
-    let authority = authority.strip_suffix(scheme.default_port()).unwrap_or(&authority);
+    let authority = authority
+        .strip_suffix(scheme.default_port())
+        .unwrap_or(&authority);
     if authority.is_empty() || authority.starts_with(':') || !authority.bytes().all(known) {
         return Err("it has no valid host");
     }
@@ -164,23 +190,39 @@ mod tests {
     #[test]
     fn redirects_are_resolved() {
         let cases = [
-            ("https://a/x/y?q", "https://b/z?s=1&t", Ok("https://b/z?s=1&t")),
+            (
+                "https://a/x/y?q",
+                "https://b/z?s=1&t",
+                Ok("https://b/z?s=1&t"),
+            ),
             ("http://a/x", "https://A:443/z", Ok("https://a/z")),
             ("https://a/x/y?q", "/z", Ok("https://a/z")),
             ("https://a/x/y?q", "z", Ok("https://a/x/z")),
             ("https://a/x/y", "../z", Ok("https://a/z")),
             ("https://a/x/y", "../../../z", Ok("https://a/z")),
-            ("https://a/x/y", "./z?u=http://c/", Ok("https://a/x/z?u=http://c/")),
+            (
+                "https://a/x/y",
+                "./z?u=http://c/",
+                Ok("https://a/x/z?u=http://c/"),
+            ),
             ("https://a/x/y", "?r", Ok("https://a/x/y?r")),
             ("https://a:8443/x", "/z#f", Ok("https://a:8443/z")),
             ("https://a/x", "//b/z", Ok("https://b/z")),
             ("https://a/x", "/ä b", Ok("https://a/%C3%A4%20b")),
-            ("https://a/x", "/z?u=http://c/%20", Ok("https://a/z?u=http://c/%20")),
+            (
+                "https://a/x",
+                "/z?u=http://c/%20",
+                Ok("https://a/z?u=http://c/%20"),
+            ),
             ("https://a", "/z", Ok("https://a/z")),
             ("https://a/x", "http://a/x", Err("https to http")),
             ("https://a/x", "ftp://a/x", Err("does not begin")),
             ("https://a/x", "file:///etc/passwd", Err("does not begin")),
-            ("https://a/x/y", "z?u=http://c/", Ok("https://a/x/z?u=http://c/")),
+            (
+                "https://a/x/y",
+                "z?u=http://c/",
+                Ok("https://a/x/z?u=http://c/"),
+            ),
             ("https://a/x", "javascript:alert(1)", Err("does not begin")),
             ("https://a/x", "http:/b", Err("does not begin")),
             ("https://a/x", "https://", Err("host")),
@@ -189,10 +231,15 @@ mod tests {
             ("https://a/x", "", Err("empty")),
         ];
         for (from, location, expected) in cases {
-            let joined = Url::parse(from).expect(from).join(location).map(|url| url.full());
+            let joined = Url::parse(from)
+                .expect(from)
+                .join(location)
+                .map(|url| url.full());
             match (joined, expected) {
                 (Ok(url), Ok(expected)) => assert_eq!(url, expected, "{from} {location}"),
-                (Err(problem), Err(part)) => assert!(problem.contains(part), "{location}: {problem}"),
+                (Err(problem), Err(part)) => {
+                    assert!(problem.contains(part), "{location}: {problem}")
+                }
                 (joined, _) => panic!("{from} {location}: {joined:?}"),
             }
         }
@@ -216,7 +263,10 @@ mod tests {
 
     #[test]
     fn names_of_files_are_encoded() {
-        let url = Url::parse("http://h/p/").expect("valid").with_path("/a b/ä?#%.gguf").with_query("x=1");
+        let url = Url::parse("http://h/p/")
+            .expect("valid")
+            .with_path("/a b/ä?#%.gguf")
+            .with_query("x=1");
         assert_eq!(url.full(), "http://h/p/a%20b/%C3%A4%3F%23%25.gguf?x=1");
     }
 }

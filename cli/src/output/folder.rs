@@ -22,7 +22,9 @@ impl OutputFolder<'_> {
         match is_used(self.option, self.path)? {
             true => {
                 let (option, path) = (self.option, self.path.display());
-                Err(Failure::Input(format!("{option} {path} is in use; name an empty or a new folder")))
+                Err(Failure::Input(format!(
+                    "{option} {path} is in use; name an empty or a new folder"
+                )))
             }
             false => Ok(()),
         }
@@ -36,8 +38,13 @@ impl OutputFolder<'_> {
         self.check()?;
         let target = target(self.path).map_err(|error| fault(self.path, error))?;
         let temporary = Temporary::folder(&target).map_err(|error| fault(self.path, error))?;
-        let filled = fill(&FilesOf { temporary: &temporary, path: self.path })?;
-        temporary.persist().map_err(|error| fault(self.path, error))?;
+        let filled = fill(&FilesOf {
+            temporary: &temporary,
+            path: self.path,
+        })?;
+        temporary
+            .persist()
+            .map_err(|error| fault(self.path, error))?;
         Ok(filled)
     }
 }
@@ -56,7 +63,10 @@ impl FilesOf<'_> {
         fill: impl FnOnce(&mut Sink<'_>) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
         let path = self.path.join(name);
-        let file = self.temporary.inside(name).map_err(|error| fault(&path, error))?;
+        let file = self
+            .temporary
+            .inside(name)
+            .map_err(|error| fault(&path, error))?;
         through(&path, file, fill)
     }
 }

@@ -67,7 +67,9 @@ impl Temporary {
             list.push((target.to_owned(), Entry::Unnamed(file.try_clone()?)));
             return Ok(Taken::Free(file, Temporary(target.to_owned())));
         }
-        let made = builder(target, 0o666)?.tempfile_in(parent(target)).map_err(nameless)?;
+        let made = builder(target, 0o666)?
+            .tempfile_in(parent(target))
+            .map_err(nameless)?;
         let (file, path) = made.into_parts();
         let lock = Lock::of(file.try_clone()?);
         keep_permissions(target, &path)?;
@@ -79,7 +81,9 @@ impl Temporary {
     pub(super) fn folder(target: &Path) -> io::Result<Temporary> {
         let mut list = list();
         leftovers::remove(parent(target));
-        let folder = builder(target, 0o777)?.tempdir_in(parent(target)).map_err(nameless)?;
+        let folder = builder(target, 0o777)?
+            .tempdir_in(parent(target))
+            .map_err(nameless)?;
         let lock = Lock::of(File::open(folder.path())?);
         keep_permissions(target, folder.path())?;
         list.push((target.to_owned(), Entry::Folder(folder, lock)));
@@ -89,7 +93,10 @@ impl Temporary {
     /// Creates a file in the folder. None is created while a signal ends the program.
     pub(super) fn inside(&self, name: &str) -> io::Result<File> {
         let list = list();
-        let (_, entry) = list.iter().find(|(known, _)| *known == self.0).expect(LISTED);
+        let (_, entry) = list
+            .iter()
+            .find(|(known, _)| *known == self.0)
+            .expect(LISTED);
         match entry {
             Entry::Folder(folder, _) => File::create_new(folder.path().join(name)),
             Entry::Unnamed(_) | Entry::Named(..) => Err(io::ErrorKind::NotADirectory.into()),
@@ -99,11 +106,14 @@ impl Temporary {
     /// Moves the output to its target. A folder takes the place of an empty folder only.
     pub(super) fn persist(&self) -> io::Result<()> {
         let mut list = list();
-        let index = list.iter().position(|(known, _)| *known == self.0).expect(LISTED);
+        let index = list
+            .iter()
+            .position(|(known, _)| *known == self.0)
+            .expect(LISTED);
         match list.swap_remove(index).1 {
             Entry::Unnamed(file) => {
-                let named =
-                    builder(&self.0, 0o666)?.make_in(parent(&self.0), |path| unnamed::link(&file, path));
+                let named = builder(&self.0, 0o666)?
+                    .make_in(parent(&self.0), |path| unnamed::link(&file, path));
                 let path = named.map_err(nameless)?.into_temp_path();
                 path.persist(&self.0).map_err(|error| error.error)
             }
@@ -171,5 +181,7 @@ fn keep_permissions(target: &Path, path: &Path) -> io::Result<()> {
 
 /// The folder that a path is in.
 pub(super) fn parent(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    path.parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
 }

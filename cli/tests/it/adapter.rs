@@ -12,20 +12,44 @@ const EMULATOR: [&str; 2] = ["--device", "emu"];
 
 fn logits(folder: &Path, more: &[&str]) -> (End, Vec<f32>) {
     let out = folder.join("logits").display().to_string();
-    let end = run(&[&["logits", MODEL, "--ids", "1,500,90", "--out", &out], &EMULATOR[..], more].concat());
+    let end = run(&[
+        &["logits", MODEL, "--ids", "1,500,90", "--out", &out],
+        &EMULATOR[..],
+        more,
+    ]
+    .concat());
     let bytes = fs::read(&out).unwrap_or_default();
-    (end, bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+    (
+        end,
+        bytes
+            .chunks_exact(4)
+            .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+            .collect(),
+    )
 }
 
 /// Writes three steps' adapter of two projections to this folder.
 fn finetune(folder: &Path) -> String {
     let [data, out] = ["data.jsonl", "adapter"].map(|name| folder.join(name).display().to_string());
     fs::write(&data, "{\"text\": \"Iterators are lazy.\"}\n").expect("a file for a test");
-    let settings = ["--seq", "6", "--batch", "1", "--rank", "4", "--targets", "q_proj,v_proj"];
+    let settings = [
+        "--seq",
+        "6",
+        "--batch",
+        "1",
+        "--rank",
+        "4",
+        "--targets",
+        "q_proj,v_proj",
+    ];
     let steps = ["--steps", "3", "--lr", "2e-2"];
-    let end =
-        run(&[&["finetune", MODEL, "--data", &data, "--out", &out], &EMULATOR[..], &settings, &steps]
-            .concat());
+    let end = run(&[
+        &["finetune", MODEL, "--data", &data, "--out", &out],
+        &EMULATOR[..],
+        &settings,
+        &steps,
+    ]
+    .concat());
     assert_eq!(end.code, Some(0), "{end:?}");
     out
 }
@@ -35,28 +59,64 @@ fn a_trained_adapter_changes_what_a_model_says() {
     let temporary = tempfile::tempdir().expect("a folder for a test");
     let folder = temporary.path();
     let adapter = finetune(folder);
-    let (base, adapted) = (logits(folder, &[]), logits(folder, &["--adapter", &adapter]));
-    assert_eq!([base.0.code, adapted.0.code], [Some(0); 2], "{:?}", adapted.0);
-    let apart = base.1.iter().zip(&adapted.1).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-    assert!(base.1.len() == 3 * 4096 && adapted.1.len() == 3 * 4096 && apart > 0.05, "{apart}");
+    let (base, adapted) = (
+        logits(folder, &[]),
+        logits(folder, &["--adapter", &adapter]),
+    );
+    assert_eq!(
+        [base.0.code, adapted.0.code],
+        [Some(0); 2],
+        "{:?}",
+        adapted.0
+    );
+    let apart = base
+        .1
+        .iter()
+        .zip(&adapted.1)
+        .map(|(a, b)| (a - b).abs())
+        .fold(0.0, f32::max);
+    assert!(
+        base.1.len() == 3 * 4096 && adapted.1.len() == 3 * 4096 && apart > 0.05,
+        "{apart}"
+    );
 
     let end = run(&[&["info", MODEL, "--adapter", &adapter], &EMULATOR[..]].concat());
     assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
-    for row in ["rank 4, alpha 32", "q_proj, v_proj", &format!("trained for {MODEL}"), "on projections in "] {
+    for row in [
+        "rank 4, alpha 32",
+        "q_proj, v_proj",
+        &format!("trained for {MODEL}"),
+        "on projections in ",
+    ] {
         assert!(end.out.contains(row), "{row}: {}", end.out);
     }
 
     // As if it had been trained on other weights.
     let notes = Path::new(&adapter).join("warpwright.json");
     fs::write(&notes, json!({"base_formats": {"NF4": 56}}).to_string()).expect("a file for a test");
-    let run_with = ["run", MODEL, "--prompt-ids", "1,5", "-n", "2", "--print", "ids", "--adapter", &adapter];
+    let run_with = [
+        "run",
+        MODEL,
+        "--prompt-ids",
+        "1,5",
+        "-n",
+        "2",
+        "--print",
+        "ids",
+        "--adapter",
+        &adapter,
+    ];
     let end = run(&[&run_with, &EMULATOR[..]].concat());
     assert_eq!(end.code, Some(0), "{end:?}");
     let warning = "warning: the adapter was trained on projections in 56 x NF4; this model has ";
     assert!(end.err.contains(warning), "{}", end.err);
     assert!(!end.err.contains("has no matrices"), "{}", end.err);
     let line = "adapter of rank 4, alpha 32, ";
-    assert!(end.err.contains(line) && end.err.contains("prompts go in up to eight tokens"), "{}", end.err);
+    assert!(
+        end.err.contains(line) && end.err.contains("prompts go in up to eight tokens"),
+        "{}",
+        end.err
+    );
     names_what_is_missing(folder, &adapter);
     measures_with_and_without(folder, &adapter);
     refuses_what_does_not_fit(folder, &adapter);
@@ -82,7 +142,18 @@ fn names_what_is_missing(folder: &Path, adapter: &str) {
 fn measures_with_and_without(folder: &Path, adapter: &str) {
     let json = folder.join("bench.json");
     let path = json.display().to_string();
-    let few = ["--ctx", "1", "--tokens", "1", "--rounds", "1", "--json", &path, "--adapter", adapter];
+    let few = [
+        "--ctx",
+        "1",
+        "--tokens",
+        "1",
+        "--rounds",
+        "1",
+        "--json",
+        &path,
+        "--adapter",
+        adapter,
+    ];
     let end = run(&[&["bench", MODEL], &few[..], &EMULATOR].concat());
     assert_eq!(end.code, Some(0), "{end:?}");
     assert!(end.out.contains("| 1 with the adapter: "), "{}", end.out);
@@ -90,10 +161,18 @@ fn measures_with_and_without(folder: &Path, adapter: &str) {
     let [base, with] = [0, 1].map(|row| &found["contexts"][row]);
     let number = |row: &Value, key: &str| row[key].as_f64().expect("a number");
     let share = number(with, "tokens_per_s") / number(base, "tokens_per_s");
-    assert!((number(with, "share_of_base") / share - 1.0).abs() < 1e-9, "{found}");
-    let [more, adapter] =
-        [number(with, "weight_bytes") - number(base, "weight_bytes"), number(with, "adapter_bytes")];
-    assert!(more == adapter && more > 0.0 && base.get("adapter_bytes").is_none(), "{found}");
+    assert!(
+        (number(with, "share_of_base") / share - 1.0).abs() < 1e-9,
+        "{found}"
+    );
+    let [more, adapter] = [
+        number(with, "weight_bytes") - number(base, "weight_bytes"),
+        number(with, "adapter_bytes"),
+    ];
+    assert!(
+        more == adapter && more > 0.0 && base.get("adapter_bytes").is_none(),
+        "{found}"
+    );
 }
 
 /// Exit code 2 before a device is touched, and no file left behind.
@@ -112,11 +191,22 @@ fn refuses_what_does_not_fit(folder: &Path, adapter: &str) {
         &["info", MODEL],
         &["bench", MODEL],
         &["run", MODEL, "--prompt", "x"],
-        &["logits", MODEL, "--ids", "1", "--out", &folder.join("logits").display().to_string()],
+        &[
+            "logits",
+            MODEL,
+            "--ids",
+            "1",
+            "--out",
+            &folder.join("logits").display().to_string(),
+        ],
     ];
     for command in commands {
         let end = run(&[command, &["--adapter", adapter], &EMULATOR].concat());
-        assert_eq!((end.code, end.err.as_str()), (Some(2), sentence.as_str()), "{command:?}");
+        assert_eq!(
+            (end.code, end.err.as_str()),
+            (Some(2), sentence.as_str()),
+            "{command:?}"
+        );
     }
     assert!(!folder.join("logits").exists());
     let end = run(&["info", MODEL, "--adapter", MODEL]);
@@ -125,7 +215,15 @@ fn refuses_what_does_not_fit(folder: &Path, adapter: &str) {
          adapter_model.safetensors\n"
     );
     assert_eq!((end.code, end.err), (Some(2), sentence));
-    let end = run(&["bench", "--shape", "llama3.2-1b", "--quant", "q8_0", "--adapter", adapter]);
+    let end = run(&[
+        "bench",
+        "--shape",
+        "llama3.2-1b",
+        "--quant",
+        "q8_0",
+        "--adapter",
+        adapter,
+    ]);
     assert_eq!(end.code, Some(2));
     assert!(end.err.contains("'--adapter <FOLDER>'"), "{}", end.err);
 }

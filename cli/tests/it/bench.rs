@@ -11,10 +11,15 @@ use crate::program::{End, MODEL, run};
 fn bench_measures_each_context() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let json = folder.path().join("bench.json");
-    let (path, svg) = (json.to_str().expect("UTF-8"), folder.path().join("bench.svg"));
+    let (path, svg) = (
+        json.to_str().expect("UTF-8"),
+        folder.path().join("bench.svg"),
+    );
     let svg = svg.to_str().expect("UTF-8");
-    let arguments =
-        ["--device", "emu", "--tokens", "2", "--rounds", "2", "--ctx", "1,9", "--json", path, "--plot", svg];
+    let arguments = [
+        "--device", "emu", "--tokens", "2", "--rounds", "2", "--ctx", "1,9", "--json", path,
+        "--plot", svg,
+    ];
     let end = run(&[&["bench", MODEL][..], &arguments].concat());
     assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
     for text in [
@@ -26,9 +31,19 @@ fn bench_measures_each_context() {
     ] {
         assert!(end.out.contains(text), "{text}: {}", end.out);
     }
-    assert_eq!(end.out.matches("same in all rounds and modes").count(), 2, "{}", end.out);
+    assert_eq!(
+        end.out.matches("same in all rounds and modes").count(),
+        2,
+        "{}",
+        end.out
+    );
     let plot = fs::read_to_string(svg).expect("the plot");
-    for text in ["tokens per second", "positions in the context", "allowed by the read ceiling", "measured"] {
+    for text in [
+        "tokens per second",
+        "positions in the context",
+        "allowed by the read ceiling",
+        "measured",
+    ] {
         assert!(plot.contains(text), "{text}: {plot}");
     }
     assert!(!plot.contains("assets/"), "the title has no folder: {plot}");
@@ -46,7 +61,12 @@ fn check_figures(report: &Value) {
     let rate = number(&loading["bytes"]) / number(&loading["weights_s"]) / 1e9;
     assert!((number(&loading["gb_per_s"]) / rate - 1.0).abs() < 1e-9);
     assert!(number(&loading["kernels_s"]) <= number(&loading["graphs_s"]));
-    for (figures, ctx) in report["contexts"].as_array().expect("a list").iter().zip([1, 9]) {
+    for (figures, ctx) in report["contexts"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .zip([1, 9])
+    {
         assert_eq!(figures["ctx"], ctx);
         // 8 blocks, keys and values of 128 halves; two tokens attend ctx and ctx + 1 positions.
         assert_eq!(figures["kv_bytes"], 8 * 2 * 128 * 2 * (2 * ctx + 1) / 2);
@@ -65,13 +85,28 @@ fn check_figures(report: &Value) {
 fn prompts_are_taken_in_at_once_and_one_by_one() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let json = folder.path().join("prompt.json");
-    let arguments = ["--prompt", "11", "--device", "emu", "--rounds", "2", "--json"];
-    let end = run(&[&["bench", MODEL][..], &arguments, &[json.to_str().expect("UTF-8")]].concat());
+    let arguments = [
+        "--prompt", "11", "--device", "emu", "--rounds", "2", "--json",
+    ];
+    let end = run(&[
+        &["bench", MODEL][..],
+        &arguments,
+        &[json.to_str().expect("UTF-8")],
+    ]
+    .concat());
     assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
-    assert!(end.out.contains("graph, 2 rounds of each prompt"), "{}", end.out);
-    let report: Value = serde_json::from_str(&fs::read_to_string(json).expect("the file")).expect("JSON");
+    assert!(
+        end.out.contains("graph, 2 rounds of each prompt"),
+        "{}",
+        end.out
+    );
+    let report: Value =
+        serde_json::from_str(&fs::read_to_string(json).expect("the file")).expect("JSON");
     let ways = report["prompts"].as_array().expect("a list");
-    let columns: Vec<_> = ways.iter().map(|way| way["at_once"].as_u64().expect("a number")).collect();
+    let columns: Vec<_> = ways
+        .iter()
+        .map(|way| way["at_once"].as_u64().expect("a number"))
+        .collect();
     assert_eq!(columns, [8, 1]);
     for way in ways {
         assert_eq!(way["next"], ways[0]["next"]);
@@ -84,39 +119,100 @@ fn prompts_are_taken_in_at_once_and_one_by_one() {
 
 #[test]
 fn prompts_are_taken_in_by_chunks() {
-    let end = run(&["bench", MODEL, "--prompt", "20", "--device", "emu", "--rounds", "1"]);
+    let end = run(&[
+        "bench", MODEL, "--prompt", "20", "--device", "emu", "--rounds", "1",
+    ]);
     assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
     let at_once = |prompt: &str| {
-        let rows = end.out.lines().filter(|line| line.starts_with(&format!("| {prompt:>6} |")));
-        rows.map(|row| row.split('|').nth(2).expect("a cell").trim().to_owned()).collect::<Vec<_>>()
+        let rows = end
+            .out
+            .lines()
+            .filter(|line| line.starts_with(&format!("| {prompt:>6} |")));
+        rows.map(|row| row.split('|').nth(2).expect("a cell").trim().to_owned())
+            .collect::<Vec<_>>()
     };
     assert_eq!(at_once("20"), ["20", "8"], "{}", end.out);
-    let end = run(&["bench", MODEL, "--prompt", "2", "--profile", "--device", "emu"]);
+    let end = run(&[
+        "bench",
+        MODEL,
+        "--prompt",
+        "2",
+        "--profile",
+        "--device",
+        "emu",
+    ]);
     assert_eq!(end.code, Some(2));
-    assert!(end.err.starts_with("error: a prompt of 2 tokens is not prefilled in chunks"), "{}", end.err);
+    assert!(
+        end.err
+            .starts_with("error: a prompt of 2 tokens is not prefilled in chunks"),
+        "{}",
+        end.err
+    );
 }
 
 #[test]
 fn kernels_of_chunks_are_printed_and_written() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let json = folder.path().join("chunk.json");
-    let arguments = ["--prompt", "20", "--profile", "--device", "emu", "--rounds", "1", "--json"];
+    let arguments = [
+        "--prompt",
+        "20",
+        "--profile",
+        "--device",
+        "emu",
+        "--rounds",
+        "1",
+        "--json",
+    ];
     let end = run(&[&["bench", MODEL][..], &arguments, &[text(&json)]].concat());
     assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
-    assert!(end.out.contains("kernels of a chunk, the fastest of 1 rounds"), "{}", end.out);
-    assert!(end.out.contains("the first chunk of 20 tokens, kernel by kernel"), "{}", end.out);
-    let report: Value = serde_json::from_str(&fs::read_to_string(json).expect("the file")).expect("JSON");
-    let [chunk] = &report["chunks"].as_array().expect("a list")[..] else { panic!("one chunk") };
+    assert!(
+        end.out
+            .contains("kernels of a chunk, the fastest of 1 rounds"),
+        "{}",
+        end.out
+    );
+    assert!(
+        end.out
+            .contains("the first chunk of 20 tokens, kernel by kernel"),
+        "{}",
+        end.out
+    );
+    let report: Value =
+        serde_json::from_str(&fs::read_to_string(json).expect("the file")).expect("JSON");
+    let [chunk] = &report["chunks"].as_array().expect("a list")[..] else {
+        panic!("one chunk")
+    };
     assert_eq!(chunk["tokens"], 20);
     let rows = chunk["kernels"].as_array().expect("a list");
-    let sum: f64 = rows.iter().map(|row| row["us"].as_f64().expect("a number")).sum();
+    let sum: f64 = rows
+        .iter()
+        .map(|row| row["us"].as_f64().expect("a number"))
+        .sum();
     assert!((sum / chunk["us"].as_f64().expect("a number") - 1.0).abs() < 1e-6);
-    let cells =
-        |line: &str| line.split('|').skip(1).take(3).map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
-    let printed: Vec<_> = end.out.lines().filter(|line| line.starts_with("| ")).skip(1).map(cells).collect();
+    let cells = |line: &str| {
+        line.split('|')
+            .skip(1)
+            .take(3)
+            .map(|cell| cell.trim().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let printed: Vec<_> = end
+        .out
+        .lines()
+        .filter(|line| line.starts_with("| "))
+        .skip(1)
+        .map(cells)
+        .collect();
     let text = |row: &Value, key: &str| row[key].as_str().expect("a name").to_owned();
-    let written =
-        |row: &Value| [text(row, "part"), text(row, "kernel"), row["launches"].to_string()].to_vec();
+    let written = |row: &Value| {
+        [
+            text(row, "part"),
+            text(row, "kernel"),
+            row["launches"].to_string(),
+        ]
+        .to_vec()
+    };
     assert_eq!(printed, rows.iter().map(written).collect::<Vec<_>>());
 }
 
@@ -124,9 +220,23 @@ fn kernels_of_chunks_are_printed_and_written() {
 fn profile_has_a_row_for_each_kind_of_kernel_and_no_times_of_the_emulator() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let [json, svg] = ["profile.json", "profile.svg"].map(|name| folder.path().join(name));
-    let arguments =
-        ["--profile", "--device", "emu", "--tokens", "2", "--rounds", "1", "--ctx", "9", "--json"];
-    let files = [json.to_str().expect("UTF-8"), "--plot", svg.to_str().expect("UTF-8")];
+    let arguments = [
+        "--profile",
+        "--device",
+        "emu",
+        "--tokens",
+        "2",
+        "--rounds",
+        "1",
+        "--ctx",
+        "9",
+        "--json",
+    ];
+    let files = [
+        json.to_str().expect("UTF-8"),
+        "--plot",
+        svg.to_str().expect("UTF-8"),
+    ];
     let end = run(&[&["bench", MODEL][..], &arguments, &files].concat());
     let err = "error: --plot draws times with --profile, and the emulator does not measure time; leave out --plot, or use \
                a GPU\n";
@@ -134,14 +244,32 @@ fn profile_has_a_row_for_each_kind_of_kernel_and_no_times_of_the_emulator() {
     assert!(!json.exists() && !svg.exists());
     let end = run(&[&["bench", MODEL][..], &arguments, &files[..1]].concat());
     assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
-    assert!(end.out.contains("The emulator does not measure time"), "{}", end.out);
-    assert!(!end.out.contains("us a token") && !end.out.contains(" -"), "{}", end.out);
-    let report: Value = serde_json::from_str(&fs::read_to_string(json).expect("the file")).expect("JSON");
+    assert!(
+        end.out.contains("The emulator does not measure time"),
+        "{}",
+        end.out
+    );
+    assert!(
+        !end.out.contains("us a token") && !end.out.contains(" -"),
+        "{}",
+        end.out
+    );
+    let report: Value =
+        serde_json::from_str(&fs::read_to_string(json).expect("the file")).expect("JSON");
     let kernels = report["kernels"].as_array().expect("a list");
-    let nodes: u64 = kernels.iter().map(|row| row["nodes"].as_u64().expect("a number")).sum();
+    let nodes: u64 = kernels
+        .iter()
+        .map(|row| row["nodes"].as_u64().expect("a number"))
+        .sum();
     assert_eq!((kernels.len(), nodes), (8, 8 * 5 + 1));
-    assert!(kernels.iter().all(|row| row.get("us").is_none()), "{kernels:?}");
-    assert_eq!((report.get("token_us"), &report["timeline"]), (None, &Value::Array(vec![])));
+    assert!(
+        kernels.iter().all(|row| row.get("us").is_none()),
+        "{kernels:?}"
+    );
+    assert_eq!(
+        (report.get("token_us"), &report["timeline"]),
+        (None, &Value::Array(vec![]))
+    );
 }
 
 #[test]
@@ -149,28 +277,67 @@ fn files_are_made_before_anything_is_measured() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let kept = folder.path().join("kept.json");
     let kept = kept.to_str().expect("UTF-8");
-    let bench =
-        |arguments: &[&str]| run(&[&["bench", MODEL, "--device", "emu", "--insist"], arguments].concat());
+    let bench = |arguments: &[&str]| {
+        run(&[&["bench", MODEL, "--device", "emu", "--insist"], arguments].concat())
+    };
     // Long enough that nobody would wait for it, if it were measured.
     const LONG: [&str; 2] = ["--rounds", "100000"];
     for arguments in [
         &[&LONG[..], &["--json", "no-such-folder/file"]].concat(),
         &[&LONG[..], &["--plot", "no-such-folder/file"]].concat(),
-        &[&LONG[..], &["--json", kept, "--plot", "no-such-folder/file"]].concat(),
+        &[
+            &LONG[..],
+            &["--json", kept, "--plot", "no-such-folder/file"],
+        ]
+        .concat(),
         &[&LONG[..], &["--profile", "--json", "no-such-folder/file"]].concat(),
-        &[&LONG[..], &["--profile", "--json", kept, "--plot", "no-such-folder/file"]].concat(),
-        &[&LONG[..], &["--prompt", "20", "--profile", "--json", "no-such-folder/file"]].concat(),
+        &[
+            &LONG[..],
+            &["--profile", "--json", kept, "--plot", "no-such-folder/file"],
+        ]
+        .concat(),
+        &[
+            &LONG[..],
+            &[
+                "--prompt",
+                "20",
+                "--profile",
+                "--json",
+                "no-such-folder/file",
+            ],
+        ]
+        .concat(),
         &vec!["--kernels", "--json", "no-such-folder/file"],
     ] {
-        let err = "error: cannot write no-such-folder/file: No such file or directory (os error 2)\n".into();
-        assert_eq!(bench(arguments), End { code: Some(1), out: String::new(), err }, "{arguments:?}");
+        let err =
+            "error: cannot write no-such-folder/file: No such file or directory (os error 2)\n"
+                .into();
+        assert_eq!(
+            bench(arguments),
+            End {
+                code: Some(1),
+                out: String::new(),
+                err
+            },
+            "{arguments:?}"
+        );
     }
     // A measurement that fails leaves nothing either: neither file, nor what would have become one.
     let plot = folder.path().join("plot.svg");
-    let end = bench(&["--ctx", "1000000", "--json", kept, "--plot", plot.to_str().expect("UTF-8")]);
+    let end = bench(&[
+        "--ctx",
+        "1000000",
+        "--json",
+        kept,
+        "--plot",
+        plot.to_str().expect("UTF-8"),
+    ]);
     assert_eq!(
         (end.code, end.err.as_str()),
-        (Some(2), "error: 256 tokens from context 1000000 on need 1000255 positions; this model has 2048\n")
+        (
+            Some(2),
+            "error: 256 tokens from context 1000000 on need 1000255 positions; this model has 2048\n"
+        )
     );
     assert_eq!(fs::read_dir(folder.path()).expect("the folder").count(), 0);
 }
@@ -181,7 +348,10 @@ fn run_in(folder: &Path, arguments: &[&str]) -> (End, Value) {
     let to = ["--device", "emu", "--json"];
     let end = run(&[&["bench", MODEL][..], &to, &[text(&json)], arguments].concat());
     assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
-    (end, serde_json::from_str(&fs::read_to_string(json).expect("the file")).expect("JSON"))
+    (
+        end,
+        serde_json::from_str(&fs::read_to_string(json).expect("the file")).expect("JSON"),
+    )
 }
 
 fn text(path: &Path) -> &str {
@@ -191,12 +361,17 @@ fn text(path: &Path) -> &str {
 #[test]
 fn kernels_are_measured_alone_with_every_plan() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let (end, report) = run_in(folder.path(), &["--kernels", "--ctx", "9", "--plans", "1x4_first,2x2_first"]);
+    let (end, report) = run_in(
+        folder.path(),
+        &["--kernels", "--ctx", "9", "--plans", "1x4_first,2x2_first"],
+    );
     // Seven products and formats, each with both plans.
     assert_eq!(end.out.matches("\n| ").count(), 1 + 2 * 7, "{}", end.out);
     let best = report["best"].as_str().expect("a tuning");
     assert!(
-        end.out.contains(&format!("fastest alone, over all layers: {best}\nIn a token, ")),
+        end.out.contains(&format!(
+            "fastest alone, over all layers: {best}\nIn a token, "
+        )),
         "{}",
         end.out
     );
@@ -206,9 +381,16 @@ fn kernels_are_measured_alone_with_every_plan() {
 fn a_plan_is_named_beside_the_figures() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let once = ["--ctx", "9", "--tokens", "1", "--rounds", "1"];
-    let (end, report) = run_in(folder.path(), &[&once[..], &["--plan", "o=4x1_first"]].concat());
+    let (end, report) = run_in(
+        folder.path(),
+        &[&once[..], &["--plan", "o=4x1_first"]].concat(),
+    );
     assert_eq!(report["plan"], "o=4x1_first");
-    assert!(end.out.contains("overlapping pipeline, plan o=4x1_first\n"), "{}", end.out);
+    assert!(
+        end.out.contains("overlapping pipeline, plan o=4x1_first\n"),
+        "{}",
+        end.out
+    );
     let (end, report) = run_in(folder.path(), &once);
     assert_eq!(report["plan"], Value::Null);
     assert!(end.out.contains("overlapping pipeline\n"), "{}", end.out);

@@ -40,13 +40,17 @@ fn steps_are_timed_as_a_graph_and_kernel_by_kernel() {
     ] {
         assert!(end.out.contains(text), "{text}: {}", end.out);
     }
-    let report: Value = serde_json::from_str(&fs::read_to_string(json).expect("the file")).expect("JSON");
+    let report: Value =
+        serde_json::from_str(&fs::read_to_string(json).expect("the file")).expect("JSON");
     let shape = &report["shapes"][0];
     let number = |value: &Value| value.as_f64().expect("a number");
     assert!(number(&shape["ms_per_step"]["min"]) > 0.0 && shape["differs"].is_null());
     // Each kernel of the step is in the table, and was launched as often as the graph has nodes.
     let kernels = shape["kernels"].as_array().expect("a list");
-    let launches: f64 = kernels.iter().map(|kernel| number(&kernel["launches"])).sum();
+    let launches: f64 = kernels
+        .iter()
+        .map(|kernel| number(&kernel["launches"]))
+        .sum();
     assert_eq!(launches, number(&shape["nodes"]));
 }
 
@@ -57,12 +61,22 @@ fn what_cannot_be_trained_is_refused_before_weights_are_made() {
             &["--shape", "gemma3-1b"],
             "gemma3-1b nf4: fine-tuning does not know models of the family gemma3; it knows llama, qwen2, qwen3",
         ),
-        (&["--shape", "tinyllama-1.1b", "--seq", "4096"], "--seq 4096: this model has 2048 positions"),
-        (&[MODEL, "--rounds", "4294967295"], "--rounds 4294967295: at most 1000000 of 10 steps each"),
+        (
+            &["--shape", "tinyllama-1.1b", "--seq", "4096"],
+            "--seq 4096: this model has 2048 positions",
+        ),
+        (
+            &[MODEL, "--rounds", "4294967295"],
+            "--rounds 4294967295: at most 1000000 of 10 steps each",
+        ),
         (&[MODEL, "--rank", "0"], "rank is 0, must be at least 1"),
     ];
     for (arguments, sentence) in cases {
-        let arguments = [&["bench", "--finetune", "--batch", "4", "--device", "emu"], arguments].concat();
+        let arguments = [
+            &["bench", "--finetune", "--batch", "4", "--device", "emu"],
+            arguments,
+        ]
+        .concat();
         assert_eq!(run(&arguments), refused(2, sentence), "{arguments:?}");
     }
 }

@@ -11,26 +11,44 @@ use crate::input::refused;
 use crate::program::{End, MODEL, command, run};
 
 /// With a template that adds few tokens.
-const CHAT: [&str; 6] = ["chat", MODEL, "--device", "emu", "--chat-template", "cli/tests/it/brief.jinja"];
+const CHAT: [&str; 6] = [
+    "chat",
+    MODEL,
+    "--device",
+    "emu",
+    "--chat-template",
+    "cli/tests/it/brief.jinja",
+];
 
 /// Says these lines through a pipe.
 fn piped(arguments: &[&str], lines: &[&str]) -> End {
     // Without chance, unless there is another temperature.
-    let temperature: &[&str] = if arguments.contains(&"--temp") { &[] } else { &["--temp", "0"] };
+    let temperature: &[&str] = if arguments.contains(&"--temp") {
+        &[]
+    } else {
+        &["--temp", "0"]
+    };
     let mut child = command(&[&CHAT[..], temperature, arguments].concat())
         .stdin(Stdio::piped())
         .spawn()
         .expect("the program starts");
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     // A program that ends before has closed the pipe.
-    let _ = child.stdin.take().expect("piped").write_all(text.as_bytes());
+    let _ = child
+        .stdin
+        .take()
+        .expect("piped")
+        .write_all(text.as_bytes());
     child.wait_with_output().expect("it ends").into()
 }
 
 fn messages(file: &Path) -> Vec<(String, String)> {
-    let read: Vec<Value> = serde_json::from_slice(&fs::read(file).expect("a conversation")).expect("JSON");
+    let read: Vec<Value> =
+        serde_json::from_slice(&fs::read(file).expect("a conversation")).expect("JSON");
     let text = |message: &Value, key: &str| message[key].as_str().expect("a string").to_owned();
-    read.iter().map(|message| (text(message, "role"), text(message, "content"))).collect()
+    read.iter()
+        .map(|message| (text(message, "role"), text(message, "content")))
+        .collect()
 }
 
 #[test]
@@ -52,21 +70,41 @@ fn a_conversation_is_saved_and_goes_on_as_it_was() {
         "/exit",
         "x",
     ];
-    let end = piped(&["-n", "2", "--system", "You are kind.", "--ctx", "64"], &lines);
+    let end = piped(
+        &["-n", "2", "--system", "You are kind.", "--ctx", "64"],
+        &lines,
+    );
     assert_eq!(end.code, Some(0), "{end:?}");
     let (said, then) = (messages(&one), messages(&two));
     let roles: Vec<&str> = said.iter().map(|(role, _)| role.as_str()).collect();
     assert_eq!(roles, ["system", "user", "assistant", "user", "assistant"]);
-    assert_eq!([&said[0].1, &said[1].1, &said[3].1], ["Be brief.", "Traits", " /not a command"]);
-    assert_eq!((&then[..5], then[5].1.as_str(), then.len()), (&said[..], "Boxes", 7));
-    assert_eq!(end.out, [2, 4, 6].map(|index| format!("{}\n", then[index].1)).concat());
-    let heard: Vec<&str> = end.err.lines().filter(|line| *line != "(limit of -n)").collect();
+    assert_eq!(
+        [&said[0].1, &said[1].1, &said[3].1],
+        ["Be brief.", "Traits", " /not a command"]
+    );
+    assert_eq!(
+        (&then[..5], then[5].1.as_str(), then.len()),
+        (&said[..], "Boxes", 7)
+    );
+    assert_eq!(
+        end.out,
+        [2, 4, 6]
+            .map(|index| format!("{}\n", then[index].1))
+            .concat()
+    );
+    let heard: Vec<&str> = end
+        .err
+        .lines()
+        .filter(|line| *line != "(limit of -n)")
+        .collect();
     let counts = ["1 message", "5 messages", "5 messages", "7 messages"];
     assert!(heard.ends_with(&counts), "{end:?}");
     // The same words to a decoder that has nothing of them: a conversation that ends with a user's is answered.
     let question = folder.path().join("question.json");
-    let all: Vec<Value> =
-        then[..6].iter().map(|(role, content)| json!({ "role": role, "content": content })).collect();
+    let all: Vec<Value> = then[..6]
+        .iter()
+        .map(|(role, content)| json!({ "role": role, "content": content }))
+        .collect();
     fs::write(&question, json!({ "messages": all }).to_string()).expect("a file");
     let end = piped(&["-n", "2"], &[&format!("/load {}", question.display())]);
     assert_eq!((end.code, end.out), (Some(0), format!("{}\n", then[6].1)));
@@ -80,19 +118,39 @@ fn a_full_context_drops_the_oldest_turns_or_refuses() {
     assert_eq!(end.code, Some(0), "{end:?}");
     let dropped = "(the context of 24 positions is full: the oldest 2 messages are dropped)";
     assert!(end.err.contains(dropped), "{end:?}");
-    let end = piped(&[&arguments[..], &["--when-full", "refuse"]].concat(), &[long, long]);
+    let end = piped(
+        &[&arguments[..], &["--when-full", "refuse"]].concat(),
+        &[long, long],
+    );
     let sentence = "error: the conversation does not fit into the context of 24 positions; /reset forgets what was said; \
                     or start with a larger --ctx, or --when-full drop\n";
-    assert_eq!((end.code, end.err.ends_with(sentence)), (Some(2), true), "{end:?}");
+    assert_eq!(
+        (end.code, end.err.ends_with(sentence)),
+        (Some(2), true),
+        "{end:?}"
+    );
     // What is too long alone drops no turn.
     let folder = tempfile::tempdir().expect("a temporary folder");
     let before = folder.path().join("before.json");
-    fs::write(&before, r#"[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]"#)
-        .expect("a file");
-    let end = piped(&["--ctx", "32"], &[&format!("/load {}", before.display()), &"word ".repeat(5000)]);
+    fs::write(
+        &before,
+        r#"[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]"#,
+    )
+    .expect("a file");
+    let end = piped(
+        &["--ctx", "32"],
+        &[
+            &format!("/load {}", before.display()),
+            &"word ".repeat(5000),
+        ],
+    );
     let sentence = "the conversation does not fit into the context of 32 positions; say less, or start with a larger --ctx";
     let said = format!("2 messages\nerror: {sentence}\n");
-    assert_eq!((end.code, end.out.as_str(), end.err.ends_with(&said)), (Some(2), "", true), "{end:?}");
+    assert_eq!(
+        (end.code, end.out.as_str(), end.err.ends_with(&said)),
+        (Some(2), "", true),
+        "{end:?}"
+    );
 }
 
 #[test]
@@ -104,8 +162,14 @@ fn what_is_no_conversation_is_refused() {
         path.display().to_string()
     };
     let cases = [
-        (file("garbage", b"\xff\xfe{"), "cannot read the conversation {}: it is no UTF-8"),
-        (file("half", b"[{"), "{} is not JSON: EOF while parsing an object at line 1 column 2"),
+        (
+            file("garbage", b"\xff\xfe{"),
+            "cannot read the conversation {}: it is no UTF-8",
+        ),
+        (
+            file("half", b"[{"),
+            "{} is not JSON: EOF while parsing an object at line 1 column 2",
+        ),
         (
             file("deep", "[".repeat(1000).as_bytes()),
             "{} is not JSON: recursion limit exceeded at line 1 column 128",
@@ -115,7 +179,10 @@ fn what_is_no_conversation_is_refused() {
             "{} has a message 1 that is none: a part of its content has no text",
         ),
         (
-            file("twice", b"[{\"role\": \"user\", \"content\": \"a\", \"content\": \"b\"}]"),
+            file(
+                "twice",
+                b"[{\"role\": \"user\", \"content\": \"a\", \"content\": \"b\"}]",
+            ),
             "{} has the key \"content\" twice in one object",
         ),
         (
@@ -129,7 +196,10 @@ fn what_is_no_conversation_is_refused() {
     ];
     for (path, sentence) in cases {
         let sentence = sentence.replace("{}", &path);
-        assert_eq!(piped(&["--ctx", "32"], &[&format!("/load {path}")]), refused(2, &sentence));
+        assert_eq!(
+            piped(&["--ctx", "32"], &[&format!("/load {path}")]),
+            refused(2, &sentence)
+        );
     }
     let unknown = "there is no command /sing; /help lists them. A message may begin with a space";
     assert_eq!(piped(&["--ctx", "32"], &["/sing"]), refused(2, unknown));
@@ -145,7 +215,10 @@ fn a_template_that_fails_says_where_and_how_to_go_on() {
             "\n{% for %}",
             "the chat template fails in line 2: syntax error: expected a name to assign to, found `%}`",
         ),
-        ("{{ raise_exception('no') }}", "the chat template refuses the conversation in line 1: no"),
+        (
+            "{{ raise_exception('no') }}",
+            "the chat template refuses the conversation in line 1: no",
+        ),
         (
             "\n\n{{ messages[7].a.b }}",
             "the chat template fails in line 3: undefined value: a list has no item 7",
@@ -159,7 +232,17 @@ fn a_template_that_fails_says_where_and_how_to_go_on() {
         let path = folder.path().join("template.jinja");
         fs::write(&path, text).expect("a file");
         let path = path.to_str().expect("UTF-8");
-        let end = run(&["run", MODEL, "--device", "emu", "--chat", "-p", "x", "--chat-template", path]);
+        let end = run(&[
+            "run",
+            MODEL,
+            "--device",
+            "emu",
+            "--chat",
+            "-p",
+            "x",
+            "--chat-template",
+            path,
+        ]);
         assert_eq!(end, refused(2, &format!("{path}: {problem}; {instead}")));
     }
     let none = format!("{MODEL} has no chat template; {instead}");
@@ -170,22 +253,64 @@ fn a_template_that_fails_says_where_and_how_to_go_on() {
 
 #[test]
 fn a_reply_ends_before_a_stop_string_and_is_told_as_json() {
-    let arguments = ["run", "-m", MODEL, "--device", "emu", "-p", "The borrow checker", "-n", "8"];
-    let end = run(&[&arguments[..], &["--stop", "-level w", "--stop", "never", "--json=lines"]].concat());
+    let arguments = [
+        "run",
+        "-m",
+        MODEL,
+        "--device",
+        "emu",
+        "-p",
+        "The borrow checker",
+        "-n",
+        "8",
+    ];
+    let end = run(&[
+        &arguments[..],
+        &["--stop", "-level w", "--stop", "never", "--json=lines"],
+    ]
+    .concat());
     assert_eq!((end.code, end.err.lines().count()), (Some(0), 0), "{end:?}");
-    let lines: Vec<Value> = end.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let lines: Vec<Value> = end
+        .out
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
     let (last, tokens) = lines.split_last().expect("lines");
     assert_eq!(last["text"], " uses a low");
-    assert_eq!(last["end"], json!({ "reason": "stop_string", "string": "-level w" }));
+    assert_eq!(
+        last["end"],
+        json!({ "reason": "stop_string", "string": "-level w" })
+    );
     assert_eq!(last["prompt_tokens"], json!([0, 389, 1166, 882, 261]));
-    let texts: String = tokens.iter().filter_map(|line| line["text"].as_str()).collect();
+    let texts: String = tokens
+        .iter()
+        .filter_map(|line| line["text"].as_str())
+        .collect();
     let ids: Vec<&Value> = tokens.iter().map(|line| &line["token"]).collect();
-    assert_eq!((texts.as_str(), json!(ids)), (" uses a low", last["tokens"].clone()));
-    assert!(last["times"]["first_token_s"].as_f64() > last["times"]["prompt_given_s"].as_f64(), "{last}");
+    assert_eq!(
+        (texts.as_str(), json!(ids)),
+        (" uses a low", last["tokens"].clone())
+    );
+    assert!(
+        last["times"]["first_token_s"].as_f64() > last["times"]["prompt_given_s"].as_f64(),
+        "{last}"
+    );
     let end = run(&[&arguments[..], &["--stop", ""]].concat());
-    assert_eq!(end, refused(2, "a stop string is empty, and would end each text before its first character"));
+    assert_eq!(
+        end,
+        refused(
+            2,
+            "a stop string is empty, and would end each text before its first character"
+        )
+    );
     let end = run(&[&arguments[..], &["--stop", "x", "--print", "ids"]].concat());
-    assert_eq!(end, refused(2, "--stop looks at the text, which --print ids does not make"));
+    assert_eq!(
+        end,
+        refused(
+            2,
+            "--stop looks at the text, which --print ids does not make"
+        )
+    );
 }
 
 /// Commands of other programs, parameters, and messages of several lines, with wrong ones at the end.
@@ -227,9 +352,18 @@ fn parameters_can_be_set_during_a_conversation() {
         assert!(end.err.contains(wanted), "{wanted}: {}", end.err);
     }
     let cases = [
-        ("/set mood x", "there is no parameter \"mood\"; there are temperature, top_k, "),
-        ("/set temperature hot", "temperature takes a number, not \"hot\""),
-        ("/set temperature -1", "the temperature is -1; it can be 0, "),
+        (
+            "/set mood x",
+            "there is no parameter \"mood\"; there are temperature, top_k, ",
+        ),
+        (
+            "/set temperature hot",
+            "temperature takes a number, not \"hot\"",
+        ),
+        (
+            "/set temperature -1",
+            "the temperature is -1; it can be 0, ",
+        ),
         ("/set top_p 2", "the sampling option top_p is 2; it can be "),
         ("/set n -2", "n takes a whole number, not \"-2\""),
         ("/set seed x", "seed \"x\": it can be 0 to "),
@@ -237,13 +371,26 @@ fn parameters_can_be_set_during_a_conversation() {
         ("/regenerate", "there is no answer to write again"),
         ("/undo", "there is no message to take back"),
         ("/bye now", "/bye takes nothing, not \"now\""),
-        (&save, &format!("{0} exists; /save! {0} replaces it", saved.display())),
-        ("\"\"\"never ended", "the message that \"\"\" begins has no \"\"\" at its end"),
+        (
+            &save,
+            &format!("{0} exists; /save! {0} replaces it", saved.display()),
+        ),
+        (
+            "\"\"\"never ended",
+            "the message that \"\"\" begins has no \"\"\" at its end",
+        ),
     ];
     for (line, sentence) in cases {
         let end = piped(&["--ctx", "32"], &[line]);
-        assert_eq!((end.code, end.out.as_str()), (Some(2), ""), "{line}: {end:?}");
-        assert!(end.err.starts_with(&format!("error: {sentence}")), "{line}: {end:?}");
+        assert_eq!(
+            (end.code, end.out.as_str()),
+            (Some(2), ""),
+            "{line}: {end:?}"
+        );
+        assert!(
+            end.err.starts_with(&format!("error: {sentence}")),
+            "{line}: {end:?}"
+        );
     }
     assert_eq!(messages(&saved), said);
 }
@@ -257,18 +404,35 @@ fn an_answer_is_written_again_with_the_next_seed() {
         assert_eq!(end.code, Some(0), "{end:?}");
         end
     };
-    let again = answers(&["--seed", "5"], &["Traits", "/regen", "/set seed 5", "/regen", "Boxes"]);
+    let again = answers(
+        &["--seed", "5"],
+        &["Traits", "/regen", "/set seed 5", "/regen", "Boxes"],
+    );
     let [five, six] = ["5", "6"].map(|seed| answers(&["--seed", seed], &["Traits"]).out);
     assert_ne!(five, six);
-    assert!(again.out.starts_with(&format!("{five}{six}{five}")), "{again:?}");
+    assert!(
+        again.out.starts_with(&format!("{five}{six}{five}")),
+        "{again:?}"
+    );
     assert!(again.err.contains("(seed 6)\n"), "{again:?}");
     // The next answer follows the one that stayed.
-    assert_eq!(again.out, format!("{five}{six}{}", answers(&["--seed", "5"], &["Traits", "Boxes"]).out));
+    assert_eq!(
+        again.out,
+        format!(
+            "{five}{six}{}",
+            answers(&["--seed", "5"], &["Traits", "Boxes"]).out
+        )
+    );
     // Without a temperature at first, the model is loaded again with the kernels that sample.
-    let later = piped(&["-n", "6", "--ctx", "64"], &["/set temperature 1", "/set seed 6", "Traits"]);
+    let later = piped(
+        &["-n", "6", "--ctx", "64"],
+        &["/set temperature 1", "/set seed 6", "Traits"],
+    );
     assert_eq!((later.code, later.out), (Some(0), six), "{}", later.err);
     assert!(
-        later.err.contains("(the model is loaded again, with the kernels that sample)\n"),
+        later
+            .err
+            .contains("(the model is loaded again, with the kernels that sample)\n"),
         "{}",
         later.err
     );
@@ -280,7 +444,9 @@ const WITH_TOOLS: &str = "{% for t in tools %}<tool_call>{{ t.function.name }}{%
 
 /// Checks that a text which only begins as a call is shown as text, with a problem.
 fn check_no_call(options: &[&str]) {
-    let run_chat = ["run", MODEL, "--device", "emu", "--chat", "-p", "Hi", "--quiet"];
+    let run_chat = [
+        "run", MODEL, "--device", "emu", "--chat", "-p", "Hi", "--quiet",
+    ];
     let end = run(&[&run_chat[..], options, &["--regex", "<tool_call>wea"]].concat());
     assert_eq!(end.out, "<tool_call>wea\n", "{end:?}");
     let said = "<tool_call> does not begin a tool call: it is not closed; it is shown as text\n";
@@ -295,44 +461,110 @@ fn tools_are_called_and_answer() {
         fs::write(&path, text).expect("a file");
         path.display().to_string()
     };
-    let tools = file("tools", r#"[{"type": "function", "function": {"name": "weather"}}]"#);
+    let tools = file(
+        "tools",
+        r#"[{"type": "function", "function": {"name": "weather"}}]"#,
+    );
     let template = file("template", WITH_TOOLS);
     let call = r#"Hm\.<tool_call>\{"name": "weather", "arguments": \{"a": 1\}\}</tool_call>"#;
-    let options = ["--tools", &tools, "--chat-template", &template, "--regex", call, "--device", "emu"];
-    let end = run(&[&["run", MODEL, "--chat", "-p", "Hi", "--json"], &options[..]].concat());
+    let options = [
+        "--tools",
+        &tools,
+        "--chat-template",
+        &template,
+        "--regex",
+        call,
+        "--device",
+        "emu",
+    ];
+    let end = run(&[
+        &["run", MODEL, "--chat", "-p", "Hi", "--json"],
+        &options[..],
+    ]
+    .concat());
     let found: Value = serde_json::from_str(&end.out).expect("JSON");
     assert_eq!(found["content"], "Hm.");
     let function = json!({ "name": "weather", "arguments": { "a": 1 } });
-    assert_eq!(found["tool_calls"], json!([{ "type": "function", "function": function }]));
+    assert_eq!(
+        found["tool_calls"],
+        json!([{ "type": "function", "function": function }])
+    );
     check_no_call(&options[..4]);
     // The model calls again when it has the answer.
     let saved = folder.path().join("saved");
     let save = format!("/save {}", saved.display());
-    let all = [&["chat", MODEL, "--temp", "0", "--ctx", "256"], &options[..]].concat();
-    let mut child = command(&all).stdin(Stdio::piped()).spawn().expect("the program starts");
+    let all = [
+        &["chat", MODEL, "--temp", "0", "--ctx", "256"],
+        &options[..],
+    ]
+    .concat();
+    let mut child = command(&all)
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
     let lines = format!("Hi\n/tool weather 21 C\n{save}\n/tool time 12\n");
-    let _ = child.stdin.take().expect("piped").write_all(lines.as_bytes());
+    let _ = child
+        .stdin
+        .take()
+        .expect("piped")
+        .write_all(lines.as_bytes());
     let end: End = child.wait_with_output().expect("it ends").into();
-    assert_eq!(end.out, "Hm.\n[calls weather {\"a\":1}]\n".repeat(2), "{end:?}");
-    assert!(end.err.contains("(waits for weather: /tool weather RESULT)\n"), "{end:?}");
-    let refused_last = "error: the model has not called time, or has its answer; it waits for weather\n";
-    assert_eq!((end.code, end.err.ends_with(refused_last)), (Some(2), true), "{end:?}");
+    assert_eq!(
+        end.out,
+        "Hm.\n[calls weather {\"a\":1}]\n".repeat(2),
+        "{end:?}"
+    );
+    assert!(
+        end.err
+            .contains("(waits for weather: /tool weather RESULT)\n"),
+        "{end:?}"
+    );
+    let refused_last =
+        "error: the model has not called time, or has its answer; it waits for weather\n";
+    assert_eq!(
+        (end.code, end.err.ends_with(refused_last)),
+        (Some(2), true),
+        "{end:?}"
+    );
     let said: Value = serde_json::from_slice(&fs::read(&saved).expect("a file")).expect("JSON");
     let answer = json!({ "role": "tool", "content": "21 C", "tool_call_id": "call00001", "name": "weather" });
-    assert_eq!((&said[2], &said[3]["tool_calls"][0]["id"]), (&answer, &json!("call00002")));
+    assert_eq!(
+        (&said[2], &said[3]["tool_calls"][0]["id"]),
+        (&answer, &json!("call00002"))
+    );
     let with = |template: &str| {
-        let start = ["run", MODEL, "--device", "emu", "--chat", "-p", "x", "--ctx", "2", "--tools", &tools];
+        let start = [
+            "run", MODEL, "--device", "emu", "--chat", "-p", "x", "--ctx", "2", "--tools", &tools,
+        ];
         run(&[&start[..], &["--chat-template", template]].concat())
     };
-    let unknown =
-        file("unknown", "{% for t in tools %}{{ t.function.name }}{% endfor %}{{ messages[0].content }}");
+    let unknown = file(
+        "unknown",
+        "{% for t in tools %}{{ t.function.name }}{% endfor %}{{ messages[0].content }}",
+    );
     let end = with(&unknown);
-    let warning =
-        "warning: it is not known how this template writes calls of tools: they are shown as text\n";
-    assert!(end.code == Some(2) && end.err.starts_with(warning), "{end:?}");
-    let end = run(&["run", MODEL, "--device", "emu", "--chat", "-p", "x", "--chat-template", "/dev/null"]);
-    let sentence = "error: /dev/null: the chat template makes no text of the conversation; give another";
-    assert!(end.code == Some(2) && end.err.starts_with(sentence), "{end:?}");
+    let warning = "warning: it is not known how this template writes calls of tools: they are shown as text\n";
+    assert!(
+        end.code == Some(2) && end.err.starts_with(warning),
+        "{end:?}"
+    );
+    let end = run(&[
+        "run",
+        MODEL,
+        "--device",
+        "emu",
+        "--chat",
+        "-p",
+        "x",
+        "--chat-template",
+        "/dev/null",
+    ]);
+    let sentence =
+        "error: /dev/null: the chat template makes no text of the conversation; give another";
+    assert!(
+        end.code == Some(2) && end.err.starts_with(sentence),
+        "{end:?}"
+    );
     let end = with("chatml");
     let sentence = "chatml: the chat template leaves out what --tools gives, and the model would not know of it; give \
                     another with --chat-template FILE, or leave --tools out";
@@ -384,7 +616,12 @@ print(json.dumps([child.wait(), shown.decode(errors="replace"), termios.tcgetatt
 #[cfg(unix)]
 fn at_a_terminal(arguments: &[&str], steps: &[(&str, &str)]) -> (i32, String, bool) {
     let mut python = Command::new("python3");
-    python.args(["-c", AT_A_TERMINAL, &json!(steps).to_string(), env!("CARGO_BIN_EXE_warpwright")]);
+    python.args([
+        "-c",
+        AT_A_TERMINAL,
+        &json!(steps).to_string(),
+        env!("CARGO_BIN_EXE_warpwright"),
+    ]);
     python
         .args([&CHAT[..], &["--temp", "0"], arguments].concat())
         .env("TERM", "xterm")
@@ -417,15 +654,35 @@ fn a_person_talks_at_a_terminal() {
         ("4 messages", ""),
         ("> ", "\u{4}"),
     ];
-    let arguments = ["--history", history.to_str().expect("UTF-8"), "-n", "16", "--ctx", "64"];
+    let arguments = [
+        "--history",
+        history.to_str().expect("UTF-8"),
+        "-n",
+        "16",
+        "--ctx",
+        "64",
+    ];
     let (code, shown, restored) = at_a_terminal(&arguments, &steps);
     assert_eq!((code, restored), (0, true), "{shown}");
     let said = messages(&saved);
-    assert_eq!([&said[0].1, &said[2].1], ["The borrow checker", "The borrow checker again"], "{shown}");
-    assert!(said[1].1.starts_with("\n- type") && said[1].1.len() < said[3].1.len(), "{said:?}");
+    assert_eq!(
+        [&said[0].1, &said[2].1],
+        ["The borrow checker", "The borrow checker again"],
+        "{shown}"
+    );
+    assert!(
+        said[1].1.starts_with("\n- type") && said[1].1.len() < said[3].1.len(),
+        "{said:?}"
+    );
     let lines = fs::read_to_string(&history).expect("the lines");
-    let lines: Vec<&str> = lines.lines().filter(|line| !line.starts_with('#')).collect();
-    assert_eq!(lines[..3], ["The borrow checker", "The borrow checker again", "/nothing"]);
+    let lines: Vec<&str> = lines
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .collect();
+    assert_eq!(
+        lines[..3],
+        ["The borrow checker", "The borrow checker again", "/nothing"]
+    );
 }
 
 #[test]
@@ -435,7 +692,10 @@ fn a_signal_while_a_line_is_edited_restores_the_terminal() {
     let steps = [
         // A message of several lines may be given up, and Tab completes a command.
         ("> ", "\"\"\"a\r"),
-        ("warning: lines are not remembered in /proc/none/lines: ", ""),
+        (
+            "warning: lines are not remembered in /proc/none/lines: ",
+            "",
+        ),
         ("... ", "b\u{3}"),
         ("Ctrl-D or /exit leaves", ""),
         ("> ", "/sho\t\r"),
@@ -444,7 +704,11 @@ fn a_signal_while_a_line_is_edited_restores_the_terminal() {
         ("error: there is no command /sing", ""),
         ("> ", "SIGTERM"),
     ];
-    let (code, shown, restored) = at_a_terminal(&["--history", "/proc/none/lines", "--ctx", "32"], &steps);
+    let (code, shown, restored) =
+        at_a_terminal(&["--history", "/proc/none/lines", "--ctx", "32"], &steps);
     assert_eq!((code, restored), (143, true), "{shown}");
-    assert!(shown.contains("/load FILE") && shown.ends_with("\u{1b}[?2004l\r\n"), "{shown:?}");
+    assert!(
+        shown.contains("/load FILE") && shown.ends_with("\u{1b}[?2004l\r\n"),
+        "{shown:?}"
+    );
 }

@@ -10,28 +10,77 @@ const GREEDY: &str = " uses a low-level write-limit";
 
 #[test]
 fn run_continues_a_prompt() {
-    let end = run(&["run", MODEL, "--device", "emu", "--prompt", "The borrow checker", "-n", "9"]);
-    assert_eq!((end.code, end.out), (Some(0), format!("The borrow checker{GREEDY}\n")));
+    let end = run(&[
+        "run",
+        MODEL,
+        "--device",
+        "emu",
+        "--prompt",
+        "The borrow checker",
+        "-n",
+        "9",
+    ]);
+    assert_eq!(
+        (end.code, end.out),
+        (Some(0), format!("The borrow checker{GREEDY}\n"))
+    );
     let said: Vec<&str> = end.err.lines().collect();
-    let [tokens, loading] = said[..] else { panic!("{said:?}") };
+    let [tokens, loading] = said[..] else {
+        panic!("{said:?}")
+    };
     assert!(tokens.starts_with("9 tokens, "), "{tokens}");
-    assert!(tokens.ends_with(", limit of -n, Warpwright CPU emulator"), "{tokens}");
-    assert!(tokens.contains(" tokens/s after the first 8, first token "), "{tokens}");
-    let parts =
-        ["opened the file in ", " s and the device in ", "; loaded 4.7 MB in ", "kernels ready after "];
-    parts.into_iter().for_each(|part| assert!(loading.contains(part), "{loading}"));
+    assert!(
+        tokens.ends_with(", limit of -n, Warpwright CPU emulator"),
+        "{tokens}"
+    );
+    assert!(
+        tokens.contains(" tokens/s after the first 8, first token "),
+        "{tokens}"
+    );
+    let parts = [
+        "opened the file in ",
+        " s and the device in ",
+        "; loaded 4.7 MB in ",
+        "kernels ready after ",
+    ];
+    parts
+        .into_iter()
+        .for_each(|part| assert!(loading.contains(part), "{loading}"));
 }
 
 #[test]
 fn quiet_leaves_only_what_the_model_writes() {
-    let end = run(&["run", MODEL, "--device", "emu", "--prompt", "The borrow checker", "-n", "9", "--quiet"]);
-    assert_eq!((end.code, end.out, end.err), (Some(0), format!("{GREEDY}\n"), String::new()));
+    let end = run(&[
+        "run",
+        MODEL,
+        "--device",
+        "emu",
+        "--prompt",
+        "The borrow checker",
+        "-n",
+        "9",
+        "--quiet",
+    ]);
+    assert_eq!(
+        (end.code, end.out, end.err),
+        (Some(0), format!("{GREEDY}\n"), String::new())
+    );
 }
 
 #[test]
 fn ids_go_in_and_out() {
-    let arguments =
-        ["run", MODEL, "--device", "emu", "--prompt-ids", "0,389,1166,882,261", "-n", "4", "--print", "ids"];
+    let arguments = [
+        "run",
+        MODEL,
+        "--device",
+        "emu",
+        "--prompt-ids",
+        "0,389,1166,882,261",
+        "-n",
+        "4",
+        "--print",
+        "ids",
+    ];
     for launch in ["graph", "eager"] {
         let end = run(&[&arguments[..], &["--launch", launch, "--quiet"]].concat());
         assert_eq!(
@@ -46,9 +95,21 @@ fn ids_go_in_and_out() {
 #[test]
 fn sampled_text_follows_from_the_seed() {
     let of = |launch: &str, seed: &str| {
-        let few =
-            ["run", MODEL, "--device", "emu", "--prompt-ids", "0,389,1166", "-n", "5", "--print", "ids"];
-        let sampled = ["--quiet", "--temp", "1.5", "--top-k", "200", "--launch", launch, "--seed", seed];
+        let few = [
+            "run",
+            MODEL,
+            "--device",
+            "emu",
+            "--prompt-ids",
+            "0,389,1166",
+            "-n",
+            "5",
+            "--print",
+            "ids",
+        ];
+        let sampled = [
+            "--quiet", "--temp", "1.5", "--top-k", "200", "--launch", launch, "--seed", seed,
+        ];
         let end = run(&[&few[..], &sampled].concat());
         assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
         end.out
@@ -60,15 +121,33 @@ fn sampled_text_follows_from_the_seed() {
 
 #[test]
 fn log_probabilities_are_said_of_each_token() {
-    let few =
-        ["run", MODEL, "--device", "emu", "--prompt-ids", "0,389,1166,882,261", "-n", "2", "--print", "ids"];
+    let few = [
+        "run",
+        MODEL,
+        "--device",
+        "emu",
+        "--prompt-ids",
+        "0,389,1166,882,261",
+        "-n",
+        "2",
+        "--print",
+        "ids",
+    ];
     let end = run(&[&few[..], &["--quiet", "--logprobs", "2"]].concat());
     assert_eq!((end.code, end.out.as_str()), (Some(0), "1680 260\n"));
     let said: Vec<&str> = end.err.lines().collect();
-    assert!(said.len() == 2 && said[0].starts_with("token 1680 -"), "{said:?}");
-    let [of_token, best] = said[0].split("; ").collect::<Vec<_>>()[..] else { panic!("{said:?}") };
+    assert!(
+        said.len() == 2 && said[0].starts_with("token 1680 -"),
+        "{said:?}"
+    );
+    let [of_token, best] = said[0].split("; ").collect::<Vec<_>>()[..] else {
+        panic!("{said:?}")
+    };
     // Greedy: the token is the best one.
-    assert!(best.starts_with(of_token.strip_prefix("token ").unwrap()), "{said:?}");
+    assert!(
+        best.starts_with(of_token.strip_prefix("token ").unwrap()),
+        "{said:?}"
+    );
 }
 
 #[test]
@@ -89,7 +168,10 @@ fn logits_are_the_same_bytes_as_a_graph_and_kernel_by_kernel() {
             "--out",
             out,
         ]);
-        assert_eq!((end.code, end.out.as_str(), end.err.as_str()), (Some(0), "", ""));
+        assert_eq!(
+            (end.code, end.out.as_str(), end.err.as_str()),
+            (Some(0), "", "")
+        );
         fs::read(out).expect("the logits")
     });
     assert_eq!(graph.len(), 3 * 4096 * 4);
@@ -126,20 +208,49 @@ fn info_is_told_as_json() {
         facts["parameters"],
         4096 * 256 + 8 * (2 * 256 * 256 + 2 * 128 * 256 + 3 * 768 * 256 + 2 * 256) + 256
     );
-    let bytes: u64 =
-        facts["formats"].as_object().expect("formats").values().filter_map(|mix| mix["bytes"].as_u64()).sum();
+    let bytes: u64 = facts["formats"]
+        .as_object()
+        .expect("formats")
+        .values()
+        .filter_map(|mix| mix["bytes"].as_u64())
+        .sum();
     let tensors = facts["tensors"].as_array().expect("tensors");
-    assert_eq!(bytes, tensors.iter().filter_map(|class| class["bytes"].as_u64()).sum::<u64>());
-    assert_eq!(facts["tokenizer"]["ends_with"][0]["spelling"], "<|endoftext|>");
+    assert_eq!(
+        bytes,
+        tensors
+            .iter()
+            .filter_map(|class| class["bytes"].as_u64())
+            .sum::<u64>()
+    );
+    assert_eq!(
+        facts["tokenizer"]["ends_with"][0]["spelling"],
+        "<|endoftext|>"
+    );
 }
 
 #[test]
 fn doctor_has_a_line_for_everything() {
     let end = run(&["doctor"]);
-    let lines: Vec<Vec<&str>> = end.out.lines().map(|line| line.split_whitespace().collect()).collect();
-    let state = |what: &str| lines.iter().find(|line| line[0] == what).map(|line| line[1]);
-    assert_eq!((state("program"), state("emulator")), (Some("fine"), Some("fine")), "{end:?}");
-    assert!(state("driver").is_some() && state("cache").is_some(), "{end:?}");
+    let lines: Vec<Vec<&str>> = end
+        .out
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let state = |what: &str| {
+        lines
+            .iter()
+            .find(|line| line[0] == what)
+            .map(|line| line[1])
+    };
+    assert_eq!(
+        (state("program"), state("emulator")),
+        (Some("fine"), Some("fine")),
+        "{end:?}"
+    );
+    assert!(
+        state("driver").is_some() && state("cache").is_some(),
+        "{end:?}"
+    );
     let to_do = lines.iter().any(|line| line[1] == "TO");
     assert_eq!(end.code, Some(i32::from(to_do)), "{end:?}");
 }
@@ -156,24 +267,56 @@ fn devices_lists_the_emulator() {
 fn graph_draws_every_launch() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let dot = folder.path().join("decode.dot");
-    let end = run(&["graph", MODEL, "--device", "emu", "--dot", dot.to_str().expect("UTF-8")]);
-    assert_eq!((end.code, end.out.as_str(), end.err.as_str()), (Some(0), "", ""));
+    let end = run(&[
+        "graph",
+        MODEL,
+        "--device",
+        "emu",
+        "--dot",
+        dot.to_str().expect("UTF-8"),
+    ]);
+    assert_eq!(
+        (end.code, end.out.as_str(), end.err.as_str()),
+        (Some(0), "", "")
+    );
     let text = fs::read_to_string(dot).expect("the graph");
     assert!(text.starts_with("digraph"), "{text}");
-    for kernel in ["embed_tiled", "qkv", "attention_pipelined", "project", "gate_up", "head"] {
+    for kernel in [
+        "embed_tiled",
+        "qkv",
+        "attention_pipelined",
+        "project",
+        "gate_up",
+        "head",
+    ] {
         assert!(text.contains(kernel), "{kernel}");
     }
 }
 
 #[test]
 fn a_reader_that_leaves_ends_the_program_quietly() {
-    let mut child = command(&["run", MODEL, "--device", "emu", "--prompt-ids", "1", "-n", "200", "--quiet"])
-        .spawn()
-        .expect("the program starts");
+    let mut child = command(&[
+        "run",
+        MODEL,
+        "--device",
+        "emu",
+        "--prompt-ids",
+        "1",
+        "-n",
+        "200",
+        "--quiet",
+    ])
+    .spawn()
+    .expect("the program starts");
     drop(child.stdout.take());
     let status = child.wait().expect("it ends");
     let mut said = String::new();
-    child.stderr.take().expect("piped").read_to_string(&mut said).expect("UTF-8");
+    child
+        .stderr
+        .take()
+        .expect("piped")
+        .read_to_string(&mut said)
+        .expect("UTF-8");
     assert_eq!((status.code(), said.as_str()), (Some(0), ""));
 }
 
@@ -185,7 +328,13 @@ fn logits_do_not_depend_on_how_many_tokens_are_fed_together() {
     let logits = |count: usize, more: &[&str]| {
         let out = folder.path().join("logits").display().to_string();
         let ids = ids[..count].join(",");
-        let end = run(&[&["logits", MODEL, "--device", "emu", "--ids", &ids, "--out", &out], more].concat());
+        let end = run(&[
+            &[
+                "logits", MODEL, "--device", "emu", "--ids", &ids, "--out", &out,
+            ],
+            more,
+        ]
+        .concat());
         assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
         fs::read(out).expect("the logits")
     };

@@ -34,31 +34,62 @@ impl Bench {
     }
 
     fn arguments(&self, out: &str, more: &[&str]) -> Vec<String> {
-        let [data, out] = [self.path("data.jsonl"), self.path(out)].map(|path| path.display().to_string());
-        let arguments = ["finetune", MODEL, "--data", &data, "--out", &out, "--device", "emu"];
-        let small = [["--seq", "16"], ["--batch", "1"], ["--rank", "4"], ["--targets", "q_proj,v_proj"]];
-        let small = small.into_iter().filter(|[flag, _]| !more.contains(flag)).flatten();
-        arguments.into_iter().chain(small).chain(more.iter().copied()).map(String::from).collect()
+        let [data, out] =
+            [self.path("data.jsonl"), self.path(out)].map(|path| path.display().to_string());
+        let arguments = [
+            "finetune", MODEL, "--data", &data, "--out", &out, "--device", "emu",
+        ];
+        let small = [
+            ["--seq", "16"],
+            ["--batch", "1"],
+            ["--rank", "4"],
+            ["--targets", "q_proj,v_proj"],
+        ];
+        let small = small
+            .into_iter()
+            .filter(|[flag, _]| !more.contains(flag))
+            .flatten();
+        arguments
+            .into_iter()
+            .chain(small)
+            .chain(more.iter().copied())
+            .map(String::from)
+            .collect()
     }
 
     /// Lines of `metrics.jsonl`, without what a clock says.
     fn metrics(&self, out: &str) -> Vec<Value> {
-        let text = fs::read_to_string(self.path(out).join("metrics.jsonl")).expect("metrics are there");
-        let mut rows: Vec<Value> =
-            text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-        rows.iter_mut().for_each(|row| row["tokens_per_second"] = Value::Null);
+        let text =
+            fs::read_to_string(self.path(out).join("metrics.jsonl")).expect("metrics are there");
+        let mut rows: Vec<Value> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("JSON"))
+            .collect();
+        rows.iter_mut()
+            .for_each(|row| row["tokens_per_second"] = Value::Null);
         rows
     }
 
     /// The number of points of each curve.
     fn curves(&self, out: &str) -> Vec<usize> {
-        let text = fs::read_to_string(self.path(out).join("loss.svg")).expect("the curves are there");
+        let text =
+            fs::read_to_string(self.path(out).join("loss.svg")).expect("the curves are there");
         // The first line of each color is the curve, the second one stands beside its name.
         let lines = ["#2E86C1", "#C0392B"].into_iter().filter_map(|color| {
-            text.lines().find(|line| line.starts_with("<polyline") && line.contains(color))
+            text.lines()
+                .find(|line| line.starts_with("<polyline") && line.contains(color))
         });
         let points = lines.map(|line| line.split("points=\"").nth(1).expect("points"));
-        points.map(|points| points.split('"').next().expect("an end").split_whitespace().count()).collect()
+        points
+            .map(|points| {
+                points
+                    .split('"')
+                    .next()
+                    .expect("an end")
+                    .split_whitespace()
+                    .count()
+            })
+            .collect()
     }
 
     /// What stderr says of a run that is refused.
@@ -77,38 +108,70 @@ fn bytes(folder: &Path) -> Vec<u8> {
 #[test]
 fn trains_and_goes_on_from_a_checkpoint() {
     let bench = Bench::new(SAMPLES);
-    let three = ["--steps", "3", "--launch", "eager", "--dropout", "0.1", "--warmup", "1"];
+    let three = [
+        "--steps",
+        "3",
+        "--launch",
+        "eager",
+        "--dropout",
+        "0.1",
+        "--warmup",
+        "1",
+    ];
     let whole = bench.run("whole", &[&three[..], &["--save-every", "2"]].concat());
     assert_eq!(whole.code, Some(0), "{whole:?}");
     assert!(whole.out.contains("| samples "), "{}", whole.out);
     assert!(whole.out.contains("3 steps in "), "{}", whole.out);
     let metrics = fs::read_to_string(bench.path("whole/metrics.jsonl")).expect("metrics are there");
     assert_eq!(metrics.lines().count(), 3);
-    let config = fs::read_to_string(bench.path("whole/adapter_config.json")).expect("the config is there");
-    for key in [r#""peft_type": "LORA""#, r#""r": 4"#, r#""q_proj""#, r#""lora_dropout": 0.1"#] {
+    let config =
+        fs::read_to_string(bench.path("whole/adapter_config.json")).expect("the config is there");
+    for key in [
+        r#""peft_type": "LORA""#,
+        r#""r": 4"#,
+        r#""q_proj""#,
+        r#""lora_dropout": 0.1"#,
+    ] {
         assert!(config.contains(key), "{config}");
     }
 
     let checkpoint = bench.path("whole/checkpoint-2").display().to_string();
-    let resumed = bench.run("resumed", &[&three[..], &["--resume", &checkpoint]].concat());
+    let resumed = bench.run(
+        "resumed",
+        &[&three[..], &["--resume", &checkpoint]].concat(),
+    );
     assert_eq!(resumed.code, Some(0), "{resumed:?}");
-    assert!(bytes(&bench.path("whole")) == bytes(&bench.path("resumed")), "other bits after resuming");
+    assert!(
+        bytes(&bench.path("whole")) == bytes(&bench.path("resumed")),
+        "other bits after resuming"
+    );
 
     let last = ["--save-every", "1", "--resume", &checkpoint];
     let end = bench.run("last", &[&three[..], &last].concat());
     assert!(end.out.contains("1 steps in "), "{}", end.out);
     let checkpoint_of_all = bench.path("last/checkpoint-3").display().to_string();
-    let end = bench.run("nothing", &[&three[..], &["--resume", &checkpoint_of_all]].concat());
-    assert!(end.out.contains("no step was left to be trained"), "{}", end.out);
+    let end = bench.run(
+        "nothing",
+        &[&three[..], &["--resume", &checkpoint_of_all]].concat(),
+    );
+    assert!(
+        end.out.contains("no step was left to be trained"),
+        "{}",
+        end.out
+    );
     assert!(bytes(&bench.path("whole")) == bytes(&bench.path("nothing")));
 
     let refused = bench.refused(&[&three[..], &["--resume", &checkpoint, "--lr", "1e-3"]].concat());
     assert!(refused.contains("the training had lr = 0.0002, and now it is 0.001: it would not go on to the same bits; give what it had, or begin anew without --resume\n"), "{refused}");
     let state = bench.path("whole/checkpoint-2/trainer_state.json");
     let text = fs::read_to_string(&state).expect("the state is there");
-    fs::write(&state, text.replace("\"step\": 2", "\"step\": 9")).expect("the state can be changed");
+    fs::write(&state, text.replace("\"step\": 2", "\"step\": 9"))
+        .expect("the state can be changed");
     let refused = bench.refused(&[&three[..], &["--resume", &checkpoint]].concat());
-    assert!(refused.contains("the checkpoint is of step 9, and the training has 3"), "{refused}");
+    assert!(
+        refused.contains("the checkpoint is of step 9, and the training has 3"),
+        "{refused}"
+    );
     let end = bench.run("whole", &three);
     assert_eq!(end.code, Some(2));
     assert!(end.err.contains("is in use"), "{}", end.err);
@@ -133,46 +196,79 @@ fn evaluates_without_a_trace() {
     let two = "{\"prompt\": \"A slice\", \"completion\": \" borrows.\"}\n{\"text\": \"A vector owns its elements.\"}\n";
     fs::write(&held_out, two).expect("a file for a test");
     let held_out = held_out.display().to_string();
-    let three =
-        ["--steps", "3", "--launch", "eager", "--dropout", "0.1", "--lr", "1e-2", "--save-every", "2"];
+    let three = [
+        "--steps",
+        "3",
+        "--launch",
+        "eager",
+        "--dropout",
+        "0.1",
+        "--lr",
+        "1e-2",
+        "--save-every",
+        "2",
+    ];
     let eval = [&three[..], &["--eval", &held_out, "--eval-every", "2"]].concat();
     let whole = bench.run("whole", &eval);
     assert_eq!(whole.code, Some(0), "{whole:?}");
     let without = bench.run("without", &three);
-    assert!(bytes(&bench.path("whole")) == bytes(&bench.path("without")), "an evaluation leaves a trace");
+    assert!(
+        bytes(&bench.path("whole")) == bytes(&bench.path("without")),
+        "an evaluation leaves a trace"
+    );
     assert!(!without.err.contains("evaluation"), "{}", without.err);
-    assert_eq!((bench.curves("whole"), bench.curves("without")), (vec![3, 3], vec![3]));
+    assert_eq!(
+        (bench.curves("whole"), bench.curves("without")),
+        (vec![3, 3], vec![3])
+    );
 
     let (metrics, steps) = (bench.metrics("whole"), bench.metrics("without"));
-    let (evaluations, rest): (Vec<_>, Vec<_>) =
-        metrics.iter().cloned().partition(|row| row.get("eval_loss").is_some());
+    let (evaluations, rest): (Vec<_>, Vec<_>) = metrics
+        .iter()
+        .cloned()
+        .partition(|row| row.get("eval_loss").is_some());
     assert_eq!(rest, steps);
-    let after: Vec<_> = evaluations.iter().map(|row| row["step"].as_u64().expect("a step")).collect();
+    let after: Vec<_> = evaluations
+        .iter()
+        .map(|row| row["step"].as_u64().expect("a step"))
+        .collect();
     assert_eq!(after, [0, 2, 3]);
     for row in &evaluations {
         let (step, loss) = (&row["step"], row["eval_loss"].as_f64().expect("a loss"));
-        let line =
-            format!("step {step} of 3: evaluation loss {loss:.4} over {} tokens\n", row["eval_tokens"]);
+        let line = format!(
+            "step {step} of 3: evaluation loss {loss:.4} over {} tokens\n",
+            row["eval_tokens"]
+        );
         assert!(whole.err.contains(&line), "{line}: {}", whole.err);
     }
     assert_ne!(evaluations[0]["eval_loss"], evaluations[2]["eval_loss"]);
 
     let picture = || fs::read(bench.path("whole/loss.svg")).expect("the curves are there");
-    let (before, checkpoint) = (picture(), bench.path("whole/checkpoint-2").display().to_string());
+    let (before, checkpoint) = (
+        picture(),
+        bench.path("whole/checkpoint-2").display().to_string(),
+    );
     fs::remove_file(bench.path("whole/loss.svg")).expect("it is there");
     let resumed = bench.run("whole", &[&eval[..], &["--resume", &checkpoint]].concat());
     assert_eq!(resumed.code, Some(0), "{resumed:?}");
     assert_eq!(bench.metrics("whole"), metrics);
     assert!(picture() == before, "another picture after resuming");
-    let refused = bench.refused(&[&three[..], &["--resume", &checkpoint, "--eval", "0.5"]].concat());
-    assert!(refused.contains("the training had eval share = not set, and now it is 0.5"), "{refused}");
+    let refused =
+        bench.refused(&[&three[..], &["--resume", &checkpoint, "--eval", "0.5"]].concat());
+    assert!(
+        refused.contains("the training had eval share = not set, and now it is 0.5"),
+        "{refused}"
+    );
 }
 
 /// With a checkpoint, and the curve up to there.
 #[test]
 fn a_signal_ends_training_after_its_step() {
     let bench = Bench::new(SAMPLES);
-    let arguments = bench.arguments("out", &["--steps", "2000", "--launch", "eager", "--eval", "0.5"]);
+    let arguments = bench.arguments(
+        "out",
+        &["--steps", "2000", "--launch", "eager", "--eval", "0.5"],
+    );
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let mut child = command(&arguments).spawn().expect("the program starts");
     let metrics = || fs::read_to_string(bench.path("out/metrics.jsonl")).unwrap_or_default();
@@ -186,14 +282,20 @@ fn a_signal_ends_training_after_its_step() {
     let checkpoint = bench.path("checkpoint").display().to_string();
     for more in [&[][..], &["--resume", &checkpoint]] {
         let end = bench.run("out", more);
-        assert!(end.code == Some(2) && end.err.contains("another run writes to it"), "{end:?}");
+        assert!(
+            end.code == Some(2) && end.err.contains("another run writes to it"),
+            "{end:?}"
+        );
     }
     signal(&child, "INT");
     let end = End::from(child.wait_with_output().expect("it ends"));
     assert_eq!(end.code, Some(130), "{end:?}");
     let steps = metrics().lines().count() - 1;
     let folder = bench.path(&format!("out/checkpoint-{steps}"));
-    let said = format!("stopped after step {steps} of 2000; go on with --resume {}\n", folder.display());
+    let said = format!(
+        "stopped after step {steps} of 2000; go on with --resume {}\n",
+        folder.display()
+    );
     assert!(end.err.ends_with(&said) && folder.exists(), "{end:?}");
     assert_eq!(bench.curves("out"), [steps, 1]);
 }
@@ -203,15 +305,24 @@ fn shows_a_plan_without_training() {
     let bench = Bench::new(SAMPLES);
     let end = bench.run("plan", &["--dry-run", "--epochs", "5"]);
     assert_eq!(end.code, Some(0), "{end:?}");
-    assert!(end.out.contains("| samples                      | 3 ") && !end.out.contains("evaluation"));
+    assert!(
+        end.out.contains("| samples                      | 3 ") && !end.out.contains("evaluation")
+    );
     let end = bench.run("plan", &["--dry-run", "--eval", "0.4"]);
     assert_eq!(end.code, Some(0), "{end:?}");
-    for row in
-        ["| samples                      | 2 ", "| evaluation samples           | 1 ", "| evaluation tokens "]
-    {
+    for row in [
+        "| samples                      | 2 ",
+        "| evaluation samples           | 1 ",
+        "| evaluation tokens ",
+    ] {
         assert!(end.out.contains(row), "{}", end.out);
     }
-    for row in ["| samples ", "| steps ", "| activations ", "| free on the device "] {
+    for row in [
+        "| samples ",
+        "| steps ",
+        "| activations ",
+        "| free on the device ",
+    ] {
         assert!(end.out.contains(row), "{}", end.out);
     }
     assert!(!bench.path("plan").exists());
@@ -222,16 +333,30 @@ fn shows_a_plan_without_training() {
 fn what_is_computed_again_is_the_first_that_fits() {
     let bench = Bench::new(SAMPLES);
     let plan = |rows, more: &[&str]| {
-        bench.run("plan", &[&["--seq", "2048", "--batch", rows, "--insist"], more].concat())
+        bench.run(
+            "plan",
+            &[&["--seq", "2048", "--batch", rows, "--insist"], more].concat(),
+        )
     };
-    for (rows, again) in [("40", "nothing"), ("56", "norms and SwiGLU"), ("72", "layers")] {
+    for (rows, again) in [
+        ("40", "nothing"),
+        ("56", "norms and SwiGLU"),
+        ("72", "layers"),
+    ] {
         let end = plan(rows, &["--dry-run"]);
         let row = format!("| computed again               | {again} ");
-        assert!(end.code == Some(0) && end.out.contains(&row), "{rows}: {end:?}");
+        assert!(
+            end.code == Some(0) && end.out.contains(&row),
+            "{rows}: {end:?}"
+        );
     }
     let end = plan("72", &["--recompute", "cheap"]);
     assert_eq!(end.code, Some(2), "{end:?}");
-    assert!(end.err.contains("16384.0 MiB are free; use --recompute layer, or a smaller --batch"), "{end:?}");
+    assert!(
+        end.err
+            .contains("16384.0 MiB are free; use --recompute layer, or a smaller --batch"),
+        "{end:?}"
+    );
     assert!(!bench.path("plan").exists());
 }
 
@@ -239,34 +364,69 @@ fn what_is_computed_again_is_the_first_that_fits() {
 fn refuses_early_by_name() {
     let bench = Bench::new(SAMPLES);
     let cases: [(&[&str], &str); 21] = [
-        (&["--absmax", "nested"], "--absmax nested would change nothing: the projections stay in Q4_K, Q6_K"),
+        (
+            &["--absmax", "nested"],
+            "--absmax nested would change nothing: the projections stay in Q4_K, Q6_K",
+        ),
         (&["--targets", "lm_head"], "no projection of that name"),
         (&["--rank", "0"], "rank is 0, must be at least 1"),
-        (&["--dropout", "1"], "dropout is 1, must be from 0 to below 1"),
+        (
+            &["--dropout", "1"],
+            "dropout is 1, must be from 0 to below 1",
+        ),
         (&["--seq", "4096"], "--seq 4096 is above the 2048 positions"),
         (&["--batch", "0"], "batch is 0, must be from 1 to 2^24"),
         (
             &["--grad-accum", "4294967296"],
             "the number of micro-batches is 4294967296, must be from 1 to 2^24",
         ),
-        (&["--warmup", "nan"], "--warmup NaN is no number of steps; give 0 or more, and below 1 their share"),
+        (
+            &["--warmup", "nan"],
+            "--warmup NaN is no number of steps; give 0 or more, and below 1 their share",
+        ),
         (&["--clip", "0"], "--clip 0 is no norm"),
         (&["--save-every", "0"], "0 is not in 1.."),
-        (&["--steps", "0"], "the number of steps is 0, must be at least 1"),
+        (
+            &["--steps", "0"],
+            "the number of steps is 0, must be at least 1",
+        ),
         (&["--lr", "-1"], "--lr -1 is no learning rate that"),
-        (&["--weight-decay", "-1"], "weight decay is -1, must be 0 or more"),
+        (
+            &["--weight-decay", "-1"],
+            "weight decay is -1, must be 0 or more",
+        ),
         (&["--alpha", "0"], "alpha is 0, must be above 0"),
         (&["--alpha", "-8"], "alpha is -8, must be above 0"),
-        (&["--alpha", "1e-60"], "must be above 0, and finite in f32 by the rank"),
-        (&["--lr", "1e39"], "is no learning rate that is finite in f32"),
-        (&["--weight-decay", "inf"], "weight decay is inf, must be 0 or more, and finite in f32"),
-        (&["--seq", "1"], "--seq 1 is too short: a token is learned from those before it"),
+        (
+            &["--alpha", "1e-60"],
+            "must be above 0, and finite in f32 by the rank",
+        ),
+        (
+            &["--lr", "1e39"],
+            "is no learning rate that is finite in f32",
+        ),
+        (
+            &["--weight-decay", "inf"],
+            "weight decay is inf, must be 0 or more, and finite in f32",
+        ),
+        (
+            &["--seq", "1"],
+            "--seq 1 is too short: a token is learned from those before it",
+        ),
         (
             &["--resume", "/nowhere/checkpoint-1"],
             "--resume /nowhere/checkpoint-1 is no checkpoint: there is no trainer_state.json in it",
         ),
         (
-            &["--steps", "100000", "--save-every", "1", "--rank", "4096", "--insist"],
+            &[
+                "--steps",
+                "100000",
+                "--save-every",
+                "1",
+                "--rank",
+                "4096",
+                "--insist",
+            ],
             "the adapter and 100000 checkpoints take",
         ),
     ];
@@ -279,22 +439,34 @@ fn refuses_early_by_name() {
 #[test]
 fn refuses_evaluations_by_name() {
     let bench = Bench::new(SAMPLES);
-    let files = [("empty", "\n"), ("wrong", "{\"text\": \"fine\"}\n{}\n"), ("unlabelled", PROMPT)].map(
-        |(name, text)| {
-            fs::write(bench.path(name), text).expect("a file for a test");
-            bench.path(name).display().to_string()
-        },
-    );
+    let files = [
+        ("empty", "\n"),
+        ("wrong", "{\"text\": \"fine\"}\n{}\n"),
+        ("unlabelled", PROMPT),
+    ]
+    .map(|(name, text)| {
+        fs::write(bench.path(name), text).expect("a file for a test");
+        bench.path(name).display().to_string()
+    });
     let [empty, wrong, unlabelled] = files;
     let share = "is no share, which is above 0 and below 1";
     let cases: [(&[&str], &str); 10] = [
         (&["--eval", "0"], share),
         (&["--eval", "1"], share),
         (&["--eval", "nan"], share),
-        (&["--eval", "1.5"], "1.5 is no share, which is above 0 and below 1; a file of that name is ./1.5"),
-        (&["--eval", "/nowhere/eval.jsonl"], "cannot read /nowhere/eval.jsonl"),
+        (
+            &["--eval", "1.5"],
+            "1.5 is no share, which is above 0 and below 1; a file of that name is ./1.5",
+        ),
+        (
+            &["--eval", "/nowhere/eval.jsonl"],
+            "cannot read /nowhere/eval.jsonl",
+        ),
         (&["--eval", &empty], "empty: there are no samples in it"),
-        (&["--eval", &unlabelled], "unlabelled: nothing is to be learned: 1 samples have nothing"),
+        (
+            &["--eval", &unlabelled],
+            "unlabelled: nothing is to be learned: 1 samples have nothing",
+        ),
         (&["--eval", &wrong], "wrong, line 2: it has the keys []"),
         (&["--eval-every", "2"], "--eval <FILE.jsonl|SHARE>"),
         (&["--eval", "0.5", "--eval-every", "0"], "0 is not in 1.."),
@@ -304,7 +476,10 @@ fn refuses_evaluations_by_name() {
         assert!(err.contains(wanted), "{flags:?}: {err}");
     }
     let one = Bench::new("{\"text\": \"A slice borrows.\"}\n").refused(&["--eval", "0.5"]);
-    assert!(one.contains("the number of samples is 1, must be at least 2"), "{one}");
+    assert!(
+        one.contains("the number of samples is 1, must be at least 2"),
+        "{one}"
+    );
 }
 
 /// Longer than a row.
@@ -313,12 +488,18 @@ const PROMPT: &str = r#"{"prompt": "one two three four five six seven eight nine
 #[test]
 fn refuses_samples_by_their_line() {
     let cases = [
-        ("{\"text\": \"fine\"}\n{\"text\": 3}\n", "line 2: it has a \"text\" that is no string"),
+        (
+            "{\"text\": \"fine\"}\n{\"text\": 3}\n",
+            "line 2: it has a \"text\" that is no string",
+        ),
         (
             "\u{feff}{\"text\": \"fine\"}\n\n{\"text\": \n",
             "line 3: it is no JSON: EOF while parsing a value at column 9; a sample begins and ends on one line\n",
         ),
-        ("[1]\n", "line 1: it is no JSON object; write a sample as {\"text\": \"..\"}\n"),
+        (
+            "[1]\n",
+            "line 1: it is no JSON object; write a sample as {\"text\": \"..\"}\n",
+        ),
         (
             "{\"text\": \"fine\"}\r\n\r\n{\"text\": \"x\", \"text\": \"y\"}\r\n",
             "line 3: it has the key \"text\" twice in one object",
@@ -328,7 +509,10 @@ fn refuses_samples_by_their_line() {
             "{\"text\": \"x\"}\n{\"text\": \"x\", \"output\": \"y\"}\n",
             "line 2: it has the keys [text, output], must have those of one form",
         ),
-        ("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n", "line 1: it is a conversation"),
+        (
+            "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n",
+            "line 1: it is a conversation",
+        ),
         ("\n", "data.jsonl: there are no samples in it"),
         (
             PROMPT,
@@ -344,12 +528,31 @@ fn refuses_samples_by_their_line() {
 /// The command of the README, as far as that costs no time.
 #[test]
 fn the_command_of_the_readme_is_right() {
-    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).expect("README.md");
-    let command = page.split("cargo run --release -- finetune ").nth(1).expect("the command");
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md"))
+        .expect("README.md");
+    let command = page
+        .split("cargo run --release -- finetune ")
+        .nth(1)
+        .expect("the command");
     let command = command.replace("\\\n", " ");
-    let flags: Vec<&str> = command.lines().next().expect("a line").split_whitespace().collect();
+    let flags: Vec<&str> = command
+        .lines()
+        .next()
+        .expect("a line")
+        .split_whitespace()
+        .collect();
     let end = run(&[&["finetune"], &flags[..], &["--dry-run", "--device", "emu"]].concat());
     assert_eq!(end.code, Some(0), "{end:?}");
-    let table = page.split("| samples ").nth(1).expect("the table").lines().next().expect("a row");
-    assert!(end.out.contains(table), "README.md has {table}, this is {}", end.out);
+    let table = page
+        .split("| samples ")
+        .nth(1)
+        .expect("the table")
+        .lines()
+        .next()
+        .expect("a row");
+    assert!(
+        end.out.contains(table),
+        "README.md has {table}, this is {}",
+        end.out
+    );
 }

@@ -12,9 +12,16 @@ const EMU: [&str; 2] = ["--device", "emu"];
 
 /// Runs the program with a text on standard input.
 fn piped(arguments: &[&str], text: &str) -> End {
-    let mut child = command(arguments).stdin(Stdio::piped()).spawn().expect("the program starts");
+    let mut child = command(arguments)
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
     // A program that reads nothing has closed the pipe.
-    let _ = child.stdin.take().expect("piped").write_all(text.as_bytes());
+    let _ = child
+        .stdin
+        .take()
+        .expect("piped")
+        .write_all(text.as_bytes());
     child.wait_with_output().expect("it ends").into()
 }
 
@@ -24,7 +31,11 @@ fn a_prompt_is_an_argument_an_option_or_a_pipe() {
     let ids = |prompt: &[&str], input: Option<&str>| {
         let arguments = [&["run", MODEL], prompt, &rest].concat();
         let end = input.map_or_else(|| run(&arguments), |text| piped(&arguments, text));
-        assert_eq!((end.code, end.err.as_str()), (Some(0), ""), "{prompt:?}: {end:?}");
+        assert_eq!(
+            (end.code, end.err.as_str()),
+            (Some(0), ""),
+            "{prompt:?}: {end:?}"
+        );
         end.out
     };
     let wanted = ids(&["--prompt", "The borrow"], None);
@@ -41,7 +52,10 @@ fn a_prompt_is_an_argument_an_option_or_a_pipe() {
         assert_eq!(ids(prompt, input), wanted, "{prompt:?}, {input:?}");
     }
     // With both, the prompt comes after the piped text.
-    assert_eq!(ids(&["Why?"], Some("A text.\n")), ids(&["-p", "A text.\n\nWhy?"], None));
+    assert_eq!(
+        ids(&["Why?"], Some("A text.\n")),
+        ids(&["-p", "A text.\n\nWhy?"], None)
+    );
 }
 
 #[test]
@@ -54,13 +68,23 @@ fn a_prompt_that_is_missing_is_named() {
         assert_eq!(piped(&["run", MODEL], text), refused(2, none), "{text:?}");
     }
     let end = run(&["run", MODEL, "-m", MODEL]);
-    let two =
-        format!("{MODEL} is in the place of the prompt, and is a model; give one model, or --prompt {MODEL}");
+    let two = format!(
+        "{MODEL} is in the place of the prompt, and is a model; give one model, or --prompt {MODEL}"
+    );
     assert_eq!(end, refused(2, &two));
     let cases: [(&[&str], &str); 4] = [
-        (&["run", MODEL, "a", "-p", "b"], "error: the argument '[PROMPT]' cannot be used with"),
-        (&["run", MODEL, "a", "-f", "b"], "error: the argument '[PROMPT]' cannot be used with"),
-        (&["run", MODEL, "a", "--prompt-ids", "1"], "error: the argument '[PROMPT]' cannot be used with"),
+        (
+            &["run", MODEL, "a", "-p", "b"],
+            "error: the argument '[PROMPT]' cannot be used with",
+        ),
+        (
+            &["run", MODEL, "a", "-f", "b"],
+            "error: the argument '[PROMPT]' cannot be used with",
+        ),
+        (
+            &["run", MODEL, "a", "--prompt-ids", "1"],
+            "error: the argument '[PROMPT]' cannot be used with",
+        ),
         (
             &["run", MODEL, "two", "words"],
             "error: unexpected argument 'words' found\n\n  tip: a PROMPT of several words is one argument: put it in quotes",
@@ -68,12 +92,20 @@ fn a_prompt_that_is_missing_is_named() {
     ];
     for (arguments, message) in cases {
         let end = run(arguments);
-        assert!(end.code == Some(2) && end.err.starts_with(message), "{arguments:?}: {end:?}");
+        assert!(
+            end.code == Some(2) && end.err.starts_with(message),
+            "{arguments:?}: {end:?}"
+        );
     }
 }
 
 fn json(options: &[&str]) -> Value {
-    let end = run(&[&["run", MODEL, "The trait", "-n", "6", "--json"], &EMU[..], options].concat());
+    let end = run(&[
+        &["run", MODEL, "The trait", "-n", "6", "--json"],
+        &EMU[..],
+        options,
+    ]
+    .concat());
     assert_eq!(end.code, Some(0), "{end:?}");
     serde_json::from_str(&end.out).expect("JSON")
 }
@@ -83,25 +115,55 @@ fn a_sampled_text_can_be_had_again_by_its_seed() {
     let first = json(&["--temp", "1"]);
     let seed = first["seed"].as_u64().expect("a seed").to_string();
     let again = json(&["--temp", "1", "-s", &seed]);
-    assert_eq!([&again["tokens"], &again["seed"]], [&first["tokens"], &first["seed"]]);
-    assert_ne!(json(&["--temp", "1", "--seed", "-1"])["seed"], first["seed"]);
+    assert_eq!(
+        [&again["tokens"], &again["seed"]],
+        [&first["tokens"], &first["seed"]]
+    );
+    assert_ne!(
+        json(&["--temp", "1", "--seed", "-1"])["seed"],
+        first["seed"]
+    );
     // A greedy text has no seed.
     assert_eq!(json(&[]).get("seed"), None);
     // In words, and as lines of JSON.
-    let run_it = ["run", MODEL, "The trait", "-n", "1", "--temp", "1", "--device", "emu"];
+    let run_it = [
+        "run",
+        MODEL,
+        "The trait",
+        "-n",
+        "1",
+        "--temp",
+        "1",
+        "--device",
+        "emu",
+    ];
     let end = run(&run_it);
     let line = end.err.lines().last().expect("statistics");
-    let seed = line.strip_prefix("sampled at temperature 1; the same text again: --seed ").expect("the seed");
+    let seed = line
+        .strip_prefix("sampled at temperature 1; the same text again: --seed ")
+        .expect("the seed");
     let lines = run(&[&run_it[..], &["--json=lines", "--seed", seed]].concat()).out;
-    let last: Value = serde_json::from_str(lines.lines().last().expect("the object")).expect("JSON");
+    let last: Value =
+        serde_json::from_str(lines.lines().last().expect("the object")).expect("JSON");
     assert_eq!(last["seed"].to_string(), seed);
-    assert_eq!(end.out, format!("The trait{}\n", last["text"].as_str().expect("a text")));
+    assert_eq!(
+        end.out,
+        format!("The trait{}\n", last["text"].as_str().expect("a text"))
+    );
 }
 
 #[test]
 fn spellings_of_llama_cpp_are_accepted() {
-    let ours =
-        json(&["--ctx", "64", "--repeat-penalty", "1.1", "--penalty-window", "8", "--logit-bias", "5=-2"]);
+    let ours = json(&[
+        "--ctx",
+        "64",
+        "--repeat-penalty",
+        "1.1",
+        "--penalty-window",
+        "8",
+        "--logit-bias",
+        "5=-2",
+    ]);
     let theirs = [
         "-c",
         "64",
@@ -118,14 +180,46 @@ fn spellings_of_llama_cpp_are_accepted() {
         "-fa",
         "on",
     ];
-    let end =
-        run(&[&["run", "-m", MODEL, "The trait", "--n-predict", "6", "--json"], &EMU[..], &theirs].concat());
+    let end = run(&[
+        &[
+            "run",
+            "-m",
+            MODEL,
+            "The trait",
+            "--n-predict",
+            "6",
+            "--json",
+        ],
+        &EMU[..],
+        &theirs,
+    ]
+    .concat());
     let found: Value = serde_json::from_str(&end.out).expect("JSON");
     assert_eq!(found["tokens"], ours["tokens"]);
-    let notes: Vec<&str> = end.err.lines().filter_map(|line| line.split(" has no effect: ").next()).collect();
-    assert_eq!(notes, ["note: -ngl 99", "note: -t 4", "note: -fa on"], "{end:?}");
+    let notes: Vec<&str> = end
+        .err
+        .lines()
+        .filter_map(|line| line.split(" has no effect: ").next())
+        .collect();
+    assert_eq!(
+        notes,
+        ["note: -ngl 99", "note: -t 4", "note: -fa on"],
+        "{end:?}"
+    );
     // Up to the end of the context.
-    let end = run(&["run", MODEL, "--prompt-ids", "5,9", "-n", "-1", "-c", "5", "--json", "--device", "emu"]);
+    let end = run(&[
+        "run",
+        MODEL,
+        "--prompt-ids",
+        "5,9",
+        "-n",
+        "-1",
+        "-c",
+        "5",
+        "--json",
+        "--device",
+        "emu",
+    ]);
     let found: Value = serde_json::from_str(&end.out).expect("JSON");
     assert_eq!(found["end"]["reason"], "context_full", "{found}");
 }
@@ -147,15 +241,36 @@ fn tips_have_the_same_meaning() {
             &["assets/rustdoc-7m-Q4_K_M.gguf"],
             "a command comes first: 'warpwright run assets/rustdoc-7m-Q4_K_M.gguf' or ",
         ),
-        (&["-m", MODEL, "-p", "x"], "a command comes first, such as 'warpwright run' or 'warpwright chat'"),
+        (
+            &["-m", MODEL, "-p", "x"],
+            "a command comes first, such as 'warpwright run' or 'warpwright chat'",
+        ),
         (&["-hf", "a/b"], "a command comes first, such as"),
-        (&["run", MODEL, "x", "--max-tokens", "3"], "use '--n-predict'"),
+        (
+            &["run", MODEL, "x", "--max-tokens", "3"],
+            "use '--n-predict'",
+        ),
         (&["run", MODEL, "x", "--top_k=3"], "use '--top-k'"),
-        (&["run", MODEL, "x", "--temprature", "1"], "a similar option exists: '--temperature'"),
-        (&["run", MODEL, "x", "--mirostat", "2"], "this sampler does not exist here; "),
-        (&["run", MODEL, "x", "-cnv"], "'warpwright chat' has a conversation"),
-        (&["run", MODEL, "x", "--rank", "3"], "'--rank' is an option of 'warpwright finetune'"),
-        (&["finetune", MODEL, "--num-train-epochs", "3"], "use '--epochs'"),
+        (
+            &["run", MODEL, "x", "--temprature", "1"],
+            "a similar option exists: '--temperature'",
+        ),
+        (
+            &["run", MODEL, "x", "--mirostat", "2"],
+            "this sampler does not exist here; ",
+        ),
+        (
+            &["run", MODEL, "x", "-cnv"],
+            "'warpwright chat' has a conversation",
+        ),
+        (
+            &["run", MODEL, "x", "--rank", "3"],
+            "'--rank' is an option of 'warpwright finetune'",
+        ),
+        (
+            &["finetune", MODEL, "--num-train-epochs", "3"],
+            "use '--epochs'",
+        ),
         (&["finetune", MODEL, "--lora-r", "3"], "use '--rank'"),
         (&["merge", MODEL, "a", "--outfile", "b"], "use '--out'"),
         (&["run", MODEL, "-hx"], ""),
@@ -165,9 +280,26 @@ fn tips_have_the_same_meaning() {
     ];
     for (arguments, tip) in cases {
         let end = run(arguments);
-        assert_eq!((end.code, end.out.as_str()), (Some(2), ""), "{arguments:?}: {end:?}");
-        let found = end.err.lines().find_map(|line| line.strip_prefix("  tip: ")).unwrap_or_default();
-        assert!(found.starts_with(tip) && found.is_empty() == tip.is_empty(), "{arguments:?}: {}", end.err);
-        assert_eq!(end.err.matches("tip:").count(), usize::from(!tip.is_empty()), "{}", end.err);
+        assert_eq!(
+            (end.code, end.out.as_str()),
+            (Some(2), ""),
+            "{arguments:?}: {end:?}"
+        );
+        let found = end
+            .err
+            .lines()
+            .find_map(|line| line.strip_prefix("  tip: "))
+            .unwrap_or_default();
+        assert!(
+            found.starts_with(tip) && found.is_empty() == tip.is_empty(),
+            "{arguments:?}: {}",
+            end.err
+        );
+        assert_eq!(
+            end.err.matches("tip:").count(),
+            usize::from(!tip.is_empty()),
+            "{}",
+            end.err
+        );
     }
 }

@@ -18,7 +18,11 @@ fn file(text: &str) -> (TempDir, String) {
 }
 
 fn runs(options: &[&str]) -> End {
-    run(&[&["run", MODEL, "--device", "emu", "--prompt", "As JSON: "], options].concat())
+    run(&[
+        &["run", MODEL, "--device", "emu", "--prompt", "As JSON: "],
+        options,
+    ]
+    .concat())
 }
 
 const SCHEMA: &str = r#"{"type": "object", "properties": {"size": {"enum": [8, 16]}, "name": {"const": "borrow checker"}},
@@ -35,9 +39,18 @@ fn a_schema_is_followed_and_its_cost_is_shown() {
     assert_eq!(text["name"], "borrow checker");
     assert_eq!(object["end"]["reason"], "grammar", "{object}");
     assert_eq!(object["grammar"]["complete"], true, "{object}");
-    assert!(object["grammar"]["forced_tokens"].as_u64().expect("a number") > 3, "{object}");
+    assert!(
+        object["grammar"]["forced_tokens"]
+            .as_u64()
+            .expect("a number")
+            > 3,
+        "{object}"
+    );
     for time in ["mask_p50_s", "mask_p99_s", "taken_p50_s", "taken_p99_s"] {
-        assert!(object["times"][time].as_f64().expect("a time") > 0.0, "{object}");
+        assert!(
+            object["times"][time].as_f64().expect("a time") > 0.0,
+            "{object}"
+        );
     }
 }
 
@@ -46,12 +59,33 @@ fn a_text_that_is_cut_is_called_incomplete() {
     let end = runs(&["--regex", "[0-9]{9}", "-n", "2"]);
     assert_eq!(end.code, Some(0), "{end:?}");
     let lines: Vec<&str> = end.err.lines().collect();
-    assert!(lines[0].contains(", limit of -n; the text is not whole, the grammar goes on, "), "{end:?}");
-    assert!(lines[2].starts_with("grammar: 0 tokens forced, 2 chosen, each with a mask in "), "{end:?}");
-    let ids = ["run", MODEL, "--device", "emu", "--prompt-ids", "0,389", "--print", "ids", "--quiet"];
+    assert!(
+        lines[0].contains(", limit of -n; the text is not whole, the grammar goes on, "),
+        "{end:?}"
+    );
+    assert!(
+        lines[2].starts_with("grammar: 0 tokens forced, 2 chosen, each with a mask in "),
+        "{end:?}"
+    );
+    let ids = [
+        "run",
+        MODEL,
+        "--device",
+        "emu",
+        "--prompt-ids",
+        "0,389",
+        "--print",
+        "ids",
+        "--quiet",
+    ];
     let end = run(&[&ids[..], &["--regex", "-?x"]].concat());
     assert_eq!((end.code, end.err.as_str()), (Some(0), ""), "{end:?}");
-    assert!(end.out.split_whitespace().all(|id| id.parse::<u32>().is_ok()), "{end:?}");
+    assert!(
+        end.out
+            .split_whitespace()
+            .all(|id| id.parse::<u32>().is_ok()),
+        "{end:?}"
+    );
 }
 
 #[test]
@@ -77,14 +111,21 @@ fn what_is_no_grammar_is_refused_before_the_first_token() {
         &["--regex", "[0-9"],
         "--regex: the regular expression cannot be used: line 1, column 1: unclosed character class",
     );
-    let (_folder3, endless) =
-        file(r##"{"properties": {"next": {"$ref": "#"}}, "required": ["next"], "type": "object"}"##);
+    let (_folder3, endless) = file(
+        r##"{"properties": {"next": {"$ref": "#"}}, "required": ["next"], "type": "object"}"##,
+    );
     let end = runs(&["--json-schema", &endless]);
     let sentence = format!("error: {endless}: the JSON schema cannot be used: no text within ");
-    assert!(end.code == Some(2) && end.err.starts_with(&sentence), "{end:?}");
+    assert!(
+        end.code == Some(2) && end.err.starts_with(&sentence),
+        "{end:?}"
+    );
     let (_folder4, open) = file("start: \"a\n");
     let end = runs(&["--grammar", &open]);
-    assert!(end.code == Some(2) && end.err.contains("may lack its closing quote"), "{end:?}");
+    assert!(
+        end.code == Some(2) && end.err.contains("may lack its closing quote"),
+        "{end:?}"
+    );
     says(
         &["--json-schema", "no-such-file"],
         "cannot read the JSON schema no-such-file: No such file or directory (os error 2)",

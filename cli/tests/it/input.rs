@@ -5,14 +5,24 @@ use std::fs;
 use crate::program::{End, MODEL, run};
 
 pub(crate) fn refused(code: i32, sentence: &str) -> End {
-    End { code: Some(code), out: String::new(), err: format!("error: {sentence}\n") }
+    End {
+        code: Some(code),
+        out: String::new(),
+        err: format!("error: {sentence}\n"),
+    }
 }
 
 #[test]
 fn a_model_that_is_no_model_is_named() {
     let cases = [
-        ("no-such.gguf", "cannot open no-such.gguf: No such file or directory (os error 2)"),
-        ("LICENSE-MIT", "LICENSE-MIT: not a GGUF file: it starts with [4d, 49, 54, 20], not with \"GGUF\""),
+        (
+            "no-such.gguf",
+            "cannot open no-such.gguf: No such file or directory (os error 2)",
+        ),
+        (
+            "LICENSE-MIT",
+            "LICENSE-MIT: not a GGUF file: it starts with [4d, 49, 54, 20], not with \"GGUF\"",
+        ),
     ];
     for (file, sentence) in cases {
         let commands: [&[&str]; 4] = [
@@ -32,10 +42,22 @@ fn a_prompt_that_does_not_fit_is_refused() {
     // So many that the emulator would take days, if there were room for them.
     let long = "a".repeat(100_000);
     let cases: [(&[&str], &str); 4] = [
-        (&["--prompt", &long], "the prompt has 50001 tokens; the context has room for 2048"),
-        (&["--prompt-ids", "5000"], "token 0 of the prompt is 5000; the vocabulary ends before 4096"),
-        (&["--prompt-ids", "1,5,9", "--ctx", "2"], "the prompt has 3 tokens; the context has room for 2"),
-        (&["--prompt", "x", "--ctx", "4096"], "a context of 4096 positions; this model has 1 to 2048"),
+        (
+            &["--prompt", &long],
+            "the prompt has 50001 tokens; the context has room for 2048",
+        ),
+        (
+            &["--prompt-ids", "5000"],
+            "token 0 of the prompt is 5000; the vocabulary ends before 4096",
+        ),
+        (
+            &["--prompt-ids", "1,5,9", "--ctx", "2"],
+            "the prompt has 3 tokens; the context has room for 2",
+        ),
+        (
+            &["--prompt", "x", "--ctx", "4096"],
+            "a context of 4096 positions; this model has 1 to 2048",
+        ),
     ];
     for (arguments, sentence) in cases {
         let arguments = [&["run", MODEL, "--device", "emu"], arguments].concat();
@@ -61,18 +83,42 @@ fn a_context_above_the_models_is_refused() {
 fn a_failed_logits_run_leaves_no_file() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let out = folder.path().join("logits");
-    let end =
-        run(&["logits", MODEL, "--device", "emu", "--ids", "1,4096", "--out", out.to_str().expect("UTF-8")]);
-    assert_eq!(end, refused(2, "token 1 of the prompt is 4096; the vocabulary ends before 4096"));
+    let end = run(&[
+        "logits",
+        MODEL,
+        "--device",
+        "emu",
+        "--ids",
+        "1,4096",
+        "--out",
+        out.to_str().expect("UTF-8"),
+    ]);
+    assert_eq!(
+        end,
+        refused(
+            2,
+            "token 1 of the prompt is 4096; the vocabulary ends before 4096"
+        )
+    );
     assert_eq!(fs::read_dir(folder.path()).expect("it is there").count(), 0);
 }
 
 #[test]
 fn a_folder_that_is_not_there_is_named() {
-    let end = run(&["logits", MODEL, "--device", "emu", "--ids", "1", "--out", "no-such-folder/logits"]);
+    let end = run(&[
+        "logits",
+        MODEL,
+        "--device",
+        "emu",
+        "--ids",
+        "1",
+        "--out",
+        "no-such-folder/logits",
+    ]);
     assert_eq!(end.code, Some(1));
     assert!(
-        end.err == "error: cannot write no-such-folder/logits: No such file or directory (os error 2)\n",
+        end.err
+            == "error: cannot write no-such-folder/logits: No such file or directory (os error 2)\n",
         "{}",
         end.err
     );
@@ -114,10 +160,17 @@ fn a_bench_without_room_is_refused_before_it_starts() {
 /// Token ids go in and come out where no tokenizer can be made, and the refusal of a text says so.
 #[test]
 fn a_model_without_its_tokenizer_decodes_ids() {
-    let mut bytes =
-        fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../assets/rustdoc-7m-Q4_K_M.gguf")).unwrap();
+    let mut bytes = fs::read(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../assets/rustdoc-7m-Q4_K_M.gguf"
+    ))
+    .unwrap();
     let key = b"tokenizer.ggml.model";
-    let at = bytes.windows(key.len()).position(|found| found == key).expect("the key") + key.len();
+    let at = bytes
+        .windows(key.len())
+        .position(|found| found == key)
+        .expect("the key")
+        + key.len();
     let value = at + 12..at + 16; // after the type and the length
     assert_eq!(&bytes[value.clone()], b"gpt2");
     bytes[value].copy_from_slice(b"bert");
@@ -131,9 +184,22 @@ fn a_model_without_its_tokenizer_decodes_ids() {
          t5 (unigram), gemma4; token ids need no tokenizer: --prompt-ids 1,2 --print ids"
     );
     for prompt in [["--prompt", "x"], ["--prompt-ids", "5,9"]] {
-        assert_eq!(run(&[&["run", file], &prompt[..], &place].concat()), refused(2, &sentence));
+        assert_eq!(
+            run(&[&["run", file], &prompt[..], &place].concat()),
+            refused(2, &sentence)
+        );
     }
-    let end = run(&[&["run", file, "--prompt-ids", "5,9", "--print", "ids"], &place[..]].concat());
+    let end = run(&[
+        &["run", file, "--prompt-ids", "5,9", "--print", "ids"],
+        &place[..],
+    ]
+    .concat());
     assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
-    assert_eq!(end.out.split_whitespace().filter_map(|id| id.parse::<u32>().ok()).count(), 2);
+    assert_eq!(
+        end.out
+            .split_whitespace()
+            .filter_map(|id| id.parse::<u32>().ok())
+            .count(),
+        2
+    );
 }

@@ -43,25 +43,42 @@ impl Bench {
 
     /// Merges, with paths of this folder but for the model, and says of each path how it stands there.
     fn merge(&self, model: &str, out: &str, more: &[&str]) -> End {
-        let model = if Path::new(model).is_relative() { model.to_owned() } else { self.text(&model[1..]) };
+        let model = if Path::new(model).is_relative() {
+            model.to_owned()
+        } else {
+            self.text(&model[1..])
+        };
         let [adapter, out] = [self.text("adapter"), self.text(out)];
         let end = run(&[&["merge", &model, &adapter, "--out", &out], more].concat());
-        End { err: end.err.replace(&self.text(""), "/"), ..end }
+        End {
+            err: end.err.replace(&self.text(""), "/"),
+            ..end
+        }
     }
 
     fn logits(&self, model: &str, more: &[&str]) -> Vec<f64> {
         let out = self.text("logits");
-        let end =
-            run(&[&["logits", model, "--ids", "1,500", "--device", "emu", "--out", &out], more].concat());
+        let end = run(&[
+            &[
+                "logits", model, "--ids", "1,500", "--device", "emu", "--out", &out,
+            ],
+            more,
+        ]
+        .concat());
         assert_eq!(end.code, Some(0), "{end:?}");
         let bytes = fs::read(&out).expect("the logits are there");
-        bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]).into()).collect()
+        bytes
+            .chunks_exact(4)
+            .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]).into())
+            .collect()
     }
 
     fn names(&self, folder: &str) -> Vec<String> {
         let entries = fs::read_dir(self.path(folder)).expect("the folder is there");
         let name = |entry: fs::DirEntry| entry.file_name().into_string().expect("UTF-8");
-        let mut names: Vec<String> = entries.map(|entry| name(entry.expect("an entry"))).collect();
+        let mut names: Vec<String> = entries
+            .map(|entry| name(entry.expect("an entry")))
+            .collect();
         names.sort_unstable();
         names
     }
@@ -69,20 +86,26 @@ impl Bench {
 
 /// An adapter of rank 2 of two projections of all layers.
 fn write_adapter(folder: &Path) {
-    let model = Model::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(GGUF)).expect("a model");
+    let model =
+        Model::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(GGUF)).expect("a model");
     let mut tensors = vec![];
     for (l, block) in model.outline.weights.blocks.iter().enumerate() {
         for (p, weight) in [(0, &block.q), (6, &block.down)] {
             let [n, rows] = [weight.row_len(), weight.rows()].map(|n| n as usize);
             for (factor, shape) in [("A", [2, n]), ("B", [rows, 2])] {
                 let number = |i: usize| ((i * 7 + l) as f32).sin() / (n as f32).sqrt();
-                let bytes: Vec<u8> = (0..shape[0] * shape[1]).flat_map(|i| number(i).to_le_bytes()).collect();
+                let bytes: Vec<u8> = (0..shape[0] * shape[1])
+                    .flat_map(|i| number(i).to_le_bytes())
+                    .collect();
                 tensors.push((names::tensor(l, p, factor), shape, bytes));
             }
         }
     }
     let views = tensors.iter().map(|(name, shape, bytes)| {
-        (name, TensorView::new(Dtype::F32, shape.to_vec(), bytes).expect("a tensor"))
+        (
+            name,
+            TensorView::new(Dtype::F32, shape.to_vec(), bytes).expect("a tensor"),
+        )
     });
     fs::create_dir(folder).expect("a folder for a test");
     let bytes = safetensors::serialize(views, None).expect("an adapter");
@@ -108,7 +131,10 @@ fn merged_models_decode_as_the_adapter_beside_its_base() {
         assert_eq!((end.code, end.out.as_str()), (Some(0), ""), "{end:?}");
         let lines: Vec<&str> = end.err.lines().collect();
         let took = "16 projections with adapters of rank 2, alpha 16; rounding took 0.";
-        assert!(lines[0].starts_with(took) && lines[0].ends_with(" % of what they add"), "{end:?}");
+        assert!(
+            lines[0].starts_with(took) && lines[0].ends_with(" % of what they add"),
+            "{end:?}"
+        );
         assert_eq!(lines[1..], [format!("the merged model is in /{out}")]);
     }
     let adapter = bench.text("adapter");
@@ -120,11 +146,19 @@ fn merged_models_decode_as_the_adapter_beside_its_base() {
         assert!(near < 2e-4 && far > 0.01, "{merged}: {near:e} and {far:e}");
     }
     assert_eq!(bench.names("folder"), bench.names("model"));
-    for name in bench.names("folder").iter().filter(|name| *name != "model.safetensors") {
-        let read = |folder: &str| fs::read(bench.path(folder).join(name)).expect("the file is there");
+    for name in bench
+        .names("folder")
+        .iter()
+        .filter(|name| *name != "model.safetensors")
+    {
+        let read =
+            |folder: &str| fs::read(bench.path(folder).join(name)).expect("the file is there");
         assert!(read("folder") == read("model"), "{name}");
     }
-    assert_eq!(bench.names(""), ["adapter", "folder", "logits", "merged.gguf", "model"]);
+    assert_eq!(
+        bench.names(""),
+        ["adapter", "folder", "logits", "merged.gguf", "model"]
+    );
 }
 
 /// As a download has it: links into a store. What else is there would be weights without the adapter.
@@ -134,7 +168,11 @@ fn links_are_followed_and_old_weights_are_left() {
     fs::rename(bench.path("model"), bench.path("blobs")).expect("a folder that moves");
     fs::create_dir(bench.path("model")).expect("a folder for a test");
     for name in bench.names("blobs") {
-        symlink(bench.path("blobs").join(&name), bench.path("model").join(&name)).expect("a link");
+        symlink(
+            bench.path("blobs").join(&name),
+            bench.path("model").join(&name),
+        )
+        .expect("a link");
     }
     bench.write("model/pytorch_model.bin", "old");
     bench.write("model/.gitattributes", "");
@@ -145,9 +183,19 @@ fn links_are_followed_and_old_weights_are_left() {
     assert_eq!(end.code, Some(0), "{end:?}");
     let note = "note: not copied, as no part of the merged model: original, pytorch_model.bin\n";
     assert!(end.err.starts_with(note), "{}", end.err);
-    let names = ["LICENSE", "config.json", "generation_config.json", "model.safetensors", "tokenizer.json"];
+    let names = [
+        "LICENSE",
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+    ];
     assert_eq!(bench.names("out"), names);
-    assert!(names.iter().all(|name| !bench.path("out").join(name).is_symlink()));
+    assert!(
+        names
+            .iter()
+            .all(|name| !bench.path("out").join(name).is_symlink())
+    );
     assert!(fs::read(bench.path("blobs/model.safetensors")).expect("the weights") == before);
     fs::remove_file(bench.path("blobs/generation_config.json")).expect("a file to remove");
     let end = bench.merge("/model", "again", &[]);
@@ -159,29 +207,51 @@ fn links_are_followed_and_old_weights_are_left() {
 #[test]
 fn llama_cpp_gets_an_adapter_of_its_own() {
     let bench = Bench::new();
-    bench.write("adapter/warpwright.json", &json!({"base_formats": {"NF4": 56}}).to_string());
+    bench.write(
+        "adapter/warpwright.json",
+        &json!({"base_formats": {"NF4": 56}}).to_string(),
+    );
     let warning = |has: &str| {
         format!(
             "warning: the adapter was trained on projections in 56 x NF4; this model has {has}. What it learned of the \
              rounding does not fit\n"
         )
     };
-    let files = [(MODEL, "a.gguf", "48 x Q4_K, 8 x Q6_K"), ("/model", "b.gguf", "56 x F16")];
+    let files = [
+        (MODEL, "a.gguf", "48 x Q4_K, 8 x Q6_K"),
+        ("/model", "b.gguf", "56 x F16"),
+    ];
     for (model, out, has) in files {
         let end = bench.merge(model, out, &["--as", "lora-gguf"]);
-        assert_eq!((end.code, end.err), (Some(0), warning(has) + &format!("the adapter is in /{out}\n")));
+        assert_eq!(
+            (end.code, end.err),
+            (
+                Some(0),
+                warning(has) + &format!("the adapter is in /{out}\n")
+            )
+        );
     }
-    let [a, b] = ["a.gguf", "b.gguf"].map(|name| fs::read(bench.path(name)).expect("the file is there"));
+    let [a, b] =
+        ["a.gguf", "b.gguf"].map(|name| fs::read(bench.path(name)).expect("the file is there"));
     assert!(a == b);
     let file = Gguf::open(&bench.path("a.gguf")).expect("a GGUF file");
     assert_eq!(file.directory.tensors.len(), 32);
-    assert_eq!(file.directory.tensors["blk.7.ffn_down.weight.lora_b"].dims, [2, 256]);
+    assert_eq!(
+        file.directory.tensors["blk.7.ffn_down.weight.lora_b"].dims,
+        [2, 256]
+    );
     let end = bench.merge(GGUF, "m.gguf", &[]);
     assert!(end.err.starts_with(&warning("56 x F16")), "{end:?}");
 }
 
 /// Model, output, what more, exit code and sentence.
-type Refusal = (&'static str, &'static str, &'static [&'static str], i32, &'static str);
+type Refusal = (
+    &'static str,
+    &'static str,
+    &'static [&'static str],
+    i32,
+    &'static str,
+);
 
 const LORA: &[&str] = &["--as", "lora-gguf"];
 
@@ -208,10 +278,18 @@ fn refuses_in_one_sentence_and_leaves_nothing() {
     bench.write("used/file", "");
     bench.write("file", "");
     symlink("/dev/full", bench.path("full.gguf")).expect("a link");
-    fs::hard_link(bench.path("adapter/adapter_model.safetensors"), bench.path("link.gguf")).expect("a link");
+    fs::hard_link(
+        bench.path("adapter/adapter_model.safetensors"),
+        bench.path("link.gguf"),
+    )
+    .expect("a link");
     let before = bench.names("");
     for (model, out, more, code, sentence) in REFUSALS {
-        let wanted = End { code: Some(code), out: String::new(), err: format!("error: {sentence}\n") };
+        let wanted = End {
+            code: Some(code),
+            out: String::new(),
+            err: format!("error: {sentence}\n"),
+        };
         assert_eq!(bench.merge(model, out, more), wanted);
         assert_eq!(bench.names(""), before, "{out}");
     }
@@ -219,8 +297,12 @@ fn refuses_in_one_sentence_and_leaves_nothing() {
     fs::copy(model, bench.path("m.gguf")).expect("a copy");
     let sentence = "error: --out /m.gguf is the model that is read; name another file\n";
     assert_eq!(bench.merge("/m.gguf", "m.gguf", &[]).err, sentence);
-    bench.write("adapter/adapter_config.json", "{\"peft_type\": \"LORA\", \"r\": 0, \"lora_alpha\": 1}");
-    let sentence = "error: /adapter/adapter_config.json: \"r\" is 0, must be a whole number from 1 to 256\n";
+    bench.write(
+        "adapter/adapter_config.json",
+        "{\"peft_type\": \"LORA\", \"r\": 0, \"lora_alpha\": 1}",
+    );
+    let sentence =
+        "error: /adapter/adapter_config.json: \"r\" is 0, must be a whole number from 1 to 256\n";
     assert_eq!(bench.merge("/model", "out", &[]).err, sentence);
 }
 
@@ -228,8 +310,22 @@ fn refuses_in_one_sentence_and_leaves_nothing() {
 #[test]
 fn an_adapter_is_no_output() {
     let bench = Bench::new();
-    let [adapter, out] = [bench.text("adapter"), bench.text("adapter/adapter_config.json")];
-    let end = run(&["logits", GGUF, "--adapter", &adapter, "--ids", "1", "--out", &out, "--device", "emu"]);
+    let [adapter, out] = [
+        bench.text("adapter"),
+        bench.text("adapter/adapter_config.json"),
+    ];
+    let end = run(&[
+        "logits",
+        GGUF,
+        "--adapter",
+        &adapter,
+        "--ids",
+        "1",
+        "--out",
+        &out,
+        "--device",
+        "emu",
+    ]);
     let err = format!("error: --out {out} is the adapter that is read; name another file\n");
     assert_eq!((end.code, end.err), (Some(2), err));
 }
@@ -241,9 +337,14 @@ fn a_signal_leaves_no_half_folder() {
     let hole = fs::File::create(bench.path("model/notes.txt")).expect("a file for a test");
     hole.set_len(1 << 33).expect("a sparse file");
     let [model, adapter, out] = ["model", "adapter", "out"].map(|name| bench.text(name));
-    let mut child = command(&["merge", &model, &adapter, "--out", &out]).spawn().expect("the program starts");
+    let mut child = command(&["merge", &model, &adapter, "--out", &out])
+        .spawn()
+        .expect("the program starts");
     let copies = || {
-        let hidden = bench.names("").into_iter().find(|name| name.starts_with(".warpwright-"));
+        let hidden = bench
+            .names("")
+            .into_iter()
+            .find(|name| name.starts_with(".warpwright-"));
         hidden.is_some_and(|name| bench.path(&name).join("notes.txt").exists())
     };
     while !copies() {

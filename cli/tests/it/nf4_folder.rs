@@ -22,7 +22,9 @@ use support::{Absmax, Packed, Tensor};
 fn folders() -> TempDir {
     let bench = tempfile::tempdir().expect("a folder for a test");
     let [wide, nf4] = ["wide", "nf4"].map(|name| bench.path().join(name));
-    [&wide, &nf4].into_iter().for_each(|folder| fs::create_dir(folder).expect("a folder for a test"));
+    [&wide, &nf4]
+        .into_iter()
+        .for_each(|folder| fs::create_dir(folder).expect("a folder for a test"));
     hugging_face::write(&wide);
     for name in ["config.json", "tokenizer.json"] {
         fs::copy(wide.join(name), nf4.join(name)).expect("a file for a test");
@@ -34,20 +36,43 @@ fn folders() -> TempDir {
     let tensors = support::read(&wide.join("model.safetensors"));
     let tensors: Vec<Tensor> = tensors.into_iter().flat_map(quantized).collect();
     support::write(&nf4.join("model.safetensors"), &tensors);
-    fs::write(bench.path().join("data.jsonl"), "{\"text\": \"Iterators are lazy.\"}\n")
-        .expect("a file for a test");
+    fs::write(
+        bench.path().join("data.jsonl"),
+        "{\"text\": \"Iterators are lazy.\"}\n",
+    )
+    .expect("a file for a test");
     bench
 }
 
 /// The tensors of a projection in NF4; what is none stays as it is.
 fn quantized(tensor: Tensor) -> Vec<Tensor> {
-    let Some(name) = tensor.name.strip_suffix("_proj.weight") else { return vec![tensor] };
+    let Some(name) = tensor.name.strip_suffix("_proj.weight") else {
+        return vec![tensor];
+    };
     assert_eq!(tensor.dtype, Dtype::F16);
-    let Nf4 { packed: codes, absmax } = nf4::quantize(&Format::F16.dequantize(&tensor.bytes));
-    let Nested { codes: absmax, scales, offset } = nested::quantize(&absmax);
-    let absmax = Absmax::Nested { codes: absmax, scales, map: nested::dynamic_map().into(), offset };
+    let Nf4 {
+        packed: codes,
+        absmax,
+    } = nf4::quantize(&Format::F16.dequantize(&tensor.bytes));
+    let Nested {
+        codes: absmax,
+        scales,
+        offset,
+    } = nested::quantize(&absmax);
+    let absmax = Absmax::Nested {
+        codes: absmax,
+        scales,
+        map: nested::dynamic_map().into(),
+        offset,
+    };
     let shape = [tensor.shape[0], tensor.shape[1]];
-    Packed { shape, dtype: "float16", codes, absmax }.tensors(&format!("{name}_proj"), &VALUES)
+    Packed {
+        shape,
+        dtype: "float16",
+        codes,
+        absmax,
+    }
+    .tensors(&format!("{name}_proj"), &VALUES)
 }
 
 fn text(path: &Path) -> String {
@@ -63,8 +88,19 @@ impl Bench {
 
     fn finetune(&self, model: &str, out: &str, more: &[&str]) -> End {
         let [model, data, out] = [model, "data.jsonl", out].map(|name| text(&self.path(name)));
-        let few = ["--seq", "8", "--batch", "1", "--rank", "4", "--steps", "2", "--lr", "1e-2"];
-        let rest = ["--launch", "eager", "--warmup", "0", "--targets", "q_proj,down_proj", "--device", "emu"];
+        let few = [
+            "--seq", "8", "--batch", "1", "--rank", "4", "--steps", "2", "--lr", "1e-2",
+        ];
+        let rest = [
+            "--launch",
+            "eager",
+            "--warmup",
+            "0",
+            "--targets",
+            "q_proj,down_proj",
+            "--device",
+            "emu",
+        ];
         let start = ["finetune", &model, "--data", &data, "--out", &out];
         run(&[&start[..], &few, &rest, more].concat())
     }
@@ -81,11 +117,26 @@ impl Bench {
 #[test]
 fn a_folder_in_nf4_is_trained_and_decoded_with_its_codes() {
     let bench = Bench(folders());
-    let nested = bench.trained("wide", "nested", &["--absmax", "nested", "--save-every", "1"]);
-    assert!(nested == bench.trained("nf4", "own", &[]), "other bits with the file's codes");
-    assert!(nested != bench.trained("wide", "plain", &[]), "nested absmax changes nothing");
-    let notes = |out: &str| fs::read_to_string(bench.path(out).join("warpwright.json")).expect("notes");
-    assert!(notes("nested").contains("\"nested NF4\": 56"), "{}", notes("nested"));
+    let nested = bench.trained(
+        "wide",
+        "nested",
+        &["--absmax", "nested", "--save-every", "1"],
+    );
+    assert!(
+        nested == bench.trained("nf4", "own", &[]),
+        "other bits with the file's codes"
+    );
+    assert!(
+        nested != bench.trained("wide", "plain", &[]),
+        "nested absmax changes nothing"
+    );
+    let notes =
+        |out: &str| fs::read_to_string(bench.path(out).join("warpwright.json")).expect("notes");
+    assert!(
+        notes("nested").contains("\"nested NF4\": 56"),
+        "{}",
+        notes("nested")
+    );
     assert!(notes("own").contains("\"NF4\": 56"), "{}", notes("own"));
 
     let checkpoint = text(&bench.path("nested/checkpoint-1"));
@@ -95,9 +146,24 @@ fn a_folder_in_nf4_is_trained_and_decoded_with_its_codes() {
 
     let [model, adapter] = ["nf4", "own"].map(|name| text(&bench.path(name)));
     let device = ["--adapter", &adapter, "--device", "emu"];
-    let end =
-        run(&[&["run", &model, "--prompt-ids", "1,5", "-n", "1", "--print", "ids"], &device[..]].concat());
-    assert!(end.code == Some(0) && !end.err.contains("warning"), "{end:?}");
+    let end = run(&[
+        &[
+            "run",
+            &model,
+            "--prompt-ids",
+            "1,5",
+            "-n",
+            "1",
+            "--print",
+            "ids",
+        ],
+        &device[..],
+    ]
+    .concat());
+    assert!(
+        end.code == Some(0) && !end.err.contains("warning"),
+        "{end:?}"
+    );
     let end = run(&[&["info", &model], &device[..]].concat());
     assert!(
         end.out.contains("8 x F16 of NF4") && end.out.contains("on projections in 56 x NF4"),

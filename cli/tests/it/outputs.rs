@@ -14,7 +14,11 @@ fn text(path: &Path) -> &str {
 fn copied() -> (tempfile::TempDir, std::path::PathBuf) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let model = folder.path().join("m.gguf");
-    fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(MODEL), &model).expect("a copy");
+    fs::copy(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(MODEL),
+        &model,
+    )
+    .expect("a copy");
     (folder, model)
 }
 
@@ -26,8 +30,13 @@ fn the_model_is_never_replaced() {
     std::os::unix::fs::symlink("m.gguf", &soft).expect("a link");
     fs::hard_link(&model, &hard).expect("a link");
     let before = fs::read(&model).expect("the model");
-    for (model, out) in [(&model, &model), (&model, &soft), (&soft, &model), (&hard, &model), (&model, &hard)]
-    {
+    for (model, out) in [
+        (&model, &model),
+        (&model, &soft),
+        (&soft, &model),
+        (&hard, &model),
+        (&model, &hard),
+    ] {
         let (model, out) = (text(model), text(out));
         let commands: [(&str, &[&str]); 4] = [
             ("--out", &["logits", model, "--ids", "1", "--out", out]),
@@ -36,9 +45,18 @@ fn the_model_is_never_replaced() {
             ("--plot", &["bench", model, "--tokens", "1", "--plot", out]),
         ];
         for (option, arguments) in commands {
-            let err = format!("error: {option} {out} is the model that is read; name another file\n");
-            let wanted = End { code: Some(2), out: String::new(), err };
-            assert_eq!(run(&[arguments, &["--device", "emu"]].concat()), wanted, "{arguments:?}");
+            let err =
+                format!("error: {option} {out} is the model that is read; name another file\n");
+            let wanted = End {
+                code: Some(2),
+                out: String::new(),
+                err,
+            };
+            assert_eq!(
+                run(&[arguments, &["--device", "emu"]].concat()),
+                wanted,
+                "{arguments:?}"
+            );
         }
     }
     assert!(before == fs::read(&model).expect("the model"));
@@ -60,9 +78,20 @@ fn a_link_stays_and_its_target_is_written() {
         let end = run(&["graph", MODEL, "--device", "emu", "--dot", text(to)]);
         assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
         assert!(to.is_symlink(), "{target}");
-        assert!(fs::read_to_string(real.join(target)).expect("the target").starts_with("digraph"));
+        assert!(
+            fs::read_to_string(real.join(target))
+                .expect("the target")
+                .starts_with("digraph")
+        );
     }
-    assert_eq!(fs::metadata(real.join("old")).expect("the file").permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        fs::metadata(real.join("old"))
+            .expect("the file")
+            .permissions()
+            .mode()
+            & 0o777,
+        0o600
+    );
     assert_eq!(fs::read_dir(&real).expect("the folder").count(), 2);
 }
 
@@ -75,13 +104,28 @@ fn a_dash_is_standard_output() {
     let end = dot("-");
     assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
     assert_eq!(end.out, fs::read_to_string(&file).expect("the graph"));
-    let logits = ["logits", MODEL, "--device", "emu", "--ids", "0, 389", "--out", "-"];
+    let logits = [
+        "logits", MODEL, "--device", "emu", "--ids", "0, 389", "--out", "-",
+    ];
     let found = command(&logits).output().expect("it runs");
-    assert_eq!((found.status.code(), found.stdout.len()), (Some(0), 2 * 4096 * 4));
+    assert_eq!(
+        (found.status.code(), found.stdout.len()),
+        (Some(0), 2 * 4096 * 4)
+    );
     for option in ["--json", "--plot"] {
-        let end = run(&["bench", MODEL, "--device", "emu", "--tokens", "1", option, "-"]);
-        let err = format!("error: {option} - would mix with the table on standard output; name a file\n");
-        assert_eq!(end, End { code: Some(2), out: String::new(), err });
+        let end = run(&[
+            "bench", MODEL, "--device", "emu", "--tokens", "1", option, "-",
+        ]);
+        let err =
+            format!("error: {option} - would mix with the table on standard output; name a file\n");
+        assert_eq!(
+            end,
+            End {
+                code: Some(2),
+                out: String::new(),
+                err
+            }
+        );
     }
 }
 
@@ -90,10 +134,19 @@ fn two_options_do_not_share_a_file() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("both");
     let (file, end) = (text(&file), |file: &str| {
-        run(&["bench", MODEL, "--device", "emu", "--tokens", "1", "--json", file, "--plot", file])
+        run(&[
+            "bench", MODEL, "--device", "emu", "--tokens", "1", "--json", file, "--plot", file,
+        ])
     });
     let err = format!("error: --plot {file} is the file of another option too\n");
-    assert_eq!(end(file), End { code: Some(2), out: String::new(), err });
+    assert_eq!(
+        end(file),
+        End {
+            code: Some(2),
+            out: String::new(),
+            err
+        }
+    );
     assert_eq!(fs::read_dir(folder.path()).expect("the folder").count(), 0);
 }
 
@@ -102,10 +155,15 @@ fn two_options_do_not_share_a_file() {
 fn shell(arguments: &str) -> (Option<i32>, String) {
     let program = env!("CARGO_BIN_EXE_warpwright");
     let mut shell = std::process::Command::new("bash");
-    shell.args(["-c", &format!("set -o pipefail; {program} {arguments}")]).stdin(Stdio::null());
+    shell
+        .args(["-c", &format!("set -o pipefail; {program} {arguments}")])
+        .stdin(Stdio::null());
     shell.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
     let found = shell.output().expect("bash runs");
-    (found.status.code(), String::from_utf8_lossy(&found.stderr).into_owned())
+    (
+        found.status.code(),
+        String::from_utf8_lossy(&found.stderr).into_owned(),
+    )
 }
 
 #[test]
@@ -114,7 +172,8 @@ fn streams_that_cannot_be_written_are_no_panic() {
     let run = format!("run {MODEL} --device emu --prompt-ids 1 -n 2");
     let full = "error: cannot write to standard output: No space left on device (os error 28)\n";
     let samples = MODEL.replace("rustdoc-7m-Q4_K_M.gguf", "samples.jsonl");
-    let plan = format!("finetune {MODEL} --data {samples} --out nowhere --device emu --seq 16 --dry-run");
+    let plan =
+        format!("finetune {MODEL} --data {samples} --out nowhere --device emu --seq 16 --dry-run");
     let cases: [(String, i32, &str); 16] = [
         (format!("{plan} >/dev/full"), 1, full),
         (format!("{plan} >&-"), 0, ""),
@@ -131,7 +190,11 @@ fn streams_that_cannot_be_written_are_no_panic() {
         ("--help >/dev/full".into(), 1, full),
         ("--help | head -c1".into(), 0, ""),
         ("no-such-command 2>/dev/full".into(), 2, ""),
-        (format!("graph {MODEL} --device emu --dot - | head -c1"), 0, ""),
+        (
+            format!("graph {MODEL} --device emu --dot - | head -c1"),
+            0,
+            "",
+        ),
     ];
     for (arguments, code, err) in cases {
         let end = shell(&arguments);
@@ -139,5 +202,8 @@ fn streams_that_cannot_be_written_are_no_panic() {
     }
     let (code, err) = shell(&format!("graph {MODEL} --device emu --dot /dev/full"));
     assert_eq!(code, Some(1), "{err}");
-    assert_eq!(err, "error: cannot write /dev/full: No space left on device (os error 28)\n");
+    assert_eq!(
+        err,
+        "error: cannot write /dev/full: No space left on device (os error 28)\n"
+    );
 }

@@ -9,8 +9,13 @@ pub(crate) const MODEL: &str = "assets/rustdoc-7m-Q4_K_M.gguf";
 /// The program with these arguments, not yet started.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_warpwright"));
-    command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("..")).args(arguments);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
+        .args(arguments);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command
 }
 
@@ -28,11 +33,18 @@ pub(crate) struct End {
 impl From<Output> for End {
     fn from(output: Output) -> Self {
         let text = |bytes| String::from_utf8(bytes).expect("the program writes UTF-8");
-        End { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+        End {
+            code: output.status.code(),
+            out: text(output.stdout),
+            err: text(output.stderr),
+        }
     }
 }
 
 /// Runs the program to its end.
 pub(crate) fn run(arguments: &[&str]) -> End {
-    command(arguments).output().expect("the program starts").into()
+    command(arguments)
+        .output()
+        .expect("the program starts")
+        .into()
 }

@@ -10,8 +10,16 @@ const RUN: [&str; 6] = ["run", MODEL, "--device", "emu", "-n", "1"];
 
 fn prompted(arguments: &[&str], input: &[u8]) -> End {
     let mut command = command(&[&RUN, arguments].concat());
-    let mut child = command.stdin(Stdio::piped()).spawn().expect("the program starts");
-    child.stdin.take().expect("piped").write_all(input).expect("it reads");
+    let mut child = command
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    child
+        .stdin
+        .take()
+        .expect("piped")
+        .write_all(input)
+        .expect("it reads");
     child.wait_with_output().expect("it ends").into()
 }
 
@@ -28,9 +36,22 @@ fn a_prompt_is_the_same_from_everywhere() {
         prompted(&["--prompt-file", "-"], b"The borrow checker\r\n"),
     ];
     for end in ends {
-        assert_eq!((end.code, end.out.as_str()), (Some(0), "The borrow checker uses\n"), "{end:?}");
+        assert_eq!(
+            (end.code, end.out.as_str()),
+            (Some(0), "The borrow checker uses\n"),
+            "{end:?}"
+        );
     }
-    let end = prompted(&["--prompt-ids", "0, 389 ,1166, 882,261", "--print", "ids", "--quiet"], b"");
+    let end = prompted(
+        &[
+            "--prompt-ids",
+            "0, 389 ,1166, 882,261",
+            "--print",
+            "ids",
+            "--quiet",
+        ],
+        b"",
+    );
     assert_eq!((end.code, end.out.as_str()), (Some(0), "1680\n"), "{end:?}");
 }
 
@@ -59,7 +80,11 @@ fn a_prompt_that_cannot_be_read_is_named() {
     ];
     for (arguments, input, sentence) in cases {
         let end = prompted(arguments, input);
-        assert_eq!((end.code, end.err), (Some(2), format!("error: {sentence}\n")), "{arguments:?}");
+        assert_eq!(
+            (end.code, end.err),
+            (Some(2), format!("error: {sentence}\n")),
+            "{arguments:?}"
+        );
     }
 }
 
@@ -67,13 +92,23 @@ fn a_prompt_that_cannot_be_read_is_named() {
 fn the_closing_line_says_why_a_text_ended() {
     let cases: [(&[&str], &str); 2] = [
         (&["--prompt-ids", "0,389,1166", "-n", "2"], "limit of -n"),
-        (&["--prompt-ids", "0,389,1166", "-n", "9", "--ctx", "4"], "context full"),
+        (
+            &["--prompt-ids", "0,389,1166", "-n", "9", "--ctx", "4"],
+            "context full",
+        ),
     ];
     for (arguments, why) in cases {
-        let end = run(&[&["run", MODEL, "--device", "emu", "--print", "ids"], arguments].concat());
+        let end = run(&[
+            &["run", MODEL, "--device", "emu", "--print", "ids"],
+            arguments,
+        ]
+        .concat());
         let said = end.err.lines().next().unwrap_or_default();
         assert!(said.starts_with("2 tokens, "), "{end:?}");
-        assert!(said.ends_with(&format!(", {why}, Warpwright CPU emulator")), "{end:?}");
+        assert!(
+            said.ends_with(&format!(", {why}, Warpwright CPU emulator")),
+            "{end:?}"
+        );
     }
 }
 
@@ -91,10 +126,24 @@ fn what_is_no_model_says_what_it_is() {
 
 #[test]
 fn what_the_emulator_cannot_end_is_refused() {
-    let bench = ["bench", "--shape", "llama3.1-8b", "--quant", "q4_k_m", "--device", "emu", "--ctx", "128"];
+    let bench = [
+        "bench",
+        "--shape",
+        "llama3.1-8b",
+        "--quant",
+        "q4_k_m",
+        "--device",
+        "emu",
+        "--ctx",
+        "128",
+    ];
     let end = run(&bench);
     assert_eq!((end.code, end.out.as_str()), (Some(2), ""));
-    assert!(end.err.starts_with("error: the emulator would need "), "{end:?}");
-    let advice = "; use a GPU (--device cuda:0), a smaller model or fewer tokens, or insist with --insist\n";
+    assert!(
+        end.err.starts_with("error: the emulator would need "),
+        "{end:?}"
+    );
+    let advice =
+        "; use a GPU (--device cuda:0), a smaller model or fewer tokens, or insist with --insist\n";
     assert!(end.err.ends_with(advice), "{end:?}");
 }

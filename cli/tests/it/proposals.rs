@@ -6,28 +6,49 @@ use crate::program::{End, run};
 
 /// The command at the end of a listing, without the program's name.
 fn proposed(listing: &End) -> Vec<String> {
-    let line = listing.out.lines().skip_while(|line| *line != "To run one:").nth(1).expect("a command");
+    let line = listing
+        .out
+        .lines()
+        .skip_while(|line| *line != "To run one:")
+        .nth(1)
+        .expect("a command");
     let words = line.split_whitespace().skip(1);
-    words.map(|word| word.trim_matches('\'').to_owned()).collect()
+    words
+        .map(|word| word.trim_matches('\'').to_owned())
+        .collect()
 }
 
 /// Lists a file, runs the command that is proposed, and returns its arguments and what it printed.
 fn runs(path: &str) -> (String, End) {
     let listing = run(&["emu", path]);
-    assert_eq!((listing.code, listing.err.as_str()), (Some(0), ""), "{path}: {}", listing.out);
+    assert_eq!(
+        (listing.code, listing.err.as_str()),
+        (Some(0), ""),
+        "{path}: {}",
+        listing.out
+    );
     let command = proposed(&listing);
     let end = run(&command.iter().map(String::as_str).collect::<Vec<_>>());
-    assert_eq!((end.code, end.err.as_str()), (Some(0), ""), "{command:?}: {}", end.out);
+    assert_eq!(
+        (end.code, end.err.as_str()),
+        (Some(0), ""),
+        "{command:?}: {}",
+        end.out
+    );
     (command[4..].join(" "), end)
 }
 
 #[test]
 fn outputs_and_sizes_are_inferred() {
     let (arguments, _) = runs("cli/tests/data/emu/scale.ptx");
-    let wanted = "--grid 1 --block 32 --arg input=in:f32:1024 --arg output=out:f32:1024 --arg size=u64:32";
+    let wanted =
+        "--grid 1 --block 32 --arg input=in:f32:1024 --arg output=out:f32:1024 --arg size=u64:32";
     assert_eq!(arguments, wanted);
     let (arguments, _) = runs("cli/tests/data/emu/clean.ptx");
-    assert!(arguments.ends_with("--arg param_1=inout:f32:1024 --arg param_2=u32:32"), "{arguments}");
+    assert!(
+        arguments.ends_with("--arg param_1=inout:f32:1024 --arg param_2=u32:32"),
+        "{arguments}"
+    );
 }
 
 #[test]
@@ -38,14 +59,35 @@ fn dynamic_shared_memory_is_named() {
     assert!(listing.out.contains(needs), "{}", listing.out);
     let (arguments, _) = runs(path);
     assert_eq!(arguments, "--grid 1 --smem 256 --arg data=inout:u32:1024");
-    let end = run(&["emu", path, "-k", "reverse", "--arg", "data=inout:u32:64=iota"]);
+    let end = run(&[
+        "emu",
+        path,
+        "-k",
+        "reverse",
+        "--arg",
+        "data=inout:u32:64=iota",
+    ]);
     assert_eq!(end.code, Some(1));
     let what = "OutOfBounds: shared memory is written at 0x400, outside every variable: the launch gives `dynamic` 0 bytes, \
                 and this access needs at least 4\n";
-    assert!(end.out.contains(what) && end.out.contains("(--smem BYTES of warpwright emu)"), "{}", end.out);
-    let end = run(&["emu", path, "-k", "reverse", "--arg", "data=inout:u32:64=iota", "--smem", "128"]);
     assert!(
-        end.out.contains("the launch gives `dynamic` 128 bytes, and this access needs at least 132"),
+        end.out.contains(what) && end.out.contains("(--smem BYTES of warpwright emu)"),
+        "{}",
+        end.out
+    );
+    let end = run(&[
+        "emu",
+        path,
+        "-k",
+        "reverse",
+        "--arg",
+        "data=inout:u32:64=iota",
+        "--smem",
+        "128",
+    ]);
+    assert!(
+        end.out
+            .contains("the launch gives `dynamic` 128 bytes, and this access needs at least 132"),
         "{}",
         end.out
     );
@@ -54,12 +96,31 @@ fn dynamic_shared_memory_is_named() {
 #[test]
 fn the_divergent_barrier_comes_first() {
     for more in [&[][..], &["--all"], &["--seed", "1"], &["--race"]] {
-        let command = ["emu", "cli/tests/data/emu/divergent.ptx", "-k", "first", "--arg", "out=out:u32:256"];
+        let command = [
+            "emu",
+            "cli/tests/data/emu/divergent.ptx",
+            "-k",
+            "first",
+            "--arg",
+            "out=out:u32:256",
+        ];
         let end = run(&[&command, more].concat());
         assert_eq!(end.code, Some(1));
-        assert!(end.out.starts_with("finding 1: DivergentBarrier: "), "{more:?}: {}", end.out);
-        assert!(end.out.contains("PTX line 16: @%p2 bar.sync 0"), "{more:?}: {}", end.out);
-        assert!(!end.out.contains("put a barrier between"), "{more:?}: {}", end.out);
+        assert!(
+            end.out.starts_with("finding 1: DivergentBarrier: "),
+            "{more:?}: {}",
+            end.out
+        );
+        assert!(
+            end.out.contains("PTX line 16: @%p2 bar.sync 0"),
+            "{more:?}: {}",
+            end.out
+        );
+        assert!(
+            !end.out.contains("put a barrier between"),
+            "{more:?}: {}",
+            end.out
+        );
     }
 }
 
@@ -143,10 +204,17 @@ fn proposals_fit_the_kernels() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for (i, (kernel, wanted)) in KERNELS.iter().enumerate() {
         let path = folder.path().join(format!("{i}.ptx"));
-        fs::write(&path, format!(".version 8.0\n.target sm_80\n.address_size 64\n{kernel}\n"))
-            .expect("a file");
+        fs::write(
+            &path,
+            format!(".version 8.0\n.target sm_80\n.address_size 64\n{kernel}\n"),
+        )
+        .expect("a file");
         let (arguments, _) = runs(path.to_str().expect("UTF-8"));
-        assert_eq!(arguments, format!("--grid 1 --block 32 {wanted}").trim_end(), "{kernel}");
+        assert_eq!(
+            arguments,
+            format!("--grid 1 --block 32 {wanted}").trim_end(),
+            "{kernel}"
+        );
     }
 }
 
@@ -175,8 +243,11 @@ fn blocks_and_clusters_have_their_size() {
     ];
     for (i, (kernel, wanted)) in kernels.iter().enumerate() {
         let path = folder.path().join(format!("{i}.ptx"));
-        fs::write(&path, format!(".version 8.0\n.target sm_90\n.address_size 64\n{kernel}\n"))
-            .expect("a file");
+        fs::write(
+            &path,
+            format!(".version 8.0\n.target sm_90\n.address_size 64\n{kernel}\n"),
+        )
+        .expect("a file");
         assert_eq!(runs(path.to_str().expect("UTF-8")).0, *wanted, "{kernel}");
     }
 }

@@ -10,7 +10,13 @@ use crate::program::{End, MODEL, command};
 
 pub(crate) fn signal(child: &Child, name: &str) {
     let pid = child.id().to_string();
-    assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().expect("kill runs").success());
+    assert!(
+        Command::new("kill")
+            .args([&format!("-{name}"), &pid])
+            .status()
+            .expect("kill runs")
+            .success()
+    );
 }
 
 /// Whether this process, and so what it starts, ignores SIGHUP, as under `nohup`: bit 0 of the mask.
@@ -22,8 +28,13 @@ fn ignores_hangups() -> bool {
 
 /// Returns true if the process has a file of the folder open, for example one without a name. Only Linux tells.
 fn has_open_file_in(child: &Child, folder: &Path) -> bool {
-    let descriptors = fs::read_dir(format!("/proc/{}/fd", child.id())).into_iter().flatten().flatten();
-    descriptors.into_iter().any(|fd| fs::read_link(fd.path()).is_ok_and(|target| target.starts_with(folder)))
+    let descriptors = fs::read_dir(format!("/proc/{}/fd", child.id()))
+        .into_iter()
+        .flatten()
+        .flatten();
+    descriptors
+        .into_iter()
+        .any(|fd| fs::read_link(fd.path()).is_ok_and(|target| target.starts_with(folder)))
 }
 
 #[test]
@@ -47,14 +58,20 @@ fn a_signal_ends_work_at_once_and_leaves_no_file() {
         let folder_path = folder.path().canonicalize().expect("it is there");
         let out = folder.path().join("out");
         let rest = [out.to_str().expect("UTF-8"), "--device", "emu"];
-        let mut child = command(&[arguments, &rest].concat()).spawn().expect("the program starts");
+        let mut child = command(&[arguments, &rest].concat())
+            .spawn()
+            .expect("the program starts");
         while files() == 0 && !has_open_file_in(&child, &folder_path) {
             std::thread::sleep(Duration::from_millis(20));
             assert_eq!(child.try_wait().expect("it runs"), None);
         }
         signal(&child, name);
         let end = End::from(child.wait_with_output().expect("it ends"));
-        assert_eq!((end.code, end.err.as_str(), files()), (Some(code), "", 0), "{arguments:?} {name}");
+        assert_eq!(
+            (end.code, end.err.as_str(), files()),
+            (Some(code), "", 0),
+            "{arguments:?} {name}"
+        );
     }
 }
 
@@ -62,32 +79,70 @@ fn a_signal_ends_work_at_once_and_leaves_no_file() {
 #[test]
 fn a_prompt_does_not_hold_a_signal_up() {
     let ids = vec!["1"; 2000].join(",");
-    let mut child = command(&["run", MODEL, "--insist", "--device", "emu", "--prompt-ids", &ids, "-n", "8"])
-        .spawn()
-        .expect("the program starts");
+    let mut child = command(&[
+        "run",
+        MODEL,
+        "--insist",
+        "--device",
+        "emu",
+        "--prompt-ids",
+        &ids,
+        "-n",
+        "8",
+    ])
+    .spawn()
+    .expect("the program starts");
     std::thread::sleep(Duration::from_secs(3));
     assert_eq!(child.try_wait().expect("it runs"), None);
     let start = Instant::now();
     signal(&child, "INT");
     let end = End::from(child.wait_with_output().expect("it ends"));
-    assert_eq!((end.code, end.out.as_str(), end.err.as_str()), (Some(130), "", ""));
-    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    assert_eq!(
+        (end.code, end.out.as_str(), end.err.as_str()),
+        (Some(130), "", "")
+    );
+    assert!(
+        start.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        start.elapsed()
+    );
 }
 
 #[test]
 fn a_text_ends_with_its_token_and_says_how_to_end_at_once() {
-    let arguments =
-        ["run", MODEL, "--device", "emu", "--prompt-ids", "0,389", "-n", "1500", "--print", "ids"];
+    let arguments = [
+        "run",
+        MODEL,
+        "--device",
+        "emu",
+        "--prompt-ids",
+        "0,389",
+        "-n",
+        "1500",
+        "--print",
+        "ids",
+    ];
     let mut child = command(&arguments).spawn().expect("the program starts");
     let mut first = [0];
-    child.stdout.as_mut().expect("piped").read_exact(&mut first).expect("a token");
+    child
+        .stdout
+        .as_mut()
+        .expect("piped")
+        .read_exact(&mut first)
+        .expect("a token");
     signal(&child, "INT");
     let end = End::from(child.wait_with_output().expect("it ends"));
     assert_eq!(end.code, Some(130), "{end:?}");
     assert!(end.out.ends_with('\n'), "{end:?}");
     let said: Vec<&str> = end.err.lines().collect();
-    assert_eq!(said[0], "stopping after this token; a second signal (Ctrl-C) ends at once", "{end:?}");
-    assert!(said[1].ends_with(", interrupted, Warpwright CPU emulator"), "{end:?}");
+    assert_eq!(
+        said[0], "stopping after this token; a second signal (Ctrl-C) ends at once",
+        "{end:?}"
+    );
+    assert!(
+        said[1].ends_with(", interrupted, Warpwright CPU emulator"),
+        "{end:?}"
+    );
 }
 
 /// Runs a program with a terminal as its standard error, interrupts it when the terminal shows a text, and prints as JSON
@@ -123,9 +178,20 @@ print(json.dumps([child.returncode, seconds, out.decode(), before.decode(), afte
 fn a_signal_in_a_prompt_wipes_its_bar() {
     let ids: Vec<String> = (1..=60).map(|id| id.to_string()).collect();
     let program = env!("CARGO_BIN_EXE_warpwright");
-    let arguments = ["run", MODEL, "--device", "emu", "--prompt-ids", &ids.join(","), "-n", "1"];
+    let arguments = [
+        "run",
+        MODEL,
+        "--device",
+        "emu",
+        "--prompt-ids",
+        &ids.join(","),
+        "-n",
+        "1",
+    ];
     let mut python = Command::new("python3");
-    python.args(["-c", AT_A_TERMINAL, "/60 tokens", program]).args(arguments);
+    python
+        .args(["-c", AT_A_TERMINAL, "/60 tokens", program])
+        .args(arguments);
     python.env("TERM", "xterm").env_remove("NO_COLOR");
     python.current_dir(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
     let found = python.output().expect("Python runs");
@@ -133,8 +199,15 @@ fn a_signal_in_a_prompt_wipes_its_bar() {
         serde_json::from_slice(&found.stdout).unwrap_or_else(|error| panic!("{error}: {found:?}"));
     assert_eq!((code, out.as_str()), (130, ""), "{before:?} {after:?}");
     assert!(seconds < 2.0, "{seconds} s");
-    let taken = before.rsplit_once("prompt ").and_then(|(_, bar)| bar.split_once('/')).expect("a bar").0;
-    assert!(["0", "8", "16", "24", "32", "40", "48", "56"].contains(&taken), "{before:?}");
+    let taken = before
+        .rsplit_once("prompt ")
+        .and_then(|(_, bar)| bar.split_once('/'))
+        .expect("a bar")
+        .0;
+    assert!(
+        ["0", "8", "16", "24", "32", "40", "48", "56"].contains(&taken),
+        "{before:?}"
+    );
     // Back to the start of the line, and nothing on it.
     assert!(after.ends_with("\r\u{1b}[2K"), "{after:?}");
 }
@@ -148,11 +221,24 @@ fn a_signal_that_is_ignored_stays_so() {
         "trap '' HUP; exec {program} run {MODEL} --device emu --prompt-ids 1 -n 9 --quiet --print ids"
     );
     let mut bash = Command::new("bash");
-    bash.args(["-c", &line]).current_dir(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
-    let mut child = bash.stdout(std::process::Stdio::piped()).spawn().expect("bash runs");
+    bash.args(["-c", &line])
+        .current_dir(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+    let mut child = bash
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("bash runs");
     let mut first = [0];
-    child.stdout.as_mut().expect("piped").read_exact(&mut first).expect("a token");
+    child
+        .stdout
+        .as_mut()
+        .expect("piped")
+        .read_exact(&mut first)
+        .expect("a token");
     signal(&child, "HUP");
     let end = End::from(child.wait_with_output().expect("it ends"));
-    assert_eq!((end.code, end.out.trim_end().split(' ').count()), (Some(0), 9), "{end:?}");
+    assert_eq!(
+        (end.code, end.out.trim_end().split(' ').count()),
+        (Some(0), 9),
+        "{end:?}"
+    );
 }

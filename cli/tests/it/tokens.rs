@@ -8,13 +8,25 @@ use crate::input::refused;
 use crate::program::{End, MODEL, command, run};
 
 fn with_input(arguments: &[&str], input: &[u8]) -> End {
-    let mut child = command(arguments).stdin(Stdio::piped()).spawn().expect("the program starts");
-    child.stdin.take().expect("piped").write_all(input).expect("it reads");
+    let mut child = command(arguments)
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    child
+        .stdin
+        .take()
+        .expect("piped")
+        .write_all(input)
+        .expect("it reads");
     child.wait_with_output().expect("it ends").into()
 }
 
 fn done(out: &str) -> End {
-    End { code: Some(0), out: out.to_owned(), err: String::new() }
+    End {
+        code: Some(0),
+        out: out.to_owned(),
+        err: String::new(),
+    }
 }
 
 #[test]
@@ -25,26 +37,51 @@ fn a_text_becomes_tokens_and_a_text_again() {
     let file = file.to_str().expect("UTF-8");
     let ids = "0,389,1166,882,261";
     let lines = "0\t<|endoftext|>\n389\t\"The\"\n1166\t\" borrow\"\n882\t\" check\"\n261\t\"er\"\n";
-    let json = "{\"ids\":[0,389,1166,882,261],\"pieces\":[\"\",\"The\",\" borrow\",\" check\",\"er\"]}\n";
+    let json =
+        "{\"ids\":[0,389,1166,882,261],\"pieces\":[\"\",\"The\",\" borrow\",\" check\",\"er\"]}\n";
     let text = "The borrow checker";
     assert_eq!(run(&["tokenize", MODEL, text]), done(lines));
-    assert_eq!(run(&["tokenize", MODEL, text, "--ids"]), done(&format!("{ids}\n")));
-    assert_eq!(run(&["tokenize", MODEL, "--file", file, "--ids", "--no-bos"]), done("389,1166,882,261\n"));
-    assert_eq!(with_input(&["tokenize", MODEL, "-", "--json"], b"The borrow checker\n"), done(json));
-    assert_eq!(run(&["detokenize", MODEL, ids]), done("The borrow checker\n"));
-    assert_eq!(run(&["detokenize", MODEL, "389", "1166", "882,261"]), done("The borrow checker\n"));
-    assert_eq!(with_input(&["detokenize", MODEL, "-"], b"389 1166\n882,261\n"), done("The borrow checker\n"));
+    assert_eq!(
+        run(&["tokenize", MODEL, text, "--ids"]),
+        done(&format!("{ids}\n"))
+    );
+    assert_eq!(
+        run(&["tokenize", MODEL, "--file", file, "--ids", "--no-bos"]),
+        done("389,1166,882,261\n")
+    );
+    assert_eq!(
+        with_input(&["tokenize", MODEL, "-", "--json"], b"The borrow checker\n"),
+        done(json)
+    );
+    assert_eq!(
+        run(&["detokenize", MODEL, ids]),
+        done("The borrow checker\n")
+    );
+    assert_eq!(
+        run(&["detokenize", MODEL, "389", "1166", "882,261"]),
+        done("The borrow checker\n")
+    );
+    assert_eq!(
+        with_input(&["detokenize", MODEL, "-"], b"389 1166\n882,261\n"),
+        done("The borrow checker\n")
+    );
 }
 
 /// A control token that a text names is one, unless the text is taken literally.
 #[test]
 fn typed_tokens_are_text_if_asked() {
     let text = "<|endoftext|>a";
-    assert_eq!(run(&["tokenize", MODEL, text, "--ids", "--no-bos"]), done("65\n"));
+    assert_eq!(
+        run(&["tokenize", MODEL, text, "--ids", "--no-bos"]),
+        done("65\n")
+    );
     let end = run(&["tokenize", MODEL, text, "--ids", "--no-special", "--no-bos"]);
     assert_eq!(end.code, Some(0));
     assert!(!end.out.split([',', '\n']).any(|id| id == "0"), "{end:?}");
-    assert_eq!(run(&["detokenize", MODEL, end.out.trim()]), done("<|endoftext|>a\n"));
+    assert_eq!(
+        run(&["detokenize", MODEL, end.out.trim()]),
+        done("<|endoftext|>a\n")
+    );
     // A part of a character.
     let end = run(&["tokenize", MODEL, "--no-bos", "\u{1f980}"]);
     assert!(end.out.contains("\"\\xf0"), "{end:?}");
@@ -53,7 +90,10 @@ fn typed_tokens_are_text_if_asked() {
 #[test]
 fn what_cannot_be_used_is_refused() {
     let cases: [(&[&str], &str); 4] = [
-        (&["detokenize", MODEL, "1", "4096"], "token 1 is 4096; the vocabulary ends before 4096"),
+        (
+            &["detokenize", MODEL, "1", "4096"],
+            "token 1 is 4096; the vocabulary ends before 4096",
+        ),
         (
             &["detokenize", MODEL, "1,x"],
             "\"x\" is no token: tokens are whole numbers from 0 on, such as 1,5,9",
@@ -73,6 +113,9 @@ fn what_cannot_be_used_is_refused() {
     let end = with_input(&["tokenize", MODEL, "-"], b"a\xff");
     assert_eq!(
         end,
-        refused(2, "cannot read the text from standard input: it is not UTF-8, byte 1 begins no character")
+        refused(
+            2,
+            "cannot read the text from standard input: it is not UTF-8, byte 1 begins no character"
+        )
     );
 }

@@ -26,24 +26,51 @@ fn every_command_explains_itself() {
     for command in commands {
         let end = run(&[command, "--help"]);
         assert_eq!((end.code, end.err.as_str()), (Some(0), ""), "{command}");
-        assert!(end.out.contains(&format!("Usage: warpwright {command}")), "{}", end.out);
+        assert!(
+            end.out.contains(&format!("Usage: warpwright {command}")),
+            "{}",
+            end.out
+        );
     }
     let end = run(&["--help"]);
-    assert!(end.out.contains("Exit codes:\n  0    done\n"), "{}", end.out);
+    assert!(
+        end.out.contains("Exit codes:\n  0    done\n"),
+        "{}",
+        end.out
+    );
 }
 
 #[test]
 fn wrong_arguments_are_named() {
     let cases: &[(&[&str], &str)] = &[
         (&["sing"], "error: unrecognized subcommand 'sing'"),
-        (&["run"], "error: the following required arguments were not provided:\n  <MODEL>"),
         (
-            &["run", MODEL, "--chat", "-p", "x", "--chat-template-kwargs", r#"{"messages": []}"#],
+            &["run"],
+            "error: the following required arguments were not provided:\n  <MODEL>",
+        ),
+        (
+            &[
+                "run",
+                MODEL,
+                "--chat",
+                "-p",
+                "x",
+                "--chat-template-kwargs",
+                r#"{"messages": []}"#,
+            ],
             "error: invalid value '{\"messages\": []}' for '--chat-template-kwargs <JSON>': messages are the conversation; \
              say it with --prompt or --system",
         ),
         (
-            &["run", MODEL, "--chat", "-p", "x", "--chat-template-kwargs", r#"{"a": 1, "a": 2}"#],
+            &[
+                "run",
+                MODEL,
+                "--chat",
+                "-p",
+                "x",
+                "--chat-template-kwargs",
+                r#"{"a": 1, "a": 2}"#,
+            ],
             "error: invalid value '{\"a\": 1, \"a\": 2}' for '--chat-template-kwargs <JSON>': it ",
         ),
         (
@@ -67,7 +94,9 @@ fn wrong_arguments_are_named() {
             "error: the temperature is -1; it can be 0, the most likely token each time, or 0.01 to 100\n",
         ),
         (
-            &["run", MODEL, "--prompt", "x", "--temp", "1", "--min-p", "-0.1"],
+            &[
+                "run", MODEL, "--prompt", "x", "--temp", "1", "--min-p", "-0.1",
+            ],
             "error: the sampling option min_p is -0.1; it can be 0 to 1\n",
         ),
         (
@@ -86,7 +115,10 @@ fn wrong_arguments_are_named() {
             &["run", MODEL, "--prompt", "x", "--logit-bias", "-1=2"],
             "error: invalid value '-1=2' for '--logit-bias <ID=LOGIT>': not a token and a number, such as 13=-2.5",
         ),
-        (&["detokenize", MODEL, "-1"], "error: \"-1\" is no token: tokens are whole numbers"),
+        (
+            &["detokenize", MODEL, "-1"],
+            "error: \"-1\" is no token: tokens are whole numbers",
+        ),
         (
             &["run", MODEL, "--prompt", "x", "--seed", "-2"],
             "error: invalid value '-2' for '--seed <N>': it can be 0 to 18446744073709551615, or -1 for a new seed each \
@@ -116,7 +148,10 @@ fn wrong_arguments_are_named() {
             &["bench"],
             "error: there is nothing to measure: give a MODEL, or a known shape with random weights,",
         ),
-        (&["bench", "--quant", "q8_0"], "error: there is nothing to measure: give a MODEL, or a known shape"),
+        (
+            &["bench", "--quant", "q8_0"],
+            "error: there is nothing to measure: give a MODEL, or a known shape",
+        ),
         (
             &["bench", "-m", MODEL, "--shape", "llama3.1-8b"],
             "error: the argument '--model <MODEL>' cannot be",
@@ -125,12 +160,18 @@ fn wrong_arguments_are_named() {
             &["bench", MODEL, "--shape", "llama3.1-8b", "--quant", "q8_0"],
             "error: the argument '[MODEL]' cannot be used with",
         ),
-        (&["bench", MODEL, "--quant", "q8_0"], "error: the argument '[MODEL]' cannot be used with"),
+        (
+            &["bench", MODEL, "--quant", "q8_0"],
+            "error: the argument '[MODEL]' cannot be used with",
+        ),
         (
             &["bench", MODEL, "--batch", "2", "--launch", "eager"],
             "error: the argument '--batch <N,N,..>' cannot be used with",
         ),
-        (&["bench", MODEL, "--join", "9"], "error: the following required arguments were not provided:"),
+        (
+            &["bench", MODEL, "--join", "9"],
+            "error: the following required arguments were not provided:",
+        ),
         (
             &["bench", "--shape", "llama9", "--quant", "q8_0"],
             "error: invalid value 'llama9' for '--shape <NAME>'\n  [possible values: llama3.1-8b, llama3.2-1b, ",
@@ -140,7 +181,10 @@ fn wrong_arguments_are_named() {
             "error: invalid value 'q2' for '--quant <NAME>'\n  [possible values: q2_k, q3_k, iq4_xs, iq4_nl, mxfp4, q4_1, q5_0, q5_1, q4_0, \
              q4_k_m, q5_k_m, q6_k, q8_0, bf16, f16, f32]",
         ),
-        (&["bench", MODEL, "--ctx", "128,0"], "error: invalid value '0' for '--ctx <N,N,..>'"),
+        (
+            &["bench", MODEL, "--ctx", "128,0"],
+            "error: invalid value '0' for '--ctx <N,N,..>'",
+        ),
         (
             &["bench", MODEL, "--profile", "--kernels"],
             "error: the argument '--profile' cannot be used with '--kernels'",
@@ -199,10 +243,21 @@ fn wrong_arguments_are_named() {
             "error: the argument '--prompt <N,N,..>' cannot be used with '--plot <FILE>'",
         ),
         (
-            &["bench", MODEL, "--prompt", "20", "--profile", "--launch", "eager"],
+            &[
+                "bench",
+                MODEL,
+                "--prompt",
+                "20",
+                "--profile",
+                "--launch",
+                "eager",
+            ],
             "error: --launch: the kernels of a chunk are launched one by one\n",
         ),
-        (&["bench", MODEL, "--tokens", "0"], "error: invalid value '0' for '--tokens <N>'"),
+        (
+            &["bench", MODEL, "--tokens", "0"],
+            "error: invalid value '0' for '--tokens <N>'",
+        ),
     ];
     for (arguments, message) in cases {
         let end = run(arguments);
@@ -215,11 +270,17 @@ fn wrong_arguments_are_named() {
 #[test]
 fn the_version_has_the_commit() {
     let end = run(&["--version"]);
-    let version =
-        end.out.strip_prefix(concat!("warpwright ", env!("CARGO_PKG_VERSION"))).expect("the version");
-    let commit = version.trim_end().strip_prefix(" (").and_then(|rest| rest.strip_suffix(')'));
+    let version = end
+        .out
+        .strip_prefix(concat!("warpwright ", env!("CARGO_PKG_VERSION")))
+        .expect("the version");
+    let commit = version
+        .trim_end()
+        .strip_prefix(" (")
+        .and_then(|rest| rest.strip_suffix(')'));
     // Without git there is none.
-    let is_one = |commit: &str| commit.len() >= 10 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_one =
+        |commit: &str| commit.len() >= 10 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
     assert!(version == "\n" || commit.is_some_and(is_one), "{version:?}");
 }
 
@@ -228,10 +289,19 @@ fn shells_complete_every_command() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let end = run(&["completions", shell]);
         assert_eq!((end.code, end.err.as_str()), (Some(0), ""), "{shell}");
-        assert!(end.out.contains("doctor") && end.out.contains("when-full"), "{shell}: {}", end.out);
+        assert!(
+            end.out.contains("doctor") && end.out.contains("when-full"),
+            "{shell}: {}",
+            end.out
+        );
         // Elvish and PowerShell complete no values, and zsh escapes colons.
         let script = end.out.replace('\\', "");
-        let values = ["auto", "emu", "cuda:0"].iter().all(|device| script.contains(device));
-        assert!(values || ["elvish", "powershell"].contains(&shell), "{shell}");
+        let values = ["auto", "emu", "cuda:0"]
+            .iter()
+            .all(|device| script.contains(device));
+        assert!(
+            values || ["elvish", "powershell"].contains(&shell),
+            "{shell}"
+        );
     }
 }

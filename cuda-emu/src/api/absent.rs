@@ -8,7 +8,8 @@ const EXTERNAL: &str = "memory and semaphores of other interfaces are not emulat
 const GRAPHICS: &str = "graphics interfaces are not emulated";
 const TEXTURES: &str = "mipmaps, texture references, and arrays in parts are not emulated; there are arrays, and textures and surfaces as objects";
 const GREEN: &str = "a context has all multiprocessors of its device here; none is set apart";
-const BATCHES: &str = "batches and copies with attributes are not emulated; make the copies one by one";
+const BATCHES: &str =
+    "batches and copies with attributes are not emulated; make the copies one by one";
 const MULTICAST: &str = "the devices are emulated within one process, and have no fabric";
 const CHECKPOINTS: &str = "checkpoints and core dumps are not emulated";
 const OLD: &str = "this is an old interface, which is not emulated";

@@ -30,7 +30,12 @@ exports! {
     more {}
 }
 
-fn range(m: &'static Machine, base: Out<CUdeviceptr>, bytes: Out<usize>, address: CUdeviceptr) -> Result {
+fn range(
+    m: &'static Machine,
+    base: Out<CUdeviceptr>,
+    bytes: Out<usize>,
+    address: CUdeviceptr,
+) -> Result {
     m.state().context()?;
     match m.device.memory.find(address) {
         Some(found) => {
@@ -38,7 +43,10 @@ fn range(m: &'static Machine, base: Out<CUdeviceptr>, bytes: Out<usize>, address
             bytes.set_if(found.bytes as usize);
             Ok(())
         }
-        None => refuse(CUresult::NOT_FOUND, format!("0x{address:x} is in no allocation")),
+        None => refuse(
+            CUresult::NOT_FOUND,
+            format!("0x{address:x} is in no allocation"),
+        ),
     }
 }
 
@@ -64,13 +72,23 @@ fn value(s: &State, attribute: CUpointer_attribute, address: CUdeviceptr) -> Res
     let base = found.as_ref().map_or(0, |a| a.base);
     let owner = s.allocations.get(&base);
     let registered = found.is_some() && owner.is_none() && s.device.memory.owner(address).is_none();
-    let pool = owner.and_then(|a| if let AllocationKind::Pool(pool) = a.kind { Some(pool) } else { None });
+    let pool = owner.and_then(|a| {
+        if let AllocationKind::Pool(pool) = a.kind {
+            Some(pool)
+        } else {
+            None
+        }
+    });
     let place = pool.and_then(|pool| Some(s.pools.get(pool)?.place));
-    let managed =
-        owner.is_some_and(|a| a.kind == AllocationKind::Managed) || place == Some(PoolPlace::Managed);
+    let managed = owner.is_some_and(|a| a.kind == AllocationKind::Managed)
+        || place == Some(PoolPlace::Managed);
     let pinned = owner.is_some_and(|a| matches!(a.kind, AllocationKind::Host(_)));
     let host = registered || pinned || place == Some(PoolPlace::Host);
-    let kind = if host { CUmemorytype::HOST.0 } else { CUmemorytype::DEVICE.0 };
+    let kind = if host {
+        CUmemorytype::HOST.0
+    } else {
+        CUmemorytype::DEVICE.0
+    };
     let device = s.device.memory.owner(address);
     let device = device.or(owner.and_then(|a| Some(s.contexts.get(a.context)?.reach.device)));
     let known = u32::from(found.is_some());
@@ -80,10 +98,14 @@ fn value(s: &State, attribute: CUpointer_attribute, address: CUdeviceptr) -> Res
         A::MEMORY_TYPE => Value::Word(kind * known),
         A::DEVICE_POINTER => Value::Long(if known == 1 { address } else { 0 }),
         A::HOST_POINTER => Value::Long(if host || managed { address } else { 0 }),
-        A::SYNC_MEMOPS | A::IS_LEGACY_CUDA_IPC_CAPABLE | A::IS_GPU_DIRECT_RDMA_CAPABLE => Value::Word(0),
+        A::SYNC_MEMOPS | A::IS_LEGACY_CUDA_IPC_CAPABLE | A::IS_GPU_DIRECT_RDMA_CAPABLE => {
+            Value::Word(0)
+        }
         A::BUFFER_ID | A::MEMORY_BLOCK_ID => Value::Long(base),
         A::IS_MANAGED => Value::Word(managed.into()),
-        A::DEVICE_ORDINAL => Value::Word(device.unwrap_or(if known == 1 { 0 } else { -2i32 as u32 })),
+        A::DEVICE_ORDINAL => {
+            Value::Word(device.unwrap_or(if known == 1 { 0 } else { -2i32 as u32 }))
+        }
         A::RANGE_START_ADDR | A::MAPPING_BASE_ADDR => Value::Long(base),
         A::RANGE_SIZE | A::MAPPING_SIZE => Value::Long(found.map_or(0, |a| a.bytes)),
         A::MAPPED => Value::Word(known),
@@ -91,7 +113,10 @@ fn value(s: &State, attribute: CUpointer_attribute, address: CUdeviceptr) -> Res
         A::ACCESS_FLAGS => Value::Word(CUmemAccess_flags::PROT_READWRITE.0 as u32 * known),
         A::MEMPOOL_HANDLE => raw(pool.map_or(std::ptr::null_mut(), |pool| pool.handle().0)),
         other => {
-            return refuse(CUresult::INVALID_VALUE, format!("pointer attribute {other:?} is not emulated"));
+            return refuse(
+                CUresult::INVALID_VALUE,
+                format!("pointer attribute {other:?} is not emulated"),
+            );
         }
     })
 }
@@ -105,12 +130,19 @@ fn get_attribute(
     let s = m.state();
     s.context()?;
     if m.device.memory.find(address).is_none() {
-        return refuse(CUresult::INVALID_VALUE, format!("0x{address:x} is in no allocation"));
+        return refuse(
+            CUresult::INVALID_VALUE,
+            format!("0x{address:x} is in no allocation"),
+        );
     }
-    let host = matches!(value(&s, CUpointer_attribute::HOST_POINTER, address)?, Value::Long(1..));
-    require(attribute != CUpointer_attribute::HOST_POINTER || host, || {
-        format!("0x{address:x} is memory of a device, which the host does not reach")
-    })?;
+    let host = matches!(
+        value(&s, CUpointer_attribute::HOST_POINTER, address)?,
+        Value::Long(1..)
+    );
+    require(
+        attribute != CUpointer_attribute::HOST_POINTER || host,
+        || format!("0x{address:x} is memory of a device, which the host does not reach"),
+    )?;
     value(&s, attribute, address)?.write(data)
 }
 
@@ -124,7 +156,10 @@ fn get_attributes(
 ) -> Result {
     let s = m.state();
     s.context()?;
-    let wanted = attributes.slice(count as usize)?.iter().zip(data.slice(count as usize)?);
+    let wanted = attributes
+        .slice(count as usize)?
+        .iter()
+        .zip(data.slice(count as usize)?);
     for (&attribute, &data) in wanted {
         value(&s, attribute, address)?.write(at(data))?;
     }
@@ -140,23 +175,37 @@ fn set_attribute(
 ) -> Result {
     m.state().context()?;
     let settable = attribute == CUpointer_attribute::SYNC_MEMOPS && !value.is_null();
-    require(settable, || format!("pointer attribute {attribute:?} cannot be set"))?;
-    require(m.device.memory.find(address).is_some(), || format!("0x{address:x} is in no allocation"))
+    require(settable, || {
+        format!("pointer attribute {attribute:?} cannot be set")
+    })?;
+    require(m.device.memory.find(address).is_some(), || {
+        format!("0x{address:x} is in no allocation")
+    })
 }
 
 /// The place that a device number of the older calls means: -1 is the host.
 fn place(device: CUdevice) -> CUmemLocation {
-    let kind = if device == -1 { CUmemLocationType::HOST } else { CUmemLocationType::DEVICE };
-    CUmemLocation { r#type: kind, id: device.max(0) }
+    let kind = if device == -1 {
+        CUmemLocationType::HOST
+    } else {
+        CUmemLocationType::DEVICE
+    };
+    CUmemLocation {
+        r#type: kind,
+        id: device.max(0),
+    }
 }
 
 fn check_place(m: &Machine, location: CUmemLocation) -> Result {
     match location.r#type {
         CUmemLocationType::DEVICE => device::find(m, location.id).map(drop),
-        CUmemLocationType::HOST | CUmemLocationType::HOST_NUMA | CUmemLocationType::HOST_NUMA_CURRENT => {
-            Ok(())
-        }
-        other => refuse(CUresult::INVALID_VALUE, format!("there is no place {other:?} for managed memory")),
+        CUmemLocationType::HOST
+        | CUmemLocationType::HOST_NUMA
+        | CUmemLocationType::HOST_NUMA_CURRENT => Ok(()),
+        other => refuse(
+            CUresult::INVALID_VALUE,
+            format!("there is no place {other:?} for managed memory"),
+        ),
     }
 }
 
@@ -219,7 +268,10 @@ fn advise(
     location: CUmemLocation,
 ) -> Result {
     use CUmem_advise as A;
-    if matches!(advice, A::SET_PREFERRED_LOCATION | A::SET_ACCESSED_BY | A::UNSET_ACCESSED_BY) {
+    if matches!(
+        advice,
+        A::SET_PREFERRED_LOCATION | A::SET_ACCESSED_BY | A::UNSET_ACCESSED_BY
+    ) {
         check_place(m, location)?;
     }
     let mut s = m.state();
@@ -231,10 +283,19 @@ fn advise(
         A::SET_PREFERRED_LOCATION => known.preferred = Some(location),
         A::UNSET_PREFERRED_LOCATION => known.preferred = None,
         A::SET_ACCESSED_BY | A::UNSET_ACCESSED_BY => {
-            known.accessed_by.retain(|other| (other.r#type, other.id) != (location.r#type, location.id));
-            known.accessed_by.extend((advice == A::SET_ACCESSED_BY).then_some(location));
+            known
+                .accessed_by
+                .retain(|other| (other.r#type, other.id) != (location.r#type, location.id));
+            known
+                .accessed_by
+                .extend((advice == A::SET_ACCESSED_BY).then_some(location));
         }
-        other => return refuse(CUresult::INVALID_VALUE, format!("there is no advice {}", other.0)),
+        other => {
+            return refuse(
+                CUresult::INVALID_VALUE,
+                format!("there is no advice {}", other.0),
+            );
+        }
     }
     Ok(())
 }
@@ -243,7 +304,10 @@ fn advise(
 fn number(location: Option<CUmemLocation>) -> c_int {
     match location {
         None => -2,
-        Some(CUmemLocation { r#type: CUmemLocationType::DEVICE, id }) => id,
+        Some(CUmemLocation {
+            r#type: CUmemLocationType::DEVICE,
+            id,
+        }) => id,
         Some(_) => -1,
     }
 }
@@ -260,7 +324,9 @@ fn range_attribute(
     let mut s = m.state();
     s.context()?;
     let advice = advice_of(&mut s, address, count)?.clone();
-    require(data_bytes >= 4 && data_bytes.is_multiple_of(4), || format!("room of {data_bytes} bytes"))?;
+    require(data_bytes >= 4 && data_bytes.is_multiple_of(4), || {
+        format!("room of {data_bytes} bytes")
+    })?;
     let kind = |place: Option<CUmemLocation>| place.map_or(0, |place| place.r#type.0);
     let id = |place: Option<CUmemLocation>| place.map_or(0, |place| place.id);
     let values = match attribute {
@@ -273,9 +339,17 @@ fn range_attribute(
         A::LAST_PREFETCH_LOCATION_ID => vec![id(advice.prefetched)],
         A::ACCESSED_BY => {
             let known = advice.accessed_by.iter().map(|place| number(Some(*place)));
-            known.chain(std::iter::repeat(-2)).take(data_bytes / 4).collect()
+            known
+                .chain(std::iter::repeat(-2))
+                .take(data_bytes / 4)
+                .collect()
         }
-        other => return refuse(CUresult::INVALID_VALUE, format!("there is no range attribute {}", other.0)),
+        other => {
+            return refuse(
+                CUresult::INVALID_VALUE,
+                format!("there is no range attribute {}", other.0),
+            );
+        }
     };
     require(!data.is_null(), || "the result pointer is NULL".into())?;
     data.cast().set_all(values);

@@ -39,8 +39,10 @@ exports! {
 }
 
 /// The flags of arrays that are emulated.
-const FLAGS: u32 =
-    CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_SURFACE_LDST | CUDA_ARRAY3D_CUBEMAP | CUDA_ARRAY3D_TEXTURE_GATHER;
+const FLAGS: u32 = CUDA_ARRAY3D_LAYERED
+    | CUDA_ARRAY3D_SURFACE_LDST
+    | CUDA_ARRAY3D_CUBEMAP
+    | CUDA_ARRAY3D_TEXTURE_GATHER;
 
 /// Bytes that the rows of an array are a multiple of: the widest access of a surface.
 const PITCH: u64 = 16;
@@ -57,26 +59,40 @@ pub(crate) fn texel(format: CUarray_format, channels: u32) -> Result<TexelFormat
         CUarray_format::HALF => ChannelType::F16,
         CUarray_format::FLOAT => ChannelType::F32,
         other => {
-            return refuse(CUresult::NOT_SUPPORTED, format!("texels of format {other:?} are not emulated"));
+            return refuse(
+                CUresult::NOT_SUPPORTED,
+                format!("texels of format {other:?} are not emulated"),
+            );
         }
     };
-    require(matches!(channels, 1 | 2 | 4), || format!("texels of {channels} channels: 1, 2 or 4"))?;
+    require(matches!(channels, 1 | 2 | 4), || {
+        format!("texels of {channels} channels: 1, 2 or 4")
+    })?;
     Ok(TexelFormat { channel, channels })
 }
 
 /// The shape of an array, by what of its size is not 0, and its flags.
 fn shape(d: &CUDA_ARRAY3D_DESCRIPTOR_v2) -> Result<Shape> {
     let has = |flag: u32| d.Flags & flag != 0;
-    Ok(match (has(CUDA_ARRAY3D_CUBEMAP), has(CUDA_ARRAY3D_LAYERED), d.Height, d.Depth) {
-        (true, false, ..) => Shape::Cube,
-        (true, true, ..) => Shape::Cubes,
-        (false, true, 0, _) => Shape::Layers1,
-        (false, true, ..) => Shape::Layers2,
-        (false, false, 0, 0) => Shape::D1,
-        (false, false, _, 0) => Shape::D2,
-        (false, false, 0, _) => return refuse(CUresult::INVALID_VALUE, "a depth without a height"),
-        (false, false, ..) => Shape::D3,
-    })
+    Ok(
+        match (
+            has(CUDA_ARRAY3D_CUBEMAP),
+            has(CUDA_ARRAY3D_LAYERED),
+            d.Height,
+            d.Depth,
+        ) {
+            (true, false, ..) => Shape::Cube,
+            (true, true, ..) => Shape::Cubes,
+            (false, true, 0, _) => Shape::Layers1,
+            (false, true, ..) => Shape::Layers2,
+            (false, false, 0, 0) => Shape::D1,
+            (false, false, _, 0) => Shape::D2,
+            (false, false, 0, _) => {
+                return refuse(CUresult::INVALID_VALUE, "a depth without a height");
+            }
+            (false, false, ..) => Shape::D3,
+        },
+    )
 }
 
 /// The image of an array, without its address.
@@ -89,20 +105,29 @@ fn image(d: &CUDA_ARRAY3D_DESCRIPTOR_v2) -> Result<Image> {
     }
     let shape = shape(d)?;
     let gathers = d.Flags & CUDA_ARRAY3D_TEXTURE_GATHER != 0;
-    require(!gathers || shape == Shape::D2, || "TEXTURE_GATHER is of 2D arrays".into())?;
-    require(d.Depth > 0 || !matches!(shape, Shape::Layers1 | Shape::Layers2), || {
-        "an array of no layers".into()
+    require(!gathers || shape == Shape::D2, || {
+        "TEXTURE_GATHER is of 2D arrays".into()
     })?;
+    require(
+        d.Depth > 0 || !matches!(shape, Shape::Layers1 | Shape::Layers2),
+        || "an array of no layers".into(),
+    )?;
     let n = |n: usize| u32::try_from(n.max(1)).unwrap_or(u32::MAX);
     require(d.Width > 0, || "an array without a width".into())?;
     let extent = [n(d.Width), n(d.Height), n(d.Depth)];
     let mut image = Image::new(texel(d.Format, d.NumChannels)?, shape, extent);
     image.pitch = image.pitch.next_multiple_of(PITCH);
-    image.check().or_else(|error| refuse(CUresult::INVALID_VALUE, error.to_string()))?;
+    image
+        .check()
+        .or_else(|error| refuse(CUresult::INVALID_VALUE, error.to_string()))?;
     Ok(image)
 }
 
-fn create(m: &'static Machine, array: Out<CUarray>, descriptor: In<CUDA_ARRAY_DESCRIPTOR_v2>) -> Result {
+fn create(
+    m: &'static Machine,
+    array: Out<CUarray>,
+    descriptor: In<CUDA_ARRAY_DESCRIPTOR_v2>,
+) -> Result {
     let d = descriptor.get()?;
     let same = CUDA_ARRAY3D_DESCRIPTOR_v2 {
         Width: d.Width,
@@ -114,26 +139,54 @@ fn create(m: &'static Machine, array: Out<CUarray>, descriptor: In<CUDA_ARRAY_DE
     make(m, array, same)
 }
 
-fn create_3d(m: &'static Machine, array: Out<CUarray>, descriptor: In<CUDA_ARRAY3D_DESCRIPTOR_v2>) -> Result {
+fn create_3d(
+    m: &'static Machine,
+    array: Out<CUarray>,
+    descriptor: In<CUDA_ARRAY3D_DESCRIPTOR_v2>,
+) -> Result {
     make(m, array, descriptor.get()?)
 }
 
-fn make(m: &'static Machine, array: Out<CUarray>, descriptor: CUDA_ARRAY3D_DESCRIPTOR_v2) -> Result {
-    require(!array.is_null(), || "there is nowhere to put the array".into())?;
+fn make(
+    m: &'static Machine,
+    array: Out<CUarray>,
+    descriptor: CUDA_ARRAY3D_DESCRIPTOR_v2,
+) -> Result {
+    require(!array.is_null(), || {
+        "there is nowhere to put the array".into()
+    })?;
     let mut s = m.state();
     let context = s.context()?;
     capture::refuse_unsafe(&mut s)?;
     let mut image = image(&descriptor)?;
     let (device, bytes) = (s.contexts[context].reach.device, image.bytes());
-    image.address = m.device.memory.alloc_on(device, bytes).or_else(refuse_memory)?;
-    m.device.memory.set_label(image.address, &format!("array 0x{:x}", image.address));
-    let allocation = Allocation { context, kind: AllocationKind::Array, bytes };
+    image.address = m
+        .device
+        .memory
+        .alloc_on(device, bytes)
+        .or_else(refuse_memory)?;
+    m.device
+        .memory
+        .set_label(image.address, &format!("array 0x{:x}", image.address));
+    let allocation = Allocation {
+        context,
+        kind: AllocationKind::Array,
+        bytes,
+    };
     s.allocations.insert(image.address, allocation);
-    let id = s.arrays.insert(Array { context, image, descriptor });
+    let id = s.arrays.insert(Array {
+        context,
+        image,
+        descriptor,
+    });
     array.set(id.handle())
 }
 
-fn get_descriptor(m: &'static Machine, descriptor: Out<CUDA_ARRAY_DESCRIPTOR_v2>, array: CUarray) -> Result {
+fn get_descriptor(
+    m: &'static Machine,
+    descriptor: Out<CUDA_ARRAY_DESCRIPTOR_v2>,
+    array: CUarray,
+) -> Result {
     let s = m.state();
     s.context()?;
     let d = s.array(array)?.1.descriptor;
@@ -194,7 +247,13 @@ fn from_host(
     bytes: usize,
 ) -> Result<CUDA_MEMCPY3D_v2> {
     let (srcMemoryType, srcHost) = (CUmemorytype::HOST, from.address() as *const c_void);
-    Ok(CUDA_MEMCPY3D_v2 { srcMemoryType, srcHost, dstArray: to, dstXInBytes: offset, ..row(m, to, bytes)? })
+    Ok(CUDA_MEMCPY3D_v2 {
+        srcMemoryType,
+        srcHost,
+        dstArray: to,
+        dstXInBytes: offset,
+        ..row(m, to, bytes)?
+    })
 }
 
 fn to_host(
@@ -214,11 +273,23 @@ fn to_host(
     })
 }
 
-fn copy_from_host(m: &'static Machine, to: CUarray, offset: usize, from: In<c_void>, bytes: usize) -> Result {
+fn copy_from_host(
+    m: &'static Machine,
+    to: CUarray,
+    offset: usize,
+    from: In<c_void>,
+    bytes: usize,
+) -> Result {
     copy_now(m, &from_host(m, to, offset, from, bytes)?)
 }
 
-fn copy_to_host(m: &'static Machine, to: Out<c_void>, from: CUarray, offset: usize, bytes: usize) -> Result {
+fn copy_to_host(
+    m: &'static Machine,
+    to: Out<c_void>,
+    from: CUarray,
+    offset: usize,
+    bytes: usize,
+) -> Result {
     copy_now(m, &to_host(m, to, from, offset, bytes)?)
 }
 
@@ -253,7 +324,16 @@ fn copy_from_device(
 ) -> Result {
     let (srcMemoryType, srcDevice) = (CUmemorytype::DEVICE, from);
     let row = row(m, to, bytes)?;
-    copy_now(m, &CUDA_MEMCPY3D_v2 { srcMemoryType, srcDevice, dstArray: to, dstXInBytes: offset, ..row })
+    copy_now(
+        m,
+        &CUDA_MEMCPY3D_v2 {
+            srcMemoryType,
+            srcDevice,
+            dstArray: to,
+            dstXInBytes: offset,
+            ..row
+        },
+    )
 }
 
 fn copy_to_device(
@@ -265,7 +345,16 @@ fn copy_to_device(
 ) -> Result {
     let (dstMemoryType, dstDevice) = (CUmemorytype::DEVICE, to);
     let row = row(m, from, bytes)?;
-    copy_now(m, &CUDA_MEMCPY3D_v2 { dstMemoryType, dstDevice, srcArray: from, srcXInBytes: offset, ..row })
+    copy_now(
+        m,
+        &CUDA_MEMCPY3D_v2 {
+            dstMemoryType,
+            dstDevice,
+            srcArray: from,
+            srcXInBytes: offset,
+            ..row
+        },
+    )
 }
 
 fn copy_between(
@@ -277,8 +366,19 @@ fn copy_between(
     bytes: usize,
 ) -> Result {
     row(m, to, bytes)?;
-    let ends = CUDA_MEMCPY3D_v2 { srcArray: from, srcXInBytes: from_offset, ..row(m, from, bytes)? };
-    copy_now(m, &CUDA_MEMCPY3D_v2 { dstArray: to, dstXInBytes: offset, ..ends })
+    let ends = CUDA_MEMCPY3D_v2 {
+        srcArray: from,
+        srcXInBytes: from_offset,
+        ..row(m, from, bytes)?
+    };
+    copy_now(
+        m,
+        &CUDA_MEMCPY3D_v2 {
+            dstArray: to,
+            dstXInBytes: offset,
+            ..ends
+        },
+    )
 }
 
 impl State {

@@ -100,17 +100,25 @@ fn of_peers(m: &'static Machine, p: &CUDA_MEMCPY3D_PEER) -> Result<CUDA_MEMCPY3D
 fn of_arrays(m: &'static Machine, p: &CUDA_MEMCPY3D_v2) -> Result<CUDA_MEMCPY3D_v2> {
     let mut p = *p;
     let s = m.state();
-    require(p.srcLOD == 0 && p.dstLOD == 0, || "a level of detail of a copy is not 0".into())?;
+    require(p.srcLOD == 0 && p.dstLOD == 0, || {
+        "a level of detail of a copy is not 0".into()
+    })?;
     let size = [p.WidthInBytes, p.Height, p.Depth];
     if p.srcMemoryType == CUmemorytype::ARRAY {
         let array = s.array(p.srcArray)?.1;
-        p.srcDevice = array.place(&ArrayBox { at: [p.srcXInBytes, p.srcY, p.srcZ], size })?;
+        p.srcDevice = array.place(&ArrayBox {
+            at: [p.srcXInBytes, p.srcY, p.srcZ],
+            size,
+        })?;
         (p.srcPitch, p.srcHeight) = (array.image.pitch as usize, array.image.extent[1] as usize);
         (p.srcMemoryType, p.srcXInBytes, p.srcY, p.srcZ) = (CUmemorytype::DEVICE, 0, 0, 0);
     }
     if p.dstMemoryType == CUmemorytype::ARRAY {
         let array = s.array(p.dstArray)?.1;
-        p.dstDevice = array.place(&ArrayBox { at: [p.dstXInBytes, p.dstY, p.dstZ], size })?;
+        p.dstDevice = array.place(&ArrayBox {
+            at: [p.dstXInBytes, p.dstY, p.dstZ],
+            size,
+        })?;
         (p.dstPitch, p.dstHeight) = (array.image.pitch as usize, array.image.extent[1] as usize);
         (p.dstMemoryType, p.dstXInBytes, p.dstY, p.dstZ) = (CUmemorytype::DEVICE, 0, 0, 0);
     }
@@ -131,13 +139,16 @@ pub(crate) fn copy_now(m: &'static Machine, p: &CUDA_MEMCPY3D_v2) -> Result {
 
 /// Pageable memory is read when the call is made, unless the copy is captured.
 pub(crate) fn copy_async(m: &'static Machine, p: &CUDA_MEMCPY3D_v2, stream: CUstream) -> Result {
-    let Some(mut copy) = work_of(m, p)? else { return Ok(()) };
+    let Some(mut copy) = work_of(m, p)? else {
+        return Ok(());
+    };
     let mut s = m.state();
     let id = s.stream(stream)?;
     let capturing = s.streams[id].capture.is_some();
     drop(s);
     if let (Location::Host(span), false) = (&copy.from.place, capturing) {
-        let last = (copy.depth - 1) * copy.from.slice + (copy.height - 1) * copy.from.pitch + copy.width;
+        let last =
+            (copy.depth - 1) * copy.from.slice + (copy.height - 1) * copy.from.pitch + copy.width;
         copy.from.place = Location::Staged(Arc::from(span.bytes(last)));
     }
     run_async(m, stream, Work::Copy(copy))
@@ -180,13 +191,29 @@ struct Rectangle {
 impl Rectangle {
     /// The work, or none for a fill of no bytes.
     fn work(self, m: &'static Machine) -> Result<Option<Work>> {
-        let Self { to, pitch, value, size, width, height } = self;
+        let Self {
+            to,
+            pitch,
+            value,
+            size,
+            width,
+            height,
+        } = self;
         if width == 0 || height == 0 {
             return m.state().context().map(|_| None);
         }
         let rows = height == 1 || pitch >= width * size && pitch.is_multiple_of(size);
-        require(rows, || format!("rows of {width} elements of {size} bytes, {pitch} bytes apart"))?;
-        Ok(Some(Work::Fill(FillWork { to, pitch, value, size, width, height })))
+        require(rows, || {
+            format!("rows of {width} elements of {size} bytes, {pitch} bytes apart")
+        })?;
+        Ok(Some(Work::Fill(FillWork {
+            to,
+            pitch,
+            value,
+            size,
+            width,
+            height,
+        })))
     }
 
     fn now(self, m: &'static Machine) -> Result {
@@ -194,20 +221,66 @@ impl Rectangle {
     }
 
     fn on(self, m: &'static Machine, stream: CUstream) -> Result {
-        self.work(m)?.map_or(Ok(()), |fill| run_async(m, stream, fill))
+        self.work(m)?
+            .map_or(Ok(()), |fill| run_async(m, stream, fill))
     }
 }
 
-fn fill_8(m: &'static Machine, to: u64, pitch: usize, value: u8, width: usize, height: usize) -> Result {
-    Rectangle { to, pitch, value: value.into(), size: 1, width, height }.now(m)
+fn fill_8(
+    m: &'static Machine,
+    to: u64,
+    pitch: usize,
+    value: u8,
+    width: usize,
+    height: usize,
+) -> Result {
+    Rectangle {
+        to,
+        pitch,
+        value: value.into(),
+        size: 1,
+        width,
+        height,
+    }
+    .now(m)
 }
 
-fn fill_16(m: &'static Machine, to: u64, pitch: usize, value: u16, width: usize, height: usize) -> Result {
-    Rectangle { to, pitch, value: value.into(), size: 2, width, height }.now(m)
+fn fill_16(
+    m: &'static Machine,
+    to: u64,
+    pitch: usize,
+    value: u16,
+    width: usize,
+    height: usize,
+) -> Result {
+    Rectangle {
+        to,
+        pitch,
+        value: value.into(),
+        size: 2,
+        width,
+        height,
+    }
+    .now(m)
 }
 
-fn fill_32(m: &'static Machine, to: u64, pitch: usize, value: u32, width: usize, height: usize) -> Result {
-    Rectangle { to, pitch, value, size: 4, width, height }.now(m)
+fn fill_32(
+    m: &'static Machine,
+    to: u64,
+    pitch: usize,
+    value: u32,
+    width: usize,
+    height: usize,
+) -> Result {
+    Rectangle {
+        to,
+        pitch,
+        value,
+        size: 4,
+        width,
+        height,
+    }
+    .now(m)
 }
 
 fn fill_8_async(
@@ -219,7 +292,15 @@ fn fill_8_async(
     height: usize,
     stream: CUstream,
 ) -> Result {
-    Rectangle { to, pitch, value: value.into(), size: 1, width, height }.on(m, stream)
+    Rectangle {
+        to,
+        pitch,
+        value: value.into(),
+        size: 1,
+        width,
+        height,
+    }
+    .on(m, stream)
 }
 
 fn fill_16_async(
@@ -231,7 +312,15 @@ fn fill_16_async(
     height: usize,
     stream: CUstream,
 ) -> Result {
-    Rectangle { to, pitch, value: value.into(), size: 2, width, height }.on(m, stream)
+    Rectangle {
+        to,
+        pitch,
+        value: value.into(),
+        size: 2,
+        width,
+        height,
+    }
+    .on(m, stream)
 }
 
 fn fill_32_async(
@@ -243,5 +332,13 @@ fn fill_32_async(
     height: usize,
     stream: CUstream,
 ) -> Result {
-    Rectangle { to, pitch, value, size: 4, width, height }.on(m, stream)
+    Rectangle {
+        to,
+        pitch,
+        value,
+        size: 4,
+        width,
+        height,
+    }
+    .on(m, stream)
 }

@@ -78,18 +78,29 @@ fn nodes_of(
 ) -> Result<Vec<(NodeId, EdgeData)>> {
     let node = |(handle, data): (&CUgraphNode, EdgeData)| -> Result<(NodeId, EdgeData)> {
         let id = s.nodes.find(*handle)?;
-        require(s.nodes[id].graph == graph, || format!("{id:?} is a node of another graph"))?;
+        require(s.nodes[id].graph == graph, || {
+            format!("{id:?} is a node of another graph")
+        })?;
         Ok((id, data))
     };
-    nodes.iter().zip(edge_data(edges, nodes.len())?).map(node).collect()
+    nodes
+        .iter()
+        .zip(edge_data(edges, nodes.len())?)
+        .map(node)
+        .collect()
 }
 
 /// A stream on which a capture may begin.
 fn startable(s: &mut State, stream: CUstream, mode: CUstreamCaptureMode) -> Result<StreamId> {
     let id = s.stream(stream)?;
-    require((0..=2).contains(&mode.0), || format!("there is no capture mode {}", mode.0))?;
+    require((0..=2).contains(&mode.0), || {
+        format!("there is no capture mode {}", mode.0)
+    })?;
     if s.streams[id].kind == StreamKind::Legacy {
-        return refuse(CUresult::STREAM_CAPTURE_UNSUPPORTED, "the legacy stream cannot capture");
+        return refuse(
+            CUresult::STREAM_CAPTURE_UNSUPPORTED,
+            "the legacy stream cannot capture",
+        );
     }
     if s.streams[id].capture.is_some() {
         return refuse(CUresult::ILLEGAL_STATE, "the stream captures already");
@@ -107,8 +118,22 @@ fn start(
 ) {
     let capture = NEXT.fetch_add(1, Relaxed);
     let thread = thread::current().id();
-    s.captures.insert(capture, Capture { graph, before, origin, mode, thread, invalid: false });
-    s.streams[origin].capture = Some(CaptureMember { capture, after, shown: Default::default() });
+    s.captures.insert(
+        capture,
+        Capture {
+            graph,
+            before,
+            origin,
+            mode,
+            thread,
+            invalid: false,
+        },
+    );
+    s.streams[origin].capture = Some(CaptureMember {
+        capture,
+        after,
+        shown: Default::default(),
+    });
 }
 
 fn end(m: &'static Machine, stream: CUstream, graph: Out<CUgraph>) -> Result {
@@ -121,16 +146,25 @@ fn end(m: &'static Machine, stream: CUstream, graph: Out<CUgraph>) -> Result {
     let (number, last) = (member.capture, member.after.clone());
     let capture = &s.captures[&number];
     if capture.origin != id {
-        return refuse(CUresult::STREAM_CAPTURE_UNMATCHED, "the capture was begun on another stream");
+        return refuse(
+            CUresult::STREAM_CAPTURE_UNMATCHED,
+            "the capture was begun on another stream",
+        );
     }
     if capture.mode != CUstreamCaptureMode::RELAXED && capture.thread != thread::current().id() {
-        return refuse(CUresult::STREAM_CAPTURE_WRONG_THREAD, "the capture was begun on another thread");
+        return refuse(
+            CUresult::STREAM_CAPTURE_WRONG_THREAD,
+            "the capture was begun on another thread",
+        );
     }
     let (made, invalid, before) = (capture.graph, capture.invalid, capture.before.unwrap_or(0));
     graph.set(CUgraph::NULL)?;
     if invalid {
         capture::discard(&mut s, number);
-        return refuse(CUresult::STREAM_CAPTURE_INVALIDATED, "an earlier call made the capture invalid");
+        return refuse(
+            CUresult::STREAM_CAPTURE_INVALIDATED,
+            "an earlier call made the capture invalid",
+        );
     }
     if let Some(node) = unjoined(&s, made, before, &last) {
         let name = s.nodes[node].content.name().to_string();
@@ -146,7 +180,12 @@ fn end(m: &'static Machine, stream: CUstream, graph: Out<CUgraph>) -> Result {
 }
 
 /// A captured node that no path of edges leads from to where the first stream ended.
-fn unjoined(s: &State, graph: GraphId, before: usize, last: &[(NodeId, EdgeData)]) -> Option<NodeId> {
+fn unjoined(
+    s: &State,
+    graph: GraphId,
+    before: usize,
+    last: &[(NodeId, EdgeData)],
+) -> Option<NodeId> {
     let graph = &s.graphs[graph];
     let mut open: Vec<NodeId> = last.iter().map(|(node, _)| *node).collect();
     let mut joined: HashSet<NodeId> = open.iter().copied().collect();
@@ -157,10 +196,17 @@ fn unjoined(s: &State, graph: GraphId, before: usize, last: &[(NodeId, EdgeData)
             }
         }
     }
-    graph.nodes[before..].iter().copied().find(|node| !joined.contains(node))
+    graph.nodes[before..]
+        .iter()
+        .copied()
+        .find(|node| !joined.contains(node))
 }
 
-fn is_capturing(m: &'static Machine, stream: CUstream, status: Out<CUstreamCaptureStatus>) -> Result {
+fn is_capturing(
+    m: &'static Machine,
+    stream: CUstream,
+    status: Out<CUstreamCaptureStatus>,
+) -> Result {
     let mut s = m.state();
     let id = s.stream(stream)?;
     capture::refuse_implicit(&mut s, id)?;
@@ -207,10 +253,19 @@ fn info(
     after: Out<*const CUgraphNode>,
     count: Out<usize>,
 ) -> Result {
-    let Some(stream) = tell(m, stream, status, id, graph)? else { return Ok(()) };
+    let Some(stream) = tell(m, stream, status, id, graph)? else {
+        return Ok(());
+    };
     let mut s = m.state();
-    if s.member(stream)?.after.iter().any(|(_, data)| *data != [0; 3]) {
-        return refuse(CUresult::LOSSY_QUERY, "the dependencies have edge data, which this query would lose");
+    if s.member(stream)?
+        .after
+        .iter()
+        .any(|(_, data)| *data != [0; 3])
+    {
+        return refuse(
+            CUresult::LOSSY_QUERY,
+            "the dependencies have edge data, which this query would lose",
+        );
     }
     show(&mut s, stream, after, Out::null(), count)
 }
@@ -224,9 +279,13 @@ fn show(
     edges: Out<*const CUgraphEdgeData>,
     count: Out<usize>,
 ) -> Result {
-    let Some(member) = &mut s.streams[stream].capture else { return Ok(()) };
+    let Some(member) = &mut s.streams[stream].capture else {
+        return Ok(());
+    };
     let dependencies = member.after.iter();
-    member.shown = dependencies.map(|(node, data)| (node.handle(), shown_edge(*data))).unzip();
+    member.shown = dependencies
+        .map(|(node, data)| (node.handle(), shown_edge(*data)))
+        .unzip();
     after.set_if(member.shown.0.as_ptr());
     edges.set_if(member.shown.1.as_ptr());
     count.set_if(member.shown.0.len());
@@ -274,7 +333,9 @@ fn update_dependencies_with_data(
     let stream = s.stream(stream)?;
     let graph = s.captures[&s.member(stream)?.capture].graph;
     let nodes = nodes_of(&s, graph, nodes.slice(count)?, edges)?;
-    let Some(member) = &mut s.streams[stream].capture else { return Ok(()) };
+    let Some(member) = &mut s.streams[stream].capture else {
+        return Ok(());
+    };
     if flags.contains(set) {
         member.after.clear();
     }
@@ -288,6 +349,8 @@ fn update_dependencies_with_data(
 
 fn exchange_mode(_: &'static Machine, mode: Out<CUstreamCaptureMode>) -> Result {
     let new = mode.get()?;
-    require((0..=2).contains(&new.0), || format!("there is no capture mode {}", new.0))?;
+    require((0..=2).contains(&new.0), || {
+        format!("there is no capture mode {}", new.0)
+    })?;
     mode.set(capture::MODE.replace(new))
 }

@@ -85,11 +85,15 @@ fn get_banks(m: &'static Machine, config: Out<c_int>) -> Result {
 /// Other devices took a width of 4 or 8 bytes, which changes nothing here.
 fn set_banks(m: &'static Machine, config: c_int) -> Result {
     m.state().context()?;
-    require((0..=2).contains(&config), || format!("banks of kind {config}"))
+    require((0..=2).contains(&config), || {
+        format!("banks of kind {config}")
+    })
 }
 
 fn check_flags(flags: CUctx_flags) -> Result {
-    require(CUctx_flags::all().contains(flags), || format!("the flags {:#x} are unknown", flags.bits()))
+    require(CUctx_flags::all().contains(flags), || {
+        format!("the flags {:#x} are unknown", flags.bits())
+    })
 }
 
 fn primary_retain(m: &'static Machine, context: Out<CUcontext>, dev: CUdevice) -> Result {
@@ -113,7 +117,10 @@ fn primary_release(m: &'static Machine, dev: CUdevice) -> Result {
     let mut s = m.state();
     let primary = &mut s.primary[dev];
     let Some(id) = primary.id.filter(|_| primary.retained > 0) else {
-        return refuse(CUresult::INVALID_CONTEXT, "the primary context is not retained");
+        return refuse(
+            CUresult::INVALID_CONTEXT,
+            "the primary context is not retained",
+        );
     };
     primary.retained -= 1;
     if primary.retained == 0 {
@@ -147,14 +154,24 @@ fn primary_set_flags(m: &'static Machine, dev: CUdevice, flags: CUctx_flags) -> 
     Ok(())
 }
 
-fn primary_state(m: &'static Machine, dev: CUdevice, flags: Out<CUctx_flags>, active: Out<c_int>) -> Result {
+fn primary_state(
+    m: &'static Machine,
+    dev: CUdevice,
+    flags: Out<CUctx_flags>,
+    active: Out<c_int>,
+) -> Result {
     let dev = device::find(m, dev)?;
     let s = m.state();
     flags.set(s.primary[dev].flags)?;
     active.set(s.primary[dev].id.is_some().into())
 }
 
-fn create(m: &'static Machine, context: Out<CUcontext>, flags: CUctx_flags, dev: CUdevice) -> Result {
+fn create(
+    m: &'static Machine,
+    context: Out<CUcontext>,
+    flags: CUctx_flags,
+    dev: CUdevice,
+) -> Result {
     let dev = device::find(m, dev)?;
     check_flags(flags)?;
     require(!context.is_null(), || "the result pointer is NULL".into())?;
@@ -204,7 +221,9 @@ fn destroy(m: &'static Machine, context: CUcontext) -> Result {
     let s = m.state();
     let id = s.contexts.find(context)?;
     let primary = s.primary.iter().any(|primary| primary.id == Some(id));
-    require(!primary, || "the primary context is released, not destroyed".into())?;
+    require(!primary, || {
+        "the primary context is released, not destroyed".into()
+    })?;
     drop(s);
     close(m, id);
     CURRENT.with_borrow_mut(|stack| {
@@ -235,14 +254,23 @@ fn close(m: &'static Machine, id: ContextId) {
     for array in s.arrays.ids(|array| array.context == id) {
         s.arrays.remove(array);
     }
-    let images: Vec<u64> = s.images.iter().filter(|(_, i)| i.context == id).map(|(&at, _)| at).collect();
+    let images: Vec<u64> = s
+        .images
+        .iter()
+        .filter(|(_, i)| i.context == id)
+        .map(|(&at, _)| at)
+        .collect();
     for image in images {
         s.images.remove(&image);
         // A handle on record is one of the memory's.
         let _ = m.device.memory.remove_object(image);
     }
-    let addresses: Vec<u64> =
-        s.allocations.iter().filter(|(_, a)| a.context == id).map(|(&at, _)| at).collect();
+    let addresses: Vec<u64> = s
+        .allocations
+        .iter()
+        .filter(|(_, a)| a.context == id)
+        .map(|(&at, _)| at)
+        .collect();
     for address in addresses {
         s.allocations.remove(&address);
         // The base of an allocation on record is the base of an allocation of the memory.
@@ -251,7 +279,11 @@ fn close(m: &'static Machine, id: ContextId) {
 }
 
 fn find_or_none(m: &'static Machine, context: CUcontext) -> Result<Option<ContextId>> {
-    if context.is_null() { Ok(None) } else { m.state().contexts.find(context).map(Some) }
+    if context.is_null() {
+        Ok(None)
+    } else {
+        m.state().contexts.find(context).map(Some)
+    }
 }
 
 fn set_current(m: &'static Machine, context: CUcontext) -> Result {
@@ -279,7 +311,10 @@ fn pop_current(_: &'static Machine, context: Out<CUcontext>) -> Result {
             context.set_if(id.handle());
             Ok(())
         }
-        None => refuse(CUresult::INVALID_CONTEXT, "no context is current on this thread"),
+        None => refuse(
+            CUresult::INVALID_CONTEXT,
+            "no context is current on this thread",
+        ),
     }
 }
 
@@ -289,7 +324,11 @@ fn get_device(m: &'static Machine, dev: Out<CUdevice>) -> Result {
 
 /// The context of a handle; NULL is the current one.
 fn context_or_current(s: &State, context: CUcontext) -> Result<ContextId> {
-    if context.is_null() { s.current() } else { s.contexts.find(context) }
+    if context.is_null() {
+        s.current()
+    } else {
+        s.contexts.find(context)
+    }
 }
 
 fn get_device_of(m: &'static Machine, dev: Out<CUdevice>, context: CUcontext) -> Result {
@@ -313,7 +352,10 @@ fn synchronize_one(m: &'static Machine, context: CUcontext) -> Result {
     s.contexts[context].sticky.check()?;
     capture::refuse_in_context(&mut s, context)?;
     let waiting = s.outstanding(context);
-    let (sticky, device) = (s.contexts[context].sticky.clone(), s.contexts[context].reach.device);
+    let (sticky, device) = (
+        s.contexts[context].sticky.clone(),
+        s.contexts[context].reach.device,
+    );
     drop(s);
     waiting.iter().for_each(Ticket::wait);
     m.state().release_pools(device);
@@ -356,7 +398,10 @@ fn default_limit(limit: CUlimit) -> Result<usize> {
         CUlimit::MAX_L2_FETCH_GRANULARITY => 64,
         CUlimit::PERSISTING_L2_CACHE_SIZE => 0,
         other => {
-            return refuse(CUresult::UNSUPPORTED_LIMIT, format!("limit {other:?} is not emulated"));
+            return refuse(
+                CUresult::UNSUPPORTED_LIMIT,
+                format!("limit {other:?} is not emulated"),
+            );
         }
     })
 }
@@ -366,7 +411,13 @@ fn get_limit(m: &'static Machine, value: Out<usize>, limit: CUlimit) -> Result {
     let s = m.state();
     let id = s.context()?;
     let default = default_limit(limit)?;
-    value.set(s.contexts[id].limits.get(&limit).copied().unwrap_or(default))
+    value.set(
+        s.contexts[id]
+            .limits
+            .get(&limit)
+            .copied()
+            .unwrap_or(default),
+    )
 }
 
 fn set_limit(m: &'static Machine, limit: CUlimit, value: usize) -> Result {
@@ -393,17 +444,28 @@ fn set_cache(m: &'static Machine, config: CUfunc_cache) -> Result {
 
 /// Refuses a preference that does not exist.
 pub(crate) fn check_cache(config: CUfunc_cache) -> Result {
-    require(config.name().is_some(), || format!("there is no cache preference {}", config.0))
+    require(config.name().is_some(), || {
+        format!("there is no cache preference {}", config.0)
+    })
 }
 
 fn reset_cache(m: &'static Machine) -> Result {
     m.state().context().map(drop)
 }
 
-fn get_affinity(m: &'static Machine, affinity: Out<CUexecAffinityParam>, kind: CUexecAffinityType) -> Result {
+fn get_affinity(
+    m: &'static Machine,
+    affinity: Out<CUexecAffinityParam>,
+    kind: CUexecAffinityType,
+) -> Result {
     m.state().context()?;
-    require(kind == CUexecAffinityType::SM_COUNT, || format!("there is no affinity {}", kind.0))?;
-    affinity.set(CUexecAffinityParam { r#type: kind, smCount: m.device.config.multiprocessors })
+    require(kind == CUexecAffinityType::SM_COUNT, || {
+        format!("there is no affinity {}", kind.0)
+    })?;
+    affinity.set(CUexecAffinityParam {
+        r#type: kind,
+        smCount: m.device.config.multiprocessors,
+    })
 }
 
 /// No profiler is attached, and the driver says so to nobody.

@@ -55,12 +55,20 @@ pub(crate) fn run_now(m: &'static Machine, work: Work) -> Result {
 /// Runs the work of a call, and compares it with that of streams which nothing orders with the call.
 fn perform(m: &'static Machine, work: &Work) -> Result {
     let (order, moment) = (&m.device.order, m.device.order.call());
-    let site =
-        WorkSite { traced: order.is_on().then_some("a synchronous call"), queue: CALLS, siblings: false };
+    let site = WorkSite {
+        traced: order.is_on().then_some("a synchronous call"),
+        queue: CALLS,
+        siblings: false,
+    };
     let touched = work.run(m.device, site);
     m.device.activity.changed();
     if let Some(touched) = touched? {
-        compare_streams(m.device, &moment, (work.name(), "a synchronous call"), Arc::new(touched));
+        compare_streams(
+            m.device,
+            &moment,
+            (work.name(), "a synchronous call"),
+            Arc::new(touched),
+        );
     }
     order.ended(&moment);
     order.learn(&moment);
@@ -80,7 +88,16 @@ pub(crate) fn run_async(m: &'static Machine, stream: CUstream, work: Work) -> Re
     let mut s = m.state();
     let stream = s.stream(stream)?;
     check(m, &work)?;
-    let pageable = matches!(&work, Work::Copy(CopyWork { to: CopyEnd { place: Location::Host(_), .. }, .. }));
+    let pageable = matches!(
+        &work,
+        Work::Copy(CopyWork {
+            to: CopyEnd {
+                place: Location::Host(_),
+                ..
+            },
+            ..
+        })
+    );
     let ticket = s.submit(stream, work)?;
     let sticky = s.contexts[s.streams[stream].context].sticky.clone();
     drop(s);
@@ -97,7 +114,10 @@ fn copy_to_device(m: &'static Machine, to: CUdeviceptr, from: In<c_void>, bytes:
     }
     require(!from.is_null(), || "the source is NULL".into())?;
     let from = Location::of(m.device, from.address() as u64);
-    run_now(m, Work::Copy(CopyWork::plain(Location::Device(to), from, bytes)))
+    run_now(
+        m,
+        Work::Copy(CopyWork::plain(Location::Device(to), from, bytes)),
+    )
 }
 
 fn copy_to_host(m: &'static Machine, to: Out<c_void>, from: CUdeviceptr, bytes: usize) -> Result {
@@ -106,15 +126,32 @@ fn copy_to_host(m: &'static Machine, to: Out<c_void>, from: CUdeviceptr, bytes: 
     }
     require(!to.is_null(), || "the target is NULL".into())?;
     let to = Location::of(m.device, to.address() as u64);
-    run_now(m, Work::Copy(CopyWork::plain(to, Location::Device(from), bytes)))
+    run_now(
+        m,
+        Work::Copy(CopyWork::plain(to, Location::Device(from), bytes)),
+    )
 }
 
 fn copy_on_device(m: &'static Machine, to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> Result {
-    run_now(m, Work::Copy(CopyWork::plain(Location::Device(to), Location::Device(from), bytes)))
+    run_now(
+        m,
+        Work::Copy(CopyWork::plain(
+            Location::Device(to),
+            Location::Device(from),
+            bytes,
+        )),
+    )
 }
 
 fn copy_unified(m: &'static Machine, to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> Result {
-    run_now(m, Work::Copy(CopyWork::plain(Location::of(m.device, to), Location::of(m.device, from), bytes)))
+    run_now(
+        m,
+        Work::Copy(CopyWork::plain(
+            Location::of(m.device, to),
+            Location::of(m.device, from),
+            bytes,
+        )),
+    )
 }
 
 /// Pageable memory is read when the call is made, pinned memory when the copy runs. A captured copy runs later.
@@ -137,9 +174,15 @@ fn copy_to_device_async(
     bytes: usize,
     stream: CUstream,
 ) -> Result {
-    require(!from.is_null() || bytes == 0, || "the source is NULL".into())?;
+    require(!from.is_null() || bytes == 0, || {
+        "the source is NULL".into()
+    })?;
     let from = staged(m, from.address() as u64, bytes, stream)?;
-    run_async(m, stream, Work::Copy(CopyWork::plain(Location::Device(to), from, bytes)))
+    run_async(
+        m,
+        stream,
+        Work::Copy(CopyWork::plain(Location::Device(to), from, bytes)),
+    )
 }
 
 fn copy_to_host_async(
@@ -151,7 +194,11 @@ fn copy_to_host_async(
 ) -> Result {
     require(!to.is_null() || bytes == 0, || "the target is NULL".into())?;
     let to = Location::of(m.device, to.address() as u64);
-    run_async(m, stream, Work::Copy(CopyWork::plain(to, Location::Device(from), bytes)))
+    run_async(
+        m,
+        stream,
+        Work::Copy(CopyWork::plain(to, Location::Device(from), bytes)),
+    )
 }
 
 fn copy_on_device_async(
@@ -161,7 +208,15 @@ fn copy_on_device_async(
     bytes: usize,
     stream: CUstream,
 ) -> Result {
-    run_async(m, stream, Work::Copy(CopyWork::plain(Location::Device(to), Location::Device(from), bytes)))
+    run_async(
+        m,
+        stream,
+        Work::Copy(CopyWork::plain(
+            Location::Device(to),
+            Location::Device(from),
+            bytes,
+        )),
+    )
 }
 
 fn copy_unified_async(
@@ -172,11 +227,22 @@ fn copy_unified_async(
     stream: CUstream,
 ) -> Result {
     let from = staged(m, from, bytes, stream)?;
-    run_async(m, stream, Work::Copy(CopyWork::plain(Location::of(m.device, to), from, bytes)))
+    run_async(
+        m,
+        stream,
+        Work::Copy(CopyWork::plain(Location::of(m.device, to), from, bytes)),
+    )
 }
 
 fn fill(to: u64, value: u32, size: usize, count: usize) -> Work {
-    Work::Fill(FillWork { to, pitch: 0, value, size, width: count, height: 1 })
+    Work::Fill(FillWork {
+        to,
+        pitch: 0,
+        value,
+        size,
+        width: count,
+        height: 1,
+    })
 }
 
 fn fill_8(m: &'static Machine, to: CUdeviceptr, value: u8, count: usize) -> Result {
@@ -191,11 +257,23 @@ fn fill_32(m: &'static Machine, to: CUdeviceptr, value: c_uint, count: usize) ->
     run_now(m, fill(to, value, 4, count))
 }
 
-fn fill_8_async(m: &'static Machine, to: CUdeviceptr, value: u8, count: usize, stream: CUstream) -> Result {
+fn fill_8_async(
+    m: &'static Machine,
+    to: CUdeviceptr,
+    value: u8,
+    count: usize,
+    stream: CUstream,
+) -> Result {
     run_async(m, stream, fill(to, value.into(), 1, count))
 }
 
-fn fill_16_async(m: &'static Machine, to: CUdeviceptr, value: u16, count: usize, stream: CUstream) -> Result {
+fn fill_16_async(
+    m: &'static Machine,
+    to: CUdeviceptr,
+    value: u16,
+    count: usize,
+    stream: CUstream,
+) -> Result {
     run_async(m, stream, fill(to, value.into(), 2, count))
 }
 

@@ -43,7 +43,10 @@ exports! {
 pub(crate) fn find(m: &Machine, device: CUdevice) -> Result<usize> {
     match usize::try_from(device) {
         Ok(number) if device < m.device.config.devices as CUdevice => Ok(number),
-        _ => refuse(CUresult::INVALID_DEVICE, format!("there is no device {device}")),
+        _ => refuse(
+            CUresult::INVALID_DEVICE,
+            format!("there is no device {device}"),
+        ),
     }
 }
 
@@ -62,8 +65,15 @@ fn driver_version(m: &'static Machine, version: Out<c_int>) -> Result {
 fn texts(code: CUresult) -> Option<&'static (CString, CString)> {
     static TEXTS: OnceLock<HashMap<u32, (CString, CString)>> = OnceLock::new();
     let c_string = |text: Option<&str>| CString::new(text.unwrap_or_default()).unwrap_or_default();
-    let row = |code: &CUresult| (code.0, (c_string(code.name()), c_string(code.description())));
-    TEXTS.get_or_init(|| CUresult::ALL.iter().map(row).collect()).get(&code.0)
+    let row = |code: &CUresult| {
+        (
+            code.0,
+            (c_string(code.name()), c_string(code.description())),
+        )
+    };
+    TEXTS
+        .get_or_init(|| CUresult::ALL.iter().map(row).collect())
+        .get(&code.0)
 }
 
 fn error_name(_: &'static Machine, error: CUresult, text: Out<*const c_char>) -> Result {
@@ -76,7 +86,11 @@ fn error_string(_: &'static Machine, error: CUresult, text: Out<*const c_char>) 
 
 fn write_text(found: Option<&'static CString>, text: Out<*const c_char>) -> Result {
     text.set(found.map_or(std::ptr::null(), |found| found.as_ptr()))?;
-    if found.is_some() { Ok(()) } else { Err(CUresult::INVALID_VALUE.into()) }
+    if found.is_some() {
+        Ok(())
+    } else {
+        Err(CUresult::INVALID_VALUE.into())
+    }
 }
 
 fn get(m: &'static Machine, device: Out<CUdevice>, ordinal: c_int) -> Result {
@@ -90,7 +104,9 @@ fn get_count(m: &'static Machine, count: Out<c_int>) -> Result {
 
 fn get_name(m: &'static Machine, name: Out<c_char>, len: c_int, device: CUdevice) -> Result {
     find(m, device)?;
-    require(!name.is_null() && len > 0, || "there is no room for the name".into())?;
+    require(!name.is_null() && len > 0, || {
+        "there is no room for the name".into()
+    })?;
     name.set_text("Warpwright CPU emulator", len as usize);
     Ok(())
 }
@@ -106,7 +122,12 @@ fn get_uuid(m: &'static Machine, uuid: Out<CUuuid>, device: CUdevice) -> Result 
     uuid.set(CUuuid { bytes })
 }
 
-fn compute_capability(m: &'static Machine, major: Out<c_int>, minor: Out<c_int>, device: CUdevice) -> Result {
+fn compute_capability(
+    m: &'static Machine,
+    major: Out<c_int>,
+    minor: Out<c_int>,
+    device: CUdevice,
+) -> Result {
     find(m, device)?;
     major.set(m.device.config.compute_capability.0 as c_int)?;
     minor.set(m.device.config.compute_capability.1 as c_int)
@@ -121,7 +142,10 @@ fn get_attribute(
     find(m, device)?;
     match attribute_value(m, attribute, device) {
         Some(found) => value.set(found),
-        None => refuse(CUresult::INVALID_VALUE, format!("there is no device attribute {}", attribute.0)),
+        None => refuse(
+            CUresult::INVALID_VALUE,
+            format!("there is no device attribute {}", attribute.0),
+        ),
     }
 }
 
@@ -143,7 +167,10 @@ fn attribute_value(m: &Machine, attribute: CUdevice_attribute, device: CUdevice)
         A::MULTIPROCESSOR_COUNT => m.device.config.multiprocessors,
         A::PCI_BUS_ID => device as u32 + 1,
         A::INTEGRATED | A::COMPUTE_MODE | A::ECC_ENABLED | A::PCI_DEVICE_ID => 0,
-        A::CAN_MAP_HOST_MEMORY | A::CONCURRENT_KERNELS | A::UNIFIED_ADDRESSING | A::ASYNC_ENGINE_COUNT => 1,
+        A::CAN_MAP_HOST_MEMORY
+        | A::CONCURRENT_KERNELS
+        | A::UNIFIED_ADDRESSING
+        | A::ASYNC_ENGINE_COUNT => 1,
         A::GLOBAL_MEMORY_BUS_WIDTH => 64,
         A::L2_CACHE_SIZE => 4 << 20,
         A::MAX_THREADS_PER_MULTIPROCESSOR => m.device.threads_per_multiprocessor(),
@@ -205,11 +232,22 @@ fn dump_log(
 }
 
 /// The newest entries from a place on, each a line, and the place of the end.
-fn log_text(m: &Machine, iterator: Out<CUlogIterator>, flags: c_uint) -> Result<(String, CUlogIterator)> {
+fn log_text(
+    m: &Machine,
+    iterator: Out<CUlogIterator>,
+    flags: c_uint,
+) -> Result<(String, CUlogIterator)> {
     require(flags == 0, || format!("the flags are {flags}, not 0"))?;
-    let from = if iterator.is_null() { 0 } else { iterator.get()? };
+    let from = if iterator.is_null() {
+        0
+    } else {
+        iterator.get()?
+    };
     let (entries, end) = m.device.log.entries(from);
-    Ok((entries.iter().map(|entry| format!("{entry}\n")).collect(), end))
+    Ok((
+        entries.iter().map(|entry| format!("{entry}\n")).collect(),
+        end,
+    ))
 }
 
 fn dump_log_to_file(

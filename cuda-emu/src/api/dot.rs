@@ -12,7 +12,12 @@ use crate::work::Work;
 
 /// The picture of a graph: nodes by number in order of creation, children as clusters.
 pub(crate) fn print(s: &State, graph: GraphId, flags: CUgraphDebugDot_flags) -> String {
-    let mut picture = Picture { s, flags, text: String::new(), numbers: HashMap::new() };
+    let mut picture = Picture {
+        s,
+        flags,
+        text: String::new(),
+        numbers: HashMap::new(),
+    };
     picture.body(graph);
     format!("digraph dot {{\n{}}}\n", picture.text)
 }
@@ -32,7 +37,11 @@ impl Picture<'_> {
             let label = self.label(id);
             self.line(format!("n{number} [label=\"{number}\\n{label}\"];"));
             for (i, &owned) in self.s.nodes[id].content.graphs().iter().enumerate() {
-                let cluster = if i == 0 { format!("{number}") } else { format!("{number}_{i}") };
+                let cluster = if i == 0 {
+                    format!("{number}")
+                } else {
+                    format!("{number}_{i}")
+                };
                 self.line(format!("subgraph cluster_{cluster} {{"));
                 self.body(owned);
                 self.line("}".into());
@@ -40,7 +49,11 @@ impl Picture<'_> {
         }
         for edge in &self.s.graphs[graph].edges {
             let (from, to) = (self.numbers[&edge.from], self.numbers[&edge.to]);
-            let style = if edge.data == [0; 3] { "" } else { " [style=dashed]" };
+            let style = if edge.data == [0; 3] {
+                ""
+            } else {
+                " [style=dashed]"
+            };
             self.line(format!("n{from} -> n{to}{style};"));
         }
     }

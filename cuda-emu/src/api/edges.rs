@@ -34,7 +34,9 @@ pub(crate) fn edge_data(edges: In<CUgraphEdgeData>, count: usize) -> Result<Vec<
         return Ok(vec![[0; 3]; count]);
     }
     let plain = |e: &CUgraphEdgeData| {
-        require(e.reserved == [0; 5], || "reserved bytes of an edge are not zero".into())?;
+        require(e.reserved == [0; 5], || {
+            "reserved bytes of an edge are not zero".into()
+        })?;
         Ok([e.from_port, e.to_port, e.r#type])
     };
     edges.slice(count)?.iter().map(plain).collect()
@@ -51,11 +53,14 @@ fn pairs(
     let graph = s.graphs.find(graph)?;
     let node = |handle: &CUgraphNode| -> Result<NodeId> {
         let id = s.nodes.find(*handle)?;
-        require(s.nodes[id].graph == graph, || format!("{id:?} is a node of another graph"))?;
+        require(s.nodes[id].graph == graph, || {
+            format!("{id:?} is a node of another graph")
+        })?;
         Ok(id)
     };
     let ends = from.slice(count)?.iter().zip(to.slice(count)?);
-    ends.map(|(from, to)| Ok((node(from)?, node(to)?))).collect()
+    ends.map(|(from, to)| Ok((node(from)?, node(to)?)))
+        .collect()
 }
 
 fn add_edges(
@@ -83,9 +88,13 @@ fn add_edges_with_data(
     let id = s.graphs.find(graph)?;
     let mut all = s.graphs[id].edges.clone();
     for (&(from, to), data) in pairs.iter().zip(datas) {
-        require(from != to, || format!("the node {from:?} cannot wait for itself"))?;
+        require(from != to, || {
+            format!("the node {from:?} cannot wait for itself")
+        })?;
         let known = all.iter().any(|e| (e.from, e.to) == (from, to));
-        require(!known, || format!("the edge from {from:?} to {to:?} exists already"))?;
+        require(!known, || {
+            format!("the edge from {from:?} to {to:?} exists already")
+        })?;
         check_edge(&s.nodes[from].content, &s.nodes[to].content, data)?;
         all.push(Edge { from, to, data });
     }
@@ -108,7 +117,9 @@ fn remove_edges(
     })?;
     let edges = &mut s.graphs[id].edges;
     for pair in &pairs {
-        require(edges.iter().any(|e| (e.from, e.to) == *pair), || format!("there is no edge {pair:?}"))?;
+        require(edges.iter().any(|e| (e.from, e.to) == *pair), || {
+            format!("there is no edge {pair:?}")
+        })?;
     }
     edges.retain(|e| !pairs.contains(&(e.from, e.to)));
     Ok(())
@@ -132,7 +143,13 @@ fn write_list(items: &[CUgraphNode], nodes: Out<CUgraphNode>, count: Out<usize>)
         return count.set(items.len());
     }
     let room = count.get()?;
-    nodes.set_all(items.iter().copied().chain(std::iter::repeat(CUgraphNode::NULL)).take(room));
+    nodes.set_all(
+        items
+            .iter()
+            .copied()
+            .chain(std::iter::repeat(CUgraphNode::NULL))
+            .take(room),
+    );
     count.set(items.len().min(room))
 }
 
@@ -140,30 +157,52 @@ fn handles(ids: impl Iterator<Item = NodeId>) -> Vec<CUgraphNode> {
     ids.map(NodeId::handle).collect()
 }
 
-fn get_nodes(m: &'static Machine, graph: CUgraph, nodes: Out<CUgraphNode>, count: Out<usize>) -> Result {
+fn get_nodes(
+    m: &'static Machine,
+    graph: CUgraph,
+    nodes: Out<CUgraphNode>,
+    count: Out<usize>,
+) -> Result {
     let s = m.state();
     let graph = &s.graphs[s.graphs.find(graph)?];
     write_list(&handles(graph.nodes.iter().copied()), nodes, count)
 }
 
-fn get_roots(m: &'static Machine, graph: CUgraph, nodes: Out<CUgraphNode>, count: Out<usize>) -> Result {
+fn get_roots(
+    m: &'static Machine,
+    graph: CUgraph,
+    nodes: Out<CUgraphNode>,
+    count: Out<usize>,
+) -> Result {
     let s = m.state();
     let graph = &s.graphs[s.graphs.find(graph)?];
     let root = |id: &NodeId| graph.edges.iter().all(|e| e.to != *id);
-    write_list(&handles(graph.nodes.iter().copied().filter(root)), nodes, count)
+    write_list(
+        &handles(graph.nodes.iter().copied().filter(root)),
+        nodes,
+        count,
+    )
 }
 
 /// One end of each edge: where to write it and which it is.
 type Ends<'a> = (Out<'a, CUgraphNode>, fn(&Edge) -> NodeId);
 
 /// Writes edges as lists of their ends, refusing to drop their data.
-fn write_edges(edges: &[&Edge], lists: &[Ends], data: Out<CUgraphEdgeData>, count: Out<usize>) -> Result {
+fn write_edges(
+    edges: &[&Edge],
+    lists: &[Ends],
+    data: Out<CUgraphEdgeData>,
+    count: Out<usize>,
+) -> Result {
     require(!count.is_null(), || "the count pointer is NULL".into())?;
     if lists.iter().any(|(list, _)| list.is_null()) {
         return count.set(edges.len());
     }
     if data.is_null() && edges.iter().any(|e| e.data != [0; 3]) {
-        return refuse(CUresult::LOSSY_QUERY, "the graph has edge data, which this query would lose");
+        return refuse(
+            CUresult::LOSSY_QUERY,
+            "the graph has edge data, which this query would lose",
+        );
     }
     let room = count.get()?;
     for (list, end) in lists {
@@ -178,7 +217,12 @@ fn write_edges(edges: &[&Edge], lists: &[Ends], data: Out<CUgraphEdgeData>, coun
 
 /// Edge data as the API declares it.
 pub(crate) fn shown_edge([from_port, to_port, r#type]: EdgeData) -> CUgraphEdgeData {
-    CUgraphEdgeData { from_port, to_port, r#type, reserved: [0; 5] }
+    CUgraphEdgeData {
+        from_port,
+        to_port,
+        r#type,
+        reserved: [0; 5],
+    }
 }
 
 fn get_edges(
@@ -199,14 +243,23 @@ fn get_edges_with_data(
     data: Out<CUgraphEdgeData>,
     count: Out<usize>,
 ) -> Result {
-    require(from.is_null() == to.is_null(), || "one of the two arrays is NULL".into())?;
-    require(data.is_null() || !from.is_null(), || "edge data is asked for without the edges".into())?;
+    require(from.is_null() == to.is_null(), || {
+        "one of the two arrays is NULL".into()
+    })?;
+    require(data.is_null() || !from.is_null(), || {
+        "edge data is asked for without the edges".into()
+    })?;
     let s = m.state();
     let edges: Vec<&Edge> = s.graphs[s.graphs.find(graph)?].edges.iter().collect();
     write_edges(&edges, &[(from, |e| e.from), (to, |e| e.to)], data, count)
 }
 
-fn get_before(m: &'static Machine, node: CUgraphNode, nodes: Out<CUgraphNode>, count: Out<usize>) -> Result {
+fn get_before(
+    m: &'static Machine,
+    node: CUgraphNode,
+    nodes: Out<CUgraphNode>,
+    count: Out<usize>,
+) -> Result {
     get_before_with_data(m, node, nodes, Out::null(), count)
 }
 
@@ -219,11 +272,20 @@ fn get_before_with_data(
 ) -> Result {
     let s = m.state();
     let id = s.nodes.find(node)?;
-    let edges: Vec<&Edge> = s.graphs[s.nodes[id].graph].edges.iter().filter(|e| e.to == id).collect();
+    let edges: Vec<&Edge> = s.graphs[s.nodes[id].graph]
+        .edges
+        .iter()
+        .filter(|e| e.to == id)
+        .collect();
     write_edges(&edges, &[(nodes, |e| e.from)], data, count)
 }
 
-fn get_after(m: &'static Machine, node: CUgraphNode, nodes: Out<CUgraphNode>, count: Out<usize>) -> Result {
+fn get_after(
+    m: &'static Machine,
+    node: CUgraphNode,
+    nodes: Out<CUgraphNode>,
+    count: Out<usize>,
+) -> Result {
     get_after_with_data(m, node, nodes, Out::null(), count)
 }
 
@@ -236,6 +298,10 @@ fn get_after_with_data(
 ) -> Result {
     let s = m.state();
     let id = s.nodes.find(node)?;
-    let edges: Vec<&Edge> = s.graphs[s.nodes[id].graph].edges.iter().filter(|e| e.from == id).collect();
+    let edges: Vec<&Edge> = s.graphs[s.nodes[id].graph]
+        .edges
+        .iter()
+        .filter(|e| e.from == id)
+        .collect();
     write_edges(&edges, &[(nodes, |e| e.to)], data, count)
 }

@@ -37,13 +37,25 @@ exports! {
 }
 
 fn create(m: &'static Machine, event: Out<CUevent>, flags: CUevent_flags) -> Result {
-    require(CUevent_flags::all().contains(flags), || format!("the flags {:#x} are unknown", flags.bits()))?;
-    let alone = !flags.contains(CUevent_flags::INTERPROCESS) || flags.contains(CUevent_flags::DISABLE_TIMING);
+    require(CUevent_flags::all().contains(flags), || {
+        format!("the flags {:#x} are unknown", flags.bits())
+    })?;
+    let alone = !flags.contains(CUevent_flags::INTERPROCESS)
+        || flags.contains(CUevent_flags::DISABLE_TIMING);
     require(alone, || "an interprocess event keeps no time".into())?;
     let mut s = m.state();
     let context = s.context()?;
     require(!event.is_null(), || "the result pointer is NULL".into())?;
-    event.set(s.events.insert(Event { context, flags, cell: Arc::default(), captured: None }).handle())
+    event.set(
+        s.events
+            .insert(Event {
+                context,
+                flags,
+                cell: Arc::default(),
+                captured: None,
+            })
+            .handle(),
+    )
 }
 
 /// Destroying returns at once; work that waits for the event still does.
@@ -70,7 +82,10 @@ fn record_with_flags(
     let stream = s.stream(stream)?;
     let id = s.events.find(event)?;
     if s.events[id].context != s.streams[stream].context {
-        return refuse(CUresult::INVALID_HANDLE, "event and stream belong to different contexts");
+        return refuse(
+            CUresult::INVALID_HANDLE,
+            "event and stream belong to different contexts",
+        );
     }
     if s.streams[stream].capture.is_some() {
         if external {
@@ -79,7 +94,9 @@ fn record_with_flags(
         }
         return capture::record_event(&mut s, stream, id);
     }
-    require(!external, || "the stream does not capture, so EXTERNAL means nothing".into())?;
+    require(!external, || {
+        "the stream does not capture, so EXTERNAL means nothing".into()
+    })?;
     capture::refuse_implicit(&mut s, stream)?;
     let reach = s.events[id].cell.record();
     s.events[id].captured = None;
@@ -154,7 +171,12 @@ fn query(m: &'static Machine, event: CUevent) -> Result {
     Ok(())
 }
 
-fn elapsed(m: &'static Machine, milliseconds: Out<c_float>, start: CUevent, end: CUevent) -> Result {
+fn elapsed(
+    m: &'static Machine,
+    milliseconds: Out<c_float>,
+    start: CUevent,
+    end: CUevent,
+) -> Result {
     let mut s = m.state();
     let mut moment = |event| {
         let mark = last(&mut s, event)?;

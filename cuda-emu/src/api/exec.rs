@@ -45,20 +45,42 @@ fn make(
     s.context().map_err(plain)?;
     capture::refuse_unsafe(&mut s).map_err(plain)?;
     let known = CUgraphInstantiate_flags::all().contains(flags);
-    require(known, || format!("the flags {:#x} are unknown", flags.bits())).map_err(plain)?;
+    require(known, || {
+        format!("the flags {:#x} are unknown", flags.bits())
+    })
+    .map_err(plain)?;
     if flags.contains(CUgraphInstantiate_flags::DEVICE_LAUNCH) {
-        let error = Error::new(CUresult::NOT_SUPPORTED, "launches from a kernel are not emulated");
-        return Err((error, CUgraphNode::NULL, CUgraphInstantiateResult::NODE_OPERATION_NOT_SUPPORTED));
+        let error = Error::new(
+            CUresult::NOT_SUPPORTED,
+            "launches from a kernel are not emulated",
+        );
+        return Err((
+            error,
+            CUgraphNode::NULL,
+            CUgraphInstantiateResult::NODE_OPERATION_NOT_SUPPORTED,
+        ));
     }
     once(&s, id).map_err(|error| (error, CUgraphNode::NULL, CUgraphInstantiateResult::ERROR))?;
-    unused_condition(&s, id)
-        .map_err(|e| (e, CUgraphNode::NULL, CUgraphInstantiateResult::CONDITIONAL_HANDLE_UNUSED))?;
+    unused_condition(&s, id).map_err(|e| {
+        (
+            e,
+            CUgraphNode::NULL,
+            CUgraphInstantiateResult::CONDITIONAL_HANDLE_UNUSED,
+        )
+    })?;
     let draft = s.draft(id);
     let unfolded = Unfolding::of(&draft);
     let stuck = |part: &Part| Some(part.first + part.topology.stuck()?);
     if let Some(step) = unfolded.parts.iter().find_map(stuck) {
-        let node = unfolded.of_node.iter().find(|(_, at)| **at == step).map(|(id, _)| *id);
-        let error = Error::new(CUresult::INVALID_VALUE, "the edges of the graph form a cycle");
+        let node = unfolded
+            .of_node
+            .iter()
+            .find(|(_, at)| **at == step)
+            .map(|(id, _)| *id);
+        let error = Error::new(
+            CUresult::INVALID_VALUE,
+            "the edges of the graph form a cycle",
+        );
         let node = node.map_or(CUgraphNode::NULL, NodeId::handle);
         return Err((error, node, CUgraphInstantiateResult::INVALID_STRUCTURE));
     }
@@ -77,9 +99,15 @@ fn once(s: &State, graph: GraphId) -> Result {
 
 /// Refuses a condition that no node reads.
 fn unused_condition(s: &State, graph: GraphId) -> Result {
-    let unused = s.graphs[graph].conditions.iter().find(|condition| !condition.used);
+    let unused = s.graphs[graph]
+        .conditions
+        .iter()
+        .find(|condition| !condition.used);
     unused.map_or(Ok(()), |c| {
-        refuse(CUresult::INVALID_VALUE, format!("no conditional node has the condition {:#x}", c.handle))
+        refuse(
+            CUresult::INVALID_VALUE,
+            format!("no conditional node has the condition {:#x}", c.handle),
+        )
     })
 }
 
@@ -90,10 +118,16 @@ fn insert(
     flags: CUgraphInstantiate_flags,
     unfolded: Unfolding,
 ) -> ExecId {
-    let Unfolding { steps, parts, of_node } = unfolded;
+    let Unfolding {
+        steps,
+        parts,
+        of_node,
+    } = unfolded;
     let (leaves, takes) = (draft.leaves(), draft.takes());
     let objects = s.graphs[graph].objects.clone();
-    objects.iter().for_each(|&object| s.retain_object(object, 1));
+    objects
+        .iter()
+        .for_each(|&object| s.retain_object(object, 1));
     let (parts, steps) = (Arc::new(parts), Arc::new(steps));
     s.execs.insert(Exec {
         graph,
@@ -118,7 +152,9 @@ fn instantiate_with_flags(
 ) -> Result {
     require(!exec.is_null(), || "the result pointer is NULL".into())?;
     let upload = flags.contains(CUgraphInstantiate_flags::UPLOAD);
-    require(!upload, || "UPLOAD needs cuGraphInstantiateWithParams".into())?;
+    require(!upload, || {
+        "UPLOAD needs cuGraphInstantiateWithParams".into()
+    })?;
     exec.set(make(m, graph, flags).map_err(|(error, ..)| error)?)
 }
 
@@ -130,7 +166,11 @@ fn instantiate_with_params(
 ) -> Result {
     require(!exec.is_null(), || "the result pointer is NULL".into())?;
     let mut p = params.get()?;
-    let made = make(m, graph, CUgraphInstantiate_flags::from_bits_retain(p.flags));
+    let made = make(
+        m,
+        graph,
+        CUgraphInstantiate_flags::from_bits_retain(p.flags),
+    );
     (p.hErrNode_out, p.result_out) = match &made {
         Ok(_) => (CUgraphNode::NULL, CUgraphInstantiateResult::SUCCESS),
         Err((_, node, result)) => (*node, *result),
@@ -191,7 +231,12 @@ fn launch(m: &'static Machine, exec: CUgraphExec, stream: CUstream) -> Result {
     memory_of_launch(&mut s, id, stream)?;
     let exec = &mut s.execs[id];
     exec.launches += 1;
-    let defaults = exec.draft.all().into_iter().flat_map(|draft| draft.defaults.clone()).collect();
+    let defaults = exec
+        .draft
+        .all()
+        .into_iter()
+        .flat_map(|draft| draft.defaults.clone())
+        .collect();
     let run = GraphLaunch::new(m.device, &exec.parts, &exec.steps, defaults, exec.launches);
     let ticket = s.enqueue(stream, Task::Graph(run))?;
     s.execs[id].last = Some(ticket);
@@ -202,10 +247,13 @@ fn launch(m: &'static Machine, exec: CUgraphExec, stream: CUstream) -> Result {
 /// if the graph was instantiated so.
 fn memory_of_launch(s: &mut State, id: ExecId, stream: StreamId) -> Result {
     let (leaves, takes) = (s.execs[id].leaves.clone(), s.execs[id].takes.clone());
-    let auto = s.execs[id].flags.contains(CUgraphInstantiate_flags::AUTO_FREE_ON_LAUNCH);
+    let auto = s.execs[id]
+        .flags
+        .contains(CUgraphInstantiate_flags::AUTO_FREE_ON_LAUNCH);
     let left = |s: &State, made: &GraphAllocation| s.allocations.contains_key(&made.base);
     require(auto || !leaves.iter().any(|made| left(s, made)), || {
-        "memory that the last launch allocated was not freed; AUTO_FREE_ON_LAUNCH would free it".into()
+        "memory that the last launch allocated was not freed; AUTO_FREE_ON_LAUNCH would free it"
+            .into()
     })?;
     for base in takes {
         s.forget(base)?;
@@ -215,7 +263,11 @@ fn memory_of_launch(s: &mut State, id: ExecId, stream: StreamId) -> Result {
         if s.allocations.remove(&made.base).is_some() {
             s.enqueue(stream, Task::Free(made.base))?;
         }
-        let allocation = Allocation { context, kind: AllocationKind::Graph, bytes: made.bytes };
+        let allocation = Allocation {
+            context,
+            kind: AllocationKind::Graph,
+            bytes: made.bytes,
+        };
         s.allocations.insert(made.base, allocation);
     }
     Ok(())
@@ -224,14 +276,19 @@ fn memory_of_launch(s: &mut State, id: ExecId, stream: StreamId) -> Result {
 /// A launch in a capture becomes a child graph.
 fn capture_launch(s: &mut State, id: ExecId, stream: StreamId) -> Result {
     let draft = &s.execs[id].draft;
-    let memory = draft.works().any(|work| matches!(work, Work::Alloc(_) | Work::Free(_)));
+    let memory = draft
+        .works()
+        .any(|work| matches!(work, Work::Alloc(_) | Work::Free(_)));
     require(!memory && !draft.is_conditional(), || {
-        "a graph with conditional nodes, or nodes that allocate or free memory, cannot be a child".into()
+        "a graph with conditional nodes, or nodes that allocate or free memory, cannot be a child"
+            .into()
     })?;
     let Exec { steps, of_node, .. } = &s.execs[id];
     let (steps, of_node) = (Arc::clone(steps), of_node.clone());
     let draft = std::mem::take(&mut s.execs[id].draft);
-    let child = s.graph_of(&draft, &|node| of_node.get(&node).map(|&step| steps[step].work.clone()));
+    let child = s.graph_of(&draft, &|node| {
+        of_node.get(&node).map(|&step| steps[step].work.clone())
+    });
     s.execs[id].draft = draft;
     capture::record_content(s, stream, Content::Child(child))
 }
@@ -241,14 +298,18 @@ fn destroy(m: &'static Machine, exec: CUgraphExec) -> Result {
     let mut s = m.state();
     let id = s.execs.find(exec)?;
     capture::refuse_unsafe(&mut s)?;
-    let Some(exec) = s.execs.remove(id) else { return Ok(()) };
+    let Some(exec) = s.execs.remove(id) else {
+        return Ok(());
+    };
     if !exec.objects.is_empty() {
         std::thread::spawn(move || {
             if let Some(last) = exec.last {
                 last.wait();
             }
             let mut s = m.state();
-            exec.objects.into_iter().for_each(|object| s.release_object(object, 1));
+            exec.objects
+                .into_iter()
+                .for_each(|object| s.release_object(object, 1));
         });
     }
     Ok(())

@@ -7,8 +7,8 @@ use warpwright_driver_sys::*;
 
 use crate::api::export::exports;
 use crate::api::node_content::{
-    any_content, child_content, copy_content, fill_content, host_content, kernel_content, record_content,
-    wait_content, words_content,
+    any_content, child_content, copy_content, fill_content, host_content, kernel_content,
+    record_content, wait_content, words_content,
 };
 use crate::api::node_params::copy_of;
 use crate::error::{Result, refuse, require};
@@ -49,7 +49,10 @@ fn step_of(s: &State, exec: CUgraphExec, node: CUgraphNode) -> Result<(ExecId, u
     let node = s.nodes.find(node)?;
     match s.execs[exec].of_node.get(&node) {
         Some(&step) => Ok((exec, step)),
-        None => refuse(CUresult::INVALID_VALUE, "the executable graph was not made from that node"),
+        None => refuse(
+            CUresult::INVALID_VALUE,
+            "the executable graph was not made from that node",
+        ),
     }
 }
 
@@ -71,7 +74,10 @@ fn replace(
             return changed;
         }
         Content::Conditional(_) => {
-            return refuse(CUresult::INVALID_VALUE, "a conditional node cannot be changed");
+            return refuse(
+                CUresult::INVALID_VALUE,
+                "a conditional node cannot be changed",
+            );
         }
     };
     let old = &s.execs[id].steps[step].work;
@@ -90,10 +96,19 @@ fn replace(
 }
 
 /// Gives the steps of a child graph the work of another graph of the same shape.
-fn replace_child(s: &mut State, exec: ExecId, node: CUgraphNode, step: usize, child: GraphId) -> Result {
+fn replace_child(
+    s: &mut State,
+    exec: ExecId,
+    node: CUgraphNode,
+    step: usize,
+    child: GraphId,
+) -> Result {
     let (id, new) = (s.nodes.find(node)?, s.draft(child));
     let drafts = s.execs[exec].draft.all();
-    let old = drafts.iter().flat_map(|draft| &draft.nodes).find(|node| node.id == id);
+    let old = drafts
+        .iter()
+        .flat_map(|draft| &draft.nodes)
+        .find(|node| node.id == id);
     let Some(DraftContent::Child(old)) = old.map(|node| &node.content) else {
         return refuse(CUresult::INVALID_VALUE, "the node is no child graph node");
     };
@@ -188,7 +203,12 @@ fn set_any(
     replace(m, exec, node, |s| any_content(s, None, &params))
 }
 
-fn set_enabled(m: &'static Machine, exec: CUgraphExec, node: CUgraphNode, enabled: c_uint) -> Result {
+fn set_enabled(
+    m: &'static Machine,
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    enabled: c_uint,
+) -> Result {
     let mut s = m.state();
     let (id, step) = switchable(&s, exec, node)?;
     let exec = &mut s.execs[id];
@@ -201,7 +221,12 @@ fn set_enabled(m: &'static Machine, exec: CUgraphExec, node: CUgraphNode, enable
     Ok(())
 }
 
-fn get_enabled(m: &'static Machine, exec: CUgraphExec, node: CUgraphNode, enabled: Out<c_uint>) -> Result {
+fn get_enabled(
+    m: &'static Machine,
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    enabled: Out<c_uint>,
+) -> Result {
     let s = m.state();
     let (id, step) = switchable(&s, exec, node)?;
     enabled.set(s.execs[id].steps[step].enabled.into())
@@ -210,8 +235,13 @@ fn get_enabled(m: &'static Machine, exec: CUgraphExec, node: CUgraphNode, enable
 /// The step of a kernel, copy or fill node: no other kind can be switched off.
 fn switchable(s: &State, exec: CUgraphExec, node: CUgraphNode) -> Result<(ExecId, usize)> {
     let (id, step) = step_of(s, exec, node)?;
-    let kind = matches!(s.execs[id].steps[step].work, Work::Kernel(_) | Work::Copy(_) | Work::Fill(_));
-    require(kind, || "only kernel, memcpy and memset nodes can be switched off".into())?;
+    let kind = matches!(
+        s.execs[id].steps[step].work,
+        Work::Kernel(_) | Work::Copy(_) | Work::Fill(_)
+    );
+    require(kind, || {
+        "only kernel, memcpy and memset nodes can be switched off".into()
+    })?;
     Ok((id, step))
 }
 
@@ -224,9 +254,15 @@ fn update(
     require(!info.is_null(), || "the result pointer is NULL".into())?;
     let found = update_exec(m, exec, graph)?;
     let node = |id: Option<NodeId>| id.map_or(CUgraphNode::NULL, NodeId::handle);
-    let result = found.as_ref().map_or(CUgraphExecUpdateResult::SUCCESS, |d| d.result);
+    let result = found
+        .as_ref()
+        .map_or(CUgraphExecUpdateResult::SUCCESS, |d| d.result);
     let (error, from) = found.as_ref().map_or((None, None), |d| (d.node, d.from));
-    info.set(CUgraphExecUpdateResultInfo { result, errorNode: node(error), errorFromNode: node(from) })?;
+    info.set(CUgraphExecUpdateResultInfo {
+        result,
+        errorNode: node(error),
+        errorFromNode: node(from),
+    })?;
     refuse_difference(found)
 }
 
@@ -241,7 +277,11 @@ fn update_v1(
     let found = update_exec(m, exec, graph)?;
     let node = found.as_ref().and_then(|d| d.node);
     error_node.set_if(node.map_or(CUgraphNode::NULL, NodeId::handle));
-    result.set(found.as_ref().map_or(CUgraphExecUpdateResult::SUCCESS, |d| d.result))?;
+    result.set(
+        found
+            .as_ref()
+            .map_or(CUgraphExecUpdateResult::SUCCESS, |d| d.result),
+    )?;
     refuse_difference(found)
 }
 
@@ -253,7 +293,11 @@ fn refuse_difference(found: Option<Difference>) -> Result {
 }
 
 /// Gives every step the work of the graph's node, all or none.
-fn update_exec(m: &'static Machine, exec: CUgraphExec, graph: CUgraph) -> Result<Option<Difference>> {
+fn update_exec(
+    m: &'static Machine,
+    exec: CUgraphExec,
+    graph: CUgraph,
+) -> Result<Option<Difference>> {
     let mut s = m.state();
     let id = s.execs.find(exec)?;
     let new = s.draft(s.graphs.find(graph)?);

@@ -29,7 +29,9 @@ pub(crate) fn enter(name: &'static str, body: impl FnOnce(&'static Machine) -> R
         Ok(Err(Error { code, text, .. })) => {
             // What the emulator cannot do is as much news as a fault, if there is anything to say of it.
             if code == CUresult::NOT_SUPPORTED && !text.is_empty() {
-                machine.device.finding(format!("{name}: {text}"), &Details::default());
+                machine
+                    .device
+                    .finding(format!("{name}: {text}"), &Details::default());
             } else if !text.is_empty() {
                 if IMAGES.contains(&code) {
                     machine.device.report_refused(&format!("{name}: {text}"));
@@ -40,7 +42,9 @@ pub(crate) fn enter(name: &'static str, body: impl FnOnce(&'static Machine) -> R
         }
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text");
+            let text = text
+                .or_else(|| panic.downcast_ref::<&str>().copied())
+                .unwrap_or("no text");
             let text = format!("{name}: the emulator panicked: {text}");
             machine.device.finding(text, &Details::default());
             CUresult::UNKNOWN

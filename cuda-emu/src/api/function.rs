@@ -55,7 +55,10 @@ pub(crate) fn attribute(
         A::REQUIRED_CLUSTER_DEPTH => kernel.cluster.map_or(0, |[_, _, z]| z as c_int),
         CUfunction_attribute(0..=17) => 0,
         other => {
-            return refuse(CUresult::INVALID_VALUE, format!("there is no function attribute {}", other.0));
+            return refuse(
+                CUresult::INVALID_VALUE,
+                format!("there is no function attribute {}", other.0),
+            );
         }
     })
 }
@@ -72,18 +75,25 @@ pub(crate) fn change(
         CUfunction_attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES => {
             let room = device.shared_optin().saturating_sub(kernel.static_shared);
             let fits = u32::try_from(value).is_ok_and(|value| value <= room);
-            require(fits, || format!("{value} bytes of dynamic shared memory, but the device has {room}"))?;
+            require(fits, || {
+                format!("{value} bytes of dynamic shared memory, but the device has {room}")
+            })?;
             settings.dynamic_shared.store(value, Relaxed);
         }
         CUfunction_attribute::PREFERRED_SHARED_MEMORY_CARVEOUT => {
-            require((-1..=100).contains(&value), || format!("a carveout of {value} percent"))?;
+            require((-1..=100).contains(&value), || {
+                format!("a carveout of {value} percent")
+            })?;
             settings.carveout.store(value, Relaxed);
         }
         CUfunction_attribute::NON_PORTABLE_CLUSTER_SIZE_ALLOWED => {
             settings.large_clusters.store((value != 0).into(), Relaxed);
         }
         other => {
-            return refuse(CUresult::INVALID_VALUE, format!("function attribute {} cannot be set", other.0));
+            return refuse(
+                CUresult::INVALID_VALUE,
+                format!("function attribute {} cannot be set", other.0),
+            );
         }
     }
     Ok(())
@@ -96,7 +106,13 @@ fn get_attribute(
     function: CUfunction,
 ) -> Result {
     let f = m.state().function(function)?;
-    value.set(attribute(m.device, &f.kernel, &f.settings, f.version, which)?)
+    value.set(attribute(
+        m.device,
+        &f.kernel,
+        &f.settings,
+        f.version,
+        which,
+    )?)
 }
 
 fn set_attribute(
@@ -126,7 +142,10 @@ pub(crate) fn tell_param(
             size.set_if(bytes);
             offset.set(at)
         }
-        None => refuse(CUresult::INVALID_VALUE, format!("there is no parameter {index}")),
+        None => refuse(
+            CUresult::INVALID_VALUE,
+            format!("there is no parameter {index}"),
+        ),
     }
 }
 
@@ -148,7 +167,11 @@ fn load(m: &'static Machine, function: CUfunction) -> Result {
     m.state().function(function).map(drop)
 }
 
-fn is_loaded(m: &'static Machine, state: Out<CUfunctionLoadingState>, function: CUfunction) -> Result {
+fn is_loaded(
+    m: &'static Machine,
+    state: Out<CUfunctionLoadingState>,
+    function: CUfunction,
+) -> Result {
     m.state().function(function)?;
     state.set(CUfunctionLoadingState::LOADED)
 }
@@ -160,7 +183,9 @@ fn set_cache_config(m: &'static Machine, function: CUfunction, config: CUfunc_ca
 
 /// As of the context, it changes nothing.
 fn set_banks(m: &'static Machine, function: CUfunction, config: c_int) -> Result {
-    require((0..=2).contains(&config), || format!("banks of kind {config}"))?;
+    require((0..=2).contains(&config), || {
+        format!("banks of kind {config}")
+    })?;
     m.state().function(function).map(drop)
 }
 

@@ -24,7 +24,9 @@ exports! {
 }
 
 fn create(m: &'static Machine, graph: Out<CUgraph>, flags: c_uint) -> Result {
-    require(flags == 0 && !graph.is_null(), || format!("flags {flags}, or the result pointer is NULL"))?;
+    require(flags == 0 && !graph.is_null(), || {
+        format!("flags {flags}, or the result pointer is NULL")
+    })?;
     graph.set(m.state().graphs.insert(Graph::default()).handle())
 }
 
@@ -32,8 +34,12 @@ fn destroy(m: &'static Machine, graph: CUgraph) -> Result {
     let mut s = m.state();
     let id = s.graphs.find(graph)?;
     capture::refuse_unsafe(&mut s)?;
-    require(s.graphs[id].owner.is_none(), || "the graph belongs to a child node".into())?;
-    require(s.captures.values().all(|c| c.graph != id), || "the graph belongs to a capture".into())?;
+    require(s.graphs[id].owner.is_none(), || {
+        "the graph belongs to a child node".into()
+    })?;
+    require(s.captures.values().all(|c| c.graph != id), || {
+        "the graph belongs to a capture".into()
+    })?;
     s.destroy_graph(id);
     Ok(())
 }
@@ -44,7 +50,8 @@ fn clone_graph(m: &'static Machine, clone: Out<CUgraph>, original: CUgraph) -> R
     require(!clone.is_null(), || "the result pointer is NULL".into())?;
     let fixed = |content: &Content| content.is_conditional() || content.is_memory();
     require(!s.has_node(id, fixed), || {
-        "a graph with conditional nodes, or nodes that allocate or free memory, cannot be cloned".into()
+        "a graph with conditional nodes, or nodes that allocate or free memory, cannot be cloned"
+            .into()
     })?;
     clone.set(s.copy_graph(id).handle())
 }
@@ -58,16 +65,28 @@ fn find_in_clone(
     let s = m.state();
     let original = s.nodes.find(original)?;
     let clone = s.graphs.find(clone)?;
-    let found = s.graphs[clone].nodes.iter().find(|&&id| s.nodes[id].original == Some(original));
+    let found = s.graphs[clone]
+        .nodes
+        .iter()
+        .find(|&&id| s.nodes[id].original == Some(original));
     match found {
         Some(found) => node.set(found.handle()),
-        None => refuse(CUresult::INVALID_VALUE, "the graph has no copy of that node"),
+        None => refuse(
+            CUresult::INVALID_VALUE,
+            "the graph has no copy of that node",
+        ),
     }
 }
 
-fn print_dot(m: &'static Machine, graph: CUgraph, path: In<c_char>, flags: CUgraphDebugDot_flags) -> Result {
+fn print_dot(
+    m: &'static Machine,
+    graph: CUgraph,
+    path: In<c_char>,
+    flags: CUgraphDebugDot_flags,
+) -> Result {
     let s = m.state();
     let text = dot::print(&s, s.graphs.find(graph)?, flags);
     let path = path.text()?;
-    std::fs::write(path, text).or_else(|error| refuse(CUresult::OPERATING_SYSTEM, format!("{path}: {error}")))
+    std::fs::write(path, text)
+        .or_else(|error| refuse(CUresult::OPERATING_SYSTEM, format!("{path}: {error}")))
 }

@@ -33,7 +33,9 @@ exports! {
 
 fn trim(m: &'static Machine, dev: CUdevice) -> Result {
     let device = find(m, dev)?;
-    m.device.graph_memory.usage(device as u32, |usage| usage.held = usage.used);
+    m.device
+        .graph_memory
+        .usage(device as u32, |usage| usage.held = usage.used);
     Ok(())
 }
 
@@ -51,7 +53,12 @@ fn get_attribute(
         A::USED_MEM_HIGH => usage.used_high,
         A::RESERVED_MEM_CURRENT => usage.held,
         A::RESERVED_MEM_HIGH => usage.held_high,
-        other => return refuse(CUresult::INVALID_VALUE, format!("there is no attribute {}", other.0)),
+        other => {
+            return refuse(
+                CUresult::INVALID_VALUE,
+                format!("there is no attribute {}", other.0),
+            );
+        }
     })
 }
 
@@ -66,11 +73,15 @@ fn set_attribute(
     let device = find(m, dev)?;
     let value: u64 = value.cast().get()?;
     let high = matches!(attribute, A::USED_MEM_HIGH | A::RESERVED_MEM_HIGH);
-    require(high && value == 0, || format!("attribute {attribute:?} cannot be set to {value}"))?;
-    m.device.graph_memory.usage(device as u32, |usage| match attribute {
-        A::USED_MEM_HIGH => usage.used_high = usage.used,
-        _ => usage.held_high = usage.held,
-    });
+    require(high && value == 0, || {
+        format!("attribute {attribute:?} cannot be set to {value}")
+    })?;
+    m.device
+        .graph_memory
+        .usage(device as u32, |usage| match attribute {
+            A::USED_MEM_HIGH => usage.used_high = usage.used,
+            _ => usage.held_high = usage.held,
+        });
     Ok(())
 }
 
@@ -84,8 +95,18 @@ fn create_object(
 ) -> Result {
     let destroy = Callback::new(destroy, pointer)?;
     let right = flags == CUuserObject_flags::NO_DESTRUCTOR_SYNC && count > 0;
-    require(right && !object.is_null(), || format!("{count} references, the flags {:#x}", flags.bits()))?;
-    object.set(m.state().user_objects.insert(UserObject { count: count.into(), destroy }).handle())
+    require(right && !object.is_null(), || {
+        format!("{count} references, the flags {:#x}", flags.bits())
+    })?;
+    object.set(
+        m.state()
+            .user_objects
+            .insert(UserObject {
+                count: count.into(),
+                destroy,
+            })
+            .handle(),
+    )
 }
 
 fn retain_object(m: &'static Machine, object: CUuserObject, count: c_uint) -> Result {
@@ -100,7 +121,9 @@ fn release_object(m: &'static Machine, object: CUuserObject, count: c_uint) -> R
     let mut s = m.state();
     let id = s.user_objects.find(object)?;
     let has = s.user_objects[id].count;
-    require(count > 0 && u64::from(count) <= has, || format!("{count} of {has} references"))?;
+    require(count > 0 && u64::from(count) <= has, || {
+        format!("{count} of {has} references")
+    })?;
     s.release_object(id, count.into());
     Ok(())
 }
@@ -114,7 +137,9 @@ fn give_object(
     flags: CUuserObjectRetain_flags,
 ) -> Result {
     let known = CUuserObjectRetain_flags::all().contains(flags);
-    require(known && count > 0, || format!("{count} references, the flags {:#x}", flags.bits()))?;
+    require(known && count > 0, || {
+        format!("{count} references, the flags {:#x}", flags.bits())
+    })?;
     let mut s = m.state();
     let (graph, id) = (s.graphs.find(graph)?, s.user_objects.find(object)?);
     if !flags.contains(CUuserObjectRetain_flags::MOVE) {
@@ -129,7 +154,9 @@ fn take_object(m: &'static Machine, graph: CUgraph, object: CUuserObject, count:
     let (graph, id) = (s.graphs.find(graph)?, s.user_objects.find(object)?);
     let objects = &mut s.graphs[graph].objects;
     let has = objects.iter().filter(|object| **object == id).count();
-    require(count > 0 && count as usize <= has, || format!("{count} of the {has} references of the graph"))?;
+    require(count > 0 && count as usize <= has, || {
+        format!("{count} of the {has} references of the graph")
+    })?;
     let mut left = count;
     objects.retain(|object| {
         let goes = *object == id && left > 0;

@@ -39,8 +39,20 @@ fn launch(
     params: Out<*mut c_void>,
     extra: Out<*mut c_void>,
 ) -> Result {
-    let geometry = Geometry { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared };
-    run(m, function, geometry, stream, params, extra, (Together::No, None))
+    let geometry = Geometry {
+        grid: [grid_x, grid_y, grid_z],
+        block: [block_x, block_y, block_z],
+        shared,
+    };
+    run(
+        m,
+        function,
+        geometry,
+        stream,
+        params,
+        extra,
+        (Together::No, None),
+    )
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -57,8 +69,20 @@ fn launch_together(
     stream: CUstream,
     params: Out<*mut c_void>,
 ) -> Result {
-    let geometry = Geometry { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared };
-    run(m, function, geometry, stream, params, Out::null(), (Together::Yes, None))
+    let geometry = Geometry {
+        grid: [grid_x, grid_y, grid_z],
+        block: [block_x, block_y, block_z],
+        shared,
+    };
+    run(
+        m,
+        function,
+        geometry,
+        stream,
+        params,
+        Out::null(),
+        (Together::Yes, None),
+    )
 }
 
 /// Whether all blocks of a launch run at the same time.
@@ -83,26 +107,48 @@ fn launch_with_config(
         block: [c.blockDimX, c.blockDimY, c.blockDimZ],
         shared: c.sharedMemBytes,
     };
-    let asks = |a: &CUlaunchAttribute| a.id == CUlaunchAttributeID::COOPERATIVE && a.value[0] as u32 != 0;
-    let together = if attributes.iter().any(asks) { Together::Yes } else { Together::No };
-    let cluster = attributes.iter().rfind(|a| a.id == CUlaunchAttributeID::CLUSTER_DIMENSION);
+    let asks =
+        |a: &CUlaunchAttribute| a.id == CUlaunchAttributeID::COOPERATIVE && a.value[0] as u32 != 0;
+    let together = if attributes.iter().any(asks) {
+        Together::Yes
+    } else {
+        Together::No
+    };
+    let cluster = attributes
+        .iter()
+        .rfind(|a| a.id == CUlaunchAttributeID::CLUSTER_DIMENSION);
     let cluster = cluster.map(|a| cluster_of(a.value[0], a.value[1]));
     require(together == Together::No || extra.is_null(), || {
         "a cooperative launch takes its parameters in kernelParams".into()
     })?;
-    run(m, function, geometry, c.hStream, params, extra, (together, cluster))?;
-    attributes.iter().try_for_each(|attribute| record(m, c.hStream, attribute))
+    run(
+        m,
+        function,
+        geometry,
+        c.hStream,
+        params,
+        extra,
+        (together, cluster),
+    )?;
+    attributes
+        .iter()
+        .try_for_each(|attribute| record(m, c.hStream, attribute))
 }
 
 /// Records the event of a launch that is to be recorded when its blocks have begun, or have triggered it. Recording it
 /// when they have ended is later than it might be, and never too early.
 fn record(m: &'static Machine, stream: CUstream, attribute: &CUlaunchAttribute) -> Result {
     use CUlaunchAttributeID as A;
-    if !matches!(attribute.id, A::PROGRAMMATIC_EVENT | A::LAUNCH_COMPLETION_EVENT) {
+    if !matches!(
+        attribute.id,
+        A::PROGRAMMATIC_EVENT | A::LAUNCH_COMPLETION_EVENT
+    ) {
         return Ok(());
     }
     let mut s = m.state();
-    let event = s.events.find(CUevent(attribute.value[0] as usize as *mut c_void))?;
+    let event = s
+        .events
+        .find(CUevent(attribute.value[0] as usize as *mut c_void))?;
     let stream = s.stream(stream)?;
     if s.streams[stream].capture.is_some() {
         return capture::record_event(&mut s, stream, event);
@@ -116,11 +162,15 @@ fn record(m: &'static Machine, stream: CUstream, attribute: &CUlaunchAttribute) 
 fn check_attribute(attribute: &CUlaunchAttribute) -> Result {
     use CUlaunchAttributeID as A;
     match attribute.id {
-        A::DEVICE_UPDATABLE_KERNEL_NODE if attribute.value[0] as u32 != 0 => {
-            refuse(CUresult::NOT_SUPPORTED, format!("launch attribute {:?} is not emulated", attribute.id))
-        }
+        A::DEVICE_UPDATABLE_KERNEL_NODE if attribute.value[0] as u32 != 0 => refuse(
+            CUresult::NOT_SUPPORTED,
+            format!("launch attribute {:?} is not emulated", attribute.id),
+        ),
         CUlaunchAttributeID(0..=14) => Ok(()),
-        other => refuse(CUresult::INVALID_VALUE, format!("there is no launch attribute {}", other.0)),
+        other => refuse(
+            CUresult::INVALID_VALUE,
+            format!("there is no launch attribute {}", other.0),
+        ),
     }
 }
 

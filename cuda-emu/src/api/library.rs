@@ -81,7 +81,10 @@ fn load_file(
 fn check_options(options: Out<CUlibraryOption>, count: c_uint) -> Result {
     for option in options.slice(count as usize)? {
         if *option != CUlibraryOption::BINARY_IS_PRESERVED {
-            return refuse(CUresult::NOT_SUPPORTED, format!("the library option {option:?} is not emulated"));
+            return refuse(
+                CUresult::NOT_SUPPORTED,
+                format!("the library option {option:?} is not emulated"),
+            );
         }
     }
     Ok(())
@@ -97,16 +100,32 @@ fn load_image(
     require(!library.is_null(), || "the result pointer is NULL".into())?;
     capture::refuse_unsafe(&mut m.state())?;
     let compiled = compile(&m.device.config, image);
-    logs.write(&compiled.as_ref().map(info_text).unwrap_or_default(), &compiled, values);
+    logs.write(
+        &compiled.as_ref().map(info_text).unwrap_or_default(),
+        &compiled,
+        values,
+    );
     let parsed = compiled?;
     let kernels: Vec<_> = parsed.kernels().cloned().collect();
     let mut s = m.state();
-    let made = Library { image: image.into(), parsed, kernels: Vec::new(), modules: Default::default() };
+    let made = Library {
+        image: image.into(),
+        parsed,
+        kernels: Vec::new(),
+        modules: Default::default(),
+    };
     let id = s.libraries.insert(made);
     for kernel in kernels {
-        let (name, settings) =
-            (CString::new(kernel.name.as_str()).unwrap_or_default(), Settings::of(&kernel));
-        let made = s.kernels.insert(LibraryKernel { library: id, kernel, name, settings });
+        let (name, settings) = (
+            CString::new(kernel.name.as_str()).unwrap_or_default(),
+            Settings::of(&kernel),
+        );
+        let made = s.kernels.insert(LibraryKernel {
+            library: id,
+            kernel,
+            name,
+            settings,
+        });
         s.libraries[id].kernels.push(made);
     }
     library.set(id.handle())
@@ -120,11 +139,19 @@ fn unload(m: &'static Machine, library: CUlibrary) -> Result {
     Ok(())
 }
 
-fn get_kernel(m: &'static Machine, kernel: Out<CUkernel>, library: CUlibrary, name: In<c_char>) -> Result {
+fn get_kernel(
+    m: &'static Machine,
+    kernel: Out<CUkernel>,
+    library: CUlibrary,
+    name: In<c_char>,
+) -> Result {
     let s = m.state();
     let library = &s.libraries[s.libraries.find(library)?];
     let name = name.text()?;
-    let found = library.kernels.iter().find(|&&id| s.kernels[id].kernel.name == name);
+    let found = library
+        .kernels
+        .iter()
+        .find(|&&id| s.kernels[id].kernel.name == name);
     match found {
         Some(found) => kernel.set(found.handle()),
         None => library.parsed.kernel(name).map(drop).or_else(refuse_kernel),
@@ -136,11 +163,21 @@ fn kernel_count(m: &'static Machine, count: Out<c_uint>, library: CUlibrary) -> 
     count.set(s.libraries[s.libraries.find(library)?].kernels.len() as c_uint)
 }
 
-fn enumerate(m: &'static Machine, kernels: Out<CUkernel>, count: c_uint, library: CUlibrary) -> Result {
+fn enumerate(
+    m: &'static Machine,
+    kernels: Out<CUkernel>,
+    count: c_uint,
+    library: CUlibrary,
+) -> Result {
     let s = m.state();
     let found = &s.libraries[s.libraries.find(library)?].kernels;
     require(!kernels.is_null(), || "the result pointer is NULL".into())?;
-    kernels.set_all(found.iter().take(count as usize).map(|kernel| kernel.handle()));
+    kernels.set_all(
+        found
+            .iter()
+            .take(count as usize)
+            .map(|kernel| kernel.handle()),
+    );
     Ok(())
 }
 
@@ -174,7 +211,10 @@ fn get_managed(
     name: In<c_char>,
 ) -> Result {
     m.state().libraries.find(library)?;
-    refuse(CUresult::NOT_FOUND, format!("there is no managed variable {}", name.text()?))
+    refuse(
+        CUresult::NOT_FOUND,
+        format!("there is no managed variable {}", name.text()?),
+    )
 }
 
 fn get_function(m: &'static Machine, function: Out<CUfunction>, kernel: CUkernel) -> Result {
@@ -207,7 +247,13 @@ fn get_attribute(
     let s = m.state();
     let (id, version) = versioned(&s, kernel)?;
     let kernel = &s.kernels[id];
-    value.set(attribute(m.device, &kernel.kernel, &kernel.settings, version, which)?)
+    value.set(attribute(
+        m.device,
+        &kernel.kernel,
+        &kernel.settings,
+        version,
+        which,
+    )?)
 }
 
 /// The devices are alike, so an attribute holds for all of them.
@@ -224,7 +270,12 @@ fn set_attribute(
     change(m.device, &kernel.kernel, &kernel.settings, which, value)
 }
 
-fn set_cache_config(m: &'static Machine, kernel: CUkernel, config: CUfunc_cache, dev: CUdevice) -> Result {
+fn set_cache_config(
+    m: &'static Machine,
+    kernel: CUkernel,
+    config: CUfunc_cache,
+    dev: CUdevice,
+) -> Result {
     device::find(m, dev)?;
     check_cache(config)?;
     m.state().kernels.find(kernel).map(drop)
@@ -239,7 +290,11 @@ fn get_name(m: &'static Machine, name: Out<*const c_char>, kernel: CUkernel) -> 
 /// Offset and size of each parameter of a kernel.
 fn params(s: &State, kernel: CUkernel) -> Result<Vec<(usize, usize)>> {
     let kernel = &s.kernels[s.kernels.find(kernel)?].kernel;
-    Ok(kernel.params.iter().map(|p| (p.offset as usize, p.size as usize)).collect())
+    Ok(kernel
+        .params
+        .iter()
+        .map(|p| (p.offset as usize, p.size as usize))
+        .collect())
 }
 
 fn param_info(

@@ -43,7 +43,11 @@ fn create(
     let mut s = m.state();
     s.context()?;
     require(!state.is_null(), || "the result pointer is NULL".into())?;
-    let link = Link { logs, values: values.address(), ..Link::default() };
+    let link = Link {
+        logs,
+        values: values.address(),
+        ..Link::default()
+    };
     state.set(s.links.insert(link).handle())
 }
 
@@ -59,9 +63,21 @@ fn add_data(
     _options: Out<CUjit_option>,
     _values: Out<*mut c_void>,
 ) -> Result {
-    require(!data.is_null() && size > 0, || format!("{size} bytes of code"))?;
-    let name = if name.is_null() { "a text without a name".into() } else { name.text()?.to_string() };
-    add(m, state, kind, HostSpan::new(data.address()).bytes(size), name)
+    require(!data.is_null() && size > 0, || {
+        format!("{size} bytes of code")
+    })?;
+    let name = if name.is_null() {
+        "a text without a name".into()
+    } else {
+        name.text()?.to_string()
+    };
+    add(
+        m,
+        state,
+        kind,
+        HostSpan::new(data.address()).bytes(size),
+        name,
+    )
 }
 
 fn add_file(
@@ -77,7 +93,13 @@ fn add_file(
     add(m, state, kind, &data, path.text()?.to_string())
 }
 
-fn add(m: &'static Machine, state: CUlinkState, kind: CUjitInputType, data: &[u8], name: String) -> Result {
+fn add(
+    m: &'static Machine,
+    state: CUlinkState,
+    kind: CUjitInputType,
+    data: &[u8],
+    name: String,
+) -> Result {
     let mut s = m.state();
     let id: LinkId = s.links.find(state)?;
     if is_device_runtime(data) {
@@ -109,23 +131,36 @@ const OBJECT: &[u8] = b"cuda_device_runtime.o/";
 /// Whether a text looks like PTX: it begins with its version, after comments and blanks.
 fn is_ptx(data: &[u8]) -> bool {
     let text = String::from_utf8_lossy(data);
-    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//"));
-    lines.next().is_some_and(|line| line.starts_with(".version"))
+    let mut lines = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with("//"));
+    lines
+        .next()
+        .is_some_and(|line| line.starts_with(".version"))
 }
 
 /// What is made is PTX, which loads wherever an image does.
-fn complete(m: &'static Machine, state: CUlinkState, cubin: Out<*mut c_void>, size: Out<usize>) -> Result {
+fn complete(
+    m: &'static Machine,
+    state: CUlinkState,
+    cubin: Out<*mut c_void>,
+    size: Out<usize>,
+) -> Result {
     let mut s = m.state();
     let id = s.links.find(state)?;
     let link = &mut s.links[id];
-    require(!link.texts.is_empty(), || "nothing was added to the link".into())?;
+    require(!link.texts.is_empty(), || {
+        "nothing was added to the link".into()
+    })?;
     let merged = merge(&link.texts);
     let compiled = compile(&m.device.config, merged.as_bytes());
     let info = compiled.as_ref().map(info_text).unwrap_or_default();
-    link.logs.write(&info, &compiled, Out::of_address(link.values));
+    link.logs
+        .write(&info, &compiled, Out::of_address(link.values));
     compiled?;
-    let image =
-        CString::new(merged).map_err(|_| Error::new(CUresult::INVALID_IMAGE, "the text holds NUL"))?;
+    let image = CString::new(merged)
+        .map_err(|_| Error::new(CUresult::INVALID_IMAGE, "the text holds NUL"))?;
     let (bytes, image) = (image.as_bytes_with_nul().len(), link.image.insert(image));
     // The image is the driver's and valid until the link is destroyed, as the API says.
     cubin.set(image.as_ptr().cast_mut().cast())?;

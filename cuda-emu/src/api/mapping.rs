@@ -38,7 +38,9 @@ const GRANULARITY: usize = 2 << 20;
 
 fn expect_granular(what: &str, size: usize) -> Result {
     let fits = size > 0 && size.is_multiple_of(GRANULARITY);
-    require(fits, || format!("{what} of {size} bytes, which are no multiple of {GRANULARITY}"))
+    require(fits, || {
+        format!("{what} of {size} bytes, which are no multiple of {GRANULARITY}")
+    })
 }
 
 fn addresses(start: u64, size: usize) -> Range<u64> {
@@ -56,9 +58,15 @@ fn reserve(
 ) -> Result {
     expect_granular("addresses", size)?;
     let known = (alignment == 0 || alignment.is_power_of_two()) && flags == 0;
-    require(known && !address.is_null(), || format!("an alignment of {alignment}, flags {flags}"))?;
+    require(known && !address.is_null(), || {
+        format!("an alignment of {alignment}, flags {flags}")
+    })?;
     let align = alignment.max(GRANULARITY) as u64;
-    let base = m.device.memory.reserve_range(size as u64, align).or_else(refuse_memory)?;
+    let base = m
+        .device
+        .memory
+        .reserve_range(size as u64, align)
+        .or_else(refuse_memory)?;
     m.state().mappings.ranges.insert(base, size as u64);
     address.set(base)
 }
@@ -68,7 +76,9 @@ fn free_addresses(m: &'static Machine, address: CUdeviceptr, size: usize) -> Res
     let whole = mappings.ranges.get(&address) == Some(&(size as u64));
     let empty = mappings.meeting(&addresses(address, size)).is_empty();
     require(whole && empty, || {
-        format!("{size} bytes at {address:#x} are no range that was reserved and has nothing mapped")
+        format!(
+            "{size} bytes at {address:#x} are no range that was reserved and has nothing mapped"
+        )
     })?;
     mappings.ranges.remove(&address);
     Ok(())
@@ -78,10 +88,16 @@ fn free_addresses(m: &'static Machine, address: CUdeviceptr, size: usize) -> Res
 fn device_of(m: &'static Machine, properties: In<CUmemAllocationProp>) -> Result<u32> {
     let p = properties.get()?;
     if p.requestedHandleTypes != CUmemAllocationHandleType::NONE {
-        return refuse(CUresult::NOT_SUPPORTED, "memory shared with other processes is not emulated");
+        return refuse(
+            CUresult::NOT_SUPPORTED,
+            "memory shared with other processes is not emulated",
+        );
     }
     if (p.r#type, p.location.r#type) != (CUmemAllocationType::PINNED, CUmemLocationType::DEVICE) {
-        return refuse(CUresult::NOT_SUPPORTED, "only pinned memory of devices is mapped here");
+        return refuse(
+            CUresult::NOT_SUPPORTED,
+            "only pinned memory of devices is mapped here",
+        );
     }
     device::find(m, p.location.id).map(|device| device as u32)
 }
@@ -93,7 +109,9 @@ fn get_granularity(
     option: CUmemAllocationGranularity_flags,
 ) -> Result {
     device_of(m, properties)?;
-    require(matches!(option.0, 0 | 1), || format!("{option:?} is no granularity"))?;
+    require(matches!(option.0, 0 | 1), || {
+        format!("{option:?} is no granularity")
+    })?;
     granularity.set(GRANULARITY)
 }
 
@@ -104,11 +122,22 @@ fn create(
     properties: In<CUmemAllocationProp>,
     flags: u64,
 ) -> Result {
-    require(flags == 0 && !handle.is_null(), || format!("flags {flags}, or the result pointer is NULL"))?;
+    require(flags == 0 && !handle.is_null(), || {
+        format!("flags {flags}, or the result pointer is NULL")
+    })?;
     let device = device_of(m, properties)?;
     expect_granular("memory", size)?;
-    m.device.memory.hold(device, size as u64).or_else(refuse_memory)?;
-    let made = Physical { device, bytes: size as u64, handles: 1, is_mapped: false, held: None };
+    m.device
+        .memory
+        .hold(device, size as u64)
+        .or_else(refuse_memory)?;
+    let made = Physical {
+        device,
+        bytes: size as u64,
+        handles: 1,
+        is_mapped: false,
+        held: None,
+    };
     handle.set(m.state().mappings.add(made))
 }
 
@@ -142,16 +171,30 @@ fn map(
     let physical = mappings.find(handle)?;
     let (bytes, elsewhere) = (physical.bytes, physical.is_mapped);
     require(bytes == size as u64 && offset == 0 && flags == 0, || {
-        format!("{size} bytes from {offset} on, of memory of {bytes}: all of it is mapped, without flags")
+        format!(
+            "{size} bytes from {offset} on, of memory of {bytes}: all of it is mapped, without flags"
+        )
     })?;
     if elsewhere {
-        return refuse(CUresult::NOT_SUPPORTED, "memory is mapped at one place at a time here");
+        return refuse(
+            CUresult::NOT_SUPPORTED,
+            "memory is mapped at one place at a time here",
+        );
     }
     let free = mappings.is_reserved(&at) && mappings.meeting(&at).is_empty();
     let aligned = address.is_multiple_of(GRANULARITY as u64);
-    require(free && aligned, || format!("{size} bytes at {address:#x} are not reserved, or mapped already"))?;
+    require(free && aligned, || {
+        format!("{size} bytes at {address:#x} are not reserved, or mapped already")
+    })?;
     mappings.find(handle)?.is_mapped = true;
-    mappings.mapped.insert(address, Mapping { handle, bytes, is_open: false });
+    mappings.mapped.insert(
+        address,
+        Mapping {
+            handle,
+            bytes,
+            is_open: false,
+        },
+    );
     Ok(())
 }
 
@@ -159,8 +202,12 @@ fn map(
 fn unmap(m: &'static Machine, address: CUdeviceptr, size: usize) -> Result {
     let mut s = m.state();
     for base in s.mappings.whole(&addresses(address, size))? {
-        let Some(mapping) = s.mappings.mapped.remove(&base) else { continue };
-        let held = mapping.is_open.then(|| m.device.memory.take_away(base).or_else(refuse_memory));
+        let Some(mapping) = s.mappings.mapped.remove(&base) else {
+            continue;
+        };
+        let held = mapping
+            .is_open
+            .then(|| m.device.memory.take_away(base).or_else(refuse_memory));
         if let Some(physical) = s.mappings.physical.get_mut(&mapping.handle) {
             physical.is_mapped = false;
             physical.held = held.transpose()?.or(physical.held.take());
@@ -188,11 +235,22 @@ fn set_access(
             return refuse(CUresult::NOT_SUPPORTED, text);
         }
     }
-    bases.into_iter().try_for_each(|base| if count == 0 { Ok(()) } else { open(m, &mut s, base) })
+    bases.into_iter().try_for_each(|base| {
+        if count == 0 {
+            Ok(())
+        } else {
+            open(m, &mut s, base)
+        }
+    })
 }
 
 fn owner(s: &State, base: u64) -> Option<u32> {
-    Some(s.mappings.physical.get(&s.mappings.mapped.get(&base)?.handle)?.device)
+    Some(
+        s.mappings
+            .physical
+            .get(&s.mappings.mapped.get(&base)?.handle)?
+            .device,
+    )
 }
 
 /// Lets the device touch what is mapped.
@@ -203,7 +261,10 @@ fn open(m: &'static Machine, s: &mut State, base: u64) -> Result {
     if !mapping.is_open {
         let physical = s.mappings.physical.get(&mapping.handle);
         let held = physical.and_then(|physical| physical.held.as_ref());
-        m.device.memory.put(base, device, mapping.bytes, held).or_else(refuse_memory)?;
+        m.device
+            .memory
+            .put(base, device, mapping.bytes, held)
+            .or_else(refuse_memory)?;
         mapping.is_open = true;
     }
     Ok(())
@@ -214,7 +275,10 @@ fn mapping_at(s: &State, address: u64) -> Result<(u64, &Mapping)> {
     let found = s.mappings.meeting(&addresses(address, 1)).first().copied();
     match found.and_then(|base| Some((base, s.mappings.mapped.get(&base)?))) {
         Some(found) => Ok(found),
-        None => refuse(CUresult::INVALID_VALUE, format!("nothing is mapped at {address:#x}")),
+        None => refuse(
+            CUresult::INVALID_VALUE,
+            format!("nothing is mapped at {address:#x}"),
+        ),
     }
 }
 
@@ -228,7 +292,11 @@ fn get_access(
     let device = device::find(m, location.id)? as u32;
     let (base, mapping) = mapping_at(&s, address)?;
     let open = mapping.is_open && owner(&s, base) == Some(device);
-    let access = if open { CUmemAccess_flags::PROT_READWRITE } else { CUmemAccess_flags::PROT_NONE };
+    let access = if open {
+        CUmemAccess_flags::PROT_READWRITE
+    } else {
+        CUmemAccess_flags::PROT_NONE
+    };
     flags.set(access.0 as u64)
 }
 
@@ -238,7 +306,10 @@ fn get_properties(
     handle: CUmemGenericAllocationHandle,
 ) -> Result {
     let device = m.state().mappings.find(handle)?.device;
-    let location = CUmemLocation { r#type: CUmemLocationType::DEVICE, id: device as i32 };
+    let location = CUmemLocation {
+        r#type: CUmemLocationType::DEVICE,
+        id: device as i32,
+    };
     properties.set(CUmemAllocationProp {
         r#type: CUmemAllocationType::PINNED,
         location,
@@ -247,7 +318,11 @@ fn get_properties(
 }
 
 /// Another handle of the memory that is mapped at an address.
-fn retain(m: &'static Machine, handle: Out<CUmemGenericAllocationHandle>, address: Out<c_void>) -> Result {
+fn retain(
+    m: &'static Machine,
+    handle: Out<CUmemGenericAllocationHandle>,
+    address: Out<c_void>,
+) -> Result {
     let mut s = m.state();
     let known = mapping_at(&s, address.address() as u64)?.1.handle;
     if let Some(physical) = s.mappings.physical.get_mut(&known) {

@@ -48,10 +48,19 @@ fn alloc(m: &'static Machine, address: Out<CUdeviceptr>, bytes: usize) -> Result
     let mut s = m.state();
     let context = s.context()?;
     capture::refuse_unsafe(&mut s)?;
-    require(!address.is_null() && bytes > 0, || format!("an allocation of {bytes} bytes"))?;
+    require(!address.is_null() && bytes > 0, || {
+        format!("an allocation of {bytes} bytes")
+    })?;
     let device = s.contexts[context].reach.device;
-    let base = m.device.alloc(device, bytes as u64).or_else(refuse_memory)?;
-    let allocation = Allocation { context, kind: AllocationKind::Device, bytes: bytes as u64 };
+    let base = m
+        .device
+        .alloc(device, bytes as u64)
+        .or_else(refuse_memory)?;
+    let allocation = Allocation {
+        context,
+        kind: AllocationKind::Device,
+        bytes: bytes as u64,
+    };
     s.allocations.insert(base, allocation);
     address.set(base)
 }
@@ -67,12 +76,19 @@ fn alloc_pitch(
     height: usize,
     element_size: c_uint,
 ) -> Result {
-    require(!pitch.is_null() && width > 0 && height > 0, || format!("{height} rows of {width} bytes"))?;
-    require(matches!(element_size, 4 | 8 | 16), || format!("elements of {element_size} bytes: 4, 8 or 16"))?;
+    require(!pitch.is_null() && width > 0 && height > 0, || {
+        format!("{height} rows of {width} bytes")
+    })?;
+    require(matches!(element_size, 4 | 8 | 16), || {
+        format!("elements of {element_size} bytes: 4, 8 or 16")
+    })?;
     let row = width.checked_next_multiple_of(PITCH);
     let bytes = row.and_then(|row| Some((row, row.checked_mul(height)?)));
     let Some((row, bytes)) = bytes else {
-        return refuse(CUresult::OUT_OF_MEMORY, format!("{height} rows of {width} bytes"));
+        return refuse(
+            CUresult::OUT_OF_MEMORY,
+            format!("{height} rows of {width} bytes"),
+        );
     };
     alloc(m, address, bytes)?;
     pitch.set(row)
@@ -86,13 +102,25 @@ fn alloc_managed(
     flags: CUmemAttach_flags,
 ) -> Result {
     let known = flags == CUmemAttach_flags::GLOBAL || flags == CUmemAttach_flags::HOST;
-    require(known, || format!("the flags are {:#x}, neither GLOBAL nor HOST", flags.bits()))?;
+    require(known, || {
+        format!("the flags are {:#x}, neither GLOBAL nor HOST", flags.bits())
+    })?;
     let mut s = m.state();
     let context = s.context()?;
     capture::refuse_unsafe(&mut s)?;
-    require(!address.is_null() && bytes > 0, || format!("an allocation of {bytes} bytes"))?;
-    let block = m.device.memory.alloc_host(bytes as u64).or_else(refuse_memory)?;
-    let allocation = Allocation { context, kind: AllocationKind::Managed, bytes: bytes as u64 };
+    require(!address.is_null() && bytes > 0, || {
+        format!("an allocation of {bytes} bytes")
+    })?;
+    let block = m
+        .device
+        .memory
+        .alloc_host(bytes as u64)
+        .or_else(refuse_memory)?;
+    let allocation = Allocation {
+        context,
+        kind: AllocationKind::Managed,
+        bytes: bytes as u64,
+    };
     s.allocations.insert(block.address(), allocation);
     s.managed.insert(block.address(), Advice::default());
     address.set(block.address())
@@ -106,7 +134,10 @@ fn free(m: &'static Machine, address: CUdeviceptr) -> Result {
     capture::refuse_unsafe(&mut s)?;
     let context = s.forget(address)?.context;
     let waiting = s.outstanding(context);
-    let sticky = s.contexts.get(context).map(|context| context.sticky.clone());
+    let sticky = s
+        .contexts
+        .get(context)
+        .map(|context| context.sticky.clone());
     drop(s);
     waiting.iter().for_each(Ticket::wait);
     m.device.free(address).or_else(refuse_memory)?;
@@ -137,9 +168,19 @@ fn host_alloc(
     let mut s = m.state();
     let context = s.context()?;
     capture::refuse_unsafe(&mut s)?;
-    require(!pointer.is_null() && bytes > 0, || format!("an allocation of {bytes} bytes"))?;
-    let block = m.device.memory.alloc_host(bytes as u64).or_else(refuse_memory)?;
-    let allocation = Allocation { context, kind: AllocationKind::Host(flags), bytes: bytes as u64 };
+    require(!pointer.is_null() && bytes > 0, || {
+        format!("an allocation of {bytes} bytes")
+    })?;
+    let block = m
+        .device
+        .memory
+        .alloc_host(bytes as u64)
+        .or_else(refuse_memory)?;
+    let allocation = Allocation {
+        context,
+        kind: AllocationKind::Host(flags),
+        bytes: bytes as u64,
+    };
     s.allocations.insert(block.address(), allocation);
     // The program writes through this pointer, which is sound as the words it points to are atomics.
     pointer.set(block.words().as_ptr().cast_mut().cast())
@@ -151,8 +192,13 @@ fn host_free(m: &'static Machine, pointer: Out<c_void>) -> Result {
     s.no_fault()?;
     capture::refuse_unsafe(&mut s)?;
     s.host_allocation(address)?;
-    let context = s.allocations.remove(&address).map(|allocation| allocation.context);
-    let waiting = context.map(|context| s.outstanding(context)).unwrap_or_default();
+    let context = s
+        .allocations
+        .remove(&address)
+        .map(|allocation| allocation.context);
+    let waiting = context
+        .map(|context| s.outstanding(context))
+        .unwrap_or_default();
     drop(s);
     waiting.iter().for_each(Ticket::wait);
     m.device.memory.free(address).or_else(refuse_memory)
@@ -167,14 +213,21 @@ fn host_register(
     flags: CUmemhostregister_flags,
 ) -> Result {
     let known = CUmemhostregister_flags::all().contains(flags);
-    require(known, || format!("the flags {:#x} are unknown", flags.bits()))?;
+    require(known, || {
+        format!("the flags {:#x} are unknown", flags.bits())
+    })?;
     if flags.contains(CUmemhostregister_flags::IOMEMORY) {
-        return refuse(CUresult::NOT_SUPPORTED, "memory of another device is not emulated");
+        return refuse(
+            CUresult::NOT_SUPPORTED,
+            "memory of another device is not emulated",
+        );
     }
     let mut s = m.state();
     s.context()?;
     capture::refuse_unsafe(&mut s)?;
-    require(!pointer.is_null() && bytes > 0, || format!("{bytes} bytes to register"))?;
+    require(!pointer.is_null() && bytes > 0, || {
+        format!("{bytes} bytes to register")
+    })?;
     let (start, words) = (pointer.address() as u64, program_words(pointer, bytes));
     let Ok(mapped) = m.device.memory.map(words) else {
         let text = format!("some of the {bytes} bytes at 0x{start:x} are pinned already");
@@ -210,7 +263,11 @@ fn host_device_pointer(
     let s = m.state();
     s.context()?;
     let at = pointer.address() as u64;
-    let registered = s.registered.range(..=at).next_back().is_some_and(|(start, (len, _))| at < start + len);
+    let registered = s
+        .registered
+        .range(..=at)
+        .next_back()
+        .is_some_and(|(start, (len, _))| at < start + len);
     if registered {
         return address.set(at);
     }
@@ -219,7 +276,11 @@ fn host_device_pointer(
     address.set(at)
 }
 
-fn host_flags(m: &'static Machine, flags: Out<CUmemhostalloc_flags>, pointer: Out<c_void>) -> Result {
+fn host_flags(
+    m: &'static Machine,
+    flags: Out<CUmemhostalloc_flags>,
+    pointer: Out<c_void>,
+) -> Result {
     let s = m.state();
     s.context()?;
     flags.set(s.host_allocation(pointer.address() as u64)?)
@@ -251,14 +312,19 @@ impl State {
                 self.managed.remove(&address);
             }
         }
-        self.allocations.remove(&address).ok_or_else(|| CUresult::INVALID_VALUE.into())
+        self.allocations
+            .remove(&address)
+            .ok_or_else(|| CUresult::INVALID_VALUE.into())
     }
 
     /// The flags of the pinned allocation with this base.
     fn host_allocation(&self, address: u64) -> Result<CUmemhostalloc_flags> {
         match self.allocations.get(&address).map(|a| a.kind) {
             Some(AllocationKind::Host(flags)) => Ok(flags),
-            _ => refuse(CUresult::INVALID_VALUE, format!("0x{address:x} is not the base of pinned memory")),
+            _ => refuse(
+                CUresult::INVALID_VALUE,
+                format!("0x{address:x} is not the base of pinned memory"),
+            ),
         }
     }
 }

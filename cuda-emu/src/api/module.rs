@@ -39,7 +39,8 @@ fn load(m: &'static Machine, module: Out<CUmodule>, image: In<c_void>) -> Result
 /// The contents of a file with code.
 pub(crate) fn read_file(path: In<c_char>) -> Result<Vec<u8>> {
     let path = path.text()?;
-    std::fs::read(path).or_else(|error| refuse(CUresult::FILE_NOT_FOUND, format!("{path}: {error}")))
+    std::fs::read(path)
+        .or_else(|error| refuse(CUresult::FILE_NOT_FOUND, format!("{path}: {error}")))
 }
 
 fn load_file(m: &'static Machine, module: Out<CUmodule>, path: In<c_char>) -> Result {
@@ -72,8 +73,17 @@ fn load_image(
     // Parsing needs no lock and may take a while.
     drop(s);
     let compiled = compile(&m.device.config, image);
-    logs.write(&compiled.as_ref().map(info_text).unwrap_or_default(), &compiled, values);
-    let made = Module { context, parsed: compiled?, functions: Vec::new(), settings: BTreeMap::new() };
+    logs.write(
+        &compiled.as_ref().map(info_text).unwrap_or_default(),
+        &compiled,
+        values,
+    );
+    let made = Module {
+        context,
+        parsed: compiled?,
+        functions: Vec::new(),
+        settings: BTreeMap::new(),
+    };
     module.set(m.state().modules.insert(made).handle())
 }
 
@@ -126,7 +136,9 @@ pub(crate) fn global_of(
     let Some(variable) = parsed.variables().find(|v| v.name == name) else {
         return refuse(CUresult::NOT_FOUND, format!("there is no variable {name}"));
     };
-    let found = parsed.address_on(device, &s.device.memory, name).or_else(refuse_memory)?;
+    let found = parsed
+        .address_on(device, &s.device.memory, name)
+        .or_else(refuse_memory)?;
     address.set_if(found.unwrap_or_default());
     bytes.set_if(variable.bytes as usize);
     Ok(())
@@ -137,7 +149,12 @@ fn function_count(m: &'static Machine, count: Out<c_uint>, module: CUmodule) -> 
     count.set(s.modules[s.modules.find(module)?].parsed.kernels().count() as c_uint)
 }
 
-fn enumerate(m: &'static Machine, functions: Out<CUfunction>, count: c_uint, module: CUmodule) -> Result {
+fn enumerate(
+    m: &'static Machine,
+    functions: Out<CUfunction>,
+    count: c_uint,
+    module: CUmodule,
+) -> Result {
     let mut s = m.state();
     let id = s.modules.find(module)?;
     require(!functions.is_null(), || "the result pointer is NULL".into())?;

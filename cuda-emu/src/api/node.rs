@@ -7,8 +7,8 @@ use warpwright_driver_sys::*;
 use crate::api::edges::edge_data;
 use crate::api::export::exports;
 use crate::api::node_content::{
-    alloc_content, any_content, child_content, copy_content, fill_content, free_content, host_content,
-    kernel_content, record_content, wait_content, words_content,
+    alloc_content, any_content, child_content, copy_content, fill_content, free_content,
+    host_content, kernel_content, record_content, wait_content, words_content,
 };
 use crate::error::{Result, require};
 use crate::ffi::kernel_node::{KernelNode, kernel_params};
@@ -52,7 +52,11 @@ struct NewNode<'a> {
 
 impl NewNode<'_> {
     /// Adds the node that `content` makes, once everything about it is checked.
-    fn add(self, m: &'static Machine, content: impl FnOnce(&mut State) -> Result<Content>) -> Result {
+    fn add(
+        self,
+        m: &'static Machine,
+        content: impl FnOnce(&mut State) -> Result<Content>,
+    ) -> Result {
         let mut s = m.state();
         let graph = s.graphs.find(self.graph)?;
         require(!self.node.is_null(), || "the result pointer is NULL".into())?;
@@ -70,7 +74,10 @@ impl NewNode<'_> {
 fn check_body(s: &State, graph: GraphId, content: &Content) -> Result {
     use CUgraphNodeType as T;
     let kind = content.node_type();
-    let plain = matches!(kind, T::KERNEL | T::EMPTY | T::GRAPH | T::MEMSET | T::MEMCPY | T::CONDITIONAL);
+    let plain = matches!(
+        kind,
+        T::KERNEL | T::EMPTY | T::GRAPH | T::MEMSET | T::MEMCPY | T::CONDITIONAL
+    );
     let together = matches!(content, Content::Work(Work::Kernel(kernel)) if kernel.cooperative);
     require(!s.graphs[graph].body || plain && !together, || {
         format!("the body of a conditional node cannot have a node of type {kind:?}")
@@ -84,7 +91,13 @@ fn plain<'a>(
     after: In<'a, CUgraphNode>,
     count: usize,
 ) -> NewNode<'a> {
-    NewNode { node, graph, after, edges: In::null(), count }
+    NewNode {
+        node,
+        graph,
+        after,
+        edges: In::null(),
+        count,
+    }
 }
 
 fn add_kernel<P: KernelNode>(
@@ -101,7 +114,11 @@ fn add_kernel<P: KernelNode>(
 
 /// The context of a copy or fill node must be one; NULL is the current one.
 fn check_context(s: &State, context: CUcontext) -> Result {
-    let id = if context.is_null() { s.current()? } else { s.contexts.find(context)? };
+    let id = if context.is_null() {
+        s.current()?
+    } else {
+        s.contexts.find(context)?
+    };
     Ok(s.contexts[id].sticky.check()?)
 }
 
@@ -214,7 +231,11 @@ fn add_alloc(
 
 /// The address of the memory that a node allocates.
 fn address_of(content: &Content) -> u64 {
-    if let Content::Work(Work::Alloc(made)) = content { made.base } else { 0 }
+    if let Content::Work(Work::Alloc(made)) = content {
+        made.base
+    } else {
+        0
+    }
 }
 
 fn add_free(
@@ -249,14 +270,21 @@ fn create_condition(
     flags: CUgraphConditional_flags,
 ) -> Result {
     let assign = CUgraphConditional_flags::ASSIGN_DEFAULT;
-    require(assign.contains(flags), || format!("the flags {:#x} are unknown", flags.bits()))?;
+    require(assign.contains(flags), || {
+        format!("the flags {:#x} are unknown", flags.bits())
+    })?;
     require(!handle.is_null(), || "the result pointer is NULL".into())?;
     let mut s = m.state();
     let graph = s.graphs.find(graph)?;
     check_context(&s, context)?;
     let (made, cell) = m.device.conditions.create(default);
     let default = flags.contains(assign).then_some(default);
-    s.graphs[graph].conditions.push(Condition { handle: made, cell, default, used: false });
+    s.graphs[graph].conditions.push(Condition {
+        handle: made,
+        cell,
+        default,
+        used: false,
+    });
     handle.set(made)
 }
 
@@ -271,7 +299,14 @@ fn add_any(
 ) -> Result {
     let mut p = params.get()?;
     let mut made = None;
-    NewNode { node, graph, after, edges, count }.add(m, |s| {
+    NewNode {
+        node,
+        graph,
+        after,
+        edges,
+        count,
+    }
+    .add(m, |s| {
         let content = any_content(s, Some(graph), &p)?;
         made = Some(content.clone());
         Ok(content)
@@ -323,8 +358,12 @@ fn dependencies(
     let mut found = Vec::with_capacity(count);
     for (&handle, data) in handles.iter().zip(datas) {
         let id = s.nodes.find(handle)?;
-        require(s.nodes[id].graph == graph, || format!("the dependency {id:?} is a node of another graph"))?;
-        require(found.iter().all(|(other, _)| *other != id), || format!("the dependency {id:?} repeats"))?;
+        require(s.nodes[id].graph == graph, || {
+            format!("the dependency {id:?} is a node of another graph")
+        })?;
+        require(found.iter().all(|(other, _)| *other != id), || {
+            format!("the dependency {id:?} repeats")
+        })?;
         found.push((id, data));
     }
     Ok(found)

@@ -50,35 +50,66 @@ fn owned_child(s: &mut State, graph: CUgraph, p: CUDA_CHILD_GRAPH_NODE_PARAMS) -
         0 => child_content(s, graph, p.graph),
         1 => {
             let id = child_of(s, graph, p.graph)?;
-            require(s.graphs[id].owner.is_none(), || "the graph belongs to another node".into())?;
+            require(s.graphs[id].owner.is_none(), || {
+                "the graph belongs to another node".into()
+            })?;
             Ok(Content::Child(id))
         }
-        other => refuse(CUresult::INVALID_VALUE, format!("there is no ownership {other}")),
+        other => refuse(
+            CUresult::INVALID_VALUE,
+            format!("there is no ownership {other}"),
+        ),
     }
 }
 
 /// A conditional node, with an empty graph for each body.
-fn conditional_content(s: &mut State, graph: CUgraph, p: CUDA_CONDITIONAL_NODE_PARAMS) -> Result<Content> {
+fn conditional_content(
+    s: &mut State,
+    graph: CUgraph,
+    p: CUDA_CONDITIONAL_NODE_PARAMS,
+) -> Result<Content> {
     use CUgraphConditionalNodeType as T;
     let owner = s.graphs.find(graph)?;
     let right = match p.r#type {
         T::IF => (1..=2).contains(&p.size),
         T::WHILE => p.size == 1,
         T::SWITCH => (1..=MOST_BODIES).contains(&p.size),
-        other => return refuse(CUresult::INVALID_VALUE, format!("there is no conditional type {}", other.0)),
+        other => {
+            return refuse(
+                CUresult::INVALID_VALUE,
+                format!("there is no conditional type {}", other.0),
+            );
+        }
     };
-    require(right, || format!("{} bodies for a node of type {:?}", p.size, p.r#type))?;
-    let Some(at) = s.graphs[owner].conditions.iter().position(|c| c.handle == p.handle) else {
-        return refuse(CUresult::INVALID_VALUE, format!("the graph has no condition {:#x}", p.handle));
+    require(right, || {
+        format!("{} bodies for a node of type {:?}", p.size, p.r#type)
+    })?;
+    let Some(at) = s.graphs[owner]
+        .conditions
+        .iter()
+        .position(|c| c.handle == p.handle)
+    else {
+        return refuse(
+            CUresult::INVALID_VALUE,
+            format!("the graph has no condition {:#x}", p.handle),
+        );
     };
     require(!s.graphs[owner].conditions[at].used, || {
         format!("another node reads the condition {:#x}", p.handle)
     })?;
     s.graphs[owner].conditions[at].used = true;
-    let body = || Graph { body: true, ..Graph::default() };
+    let body = || Graph {
+        body: true,
+        ..Graph::default()
+    };
     let bodies: Vec<GraphId> = (0..p.size).map(|_| s.graphs.insert(body())).collect();
     let shown = bodies.iter().map(|body| body.handle()).collect();
-    Ok(Content::Conditional(Conditional { handle: p.handle, kind: p.r#type, bodies, shown }))
+    Ok(Content::Conditional(Conditional {
+        handle: p.handle,
+        kind: p.r#type,
+        bodies,
+        shown,
+    }))
 }
 
 /// Bodies that a SWITCH node may have here.
@@ -86,7 +117,12 @@ const MOST_BODIES: u32 = 1 << 16;
 
 /// A node that allocates memory, at an address that is its own from now on.
 pub(crate) fn alloc_content(s: &State, p: &CUDA_MEM_ALLOC_NODE_PARAMS_v1) -> Result<Content> {
-    let CUmemPoolProps { allocType, handleTypes, location, .. } = p.poolProps;
+    let CUmemPoolProps {
+        allocType,
+        handleTypes,
+        location,
+        ..
+    } = p.poolProps;
     let plain = allocType == CUmemAllocationType::PINNED
         && handleTypes == CUmemAllocationHandleType::NONE
         && location.r#type == CUmemLocationType::DEVICE;
@@ -96,25 +132,46 @@ pub(crate) fn alloc_content(s: &State, p: &CUDA_MEM_ALLOC_NODE_PARAMS_v1) -> Res
             p.bytesize, location.r#type
         )
     })?;
-    let device = usize::try_from(location.id).ok().filter(|device| *device < s.primary.len());
+    let device = usize::try_from(location.id)
+        .ok()
+        .filter(|device| *device < s.primary.len());
     let Some(device) = device else {
-        return refuse(CUresult::INVALID_DEVICE, format!("there is no device {}", location.id));
+        return refuse(
+            CUresult::INVALID_DEVICE,
+            format!("there is no device {}", location.id),
+        );
     };
-    if access_of(p)?.iter().any(|access| access.location.id != location.id) {
+    if access_of(p)?
+        .iter()
+        .any(|access| access.location.id != location.id)
+    {
         return refuse(
             CUresult::NOT_SUPPORTED,
             "memory of a graph is reached by other devices through peer access of contexts only",
         );
     }
     let (device, bytes) = (device as u32, p.bytesize as u64);
-    let base = s.device.graph_memory.reserve(&s.device.memory, device, bytes)?;
-    Ok(Content::Work(Work::Alloc(GraphAllocation { base, bytes, device })))
+    let base = s
+        .device
+        .graph_memory
+        .reserve(&s.device.memory, device, bytes)?;
+    Ok(Content::Work(Work::Alloc(GraphAllocation {
+        base,
+        bytes,
+        device,
+    })))
 }
 
 /// A node that frees memory which a graph allocates.
 pub(crate) fn free_content(s: &State, base: u64) -> Result<Content> {
-    let known = s.device.graph_memory.find(base).is_some_and(|(at, _)| at == base);
-    require(known, || format!("0x{base:x} is no memory that a graph allocates"))?;
+    let known = s
+        .device
+        .graph_memory
+        .find(base)
+        .is_some_and(|(at, _)| at == base);
+    require(known, || {
+        format!("0x{base:x} is no memory that a graph allocates")
+    })?;
     Ok(Content::Work(Work::Free(base)))
 }
 
@@ -123,42 +180,65 @@ pub(crate) fn words_content(s: &State, p: &CUDA_BATCH_MEM_OP_NODE_PARAMS_v1) -> 
     if !p.ctx.is_null() {
         s.contexts.find(p.ctx)?;
     }
-    Ok(Content::Work(Work::Words(WordWork::of(s.device, operations_of(p)?)?)))
+    Ok(Content::Work(Work::Words(WordWork::of(
+        s.device,
+        operations_of(p)?,
+    )?)))
 }
 
 pub(crate) fn record_content(s: &State, event: CUevent) -> Result<Content> {
-    Ok(Content::Work(Work::Record(s.events[s.events.find(event)?].cell.clone())))
+    Ok(Content::Work(Work::Record(
+        s.events[s.events.find(event)?].cell.clone(),
+    )))
 }
 
 pub(crate) fn wait_content(s: &State, event: CUevent) -> Result<Content> {
-    Ok(Content::Work(Work::Wait(s.events[s.events.find(event)?].cell.clone())))
+    Ok(Content::Work(Work::Wait(
+        s.events[s.events.find(event)?].cell.clone(),
+    )))
 }
 
 /// The content that a node of any type describes: the member that `type` selects, everything past it zero.
-pub(crate) fn any_content(s: &mut State, graph: Option<CUgraph>, p: &CUgraphNodeParams) -> Result<Content> {
+pub(crate) fn any_content(
+    s: &mut State,
+    graph: Option<CUgraph>,
+    p: &CUgraphNodeParams,
+) -> Result<Content> {
     use CUgraphNodeType as T;
-    require(p.reserved0 == [0; 3] && p.reserved2 == 0, || "reserved bytes are not zero".into())?;
+    require(p.reserved0 == [0; 3] && p.reserved2 == 0, || {
+        "reserved bytes are not zero".into()
+    })?;
     let words = words_of(p.r#type)?;
     require(p.params[words..].iter().all(|&word| word == 0), || {
         "bytes past the used member are not zero".into()
     })?;
     let handle = p.params[0] as usize as *mut c_void;
     match p.r#type {
-        T::KERNEL => kernel_content(s, kernel_params::<CUDA_KERNEL_NODE_PARAMS_v2>(node_member(p, 0))?),
+        T::KERNEL => kernel_content(
+            s,
+            kernel_params::<CUDA_KERNEL_NODE_PARAMS_v2>(node_member(p, 0))?,
+        ),
         T::MEMCPY => copy_content(s.device, node_member(p, 2)),
         T::MEMSET => fill_content(s.device, node_member(p, 0)),
         T::HOST => host_content(node_member(p, 0)),
         T::GRAPH => match graph {
-            Some(graph) => owned_child(s, graph, node_member::<CUDA_CHILD_GRAPH_NODE_PARAMS>(p, 0).get()?),
+            Some(graph) => owned_child(
+                s,
+                graph,
+                node_member::<CUDA_CHILD_GRAPH_NODE_PARAMS>(p, 0).get()?,
+            ),
             None => child_content(s, CUgraph::NULL, CUgraph(handle)),
         },
-        T::MEM_ALLOC | T::MEM_FREE | T::CONDITIONAL if graph.is_none() => {
-            refuse(CUresult::INVALID_VALUE, format!("a node of type {:?} cannot be changed", p.r#type))
-        }
+        T::MEM_ALLOC | T::MEM_FREE | T::CONDITIONAL if graph.is_none() => refuse(
+            CUresult::INVALID_VALUE,
+            format!("a node of type {:?} cannot be changed", p.r#type),
+        ),
         T::MEM_ALLOC => alloc_content(s, &node_member(p, 0).get()?),
         T::MEM_FREE => free_content(s, p.params[0]),
         T::BATCH_MEM_OP => words_content(s, &node_member(p, 0).get()?),
-        T::CONDITIONAL => conditional_content(s, graph.unwrap_or(CUgraph::NULL), node_member(p, 0).get()?),
+        T::CONDITIONAL => {
+            conditional_content(s, graph.unwrap_or(CUgraph::NULL), node_member(p, 0).get()?)
+        }
         T::WAIT_EVENT => wait_content(s, CUevent(handle)),
         T::EVENT_RECORD => record_content(s, CUevent(handle)),
         _ => Ok(Content::Work(Work::Empty)),
@@ -181,24 +261,36 @@ fn words_of(kind: CUgraphNodeType) -> Result<usize> {
         T::MEM_FREE => 1,
         T::BATCH_MEM_OP => 4,
         T::CONDITIONAL => 4,
-        other => return refuse(CUresult::NOT_SUPPORTED, format!("nodes of type {other:?} are not emulated")),
+        other => {
+            return refuse(
+                CUresult::NOT_SUPPORTED,
+                format!("nodes of type {other:?} are not emulated"),
+            );
+        }
     })
 }
 
 /// The content of a host node.
 pub(crate) fn host_content(params: In<CUDA_HOST_NODE_PARAMS_v1>) -> Result<Content> {
-    Ok(Content::Work(Work::Host(Callback::of_node(&params.get()?)?)))
+    Ok(Content::Work(Work::Host(Callback::of_node(
+        &params.get()?,
+    )?)))
 }
 
 /// The content of a copy node.
 pub(crate) fn copy_content(device: &Device, params: In<CUDA_MEMCPY3D_v2>) -> Result<Content> {
     let copy = copy_of(device, &params.get()?)?;
-    require(copy.width * copy.height * copy.depth > 0, || "a copy of no bytes".into())?;
+    require(copy.width * copy.height * copy.depth > 0, || {
+        "a copy of no bytes".into()
+    })?;
     Ok(Content::Work(Work::Copy(copy)))
 }
 
 /// The content of a fill node.
-pub(crate) fn fill_content(device: &Device, params: In<CUDA_MEMSET_NODE_PARAMS_v1>) -> Result<Content> {
+pub(crate) fn fill_content(
+    device: &Device,
+    params: In<CUDA_MEMSET_NODE_PARAMS_v1>,
+) -> Result<Content> {
     Ok(Content::Work(Work::Fill(fill_of(device, &params.get()?)?)))
 }
 
@@ -217,17 +309,25 @@ fn end(
         other => {
             return refuse(
                 CUresult::NOT_SUPPORTED,
-                format!("copies of {other:?} in nodes of graphs are not emulated; capture the copy"),
+                format!(
+                    "copies of {other:?} in nodes of graphs are not emulated; capture the copy"
+                ),
             );
         }
     };
     let address = address.wrapping_add(offset as u64);
     let place = match kind {
         CUmemorytype::DEVICE => Location::Device(address),
-        CUmemorytype::HOST if address == 0 => return refuse(CUresult::INVALID_VALUE, "host memory at NULL"),
+        CUmemorytype::HOST if address == 0 => {
+            return refuse(CUresult::INVALID_VALUE, "host memory at NULL");
+        }
         _ => Location::of(device, address),
     };
-    Ok(CopyEnd { place, pitch: shape.0, slice: shape.0 * shape.1 })
+    Ok(CopyEnd {
+        place,
+        pitch: shape.0,
+        slice: shape.0 * shape.1,
+    })
 }
 
 /// The copy that a `CUDA_MEMCPY3D` describes.
@@ -236,15 +336,31 @@ pub(crate) fn copy_of(device: &Device, p: &CUDA_MEMCPY3D_v2) -> Result<CopyWork>
     let from = offset(p.srcXInBytes, p.srcY, p.srcZ, p.srcPitch, p.srcHeight);
     let to = offset(p.dstXInBytes, p.dstY, p.dstZ, p.dstPitch, p.dstHeight);
     let copy = CopyWork {
-        from: end(device, p.srcMemoryType, p.srcHost as u64, p.srcDevice, from, (p.srcPitch, p.srcHeight))?,
-        to: end(device, p.dstMemoryType, p.dstHost as u64, p.dstDevice, to, (p.dstPitch, p.dstHeight))?,
+        from: end(
+            device,
+            p.srcMemoryType,
+            p.srcHost as u64,
+            p.srcDevice,
+            from,
+            (p.srcPitch, p.srcHeight),
+        )?,
+        to: end(
+            device,
+            p.dstMemoryType,
+            p.dstHost as u64,
+            p.dstDevice,
+            to,
+            (p.dstPitch, p.dstHeight),
+        )?,
         width: p.WidthInBytes,
         height: p.Height,
         depth: p.Depth,
     };
     let rows = copy.height <= 1 || p.srcPitch.min(p.dstPitch) >= copy.width;
     let slices = copy.depth <= 1 || p.srcHeight.min(p.dstHeight) >= copy.height;
-    require(rows && slices, || "rows or slices of the copy overlap".into())?;
+    require(rows && slices, || {
+        "rows or slices of the copy overlap".into()
+    })?;
     copy.check(device)?;
     Ok(copy)
 }
@@ -252,9 +368,18 @@ pub(crate) fn copy_of(device: &Device, p: &CUDA_MEMCPY3D_v2) -> Result<CopyWork>
 /// The fill that a memset node describes.
 fn fill_of(device: &Device, p: &CUDA_MEMSET_NODE_PARAMS_v1) -> Result<FillWork> {
     let (size, width, height) = (p.elementSize as usize, p.width, p.height);
-    let fill = FillWork { to: p.dst, pitch: p.pitch, value: p.value, size, width, height };
+    let fill = FillWork {
+        to: p.dst,
+        pitch: p.pitch,
+        value: p.value,
+        size,
+        width,
+        height,
+    };
     require(width * height > 0, || "a fill of no bytes".into())?;
-    require(height == 1 || p.pitch >= width * size, || "rows of the fill overlap".into())?;
+    require(height == 1 || p.pitch >= width * size, || {
+        "rows of the fill overlap".into()
+    })?;
     fill.check(device)?;
     Ok(fill)
 }

@@ -7,8 +7,8 @@ use warpwright_driver_sys::*;
 
 use crate::api::export::exports;
 use crate::api::node_content::{
-    any_content, copy_content, fill_content, host_content, kernel_content, record_content, wait_content,
-    words_content,
+    any_content, copy_content, fill_content, host_content, kernel_content, record_content,
+    wait_content, words_content,
 };
 use crate::error::{Result, refuse, require};
 use crate::ffi::kernel_node::{KernelNode, kernel_params};
@@ -76,7 +76,9 @@ fn replace(
     let id = s.nodes.find(node)?;
     let mut content = content(&mut s)?;
     let same = content.node_type() == s.nodes[id].content.node_type();
-    require(same, || "the parameters are of another type than the node".into())?;
+    require(same, || {
+        "the parameters are of another type than the node".into()
+    })?;
     if let (Content::Work(Work::Kernel(new)), Content::Work(Work::Kernel(old))) =
         (&content, &s.nodes[id].content)
     {
@@ -85,7 +87,10 @@ fn replace(
     let node = &mut s.nodes[id];
     let former = std::mem::replace(&mut node.content, content);
     node.shown = None;
-    former.graphs().iter().for_each(|&graph| s.destroy_graph(graph));
+    former
+        .graphs()
+        .iter()
+        .for_each(|&graph| s.destroy_graph(graph));
     for owned in s.nodes[id].content.graphs().to_vec() {
         s.graphs[owned].owner = Some(id);
     }
@@ -98,7 +103,13 @@ fn is_cooperative(content: &Content) -> bool {
 
 /// The same kernel with the same parameters, as a work of its own.
 pub(crate) fn copy_of(work: &KernelWork) -> KernelWork {
-    let KernelWork { function, geometry, params, cooperative, cluster } = work;
+    let KernelWork {
+        function,
+        geometry,
+        params,
+        cooperative,
+        cluster,
+    } = work;
     KernelWork {
         function: Arc::clone(function),
         geometry: *geometry,
@@ -116,9 +127,18 @@ fn look<R>(
 ) -> Result<R> {
     let s = m.state();
     let content = &s.nodes[s.nodes.find(node)?].content;
-    let found = if let Content::Work(work) = content { look(&s, work) } else { None };
+    let found = if let Content::Work(work) = content {
+        look(&s, work)
+    } else {
+        None
+    };
     found.map_or_else(
-        || refuse(CUresult::INVALID_VALUE, format!("the node is of type {:?}", content.node_type())),
+        || {
+            refuse(
+                CUresult::INVALID_VALUE,
+                format!("the node is of type {:?}", content.node_type()),
+            )
+        },
         Ok,
     )
 }
@@ -135,8 +155,12 @@ fn get_kernel<P: KernelNode>(m: &'static Machine, node: CUgraphNode, params: Out
 /// A kernel node as the API describes it; the arrays are the node's.
 fn shown_kernel<P: KernelNode>(s: &mut State, id: NodeId) -> Option<P> {
     let node = &mut s.nodes[id];
-    let Content::Work(Work::Kernel(kernel)) = &node.content else { return None };
-    let shown = node.shown.get_or_insert_with(|| ExposedParams::new(&kernel.params, &kernel.function.params));
+    let Content::Work(Work::Kernel(kernel)) = &node.content else {
+        return None;
+    };
+    let shown = node
+        .shown
+        .get_or_insert_with(|| ExposedParams::new(&kernel.params, &kernel.function.params));
     Some(P::filled(kernel.function.handle(), kernel.geometry, shown))
 }
 
@@ -162,7 +186,11 @@ fn get_attribute(
     let s = m.state();
     let node = &s.nodes[kernel_node(&s, node)?];
     check_attribute(attribute, &CUlaunchAttributeValue::zeroed())?;
-    let mut found = node.attributes.get(&attribute.0).copied().unwrap_or(CUlaunchAttributeValue::zeroed());
+    let mut found = node
+        .attributes
+        .get(&attribute.0)
+        .copied()
+        .unwrap_or(CUlaunchAttributeValue::zeroed());
     if attribute == CUlaunchAttributeID::COOPERATIVE {
         found.words[0] = is_cooperative(&node.content).into();
     }
@@ -189,14 +217,19 @@ fn check_attribute(attribute: CUlaunchAttributeID, value: &CUlaunchAttributeValu
     use CUlaunchAttributeID as A;
     let one = value.words[0] == 1 << 32 | 1 && value.words[1] as u32 == 1;
     match attribute {
-        A::PREFERRED_CLUSTER_DIMENSION if value.words[0] != 0 && !one => {
-            refuse(CUresult::NOT_SUPPORTED, "preferred clusters of more than one block are not emulated")
-        }
-        A::DEVICE_UPDATABLE_KERNEL_NODE if value.words[0] as u32 != 0 => {
-            refuse(CUresult::NOT_SUPPORTED, "nodes that a kernel changes are not emulated")
-        }
+        A::PREFERRED_CLUSTER_DIMENSION if value.words[0] != 0 && !one => refuse(
+            CUresult::NOT_SUPPORTED,
+            "preferred clusters of more than one block are not emulated",
+        ),
+        A::DEVICE_UPDATABLE_KERNEL_NODE if value.words[0] as u32 != 0 => refuse(
+            CUresult::NOT_SUPPORTED,
+            "nodes that a kernel changes are not emulated",
+        ),
         CUlaunchAttributeID(1 | 2 | 4 | 5 | 8..=11 | 13 | 14) => Ok(()),
-        other => refuse(CUresult::INVALID_VALUE, format!("a kernel node has no attribute {other:?}")),
+        other => refuse(
+            CUresult::INVALID_VALUE,
+            format!("a kernel node has no attribute {other:?}"),
+        ),
     }
 }
 
@@ -204,8 +237,15 @@ fn set(s: &mut State, id: NodeId, attribute: i32, value: CUlaunchAttributeValue)
     if attribute == CUlaunchAttributeID::COOPERATIVE.0
         && let Content::Work(Work::Kernel(kernel)) = &s.nodes[id].content
     {
-        let plain = KernelWork { cooperative: false, ..copy_of(kernel) };
-        let work = if value.words[0] as u32 != 0 { s.cooperative(plain)? } else { plain };
+        let plain = KernelWork {
+            cooperative: false,
+            ..copy_of(kernel)
+        };
+        let work = if value.words[0] as u32 != 0 {
+            s.cooperative(plain)?
+        } else {
+            plain
+        };
         s.nodes[id].content = Content::Work(Work::Kernel(Arc::new(work)));
     }
     if attribute == CUlaunchAttributeID::CLUSTER_DIMENSION.0
@@ -225,7 +265,9 @@ pub(crate) fn cluster_of(low: u64, high: u64) -> [u32; 3] {
 
 /// The same as an attribute's words; 0 where the launch of a node does not say.
 fn cluster_words(content: &Content) -> [u64; 2] {
-    let Content::Work(Work::Kernel(kernel)) = content else { return [0; 2] };
+    let Content::Work(Work::Kernel(kernel)) = content else {
+        return [0; 2];
+    };
     let [x, y, z] = kernel.cluster.unwrap_or_default().map(u64::from);
     [y << 32 | x, z]
 }
@@ -239,7 +281,9 @@ fn copy_attributes(m: &'static Machine, to: CUgraphNode, from: CUgraphNode) -> R
     let mut cluster = CUlaunchAttributeValue::zeroed();
     [cluster.words[0], cluster.words[1]] = [low, high];
     attributes.insert(CUlaunchAttributeID::CLUSTER_DIMENSION.0, cluster);
-    attributes.into_iter().try_for_each(|(attribute, value)| set(&mut s, to, attribute, value))
+    attributes
+        .into_iter()
+        .try_for_each(|(attribute, value)| set(&mut s, to, attribute, value))
 }
 
 /// One end of a copy as the API describes it: type, host address, device address.
@@ -274,13 +318,13 @@ fn shown_copy(copy: &CopyWork) -> CUDA_MEMCPY3D_v2 {
 }
 
 fn get_copy(m: &'static Machine, node: CUgraphNode, params: Out<CUDA_MEMCPY3D_v2>) -> Result {
-    params.set(look(
-        m,
-        node,
-        |_, work| {
-            if let Work::Copy(copy) = work { Some(shown_copy(copy)) } else { None }
-        },
-    )?)
+    params.set(look(m, node, |_, work| {
+        if let Work::Copy(copy) = work {
+            Some(shown_copy(copy))
+        } else {
+            None
+        }
+    })?)
 }
 
 fn set_copy(m: &'static Machine, node: CUgraphNode, params: In<CUDA_MEMCPY3D_v2>) -> Result {
@@ -290,54 +334,87 @@ fn set_copy(m: &'static Machine, node: CUgraphNode, params: In<CUDA_MEMCPY3D_v2>
 
 /// A fill as the API describes it.
 fn shown_fill(fill: &FillWork) -> CUDA_MEMSET_NODE_PARAMS_v1 {
-    let &FillWork { to: dst, pitch, value, size, width, height } = fill;
-    CUDA_MEMSET_NODE_PARAMS_v1 { dst, pitch, value, elementSize: size as u32, width, height }
+    let &FillWork {
+        to: dst,
+        pitch,
+        value,
+        size,
+        width,
+        height,
+    } = fill;
+    CUDA_MEMSET_NODE_PARAMS_v1 {
+        dst,
+        pitch,
+        value,
+        elementSize: size as u32,
+        width,
+        height,
+    }
 }
 
-fn get_fill(m: &'static Machine, node: CUgraphNode, params: Out<CUDA_MEMSET_NODE_PARAMS_v1>) -> Result {
-    params.set(look(
-        m,
-        node,
-        |_, work| {
-            if let Work::Fill(fill) = work { Some(shown_fill(fill)) } else { None }
-        },
-    )?)
+fn get_fill(
+    m: &'static Machine,
+    node: CUgraphNode,
+    params: Out<CUDA_MEMSET_NODE_PARAMS_v1>,
+) -> Result {
+    params.set(look(m, node, |_, work| {
+        if let Work::Fill(fill) = work {
+            Some(shown_fill(fill))
+        } else {
+            None
+        }
+    })?)
 }
 
-fn set_fill(m: &'static Machine, node: CUgraphNode, params: In<CUDA_MEMSET_NODE_PARAMS_v1>) -> Result {
+fn set_fill(
+    m: &'static Machine,
+    node: CUgraphNode,
+    params: In<CUDA_MEMSET_NODE_PARAMS_v1>,
+) -> Result {
     let fill = fill_content(m.device, params)?;
     replace(m, node, |_| Ok(fill))
 }
 
-fn get_host(m: &'static Machine, node: CUgraphNode, params: Out<CUDA_HOST_NODE_PARAMS_v1>) -> Result {
-    params.set(look(
-        m,
-        node,
-        |_, work| {
-            if let Work::Host(callback) = work { Some(callback.shown()) } else { None }
-        },
-    )?)
+fn get_host(
+    m: &'static Machine,
+    node: CUgraphNode,
+    params: Out<CUDA_HOST_NODE_PARAMS_v1>,
+) -> Result {
+    params.set(look(m, node, |_, work| {
+        if let Work::Host(callback) = work {
+            Some(callback.shown())
+        } else {
+            None
+        }
+    })?)
 }
 
-fn set_host(m: &'static Machine, node: CUgraphNode, params: In<CUDA_HOST_NODE_PARAMS_v1>) -> Result {
+fn set_host(
+    m: &'static Machine,
+    node: CUgraphNode,
+    params: In<CUDA_HOST_NODE_PARAMS_v1>,
+) -> Result {
     let host = host_content(params)?;
     replace(m, node, |_| Ok(host))
 }
 
 /// The event that a node records or waits for; NULL when it was destroyed.
 fn event_of(s: &State, cell: &Arc<EventCell>) -> CUevent {
-    let found = s.events.iter().find(|(_, event)| Arc::ptr_eq(&event.cell, cell));
+    let found = s
+        .events
+        .iter()
+        .find(|(_, event)| Arc::ptr_eq(&event.cell, cell));
     found.map_or(CUevent::NULL, |(id, _)| id.handle())
 }
 
 fn get_record(m: &'static Machine, node: CUgraphNode, event: Out<CUevent>) -> Result {
-    event.set(look(
-        m,
-        node,
-        |s, work| {
-            if let Work::Record(cell) = work { Some(event_of(s, cell)) } else { None }
-        },
-    )?)
+    event.set(look(m, node, |s, work| {
+        if let Work::Record(cell) = work {
+            Some(event_of(s, cell))
+        } else {
+            None
+        }
+    })?)
 }
 
 fn set_record(m: &'static Machine, node: CUgraphNode, event: CUevent) -> Result {
@@ -345,13 +422,13 @@ fn set_record(m: &'static Machine, node: CUgraphNode, event: CUevent) -> Result 
 }
 
 fn get_wait(m: &'static Machine, node: CUgraphNode, event: Out<CUevent>) -> Result {
-    event.set(look(
-        m,
-        node,
-        |s, work| {
-            if let Work::Wait(cell) = work { Some(event_of(s, cell)) } else { None }
-        },
-    )?)
+    event.set(look(m, node, |s, work| {
+        if let Work::Wait(cell) = work {
+            Some(event_of(s, cell))
+        } else {
+            None
+        }
+    })?)
 }
 
 fn set_wait(m: &'static Machine, node: CUgraphNode, event: CUevent) -> Result {
@@ -360,7 +437,10 @@ fn set_wait(m: &'static Machine, node: CUgraphNode, event: CUevent) -> Result {
 
 /// An allocation as the API describes it.
 fn shown_alloc(made: GraphAllocation) -> CUDA_MEM_ALLOC_NODE_PARAMS_v1 {
-    let location = CUmemLocation { r#type: CUmemLocationType::DEVICE, id: made.device as i32 };
+    let location = CUmemLocation {
+        r#type: CUmemLocationType::DEVICE,
+        id: made.device as i32,
+    };
     CUDA_MEM_ALLOC_NODE_PARAMS_v1 {
         poolProps: CUmemPoolProps {
             allocType: CUmemAllocationType::PINNED,
@@ -373,23 +453,35 @@ fn shown_alloc(made: GraphAllocation) -> CUDA_MEM_ALLOC_NODE_PARAMS_v1 {
     }
 }
 
-fn get_alloc(m: &'static Machine, node: CUgraphNode, params: Out<CUDA_MEM_ALLOC_NODE_PARAMS_v1>) -> Result {
-    params.set(look(
-        m,
-        node,
-        |_, work| {
-            if let Work::Alloc(made) = work { Some(shown_alloc(*made)) } else { None }
-        },
-    )?)
+fn get_alloc(
+    m: &'static Machine,
+    node: CUgraphNode,
+    params: Out<CUDA_MEM_ALLOC_NODE_PARAMS_v1>,
+) -> Result {
+    params.set(look(m, node, |_, work| {
+        if let Work::Alloc(made) = work {
+            Some(shown_alloc(*made))
+        } else {
+            None
+        }
+    })?)
 }
 
 fn get_free(m: &'static Machine, node: CUgraphNode, address: Out<CUdeviceptr>) -> Result {
-    address.set(look(m, node, |_, work| if let Work::Free(base) = work { Some(*base) } else { None })?)
+    address.set(look(m, node, |_, work| {
+        if let Work::Free(base) = work {
+            Some(*base)
+        } else {
+            None
+        }
+    })?)
 }
 
 /// The array is the node's and valid until the node changes, as the API says.
 fn shown_words(work: &Work) -> Option<CUDA_BATCH_MEM_OP_NODE_PARAMS_v1> {
-    let Work::Words(words) = work else { return None };
+    let Work::Words(words) = work else {
+        return None;
+    };
     Some(CUDA_BATCH_MEM_OP_NODE_PARAMS_v1 {
         count: words.asked.len() as u32,
         paramArray: words.asked.as_ptr().cast_mut(),
@@ -405,7 +497,11 @@ fn get_words(
     params.set(look(m, node, |_, work| shown_words(work))?)
 }
 
-fn set_words(m: &'static Machine, node: CUgraphNode, params: In<CUDA_BATCH_MEM_OP_NODE_PARAMS_v1>) -> Result {
+fn set_words(
+    m: &'static Machine,
+    node: CUgraphNode,
+    params: In<CUDA_BATCH_MEM_OP_NODE_PARAMS_v1>,
+) -> Result {
     let params = params.get()?;
     replace(m, node, |s| words_content(s, &params))
 }

@@ -30,7 +30,9 @@ exports! {
 /// The number of threads of a block that the function may have.
 fn threads_of(f: &Function, block_size: c_int) -> Result<u32> {
     let threads = u32::try_from(block_size).unwrap_or(0);
-    require((1..=f.max_threads()).contains(&threads), || format!("blocks of {block_size} threads"))?;
+    require((1..=f.max_threads()).contains(&threads), || {
+        format!("blocks of {block_size} threads")
+    })?;
     Ok(threads)
 }
 
@@ -41,11 +43,20 @@ fn active_blocks(
     block_size: c_int,
     dynamic: usize,
 ) -> Result {
-    blocks_with_flags(m, blocks, function, block_size, dynamic, CUoccupancy_flags::empty())
+    blocks_with_flags(
+        m,
+        blocks,
+        function,
+        block_size,
+        dynamic,
+        CUoccupancy_flags::empty(),
+    )
 }
 
 fn check_flags(flags: CUoccupancy_flags) -> Result {
-    require(CUoccupancy_flags::all().contains(flags), || format!("the flags {:#x} are unknown", flags.bits()))
+    require(CUoccupancy_flags::all().contains(flags), || {
+        format!("the flags {:#x} are unknown", flags.bits())
+    })
 }
 
 fn blocks_with_flags(
@@ -70,7 +81,16 @@ fn potential_block(
     dynamic: usize,
     limit: c_int,
 ) -> Result {
-    block_size_with_flags(m, grid, block, function, shared, dynamic, limit, CUoccupancy_flags::empty())
+    block_size_with_flags(
+        m,
+        grid,
+        block,
+        function,
+        shared,
+        dynamic,
+        limit,
+        CUoccupancy_flags::empty(),
+    )
 }
 
 /// The block size, a multiple of the warp, that keeps the most threads of a multiprocessor busy; of several the
@@ -91,12 +111,18 @@ fn block_size_with_flags(
         format!("a limit of {limit}, or a result pointer is NULL")
     })?;
     let f = m.state().function(function)?;
-    let most = if limit == 0 { f.max_threads() } else { f.max_threads().min(limit as u32) };
+    let most = if limit == 0 {
+        f.max_threads()
+    } else {
+        f.max_threads().min(limit as u32)
+    };
     let fit = |threads: u32| {
         let dynamic = shared.map_or(dynamic, |shared| shared.of(threads));
         occupancy::blocks(m.device, &f, threads, dynamic)
     };
-    let sizes = (1..=most / 32).map(|warps| 32 * warps).chain((most < 32).then_some(most));
+    let sizes = (1..=most / 32)
+        .map(|warps| 32 * warps)
+        .chain((most < 32).then_some(most));
     let (threads, blocks) = sizes
         .map(|threads| (threads, fit(threads)))
         .max_by_key(|(threads, blocks)| threads * blocks)
@@ -115,7 +141,9 @@ fn available_shared(
     let f = m.state().function(function)?;
     let threads = threads_of(&f, block_size)?;
     let count = u32::try_from(blocks).unwrap_or(0);
-    let found = (count > 0).then(|| occupancy::dynamic_shared(m.device, &f, count, threads)).flatten();
+    let found = (count > 0)
+        .then(|| occupancy::dynamic_shared(m.device, &f, count, threads))
+        .flatten();
     require(found.is_some(), || {
         format!("{blocks} blocks of {block_size} threads do not fit a multiprocessor")
     })?;
@@ -126,13 +154,18 @@ fn available_shared(
 fn described(config: In<CUlaunchConfig>) -> Result<(Geometry, Option<[u32; 3]>)> {
     let c = config.get()?;
     let attributes = Out::from_config(&c).slice(c.numAttrs as usize)?;
-    let cluster = attributes.iter().rfind(|a| a.id == CUlaunchAttributeID::CLUSTER_DIMENSION);
+    let cluster = attributes
+        .iter()
+        .rfind(|a| a.id == CUlaunchAttributeID::CLUSTER_DIMENSION);
     let geometry = Geometry {
         grid: [c.gridDimX, c.gridDimY, c.gridDimZ],
         block: [c.blockDimX, c.blockDimY, c.blockDimZ],
         shared: c.sharedMemBytes,
     };
-    Ok((geometry, cluster.map(|a| cluster_of(a.value[0], a.value[1]))))
+    Ok((
+        geometry,
+        cluster.map(|a| cluster_of(a.value[0], a.value[1])),
+    ))
 }
 
 fn expect_clusters(m: &'static Machine) -> Result {
@@ -153,7 +186,11 @@ fn potential_cluster(
     let (geometry, _) = described(config)?;
     let fit = occupancy::blocks_of_device(m.device, &f, geometry);
     // The largest power of two.
-    size.set(fit.min(f.max_cluster()).checked_ilog2().map_or(0, |log| 1 << log))
+    size.set(
+        fit.min(f.max_cluster())
+            .checked_ilog2()
+            .map_or(0, |log| 1 << log),
+    )
 }
 
 fn active_clusters(
@@ -165,7 +202,13 @@ fn active_clusters(
     expect_clusters(m)?;
     let f = m.state().function(function)?;
     let (geometry, cluster) = described(config)?;
-    let size = cluster.or(f.kernel.cluster).unwrap_or([1; 3]).iter().product::<u32>();
-    require((1..=f.max_cluster()).contains(&size), || format!("clusters of {size} blocks"))?;
+    let size = cluster
+        .or(f.kernel.cluster)
+        .unwrap_or([1; 3])
+        .iter()
+        .product::<u32>();
+    require((1..=f.max_cluster()).contains(&size), || {
+        format!("clusters of {size} blocks")
+    })?;
     clusters.set((occupancy::blocks_of_device(m.device, &f, geometry) / size) as c_int)
 }

@@ -32,7 +32,9 @@ fn bus_id(device: usize) -> String {
 
 fn get_bus_id(m: &'static Machine, id: Out<c_char>, len: c_int, dev: CUdevice) -> Result {
     let text = bus_id(find(m, dev)?);
-    require(!id.is_null() && len as usize > text.len(), || format!("there is room for {len} bytes"))?;
+    require(!id.is_null() && len as usize > text.len(), || {
+        format!("there is room for {len} bytes")
+    })?;
     id.set_text(&text, len as usize);
     Ok(())
 }
@@ -46,7 +48,10 @@ fn by_bus_id(m: &'static Machine, dev: Out<CUdevice>, id: In<c_char>) -> Result 
     };
     match (0..m.device.config.devices as usize).find(is) {
         Some(found) => dev.set(found as CUdevice),
-        None => refuse(CUresult::INVALID_DEVICE, format!("there is no device at {text}")),
+        None => refuse(
+            CUresult::INVALID_DEVICE,
+            format!("there is no device at {text}"),
+        ),
     }
 }
 
@@ -70,7 +75,12 @@ fn get_attribute(
     value.set(match attribute {
         A::ACCESS_SUPPORTED | A::NATIVE_ATOMIC_SUPPORTED => 1,
         CUdevice_P2PAttribute(1..=5) => 0,
-        other => return refuse(CUresult::INVALID_VALUE, format!("there is no attribute {}", other.0)),
+        other => {
+            return refuse(
+                CUresult::INVALID_VALUE,
+                format!("there is no attribute {}", other.0),
+            );
+        }
     })
 }
 
@@ -81,7 +91,9 @@ fn affinity_support(
     dev: CUdevice,
 ) -> Result {
     find(m, dev)?;
-    require(kind == CUexecAffinityType::SM_COUNT, || format!("there is no affinity {}", kind.0))?;
+    require(kind == CUexecAffinityType::SM_COUNT, || {
+        format!("there is no affinity {}", kind.0)
+    })?;
     value.set(0)
 }
 
@@ -89,7 +101,10 @@ fn affinity_support(
 fn pair(s: &State, peer: CUcontext) -> Result<(ContextId, ContextId)> {
     let (own, peer) = (s.context()?, s.contexts.find(peer)?);
     if s.contexts[own].reach.device == s.contexts[peer].reach.device {
-        return refuse(CUresult::INVALID_DEVICE, "both contexts are of the same device");
+        return refuse(
+            CUresult::INVALID_DEVICE,
+            "both contexts are of the same device",
+        );
     }
     Ok((own, peer))
 }
@@ -105,7 +120,9 @@ pub(crate) fn forget(s: &mut State, gone: ContextId) {
 /// Access is to all memory of the peer's device, whichever context allocated it.
 fn tell(s: &State, own: ContextId) {
     let peers = s.contexts[own].peers.iter();
-    let devices = peers.filter_map(|&peer| Some(s.contexts.get(peer)?.reach.device)).collect();
+    let devices = peers
+        .filter_map(|&peer| Some(s.contexts.get(peer)?.reach.device))
+        .collect();
     s.contexts[own].reach.set_peers(devices);
 }
 
@@ -114,7 +131,10 @@ fn enable(m: &'static Machine, peer: CUcontext, flags: c_uint) -> Result {
     let mut s = m.state();
     let (own, peer) = pair(&s, peer)?;
     if s.contexts[own].peers.contains(&peer) {
-        return refuse(CUresult::PEER_ACCESS_ALREADY_ENABLED, "the context has access to that peer already");
+        return refuse(
+            CUresult::PEER_ACCESS_ALREADY_ENABLED,
+            "the context has access to that peer already",
+        );
     }
     s.contexts[own].peers.push(peer);
     tell(&s, own);
@@ -125,7 +145,10 @@ fn disable(m: &'static Machine, peer: CUcontext) -> Result {
     let mut s = m.state();
     let (own, peer) = pair(&s, peer)?;
     if !s.contexts[own].peers.contains(&peer) {
-        return refuse(CUresult::PEER_ACCESS_NOT_ENABLED, "the context has no access to that peer");
+        return refuse(
+            CUresult::PEER_ACCESS_NOT_ENABLED,
+            "the context has no access to that peer",
+        );
     }
     s.contexts[own].peers.retain(|other| *other != peer);
     tell(&s, own);

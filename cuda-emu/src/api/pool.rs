@@ -39,7 +39,12 @@ exports! {
 }
 
 /// The memory exists at once; what the stream does before cannot touch it, as it does not know the address.
-fn alloc_async(m: &'static Machine, address: Out<CUdeviceptr>, bytes: usize, stream: CUstream) -> Result {
+fn alloc_async(
+    m: &'static Machine,
+    address: Out<CUdeviceptr>,
+    bytes: usize,
+    stream: CUstream,
+) -> Result {
     let mut s = m.state();
     let stream = s.stream(stream)?;
     let device = s.contexts[s.streams[stream].context].reach.device;
@@ -60,11 +65,22 @@ fn alloc_from_pool(
     alloc(&mut s, address, bytes, pool, stream)
 }
 
-fn alloc(s: &mut State, address: Out<CUdeviceptr>, bytes: usize, pool: PoolId, stream: StreamId) -> Result {
-    require(!address.is_null() && bytes > 0, || format!("an allocation of {bytes} bytes"))?;
+fn alloc(
+    s: &mut State,
+    address: Out<CUdeviceptr>,
+    bytes: usize,
+    pool: PoolId,
+    stream: StreamId,
+) -> Result {
+    require(!address.is_null() && bytes > 0, || {
+        format!("an allocation of {bytes} bytes")
+    })?;
     if s.streams[stream].capture.is_some() {
         let PoolPlace::Device(device) = s.pools[pool].place else {
-            return refuse(CUresult::NOT_SUPPORTED, "graphs allocate memory of devices only");
+            return refuse(
+                CUresult::NOT_SUPPORTED,
+                "graphs allocate memory of devices only",
+            );
         };
         return address.set(capture::record_alloc(s, stream, device, bytes as u64)?);
     }
@@ -73,14 +89,20 @@ fn alloc(s: &mut State, address: Out<CUdeviceptr>, bytes: usize, pool: PoolId, s
     let memory = &s.device.memory;
     let made = match s.pools[pool].place {
         PoolPlace::Device(device) => s.device.alloc(device, bytes as u64),
-        PoolPlace::Host | PoolPlace::Managed => memory.alloc_host(bytes as u64).map(|block| block.address()),
+        PoolPlace::Host | PoolPlace::Managed => {
+            memory.alloc_host(bytes as u64).map(|block| block.address())
+        }
     };
     let made = made.or_else(refuse_memory);
     if made.is_err() {
         s.pools[pool].used -= bytes as u64;
     }
     let base = made?;
-    let allocation = Allocation { context, kind: AllocationKind::Pool(pool), bytes: bytes as u64 };
+    let allocation = Allocation {
+        context,
+        kind: AllocationKind::Pool(pool),
+        bytes: bytes as u64,
+    };
     s.allocations.insert(base, allocation);
     address.set(base)
 }
@@ -103,10 +125,17 @@ fn place(m: &Machine, location: CUmemLocation, kind: CUmemAllocationType) -> Res
         (CUmemAllocationType::PINNED, L::DEVICE) => {
             device::find(m, location.id).map(|number| PoolPlace::Device(number as u32))
         }
-        (CUmemAllocationType::PINNED, L::HOST | L::HOST_NUMA | L::HOST_NUMA_CURRENT) => Ok(PoolPlace::Host),
-        (CUmemAllocationType::MANAGED, L::DEVICE) => device::find(m, location.id).map(|_| PoolPlace::Managed),
+        (CUmemAllocationType::PINNED, L::HOST | L::HOST_NUMA | L::HOST_NUMA_CURRENT) => {
+            Ok(PoolPlace::Host)
+        }
+        (CUmemAllocationType::MANAGED, L::DEVICE) => {
+            device::find(m, location.id).map(|_| PoolPlace::Managed)
+        }
         (CUmemAllocationType::MANAGED, CUmemLocationType(0 | 2..=4)) => Ok(PoolPlace::Managed),
-        (kind, place) => refuse(CUresult::INVALID_VALUE, format!("there is no {kind:?} memory at {place:?}")),
+        (kind, place) => refuse(
+            CUresult::INVALID_VALUE,
+            format!("there is no {kind:?} memory at {place:?}"),
+        ),
     }
 }
 
@@ -118,7 +147,12 @@ fn create(m: &'static Machine, pool: Out<CUmemoryPool>, properties: In<CUmemPool
         return refuse(CUresult::NOT_SUPPORTED, text);
     }
     let place = place(m, p.location, p.allocType)?;
-    pool.set(m.state().pools.insert(Pool::at(place, p.maxSize as u64)).handle())
+    pool.set(
+        m.state()
+            .pools
+            .insert(Pool::at(place, p.maxSize as u64))
+            .handle(),
+    )
 }
 
 /// Memory of the pool that is in use stays until it is freed.
@@ -126,7 +160,9 @@ fn destroy(m: &'static Machine, pool: CUmemoryPool) -> Result {
     let mut s = m.state();
     let id = s.pools.find(pool)?;
     let default = s.place_pools.iter().any(|pools| pools.default == id);
-    require(!default, || "the default pool of a device cannot be destroyed".into())?;
+    require(!default, || {
+        "the default pool of a device cannot be destroyed".into()
+    })?;
     for pools in s.place_pools.iter_mut().filter(|pools| pools.current == id) {
         pools.current = pools.default;
     }
@@ -151,7 +187,10 @@ fn get_attribute(
     match s.pools[s.pools.find(pool)?].attribute(attribute) {
         Some(found) if attribute.0 <= 3 => value.cast().set(found as i32),
         Some(found) => value.cast().set(found),
-        None => refuse(CUresult::INVALID_VALUE, format!("pool attribute {attribute:?} is not emulated")),
+        None => refuse(
+            CUresult::INVALID_VALUE,
+            format!("pool attribute {attribute:?} is not emulated"),
+        ),
     }
 }
 
@@ -161,8 +200,11 @@ fn set_attribute(
     attribute: CUmemPool_attribute,
     value: Out<c_void>,
 ) -> Result {
-    let value =
-        if attribute.0 <= 3 { value.cast::<i32>().get()? as u64 } else { value.cast::<u64>().get()? };
+    let value = if attribute.0 <= 3 {
+        value.cast::<i32>().get()? as u64
+    } else {
+        value.cast::<u64>().get()?
+    };
     let mut s = m.state();
     let id = s.pools.find(pool)?;
     s.pools[id].set_attribute(attribute, value)
@@ -187,14 +229,24 @@ fn get_access(
 ) -> Result {
     let s = m.state();
     let own = reaches(m, &s.pools[s.pools.find(pool)?], location.get()?)?;
-    flags.set(if own { CUmemAccess_flags::PROT_READWRITE } else { CUmemAccess_flags::PROT_NONE })
+    flags.set(if own {
+        CUmemAccess_flags::PROT_READWRITE
+    } else {
+        CUmemAccess_flags::PROT_NONE
+    })
 }
 
-fn set_access(m: &'static Machine, pool: CUmemoryPool, access: In<CUmemAccessDesc>, count: usize) -> Result {
+fn set_access(
+    m: &'static Machine,
+    pool: CUmemoryPool,
+    access: In<CUmemAccessDesc>,
+    count: usize,
+) -> Result {
     let s = m.state();
     let pool = &s.pools[s.pools.find(pool)?];
     for access in access.slice(count)? {
-        if reaches(m, pool, access.location)? != (access.flags == CUmemAccess_flags::PROT_READWRITE) {
+        if reaches(m, pool, access.location)? != (access.flags == CUmemAccess_flags::PROT_READWRITE)
+        {
             return refuse(
                 CUresult::NOT_SUPPORTED,
                 "memory of a pool is reached by its device, and by others through peer access of contexts only",
@@ -206,12 +258,22 @@ fn set_access(m: &'static Machine, pool: CUmemoryPool, access: In<CUmemAccessDes
 
 fn default_pool(m: &'static Machine, pool: Out<CUmemoryPool>, dev: CUdevice) -> Result {
     let device = device::find(m, dev)?;
-    pool.set(m.state().pools_of(PoolPlace::Device(device as u32)).default.handle())
+    pool.set(
+        m.state()
+            .pools_of(PoolPlace::Device(device as u32))
+            .default
+            .handle(),
+    )
 }
 
 fn get_pool(m: &'static Machine, pool: Out<CUmemoryPool>, dev: CUdevice) -> Result {
     let device = device::find(m, dev)?;
-    pool.set(m.state().pools_of(PoolPlace::Device(device as u32)).current.handle())
+    pool.set(
+        m.state()
+            .pools_of(PoolPlace::Device(device as u32))
+            .current
+            .handle(),
+    )
 }
 
 fn set_pool(m: &'static Machine, dev: CUdevice, pool: CUmemoryPool) -> Result {
@@ -222,7 +284,9 @@ fn set_pool(m: &'static Machine, dev: CUdevice, pool: CUmemoryPool) -> Result {
 fn set_current(m: &'static Machine, place: PoolPlace, pool: CUmemoryPool) -> Result {
     let mut s = m.state();
     let id = s.pools.find(pool)?;
-    require(s.pools[id].place == place, || "the pool gives memory of another place".into())?;
+    require(s.pools[id].place == place, || {
+        "the pool gives memory of another place".into()
+    })?;
     s.pools_of(place).current = id;
     Ok(())
 }

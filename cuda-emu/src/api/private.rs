@@ -26,7 +26,16 @@ const OF_NVRTC: &str = "da9151d33ae6cc41a5c04f26d533e328";
 
 fn refuse_table(_: &'static Machine, table: Out<*const c_void>, which: In<CUuuid>) -> Result {
     table.set_if(std::ptr::null());
-    let name: String = which.get()?.bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let why = if name == OF_NVRTC { String::new() } else { format!("the table {name}: {WHY}") };
+    let name: String = which
+        .get()?
+        .bytes
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let why = if name == OF_NVRTC {
+        String::new()
+    } else {
+        format!("the table {name}: {WHY}")
+    };
     refuse(CUresult::NOT_SUPPORTED, why)
 }

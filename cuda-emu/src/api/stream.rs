@@ -52,7 +52,9 @@ fn create_with_priority(
     flags: CUstream_flags,
     priority: c_int,
 ) -> Result {
-    require(CUstream_flags::all().contains(flags), || format!("the flags {:#x} are unknown", flags.bits()))?;
+    require(CUstream_flags::all().contains(flags), || {
+        format!("the flags {:#x} are unknown", flags.bits())
+    })?;
     let mut s = m.state();
     let context = s.context()?;
     require(!stream.is_null(), || "the result pointer is NULL".into())?;
@@ -61,13 +63,18 @@ fn create_with_priority(
     } else {
         StreamKind::Blocking
     };
-    stream.set(s.new_stream(context, kind, priority.clamp(GREATEST_PRIORITY, 0)).handle())
+    stream.set(
+        s.new_stream(context, kind, priority.clamp(GREATEST_PRIORITY, 0))
+            .handle(),
+    )
 }
 
 /// Destroying returns at once; work that is queued still runs.
 fn destroy(m: &'static Machine, stream: CUstream) -> Result {
     let mut s = m.state();
-    require(stream.0 as usize > 2, || "a default stream cannot be destroyed".into())?;
+    require(stream.0 as usize > 2, || {
+        "a default stream cannot be destroyed".into()
+    })?;
     let id = s.streams.find(stream)?;
     capture::leave(&mut s, id);
     s.streams.remove(id);
@@ -114,7 +121,11 @@ fn get_flags(m: &'static Machine, stream: CUstream, flags: Out<CUstream_flags>) 
     let mut s = m.state();
     let id = s.stream(stream)?;
     let non_blocking = s.streams[id].kind == StreamKind::NonBlocking;
-    flags.set(if non_blocking { CUstream_flags::NON_BLOCKING } else { CUstream_flags::empty() })
+    flags.set(if non_blocking {
+        CUstream_flags::NON_BLOCKING
+    } else {
+        CUstream_flags::empty()
+    })
 }
 
 fn get_context(m: &'static Machine, stream: CUstream, context: Out<CUcontext>) -> Result {
@@ -142,7 +153,9 @@ fn get_device(m: &'static Machine, stream: CUstream, device: Out<CUdevice>) -> R
 
 /// Refuses what is no attribute of a stream. Those that exist are kept and change nothing.
 fn check_attribute(attribute: CUlaunchAttributeID) -> Result {
-    require(matches!(attribute.0, 1 | 3 | 8 | 9 | 10), || format!("a stream has no attribute {attribute:?}"))
+    require(matches!(attribute.0, 1 | 3 | 8 | 9 | 10), || {
+        format!("a stream has no attribute {attribute:?}")
+    })
 }
 
 fn get_attribute(
@@ -155,7 +168,11 @@ fn get_attribute(
     let mut s = m.state();
     let id = s.stream(stream)?;
     let stream = &s.streams[id];
-    let mut found = stream.attributes.get(&attribute.0).copied().unwrap_or(CUlaunchAttributeValue::zeroed());
+    let mut found = stream
+        .attributes
+        .get(&attribute.0)
+        .copied()
+        .unwrap_or(CUlaunchAttributeValue::zeroed());
     match attribute {
         CUlaunchAttributeID::PRIORITY => found.words[0] = u64::from(stream.priority as u32),
         CUlaunchAttributeID::SYNCHRONIZATION_POLICY if found.words[0] == 0 => {
@@ -241,6 +258,9 @@ pub(crate) fn no_flags(flags: c_uint) -> Result {
     if flags == 0 {
         Ok(())
     } else {
-        refuse(CUresult::INVALID_VALUE, format!("the flags {flags:#x} are unknown"))
+        refuse(
+            CUresult::INVALID_VALUE,
+            format!("the flags {flags:#x} are unknown"),
+        )
     }
 }

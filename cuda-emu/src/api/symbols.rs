@@ -6,9 +6,9 @@ use warpwright_driver_sys::*;
 
 use crate::api::export::{Export, exports};
 use crate::api::{
-    absent, address, array, boxes, capture, context, copy, device, edges, event, exec, exec_update, function,
-    graph, graph_memory, launch, library, link, mapping, memory, module, node, node_params, occupancy, peer,
-    pool, private, stream, tensor_map, texture, unsupported, words,
+    absent, address, array, boxes, capture, context, copy, device, edges, event, exec, exec_update,
+    function, graph, graph_memory, launch, library, link, mapping, memory, module, node,
+    node_params, occupancy, peer, pool, private, stream, tensor_map, texture, unsupported, words,
 };
 use crate::error::{Result, refuse, require};
 use crate::ffi::pointer::{In, Out};
@@ -104,10 +104,14 @@ pub(crate) fn table(version: u32) -> Api {
 /// The newest ABI of a base name at or below a version.
 fn resolve(base: &str, version: u32) -> Result<*const c_void, CUdriverProcAddressQueryResult> {
     let named = || chapters().flatten().filter(|export| export.base == base);
-    let newest = named().filter(|export| export.since <= version).max_by_key(|export| export.since);
+    let newest = named()
+        .filter(|export| export.since <= version)
+        .max_by_key(|export| export.since);
     match newest {
         Some(export) => Ok((export.address)()),
-        None if named().next().is_some() => Err(CUdriverProcAddressQueryResult::VERSION_NOT_SUFFICIENT),
+        None if named().next().is_some() => {
+            Err(CUdriverProcAddressQueryResult::VERSION_NOT_SUFFICIENT)
+        }
         None => Err(CUdriverProcAddressQueryResult::SYMBOL_NOT_FOUND),
     }
 }
@@ -123,9 +127,15 @@ fn proc_address(
     let base = symbol.text()?;
     require(flags <= 2, || format!("the flags {flags} are unknown"))?;
     let known = 0..=m.device.config.driver_version as c_int;
-    require(known.contains(&version), || format!("version {version} is above the driver's"))?;
+    require(known.contains(&version), || {
+        format!("version {version} is above the driver's")
+    })?;
     let resolved = resolve(base, version as u32);
-    found.set_if(resolved.err().unwrap_or(CUdriverProcAddressQueryResult::SUCCESS));
+    found.set_if(
+        resolved
+            .err()
+            .unwrap_or(CUdriverProcAddressQueryResult::SUCCESS),
+    );
     function.set(resolved.unwrap_or(std::ptr::null()).cast_mut())
 }
 
@@ -140,7 +150,9 @@ fn proc_address_v1(
     let base = symbol.text()?;
     require(flags <= 2, || format!("the flags {flags} are unknown"))?;
     let known = 0..=m.device.config.driver_version as c_int;
-    require(known.contains(&version), || format!("version {version} is above the driver's"))?;
+    require(known.contains(&version), || {
+        format!("version {version} is above the driver's")
+    })?;
     match resolve(base, version as u32) {
         Ok(address) => function.set(address.cast_mut()),
         Err(_) => refuse(CUresult::NOT_FOUND, format!("there is no {base}")),

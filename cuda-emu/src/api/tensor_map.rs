@@ -34,7 +34,12 @@ fn element(data_type: CUtensorMapDataType) -> Result<(u32, ElementKind)> {
         T::FLOAT32 | T::FLOAT32_FTZ | T::TFLOAT32 | T::TFLOAT32_FTZ => (4, Float),
         T::FLOAT64 => (8, Float),
         T::BFLOAT16 => (2, BFloat),
-        other => return refuse(CUresult::NOT_SUPPORTED, format!("tensors of {other:?} are not emulated")),
+        other => {
+            return refuse(
+                CUresult::NOT_SUPPORTED,
+                format!("tensors of {other:?} are not emulated"),
+            );
+        }
     })
 }
 
@@ -45,7 +50,12 @@ fn swizzle(swizzle: CUtensorMapSwizzle) -> Result<u32> {
         S::_32B => 32,
         S::_64B => 64,
         S::_128B => 128,
-        other => return refuse(CUresult::NOT_SUPPORTED, format!("the swizzle {other:?} is not emulated")),
+        other => {
+            return refuse(
+                CUresult::NOT_SUPPORTED,
+                format!("the swizzle {other:?} is not emulated"),
+            );
+        }
     })
 }
 
@@ -53,7 +63,9 @@ fn encode(map: &TensorMap) -> Result<CUtensorMap> {
     match map.encode() {
         Ok(bytes) => {
             let words = bytes.as_chunks::<8>().0;
-            Ok(CUtensorMap { opaque: std::array::from_fn(|i| u64::from_le_bytes(words[i])) })
+            Ok(CUtensorMap {
+                opaque: std::array::from_fn(|i| u64::from_le_bytes(words[i])),
+            })
         }
         Err(problem) => refuse(CUresult::INVALID_VALUE, problem),
     }
@@ -75,11 +87,15 @@ fn encode_tiled(
     _: CUtensorMapL2promotion,
     oob_fill: CUtensorMapFloatOOBfill,
 ) -> Result {
-    require((1..=5).contains(&rank), || format!("a tensor of {rank} dimensions: 1 to 5"))?;
+    require((1..=5).contains(&rank), || {
+        format!("a tensor of {rank} dimensions: 1 to 5")
+    })?;
     let rank = rank as usize;
-    let plain = interleave == CUtensorMapInterleave::NONE && oob_fill == CUtensorMapFloatOOBfill::NONE;
+    let plain =
+        interleave == CUtensorMapInterleave::NONE && oob_fill == CUtensorMapFloatOOBfill::NONE;
     if !plain || element_strides.slice(rank)?.iter().any(|step| *step != 1) {
-        let why = "tensor maps that interleave, fill with NaN or leave elements out are not emulated";
+        let why =
+            "tensor maps that interleave, fill with NaN or leave elements out are not emulated";
         return refuse(CUresult::NOT_SUPPORTED, why);
     }
     let (element, kind) = element(data_type)?;
@@ -97,9 +113,20 @@ fn encode_tiled(
 fn replace_address(_: &'static Machine, map: Out<CUtensorMap>, address: Out<c_void>) -> Result {
     let mut bytes = [0; 128];
     let words = map.get()?.opaque;
-    bytes.as_chunks_mut::<8>().0.iter_mut().zip(words).for_each(|(to, word)| *to = word.to_le_bytes());
+    bytes
+        .as_chunks_mut::<8>()
+        .0
+        .iter_mut()
+        .zip(words)
+        .for_each(|(to, word)| *to = word.to_le_bytes());
     match TensorMap::decode(&bytes) {
-        Some(old) => map.set(encode(&TensorMap { address: address.address() as u64, ..old })?),
-        None => refuse(CUresult::INVALID_VALUE, "this is no tensor map of this driver"),
+        Some(old) => map.set(encode(&TensorMap {
+            address: address.address() as u64,
+            ..old
+        })?),
+        None => refuse(
+            CUresult::INVALID_VALUE,
+            "this is no tensor map of this driver",
+        ),
     }
 }

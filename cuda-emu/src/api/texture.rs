@@ -39,7 +39,9 @@ fn invalid<T>(error: ImageError) -> Result<T> {
 
 /// The image of a resource.
 fn image(s: &State, resource: &CUDA_RESOURCE_DESC) -> Result<Image> {
-    require(resource.flags == 0, || format!("the flags of the resource are {:#x}, not 0", resource.flags))?;
+    require(resource.flags == 0, || {
+        format!("the flags of the resource are {:#x}, not 0", resource.flags)
+    })?;
     let res = &resource.res;
     match resource.resType {
         CUresourcetype::ARRAY => {
@@ -54,19 +56,38 @@ fn image(s: &State, resource: &CUDA_RESOURCE_DESC) -> Result<Image> {
                 format!("{texels} texels of linear memory: 1 to 2^28")
             })?;
             let extent = [texels as u32, 1, 1];
-            Ok(Image { address: res.pointer, ..Image::new(format, Shape::Linear, extent) })
+            Ok(Image {
+                address: res.pointer,
+                ..Image::new(format, Shape::Linear, extent)
+            })
         }
         CUresourcetype::PITCH2D => {
             let format = texel(res.format, res.numChannels)?;
-            let size = u32::try_from(res.width).ok().zip(u32::try_from(res.height).ok());
+            let size = u32::try_from(res.width)
+                .ok()
+                .zip(u32::try_from(res.height).ok());
             let Some((width, height)) = size.filter(|(w, h)| *w > 0 && *h > 0) else {
-                return refuse(CUresult::INVALID_VALUE, format!("{} x {} texels", res.width, res.height));
+                return refuse(
+                    CUresult::INVALID_VALUE,
+                    format!("{} x {} texels", res.width, res.height),
+                );
             };
-            require(res.pitchInBytes.is_multiple_of(TEXTURE_PITCH_ALIGNMENT as usize), || {
-                format!("a pitch of {} bytes: a multiple of {TEXTURE_PITCH_ALIGNMENT}", res.pitchInBytes)
-            })?;
+            require(
+                res.pitchInBytes
+                    .is_multiple_of(TEXTURE_PITCH_ALIGNMENT as usize),
+                || {
+                    format!(
+                        "a pitch of {} bytes: a multiple of {TEXTURE_PITCH_ALIGNMENT}",
+                        res.pitchInBytes
+                    )
+                },
+            )?;
             let image = Image::new(format, Shape::D2, [width, height, 1]);
-            let image = Image { address: res.pointer, pitch: res.pitchInBytes as u64, ..image };
+            let image = Image {
+                address: res.pointer,
+                pitch: res.pitchInBytes as u64,
+                ..image
+            };
             image.check().or_else(invalid)?;
             linear(s, res, image.bytes() as usize)?;
             Ok(image)
@@ -74,7 +95,10 @@ fn image(s: &State, resource: &CUDA_RESOURCE_DESC) -> Result<Image> {
         CUresourcetype::MIPMAPPED_ARRAY => {
             refuse(CUresult::NOT_SUPPORTED, "mipmapped arrays are not emulated")
         }
-        other => refuse(CUresult::INVALID_VALUE, format!("a resource of type {other:?}")),
+        other => refuse(
+            CUresult::INVALID_VALUE,
+            format!("a resource of type {other:?}"),
+        ),
     }
 }
 
@@ -84,8 +108,13 @@ fn linear(s: &State, res: &CUDA_RESOURCE_DESC_res, bytes: usize) -> Result {
     require(address.is_multiple_of(TEXTURE_ALIGNMENT.into()), || {
         format!("texels at 0x{address:x}, which is no multiple of {TEXTURE_ALIGNMENT}")
     })?;
-    let inside = s.device.range(address).is_some_and(|(base, of)| bytes as u64 <= of - (address - base));
-    require(inside, || format!("{bytes} bytes at 0x{address:x} do not lie within one live allocation"))
+    let inside = s
+        .device
+        .range(address)
+        .is_some_and(|(base, of)| bytes as u64 <= of - (address - base));
+    require(inside, || {
+        format!("{bytes} bytes at 0x{address:x} do not lie within one live allocation")
+    })
 }
 
 fn address_mode(mode: CUaddress_mode) -> Result<AddressMode> {
@@ -94,7 +123,12 @@ fn address_mode(mode: CUaddress_mode) -> Result<AddressMode> {
         CUaddress_mode::CLAMP => AddressMode::Clamp,
         CUaddress_mode::MIRROR => AddressMode::Mirror,
         CUaddress_mode::BORDER => AddressMode::Border,
-        other => return refuse(CUresult::INVALID_VALUE, format!("an address mode of {other:?}")),
+        other => {
+            return refuse(
+                CUresult::INVALID_VALUE,
+                format!("an address mode of {other:?}"),
+            );
+        }
     })
 }
 
@@ -106,10 +140,17 @@ fn sampler(image: &Image, how: &CUDA_TEXTURE_DESC) -> Result<Sampler> {
         );
     }
     let has = |flag: u32| how.flags & flag != 0;
-    let read = if has(CU_TRSF_READ_AS_INTEGER) { Read::Element } else { Read::NormalizedFloat };
+    let read = if has(CU_TRSF_READ_AS_INTEGER) {
+        Read::Element
+    } else {
+        Read::NormalizedFloat
+    };
     // Of linear memory, filter, address mode and coordinates are ignored, as the driver says.
     if image.shape == Shape::Linear {
-        return Ok(Sampler { read, ..Sampler::POINT });
+        return Ok(Sampler {
+            read,
+            ..Sampler::POINT
+        });
     }
     let [x, y, z] = how.addressMode;
     Ok(Sampler {
@@ -117,7 +158,12 @@ fn sampler(image: &Image, how: &CUDA_TEXTURE_DESC) -> Result<Sampler> {
         filter: match how.filterMode {
             CUfilter_mode::POINT => Filter::Point,
             CUfilter_mode::LINEAR => Filter::Linear,
-            other => return refuse(CUresult::INVALID_VALUE, format!("a filter mode of {other:?}")),
+            other => {
+                return refuse(
+                    CUresult::INVALID_VALUE,
+                    format!("a filter mode of {other:?}"),
+                );
+            }
         },
         read,
         coordinates: match has(CU_TRSF_NORMALIZED_COORDINATES) {
@@ -135,16 +181,32 @@ fn create_texture(
     how: In<CUDA_TEXTURE_DESC>,
     view: In<CUDA_RESOURCE_VIEW_DESC>,
 ) -> Result {
-    require(!texture.is_null(), || "there is nowhere to put the texture".into())?;
+    require(!texture.is_null(), || {
+        "there is nowhere to put the texture".into()
+    })?;
     let (resource, how) = (resource.get()?, how.get()?);
     if !view.is_null() {
-        return refuse(CUresult::NOT_SUPPORTED, "views of resources are not emulated");
+        return refuse(
+            CUresult::NOT_SUPPORTED,
+            "views of resources are not emulated",
+        );
     }
     let mut s = m.state();
     let context = s.context()?;
     let image = image(&s, &resource)?;
-    let handle = m.device.memory.add_texture(&image, &sampler(&image, &how)?).or_else(invalid)?;
-    s.images.insert(handle, ImageObject { context, resource, how: Some(how) });
+    let handle = m
+        .device
+        .memory
+        .add_texture(&image, &sampler(&image, &how)?)
+        .or_else(invalid)?;
+    s.images.insert(
+        handle,
+        ImageObject {
+            context,
+            resource,
+            how: Some(how),
+        },
+    );
     texture.set(handle)
 }
 
@@ -153,21 +215,35 @@ fn create_surface(
     surface: Out<CUsurfObject>,
     resource: In<CUDA_RESOURCE_DESC>,
 ) -> Result {
-    require(!surface.is_null(), || "there is nowhere to put the surface".into())?;
+    require(!surface.is_null(), || {
+        "there is nowhere to put the surface".into()
+    })?;
     let resource = resource.get()?;
     let mut s = m.state();
     let context = s.context()?;
     require(resource.resType == CUresourcetype::ARRAY, || {
-        format!("a surface of {:?}: it is made of an array", resource.resType)
+        format!(
+            "a surface of {:?}: it is made of an array",
+            resource.resType
+        )
     })?;
     let image = image(&s, &resource)?;
-    let array = CUarray(std::ptr::without_provenance_mut(resource.res.pointer as usize));
+    let array = CUarray(std::ptr::without_provenance_mut(
+        resource.res.pointer as usize,
+    ));
     let flags = s.array(array)?.1.descriptor.Flags;
     require(flags & CUDA_ARRAY3D_SURFACE_LDST != 0, || {
         "the array was made without CUDA_ARRAY3D_SURFACE_LDST".into()
     })?;
     let handle = m.device.memory.add_surface(&image).or_else(invalid)?;
-    s.images.insert(handle, ImageObject { context, resource, how: None });
+    s.images.insert(
+        handle,
+        ImageObject {
+            context,
+            resource,
+            how: None,
+        },
+    );
     surface.set(handle)
 }
 
@@ -180,10 +256,17 @@ enum Object {
 
 fn find(s: &State, handle: u64, wanted: Object) -> Result<&ImageObject> {
     let is = |object: &&ImageObject| object.how.is_some() == (wanted == Object::Texture);
-    let name = if wanted == Object::Texture { "texture" } else { "surface" };
+    let name = if wanted == Object::Texture {
+        "texture"
+    } else {
+        "surface"
+    };
     match s.images.get(&handle).filter(is) {
         Some(object) => Ok(object),
-        None => refuse(CUresult::INVALID_VALUE, format!("0x{handle:x} is not the handle of a {name}")),
+        None => refuse(
+            CUresult::INVALID_VALUE,
+            format!("0x{handle:x} is not the handle of a {name}"),
+        ),
     }
 }
 
@@ -208,11 +291,19 @@ fn destroy_surface(m: &'static Machine, surface: CUsurfObject) -> Result {
     destroy(m, surface, Object::Surface)
 }
 
-fn texture_resource(m: &'static Machine, resource: Out<CUDA_RESOURCE_DESC>, texture: CUtexObject) -> Result {
+fn texture_resource(
+    m: &'static Machine,
+    resource: Out<CUDA_RESOURCE_DESC>,
+    texture: CUtexObject,
+) -> Result {
     resource.set(find(&m.state(), texture, Object::Texture)?.resource)
 }
 
-fn surface_resource(m: &'static Machine, resource: Out<CUDA_RESOURCE_DESC>, surface: CUsurfObject) -> Result {
+fn surface_resource(
+    m: &'static Machine,
+    resource: Out<CUDA_RESOURCE_DESC>,
+    surface: CUsurfObject,
+) -> Result {
     resource.set(find(&m.state(), surface, Object::Surface)?.resource)
 }
 
@@ -223,7 +314,14 @@ fn texture_how(m: &'static Machine, how: Out<CUDA_TEXTURE_DESC>, texture: CUtexO
     }
 }
 
-fn texture_view(m: &'static Machine, _: Out<CUDA_RESOURCE_VIEW_DESC>, texture: CUtexObject) -> Result {
+fn texture_view(
+    m: &'static Machine,
+    _: Out<CUDA_RESOURCE_VIEW_DESC>,
+    texture: CUtexObject,
+) -> Result {
     find(&m.state(), texture, Object::Texture)?;
-    refuse(CUresult::INVALID_VALUE, "the texture was made without a view of its resource")
+    refuse(
+        CUresult::INVALID_VALUE,
+        "the texture was made without a view of its resource",
+    )
 }

@@ -31,7 +31,8 @@ macro_rules! refused {
     };
 }
 
-const PROCESSES: &str = "the devices are emulated within one process, so nothing is shared with another";
+const PROCESSES: &str =
+    "the devices are emulated within one process, so nothing is shared with another";
 const TENSOR_MAP: &str = "tensor maps of images are not emulated; encode a tiled one";
 const WHOLE_CONTEXT: &str = "events of a whole context are not emulated; record one in each stream";
 const POINTERS: &str = "device functions have no address here";

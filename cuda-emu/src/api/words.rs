@@ -47,7 +47,17 @@ fn one(
     flags: u32,
 ) -> Result {
     let zero = CUstreamBatchMemOpParams::zeroed();
-    run(m, stream, &[CUstreamBatchMemOpParams { operation, address, value, flags, ..zero }])
+    run(
+        m,
+        stream,
+        &[CUstreamBatchMemOpParams {
+            operation,
+            address,
+            value,
+            flags,
+            ..zero
+        }],
+    )
 }
 
 fn wait_32(
@@ -57,7 +67,14 @@ fn wait_32(
     value: u32,
     flags: CUstreamWaitValue_flags,
 ) -> Result {
-    one(m, stream, CUstreamBatchMemOpType::WAIT_VALUE_32, address, value.into(), flags.0)
+    one(
+        m,
+        stream,
+        CUstreamBatchMemOpType::WAIT_VALUE_32,
+        address,
+        value.into(),
+        flags.0,
+    )
 }
 
 fn wait_64(
@@ -67,7 +84,14 @@ fn wait_64(
     value: u64,
     flags: CUstreamWaitValue_flags,
 ) -> Result {
-    one(m, stream, CUstreamBatchMemOpType::WAIT_VALUE_64, address, value, flags.0)
+    one(
+        m,
+        stream,
+        CUstreamBatchMemOpType::WAIT_VALUE_64,
+        address,
+        value,
+        flags.0,
+    )
 }
 
 fn write_32(
@@ -77,7 +101,14 @@ fn write_32(
     value: u32,
     flags: CUstreamWriteValue_flags,
 ) -> Result {
-    one(m, stream, CUstreamBatchMemOpType::WRITE_VALUE_32, address, value.into(), flags.bits())
+    one(
+        m,
+        stream,
+        CUstreamBatchMemOpType::WRITE_VALUE_32,
+        address,
+        value.into(),
+        flags.bits(),
+    )
 }
 
 fn write_64(
@@ -87,7 +118,14 @@ fn write_64(
     value: u64,
     flags: CUstreamWriteValue_flags,
 ) -> Result {
-    one(m, stream, CUstreamBatchMemOpType::WRITE_VALUE_64, address, value, flags.bits())
+    one(
+        m,
+        stream,
+        CUstreamBatchMemOpType::WRITE_VALUE_64,
+        address,
+        value,
+        flags.bits(),
+    )
 }
 
 fn batch(

@@ -28,7 +28,9 @@ impl HostSpan {
     }
 
     pub(crate) fn at(self, offset: usize) -> Self {
-        Self { address: self.address + offset }
+        Self {
+            address: self.address + offset,
+        }
     }
 
     /// The bytes to copy from.
@@ -76,7 +78,10 @@ impl Callback {
     /// A callback that a caller passed; NULL is refused.
     pub(crate) fn new(function: CUhostFn, argument: Out<'_, c_void>) -> Result<Self> {
         match function {
-            Some(function) => Ok(Self { function, argument: argument.address() }),
+            Some(function) => Ok(Self {
+                function,
+                argument: argument.address(),
+            }),
             None => refuse(CUresult::INVALID_VALUE, "the host function is NULL"),
         }
     }
@@ -88,7 +93,10 @@ impl Callback {
 
     /// What a program that asks is shown.
     pub(crate) fn shown(self) -> CUDA_HOST_NODE_PARAMS_v1 {
-        CUDA_HOST_NODE_PARAMS_v1 { r#fn: Some(self.function), userData: self.argument as *mut c_void }
+        CUDA_HOST_NODE_PARAMS_v1 {
+            r#fn: Some(self.function),
+            userData: self.argument as *mut c_void,
+        }
     }
 
     /// Calls it. The caller promised, by passing it to the API, that this is sound on another thread.
@@ -116,7 +124,11 @@ impl StreamCallback {
         argument: Out<'_, c_void>,
     ) -> Result<Self> {
         match function {
-            Some(function) => Ok(Self { function, stream, argument: argument.address() }),
+            Some(function) => Ok(Self {
+                function,
+                stream,
+                argument: argument.address(),
+            }),
             None => refuse(CUresult::INVALID_VALUE, "the callback is NULL"),
         }
     }
@@ -141,7 +153,10 @@ impl LogCallback {
     /// A callback that a caller passed; NULL is refused.
     pub(crate) fn new(function: CUlogsCallback, argument: Out<'_, c_void>) -> Result<Self> {
         match function {
-            Some(function) => Ok(Self { function, argument: argument.address() }),
+            Some(function) => Ok(Self {
+                function,
+                argument: argument.address(),
+            }),
             None => refuse(CUresult::INVALID_VALUE, "the callback is NULL"),
         }
     }
@@ -152,7 +167,12 @@ impl LogCallback {
         let length = copy.len() - 1;
         // SAFETY: the contract of the API for this function; the text ends with NUL and outlives the call.
         unsafe {
-            (self.function)(self.argument as *mut c_void, CUlogLevel::ERROR, copy.as_mut_ptr().cast(), length)
+            (self.function)(
+                self.argument as *mut c_void,
+                CUlogLevel::ERROR,
+                copy.as_mut_ptr().cast(),
+                length,
+            )
         }
     }
 }

@@ -26,7 +26,8 @@ impl Logs {
     /// Writes what became of compiling.
     pub(crate) fn write<T>(&self, info: &str, outcome: &Result<T>, values: Out<'_, *mut c_void>) {
         let error = outcome.as_ref().err().map_or("", |error| &error.text);
-        self.info.write(if outcome.is_ok() { info } else { "" }, values);
+        self.info
+            .write(if outcome.is_ok() { info } else { "" }, values);
         self.error.write(error, values);
     }
 }
@@ -58,11 +59,15 @@ pub(crate) fn logs_of(
                 (logs.info.capacity, logs.info.size) = (value as usize as u32 as usize, Some(slot));
             }
             CUjit_option::ERROR_LOG_BUFFER_SIZE_BYTES => {
-                (logs.error.capacity, logs.error.size) = (value as usize as u32 as usize, Some(slot));
+                (logs.error.capacity, logs.error.size) =
+                    (value as usize as u32 as usize, Some(slot));
             }
             CUjit_option(0..=40) => {}
             CUjit_option(other) => {
-                return refuse(CUresult::INVALID_VALUE, format!("JIT option {other} is unknown"));
+                return refuse(
+                    CUresult::INVALID_VALUE,
+                    format!("JIT option {other} is unknown"),
+                );
             }
         }
     }

@@ -38,7 +38,11 @@ pub(crate) trait KernelNode: Copy {
 
     /// The structure that shows a node its parameters.
     fn filled(func: CUfunction, geometry: Geometry, params: &ExposedParams) -> Self {
-        let Geometry { grid, block, shared } = geometry;
+        let Geometry {
+            grid,
+            block,
+            shared,
+        } = geometry;
         let ([gridDimX, gridDimY, gridDimZ], [blockDimX, blockDimY, blockDimZ]) = (grid, block);
         Self::of_common(CUDA_KERNEL_NODE_PARAMS_v1 {
             func,
@@ -72,7 +76,15 @@ impl KernelNode for CUDA_KERNEL_NODE_PARAMS_v2 {
 
     fn common(&self) -> CUDA_KERNEL_NODE_PARAMS_v1 {
         let Self {
-            func, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, ..
+            func,
+            gridDimX,
+            gridDimY,
+            gridDimZ,
+            blockDimX,
+            blockDimY,
+            blockDimZ,
+            sharedMemBytes,
+            ..
         } = *self;
         let (kernelParams, extra) = (self.kernelParams, self.extra);
         CUDA_KERNEL_NODE_PARAMS_v1 {
@@ -90,9 +102,22 @@ impl KernelNode for CUDA_KERNEL_NODE_PARAMS_v2 {
     }
 
     fn of_common(common: CUDA_KERNEL_NODE_PARAMS_v1) -> Self {
-        let CUDA_KERNEL_NODE_PARAMS_v1 { func, gridDimX, gridDimY, gridDimZ, blockDimX, .. } = common;
-        let CUDA_KERNEL_NODE_PARAMS_v1 { blockDimY, blockDimZ, sharedMemBytes, kernelParams, extra, .. } =
-            common;
+        let CUDA_KERNEL_NODE_PARAMS_v1 {
+            func,
+            gridDimX,
+            gridDimY,
+            gridDimZ,
+            blockDimX,
+            ..
+        } = common;
+        let CUDA_KERNEL_NODE_PARAMS_v1 {
+            blockDimY,
+            blockDimZ,
+            sharedMemBytes,
+            kernelParams,
+            extra,
+            ..
+        } = common;
         Self {
             func,
             gridDimX,
@@ -115,12 +140,21 @@ pub(crate) fn kernel_params<'a, P: KernelNode>(params: In<'a, P>) -> Result<Kern
     let given = params.get()?;
     let p = given.common();
     // The handle of a library's kernel serves as that of a function.
-    let function = if p.func.is_null() { CUfunction(given.library_kernel().0) } else { p.func };
+    let function = if p.func.is_null() {
+        CUfunction(given.library_kernel().0)
+    } else {
+        p.func
+    };
     let geometry = Geometry {
         grid: [p.gridDimX, p.gridDimY, p.gridDimZ],
         block: [p.blockDimX, p.blockDimY, p.blockDimZ],
         shared: p.sharedMemBytes,
     };
     let (params, extra) = (Out::inner(p.kernelParams), Out::inner(p.extra));
-    Ok(KernelParams { function, geometry, params, extra })
+    Ok(KernelParams {
+        function,
+        geometry,
+        params,
+        extra,
+    })
 }

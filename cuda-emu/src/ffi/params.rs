@@ -10,7 +10,11 @@ use crate::ffi::pointer::{In, Out};
 
 /// Packs the values that `list` points to, one pointer a parameter, into a parameter buffer.
 pub(crate) fn pack(list: Out<'_, *mut c_void>, params: &[(usize, usize)]) -> Result<Box<[u8]>> {
-    let bytes = params.iter().map(|(offset, size)| offset + size).max().unwrap_or(0);
+    let bytes = params
+        .iter()
+        .map(|(offset, size)| offset + size)
+        .max()
+        .unwrap_or(0);
     let mut packed = vec![0; bytes].into_boxed_slice();
     let pointers = list.slice(params.len())?;
     for (i, (&(offset, size), &value)) in params.iter().zip(pointers).enumerate() {
@@ -29,7 +33,12 @@ pub(crate) fn unpack_extra(extra: Out<'_, *mut c_void>) -> Result<Vec<u8>> {
             CU_LAUNCH_PARAM_END => break,
             CU_LAUNCH_PARAM_BUFFER_POINTER => buffer = Some(word(1)? as usize),
             CU_LAUNCH_PARAM_BUFFER_SIZE => size = Some(In::inner(word(1)?.cast::<usize>()).get()?),
-            other => return refuse(CUresult::INVALID_VALUE, format!("extra holds the unknown tag {other}")),
+            other => {
+                return refuse(
+                    CUresult::INVALID_VALUE,
+                    format!("extra holds the unknown tag {other}"),
+                );
+            }
         }
     }
     match (buffer, size) {
@@ -72,13 +81,19 @@ impl ExposedParams {
         });
         let values: Box<[u64]> = words.collect();
         let base = values.as_ptr() as usize;
-        Self { pointers: params.iter().map(|(offset, _)| base + offset).collect(), _values: values }
+        Self {
+            pointers: params.iter().map(|(offset, _)| base + offset).collect(),
+            _values: values,
+        }
     }
 }
 
 /// A member of the union of a node of any type, beginning at a word of it.
 pub(crate) fn node_member<T: NodeMember>(params: &CUgraphNodeParams, word: usize) -> In<'_, T> {
-    assert!(word * 8 + size_of::<T>() <= size_of_val(&params.params), "the member fits the union");
+    assert!(
+        word * 8 + size_of::<T>() <= size_of_val(&params.params),
+        "the member fits the union"
+    );
     In::inner(params.params[word..].as_ptr().cast())
 }
 
@@ -102,8 +117,15 @@ impl NodeMember for CUDA_CONDITIONAL_NODE_PARAMS {}
 impl NodeMember for CUDA_CHILD_GRAPH_NODE_PARAMS {}
 
 /// Writes a member of the union of a node of any type, beginning at a word of it.
-pub(crate) fn set_node_member<T: NodeMember>(params: &mut CUgraphNodeParams, word: usize, member: T) {
-    assert!(word * 8 + size_of::<T>() <= size_of_val(&params.params), "the member fits the union");
+pub(crate) fn set_node_member<T: NodeMember>(
+    params: &mut CUgraphNodeParams,
+    word: usize,
+    member: T,
+) {
+    assert!(
+        word * 8 + size_of::<T>() <= size_of_val(&params.params),
+        "the member fits the union"
+    );
     let to = params.params[word..].as_mut_ptr().cast::<T>();
     // SAFETY: the union has room for the member, and any bytes are a value of its words.
     unsafe { to.write_unaligned(member) }

@@ -308,8 +308,14 @@ pub(crate) fn as_text(address: usize) -> Out<'static, c_char> {
 /// the header of machine code; else a text up to its NUL.
 pub(crate) fn image_of(image: In<'_, c_void>) -> Result<&[u8]> {
     require(!image.is_null(), || "the image is NULL".into())?;
-    let image = if begins(image, &image::DESCRIPTOR) { described(image) } else { image };
-    require(!image.is_null(), || "the descriptor names no fat binary".into())?;
+    let image = if begins(image, &image::DESCRIPTOR) {
+        described(image)
+    } else {
+        image
+    };
+    require(!image.is_null(), || {
+        "the descriptor names no fat binary".into()
+    })?;
     if begins(image, &image::FAT_BINARY) {
         let length = image::length(run(image, image::HEADER));
         return Ok(run(image, length));
@@ -324,7 +330,10 @@ pub(crate) fn image_of(image: In<'_, c_void>) -> Result<&[u8]> {
 /// Whether an image begins with these bytes. What follows the first that differs is not read.
 fn begins(image: In<'_, c_void>, bytes: &[u8]) -> bool {
     // SAFETY: an image is at least one byte, and each byte that is not NUL has a byte after it.
-    bytes.iter().enumerate().all(|(i, byte)| unsafe { image.0.cast::<u8>().add(i).read() } == *byte)
+    bytes
+        .iter()
+        .enumerate()
+        .all(|(i, byte)| unsafe { image.0.cast::<u8>().add(i).read() } == *byte)
 }
 
 /// As many bytes of an image as it says that it has.
@@ -336,5 +345,8 @@ fn run<'a>(image: In<'a, c_void>, bytes: usize) -> &'a [u8] {
 /// The fat binary of a descriptor, whose second word it is.
 fn described<'a>(image: In<'a, c_void>) -> In<'a, c_void> {
     // SAFETY: the caller passed such a descriptor, three words, and keeps it and what it names during the call.
-    In(unsafe { image.0.cast::<*const c_void>().add(1).read_unaligned() }, PhantomData)
+    In(
+        unsafe { image.0.cast::<*const c_void>().add(1).read_unaligned() },
+        PhantomData,
+    )
 }

@@ -30,8 +30,13 @@ pub(crate) fn compare_streams(
     (name, place): (&str, &str),
     touched: Arc<Accesses>,
 ) {
-    for Unordered { first, second, conflict } in
-        device.order.compare(moment, format!("{name} ({place})"), touched)
+    for Unordered {
+        first,
+        second,
+        conflict,
+    } in device
+        .order
+        .compare(moment, format!("{name} ({place})"), touched)
     {
         let text = format!(
             "StreamRace: nothing orders {first} and {second}\n{}\n  let one stream wait for an event that the other \
@@ -52,7 +57,9 @@ impl Comparison<'_> {
         let touched = |i: usize| self.steps[i].accesses();
         for (a, b) in (0..self.steps.len()).flat_map(|b| (0..b).map(move |a| (a, b))) {
             let new = fresh.contains(&a) || fresh.contains(&b);
-            let (true, Some(first), Some(second)) = (new, touched(a), touched(b)) else { continue };
+            let (true, Some(first), Some(second)) = (new, touched(a), touched(b)) else {
+                continue;
+            };
             if self.topology.ordered(a, b) {
                 continue;
             }
@@ -60,25 +67,37 @@ impl Comparison<'_> {
                 return Err(self.missing_edge(a, b, &conflict));
             }
         }
-        if self.topology.programmatic.is_empty() { Ok(()) } else { self.overlaps() }
+        if self.topology.programmatic.is_empty() {
+            Ok(())
+        } else {
+            self.overlaps()
+        }
     }
 
     /// Finds kernels that a programmatic edge leads to and that do not wait, or touch shared bytes before they wait.
     fn overlaps(&self) -> Result {
         for &(a, b) in &self.topology.programmatic {
-            if self.steps[b].accesses().is_some_and(|accesses| !accesses.waited()) {
+            if self.steps[b]
+                .accesses()
+                .is_some_and(|accesses| !accesses.waited())
+            {
                 return Err(self.missing_wait(a, b));
             }
         }
         // What is switched off has no accesses, and nobody says when it lets the next one start.
-        let late =
-            |step: usize| self.steps[step].accesses().is_some_and(|a| a.triggers().iter().all(|t| t.waited));
+        let late = |step: usize| {
+            self.steps[step]
+                .accesses()
+                .is_some_and(|a| a.triggers().iter().all(|t| t.waited))
+        };
         let (before, ended) = (self.topology.before(), self.topology.ended(late));
-        for (a, b) in (0..self.steps.len()).flat_map(|b| (0..self.steps.len()).map(move |a| (a, b))) {
+        for (a, b) in (0..self.steps.len()).flat_map(|b| (0..self.steps.len()).map(move |a| (a, b)))
+        {
             if !has(&before[b], a) || has(&ended[b], a) {
                 continue;
             }
-            let (Some(first), Some(second)) = (self.steps[a].accesses(), self.steps[b].accesses()) else {
+            let (Some(first), Some(second)) = (self.steps[a].accesses(), self.steps[b].accesses())
+            else {
                 continue;
             };
             if let Some(conflict) = second.before_wait_conflict(first) {
@@ -129,7 +148,13 @@ fn failed(text: String) -> Error {
 fn story(a: &str, b: &str, c: &Conflict, when: &str) -> String {
     let (did, does) = deeds(c.kind);
     // A copy or a fill has no line.
-    let at = |place: &SourcePlace| if place.line == 0 { String::new() } else { format!(" at {place}") };
+    let at = |place: &SourcePlace| {
+        if place.line == 0 {
+            String::new()
+        } else {
+            format!(" at {place}")
+        }
+    };
     let AllocationInfo { label, base, bytes } = &c.allocation;
     let (offset, first, second) = (c.address - base, at(&c.first.1), at(&c.second.1));
     format!(

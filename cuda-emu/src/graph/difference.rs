@@ -18,8 +18,16 @@ pub(crate) struct Difference {
 /// Pairs the nodes of two graphs by order and finds the first that does not fit.
 pub(crate) fn difference(old: &Draft, new: &Draft) -> Option<Difference> {
     if old.nodes.len() != new.nodes.len() {
-        let (result, why) = (CUgraphExecUpdateResult::ERROR_TOPOLOGY_CHANGED, "the number of nodes differs");
-        return Some(Difference { result, node: None, from: None, why });
+        let (result, why) = (
+            CUgraphExecUpdateResult::ERROR_TOPOLOGY_CHANGED,
+            "the number of nodes differs",
+        );
+        return Some(Difference {
+            result,
+            node: None,
+            from: None,
+            why,
+        });
     }
     let mut pairs = old.nodes.iter().zip(&new.nodes);
     pairs.find_map(|(a, b)| edges_differ(new, a, b).or_else(|| content_differs(a, b)))
@@ -29,32 +37,65 @@ fn edges_differ(new: &Draft, a: &DraftNode, b: &DraftNode) -> Option<Difference>
     if a.after == b.after {
         return None;
     }
-    let changed = b.after.iter().enumerate().find(|(i, edge)| a.after.get(*i) != Some(*edge));
+    let changed = b
+        .after
+        .iter()
+        .enumerate()
+        .find(|(i, edge)| a.after.get(*i) != Some(*edge));
     let from = changed.map(|(_, &(from, _))| new.nodes[from].id);
-    let (result, why) =
-        (CUgraphExecUpdateResult::ERROR_TOPOLOGY_CHANGED, "the dependencies of a node differ");
-    Some(Difference { result, node: Some(b.id), from, why })
+    let (result, why) = (
+        CUgraphExecUpdateResult::ERROR_TOPOLOGY_CHANGED,
+        "the dependencies of a node differ",
+    );
+    Some(Difference {
+        result,
+        node: Some(b.id),
+        from,
+        why,
+    })
 }
 
 fn content_differs(a: &DraftNode, b: &DraftNode) -> Option<Difference> {
     let (result, why) = match (&a.content, &b.content) {
         (DraftContent::Work(a), DraftContent::Work(work)) => unlike(a, work)?,
         (DraftContent::Child(a), DraftContent::Child(child)) => return difference(a, child),
-        (DraftContent::Conditional(a), DraftContent::Conditional(new)) => return bodies_differ(b.id, a, new),
-        _ => (CUgraphExecUpdateResult::ERROR_NODE_TYPE_CHANGED, "the type of a node differs"),
+        (DraftContent::Conditional(a), DraftContent::Conditional(new)) => {
+            return bodies_differ(b.id, a, new);
+        }
+        _ => (
+            CUgraphExecUpdateResult::ERROR_NODE_TYPE_CHANGED,
+            "the type of a node differs",
+        ),
     };
-    Some(Difference { result, node: Some(b.id), from: None, why })
+    Some(Difference {
+        result,
+        node: Some(b.id),
+        from: None,
+        why,
+    })
 }
 
-fn bodies_differ(node: NodeId, old: &DraftConditional, new: &DraftConditional) -> Option<Difference> {
+fn bodies_differ(
+    node: NodeId,
+    old: &DraftConditional,
+    new: &DraftConditional,
+) -> Option<Difference> {
     if (old.kind, old.bodies.len()) != (new.kind, new.bodies.len()) {
         let (result, why) = (
             CUgraphExecUpdateResult::ERROR_PARAMETERS_CHANGED,
             "the kind or the bodies of a conditional node differ",
         );
-        return Some(Difference { result, node: Some(node), from: None, why });
+        return Some(Difference {
+            result,
+            node: Some(node),
+            from: None,
+            why,
+        });
     }
-    old.bodies.iter().zip(&new.bodies).find_map(|(old, new)| difference(old, new))
+    old.bodies
+        .iter()
+        .zip(&new.bodies)
+        .find_map(|(old, new)| difference(old, new))
 }
 
 /// Why one piece of work cannot take the place of another, or none.
@@ -62,26 +103,34 @@ pub(crate) fn unlike(old: &Work, new: &Work) -> Option<(CUgraphExecUpdateResult,
     use CUgraphExecUpdateResult as R;
     let side = |place: &Location| matches!(place, Location::Device(_));
     match (old, new) {
-        (Work::Kernel(a), Work::Kernel(b)) if a.function.context != b.function.context => {
-            Some((R::ERROR_UNSUPPORTED_FUNCTION_CHANGE, "the function is of another context"))
-        }
-        (Work::Kernel(a), Work::Kernel(b)) if a.cooperative != b.cooperative => {
-            Some((R::ERROR_ATTRIBUTES_CHANGED, "only one of the two launches is cooperative"))
-        }
-        (Work::Kernel(a), Work::Kernel(b)) if a.cluster != b.cluster => {
-            Some((R::ERROR_ATTRIBUTES_CHANGED, "the clusters of the two launches differ"))
-        }
+        (Work::Kernel(a), Work::Kernel(b)) if a.function.context != b.function.context => Some((
+            R::ERROR_UNSUPPORTED_FUNCTION_CHANGE,
+            "the function is of another context",
+        )),
+        (Work::Kernel(a), Work::Kernel(b)) if a.cooperative != b.cooperative => Some((
+            R::ERROR_ATTRIBUTES_CHANGED,
+            "only one of the two launches is cooperative",
+        )),
+        (Work::Kernel(a), Work::Kernel(b)) if a.cluster != b.cluster => Some((
+            R::ERROR_ATTRIBUTES_CHANGED,
+            "the clusters of the two launches differ",
+        )),
         (Work::Alloc(a), Work::Alloc(b)) if (a.bytes, a.device) != (b.bytes, b.device) => {
             Some((R::ERROR_PARAMETERS_CHANGED, "the memory allocated differs"))
         }
         (Work::Copy(a), Work::Copy(b))
-            if (side(&a.to.place), side(&a.from.place)) != (side(&b.to.place), side(&b.from.place)) =>
+            if (side(&a.to.place), side(&a.from.place))
+                != (side(&b.to.place), side(&b.from.place)) =>
         {
-            Some((R::ERROR_PARAMETERS_CHANGED, "the copy is between other kinds of memory"))
+            Some((
+                R::ERROR_PARAMETERS_CHANGED,
+                "the copy is between other kinds of memory",
+            ))
         }
-        _ if old.node_type() != new.node_type() => {
-            Some((R::ERROR_NODE_TYPE_CHANGED, "the parameters are of another type than the node"))
-        }
+        _ if old.node_type() != new.node_type() => Some((
+            R::ERROR_NODE_TYPE_CHANGED,
+            "the parameters are of another type than the node",
+        )),
         _ => None,
     }
 }

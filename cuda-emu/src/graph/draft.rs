@@ -57,30 +57,53 @@ impl Draft {
     /// The work of every node in it.
     pub(crate) fn works(&self) -> impl Iterator<Item = &Work> {
         let nodes = self.all().into_iter().flat_map(|draft| &draft.nodes);
-        nodes.filter_map(|node| if let DraftContent::Work(work) = &node.content { Some(work) } else { None })
+        nodes.filter_map(|node| {
+            if let DraftContent::Work(work) = &node.content {
+                Some(work)
+            } else {
+                None
+            }
+        })
     }
 
     /// The memory that a launch leaves allocated.
     pub(crate) fn leaves(&self) -> Vec<GraphAllocation> {
-        let made = self.works().filter_map(|w| if let Work::Alloc(made) = w { Some(*made) } else { None });
+        let made = self.works().filter_map(|w| {
+            if let Work::Alloc(made) = w {
+                Some(*made)
+            } else {
+                None
+            }
+        });
         let freed: Vec<u64> = self.freed().collect();
         made.filter(|made| !freed.contains(&made.base)).collect()
     }
 
     /// The memory that a launch frees and has not allocated.
     pub(crate) fn takes(&self) -> Vec<u64> {
-        let makes = |at: u64| self.works().any(|w| matches!(w, Work::Alloc(made) if made.base == at));
+        let makes = |at: u64| {
+            self.works()
+                .any(|w| matches!(w, Work::Alloc(made) if made.base == at))
+        };
         self.freed().filter(|at| !makes(*at)).collect()
     }
 
     fn freed(&self) -> impl Iterator<Item = u64> {
-        self.works().filter_map(|w| if let Work::Free(at) = w { Some(*at) } else { None })
+        self.works().filter_map(|w| {
+            if let Work::Free(at) = w {
+                Some(*at)
+            } else {
+                None
+            }
+        })
     }
 
     /// Whether a node of it is conditional.
     pub(crate) fn is_conditional(&self) -> bool {
         let conditional = |node: &DraftNode| matches!(node.content, DraftContent::Conditional(_));
-        self.all().into_iter().any(|draft| draft.nodes.iter().any(conditional))
+        self.all()
+            .into_iter()
+            .any(|draft| draft.nodes.iter().any(conditional))
     }
 }
 
@@ -104,10 +127,17 @@ pub(crate) struct Unfolding {
 impl Unfolding {
     /// The steps of a graph and the edges between them.
     pub(crate) fn of(draft: &Draft) -> Self {
-        let mut builder = Builder { unfolded: Self::default(), open: VecDeque::from([draft]), given: 1 };
+        let mut builder = Builder {
+            unfolded: Self::default(),
+            open: VecDeque::from([draft]),
+            given: 1,
+        };
         while let Some(draft) = builder.open.pop_front() {
             let first = builder.unfolded.steps.len();
-            builder.unfolded.parts.push(Part { first, topology: Topology::default() });
+            builder.unfolded.parts.push(Part {
+                first,
+                topology: Topology::default(),
+            });
             builder.graph(draft, &[]);
         }
         builder.unfolded
@@ -133,15 +163,26 @@ impl<'a> Builder<'a> {
                 if data != [0; 3] {
                     // Both ends are kernels, so that neither was unfolded.
                     let base = self.part().first;
-                    self.part().topology.programmatic.push((ends[from].1 - base, first - base));
+                    self.part()
+                        .topology
+                        .programmatic
+                        .push((ends[from].1 - base, first - base));
                 }
             }
             if node.after.is_empty() {
                 before.iter().for_each(|&from| self.edge(from, first));
             }
         }
-        let inner = |i: usize| draft.nodes.iter().all(|node| node.after.iter().all(|&(from, _)| from != i));
-        (0..ends.len()).filter(|&i| inner(i)).map(|i| ends[i].1).collect()
+        let inner = |i: usize| {
+            draft
+                .nodes
+                .iter()
+                .all(|node| node.after.iter().all(|&(from, _)| from != i))
+        };
+        (0..ends.len())
+            .filter(|&i| inner(i))
+            .map(|i| ends[i].1)
+            .collect()
     }
 
     /// Adds the steps of a node: its first and its last. A child graph becomes an empty step, its own steps, and
@@ -192,7 +233,10 @@ impl<'a> Builder<'a> {
 
     /// The part under construction.
     fn part(&mut self) -> &mut Part {
-        self.unfolded.parts.last_mut().expect("a part is begun before its steps are added")
+        self.unfolded
+            .parts
+            .last_mut()
+            .expect("a part is begun before its steps are added")
     }
 
     fn step(&mut self, work: Work) -> usize {

@@ -67,7 +67,8 @@ impl GraphLaunch {
 
     /// Whether it waits for something that happens elsewhere.
     pub(crate) fn waits(&self) -> bool {
-        let waits = |step: &ExecStep| matches!(step.work, Work::Host(_) | Work::Wait(_) | Work::Words(_));
+        let waits =
+            |step: &ExecStep| matches!(step.work, Work::Host(_) | Work::Wait(_) | Work::Words(_));
         self.steps.iter().any(waits)
     }
 
@@ -82,13 +83,17 @@ impl GraphLaunch {
 
     /// Its events are reached when it ends.
     pub(crate) fn happens(&self, moment: &Arc<Moment>) {
-        self.records.values().for_each(|Reach(mark)| mark.happens(moment));
+        self.records
+            .values()
+            .for_each(|Reach(mark)| mark.happens(moment));
     }
 
     /// Runs the launch, where nothing in it waits, on a thread of the pool that runs the blocks of kernels: handing
     /// each kernel over to the pool costs ten times as much as a small kernel.
     pub(crate) fn perform(mut self, device: &Device, place: Place) -> Result {
-        self.defaults.iter().for_each(|(condition, value)| condition.store(*value, Relaxed));
+        self.defaults
+            .iter()
+            .for_each(|(condition, value)| condition.store(*value, Relaxed));
         let waits = |step: &ExecStep| {
             let alone = matches!(&step.work, Work::Kernel(kernel) if kernel.cooperative);
             alone || matches!(step.work, Work::Host(_) | Work::Wait(_) | Work::Words(_))
@@ -121,7 +126,11 @@ impl GraphLaunch {
         };
         topology.walk(pick, visit)?;
         let steps = &self.steps[*first..first + topology.waits.len()];
-        if fresh.is_empty() { Ok(()) } else { compare::compare(topology, steps, &fresh) }
+        if fresh.is_empty() {
+            Ok(())
+        } else {
+            compare::compare(topology, steps, &fresh)
+        }
     }
 
     /// Runs one step. Returns whether it was traced for the first time.
@@ -149,12 +158,20 @@ impl GraphLaunch {
                 }
                 self.run(device, place, branch.bodies[0])?;
             }
-            let text =
-                format!("a WHILE node of a graph has run {MOST_ROUNDS} times and its condition is not 0");
+            let text = format!(
+                "a WHILE node of a graph has run {MOST_ROUNDS} times and its condition is not 0"
+            );
             return refuse(CUresult::LAUNCH_TIMEOUT, text);
         }
-        let chosen = if branch.kind == T::IF { usize::from(value() == 0) } else { value() as usize };
-        branch.bodies.get(chosen).map_or(Ok(()), |&body| self.run(device, place, body))
+        let chosen = if branch.kind == T::IF {
+            usize::from(value() == 0)
+        } else {
+            value() as usize
+        };
+        branch
+            .bodies
+            .get(chosen)
+            .map_or(Ok(()), |&body| self.run(device, place, body))
     }
 }
 
@@ -168,19 +185,41 @@ pub(crate) struct Place<'a> {
 }
 
 /// Runs a step and compares it with other streams. Returns whether it was traced for the first time.
-fn run_step(device: &Device, place: Place, step: &ExecStep, number: usize, siblings: bool) -> Result<bool> {
-    let at = place.stream.map(|stream| format!("{stream}, node {number} of a graph"));
+fn run_step(
+    device: &Device,
+    place: Place,
+    step: &ExecStep,
+    number: usize,
+    siblings: bool,
+) -> Result<bool> {
+    let at = place
+        .stream
+        .map(|stream| format!("{stream}, node {number} of a graph"));
     if matches!(step.work, Work::Host(_)) {
         device.order.learn(place.moment);
     }
-    let site = WorkSite { traced: at.as_deref(), queue: place.queue, siblings };
-    let Some(touched) = step.run(device, number, site)? else { return Ok(false) };
+    let site = WorkSite {
+        traced: at.as_deref(),
+        queue: place.queue,
+        siblings,
+    };
+    let Some(touched) = step.run(device, number, site)? else {
+        return Ok(false);
+    };
     if let Some(at) = &at {
-        compare::compare_streams(device, place.moment, (step.work.name(), at), Arc::clone(&touched));
+        compare::compare_streams(
+            device,
+            place.moment,
+            (step.work.name(), at),
+            Arc::clone(&touched),
+        );
     }
     Ok(step.touched.set(touched).is_ok())
 }
 
 fn position_of(ready: &[usize], wanted: Option<&usize>) -> usize {
-    ready.iter().position(|step| Some(step) == wanted).unwrap_or(0)
+    ready
+        .iter()
+        .position(|step| Some(step) == wanted)
+        .unwrap_or(0)
 }

@@ -131,6 +131,9 @@ pub(crate) fn check_edge(from: &Content, to: &Content, data: EdgeData) -> Result
     match data {
         [0, 0, 0] => Ok(()),
         [1 | 2, 0, 1] if from.is_kernel() && to.is_kernel() => Ok(()),
-        _ => refuse(CUresult::INVALID_VALUE, format!("an edge of data {data:?} between these nodes")),
+        _ => refuse(
+            CUresult::INVALID_VALUE,
+            format!("an edge of data {data:?} between these nodes"),
+        ),
     }
 }

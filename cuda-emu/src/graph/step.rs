@@ -18,7 +18,11 @@ pub(crate) struct ExecStep {
 
 impl ExecStep {
     pub(crate) fn new(work: Work) -> Self {
-        Self { work, enabled: true, touched: OnceLock::new() }
+        Self {
+            work,
+            enabled: true,
+            touched: OnceLock::new(),
+        }
     }
 
     /// What it touched, if it runs and was traced.
@@ -39,10 +43,17 @@ impl ExecStep {
         }
         let first = device.config.check_graphs && self.touched.get().is_none();
         let in_graph = |failure: Error| Error {
-            text: format!("{}\n  in node {number} ({}) of a graph", failure.text, self.work.name()),
+            text: format!(
+                "{}\n  in node {number} ({}) of a graph",
+                failure.text,
+                self.work.name()
+            ),
             ..failure
         };
-        let site = WorkSite { traced: site.traced.or(first.then_some("a graph")), ..site };
+        let site = WorkSite {
+            traced: site.traced.or(first.then_some("a graph")),
+            ..site
+        };
         Ok(self.work.run(device, site).map_err(in_graph)?.map(Arc::new))
     }
 }

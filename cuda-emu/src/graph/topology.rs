@@ -49,7 +49,10 @@ impl Topology {
                 let mut own = before[step].clone();
                 own[step / 64] |= 1 << (step % 64);
                 for &next in &self.next[step] {
-                    before[next].iter_mut().zip(&own).for_each(|(bits, own)| *bits |= own);
+                    before[next]
+                        .iter_mut()
+                        .zip(&own)
+                        .for_each(|(bits, own)| *bits |= own);
                 }
                 Ok::<(), ()>(())
             };
@@ -69,14 +72,23 @@ impl Topology {
     /// whether that one has waited for everything before it by then.
     pub(crate) fn ended(&self, late: impl Fn(usize) -> bool) -> Vec<Box<[u64]>> {
         let before = self.before();
-        let mut ended: Vec<Box<[u64]>> =
-            before.iter().map(|bits| vec![0; bits.len()].into_boxed_slice()).collect();
+        let mut ended: Vec<Box<[u64]>> = before
+            .iter()
+            .map(|bits| vec![0; bits.len()].into_boxed_slice())
+            .collect();
         let visit = |step: usize| {
             for &next in &self.next[step] {
                 let early = self.programmatic.contains(&(step, next));
-                let mut known = if early && !late(step) { ended[step].clone() } else { before[step].clone() };
+                let mut known = if early && !late(step) {
+                    ended[step].clone()
+                } else {
+                    before[step].clone()
+                };
                 known[step / 64] |= u64::from(!early) << (step % 64);
-                ended[next].iter_mut().zip(&known).for_each(|(bits, known)| *bits |= known);
+                ended[next]
+                    .iter_mut()
+                    .zip(&known)
+                    .for_each(|(bits, known)| *bits |= known);
             }
             Ok::<(), ()>(())
         };
@@ -87,8 +99,8 @@ impl Topology {
     /// Returns true if every step comes after the one before it, so that no two can run at the same time.
     pub(crate) fn is_chain(&self) -> bool {
         let edges: usize = self.next.iter().map(Vec::len).sum();
-        let single =
-            self.next.iter().all(|next| next.len() <= 1) && self.waits.iter().all(|waits| *waits <= 1);
+        let single = self.next.iter().all(|next| next.len() <= 1)
+            && self.waits.iter().all(|waits| *waits <= 1);
         single && edges + 1 >= self.waits.len()
     }
 

@@ -18,11 +18,21 @@ impl State {
         content: Content,
     ) -> NodeId {
         let attributes = Attributes::new();
-        let node = self.nodes.insert(Node { graph, content, original: None, shown: None, attributes });
+        let node = self.nodes.insert(Node {
+            graph,
+            content,
+            original: None,
+            shown: None,
+            attributes,
+        });
         for owned in self.nodes[node].content.graphs().to_vec() {
             self.graphs[owned].owner = Some(node);
         }
-        let edges = after.iter().map(|&(from, data)| Edge { from, to: node, data });
+        let edges = after.iter().map(|&(from, data)| Edge {
+            from,
+            to: node,
+            data,
+        });
         let graph = &mut self.graphs[graph];
         graph.nodes.push(node);
         graph.edges.extend(edges);
@@ -31,15 +41,29 @@ impl State {
 
     /// Removes a graph, its nodes and the graphs that they own.
     pub(crate) fn destroy_graph(&mut self, id: GraphId) {
-        let Some(graph) = self.graphs.remove(id) else { return };
-        graph.nodes.into_iter().for_each(|node| self.remove_node(node));
-        graph.conditions.iter().for_each(|condition| self.device.conditions.remove(condition.handle));
-        graph.objects.into_iter().for_each(|object| self.release_object(object, 1));
+        let Some(graph) = self.graphs.remove(id) else {
+            return;
+        };
+        graph
+            .nodes
+            .into_iter()
+            .for_each(|node| self.remove_node(node));
+        graph
+            .conditions
+            .iter()
+            .for_each(|condition| self.device.conditions.remove(condition.handle));
+        graph
+            .objects
+            .into_iter()
+            .for_each(|object| self.release_object(object, 1));
     }
 
     pub(crate) fn remove_node(&mut self, id: NodeId) {
         if let Some(node) = self.nodes.remove(id) {
-            node.content.graphs().iter().for_each(|&graph| self.destroy_graph(graph));
+            node.content
+                .graphs()
+                .iter()
+                .for_each(|&graph| self.destroy_graph(graph));
         }
     }
 
@@ -58,10 +82,18 @@ impl State {
             copies.insert(original, node);
         }
         let edges = self.graphs[id].edges.iter();
-        let edges = edges.map(|e| Edge { from: copies[&e.from], to: copies[&e.to], data: e.data }).collect();
+        let edges = edges
+            .map(|e| Edge {
+                from: copies[&e.from],
+                to: copies[&e.to],
+                data: e.data,
+            })
+            .collect();
         self.graphs[copy].edges = edges;
         let objects = self.graphs[id].objects.clone();
-        objects.iter().for_each(|&object| self.retain_object(object, 1));
+        objects
+            .iter()
+            .for_each(|&object| self.retain_object(object, 1));
         self.graphs[copy].objects = objects;
         copy
     }
@@ -69,8 +101,12 @@ impl State {
     /// A graph as plain data.
     pub(crate) fn draft(&self, graph: GraphId) -> Draft {
         let graph = &self.graphs[graph];
-        let numbers: HashMap<NodeId, usize> =
-            graph.nodes.iter().enumerate().map(|(i, &id)| (id, i)).collect();
+        let numbers: HashMap<NodeId, usize> = graph
+            .nodes
+            .iter()
+            .enumerate()
+            .map(|(i, &id)| (id, i))
+            .collect();
         let content = |id: NodeId| match &self.nodes[id].content {
             Content::Work(work) => DraftContent::Work(work.clone()),
             Content::Child(child) => DraftContent::Child(self.draft(*child)),
@@ -78,13 +114,21 @@ impl State {
                 DraftContent::Conditional(self.draft_conditional(conditional))
             }
         };
-        let node = |&id: &NodeId| DraftNode { id, content: content(id), after: Vec::new() };
+        let node = |&id: &NodeId| DraftNode {
+            id,
+            content: content(id),
+            after: Vec::new(),
+        };
         let mut nodes: Vec<DraftNode> = graph.nodes.iter().map(node).collect();
         for edge in &graph.edges {
-            nodes[numbers[&edge.to]].after.push((numbers[&edge.from], edge.data));
+            nodes[numbers[&edge.to]]
+                .after
+                .push((numbers[&edge.from], edge.data));
         }
         let conditions = graph.conditions.iter();
-        let defaults = conditions.filter_map(|c| Some((Arc::clone(&c.cell), c.default?))).collect();
+        let defaults = conditions
+            .filter_map(|c| Some((Arc::clone(&c.cell), c.default?)))
+            .collect();
         Draft { nodes, defaults }
     }
 
@@ -92,7 +136,11 @@ impl State {
         DraftConditional {
             condition: self.device.conditions.cell(conditional.handle),
             kind: conditional.kind,
-            bodies: conditional.bodies.iter().map(|&body| self.draft(body)).collect(),
+            bodies: conditional
+                .bodies
+                .iter()
+                .map(|&body| self.draft(body))
+                .collect(),
         }
     }
 
@@ -100,7 +148,11 @@ impl State {
     pub(crate) fn has_node(&self, graph: GraphId, which: fn(&Content) -> bool) -> bool {
         self.graphs[graph].nodes.iter().any(|&node| {
             let content = &self.nodes[node].content;
-            which(content) || content.graphs().iter().any(|&owned| self.has_node(owned, which))
+            which(content)
+                || content
+                    .graphs()
+                    .iter()
+                    .any(|&owned| self.has_node(owned, which))
         })
     }
 
@@ -113,7 +165,9 @@ impl State {
 
     /// Takes references of an object of the program; without any it is destroyed, on a thread of its own.
     pub(crate) fn release_object(&mut self, id: UserObjectId, count: u64) {
-        let Some(object) = self.user_objects.get_mut(id) else { return };
+        let Some(object) = self.user_objects.get_mut(id) else {
+            return;
+        };
         object.count = object.count.saturating_sub(count);
         if object.count == 0 {
             let destroy = object.destroy;
@@ -123,12 +177,18 @@ impl State {
     }
 
     /// A graph made from plain data, with the work that an executable graph has now.
-    pub(crate) fn graph_of(&mut self, draft: &Draft, exec: &dyn Fn(NodeId) -> Option<Work>) -> GraphId {
+    pub(crate) fn graph_of(
+        &mut self,
+        draft: &Draft,
+        exec: &dyn Fn(NodeId) -> Option<Work>,
+    ) -> GraphId {
         let graph = self.graphs.insert(Graph::default());
         let mut made = Vec::new();
         for node in &draft.nodes {
             let content = match &node.content {
-                DraftContent::Work(work) => Content::Work(exec(node.id).unwrap_or_else(|| work.clone())),
+                DraftContent::Work(work) => {
+                    Content::Work(exec(node.id).unwrap_or_else(|| work.clone()))
+                }
                 DraftContent::Child(child) => Content::Child(self.graph_of(child, exec)),
                 // A launch of such a graph is not captured.
                 DraftContent::Conditional(_) => Content::Work(Work::Empty),
@@ -137,7 +197,11 @@ impl State {
         }
         for (i, node) in draft.nodes.iter().enumerate() {
             let edges = node.after.iter();
-            let edges = edges.map(|&(from, data)| Edge { from: made[from], to: made[i], data });
+            let edges = edges.map(|&(from, data)| Edge {
+                from: made[from],
+                to: made[i],
+                data,
+            });
             self.graphs[graph].edges.extend(edges);
         }
         graph

@@ -30,9 +30,19 @@ pub(crate) struct ArrayBox {
 impl Array {
     /// The address of a box, which must lie within the array and begin and end with texels.
     pub(crate) fn place(&self, part: &ArrayBox) -> Result<u64> {
-        let Image { address, format, extent, pitch, .. } = &self.image;
+        let Image {
+            address,
+            format,
+            extent,
+            pitch,
+            ..
+        } = &self.image;
         let texel = format.bytes() as usize;
-        let all = [self.image.row_bytes() as usize, extent[1] as usize, extent[2] as usize];
+        let all = [
+            self.image.row_bytes() as usize,
+            extent[1] as usize,
+            extent[2] as usize,
+        ];
         let inside = (0..3).all(|i| part.at[i] <= all[i] && part.size[i] <= all[i] - part.at[i]);
         require(inside, || {
             let ([x, y, z], [w, h, d]) = (part.at, part.size);
@@ -43,7 +53,10 @@ impl Array {
         })?;
         let whole = part.at[0].is_multiple_of(texel) && part.size[0].is_multiple_of(texel);
         require(whole, || {
-            format!("{} bytes from byte {} on, of texels of {texel} bytes", part.size[0], part.at[0])
+            format!(
+                "{} bytes from byte {} on, of texels of {texel} bytes",
+                part.size[0], part.at[0]
+            )
         })?;
         let row = part.at[2] as u64 * u64::from(extent[1]) + part.at[1] as u64;
         Ok(address + row * pitch + part.at[0] as u64)

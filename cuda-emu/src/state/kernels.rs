@@ -20,7 +20,9 @@ use crate::work::occupancy;
 impl State {
     /// Removes a module; what still uses its kernels fails when it runs.
     pub(crate) fn unload(&mut self, id: ModuleId) {
-        let Some(module) = self.modules.remove(id) else { return };
+        let Some(module) = self.modules.remove(id) else {
+            return;
+        };
         module.parsed.unload(&self.device.memory);
         for function in module.functions {
             if let Some(function) = self.functions.remove(function) {
@@ -39,7 +41,10 @@ impl State {
         }
         let function = &self.functions[self.functions.find(handle)?];
         if function.context != context {
-            return refuse(CUresult::INVALID_HANDLE, "the function belongs to another context");
+            return refuse(
+                CUresult::INVALID_HANDLE,
+                "the function belongs to another context",
+            );
         }
         Ok(Arc::clone(function))
     }
@@ -52,9 +57,20 @@ impl State {
         }
         let of = &self.modules[module];
         let kernel = of.parsed.kernel(name).cloned().or_else(refuse_kernel)?;
-        let settings = of.settings.get(name).cloned().unwrap_or_else(|| Settings::of(&kernel));
+        let settings = of
+            .settings
+            .get(name)
+            .cloned()
+            .unwrap_or_else(|| Settings::of(&kernel));
         let reach = Arc::clone(&self.contexts[of.context].reach);
-        let made = Function::new(of.context, reach, module, of.parsed.version(), kernel, settings);
+        let made = Function::new(
+            of.context,
+            reach,
+            module,
+            of.parsed.version(),
+            kernel,
+            settings,
+        );
         let made = self.functions.insert(Arc::new(made));
         self.modules[module].functions.push(made);
         self.functions[made].handle.get_or_init(|| made.handle());
@@ -72,7 +88,13 @@ impl State {
         let function = self.function(function)?;
         check_geometry(&function, geometry)?;
         let params = packed(&function, params, extra)?;
-        Ok(KernelWork { function, geometry, params, cooperative: false, cluster: None })
+        Ok(KernelWork {
+            function,
+            geometry,
+            params,
+            cooperative: false,
+            cluster: None,
+        })
     }
 
     /// Refuses a launch of a kernel that is to fail, unless it is to fail on the device.
@@ -87,47 +109,81 @@ impl State {
 
     /// The same kernel as a cooperative launch, all of whose blocks must fit the device at the same time.
     pub(crate) fn cooperative(&self, work: KernelWork) -> Result<KernelWork> {
-        let Geometry { grid, block, shared } = work.geometry;
+        let Geometry {
+            grid,
+            block,
+            shared,
+        } = work.geometry;
         let threads = block.iter().product();
-        let fit = u64::from(occupancy::blocks(self.device, &work.function, threads, shared as usize))
-            * u64::from(self.device.config.multiprocessors);
+        let fit = u64::from(occupancy::blocks(
+            self.device,
+            &work.function,
+            threads,
+            shared as usize,
+        )) * u64::from(self.device.config.multiprocessors);
         let blocks: u64 = grid.iter().map(|&n| u64::from(n)).product();
         if blocks > fit {
-            let text =
-                format!("a cooperative launch of {blocks} blocks, but {fit} fit the device at the same time");
+            let text = format!(
+                "a cooperative launch of {blocks} blocks, but {fit} fit the device at the same time"
+            );
             return refuse(CUresult::COOPERATIVE_LAUNCH_TOO_LARGE, text);
         }
-        Ok(KernelWork { cooperative: true, ..work })
+        Ok(KernelWork {
+            cooperative: true,
+            ..work
+        })
     }
 
     /// The same kernel launched in clusters of so many blocks; of 0 in all dimensions, as the kernel says.
     pub(crate) fn clustered(&self, work: KernelWork, cluster: [u32; 3]) -> Result<KernelWork> {
         if cluster == [0; 3] {
-            return Ok(KernelWork { cluster: None, ..work });
+            return Ok(KernelWork {
+                cluster: None,
+                ..work
+            });
         }
         let (f, grid) = (&work.function, work.geometry.grid);
         let (name, most) = (&f.kernel.name, f.max_cluster());
-        let problem = |text: String| refuse(CUresult::INVALID_CLUSTER_SIZE, format!("{name}: {text}"));
-        let size = cluster.iter().fold(1, |all: u64, n| all.saturating_mul((*n).into()));
+        let problem =
+            |text: String| refuse(CUresult::INVALID_CLUSTER_SIZE, format!("{name}: {text}"));
+        let size = cluster
+            .iter()
+            .fold(1, |all: u64, n| all.saturating_mul((*n).into()));
         if size > 1 && self.device.config.compute_capability < (9, 0) {
-            return refuse(CUresult::NOT_SUPPORTED, format!("{name}: the device has no clusters"));
+            return refuse(
+                CUresult::NOT_SUPPORTED,
+                format!("{name}: the device has no clusters"),
+            );
         }
         if size == 0 || size > most.into() {
-            return problem(format!("clusters of {cluster:?} blocks, at least 1, at most {most} in all"));
+            return problem(format!(
+                "clusters of {cluster:?} blocks, at least 1, at most {most} in all"
+            ));
         }
         if let Some(named) = f.kernel.cluster.filter(|named| *named != cluster) {
-            return problem(format!("clusters of {cluster:?} blocks, but .reqnctapercluster is {named:?}"));
+            return problem(format!(
+                "clusters of {cluster:?} blocks, but .reqnctapercluster is {named:?}"
+            ));
         }
         if grid.iter().zip(cluster).any(|(n, c)| n % c != 0) {
-            return problem(format!("a grid of {grid:?} blocks is no whole clusters of {cluster:?}"));
+            return problem(format!(
+                "a grid of {grid:?} blocks is no whole clusters of {cluster:?}"
+            ));
         }
-        Ok(KernelWork { cluster: Some(cluster), ..work })
+        Ok(KernelWork {
+            cluster: Some(cluster),
+            ..work
+        })
     }
 
     /// The same kernel with what a launch that it takes the place of says beside its shape.
     pub(crate) fn launched_as(&self, work: KernelWork, former: &KernelWork) -> Result<KernelWork> {
         let work = self.clustered(work, former.cluster.unwrap_or_default())?;
-        if former.cooperative { self.cooperative(work) } else { Ok(work) }
+        if former.cooperative {
+            self.cooperative(work)
+        } else {
+            Ok(work)
+        }
     }
 }
 
@@ -142,13 +198,22 @@ pub(crate) fn refuse_kernel<T>(error: KernelError) -> Result<T> {
 
 fn check_geometry(f: &Function, g: Geometry) -> Result {
     let name = &f.kernel.name;
-    let within =
-        |dims: [u32; 3], most: [u32; 3]| dims.iter().zip(most).all(|(&d, most)| (1..=most).contains(&d));
+    let within = |dims: [u32; 3], most: [u32; 3]| {
+        dims.iter()
+            .zip(most)
+            .all(|(&d, most)| (1..=most).contains(&d))
+    };
     require(within(g.grid, MAX_GRID), || {
-        format!("{name}: a grid of {:?}, at least 1, at most {MAX_GRID:?}", g.grid)
+        format!(
+            "{name}: a grid of {:?}, at least 1, at most {MAX_GRID:?}",
+            g.grid
+        )
     })?;
     require(within(g.block, MAX_BLOCK), || {
-        format!("{name}: a block of {:?}, at least 1, at most {MAX_BLOCK:?}", g.block)
+        format!(
+            "{name}: a block of {:?}, at least 1, at most {MAX_BLOCK:?}",
+            g.block
+        )
     })?;
     let threads: u32 = g.block.iter().product();
     require(threads <= MAX_THREADS, || {
@@ -156,11 +221,16 @@ fn check_geometry(f: &Function, g: Geometry) -> Result {
     })?;
     if let Some(required) = f.kernel.reqntid {
         require(g.block == required, || {
-            format!("{name}: a block of {:?}, but .reqntid is {required:?}", g.block)
+            format!(
+                "{name}: a block of {:?}, but .reqntid is {required:?}",
+                g.block
+            )
         })?;
     }
     let most = f.max_threads();
-    require(threads <= most, || format!("{name}: a block of {threads} threads, but .maxntid allows {most}"))?;
+    require(threads <= most, || {
+        format!("{name}: a block of {threads} threads, but .maxntid allows {most}")
+    })?;
     let room = f.dynamic_shared();
     require(g.shared <= room, || {
         format!(
@@ -173,12 +243,19 @@ fn check_geometry(f: &Function, g: Geometry) -> Result {
 
 /// The parameter buffer of a launch, from `kernelParams` or `extra`.
 fn packed(f: &Function, params: Out<*mut c_void>, extra: Out<*mut c_void>) -> Result<Box<[u8]>> {
-    require(params.is_null() || extra.is_null(), || "kernelParams and extra are both set".into())?;
+    require(params.is_null() || extra.is_null(), || {
+        "kernelParams and extra are both set".into()
+    })?;
     if extra.is_null() {
         return pack(params, &f.params);
     }
     let mut buffer = unpack_extra(extra)?;
-    let bytes = f.params.iter().map(|(offset, size)| offset + size).max().unwrap_or(0);
+    let bytes = f
+        .params
+        .iter()
+        .map(|(offset, size)| offset + size)
+        .max()
+        .unwrap_or(0);
     require(buffer.len() >= bytes, || {
         format!(
             "{}: extra holds {} bytes of parameters, the kernel takes {bytes}",

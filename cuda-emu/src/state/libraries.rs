@@ -10,28 +10,48 @@ impl State {
     /// The module of a library in a context, loaded when it is first asked for.
     pub(crate) fn module_of(&mut self, library: LibraryId, context: ContextId) -> Result<ModuleId> {
         let of = &self.libraries[library];
-        if let Some(&known) = of.modules.get(&context).filter(|module| self.modules.get(**module).is_some()) {
+        if let Some(&known) = of
+            .modules
+            .get(&context)
+            .filter(|module| self.modules.get(**module).is_some())
+        {
             return Ok(known);
         }
         // Each context has variables of its own, so the text is parsed again.
         let parsed = compile(&self.device.config, &of.image)?;
         let shared = of.kernels.iter().map(|&kernel| &self.kernels[kernel]);
-        let settings = shared.map(|k| (k.kernel.name.clone(), k.settings.clone())).collect();
-        let made = self.modules.insert(Module { context, parsed, functions: Vec::new(), settings });
+        let settings = shared
+            .map(|k| (k.kernel.name.clone(), k.settings.clone()))
+            .collect();
+        let made = self.modules.insert(Module {
+            context,
+            parsed,
+            functions: Vec::new(),
+            settings,
+        });
         self.libraries[library].modules.insert(context, made);
         Ok(made)
     }
 
     /// The function of a library's kernel in a context.
-    pub(crate) fn function_of(&mut self, kernel: KernelId, context: ContextId) -> Result<FunctionId> {
-        let (library, name) = (self.kernels[kernel].library, self.kernels[kernel].kernel.name.clone());
+    pub(crate) fn function_of(
+        &mut self,
+        kernel: KernelId,
+        context: ContextId,
+    ) -> Result<FunctionId> {
+        let (library, name) = (
+            self.kernels[kernel].library,
+            self.kernels[kernel].kernel.name.clone(),
+        );
         let module = self.module_of(library, context)?;
         self.function_named(module, &name)
     }
 
     /// Removes a library with its kernels, and its modules in every context.
     pub(crate) fn unload_library(&mut self, id: LibraryId) {
-        let Some(library) = self.libraries.remove(id) else { return };
+        let Some(library) = self.libraries.remove(id) else {
+            return;
+        };
         for kernel in library.kernels {
             self.kernels.remove(kernel);
         }

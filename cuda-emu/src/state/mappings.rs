@@ -50,9 +50,16 @@ impl Mappings {
     }
 
     pub(crate) fn find(&mut self, handle: u64) -> Result<&mut Physical> {
-        match self.physical.get_mut(&handle).filter(|physical| physical.handles > 0) {
+        match self
+            .physical
+            .get_mut(&handle)
+            .filter(|physical| physical.handles > 0)
+        {
             Some(physical) => Ok(physical),
-            None => refuse(CUresult::INVALID_VALUE, format!("{handle:#x} is no handle of memory")),
+            None => refuse(
+                CUresult::INVALID_VALUE,
+                format!("{handle:#x} is no handle of memory"),
+            ),
         }
     }
 
@@ -65,7 +72,11 @@ impl Mappings {
     /// The addresses of the mappings that these addresses meet.
     pub(crate) fn meeting(&self, addresses: &Range<u64>) -> Vec<u64> {
         let meets = |(base, mapping): &(&u64, &Mapping)| **base + mapping.bytes > addresses.start;
-        self.mapped.range(..addresses.end).filter(meets).map(|(base, _)| *base).collect()
+        self.mapped
+            .range(..addresses.end)
+            .filter(meets)
+            .map(|(base, _)| *base)
+            .collect()
     }
 
     /// The addresses of the mappings that these addresses are made of, whole and without a gap.
@@ -75,7 +86,10 @@ impl Mappings {
         if found.first() == Some(&addresses.start) && covered == addresses.end - addresses.start {
             return Ok(found);
         }
-        let text = format!("{:#x} to {:#x} are no whole mappings", addresses.start, addresses.end);
+        let text = format!(
+            "{:#x} to {:#x} are no whole mappings",
+            addresses.start, addresses.end
+        );
         refuse(CUresult::INVALID_VALUE, text)
     }
 }

@@ -24,8 +24,8 @@ use crate::handle::{ContextId, Table, kind};
 use crate::state::images::{Array, ImageObject};
 use crate::state::mappings::Mappings;
 use crate::state::objects::{
-    Advice, Allocation, Capture, Context, DevicePools, Event, Exec, Library, LibraryKernel, Link, Module,
-    Primary, Stream, UserObject,
+    Advice, Allocation, Capture, Context, DevicePools, Event, Exec, Library, LibraryKernel, Link,
+    Module, Primary, Stream, UserObject,
 };
 use crate::state::pools::{Pool, PoolPlace};
 use crate::work::function::Function;
@@ -71,15 +71,23 @@ impl State {
         let devices = (0..device.config.devices).map(PoolPlace::Device);
         let mut at = |place| {
             let pool = pools.insert(Pool::at(place, 0));
-            DevicePools { default: pool, current: pool }
+            DevicePools {
+                default: pool,
+                current: pool,
+            }
         };
-        let place_pools = devices.chain([PoolPlace::Host, PoolPlace::Managed]).map(&mut at).collect();
+        let place_pools = devices
+            .chain([PoolPlace::Host, PoolPlace::Managed])
+            .map(&mut at)
+            .collect();
         Self {
             device,
             pools,
             place_pools,
             managed: BTreeMap::new(),
-            primary: (0..device.config.devices).map(|_| Primary::default()).collect(),
+            primary: (0..device.config.devices)
+                .map(|_| Primary::default())
+                .collect(),
             contexts: Table::default(),
             modules: Table::default(),
             libraries: Table::default(),
@@ -104,17 +112,25 @@ impl State {
     /// The context of this thread, if it has one.
     pub(crate) fn current(&self) -> Result<ContextId> {
         match CURRENT.with_borrow(|stack| stack.last().copied()) {
-            None => refuse(CUresult::INVALID_CONTEXT, "no context is current on this thread"),
-            Some(id) if self.contexts.get(id).is_none() => {
-                refuse(CUresult::CONTEXT_IS_DESTROYED, "the current context was destroyed")
-            }
+            None => refuse(
+                CUresult::INVALID_CONTEXT,
+                "no context is current on this thread",
+            ),
+            Some(id) if self.contexts.get(id).is_none() => refuse(
+                CUresult::CONTEXT_IS_DESTROYED,
+                "the current context was destroyed",
+            ),
             Some(id) => Ok(id),
         }
     }
 
     /// Whether the context of this thread, if it has one, has failed.
     pub(crate) fn no_fault(&self) -> Result {
-        if CURRENT.with_borrow(Vec::is_empty) { Ok(()) } else { self.context().map(drop) }
+        if CURRENT.with_borrow(Vec::is_empty) {
+            Ok(())
+        } else {
+            self.context().map(drop)
+        }
     }
 
     /// The context of this thread, which must not have failed.

@@ -13,7 +13,8 @@ use crate::graph::draft::{Draft, Part};
 use crate::graph::nodes::{Attributes, EdgeData};
 use crate::graph::step::ExecStep;
 use crate::handle::{
-    ContextId, FunctionId, GraphId, KernelId, LibraryId, ModuleId, NodeId, PoolId, StreamId, UserObjectId,
+    ContextId, FunctionId, GraphId, KernelId, LibraryId, ModuleId, NodeId, PoolId, StreamId,
+    UserObjectId,
 };
 use crate::queue::{Queue, Sticky, Ticket};
 use crate::work::GraphAllocation;
@@ -44,7 +45,11 @@ pub(crate) struct Primary {
 
 impl Default for Primary {
     fn default() -> Self {
-        Self { id: None, retained: 0, flags: CUctx_flags::empty() }
+        Self {
+            id: None,
+            retained: 0,
+            flags: CUctx_flags::empty(),
+        }
     }
 }
 

@@ -7,7 +7,8 @@ use crate::state::pools::{Pool, PoolPlace};
 impl State {
     /// What somebody who has waited for the work of a device finds: pools hold no more than their threshold.
     pub(crate) fn release_pools(&mut self, device: u32) {
-        let others = |pool: &Pool| matches!(pool.place, PoolPlace::Device(other) if other != device);
+        let others =
+            |pool: &Pool| matches!(pool.place, PoolPlace::Device(other) if other != device);
         for (_, pool) in self.pools.iter_mut().filter(|(_, pool)| !others(pool)) {
             pool.trim(pool.threshold);
         }

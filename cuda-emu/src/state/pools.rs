@@ -33,7 +33,12 @@ pub(crate) struct Pool {
 
 impl Pool {
     pub(crate) fn at(place: PoolPlace, most: u64) -> Self {
-        Self { place, most, reuse: [1; 3], ..Self::default() }
+        Self {
+            place,
+            most,
+            reuse: [1; 3],
+            ..Self::default()
+        }
     }
 
     /// Counts an allocation, unless the pool may not grow so far.
@@ -41,7 +46,10 @@ impl Pool {
         if self.most > 0 && self.used + bytes > self.most {
             return refuse(
                 CUresult::OUT_OF_MEMORY,
-                format!("{bytes} bytes, but {} of the {} bytes of the pool are in use", self.used, self.most),
+                format!(
+                    "{bytes} bytes, but {} of the {} bytes of the pool are in use",
+                    self.used, self.most
+                ),
             );
         }
         self.used += bytes;
@@ -74,7 +82,9 @@ impl Pool {
     pub(crate) fn set_attribute(&mut self, attribute: CUmemPool_attribute, value: u64) -> Result {
         use CUmemPool_attribute as A;
         match (attribute, value) {
-            (CUmemPool_attribute(which @ 1..=3), _) => self.reuse[which as usize - 1] = value as i32,
+            (CUmemPool_attribute(which @ 1..=3), _) => {
+                self.reuse[which as usize - 1] = value as i32
+            }
             (A::RELEASE_THRESHOLD, _) => self.threshold = value,
             (A::RESERVED_MEM_HIGH, 0) => self.reserved_high = self.reserved,
             (A::USED_MEM_HIGH, 0) => self.used_high = self.used,

@@ -22,7 +22,10 @@ impl State {
             _ => {
                 let id = self.streams.find(handle)?;
                 if self.streams[id].context != context {
-                    return refuse(CUresult::INVALID_HANDLE, "the stream belongs to another context");
+                    return refuse(
+                        CUresult::INVALID_HANDLE,
+                        "the stream belongs to another context",
+                    );
                 }
                 Ok(id)
             }
@@ -50,8 +53,17 @@ impl State {
         id
     }
 
-    pub(crate) fn new_stream(&mut self, context: ContextId, kind: StreamKind, priority: c_int) -> StreamId {
-        let name = if kind == StreamKind::Legacy { "default stream" } else { "stream" };
+    pub(crate) fn new_stream(
+        &mut self,
+        context: ContextId,
+        kind: StreamKind,
+        priority: c_int,
+    ) -> StreamId {
+        let name = if kind == StreamKind::Legacy {
+            "default stream"
+        } else {
+            "stream"
+        };
         let queue = Queue::new(self.device, self.contexts[context].sticky.clone(), name);
         self.streams.insert(Stream {
             context,
@@ -81,7 +93,11 @@ impl State {
 
     /// Waiting for the legacy stream is waiting for every blocking stream as well.
     pub(crate) fn prerequisites_of_wait(&self, id: StreamId) -> Vec<Ticket> {
-        if self.streams[id].kind == StreamKind::Legacy { self.prerequisites(id) } else { Vec::new() }
+        if self.streams[id].kind == StreamKind::Legacy {
+            self.prerequisites(id)
+        } else {
+            Vec::new()
+        }
     }
 
     /// Puts a task into a stream that does not capture.
@@ -114,6 +130,9 @@ impl State {
     /// The last work of every stream of a context.
     pub(crate) fn outstanding(&self, context: ContextId) -> Vec<Ticket> {
         let streams = self.streams.iter().map(|(_, stream)| stream);
-        streams.filter(|stream| stream.context == context).map(|stream| stream.queue.last()).collect()
+        streams
+            .filter(|stream| stream.context == context)
+            .map(|stream| stream.queue.last())
+            .collect()
     }
 }

@@ -63,20 +63,34 @@ impl Location {
 impl CopyEnd {
     /// An end of a run of bytes.
     pub(crate) fn plain(place: Location) -> Self {
-        Self { place, pitch: 0, slice: 0 }
+        Self {
+            place,
+            pitch: 0,
+            slice: 0,
+        }
     }
 
     fn device_rows(&self, copy: &CopyWork) -> Ranges {
-        let Location::Device(address) = self.place else { return Vec::new() };
+        let Location::Device(address) = self.place else {
+            return Vec::new();
+        };
         let start = |z, y| address + (z * self.slice + y * self.pitch) as u64;
-        copy.rows().map(|(z, y)| (start(z, y), copy.width as u64)).collect()
+        copy.rows()
+            .map(|(z, y)| (start(z, y), copy.width as u64))
+            .collect()
     }
 }
 
 impl CopyWork {
     /// A copy of a run of bytes.
     pub(crate) fn plain(to: Location, from: Location, bytes: usize) -> Self {
-        Self { to: CopyEnd::plain(to), from: CopyEnd::plain(from), width: bytes, height: 1, depth: 1 }
+        Self {
+            to: CopyEnd::plain(to),
+            from: CopyEnd::plain(from),
+            width: bytes,
+            height: 1,
+            depth: 1,
+        }
     }
 
     fn rows(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
@@ -125,9 +139,10 @@ impl CopyWork {
                 let copy = b.at(from).bytes(bytes).to_vec();
                 a.at(to).bytes_mut(bytes).copy_from_slice(&copy);
             }
-            (Location::Host(a), Location::Staged(b)) => {
-                a.at(to).bytes_mut(bytes).copy_from_slice(&b[from..from + bytes])
-            }
+            (Location::Host(a), Location::Staged(b)) => a
+                .at(to)
+                .bytes_mut(bytes)
+                .copy_from_slice(&b[from..from + bytes]),
             (Location::Staged(_), _) => {}
         }
         Ok(())
@@ -139,8 +154,9 @@ fn report_uninitialised(device: &Device, address: u64, bytes: u64) {
     if let Ok(Some(at)) = device.memory.uninitialised(address, bytes) {
         let whose = device.memory.find(at);
         let whose = whose.map_or_else(String::new, |a| format!(" of `{}`", a.label));
-        let text =
-            format!("UninitialisedCopy: a copy to the host reads 0x{at:x}{whose}, which nobody has written");
+        let text = format!(
+            "UninitialisedCopy: a copy to the host reads 0x{at:x}{whose}, which nobody has written"
+        );
         device.finding(text, &Details::default());
     }
 }
@@ -149,14 +165,21 @@ impl FillWork {
     /// The device memory written.
     pub(crate) fn ranges(&self) -> Ranges {
         let bytes = (self.width * self.size) as u64;
-        (0..self.height).map(|y| (self.to + (y * self.pitch) as u64, bytes)).collect()
+        (0..self.height)
+            .map(|y| (self.to + (y * self.pitch) as u64, bytes))
+            .collect()
     }
 
     /// Refuses what the driver refuses: element size, alignment, memory that is not there.
     pub(crate) fn check(&self, device: &Device) -> Result {
-        require(matches!(self.size, 1 | 2 | 4), || format!("elements of {} bytes", self.size))?;
+        require(matches!(self.size, 1 | 2 | 4), || {
+            format!("elements of {} bytes", self.size)
+        })?;
         require(self.to.is_multiple_of(self.size as u64), || {
-            format!("0x{:x} is not aligned to elements of {} bytes", self.to, self.size)
+            format!(
+                "0x{:x} is not aligned to elements of {} bytes",
+                self.to, self.size
+            )
         })?;
         check_ranges(device, self.ranges().iter())
     }
@@ -164,7 +187,9 @@ impl FillWork {
     pub(crate) fn run(&self, device: &Device) -> Result {
         let pattern = self.value.to_le_bytes();
         for (address, _) in self.ranges() {
-            device.memory.fill(address, &pattern[..self.size], self.width as u64)?;
+            device
+                .memory
+                .fill(address, &pattern[..self.size], self.width as u64)?;
         }
         Ok(())
     }
@@ -172,8 +197,12 @@ impl FillWork {
 
 fn check_ranges<'a>(device: &Device, ranges: impl Iterator<Item = &'a (u64, u64)>) -> Result {
     for &(address, bytes) in ranges.filter(|range| range.1 > 0) {
-        let inside = device.range(address).is_some_and(|(base, of)| bytes <= of - (address - base));
-        require(inside, || format!("{bytes} bytes at 0x{address:x} do not lie within one live allocation"))?;
+        let inside = device
+            .range(address)
+            .is_some_and(|(base, of)| bytes <= of - (address - base));
+        require(inside, || {
+            format!("{bytes} bytes at 0x{address:x} do not lie within one live allocation")
+        })?;
     }
     Ok(())
 }

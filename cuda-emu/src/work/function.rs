@@ -59,7 +59,11 @@ impl Function {
         Self {
             context,
             reach,
-            params: kernel.params.iter().map(|p| (p.offset as usize, p.size as usize)).collect(),
+            params: kernel
+                .params
+                .iter()
+                .map(|p| (p.offset as usize, p.size as usize))
+                .collect(),
             module,
             name: CString::new(kernel.name.as_str()).unwrap_or_default(),
             handle: OnceLock::new(),
@@ -92,7 +96,11 @@ impl Function {
 
     /// Blocks that a cluster may have.
     pub(crate) fn max_cluster(&self) -> u32 {
-        if self.settings.large_clusters.load(Relaxed) != 0 { 16 } else { 8 }
+        if self.settings.large_clusters.load(Relaxed) != 0 {
+            16
+        } else {
+            8
+        }
     }
 
     /// Threads that a block may have.
@@ -104,5 +112,7 @@ impl Function {
 /// Threads that a block of a kernel may have.
 pub(crate) fn max_threads(kernel: &Kernel) -> u32 {
     let bound = kernel.reqntid.or(kernel.maxntid);
-    bound.map_or(MAX_THREADS, |[x, y, z]| x.saturating_mul(y).saturating_mul(z))
+    bound.map_or(MAX_THREADS, |[x, y, z]| {
+        x.saturating_mul(y).saturating_mul(z)
+    })
 }

@@ -31,7 +31,12 @@ impl GraphMemory {
     }
 
     /// An address for a node that allocates.
-    pub(crate) fn reserve(&self, memory: &Memory, device: u32, bytes: u64) -> Result<u64, MemoryError> {
+    pub(crate) fn reserve(
+        &self,
+        memory: &Memory,
+        device: u32,
+        bytes: u64,
+    ) -> Result<u64, MemoryError> {
         let base = memory.reserve(bytes)?;
         self.lock().reserved.insert(base, (bytes, device));
         Ok(base)

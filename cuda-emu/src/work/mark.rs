@@ -47,7 +47,10 @@ impl Mark {
     pub(crate) fn wait(&self) {
         let mut at = self.at.lock().unwrap_or_else(PoisonError::into_inner);
         while at.is_none() {
-            at = self.reached.wait(at).unwrap_or_else(PoisonError::into_inner);
+            at = self
+                .reached
+                .wait(at)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
@@ -68,7 +71,10 @@ pub(crate) struct EventCell(Mutex<Option<Arc<Mark>>>);
 
 impl EventCell {
     pub(crate) fn last(&self) -> Option<Arc<Mark>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// A new record, reached when the result is dropped.

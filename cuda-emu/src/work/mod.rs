@@ -14,7 +14,9 @@ pub(crate) mod words;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use ptx_emu::{Accesses, Class, Fault, Found, LaunchSite, MemoryError, Outside, Stats, Trace, Watched};
+use ptx_emu::{
+    Accesses, Class, Fault, Found, LaunchSite, MemoryError, Outside, Stats, Trace, Watched,
+};
 use warpwright_driver_sys::{CUgraphConditionalNodeType, CUgraphNodeType, CUresult};
 
 use crate::crew::run_in_pool;
@@ -103,7 +105,11 @@ impl From<Box<Fault>> for Error {
                 "\n  set the limits by `EmulatorConfig::limits`, or by {TIME_LIMIT} and {WAIT_LIMIT} for the shared library"
             );
         }
-        Self { code: code_of(fault.class), text, details: Details::of_fault(&fault) }
+        Self {
+            code: code_of(fault.class),
+            text,
+            details: Details::of_fault(&fault),
+        }
     }
 }
 
@@ -122,7 +128,10 @@ fn told(device: &Device, watched: Watched) -> std::result::Result<Stats, Box<Fau
 
 /// The error of a fault, with whose memory was touched if it is that of a device which the kernel does not reach.
 fn with_owner(device: &Device, own: u32, fault: Box<Fault>) -> Error {
-    let owner = fault.address.and_then(|address| device.memory.owner(address)).filter(|owner| *owner != own);
+    let owner = fault
+        .address
+        .and_then(|address| device.memory.owner(address))
+        .filter(|owner| *owner != own);
     let mut error = Error::from(fault);
     if let Some(owner) = owner {
         error.text += &format!(
@@ -149,7 +158,8 @@ impl Work {
     /// Runs to the end. Returns what was read and written if it is traced.
     pub(crate) fn run(&self, device: &Device, site: WorkSite<'_>) -> Result<Option<Accesses>> {
         let trace = |reads: &Ranges, writes: &Ranges| {
-            site.traced.map(|_| Accesses::of_host(&device.memory, self.name(), reads, writes))
+            site.traced
+                .map(|_| Accesses::of_host(&device.memory, self.name(), reads, writes))
         };
         match self {
             Self::Kernel(kernel) => return kernel.run(device, site),
@@ -219,7 +229,9 @@ impl PartialEq for Work {
             (Self::Copy(a), Self::Copy(b)) => a == b,
             (Self::Fill(a), Self::Fill(b)) => a == b,
             (Self::Host(a), Self::Host(b)) => a == b,
-            (Self::Record(a), Self::Record(b)) | (Self::Wait(a), Self::Wait(b)) => Arc::ptr_eq(a, b),
+            (Self::Record(a), Self::Record(b)) | (Self::Wait(a), Self::Wait(b)) => {
+                Arc::ptr_eq(a, b)
+            }
             (Self::Words(a), Self::Words(b)) => a == b,
             (Self::Alloc(a), Self::Alloc(b)) => a == b,
             (Self::Free(a), Self::Free(b)) => a == b,
@@ -242,15 +254,28 @@ impl PartialEq for KernelWork {
 
 impl KernelWork {
     fn run(&self, device: &Device, site: WorkSite<'_>) -> Result<Option<Accesses>> {
-        let WorkSite { traced, queue, siblings } = site;
+        let WorkSite {
+            traced,
+            queue,
+            siblings,
+        } = site;
         if !self.function.is_loaded() {
-            let text =
-                format!("the module of {} was unloaded before the kernel ran", self.function.kernel.name);
+            let text = format!(
+                "the module of {} was unloaded before the kernel ran",
+                self.function.kernel.name
+            );
             return Err(Error::new(CUresult::LAUNCH_FAILED, text));
         }
         let name = &self.function.kernel.name;
-        if let Some(code) = device.failures.code_of(name).filter(|code| code.is_device_fault()) {
-            return Err(Error::new(code, format!("{name}: this failure was injected")));
+        if let Some(code) = device
+            .failures
+            .code_of(name)
+            .filter(|code| code.is_device_fault())
+        {
+            return Err(Error::new(
+                code,
+                format!("{name}: this failure was injected"),
+            ));
         }
         let launch = ptx_emu::Launch {
             kernel: &self.function.kernel,
@@ -259,17 +284,36 @@ impl KernelWork {
             dynamic_shared: self.geometry.shared,
             params: &self.params,
         };
-        let trace = if traced.is_some() { Trace::On } else { Trace::Off };
+        let trace = if traced.is_some() {
+            Trace::On
+        } else {
+            Trace::Off
+        };
         let reach = &self.function.reach;
         let (device_number, peers) = (reach.device, reach.peers());
-        let Self { cooperative, cluster, .. } = *self;
-        let outside = AroundKernel { device, queue, siblings };
+        let Self {
+            cooperative,
+            cluster,
+            ..
+        } = *self;
+        let outside = AroundKernel {
+            device,
+            queue,
+            siblings,
+        };
         let outside: Option<&dyn Outside> = Some(&outside);
-        let place =
-            LaunchSite { device: device_number, peers: &peers, cooperative, cluster, print: None, outside };
+        let place = LaunchSite {
+            device: device_number,
+            peers: &peers,
+            cooperative,
+            cluster,
+            print: None,
+            outside,
+        };
         let schedule = device.config.schedule();
         let watch = device.watch();
-        let run = || ptx_emu::run_watched(&device.memory, &launch, &schedule, trace, &place, &watch);
+        let run =
+            || ptx_emu::run_watched(&device.memory, &launch, &schedule, trace, &place, &watch);
         // A single block needs no other thread.
         let watched = match self.geometry.grid {
             [1, 1, 1] => run(),
@@ -280,8 +324,10 @@ impl KernelWork {
         let stats = stats.map_err(|fault| with_owner(device, device_number, fault))?;
         for (handle, value) in stats.conditions {
             if !device.conditions.set(handle, value) {
-                let text =
-                    format!("{} sets the condition {handle:#x}, which does not exist", launch.kernel.name);
+                let text = format!(
+                    "{} sets the condition {handle:#x}, which does not exist",
+                    launch.kernel.name
+                );
                 return Err(Error::new(CUresult::LAUNCH_FAILED, text));
             }
         }
@@ -289,10 +335,21 @@ impl KernelWork {
     }
     /// Puts the launch into the report, if there is one; a launch that failed has no counts.
     fn report(&self, device: &Device, place: &str, stats: Option<&Stats>) {
-        let Some(report) = device.report.get() else { return };
-        let Geometry { grid, block, shared } = self.geometry;
-        let launch = Object::new().text("kernel", &self.function.kernel.name).text("where", place);
-        let launch = launch.numbers("grid", grid).numbers("block", block).number("shared", shared);
+        let Some(report) = device.report.get() else {
+            return;
+        };
+        let Geometry {
+            grid,
+            block,
+            shared,
+        } = self.geometry;
+        let launch = Object::new()
+            .text("kernel", &self.function.kernel.name)
+            .text("where", place);
+        let launch = launch
+            .numbers("grid", grid)
+            .numbers("block", block)
+            .number("shared", shared);
         report.launch(match stats {
             None => launch.number("failed", true),
             Some(stats) => launch

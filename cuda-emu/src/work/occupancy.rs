@@ -17,8 +17,14 @@ pub(crate) fn blocks(device: &Device, f: &Function, threads: u32, dynamic: usize
     let of_warp = f.kernel.registers.clamp(16, 255).next_multiple_of(8) * 32;
     let by_registers = 4 * (16384 / of_warp) / warps;
     let shared = f.kernel.static_shared + dynamic as u32 + device.shared_reserved();
-    let by_shared = device.shared_per_multiprocessor().checked_div(shared).unwrap_or(u32::MAX);
-    by_threads.min(by_registers).min(by_shared).min(device.blocks_per_multiprocessor())
+    let by_shared = device
+        .shared_per_multiprocessor()
+        .checked_div(shared)
+        .unwrap_or(u32::MAX);
+    by_threads
+        .min(by_registers)
+        .min(by_shared)
+        .min(device.blocks_per_multiprocessor())
 }
 
 /// Blocks of such a launch that fit the device at the same time.
@@ -28,7 +34,12 @@ pub(crate) fn blocks_of_device(device: &Device, f: &Function, g: Geometry) -> u3
 }
 
 /// The largest dynamic shared memory with which `count` blocks fit one multiprocessor.
-pub(crate) fn dynamic_shared(device: &Device, f: &Function, count: u32, threads: u32) -> Option<u32> {
+pub(crate) fn dynamic_shared(
+    device: &Device,
+    f: &Function,
+    count: u32,
+    threads: u32,
+) -> Option<u32> {
     if blocks(device, f, threads, 0) < count {
         return None;
     }

@@ -132,7 +132,11 @@ impl Order {
         clock.blind &= !known.program.has(queue, last);
         clock.join(&known.program);
         clock.ended.insert(queue, last + 1);
-        let moment = Arc::new(Moment { queue, number: last + 1, clock: clock.clone() });
+        let moment = Arc::new(Moment {
+            queue,
+            number: last + 1,
+            clock: clock.clone(),
+        });
         known.given.ended.insert(queue, last + 1);
         known.open.insert((queue, last + 1), Arc::clone(&moment));
         moment
@@ -155,7 +159,11 @@ impl Order {
         }
         let mut known = self.known();
         let given = known.given.clone();
-        known.program.join(if moment.clock.blind { &given } else { &moment.clock });
+        known.program.join(if moment.clock.blind {
+            &given
+        } else {
+            &moment.clock
+        });
         known.program.blind = false;
     }
 
@@ -166,7 +174,12 @@ impl Order {
         }
         let mut known = self.known();
         known.open.remove(&(moment.queue, moment.number));
-        let Known { program, open, past, .. } = &mut *known;
+        let Known {
+            program,
+            open,
+            past,
+            ..
+        } = &mut *known;
         if past.len() < FEW {
             return;
         }
@@ -191,11 +204,19 @@ impl Order {
         let unordered = |past: &&Past| !moment.clock.has(past.moment.queue, past.moment.number);
         let found = known.past.iter().filter(unordered).filter_map(|past| {
             let conflict = past.accesses.conflict(&accesses)?;
-            Some(Unordered { first: past.name.clone(), second: name.clone(), conflict })
+            Some(Unordered {
+                first: past.name.clone(),
+                second: name.clone(),
+                conflict,
+            })
         });
         let mut found: Vec<Unordered> = found.collect();
         found.retain(|unordered| known.told.insert(key(&unordered.conflict)));
-        known.past.push_back(Past { moment: Arc::clone(moment), name, accesses });
+        known.past.push_back(Past {
+            moment: Arc::clone(moment),
+            name,
+            accesses,
+        });
         if known.past.len() > KEPT {
             known.past.pop_front();
             known.forgot = true;
@@ -211,8 +232,8 @@ impl Order {
 
 /// What tells conflicts apart: the kernels and lines, whichever ran first.
 fn key(conflict: &Conflict) -> String {
-    let mut sides =
-        [&conflict.first, &conflict.second].map(|(kernel, place)| format!("{kernel} {}", place.line));
+    let mut sides = [&conflict.first, &conflict.second]
+        .map(|(kernel, place)| format!("{kernel} {}", place.line));
     sides.sort();
     format!("{sides:?} {}", conflict.allocation.label)
 }

@@ -36,6 +36,7 @@ impl Outside for AroundKernel<'_> {
             return true;
         }
         let activity = &self.device.activity;
-        activity.another_stream_may_run(self.queue) || program_threads() != Some(activity.waiting_threads())
+        activity.another_stream_may_run(self.queue)
+            || program_threads() != Some(activity.waiting_threads())
     }
 }

@@ -11,12 +11,18 @@ pub(crate) struct Reach {
 
 impl Reach {
     pub(crate) fn of(device: u32) -> Self {
-        Self { device, peers: RwLock::default() }
+        Self {
+            device,
+            peers: RwLock::default(),
+        }
     }
 
     /// The devices whose memory it reaches now, besides its own.
     pub(crate) fn peers(&self) -> Vec<u32> {
-        self.peers.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.peers
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     pub(crate) fn set_peers(&self, peers: Vec<u32>) {

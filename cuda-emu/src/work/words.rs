@@ -57,8 +57,14 @@ impl PartialEq for WordWork {
 impl WordWork {
     /// The operations of a batch, each checked.
     pub(crate) fn of(device: &Device, asked: &[CUstreamBatchMemOpParams]) -> Result<Self> {
-        let operations = asked.iter().map(|p| operation(device, p)).collect::<Result<_>>()?;
-        Ok(Self { operations, asked: asked.into() })
+        let operations = asked
+            .iter()
+            .map(|p| operation(device, p))
+            .collect::<Result<_>>()?;
+        Ok(Self {
+            operations,
+            asked: asked.into(),
+        })
     }
 
     /// What it reads and what it writes.
@@ -76,20 +82,31 @@ impl WordWork {
 
     /// Whether it waits for a word.
     pub(crate) fn waits(&self) -> bool {
-        self.operations.iter().any(|operation| matches!(operation, WordOperation::Wait { .. }))
+        self.operations
+            .iter()
+            .any(|operation| matches!(operation, WordOperation::Wait { .. }))
     }
 
     pub(crate) fn run(&self, device: &Device) -> Result {
         for operation in &*self.operations {
             match *operation {
-                WordOperation::Wait { address, bytes, value, until } => {
+                WordOperation::Wait {
+                    address,
+                    bytes,
+                    value,
+                    until,
+                } => {
                     while !until.holds(word(device, address, bytes)?, value, bytes) {
                         std::thread::sleep(POLL);
                     }
                 }
-                WordOperation::Write { address, bytes, value } => {
-                    device.memory.write(address, &value.to_le_bytes()[..bytes])?
-                }
+                WordOperation::Write {
+                    address,
+                    bytes,
+                    value,
+                } => device
+                    .memory
+                    .write(address, &value.to_le_bytes()[..bytes])?,
                 WordOperation::Barrier => {}
             }
         }
@@ -133,25 +150,52 @@ fn word(device: &Device, address: u64, bytes: usize) -> Result<u64> {
 
 fn operation(device: &Device, p: &CUstreamBatchMemOpParams) -> Result<WordOperation> {
     use CUstreamBatchMemOpType as T;
-    let bytes = if matches!(p.operation, T::WAIT_VALUE_64 | T::WRITE_VALUE_64) { 8 } else { 4 };
-    let value = if bytes == 4 { p.value & u64::from(u32::MAX) } else { p.value };
+    let bytes = if matches!(p.operation, T::WAIT_VALUE_64 | T::WRITE_VALUE_64) {
+        8
+    } else {
+        4
+    };
+    let value = if bytes == 4 {
+        p.value & u64::from(u32::MAX)
+    } else {
+        p.value
+    };
     let checked = || {
-        let inside = device.range(p.address).is_some_and(|(base, of)| p.address - base + bytes as u64 <= of);
+        let inside = device
+            .range(p.address)
+            .is_some_and(|(base, of)| p.address - base + bytes as u64 <= of);
         require(inside && p.address.is_multiple_of(bytes as u64), || {
-            format!("0x{:x} is no aligned word of {bytes} bytes of device memory", p.address)
+            format!(
+                "0x{:x} is no aligned word of {bytes} bytes of device memory",
+                p.address
+            )
         })
     };
     match p.operation {
         T::WAIT_VALUE_32 | T::WAIT_VALUE_64 => {
             checked()?;
-            Ok(WordOperation::Wait { address: p.address, bytes, value, until: Until::of(p.flags)? })
+            Ok(WordOperation::Wait {
+                address: p.address,
+                bytes,
+                value,
+                until: Until::of(p.flags)?,
+            })
         }
         T::WRITE_VALUE_32 | T::WRITE_VALUE_64 => {
             checked()?;
-            require(p.flags <= 1, || format!("the flags {:#x} of a write are unknown", p.flags))?;
-            Ok(WordOperation::Write { address: p.address, bytes, value })
+            require(p.flags <= 1, || {
+                format!("the flags {:#x} of a write are unknown", p.flags)
+            })?;
+            Ok(WordOperation::Write {
+                address: p.address,
+                bytes,
+                value,
+            })
         }
         T::BARRIER | T::FLUSH_REMOTE_WRITES => Ok(WordOperation::Barrier),
-        other => refuse(CUresult::NOT_SUPPORTED, format!("the memory operation {other:?} is not emulated")),
+        other => refuse(
+            CUresult::NOT_SUPPORTED,
+            format!("the memory operation {other:?} is not emulated"),
+        ),
     }
 }

@@ -30,7 +30,10 @@ fn end(emu: &Emu, stream: CUstream) -> (u32, CUgraph) {
 fn counts(emu: &Emu, graph: CUgraph) -> (usize, usize) {
     let (mut nodes, mut edges) = (0, 0);
     ok!(emu, cuGraphGetNodes(graph, null_mut(), &mut nodes));
-    ok!(emu, cuGraphGetEdges(graph, null_mut(), null_mut(), &mut edges));
+    ok!(
+        emu,
+        cuGraphGetEdges(graph, null_mut(), null_mut(), &mut edges)
+    );
     (nodes, edges)
 }
 
@@ -91,7 +94,17 @@ fn the_capture_tells_where_it_is() {
     ok!(emu, cuMemsetD32Async(p, 0, 1, stream));
     let (mut status, mut id, mut graph) = (NONE, 0, CUgraph::NULL);
     let (mut after, mut count) = (std::ptr::null(), 0);
-    ok!(emu, cuStreamGetCaptureInfo_v2(stream, &mut status, &mut id, &mut graph, &mut after, &mut count));
+    ok!(
+        emu,
+        cuStreamGetCaptureInfo_v2(
+            stream,
+            &mut status,
+            &mut id,
+            &mut graph,
+            &mut after,
+            &mut count
+        )
+    );
     assert_eq!((status, count, counts(&emu, graph)), (ACTIVE, 1, (1, 0)));
     // SAFETY: the array holds `count` nodes until the next call on the stream.
     let node = unsafe { after.read() };
@@ -138,9 +151,17 @@ fn calls_that_a_capture_does_not_allow_end_it() {
         ok!(emu, cuStreamBeginCapture_v2(stream, mode));
         assert_eq!(call(&emu, stream), expected, "{what} {mode:?}");
         let bad = expected != 0;
-        assert_eq!(status(&emu, stream), if bad { INVALIDATED } else { ACTIVE }, "{what} {mode:?}");
+        assert_eq!(
+            status(&emu, stream),
+            if bad { INVALIDATED } else { ACTIVE },
+            "{what} {mode:?}"
+        );
         let (code, graph) = end(&emu, stream);
-        assert_eq!((code, graph.is_null()), (if bad { 901 } else { 0 }, bad), "{what} {mode:?}");
+        assert_eq!(
+            (code, graph.is_null()),
+            (if bad { 901 } else { 0 }, bad),
+            "{what} {mode:?}"
+        );
         assert_eq!(status(&emu, stream), NONE);
         ok!(emu, cuStreamSynchronize(stream));
     }
@@ -182,7 +203,10 @@ fn captures_begin_and_end_where_they_should() {
     let context: CUcontext = make!(emu, cuCtxGetCurrent());
     let (main, side, third) = (emu.stream(), emu.stream(), emu.stream());
     let event = emu.event();
-    assert_eq!(code!(emu, cuStreamBeginCapture_v2(CUstream::NULL, RELAXED)), 900);
+    assert_eq!(
+        code!(emu, cuStreamBeginCapture_v2(CUstream::NULL, RELAXED)),
+        900
+    );
     assert_eq!(end(&emu, main).0, 401, "it does not capture");
     ok!(emu, cuStreamBeginCapture_v2(main, THREAD_LOCAL));
     assert_eq!(code!(emu, cuStreamBeginCapture_v2(main, THREAD_LOCAL)), 401);
@@ -229,7 +253,11 @@ fn the_legacy_stream_must_not_meet_a_capture() {
     let stream = emu.stream();
     ok!(emu, cuStreamBeginCapture_v2(stream, RELAXED));
     ok!(emu, cuMemsetD32Async(p, 0, 1, CUstream::NULL));
-    assert_eq!(end(&emu, stream).0, 0, "a stream that does not block is not concerned");
+    assert_eq!(
+        end(&emu, stream).0,
+        0,
+        "a stream that does not block is not concerned"
+    );
 }
 
 #[test]

@@ -31,19 +31,25 @@ const PTX: &str = "
 
 /// The kernel, if need be for clusters of so many blocks alone.
 fn pass(emu: &Emu, bound: Option<u32>) -> CUfunction {
-    let bound = bound.map_or(String::new(), |n| format!(".explicitcluster .reqnctapercluster {n}, 1, 1"));
+    let bound = bound.map_or(String::new(), |n| {
+        format!(".explicitcluster .reqnctapercluster {n}, 1, 1")
+    });
     emu.function(emu.try_load(&PTX.replace("BOUND", &bound)).unwrap(), "pass")
 }
 
 /// What each of six blocks is given.
 fn given(cluster: u32) -> Vec<u32> {
-    (0..6).map(|block| block / cluster * cluster + (block % cluster + 1) % cluster).collect()
+    (0..6)
+        .map(|block| block / cluster * cluster + (block % cluster + 1) % cluster)
+        .collect()
 }
 
 fn cluster(blocks: [u32; 3]) -> CUlaunchAttribute {
     let [x, y, z] = blocks.map(u64::from);
-    let mut attribute =
-        CUlaunchAttribute { id: CUlaunchAttributeID::CLUSTER_DIMENSION, ..CUlaunchAttribute::zeroed() };
+    let mut attribute = CUlaunchAttribute {
+        id: CUlaunchAttributeID::CLUSTER_DIMENSION,
+        ..CUlaunchAttribute::zeroed()
+    };
     [attribute.value[0], attribute.value[1]] = [y << 32 | x, z];
     attribute
 }
@@ -66,7 +72,10 @@ fn config(attribute: &mut CUlaunchAttribute, stream: CUstream) -> CUlaunchConfig
 fn launch(emu: &Emu, function: CUfunction, blocks: [u32; 3], stream: CUstream, out: u64) -> u32 {
     let (args, mut attribute) = ([out], cluster(blocks));
     let config = config(&mut attribute, stream);
-    code!(emu, cuLaunchKernelEx(&config, function, pointers(&args).as_mut_ptr(), null_mut()))
+    code!(
+        emu,
+        cuLaunchKernelEx(&config, function, pointers(&args).as_mut_ptr(), null_mut())
+    )
 }
 
 #[test]
@@ -75,10 +84,19 @@ fn a_launch_runs_in_the_clusters_that_it_asks_for() {
     let pass = pass(&emu, None);
     let out = emu.upload(&[99; 6]);
     for blocks in [1, 2, 3, 6] {
-        assert_eq!(launch(&emu, pass, [blocks, 1, 1], CUstream::NULL, out), 0, "{}", emu.last_log());
+        assert_eq!(
+            launch(&emu, pass, [blocks, 1, 1], CUstream::NULL, out),
+            0,
+            "{}",
+            emu.last_log()
+        );
         assert_eq!(emu.download(out, 6), given(blocks), "clusters of {blocks}");
     }
-    assert_eq!(emu.launch(pass, 32, CUstream::NULL, &[out]), 0, "no clusters");
+    assert_eq!(
+        emu.launch(pass, 32, CUstream::NULL, &[out]),
+        0,
+        "no clusters"
+    );
     assert_eq!(emu.download(out, 1), [0]);
     assert_eq!(emu.findings(), "");
 }
@@ -86,20 +104,46 @@ fn a_launch_runs_in_the_clusters_that_it_asks_for() {
 #[test]
 fn clusters_that_cannot_be_are_refused() {
     let bad = CUresult::INVALID_CLUSTER_SIZE.0;
-    let old = emu_with(EmulatorConfig { compute_capability: (8, 0), ..EmulatorConfig::default() });
+    let old = emu_with(EmulatorConfig {
+        compute_capability: (8, 0),
+        ..EmulatorConfig::default()
+    });
     let (square, p) = (old.kernel("square32"), old.upload(&[0; 32]));
-    assert_eq!(launch(&old, square, [2, 1, 1], CUstream::NULL, p), CUresult::NOT_SUPPORTED.0);
+    assert_eq!(
+        launch(&old, square, [2, 1, 1], CUstream::NULL, p),
+        CUresult::NOT_SUPPORTED.0
+    );
     drop(old);
     let emu = emu();
     let (free, two) = (pass(&emu, None), pass(&emu, Some(2)));
     let out = emu.upload(&[0; 6]);
     for (function, blocks, part) in [
-        (free, [4, 1, 1], "a grid of [6, 1, 1] blocks is no whole clusters of [4, 1, 1]"),
-        (free, [0, 1, 1], "clusters of [0, 1, 1] blocks, at least 1, at most 8 in all"),
-        (free, [6, 2, 1], "clusters of [6, 2, 1] blocks, at least 1, at most 8 in all"),
-        (two, [3, 1, 1], "clusters of [3, 1, 1] blocks, but .reqnctapercluster is [2, 1, 1]"),
+        (
+            free,
+            [4, 1, 1],
+            "a grid of [6, 1, 1] blocks is no whole clusters of [4, 1, 1]",
+        ),
+        (
+            free,
+            [0, 1, 1],
+            "clusters of [0, 1, 1] blocks, at least 1, at most 8 in all",
+        ),
+        (
+            free,
+            [6, 2, 1],
+            "clusters of [6, 2, 1] blocks, at least 1, at most 8 in all",
+        ),
+        (
+            two,
+            [3, 1, 1],
+            "clusters of [3, 1, 1] blocks, but .reqnctapercluster is [2, 1, 1]",
+        ),
     ] {
-        assert_eq!(launch(&emu, function, blocks, CUstream::NULL, out), bad, "{part}");
+        assert_eq!(
+            launch(&emu, function, blocks, CUstream::NULL, out),
+            bad,
+            "{part}"
+        );
         assert!(emu.last_log().contains(part), "{}", emu.last_log());
     }
     assert_eq!(launch(&emu, two, [2, 1, 1], CUstream::NULL, out), 0);
@@ -113,7 +157,10 @@ fn nodes_keep_their_clusters() {
     let (pass, stream) = (pass(&emu, None), emu.stream());
     let out = emu.upload(&[99; 6]);
     // Captured.
-    ok!(emu, cuStreamBeginCapture_v2(stream, CUstreamCaptureMode::THREAD_LOCAL));
+    ok!(
+        emu,
+        cuStreamBeginCapture_v2(stream, CUstreamCaptureMode::THREAD_LOCAL)
+    );
     assert_eq!(launch(&emu, pass, [3, 1, 1], stream, out), 0);
     let mut graph = CUgraph::NULL;
     ok!(emu, cuStreamEndCapture(stream, &mut graph));
@@ -121,7 +168,10 @@ fn nodes_keep_their_clusters() {
     ok!(emu, cuGraphGetNodes(graph, &mut node, &mut count));
     let clusters = |node| {
         let mut value = CUlaunchAttributeValue::zeroed();
-        ok!(emu, cuGraphKernelNodeGetAttribute(node, A::CLUSTER_DIMENSION, &mut value));
+        ok!(
+            emu,
+            cuGraphKernelNodeGetAttribute(node, A::CLUSTER_DIMENSION, &mut value)
+        );
         [value.words[0], value.words[1]]
     };
     assert_eq!(clusters(node), [1 << 32 | 3, 1]);
@@ -135,20 +185,32 @@ fn nodes_keep_their_clusters() {
     // Set by hand, kept when the parameters change, and copied.
     let mut value = CUlaunchAttributeValue::zeroed();
     [value.words[0], value.words[1]] = [1 << 32 | 2, 1];
-    ok!(emu, cuGraphKernelNodeSetAttribute(node, A::CLUSTER_DIMENSION, &value));
+    ok!(
+        emu,
+        cuGraphKernelNodeSetAttribute(node, A::CLUSTER_DIMENSION, &value)
+    );
     let args = [out];
     let mut args = pointers(&args);
-    let six = CUDA_KERNEL_NODE_PARAMS_v2 { gridDimX: 6, ..node_params(pass, 32, &mut args) };
+    let six = CUDA_KERNEL_NODE_PARAMS_v2 {
+        gridDimX: 6,
+        ..node_params(pass, 32, &mut args)
+    };
     ok!(emu, cuGraphKernelNodeSetParams_v2(node, &six));
     assert_eq!(run(graph), given(2));
     let other = emu.graph();
-    let copy = make!(emu, cuGraphAddKernelNode_v2(other, std::ptr::null(), 0, &six));
+    let copy = make!(
+        emu,
+        cuGraphAddKernelNode_v2(other, std::ptr::null(), 0, &six)
+    );
     assert_eq!(clusters(copy), [0, 0]);
     ok!(emu, cuGraphKernelNodeCopyAttributes(copy, node));
     assert_eq!(run(other), given(2));
     // A grid that they do not divide.
     let five = CUDA_KERNEL_NODE_PARAMS_v2 { gridDimX: 5, ..six };
-    assert_eq!(code!(emu, cuGraphKernelNodeSetParams_v2(node, &five)), CUresult::INVALID_CLUSTER_SIZE.0);
+    assert_eq!(
+        code!(emu, cuGraphKernelNodeSetParams_v2(node, &five)),
+        CUresult::INVALID_CLUSTER_SIZE.0
+    );
     let exec = emu.instantiate(graph);
     let refused = code!(emu, cuGraphExecKernelNodeSetParams_v2(exec, node, &five));
     assert_eq!(refused, CUresult::INVALID_CLUSTER_SIZE.0);
@@ -162,19 +224,47 @@ fn nodes_keep_their_clusters() {
 fn clusters_are_counted() {
     use CUfunction_attribute as A;
     let emu = emu();
-    assert_eq!(make!(emu, cuDeviceGetAttribute(CUdevice_attribute::CLUSTER_LAUNCH, 0)), 1);
+    assert_eq!(
+        make!(
+            emu,
+            cuDeviceGetAttribute(CUdevice_attribute::CLUSTER_LAUNCH, 0)
+        ),
+        1
+    );
     let (free, two) = (pass(&emu, None), pass(&emu, Some(2)));
     let mut attribute = cluster([3, 1, 1]);
     let config = config(&mut attribute, CUstream::NULL);
     let (mut count, mut size): (c_int, c_int) = (0, 0);
     ok!(emu, cuOccupancyMaxActiveClusters(&mut count, free, &config));
-    assert_eq!(count, 8 * 32 / 3, "32 blocks on each of eight multiprocessors");
-    ok!(emu, cuOccupancyMaxPotentialClusterSize(&mut size, free, &config));
+    assert_eq!(
+        count,
+        8 * 32 / 3,
+        "32 blocks on each of eight multiprocessors"
+    );
+    ok!(
+        emu,
+        cuOccupancyMaxPotentialClusterSize(&mut size, free, &config)
+    );
     assert_eq!(size, 8);
-    ok!(emu, cuFuncSetAttribute(free, A::NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1));
-    ok!(emu, cuOccupancyMaxPotentialClusterSize(&mut size, free, &config));
+    ok!(
+        emu,
+        cuFuncSetAttribute(free, A::NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
+    );
+    ok!(
+        emu,
+        cuOccupancyMaxPotentialClusterSize(&mut size, free, &config)
+    );
     assert_eq!(size, 16);
-    let plain = CUlaunchConfig { numAttrs: 0, ..config };
+    let plain = CUlaunchConfig {
+        numAttrs: 0,
+        ..config
+    };
     ok!(emu, cuOccupancyMaxActiveClusters(&mut count, two, &plain));
-    assert_eq!((count, make!(emu, cuFuncGetAttribute(A::REQUIRED_CLUSTER_WIDTH, two))), (128, 2));
+    assert_eq!(
+        (
+            count,
+            make!(emu, cuFuncGetAttribute(A::REQUIRED_CLUSTER_WIDTH, two))
+        ),
+        (128, 2)
+    );
 }

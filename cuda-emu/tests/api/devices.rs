@@ -9,12 +9,19 @@ use warpwright_driver_sys::*;
 use crate::harness::{Emu, code, emu, emu_with, make, ok};
 
 fn two() -> Emu {
-    emu_with(EmulatorConfig { devices: 2, memory: 1 << 20, ..EmulatorConfig::default() })
+    emu_with(EmulatorConfig {
+        devices: 2,
+        memory: 1 << 20,
+        ..EmulatorConfig::default()
+    })
 }
 
 /// A context on a device, current.
 fn context_on(emu: &Emu, device: i32) -> CUcontext {
-    make!(emu, cuCtxCreate_v4(null_mut(), CUctx_flags::empty(), device))
+    make!(
+        emu,
+        cuCtxCreate_v4(null_mut(), CUctx_flags::empty(), device)
+    )
 }
 
 #[test]
@@ -31,7 +38,10 @@ fn each_device_has_its_place_and_its_memory() {
     let device: i32 = make!(emu, cuDeviceGetByPCIBusId(text.as_ptr()));
     assert_eq!(device, 1);
     assert_eq!(code!(emu, cuDeviceGet(&mut 0, 2)), 101);
-    let (one, two): (CUuuid, CUuuid) = (make!(emu, cuDeviceGetUuid_v2(0)), make!(emu, cuDeviceGetUuid_v2(1)));
+    let (one, two): (CUuuid, CUuuid) = (
+        make!(emu, cuDeviceGetUuid_v2(0)),
+        make!(emu, cuDeviceGetUuid_v2(1)),
+    );
     assert_ne!(one.bytes, two.bytes);
 
     context_on(&emu, 1);
@@ -39,7 +49,11 @@ fn each_device_has_its_place_and_its_memory() {
     ok!(emu, cuCtxGetDevice(&mut device));
     assert_eq!(device, 1);
     emu.alloc(1 << 20);
-    assert_eq!(code!(emu, cuMemAlloc_v2(&mut 0, 4)), 2, "the memory of device 1 is used up");
+    assert_eq!(
+        code!(emu, cuMemAlloc_v2(&mut 0, 4)),
+        2,
+        "the memory of device 1 is used up"
+    );
     ok!(emu, cuCtxPopCurrent_v2(null_mut()));
     emu.alloc(1 << 20);
 }
@@ -64,7 +78,10 @@ fn a_kernel_reaches_a_peer_when_access_is_enabled() {
     ok!(emu, cuCtxDisablePeerAccess(theirs));
     assert_eq!(emu.launch(add, 1, CUstream::NULL, &[p, 4]), 0);
     assert_eq!(code!(emu, cuCtxSynchronize()), 700);
-    assert!(emu.findings().contains("the address is memory of device 1, to which"));
+    assert!(
+        emu.findings()
+            .contains("the address is memory of device 1, to which")
+    );
 }
 
 #[test]
@@ -90,10 +107,19 @@ fn bytes_go_from_device_to_device() {
     let there = emu.upload(&[1, 2, 3, 4]);
     ok!(emu, cuMemcpyPeer(here, own, there, other, 16));
     assert_eq!(emu.download(here, 4), [1, 2, 3, 4]);
-    ok!(emu, cuMemcpyPeerAsync(here + 8, own, there, other, 8, CUstream::NULL));
+    ok!(
+        emu,
+        cuMemcpyPeerAsync(here + 8, own, there, other, 8, CUstream::NULL)
+    );
     ok!(emu, cuCtxSynchronize());
     assert_eq!(emu.download(here, 4), [1, 2, 1, 2]);
-    assert_eq!(code!(emu, cuMemcpyPeer(here, own, there, CUcontext(null_mut()), 16)), 201);
+    assert_eq!(
+        code!(
+            emu,
+            cuMemcpyPeer(here, own, there, CUcontext(null_mut()), 16)
+        ),
+        201
+    );
     let copy = CUDA_MEMCPY3D_PEER {
         srcMemoryType: CUmemorytype::DEVICE,
         srcDevice: there,
@@ -140,8 +166,16 @@ fn contexts_keep_what_is_set() {
     ok!(emu, cuCtxDestroy_v2(context));
     assert_eq!(code!(emu, cuCtxGetId(context, &mut id)), 201);
     let mut affinity = CUexecAffinityParam::zeroed();
-    let made =
-        code!(emu, cuCtxCreate_v3(&mut { CUcontext::NULL }, &mut affinity, 1, CUctx_flags::empty(), 0));
+    let made = code!(
+        emu,
+        cuCtxCreate_v3(
+            &mut { CUcontext::NULL },
+            &mut affinity,
+            1,
+            CUctx_flags::empty(),
+            0
+        )
+    );
     assert_eq!(made, 224);
 }
 
@@ -152,13 +186,23 @@ fn a_store_past_the_end_is_a_fault_and_never_a_store_next_door() {
     let add = emu.kernel("add");
     for elements in [64, 128, 1024, 1 << 20] {
         let emu = fresh_context(&emu);
-        assert_eq!(emu.launch(add_of(emu), 1, CUstream::NULL, &[y + 4 * elements, 1]), 0);
-        assert_eq!(code!(emu, cuCtxSynchronize()), 700, "{elements} elements past the end");
+        assert_eq!(
+            emu.launch(add_of(emu), 1, CUstream::NULL, &[y + 4 * elements, 1]),
+            0
+        );
+        assert_eq!(
+            code!(emu, cuCtxSynchronize()),
+            700,
+            "{elements} elements past the end"
+        );
         assert!(emu.findings().contains("OutOfBounds"));
         ok!(emu, cuCtxPopCurrent_v2(null_mut()));
     }
     assert_eq!(emu.launch(add, 64, CUstream::NULL, &[y, 1]), 0);
-    assert_eq!((emu.download(y, 64), emu.download(next, 64)), (vec![1; 64], vec![0; 64]));
+    assert_eq!(
+        (emu.download(y, 64), emu.download(next, 64)),
+        (vec![1; 64], vec![0; 64])
+    );
 }
 
 /// The same emulator with a context of its own, which a fault may destroy.
@@ -177,11 +221,19 @@ fn what_is_not_modelled_says_so() {
     let mut handle = CUipcMemHandle::zeroed();
     let p = emu.alloc(16);
     assert_eq!(code!(emu, cuIpcGetMemHandle(&mut handle, p)), 801);
-    assert_eq!(code!(emu, cuMemPoolExportPointer(&mut CUmemPoolPtrExportData::zeroed(), p)), 801);
+    assert_eq!(
+        code!(
+            emu,
+            cuMemPoolExportPointer(&mut CUmemPoolPtrExportData::zeroed(), p)
+        ),
+        801
+    );
     let findings = emu.findings();
     assert!(
         findings.contains("cuIpcGetMemHandle: the devices are emulated within one process"),
         "{findings}"
     );
-    assert!(findings.contains("cuMemPoolExportPointer: the devices are emulated within one process"));
+    assert!(
+        findings.contains("cuMemPoolExportPointer: the devices are emulated within one process")
+    );
 }

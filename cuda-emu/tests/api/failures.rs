@@ -11,7 +11,10 @@ fn the_nth_call_fails_once() {
     inject("cuMemAlloc_v2", 2, CUresult::OUT_OF_MEMORY);
     let codes = [(); 3].map(|()| code!(emu, cuMemAlloc_v2(&mut 0, 4)));
     assert_eq!(codes, [0, 2, 0]);
-    assert!(emu.last_log().contains("cuMemAlloc_v2: this failure was injected"));
+    assert!(
+        emu.last_log()
+            .contains("cuMemAlloc_v2: this failure was injected")
+    );
 }
 
 #[test]
@@ -26,7 +29,11 @@ fn every_launch_of_a_kernel_fails_at_the_call() {
     emu.add_kernel(graph, &[], add, 1, &[p, 1]);
     let exec = emu.instantiate(graph);
     assert_eq!(code!(emu, cuGraphLaunch(exec, CUstream::NULL)), 701);
-    assert_eq!(emu.launch(copy, 1, CUstream::NULL, &[p, p + 4]), 0, "other kernels run");
+    assert_eq!(
+        emu.launch(copy, 1, CUstream::NULL, &[p, p + 4]),
+        0,
+        "other kernels run"
+    );
     assert_eq!(emu.download(p, 2), [2, 2]);
 }
 
@@ -50,5 +57,9 @@ fn a_lost_device_answers_every_call_alike() {
     ok!(emu, cuCtxSynchronize());
     assert_eq!(code!(emu, cuCtxSynchronize()), 46);
     assert_eq!(code!(emu, cuMemAlloc_v2(&mut 0, 4)), 46);
-    assert_eq!(code!(emu, cuDriverGetVersion(&mut 0)), 0, "what works before cuInit still does");
+    assert_eq!(
+        code!(emu, cuDriverGetVersion(&mut 0)),
+        0,
+        "what works before cuInit still does"
+    );
 }

@@ -89,7 +89,10 @@ static ALONE: Mutex<()> = Mutex::new(());
 pub(crate) fn bare(config: EmulatorConfig) -> Emu {
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     configure(config);
-    Emu { api: api(), _alone: alone }
+    Emu {
+        api: api(),
+        _alone: alone,
+    }
 }
 
 /// An emulator with its primary context current.
@@ -111,7 +114,12 @@ impl Emu {
     pub(crate) fn last_log(&self) -> String {
         let mut buffer = vec![0u8; 4096];
         // SAFETY: the buffer is of that size.
-        unsafe { warpwright_cuda_emu::warpwright_emu_last_finding(buffer.as_mut_ptr().cast(), buffer.len()) };
+        unsafe {
+            warpwright_cuda_emu::warpwright_emu_last_finding(
+                buffer.as_mut_ptr().cast(),
+                buffer.len(),
+            )
+        };
         let end = buffer.iter().position(|&b| b == 0).unwrap();
         String::from_utf8(buffer[..end].to_vec()).unwrap()
     }
@@ -123,19 +131,28 @@ impl Emu {
     /// Device memory that holds these words.
     pub(crate) fn upload(&self, words: &[u32]) -> u64 {
         let address = self.alloc(words.len() * 4);
-        ok!(self, cuMemcpyHtoD_v2(address, words.as_ptr().cast(), words.len() * 4));
+        ok!(
+            self,
+            cuMemcpyHtoD_v2(address, words.as_ptr().cast(), words.len() * 4)
+        );
         address
     }
 
     pub(crate) fn download(&self, address: u64, count: usize) -> Vec<u32> {
         let mut words = vec![0; count];
-        ok!(self, cuMemcpyDtoH_v2(words.as_mut_ptr().cast(), address, count * 4));
+        ok!(
+            self,
+            cuMemcpyDtoH_v2(words.as_mut_ptr().cast(), address, count * 4)
+        );
         words
     }
 
     /// Pinned memory of `count` words, all zero.
     pub(crate) fn pinned(&self, count: usize) -> *mut u32 {
-        let pointer: *mut c_void = make!(self, cuMemHostAlloc(count * 4, CUmemhostalloc_flags::empty()));
+        let pointer: *mut c_void = make!(
+            self,
+            cuMemHostAlloc(count * 4, CUmemhostalloc_flags::empty())
+        );
         pointer.cast()
     }
 
@@ -152,7 +169,10 @@ impl Emu {
         let text = CString::new(ptx).unwrap();
         let mut module = CUmodule::NULL;
         let (options, values) = (std::ptr::null_mut(), std::ptr::null_mut());
-        match code!(self, cuModuleLoadDataEx(&mut module, text.as_ptr().cast(), 0, options, values)) {
+        match code!(
+            self,
+            cuModuleLoadDataEx(&mut module, text.as_ptr().cast(), 0, options, values)
+        ) {
             0 => Ok(module),
             code => Err(code),
         }
@@ -160,7 +180,9 @@ impl Emu {
 
     /// A kernel of [`PTX`].
     pub(crate) fn kernel(&self, name: &str) -> CUfunction {
-        let module = self.try_load(PTX).unwrap_or_else(|code| panic!("{code}: {}", self.last_log()));
+        let module = self
+            .try_load(PTX)
+            .unwrap_or_else(|code| panic!("{code}: {}", self.last_log()));
         self.function(module, name)
     }
 
@@ -170,10 +192,31 @@ impl Emu {
     }
 
     /// Launches one block; every argument stands in a 64-bit slot.
-    pub(crate) fn launch(&self, function: CUfunction, threads: u32, stream: CUstream, args: &[u64]) -> u32 {
+    pub(crate) fn launch(
+        &self,
+        function: CUfunction,
+        threads: u32,
+        stream: CUstream,
+        args: &[u64],
+    ) -> u32 {
         let mut pointers = pointers(args);
         let extra = std::ptr::null_mut();
-        code!(self, cuLaunchKernel(function, 1, 1, 1, threads, 1, 1, 0, stream, pointers.as_mut_ptr(), extra))
+        code!(
+            self,
+            cuLaunchKernel(
+                function,
+                1,
+                1,
+                1,
+                threads,
+                1,
+                1,
+                0,
+                stream,
+                pointers.as_mut_ptr(),
+                extra
+            )
+        )
     }
 
     pub(crate) fn graph(&self) -> CUgraph {
@@ -191,11 +234,17 @@ impl Emu {
     ) -> CUgraphNode {
         let mut pointers = pointers(args);
         let params = node_params(function, threads, &mut pointers);
-        make!(self, cuGraphAddKernelNode_v2(graph, after.as_ptr(), after.len(), &params))
+        make!(
+            self,
+            cuGraphAddKernelNode_v2(graph, after.as_ptr(), after.len(), &params)
+        )
     }
 
     pub(crate) fn instantiate(&self, graph: CUgraph) -> CUgraphExec {
-        make!(self, cuGraphInstantiateWithFlags(graph, CUgraphInstantiate_flags::empty()))
+        make!(
+            self,
+            cuGraphInstantiateWithFlags(graph, CUgraphInstantiate_flags::empty())
+        )
     }
 
     /// The findings so far, joined.
@@ -206,7 +255,9 @@ impl Emu {
 
 /// The `kernelParams` array of arguments that stand in 64-bit slots.
 pub(crate) fn pointers(args: &[u64]) -> Vec<*mut c_void> {
-    args.iter().map(|arg| std::ptr::from_ref(arg).cast_mut().cast()).collect()
+    args.iter()
+        .map(|arg| std::ptr::from_ref(arg).cast_mut().cast())
+        .collect()
 }
 
 pub(crate) fn node_params(

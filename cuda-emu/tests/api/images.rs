@@ -46,7 +46,22 @@ fn copies(emu: &Emu, module: CUmodule) -> Vec<u32> {
     let args = [to, from];
     let mut arguments = pointers(&args);
     let (function, null) = (emu.function(module, "copy_words"), std::ptr::null_mut());
-    ok!(emu, cuLaunchKernel(function, 1, 1, 1, 3, 1, 1, 0, CUstream::NULL, arguments.as_mut_ptr(), null));
+    ok!(
+        emu,
+        cuLaunchKernel(
+            function,
+            1,
+            1,
+            1,
+            3,
+            1,
+            1,
+            0,
+            CUstream::NULL,
+            arguments.as_mut_ptr(),
+            null
+        )
+    );
     emu.download(to, 3)
 }
 
@@ -60,13 +75,21 @@ fn fat_binaries_hold_ptx() {
         entry(1, 80, TEXT.as_bytes()),
         entry(1, 100, newer.as_bytes()),
     ]);
-    for (name, image) in [("plain", &plain[..]), ("LZ4", LZ4), ("Zstandard", ZSTANDARD)] {
-        let module = load(&emu, image).unwrap_or_else(|code| panic!("{name}: {code}: {}", emu.last_log()));
+    for (name, image) in [
+        ("plain", &plain[..]),
+        ("LZ4", LZ4),
+        ("Zstandard", ZSTANDARD),
+    ] {
+        let module =
+            load(&emu, image).unwrap_or_else(|code| panic!("{name}: {code}: {}", emu.last_log()));
         assert_eq!(copies(&emu, module), [5, 6, 7], "{name}");
     }
     let descriptor = [0x1_4662_43b1, ZSTANDARD.as_ptr() as usize, 0];
     let mut module = CUmodule::NULL;
-    ok!(emu, cuModuleLoadFatBinary(&mut module, descriptor.as_ptr().cast()));
+    ok!(
+        emu,
+        cuModuleLoadFatBinary(&mut module, descriptor.as_ptr().cast())
+    );
     assert_eq!(copies(&emu, module), [5, 6, 7]);
 }
 
@@ -75,15 +98,33 @@ fn libraries_and_links_take_fat_binaries() {
     let emu = emu();
     let (mut library, null) = (CUlibrary::NULL, std::ptr::null_mut::<c_void>());
     let code = LZ4.as_ptr().cast();
-    ok!(emu, cuLibraryLoadData(&mut library, code, null.cast(), null.cast(), 0, null.cast(), null.cast(), 0));
+    ok!(
+        emu,
+        cuLibraryLoadData(
+            &mut library,
+            code,
+            null.cast(),
+            null.cast(),
+            0,
+            null.cast(),
+            null.cast(),
+            0
+        )
+    );
     let module: CUmodule = make!(emu, cuLibraryGetModule(library));
     assert_eq!(copies(&emu, module), [5, 6, 7]);
 
     let mut state = CUlinkState::NULL;
-    ok!(emu, cuLinkCreate_v2(0, null.cast(), null.cast(), &mut state));
+    ok!(
+        emu,
+        cuLinkCreate_v2(0, null.cast(), null.cast(), &mut state)
+    );
     let (data, bytes) = (ZSTANDARD.as_ptr().cast_mut().cast(), ZSTANDARD.len());
     let (kind, name) = (CUjitInputType::FATBINARY, c"words".as_ptr());
-    ok!(emu, cuLinkAddData_v2(state, kind, data, bytes, name, 0, null.cast(), null.cast()));
+    ok!(
+        emu,
+        cuLinkAddData_v2(state, kind, data, bytes, name, 0, null.cast(), null.cast())
+    );
     let (mut image, mut size) = (null, 0);
     ok!(emu, cuLinkComplete(state, &mut image, &mut size));
     let mut module = CUmodule::NULL;
@@ -117,14 +158,30 @@ fn what_has_no_ptx_is_refused_and_says_what_to_set() {
             "has PTX for sm_100, machine code for sm_80, contents of kind 8 for sm_90, and no PTX that fits the device, \
              which is sm_90; the emulator",
         ),
-        (container(&[]), 209, "the fat binary has nothing, and no PTX"),
-        (cut(1), 200, "the fat binary is broken: it ends within an entry"),
-        (cut(TEXT.len() + 60), 200, "the fat binary is broken: it ends within an entry"),
+        (
+            container(&[]),
+            209,
+            "the fat binary has nothing, and no PTX",
+        ),
+        (
+            cut(1),
+            200,
+            "the fat binary is broken: it ends within an entry",
+        ),
+        (
+            cut(TEXT.len() + 60),
+            200,
+            "the fat binary is broken: it ends within an entry",
+        ),
         (torn, 200, "the fat binary is broken: "),
     ] {
         let emu = emu();
         assert_eq!(load(&emu, &image).err(), Some(code), "{text}");
-        assert!(emu.last_log().contains(text), "{} instead of {text}", emu.last_log());
+        assert!(
+            emu.last_log().contains(text),
+            "{} instead of {text}",
+            emu.last_log()
+        );
     }
 }
 

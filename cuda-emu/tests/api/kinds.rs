@@ -18,28 +18,59 @@ fn managed_memory_is_one_for_host_and_kernels() {
     ok!(emu, cuCtxSynchronize());
     // SAFETY: as above.
     assert_eq!(unsafe { host.read_volatile() }, 6);
-    let here = CUmemLocation { r#type: CUmemLocationType::DEVICE, id: 0 };
+    let here = CUmemLocation {
+        r#type: CUmemLocationType::DEVICE,
+        id: 0,
+    };
     ok!(emu, cuMemPrefetchAsync_v2(p, 16, here, 0, CUstream::NULL));
     ok!(emu, cuMemPrefetchAsync(p, 16, -1, CUstream::NULL));
-    ok!(emu, cuMemAdvise_v2(p, 16, CUmem_advise::SET_READ_MOSTLY, here));
-    ok!(emu, cuMemAdvise(p, 16, CUmem_advise::SET_PREFERRED_LOCATION, 0));
+    ok!(
+        emu,
+        cuMemAdvise_v2(p, 16, CUmem_advise::SET_READ_MOSTLY, here)
+    );
+    ok!(
+        emu,
+        cuMemAdvise(p, 16, CUmem_advise::SET_PREFERRED_LOCATION, 0)
+    );
     let ask = |attribute| {
         let mut value = 7i32;
-        ok!(emu, cuMemRangeGetAttribute(from_mut(&mut value).cast(), 4, attribute, p, 16));
+        ok!(
+            emu,
+            cuMemRangeGetAttribute(from_mut(&mut value).cast(), 4, attribute, p, 16)
+        );
         value
     };
     assert_eq!(ask(CUmem_range_attribute::READ_MOSTLY), 1);
     assert_eq!(ask(CUmem_range_attribute::PREFERRED_LOCATION), 0);
     assert_eq!(ask(CUmem_range_attribute::LAST_PREFETCH_LOCATION), -1);
-    ok!(emu, cuStreamAttachMemAsync(CUstream::NULL, p, 0, CUmemAttach_flags::GLOBAL));
-    assert_eq!(code!(emu, cuMemPrefetchAsync(emu.alloc(16), 16, 0, CUstream::NULL)), 1, "not managed");
-    assert_eq!(code!(emu, cuMemAllocManaged(&mut 0, 16, CUmemAttach_flags::SINGLE)), 1);
+    ok!(
+        emu,
+        cuStreamAttachMemAsync(CUstream::NULL, p, 0, CUmemAttach_flags::GLOBAL)
+    );
+    assert_eq!(
+        code!(
+            emu,
+            cuMemPrefetchAsync(emu.alloc(16), 16, 0, CUstream::NULL)
+        ),
+        1,
+        "not managed"
+    );
+    assert_eq!(
+        code!(
+            emu,
+            cuMemAllocManaged(&mut 0, 16, CUmemAttach_flags::SINGLE)
+        ),
+        1
+    );
     ok!(emu, cuMemFree_v2(p));
 }
 
 fn used(emu: &Emu, pool: CUmemoryPool, attribute: CUmemPool_attribute) -> u64 {
     let mut value = 7u64;
-    ok!(emu, cuMemPoolGetAttribute(pool, attribute, from_mut(&mut value).cast()));
+    ok!(
+        emu,
+        cuMemPoolGetAttribute(pool, attribute, from_mut(&mut value).cast())
+    );
     value
 }
 
@@ -47,7 +78,10 @@ fn used(emu: &Emu, pool: CUmemoryPool, attribute: CUmemPool_attribute) -> u64 {
 fn a_pool_counts_what_it_gives_and_keeps() {
     use CUmemPool_attribute as A;
     let emu = emu();
-    let location = CUmemLocation { r#type: CUmemLocationType::DEVICE, id: 0 };
+    let location = CUmemLocation {
+        r#type: CUmemLocationType::DEVICE,
+        id: 0,
+    };
     let properties = CUmemPoolProps {
         allocType: CUmemAllocationType::PINNED,
         location,
@@ -57,17 +91,37 @@ fn a_pool_counts_what_it_gives_and_keeps() {
     let pool: CUmemoryPool = make!(emu, cuMemPoolCreate(&properties));
     let stream = emu.stream();
     let p: u64 = make!(emu, cuMemAllocFromPoolAsync(4000, pool, stream));
-    assert_eq!(code!(emu, cuMemAllocFromPoolAsync(&mut 0, 400, pool, stream)), 2, "the pool may not grow");
     assert_eq!(
-        (used(&emu, pool, A::USED_MEM_CURRENT), used(&emu, pool, A::RESERVED_MEM_CURRENT)),
+        code!(emu, cuMemAllocFromPoolAsync(&mut 0, 400, pool, stream)),
+        2,
+        "the pool may not grow"
+    );
+    assert_eq!(
+        (
+            used(&emu, pool, A::USED_MEM_CURRENT),
+            used(&emu, pool, A::RESERVED_MEM_CURRENT)
+        ),
         (4000, 4000)
     );
     ok!(emu, cuMemFreeAsync(p, stream));
-    assert_eq!((used(&emu, pool, A::USED_MEM_CURRENT), used(&emu, pool, A::RESERVED_MEM_CURRENT)), (0, 4000));
+    assert_eq!(
+        (
+            used(&emu, pool, A::USED_MEM_CURRENT),
+            used(&emu, pool, A::RESERVED_MEM_CURRENT)
+        ),
+        (0, 4000)
+    );
     ok!(emu, cuStreamSynchronize(stream));
-    assert_eq!(used(&emu, pool, A::RESERVED_MEM_CURRENT), 0, "its threshold is 0");
+    assert_eq!(
+        used(&emu, pool, A::RESERVED_MEM_CURRENT),
+        0,
+        "its threshold is 0"
+    );
     let mut keep = 1u64 << 20;
-    ok!(emu, cuMemPoolSetAttribute(pool, A::RELEASE_THRESHOLD, from_mut(&mut keep).cast()));
+    ok!(
+        emu,
+        cuMemPoolSetAttribute(pool, A::RELEASE_THRESHOLD, from_mut(&mut keep).cast())
+    );
     let p: u64 = make!(emu, cuMemAllocFromPoolAsync(100, pool, stream));
     ok!(emu, cuMemFreeAsync(p, stream));
     ok!(emu, cuStreamSynchronize(stream));
@@ -81,7 +135,14 @@ fn a_pool_counts_what_it_gives_and_keeps() {
     let p: u64 = make!(emu, cuMemAllocAsync(8, stream));
     assert_eq!(used(&emu, pool, A::USED_MEM_CURRENT), 8);
     let mut of = CUmemoryPool::NULL;
-    ok!(emu, cuPointerGetAttribute(from_mut(&mut of).cast(), CUpointer_attribute::MEMPOOL_HANDLE, p));
+    ok!(
+        emu,
+        cuPointerGetAttribute(
+            from_mut(&mut of).cast(),
+            CUpointer_attribute::MEMPOOL_HANDLE,
+            p
+        )
+    );
     assert_eq!(of, pool);
     assert_eq!(code!(emu, cuMemPoolDestroy(default)), 1);
     ok!(emu, cuMemPoolDestroy(pool));
@@ -97,7 +158,10 @@ fn pools_give_host_and_managed_memory_too() {
         (CUmemAllocationType::PINNED, CUmemLocationType::HOST),
         (CUmemAllocationType::MANAGED, CUmemLocationType::INVALID),
     ] {
-        let mut location = CUmemLocation { r#type: place, id: 0 };
+        let mut location = CUmemLocation {
+            r#type: place,
+            id: 0,
+        };
         let mut pool = CUmemoryPool::NULL;
         ok!(emu, cuMemGetDefaultMemPool(&mut pool, &mut location, kind));
         let p: u64 = make!(emu, cuMemAllocFromPoolAsync(4, pool, CUstream::NULL));
@@ -114,12 +178,21 @@ fn a_kernel_reads_and_writes_registered_memory() {
     let emu = emu();
     let mut words = vec![1u32; 64];
     let (start, address) = (words.as_mut_ptr().cast::<c_void>(), words.as_ptr() as u64);
-    assert_eq!(emu.launch(emu.kernel("add"), 1, CUstream::NULL, &[address, 1]), 0);
+    assert_eq!(
+        emu.launch(emu.kernel("add"), 1, CUstream::NULL, &[address, 1]),
+        0
+    );
     let lost = code!(emu, cuCtxSynchronize());
     assert_eq!(lost, 700, "memory of the program is not the device's");
     let _: CUcontext = make!(emu, cuCtxCreate_v2(CUctx_flags::empty(), 0));
-    ok!(emu, cuMemHostRegister_v2(start, 256, CUmemhostregister_flags::DEVICEMAP));
-    assert_eq!(emu.launch(emu.kernel("add"), 64, CUstream::NULL, &[address, 1]), 0);
+    ok!(
+        emu,
+        cuMemHostRegister_v2(start, 256, CUmemhostregister_flags::DEVICEMAP)
+    );
+    assert_eq!(
+        emu.launch(emu.kernel("add"), 64, CUstream::NULL, &[address, 1]),
+        0
+    );
     ok!(emu, cuCtxSynchronize());
     ok!(emu, cuMemHostUnregister(start));
     assert_eq!(words, [2; 64]);
@@ -133,7 +206,10 @@ fn rectangles_are_copied_and_filled() {
     ok!(emu, cuMemAllocPitch_v2(&mut p, &mut pitch, 12, 3, 4));
     assert_eq!(pitch, 512);
     ok!(emu, cuMemsetD2D32_v2(p, pitch, 7, 3, 3));
-    ok!(emu, cuMemsetD2D8Async(p + 512, pitch, 1, 4, 2, CUstream::NULL));
+    ok!(
+        emu,
+        cuMemsetD2D8Async(p + 512, pitch, 1, 4, 2, CUstream::NULL)
+    );
     let mut out = [0u32; 9];
     let copy = CUDA_MEMCPY2D_v2 {
         srcMemoryType: CUmemorytype::DEVICE,
@@ -149,12 +225,26 @@ fn rectangles_are_copied_and_filled() {
     ok!(emu, cuMemcpy2D_v2(&copy));
     let ones = 0x0101_0101;
     assert_eq!(out, [7, 7, 7, ones, 7, 7, ones, 7, 7]);
-    let shifted = CUDA_MEMCPY2D_v2 { srcXInBytes: 4, srcY: 1, WidthInBytes: 8, Height: 2, ..copy };
+    let shifted = CUDA_MEMCPY2D_v2 {
+        srcXInBytes: 4,
+        srcY: 1,
+        WidthInBytes: 8,
+        Height: 2,
+        ..copy
+    };
     ok!(emu, cuMemcpy2DAsync_v2(&shifted, CUstream::NULL));
     ok!(emu, cuCtxSynchronize());
     assert_eq!(out, [7, 7, 7, 7, 7, 7, ones, 7, 7]);
-    assert_eq!(code!(emu, cuMemsetD2D32_v2(p, 8, 7, 3, 3)), 1, "the rows overlap");
-    assert_eq!(code!(emu, cuMemcpy2D_v2(&CUDA_MEMCPY2D_v2 { Height: 99, ..copy })), 1, "past the end");
+    assert_eq!(
+        code!(emu, cuMemsetD2D32_v2(p, 8, 7, 3, 3)),
+        1,
+        "the rows overlap"
+    );
+    assert_eq!(
+        code!(emu, cuMemcpy2D_v2(&CUDA_MEMCPY2D_v2 { Height: 99, ..copy })),
+        1,
+        "past the end"
+    );
 }
 
 #[test]
@@ -181,7 +271,17 @@ fn boxes_are_copied() {
     };
     ok!(emu, cuMemcpy3D_v2(&copy));
     assert_eq!(emu.download(to, 4), [17, 18, 21, 22]);
-    ok!(emu, cuMemcpy3DAsync_v2(&CUDA_MEMCPY3D_v2 { srcZ: 0, dstZ: 1, ..copy }, CUstream::NULL));
+    ok!(
+        emu,
+        cuMemcpy3DAsync_v2(
+            &CUDA_MEMCPY3D_v2 {
+                srcZ: 0,
+                dstZ: 1,
+                ..copy
+            },
+            CUstream::NULL
+        )
+    );
     assert_eq!(emu.download(to, 8)[4..], [5, 6, 9, 10]);
     ok!(emu, cuMemcpy3D_v2(&CUDA_MEMCPY3D_v2 { Depth: 0, ..copy }));
 }
@@ -193,29 +293,63 @@ fn addresses_tell_what_they_are() {
     let pinned = emu.pinned(4) as u64;
     let ask = |attribute, address| {
         let mut value = 7u32;
-        ok!(emu, cuPointerGetAttribute(from_mut(&mut value).cast(), attribute, address));
+        ok!(
+            emu,
+            cuPointerGetAttribute(from_mut(&mut value).cast(), attribute, address)
+        );
         value
     };
-    assert_eq!(ask(CUpointer_attribute::MEMORY_TYPE, p + 8), CUmemorytype::DEVICE.0);
-    assert_eq!(ask(CUpointer_attribute::MEMORY_TYPE, pinned), CUmemorytype::HOST.0);
+    assert_eq!(
+        ask(CUpointer_attribute::MEMORY_TYPE, p + 8),
+        CUmemorytype::DEVICE.0
+    );
+    assert_eq!(
+        ask(CUpointer_attribute::MEMORY_TYPE, pinned),
+        CUmemorytype::HOST.0
+    );
     assert_eq!(ask(CUpointer_attribute::DEVICE_ORDINAL, p), 0);
     assert_eq!(ask(CUpointer_attribute::IS_MANAGED, p), 0);
     let mut value = 0u64;
     let data: *mut c_void = from_mut(&mut value).cast();
-    assert_eq!(code!(emu, cuPointerGetAttribute(data, CUpointer_attribute::HOST_POINTER, p)), 1);
-    assert_eq!(code!(emu, cuPointerGetAttribute(data, CUpointer_attribute::CONTEXT, 12345)), 1);
+    assert_eq!(
+        code!(
+            emu,
+            cuPointerGetAttribute(data, CUpointer_attribute::HOST_POINTER, p)
+        ),
+        1
+    );
+    assert_eq!(
+        code!(
+            emu,
+            cuPointerGetAttribute(data, CUpointer_attribute::CONTEXT, 12345)
+        ),
+        1
+    );
     let (mut kind, mut start, mut size) = (7u32, 7u64, 7usize);
     let mut wanted = [
         CUpointer_attribute::MEMORY_TYPE,
         CUpointer_attribute::RANGE_START_ADDR,
         CUpointer_attribute::RANGE_SIZE,
     ];
-    let mut places: [*mut c_void; 3] =
-        [from_mut(&mut kind).cast(), from_mut(&mut start).cast(), from_mut(&mut size).cast()];
-    ok!(emu, cuPointerGetAttributes(3, wanted.as_mut_ptr(), places.as_mut_ptr(), p + 4));
+    let mut places: [*mut c_void; 3] = [
+        from_mut(&mut kind).cast(),
+        from_mut(&mut start).cast(),
+        from_mut(&mut size).cast(),
+    ];
+    ok!(
+        emu,
+        cuPointerGetAttributes(3, wanted.as_mut_ptr(), places.as_mut_ptr(), p + 4)
+    );
     assert_eq!((kind, start, size), (CUmemorytype::DEVICE.0, p, 64));
-    ok!(emu, cuPointerGetAttributes(3, wanted.as_mut_ptr(), places.as_mut_ptr(), 12345));
-    assert_eq!((kind, start, size), (0, 0, 0), "an address in no allocation is no error here");
+    ok!(
+        emu,
+        cuPointerGetAttributes(3, wanted.as_mut_ptr(), places.as_mut_ptr(), 12345)
+    );
+    assert_eq!(
+        (kind, start, size),
+        (0, 0, 0),
+        "an address in no allocation is no error here"
+    );
     ok!(emu, cuMemFree_v2(p));
     ok!(emu, cuCtxSetCurrent(CUcontext(null_mut())));
     ok!(emu, cuMemFreeHost(pinned as *mut c_void));

@@ -35,13 +35,24 @@ fn parameters_come_packed_as_well() {
         ];
         let add = emu.kernel("add");
         let (stream, extra) = (CUstream::NULL, extra.as_mut_ptr());
-        code!(emu, cuLaunchKernel(add, 1, 1, 1, 1, 1, 1, 0, stream, params, extra))
+        code!(
+            emu,
+            cuLaunchKernel(add, 1, 1, 1, 1, 1, 1, 0, stream, params, extra)
+        )
     };
-    assert_eq!(launch(12, &mut buffer, null_mut()), 0, "tail padding need not be there");
+    assert_eq!(
+        launch(12, &mut buffer, null_mut()),
+        0,
+        "tail padding need not be there"
+    );
     assert_eq!(launch(16, &mut buffer, null_mut()), 0);
     assert_eq!(launch(8, &mut buffer, null_mut()), 1, "too short");
     let mut both = pointers(&buffer.clone());
-    assert_eq!(launch(12, &mut buffer, both.as_mut_ptr()), 1, "kernelParams and extra");
+    assert_eq!(
+        launch(12, &mut buffer, both.as_mut_ptr()),
+        1,
+        "kernelParams and extra"
+    );
     assert_eq!(emu.download(p, 1), [15]);
 }
 
@@ -66,8 +77,12 @@ fn geometry_is_checked() {
         let args = [p, 0];
         let mut params = pointers(&args);
         let (stream, params, extra) = (CUstream::NULL, params.as_mut_ptr(), null_mut());
-        let code =
-            code!(emu, cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, stream, params, extra));
+        let code = code!(
+            emu,
+            cuLaunchKernel(
+                function, gx, gy, gz, bx, by, bz, shared, stream, params, extra
+            )
+        );
         assert_eq!(
             code,
             expected,
@@ -97,8 +112,14 @@ fn checks_that_are_asked_for_fail_no_call() {
             ret;
         }";
     for (arithmetic, n, told) in [(true, 0, "DivisionByZero"), (true, 7, ""), (false, 0, "")] {
-        let checks = Checks { arithmetic, provenance: true };
-        let emu = emu_with(EmulatorConfig { checks, ..EmulatorConfig::default() });
+        let checks = Checks {
+            arithmetic,
+            provenance: true,
+        };
+        let emu = emu_with(EmulatorConfig {
+            checks,
+            ..EmulatorConfig::default()
+        });
         let module = emu.try_load(divide).unwrap();
         let kernel = emu.function(module, "divide");
         let p = emu.upload(&[0]);
@@ -107,7 +128,10 @@ fn checks_that_are_asked_for_fail_no_call() {
         let quotient = if n == 0 { u32::MAX } else { 1 };
         assert_eq!(emu.download(p, 1), [quotient]);
         let found = emu.findings();
-        assert!(found.starts_with(told) && found.is_empty() == told.is_empty(), "{found}");
+        assert!(
+            found.starts_with(told) && found.is_empty() == told.is_empty(),
+            "{found}"
+        );
     }
 }
 
@@ -119,7 +143,10 @@ fn faults_stick_to_the_context() {
         ("Trap", "stop", 0, 1, 719),
         ("OutOfFuel", "spin", 0, 1, 702),
     ] {
-        let emu = emu_with(EmulatorConfig { fuel: 10_000, ..EmulatorConfig::default() });
+        let emu = emu_with(EmulatorConfig {
+            fuel: 10_000,
+            ..EmulatorConfig::default()
+        });
         let address = emu.upload(&[1, 2]) + offset;
         let kernel = emu.kernel(kernel);
         let event = emu.event();
@@ -152,7 +179,10 @@ fn a_launch_may_have_attributes() {
     let add = emu.kernel("add");
     let p = emu.upload(&[1]);
     let launch = |id: CUlaunchAttributeID, value: u64| {
-        let mut attribute = CUlaunchAttribute { id, ..CUlaunchAttribute::zeroed() };
+        let mut attribute = CUlaunchAttribute {
+            id,
+            ..CUlaunchAttribute::zeroed()
+        };
         attribute.value[0] = value;
         let config = CUlaunchConfig {
             gridDimX: 1,
@@ -167,13 +197,29 @@ fn a_launch_may_have_attributes() {
         };
         let args = [p, 1];
         let mut params = pointers(&args);
-        code!(emu, cuLaunchKernelEx(&config, add, params.as_mut_ptr(), null_mut()))
+        code!(
+            emu,
+            cuLaunchKernelEx(&config, add, params.as_mut_ptr(), null_mut())
+        )
     };
     assert_eq!(launch(CUlaunchAttributeID::PRIORITY, 0), 0);
-    assert_eq!(launch(CUlaunchAttributeID::PROGRAMMATIC_STREAM_SERIALIZATION, 1), 0);
+    assert_eq!(
+        launch(CUlaunchAttributeID::PROGRAMMATIC_STREAM_SERIALIZATION, 1),
+        0
+    );
     assert_eq!(launch(CUlaunchAttributeID::COOPERATIVE, 1), 0);
-    assert_eq!(launch(CUlaunchAttributeID::DEVICE_UPDATABLE_KERNEL_NODE, 1), 801);
-    assert_eq!(launch(CUlaunchAttributeID::PREFERRED_CLUSTER_DIMENSION, 2 | 1 << 32), 0, "a hint");
+    assert_eq!(
+        launch(CUlaunchAttributeID::DEVICE_UPDATABLE_KERNEL_NODE, 1),
+        801
+    );
+    assert_eq!(
+        launch(
+            CUlaunchAttributeID::PREFERRED_CLUSTER_DIMENSION,
+            2 | 1 << 32
+        ),
+        0,
+        "a hint"
+    );
     assert_eq!(launch(CUlaunchAttributeID(99), 1), 1);
     ok!(emu, cuCtxSynchronize());
     assert_eq!(emu.download(p, 1), [5]);

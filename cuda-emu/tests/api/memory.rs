@@ -25,7 +25,10 @@ fn bytes_come_back() {
 
 #[test]
 fn memory_runs_out_and_comes_back() {
-    let emu = emu_with(EmulatorConfig { memory: 1 << 20, ..EmulatorConfig::default() });
+    let emu = emu_with(EmulatorConfig {
+        memory: 1 << 20,
+        ..EmulatorConfig::default()
+    });
     let mut address = 0;
     let first = emu.alloc(1 << 19);
     assert_eq!(code!(emu, cuMemAlloc_v2(&mut address, (1 << 19) + 1)), 2);
@@ -42,13 +45,19 @@ fn wrong_addresses_are_refused() {
     let a = emu.upload(&[1, 2, 3, 4]);
     let mut out = [0u32; 8];
     let cases = [
-        ("past the end", code!(emu, cuMemcpyDtoH_v2(out.as_mut_ptr().cast(), a, 20))),
+        (
+            "past the end",
+            code!(emu, cuMemcpyDtoH_v2(out.as_mut_ptr().cast(), a, 20)),
+        ),
         ("inside out", code!(emu, cuMemcpyDtoD_v2(a + 8, a, 16))),
         ("no allocation", code!(emu, cuMemsetD8_v2(64, 0, 1))),
         ("misaligned fill", code!(emu, cuMemsetD32_v2(a + 2, 0, 1))),
         ("free inside", code!(emu, cuMemFree_v2(a + 4))),
         ("free of nothing", code!(emu, cuMemFree_v2(0))),
-        ("pinned free of device memory", code!(emu, cuMemFreeHost(a as *mut _))),
+        (
+            "pinned free of device memory",
+            code!(emu, cuMemFreeHost(a as *mut _)),
+        ),
         ("no bytes", code!(emu, cuMemAlloc_v2(&mut 0, 0))),
     ];
     for (what, code) in cases {
@@ -56,7 +65,11 @@ fn wrong_addresses_are_refused() {
     }
     ok!(emu, cuMemFree_v2(a));
     assert_eq!(code!(emu, cuMemFree_v2(a)), 1, "freed twice");
-    assert_eq!(code!(emu, cuMemcpyDtoH_v2(out.as_mut_ptr().cast(), a, 4)), 1, "read after free");
+    assert_eq!(
+        code!(emu, cuMemcpyDtoH_v2(out.as_mut_ptr().cast(), a, 4)),
+        1,
+        "read after free"
+    );
 }
 
 #[test]
@@ -69,7 +82,10 @@ fn bytes_that_nobody_wrote_are_a_finding() {
     emu.download(a, 2);
     let found = emu.findings();
     assert!(
-        found.starts_with(&format!("UninitialisedCopy: a copy to the host reads 0x{:x}", a + 6)),
+        found.starts_with(&format!(
+            "UninitialisedCopy: a copy to the host reads 0x{:x}",
+            a + 6
+        )),
         "{found}"
     );
 }
@@ -110,15 +126,25 @@ fn memory_of_the_program_is_pinned_and_read_when_the_copy_runs() {
     let register = |start, bytes, flags| code!(emu, cuMemHostRegister_v2(start, bytes, flags));
     assert_eq!(register(start, 0, read_only), 1);
     assert_eq!(register(std::ptr::null_mut(), 16, read_only), 1);
-    assert_eq!(register(start, bytes, CUmemhostregister_flags::IOMEMORY), 801);
-    assert_eq!(register(start, bytes, CUmemhostregister_flags::from_bits_retain(64)), 1);
+    assert_eq!(
+        register(start, bytes, CUmemhostregister_flags::IOMEMORY),
+        801
+    );
+    assert_eq!(
+        register(start, bytes, CUmemhostregister_flags::from_bits_retain(64)),
+        1
+    );
     assert_eq!(register(start, bytes, read_only), 0);
     assert_eq!(
         register(start.wrapping_byte_add(4000), bytes, read_only),
         712,
         "some of it is pinned already"
     );
-    assert_eq!(register(emu.pinned(4).cast(), 16, read_only), 712, "it was allocated pinned");
+    assert_eq!(
+        register(emu.pinned(4).cast(), 16, read_only),
+        712,
+        "it was allocated pinned"
+    );
     let address: u64 = make!(emu, cuMemHostGetDevicePointer_v2(start, 0));
     assert_eq!(address, start as u64);
 
@@ -127,14 +153,23 @@ fn memory_of_the_program_is_pinned_and_read_when_the_copy_runs() {
     let (a, b) = (emu.alloc(bytes), emu.alloc(bytes));
     ok!(emu, cuMemcpyHtoDAsync_v2(a, start, bytes, stream));
     let pageable = [1u32; 1024];
-    ok!(emu, cuMemcpyHtoDAsync_v2(b, pageable.as_ptr().cast(), bytes, stream));
+    ok!(
+        emu,
+        cuMemcpyHtoDAsync_v2(b, pageable.as_ptr().cast(), bytes, stream)
+    );
     // SAFETY: the words are there, and the copy of them has not begun.
     unsafe { start.cast::<u32>().write_volatile(7) };
     gate.open();
     ok!(emu, cuStreamSynchronize(stream));
-    assert_eq!((emu.download(a, 2), emu.download(b, 2)), (vec![7, 1], vec![1, 1]));
+    assert_eq!(
+        (emu.download(a, 2), emu.download(b, 2)),
+        (vec![7, 1], vec![1, 1])
+    );
 
-    assert_eq!(code!(emu, cuMemHostUnregister(start.wrapping_byte_add(4))), 713);
+    assert_eq!(
+        code!(emu, cuMemHostUnregister(start.wrapping_byte_add(4))),
+        713
+    );
     ok!(emu, cuMemHostUnregister(start));
     assert_eq!(code!(emu, cuMemHostUnregister(start)), 713);
     drop(words);

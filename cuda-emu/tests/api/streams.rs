@@ -17,7 +17,10 @@ pub(crate) struct Gate {
 impl Gate {
     /// Gates live for ever, since a stream may outlive a failed test.
     pub(crate) fn new() -> &'static Self {
-        Box::leak(Box::new(Self { open: AtomicBool::new(false), passed: AtomicU32::new(0) }))
+        Box::leak(Box::new(Self {
+            open: AtomicBool::new(false),
+            passed: AtomicU32::new(0),
+        }))
     }
 
     /// A graph of one node that waits at the gate.
@@ -62,7 +65,11 @@ fn calls_return_before_the_work() {
     ok!(emu, cuEventRecord(event, stream));
     assert_eq!(code!(emu, cuStreamQuery(stream)), 600);
     assert_eq!(code!(emu, cuEventQuery(event)), 600);
-    assert_eq!(emu.download(p, 1), [1], "a stream that does not block is not waited for");
+    assert_eq!(
+        emu.download(p, 1),
+        [1],
+        "a stream that does not block is not waited for"
+    );
     gate.open();
     ok!(emu, cuEventSynchronize(event));
     ok!(emu, cuStreamSynchronize(stream));
@@ -100,14 +107,20 @@ fn pageable_memory_is_read_at_the_call_and_pinned_memory_later() {
     // SAFETY: one word was allocated.
     unsafe { pinned.write_volatile(1) };
     ok!(emu, cuGraphLaunch(exec, stream));
-    ok!(emu, cuMemcpyHtoDAsync_v2(a, std::ptr::from_ref(&pageable).cast(), 4, stream));
+    ok!(
+        emu,
+        cuMemcpyHtoDAsync_v2(a, std::ptr::from_ref(&pageable).cast(), 4, stream)
+    );
     ok!(emu, cuMemcpyHtoDAsync_v2(b, pinned.cast(), 4, stream));
     pageable += 1;
     // SAFETY: as above.
     unsafe { pinned.write_volatile(2) };
     gate.open();
     ok!(emu, cuStreamSynchronize(stream));
-    assert_eq!((emu.download(a, 1), emu.download(b, 1), pageable), (vec![1], vec![2], 2));
+    assert_eq!(
+        (emu.download(a, 1), emu.download(b, 1), pageable),
+        (vec![1], vec![2], 2)
+    );
 }
 
 #[test]
@@ -155,7 +168,18 @@ fn stale_handles_are_refused() {
     assert_eq!(code!(emu, cuStreamDestroy_v2(stream)), 400);
     assert_eq!(code!(emu, cuStreamDestroy_v2(CUstream::NULL)), 1);
     assert_eq!(code!(emu, cuEventSynchronize(event)), 400);
-    assert_eq!(code!(emu, cuEventRecord(CUevent::NULL, CUstream::NULL)), 400);
-    assert_eq!(code!(emu, cuStreamSynchronize(CUstream(event.0))), 400, "a handle of another kind");
-    assert_eq!(code!(emu, cuStreamSynchronize(CUstream(0x1234 as *mut c_void))), 400, "no handle at all");
+    assert_eq!(
+        code!(emu, cuEventRecord(CUevent::NULL, CUstream::NULL)),
+        400
+    );
+    assert_eq!(
+        code!(emu, cuStreamSynchronize(CUstream(event.0))),
+        400,
+        "a handle of another kind"
+    );
+    assert_eq!(
+        code!(emu, cuStreamSynchronize(CUstream(0x1234 as *mut c_void))),
+        400,
+        "no handle at all"
+    );
 }

@@ -71,7 +71,12 @@ fn texture(emu: &Emu, resource: &CUDA_RESOURCE_DESC, how: &CUDA_TEXTURE_DESC) ->
 }
 
 /// A copy of a rectangle of words between memory of the host without gaps and an array.
-fn rectangle(array: CUarray, at: [usize; 2], words: *const u32, [w, h]: [usize; 2]) -> CUDA_MEMCPY2D_v2 {
+fn rectangle(
+    array: CUarray,
+    at: [usize; 2],
+    words: *const u32,
+    [w, h]: [usize; 2],
+) -> CUDA_MEMCPY2D_v2 {
     CUDA_MEMCPY2D_v2 {
         srcMemoryType: CUmemorytype::HOST,
         srcHost: words.cast(),
@@ -106,28 +111,51 @@ fn words(emu: &Emu, array: CUarray, [w, h]: [usize; 2]) -> Vec<u32> {
 #[test]
 fn kernels_read_and_write_arrays() {
     let emu = emu();
-    let (from, to) = (array(&emu, 4, 3, 0, 0), array(&emu, 4, 3, 0, CUDA_ARRAY3D_SURFACE_LDST));
+    let (from, to) = (
+        array(&emu, 4, 3, 0, 0),
+        array(&emu, 4, 3, 0, CUDA_ARRAY3D_SURFACE_LDST),
+    );
     let floats: Vec<u32> = (0..12).map(|i| (i as f32 + 0.5).to_bits()).collect();
-    ok!(emu, cuMemcpy2D_v2(&rectangle(from, [0, 0], floats.as_ptr(), [4, 3])));
+    ok!(
+        emu,
+        cuMemcpy2D_v2(&rectangle(from, [0, 0], floats.as_ptr(), [4, 3]))
+    );
     let (t, s) = (
         texture(&emu, &of_array(from), &CUDA_TEXTURE_DESC::zeroed()),
         make!(emu, cuSurfObjectCreate(&of_array(to))),
     );
-    let module = emu.try_load(PTX).unwrap_or_else(|code| panic!("{code}: {}", emu.last_log()));
+    let module = emu
+        .try_load(PTX)
+        .unwrap_or_else(|code| panic!("{code}: {}", emu.last_log()));
     let copied = emu.function(module, "copied");
-    assert_eq!(emu.launch(copied, 12, CUstream::NULL, &[t, s]), 0, "{}", emu.last_log());
+    assert_eq!(
+        emu.launch(copied, 12, CUstream::NULL, &[t, s]),
+        0,
+        "{}",
+        emu.last_log()
+    );
     ok!(emu, cuCtxSynchronize());
     assert_eq!(words(&emu, to, [4, 3]), floats);
     let part = [7u32, 8];
-    ok!(emu, cuMemcpy2D_v2(&rectangle(to, [1, 1], part.as_ptr(), [1, 2])));
+    ok!(
+        emu,
+        cuMemcpy2D_v2(&rectangle(to, [1, 1], part.as_ptr(), [1, 2]))
+    );
     let changed = words(&emu, to, [4, 3]);
-    assert_eq!((changed[5], changed[9], changed[4], changed[10]), (7, 8, floats[4], floats[10]));
+    assert_eq!(
+        (changed[5], changed[9], changed[4], changed[10]),
+        (7, 8, floats[4], floats[10])
+    );
     ok!(emu, cuTexObjectDestroy(t));
     ok!(emu, cuSurfObjectDestroy(s));
     assert_eq!(code!(emu, cuTexObjectDestroy(t)), INVALID);
     assert_eq!(emu.launch(copied, 12, CUstream::NULL, &[t, s]), 0);
     assert_ne!(code!(emu, cuCtxSynchronize()), 0);
-    assert!(emu.last_log().contains("is used after it was destroyed"), "{}", emu.last_log());
+    assert!(
+        emu.last_log().contains("is used after it was destroyed"),
+        "{}",
+        emu.last_log()
+    );
 }
 
 #[test]
@@ -175,38 +203,79 @@ fn rows_of_arrays_are_copied() {
     ok!(emu, cuMemcpyDtoA_v2(a, 0, device, 16));
     ok!(emu, cuMemcpyHtoA_v2(a, 4, floats.as_ptr().cast(), 4));
     ok!(emu, cuMemcpyAtoA_v2(b, 0, a, 4, 12));
-    ok!(emu, cuMemcpyHtoAAsync_v2(b, 12, floats[4..].as_ptr().cast(), 4, CUstream::NULL));
+    ok!(
+        emu,
+        cuMemcpyHtoAAsync_v2(b, 12, floats[4..].as_ptr().cast(), 4, CUstream::NULL)
+    );
     ok!(emu, cuMemcpyAtoD_v2(device, b, 0, 16));
     assert_eq!(emu.download(device, 4), [1, 12, 13, 5]);
     let mut row = [0u32; 2];
     ok!(emu, cuMemcpyAtoH_v2(row.as_mut_ptr().cast(), b, 4, 8));
     assert_eq!(row, [12, 13]);
-    assert_eq!(code!(emu, cuMemcpyHtoA_v2(a, 8, floats.as_ptr().cast(), 12)), INVALID);
-    assert_eq!(code!(emu, cuMemcpyHtoA_v2(a, 2, floats.as_ptr().cast(), 4)), INVALID);
-    assert_eq!(code!(emu, cuMemcpyHtoA_v2(a, usize::MAX, floats.as_ptr().cast(), 4)), INVALID);
+    assert_eq!(
+        code!(emu, cuMemcpyHtoA_v2(a, 8, floats.as_ptr().cast(), 12)),
+        INVALID
+    );
+    assert_eq!(
+        code!(emu, cuMemcpyHtoA_v2(a, 2, floats.as_ptr().cast(), 4)),
+        INVALID
+    );
+    assert_eq!(
+        code!(
+            emu,
+            cuMemcpyHtoA_v2(a, usize::MAX, floats.as_ptr().cast(), 4)
+        ),
+        INVALID
+    );
     let three = array(&emu, 2, 2, 2, 0);
-    assert_eq!(code!(emu, cuMemcpyHtoA_v2(three, 0, floats.as_ptr().cast(), 4)), INVALID);
-    assert_eq!(code!(emu, cuMemcpy2D_v2(&rectangle(a, [0, 1], floats.as_ptr(), [4, 1]))), INVALID);
+    assert_eq!(
+        code!(emu, cuMemcpyHtoA_v2(three, 0, floats.as_ptr().cast(), 4)),
+        INVALID
+    );
+    assert_eq!(
+        code!(
+            emu,
+            cuMemcpy2D_v2(&rectangle(a, [0, 1], floats.as_ptr(), [4, 1]))
+        ),
+        INVALID
+    );
 }
 
 #[test]
 fn linear_memory_is_a_texture() {
     let emu = emu();
     let memory = emu.upload(&[5, 6, 7, 8]);
-    let mut resource = CUDA_RESOURCE_DESC { resType: CUresourcetype::LINEAR, ..CUDA_RESOURCE_DESC::zeroed() };
+    let mut resource = CUDA_RESOURCE_DESC {
+        resType: CUresourcetype::LINEAR,
+        ..CUDA_RESOURCE_DESC::zeroed()
+    };
     (resource.res.pointer, resource.res.width) = (memory, 16);
     (resource.res.format, resource.res.numChannels) = (CUarray_format::UNSIGNED_INT32, 1);
     let t = texture(&emu, &resource, &CUDA_TEXTURE_DESC::zeroed());
     let (module, out) = (emu.try_load(PTX).expect("it is PTX"), emu.upload(&[9; 6]));
-    assert_eq!(emu.launch(emu.function(module, "fetched"), 6, CUstream::NULL, &[t, out]), 0);
+    assert_eq!(
+        emu.launch(
+            emu.function(module, "fetched"),
+            6,
+            CUstream::NULL,
+            &[t, out]
+        ),
+        0
+    );
     assert_eq!(emu.download(out, 6), [5, 6, 7, 8, 0, 0]);
     let mut shown = CUDA_RESOURCE_DESC::zeroed();
     ok!(emu, cuTexObjectGetResourceDesc(&mut shown, t));
-    assert_eq!((shown.resType, shown.res.pointer, shown.res.width), (CUresourcetype::LINEAR, memory, 16));
+    assert_eq!(
+        (shown.resType, shown.res.pointer, shown.res.width),
+        (CUresourcetype::LINEAR, memory, 16)
+    );
     let mut how = CUDA_TEXTURE_DESC::zeroed();
     ok!(emu, cuTexObjectGetTextureDesc(&mut how, t));
     assert_eq!(
-        code!(emu, cuTexObjectGetResourceViewDesc(&mut CUDA_RESOURCE_VIEW_DESC::zeroed(), t)),
+        code!(
+            emu,
+            cuTexObjectGetResourceViewDesc(&mut CUDA_RESOURCE_VIEW_DESC::zeroed(), t)
+        ),
         INVALID
     );
     let refused = |change: &dyn Fn(&mut CUDA_RESOURCE_DESC)| {
@@ -221,14 +290,20 @@ fn linear_memory_is_a_texture() {
     assert_eq!(refused(&|r| r.res.numChannels = 3), INVALID);
     assert_eq!(refused(&|r| r.flags = 1), INVALID);
     assert_eq!(refused(&|r| r.resType = CUresourcetype(9)), INVALID);
-    assert_eq!(refused(&|r| r.resType = CUresourcetype::MIPMAPPED_ARRAY), CUresult::NOT_SUPPORTED.0);
+    assert_eq!(
+        refused(&|r| r.resType = CUresourcetype::MIPMAPPED_ARRAY),
+        CUresult::NOT_SUPPORTED.0
+    );
     let pitched = |pitch: usize| {
         refused(&|r| {
             r.resType = CUresourcetype::PITCH2D;
             (r.res.width, r.res.height, r.res.pitchInBytes) = (2, 1, pitch);
         })
     };
-    assert_eq!([pitched(32), pitched(8), pitched(16)], [0, INVALID, INVALID]);
+    assert_eq!(
+        [pitched(32), pitched(8), pitched(16)],
+        [0, INVALID, INVALID]
+    );
 }
 
 #[test]
@@ -249,29 +324,65 @@ fn what_is_no_array_texture_or_surface_is_refused() {
         (size(4, 0, 3, layers), 0),
     ];
     for (size, wanted) in cases {
-        assert_eq!(code!(emu, cuArray3DCreate_v2(&mut made, &size)), wanted, "{size:?}: {}", emu.last_log());
+        assert_eq!(
+            code!(emu, cuArray3DCreate_v2(&mut made, &size)),
+            wanted,
+            "{size:?}: {}",
+            emu.last_log()
+        );
     }
     let mut shown = CUDA_ARRAY3D_DESCRIPTOR_v2::zeroed();
     ok!(emu, cuArray3DGetDescriptor_v2(&mut shown, made));
-    assert_eq!((shown.Width, shown.Height, shown.Depth, shown.Flags), (4, 0, 3, layers));
+    assert_eq!(
+        (shown.Width, shown.Height, shown.Depth, shown.Flags),
+        (4, 0, 3, layers)
+    );
     let bad = CUarray(without_provenance_mut(8));
     assert_eq!(code!(emu, cuArrayDestroy(bad)), BAD_HANDLE);
     assert_eq!(code!(emu, cuArrayDestroy(CUarray::NULL)), BAD_HANDLE);
     let mut object = 0;
-    assert_eq!(code!(emu, cuSurfObjectCreate(&mut object, &of_array(made))), INVALID);
-    assert!(emu.last_log().contains("made without CUDA_ARRAY3D_SURFACE_LDST"), "{}", emu.last_log());
-    assert_eq!(code!(emu, cuSurfObjectCreate(&mut object, &of_array(bad))), BAD_HANDLE);
-    let how = CUDA_TEXTURE_DESC { filterMode: CUfilter_mode(7), ..CUDA_TEXTURE_DESC::zeroed() };
-    assert_eq!(code!(emu, cuTexObjectCreate(&mut object, &of_array(made), &how, null())), INVALID);
+    assert_eq!(
+        code!(emu, cuSurfObjectCreate(&mut object, &of_array(made))),
+        INVALID
+    );
+    assert!(
+        emu.last_log()
+            .contains("made without CUDA_ARRAY3D_SURFACE_LDST"),
+        "{}",
+        emu.last_log()
+    );
+    assert_eq!(
+        code!(emu, cuSurfObjectCreate(&mut object, &of_array(bad))),
+        BAD_HANDLE
+    );
+    let how = CUDA_TEXTURE_DESC {
+        filterMode: CUfilter_mode(7),
+        ..CUDA_TEXTURE_DESC::zeroed()
+    };
+    assert_eq!(
+        code!(
+            emu,
+            cuTexObjectCreate(&mut object, &of_array(made), &how, null())
+        ),
+        INVALID
+    );
     let texture = texture(&emu, &of_array(made), &CUDA_TEXTURE_DESC::zeroed());
     assert_eq!(code!(emu, cuSurfObjectDestroy(texture)), INVALID);
     ok!(emu, cuArrayDestroy(made));
     assert_eq!(code!(emu, cuArrayDestroy(made)), BAD_HANDLE);
-    let flat = CUDA_ARRAY_DESCRIPTOR_v2 { Width: 5, Height: 2, Format: CUarray_format::HALF, NumChannels: 2 };
+    let flat = CUDA_ARRAY_DESCRIPTOR_v2 {
+        Width: 5,
+        Height: 2,
+        Format: CUarray_format::HALF,
+        NumChannels: 2,
+    };
     let plain: CUarray = make!(emu, cuArrayCreate_v2(&flat));
     let mut seen = CUDA_ARRAY_DESCRIPTOR_v2::zeroed();
     ok!(emu, cuArrayGetDescriptor_v2(&mut seen, plain));
-    assert_eq!((seen.Width, seen.Height, seen.Format, seen.NumChannels), (5, 2, CUarray_format::HALF, 2));
+    assert_eq!(
+        (seen.Width, seen.Height, seen.Format, seen.NumChannels),
+        (5, 2, CUarray_format::HALF, 2)
+    );
 }
 
 /// A texture may be made and destroyed by one thread while kernels of another read others.
@@ -279,7 +390,10 @@ fn what_is_no_array_texture_or_surface_is_refused() {
 fn textures_come_and_go_beside_launches() {
     let emu = emu();
     let memory = emu.upload(&[5, 6, 7, 8]);
-    let mut resource = CUDA_RESOURCE_DESC { resType: CUresourcetype::LINEAR, ..CUDA_RESOURCE_DESC::zeroed() };
+    let mut resource = CUDA_RESOURCE_DESC {
+        resType: CUresourcetype::LINEAR,
+        ..CUDA_RESOURCE_DESC::zeroed()
+    };
     (resource.res.pointer, resource.res.width) = (memory, 16);
     (resource.res.format, resource.res.numChannels) = (CUarray_format::UNSIGNED_INT32, 1);
     let how = CUDA_TEXTURE_DESC::zeroed();
@@ -296,7 +410,12 @@ fn textures_come_and_go_beside_launches() {
             ok!(emu, cuDevicePrimaryCtxRelease_v2(0));
         });
         for _ in 0..20 {
-            assert_eq!(emu.launch(fetched, 4, CUstream::NULL, &[t, out]), 0, "{}", emu.last_log());
+            assert_eq!(
+                emu.launch(fetched, 4, CUstream::NULL, &[t, out]),
+                0,
+                "{}",
+                emu.last_log()
+            );
         }
     });
     ok!(emu, cuTexObjectDestroy(t));
@@ -308,17 +427,35 @@ fn textures_come_and_go_beside_launches() {
 fn copies_of_arrays_are_captured() {
     let (emu, words) = (emu(), [1u32, 2, 3, 4]);
     let (a, stream, out) = (array(&emu, 4, 0, 0, 0), emu.stream(), emu.pinned(4));
-    ok!(emu, cuStreamBeginCapture_v2(stream, CUstreamCaptureMode::GLOBAL));
-    ok!(emu, cuMemcpyHtoAAsync_v2(a, 0, words.as_ptr().cast(), 16, stream));
+    ok!(
+        emu,
+        cuStreamBeginCapture_v2(stream, CUstreamCaptureMode::GLOBAL)
+    );
+    ok!(
+        emu,
+        cuMemcpyHtoAAsync_v2(a, 0, words.as_ptr().cast(), 16, stream)
+    );
     ok!(emu, cuMemcpyAtoHAsync_v2(out.cast(), a, 0, 16, stream));
-    assert_eq!(code!(emu, cuArrayDestroy(a)), CUresult::STREAM_CAPTURE_UNSUPPORTED.0);
+    assert_eq!(
+        code!(emu, cuArrayDestroy(a)),
+        CUresult::STREAM_CAPTURE_UNSUPPORTED.0
+    );
     let mut graph = CUgraph::NULL;
     assert_ne!(code!(emu, cuStreamEndCapture(stream, &mut graph)), 0);
-    ok!(emu, cuStreamBeginCapture_v2(stream, CUstreamCaptureMode::GLOBAL));
-    ok!(emu, cuMemcpyHtoAAsync_v2(a, 0, words.as_ptr().cast(), 16, stream));
+    ok!(
+        emu,
+        cuStreamBeginCapture_v2(stream, CUstreamCaptureMode::GLOBAL)
+    );
+    ok!(
+        emu,
+        cuMemcpyHtoAAsync_v2(a, 0, words.as_ptr().cast(), 16, stream)
+    );
     ok!(emu, cuMemcpyAtoHAsync_v2(out.cast(), a, 0, 16, stream));
     ok!(emu, cuStreamEndCapture(stream, &mut graph));
-    let exec: CUgraphExec = make!(emu, cuGraphInstantiateWithFlags(graph, CUgraphInstantiate_flags::empty()));
+    let exec: CUgraphExec = make!(
+        emu,
+        cuGraphInstantiateWithFlags(graph, CUgraphInstantiate_flags::empty())
+    );
     ok!(emu, cuGraphLaunch(exec, stream));
     ok!(emu, cuStreamSynchronize(stream));
     // SAFETY: the memory has four words, and nothing writes them now.

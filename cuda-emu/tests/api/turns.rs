@@ -24,7 +24,11 @@ fn record_and_wait(emu: &Emu, first: CUstream, second: CUstream) {
 
 /// Three streams set a word to 1, set it to 2, and copy it. Gives the word and the copy.
 fn outcome(order: Order, seed: u64, events: Events) -> (u32, u32) {
-    let emu = emu_with(EmulatorConfig { order, seed, ..EmulatorConfig::default() });
+    let emu = emu_with(EmulatorConfig {
+        order,
+        seed,
+        ..EmulatorConfig::default()
+    });
     let (a, b, c) = (emu.stream(), emu.stream(), emu.stream());
     let (word, copy) = (emu.upload(&[9]), emu.upload(&[9]));
     ok!(emu, cuMemsetD32Async(word, 1, 1, a));
@@ -42,22 +46,46 @@ fn outcome(order: Order, seed: u64, events: Events) -> (u32, u32) {
 
 #[test]
 fn a_seed_chooses_the_order_of_streams() {
-    let all = |events| (0..24).map(|seed| outcome(Order::Shuffled, seed, events)).collect::<Vec<_>>();
+    let all = |events| {
+        (0..24)
+            .map(|seed| outcome(Order::Shuffled, seed, events))
+            .collect::<Vec<_>>()
+    };
     let found = all(Events::None);
-    assert_eq!(found, all(Events::None), "the same seed gives the same order");
+    assert_eq!(
+        found,
+        all(Events::None),
+        "the same seed gives the same order"
+    );
     let different: BTreeSet<_> = found.into_iter().collect();
-    assert_eq!(different, BTreeSet::from([(1, 1), (1, 2), (1, 9), (2, 1), (2, 2), (2, 9)]));
-    assert_eq!(BTreeSet::from_iter(all(Events::Recorded)), BTreeSet::from([(2, 2)]));
-    assert_eq!(outcome(Order::Reversed, 0, Events::None), (1, 9), "the last stream first");
+    assert_eq!(
+        different,
+        BTreeSet::from([(1, 1), (1, 2), (1, 9), (2, 1), (2, 2), (2, 9)])
+    );
+    assert_eq!(
+        BTreeSet::from_iter(all(Events::Recorded)),
+        BTreeSet::from([(2, 2)])
+    );
+    assert_eq!(
+        outcome(Order::Reversed, 0, Events::None),
+        (1, 9),
+        "the last stream first"
+    );
 }
 
 #[test]
 fn streams_that_wait_for_the_program_or_for_each_other_let_others_run() {
-    let emu = emu_with(EmulatorConfig { order: Order::Shuffled, ..EmulatorConfig::default() });
+    let emu = emu_with(EmulatorConfig {
+        order: Order::Shuffled,
+        ..EmulatorConfig::default()
+    });
     let (a, b, gate) = (emu.stream(), emu.stream(), Gate::new());
     let word = emu.upload(&[0]);
     ok!(emu, cuGraphLaunch(gate.exec(&emu), a));
-    ok!(emu, cuStreamWaitValue32_v2(b, word, 3, CUstreamWaitValue_flags::GEQ));
+    ok!(
+        emu,
+        cuStreamWaitValue32_v2(b, word, 3, CUstreamWaitValue_flags::GEQ)
+    );
     ok!(emu, cuMemsetD32Async(word, 3, 1, a));
     let c = emu.stream();
     ok!(emu, cuMemsetD32Async(emu.alloc(4), 3, 1, c));

@@ -44,7 +44,9 @@ impl KernelDef for Eight {
 
     fn program<'k>(&self, k: Builder<'k>, a: EightArgs<Dev<'k>>) {
         let at = k.tid() + a.a + a.b;
-        k.when(at.lt(a.n), || a.y.at(at).st(a.x.at(at).ld() * a.c + a.w.at(at).ld() * a.d));
+        k.when(at.lt(a.n), || {
+            a.y.at(at).st(a.x.at(at).ld() * a.c + a.w.at(at).ld() * a.d)
+        });
     }
 
     fn reference(&self, _: EightArgs<Cpu<'_>>) {}

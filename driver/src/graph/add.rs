@@ -49,13 +49,26 @@ impl Graph {
         }
     }
 
-    fn add_overlapping(&mut self, edge: EdgeKind, after: &[NodeId], work: Work) -> Result<NodeId, Error> {
+    fn add_overlapping(
+        &mut self,
+        edge: EdgeKind,
+        after: &[NodeId],
+        work: Work,
+    ) -> Result<NodeId, Error> {
         expect_addable(&work, self.context())?;
-        let from = after.iter().map(|node| self.index_of(*node)).collect::<Result<Vec<_>, _>>()?;
+        let from = after
+            .iter()
+            .map(|node| self.index_of(*node))
+            .collect::<Result<Vec<_>, _>>()?;
         self.expect_overlap(&from, self.nodes.len(), &work)?;
         let into: Vec<_> = from.iter().map(|f| (*f, edge)).collect();
         let writers = self.writers.get_or_insert_with(|| Writers::of(&self.nodes));
-        expect_coherent((&self.nodes, &self.edges, writers), &into, self.nodes.len(), &work)?;
+        expect_coherent(
+            (&self.nodes, &self.edges, writers),
+            &into,
+            self.nodes.len(),
+            &work,
+        )?;
         // Without a node before it there is no edge, and it may be of any sort.
         if !matches!(work, Work::Launch(_)) {
             return self.add_full(after, work);
@@ -80,10 +93,15 @@ impl Graph {
         add: impl FnOnce(&AddCall<'_>, &Work) -> Result<(), DriverError>,
     ) -> Result<NodeId, Error> {
         let attributed = matches!(&work, Work::Launch(launch) if launch.config().has_attributes());
-        let node = self.insert(edges, after, NodeKind::Work(work), |call, kind| match kind {
-            NodeKind::Work(work) => add(call, work),
-            _ => Ok(()),
-        })?;
+        let node = self.insert(
+            edges,
+            after,
+            NodeKind::Work(work),
+            |call, kind| match kind {
+                NodeKind::Work(work) => add(call, work),
+                _ => Ok(()),
+            },
+        )?;
         if attributed {
             self.take_attributes(node)?;
         }
@@ -120,7 +138,12 @@ impl Graph {
     ///
     /// # Errors
     /// As [`Work::fill`] and [`add`](Self::add).
-    pub fn fill<T: Element>(&mut self, after: &[NodeId], to: &View<T>, value: T) -> Result<NodeId, Error> {
+    pub fn fill<T: Element>(
+        &mut self,
+        after: &[NodeId],
+        to: &View<T>,
+        value: T,
+    ) -> Result<NodeId, Error> {
         self.add(after, Work::fill(to, value)?)
     }
 
@@ -151,10 +174,21 @@ impl Graph {
             let (graph, _calls) = RawGraph::begin_by(&mut self.raw)?;
             let (context, graph, _current) = (&graph.context, graph.raw, graph.context.enter()?);
             let (after, count) = (handles.as_ptr(), handles.len());
-            add(&AddCall { context, graph, node: &mut node, after, count }, &kind)?;
+            add(
+                &AddCall {
+                    context,
+                    graph,
+                    node: &mut node,
+                    after,
+                    count,
+                },
+                &kind,
+            )?;
         }
         let id = self.push_after(node, kind, indices);
-        indices.iter().for_each(|from| self.push_edge(*from, id.index, edges));
+        indices
+            .iter()
+            .for_each(|from| self.push_edge(*from, id.index, edges));
         Ok(id)
     }
 
@@ -171,11 +205,20 @@ impl Graph {
             indices.push(self.index_of(*node)?);
         }
         if self.raw.is_body() {
-            let id = NodeId { graph: self.id, index: self.nodes.len() };
-            refuse_in_body(&Node { raw: CUgraphNode::NULL, id, kind: kind.clone() })?;
+            let id = NodeId {
+                graph: self.id,
+                index: self.nodes.len(),
+            };
+            refuse_in_body(&Node {
+                raw: CUgraphNode::NULL,
+                id,
+                kind: kind.clone(),
+            })?;
         }
         let indices = sorted(indices);
-        indices.iter().for_each(|i| handles.push(self.nodes[*i].raw));
+        indices
+            .iter()
+            .for_each(|i| handles.push(self.nodes[*i].raw));
         Ok(indices)
     }
 }
@@ -238,7 +281,11 @@ fn add_work(call: &AddCall<'_>, work: &Work) -> Result<(), DriverError> {
 }
 
 /// Adds a kernel by edges of one kind, which the driver has a function for: see [`EdgeKind::on`].
-fn add_kernel(call: &AddCall<'_>, data: CUgraphEdgeData, launch: &Launch) -> Result<(), DriverError> {
+fn add_kernel(
+    call: &AddCall<'_>,
+    data: CUgraphEdgeData,
+    launch: &Launch,
+) -> Result<(), DriverError> {
     let edges = vec![data; call.count];
     let (driver, after, edges) = (call.context.driver(), call.after, edges.as_ptr());
     with_kernel_params(launch, |kernel| {
@@ -247,7 +294,10 @@ fn add_kernel(call: &AddCall<'_>, data: CUgraphEdgeData, launch: &Launch) -> Res
         let params = std::ptr::from_mut(&mut params).cast();
         // SAFETY: as for a kernel by full edges; there is a record for each node before it.
         unsafe {
-            cu_if_there!(driver, cuGraphAddNode_v2(call.node, call.graph, after, edges, call.count, params))
+            cu_if_there!(
+                driver,
+                cuGraphAddNode_v2(call.node, call.graph, after, edges, call.count, params)
+            )
         }
     })
 }

@@ -68,7 +68,9 @@ impl NodeAttribute {
         match self {
             Self::Cluster([x, y, z]) => [word(x, y), word(z, 0), 0, 0],
             Self::Cooperative(yes) | Self::RemoteDomain(yes) => [yes.into(), 0, 0, 0],
-            Self::Priority(number) | Self::SharedCarveout(number) => [word(number as u32, 0), 0, 0, 0],
+            Self::Priority(number) | Self::SharedCarveout(number) => {
+                [word(number as u32, 0), 0, 0, 0]
+            }
             Self::AccessWindow(window) => window.words(),
         }
     }
@@ -133,13 +135,22 @@ impl Graph {
     ///
     /// # Errors
     /// As [`set_attribute`](Self::set_attribute).
-    pub fn attribute(&self, node: NodeId, attribute: NodeAttribute) -> Result<NodeAttribute, Error> {
+    pub fn attribute(
+        &self,
+        node: NodeId,
+        attribute: NodeAttribute,
+    ) -> Result<NodeAttribute, Error> {
         let raw = self.kernel_node(node)?;
         let mut value = CUlaunchAttributeValue::zeroed();
         let (_current, driver) = (self.context().enter()?, self.context().driver());
         let (_, _calls) = self.raw.begin()?;
         // SAFETY: `value` is ours to write; the node is a kernel of the graph.
-        unsafe { cu_if_there!(driver, cuGraphKernelNodeGetAttribute(raw, attribute.id(), &mut value)) }?;
+        unsafe {
+            cu_if_there!(
+                driver,
+                cuGraphKernelNodeGetAttribute(raw, attribute.id(), &mut value)
+            )
+        }?;
         let [a, b, c, d, ..] = value.words;
         Ok(attribute.with([a, b, c, d]))
     }
@@ -160,14 +171,23 @@ impl Graph {
     /// Gives a new node what its launch asks for, or removes it.
     #[cold]
     pub(super) fn take_attributes(&mut self, node: NodeId) -> Result<(), Error> {
-        let NodeKind::Work(Work::Launch(launch)) = &self.nodes[node.index].kind else { return Ok(()) };
+        let NodeKind::Work(Work::Launch(launch)) = &self.nodes[node.index].kind else {
+            return Ok(());
+        };
         let (raw, launch): (_, Launch) = (self.nodes[node.index].raw, launch.clone());
-        let set = launch.config().attributes().iter().try_for_each(|attribute| {
-            let [a, b, c, d, ..] = attribute.value;
-            self.set_raw_attribute(raw, attribute.id, [a, b, c, d])
-        });
+        let set = launch
+            .config()
+            .attributes()
+            .iter()
+            .try_for_each(|attribute| {
+                let [a, b, c, d, ..] = attribute.value;
+                self.set_raw_attribute(raw, attribute.id, [a, b, c, d])
+            });
         if let Err(error) = set {
-            self.take_back(node, "a node that lacks the attributes of its launch could not be removed");
+            self.take_back(
+                node,
+                "a node that lacks the attributes of its launch could not be removed",
+            );
             return Err(error);
         }
         Ok(())

@@ -17,11 +17,15 @@ impl Hasher for AddressHasher {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_usize(usize::from(*byte)));
+        bytes
+            .iter()
+            .for_each(|byte| self.write_usize(usize::from(*byte)));
     }
 
     fn write_usize(&mut self, address: usize) {
         // The golden ratio in 64 bits. The table takes its place from the low bits and a tag from the high ones.
-        self.0 = (self.0 ^ address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+        self.0 = (self.0 ^ address as u64)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(32);
     }
 }

@@ -21,7 +21,9 @@ impl Writers {
     pub(crate) fn of(nodes: &[Node]) -> Self {
         let mut writers = Self::default();
         for node in nodes {
-            node.kind.touches().for_each(|touch| writers.add(node.id.index, touch));
+            node.kind
+                .touches()
+                .for_each(|touch| writers.add(node.id.index, touch));
         }
         writers
     }
@@ -49,18 +51,29 @@ pub(crate) fn expect_coherent(
     let is_written = |(name, region, _): &Touch<'_>| {
         !writers.of_memory(region).is_empty() && later.reads_noncoherent(name)
     };
-    let reads: Vec<Use> = later.touches().filter(is_written).map(|touch| later.use_of(touch)).collect();
+    let reads: Vec<Use> = later
+        .touches()
+        .filter(is_written)
+        .map(|touch| later.use_of(touch))
+        .collect();
     if reads.is_empty() {
         return Ok(());
     }
     let running = running(nodes.len() + 1, edges, into);
     for read in &reads {
-        let writer = writers.of_memory(&read.region).iter().filter(|n| running[**n]).find_map(|n| {
-            let writes = |u: &Use| u.access.writes() && u.region.overlaps(&read.region);
-            Some((&nodes[*n], nodes[*n].uses().into_iter().find(writes)?))
-        });
+        let writer = writers
+            .of_memory(&read.region)
+            .iter()
+            .filter(|n| running[**n])
+            .find_map(|n| {
+                let writes = |u: &Use| u.access.writes() && u.region.overlaps(&read.region);
+                Some((&nodes[*n], nodes[*n].uses().into_iter().find(writes)?))
+            });
         if let Some((node, write)) = writer {
-            return Err(stale((node.id.index, node.name(), &write), (to, later.name().to_string(), read)));
+            return Err(stale(
+                (node.id.index, node.name(), &write),
+                (to, later.name().to_string(), read),
+            ));
         }
     }
     Ok(())
@@ -70,9 +83,19 @@ pub(crate) fn expect_coherent(
 pub(crate) fn expect_all_coherent(nodes: &[Node], edges: &[Edge]) -> Result<(), Error> {
     let writers = Writers::of(nodes);
     nodes.iter().try_for_each(|node| {
-        let super::NodeKind::Work(work) = &node.kind else { return Ok(()) };
-        let into = edges.iter().filter(|e| e.to == node.id).map(|e| (e.from.index, e.kind));
-        expect_coherent((nodes, edges, &writers), &into.collect::<Vec<_>>(), node.id.index, work)
+        let super::NodeKind::Work(work) = &node.kind else {
+            return Ok(());
+        };
+        let into = edges
+            .iter()
+            .filter(|e| e.to == node.id)
+            .map(|e| (e.from.index, e.kind));
+        expect_coherent(
+            (nodes, edges, &writers),
+            &into.collect::<Vec<_>>(),
+            node.id.index,
+            work,
+        )
     })
 }
 
@@ -87,12 +110,23 @@ fn running(nodes: usize, edges: &[Edge], into: &[(usize, EdgeKind)]) -> Vec<bool
     let [mut running, mut ended] = [vec![false; nodes], vec![false; nodes]];
     let mut open = into.to_vec();
     while let Some((node, path)) = open.pop() {
-        let seen = if path.overlaps() { &mut running } else { &mut ended };
+        let seen = if path.overlaps() {
+            &mut running
+        } else {
+            &mut ended
+        };
         if !std::mem::replace(&mut seen[node], true) {
-            open.extend(before[node].iter().map(|&(from, kind)| (from, kind.min(path))));
+            open.extend(
+                before[node]
+                    .iter()
+                    .map(|&(from, kind)| (from, kind.min(path))),
+            );
         }
     }
-    running.iter_mut().zip(ended).for_each(|(running, ended)| *running &= !ended);
+    running
+        .iter_mut()
+        .zip(ended)
+        .for_each(|(running, ended)| *running &= !ended);
     running
 }
 

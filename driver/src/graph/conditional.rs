@@ -124,7 +124,10 @@ impl Graph {
                 cuGraphConditionalHandleCreate(&mut handle, graph, context.raw(), default, flags)
             )
         }?;
-        Ok(Condition { graph: self.id, handle })
+        Ok(Condition {
+            graph: self.id,
+            handle,
+        })
     }
 
     /// Adds a conditional node whose body runs if the condition is not 0. `then` builds the body.
@@ -155,7 +158,12 @@ impl Graph {
         condition: Condition,
         mut then: impl FnMut(&mut Graph) -> Result<(), Error>,
     ) -> Result<NodeId, Error> {
-        self.conditional(after, condition, CUgraphConditionalNodeType::IF, &mut [&mut then])
+        self.conditional(
+            after,
+            condition,
+            CUgraphConditionalNodeType::IF,
+            &mut [&mut then],
+        )
     }
 
     /// Adds a conditional node with two bodies. The first runs if the condition is not 0, and otherwise the second.
@@ -169,7 +177,12 @@ impl Graph {
         mut then: impl FnMut(&mut Graph) -> Result<(), Error>,
         mut otherwise: impl FnMut(&mut Graph) -> Result<(), Error>,
     ) -> Result<NodeId, Error> {
-        self.conditional(after, condition, CUgraphConditionalNodeType::IF, &mut [&mut then, &mut otherwise])
+        self.conditional(
+            after,
+            condition,
+            CUgraphConditionalNodeType::IF,
+            &mut [&mut then, &mut otherwise],
+        )
     }
 
     /// Adds a conditional node whose body runs repeatedly while the condition is not 0. The condition is read before each
@@ -183,7 +196,12 @@ impl Graph {
         condition: Condition,
         mut body: impl FnMut(&mut Graph) -> Result<(), Error>,
     ) -> Result<NodeId, Error> {
-        self.conditional(after, condition, CUgraphConditionalNodeType::WHILE, &mut [&mut body])
+        self.conditional(
+            after,
+            condition,
+            CUgraphConditionalNodeType::WHILE,
+            &mut [&mut body],
+        )
     }
 
     /// Adds a conditional node with `cases` bodies. The body whose number is the value of the condition runs, counted from
@@ -199,9 +217,16 @@ impl Graph {
         build: impl Fn(usize, &mut Graph) -> Result<(), Error>,
     ) -> Result<NodeId, Error> {
         let build = &build;
-        let mut builds: Vec<_> = (0..cases).map(|case| move |graph: &mut Graph| build(case, graph)).collect();
+        let mut builds: Vec<_> = (0..cases)
+            .map(|case| move |graph: &mut Graph| build(case, graph))
+            .collect();
         let mut builds: Vec<Build<'_>> = builds.iter_mut().map(|b| b as Build<'_>).collect();
-        self.conditional(after, condition, CUgraphConditionalNodeType::SWITCH, &mut builds)
+        self.conditional(
+            after,
+            condition,
+            CUgraphConditionalNodeType::SWITCH,
+            &mut builds,
+        )
     }
 
     fn conditional(
@@ -213,7 +238,10 @@ impl Graph {
     ) -> Result<NodeId, Error> {
         let what = "adding a conditional node";
         if condition.graph != self.id {
-            return Err(Error::Graph { what, problem: "the condition is of another graph" });
+            return Err(Error::Graph {
+                what,
+                problem: "the condition is of another graph",
+            });
         }
         let mut raws: Vec<CUgraph> = Vec::new();
         let node = self.insert(EdgeKind::Full, after, NodeKind::Empty, |call, _| {
@@ -251,9 +279,17 @@ impl Graph {
         raws: &[CUgraph],
         builds: &mut [Build<'_>],
     ) -> Result<NodeId, Error> {
-        let mut bodies: Vec<Graph> = raws.iter().map(|raw| Self::body(&self.raw, node, *raw)).collect();
+        let mut bodies: Vec<Graph> = raws
+            .iter()
+            .map(|raw| Self::body(&self.raw, node, *raw))
+            .collect();
         let ids: Vec<u64> = bodies.iter().map(|body| body.id).collect();
-        let build_all = || bodies.iter_mut().zip(builds).try_for_each(|(body, build)| build(body));
+        let build_all = || {
+            bodies
+                .iter_mut()
+                .zip(builds)
+                .try_for_each(|(body, build)| build(body))
+        };
         let built = catch_unwind(AssertUnwindSafe(build_all));
         // A closure can swap the body with a graph of its own. The program then has the body and may go on to add nodes
         // to it, so that this graph must never run.
@@ -264,11 +300,19 @@ impl Graph {
             self.broken = Some(problem);
         } else if !matches!(built, Ok(Ok(()))) {
             bodies.clear();
-            self.take_back(node, "a conditional node that was not built could not be removed");
+            self.take_back(
+                node,
+                "a conditional node that was not built could not be removed",
+            );
         }
         match built {
             Err(panic) => resume_unwind(panic),
-            Ok(_) if broken => return Err(Error::Graph { what: "building a conditional node", problem }),
+            Ok(_) if broken => {
+                return Err(Error::Graph {
+                    what: "building a conditional node",
+                    problem,
+                });
+            }
             Ok(built) => built?,
         }
         let mut uses = Vec::new();
@@ -276,7 +320,11 @@ impl Graph {
             body.nodes.iter().for_each(|node| uses.extend(node.uses()));
         }
         self.nodes[node.index].kind =
-            NodeKind::Conditional(Conditional(Arc::new(ConditionalInner { kind, bodies, uses })));
+            NodeKind::Conditional(Conditional(Arc::new(ConditionalInner {
+                kind,
+                bodies,
+                uses,
+            })));
         self.writers = None;
         Ok(node)
     }
@@ -286,12 +334,22 @@ impl Graph {
 const OUT: usize = 2;
 
 fn any_conditional(params: &CUDA_CONDITIONAL_NODE_PARAMS) -> CUgraphNodeParams {
-    let CUDA_CONDITIONAL_NODE_PARAMS { handle, r#type, size, ctx, .. } = *params;
+    let CUDA_CONDITIONAL_NODE_PARAMS {
+        handle,
+        r#type,
+        size,
+        ctx,
+        ..
+    } = *params;
     let mut words = CUgraphNodeParams::zeroed().params;
     words[0] = handle;
     words[1] = u64::from(r#type.0 as u32) | u64::from(size) << 32;
     words[3] = ctx.0.expose_provenance() as u64;
-    CUgraphNodeParams { r#type: CUgraphNodeType::CONDITIONAL, params: words, ..CUgraphNodeParams::zeroed() }
+    CUgraphNodeParams {
+        r#type: CUgraphNodeType::CONDITIONAL,
+        params: words,
+        ..CUgraphNodeParams::zeroed()
+    }
 }
 
 /// Refuses what the body of a conditional node cannot have.
@@ -301,7 +359,9 @@ pub(super) fn refuse_in_body(node: &Node) -> Result<(), Error> {
         NodeKind::Work(Work::Launch(launch)) if launch.config().cooperative => {
             Err(node.wrong_kind("the body of a conditional node has no cooperative kernels"))
         }
-        NodeKind::Work(_) | NodeKind::Empty | NodeKind::Child(_) | NodeKind::Conditional(_) => Ok(()),
+        NodeKind::Work(_) | NodeKind::Empty | NodeKind::Child(_) | NodeKind::Conditional(_) => {
+            Ok(())
+        }
         _ => Err(node.wrong_kind(
             "the body of a conditional node has kernels, copies, fills, child graphs and the like",
         )),

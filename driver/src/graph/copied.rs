@@ -38,12 +38,30 @@ impl Graph {
         unsafe { cu_if_there!(self.context().driver(), cuGraphClone(&mut raw, graph)) }?;
         let mut copy = Self::adopt(self.context(), raw);
         for node in &self.nodes {
-            let id = NodeId { graph: copy.id, ..node.id };
+            let id = NodeId {
+                graph: copy.id,
+                ..node.id
+            };
             let raw = self.find_in(raw, node)?;
-            copy.nodes.push(Node { raw, id, kind: node.kind.clone() });
+            copy.nodes.push(Node {
+                raw,
+                id,
+                kind: node.kind.clone(),
+            });
         }
-        let own = |node| NodeId { graph: copy.id, ..node };
-        copy.edges = self.edges.iter().map(|e| Edge { from: own(e.from), to: own(e.to), ..*e }).collect();
+        let own = |node| NodeId {
+            graph: copy.id,
+            ..node
+        };
+        copy.edges = self
+            .edges
+            .iter()
+            .map(|e| Edge {
+                from: own(e.from),
+                to: own(e.to),
+                ..*e
+            })
+            .collect();
         (copy.order, copy.owners) = (self.order.clone(), self.owners.clone());
         copy.original = Some(self.id);
         Ok(copy)
@@ -55,9 +73,14 @@ impl Graph {
     /// A node of another graph, or one that the original did not have yet, or that was removed.
     pub fn copy_of(&self, original: NodeId) -> Result<NodeId, Error> {
         if self.original != Some(original.graph) {
-            return Err(Error::ForeignNode { node: original.index });
+            return Err(Error::ForeignNode {
+                node: original.index,
+            });
         }
-        let copy = NodeId { graph: self.id, ..original };
+        let copy = NodeId {
+            graph: self.id,
+            ..original
+        };
         self.index_of(copy).map(|_| copy)
     }
 

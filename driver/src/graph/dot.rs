@@ -12,11 +12,21 @@ impl Graph {
     /// where it is of the order of launches. The same graph gives the same text where its
     /// buffers are labelled.
     pub fn dot(&self) -> String {
-        let mut out =
-            String::from("digraph {\n  node [shape=box fontname=monospace]\n  edge [fontname=monospace]\n");
-        for node in self.nodes().iter().filter(|node| !matches!(node.kind(), NodeKind::Removed)) {
+        let mut out = String::from(
+            "digraph {\n  node [shape=box fontname=monospace]\n  edge [fontname=monospace]\n",
+        );
+        for node in self
+            .nodes()
+            .iter()
+            .filter(|node| !matches!(node.kind(), NodeKind::Removed))
+        {
             let lines: Vec<String> = label(node).iter().map(|l| escape(l)).collect();
-            let _ = writeln!(out, "  n{} [label=\"{}\"]", node.id().index(), lines.join("\\n"));
+            let _ = writeln!(
+                out,
+                "  n{} [label=\"{}\"]",
+                node.id().index(),
+                lines.join("\\n")
+            );
         }
         for &Edge { from, to, kind } in self.edges() {
             let style = match kind {
@@ -25,8 +35,9 @@ impl Graph {
                 EdgeKind::LaunchOrder => " style=dotted",
             };
             let reasons = self.reasons(from, to).unwrap_or_default().into_iter();
-            let reasons: Vec<String> =
-                reasons.map(|(hazard, name)| escape(&format!("{name} {}", hazard.name()))).collect();
+            let reasons: Vec<String> = reasons
+                .map(|(hazard, name)| escape(&format!("{name} {}", hazard.name())))
+                .collect();
             let (from, to, reasons) = (from.index(), to.index(), reasons.join("\\n"));
             let _ = writeln!(out, "  n{from} -> n{to} [label=\"{reasons}\"{style}]");
         }
@@ -44,7 +55,11 @@ fn label(node: &Node) -> Vec<String> {
             [threads, 1, 1] => threads.to_string(),
             [a, b, c] => format!("{a}x{b}x{c}"),
         };
-        let shared = if config.shared > 0 { format!(", {} B shared", config.shared) } else { String::new() };
+        let shared = if config.shared > 0 {
+            format!(", {} B shared", config.shared)
+        } else {
+            String::new()
+        };
         lines.push(format!("{x}x{y}x{z} blocks of {block}{shared}"));
     }
     lines.extend(match node.kind() {
@@ -52,8 +67,11 @@ fn label(node: &Node) -> Vec<String> {
         NodeKind::Child(child) => Some(format!("{} nodes", child.nodes().len())),
         NodeKind::Words(words) => Some(format!("{} operations", words.count())),
         NodeKind::Conditional(conditional) => {
-            let sizes: Vec<_> =
-                conditional.bodies().iter().map(|body| body.nodes().len().to_string()).collect();
+            let sizes: Vec<_> = conditional
+                .bodies()
+                .iter()
+                .map(|body| body.nodes().len().to_string())
+                .collect();
             Some(format!("bodies of {} nodes", sizes.join(", ")))
         }
         _ => None,
@@ -71,7 +89,10 @@ fn label(node: &Node) -> Vec<String> {
 }
 
 fn uses_that(uses: &[Use], wanted: fn(&Use) -> bool) -> Vec<String> {
-    uses.iter().filter(|u| wanted(u)).map(|u| u.region.to_string()).collect()
+    uses.iter()
+        .filter(|u| wanted(u))
+        .map(|u| u.region.to_string())
+        .collect()
 }
 
 fn escape(text: &str) -> String {

@@ -76,7 +76,11 @@ impl EdgeKind {
 
     /// The kind that such an edge has on this device: full where it knows no other.
     pub(crate) fn on(self, context: &Context) -> Self {
-        if context.device().has_programmatic_edges() { self } else { Self::Full }
+        if context.device().has_programmatic_edges() {
+            self
+        } else {
+            Self::Full
+        }
     }
 
     /// Whether the later kernel starts while the earlier one still runs.
@@ -92,7 +96,11 @@ impl EdgeKind {
             Self::Programmatic => 1,
             Self::LaunchOrder => 2,
         };
-        CUgraphEdgeData { from_port, r#type: self.overlaps().into(), ..CUgraphEdgeData::zeroed() }
+        CUgraphEdgeData {
+            from_port,
+            r#type: self.overlaps().into(),
+            ..CUgraphEdgeData::zeroed()
+        }
     }
 
     /// The kind of a record.
@@ -120,7 +128,9 @@ pub(crate) fn can_overlap(earlier: &Node, later: &Work) -> bool {
 /// Why no programmatic edge leads from this node to this work.
 fn refusal(earlier: &Node, later: &Work) -> Option<&'static str> {
     match (&earlier.kind, later) {
-        (NodeKind::Work(Work::Launch(_)), Work::Launch(launch)) if launch.function().waits() => None,
+        (NodeKind::Work(Work::Launch(_)), Work::Launch(launch)) if launch.function().waits() => {
+            None
+        }
         (NodeKind::Work(Work::Launch(_)), Work::Launch(_)) => Some(
             "the later kernel has no griddepcontrol.wait, so that nothing after it could rely on the earlier one; \
             wait in it, or use a full edge",
@@ -136,7 +146,12 @@ impl Graph {
     }
 
     /// Refuses programmatic edges that the kernels cannot have; `to` is the number that the later node has or gets.
-    pub(crate) fn expect_overlap(&self, from: &[usize], to: usize, later: &Work) -> Result<(), Error> {
+    pub(crate) fn expect_overlap(
+        &self,
+        from: &[usize],
+        to: usize,
+        later: &Work,
+    ) -> Result<(), Error> {
         expect_overlap(from.iter().map(|f| &self.nodes[*f]), to, later)
     }
 
@@ -144,29 +159,52 @@ impl Graph {
     /// all edges the first kind, and a full edge in place of a programmatic one would only be slow.
     pub(crate) fn expect_edges_as_told(&self) -> Result<(), Error> {
         let driver = self.context().driver();
-        let Some(get) = driver.api().cuGraphGetEdges_v2.filter(|_| self.programmatic_edges() > 0) else {
+        let Some(get) = driver
+            .api()
+            .cuGraphGetEdges_v2
+            .filter(|_| self.programmatic_edges() > 0)
+        else {
             return Ok(());
         };
         let _current = self.context().enter()?;
         let (graph, _calls) = self.raw.begin()?;
         // One more than there should be, so that one too many shows.
         let mut count = self.edges.len() + 1;
-        let (mut from, mut to) = (vec![CUgraphNode::NULL; count], vec![CUgraphNode::NULL; count]);
+        let (mut from, mut to) = (
+            vec![CUgraphNode::NULL; count],
+            vec![CUgraphNode::NULL; count],
+        );
         let mut data = vec![CUgraphEdgeData::zeroed(); count];
         // SAFETY: the three arrays have room for `count`; the graph is alive.
-        let code = unsafe { get(graph, from.as_mut_ptr(), to.as_mut_ptr(), data.as_mut_ptr(), &mut count) };
+        let code = unsafe {
+            get(
+                graph,
+                from.as_mut_ptr(),
+                to.as_mut_ptr(),
+                data.as_mut_ptr(),
+                &mut count,
+            )
+        };
         driver.check("cuGraphGetEdges_v2", code)?;
         let mut reported: Vec<_> = (0..count.min(from.len()))
             .map(|i| (from[i].0 as usize, to[i].0 as usize, EdgeKind::of(&data[i])))
             .collect();
         reported.sort_unstable();
         let raw = |node: NodeId| self.nodes[node.index].raw.0 as usize;
-        let is_reported = |e: &Edge| reported.binary_search(&(raw(e.from), raw(e.to), e.kind)).is_ok();
+        let is_reported = |e: &Edge| {
+            reported
+                .binary_search(&(raw(e.from), raw(e.to), e.kind))
+                .is_ok()
+        };
         let missing = self.edges.iter().find(|e| !is_reported(e));
         match missing {
             Some(edge) => {
                 let (from, to) = edge.indices();
-                Err(Error::EdgeKind { from, to, wanted: edge.kind.name() })
+                Err(Error::EdgeKind {
+                    from,
+                    to,
+                    wanted: edge.kind.name(),
+                })
             }
             None => Ok(()),
         }
@@ -183,7 +221,13 @@ pub(crate) fn expect_overlap<'a>(
         if let Some(problem) = refusal(node, later) {
             let (from, from_name) = (node.id.index, node.name());
             let to_name = later.name().to_string();
-            return Err(Error::Overlap { from, from_name, to, to_name, problem });
+            return Err(Error::Overlap {
+                from,
+                from_name,
+                to,
+                to_name,
+                problem,
+            });
         }
     }
     Ok(())

@@ -118,7 +118,11 @@ impl GraphExec {
             Err(error) => return self.launch_captured(stream, error),
         };
         if self.context().order().several() {
-            turn.admit(self.touched().iter().map(|(region, access)| (region, *access)))?;
+            turn.admit(
+                self.touched()
+                    .iter()
+                    .map(|(region, access)| (region, *access)),
+            )?;
         }
         let raw = self.inner.raw;
         // SAFETY: exec and stream are alive and of one context, and whoever releases what the graph needs waits for
@@ -135,9 +139,17 @@ impl GraphExec {
         };
         let _current = self.context().enter()?;
         // SAFETY: exec and stream are alive and of one context; the driver copies the graph.
-        unsafe { cu_if_there!(self.context().driver(), cuGraphLaunch(self.inner.raw, stream.raw())) }?;
+        unsafe {
+            cu_if_there!(
+                self.context().driver(),
+                cuGraphLaunch(self.inner.raw, stream.raw())
+            )
+        }?;
         drop(state);
-        let (node, child) = (last_node(stream), Child::new(&self.nodes, self.order(), &self.owners));
+        let (node, child) = (
+            last_node(stream),
+            Child::new(&self.nodes, self.order(), &self.owners),
+        );
         capture.keep(node.as_ref().ok().copied().flatten(), child);
         node.map(drop)
     }
@@ -173,8 +185,14 @@ impl GraphExec {
         self.expect_switch(node)?;
         if !enabled && self.programmatic().any(|e| e.to == node || e.from == node) {
             let (node, name) = (node.index, self.nodes[node.index].name());
-            let wanted = "only a node of full edges can be switched off, because what is off does not wait";
-            return Err(Error::NodeKind { node, name, is: "a kernel of programmatic edges", wanted });
+            let wanted =
+                "only a node of full edges can be switched off, because what is off does not wait";
+            return Err(Error::NodeKind {
+                node,
+                name,
+                is: "a kernel of programmatic edges",
+                wanted,
+            });
         }
         self.with_node(node, |driver, exec, raw| {
             // SAFETY: the exec is alive, and the node is of the graph it was made from.
@@ -198,7 +216,8 @@ impl GraphExec {
 
     /// The order that the edges make.
     pub(super) fn order(&self) -> &Order {
-        self.order.get_or_init(|| order_of(&self.nodes, &self.edges))
+        self.order
+            .get_or_init(|| order_of(&self.nodes, &self.edges))
     }
 
     pub(super) fn programmatic(&self) -> impl Iterator<Item = &Edge> {
@@ -226,9 +245,11 @@ impl GraphExec {
     fn changeable(&self, node: NodeId) -> Result<CUgraphNode, Error> {
         let raw = self.nodes[self.index_of(node)?].raw;
         if !self.paired {
-            let problem =
-                "the graph was updated by one whose nodes were added in another order; update it as a whole";
-            return Err(Error::Graph { what: "changing a node", problem });
+            let problem = "the graph was updated by one whose nodes were added in another order; update it as a whole";
+            return Err(Error::Graph {
+                what: "changing a node",
+                problem,
+            });
         }
         Ok(raw)
     }
@@ -243,7 +264,8 @@ impl GraphExec {
 
     #[inline]
     pub(super) fn index_of(&self, node: NodeId) -> Result<usize, Error> {
-        node.index_in(self.id, &self.nodes).map_err(|error| self.unknown(node, error))
+        node.index_in(self.id, &self.nodes)
+            .map_err(|error| self.unknown(node, error))
     }
 
     /// The error of a node that is none of these: one of a conditional node's graphs may look like one.
@@ -254,7 +276,10 @@ impl GraphExec {
         }
         let problem = "it is in the body of a conditional node, and changes with the whole graph only: \
             build the graph again, and update by it";
-        Error::Graph { what: "changing a node", problem }
+        Error::Graph {
+            what: "changing a node",
+            problem,
+        }
     }
 
     pub(super) fn expect_stream(&self, stream: &Stream) -> Result<(), Error> {
@@ -265,9 +290,10 @@ impl GraphExec {
 /// Whether a graph is the body of one of these nodes, or within one.
 fn has_body(nodes: &[Node], graph: u64) -> bool {
     nodes.iter().any(|node| match &node.kind {
-        NodeKind::Conditional(of) => {
-            of.bodies().iter().any(|body| body.id == graph || has_body(&body.nodes, graph))
-        }
+        NodeKind::Conditional(of) => of
+            .bodies()
+            .iter()
+            .any(|body| body.id == graph || has_body(&body.nodes, graph)),
         _ => false,
     })
 }

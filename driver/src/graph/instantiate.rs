@@ -44,9 +44,15 @@ pub struct Instantiate<'s> {
 impl Instantiate<'_> {
     fn flags(&self) -> CUgraphInstantiate_flags {
         let mut flags = CUgraphInstantiate_flags::empty();
-        flags.set(CUgraphInstantiate_flags::AUTO_FREE_ON_LAUNCH, self.auto_free);
+        flags.set(
+            CUgraphInstantiate_flags::AUTO_FREE_ON_LAUNCH,
+            self.auto_free,
+        );
         flags.set(CUgraphInstantiate_flags::DEVICE_LAUNCH, self.device_launch);
-        flags.set(CUgraphInstantiate_flags::USE_NODE_PRIORITY, self.node_priority);
+        flags.set(
+            CUgraphInstantiate_flags::USE_NODE_PRIORITY,
+            self.node_priority,
+        );
         flags
     }
 }
@@ -122,7 +128,10 @@ impl Graph {
         }
         let raw = self.instantiate_raw(how)?;
         let mut exec = GraphExec {
-            inner: Inner { graph: self.raw.clone(), raw },
+            inner: Inner {
+                graph: self.raw.clone(),
+                raw,
+            },
             id: self.id,
             nodes: self.nodes.clone(),
             edges: self.edges.clone(),
@@ -145,8 +154,10 @@ impl Graph {
         let driver = self.context().driver();
         let mut exec = CUgraphExec::NULL;
         let flags = how.flags();
-        let mut params =
-            CUDA_GRAPH_INSTANTIATE_PARAMS { flags: flags.bits(), ..CUDA_GRAPH_INSTANTIATE_PARAMS::zeroed() };
+        let mut params = CUDA_GRAPH_INSTANTIATE_PARAMS {
+            flags: flags.bits(),
+            ..CUDA_GRAPH_INSTANTIATE_PARAMS::zeroed()
+        };
         let result = if let Some(instantiate) = driver.api().cuGraphInstantiateWithParams {
             // SAFETY: `exec` and `params` are ours to write; the graph is alive.
             let code = unsafe { instantiate(&mut exec, graph, &mut params) };
@@ -163,7 +174,11 @@ impl Graph {
         }
     }
 
-    fn not_instantiated(&self, error: Option<DriverError>, params: &CUDA_GRAPH_INSTANTIATE_PARAMS) -> Error {
+    fn not_instantiated(
+        &self,
+        error: Option<DriverError>,
+        params: &CUDA_GRAPH_INSTANTIATE_PARAMS,
+    ) -> Error {
         let source = error.unwrap_or(DriverError {
             call: WITH_PARAMS,
             code: CUresult::INVALID_VALUE,
@@ -171,11 +186,18 @@ impl Graph {
             log: Box::default(),
             absent: None,
         });
-        Error::Instantiate { source, result: params.result_out, node: self.name_of(params.hErrNode_out) }
+        Error::Instantiate {
+            source,
+            result: params.result_out,
+            node: self.name_of(params.hErrNode_out),
+        }
     }
 
     /// The number and name of the node with this handle.
     pub(super) fn name_of(&self, raw: CUgraphNode) -> Option<String> {
-        self.nodes.iter().find(|n| n.raw == raw && !raw.is_null()).map(Node::describe)
+        self.nodes
+            .iter()
+            .find(|n| n.raw == raw && !raw.is_null())
+            .map(Node::describe)
     }
 }

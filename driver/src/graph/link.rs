@@ -24,7 +24,13 @@ impl Graph {
     pub fn add_edge_of(&mut self, kind: EdgeKind, from: NodeId, to: NodeId) -> Result<(), Error> {
         let kind = kind.on(self.context());
         let (a, b) = (self.index_of(from)?, self.index_of(to)?);
-        let refuse = |problem| Err(Error::Edge { from: a, to: b, problem });
+        let refuse = |problem| {
+            Err(Error::Edge {
+                from: a,
+                to: b,
+                problem,
+            })
+        };
         let order = self.order();
         // An edge that is there makes an order.
         if order.precedes(a, b) && self.edges.iter().any(|e| e.indices() == (a, b)) {
@@ -41,7 +47,12 @@ impl Graph {
                     NodeKind::Work(work) => self.expect_overlap(&[a], b, work)?,
                     _ => return refuse("only kernels overlap; use a full edge"),
                 }
-                let edges: Vec<Edge> = self.edges.iter().copied().chain([Edge { from, to, kind }]).collect();
+                let edges: Vec<Edge> = self
+                    .edges
+                    .iter()
+                    .copied()
+                    .chain([Edge { from, to, kind }])
+                    .collect();
                 expect_all_coherent(&self.nodes, &edges)?;
                 self.add_overlap(earlier, later, kind.data())?;
             }
@@ -72,7 +83,11 @@ impl Graph {
     pub fn remove_edge(&mut self, from: NodeId, to: NodeId) -> Result<(), Error> {
         let (a, b) = (self.index_of(from)?, self.index_of(to)?);
         let Some(at) = self.edges.iter().position(|e| e.indices() == (a, b)) else {
-            return Err(Error::Edge { from: a, to: b, problem: "there is none" });
+            return Err(Error::Edge {
+                from: a,
+                to: b,
+                problem: "there is none",
+            });
         };
         self.remove_dependency(self.edges[at].kind, self.nodes[a].raw, self.nodes[b].raw)?;
         self.edges.remove(at);
@@ -89,18 +104,27 @@ impl Graph {
         let index = self.index_of(node)?;
         if let NodeKind::Alloc(_) | NodeKind::Free(_) = self.nodes[index].kind {
             let what = "removing a node";
-            return Err(Error::Graph { what, problem: "a node that allocates or frees memory stays" });
+            return Err(Error::Graph {
+                what,
+                problem: "a node that allocates or frees memory stays",
+            });
         }
         {
             let _current = self.raw.context.enter()?;
             let (_, mut removed) = self.raw.begin()?;
             // SAFETY: the node is of the graph, and from here on no call names it.
-            unsafe { cu_if_there!(self.raw.context.driver(), cuGraphDestroyNode(self.nodes[index].raw)) }?;
+            unsafe {
+                cu_if_there!(
+                    self.raw.context.driver(),
+                    cuGraphDestroyNode(self.nodes[index].raw)
+                )
+            }?;
             removed.push(node);
         }
         self.nodes[index].kind = NodeKind::Removed;
         self.nodes[index].raw = CUgraphNode::NULL;
-        self.edges.retain(|edge| edge.from != node && edge.to != node);
+        self.edges
+            .retain(|edge| edge.from != node && edge.to != node);
         self.writers = self.writers.take().map(|_| Writers::of(&self.nodes));
         self.order.take();
         Ok(())
@@ -118,28 +142,53 @@ impl Graph {
         let _current = self.context().enter()?;
         let (graph, _calls) = self.raw.begin()?;
         // SAFETY: both nodes are of the graph.
-        unsafe { cu_if_there!(self.context().driver(), cuGraphAddDependencies(graph, &from, &to, 1)) }?;
+        unsafe {
+            cu_if_there!(
+                self.context().driver(),
+                cuGraphAddDependencies(graph, &from, &to, 1)
+            )
+        }?;
         Ok(())
     }
 
-    fn add_overlap(&self, from: CUgraphNode, to: CUgraphNode, data: CUgraphEdgeData) -> Result<(), Error> {
+    fn add_overlap(
+        &self,
+        from: CUgraphNode,
+        to: CUgraphNode,
+        data: CUgraphEdgeData,
+    ) -> Result<(), Error> {
         let _current = self.context().enter()?;
         let (graph, _calls) = self.raw.begin()?;
         let driver = self.context().driver();
         // SAFETY: both nodes are of the graph, and each array has one element.
-        unsafe { cu_if_there!(driver, cuGraphAddDependencies_v2(graph, &from, &to, &data, 1)) }?;
+        unsafe {
+            cu_if_there!(
+                driver,
+                cuGraphAddDependencies_v2(graph, &from, &to, &data, 1)
+            )
+        }?;
         Ok(())
     }
 
-    fn remove_dependency(&self, kind: EdgeKind, from: CUgraphNode, to: CUgraphNode) -> Result<(), Error> {
+    fn remove_dependency(
+        &self,
+        kind: EdgeKind,
+        from: CUgraphNode,
+        to: CUgraphNode,
+    ) -> Result<(), Error> {
         let _current = self.context().enter()?;
         let (graph, _calls) = self.raw.begin()?;
         let (driver, data) = (self.context().driver(), kind.data());
         // SAFETY: both nodes are of the graph, and each array has one element.
         unsafe {
             match kind {
-                EdgeKind::Full => cu_if_there!(driver, cuGraphRemoveDependencies(graph, &from, &to, 1)),
-                _ => cu_if_there!(driver, cuGraphRemoveDependencies_v2(graph, &from, &to, &data, 1)),
+                EdgeKind::Full => {
+                    cu_if_there!(driver, cuGraphRemoveDependencies(graph, &from, &to, 1))
+                }
+                _ => cu_if_there!(
+                    driver,
+                    cuGraphRemoveDependencies_v2(graph, &from, &to, &data, 1)
+                ),
             }
         }?;
         Ok(())

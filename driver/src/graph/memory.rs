@@ -9,7 +9,8 @@
 use std::sync::Arc;
 
 use driver_sys::{
-    CUDA_MEM_ALLOC_NODE_PARAMS_v1, CUmemAllocationType, CUmemLocation, CUmemLocationType, CUmemPoolProps,
+    CUDA_MEM_ALLOC_NODE_PARAMS_v1, CUmemAllocationType, CUmemLocation, CUmemLocationType,
+    CUmemPoolProps,
 };
 
 use super::order::Order;
@@ -70,16 +71,29 @@ impl Graph {
     /// # Errors
     /// No elements; a node of another graph; the body of a conditional node, which cannot allocate; or what the driver
     /// refuses. [`instantiate`](Self::instantiate) refuses uses that are not between allocation and freeing.
-    pub fn alloc<T: Element>(&mut self, after: &[NodeId], len: usize) -> Result<(NodeId, View<T>), Error> {
+    pub fn alloc<T: Element>(
+        &mut self,
+        after: &[NodeId],
+        len: usize,
+    ) -> Result<(NodeId, View<T>), Error> {
         let bytes = byte_len::<T>(len);
         if bytes == 0 {
-            return Err(Error::Graph { what: "allocating in a graph", problem: "no bytes were asked for" });
+            return Err(Error::Graph {
+                what: "allocating in a graph",
+                problem: "no bytes were asked for",
+            });
         }
         if self.raw.is_body() {
             let problem = "the body of a conditional node has no allocations";
-            return Err(Error::Graph { what: "allocating in a graph", problem });
+            return Err(Error::Graph {
+                what: "allocating in a graph",
+                problem,
+            });
         }
-        let location = CUmemLocation { r#type: CUmemLocationType::DEVICE, id: self.context().device().raw() };
+        let location = CUmemLocation {
+            r#type: CUmemLocationType::DEVICE,
+            id: self.context().device().raw(),
+        };
         let mut params = CUDA_MEM_ALLOC_NODE_PARAMS_v1 {
             poolProps: CUmemPoolProps {
                 allocType: CUmemAllocationType::PINNED,
@@ -109,9 +123,18 @@ impl Graph {
     /// # Errors
     /// Memory that is not of this graph, or that another node frees; a part of it; a node of another graph; or what
     /// the driver refuses.
-    pub fn free<T: Element>(&mut self, after: &[NodeId], memory: &View<T>) -> Result<NodeId, Error> {
+    pub fn free<T: Element>(
+        &mut self,
+        after: &[NodeId],
+        memory: &View<T>,
+    ) -> Result<NodeId, Error> {
         let region = memory.region();
-        let refuse = |problem| Err(Error::Graph { what: "freeing in a graph", problem });
+        let refuse = |problem| {
+            Err(Error::Graph {
+                what: "freeing in a graph",
+                problem,
+            })
+        };
         let Some((_, of)) = region.graph().filter(|(graph, _)| *graph == self.id) else {
             return refuse("no node of this graph allocates the memory");
         };
@@ -139,11 +162,19 @@ impl Graph {
         }
         for node in &self.nodes {
             node.kind.touches().try_for_each(|touch| {
-                expect_in_order((self.id, &self.nodes, self.order()), (node.id.index, node.name()), touch)
+                expect_in_order(
+                    (self.id, &self.nodes, self.order()),
+                    (node.id.index, node.name()),
+                    touch,
+                )
             })?;
             if let NodeKind::Free(memory) = &node.kind {
                 let touch = ("memory", memory.region(), ptx_gen::Access::Write);
-                expect_in_order((self.id, &self.nodes, self.order()), (node.id.index, node.name()), touch)?;
+                expect_in_order(
+                    (self.id, &self.nodes, self.order()),
+                    (node.id.index, node.name()),
+                    touch,
+                )?;
             }
         }
         Ok(())
@@ -151,7 +182,9 @@ impl Graph {
 }
 
 fn freed_by(nodes: &[Node], memory: &Region) -> Option<usize> {
-    nodes.iter().position(|n| matches!(&n.kind, NodeKind::Free(freed) if freed.0.same_memory(memory)))
+    nodes
+        .iter()
+        .position(|n| matches!(&n.kind, NodeKind::Free(freed) if freed.0.same_memory(memory)))
 }
 
 /// Refuses a use by this node of memory of a graph that is not there then.
@@ -160,9 +193,15 @@ pub(super) fn expect_in_order(
     (index, name): (usize, String),
     (_, region, _): Touch<'_>,
 ) -> Result<(), Error> {
-    let Some((of, alloc)) = region.graph() else { return Ok(()) };
+    let Some((of, alloc)) = region.graph() else {
+        return Ok(());
+    };
     let refuse = |problem| {
-        Err(Error::GraphMemory { buffer: region.name(), user: format!("node {index} ({name})"), problem })
+        Err(Error::GraphMemory {
+            buffer: region.name(),
+            user: format!("node {index} ({name})"),
+            problem,
+        })
     };
     if of != graph {
         return refuse("another graph allocates it");

@@ -142,7 +142,10 @@ impl Graph {
             raw,
             calls: graph.calls.clone(),
             abandoned: false.into(),
-            owner: Some(BodyOwner { graph: graph.clone(), node }),
+            owner: Some(BodyOwner {
+                graph: graph.clone(),
+                node,
+            }),
         })
     }
 
@@ -189,9 +192,13 @@ impl Graph {
 
     /// Remembers a node that the driver has, after these nodes.
     fn push_after(&mut self, raw: CUgraphNode, kind: NodeKind, after: &[usize]) -> NodeId {
-        let id = NodeId { graph: self.id, index: self.nodes.len() };
+        let id = NodeId {
+            graph: self.id,
+            index: self.nodes.len(),
+        };
         if let Some(writers) = &mut self.writers {
-            kind.touches().for_each(|touch| writers.add(id.index, touch));
+            kind.touches()
+                .for_each(|touch| writers.add(id.index, touch));
         }
         self.nodes.push(Node { raw, id, kind });
         if let Some(order) = self.order.get_mut() {
@@ -212,13 +219,21 @@ impl Graph {
 
     /// The order that the edges make.
     pub(crate) fn order(&self) -> &Order {
-        self.order.get_or_init(|| order_of(&self.nodes, &self.edges))
+        self.order
+            .get_or_init(|| order_of(&self.nodes, &self.edges))
     }
 
     /// Remembers an edge, but for the order that it makes.
     fn push_edge(&mut self, from: usize, to: usize, kind: EdgeKind) {
-        let id = |index| NodeId { graph: self.id, index };
-        self.edges.push(Edge { from: id(from), to: id(to), kind });
+        let id = |index| NodeId {
+            graph: self.id,
+            index,
+        };
+        self.edges.push(Edge {
+            from: id(from),
+            to: id(to),
+            kind,
+        });
     }
 
     /// Keeps owners for as long as the graph and what is made of it lives.
@@ -228,12 +243,18 @@ impl Graph {
 
     /// The driver's handles of nodes.
     pub(crate) fn raw_nodes(&self, nodes: &[NodeId]) -> Result<Vec<CUgraphNode>, Error> {
-        nodes.iter().map(|node| Ok(self.nodes[self.index_of(*node)?].raw)).collect()
+        nodes
+            .iter()
+            .map(|node| Ok(self.nodes[self.index_of(*node)?].raw))
+            .collect()
     }
 
     /// Drops the graph without the driver's, which is never touched again: nor are its nodes by what was made of it.
     pub(crate) fn abandon(self) {
-        tell!(warn, "a graph is left to the driver after a capture into it failed");
+        tell!(
+            warn,
+            "a graph is left to the driver after a capture into it failed"
+        );
         lock(&self.raw.calls).extend(self.nodes.iter().map(Node::id));
         self.raw.abandoned.store(true, Ordering::Relaxed);
     }
@@ -268,7 +289,12 @@ fn order_of(nodes: &[Node], edges: &[Edge]) -> Order {
 
 impl std::fmt::Debug for Graph {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Graph({} nodes, {} edges)", self.nodes.len(), self.edges.len())
+        write!(
+            f,
+            "Graph({} nodes, {} edges)",
+            self.nodes.len(),
+            self.edges.len()
+        )
     }
 }
 
@@ -288,7 +314,10 @@ impl RawGraph {
     /// Returns the handle and the right to call the driver with it, for a graph that is not the body of a conditional
     /// node.
     pub(crate) fn begin_whole(&self) -> (CUgraph, MutexGuard<'_, Removed>) {
-        debug_assert!(!self.is_body(), "the caller has checked that the graph is whole");
+        debug_assert!(
+            !self.is_body(),
+            "the caller has checked that the graph is whole"
+        );
         (self.raw, lock(&self.calls))
     }
 
@@ -318,7 +347,10 @@ impl RawGraph {
         while let Some(owner) = &graph.owner {
             if removed.contains(&owner.node) {
                 let problem = "its node was removed, and the driver has destroyed the body with it";
-                return Err(Error::Graph { what: "using the body of a conditional node", problem });
+                return Err(Error::Graph {
+                    what: "using the body of a conditional node",
+                    problem,
+                });
             }
             graph = &owner.graph;
         }

@@ -108,7 +108,11 @@ impl NodeId {
     /// Its number, if it is one of these nodes of this graph and not removed.
     #[inline]
     pub(super) fn index_in(self, graph: u64, nodes: &[Node]) -> Result<usize, Error> {
-        let known = if self.graph == graph { nodes.get(self.index) } else { None };
+        let known = if self.graph == graph {
+            nodes.get(self.index)
+        } else {
+            None
+        };
         match known {
             Some(node) if !matches!(node.kind, NodeKind::Removed) => Ok(self.index),
             _ => Err(self.unknown(known.is_some())),
@@ -149,7 +153,9 @@ impl Node {
             NodeKind::Free(_) => "free".into(),
             NodeKind::Words(_) => "words".into(),
             NodeKind::Conditional(conditional) => conditional.name().into(),
-            NodeKind::Other(kind) => kind.name().map_or_else(|| format!("{kind:?}"), str::to_lowercase),
+            NodeKind::Other(kind) => kind
+                .name()
+                .map_or_else(|| format!("{kind:?}"), str::to_lowercase),
             NodeKind::Removed => "removed".into(),
         }
     }
@@ -167,7 +173,12 @@ impl Node {
     /// An error for what it is not.
     #[cold]
     pub(super) fn wrong_kind(&self, wanted: &'static str) -> Error {
-        Error::NodeKind { node: self.id.index, name: self.name(), is: self.sort(), wanted }
+        Error::NodeKind {
+            node: self.id.index,
+            name: self.name(),
+            is: self.sort(),
+            wanted,
+        }
     }
 
     /// What it is, in words for errors.
@@ -204,7 +215,10 @@ impl NodeKind {
     pub(crate) fn touches(&self) -> Touches<'_> {
         match self {
             Self::Work(work) => work.touches(),
-            _ => Touches { uses: self.inner_uses().iter(), ..Touches::default() },
+            _ => Touches {
+                uses: self.inner_uses().iter(),
+                ..Touches::default()
+            },
         }
     }
 

@@ -15,7 +15,11 @@ impl Order {
     /// The order of so many nodes with these edges, which have no cycle.
     pub(crate) fn of(nodes: usize, edges: impl Iterator<Item = (usize, usize)>) -> Self {
         let stride = nodes.div_ceil(64);
-        let mut order = Self { before: vec![0; nodes * stride], stride, leads: vec![false; nodes] };
+        let mut order = Self {
+            before: vec![0; nodes * stride],
+            stride,
+            leads: vec![false; nodes],
+        };
         edges.for_each(|(from, to)| order.add_edge(from, to));
         order
     }
@@ -53,8 +57,15 @@ impl Order {
     pub(crate) fn sorted(&self) -> Vec<usize> {
         let count = self.leads.len();
         // Whatever is before a node has fewer nodes before it.
-        let earlier = |node| self.row(node).iter().map(|word| word.count_ones() as usize).sum::<usize>();
-        let mut nodes: Vec<usize> = (0..count).map(|node| earlier(node) * count + node).collect();
+        let earlier = |node| {
+            self.row(node)
+                .iter()
+                .map(|word| word.count_ones() as usize)
+                .sum::<usize>()
+        };
+        let mut nodes: Vec<usize> = (0..count)
+            .map(|node| earlier(node) * count + node)
+            .collect();
         nodes.sort_unstable();
         nodes.iter_mut().for_each(|node| *node %= count);
         nodes

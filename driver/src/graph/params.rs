@@ -3,7 +3,8 @@
 use std::ffi::c_void;
 
 use driver_sys::{
-    CUDA_KERNEL_NODE_PARAMS_v2, CUDA_MEMSET_NODE_PARAMS_v1, CUgraphNodeParams_kernel, CUgraphNodeType,
+    CUDA_KERNEL_NODE_PARAMS_v2, CUDA_MEMSET_NODE_PARAMS_v1, CUgraphNodeParams_kernel,
+    CUgraphNodeType,
 };
 
 use crate::queue::{FillShape, MemoryFill};
@@ -44,8 +45,16 @@ pub(super) fn kernel_params(
 #[allow(non_snake_case)]
 pub(super) fn memset_params(fill: &MemoryFill) -> CUDA_MEMSET_NODE_PARAMS_v1 {
     let (value, elementSize) = fill.value();
-    let all = FillShape { pitch: 0, columns: fill.count(), rows: 1 };
-    let FillShape { pitch, columns, rows } = *fill.shape().unwrap_or(&all);
+    let all = FillShape {
+        pitch: 0,
+        columns: fill.count(),
+        rows: 1,
+    };
+    let FillShape {
+        pitch,
+        columns,
+        rows,
+    } = *fill.shape().unwrap_or(&all);
     CUDA_MEMSET_NODE_PARAMS_v1 {
         dst: fill.to().address(),
         pitch,
@@ -60,7 +69,9 @@ pub(super) fn memset_params(fill: &MemoryFill) -> CUDA_MEMSET_NODE_PARAMS_v1 {
 ///
 /// # Safety
 /// `kernel` points to the parameters of a kernel.
-pub(super) unsafe fn any_kernel(kernel: *const CUDA_KERNEL_NODE_PARAMS_v2) -> CUgraphNodeParams_kernel {
+pub(super) unsafe fn any_kernel(
+    kernel: *const CUDA_KERNEL_NODE_PARAMS_v2,
+) -> CUgraphNodeParams_kernel {
     CUgraphNodeParams_kernel {
         r#type: CUgraphNodeType::KERNEL,
         // SAFETY: the caller vouches for the pointer.

@@ -70,13 +70,23 @@ struct ChildInner {
 impl HostCall {
     pub(super) fn new(context: &Context, function: impl Fn() + Send + Sync + 'static) -> Self {
         let function = Some(Registration::node(function));
-        Self(Arc::new(HostInner { context: context.clone(), function }))
+        Self(Arc::new(HostInner {
+            context: context.clone(),
+            function,
+        }))
     }
 
     /// Returns the parameters of a node that calls it.
     pub(super) fn params(&self) -> CUDA_HOST_NODE_PARAMS_v1 {
-        let data = self.0.function.as_ref().map_or(std::ptr::null_mut(), Registration::data);
-        CUDA_HOST_NODE_PARAMS_v1 { r#fn: Some(call), userData: data }
+        let data = self
+            .0
+            .function
+            .as_ref()
+            .map_or(std::ptr::null_mut(), Registration::data);
+        CUDA_HOST_NODE_PARAMS_v1 {
+            r#fn: Some(call),
+            userData: data,
+        }
     }
 
     pub(super) fn context(&self) -> &Context {
@@ -95,7 +105,8 @@ impl HostCall {
 impl Drop for HostInner {
     fn drop(&mut self) {
         if let Some(function) = self.function.take() {
-            self.context.release(Release::Object(ProgramObject::new(function)));
+            self.context
+                .release(Release::Object(ProgramObject::new(function)));
         }
     }
 }
@@ -109,7 +120,12 @@ impl Child {
     pub(super) fn new(nodes: &[Node], order: &Order, owners: &[Owner]) -> Self {
         let uses = nodes.iter().flat_map(Node::uses).collect();
         let (nodes, order) = (nodes.to_vec(), order.clone());
-        Self(Arc::new(ChildInner { nodes, order, uses, _owners: owners.to_vec() }))
+        Self(Arc::new(ChildInner {
+            nodes,
+            order,
+            uses,
+            _owners: owners.to_vec(),
+        }))
     }
 
     /// Its nodes, in the order of adding.
@@ -197,11 +213,16 @@ impl Graph {
     pub fn child(&mut self, after: &[NodeId], child: &Graph) -> Result<NodeId, Error> {
         expect_same("a graph", child.context(), "its parent", self.context())?;
         child.expect_plain("adding it to another graph")?;
-        self.insert(EdgeKind::Full, after, NodeKind::Child(Child::of(child)), |call, _| {
-            let (child, _calls) = child.raw.begin_whole();
-            // SAFETY: both graphs are alive and locked; the driver copies the child.
-            unsafe { add!(call, cuGraphAddChildGraphNode(child)) }
-        })
+        self.insert(
+            EdgeKind::Full,
+            after,
+            NodeKind::Child(Child::of(child)),
+            |call, _| {
+                let (child, _calls) = child.raw.begin_whole();
+                // SAFETY: both graphs are alive and locked; the driver copies the child.
+                unsafe { add!(call, cuGraphAddChildGraphNode(child)) }
+            },
+        )
     }
 
     /// Adds the recording of an event.
@@ -211,10 +232,15 @@ impl Graph {
     pub fn record(&mut self, after: &[NodeId], event: &Event) -> Result<NodeId, Error> {
         event.expect_in(self.context(), "the graph")?;
         event.give_to_graph();
-        self.insert(EdgeKind::Full, after, NodeKind::Record(event.clone()), |call, _| {
-            // SAFETY: the event is alive, and the node keeps it.
-            unsafe { add!(call, cuGraphAddEventRecordNode(event.raw())) }
-        })
+        self.insert(
+            EdgeKind::Full,
+            after,
+            NodeKind::Record(event.clone()),
+            |call, _| {
+                // SAFETY: the event is alive, and the node keeps it.
+                unsafe { add!(call, cuGraphAddEventRecordNode(event.raw())) }
+            },
+        )
     }
 
     /// Adds a wait for an event that a stream records outside of the graph.
@@ -224,10 +250,15 @@ impl Graph {
     pub fn wait(&mut self, after: &[NodeId], event: &Event) -> Result<NodeId, Error> {
         event.expect_in(self.context(), "the graph")?;
         event.lend_to_graph();
-        self.insert(EdgeKind::Full, after, NodeKind::Wait(event.clone()), |call, _| {
-            // SAFETY: the event is alive, and the node keeps it.
-            unsafe { add!(call, cuGraphAddEventWaitNode(event.raw())) }
-        })
+        self.insert(
+            EdgeKind::Full,
+            after,
+            NodeKind::Wait(event.clone()),
+            |call, _| {
+                // SAFETY: the event is alive, and the node keeps it.
+                unsafe { add!(call, cuGraphAddEventWaitNode(event.raw())) }
+            },
+        )
     }
 }
 

@@ -103,7 +103,10 @@ impl Profile {
     /// The same compared with so many bytes per second.
     #[must_use]
     pub fn against(self, bytes_per_second: f64) -> Self {
-        Self { ceiling: Some(bytes_per_second), ..self }
+        Self {
+            ceiling: Some(bytes_per_second),
+            ..self
+        }
     }
 }
 
@@ -152,7 +155,9 @@ impl GraphExec {
     /// As [`Graph::profile`].
     pub fn profile(&mut self, stream: &Stream) -> Result<Profile, Error> {
         self.expect_stream(stream)?;
-        profile(&self.nodes, self.order(), stream, &|node| self.is_enabled(node))
+        profile(&self.nodes, self.order(), stream, &|node| {
+            self.is_enabled(node)
+        })
     }
 }
 
@@ -165,14 +170,23 @@ fn profile(
     let (mut timed, mut untimed) = (Vec::new(), Vec::new());
     let queued = order.sorted().into_iter().try_for_each(|index| {
         let node = &nodes[index];
-        let off = matches!(&node.kind, NodeKind::Work(work) if !work.is_nothing()) && !is_on(node.id)?;
-        if off { Ok(()) } else { run(node, stream, &mut timed, &mut untimed) }
+        let off =
+            matches!(&node.kind, NodeKind::Work(work) if !work.is_nothing()) && !is_on(node.id)?;
+        if off {
+            Ok(())
+        } else {
+            run(node, stream, &mut timed, &mut untimed)
+        }
     });
     // Also after an error: the nodes are lent, and what is queued uses them.
     stream.synchronize()?;
     queued?;
     let rows = timed.into_iter().map(row).collect::<Result<_, Error>>()?;
-    Ok(Profile { rows, untimed, ceiling: None })
+    Ok(Profile {
+        rows,
+        untimed,
+        ceiling: None,
+    })
 }
 
 /// What became of a node between two events.
@@ -181,19 +195,31 @@ fn row((node, [start, end]): (&Node, [Event; 2])) -> Result<ProfileRow, Error> {
         region.bytes() as u64 * (u64::from(access.reads()) + u64::from(access.writes()))
     };
     let bytes = node.kind.touches().map(bytes).sum();
-    Ok(ProfileRow { node: node.id, name: node.name(), time: end.since(&start)?, bytes })
+    Ok(ProfileRow {
+        node: node.id,
+        name: node.name(),
+        time: end.since(&start)?,
+        bytes,
+    })
 }
 
 /// Why a node runs as a part of a graph only, if it does.
 fn part_of_a_graph(kind: &NodeKind) -> Option<&'static str> {
     match kind {
-        NodeKind::Alloc(_) | NodeKind::Free(_) => Some("its memory is there in a launch of the graph only"),
+        NodeKind::Alloc(_) | NodeKind::Free(_) => {
+            Some("its memory is there in a launch of the graph only")
+        }
         NodeKind::Conditional(_) => Some("the device decides whether its graphs run"),
-        NodeKind::Words(words) if words.waits() => Some("what it waits for may be written beside it"),
+        NodeKind::Words(words) if words.waits() => {
+            Some("what it waits for may be written beside it")
+        }
         NodeKind::Other(_) => Some("it is not this crate's work"),
         // Its nodes are looked at one by one.
         NodeKind::Child(_) => None,
-        kind if kind.touches().any(|(_, region, _)| region.graph().is_some()) => {
+        kind if kind
+            .touches()
+            .any(|(_, region, _)| region.graph().is_some()) =>
+        {
             Some("it uses memory that a graph allocates")
         }
         _ => None,
@@ -208,7 +234,11 @@ fn run<'n>(
     untimed: &mut Vec<Untimed>,
 ) -> Result<(), Error> {
     if let Some(why) = part_of_a_graph(&node.kind) {
-        untimed.push(Untimed { node: node.id, name: node.name(), why });
+        untimed.push(Untimed {
+            node: node.id,
+            name: node.name(),
+            why,
+        });
         return Ok(());
     }
     let queue: Box<dyn FnOnce() -> Result<(), Error> + '_> = match &node.kind {
@@ -236,7 +266,11 @@ fn run<'n>(
 
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let share = if self.ceiling.is_some() { "  ceiling" } else { "" };
+        let share = if self.ceiling.is_some() {
+            "  ceiling"
+        } else {
+            ""
+        };
         writeln!(
             f,
             "{:>5}  {:<32}{:>12}{:>8}{:>12}{:>11}{share}",
@@ -246,7 +280,11 @@ impl fmt::Display for Profile {
         for row in &self.rows {
             let (seconds, megabytes) = (row.time.as_secs_f64(), row.bytes as f64 / 1e6);
             let (index, name, percent) = (row.node.index(), &row.name, 100.0 * seconds / all);
-            write!(f, "{index:>5}  {name:<32}{:>12.3}{percent:>7.1}%{megabytes:>12.3}", seconds * 1e6)?;
+            write!(
+                f,
+                "{index:>5}  {name:<32}{:>12.3}{percent:>7.1}%{megabytes:>12.3}",
+                seconds * 1e6
+            )?;
             write!(f, "{:>11.1}", row.rate() / 1e9)?;
             match self.ceiling {
                 Some(ceiling) => writeln!(f, "{:>8.1}%", 100.0 * row.rate() / ceiling)?,

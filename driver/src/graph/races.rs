@@ -63,12 +63,25 @@ pub struct Race {
 
 impl fmt::Display for Race {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { first_name, second_name, region, bytes, within, .. } = self;
+        let Self {
+            first_name,
+            second_name,
+            region,
+            bytes,
+            within,
+            ..
+        } = self;
         let Range { start, end } = bytes;
         write!(f, "node {first_name} and node {second_name}")?;
-        within.iter().rev().try_for_each(|node| write!(f, " within node {node}"))?;
+        within
+            .iter()
+            .rev()
+            .try_for_each(|node| write!(f, " within node {node}"))?;
         let memory = region.name();
-        write!(f, " touch bytes {start} to {end} of {memory}, one of them writing, and no edge orders them")
+        write!(
+            f,
+            " touch bytes {start} to {end} of {memory}, one of them writing, and no edge orders them"
+        )
     }
 }
 
@@ -132,10 +145,21 @@ impl Graph {
         let edges = Edges::new(self.edges.iter().map(super::Edge::indices));
         // The numbers of the nodes are an order that the edges allow, unless an edge was added against it.
         let forward = edges.0.iter().all(|(to, from)| from < to);
-        let sequence: Vec<usize> =
-            if forward { (0..self.nodes.len()).collect() } else { self.order().sorted() };
+        let sequence: Vec<usize> = if forward {
+            (0..self.nodes.len()).collect()
+        } else {
+            self.order().sorted()
+        };
         let chains = edges.chains(&sequence);
-        are_ordered(&self.nodes, &sequence, &GraphPaths { graph: self, edges, chains })
+        are_ordered(
+            &self.nodes,
+            &sequence,
+            &GraphPaths {
+                graph: self,
+                edges,
+                chains,
+            },
+        )
     }
 }
 
@@ -160,7 +184,13 @@ fn add_races(nodes: &[Node], order: &Order, within: &[String], races: &mut Vec<R
         }
     }
     for node in nodes {
-        let path = || within.iter().cloned().chain([node.describe()]).collect::<Vec<_>>();
+        let path = || {
+            within
+                .iter()
+                .cloned()
+                .chain([node.describe()])
+                .collect::<Vec<_>>()
+        };
         match &node.kind {
             NodeKind::Child(child) => add_races(child.nodes(), child.order(), &path(), races),
             NodeKind::Conditional(conditional) => {
@@ -181,7 +211,9 @@ fn are_free_of_races_within(nodes: &[Node]) -> bool {
             are_free_of_races_within(child.nodes())
                 && are_ordered(child.nodes(), &child.order().sorted(), child.order())
         }
-        NodeKind::Conditional(conditional) => conditional.bodies().iter().all(Graph::is_free_of_races),
+        NodeKind::Conditional(conditional) => {
+            conditional.bodies().iter().all(Graph::is_free_of_races)
+        }
         _ => true,
     })
 }
@@ -229,7 +261,9 @@ fn are_ordered(nodes: &[Node], sequence: &[usize], paths: &impl Paths) -> bool {
     sequence.iter().all(|node| {
         accesses(&nodes[*node]).all(|(_, region, access)| {
             let memory = memories.entry(region.memory()).or_default();
-            memory.split(region.range()).all(|part| part.add(*node, access, paths))
+            memory
+                .split(region.range())
+                .all(|part| part.add(*node, access, paths))
         })
     })
 }
@@ -237,7 +271,9 @@ fn are_ordered(nodes: &[Node], sequence: &[usize], paths: &impl Paths) -> bool {
 /// Returns the accesses of a node that an edge may have to order.
 fn accesses(node: &Node) -> impl Iterator<Item = Touch<'_>> {
     let waits_are_accesses = !matches!(node.kind, NodeKind::Words(_));
-    node.kind.touches().filter(move |(_, _, access)| waits_are_accesses || access.writes())
+    node.kind
+        .touches()
+        .filter(move |(_, _, access)| waits_are_accesses || access.writes())
 }
 
 /// Edges from node to node, sorted by the later node.
@@ -257,7 +293,10 @@ impl Edges {
     /// Returns the nodes from which an edge leads to `to`.
     fn before(&self, to: usize) -> impl Iterator<Item = usize> {
         let first = self.0.partition_point(|(node, _)| *node < to);
-        self.0[first..].iter().take_while(move |(node, _)| *node == to).map(|(_, from)| *from)
+        self.0[first..]
+            .iter()
+            .take_while(move |(node, _)| *node == to)
+            .map(|(_, from)| *from)
     }
 
     /// Returns for each node the number of a chain, so that an edge leads from each node of a chain to the next one.
@@ -312,14 +351,22 @@ impl Accesses {
             gaps.push(at..bytes.end);
         }
         for gap in gaps {
-            self.0.insert(gap.start, Part { end: gap.end, ..Part::default() });
+            self.0.insert(
+                gap.start,
+                Part {
+                    end: gap.end,
+                    ..Part::default()
+                },
+            );
         }
         self.0.range_mut(bytes).map(|(_, part)| part)
     }
 
     /// Splits the part that contains the bytes before and after this place.
     fn cut(&mut self, at: usize) {
-        let Some((_, part)) = self.0.range_mut(..at).next_back() else { return };
+        let Some((_, part)) = self.0.range_mut(..at).next_back() else {
+            return;
+        };
         if part.end > at {
             let tail = part.clone();
             part.end = at;
@@ -362,8 +409,9 @@ pub(crate) fn conflict<'a>(
     second: impl Iterator<Item = Touch<'a>> + Clone,
 ) -> Option<(&'a Region, Range<usize>)> {
     first.find_map(|(_, region, access)| {
-        let meets =
-            |(_, other, theirs): &Touch<'_>| hazard(access, *theirs).is_some() && region.overlaps(other);
+        let meets = |(_, other, theirs): &Touch<'_>| {
+            hazard(access, *theirs).is_some() && region.overlaps(other)
+        };
         second.clone().find(meets).map(|(_, other, _)| {
             let (a, b) = (region.range(), other.range());
             (region, a.start.max(b.start)..a.end.min(b.end))
@@ -391,10 +439,16 @@ mod tests {
     #[test]
     fn ranges_are_split_where_accesses_begin_and_end() {
         let mut accesses = Accesses::default();
-        for (node, bytes, access) in
-            [(0, 0..16, Access::Write), (1, 4..8, Access::Write), (2, 6..32, Access::Read)]
-        {
-            assert!(accesses.split(bytes).all(|part| part.add(node, access, &AllBut(None))));
+        for (node, bytes, access) in [
+            (0, 0..16, Access::Write),
+            (1, 4..8, Access::Write),
+            (2, 6..32, Access::Read),
+        ] {
+            assert!(
+                accesses
+                    .split(bytes)
+                    .all(|part| part.add(node, access, &AllBut(None)))
+            );
         }
         // Node 3 meets the writers 0 and 1 and the reader 2, and must come after all of them.
         for missing in 0..3 {
@@ -405,7 +459,11 @@ mod tests {
                 "without {missing}"
             );
         }
-        let ends: Vec<_> = accesses.0.iter().map(|(start, part)| (*start, part.end)).collect();
+        let ends: Vec<_> = accesses
+            .0
+            .iter()
+            .map(|(start, part)| (*start, part.end))
+            .collect();
         assert_eq!(ends, [(0, 4), (4, 6), (6, 8), (8, 16), (16, 32)]);
     }
 

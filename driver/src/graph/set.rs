@@ -144,9 +144,11 @@ impl GraphExec {
         args: K::Args<Host<'_>>,
     ) -> Result<(), Error> {
         let function = kernel.function();
-        let made = kernel.collect(&args, |config, args| match self.refit(node, function, &config, args) {
-            Some(set) => set.map(|()| None),
-            None => Launch::typed(function, config, args).map(Some),
+        let made = kernel.collect(&args, |config, args| {
+            match self.refit(node, function, &config, args) {
+                Some(set) => set.map(|()| None),
+                None => Launch::typed(function, config, args).map(Some),
+            }
         })?;
         made.map_or(Ok(()), |launch| self.set_launch(node, launch))
     }
@@ -166,12 +168,19 @@ impl GraphExec {
         }
         // Taken out for the call, which borrows the rest.
         let mut kind = std::mem::replace(place, NodeKind::Empty);
-        let NodeKind::Work(Work::Launch(launch)) = &mut kind else { return None };
+        let NodeKind::Work(Work::Launch(launch)) = &mut kind else {
+            return None;
+        };
         let set = launch.refit(function, config, args, |params| {
             self.with_node(node, |driver, exec, raw| {
                 let params = kernel_params(function, config, params);
                 // SAFETY: the exec is alive, the node is of the graph it was made from, and the driver copies the parameters.
-                unsafe { cu_if_there!(driver, cuGraphExecKernelNodeSetParams_v2(exec, raw, &params)) }
+                unsafe {
+                    cu_if_there!(
+                        driver,
+                        cuGraphExecKernelNodeSetParams_v2(exec, raw, &params)
+                    )
+                }
             })
         });
         self.nodes[index].kind = kind;
@@ -215,9 +224,8 @@ impl GraphExec {
             _ => false,
         };
         if !fits {
-            return Err(
-                self.nodes[index].wrong_kind("only a copy becomes a copy and a fill a fill, of some bytes")
-            );
+            return Err(self.nodes[index]
+                .wrong_kind("only a copy becomes a copy and a fill a fill, of some bytes"));
         }
         work.expect_in(self.context())?;
         let (context, kind) = (self.context().raw(), NodeKind::Work(work.clone()));
@@ -226,12 +234,22 @@ impl GraphExec {
             Work::Copy(copy) => {
                 let params = memcpy_params(copy);
                 // SAFETY: exec and node are alive, and the parameters name live memory of the context.
-                unsafe { cu_if_there!(driver, cuGraphExecMemcpyNodeSetParams(exec, raw, &params, context)) }
+                unsafe {
+                    cu_if_there!(
+                        driver,
+                        cuGraphExecMemcpyNodeSetParams(exec, raw, &params, context)
+                    )
+                }
             }
             Work::Fill(fill) => {
                 let params = memset_params(fill);
                 // SAFETY: as above.
-                unsafe { cu_if_there!(driver, cuGraphExecMemsetNodeSetParams(exec, raw, &params, context)) }
+                unsafe {
+                    cu_if_there!(
+                        driver,
+                        cuGraphExecMemsetNodeSetParams(exec, raw, &params, context)
+                    )
+                }
             }
             Work::Launch(_) => Ok(()),
         })?;
@@ -242,9 +260,16 @@ impl GraphExec {
     fn set_host(&mut self, node: NodeId, call: HostCall) -> Result<(), Error> {
         let index = self.index_of(node)?;
         if !matches!(self.nodes[index].kind, NodeKind::Host(_)) {
-            return Err(self.nodes[index].wrong_kind("only a function of the host becomes another one"));
+            return Err(
+                self.nodes[index].wrong_kind("only a function of the host becomes another one")
+            );
         }
-        expect_same("a function of the host", call.context(), "the graph", self.context())?;
+        expect_same(
+            "a function of the host",
+            call.context(),
+            "the graph",
+            self.context(),
+        )?;
         let params = call.params();
         self.with_node(node, |driver, exec, raw| {
             // SAFETY: exec and node are alive, and the node keeps the function from here on.
@@ -263,7 +288,10 @@ impl GraphExec {
         let what = "making it another graph's child";
         graph.expect_plain(what)?;
         if Arc::ptr_eq(&graph.raw, &self.inner.graph) {
-            return Err(Error::Graph { what, problem: "it is the graph itself" });
+            return Err(Error::Graph {
+                what,
+                problem: "it is the graph itself",
+            });
         }
         if self.races == RaceCheck::Refuse {
             graph.expect_no_races(what)?;
@@ -285,9 +313,8 @@ impl GraphExec {
             (NodeKind::Record(_), NodeKind::Record(event)) => (event, true),
             (NodeKind::Wait(_), NodeKind::Wait(event)) => (event, false),
             _ => {
-                return Err(
-                    self.nodes[index].wrong_kind("only a node of an event takes another, for the same")
-                );
+                return Err(self.nodes[index]
+                    .wrong_kind("only a node of an event takes another, for the same"));
             }
         };
         event.expect_in(self.context(), "the graph")?;
@@ -300,9 +327,15 @@ impl GraphExec {
             // SAFETY: exec, node and event are alive, and the node keeps the event from here on.
             unsafe {
                 if records {
-                    cu_if_there!(driver, cuGraphExecEventRecordNodeSetEvent(exec, raw, event.raw()))
+                    cu_if_there!(
+                        driver,
+                        cuGraphExecEventRecordNodeSetEvent(exec, raw, event.raw())
+                    )
                 } else {
-                    cu_if_there!(driver, cuGraphExecEventWaitNodeSetEvent(exec, raw, event.raw()))
+                    cu_if_there!(
+                        driver,
+                        cuGraphExecEventWaitNodeSetEvent(exec, raw, event.raw())
+                    )
                 }
             }
         })?;
@@ -322,7 +355,12 @@ impl GraphExec {
         self.with_node(node, |driver, exec, raw| {
             words.with_params(&context, |params| {
                 // SAFETY: exec and node are alive, the words are of the context, and the node keeps them from here on.
-                unsafe { cu_if_there!(driver, cuGraphExecBatchMemOpNodeSetParams(exec, raw, params)) }
+                unsafe {
+                    cu_if_there!(
+                        driver,
+                        cuGraphExecBatchMemOpNodeSetParams(exec, raw, params)
+                    )
+                }
             })
         })?;
         self.nodes[index].kind = kind;
@@ -333,18 +371,24 @@ impl GraphExec {
     fn expect_place(&mut self, index: usize, new: &NodeKind) -> Result<(), Error> {
         let node = self.nodes[index].id;
         if let NodeKind::Work(work) = new {
-            let overlapped = self.programmatic().filter(|e| e.to == node).map(|e| &self.nodes[e.from.index]);
+            let overlapped = self
+                .programmatic()
+                .filter(|e| e.to == node)
+                .map(|e| &self.nodes[e.from.index]);
             edge::expect_overlap(overlapped, index, work)?;
         }
         self.expect_ordered(index, new)?;
         self.expect_coherent_with(node, new)?;
         let place = (self.id, &*self.nodes, self.order());
-        new.touches()
-            .try_for_each(|touch| expect_in_order(place, (index, self.nodes[index].name()), touch))?;
+        new.touches().try_for_each(|touch| {
+            expect_in_order(place, (index, self.nodes[index].name()), touch)
+        })?;
         if let Some(users) = self.users.get_mut() {
             let old = &self.nodes[index].kind;
-            old.touches().for_each(|(_, region, _)| remove_user(users, region.memory(), index));
-            new.touches().for_each(|(_, region, _)| add_user(users, region.memory(), index));
+            old.touches()
+                .for_each(|(_, region, _)| remove_user(users, region.memory(), index));
+            new.touches()
+                .for_each(|(_, region, _)| add_user(users, region.memory(), index));
         }
         self.touched.take();
         Ok(())
@@ -354,16 +398,28 @@ impl GraphExec {
     fn expect_ordered(&self, index: usize, new: &NodeKind) -> Result<(), Error> {
         let old = &self.nodes[index].kind;
         let is_new = |(_, region, access): &(_, &Region, Access)| {
-            !old.touches().any(|(_, known, before)| *access == before && known.covers(region))
+            !old.touches()
+                .any(|(_, known, before)| *access == before && known.covers(region))
         };
         let (new, order): (Vec<_>, _) = (new.touches().filter(is_new).collect(), self.order());
         for other in self.users_of(new.iter().map(|(_, region, _)| *region)) {
             let node = &self.nodes[other];
-            let ordered = other == index || order.precedes(other, index) || order.precedes(index, other);
-            let met = if ordered { None } else { conflict(new.iter().copied(), node.kind.touches()) };
+            let ordered =
+                other == index || order.precedes(other, index) || order.precedes(index, other);
+            let met = if ordered {
+                None
+            } else {
+                conflict(new.iter().copied(), node.kind.touches())
+            };
             if let Some(buffer) = met.map(|(region, _)| region.name()) {
                 let (name, other_name) = (self.nodes[index].name(), node.name());
-                return Err(Error::Unordered { node: index, name, other, other_name, buffer });
+                return Err(Error::Unordered {
+                    node: index,
+                    name,
+                    other,
+                    other_name,
+                    buffer,
+                });
             }
         }
         Ok(())
@@ -374,7 +430,9 @@ impl GraphExec {
         let all = self.users.get_or_init(|| {
             let mut users = Users::default();
             for (index, node) in self.nodes.iter().enumerate() {
-                node.kind.touches().for_each(|(_, region, _)| add_user(&mut users, region.memory(), index));
+                node.kind
+                    .touches()
+                    .for_each(|(_, region, _)| add_user(&mut users, region.memory(), index));
             }
             users
         });
@@ -411,7 +469,11 @@ fn touches_more(old: &Launch, new: &Launch) -> bool {
 /// Refuses a launch that asks for more or less beside its shape: those are attributes of the node, which stay.
 #[inline]
 fn expect_same_attributes(old: &Launch, new: &Launch) -> Result<(), Error> {
-    if old.config().same_attributes(&new.config()) { Ok(()) } else { Err(other_attributes(new)) }
+    if old.config().same_attributes(&new.config()) {
+        Ok(())
+    } else {
+        Err(other_attributes(new))
+    }
 }
 
 #[cold]
@@ -419,5 +481,8 @@ fn other_attributes(new: &Launch) -> Error {
     let problem = LaunchProblem::Attribute(
         "cluster, cooperation, priority and domain are the node's, and stay as they were when the graph was made",
     );
-    Error::Launch { kernel: new.function().name().to_string(), problem }
+    Error::Launch {
+        kernel: new.function().name().to_string(),
+        problem,
+    }
 }

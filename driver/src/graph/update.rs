@@ -20,7 +20,12 @@ impl GraphExec {
     ///   names, by their number in `graph`.
     /// - [`Error::Graph`] for graphs that allocate or free memory.
     pub fn update(&mut self, graph: &Graph) -> Result<(), Error> {
-        expect_same("a graph", graph.context(), "the exec to update", self.context())?;
+        expect_same(
+            "a graph",
+            graph.context(),
+            "the exec to update",
+            self.context(),
+        )?;
         self.expect_form(graph)?;
         let mut info = CUgraphExecUpdateResultInfo::zeroed();
         let result = {
@@ -28,7 +33,10 @@ impl GraphExec {
             let (raw, _calls) = graph.raw.begin()?;
             // SAFETY: exec and graph are alive; `info` is ours to write.
             unsafe {
-                cu_if_there!(self.context().driver(), cuGraphExecUpdate_v2(self.inner.raw, raw, &mut info))
+                cu_if_there!(
+                    self.context().driver(),
+                    cuGraphExecUpdate_v2(self.inner.raw, raw, &mut info)
+                )
             }
         };
         if let Err(source) = result {
@@ -36,7 +44,13 @@ impl GraphExec {
             let (node, from) = (name(info.errorNode), name(info.errorFromNode));
             let changed = self.change_to(graph).map(String::into_boxed_str);
             let source = Box::new(source);
-            return Err(Error::Update { source, result: info.result, node, from, changed });
+            return Err(Error::Update {
+                source,
+                result: info.result,
+                node,
+                from,
+                changed,
+            });
         }
         self.paired = self.pairs_with(graph);
         for (mine, theirs) in self.nodes.iter_mut().zip(&graph.nodes) {
@@ -49,17 +63,27 @@ impl GraphExec {
 
     /// Refuses a graph that owns memory, which would stay the old one's.
     fn expect_form(&self, graph: &Graph) -> Result<(), Error> {
-        let refuse = |problem| Err(Error::Graph { what: "updating a graph", problem });
+        let refuse = |problem| {
+            Err(Error::Graph {
+                what: "updating a graph",
+                problem,
+            })
+        };
         graph.expect_whole("updating a graph by it")?;
         graph.expect_edges_as_told()?;
         graph.expect_memory_in_order()?;
         if self.races == RaceCheck::Refuse {
             graph.expect_no_races("updating by it")?;
         }
-        let owns =
-            |nodes: &[Node]| nodes.iter().any(|n| matches!(n.kind, NodeKind::Alloc(_) | NodeKind::Free(_)));
+        let owns = |nodes: &[Node]| {
+            nodes
+                .iter()
+                .any(|n| matches!(n.kind, NodeKind::Alloc(_) | NodeKind::Free(_)))
+        };
         if owns(&self.nodes) || owns(&graph.nodes) {
-            return refuse("a graph that allocates or frees memory keeps it; change its nodes one by one");
+            return refuse(
+                "a graph that allocates or frees memory keeps it; change its nodes one by one",
+            );
         }
         Ok(())
     }
@@ -67,13 +91,20 @@ impl GraphExec {
     /// Whether the nodes of a graph pair with this one's by the order of adding.
     fn pairs_with(&self, graph: &Graph) -> bool {
         let edges = |edges: &[Edge]| {
-            let mut edges: Vec<_> = edges.iter().map(|e| (e.from.index, e.to.index, e.kind)).collect();
+            let mut edges: Vec<_> = edges
+                .iter()
+                .map(|e| (e.from.index, e.to.index, e.kind))
+                .collect();
             edges.sort_unstable();
             edges
         };
         let is_gone = |node: &Node| matches!(node.kind, NodeKind::Removed);
         self.nodes.len() == graph.nodes.len()
-            && self.nodes.iter().map(is_gone).eq(graph.nodes.iter().map(is_gone))
+            && self
+                .nodes
+                .iter()
+                .map(is_gone)
+                .eq(graph.nodes.iter().map(is_gone))
             && edges(&self.edges) == edges(&graph.edges)
     }
 
@@ -84,16 +115,18 @@ impl GraphExec {
             .or_else(|| counts("edges", self.edges.len(), graph.edges.len()))
             .or_else(|| {
                 let mut pairs = self.nodes.iter().zip(&graph.nodes);
-                pairs.find(|(a, b)| a.sort() != b.sort() || a.name() != b.name()).map(|(a, b)| {
-                    format!(
-                        "node {} was {} ({}) and became {} ({})",
-                        a.id.index,
-                        a.sort(),
-                        a.name(),
-                        b.sort(),
-                        b.name()
-                    )
-                })
+                pairs
+                    .find(|(a, b)| a.sort() != b.sort() || a.name() != b.name())
+                    .map(|(a, b)| {
+                        format!(
+                            "node {} was {} ({}) and became {} ({})",
+                            a.id.index,
+                            a.sort(),
+                            a.name(),
+                            b.sort(),
+                            b.name()
+                        )
+                    })
             })
     }
 }

@@ -87,7 +87,13 @@ impl WordOperation {
     /// As [`wait`](Self::wait).
     pub fn write<T: Element>(word: &View<T>, value: T) -> Result<Self, Error> {
         use CUstreamBatchMemOpType as Type;
-        Self::new(word, value, [Type::WRITE_VALUE_32, Type::WRITE_VALUE_64], Access::Write, 0)
+        Self::new(
+            word,
+            value,
+            [Type::WRITE_VALUE_32, Type::WRITE_VALUE_64],
+            Access::Write,
+            0,
+        )
     }
 
     fn new<T: Element>(
@@ -102,12 +108,28 @@ impl WordOperation {
             [a, b, c, d] => (types[0], u32::from_le_bytes([a, b, c, d]).into()),
             [a, b, c, d, e, f, g, h] => (types[1], u64::from_le_bytes([a, b, c, d, e, f, g, h])),
             ref bytes => {
-                let problem = format!("a word of {} bytes; there are operations on 4 and 8", bytes.len());
-                return Err(Error::Transfer { what: "an operation on a word", problem });
+                let problem = format!(
+                    "a word of {} bytes; there are operations on 4 and 8",
+                    bytes.len()
+                );
+                return Err(Error::Transfer {
+                    what: "an operation on a word",
+                    problem,
+                });
             }
         };
-        let used = Use { name: "word", region: word.region().clone(), access, noncoherent: false };
-        Ok(Self { operation, value, flags, used })
+        let used = Use {
+            name: "word",
+            region: word.region().clone(),
+            access,
+            noncoherent: false,
+        };
+        Ok(Self {
+            operation,
+            value,
+            flags,
+            used,
+        })
     }
 
     fn params(&self) -> CUstreamBatchMemOpParams {
@@ -124,11 +146,19 @@ impl WordOperation {
 impl Words {
     pub(super) fn new(context: &Context, operations: &[WordOperation]) -> Result<Self, Error> {
         if operations.is_empty() {
-            return Err(Error::Graph { what: "operations on words", problem: "there is none" });
+            return Err(Error::Graph {
+                what: "operations on words",
+                problem: "there is none",
+            });
         }
-        operations.iter().try_for_each(|o| o.used.region.expect_in(context, "the graph"))?;
+        operations
+            .iter()
+            .try_for_each(|o| o.used.region.expect_in(context, "the graph"))?;
         let uses = operations.iter().map(|o| o.used.clone()).collect();
-        Ok(Self(Arc::new(WordsInner { operations: operations.to_vec(), uses })))
+        Ok(Self(Arc::new(WordsInner {
+            operations: operations.to_vec(),
+            uses,
+        })))
     }
 
     /// How many operations there are.
@@ -138,14 +168,22 @@ impl Words {
 
     /// Whether it waits for a word.
     pub(super) fn waits(&self) -> bool {
-        self.0.operations.iter().any(|operation| !operation.used.access.writes())
+        self.0
+            .operations
+            .iter()
+            .any(|operation| !operation.used.access.writes())
     }
 
     /// Makes the operations in the order of a stream.
     pub(super) fn queue(&self, stream: &Stream) -> Result<(), Error> {
         let turn = stream.begin("operations on words")?;
         turn.admit(self.0.uses.iter().map(|used| (&used.region, used.access)))?;
-        let mut operations: Vec<_> = self.0.operations.iter().map(WordOperation::params).collect();
+        let mut operations: Vec<_> = self
+            .0
+            .operations
+            .iter()
+            .map(WordOperation::params)
+            .collect();
         let (count, first) = (operations.len() as u32, operations.as_mut_ptr());
         turn.enqueue(|driver| {
             // SAFETY: the words are alive, and whoever releases them waits for the stream; the operations are copied.
@@ -163,7 +201,12 @@ impl Words {
         context: &Context,
         call: impl FnOnce(*const CUDA_BATCH_MEM_OP_NODE_PARAMS_v1) -> Result<(), DriverError>,
     ) -> Result<(), DriverError> {
-        let mut operations: Vec<_> = self.0.operations.iter().map(WordOperation::params).collect();
+        let mut operations: Vec<_> = self
+            .0
+            .operations
+            .iter()
+            .map(WordOperation::params)
+            .collect();
         call(&CUDA_BATCH_MEM_OP_NODE_PARAMS_v1 {
             ctx: context.raw(),
             count: operations.len() as u32,
@@ -196,14 +239,23 @@ impl Graph {
     /// # Errors
     /// No operation, memory of another context, a node of another graph, or what the driver refuses: not every device
     /// has such operations.
-    pub fn words(&mut self, after: &[NodeId], operations: &[WordOperation]) -> Result<NodeId, Error> {
+    pub fn words(
+        &mut self,
+        after: &[NodeId],
+        operations: &[WordOperation],
+    ) -> Result<NodeId, Error> {
         let words = Words::new(self.context(), operations)?;
-        self.insert(EdgeKind::Full, after, NodeKind::Words(words.clone()), |call, _| {
-            words.with_params(call.context, |params| {
-                // SAFETY: the words are of the context, and the node keeps them.
-                unsafe { add!(call, cuGraphAddBatchMemOpNode(params)) }
-            })
-        })
+        self.insert(
+            EdgeKind::Full,
+            after,
+            NodeKind::Words(words.clone()),
+            |call, _| {
+                words.with_params(call.context, |params| {
+                    // SAFETY: the words are of the context, and the node keeps them.
+                    unsafe { add!(call, cuGraphAddBatchMemOpNode(params)) }
+                })
+            },
+        )
     }
 }
 

@@ -44,30 +44,53 @@ impl<T: Element> Registered<T> {
     pub fn new(context: &Context, memory: Vec<T>) -> Result<Self, Error> {
         crate::regions::forbid("registering memory")?;
         let (mut memory, driver) = (memory, context.driver());
-        let (pointer, bytes): (*mut c_void, _) = (memory.as_mut_ptr().cast(), byte_len::<T>(memory.len()));
+        let (pointer, bytes): (*mut c_void, _) =
+            (memory.as_mut_ptr().cast(), byte_len::<T>(memory.len()));
         if bytes == 0 {
             // The driver registers no empty memory.
-            let allocation = Allocation::new(context, 0, 0, Origin::Borrowed(ProgramObject::new(memory)));
-            return Ok(Self { view: View::of(Arc::new(allocation)), host: HostPointer(pointer) });
+            let allocation =
+                Allocation::new(context, 0, 0, Origin::Borrowed(ProgramObject::new(memory)));
+            return Ok(Self {
+                view: View::of(Arc::new(allocation)),
+                host: HostPointer(pointer),
+            });
         }
         let flags = CUmemhostregister_flags::PORTABLE | CUmemhostregister_flags::DEVICEMAP;
         let _current = context.enter()?;
         // SAFETY: the memory is the vector's, which the allocation keeps until it is unregistered.
         unsafe { cu_if_there!(driver, cuMemHostRegister_v2(pointer, bytes, flags)) }?;
         let host = HostPointer(pointer);
-        let mut allocation =
-            Allocation::new(context, 0, bytes, Origin::Registered(ProgramObject::new(memory)));
+        let mut allocation = Allocation::new(
+            context,
+            0,
+            bytes,
+            Origin::Registered(ProgramObject::new(memory)),
+        );
         allocation.host = Some(host);
         // SAFETY: `address` is ours to write; the pointer was registered with DEVICEMAP.
-        unsafe { cu_if_there!(driver, cuMemHostGetDevicePointer_v2(&mut allocation.address, pointer, 0)) }?;
-        Ok(Self { view: View::of(Arc::new(allocation)), host })
+        unsafe {
+            cu_if_there!(
+                driver,
+                cuMemHostGetDevicePointer_v2(&mut allocation.address, pointer, 0)
+            )
+        }?;
+        Ok(Self {
+            view: View::of(Arc::new(allocation)),
+            host,
+        })
     }
 
     /// Every element as the host sees it now.
     pub fn to_host(&self) -> Vec<T> {
         let mut to = zeroed::<T>(self.len());
         // SAFETY: both have that many bytes; the device may write the one at the same time.
-        unsafe { read_atomic(self.host.0.cast(), to.as_mut_ptr().cast(), byte_len::<T>(self.len())) };
+        unsafe {
+            read_atomic(
+                self.host.0.cast(),
+                to.as_mut_ptr().cast(),
+                byte_len::<T>(self.len()),
+            )
+        };
         to
     }
 }
@@ -113,7 +136,9 @@ impl<T: Element> Managed<T> {
         unsafe { pointer.cast::<u8>().write_bytes(0, bytes) };
         let mut allocation = Allocation::new(context, address, bytes, Origin::Device);
         allocation.host = Some(HostPointer(pointer));
-        Ok(Self { view: View::of(Arc::new(allocation)) })
+        Ok(Self {
+            view: View::of(Arc::new(allocation)),
+        })
     }
 
     /// Waits for the context's streams, then reads element `index`. While work is in flight the host may not touch
@@ -125,7 +150,10 @@ impl<T: Element> Managed<T> {
     /// # Panics
     /// If there is no such element.
     pub fn read(&self, index: usize) -> Result<T, Error> {
-        let _copy = self.context().order().host_copies(self.region(), Access::Read);
+        let _copy = self
+            .context()
+            .order()
+            .host_copies(self.region(), Access::Read);
         self.context().synchronize()?;
         let (at, mut value) = (self.at(index), zeroed::<T>(1)[0]);
         // SAFETY: `at` is an element of this memory; both have the size of an element.
@@ -141,16 +169,30 @@ impl<T: Element> Managed<T> {
     /// # Panics
     /// If there is no such element.
     pub fn write_at(&self, index: usize, value: T) -> Result<(), Error> {
-        let _copy = self.context().order().host_copies(self.region(), Access::Write);
+        let _copy = self
+            .context()
+            .order()
+            .host_copies(self.region(), Access::Write);
         self.context().synchronize()?;
         // SAFETY: as in `read`.
-        unsafe { write_atomic(self.at(index), std::ptr::from_ref(&value).cast(), size_of::<T>()) };
+        unsafe {
+            write_atomic(
+                self.at(index),
+                std::ptr::from_ref(&value).cast(),
+                size_of::<T>(),
+            )
+        };
         Ok(())
     }
 
     fn at(&self, index: usize) -> *mut u8 {
-        assert!(index < self.len(), "element {index} of managed memory of {}", self.len());
-        let start: *mut c_void = std::ptr::with_exposed_provenance_mut(self.view.address() as usize);
+        assert!(
+            index < self.len(),
+            "element {index} of managed memory of {}",
+            self.len()
+        );
+        let start: *mut c_void =
+            std::ptr::with_exposed_provenance_mut(self.view.address() as usize);
         start.cast::<u8>().wrapping_add(index * size_of::<T>())
     }
 }

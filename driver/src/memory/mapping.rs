@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use driver_sys::{
-    CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationProp,
-    CUmemAllocationType, CUmemLocation, CUmemLocationType,
+    CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags,
+    CUmemAllocationProp, CUmemAllocationType, CUmemLocation, CUmemLocationType,
 };
 
 use super::{Allocation, Origin, View, byte_len, or_out_of_memory};
@@ -109,14 +109,19 @@ impl PhysicalMemory {
     pub fn new(context: &Context, bytes: usize) -> Result<Self, Error> {
         forbid("allocating memory")?;
         let bytes = whole_pages(bytes, Self::granularity(context)?);
-        let (_current, driver, properties) = (context.enter()?, context.driver(), properties(context));
+        let (_current, driver, properties) =
+            (context.enter()?, context.driver(), properties(context));
         let handle = context.with_memory(|| {
             let mut handle = 0;
             // SAFETY: `handle` is ours to write, and the properties are lent.
-            unsafe { cu_if_there!(driver, cuMemCreate(&mut handle, bytes, &properties, 0)) }.map(|()| handle)
+            unsafe { cu_if_there!(driver, cuMemCreate(&mut handle, bytes, &properties, 0)) }
+                .map(|()| handle)
         });
         let handle = handle.map_err(|error| or_out_of_memory(error, context, bytes))?;
-        Ok(Self { context: context.clone(), piece: Some(Piece { handle, bytes }) })
+        Ok(Self {
+            context: context.clone(),
+            piece: Some(Piece { handle, bytes }),
+        })
     }
 
     /// The bytes of a page: what sizes and places are multiples of.
@@ -128,7 +133,12 @@ impl PhysicalMemory {
         let (mut bytes, properties) = (0, properties(context));
         let option = CUmemAllocationGranularity_flags::MINIMUM;
         // SAFETY: `bytes` is ours to write, and the properties are lent.
-        unsafe { cu_if_there!(driver, cuMemGetAllocationGranularity(&mut bytes, &properties, option)) }?;
+        unsafe {
+            cu_if_there!(
+                driver,
+                cuMemGetAllocationGranularity(&mut bytes, &properties, option)
+            )
+        }?;
         Ok(bytes.max(1))
     }
 
@@ -151,8 +161,13 @@ impl AddressRange {
         // SAFETY: `address` is ours to write.
         unsafe { cu_if_there!(driver, cuMemAddressReserve(&mut address, bytes, 0, 0, 0)) }?;
         let reserved = Arc::new(Reserved::new(bytes));
-        let allocation = Allocation::new(context, address, bytes, Origin::Reserved(reserved.clone()));
-        Ok(Self { view: View::of(Arc::new(allocation)), reserved, page })
+        let allocation =
+            Allocation::new(context, address, bytes, Origin::Reserved(reserved.clone()));
+        Ok(Self {
+            view: View::of(Arc::new(allocation)),
+            reserved,
+            page,
+        })
     }
 
     /// The same range with a name, as [`Buffer::labelled`](crate::Buffer::labelled).
@@ -174,7 +189,10 @@ impl AddressRange {
 
     /// Bytes of it that are mapped.
     pub fn mapped(&self) -> usize {
-        lock(&self.reserved.pieces).iter().map(|(_, piece)| piece.bytes).sum()
+        lock(&self.reserved.pieces)
+            .iter()
+            .map(|(_, piece)| piece.bytes)
+            .sum()
     }
 
     /// Maps memory from byte `at` of the range on, for the context's device to read and write. The range gives it back
@@ -187,16 +205,25 @@ impl AddressRange {
         forbid("mapping memory")?;
         let context = self.view.context();
         expect_same("memory", &memory.context, "the range of addresses", context)?;
-        let Some(piece) = memory.piece else { return Ok(()) };
+        let Some(piece) = memory.piece else {
+            return Ok(());
+        };
         let mut pieces = lock(&self.reserved.pieces);
         let place = free_place(&self.reserved, &pieces, at, piece.bytes, self.page)?;
-        let (_current, driver, address) = (context.enter()?, context.driver(), self.address() + at as u64);
+        let (_current, driver, address) = (
+            context.enter()?,
+            context.driver(),
+            self.address() + at as u64,
+        );
         // SAFETY: the addresses are this range's and nothing is mapped there; the memory is mapped nowhere.
         unsafe { cu_if_there!(driver, cuMemMap(address, piece.bytes, 0, piece.handle, 0)) }?;
-        let access =
-            CUmemAccessDesc { location: location(context), flags: CUmemAccess_flags::PROT_READWRITE };
+        let access = CUmemAccessDesc {
+            location: location(context),
+            flags: CUmemAccess_flags::PROT_READWRITE,
+        };
         // SAFETY: the addresses were mapped just now, and the description is lent.
-        let opened = unsafe { cu_if_there!(driver, cuMemSetAccess(address, piece.bytes, &access, 1)) };
+        let opened =
+            unsafe { cu_if_there!(driver, cuMemSetAccess(address, piece.bytes, &access, 1)) };
         if let Err(error) = opened {
             // SAFETY: nobody was let use it.
             let _ = unsafe { cu_if_there!(driver, cuMemUnmap(address, piece.bytes)) };
@@ -217,12 +244,18 @@ impl AddressRange {
         forbid("unmapping memory")?;
         if Arc::get_mut(&mut self.view.region.allocation).is_none() {
             let problem = "somebody has a view of the range; drop views and graphs of it first";
-            return Err(Error::Transfer { what: "unmapping", problem: problem.into() });
+            return Err(Error::Transfer {
+                what: "unmapping",
+                problem: problem.into(),
+            });
         }
         let place = lock(&self.reserved.pieces).binary_search_by_key(&at, |(at, _)| *at);
         let Ok(place) = place else {
             let problem = format!("nothing that was mapped begins at byte {at}");
-            return Err(Error::Transfer { what: "unmapping", problem });
+            return Err(Error::Transfer {
+                what: "unmapping",
+                problem,
+            });
         };
         let context = self.view.context().clone();
         context.synchronize()?;
@@ -233,7 +266,10 @@ impl AddressRange {
         unsafe { cu_if_there!(driver, cuMemUnmap(address + at as u64, piece.bytes)) }?;
         pieces.remove(place);
         drop((pieces, current));
-        Ok(PhysicalMemory { context, piece: Some(piece) })
+        Ok(PhysicalMemory {
+            context,
+            piece: Some(piece),
+        })
     }
 
     /// The elements in these bytes of the range.
@@ -247,9 +283,14 @@ impl AddressRange {
             Some(view) => view.cast(),
             None => {
                 let Range { start, end } = bytes;
-                let problem =
-                    format!("bytes {start} to {end} of {}, of which not all are mapped", self.view.region());
-                Err(Error::Transfer { what: "a view", problem })
+                let problem = format!(
+                    "bytes {start} to {end} of {}, of which not all are mapped",
+                    self.view.region()
+                );
+                Err(Error::Transfer {
+                    what: "a view",
+                    problem,
+                })
             }
         }
     }
@@ -262,13 +303,20 @@ impl<T: Element> GrowableBuffer<T> {
     /// As [`AddressRange::reserve`].
     pub fn reserve(context: &Context, most: usize) -> Result<Self, Error> {
         let range = AddressRange::reserve(context, byte_len::<T>(most))?;
-        Ok(Self { range, len: 0, elem: PhantomData })
+        Ok(Self {
+            range,
+            len: 0,
+            elem: PhantomData,
+        })
     }
 
     /// The same buffer with a name, as [`Buffer::labelled`](crate::Buffer::labelled).
     #[must_use]
     pub fn labelled(self, label: &str) -> Self {
-        Self { range: self.range.labelled(label), ..self }
+        Self {
+            range: self.range.labelled(label),
+            ..self
+        }
     }
 
     /// Elements that it has now.
@@ -296,7 +344,11 @@ impl<T: Element> GrowableBuffer<T> {
     /// # Panics
     /// Never: what it has is mapped.
     pub fn view(&self) -> View<T> {
-        let bytes = self.range.view.get(0..byte_len::<T>(self.len)).expect("the length is within the range");
+        let bytes = self
+            .range
+            .view
+            .get(0..byte_len::<T>(self.len))
+            .expect("the length is within the range");
         bytes.cast().expect("a range begins with a page")
     }
 
@@ -312,7 +364,10 @@ impl<T: Element> GrowableBuffer<T> {
                 self.range.view.region(),
                 self.capacity()
             );
-            return Err(Error::Transfer { what: "growing", problem });
+            return Err(Error::Transfer {
+                what: "growing",
+                problem,
+            });
         }
         let (bytes, mapped) = (byte_len::<T>(len), self.range.mapped());
         if bytes > mapped {
@@ -347,15 +402,28 @@ fn free_place(
     bytes: usize,
     page: usize,
 ) -> Result<usize, Error> {
-    let refuse = |problem: String| Err(Error::Transfer { what: "mapping", problem });
+    let refuse = |problem: String| {
+        Err(Error::Transfer {
+            what: "mapping",
+            problem,
+        })
+    };
     let Some(end) = at.checked_add(bytes).filter(|end| *end <= reserved.bytes) else {
-        return refuse(format!("{bytes} bytes at byte {at} of a range of {}", reserved.bytes));
+        return refuse(format!(
+            "{bytes} bytes at byte {at} of a range of {}",
+            reserved.bytes
+        ));
     };
     if !at.is_multiple_of(page) {
-        return refuse(format!("byte {at} is no multiple of {page}, where pages begin"));
+        return refuse(format!(
+            "byte {at} is no multiple of {page}, where pages begin"
+        ));
     }
     let place = pieces.partition_point(|(other, _)| *other < end);
-    match pieces[..place].last().filter(|(other, piece)| other + piece.bytes > at) {
+    match pieces[..place]
+        .last()
+        .filter(|(other, piece)| other + piece.bytes > at)
+    {
         Some((other, piece)) => refuse(format!(
             "{bytes} bytes at byte {at}, where {} are mapped from byte {other} on",
             piece.bytes
@@ -366,16 +434,26 @@ fn free_place(
 
 /// A size in whole pages, at least one; one that no memory has stays one that no memory has.
 fn whole_pages(bytes: usize, page: usize) -> usize {
-    bytes.max(1).checked_next_multiple_of(page).unwrap_or(usize::MAX / page * page)
+    bytes
+        .max(1)
+        .checked_next_multiple_of(page)
+        .unwrap_or(usize::MAX / page * page)
 }
 
 fn location(context: &Context) -> CUmemLocation {
-    CUmemLocation { r#type: CUmemLocationType::DEVICE, id: context.device().raw() }
+    CUmemLocation {
+        r#type: CUmemLocationType::DEVICE,
+        id: context.device().raw(),
+    }
 }
 
 fn properties(context: &Context) -> CUmemAllocationProp {
     let (kind, location) = (CUmemAllocationType::PINNED, location(context));
-    CUmemAllocationProp { r#type: kind, location, ..CUmemAllocationProp::zeroed() }
+    CUmemAllocationProp {
+        r#type: kind,
+        location,
+        ..CUmemAllocationProp::zeroed()
+    }
 }
 
 impl Drop for PhysicalMemory {

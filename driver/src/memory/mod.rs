@@ -134,10 +134,16 @@ impl<T: Element> Buffer<T> {
         let address = context.with_memory(|| {
             let mut address = 0;
             // SAFETY: `address` is ours to write. The driver refuses no bytes, so that an empty buffer has one.
-            unsafe { cu!(context.driver(), cuMemAlloc_v2(&mut address, bytes.max(1))) }.map(|()| address)
+            unsafe { cu!(context.driver(), cuMemAlloc_v2(&mut address, bytes.max(1))) }
+                .map(|()| address)
         });
         let address = address.map_err(|e| or_out_of_memory(e, context, bytes))?;
-        Ok(Self(View::of(Arc::new(Allocation::new(context, address, bytes, Origin::Device)))))
+        Ok(Self(View::of(Arc::new(Allocation::new(
+            context,
+            address,
+            bytes,
+            Origin::Device,
+        )))))
     }
 
     /// `len` elements of all bits zero.
@@ -176,7 +182,12 @@ impl<T: Element> Buffer<T> {
         owner: impl Any + Send + Sync,
     ) -> Self {
         let origin = Origin::Borrowed(ProgramObject::new(owner));
-        Self(View::of(Arc::new(Allocation::new(context, address, byte_len::<T>(len), origin))))
+        Self(View::of(Arc::new(Allocation::new(
+            context,
+            address,
+            byte_len::<T>(len),
+            origin,
+        ))))
     }
 
     /// The same buffer with a name, which errors, pictures of graphs and the emulator's faults show.
@@ -224,8 +235,13 @@ impl<T> View<T> {
     /// If the range is not within the view, as indexing a slice does.
     pub fn view_range(&self, range: Range<usize>) -> Self {
         let Range { start, end } = range;
-        self.get(range)
-            .unwrap_or_else(|| panic!("elements {start}..{end} of {}, which has {}", self.region, self.len()))
+        self.get(range).unwrap_or_else(|| {
+            panic!(
+                "elements {start}..{end} of {}, which has {}",
+                self.region,
+                self.len()
+            )
+        })
     }
 
     /// A part of it, in elements, or none if the range is not within the view.
@@ -233,18 +249,35 @@ impl<T> View<T> {
         if range.start > range.end || range.end > self.len() {
             return None;
         }
-        let (start, bytes) = (self.region.start + range.start * size_of::<T>(), range.len() * size_of::<T>());
-        Some(Self { region: Region { start, bytes, ..self.region.clone() }, elem: PhantomData })
+        let (start, bytes) = (
+            self.region.start + range.start * size_of::<T>(),
+            range.len() * size_of::<T>(),
+        );
+        Some(Self {
+            region: Region {
+                start,
+                bytes,
+                ..self.region.clone()
+            },
+            elem: PhantomData,
+        })
     }
 
     pub(crate) fn expect_len(&self, what: &'static str, got: usize) -> Result<(), Error> {
-        if got == self.len() { Ok(()) } else { Err(wrong_len(what, got, &self.region, self.len())) }
+        if got == self.len() {
+            Ok(())
+        } else {
+            Err(wrong_len(what, got, &self.region, self.len()))
+        }
     }
 }
 
 #[cold]
 fn wrong_len(what: &'static str, got: usize, region: &Region, len: usize) -> Error {
-    Error::Transfer { what, problem: format!("{got} elements for {region}, which has {len}") }
+    Error::Transfer {
+        what,
+        problem: format!("{got} elements for {region}, which has {len}"),
+    }
 }
 
 impl<T: Element> View<T> {
@@ -256,12 +289,25 @@ impl<T: Element> View<T> {
         (graph, node): (u64, usize),
     ) -> Self {
         let origin = Origin::Graph(graph, node);
-        Self::of(Arc::new(Allocation::new(context, address, byte_len::<T>(len), origin)))
+        Self::of(Arc::new(Allocation::new(
+            context,
+            address,
+            byte_len::<T>(len),
+            origin,
+        )))
     }
 
     fn of(allocation: Arc<Allocation>) -> Self {
         let bytes = allocation.bytes;
-        Self { region: Region { allocation, start: 0, bytes, elem: &T::TYPE }, elem: PhantomData }
+        Self {
+            region: Region {
+                allocation,
+                start: 0,
+                bytes,
+                elem: &T::TYPE,
+            },
+            elem: PhantomData,
+        }
     }
 
     /// The same bytes as elements of another type.
@@ -270,11 +316,24 @@ impl<T: Element> View<T> {
     /// [`Error::Cast`] if they are not a whole number of aligned elements.
     pub fn cast<U: Element>(&self) -> Result<View<U>, Error> {
         let size = size_of::<U>().max(1);
-        if !self.region.bytes.is_multiple_of(size) || !self.address().is_multiple_of(U::TYPE.align() as u64) {
+        if !self.region.bytes.is_multiple_of(size)
+            || !self.address().is_multiple_of(U::TYPE.align() as u64)
+        {
             let (what, bytes) = (self.region.to_string(), self.region.bytes);
-            return Err(Error::Cast { what, bytes, address: self.address(), to: U::TYPE.name() });
+            return Err(Error::Cast {
+                what,
+                bytes,
+                address: self.address(),
+                to: U::TYPE.name(),
+            });
         }
-        Ok(View { region: Region { elem: &U::TYPE, ..self.region.clone() }, elem: PhantomData })
+        Ok(View {
+            region: Region {
+                elem: &U::TYPE,
+                ..self.region.clone()
+            },
+            elem: PhantomData,
+        })
     }
 
     /// Waits for the context's streams, then copies the elements to the host. [`Stream::read`](crate::Stream::read)
@@ -285,7 +344,10 @@ impl<T: Element> View<T> {
     /// What the driver reports, faults of earlier work included.
     pub fn to_vec(&self) -> Result<Vec<T>, Error> {
         refuse_memory(&self.region, "reading")?;
-        let _copy = self.context().order().host_copies(&self.region, Access::Read);
+        let _copy = self
+            .context()
+            .order()
+            .host_copies(&self.region, Access::Read);
         self.context().synchronize()?;
         let mut to = zeroed::<T>(self.len());
         if !as_bytes(&to).is_empty() {
@@ -303,7 +365,10 @@ impl<T: Element> View<T> {
     /// A length that is not the view's, or what the driver reports.
     pub fn write(&self, from: &[T]) -> Result<(), Error> {
         refuse_memory(&self.region, "writing")?;
-        let _copy = self.context().order().host_copies(&self.region, Access::Write);
+        let _copy = self
+            .context()
+            .order()
+            .host_copies(&self.region, Access::Write);
         self.context().synchronize()?;
         self.put(from)
     }
@@ -341,7 +406,8 @@ impl Region {
 
     /// The label of its memory, or where it lies.
     pub fn name(&self) -> String {
-        self.label().unwrap_or_else(|| format!("{:#x}", self.allocation.address))
+        self.label()
+            .unwrap_or_else(|| format!("{:#x}", self.allocation.address))
     }
 
     /// Where it begins and ends within its memory, in bytes.
@@ -351,7 +417,9 @@ impl Region {
 
     /// Its address on the host, if it is pinned host memory.
     pub(crate) fn host(&self) -> Option<*mut c_void> {
-        self.allocation.host.map(|pointer| pointer.0.wrapping_byte_add(self.start))
+        self.allocation
+            .host
+            .map(|pointer| pointer.0.wrapping_byte_add(self.start))
     }
 
     pub(crate) fn context(&self) -> &Context {
@@ -396,7 +464,12 @@ impl Region {
         if self.context().same(context) {
             return Ok(());
         }
-        expect_same(&format!("buffer {}", self.name()), self.context(), user, context)
+        expect_same(
+            &format!("buffer {}", self.name()),
+            self.context(),
+            user,
+            context,
+        )
     }
 }
 
@@ -418,7 +491,13 @@ impl fmt::Display for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.name())?;
         if self.bytes != self.allocation.bytes {
-            write!(f, "[{}..{} of {} bytes]", self.range().start, self.range().end, self.allocation.bytes)?;
+            write!(
+                f,
+                "[{}..{} of {} bytes]",
+                self.range().start,
+                self.range().end,
+                self.allocation.bytes
+            )?;
         }
         Ok(())
     }
@@ -433,7 +512,15 @@ impl fmt::Debug for Region {
 impl Allocation {
     fn new(context: &Context, address: CUdeviceptr, bytes: usize, origin: Origin) -> Self {
         let (label, touched) = (Mutex::default(), Touched::default());
-        Self { context: context.clone(), address, bytes, host: None, origin, label, touched }
+        Self {
+            context: context.clone(),
+            address,
+            bytes,
+            host: None,
+            origin,
+            label,
+            touched,
+        }
     }
 
     /// Remembers the label, and tells an emulator.
@@ -444,8 +531,13 @@ impl Allocation {
 
     /// Tells an emulator the label of what lies at an address.
     fn tell_label(&self, address: CUdeviceptr) {
-        let Some(label) = lock(&self.label).clone() else { return };
-        let (Some(set), Ok(text)) = (self.context.driver().api().emuMemSetLabel, CString::new(label)) else {
+        let Some(label) = lock(&self.label).clone() else {
+            return;
+        };
+        let (Some(set), Ok(text)) = (
+            self.context.driver().api().emuMemSetLabel,
+            CString::new(label),
+        ) else {
             return;
         };
         // SAFETY: the address is an allocation of ours and the text a C string.
@@ -475,7 +567,10 @@ impl Drop for Allocation {
 
 impl<T> Clone for View<T> {
     fn clone(&self) -> Self {
-        Self { region: self.region.clone(), elem: PhantomData }
+        Self {
+            region: self.region.clone(),
+            elem: PhantomData,
+        }
     }
 }
 
@@ -505,7 +600,11 @@ pub(crate) fn refuse_memory(region: &Region, user: &str) -> Result<(), Error> {
         return Ok(());
     }
     let (buffer, user) = (region.name(), user.to_string());
-    Err(Error::GraphMemory { buffer, user, problem: "a graph allocates it, for its own nodes" })
+    Err(Error::GraphMemory {
+        buffer,
+        user,
+        problem: "a graph allocates it, for its own nodes",
+    })
 }
 
 /// The size of so many elements; a size that no memory has stays one that no memory has.

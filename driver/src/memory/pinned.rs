@@ -54,8 +54,16 @@ impl<T: Element> Pinned<T> {
         let mut allocation = Allocation::new(context, 0, bytes, Origin::Pinned);
         allocation.host = Some(host);
         // SAFETY: `address` is ours to write; the pointer came from `cuMemHostAlloc` with DEVICEMAP.
-        unsafe { cu_if_there!(driver, cuMemHostGetDevicePointer_v2(&mut allocation.address, pointer, 0)) }?;
-        Ok(Self { view: View::of(Arc::new(allocation)), host })
+        unsafe {
+            cu_if_there!(
+                driver,
+                cuMemHostGetDevicePointer_v2(&mut allocation.address, pointer, 0)
+            )
+        }?;
+        Ok(Self {
+            view: View::of(Arc::new(allocation)),
+            host,
+        })
     }
 
     /// The same memory with a name, as [`Buffer::labelled`](crate::Buffer::labelled).
@@ -79,7 +87,13 @@ impl<T: Element> Pinned<T> {
         let at = self.at(index);
         let mut value = zeroed::<T>(1)[0];
         // SAFETY: `at` is an element of this memory, which lives; both have the size of an element.
-        unsafe { read_atomic(at.cast(), std::ptr::from_mut(&mut value).cast(), size_of::<T>()) };
+        unsafe {
+            read_atomic(
+                at.cast(),
+                std::ptr::from_mut(&mut value).cast(),
+                size_of::<T>(),
+            )
+        };
         value
     }
 
@@ -89,7 +103,13 @@ impl<T: Element> Pinned<T> {
     /// If there is no such element.
     pub fn write(&self, index: usize, value: T) {
         // SAFETY: as in `read`.
-        unsafe { write_atomic(self.at(index).cast(), std::ptr::from_ref(&value).cast(), size_of::<T>()) };
+        unsafe {
+            write_atomic(
+                self.at(index).cast(),
+                std::ptr::from_ref(&value).cast(),
+                size_of::<T>(),
+            )
+        };
     }
 
     /// Writes elements from `start` on.
@@ -97,7 +117,10 @@ impl<T: Element> Pinned<T> {
     /// # Panics
     /// If they reach beyond the end.
     pub fn write_slice(&self, start: usize, values: &[T]) {
-        values.iter().enumerate().for_each(|(i, value)| self.write(start + i, *value));
+        values
+            .iter()
+            .enumerate()
+            .for_each(|(i, value)| self.write(start + i, *value));
     }
 
     /// The elements as a slice of the host.
@@ -131,7 +154,11 @@ impl<T: Element> Pinned<T> {
     }
 
     fn at(&self, index: usize) -> *mut T {
-        assert!(index < self.len(), "element {index} of pinned memory of {}", self.len());
+        assert!(
+            index < self.len(),
+            "element {index} of pinned memory of {}",
+            self.len()
+        );
         // SAFETY: the index was checked.
         unsafe { self.host.0.cast::<T>().add(index) }
     }

@@ -4,7 +4,8 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use driver_sys::{
-    CUmemAllocationType, CUmemLocation, CUmemLocationType, CUmemPool_attribute, CUmemPoolProps, CUmemoryPool,
+    CUmemAllocationType, CUmemLocation, CUmemLocationType, CUmemPool_attribute, CUmemPoolProps,
+    CUmemoryPool,
 };
 use ptx_gen::Access;
 
@@ -47,8 +48,17 @@ impl MemoryPool {
     pub fn default_of(context: &Context) -> Result<Self, Error> {
         let (mut raw, driver) = (CUmemoryPool::NULL, context.driver());
         // SAFETY: `raw` is ours to write.
-        unsafe { cu_if_there!(driver, cuDeviceGetDefaultMemPool(&mut raw, context.device().raw())) }?;
-        Ok(Self(Arc::new(Inner { context: context.clone(), raw, owned: false })))
+        unsafe {
+            cu_if_there!(
+                driver,
+                cuDeviceGetDefaultMemPool(&mut raw, context.device().raw())
+            )
+        }?;
+        Ok(Self(Arc::new(Inner {
+            context: context.clone(),
+            raw,
+            owned: false,
+        })))
     }
 
     /// A pool of one's own. It is destroyed when it and all memory taken from it are dropped.
@@ -57,13 +67,23 @@ impl MemoryPool {
     /// What the driver refuses.
     pub fn new(context: &Context) -> Result<Self, Error> {
         let (mut raw, driver) = (CUmemoryPool::NULL, context.driver());
-        let location = CUmemLocation { r#type: CUmemLocationType::DEVICE, id: context.device().raw() };
-        let properties =
-            CUmemPoolProps { allocType: CUmemAllocationType::PINNED, location, ..CUmemPoolProps::zeroed() };
+        let location = CUmemLocation {
+            r#type: CUmemLocationType::DEVICE,
+            id: context.device().raw(),
+        };
+        let properties = CUmemPoolProps {
+            allocType: CUmemAllocationType::PINNED,
+            location,
+            ..CUmemPoolProps::zeroed()
+        };
         let _current = context.enter()?;
         // SAFETY: `raw` is ours to write, and the properties are lent.
         unsafe { cu_if_there!(driver, cuMemPoolCreate(&mut raw, &properties)) }?;
-        Ok(Self(Arc::new(Inner { context: context.clone(), raw, owned: true })))
+        Ok(Self(Arc::new(Inner {
+            context: context.clone(),
+            raw,
+            owned: true,
+        })))
     }
 
     /// Its context.
@@ -147,7 +167,11 @@ impl Stream {
     ///
     /// # Errors
     /// A pool of another context; else as [`alloc`](Self::alloc).
-    pub fn alloc_from<T: Element>(&self, pool: &MemoryPool, len: usize) -> Result<Buffer<T>, Error> {
+    pub fn alloc_from<T: Element>(
+        &self,
+        pool: &MemoryPool,
+        len: usize,
+    ) -> Result<Buffer<T>, Error> {
         crate::context::expect_same("a memory pool", pool.context(), "a stream", self.context())?;
         self.take(len, Some(pool))
     }
@@ -164,13 +188,16 @@ impl Stream {
                 unsafe {
                     match pool.map(|pool| pool.0.raw) {
                         None => cu_if_there!(driver, cuMemAllocAsync(to, bytes, raw)),
-                        Some(pool) => cu_if_there!(driver, cuMemAllocFromPoolAsync(to, bytes, pool, raw)),
+                        Some(pool) => {
+                            cu_if_there!(driver, cuMemAllocFromPoolAsync(to, bytes, pool, raw))
+                        }
                     }
                 }
             })
         };
         let mut result = call();
-        if matches!(&result, Err(Error::Driver(e)) if e.code == driver_sys::CUresult::OUT_OF_MEMORY) {
+        if matches!(&result, Err(Error::Driver(e)) if e.code == driver_sys::CUresult::OUT_OF_MEMORY)
+        {
             let _ = untold(|| context.synchronize());
             result = call();
         }

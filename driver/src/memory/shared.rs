@@ -75,15 +75,21 @@ impl<T: Element> Buffer<T> {
     /// with this one's work, which finds there what its kernels rely on.
     pub unsafe fn export(&self) -> Result<MemoryHandle, Error> {
         let (what, region) = ("exporting memory", self.region());
-        if !matches!(region.allocation.origin, Origin::Device | Origin::Borrowed(_)) {
-            let problem = format!("{region} is not memory that Buffer::uninit or its like allocated");
+        if !matches!(
+            region.allocation.origin,
+            Origin::Device | Origin::Borrowed(_)
+        ) {
+            let problem =
+                format!("{region} is not memory that Buffer::uninit or its like allocated");
             return Err(Error::Transfer { what, problem });
         }
         let (_current, driver) = (self.context().enter()?, self.context().driver());
         let mut handle = CUipcMemHandle { reserved: [0; 64] };
         // SAFETY: `handle` is ours to write, and the memory is alive.
         unsafe { cu_if_there!(driver, cuIpcGetMemHandle(&mut handle, self.address())) }?;
-        Ok(MemoryHandle { bytes: handle.reserved.map(|byte| byte as u8) })
+        Ok(MemoryHandle {
+            bytes: handle.reserved.map(|byte| byte as u8),
+        })
     }
 
     /// Memory of another process: `len` elements from its beginning on. It is closed when this and its views are gone.
@@ -96,23 +102,43 @@ impl<T: Element> Buffer<T> {
     /// The handle is what [`export`](Self::export) gave the other process, of elements of this type, and that process
     /// keeps the memory until this and its views are dropped and their work is done. It is opened once. What both do to it
     /// is ordered.
-    pub unsafe fn open(context: &Context, handle: &MemoryHandle, len: usize) -> Result<Self, Error> {
+    pub unsafe fn open(
+        context: &Context,
+        handle: &MemoryHandle,
+        len: usize,
+    ) -> Result<Self, Error> {
         forbid("opening memory of another process")?;
         let (_current, driver, mut address) = (context.enter()?, context.driver(), 0);
-        let handle = CUipcMemHandle { reserved: handle.bytes.map(|byte| byte as c_char) };
+        let handle = CUipcMemHandle {
+            reserved: handle.bytes.map(|byte| byte as c_char),
+        };
         let flags = CUipcMem_flags::LAZY_ENABLE_PEER_ACCESS;
         // SAFETY: `address` is ours to write; the caller vouches for the handle.
         unsafe { cu_if_there!(driver, cuIpcOpenMemHandle_v2(&mut address, handle, flags)) }?;
         let bytes = byte_len::<T>(len);
-        let opened = Self(View::of(Arc::new(Allocation::new(context, address, bytes, Origin::Opened))));
+        let opened = Self(View::of(Arc::new(Allocation::new(
+            context,
+            address,
+            bytes,
+            Origin::Opened,
+        ))));
         let (mut base, mut all) = (0, 0);
         if driver.api().cuMemGetAddressRange_v2.is_some() {
             // SAFETY: both numbers are ours to write.
-            unsafe { cu_if_there!(driver, cuMemGetAddressRange_v2(&mut base, &mut all, address)) }?;
+            unsafe {
+                cu_if_there!(
+                    driver,
+                    cuMemGetAddressRange_v2(&mut base, &mut all, address)
+                )
+            }?;
             let there = all.saturating_sub(address.saturating_sub(base) as usize);
             if bytes > there {
-                let problem = format!("{len} elements are {bytes} bytes, and the memory has {there}");
-                return Err(Error::Transfer { what: "opening memory", problem });
+                let problem =
+                    format!("{len} elements are {bytes} bytes, and the memory has {there}");
+                return Err(Error::Transfer {
+                    what: "opening memory",
+                    problem,
+                });
             }
         }
         Ok(opened)

@@ -16,7 +16,10 @@ pub(super) unsafe fn upload(context: &Context, to: CUdeviceptr, from: &[u8]) -> 
     let (_current, driver, stream) = (context.enter()?, context.driver(), context.transfer());
     // SAFETY: the caller vouches for `to`; `from` lives until the wait returns.
     unsafe {
-        cu!(driver, cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast(), from.len(), stream))?;
+        cu!(
+            driver,
+            cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast(), from.len(), stream)
+        )?;
         wait_for_work(driver, stream)?;
     }
     Ok(())
@@ -26,11 +29,18 @@ pub(super) unsafe fn upload(context: &Context, to: CUdeviceptr, from: &[u8]) -> 
 ///
 /// # Safety
 /// `from` is device memory of at least `to.len()` bytes.
-pub(super) unsafe fn download(context: &Context, to: &mut [u8], from: CUdeviceptr) -> Result<(), Error> {
+pub(super) unsafe fn download(
+    context: &Context,
+    to: &mut [u8],
+    from: CUdeviceptr,
+) -> Result<(), Error> {
     let (_current, driver, stream) = (context.enter()?, context.driver(), context.transfer());
     // SAFETY: the caller vouches for `from`; `to` lives until the wait returns.
     unsafe {
-        cu!(driver, cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from, to.len(), stream))?;
+        cu!(
+            driver,
+            cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from, to.len(), stream)
+        )?;
         wait_for_work(driver, stream)?;
     }
     Ok(())

@@ -87,13 +87,18 @@ impl KernelDef for Mul {
     }
 
     fn reference(&self, a: MulArgs<Cpu<'_>>) {
-        a.z.iter_mut().zip(a.x.iter().zip(a.y)).for_each(|(z, (x, y))| *z = x * y);
+        a.z.iter_mut()
+            .zip(a.x.iter().zip(a.y))
+            .for_each(|(z, (x, y))| *z = x * y);
     }
 }
 
 /// Loads a kernel of these tests.
 #[allow(unsafe_code, dead_code)]
-pub fn load<K: KernelDef>(context: &warpwright_driver::Context, kernel: K) -> warpwright_driver::Kernel<K> {
+pub fn load<K: KernelDef>(
+    context: &warpwright_driver::Context,
+    kernel: K,
+) -> warpwright_driver::Kernel<K> {
     // SAFETY: the kernels stay within their buffers, or are here to be found out by the emulator.
     unsafe { warpwright_driver::Kernel::load(context, kernel) }.unwrap()
 }

@@ -91,7 +91,11 @@ unsafe fn add_node(node: *mut CUgraphNode, after: *const CUgraphNode, count: usi
     let new = CUgraphNode(handle());
     // SAFETY: the crate passes an array of `count` nodes, or none, and a place for the new one.
     unsafe {
-        let after = if count == 0 { Vec::new() } else { std::slice::from_raw_parts(after, count).to_vec() };
+        let after = if count == 0 {
+            Vec::new()
+        } else {
+            std::slice::from_raw_parts(after, count).to_vec()
+        };
         *node = new;
         state(|s| s.nodes.push((new, after)));
     }
@@ -207,9 +211,14 @@ pub fn refusing_api() -> Api {
         unsafe {
             assert!(!CStr::from_ptr(image.cast()).is_empty());
             let options = std::slice::from_raw_parts(options, count as usize);
-            let at = options.iter().position(|o| *o == CUjit_option::ERROR_LOG_BUFFER).unwrap();
+            let at = options
+                .iter()
+                .position(|o| *o == CUjit_option::ERROR_LOG_BUFFER)
+                .unwrap();
             let log = state(|s| s.log);
-            (*values.add(at)).cast::<u8>().copy_from(log.as_ptr(), log.len());
+            (*values.add(at))
+                .cast::<u8>()
+                .copy_from(log.as_ptr(), log.len());
         }
         CUresult::INVALID_PTX
     }
@@ -222,5 +231,9 @@ pub fn refusing_api() -> Api {
         unsafe { *info = state(|s| s.update).unwrap() };
         CUresult::GRAPH_EXEC_UPDATE_FAILURE
     }
-    Api { cuModuleLoadDataEx: load, cuGraphExecUpdate_v2: Some(update), ..api() }
+    Api {
+        cuModuleLoadDataEx: load,
+        cuGraphExecUpdate_v2: Some(update),
+        ..api()
+    }
 }

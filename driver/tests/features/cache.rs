@@ -7,9 +7,14 @@ use crate::{PTX, context, set, text};
 #[test]
 fn a_stream_and_a_node_have_a_window() {
     let context = context();
-    let (stream, buffer) = (Stream::new(&context).unwrap(), Buffer::<u32>::zeroed(&context, 1000).unwrap());
+    let (stream, buffer) = (
+        Stream::new(&context).unwrap(),
+        Buffer::<u32>::zeroed(&context, 1000).unwrap(),
+    );
     assert_eq!(stream.access_window().unwrap(), None);
-    let half = AccessWindow::persisting(&buffer.view_range(500..1000)).share(0.5).streaming_misses();
+    let half = AccessWindow::persisting(&buffer.view_range(500..1000))
+        .share(0.5)
+        .streaming_misses();
     assert_eq!(half.bytes(), 2000);
     stream.set_access_window(Some(&half)).unwrap();
     assert_eq!(stream.access_window().unwrap(), Some(half));
@@ -19,7 +24,12 @@ fn a_stream_and_a_node_have_a_window() {
     let set = set(&Module::load(&context, PTX).unwrap());
     let mut graph = Graph::new(&context).unwrap();
     let args = vec![(&*buffer).into(), HostArg::scalar(5u32)];
-    let node = graph.add(&[], Launch::new(&set, LaunchConfig::line(1, 1), args).unwrap()).unwrap();
+    let node = graph
+        .add(
+            &[],
+            Launch::new(&set, LaunchConfig::line(1, 1), args).unwrap(),
+        )
+        .unwrap();
     let streaming = NodeAttribute::AccessWindow(AccessWindow::streaming(&buffer));
     graph.set_attribute(node, streaming).unwrap();
     let any = NodeAttribute::AccessWindow(half);
@@ -33,15 +43,30 @@ fn a_stream_and_a_node_have_a_window() {
 #[test]
 fn a_window_is_one_that_the_device_has() {
     let context = context();
-    let (stream, buffer) =
-        (Stream::new(&context).unwrap(), Buffer::<u8>::uninit(&context, (128 << 20) + 1).unwrap());
+    let (stream, buffer) = (
+        Stream::new(&context).unwrap(),
+        Buffer::<u8>::uninit(&context, (128 << 20) + 1).unwrap(),
+    );
     let all = AccessWindow::streaming(&buffer);
     for (window, wanted) in [
-        (all, "a window of accesses: 134217729 bytes; the device allows 134217728"),
-        (all.share(1.5), "a window of accesses: a share of 1.5; it is from 0 to 1"),
-        (all.share(f32::NAN), "a window of accesses: a share of NaN; it is from 0 to 1"),
+        (
+            all,
+            "a window of accesses: 134217729 bytes; the device allows 134217728",
+        ),
+        (
+            all.share(1.5),
+            "a window of accesses: a share of 1.5; it is from 0 to 1",
+        ),
+        (
+            all.share(f32::NAN),
+            "a window of accesses: a share of NaN; it is from 0 to 1",
+        ),
     ] {
         assert_eq!(text(stream.set_access_window(Some(&window))), wanted);
     }
-    stream.set_access_window(Some(&AccessWindow::streaming(&buffer.view_range(0..128 << 20)))).unwrap();
+    stream
+        .set_access_window(Some(&AccessWindow::streaming(
+            &buffer.view_range(0..128 << 20),
+        )))
+        .unwrap();
 }

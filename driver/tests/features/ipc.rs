@@ -12,10 +12,17 @@ fn the_emulator_shares_nothing() {
     let context = context();
     let buffer = Buffer::<u32>::zeroed(&context, 4).unwrap();
     let event = Event::shared(&context).unwrap();
-    let (memory, place) = (MemoryHandle { bytes: [0; 64] }, EventHandle { bytes: [0; 64] });
+    let (memory, place) = (
+        MemoryHandle { bytes: [0; 64] },
+        EventHandle { bytes: [0; 64] },
+    );
     // SAFETY: the emulator opens nothing and exports nothing.
     let (exported, opened, known) = unsafe {
-        (buffer.export(), Buffer::<u32>::open(&context, &memory, 4), Event::open(&context, &place))
+        (
+            buffer.export(),
+            Buffer::<u32>::open(&context, &memory, 4),
+            Event::open(&context, &place),
+        )
     };
     for (call, result) in [
         ("cuIpcGetMemHandle", exported.map(drop)),
@@ -24,7 +31,10 @@ fn the_emulator_shares_nothing() {
         ("cuIpcOpenEventHandle", known.map(drop)),
     ] {
         let text = text(result);
-        assert!(text.starts_with(&format!("{call}: CUDA_ERROR_NOT_SUPPORTED")), "{text}");
+        assert!(
+            text.starts_with(&format!("{call}: CUDA_ERROR_NOT_SUPPORTED")),
+            "{text}"
+        );
     }
 }
 
@@ -34,7 +44,8 @@ fn memory_of_a_pool_is_not_exported() {
     let buffer = stream.alloc::<u32>(4).unwrap().labelled("scratch");
     // SAFETY: it is refused.
     let refused = unsafe { buffer.export() };
-    let wanted = "exporting memory: scratch is not memory that Buffer::uninit or its like allocated";
+    let wanted =
+        "exporting memory: scratch is not memory that Buffer::uninit or its like allocated";
     assert_eq!(text(refused), wanted);
 }
 
@@ -48,7 +59,10 @@ fn a_wait_for_a_shared_event_orders_nothing_that_is_known() {
     event.record(&streams[0]).unwrap();
     streams[1].wait(&event).unwrap();
     let refused = streams[1].fill(&buffer, 2);
-    assert!(matches!(refused, Err(Error::UnorderedStreams { .. })), "another process may have recorded it");
+    assert!(
+        matches!(refused, Err(Error::UnorderedStreams { .. })),
+        "another process may have recorded it"
+    );
     // SAFETY: the event was recorded here last.
     unsafe { streams[1].assume_after(&streams[0]) };
     streams[1].fill(&buffer, 2).unwrap();
@@ -63,14 +77,22 @@ unsafe extern "C" fn export(handle: *mut CUipcMemHandle, _: CUdeviceptr) -> CUre
     CUresult::SUCCESS
 }
 
-unsafe extern "C" fn open(to: *mut CUdeviceptr, handle: CUipcMemHandle, flags: CUipcMem_flags) -> CUresult {
+unsafe extern "C" fn open(
+    to: *mut CUdeviceptr,
+    handle: CUipcMemHandle,
+    flags: CUipcMem_flags,
+) -> CUresult {
     assert_eq!((handle.reserved, flags.bits()), ([-1; 64], 1));
     // SAFETY: the crate passes a place for the address.
     unsafe { *to = OPENED };
     CUresult::SUCCESS
 }
 
-unsafe extern "C" fn range(base: *mut CUdeviceptr, bytes: *mut usize, address: CUdeviceptr) -> CUresult {
+unsafe extern "C" fn range(
+    base: *mut CUdeviceptr,
+    bytes: *mut usize,
+    address: CUdeviceptr,
+) -> CUresult {
     assert_eq!(address, OPENED);
     // SAFETY: the crate passes places for both numbers.
     unsafe { (*base, *bytes) = (OPENED - 0x100, 0x200) };
@@ -99,7 +121,8 @@ fn memory_is_opened_within_its_size_and_closed() {
         cuIpcGetEventHandle: Some(export_event),
         ..fake::api()
     };
-    let context = Context::new(&Driver::of(fake::library(api)).unwrap().device(0).unwrap()).unwrap();
+    let context =
+        Context::new(&Driver::of(fake::library(api)).unwrap().device(0).unwrap()).unwrap();
     let buffer = Buffer::<u32>::uninit(&context, 4).unwrap();
     // SAFETY: nothing is behind these addresses, and nothing uses them.
     let (handle, whole, more) = unsafe {
@@ -111,9 +134,18 @@ fn memory_is_opened_within_its_size_and_closed() {
         )
     };
     assert_eq!(handle.bytes, [255; 64]);
-    assert_eq!(text(more), "opening memory: 65 elements are 260 bytes, and the memory has 256");
-    assert_eq!((whole.address(), fake::count("cuIpcCloseMemHandle")), (OPENED, 1));
+    assert_eq!(
+        text(more),
+        "opening memory: 65 elements are 260 bytes, and the memory has 256"
+    );
+    assert_eq!(
+        (whole.address(), fake::count("cuIpcCloseMemHandle")),
+        (OPENED, 1)
+    );
     drop(whole);
     assert_eq!(fake::count("cuIpcCloseMemHandle"), 2);
-    assert_eq!(Event::shared(&context).unwrap().export().unwrap().bytes, [5; 64]);
+    assert_eq!(
+        Event::shared(&context).unwrap().export().unwrap().bytes,
+        [5; 64]
+    );
 }

@@ -11,11 +11,17 @@ fn a_kernel_of_a_library_is_a_function() {
     let library = Library::load(context.driver(), PTX).unwrap();
     let module = library.in_context(&context).unwrap();
     assert_eq!(library.in_context(&context).unwrap().raw(), module.raw());
-    let (stream, to) = (Stream::new(&context).unwrap(), Buffer::<u32>::zeroed(&context, 1).unwrap());
+    let (stream, to) = (
+        Stream::new(&context).unwrap(),
+        Buffer::<u32>::zeroed(&context, 1).unwrap(),
+    );
     launch(&stream, &set(&module), &to, 5).unwrap();
     let mut graph = Graph::new(&context).unwrap();
-    let launched =
-        Launch::new(&set(&module), LaunchConfig::line(1, 1), vec![(&*to).into(), HostArg::scalar(6u32)]);
+    let launched = Launch::new(
+        &set(&module),
+        LaunchConfig::line(1, 1),
+        vec![(&*to).into(), HostArg::scalar(6u32)],
+    );
     graph.add(&[], Work::from(launched.unwrap())).unwrap();
     // Whoever has a kernel of it keeps it.
     drop((library, module));
@@ -30,10 +36,19 @@ fn a_kernel_of_a_library_is_a_function() {
 fn a_library_lists_its_kernels() {
     let context = context();
     let library = Library::load(context.driver(), PTX).unwrap();
-    let listed = |name: &str, parameters| ListedKernel { name: name.into(), parameters };
-    assert_eq!(library.kernels().unwrap(), [listed("set", None), listed("sharing", None)]);
+    let listed = |name: &str, parameters| ListedKernel {
+        name: name.into(),
+        parameters,
+    };
+    assert_eq!(
+        library.kernels().unwrap(),
+        [listed("set", None), listed("sharing", None)]
+    );
     let _current = context.enter().unwrap();
-    let known = [listed("set", Some(vec![(0, 8), (8, 4)])), listed("sharing", Some(vec![]))];
+    let known = [
+        listed("set", Some(vec![(0, 8), (8, 4)])),
+        listed("sharing", Some(vec![])),
+    ];
     assert_eq!(library.kernels().unwrap(), known);
     assert_eq!(format!("{library:?}"), "Library([\"set\", \"sharing\"])");
 }
@@ -43,7 +58,8 @@ fn what_asked_for_shared_memory_is_known_to_every_function_of_a_kernel() {
     let context = context();
     let library = Library::load(context.driver(), PTX).unwrap();
     // SAFETY: the kernel has no parameters and touches nothing.
-    let [one, other] = [(); 2].map(|()| unsafe { library.function(&context, "sharing", &[]) }.unwrap());
+    let [one, other] =
+        [(); 2].map(|()| unsafe { library.function(&context, "sharing", &[]) }.unwrap());
     assert_eq!(one.available_shared(1, 32).unwrap(), 32 << 10);
     one.blocks_per_sm(32, 100 << 10).unwrap();
     assert_eq!(other.available_shared(1, 32).unwrap(), 100 << 10);
@@ -59,20 +75,36 @@ fn what_is_wrong_with_a_library_is_said() {
         "module: the PTX is of version 9.9, which drivers know from CUDA 13.9 on; this driver serves CUDA 13.5. Use a \
         newer driver or a lower .version [.version 9.9, .target sm_70; a library, driver for CUDA 13.5]"
     );
-    let wrong = text(Library::load(driver, &PTX.replace("st.global.u32", "st.global.x32")));
-    assert!(wrong.contains("x32") && wrong.contains("a library, driver for CUDA 13.5"), "{wrong}");
-    assert!(wrong.contains("\n  line 11: st.global.x32 [%a], %v;"), "{wrong}");
+    let wrong = text(Library::load(
+        driver,
+        &PTX.replace("st.global.u32", "st.global.x32"),
+    ));
+    assert!(
+        wrong.contains("x32") && wrong.contains("a library, driver for CUDA 13.5"),
+        "{wrong}"
+    );
+    assert!(
+        wrong.contains("\n  line 11: st.global.x32 [%a], %v;"),
+        "{wrong}"
+    );
     assert_eq!(wrong.matches("Ptx assembly aborted").count(), 1, "{wrong}");
     let library = Library::load(driver, PTX).unwrap();
     // SAFETY: there is no such kernel.
     let missing = text(unsafe { library.function(&context, "none", &[]) });
-    assert!(missing.starts_with("module: no kernel none; the text has set, sharing ["), "{missing}");
+    assert!(
+        missing.starts_with("module: no kernel none; the text has set, sharing ["),
+        "{missing}"
+    );
 }
 
 #[test]
 fn a_driver_without_libraries_says_so() {
-    let api = Api { cuLibraryLoadData: None, ..fake::api() };
+    let api = Api {
+        cuLibraryLoadData: None,
+        ..fake::api()
+    };
     let refused = Library::load(&Driver::of(fake::library(api)).unwrap(), PTX);
-    let wanted = "module: cuLibraryLoadData came with CUDA 12.0, and this driver serves CUDA 12.4 [";
+    let wanted =
+        "module: cuLibraryLoadData came with CUDA 12.0, and this driver serves CUDA 12.4 [";
     assert!(text(refused).starts_with(wanted));
 }

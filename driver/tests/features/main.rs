@@ -36,8 +36,13 @@ impl std::ops::Deref for Alone {
 fn context() -> Alone {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let context =
-        Context::new(&Driver::of(warpwright_cuda_emu::library()).unwrap().device(0).unwrap()).unwrap();
+    let context = Context::new(
+        &Driver::of(warpwright_cuda_emu::library())
+            .unwrap()
+            .device(0)
+            .unwrap(),
+    )
+    .unwrap();
     Alone { context, _turn }
 }
 
@@ -68,7 +73,10 @@ const PTX: &str = "
 
 /// The kernel that sets the first word of a buffer.
 fn set(module: &Module) -> Function {
-    let params = [Parameter::buffer::<u32>("to", Access::Write), Parameter::value::<u32>("value")];
+    let params = [
+        Parameter::buffer::<u32>("to", Access::Write),
+        Parameter::value::<u32>("value"),
+    ];
     // SAFETY: the kernel writes the first word of `to`, and no more.
     unsafe { module.function("set", &params) }.unwrap()
 }

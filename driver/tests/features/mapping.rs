@@ -7,15 +7,26 @@ use crate::{PTX, context, launch, set, text};
 #[test]
 fn a_buffer_grows_where_it_is() {
     let context = context();
-    let (stream, page) = (Stream::new(&context).unwrap(), PhysicalMemory::granularity(&context).unwrap());
-    let mut buffer = GrowableBuffer::<u32>::reserve(&context, 3 * page / 4).unwrap().labelled("cache");
+    let (stream, page) = (
+        Stream::new(&context).unwrap(),
+        PhysicalMemory::granularity(&context).unwrap(),
+    );
+    let mut buffer = GrowableBuffer::<u32>::reserve(&context, 3 * page / 4)
+        .unwrap()
+        .labelled("cache");
     assert!(buffer.is_empty() && buffer.view().is_empty());
-    assert_eq!((buffer.capacity(), buffer.range().mapped()), (3 * page / 4, 0));
+    assert_eq!(
+        (buffer.capacity(), buffer.range().mapped()),
+        (3 * page / 4, 0)
+    );
     buffer.grow(10).unwrap();
     let early = buffer.view();
     stream.fill(&early, 7).unwrap();
     buffer.grow(page / 4 + 1).unwrap();
-    assert_eq!((buffer.len(), buffer.range().mapped()), (page / 4 + 1, 2 * page));
+    assert_eq!(
+        (buffer.len(), buffer.range().mapped()),
+        (page / 4 + 1, 2 * page)
+    );
     let all = buffer.view();
     assert_eq!(all.address(), early.address());
     // The last word is the first of the second piece.
@@ -24,17 +35,26 @@ fn a_buffer_grows_where_it_is() {
     launch(&stream, &set(&module), &last, 9).unwrap();
     stream.fill(&all.view_range(10..page / 4), 8).unwrap();
     let words = stream.read(&all).unwrap();
-    assert_eq!((words[9], words[10], words[page / 4 - 1], words[page / 4]), (7, 8, 8, 9));
+    assert_eq!(
+        (words[9], words[10], words[page / 4 - 1], words[page / 4]),
+        (7, 8, 8, 9)
+    );
     assert_eq!(
         text(buffer.grow(page)),
-        format!("growing: {page} elements in cache, which has room for {}", 3 * page / 4)
+        format!(
+            "growing: {page} elements in cache, which has room for {}",
+            3 * page / 4
+        )
     );
 }
 
 #[test]
 fn memory_in_use_is_not_taken_away() {
     let context = context();
-    let (stream, page) = (Stream::new(&context).unwrap(), PhysicalMemory::granularity(&context).unwrap());
+    let (stream, page) = (
+        Stream::new(&context).unwrap(),
+        PhysicalMemory::granularity(&context).unwrap(),
+    );
     let mut buffer = GrowableBuffer::<u32>::reserve(&context, page).unwrap();
     buffer.grow(page / 4).unwrap();
     buffer.grow(page / 2).unwrap();
@@ -63,7 +83,9 @@ fn memory_in_use_is_not_taken_away() {
 fn streams_that_meet_in_a_range_need_an_order() {
     let context = context();
     let streams = [(); 2].map(|()| Stream::new(&context).unwrap());
-    let mut buffer = GrowableBuffer::<u32>::reserve(&context, 1 << 20).unwrap().labelled("cache");
+    let mut buffer = GrowableBuffer::<u32>::reserve(&context, 1 << 20)
+        .unwrap()
+        .labelled("cache");
     buffer.grow(100).unwrap();
     let early = buffer.view();
     streams[0].fill(&early, 1).unwrap();
@@ -71,14 +93,19 @@ fn streams_that_meet_in_a_range_need_an_order() {
     let late = buffer.view();
     streams[1].fill(&late.view_range(100..200), 2).unwrap();
     let refused = streams[1].fill(&late.view_range(99..200), 2);
-    assert!(matches!(refused, Err(Error::UnorderedStreams { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Error::UnorderedStreams { .. })),
+        "{refused:?}"
+    );
 }
 
 #[test]
 fn what_cannot_be_mapped_is_refused() {
     let context = context();
     let page = PhysicalMemory::granularity(&context).unwrap();
-    let mut range = AddressRange::reserve(&context, 4 * page - 1).unwrap().labelled("range");
+    let mut range = AddressRange::reserve(&context, 4 * page - 1)
+        .unwrap()
+        .labelled("range");
     assert_eq!(range.bytes(), 4 * page);
     let two = || PhysicalMemory::new(&context, page + 1).unwrap();
     assert_eq!(two().bytes(), 2 * page);
@@ -103,12 +130,23 @@ fn what_cannot_be_mapped_is_refused() {
         ),
         (
             range.map(3 * page, two()),
-            format!("mapping: {} bytes at byte {} of a range of {}", 2 * page, 3 * page, 4 * page),
+            format!(
+                "mapping: {} bytes at byte {} of a range of {}",
+                2 * page,
+                3 * page,
+                4 * page
+            ),
         ),
-        (range.map(1, two()), format!("mapping: byte 1 is no multiple of {page}, where pages begin")),
+        (
+            range.map(1, two()),
+            format!("mapping: byte 1 is no multiple of {page}, where pages begin"),
+        ),
         (
             range.unmap(2 * page).map(drop),
-            format!("unmapping: nothing that was mapped begins at byte {}", 2 * page),
+            format!(
+                "unmapping: nothing that was mapped begins at byte {}",
+                2 * page
+            ),
         ),
         (
             range.view::<u8>(0..page).map(drop),
@@ -116,7 +154,10 @@ fn what_cannot_be_mapped_is_refused() {
         ),
         (
             range.view::<u8>(page..3 * page + 1).map(drop),
-            format!("a view: bytes {page} to {} of range, of which not all are mapped", 3 * page + 1),
+            format!(
+                "a view: bytes {page} to {} of range, of which not all are mapped",
+                3 * page + 1
+            ),
         ),
     ] {
         assert_eq!(text(result), wanted);
@@ -124,8 +165,10 @@ fn what_cannot_be_mapped_is_refused() {
     assert_eq!(range.view::<u64>(page..3 * page).unwrap().len(), page / 4);
     let most = PhysicalMemory::new(&context, 17 << 30);
     assert!(matches!(most, Err(Error::OutOfMemory { .. })), "{most:?}");
-    let region = capture(&Stream::new(&context).unwrap(), CaptureMode::ThreadLocal, |_| {
-        PhysicalMemory::new(&context, 1).map(drop)
-    });
+    let region = capture(
+        &Stream::new(&context).unwrap(),
+        CaptureMode::ThreadLocal,
+        |_| PhysicalMemory::new(&context, 1).map(drop),
+    );
     assert!(text(region).contains("allocating memory: this thread captures"));
 }

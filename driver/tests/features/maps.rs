@@ -45,9 +45,16 @@ impl KernelDef for CopyTile {
     }
 
     fn grid(&self, a: &CopyArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.require(a.x == LEN as usize, || format!("x has {} elements, must have {LEN}", a.x))?;
-        self.require(a.y == a.n as usize && a.n == LEN / 2, || "y is not half as long".into())?;
-        Ok(Grid { shared: 2 * LEN + 8, ..Grid::line(1) })
+        self.require(a.x == LEN as usize, || {
+            format!("x has {} elements, must have {LEN}", a.x)
+        })?;
+        self.require(a.y == a.n as usize && a.n == LEN / 2, || {
+            "y is not half as long".into()
+        })?;
+        Ok(Grid {
+            shared: 2 * LEN + 8,
+            ..Grid::line(1)
+        })
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: CopyArgs<Dev<'k>>) {
@@ -62,7 +69,9 @@ impl KernelDef for CopyTile {
         });
         k.barrier();
         landed.wait(0);
-        k.for_each(k.tid(), a.n, 32, |i| a.y.at(i).st(memory.row(i, 4).cast::<u32>().ld() + a.add));
+        k.for_each(k.tid(), a.n, 32, |i| {
+            a.y.at(i).st(memory.row(i, 4).cast::<u32>().ld() + a.add)
+        });
     }
 
     fn reference(&self, _: CopyArgs<Cpu<'_>>) {}
@@ -78,24 +87,45 @@ fn a_map_stands_among_other_arguments() {
     let y = Buffer::<u32>::zeroed(&context, LEN as usize / 2).unwrap();
     let tiles = TensorMapBuilder::matrix(&x, 64, 64).tile(TILE);
     // SAFETY: `x` outlives the launches, which are all work on it.
-    let (map, short) = unsafe { (tiles.arg().unwrap(), MapArg::new(tiles.encode().unwrap(), 1)) };
+    let (map, short) = unsafe {
+        (
+            tiles.arg().unwrap(),
+            MapArg::new(tiles.encode().unwrap(), 1),
+        )
+    };
     // SAFETY: the program writes the words that the contract asks for, and reads the tile.
     let copy = unsafe { Kernel::load(&context, CopyTile(TILE)) }.unwrap();
-    let args = |x, add| CopyArgs::<Host<'_>> { n: LEN / 2, x, y: &y, add };
+    let args = |x, add| CopyArgs::<Host<'_>> {
+        n: LEN / 2,
+        x,
+        y: &y,
+        add,
+    };
     let refused = copy.with(args(&short, 0)).map(drop);
     assert!(text(refused).ends_with("x has 1 elements, must have 4096"));
     stream.launch(&copy, args(&map, 0)).unwrap();
     let found = stream.read(&y).unwrap();
     for i in 0..LEN {
         let at = TILE.tile().offset(i / 64, i % 64) / 2;
-        assert_eq!(found[at as usize / 2] >> (16 * (at % 2)) & 0xffff, i, "element {i}");
+        assert_eq!(
+            found[at as usize / 2] >> (16 * (at % 2)) & 0xffff,
+            i,
+            "element {i}"
+        );
     }
     // In a graph the arguments are kept.
     let mut graph = Graph::new(&context).unwrap();
-    graph.add(&[], Work::from(copy.with(args(&map, 7)).unwrap())).unwrap();
+    graph
+        .add(&[], Work::from(copy.with(args(&map, 7)).unwrap()))
+        .unwrap();
     graph.instantiate().unwrap().launch(&stream).unwrap();
     let added = stream.read(&y).unwrap();
-    assert!(added.iter().zip(found).all(|(added, word)| *added == word.wrapping_add(7)));
+    assert!(
+        added
+            .iter()
+            .zip(found)
+            .all(|(added, word)| *added == word.wrapping_add(7))
+    );
 }
 
 /// A map that knows its tensor is an argument like a buffer: launches are ordered by it, and keep it alive.
@@ -110,7 +140,12 @@ fn the_tensor_of_a_map_is_an_argument() {
     let y = Buffer::<u32>::zeroed(&context, LEN as usize / 2).unwrap();
     // SAFETY: the tile is the kernel's.
     let map = unsafe { TensorMapBuilder::matrix(&x, 64, 64).tile(TILE).arg() }.unwrap();
-    let args = |add| CopyArgs::<Host<'_>> { n: LEN / 2, x: &map, y: &y, add };
+    let args = |add| CopyArgs::<Host<'_>> {
+        n: LEN / 2,
+        x: &map,
+        y: &y,
+        add,
+    };
     let mut recorder = Recorder::new(&context).unwrap();
     recorder.fill(&x, f16(3)).unwrap();
     recorder.launch(&copy, args(1)).unwrap();
@@ -122,14 +157,31 @@ fn the_tensor_of_a_map_is_an_argument() {
     // The buffer is dropped; graph and map keep the memory.
     drop(x);
     graph.instantiate().unwrap().launch(&stream).unwrap();
-    assert!(stream.read(&y).unwrap().iter().all(|word| *word == 0x3_0003 + 1));
+    assert!(
+        stream
+            .read(&y)
+            .unwrap()
+            .iter()
+            .all(|word| *word == 0x3_0003 + 1)
+    );
     // What a kernel writes may not be what it reads through a map.
     let both = Buffer::<u32>::zeroed(&context, LEN as usize / 2).unwrap();
     let halves = both.view().cast::<f16>().unwrap();
     // SAFETY: as above.
     let map = unsafe { TensorMapBuilder::matrix(&halves, 64, 64).tile(TILE).arg() }.unwrap();
-    let refused = text(copy.with(CopyArgs::<Host<'_>> { n: LEN / 2, x: &map, y: &both, add: 0 }).map(drop));
-    assert!(refused.starts_with("kernel copy_tile: arguments x and y overlap"), "{refused}");
+    let refused = text(
+        copy.with(CopyArgs::<Host<'_>> {
+            n: LEN / 2,
+            x: &map,
+            y: &both,
+            add: 0,
+        })
+        .map(drop),
+    );
+    assert!(
+        refused.starts_with("kernel copy_tile: arguments x and y overlap"),
+        "{refused}"
+    );
 }
 
 /// A map that is not of the kernel's tile cannot be made of it.
@@ -142,20 +194,33 @@ fn a_tile_says_the_box_the_swizzle_and_the_type() {
     // SAFETY: no kernel takes the maps.
     let encode = |builder: TensorMapBuilder<f32>| unsafe { builder.encode() }.map(drop);
     let other = text(encode(TensorMapBuilder::matrix(&floats, 64, 64).tile(tile)));
-    assert_eq!(other, "tensor map: the kernel's tile is of f16, and the view of f32");
-    encode(TensorMapBuilder::matrix(&floats, 64, 64).tile(TileOf::<ptx_gen::tf32>::new(
-        64,
-        32,
-        Layout::B128,
-    )))
+    assert_eq!(
+        other,
+        "tensor map: the kernel's tile is of f16, and the view of f32"
+    );
+    encode(
+        TensorMapBuilder::matrix(&floats, 64, 64).tile(TileOf::<ptx_gen::tf32>::new(
+            64,
+            32,
+            Layout::B128,
+        )),
+    )
     .unwrap();
     let cube = TensorBox::<ptx_gen::tf32, 3>::new([8, 8, 2], Layout::B32);
     let flat = text(encode(TensorMapBuilder::matrix(&floats, 64, 64).tile(cube)));
-    assert!(flat.starts_with("tensor map: 2 dimensions, 1 strides and a box of 3;"), "{flat}");
+    assert!(
+        flat.starts_with("tensor map: 2 dimensions, 1 strides and a box of 3;"),
+        "{flat}"
+    );
     // By hand the same map.
-    let by_hand = TensorMapBuilder::new(&halves, &[64, 64]).boxed(&[64, 32]).swizzle(Swizzle::B128);
+    let by_hand = TensorMapBuilder::new(&halves, &[64, 64])
+        .boxed(&[64, 32])
+        .swizzle(Swizzle::B128);
     let of_tile = TensorMapBuilder::matrix(&halves, 64, 64).tile(tile.in_parts(2));
-    assert_eq!(format!("{:?}", by_hand), format!("{of_tile:?}").replace("Some(F16)", "None"));
+    assert_eq!(
+        format!("{:?}", by_hand),
+        format!("{of_tile:?}").replace("Some(F16)", "None")
+    );
 }
 
 args! {
@@ -191,12 +256,18 @@ impl KernelDef for Product {
     }
 
     fn grid(&self, _: &ProductArgs<Shape>) -> Result<Grid, ShapeError> {
-        Ok(Grid { shared: 3 * 2 * LEN + 8, ..Grid::line(1) })
+        Ok(Grid {
+            shared: 3 * 2 * LEN + 8,
+            ..Grid::line(1)
+        })
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: ProductArgs<Dev<'k>>) {
         let (memory, tile) = (k.tile_memory("tiles"), self.tile());
-        let (x, w) = (a.x.of(tile).at(memory), a.w.of(tile).at(memory.at(tile.bytes())));
+        let (x, w) = (
+            a.x.of(tile).at(memory),
+            a.w.of(tile).at(memory.at(tile.bytes())),
+        );
         let z = a.z.of(tile).at(memory.at(2 * tile.bytes()));
         let landed = memory.at(3 * tile.bytes()).cast::<u64>().mbarrier();
         let first = k.tid().eq(0);
@@ -210,8 +281,13 @@ impl KernelDef for Product {
         k.barrier();
         landed.wait(0);
         let mut sums = Accumulators::zero(k, 64);
-        let [x, w] = [(x, self.transposed[0]), (w, self.transposed[1])]
-            .map(|(m, transposed)| if transposed { m.by_rows() } else { m.by_columns() });
+        let [x, w] = [(x, self.transposed[0]), (w, self.transposed[1])].map(|(m, transposed)| {
+            if transposed {
+                m.by_rows()
+            } else {
+                m.by_columns()
+            }
+        });
         k.wgmma_fence();
         sums.multiply_tiles(x, w, k.val(0u32).ne(0));
         k.wgmma_commit();
@@ -231,7 +307,9 @@ impl KernelDef for Product {
 
 /// Small integers, whose products and sums are exact.
 fn integers(n: usize, seed: usize) -> Vec<f16> {
-    (0..n).map(|i| f16::from_f32(((i * 7 + i / 64 * 5 + seed) % 9) as f32 - 4.0)).collect()
+    (0..n)
+        .map(|i| f16::from_f32(((i * 7 + i / 64 * 5 + seed) % 9) as f32 - 4.0))
+        .collect()
 }
 
 /// Multiplies tiles of a layout, either of them along its rows or its columns.
@@ -244,20 +322,43 @@ fn multiply_tiles(layout: Layout) {
         let product = Product { layout, transposed };
         let z = Buffer::<f16>::zeroed(&context, LEN as usize).unwrap();
         // SAFETY: the matrices live until the kernel has run.
-        let [x_map, w_map, z_map] = [&xs, &ws, &z]
-            .map(|m| unsafe { TensorMapBuilder::matrix(m, 64, 64).tile(product.tile()).arg() }.unwrap());
+        let [x_map, w_map, z_map] = [&xs, &ws, &z].map(|m| {
+            unsafe {
+                TensorMapBuilder::matrix(m, 64, 64)
+                    .tile(product.tile())
+                    .arg()
+            }
+            .unwrap()
+        });
         // SAFETY: the program copies the tiles of the maps.
         let kernel = unsafe { Kernel::load(&context, product) }.unwrap();
-        stream.launch(&kernel, ProductArgs { x: &x_map, w: &w_map, z: &z_map }).unwrap();
+        stream
+            .launch(
+                &kernel,
+                ProductArgs {
+                    x: &x_map,
+                    w: &w_map,
+                    z: &z_map,
+                },
+            )
+            .unwrap();
         let found = stream.read(&z).unwrap();
         let at = |v: &[f16], transposed, outer: usize, inner: usize| {
-            let (row, column) = if transposed { (inner, outer) } else { (outer, inner) };
+            let (row, column) = if transposed {
+                (inner, outer)
+            } else {
+                (outer, inner)
+            };
             v[64 * row + column].to_f32()
         };
         for (m, n) in (0..64).flat_map(|m| (0..64).map(move |n| (m, n))) {
             let one = |i| at(&x, transposed[0], m, i) * at(&w, transposed[1], n, i);
             let wanted: f32 = (0..64).map(one).sum();
-            assert_eq!(found[64 * m + n].to_f32(), wanted, "{layout:?} {transposed:?}: {m}, {n}");
+            assert_eq!(
+                found[64 * m + n].to_f32(),
+                wanted,
+                "{layout:?} {transposed:?}: {m}, {n}"
+            );
         }
     }
 }
@@ -310,15 +411,22 @@ impl<const N: usize> KernelDef for CopyBox<N> {
     }
 
     fn grid(&self, _: &BoxArgs<Shape>) -> Result<Grid, ShapeError> {
-        Ok(Grid { shared: self.0.bytes().next_multiple_of(8) + 8, ..Grid::line(1) })
+        Ok(Grid {
+            shared: self.0.bytes().next_multiple_of(8) + 8,
+            ..Grid::line(1)
+        })
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: BoxArgs<Dev<'k>>) {
         let memory = k.tile_memory("box");
         let (x, z) = (a.x.boxes(self.0).at(memory), a.z.boxes(self.0).at(memory));
-        let landed = memory.at(self.0.bytes().next_multiple_of(8)).cast::<u64>().mbarrier();
+        let landed = memory
+            .at(self.0.bytes().next_multiple_of(8))
+            .cast::<u64>()
+            .mbarrier();
         let first = k.tid().eq(0);
-        let place = |inner, outer| std::array::from_fn::<_, N, _>(|i| if i == 0 { inner } else { outer });
+        let place =
+            |inner, outer| std::array::from_fn::<_, N, _>(|i| if i == 0 { inner } else { outer });
         k.when(first, || {
             landed.init(1);
             k.fence_mbarriers();
@@ -342,7 +450,15 @@ impl<const N: usize> KernelDef for CopyBox<N> {
 
 fn box_args<'a>([x, z]: [&'a MapArg; 2], y: &'a View<u32>, round: [i32; 4]) -> BoxArgs<Host<'a>> {
     let [from_inner, from, to_inner, to] = round.map(|v| v as u32);
-    BoxArgs { x, z, y, from_inner, from, to_inner, to }
+    BoxArgs {
+        x,
+        z,
+        y,
+        from_inner,
+        from,
+        to_inner,
+        to,
+    }
 }
 
 /// Where a box comes from and goes to: the innermost dimension, which goes by 16 bytes, and the others. Only loads may
@@ -366,15 +482,23 @@ fn copy_boxes<const N: usize>(context: &Context, dims: [u32; N], boxed: [u32; N]
             Buffer::<u32>::zeroed(context, shape.bytes() as usize / 4).unwrap(),
         );
         // SAFETY: the tensors live until the kernel has run.
-        let [x_map, z_map] =
-            [&xs, &z].map(|m| unsafe { TensorMapBuilder::new(m, &sizes).tile(shape).arg() }.unwrap());
-        stream.launch(&kernel, box_args([&x_map, &z_map], &y, round)).unwrap();
+        let [x_map, z_map] = [&xs, &z]
+            .map(|m| unsafe { TensorMapBuilder::new(m, &sizes).tile(shape).arg() }.unwrap());
+        stream
+            .launch(&kernel, box_args([&x_map, &z_map], &y, round))
+            .unwrap();
         let (z, words) = (stream.read(&z).unwrap(), stream.read(&y).unwrap());
         // The number of the element so far from a place, if the tensor has it.
         let number = |inner: i32, outer: i32, offset: [u32; N]| {
             let at = |i: usize| if i == 0 { inner } else { outer } + offset[i] as i32;
-            let inside = |i: usize| usize::try_from(at(i)).ok().filter(|at| *at < dims[i] as usize);
-            (0..N).rev().try_fold(0, |n, i| Some(n * dims[i] as usize + inside(i)?))
+            let inside = |i: usize| {
+                usize::try_from(at(i))
+                    .ok()
+                    .filter(|at| *at < dims[i] as usize)
+            };
+            (0..N)
+                .rev()
+                .try_fold(0, |n, i| Some(n * dims[i] as usize + inside(i)?))
         };
         let mut wanted_z = vec![f16(0); len];
         for i in 0..boxed.iter().product::<u32>() {
@@ -424,8 +548,17 @@ mod boxes {
 #[test]
 fn a_box_with_rows_of_the_swizzle_is_a_tile() {
     let shape = TensorBox::<f16, 3>::new([64, 4, 6], Layout::B128);
-    let tile = Tile { elem: Kind::F16, rows: 24, columns: 64, swizzle: Layout::B128, box_rows: 24 };
+    let tile = Tile {
+        elem: Kind::F16,
+        rows: 24,
+        columns: 64,
+        swizzle: Layout::B128,
+        box_rows: 24,
+    };
     for (row, column) in (0..24).flat_map(|row| (0..64).map(move |column| (row, column))) {
-        assert_eq!(shape.offset([column, row % 4, row / 4]), tile.offset(row, column));
+        assert_eq!(
+            shape.offset([column, row % 4, row / 4]),
+            tile.offset(row, column)
+        );
     }
 }

@@ -7,10 +7,16 @@ use crate::{context, fake, launch, set, text};
 
 #[test]
 fn a_tensor_map_is_aligned_as_either_header_has_it() {
-    assert_eq!((size_of::<CUtensorMap>(), align_of::<CUtensorMap>()), (128, 128));
+    assert_eq!(
+        (size_of::<CUtensorMap>(), align_of::<CUtensorMap>()),
+        (128, 128)
+    );
     let context = context();
-    let params =
-        [Parameter::value::<u64>("n"), Parameter::value::<TensorMap>("map"), Parameter::value::<u32>("m")];
+    let params = [
+        Parameter::value::<u64>("n"),
+        Parameter::value::<TensorMap>("map"),
+        Parameter::value::<u32>("m"),
+    ];
     let load = |align: u32| {
         let ptx = format!(
             ".version 7.0\n.target sm_70\n.address_size 64\n\
@@ -21,25 +27,42 @@ fn a_tensor_map_is_aligned_as_either_header_has_it() {
     };
     load(64).unwrap();
     load(128).unwrap();
-    assert!(text(load(16)).starts_with("kernel k: parameter 1 (map) is tensor map"), "{}", text(load(16)));
+    assert!(
+        text(load(16)).starts_with("kernel k: parameter 1 (map) is tensor map"),
+        "{}",
+        text(load(16))
+    );
 }
 
 /// Lists whose offsets an H200 counts from 0x210 on in constant memory.
 #[test]
 fn a_tensor_map_may_be_aligned_in_constant_memory() {
     type Info = unsafe extern "C" fn(CUfunction, usize, *mut usize, *mut usize) -> CUresult;
-    unsafe extern "C" fn h200(_: CUfunction, index: usize, offset: *mut usize, size: *mut usize) -> CUresult {
+    unsafe extern "C" fn h200(
+        _: CUfunction,
+        index: usize,
+        offset: *mut usize,
+        size: *mut usize,
+    ) -> CUresult {
         // SAFETY: the crate passes places for both numbers.
         unsafe { (*offset, *size) = [(48, 128), (176, 4), (240, 128)][index] };
         CUresult::SUCCESS
     }
-    unsafe extern "C" fn other(_: CUfunction, _: usize, offset: *mut usize, size: *mut usize) -> CUresult {
+    unsafe extern "C" fn other(
+        _: CUfunction,
+        _: usize,
+        offset: *mut usize,
+        size: *mut usize,
+    ) -> CUresult {
         // SAFETY: as above.
         unsafe { (*offset, *size) = (16, 128) };
         CUresult::SUCCESS
     }
     let load = |info: Info| {
-        let library = fake::library(Api { cuFuncGetParamInfo: Some(info), ..fake::api() });
+        let library = fake::library(Api {
+            cuFuncGetParamInfo: Some(info),
+            ..fake::api()
+        });
         let context = Context::new(&Driver::of(library).unwrap().device(0).unwrap()).unwrap();
         let [x, y] = ["x", "y"].map(Parameter::value::<TensorMap>);
         let ptx = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k(\
@@ -49,8 +72,7 @@ fn a_tensor_map_may_be_aligned_in_constant_memory() {
     };
     load(h200).unwrap();
     let refused = text(load(other));
-    let wanted =
-        "kernel k: parameter 0 (x) is 128 bytes at offset 0 in the declaration and 128 bytes at offset 16";
+    let wanted = "kernel k: parameter 0 (x) is 128 bytes at offset 0 in the declaration and 128 bytes at offset 16";
     assert!(refused.starts_with(wanted), "{refused}");
 }
 
@@ -65,10 +87,18 @@ fn registered_memory_may_be_empty() {
     stream.fill(&empty, 1).unwrap();
     assert!(stream.read(&empty).unwrap().is_empty() && empty.to_vec().unwrap().is_empty());
     let mut graph = Graph::new(&context).unwrap();
-    graph.copy(&[], &empty, &Buffer::<u32>::zeroed(&context, 0).unwrap()).unwrap();
+    graph
+        .copy(&[], &empty, &Buffer::<u32>::zeroed(&context, 0).unwrap())
+        .unwrap();
     graph.instantiate().unwrap().launch(&stream).unwrap();
     let some = Registered::new(&context, vec![1u32]).unwrap();
-    launch(&stream, &set(&Module::load(&context, crate::PTX).unwrap()), &some, 2).unwrap();
+    launch(
+        &stream,
+        &set(&Module::load(&context, crate::PTX).unwrap()),
+        &some,
+        2,
+    )
+    .unwrap();
     stream.synchronize().unwrap();
     assert_eq!(some.to_host(), [2]);
 }

@@ -30,7 +30,9 @@ impl Bench {
             stream: Stream::new(&context).unwrap(),
             // SAFETY: the program stays within its contract.
             add: unsafe { Kernel::load(&context, Add) }.unwrap(),
-            a: Buffer::from_slice(&context, &[1.0; N]).unwrap().labelled("a"),
+            a: Buffer::from_slice(&context, &[1.0; N])
+                .unwrap()
+                .labelled("a"),
             b: Buffer::zeroed(&context, N).unwrap().labelled("b"),
             c: Buffer::zeroed(&context, N).unwrap().labelled("c"),
             context,
@@ -43,8 +45,18 @@ impl Bench {
     }
 
     /// `y = x + add`
-    pub(crate) fn add<'a>(&self, x: &'a View<f32>, y: &'a View<f32>, add: f32) -> AddArgs<Host<'a>> {
-        AddArgs { x, y, n: N as u32, add }
+    pub(crate) fn add<'a>(
+        &self,
+        x: &'a View<f32>,
+        y: &'a View<f32>,
+        add: f32,
+    ) -> AddArgs<Host<'a>> {
+        AddArgs {
+            x,
+            y,
+            n: N as u32,
+            add,
+        }
     }
 
     pub(crate) fn launch(&self, x: &View<f32>, y: &View<f32>, add: f32) -> Launch {

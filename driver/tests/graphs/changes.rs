@@ -21,7 +21,9 @@ fn every_sort_of_node_takes_other_work_of_its_sort() {
     let events = [(); 4].map(|()| Event::untimed(&bench.context).unwrap());
     let child = |value: f32| {
         let mut child = bench.graph();
-        child.launch(&[], &bench.add, bench.add(&bench.b, &bench.c, value)).unwrap();
+        child
+            .launch(&[], &bench.add, bench.add(&bench.b, &bench.c, value))
+            .unwrap();
         child
     };
     let mut graph = bench.graph();
@@ -34,19 +36,28 @@ fn every_sort_of_node_takes_other_work_of_its_sort() {
     let mut exec = graph.instantiate().unwrap();
     drop(graph);
     exec.launch(&bench.stream).unwrap();
-    assert_eq!((bench.first(&bench.c), calls.load(Ordering::Relaxed)), (2.0, 1));
+    assert_eq!(
+        (bench.first(&bench.c), calls.load(Ordering::Relaxed)),
+        (2.0, 1)
+    );
 
     let half = (bench.a.view_range(0..N / 2), bench.b.view_range(0..N / 2));
     exec.set(fill, Work::fill(&bench.a, 4.0).unwrap()).unwrap();
-    exec.set(copy, Work::copy(&half.0, &half.1).unwrap()).unwrap();
+    exec.set(copy, Work::copy(&half.0, &half.1).unwrap())
+        .unwrap();
     exec.set(inner, &child(10.0)).unwrap();
-    exec.set(host, NodeWork::host(&bench.context, add(100))).unwrap();
+    exec.set(host, NodeWork::host(&bench.context, add(100)))
+        .unwrap();
     exec.set(wait, NodeWork::Wait(events[2].clone())).unwrap();
-    exec.set(record, NodeWork::Record(events[3].clone())).unwrap();
+    exec.set(record, NodeWork::Record(events[3].clone()))
+        .unwrap();
     drop(events);
     exec.launch(&bench.stream).unwrap();
     let c = bench.stream.read(&bench.c).unwrap();
-    assert_eq!((c[0], c[N - 1], calls.load(Ordering::Relaxed)), (14.0, 11.0, 101));
+    assert_eq!(
+        (c[0], c[N - 1], calls.load(Ordering::Relaxed)),
+        (14.0, 11.0, 101)
+    );
 }
 
 #[test]
@@ -64,15 +75,31 @@ fn a_node_keeps_its_sort_and_its_place() {
             NodeWork::from(Work::copy(&bench.a, &bench.b).unwrap()),
             "only a copy becomes a copy and a fill a fill",
         ),
-        (nothing, NodeWork::from(Work::fill(&bench.c, 1.0).unwrap()), "and a fill a fill, of some bytes"),
-        (fill, NodeWork::host(&bench.context, || {}), "only a function of the host becomes another one"),
-        (empty, NodeWork::Child(&graph), "only a child graph becomes another one"),
+        (
+            nothing,
+            NodeWork::from(Work::fill(&bench.c, 1.0).unwrap()),
+            "and a fill a fill, of some bytes",
+        ),
+        (
+            fill,
+            NodeWork::host(&bench.context, || {}),
+            "only a function of the host becomes another one",
+        ),
+        (
+            empty,
+            NodeWork::Child(&graph),
+            "only a child graph becomes another one",
+        ),
         (
             empty,
             NodeWork::Record(Event::new(&bench.context).unwrap()),
             "only a node of an event takes another",
         ),
-        (fill, NodeWork::Words(Vec::new()), "only operations on words become others"),
+        (
+            fill,
+            NodeWork::Words(Vec::new()),
+            "only operations on words become others",
+        ),
         (
             side,
             NodeWork::from(Work::fill(&bench.b, 1.0).unwrap()),
@@ -85,12 +112,19 @@ fn a_node_keeps_its_sort_and_its_place() {
     let mut own = bench.graph();
     let inner = own.child(&[], &bench.graph()).unwrap();
     let refused = text(own.instantiate().unwrap().set(inner, &own));
-    assert_eq!(refused, "making it another graph's child: it is the graph itself");
-    exec.set(fill, Work::fill(&bench.b.view_range(0..3), 5.0).unwrap()).unwrap();
+    assert_eq!(
+        refused,
+        "making it another graph's child: it is the graph itself"
+    );
+    exec.set(fill, Work::fill(&bench.b.view_range(0..3), 5.0).unwrap())
+        .unwrap();
     exec.set_enabled(side, false).unwrap();
     assert!(!exec.is_enabled(side).unwrap() && exec.is_enabled(fill).unwrap());
     exec.launch(&bench.stream).unwrap();
-    assert_eq!(bench.stream.read(&bench.b).unwrap()[..4], [5.0, 5.0, 5.0, 0.0]);
+    assert_eq!(
+        bench.stream.read(&bench.b).unwrap()[..4],
+        [5.0, 5.0, 5.0, 0.0]
+    );
     assert_eq!(bench.first(&bench.c), 0.0);
 }
 
@@ -98,21 +132,41 @@ fn a_node_keeps_its_sort_and_its_place() {
 fn numbers_change_in_place_and_a_refusal_changes_nothing() {
     let bench = Bench::new();
     let mut graph = bench.graph();
-    let node = graph.launch(&[], &bench.add, bench.add(&bench.a, &bench.b, 1.0)).unwrap();
+    let node = graph
+        .launch(&[], &bench.add, bench.add(&bench.a, &bench.b, 1.0))
+        .unwrap();
     let mut exec = graph.instantiate().unwrap();
     for value in [2.0, 3.0, 4.0] {
-        exec.set_args(node, &bench.add, bench.add(&bench.a, &bench.b, value)).unwrap();
+        exec.set_args(node, &bench.add, bench.add(&bench.a, &bench.b, value))
+            .unwrap();
         exec.launch(&bench.stream).unwrap();
         assert_eq!(bench.first(&bench.b), 1.0 + value);
     }
-    let short = AddArgs { n: 1, ..bench.add(&bench.a, &bench.b, 9.0) };
-    assert!(text(exec.set_args(node, &bench.add, short)).ends_with("x and y must hold n = 1 elements"));
-    warpwright_cuda_emu::inject("cuGraphExecKernelNodeSetParams_v2", 1, sys::CUresult::INVALID_VALUE);
+    let short = AddArgs {
+        n: 1,
+        ..bench.add(&bench.a, &bench.b, 9.0)
+    };
+    assert!(
+        text(exec.set_args(node, &bench.add, short)).ends_with("x and y must hold n = 1 elements")
+    );
+    warpwright_cuda_emu::inject(
+        "cuGraphExecKernelNodeSetParams_v2",
+        1,
+        sys::CUresult::INVALID_VALUE,
+    );
     let refused = text(exec.set_args(node, &bench.add, bench.add(&bench.a, &bench.b, 9.0)));
-    assert!(refused.starts_with("cuGraphExecKernelNodeSetParams_v2: CUDA_ERROR_INVALID_VALUE"), "{refused}");
-    let NodeKind::Work(Work::Launch(launch)) = exec.nodes()[0].kind() else { panic!("no kernel") };
-    assert!(matches!(launch.args()[3], HostArg::Scalar(_, bits) if bits == u64::from(4f32.to_bits())));
-    exec.set_args(node, &bench.add, bench.add(&bench.a, &bench.c, 5.0)).unwrap();
+    assert!(
+        refused.starts_with("cuGraphExecKernelNodeSetParams_v2: CUDA_ERROR_INVALID_VALUE"),
+        "{refused}"
+    );
+    let NodeKind::Work(Work::Launch(launch)) = exec.nodes()[0].kind() else {
+        panic!("no kernel")
+    };
+    assert!(
+        matches!(launch.args()[3], HostArg::Scalar(_, bits) if bits == u64::from(4f32.to_bits()))
+    );
+    exec.set_args(node, &bench.add, bench.add(&bench.a, &bench.c, 5.0))
+        .unwrap();
     exec.launch(&bench.stream).unwrap();
     assert_eq!((bench.first(&bench.b), bench.first(&bench.c)), (5.0, 6.0));
 }
@@ -153,20 +207,29 @@ fn an_update_names_what_changed_and_what_the_driver_refused() {
 fn an_update_in_another_order_of_adding_is_for_the_whole_graph() {
     let bench = Bench::new();
     let mut graph = bench.graph();
-    let kernel = graph.launch(&[], &bench.add, bench.add(&bench.a, &bench.b, 1.0)).unwrap();
+    let kernel = graph
+        .launch(&[], &bench.add, bench.add(&bench.a, &bench.b, 1.0))
+        .unwrap();
     graph.fill(&[kernel], &bench.b, 2.0).unwrap();
     let mut exec = graph.instantiate().unwrap();
     let mut turned = bench.graph();
     let fill = turned.fill(&[], &bench.b, 3.0).unwrap();
-    let first = turned.launch(&[], &bench.add, bench.add(&bench.a, &bench.b, 1.0)).unwrap();
+    let first = turned
+        .launch(&[], &bench.add, bench.add(&bench.a, &bench.b, 1.0))
+        .unwrap();
     turned.add_edge(first, fill).unwrap();
     // Whether a driver takes such a graph is its own affair; afterwards nothing may be mistaken for another node.
     match exec.update(&turned) {
         Ok(()) => {
             let refused = text(exec.set(kernel, bench.launch(&bench.a, &bench.b, 9.0)));
-            assert!(refused.contains("whose nodes were added in another order"), "{refused}");
+            assert!(
+                refused.contains("whose nodes were added in another order"),
+                "{refused}"
+            );
         }
-        Err(Error::Update { .. }) => exec.set(kernel, bench.launch(&bench.a, &bench.b, 9.0)).unwrap(),
+        Err(Error::Update { .. }) => exec
+            .set(kernel, bench.launch(&bench.a, &bench.b, 9.0))
+            .unwrap(),
         Err(other) => panic!("{other}"),
     }
     exec.launch(&bench.stream).unwrap();

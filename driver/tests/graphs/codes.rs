@@ -36,9 +36,17 @@ impl Raw {
         unsafe {
             assert_eq!((api.cuStreamCreate)(&mut first, flags), CUresult::SUCCESS);
             assert_eq!((api.cuStreamCreate)(&mut second, flags), CUresult::SUCCESS);
-            assert_eq!((api.cuEventCreate)(&mut event, CUevent_flags::DISABLE_TIMING), CUresult::SUCCESS);
+            assert_eq!(
+                (api.cuEventCreate)(&mut event, CUevent_flags::DISABLE_TIMING),
+                CUresult::SUCCESS
+            );
         }
-        let raw = Raw { bench, first, second, event };
+        let raw = Raw {
+            bench,
+            first,
+            second,
+            event,
+        };
         test(&raw);
         raw.expect_usable();
     }
@@ -49,7 +57,10 @@ impl Raw {
 
     fn begin_in(&self, stream: CUstream, mode: CUstreamCaptureMode) {
         // SAFETY: the stream is alive.
-        assert_eq!(unsafe { call!(self, cuStreamBeginCapture_v2(stream, mode)) }, CUresult::SUCCESS);
+        assert_eq!(
+            unsafe { call!(self, cuStreamBeginCapture_v2(stream, mode)) },
+            CUresult::SUCCESS
+        );
     }
 
     /// Ends a capture, and destroys the graph where there is one.
@@ -77,7 +88,14 @@ impl Raw {
 
     fn fill(&self, stream: CUstream) -> CUresult {
         // SAFETY: the buffer is alive, and no work of this crate uses it now.
-        unsafe { (self.bench.context.driver().api().cuMemsetD8Async)(self.bench.b.address(), 0, 4, stream) }
+        unsafe {
+            (self.bench.context.driver().api().cuMemsetD8Async)(
+                self.bench.b.address(),
+                0,
+                4,
+                stream,
+            )
+        }
     }
 
     /// Each adopted stream takes work of this crate, and can be captured again.
@@ -86,12 +104,19 @@ impl Raw {
         for raw in [self.first, self.second] {
             // SAFETY: the stream outlives the test.
             let stream = unsafe { Stream::from_raw(&bench.context, raw) }.unwrap();
-            stream.launch(&bench.add, bench.add(&bench.a, &bench.b, 1.0)).unwrap();
+            stream
+                .launch(&bench.add, bench.add(&bench.a, &bench.b, 1.0))
+                .unwrap();
             stream.synchronize().unwrap();
             let graph = capture(&stream, CaptureMode::ThreadLocal, |queue| {
                 queue.launch(&bench.add, bench.add(&bench.a, &bench.b, 2.0))
             });
-            graph.unwrap().instantiate().unwrap().launch(&stream).unwrap();
+            graph
+                .unwrap()
+                .instantiate()
+                .unwrap()
+                .launch(&stream)
+                .unwrap();
             stream.synchronize().unwrap();
             assert_eq!(bench.first(&bench.b), 3.0);
         }
@@ -114,7 +139,10 @@ fn code_900_and_901_an_allocation_and_a_wait_end_the_capture() {
 
         raw.begin(raw.first);
         // SAFETY: the stream is alive.
-        assert_eq!(unsafe { (api.cuStreamSynchronize)(raw.first) }, CUresult::STREAM_CAPTURE_UNSUPPORTED);
+        assert_eq!(
+            unsafe { (api.cuStreamSynchronize)(raw.first) },
+            CUresult::STREAM_CAPTURE_UNSUPPORTED
+        );
         assert_eq!(raw.end(raw.first), CUresult::STREAM_CAPTURE_INVALIDATED);
     });
 }
@@ -144,7 +172,10 @@ fn code_903_and_904_a_capture_ends_where_it_began_and_with_all_its_forks() {
         // The stream that was drawn in is no stream for work of this crate until then.
         // SAFETY: the stream outlives the test.
         let drawn = unsafe { Stream::from_raw(&raw.bench.context, raw.second) }.unwrap();
-        assert!(matches!(drawn.fill(&raw.bench.c, 0.0), Err(Error::Capturing { .. })));
+        assert!(matches!(
+            drawn.fill(&raw.bench.c, 0.0),
+            Err(Error::Capturing { .. })
+        ));
         assert_eq!(raw.end(raw.first), CUresult::STREAM_CAPTURE_UNJOINED);
     });
 }
@@ -163,7 +194,10 @@ fn code_905_a_capture_waits_for_nothing_outside() {
 fn code_906_the_legacy_stream_does_not_wait_for_a_capture() {
     Raw::with(CUstream_flags::empty(), |raw| {
         raw.begin(raw.first);
-        assert_eq!(raw.fill(CUstream(null_mut())), CUresult::STREAM_CAPTURE_IMPLICIT);
+        assert_eq!(
+            raw.fill(CUstream(null_mut())),
+            CUresult::STREAM_CAPTURE_IMPLICIT
+        );
         assert_eq!(raw.end(raw.first), CUresult::STREAM_CAPTURE_INVALIDATED);
     });
 }
@@ -202,6 +236,9 @@ fn code_908_a_capture_ends_on_its_thread() {
         let (code, graph) = elsewhere(raw);
         assert_eq!(code, CUresult::SUCCESS);
         // SAFETY: the graph is ours.
-        assert_eq!(unsafe { call!(raw, cuGraphDestroy(graph)) }, CUresult::SUCCESS);
+        assert_eq!(
+            unsafe { call!(raw, cuGraphDestroy(graph)) },
+            CUresult::SUCCESS
+        );
     });
 }

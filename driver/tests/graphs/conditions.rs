@@ -20,7 +20,8 @@ fn a_condition_picks_the_graph_that_runs() {
         let mut graph = bench.graph();
         let condition = graph.condition(Some(value)).unwrap();
         let before = graph.fill(&[], &bench.b, -1.0).unwrap();
-        let case = |case: usize, body: &mut Graph| body.fill(&[], &bench.b, 10.0 + case as f32).map(drop);
+        let case =
+            |case: usize, body: &mut Graph| body.fill(&[], &bench.b, 10.0 + case as f32).map(drop);
         let node = graph.switch(&[before], condition, 3, case).unwrap();
         assert_eq!(graph.nodes()[node.index()].name(), "switch");
         bench.run(&graph);
@@ -48,12 +49,17 @@ fn what_a_body_does_changes_with_the_whole_graph() {
     };
     let graph = build(1.0);
     let outer = body_of(&graph);
-    let NodeKind::Conditional(inner) = outer.kind() else { panic!("{outer:?}") };
+    let NodeKind::Conditional(inner) = outer.kind() else {
+        panic!("{outer:?}")
+    };
     let mut exec = graph.instantiate().unwrap();
     let wanted = "changing a node: it is in the body of a conditional node, and changes with the whole graph only: build \
         the graph again, and update by it";
     for node in [outer.id(), inner.bodies()[0].nodes()[0].id()] {
-        assert_eq!(text(exec.set(node, Work::fill(&bench.b, 2.0).unwrap())), wanted);
+        assert_eq!(
+            text(exec.set(node, Work::fill(&bench.b, 2.0).unwrap())),
+            wanted
+        );
         assert_eq!(text(exec.set_enabled(node, false)), wanted);
     }
     assert_eq!(
@@ -70,18 +76,29 @@ fn a_loop_whose_condition_is_nought_does_not_run_and_bodies_nest() {
     let bench = Bench::new();
     let mut graph = bench.graph();
     let condition = graph.condition(Some(0)).unwrap();
-    let looped = graph.while_loop(&[], condition, |body| body.fill(&[], &bench.b, 1.0).map(drop)).unwrap();
+    let looped = graph
+        .while_loop(&[], condition, |body| {
+            body.fill(&[], &bench.b, 1.0).map(drop)
+        })
+        .unwrap();
     let condition = graph.condition(Some(1)).unwrap();
     graph
         .if_then(&[looped], condition, |body| {
             let inner = body.condition(Some(1))?;
             let first = body.launch(&[], &bench.add, bench.add(&bench.a, &bench.c, 1.0))?;
-            body.if_then(&[first], inner, |body| body.copy(&[], &bench.c, &bench.b).map(drop)).map(drop)
+            body.if_then(&[first], inner, |body| {
+                body.copy(&[], &bench.c, &bench.b).map(drop)
+            })
+            .map(drop)
         })
         .unwrap();
     bench.run(&graph);
     assert_eq!(bench.first(&bench.b), 2.0);
-    assert!(graph.dot().contains("while\\nbodies of 1 nodes\\nwrites b"), "{}", graph.dot());
+    assert!(
+        graph.dot().contains("while\\nbodies of 1 nodes\\nwrites b"),
+        "{}",
+        graph.dot()
+    );
     let mut recorded = graph.nodes().iter().map(Node::uses).map(|uses| uses.len());
     assert_eq!((recorded.next(), recorded.next()), (Some(1), Some(4)));
 }
@@ -93,7 +110,10 @@ const DOWN: &str = include_str!("down.ptx");
 fn kernels_set_conditions_by_their_handles() {
     let bench = Bench::new();
     let module = Module::load(&bench.context, DOWN).unwrap();
-    let params = [Parameter::buffer::<u32>("p", Access::ReadWrite), Parameter::value::<u64>("handle")];
+    let params = [
+        Parameter::buffer::<u32>("p", Access::ReadWrite),
+        Parameter::value::<u64>("handle"),
+    ];
     // SAFETY: the kernel has these parameters, and one thread of it stays within a word.
     let down = unsafe { module.function("down", &params) }.unwrap();
     let word = Buffer::<u32>::from_slice(&bench.context, &[5]).unwrap();
@@ -112,13 +132,20 @@ fn kernels_set_conditions_by_their_handles() {
     };
     graph.while_loop(&[], condition, body).unwrap();
     bench.run(&graph);
-    assert_eq!((bench.stream.read(&word).unwrap()[0], bench.first(&bench.b)), (0, 5.0));
+    assert_eq!(
+        (bench.stream.read(&word).unwrap()[0], bench.first(&bench.b)),
+        (0, 5.0)
+    );
 
     // A switch by what a kernel before it finds.
     let mut graph = bench.graph();
     let condition = graph.condition(None).unwrap();
     let set = graph.add(&[], launch(&condition)).unwrap();
-    graph.switch(&[set], condition, 3, |case, body| body.fill(&[], &bench.b, case as f32).map(drop)).unwrap();
+    graph
+        .switch(&[set], condition, 3, |case, body| {
+            body.fill(&[], &bench.b, case as f32).map(drop)
+        })
+        .unwrap();
     let mut exec = graph.instantiate().unwrap();
     for (value, wanted) in [(3, 2.0), (1, 0.0), (2, 1.0), (9, 1.0)] {
         bench.stream.write(&word, &[value]).unwrap();
@@ -133,9 +160,16 @@ fn a_body_that_fails_leaves_the_graph_as_it_was() {
     let mut graph = bench.graph();
     let condition = graph.condition(Some(1)).unwrap();
     let short = bench.b.view_range(0..3);
-    let failed = graph.if_then(&[], condition, |body| body.copy(&[], &bench.a, &short).map(drop));
+    let failed = graph.if_then(&[], condition, |body| {
+        body.copy(&[], &bench.a, &short).map(drop)
+    });
     assert!(text(failed).starts_with("copy: 64 elements for b"));
-    assert!(graph.nodes().iter().all(|node| matches!(node.kind(), NodeKind::Removed)));
+    assert!(
+        graph
+            .nodes()
+            .iter()
+            .all(|node| matches!(node.kind(), NodeKind::Removed))
+    );
 
     let condition = graph.condition(Some(1)).unwrap();
     let refused = graph.if_then(&[], condition, |body| body.host(&[], || {}).map(drop));
@@ -146,7 +180,10 @@ fn a_body_that_fails_leaves_the_graph_as_it_was() {
     );
     let foreign = bench.graph().condition(None).unwrap();
     let refused = graph.if_then(&[], foreign, |_| Ok(()));
-    assert_eq!(text(refused), "adding a conditional node: the condition is of another graph");
+    assert_eq!(
+        text(refused),
+        "adding a conditional node: the condition is of another graph"
+    );
 }
 
 #[test]
@@ -157,7 +194,9 @@ fn a_graph_that_keeps_a_node_without_its_bodies_never_runs() {
     graph.free(&[alloc], &scratch).unwrap();
     let condition = graph.condition(Some(1)).unwrap();
     let short = bench.b.view_range(0..3);
-    let failed = graph.if_then(&[], condition, |body| body.copy(&[], &bench.a, &short).map(drop));
+    let failed = graph.if_then(&[], condition, |body| {
+        body.copy(&[], &bench.a, &short).map(drop)
+    });
     assert!(text(failed).starts_with("copy: 64 elements for b"));
     let wanted = "instantiating it: a conditional node that was not built could not be removed";
     assert_eq!(text(graph.instantiate()), wanted);
@@ -171,7 +210,10 @@ fn a_body_runs_as_a_part_of_its_graph_only() {
     let part = "it is the body of a conditional node, which runs as part of its graph only";
     graph
         .if_then(&[], condition, |body| {
-            assert_eq!(text(body.instantiate()), format!("instantiating it: {part}"));
+            assert_eq!(
+                text(body.instantiate()),
+                format!("instantiating it: {part}")
+            );
             assert_eq!(text(body.try_clone()), format!("cloning it: {part}"));
             assert!(
                 text(body.alloc::<f32>(&[], 1))
@@ -192,8 +234,14 @@ fn a_body_runs_as_a_part_of_its_graph_only() {
         Ok(())
     });
     let problem = "a conditional node's graph was taken away while it was built";
-    assert_eq!(text(taken), format!("building a conditional node: {problem}"));
-    assert_eq!(text(graph.instantiate()), format!("instantiating it: {problem}"));
+    assert_eq!(
+        text(taken),
+        format!("building a conditional node: {problem}")
+    );
+    assert_eq!(
+        text(graph.instantiate()),
+        format!("instantiating it: {problem}")
+    );
     drop(graph);
     stolen.fill(&[], &bench.b, 2.0).unwrap();
 }

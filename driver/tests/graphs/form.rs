@@ -25,8 +25,14 @@ fn overlapping(bench: &Bench) -> Launch {
     let module = Module::load(&bench.context, ptx).unwrap();
     // SAFETY: the kernel touches nothing.
     let waits =
-        unsafe { module.function("waits", &[Parameter::buffer::<f32>("x", Access::ReadWrite)]) }.unwrap();
-    Launch::new(&waits, LaunchConfig::line(1, 32), vec![HostArg::from(&*bench.b)]).unwrap()
+        unsafe { module.function("waits", &[Parameter::buffer::<f32>("x", Access::ReadWrite)]) }
+            .unwrap();
+    Launch::new(
+        &waits,
+        LaunchConfig::line(1, 32),
+        vec![HostArg::from(&*bench.b)],
+    )
+    .unwrap()
 }
 
 #[test]
@@ -35,22 +41,45 @@ fn edges_of_every_kind_come_and_go() {
     let launch = overlapping(&bench);
     let mut graph = bench.graph();
     let first = graph.add(&[], launch.clone()).unwrap();
-    let second = graph.add_by(EdgeKind::LaunchOrder, &[first], launch.clone()).unwrap();
+    let second = graph
+        .add_by(EdgeKind::LaunchOrder, &[first], launch.clone())
+        .unwrap();
     let third = graph.add(&[], launch.clone()).unwrap();
-    graph.add_edge_of(EdgeKind::LaunchOrder, second, third).unwrap();
-    let fourth = graph.add_by(EdgeKind::Programmatic, &[third], launch.clone()).unwrap();
+    graph
+        .add_edge_of(EdgeKind::LaunchOrder, second, third)
+        .unwrap();
+    let fourth = graph
+        .add_by(EdgeKind::Programmatic, &[third], launch.clone())
+        .unwrap();
     graph.add_edge(first, fourth).unwrap();
-    let kinds: Vec<_> = graph.edges().iter().map(|e| (e.indices(), e.kind.name())).collect();
-    let wanted =
-        [((0, 1), "launch order"), ((1, 2), "launch order"), ((2, 3), "programmatic"), ((0, 3), "full")];
+    let kinds: Vec<_> = graph
+        .edges()
+        .iter()
+        .map(|e| (e.indices(), e.kind.name()))
+        .collect();
+    let wanted = [
+        ((0, 1), "launch order"),
+        ((1, 2), "launch order"),
+        ((2, 3), "programmatic"),
+        ((0, 3), "full"),
+    ];
     assert_eq!(kinds, wanted);
     assert_eq!(graph.programmatic_edges(), 3);
-    assert!(graph.dot().contains("n0 -> n1 [label=\"b RAW\" style=dotted]"), "{}", graph.dot());
+    assert!(
+        graph
+            .dot()
+            .contains("n0 -> n1 [label=\"b RAW\" style=dotted]"),
+        "{}",
+        graph.dot()
+    );
     bench.run(&graph);
 
     graph.remove_edge(second, third).unwrap();
     graph.remove_edge(first, fourth).unwrap();
-    assert_eq!(text(graph.remove_edge(first, fourth)), "edge from node 0 to node 3: there is none");
+    assert_eq!(
+        text(graph.remove_edge(first, fourth)),
+        "edge from node 0 to node 3: there is none"
+    );
     assert_eq!((graph.edges().len(), graph.programmatic_edges()), (2, 2));
     assert_eq!(graph.races().len(), 4, "the pairs on either side");
     bench.run(&{
@@ -63,11 +92,18 @@ fn edges_of_every_kind_come_and_go() {
 fn a_node_that_was_removed_stays_in_what_was_made_before() {
     let bench = Bench::new();
     let mut graph = bench.graph();
-    let first = graph.launch(&[], &bench.add, bench.add(&bench.a, &bench.b, 1.0)).unwrap();
-    let second = graph.launch(&[first], &bench.add, bench.add(&bench.b, &bench.c, 1.0)).unwrap();
+    let first = graph
+        .launch(&[], &bench.add, bench.add(&bench.a, &bench.b, 1.0))
+        .unwrap();
+    let second = graph
+        .launch(&[first], &bench.add, bench.add(&bench.b, &bench.c, 1.0))
+        .unwrap();
     let mut before = graph.instantiate().unwrap();
     graph.remove_node(first).unwrap();
-    assert_eq!(text(graph.fill(&[first], &bench.c, 0.0)), "node 0 was removed from its graph");
+    assert_eq!(
+        text(graph.fill(&[first], &bench.c, 0.0)),
+        "node 0 was removed from its graph"
+    );
     assert_eq!((graph.nodes().len(), graph.edges().len()), (2, 0));
     assert!(!graph.dot().contains("n0 "), "{}", graph.dot());
 
@@ -75,8 +111,13 @@ fn a_node_that_was_removed_stays_in_what_was_made_before() {
     assert_eq!(bench.first(&bench.c), 3.0);
     let changed = before.set(first, bench.launch(&bench.a, &bench.b, 5.0));
     assert_eq!(text(changed), "node 0 was removed from its graph");
-    assert_eq!(text(before.set_enabled(first, false)), "node 0 was removed from its graph");
-    before.set(second, bench.launch(&bench.b, &bench.c, 2.0)).unwrap();
+    assert_eq!(
+        text(before.set_enabled(first, false)),
+        "node 0 was removed from its graph"
+    );
+    before
+        .set(second, bench.launch(&bench.b, &bench.c, 2.0))
+        .unwrap();
     before.launch(&bench.stream).unwrap();
     assert_eq!(bench.first(&bench.c), 4.0);
     bench.run(&graph);
@@ -88,29 +129,47 @@ fn a_node_that_was_removed_stays_in_what_was_made_before() {
 #[test]
 fn attributes_come_from_the_launch_and_by_hand() {
     let bench = Bench::new();
-    let config = LaunchConfig::line(1, 128).priority(-2).cooperative().remote_domain();
+    let config = LaunchConfig::line(1, 128)
+        .priority(-2)
+        .cooperative()
+        .remote_domain();
     let args = bench.launch(&bench.a, &bench.b, 1.0).args();
     let launch = Launch::new(bench.add.function(), config, args).unwrap();
     let mut graph = bench.graph();
     let node = graph.add(&[], launch.clone()).unwrap();
-    for attribute in
-        [NodeAttribute::Priority(-2), NodeAttribute::Cooperative(true), NodeAttribute::RemoteDomain(true)]
-    {
+    for attribute in [
+        NodeAttribute::Priority(-2),
+        NodeAttribute::Cooperative(true),
+        NodeAttribute::RemoteDomain(true),
+    ] {
         assert_eq!(graph.attribute(node, attribute).unwrap(), attribute);
     }
-    let plain = graph.launch(&[node], &bench.add, bench.add(&bench.b, &bench.c, 1.0)).unwrap();
-    for attribute in
-        [NodeAttribute::Priority(3), NodeAttribute::Cluster([1, 1, 1]), NodeAttribute::SharedCarveout(50)]
-    {
+    let plain = graph
+        .launch(&[node], &bench.add, bench.add(&bench.b, &bench.c, 1.0))
+        .unwrap();
+    for attribute in [
+        NodeAttribute::Priority(3),
+        NodeAttribute::Cluster([1, 1, 1]),
+        NodeAttribute::SharedCarveout(50),
+    ] {
         graph.set_attribute(plain, attribute).unwrap();
         assert_eq!(graph.attribute(plain, attribute).unwrap(), attribute);
     }
     graph.copy_attributes(node, plain).unwrap();
-    assert_eq!(graph.attribute(plain, NodeAttribute::Priority(0)).unwrap(), NodeAttribute::Priority(-2));
+    assert_eq!(
+        graph.attribute(plain, NodeAttribute::Priority(0)).unwrap(),
+        NodeAttribute::Priority(-2)
+    );
     let empty = graph.empty(&[]).unwrap();
     let refused = text(graph.set_attribute(empty, NodeAttribute::Priority(0)));
-    assert_eq!(refused, "node 2 (empty) is an empty node; only a kernel has attributes");
-    let how = Instantiate { node_priority: true, ..Instantiate::default() };
+    assert_eq!(
+        refused,
+        "node 2 (empty) is an empty node; only a kernel has attributes"
+    );
+    let how = Instantiate {
+        node_priority: true,
+        ..Instantiate::default()
+    };
     let mut exec = graph.instantiate_with(how).unwrap();
     exec.launch(&bench.stream).unwrap();
     assert_eq!(bench.first(&bench.c), 3.0);
@@ -120,8 +179,12 @@ fn attributes_come_from_the_launch_and_by_hand() {
         "{other}"
     );
     let programmatic = overlapping(&bench).config().programmatic();
-    let waits =
-        Launch::new(overlapping(&bench).function(), programmatic, vec![HostArg::from(&*bench.b)]).unwrap();
+    let waits = Launch::new(
+        overlapping(&bench).function(),
+        programmatic,
+        vec![HostArg::from(&*bench.b)],
+    )
+    .unwrap();
     assert!(text(graph.add(&[], waits)).contains("by a programmatic edge, not by its launch"));
 }
 
@@ -130,29 +193,44 @@ fn a_copy_changes_without_its_original() {
     let bench = Bench::new();
     let mut graph = bench.graph();
     let gone = graph.empty(&[]).unwrap();
-    let first = graph.launch(&[], &bench.add, bench.add(&bench.a, &bench.b, 1.0)).unwrap();
+    let first = graph
+        .launch(&[], &bench.add, bench.add(&bench.a, &bench.b, 1.0))
+        .unwrap();
     graph.remove_node(gone).unwrap();
     let mut copy = graph.try_clone().unwrap();
-    let later = graph.launch(&[first], &bench.add, bench.add(&bench.b, &bench.c, 1.0)).unwrap();
+    let later = graph
+        .launch(&[first], &bench.add, bench.add(&bench.b, &bench.c, 1.0))
+        .unwrap();
     let there = copy.copy_of(first).unwrap();
     assert_eq!(there.index(), first.index());
-    copy.launch(&[there], &bench.add, bench.add(&bench.b, &bench.c, 10.0)).unwrap();
+    copy.launch(&[there], &bench.add, bench.add(&bench.b, &bench.c, 10.0))
+        .unwrap();
     bench.run(&graph);
     assert_eq!(bench.first(&bench.c), 3.0);
     drop(graph);
     let mut exec = copy.instantiate().unwrap();
     exec.launch(&bench.stream).unwrap();
     assert_eq!(bench.first(&bench.c), 12.0);
-    exec.set(there, bench.launch(&bench.a, &bench.b, 2.0)).unwrap();
+    exec.set(there, bench.launch(&bench.a, &bench.b, 2.0))
+        .unwrap();
     exec.launch(&bench.stream).unwrap();
     assert_eq!(bench.first(&bench.c), 13.0);
     assert_eq!(
         text(exec.set(first, bench.launch(&bench.a, &bench.b, 2.0))),
         "node 1 is not a node of this graph"
     );
-    assert_eq!(text(copy.copy_of(gone)), "node 0 was removed from its graph");
-    assert!(copy.copy_of(later).is_ok_and(|node| copy.nodes()[node.index()].name() == "add"));
-    assert_eq!(text(copy.copy_of(there)), "node 1 is not a node of this graph");
+    assert_eq!(
+        text(copy.copy_of(gone)),
+        "node 0 was removed from its graph"
+    );
+    assert!(
+        copy.copy_of(later)
+            .is_ok_and(|node| copy.nodes()[node.index()].name() == "add")
+    );
+    assert_eq!(
+        text(copy.copy_of(there)),
+        "node 1 is not a node of this graph"
+    );
 }
 
 #[test]
@@ -165,7 +243,9 @@ fn whatever_is_dropped_the_launch_finds_what_it_needs() {
         let event = Event::untimed(&bench.context).unwrap();
         let counted = calls.clone();
         let mut child = bench.graph();
-        let first = child.launch(&[], &bench.add, bench.add(&own, &between, 1.0)).unwrap();
+        let first = child
+            .launch(&[], &bench.add, bench.add(&own, &between, 1.0))
+            .unwrap();
         child
             .host(&[first], move || {
                 counted.fetch_add(1, Ordering::Relaxed);
@@ -175,14 +255,21 @@ fn whatever_is_dropped_the_launch_finds_what_it_needs() {
         let inner = graph.child(&[], &child).unwrap();
         let marked = graph.record(&[inner], &event).unwrap();
         let condition = graph.condition(Some(1)).unwrap();
-        graph.if_then(&[marked], condition, |body| body.copy(&[], &between, &bench.b).map(drop)).unwrap();
+        graph
+            .if_then(&[marked], condition, |body| {
+                body.copy(&[], &between, &bench.b).map(drop)
+            })
+            .unwrap();
         graph.instantiate().unwrap()
     };
     exec.launch(&bench.stream).unwrap();
     drop(exec);
     assert_eq!(bench.first(&bench.b), 5.0);
     bench.context.synchronize().unwrap();
-    assert_eq!((calls.load(Ordering::Relaxed), Arc::strong_count(&calls)), (1, 1));
+    assert_eq!(
+        (calls.load(Ordering::Relaxed), Arc::strong_count(&calls)),
+        (1, 1)
+    );
 }
 
 #[test]
@@ -197,5 +284,8 @@ fn an_event_that_a_graph_records_orders_nothing_that_is_not_known() {
     graph.instantiate().unwrap().launch(&other).unwrap();
     // The event marks a place in the graph now, and no longer the one after the fill.
     other.wait(&event).unwrap();
-    assert!(matches!(other.fill(&bench.b, 2.0), Err(Error::UnorderedStreams { .. })));
+    assert!(matches!(
+        other.fill(&bench.b, 2.0),
+        Err(Error::UnorderedStreams { .. })
+    ));
 }

@@ -111,7 +111,9 @@ impl Thread {
             return Work::copy(&a, &b).ok();
         }
         let args = vec![HostArg::from(a), HostArg::from(b)];
-        Launch::new(&self.world.kernel, LaunchConfig::line(1, 1), args).ok().map(Work::from)
+        Launch::new(&self.world.kernel, LaunchConfig::line(1, 1), args)
+            .ok()
+            .map(Work::from)
     }
 
     /// Does something. Without what it takes, nothing.
@@ -161,7 +163,10 @@ impl Thread {
 
     /// Captures some work, and drops something meanwhile. What was pushed is in the graph, and nothing else.
     fn capture(&mut self) -> Option<Result<(), Error>> {
-        let (stream, mode) = (self.stream()?, [CaptureMode::Global, CaptureMode::Relaxed][self.pick(2)]);
+        let (stream, mode) = (
+            self.stream()?,
+            [CaptureMode::Global, CaptureMode::Relaxed][self.pick(2)],
+        );
         let mut pushed = 0;
         let graph = capture(&stream, mode, |queue| {
             for _ in 0..self.pick(4) {
@@ -196,7 +201,8 @@ impl Thread {
 
     /// Work in one stream, and the same in another one after an event of the first.
     fn hand_over(&mut self) -> Option<Result<(), Error>> {
-        let (one, other, event, work) = (self.stream()?, self.stream()?, self.event(), self.work()?);
+        let (one, other, event, work) =
+            (self.stream()?, self.stream()?, self.event(), self.work()?);
         let steps = || {
             one.run(&work)?;
             event.record(&one)?;
@@ -216,7 +222,10 @@ impl Thread {
         let (stream, n) = (self.stream()?, self.pick(2));
         let mut exec = lock(&self.world.execs[n]).take()?;
         let result = exec.launch(&stream);
-        self.world.tally.replays.fetch_add(usize::from(result.is_ok()), SeqCst);
+        self.world
+            .tally
+            .replays
+            .fetch_add(usize::from(result.is_ok()), SeqCst);
         self.put_exec(exec);
         Some(result)
     }
@@ -230,7 +239,9 @@ impl Thread {
                 Some(Ok(())) => &tally.accepted,
                 Some(Err(Error::UnorderedStreams { .. })) => &tally.unordered,
                 Some(Err(Error::HostCopy { .. })) => &tally.copied,
-                Some(Err(Error::Capturing { .. } | Error::CapturedEvent { .. })) => &tally.capturing,
+                Some(Err(Error::Capturing { .. } | Error::CapturedEvent { .. })) => {
+                    &tally.capturing
+                }
                 Some(Err(error)) => panic!("{error}"),
                 None => continue,
             };
@@ -271,7 +282,10 @@ fn in_turns(seed: u64, world: Arc<World>, threads: Vec<Job>) -> Result<usize, St
             job();
         })
     };
-    match Turns::run(seed, threads.into_iter().chain([device]).map(on_device).collect()) {
+    match Turns::run(
+        seed,
+        threads.into_iter().chain([device]).map(on_device).collect(),
+    ) {
         Ok(steps) => {
             drop(world);
             // Memory of a stream goes back as work of the stream, and what a graph's function of the host keeps goes
@@ -300,7 +314,10 @@ fn run(seed: u64, tally: &Arc<Tally>) -> Result<(), String> {
     let kinds = (0..sorts).map(|_| pick(24)).collect();
     let world = Arc::new(World::new(threads, streams, kinds, tally));
     let thread = |_| {
-        let thread = Thread { world: world.clone(), random: turns::next(&mut random) };
+        let thread = Thread {
+            world: world.clone(),
+            random: turns::next(&mut random),
+        };
         Box::new(move || thread.run(10)) as Job
     };
     let jobs = (0..threads).map(thread).collect();
@@ -310,7 +327,10 @@ fn run(seed: u64, tally: &Arc<Tally>) -> Result<(), String> {
 }
 
 /// A thread of a program that is written out.
-fn thread(world: &Arc<World>, work: impl FnOnce(&World) -> Result<(), Error> + Send + 'static) -> Job {
+fn thread(
+    world: &Arc<World>,
+    work: impl FnOnce(&World) -> Result<(), Error> + Send + 'static,
+) -> Job {
     let world = world.clone();
     Box::new(move || {
         match work(&world) {
@@ -395,5 +415,8 @@ fn a_deadlock_is_found_and_told() {
     let (stuck, through): (Vec<_>, Vec<_>) = (0..20).map(cross).partition(Result::is_err);
     assert!(!through.is_empty() && !stuck.is_empty());
     let told = stuck[0].as_ref().unwrap_err();
-    assert!(told.ends_with(r#"a deadlock: [WaitsFor("a lock"), WaitsFor("a lock")]"#), "{told}");
+    assert!(
+        told.ends_with(r#"a deadlock: [WaitsFor("a lock"), WaitsFor("a lock")]"#),
+        "{told}"
+    );
 }

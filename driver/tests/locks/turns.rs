@@ -63,14 +63,18 @@ impl Turns {
     /// # Errors
     /// A deadlock, with what each thread waits for, or the first panic. The threads of a deadlock stay for ever.
     pub(crate) fn run(seed: u64, jobs: Vec<Job>) -> Result<usize, String> {
-        let turns =
-            Arc::new(Self { state: Mutex::new(State::new(seed, jobs.len())), changed: Condvar::new() });
+        let turns = Arc::new(Self {
+            state: Mutex::new(State::new(seed, jobs.len())),
+            changed: Condvar::new(),
+        });
         for (thread, job) in jobs.into_iter().enumerate() {
             let turns = turns.clone();
             std::thread::spawn(move || turns.work(thread, job));
         }
         let goes_on = |state: &mut State| state.problem.is_none() && !state.is_over();
-        let waited = turns.changed.wait_timeout_while(turns.lock(), PATIENCE, goes_on);
+        let waited = turns
+            .changed
+            .wait_timeout_while(turns.lock(), PATIENCE, goes_on);
         let (state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
         match &state.problem {
             Some(problem) => Err(format!("seed {seed}: {problem}")),
@@ -100,13 +104,19 @@ impl Turns {
     /// Waits for the turn; after a problem, for ever.
     fn wait_for_turn(&self, state: MutexGuard<'_, State>, thread: usize) {
         let not_yet = |state: &mut State| state.turn != thread || state.problem.is_some();
-        drop(self.changed.wait_while(state, not_yet).unwrap_or_else(PoisonError::into_inner));
+        drop(
+            self.changed
+                .wait_while(state, not_yet)
+                .unwrap_or_else(PoisonError::into_inner),
+        );
     }
 
     /// Says whose turn is next.
     fn choose(&self, state: &mut State) {
         let may = |at: &At| *at == At::MayGoOn;
-        let ready: Vec<usize> = (0..state.threads.len()).filter(|t| may(&state.threads[*t])).collect();
+        let ready: Vec<usize> = (0..state.threads.len())
+            .filter(|t| may(&state.threads[*t]))
+            .collect();
         if !ready.is_empty() {
             state.turn = ready[state.next() as usize % ready.len()];
         } else if !state.is_over() && state.problem.is_none() {
@@ -116,7 +126,12 @@ impl Turns {
     }
 
     /// A step of a thread: it may have to give way, and has to until `free`, which is asked in its turn.
-    fn step(&self, thread: usize, what: &'static str, mut free: impl FnMut(&mut Vec<usize>) -> bool) {
+    fn step(
+        &self,
+        thread: usize,
+        what: &'static str,
+        mut free: impl FnMut(&mut Vec<usize>) -> bool,
+    ) {
         let mut state = self.lock();
         state.steps += 1;
         if state.steps > MOST_STEPS {
@@ -141,7 +156,15 @@ impl State {
     fn new(mut seed: u64, threads: usize) -> Self {
         let gives_way = GIVES_WAY[next(&mut seed) as usize % GIVES_WAY.len()];
         let (threads, wanted) = (vec![At::MayGoOn; threads], Vec::new());
-        Self { threads, turn: 0, random: seed, gives_way, wanted, steps: 0, problem: None }
+        Self {
+            threads,
+            turn: 0,
+            random: seed,
+            gives_way,
+            wanted,
+            steps: 0,
+            problem: None,
+        }
     }
 
     fn is_over(&self) -> bool {
@@ -150,7 +173,10 @@ impl State {
 
     /// What others wait for may be there after that.
     fn somebody_goes_on(&mut self) {
-        let waiting = self.threads.iter_mut().filter(|at| matches!(at, At::WaitsFor(_)));
+        let waiting = self
+            .threads
+            .iter_mut()
+            .filter(|at| matches!(at, At::WaitsFor(_)));
         waiting.for_each(|at| *at = At::MayGoOn);
     }
 
@@ -173,7 +199,9 @@ pub(crate) fn next(random: &mut u64) -> u64 {
 
 fn text_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic").to_string()
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("a panic")
+        .to_string()
 }
 
 /// The same on this thread, if it is one of a run.
@@ -195,12 +223,15 @@ pub(crate) fn wait_until(what: &'static str, mut there: impl FnMut() -> bool) {
 }
 
 pub(super) fn before_lock<T>(lock: &Mutex<T>) {
-    step("a lock", |_| !matches!(lock.try_lock(), Err(TryLockError::WouldBlock)));
+    step("a lock", |_| {
+        !matches!(lock.try_lock(), Err(TryLockError::WouldBlock))
+    });
 }
 
 pub(super) fn before_read<T>(lock: &RwLock<T>) {
     step("a share of a lock", |wanted| {
-        !wanted.contains(&address(lock)) && !matches!(lock.try_read(), Err(TryLockError::WouldBlock))
+        !wanted.contains(&address(lock))
+            && !matches!(lock.try_read(), Err(TryLockError::WouldBlock))
     });
 }
 
@@ -208,7 +239,10 @@ pub(super) fn before_write<T>(lock: &RwLock<T>) {
     let mut asked = false;
     step("all of a lock", |wanted| {
         let free = !matches!(lock.try_write(), Err(TryLockError::WouldBlock));
-        let place = wanted.iter().position(|w| *w == address(lock)).filter(|_| asked);
+        let place = wanted
+            .iter()
+            .position(|w| *w == address(lock))
+            .filter(|_| asked);
         match (free, place) {
             (true, Some(place)) => drop(wanted.swap_remove(place)),
             (false, None) => wanted.push(address(lock)),

@@ -19,7 +19,10 @@ const GONE: &str = "using the body of a conditional node: its node was removed, 
 fn a_body_without_its_node_is_refused() {
     emulator(|context| {
         let (stream, add) = (Stream::new(&context).unwrap(), add(&context));
-        let (x, y) = (Buffer::zeroed(&context, N).unwrap(), Buffer::zeroed(&context, N).unwrap());
+        let (x, y) = (
+            Buffer::zeroed(&context, N).unwrap(),
+            Buffer::zeroed(&context, N).unwrap(),
+        );
         let mut graph = Graph::new(&context).unwrap();
         let condition = graph.condition(Some(1)).unwrap();
         let mut inner = None;
@@ -56,10 +59,15 @@ fn a_body_without_its_node_is_refused() {
                 text(exec.update(body)),
                 text(Graph::new(&context).unwrap().child(&[], body)),
             ] {
-                assert!(refused.contains("it is the body of a conditional node"), "{refused}");
+                assert!(
+                    refused.contains("it is the body of a conditional node"),
+                    "{refused}"
+                );
             }
             // What needs no call is still there.
-            assert!(body.races().is_empty() && !body.nodes().is_empty() && body.dot().contains("add"));
+            assert!(
+                body.races().is_empty() && !body.nodes().is_empty() && body.dot().contains("add")
+            );
             assert_eq!(body.programmatic_edges(), 0);
         }
         // The exec was made before and still runs. Its node cannot be changed any more.
@@ -77,7 +85,10 @@ fn a_body_without_its_node_is_refused() {
 fn a_body_lives_as_long_as_its_graph_or_a_clone_of_it() {
     emulator(|context| {
         let add = add(&context);
-        let (x, y) = (Buffer::zeroed(&context, N).unwrap(), Buffer::zeroed(&context, N).unwrap());
+        let (x, y) = (
+            Buffer::zeroed(&context, N).unwrap(),
+            Buffer::zeroed(&context, N).unwrap(),
+        );
         let mut graph = Graph::new(&context).unwrap();
         let condition = graph.condition(Some(1)).unwrap();
         let build = |body: &mut Graph| body.launch(&[], &add, args(&x, &y, 1.0)).map(drop);
@@ -88,7 +99,9 @@ fn a_body_lives_as_long_as_its_graph_or_a_clone_of_it() {
         drop(graph);
         context.synchronize().unwrap();
         let first = kept.bodies()[0].nodes()[0].id();
-        kept.bodies()[0].attribute(first, NodeAttribute::Priority(0)).unwrap();
+        kept.bodies()[0]
+            .attribute(first, NodeAttribute::Priority(0))
+            .unwrap();
     });
 }
 
@@ -96,7 +109,10 @@ fn a_body_lives_as_long_as_its_graph_or_a_clone_of_it() {
 fn a_body_of_a_graph_that_a_capture_took_is_refused() {
     emulator(|context| {
         let (stream, add) = (Stream::new(&context).unwrap(), add(&context));
-        let (x, y) = (Buffer::zeroed(&context, N).unwrap(), Buffer::zeroed(&context, N).unwrap());
+        let (x, y) = (
+            Buffer::zeroed(&context, N).unwrap(),
+            Buffer::zeroed(&context, N).unwrap(),
+        );
         let mut graph = Graph::new(&context).unwrap();
         let condition = graph.condition(Some(1)).unwrap();
         let build = |body: &mut Graph| body.launch(&[], &add, args(&x, &y, 1.0)).map(drop);
@@ -113,6 +129,9 @@ fn a_body_of_a_graph_that_a_capture_took_is_refused() {
             Ok(())
         });
         assert!(failed.is_err());
-        assert_eq!(text(kept.bodies()[0].attribute(first, NodeAttribute::Priority(0))), GONE);
+        assert_eq!(
+            text(kept.bodies()[0].attribute(first, NodeAttribute::Priority(0))),
+            GONE
+        );
     });
 }

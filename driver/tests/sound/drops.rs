@@ -24,7 +24,11 @@ fn things(context: Context, kernel: Function) -> Result<Things, Error> {
     let (a, b, c, pinned) = (a?, b?, c?, Pinned::<u8>::zeroed(&context, N)?);
     let (event, timed) = (Event::untimed(&context)?, Event::new(&context)?);
     let launch = |x: &View<u8>, y: &View<u8>| {
-        Launch::new(&kernel, LaunchConfig::line(1, 1), vec![HostArg::from(x), HostArg::from(y)])
+        Launch::new(
+            &kernel,
+            LaunchConfig::line(1, 1),
+            vec![HostArg::from(x), HostArg::from(y)],
+        )
     };
     let mut graph = Graph::new(&context)?;
     let node = graph.add(&[], launch(&a, &b)?)?;
@@ -114,12 +118,19 @@ fn dropped_in_flight_on_the_emulator_the_results_are_right() {
             let x = Buffer::from_slice(&context, &[round as f32; N]).unwrap();
             let middle = Buffer::<f32>::zeroed(&context, N).unwrap();
             let mut graph = Graph::new(&context).unwrap();
-            graph.launch(&[], &add, args(&middle, &result, 10.0)).unwrap();
+            graph
+                .launch(&[], &add, args(&middle, &result, 10.0))
+                .unwrap();
             let mut exec = graph.instantiate().unwrap();
             stream.launch(&add, args(&x, &middle, 1.0)).unwrap();
             exec.launch(&stream).unwrap();
-            let mut things: Vec<Box<dyn Any>> =
-                vec![Box::new(stream), Box::new(add), Box::new((x, middle)), Box::new(graph), Box::new(exec)];
+            let mut things: Vec<Box<dyn Any>> = vec![
+                Box::new(stream),
+                Box::new(add),
+                Box::new((x, middle)),
+                Box::new(graph),
+                Box::new(exec),
+            ];
             let mut code = round;
             while !things.is_empty() {
                 drop(things.remove(code % things.len()));

@@ -9,7 +9,10 @@ use super::*;
 #[test]
 fn an_event_that_a_graph_records_says_nothing_of_the_stream_before() {
     let context = sim::fresh();
-    let (one, two) = (Stream::new(&context).unwrap(), Stream::new(&context).unwrap());
+    let (one, two) = (
+        Stream::new(&context).unwrap(),
+        Stream::new(&context).unwrap(),
+    );
     let event = Event::untimed(&context).unwrap();
     let mut graph = Graph::new(&context).unwrap();
     graph.record(&[], &event).unwrap();
@@ -20,9 +23,15 @@ fn an_event_that_a_graph_records_says_nothing_of_the_stream_before() {
     // The graph moves the event into the other stream, which has nothing to do with the fill.
     exec.launch(&two).unwrap();
     event.synchronize().unwrap();
-    assert!(matches!(two.fill(&buffer, 2), Err(Error::UnorderedStreams { .. })));
+    assert!(matches!(
+        two.fill(&buffer, 2),
+        Err(Error::UnorderedStreams { .. })
+    ));
     two.wait(&event).unwrap();
-    assert!(matches!(two.fill(&buffer, 2), Err(Error::UnorderedStreams { .. })));
+    assert!(matches!(
+        two.fill(&buffer, 2),
+        Err(Error::UnorderedStreams { .. })
+    ));
     drop(buffer);
     drop((one, two, exec, graph, event, context));
     sim::expect_clean("memory stays while the first stream has work");
@@ -46,7 +55,8 @@ fn an_event_that_two_threads_record_orders_what_the_driver_orders() {
                 }
             });
             for round in 0..rounds(2000) {
-                let [x, y] = [round as f32, -1.0].map(|v| Buffer::from_slice(&context, &[v; N]).unwrap());
+                let [x, y] =
+                    [round as f32, -1.0].map(|v| Buffer::from_slice(&context, &[v; N]).unwrap());
                 one.launch(&add, args(&x, &y, 1.0)).unwrap();
                 event.record(&one).unwrap();
                 three.wait(&event).unwrap();
@@ -66,9 +76,15 @@ fn an_event_that_two_threads_record_orders_what_the_driver_orders() {
 fn a_clock_is_of_the_place_that_was_waited_for() {
     // While one thread waits for a stream, another lets that stream wait for more: the first wait is no word on that.
     emulator(|context| {
-        let (one, two) = (Stream::new(&context).unwrap(), Stream::new(&context).unwrap());
+        let (one, two) = (
+            Stream::new(&context).unwrap(),
+            Stream::new(&context).unwrap(),
+        );
         let slow = Stream::new(&context).unwrap();
-        let (event, done) = (Event::untimed(&context).unwrap(), Buffer::<f32>::zeroed(&context, N).unwrap());
+        let (event, done) = (
+            Event::untimed(&context).unwrap(),
+            Buffer::<f32>::zeroed(&context, N).unwrap(),
+        );
         let (first, last) = (Hold::new(&one), Hold::new(&slow));
         slow.fill(&done, 1.0).unwrap();
         event.record(&slow).unwrap();
@@ -87,7 +103,10 @@ fn a_clock_is_of_the_place_that_was_waited_for() {
             });
             let refused = two.fill(&done, 2.0);
             last.open();
-            assert!(matches!(refused, Err(Error::UnorderedStreams { .. })), "{refused:?}");
+            assert!(
+                matches!(refused, Err(Error::UnorderedStreams { .. })),
+                "{refused:?}"
+            );
         });
     });
 }

@@ -44,9 +44,19 @@ thread_local! {
 fn fail_and_keep(context: &Context, fails: bool) {
     let stream = Stream::new(context).unwrap();
     // SAFETY: it writes where it must not, which faults on the emulator.
-    let kernel: Kernel<Beside> =
-        unsafe { Kernel::load(context, Beside { by: if fails { N as u32 } else { 0 } }) }.unwrap();
-    let (x, y) = (Buffer::from_slice(context, &[1.0; N]).unwrap(), Buffer::zeroed(context, N).unwrap());
+    let kernel: Kernel<Beside> = unsafe {
+        Kernel::load(
+            context,
+            Beside {
+                by: if fails { N as u32 } else { 0 },
+            },
+        )
+    }
+    .unwrap();
+    let (x, y) = (
+        Buffer::from_slice(context, &[1.0; N]).unwrap(),
+        Buffer::zeroed(context, N).unwrap(),
+    );
     let arguments: AddArgs<Host<'_>> = args(&x, &y, 1.0);
     let launch = kernel.with(arguments).unwrap();
     (&stream).push(launch.clone().into()).unwrap();
@@ -58,10 +68,17 @@ const CHILD: &str = "WARPWRIGHT_SOUND_CHILD";
 
 #[test]
 fn a_buffer_in_a_thread_local_survives_a_fault() {
-    let Ok(child) = std::env::var(CHILD) else { return start_children() };
+    let Ok(child) = std::env::var(CHILD) else {
+        return start_children();
+    };
     emulator(|context| match child.as_str() {
         "thread" => {
-            std::thread::scope(|scope| scope.spawn(|| fail_and_keep(&context, true)).join().unwrap());
+            std::thread::scope(|scope| {
+                scope
+                    .spawn(|| fail_and_keep(&context, true))
+                    .join()
+                    .unwrap()
+            });
             assert!(context.synchronize().is_err());
         }
         "gone" => {
@@ -69,11 +86,15 @@ fn a_buffer_in_a_thread_local_survives_a_fault() {
             let x = Buffer::from_slice(&context, &[1.0; N]).unwrap();
             let y = Buffer::zeroed(&context, N).unwrap();
             // SAFETY: it writes where it must not, which faults on the emulator.
-            let kernel: Kernel<Beside> = unsafe { Kernel::load(&context, Beside { by: N as u32 }) }.unwrap();
+            let kernel: Kernel<Beside> =
+                unsafe { Kernel::load(&context, Beside { by: N as u32 }) }.unwrap();
             stream.launch(&kernel, args(&x, &y, 1.0)).unwrap();
             assert!(stream.synchronize().is_err());
             drop(stream);
-            assert!(context.synchronize().is_err(), "the fault of a stream that is gone is not told");
+            assert!(
+                context.synchronize().is_err(),
+                "the fault of a stream that is gone is not told"
+            );
         }
         "last thread" => {
             let thread = std::thread::spawn(move || fail_and_keep(&context, true));
@@ -93,10 +114,19 @@ fn start_children() {
     }
     for child in ["thread", "gone", "last thread", "no fault", "main"] {
         let run = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "fault::a_buffer_in_a_thread_local_survives_a_fault", "--test-threads=1"])
+            .args([
+                "--exact",
+                "fault::a_buffer_in_a_thread_local_survives_a_fault",
+                "--test-threads=1",
+            ])
             .env(CHILD, child)
             .output()
             .unwrap();
-        assert!(run.status.success(), "{child}: {}\n{}", run.status, String::from_utf8_lossy(&run.stderr));
+        assert!(
+            run.status.success(),
+            "{child}: {}\n{}",
+            run.status,
+            String::from_utf8_lossy(&run.stderr)
+        );
     }
 }

@@ -27,10 +27,14 @@ fn bytes_are_no_tensor_map() {
         let module = Module::load(&context, TAKES_A_MAP).unwrap();
         // SAFETY: the kernel has this parameter and does nothing.
         let takes =
-            unsafe { module.function("takes_a_map", &[Parameter::value::<TensorMap>("map")]) }.unwrap();
+            unsafe { module.function("takes_a_map", &[Parameter::value::<TensorMap>("map")]) }
+                .unwrap();
         let config = LaunchConfig::line(1, 1);
         let refused = |arg: HostArg| text(Launch::new(&takes, config, vec![arg]));
-        let read = Buffer::<Forged>::zeroed(&context, 1).unwrap().to_vec().unwrap()[0];
+        let read = Buffer::<Forged>::zeroed(&context, 1)
+            .unwrap()
+            .to_vec()
+            .unwrap()[0];
         let texts = [
             refused(HostArg::value(read)),
             refused(HostArg::value(Forged([7; 16]))),
@@ -39,15 +43,26 @@ fn bytes_are_no_tensor_map() {
             refused(HostArg::value([[0u32; 4]; 8])),
             refused(HostArg::scalar(7u64)),
             refused(HostArg::Scalar(Kind::U64, 7)),
-            refused(HostArg::from(&*Buffer::<Forged>::zeroed(&context, 1).unwrap())),
-            refused(HostArg::from(&*Buffer::<u8>::zeroed(&context, 128).unwrap())),
+            refused(HostArg::from(
+                &*Buffer::<Forged>::zeroed(&context, 1).unwrap(),
+            )),
+            refused(HostArg::from(
+                &*Buffer::<u8>::zeroed(&context, 128).unwrap(),
+            )),
         ];
-        for (text, what) in texts.iter().zip(["Forged", "Forged", "u64", "u8", "u32", "u64", "u64"]) {
-            assert!(text.contains("it takes a tensor map value"), "{what}: {text}");
+        for (text, what) in texts
+            .iter()
+            .zip(["Forged", "Forged", "u64", "u8", "u32", "u64", "u64"])
+        {
+            assert!(
+                text.contains("it takes a tensor map value"),
+                "{what}: {text}"
+            );
         }
         // Nor does a kernel that is declared with such a type become one that takes maps.
         // SAFETY: as above.
-        let other = unsafe { module.function("takes_a_map", &[Parameter::value::<Forged>("map")]) }.unwrap();
+        let other = unsafe { module.function("takes_a_map", &[Parameter::value::<Forged>("map")]) }
+            .unwrap();
         assert_ne!(other.params()[0], takes.params()[0]);
         Launch::new(&other, config, vec![HostArg::value(read)]).unwrap();
     });
@@ -64,7 +79,9 @@ fn an_array_of_numbers_has_no_tensor_map_of_numbers() {
         // SAFETY: as above.
         unsafe {
             // Of elements without a size any number seems to fit into the view.
-            let tensor = TensorMapBuilder::new(&none, &[1 << 20, 8]).strides(&[16]).boxed(&[32, 8]);
+            let tensor = TensorMapBuilder::new(&none, &[1 << 20, 8])
+                .strides(&[16])
+                .boxed(&[32, 8]);
             assert!(encode(tensor.encode()).contains("elements of 0 bytes (f32)"));
             let tensor = TensorMapBuilder::new(&four, &[4, 4]).boxed(&[4, 4]);
             assert!(encode(tensor.encode()).contains("elements of 16 bytes (f32)"));
@@ -113,7 +130,10 @@ fn things_of_two_drivers_do_not_meet() {
             their_stream.alloc_from::<u8>(&pool, 4).map(drop),
         ];
         for (n, result) in refused.into_iter().enumerate() {
-            assert!(matches!(result, Err(Error::WrongContext { .. })), "{n}: {result:?}");
+            assert!(
+                matches!(result, Err(Error::WrongContext { .. })),
+                "{n}: {result:?}"
+            );
         }
         let wanted = "buffer x belongs to the driver ";
         assert!(text(stream.copy_from_peer(&x, &y)).starts_with(wanted));

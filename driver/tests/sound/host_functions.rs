@@ -52,7 +52,10 @@ impl Seen {
 fn fault(context: &Context, stream: &Stream) {
     // SAFETY: it writes where it must not, which faults on the emulator.
     let kernel = unsafe { Kernel::load(context, super::fault::Beside { by: N as u32 }) }.unwrap();
-    let (x, y) = (Buffer::from_slice(context, &[1.0; N]).unwrap(), Buffer::zeroed(context, N).unwrap());
+    let (x, y) = (
+        Buffer::from_slice(context, &[1.0; N]).unwrap(),
+        Buffer::zeroed(context, N).unwrap(),
+    );
     stream.launch(&kernel, args(&x, &y, 1.0)).unwrap();
     assert!(stream.synchronize().unwrap_err().is_device_fault());
 }
@@ -87,7 +90,8 @@ const STARTS: [(&str, Start); 7] = [
         let mut graph = Graph::new(context).unwrap();
         let node = graph.host(&[], || {}).unwrap();
         let mut exec = graph.instantiate().unwrap();
-        exec.set(node, NodeWork::host(context, seen.function())).unwrap();
+        exec.set(node, NodeWork::host(context, seen.function()))
+            .unwrap();
         exec.launch(stream).unwrap();
         // The node lets go of the function that the launch calls.
         exec.set(node, NodeWork::host(context, || {})).unwrap();
@@ -120,7 +124,10 @@ fn a_function_outlives_a_fault_and_its_graph() {
     for (name, start) in STARTS {
         let seen = Arc::<Seen>::default();
         emulator(|context| {
-            let (faulty, stream) = (Stream::new(&context).unwrap(), Stream::new(&context).unwrap());
+            let (faulty, stream) = (
+                Stream::new(&context).unwrap(),
+                Stream::new(&context).unwrap(),
+            );
             let things = start(&context, &stream, &seen);
             seen.wait_for(&seen.started);
             fault(&context, &faulty);
@@ -129,12 +136,19 @@ fn a_function_outlives_a_fault_and_its_graph() {
             // Takes in what is done with, as every wait does.
             assert!(context.synchronize().is_err());
             _ = Context::new(context.device());
-            assert!(!seen.dropped.load(SeqCst), "{name}: the function is gone while it runs");
+            assert!(
+                !seen.dropped.load(SeqCst),
+                "{name}: the function is gone while it runs"
+            );
             seen.go.store(true, SeqCst);
             drop((faulty, context));
             seen.wait_for(&seen.dropped);
         });
-        assert_eq!((seen.returned.load(SeqCst), seen.dropped_early.load(SeqCst)), (1, 0), "{name}");
+        assert_eq!(
+            (seen.returned.load(SeqCst), seen.dropped_early.load(SeqCst)),
+            (1, 0),
+            "{name}"
+        );
     }
 }
 
@@ -143,7 +157,10 @@ fn a_function_outlives_its_context() {
     for (name, start) in STARTS {
         let seen = Arc::<Seen>::default();
         emulator(|context| {
-            let (faulty, stream) = (Stream::new(&context).unwrap(), Stream::new(&context).unwrap());
+            let (faulty, stream) = (
+                Stream::new(&context).unwrap(),
+                Stream::new(&context).unwrap(),
+            );
             let things = start(&context, &stream, &seen);
             seen.wait_for(&seen.started);
             fault(&context, &faulty);
@@ -151,14 +168,21 @@ fn a_function_outlives_its_context() {
             let go = seen.clone();
             let ends = std::thread::spawn(move || {
                 std::thread::sleep(std::time::Duration::from_millis(20));
-                assert!(!go.dropped.load(SeqCst), "{name}: the function is gone while it runs");
+                assert!(
+                    !go.dropped.load(SeqCst),
+                    "{name}: the function is gone while it runs"
+                );
                 go.go.store(true, SeqCst);
             });
             drop((things, stream, faulty, context));
             ends.join().unwrap();
             seen.wait_for(&seen.dropped);
         });
-        assert_eq!((seen.returned.load(SeqCst), seen.dropped_early.load(SeqCst)), (1, 0), "{name}");
+        assert_eq!(
+            (seen.returned.load(SeqCst), seen.dropped_early.load(SeqCst)),
+            (1, 0),
+            "{name}"
+        );
     }
 }
 
@@ -167,7 +191,9 @@ fn a_function_that_is_refused_is_dropped() {
     emulator(|context| {
         let stream = Stream::new(&context).unwrap();
         let seen = Arc::<Seen>::default();
-        let captured = capture(&stream, CaptureMode::Relaxed, |_| stream.call(seen.function()));
+        let captured = capture(&stream, CaptureMode::Relaxed, |_| {
+            stream.call(seen.function())
+        });
         assert!(captured.is_err() && seen.dropped.load(SeqCst));
         let seen = Arc::<Seen>::default();
         let mut graph = Graph::new(&context).unwrap();

@@ -39,10 +39,19 @@ fn where_the_driver_refuses_events_nothing_is_released_under_work() {
         let (stream, kernel) = (Stream::new(&context).unwrap(), sim::kernel(&context, 1));
         sim::fail(call, CUresult::OUT_OF_MEMORY, usize::MAX);
         let buffer = Buffer::<u8>::uninit(&context, 16).unwrap();
-        let launch = Launch::new(&kernel, LaunchConfig::line(1, 1), vec![HostArg::from(&*buffer)]).unwrap();
+        let launch = Launch::new(
+            &kernel,
+            LaunchConfig::line(1, 1),
+            vec![HostArg::from(&*buffer)],
+        )
+        .unwrap();
         stream.run_launch(&launch).unwrap();
         drop((launch, buffer, kernel, stream));
-        assert_eq!(sim::live()[1..], [1, 0, 1, 0, 0], "{call}: memory and module wait for the work");
+        assert_eq!(
+            sim::live()[1..],
+            [1, 0, 1, 0, 0],
+            "{call}: memory and module wait for the work"
+        );
         context.synchronize().unwrap();
         assert_eq!(sim::live(), [0; 6], "{call}: and are released after it");
         drop(context);
@@ -54,10 +63,15 @@ fn where_the_driver_refuses_events_nothing_is_released_under_work() {
 fn where_the_emulator_refuses_an_event_a_dropped_stream_still_works() {
     emulator(|context| {
         let (stream, add) = (Stream::new(&context).unwrap(), add(&context));
-        let (x, y) = (Buffer::from_slice(&context, &[3.0; N]).unwrap(), Buffer::zeroed(&context, N).unwrap());
+        let (x, y) = (
+            Buffer::from_slice(&context, &[3.0; N]).unwrap(),
+            Buffer::zeroed(&context, N).unwrap(),
+        );
         let hold = Hold::new(&stream);
         stream.launch(&add, args(&x, &y, 1.0)).unwrap();
-        (1..20).for_each(|nth| warpwright_cuda_emu::inject("cuEventCreate", nth, CUresult::OUT_OF_MEMORY));
+        (1..20).for_each(|nth| {
+            warpwright_cuda_emu::inject("cuEventCreate", nth, CUresult::OUT_OF_MEMORY)
+        });
         drop((x, stream, add));
         hold.open();
         assert_eq!(y.to_vec().unwrap(), [4.0; N]);
@@ -73,18 +87,27 @@ fn a_question_that_fails_is_no_word_that_the_work_is_done() {
             let kept = Arc::new(());
             let mut graph = Graph::new(&context).unwrap();
             let (inside, seen) = (kept.clone(), Arc::downgrade(&kept));
-            graph.host(&[], move || assert_eq!(Arc::strong_count(&inside), 1)).unwrap();
+            graph
+                .host(&[], move || assert_eq!(Arc::strong_count(&inside), 1))
+                .unwrap();
             graph.instantiate().unwrap().launch(&stream).unwrap();
             let buffer = Buffer::<u8>::uninit(&context, 16).unwrap();
-            let launch =
-                Launch::new(&kernel, LaunchConfig::line(1, 1), vec![HostArg::from(&*buffer)]).unwrap();
+            let launch = Launch::new(
+                &kernel,
+                LaunchConfig::line(1, 1),
+                vec![HostArg::from(&*buffer)],
+            )
+            .unwrap();
             stream.run_launch(&launch).unwrap();
             sim::fail(call, code, usize::MAX);
             if call == "cuStreamQuery" {
                 sim::fail("cuEventCreate", code, usize::MAX);
             }
             drop((launch, buffer, kernel, graph, kept));
-            assert!(seen.strong_count() > 0, "{call} {code:?}: the function is called later");
+            assert!(
+                seen.strong_count() > 0,
+                "{call} {code:?}: the function is called later"
+            );
             sim::heal();
             drop((stream, context));
             sim::expect_clean(&format!("{call} {code:?}"));
@@ -101,13 +124,23 @@ fn what_is_dropped_where_the_context_cannot_be_current_waits() {
         let (kept, buffer) = (Arc::new(()), Buffer::<u8>::uninit(&context, 16).unwrap());
         let (inside, seen) = (kept.clone(), Arc::downgrade(&kept));
         let mut graph = Graph::new(&context).unwrap();
-        graph.host(&[], move || assert_eq!(Arc::strong_count(&inside), 1)).unwrap();
+        graph
+            .host(&[], move || assert_eq!(Arc::strong_count(&inside), 1))
+            .unwrap();
         graph.instantiate().unwrap().launch(&stream).unwrap();
-        let launch = Launch::new(&kernel, LaunchConfig::line(1, 1), vec![HostArg::from(&*buffer)]).unwrap();
+        let launch = Launch::new(
+            &kernel,
+            LaunchConfig::line(1, 1),
+            vec![HostArg::from(&*buffer)],
+        )
+        .unwrap();
         stream.run_launch(&launch).unwrap();
         sim::fail(call, CUresult::NOT_PERMITTED, usize::MAX);
         drop((graph, kept, launch, kernel, buffer));
-        assert!(seen.strong_count() > 0, "{call}: the function is called later");
+        assert!(
+            seen.strong_count() > 0,
+            "{call}: the function is called later"
+        );
         sim::heal();
         drop((stream, context));
         sim::expect_clean(call);
@@ -122,7 +155,9 @@ fn at_the_end_of_a_context_a_wait_that_fails_does_not_cut_work_off() {
     let kept = Arc::new(());
     let (inside, seen) = (kept.clone(), Arc::downgrade(&kept));
     let mut graph = Graph::new(&context).unwrap();
-    graph.host(&[], move || assert_eq!(Arc::strong_count(&inside), 1)).unwrap();
+    graph
+        .host(&[], move || assert_eq!(Arc::strong_count(&inside), 1))
+        .unwrap();
     graph.instantiate().unwrap().launch(&stream).unwrap();
     drop((graph, kept));
     sim::fail("cuStreamSynchronize", CUresult::UNKNOWN, 1);
@@ -152,12 +187,20 @@ fn work_in_flight_at_the_end_leaves_nothing() {
         let (before, _) = context.memory().unwrap();
         for _ in 0..rounds(50) {
             let (stream, add) = (Stream::new(&context).unwrap(), add(&context));
-            let (x, y) = (Buffer::zeroed(&context, N).unwrap(), Buffer::zeroed(&context, N).unwrap());
+            let (x, y) = (
+                Buffer::zeroed(&context, N).unwrap(),
+                Buffer::zeroed(&context, N).unwrap(),
+            );
             let hold = Hold::new(&stream);
             stream.launch(&add, args(&x, &y, 1.0)).unwrap();
             let mut recorder = Recorder::new(&context).unwrap();
             recorder.launch(&add, args(&x, &y, 1.0)).unwrap();
-            recorder.finish().instantiate().unwrap().launch(&stream).unwrap();
+            recorder
+                .finish()
+                .instantiate()
+                .unwrap()
+                .launch(&stream)
+                .unwrap();
             drop((x, y, add, stream));
             hold.open();
             // The driver waits for all work when it frees memory: what is held would never end.
@@ -173,7 +216,11 @@ fn work_in_flight_at_the_end_leaves_nothing() {
         let driver = *context.driver();
         drop((stream, buffer, context));
         let again = Context::new(&driver.device(0).unwrap()).unwrap();
-        assert_eq!(again.memory().unwrap().0, before, "the context went, with all that was in it");
+        assert_eq!(
+            again.memory().unwrap().0,
+            before,
+            "the context went, with all that was in it"
+        );
     });
 }
 
@@ -185,9 +232,15 @@ fn the_reasons_of_an_edge_are_those_of_its_own_graph() {
     let first = graph.fill(&[], &buffer, 1).unwrap();
     let second = graph.fill(&[first], &buffer, 2).unwrap();
     let foreign = other.fill(&[], &buffer, 3).unwrap();
-    assert_eq!(graph.reasons(first, second).unwrap(), [(Hazard::WriteAfterWrite, "x".to_string())]);
+    assert_eq!(
+        graph.reasons(first, second).unwrap(),
+        [(Hazard::WriteAfterWrite, "x".to_string())]
+    );
     for (from, to) in [(first, foreign), (foreign, second), (foreign, foreign)] {
-        assert_eq!(text(graph.reasons(from, to)), "node 0 is not a node of this graph");
+        assert_eq!(
+            text(graph.reasons(from, to)),
+            "node 0 is not a node of this graph"
+        );
     }
 }
 
@@ -210,7 +263,11 @@ fn what_a_function_of_the_host_drops_waits_for_somebody_who_may_call_the_driver(
         .unwrap();
     graph.instantiate().unwrap().launch(&stream).unwrap();
     sim::run();
-    assert_eq!(*called.lock().unwrap(), Some(0), "calls of the driver by the function");
+    assert_eq!(
+        *called.lock().unwrap(),
+        Some(0),
+        "calls of the driver by the function"
+    );
     assert_eq!(sim::live()[1], 1);
     stream.synchronize().unwrap();
     assert_eq!(sim::live()[1], 0, "released by the next one that looks");

@@ -67,7 +67,12 @@ fn add(context: &Context) -> Kernel<Add> {
 }
 
 fn args<'a>(x: &'a View<f32>, y: &'a View<f32>, add: f32) -> AddArgs<Host<'a>> {
-    AddArgs { x, y, n: N as u32, add }
+    AddArgs {
+        x,
+        y,
+        n: N as u32,
+        add,
+    }
 }
 
 fn text<T>(result: Result<T, Error>) -> String {

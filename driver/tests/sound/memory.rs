@@ -16,7 +16,8 @@ fn two_threads_write_and_read_pinned_memory() {
                     for round in 0..rounds(20_000) as u64 {
                         shared.write((round % 4) as usize, thread * 0x0101_0101_0101_0101);
                         for (i, value) in shared.to_vec().into_iter().enumerate() {
-                            let whole = [0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202].contains(&value);
+                            let whole =
+                                [0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202].contains(&value);
                             assert!(whole, "element {i} is torn: {value:#x}");
                         }
                     }
@@ -31,7 +32,10 @@ fn pinned_elements_of_every_size_come_back() {
     emulator(|context| {
         let bytes = Pinned::<[u8; 3]>::zeroed(&context, 5).unwrap();
         bytes.write_slice(1, &[[1, 2, 3], [4, 5, 6]]);
-        assert_eq!(bytes.to_vec(), [[0; 3], [1, 2, 3], [4, 5, 6], [0; 3], [0; 3]]);
+        assert_eq!(
+            bytes.to_vec(),
+            [[0; 3], [1, 2, 3], [4, 5, 6], [0; 3], [0; 3]]
+        );
         let wide = Pinned::<[f32; 3]>::zeroed(&context, 3).unwrap();
         wide.write(2, [1.0, 2.0, 3.0]);
         assert_eq!(wide.read(2), [1.0, 2.0, 3.0]);
@@ -42,7 +46,10 @@ fn pinned_elements_of_every_size_come_back() {
 
 /// Of so many bytes.
 fn small(memory: u64) -> EmulatorConfig {
-    EmulatorConfig { memory, ..EmulatorConfig::default() }
+    EmulatorConfig {
+        memory,
+        ..EmulatorConfig::default()
+    }
 }
 
 #[test]
@@ -60,7 +67,9 @@ fn temporaries_beyond_the_device_wait_for_their_turn() {
         // Freeing waits for the device: what is left from before would wait for the hold.
         context.synchronize().unwrap();
         let hold = Hold::new(&stream);
-        let kept: Vec<_> = (0..3).map(|_| Buffer::<u8>::uninit(&context, piece).unwrap()).collect();
+        let kept: Vec<_> = (0..3)
+            .map(|_| Buffer::<u8>::uninit(&context, piece).unwrap())
+            .collect();
         kept.iter().for_each(|b| stream.fill(b, 1).unwrap());
         drop(kept);
         std::thread::scope(|scope| {
@@ -70,7 +79,10 @@ fn temporaries_beyond_the_device_wait_for_their_turn() {
             takes.join().unwrap().unwrap();
         });
         let refused = text(Buffer::<u8>::uninit(&context, 8 * piece));
-        assert!(refused.starts_with(&format!("out of memory: {} bytes asked for", 8 * piece)), "{refused}");
+        assert!(
+            refused.starts_with(&format!("out of memory: {} bytes asked for", 8 * piece)),
+            "{refused}"
+        );
     });
 }
 
@@ -91,7 +103,8 @@ fn new_arguments_let_go_of_the_old_ones() {
             if round % 1000 == 0 {
                 x.write(&[round as f32; N]).unwrap();
             }
-            exec.set_launch(node, add.with(args(&x, &y, 1.0)).unwrap()).unwrap();
+            exec.set_launch(node, add.with(args(&x, &y, 1.0)).unwrap())
+                .unwrap();
             if round % 1000 == 0 {
                 exec.launch(&stream).unwrap();
                 drop(x);
@@ -99,7 +112,11 @@ fn new_arguments_let_go_of_the_old_ones() {
             }
         }
         context.synchronize().unwrap();
-        assert_eq!(context.memory().unwrap().0, full, "one buffer is named, as at the start");
+        assert_eq!(
+            context.memory().unwrap().0,
+            full,
+            "one buffer is named, as at the start"
+        );
     });
 }
 
@@ -112,7 +129,10 @@ fn a_buffer_in_flight_is_released_when_the_stream_has_passed_and_not_at_the_end(
         stream.fill(&buffer, 1).unwrap();
         drop(buffer);
         let [_, memory, ..] = sim::live();
-        assert!((1..=11).contains(&memory), "{memory} buffers wait in round {round}");
+        assert!(
+            (1..=11).contains(&memory),
+            "{memory} buffers wait in round {round}"
+        );
         if round % 10 == 9 {
             sim::run();
         }
@@ -127,12 +147,17 @@ fn a_kernel_that_writes_beside_its_buffer_is_reported() {
         let stream = Stream::new(&context).unwrap();
         // SAFETY: it writes where it must not, which is what the emulator is to tell.
         let kernel = unsafe { Kernel::load(&context, fault::Beside { by: N as u32 }) }.unwrap();
-        let (x, y) =
-            (Buffer::from_slice(&context, &[1.0; N]).unwrap(), Buffer::<f32>::zeroed(&context, N).unwrap());
+        let (x, y) = (
+            Buffer::from_slice(&context, &[1.0; N]).unwrap(),
+            Buffer::<f32>::zeroed(&context, N).unwrap(),
+        );
         let _next = Buffer::<f32>::zeroed(&context, N).unwrap();
         stream.launch(&kernel, args(&x, &y, 1.0)).unwrap();
         let said = text(stream.synchronize());
-        assert!(said.contains("ILLEGAL_ADDRESS") && said.contains("beside"), "{said}");
+        assert!(
+            said.contains("ILLEGAL_ADDRESS") && said.contains("beside"),
+            "{said}"
+        );
     });
 }
 
@@ -140,8 +165,10 @@ fn a_kernel_that_writes_beside_its_buffer_is_reported() {
 fn a_kernel_that_writes_far_beside_its_buffer_hits_no_other() {
     emulator(|context| {
         let stream = Stream::new(&context).unwrap();
-        let (x, y) =
-            (Buffer::from_slice(&context, &[1.0; N]).unwrap(), Buffer::<f32>::zeroed(&context, N).unwrap());
+        let (x, y) = (
+            Buffer::from_slice(&context, &[1.0; N]).unwrap(),
+            Buffer::<f32>::zeroed(&context, N).unwrap(),
+        );
         let next = Buffer::<f32>::zeroed(&context, N).unwrap();
         // From the one buffer exactly to the other, as an index that is off may.
         let by = ((next.address() - y.address()) / 4) as u32;
@@ -151,7 +178,11 @@ fn a_kernel_that_writes_far_beside_its_buffer_hits_no_other() {
         // A 32-bit index reaches 16 GiB. The emulator tells this apart once allocations lie farther apart than that.
         let said = stream.synchronize();
         let apart = (next.address() - y.address()) >> 34 > 0;
-        assert_eq!(said.is_err(), apart, "{said:?} with allocations {by} elements apart");
+        assert_eq!(
+            said.is_err(),
+            apart,
+            "{said:?} with allocations {by} elements apart"
+        );
     });
 }
 
@@ -177,7 +208,10 @@ fn memory_that_a_stream_took_belongs_to_others_only_after_an_event() {
         let (one, two) = (stream("one"), stream("two"));
         let taken = one.alloc::<f32>(N).unwrap();
         let refused = two.fill(&taken, 1.0);
-        assert!(matches!(refused, Err(Error::UnorderedStreams { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(Error::UnorderedStreams { .. })),
+            "{refused:?}"
+        );
         // The event covers the allocation, which is the last work of the stream.
         let event = Event::untimed(&context).unwrap();
         event.record(&one).unwrap();
@@ -200,7 +234,11 @@ fn mapped_memory_goes_when_the_work_is_over() {
         stream.call(move || held.recv().unwrap_or(())).unwrap();
         stream.fill(&buffer.view(), 1).unwrap();
         drop(buffer);
-        assert_eq!(context.memory().unwrap().0, free - page, "the fill has not run");
+        assert_eq!(
+            context.memory().unwrap().0,
+            free - page,
+            "the fill has not run"
+        );
         drop(hold);
         stream.synchronize().unwrap();
         context.synchronize().unwrap();
@@ -212,57 +250,78 @@ fn mapped_memory_goes_when_the_work_is_over() {
 
 #[test]
 fn boxes_go_from_device_to_device() {
-    on(EmulatorConfig { devices: 2, ..EmulatorConfig::default() }, |here| {
-        let there = Context::new(&here.driver().device(1).unwrap()).unwrap();
-        let (stream, theirs) = (Stream::new(&here).unwrap(), Stream::new(&there).unwrap());
-        // Two slices of three rows of four, of which the last two columns of the last two rows go.
-        let numbers: Vec<u64> = (0..24).collect();
-        let from = Buffer::<u64>::zeroed(&there, 24).unwrap().labelled("from");
-        theirs.write(&from, &numbers).unwrap();
-        let to = Buffer::<u64>::zeroed(&here, 10).unwrap().labelled("to");
-        let from = Boxed::rows(&from, 4).slices(3).at([2, 1, 0]);
-        let target = Boxed::rows(&to, 2).slices(2).at([0, 1, 0]);
-        stream.copy_box_from_peer(from, target, [2, 1, 2]).unwrap();
-        assert_eq!(stream.read(&to).unwrap(), [0, 0, 6, 7, 0, 0, 18, 19, 0, 0]);
-        let all = Boxed::rows(&to, 2).slices(2);
-        stream.copy_box_from_peer(from, all, [2, 2, 2]).unwrap();
-        assert_eq!(stream.read(&to).unwrap()[..8], [6, 7, 10, 11, 18, 19, 22, 23]);
-        stream.copy_box_from_peer(from, all, [0, 2, 2]).unwrap();
-        assert_eq!(
-            text(stream.copy_box_from_peer(from, all, [3, 2, 2])),
-            "copy of a box: a box of [3, 2, 2] at [2, 1, 0] in from, which has 24 elements in rows of 4 and slices of 3 rows"
-        );
-        assert_eq!(
-            text(theirs.copy_box_from_peer(from, all, [2, 2, 2])),
-            format!("buffer to belongs to {here}, and a stream to {there}")
-        );
-    });
+    on(
+        EmulatorConfig {
+            devices: 2,
+            ..EmulatorConfig::default()
+        },
+        |here| {
+            let there = Context::new(&here.driver().device(1).unwrap()).unwrap();
+            let (stream, theirs) = (Stream::new(&here).unwrap(), Stream::new(&there).unwrap());
+            // Two slices of three rows of four, of which the last two columns of the last two rows go.
+            let numbers: Vec<u64> = (0..24).collect();
+            let from = Buffer::<u64>::zeroed(&there, 24).unwrap().labelled("from");
+            theirs.write(&from, &numbers).unwrap();
+            let to = Buffer::<u64>::zeroed(&here, 10).unwrap().labelled("to");
+            let from = Boxed::rows(&from, 4).slices(3).at([2, 1, 0]);
+            let target = Boxed::rows(&to, 2).slices(2).at([0, 1, 0]);
+            stream.copy_box_from_peer(from, target, [2, 1, 2]).unwrap();
+            assert_eq!(stream.read(&to).unwrap(), [0, 0, 6, 7, 0, 0, 18, 19, 0, 0]);
+            let all = Boxed::rows(&to, 2).slices(2);
+            stream.copy_box_from_peer(from, all, [2, 2, 2]).unwrap();
+            assert_eq!(
+                stream.read(&to).unwrap()[..8],
+                [6, 7, 10, 11, 18, 19, 22, 23]
+            );
+            stream.copy_box_from_peer(from, all, [0, 2, 2]).unwrap();
+            assert_eq!(
+                text(stream.copy_box_from_peer(from, all, [3, 2, 2])),
+                "copy of a box: a box of [3, 2, 2] at [2, 1, 0] in from, which has 24 elements in rows of 4 and slices of 3 rows"
+            );
+            assert_eq!(
+                text(theirs.copy_box_from_peer(from, all, [2, 2, 2])),
+                format!("buffer to belongs to {here}, and a stream to {there}")
+            );
+        },
+    );
 }
 
 #[test]
 fn memory_of_a_graph_goes_to_no_other_device() {
-    on(EmulatorConfig { devices: 2, ..EmulatorConfig::default() }, |here| {
-        let there = Context::new(&here.driver().device(1).unwrap()).unwrap();
-        let stream = Stream::new(&here).unwrap();
-        let mut graph = Graph::new(&there).unwrap();
-        let (_, taken) = graph.alloc::<u32>(&[], 4).unwrap();
-        let to = Buffer::<u32>::zeroed(&here, 4).unwrap();
-        let boxes = (Boxed::rows(&taken, 2), Boxed::rows(&to, 2));
-        // The graph was never launched: there is nothing at the address.
-        let wanted = format!(
-            "a copy from another device: memory {} is not there: a graph allocates it, for its own nodes",
-            taken.region().name()
-        );
-        assert_eq!(text(stream.copy_from_peer(&taken, &to)), wanted);
-        assert_eq!(text(stream.copy_box_from_peer(boxes.0, boxes.1, [2, 2, 1])), wanted);
-        assert_eq!(stream.read(&to).unwrap(), [0; 4]);
-    });
+    on(
+        EmulatorConfig {
+            devices: 2,
+            ..EmulatorConfig::default()
+        },
+        |here| {
+            let there = Context::new(&here.driver().device(1).unwrap()).unwrap();
+            let stream = Stream::new(&here).unwrap();
+            let mut graph = Graph::new(&there).unwrap();
+            let (_, taken) = graph.alloc::<u32>(&[], 4).unwrap();
+            let to = Buffer::<u32>::zeroed(&here, 4).unwrap();
+            let boxes = (Boxed::rows(&taken, 2), Boxed::rows(&to, 2));
+            // The graph was never launched: there is nothing at the address.
+            let wanted = format!(
+                "a copy from another device: memory {} is not there: a graph allocates it, for its own nodes",
+                taken.region().name()
+            );
+            assert_eq!(text(stream.copy_from_peer(&taken, &to)), wanted);
+            assert_eq!(
+                text(stream.copy_box_from_peer(boxes.0, boxes.1, [2, 2, 1])),
+                wanted
+            );
+            assert_eq!(stream.read(&to).unwrap(), [0; 4]);
+        },
+    );
 }
 
 #[test]
 fn memory_of_a_stream_that_is_dropped_waits_for_the_stream_that_uses_it() {
     let context = sim::fresh();
-    let (stream, event) = (Stream::new(&context).unwrap(), Event::untimed(&context).unwrap());
+    let (stream, event) = (
+        Stream::new(&context).unwrap(),
+        Event::untimed(&context).unwrap(),
+    );
     let shared = stream.alloc::<u8>(16).unwrap();
     event.record(&stream).unwrap();
     stream.synchronize().unwrap();
@@ -289,7 +348,10 @@ fn memory_of_a_stream_goes_back_without_an_event() {
     }
     assert_eq!(["cuMemFreeAsync", "cuEventRecord"].map(sim::count), [10, 0]);
     // What other streams do with it is waited for.
-    let (other, event) = (Stream::new(&context).unwrap(), Event::untimed(&context).unwrap());
+    let (other, event) = (
+        Stream::new(&context).unwrap(),
+        Event::untimed(&context).unwrap(),
+    );
     let shared = stream.alloc::<u8>(16).unwrap();
     event.record(&stream).unwrap();
     other.wait(&event).unwrap();
@@ -305,7 +367,10 @@ fn memory_of_a_stream_goes_back_without_an_event() {
 #[test]
 fn a_copy_that_the_host_waits_for_asks_once_which_context_is_current() {
     let context = sim::fresh();
-    let (stream, buffer) = (Stream::new(&context).unwrap(), Buffer::<u8>::uninit(&context, 16).unwrap());
+    let (stream, buffer) = (
+        Stream::new(&context).unwrap(),
+        Buffer::<u8>::uninit(&context, 16).unwrap(),
+    );
     let before = sim::count("cuCtxGetCurrent");
     stream.write(&buffer, &[1; 16]).unwrap();
     assert_eq!(sim::count("cuCtxGetCurrent") - before, 1);

@@ -18,7 +18,12 @@ fn pair() -> Pair {
     let context = sim::fresh();
     let stream = |name| Stream::new(&context).unwrap().labelled(name);
     let (one, two) = (stream("one"), stream("two"));
-    Pair { one, two, x: Buffer::uninit(&context, N).unwrap().labelled("x"), context }
+    Pair {
+        one,
+        two,
+        x: Buffer::uninit(&context, N).unwrap().labelled("x"),
+        context,
+    }
 }
 
 impl Pair {
@@ -40,7 +45,10 @@ impl Pair {
 
 #[track_caller]
 fn refused(result: Result<(), Error>) {
-    assert!(matches!(result, Err(Error::UnorderedStreams { .. })), "{result:?}");
+    assert!(
+        matches!(result, Err(Error::UnorderedStreams { .. })),
+        "{result:?}"
+    );
 }
 
 #[test]
@@ -62,14 +70,22 @@ fn each_sort_of_wait_is_an_order() {
     /// A sort of wait, by name.
     type Wait = (&'static str, fn(&Pair));
     let waits: [Wait; 7] = [
-        ("a stream's wait for an event", |p| p.two.wait(&p.event(&p.one)).unwrap()),
-        ("the host's wait for an event", |p| p.event(&p.one).synchronize().unwrap()),
+        ("a stream's wait for an event", |p| {
+            p.two.wait(&p.event(&p.one)).unwrap()
+        }),
+        ("the host's wait for an event", |p| {
+            p.event(&p.one).synchronize().unwrap()
+        }),
         ("a stream's synchronize", |p| p.one.synchronize().unwrap()),
-        ("a context's synchronize", |p| p.context.synchronize().unwrap()),
+        ("a context's synchronize", |p| {
+            p.context.synchronize().unwrap()
+        }),
         ("a read of the host", |p| drop(p.x.to_vec().unwrap())),
         ("a read in the stream", |p| drop(p.one.read(&p.x).unwrap())),
         // SAFETY: the device of this driver runs nothing, in whatever order.
-        ("the program's word", |p| unsafe { p.two.assume_after(&p.one) }),
+        ("the program's word", |p| unsafe {
+            p.two.assume_after(&p.one)
+        }),
     ];
     for (what, wait) in waits {
         let p = pair();
@@ -83,9 +99,10 @@ fn each_sort_of_wait_is_an_order() {
 
 #[test]
 fn asking_is_a_wait_when_the_answer_is_yes() {
-    for ask in
-        [|p: &Pair, _: &Event| p.one.is_idle().unwrap(), |_: &Pair, event: &Event| event.is_done().unwrap()]
-    {
+    for ask in [
+        |p: &Pair, _: &Event| p.one.is_idle().unwrap(),
+        |_: &Pair, event: &Event| event.is_done().unwrap(),
+    ] {
         let p = pair();
         p.write(&p.one).unwrap();
         let event = p.event(&p.one);
@@ -134,8 +151,9 @@ fn changed_arguments_of_a_graph_count() {
     let p = pair();
     let kernel = sim::kernel(&p.context, 1);
     let other = Buffer::<u8>::uninit(&p.context, N).unwrap();
-    let launch =
-        |b: &Buffer<u8>| Launch::new(&kernel, LaunchConfig::line(1, 1), vec![HostArg::from(&**b)]).unwrap();
+    let launch = |b: &Buffer<u8>| {
+        Launch::new(&kernel, LaunchConfig::line(1, 1), vec![HostArg::from(&**b)]).unwrap()
+    };
     let mut graph = Graph::new(&p.context).unwrap();
     let node = graph.add(&[], launch(&other)).unwrap();
     let mut exec = graph.instantiate().unwrap();
@@ -198,7 +216,10 @@ fn what_is_refused_does_not_depend_on_how_far_the_device_is() {
             }
         };
         let x = Buffer::<u8>::uninit(&context, N).unwrap();
-        let (one, two) = (Stream::new(&context).unwrap(), Stream::new(&context).unwrap());
+        let (one, two) = (
+            Stream::new(&context).unwrap(),
+            Stream::new(&context).unwrap(),
+        );
         one.fill(&x, 1).unwrap();
         work();
         context.collect_by_drop();
@@ -279,14 +300,24 @@ fn give_at_the_copy(call: &str) {
         return;
     }
     if let Some((stream, work)) = BETWEEN.take() {
-        TOLD.set(stream.run(&work).map_or_else(|error| error.to_string(), |()| "taken".into()));
+        TOLD.set(
+            stream
+                .run(&work)
+                .map_or_else(|error| error.to_string(), |()| "taken".into()),
+        );
     }
 }
 
 #[test]
 fn work_on_what_the_host_copies_meanwhile_is_refused() {
     let context = sim::fresh();
-    sim::join(sim::share(), sim::Hooks { call: give_at_the_copy, ..sim::ALONE });
+    sim::join(
+        sim::share(),
+        sim::Hooks {
+            call: give_at_the_copy,
+            ..sim::ALONE
+        },
+    );
     let stream = Stream::new(&context).unwrap();
     let [x, y] = ["x", "y"].map(|name| Buffer::<u8>::uninit(&context, N).unwrap().labelled(name));
     let during = |work: Work, copy: &dyn Fn()| {
@@ -305,11 +336,21 @@ fn work_on_what_the_host_copies_meanwhile_is_refused() {
     assert_eq!(during(Work::fill(&y, 1).unwrap(), &write), "taken");
     // So it is while another device copies it, which the host waits for.
     let other = Context::new(&sim::driver().device(1).unwrap()).unwrap();
-    let (theirs, z) = (Stream::new(&other).unwrap(), Buffer::<u8>::uninit(&other, N).unwrap());
+    let (theirs, z) = (
+        Stream::new(&other).unwrap(),
+        Buffer::<u8>::uninit(&other, N).unwrap(),
+    );
     let all = || theirs.copy_from_peer(&x, &z).unwrap();
-    let row = || theirs.copy_box_from_peer(Boxed::rows(&x, N), Boxed::rows(&z, N), [N, 1, 1]).unwrap();
+    let row = || {
+        theirs
+            .copy_box_from_peer(Boxed::rows(&x, N), Boxed::rows(&z, N), [N, 1, 1])
+            .unwrap()
+    };
     assert_eq!(
-        [during(Work::fill(&x, 1).unwrap(), &all), during(Work::fill(&x, 1).unwrap(), &row)],
+        [
+            during(Work::fill(&x, 1).unwrap(), &all),
+            during(Work::fill(&x, 1).unwrap(), &row)
+        ],
         [refused; 2]
     );
     // After the copy it is as before.

@@ -12,7 +12,10 @@ use super::*;
 
 /// Runs a closure that panics, and returns true if the panic came through.
 fn panics<T>(code: impl FnOnce() -> T) -> bool {
-    catch_unwind(AssertUnwindSafe(code)).map(drop).map_err(std::mem::forget).is_err()
+    catch_unwind(AssertUnwindSafe(code))
+        .map(drop)
+        .map_err(std::mem::forget)
+        .is_err()
 }
 
 /// A payload whose destructor panics as often as it says.
@@ -29,10 +32,16 @@ impl Drop for Bomb {
 /// Gives the memory of dropped buffers to others, runs the graph, and expects them unchanged.
 fn expect_harmless(context: &Context, stream: &Stream, graph: &Graph, name: &str) {
     context.synchronize().unwrap();
-    let victims: Vec<_> = (0..8).map(|_| Buffer::from_slice(context, &[42.0f32; N]).unwrap()).collect();
-    let mut exec = graph.instantiate().unwrap_or_else(|error| panic!("{name}: {error}"));
+    let victims: Vec<_> = (0..8)
+        .map(|_| Buffer::from_slice(context, &[42.0f32; N]).unwrap())
+        .collect();
+    let mut exec = graph
+        .instantiate()
+        .unwrap_or_else(|error| panic!("{name}: {error}"));
     exec.launch(stream).unwrap();
-    stream.synchronize().unwrap_or_else(|error| panic!("{name}: {error}"));
+    stream
+        .synchronize()
+        .unwrap_or_else(|error| panic!("{name}: {error}"));
     for victim in &victims {
         assert_eq!(victim.to_vec().unwrap(), [42.0; N], "{name}");
     }
@@ -63,7 +72,11 @@ fn a_panic_while_a_body_is_built_leaves_no_node() {
         ("switch", |graph, condition, x| {
             _ = graph.switch(&[], condition, 3, |case, body| {
                 body.fill(&[], x, case as f32)?;
-                if case == 2 { panic!("in the last case") } else { Ok(()) }
+                if case == 2 {
+                    panic!("in the last case")
+                } else {
+                    Ok(())
+                }
             });
         }),
         ("nested", |graph, condition, x| {
@@ -98,15 +111,18 @@ fn a_panic_while_a_body_is_built_leaves_no_node() {
                 body.add(&[], PanickingWork).map(drop)
             });
         }),
-        ("an owner that only the closure has", |graph, condition, x| {
-            let own = Buffer::<f32>::zeroed(graph.context(), N).unwrap();
-            let x = x.view();
-            _ = graph.if_then(&[], condition, move |body| {
-                let filled = body.fill(&[], &x, 5.0)?;
-                body.copy(&[filled], &x, &own)?;
-                panic!("with a buffer of its own")
-            });
-        }),
+        (
+            "an owner that only the closure has",
+            |graph, condition, x| {
+                let own = Buffer::<f32>::zeroed(graph.context(), N).unwrap();
+                let x = x.view();
+                _ = graph.if_then(&[], condition, move |body| {
+                    let filled = body.fill(&[], &x, 5.0)?;
+                    body.copy(&[filled], &x, &own)?;
+                    panic!("with a buffer of its own")
+                });
+            },
+        ),
     ];
     emulator(|context| {
         let stream = Stream::new(&context).unwrap();
@@ -116,7 +132,13 @@ fn a_panic_while_a_body_is_built_leaves_no_node() {
             let condition = graph.condition(Some(1)).unwrap();
             assert!(panics(|| build(&mut graph, condition, &x)), "{name}");
             drop(x);
-            assert!(graph.nodes().iter().all(|node| matches!(node.kind(), NodeKind::Removed)), "{name}");
+            assert!(
+                graph
+                    .nodes()
+                    .iter()
+                    .all(|node| matches!(node.kind(), NodeKind::Removed)),
+                "{name}"
+            );
             expect_harmless(&context, &stream, &graph, name);
         }
     });
@@ -160,12 +182,17 @@ fn a_graph_whose_body_was_taken_away_by_a_panic_never_runs() {
         })));
         drop(x);
         let refused = text(graph.instantiate());
-        assert_eq!(refused, "instantiating it: a conditional node's graph was taken away while it was built");
+        assert_eq!(
+            refused,
+            "instantiating it: a conditional node's graph was taken away while it was built"
+        );
         // The body goes with its node, and is refused from then on.
         let node = graph.nodes()[0].id();
         graph.remove_node(node).unwrap();
         let y = Buffer::<f32>::zeroed(&context, N).unwrap();
-        assert!(text(stolen.fill(&[], &y, 1.0)).ends_with("the driver has destroyed the body with it"));
+        assert!(
+            text(stolen.fill(&[], &y, 1.0)).ends_with("the driver has destroyed the body with it")
+        );
         drop(graph);
         assert!(stolen.fill(&[], &y, 1.0).is_err());
     });
@@ -174,9 +201,16 @@ fn a_graph_whose_body_was_taken_away_by_a_panic_never_runs() {
 #[test]
 fn a_panic_in_a_capture_leaves_no_graph() {
     emulator(|context| {
-        let (stream, other) = (Stream::new(&context).unwrap(), Stream::new(&context).unwrap());
+        let (stream, other) = (
+            Stream::new(&context).unwrap(),
+            Stream::new(&context).unwrap(),
+        );
         let y = Buffer::<f32>::zeroed(&context, N).unwrap();
-        for mode in [CaptureMode::ThreadLocal, CaptureMode::Relaxed, CaptureMode::Global] {
+        for mode in [
+            CaptureMode::ThreadLocal,
+            CaptureMode::Relaxed,
+            CaptureMode::Global,
+        ] {
             let x = Buffer::<f32>::zeroed(&context, N).unwrap();
             assert!(panics(|| capture(&stream, mode, |queue| {
                 queue.fill(&x, 5.0)?;
@@ -190,10 +224,16 @@ fn a_panic_in_a_capture_leaves_no_graph() {
             let mut graph = Graph::new(&context).unwrap();
             let first = graph.fill(&[], &y, 2.0).unwrap();
             let mut exec = graph.instantiate().unwrap();
-            assert!(panics(|| capture_into(graph, &[first], &stream, mode, |queue| {
-                queue.fill(&x, 5.0)?;
-                panic_any(Bomb(1))
-            })));
+            assert!(panics(|| capture_into(
+                graph,
+                &[first],
+                &stream,
+                mode,
+                |queue| {
+                    queue.fill(&x, 5.0)?;
+                    panic_any(Bomb(1))
+                }
+            )));
             drop(x);
             exec.launch(&stream).unwrap();
             exec.set(first, Work::fill(&y, 3.0).unwrap()).unwrap();
@@ -253,7 +293,11 @@ impl KernelDef for Refusing {
     }
 
     fn grid(&self, a: &kernels::AddArgs<Shape>) -> Result<Grid, ShapeError> {
-        if a.add == 0.0 { Ok(Grid::line(1)) } else { panic!("instead of a grid") }
+        if a.add == 0.0 {
+            Ok(Grid::line(1))
+        } else {
+            panic!("instead of a grid")
+        }
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: kernels::AddArgs<Dev<'k>>) {
@@ -270,13 +314,18 @@ fn a_panic_in_what_makes_work_leaves_recorders_and_graphs_as_they_were() {
         // SAFETY: the kernel uses as many elements as the buffers of this test have.
         let kernel = unsafe { Kernel::load(&context, Refusing) }.unwrap();
         let y = Buffer::<f32>::zeroed(&context, N).unwrap();
-        for mut recorder in [Recorder::new(&context).unwrap(), Recorder::pipeline(&context).unwrap()] {
+        for mut recorder in [
+            Recorder::new(&context).unwrap(),
+            Recorder::pipeline(&context).unwrap(),
+        ] {
             let x = Buffer::<f32>::zeroed(&context, N).unwrap();
             recorder.fill(&y, 1.0).unwrap();
             assert!(panics(|| recorder.record(PanickingWork)));
             assert!(panics(|| recorder.launch(&kernel, args(&x, &y, 1.0))));
             drop(x);
-            recorder.copy(&y.view_range(0..1), &y.view_range(1..2)).unwrap();
+            recorder
+                .copy(&y.view_range(0..1), &y.view_range(1..2))
+                .unwrap();
             assert_eq!(recorder.graph().nodes().len(), 2);
             expect_harmless(&context, &stream, &recorder.finish(), "a recorder");
         }
@@ -285,15 +334,21 @@ fn a_panic_in_what_makes_work_leaves_recorders_and_graphs_as_they_were() {
         let node = graph.launch(&[], &kernel, args(&y, &x, 0.0)).unwrap();
         let mut exec = graph.instantiate().unwrap();
         assert!(panics(|| graph.launch(&[], &kernel, args(&x, &y, 1.0))));
-        assert!(panics(|| graph.add_by(EdgeKind::Programmatic, &[node], PanickingWork)));
+        assert!(panics(|| graph.add_by(
+            EdgeKind::Programmatic,
+            &[node],
+            PanickingWork
+        )));
         assert!(panics(|| exec.set_args(node, &kernel, args(&y, &x, 1.0))));
         assert!(panics(|| exec.set(node, PanickingWork)));
         assert!(panics(|| stream.launch(&kernel, args(&x, &y, 1.0))));
         exec.launch(&stream).unwrap();
         assert_eq!((graph.nodes().len(), exec.nodes().len()), (1, 1));
         let mut staging = Staging::new(&context, 2, 64).unwrap();
-        assert!(panics(|| staging.write_with(&stream, &x, |range, _| if range.start > 0 {
-            panic!("half")
+        assert!(panics(|| staging.write_with(&stream, &x, |range, _| {
+            if range.start > 0 {
+                panic!("half")
+            }
         })));
         staging.write(&stream, &x, &[7.0; N]).unwrap();
         assert_eq!(stream.read(&x).unwrap(), [7.0; N]);
@@ -310,15 +365,25 @@ fn a_panic_with_a_payload_that_panics_ends_no_process() {
             let mut graph = Graph::new(&context).unwrap();
             let node = graph.host(&[], move || panic_any(Bomb(bombs))).unwrap();
             let count = ran.clone();
-            graph.host(&[node], move || _ = count.fetch_add(1, SeqCst)).unwrap();
+            graph
+                .host(&[node], move || _ = count.fetch_add(1, SeqCst))
+                .unwrap();
             graph.profile(&stream).unwrap();
             let mut exec = graph.instantiate().unwrap();
             exec.launch(&stream).unwrap();
-            exec.set(node, NodeWork::host(&context, move || panic_any(Bomb(bombs + 1)))).unwrap();
+            exec.set(
+                node,
+                NodeWork::host(&context, move || panic_any(Bomb(bombs + 1))),
+            )
+            .unwrap();
             exec.launch(&stream).unwrap();
         }
         stream.synchronize().unwrap();
-        assert_eq!(ran.load(SeqCst), 12, "the node after the one that panics runs");
+        assert_eq!(
+            ran.load(SeqCst),
+            12,
+            "the node after the one that panics runs"
+        );
     });
 }
 
@@ -335,7 +400,10 @@ impl Drop for Fragile {
 #[test]
 fn destructors_of_the_program_that_panic_stay_within() {
     emulator(|context| {
-        let (stream, dropped) = (Stream::new(&context).unwrap(), Arc::new(AtomicUsize::new(0)));
+        let (stream, dropped) = (
+            Stream::new(&context).unwrap(),
+            Arc::new(AtomicUsize::new(0)),
+        );
         let fragile = |bombs| Fragile(dropped.clone(), bombs);
         // What a function that runs once owns.
         let own = fragile(2);
@@ -367,7 +435,8 @@ fn destructors_of_the_program_that_panic_stay_within() {
             let mut graph = Graph::new(&context).unwrap();
             graph.host(&[], move || _ = &own).unwrap();
             // SAFETY: as above.
-            let _lent = unsafe { Buffer::<f32>::from_raw(&context, memory.address(), N, fragile(0)) };
+            let _lent =
+                unsafe { Buffer::<f32>::from_raw(&context, memory.address(), N, fragile(0)) };
             panic!("with both in hand")
         }));
         assert_eq!(dropped.load(SeqCst), 7);

@@ -33,7 +33,8 @@ fn forgotten_edges_are_refused_and_named() {
         g.fill(&[], &low, 1.0).unwrap();
         g.fill(&[], &high, 2.0).unwrap();
         g.copy(&[], &y, &z).unwrap();
-        g.copy(&[], &y.view_range(0..8), &x.view_range(16..24)).unwrap();
+        g.copy(&[], &y.view_range(0..8), &x.view_range(16..24))
+            .unwrap();
         expect_none(&g); // different bytes, and two readers
         let third = g.fill(&[], &x.view_range(4..12), 3.0).unwrap();
         expect_race(&g, &race("0 (fill)", "4 (fill)", "16 to 32"));
@@ -86,7 +87,8 @@ fn forgotten_edges_are_refused_and_named() {
 fn races_within_children_and_bodies_count() {
     emulator(|context| {
         let stream = Stream::new(&context).unwrap();
-        let [x, y] = ["x", "y"].map(|name| Buffer::<f32>::zeroed(&context, N).unwrap().labelled(name));
+        let [x, y] =
+            ["x", "y"].map(|name| Buffer::<f32>::zeroed(&context, N).unwrap().labelled(name));
         let mut racy = Graph::new(&context).unwrap();
         racy.fill(&[], &x, 1.0).unwrap();
         racy.fill(&[], &x, 2.0).unwrap();
@@ -103,9 +105,15 @@ fn races_within_children_and_bodies_count() {
         around.child(&[], &outer).unwrap();
         expect_race(
             &around,
-            &wanted.replace("within node 1 (child)", "within node 1 (child) within node 0 (child)"),
+            &wanted.replace(
+                "within node 1 (child)",
+                "within node 1 (child) within node 0 (child)",
+            ),
         );
-        expect_race(&around.try_clone().unwrap(), "instantiating it: node 0 (fill)");
+        expect_race(
+            &around.try_clone().unwrap(),
+            "instantiating it: node 0 (fill)",
+        );
 
         let mut graph = Graph::new(&context).unwrap();
         let condition = graph.condition(Some(1)).unwrap();
@@ -128,8 +136,7 @@ fn races_within_children_and_bodies_count() {
         graph.add_edge(first, second).unwrap();
         expect_none(&graph);
         let mut exec = graph.instantiate().unwrap();
-        let wanted =
-            "making it another graph's child: node 0 (fill) and node 1 (fill) touch bytes 0 to 128 of x";
+        let wanted = "making it another graph's child: node 0 (fill) and node 1 (fill) touch bytes 0 to 128 of x";
         assert!(text(exec.set(first, &racy)).starts_with(wanted));
 
         // An update, and a captured graph.
@@ -145,7 +152,10 @@ fn races_within_children_and_bodies_count() {
         let mut waived = unsafe { racy.instantiate_with_races(Instantiate::default()) }.unwrap();
         waived.update(&racy).unwrap();
         let captured = capture(&stream, CaptureMode::Relaxed, |_| waived.launch(&stream)).unwrap();
-        expect_race(&captured, "instantiating it: node 0 (fill) and node 1 (fill) within node 0 (child)");
+        expect_race(
+            &captured,
+            "instantiating it: node 0 (fill) and node 1 (fill) within node 0 (child)",
+        );
         let other = Stream::new(&context).unwrap();
         let forked = capture(&stream, CaptureMode::ThreadLocal, |queue| {
             queue.fork(&other, |one, two| {
@@ -172,13 +182,21 @@ fn races_within_children_and_bodies_count() {
 fn recorded_graphs_have_none_until_they_are_changed() {
     emulator(|context| {
         let add = add(&context);
-        let [x, y] = ["x", "y"].map(|name| Buffer::<f32>::zeroed(&context, N).unwrap().labelled(name));
-        for mut recorder in [Recorder::new(&context).unwrap(), Recorder::pipeline(&context).unwrap()] {
+        let [x, y] =
+            ["x", "y"].map(|name| Buffer::<f32>::zeroed(&context, N).unwrap().labelled(name));
+        for mut recorder in [
+            Recorder::new(&context).unwrap(),
+            Recorder::pipeline(&context).unwrap(),
+        ] {
             for n in 0..20 {
                 recorder
                     .launch(
                         &add,
-                        args(if n % 3 == 0 { &x } else { &y }, if n % 3 == 0 { &y } else { &x }, 1.0),
+                        args(
+                            if n % 3 == 0 { &x } else { &y },
+                            if n % 3 == 0 { &y } else { &x },
+                            1.0,
+                        ),
                     )
                     .unwrap();
                 recorder.fill(&x.view_range(n..n + 1), 1.0).unwrap();
@@ -201,8 +219,15 @@ fn a_wait_for_a_word_orders_work_itself() {
     emulator(|context| {
         let flag = Buffer::<u32>::zeroed(&context, 1).unwrap().labelled("flag");
         let mut graph = Graph::new(&context).unwrap();
-        graph.words(&[], &[WordOperation::wait(&flag, WaitFor::Equal, 1).unwrap()]).unwrap();
-        graph.words(&[], &[WordOperation::write(&flag, 1).unwrap()]).unwrap();
+        graph
+            .words(
+                &[],
+                &[WordOperation::wait(&flag, WaitFor::Equal, 1).unwrap()],
+            )
+            .unwrap();
+        graph
+            .words(&[], &[WordOperation::write(&flag, 1).unwrap()])
+            .unwrap();
         expect_none(&graph);
         graph.fill(&[], &flag, 2).unwrap();
         expect_race(&graph, &race("1 (words)", "2 (fill)", "0 to 4"));
@@ -217,10 +242,17 @@ fn waived_races_run() {
         let mut graph = Graph::new(&context).unwrap();
         for column in 0..4 {
             let columns = Boxed::rows(&x, 4).at([column, 0, 0]);
-            graph.add(&[], Work::fill_box(columns, [1, N / 4, 1], column as f32).unwrap()).unwrap();
+            graph
+                .add(
+                    &[],
+                    Work::fill_box(columns, [1, N / 4, 1], column as f32).unwrap(),
+                )
+                .unwrap();
         }
         assert_eq!(graph.races().len(), 6);
-        assert!(graph.instantiate().is_err() && graph.instantiate_with(Instantiate::default()).is_err());
+        assert!(
+            graph.instantiate().is_err() && graph.instantiate_with(Instantiate::default()).is_err()
+        );
         // SAFETY: the fills write different columns.
         let mut exec = unsafe { graph.instantiate_with_races(Instantiate::default()) }.unwrap();
         exec.launch(&stream).unwrap();
@@ -238,8 +270,10 @@ fn instantiating_refuses_what_the_comparison_of_all_pairs_finds() {
     let steps = proptest::collection::vec((0usize..12, 1usize..6, any::<bool>(), after), 1..12);
     let backward = proptest::collection::vec((0usize..12, 0usize..12), 0..3);
     let removed = proptest::option::of(0usize..12);
-    let config =
-        ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(rounds(1500) as u32) };
+    let config = ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(rounds(1500) as u32)
+    };
     emulator(|context| {
         let mut runner = proptest::test_runner::TestRunner::new(config);
         let run = |(steps, backward, removed): (Vec<Step>, Vec<_>, _)| {
@@ -255,9 +289,14 @@ fn check(context: &Context, steps: &[Step], backward: &[(usize, usize)], removed
     let other = Buffer::<u8>::uninit(context, 16).unwrap();
     let mut graph = Graph::new(context).unwrap();
     for (n, (start, len, writes, after)) in steps.iter().enumerate() {
-        let after: Vec<_> =
-            after.iter().filter_map(|d| Some(graph.nodes()[n.checked_sub(*d)?].id())).collect();
-        let (bytes, rest) = (memory.view_range(*start..(start + len).min(16)), other.view_range(n..n + 1));
+        let after: Vec<_> = after
+            .iter()
+            .filter_map(|d| Some(graph.nodes()[n.checked_sub(*d)?].id()))
+            .collect();
+        let (bytes, rest) = (
+            memory.view_range(*start..(start + len).min(16)),
+            other.view_range(n..n + 1),
+        );
         if *writes {
             graph.fill(&after, &bytes, 1).unwrap();
         } else {
@@ -279,7 +318,12 @@ fn check(context: &Context, steps: &[Step], backward: &[(usize, usize)], removed
         Ok(_) => assert!(races.is_empty(), "{}", races[0]),
         Err(Error::Races(refused)) => {
             assert_eq!(refused.others, races.len() - 1);
-            assert!(refused.to_string().starts_with(&format!("instantiating it: {}", races[0])), "{refused}");
+            assert!(
+                refused
+                    .to_string()
+                    .starts_with(&format!("instantiating it: {}", races[0])),
+                "{refused}"
+            );
         }
         Err(other) => panic!("{other}"),
     }

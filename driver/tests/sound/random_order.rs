@@ -82,20 +82,32 @@ impl Model {
     fn conflicts(&self, stream: usize, (buffer, range, writes): (usize, usize, bool)) -> bool {
         let before = |n: &usize| self.streams[stream].contains(n) || self.host.contains(n);
         let overlap = |a: &Range<usize>, b: &Range<usize>| a.start.max(b.start) < a.end.min(b.end);
-        self.work.iter().enumerate().any(|(n, (other, bytes, wrote))| {
-            *other == buffer && (*wrote || writes) && overlap(&RANGES[*bytes], &RANGES[range]) && !before(&n)
-        })
+        self.work
+            .iter()
+            .enumerate()
+            .any(|(n, (other, bytes, wrote))| {
+                *other == buffer
+                    && (*wrote || writes)
+                    && overlap(&RANGES[*bytes], &RANGES[range])
+                    && !before(&n)
+            })
     }
 
     fn add_stream(&mut self) {
         let open = |own: &&Set| !own.is_subset(&self.host);
-        let counting: Vec<&Set> = self.own.iter().chain(self.dropped.iter().filter(open)).collect();
+        let counting: Vec<&Set> = self
+            .own
+            .iter()
+            .chain(self.dropped.iter().filter(open))
+            .collect();
         if let [only] = counting[..] {
             self.first.extend(only);
         }
         // All later streams begin after that: those that are there as well.
         let first = &self.first;
-        self.streams.iter_mut().for_each(|before| before.extend(first));
+        self.streams
+            .iter_mut()
+            .for_each(|before| before.extend(first));
         self.streams.push(self.first.clone());
         self.own.push(Set::new());
     }
@@ -131,8 +143,12 @@ impl Program {
         });
         Self {
             streams: Vec::new(),
-            events: (0..EVENTS).map(|_| Event::untimed(&context).unwrap()).collect(),
-            buffers: (0..BUFFERS).map(|_| Buffer::uninit(&context, 16).unwrap()).collect(),
+            events: (0..EVENTS)
+                .map(|_| Event::untimed(&context).unwrap())
+                .collect(),
+            buffers: (0..BUFFERS)
+                .map(|_| Buffer::uninit(&context, 16).unwrap())
+                .collect(),
             kernels,
             model: Model::default(),
             context,
@@ -145,7 +161,12 @@ impl Program {
         Launch::new(kernel, LaunchConfig::line(1, 1), vec![HostArg::from(view)]).unwrap()
     }
 
-    fn give(&mut self, stream: usize, (buffer, range, writes): (usize, usize, bool), by_graph: bool) {
+    fn give(
+        &mut self,
+        stream: usize,
+        (buffer, range, writes): (usize, usize, bool),
+        by_graph: bool,
+    ) {
         let launch = self.launch(buffer, range, writes);
         let result = if by_graph {
             let mut graph = Graph::new(&self.context).unwrap();
@@ -182,7 +203,13 @@ impl Program {
                 let own = self.model.own.remove(s);
                 self.model.dropped.push(own);
             }
-            Op::Work { stream, buffer, range, writes, by_graph } if stream < live => {
+            Op::Work {
+                stream,
+                buffer,
+                range,
+                writes,
+                by_graph,
+            } if stream < live => {
                 self.give(stream, (buffer, range, writes), by_graph);
             }
             Op::Record(e, s) if s < live => {

@@ -10,10 +10,15 @@ fn elements_without_a_size_are_nothing_to_do() {
         let stream = Stream::new(&context).unwrap();
         let x = Buffer::from_slice(&context, &[1.0f32; N]).unwrap();
         let mut staging = Staging::new(&context, 2, 64).unwrap();
-        for view in [x.cast::<[u8; 0]>().unwrap(), Buffer::<[u8; 0]>::zeroed(&context, 5).unwrap().view()] {
+        for view in [
+            x.cast::<[u8; 0]>().unwrap(),
+            Buffer::<[u8; 0]>::zeroed(&context, 5).unwrap().view(),
+        ] {
             let many = vec![[0u8; 0]; view.len()];
             staging.write(&stream, &view, &many).unwrap();
-            staging.write_with(&stream, &view, |_, _| panic!("there is nothing to fill")).unwrap();
+            staging
+                .write_with(&stream, &view, |_, _| panic!("there is nothing to fill"))
+                .unwrap();
             stream.write(&view, &many).unwrap();
             assert_eq!(stream.read(&view).unwrap().len(), view.len());
             view.write(&many).unwrap();
@@ -24,8 +29,12 @@ fn elements_without_a_size_are_nothing_to_do() {
             assert!(WordOperation::write(&view, []).is_err());
             stream
                 .run(
-                    &Work::copy_box(Boxed::rows(&view, 0), Boxed::rows(&wide.cast().unwrap(), 0), [0; 3])
-                        .unwrap(),
+                    &Work::copy_box(
+                        Boxed::rows(&view, 0),
+                        Boxed::rows(&wide.cast().unwrap(), 0),
+                        [0; 3],
+                    )
+                    .unwrap(),
                 )
                 .unwrap();
             assert!(Work::fill_box(Boxed::rows(&view, 1), [1, 1, 1], []).is_err());
@@ -37,17 +46,30 @@ fn elements_without_a_size_are_nothing_to_do() {
         assert_eq!(pinned.to_vec().len(), pinned.len());
         let managed = Managed::<[u32; 0]>::zeroed(&context, 7).unwrap();
         assert_eq!(managed.to_vec().unwrap().len(), managed.len());
-        assert_eq!(Registered::new(&context, vec![[0u8; 0]; 3]).unwrap().to_host().len(), 0);
+        assert_eq!(
+            Registered::new(&context, vec![[0u8; 0]; 3])
+                .unwrap()
+                .to_host()
+                .len(),
+            0
+        );
         let mut growing = GrowableBuffer::<[u8; 0]>::reserve(&context, 1000).unwrap();
         growing.grow(10).unwrap();
         growing.view();
         growing.shrink(0).unwrap();
         assert!(growing.is_empty());
-        assert!(Graph::new(&context).unwrap().alloc::<[u8; 0]>(&[], 5).is_err());
+        assert!(
+            Graph::new(&context)
+                .unwrap()
+                .alloc::<[u8; 0]>(&[], 5)
+                .is_err()
+        );
         assert_eq!(stream.alloc::<[u8; 0]>(5).unwrap().len(), 0);
         let mut graph = Graph::new(&context).unwrap();
         let y = Buffer::<[u8; 0]>::zeroed(&context, 5).unwrap();
-        graph.copy(&[], &y, &Buffer::zeroed(&context, 5).unwrap()).unwrap();
+        graph
+            .copy(&[], &y, &Buffer::zeroed(&context, 5).unwrap())
+            .unwrap();
         graph.instantiate().unwrap().launch(&stream).unwrap();
         stream.synchronize().unwrap();
     });
@@ -101,7 +123,10 @@ fn aligned_elements_are_staged_where_pieces_are_aligned() {
         let stream = Stream::new(&context).unwrap();
         let x = Buffer::<Aligned>::zeroed(&context, 3).unwrap();
         let from = [1, 2, 3].map(|n| Aligned([n; 32]));
-        match Staging::new(&context, 2, 300).unwrap().write(&stream, &x, &from) {
+        match Staging::new(&context, 2, 300)
+            .unwrap()
+            .write(&stream, &x, &from)
+        {
             Ok(()) => assert_eq!(stream.read(&x).unwrap(), from),
             Err(error) => assert!(error.to_string().contains("aligned"), "{error}"),
         }
@@ -120,8 +145,17 @@ fn lengths_that_no_memory_has_are_refused() {
             assert!(Managed::<u64>::zeroed(&context, len).is_err(), "{len}");
             assert!(stream.alloc::<u64>(len).is_err(), "{len}");
             assert!(PhysicalMemory::new(&context, len).is_err(), "{len}");
-            assert!(GrowableBuffer::<u64>::reserve(&context, len).is_err(), "{len}");
-            assert!(Graph::new(&context).unwrap().alloc::<u64>(&[], len).is_err(), "{len}");
+            assert!(
+                GrowableBuffer::<u64>::reserve(&context, len).is_err(),
+                "{len}"
+            );
+            assert!(
+                Graph::new(&context)
+                    .unwrap()
+                    .alloc::<u64>(&[], len)
+                    .is_err(),
+                "{len}"
+            );
         }
     });
 }

@@ -29,8 +29,10 @@ const PTX: &str = "
 #[test]
 fn two_threads_raise_the_shared_memory_of_one_kernel() {
     emulator(|context| {
-        let params =
-            [Parameter::buffer::<f32>("x", Access::Read), Parameter::buffer::<f32>("y", Access::Write)];
+        let params = [
+            Parameter::buffer::<f32>("x", Access::Read),
+            Parameter::buffer::<f32>("y", Access::Write),
+        ];
         for _ in 0..rounds(2000) {
             // Loaded anew, so that each round begins at the default.
             let module = Module::load(&context, PTX).unwrap();
@@ -42,15 +44,26 @@ fn two_threads_raise_the_shared_memory_of_one_kernel() {
                     let (context, start, both) = (&context, &start, &functions);
                     scope.spawn(move || {
                         let stream = Stream::new(context).unwrap();
-                        let (x, y) =
-                            (Buffer::from_slice(context, &[1.0f32; N]), Buffer::<f32>::zeroed(context, N));
+                        let (x, y) = (
+                            Buffer::from_slice(context, &[1.0f32; N]),
+                            Buffer::<f32>::zeroed(context, N),
+                        );
                         let (x, y) = (x.unwrap(), y.unwrap());
                         start.wait();
-                        for (step, function) in [function, &both[0], function].into_iter().enumerate() {
-                            let shared = if thread == 0 { 100 << 10 } else { (60 + 10 * step as u32) << 10 };
+                        for (step, function) in
+                            [function, &both[0], function].into_iter().enumerate()
+                        {
+                            let shared = if thread == 0 {
+                                100 << 10
+                            } else {
+                                (60 + 10 * step as u32) << 10
+                            };
                             let config = LaunchConfig::line(1, N as u32).shared(shared);
-                            let launch =
-                                Launch::new(function, config, vec![HostArg::from(&*x), HostArg::from(&*y)]);
+                            let launch = Launch::new(
+                                function,
+                                config,
+                                vec![HostArg::from(&*x), HostArg::from(&*y)],
+                            );
                             stream.run_launch(&launch.unwrap()).unwrap();
                         }
                         assert_eq!(stream.read(&y).unwrap(), [1.0; N]);
@@ -98,7 +111,10 @@ fn one_library_is_one_driver_and_one_context() {
         let same = Context::new(&again.device(0).unwrap()).unwrap();
         assert_eq!(same.raw(), context.raw());
         let (stream, add) = (Stream::new(&context).unwrap(), add(&same));
-        let (x, y) = (Buffer::from_slice(&same, &[1.0; N]).unwrap(), Buffer::zeroed(&context, N).unwrap());
+        let (x, y) = (
+            Buffer::from_slice(&same, &[1.0; N]).unwrap(),
+            Buffer::zeroed(&context, N).unwrap(),
+        );
         stream.launch(&add, args(&x, &y, 1.0)).unwrap();
         assert_eq!(stream.read(&y).unwrap(), [2.0; N]);
 
@@ -118,7 +134,8 @@ fn one_library_is_one_driver_and_one_context() {
         sim::expect_clean("the other driver");
         graph.instantiate().unwrap().launch(&stream).unwrap();
         assert_eq!(stream.read(&y).unwrap(), [3.0; N]);
-        let foreign = text(Buffer::<f32>::zeroed(&sim::fresh(), N).and_then(|b| stream.fill(&b, 1.0)));
+        let foreign =
+            text(Buffer::<f32>::zeroed(&sim::fresh(), N).and_then(|b| stream.fill(&b, 1.0)));
         assert!(foreign.contains("belongs to"), "{foreign}");
     });
 }

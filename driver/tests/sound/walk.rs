@@ -149,7 +149,10 @@ fn program(driver: Driver) -> Result<Vec<f32>, Error> {
     let (stream, other) = (Stream::new(&context)?, Stream::new(&context)?);
     // SAFETY: the kernel stays within its buffers.
     let add = unsafe { Kernel::load(&context, Add) }?;
-    let (x, y) = (Buffer::from_slice(&context, &[1.0f32; N])?.labelled("x"), Buffer::zeroed(&context, N)?);
+    let (x, y) = (
+        Buffer::from_slice(&context, &[1.0f32; N])?.labelled("x"),
+        Buffer::zeroed(&context, N)?,
+    );
     let (pinned, event) = (Pinned::zeroed(&context, N)?, Event::new(&context)?);
     let start = Event::new(&context)?;
     start.record(&stream)?;
@@ -225,7 +228,10 @@ fn graphs(
 /// Nodes of every sort, changed, removed and copied.
 fn whole_graphs(add: &Kernel<Add>, stream: &Stream) -> Result<(), Error> {
     let context = stream.context();
-    let (x, y) = (Buffer::<f32>::zeroed(context, N)?, Buffer::<f32>::zeroed(context, N)?);
+    let (x, y) = (
+        Buffer::<f32>::zeroed(context, N)?,
+        Buffer::<f32>::zeroed(context, N)?,
+    );
     let word = Buffer::<u32>::zeroed(context, 1)?;
     let events = [Event::new(context)?, Event::new(context)?];
     let operations = || Ok::<_, Error>(vec![WordOperation::write(&word, 1)?]);
@@ -258,8 +264,13 @@ fn whole_graphs(add: &Kernel<Add>, stream: &Stream) -> Result<(), Error> {
     exec.set(words, NodeWork::Words(operations()?))?;
     exec.launch(stream)?;
     let after = copied.copy_of(words)?;
-    let longer =
-        capture_into(copied, &[after], stream, CaptureMode::ThreadLocal, |queue| queue.fill(&y, 1.0))?;
+    let longer = capture_into(
+        copied,
+        &[after],
+        stream,
+        CaptureMode::ThreadLocal,
+        |queue| queue.fill(&y, 1.0),
+    )?;
     longer.instantiate()?.launch(stream)?;
 
     let mut owning = Graph::new(context)?;
@@ -267,19 +278,31 @@ fn whole_graphs(add: &Kernel<Add>, stream: &Stream) -> Result<(), Error> {
     let used = owning.fill(&[alloc], &scratch, 1.0)?;
     let freed = owning.free(&[used], &scratch)?;
     let condition = owning.condition(Some(1))?;
-    owning.if_then(&[freed], condition, |then| then.fill(&[], &y, 3.0).map(drop))?;
+    owning.if_then(&[freed], condition, |then| {
+        then.fill(&[], &y, 3.0).map(drop)
+    })?;
     owning.instantiate()?.launch(stream)
 }
 
 /// Copies and fills of two dimensions.
 fn boxes(stream: &Stream) -> Result<(), Error> {
     let context = stream.context();
-    let (bytes, halves) = (Buffer::<u8>::zeroed(context, 6)?, Buffer::<u16>::zeroed(context, 6)?);
-    let (words, others) = (Buffer::<u32>::zeroed(context, 6)?, Buffer::<u32>::zeroed(context, 6)?);
+    let (bytes, halves) = (
+        Buffer::<u8>::zeroed(context, 6)?,
+        Buffer::<u16>::zeroed(context, 6)?,
+    );
+    let (words, others) = (
+        Buffer::<u32>::zeroed(context, 6)?,
+        Buffer::<u32>::zeroed(context, 6)?,
+    );
     stream.run(&Work::fill_box(Boxed::rows(&bytes, 3), [2, 2, 1], 1)?)?;
     stream.run(&Work::fill_box(Boxed::rows(&halves, 3), [2, 2, 1], 1)?)?;
     stream.run(&Work::fill_box(Boxed::rows(&words, 3), [2, 2, 1], 1)?)?;
-    stream.run(&Work::copy_box(Boxed::rows(&words, 3), Boxed::rows(&others, 3), [2, 2, 1])?)
+    stream.run(&Work::copy_box(
+        Boxed::rows(&words, 3),
+        Boxed::rows(&others, 3),
+        [2, 2, 1],
+    )?)
 }
 
 /// Memory that is mapped, and windows of the cache on it.
@@ -304,8 +327,7 @@ fn mapped(stream: &Stream) -> Result<(), Error> {
 
 /// A library, the shape of its kernel's launches, and a profile.
 fn libraries(stream: &Stream) -> Result<(), Error> {
-    const PTX: &str =
-        ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry nothing(.param .u32 n) { ret; }";
+    const PTX: &str = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry nothing(.param .u32 n) { ret; }";
     let context = stream.context();
     let library = warpwright_driver::Library::load(context.driver(), PTX)?;
     context.run(|| library.kernels())??;
@@ -335,9 +357,17 @@ thread_local! {
 fn enter(name: &'static str) -> Option<CUresult> {
     RUN.with_borrow_mut(|run| {
         let nth = run.calls.get(name).copied().unwrap_or(0) + 1;
-        let fails = run.fails.filter(|fails| fails.0 == name && fails.1 == nth).map(|fails| fails.2);
+        let fails = run
+            .fails
+            .filter(|fails| fails.0 == name && fails.1 == nth)
+            .map(|fails| fails.2);
         // What was not created is not counted, so that the numbers are those of objects.
-        let creates = ["cuStreamEndCapture", "cuGraphClone", "cuStreamBeginCaptureToGraph"].contains(&name)
+        let creates = [
+            "cuStreamEndCapture",
+            "cuGraphClone",
+            "cuStreamBeginCaptureToGraph",
+        ]
+        .contains(&name)
             || PAIRS.iter().any(|(create, _)| *create == name);
         if fails.is_some() && creates {
             run.fails = None;
@@ -421,7 +451,11 @@ fn run_with(call: &'static str, nth: usize, code: CUresult) -> Result<Vec<f32>, 
     } else {
         let name = call.trim_end_matches("_v2");
         warpwright_cuda_emu::inject(
-            if warpwright_cuda_emu::symbols().0.contains(&call) { call } else { name },
+            if warpwright_cuda_emu::symbols().0.contains(&call) {
+                call
+            } else {
+                name
+            },
             nth as u64,
             code,
         );
@@ -464,7 +498,11 @@ fn used() -> Vec<&'static str> {
     }
     let word = |c: char| !c.is_alphanumeric() && c != '_';
     let words: std::collections::BTreeSet<&str> = sources.split(word).collect();
-    Api::NAMES.iter().map(|f| f.name).filter(|name| words.contains(name)).collect()
+    Api::NAMES
+        .iter()
+        .map(|f| f.name)
+        .filter(|name| words.contains(name))
+        .collect()
 }
 
 #[test]
@@ -472,7 +510,10 @@ fn each_failure_is_told_by_its_call_and_name_and_leaves_nothing() {
     // On the configured emulator: the lock of the other tests is held for all of the walk.
     emulator(|context| {
         drop(context);
-        let (mut silent, wanted) = (Vec::new(), run_with("cuInit", 1000, CUresult::UNKNOWN).unwrap());
+        let (mut silent, wanted) = (
+            Vec::new(),
+            run_with("cuInit", 1000, CUresult::UNKNOWN).unwrap(),
+        );
         let functions = used();
         assert!(functions.len() > 60, "{functions:?}");
         for call in functions {
@@ -487,10 +528,13 @@ fn each_failure_is_told_by_its_call_and_name_and_leaves_nothing() {
                     let result = run_with(call, nth, code);
                     expect_balance(&what);
                     match result {
-                        Err(text) if code == CUresult::OUT_OF_MEMORY && text.starts_with("out of memory") => {
-                        }
+                        Err(text)
+                            if code == CUresult::OUT_OF_MEMORY
+                                && text.starts_with("out of memory") => {}
                         // There it means that the kernel has no such parameter.
-                        Err(text) if call == "cuFuncGetParamInfo" && code == CUresult::INVALID_VALUE => {
+                        Err(text)
+                            if call == "cuFuncGetParamInfo" && code == CUresult::INVALID_VALUE =>
+                        {
                             assert!(text.contains("absent in the module"), "{text}");
                         }
                         Err(text) => {
@@ -498,7 +542,10 @@ fn each_failure_is_told_by_its_call_and_name_and_leaves_nothing() {
                             assert!(told, "{what}: {text}");
                         }
                         Ok(y) => {
-                            assert_eq!(y, wanted, "{what}: the program went on, and its numbers are wrong");
+                            assert_eq!(
+                                y, wanted,
+                                "{what}: the program went on, and its numbers are wrong"
+                            );
                             // Memory that is missing may be there at the second try.
                             if nth == 1 && code != CUresult::OUT_OF_MEMORY {
                                 silent.push(call);
@@ -512,8 +559,10 @@ fn each_failure_is_told_by_its_call_and_name_and_leaves_nothing() {
             }
         }
         silent.dedup();
-        let unknown: Vec<_> =
-            silent.iter().filter(|call| !SILENT.contains(call) && !NOT_CALLED.contains(call)).collect();
+        let unknown: Vec<_> = silent
+            .iter()
+            .filter(|call| !SILENT.contains(call) && !NOT_CALLED.contains(call))
+            .collect();
         assert_eq!(
             unknown, [&""; 0],
             "no error, although the first call failed: let the program call it, or name it in NOT_CALLED"

@@ -49,15 +49,43 @@ const HARMLESS: &[&str] = &[
 const REFUSED: &[(&str, &str, &str)] = &[
     ("use_dora", "DoRA", "LoRA without magnitudes"),
     ("use_qalora", "QALoRA", "LoRA of whole rows"),
-    ("fan_in_fan_out", "a transposed weight", "weights as [out, in]"),
+    (
+        "fan_in_fan_out",
+        "a transposed weight",
+        "weights as [out, in]",
+    ),
     ("lora_bias", "a bias of B", "adapters without bias"),
-    ("modules_to_save", "a module that is trained whole", "A and B of projections"),
-    ("trainable_token_indices", "trained tokens", "A and B of projections"),
-    ("target_parameters", "an adapter of parameters", "adapters of modules"),
-    ("layer_replication", "replicated layers", "the model's own layers"),
-    ("alora_invocation_tokens", "an adapter that begins at certain tokens", "adapters of all tokens"),
+    (
+        "modules_to_save",
+        "a module that is trained whole",
+        "A and B of projections",
+    ),
+    (
+        "trainable_token_indices",
+        "trained tokens",
+        "A and B of projections",
+    ),
+    (
+        "target_parameters",
+        "an adapter of parameters",
+        "adapters of modules",
+    ),
+    (
+        "layer_replication",
+        "replicated layers",
+        "the model's own layers",
+    ),
+    (
+        "alora_invocation_tokens",
+        "an adapter that begins at certain tokens",
+        "adapters of all tokens",
+    ),
     ("arrow_config", "routing among adapters", "one adapter"),
-    ("megatron_config", "Megatron's parallel layers", "whole projections"),
+    (
+        "megatron_config",
+        "Megatron's parallel layers",
+        "whole projections",
+    ),
 ];
 
 /// Ways to begin that leave the base model as it is.
@@ -66,8 +94,11 @@ const INITS: [&str; 3] = ["gaussian", "eva", "orthogonal"];
 impl LoraConfig {
     /// Parses the file's text.
     pub(crate) fn read(text: &[u8]) -> Result<LoraConfig, Fault> {
-        let value: Value = serde_json::from_slice(text).map_err(|error| Fault::Json(error.to_string()))?;
-        let Value::Object(keys) = value else { return Err(Fault::NoObject) };
+        let value: Value =
+            serde_json::from_slice(text).map_err(|error| Fault::Json(error.to_string()))?;
+        let Value::Object(keys) = value else {
+            return Err(Fault::NoObject);
+        };
         keys.iter().try_for_each(|(key, value)| check(key, value))?;
         let targets = targets(keys.get("target_modules").unwrap_or(&Value::Null))?;
         let pattern = |key| Patterns::read(key, keys.get(key).unwrap_or(&Value::Null));
@@ -95,13 +126,18 @@ impl LoraConfig {
     /// arXiv:2312.03732).
     pub(crate) fn scale(&self, module: &str) -> Result<f64, Fault> {
         let rank = f64::from(self.rank(module)?);
-        let alpha = self.alphas.of("alpha_pattern", module)?.unwrap_or(self.alpha);
+        let alpha = self
+            .alphas
+            .of("alpha_pattern", module)?
+            .unwrap_or(self.alpha);
         Ok(alpha / if self.rslora { rank.sqrt() } else { rank })
     }
 
     /// Whether the list of targets has this module, if there is a list.
     pub(crate) fn is_target(&self, module: &str) -> bool {
-        self.targets.as_ref().is_none_or(|targets| targets.iter().any(|target| names(target, module)))
+        self.targets
+            .as_ref()
+            .is_none_or(|targets| targets.iter().any(|target| names(target, module)))
     }
 }
 
@@ -110,10 +146,19 @@ fn check(key: &str, value: &Value) -> Result<(), Fault> {
     let is = |wanted: &[&str]| value.as_str().is_some_and(|found| wanted.contains(&found));
     let must = |holds, wanted: &str| match holds {
         true => Ok(()),
-        false => Err(Fault::Value { key: key.into(), found: value.to_string(), wanted: wanted.into() }),
+        false => Err(Fault::Value {
+            key: key.into(),
+            found: value.to_string(),
+            wanted: wanted.into(),
+        }),
     };
     let unsupported = |feature, instead| {
-        Err(Fault::Unsupported { key: key.into(), found: value.to_string(), feature, instead })
+        Err(Fault::Unsupported {
+            key: key.into(),
+            found: value.to_string(),
+            feature,
+            instead,
+        })
     };
     match key {
         "r"
@@ -123,15 +168,24 @@ fn check(key: &str, value: &Value) -> Result<(), Fault> {
         | "target_modules"
         | "base_model_name_or_path" => Ok(()),
         "peft_type" => must(is(&["LORA"]), "\"LORA\""),
-        "task_type" => must(value.is_null() || is(&["CAUSAL_LM"]), "\"CAUSAL_LM\" or null"),
+        "task_type" => must(
+            value.is_null() || is(&["CAUSAL_LM"]),
+            "\"CAUSAL_LM\" or null",
+        ),
         "bias" => must(value.is_null() || is(&["none"]), "\"none\""),
         "use_rslora" => must(value.is_null() || value.is_boolean(), "true or false"),
         "init_lora_weights" if value.is_null() || value.is_boolean() || is(&INITS) => Ok(()),
-        "init_lora_weights" => unsupported("a start that changes the base model", "true, false, gaussian"),
+        "init_lora_weights" => unsupported(
+            "a start that changes the base model",
+            "true, false, gaussian",
+        ),
         _ if HARMLESS.contains(&key) || is_off(value) => Ok(()),
         _ => match REFUSED.iter().find(|(refused, ..)| *refused == key) {
             Some(&(_, feature, instead)) => unsupported(feature, instead),
-            None => Err(Fault::UnknownKey { key: key.into(), found: value.to_string() }),
+            None => Err(Fault::UnknownKey {
+                key: key.into(),
+                found: value.to_string(),
+            }),
         },
     }
 }
@@ -151,8 +205,9 @@ fn required<'a>(keys: &'a Map<String, Value>, key: &'static str) -> Result<&'a V
 }
 
 fn rank(key: &str, value: &Value) -> Result<u32, Fault> {
-    let whole =
-        value.as_f64().filter(|rank| rank.fract() == 0.0 && (1.0..=f64::from(MAX_RANK)).contains(rank));
+    let whole = value
+        .as_f64()
+        .filter(|rank| rank.fract() == 0.0 && (1.0..=f64::from(MAX_RANK)).contains(rank));
     let wrong = || Fault::Value {
         key: key.into(),
         found: value.to_string(),
@@ -186,8 +241,17 @@ fn targets(value: &Value) -> Result<Option<Vec<String>>, Fault> {
     };
     let target = |value: &Value| {
         let target = value.as_str().ok_or_else(|| wrong(value))?;
-        let known = target.rsplit('.').next().is_some_and(|last| PROJECTIONS.contains(&last));
-        if known { Ok(target.to_owned()) } else { Err(Fault::Target { target: target.to_owned() }) }
+        let known = target
+            .rsplit('.')
+            .next()
+            .is_some_and(|last| PROJECTIONS.contains(&last));
+        if known {
+            Ok(target.to_owned())
+        } else {
+            Err(Fault::Target {
+                target: target.to_owned(),
+            })
+        }
     };
     list.iter().map(target).collect::<Result<_, _>>().map(Some)
 }
@@ -196,8 +260,10 @@ fn text_of(key: &str, keys: &Map<String, Value>) -> Result<Option<String>, Fault
     match keys.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(other) => {
-            Err(Fault::Value { key: key.into(), found: other.to_string(), wanted: "a text or null".into() })
-        }
+        Some(other) => Err(Fault::Value {
+            key: key.into(),
+            found: other.to_string(),
+            wanted: "a text or null".into(),
+        }),
     }
 }

@@ -47,7 +47,12 @@ pub(crate) struct Factors {
 impl fmt::Debug for Factors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rank = self.rank as usize;
-        write!(f, "A {rank} x {}, B {} x {rank}", self.a.len() / rank, self.b.len() / rank)
+        write!(
+            f,
+            "A {rank} x {}, B {} x {rank}",
+            self.a.len() / rank,
+            self.b.len() / rank
+        )
     }
 }
 
@@ -72,14 +77,24 @@ impl Adapter {
 
     /// The projections that have an adapter, each with the number of its layers.
     pub fn targets(&self) -> Vec<(&'static str, usize)> {
-        let layers = |p: usize| self.layers.iter().filter(|layer| layer[p].is_some()).count();
-        let all = PROJECTIONS.iter().enumerate().map(|(p, name)| (*name, layers(p)));
+        let layers = |p: usize| {
+            self.layers
+                .iter()
+                .filter(|layer| layer[p].is_some())
+                .count()
+        };
+        let all = PROJECTIONS
+            .iter()
+            .enumerate()
+            .map(|(p, name)| (*name, layers(p)));
         all.filter(|&(_, layers)| layers > 0).collect()
     }
 
     /// Numbers that were trained.
     pub fn numbers(&self) -> u64 {
-        self.factors().map(|factors| (factors.a.len() + factors.b.len()) as u64).sum()
+        self.factors()
+            .map(|factors| (factors.a.len() + factors.b.len()) as u64)
+            .sum()
     }
 
     fn factors(&self) -> impl Iterator<Item = &Factors> {

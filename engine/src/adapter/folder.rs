@@ -23,7 +23,10 @@ impl Model {
     /// A file that is missing or cannot be read; settings that are not supported, tensors that the model has no place
     /// for, and numbers that are not finite, by name.
     pub fn with_adapter(self, folder: &Path) -> Result<Model, Error> {
-        Ok(Model { outline: self.outline.with_adapter(folder)?, ..self })
+        Ok(Model {
+            outline: self.outline.with_adapter(folder)?,
+            ..self
+        })
     }
 }
 
@@ -39,12 +42,19 @@ impl Outline {
 }
 
 fn open(folder: &Path, outline: &Outline) -> Result<Adapter, Error> {
-    let fault = |path: &Path, fault| Error::Adapter { path: path.to_owned(), fault: Box::new(fault) };
+    let fault = |path: &Path, fault| Error::Adapter {
+        path: path.to_owned(),
+        fault: Box::new(fault),
+    };
     if !folder.is_dir() {
-        let missing =
-            std::fs::metadata(folder).err().filter(|error| error.kind() != ErrorKind::NotADirectory);
+        let missing = std::fs::metadata(folder)
+            .err()
+            .filter(|error| error.kind() != ErrorKind::NotADirectory);
         return Err(match missing {
-            Some(source) => Error::Open { path: folder.to_owned(), source },
+            Some(source) => Error::Open {
+                path: folder.to_owned(),
+                source,
+            },
             None => fault(folder, Fault::NoFolder),
         });
     }
@@ -57,18 +67,45 @@ fn open(folder: &Path, outline: &Outline) -> Result<Adapter, Error> {
     let config = LoraConfig::read(&text).map_err(|f| fault(&path, f))?;
     let bytes = file(folder, TENSORS)?.ok_or_else(|| {
         let pickle = folder.join("adapter_model.bin").exists();
-        fault(folder, if pickle { Fault::Pickle } else { Fault::NoFile(TENSORS) })
+        fault(
+            folder,
+            if pickle {
+                Fault::Pickle
+            } else {
+                Fault::NoFile(TENSORS)
+            },
+        )
     })?;
     let layers = tensors::read(&bytes, &config, &sizes(outline));
     let layers = layers.map_err(|f| fault(&folder.join(TENSORS), f))?;
-    let missing = config.named.missing(0..layers.len(), |layer, p| layers[layer][p].is_some());
+    let missing = config
+        .named
+        .missing(0..layers.len(), |layer, p| layers[layer][p].is_some());
     if let Some(module) = missing.first().filter(|_| config.named.random) {
-        return Err(fault(&path, Fault::Random { module: module.clone() }));
+        return Err(fault(
+            &path,
+            Fault::Random {
+                module: module.clone(),
+            },
+        ));
     }
     let trained_on = file(folder, NOTES)?.map(|text| formats(&text)).transpose();
     let trained_on = trained_on.map_err(|f| fault(&folder.join(NOTES), f))?;
-    let LoraConfig { base, alpha, rslora, .. } = config;
-    Ok(Adapter { path: folder.to_owned(), base, trained_on, alpha, rslora, missing, layers })
+    let LoraConfig {
+        base,
+        alpha,
+        rslora,
+        ..
+    } = config;
+    Ok(Adapter {
+        path: folder.to_owned(),
+        base,
+        trained_on,
+        alpha,
+        rslora,
+        missing,
+        layers,
+    })
 }
 
 /// The bytes of a file, if it is there.
@@ -93,8 +130,11 @@ fn sizes(outline: &Outline) -> Sizes {
 
 /// What [`BASE_FORMATS`] says.
 fn formats(text: &[u8]) -> Result<Formats, Fault> {
-    let notes: Value = serde_json::from_slice(text).map_err(|error| Fault::Json(error.to_string()))?;
-    let formats = notes.get(BASE_FORMATS).ok_or(Fault::MissingKey(BASE_FORMATS))?;
+    let notes: Value =
+        serde_json::from_slice(text).map_err(|error| Fault::Json(error.to_string()))?;
+    let formats = notes
+        .get(BASE_FORMATS)
+        .ok_or(Fault::MissingKey(BASE_FORMATS))?;
     serde_json::from_value(formats.clone()).map_err(|_| Fault::Value {
         key: BASE_FORMATS.into(),
         found: formats.to_string(),

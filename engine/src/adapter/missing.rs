@@ -26,8 +26,9 @@ impl Named {
     /// Of the file's keys. Of what is a regular expression nothing is said: it names nothing and leaves nothing out.
     pub(crate) fn read(keys: &Map<String, Value>, targets: Option<&[String]>) -> Named {
         let key = |key| keys.get(key).unwrap_or(&Value::Null);
-        let linear =
-            key("target_modules").as_str().is_some_and(|text| text.eq_ignore_ascii_case("all-linear"));
+        let linear = key("target_modules")
+            .as_str()
+            .is_some_and(|text| text.eq_ignore_ascii_case("all-linear"));
         let all = linear.then(|| PROJECTIONS.map(str::to_owned).to_vec());
         let unknown = !key("exclude_modules").is_null() && list(key("exclude_modules")).is_none();
         // Where layers have another name, none of these modules is in a layer.
@@ -60,11 +61,14 @@ impl Named {
         layers: Range<usize>,
         is_there: impl Fn(usize, usize) -> bool,
     ) -> Vec<String> {
-        let all = layers.flat_map(|layer| (0..PROJECTIONS.len()).map(move |projection| (layer, projection)));
+        let all = layers
+            .flat_map(|layer| (0..PROJECTIONS.len()).map(move |projection| (layer, projection)));
         let missing = all.filter(|&(layer, projection)| {
             self.has(layer, &module(layer, projection)) && !is_there(layer, projection)
         });
-        missing.map(|(layer, projection)| module(layer, projection)).collect()
+        missing
+            .map(|(layer, projection)| module(layer, projection))
+            .collect()
     }
 
     /// Whether PEFT would make no pair for a module, and leave out what the file has for it.
@@ -74,8 +78,16 @@ impl Named {
     }
 
     fn has(&self, layer: usize, module: &str) -> bool {
-        let mut targets = self.targets.iter().flatten().filter(|target| names(target, module)).peekable();
-        let in_layers = self.layers.as_ref().is_none_or(|layers| layers.contains(&(layer as u64)));
+        let mut targets = self
+            .targets
+            .iter()
+            .flatten()
+            .filter(|target| names(target, module))
+            .peekable();
+        let in_layers = self
+            .layers
+            .as_ref()
+            .is_none_or(|layers| layers.contains(&(layer as u64)));
         // A whole name is one of a layer already.
         let whole = targets.clone().any(|target| target == module);
         targets.peek().is_some()
@@ -85,7 +97,12 @@ impl Named {
 }
 
 fn list(value: &Value) -> Option<Vec<String>> {
-    value.as_array().map(|list| list.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+    value.as_array().map(|list| {
+        list.iter()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect()
+    })
 }
 
 #[cfg(test)]
@@ -97,30 +114,58 @@ mod tests {
     /// The modules of two layers that these settings name, as PEFT's `check_target_module_exists` finds them.
     #[test]
     fn names_the_modules_that_peft_makes_pairs_for() {
-        let (q0, q1) = ("model.layers.0.self_attn.q_proj", "model.layers.1.self_attn.q_proj");
+        let (q0, q1) = (
+            "model.layers.0.self_attn.q_proj",
+            "model.layers.1.self_attn.q_proj",
+        );
         let q = ["q_proj".to_owned()];
         let whole = [q1.to_owned()];
         let cases: [(&[String], Value, &[&str]); 9] = [
             (&q, json!({}), &[q0, q1]),
             (&q, json!({"layers_to_transform": [1]}), &[q1]),
-            (&q, json!({"layers_to_transform": 0, "layers_pattern": "layers"}), &[q0]),
-            (&q, json!({"layers_to_transform": [], "exclude_modules": []}), &[q0, q1]),
-            (&q, json!({"layers_to_transform": [0], "layers_pattern": ["h"]}), &[]),
+            (
+                &q,
+                json!({"layers_to_transform": 0, "layers_pattern": "layers"}),
+                &[q0],
+            ),
+            (
+                &q,
+                json!({"layers_to_transform": [], "exclude_modules": []}),
+                &[q0, q1],
+            ),
+            (
+                &q,
+                json!({"layers_to_transform": [0], "layers_pattern": ["h"]}),
+                &[],
+            ),
             (&whole, json!({"layers_to_transform": [0]}), &[q1]),
-            (&q, json!({"exclude_modules": ["layers.0.self_attn.q_proj"]}), &[q1]),
+            (
+                &q,
+                json!({"exclude_modules": ["layers.0.self_attn.q_proj"]}),
+                &[q1],
+            ),
             (&q, json!({"exclude_modules": ["proj"]}), &[q0, q1]),
             (&q, json!({"exclude_modules": ".*0.*"}), &[]),
         ];
         for (targets, keys, expected) in cases {
             let named = Named::read(keys.as_object().unwrap(), Some(targets));
             assert_eq!(named.missing(0..2, |_, _| false), expected, "{keys}");
-            let kept = [q0, q1].into_iter().enumerate().filter(|(layer, q)| !named.leaves_out(*layer, q));
+            let kept = [q0, q1]
+                .into_iter()
+                .enumerate()
+                .filter(|(layer, q)| !named.leaves_out(*layer, q));
             let unknown = named.targets.is_none();
-            assert!(unknown || kept.map(|(_, q)| q).eq(expected.iter().copied()), "{keys}");
+            assert!(
+                unknown || kept.map(|(_, q)| q).eq(expected.iter().copied()),
+                "{keys}"
+            );
         }
         let all = json!({"target_modules": "all-linear"});
         let named = Named::read(all.as_object().unwrap(), None);
         assert_eq!(named.missing(0..2, |layer, _| layer == 0).len(), 7);
-        assert_eq!(Named::read(&Map::new(), None).missing(0..2, |_, _| false), [""; 0]);
+        assert_eq!(
+            Named::read(&Map::new(), None).missing(0..2, |_, _| false),
+            [""; 0]
+        );
     }
 }

@@ -12,8 +12,15 @@ pub const NOTES: &str = "warpwright.json";
 pub const BASE_FORMATS: &str = "base_formats";
 
 /// The projections of a layer as `target_modules` names them, in the order of a layer's forward.
-pub const PROJECTIONS: [&str; 7] =
-    ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"];
+pub const PROJECTIONS: [&str; 7] = [
+    "q_proj",
+    "k_proj",
+    "v_proj",
+    "o_proj",
+    "gate_proj",
+    "up_proj",
+    "down_proj",
+];
 
 /// The module of a projection, by its place in [`PROJECTIONS`], as the base model names it.
 pub fn module(layer: usize, projection: usize) -> String {
@@ -23,7 +30,10 @@ pub fn module(layer: usize, projection: usize) -> String {
 
 /// The name of a tensor; `factor` is `A` or `B`.
 pub fn tensor(layer: usize, projection: usize, factor: &str) -> String {
-    format!("base_model.model.{}.lora_{factor}.weight", module(layer, projection))
+    format!(
+        "base_model.model.{}.lora_{factor}.weight",
+        module(layer, projection)
+    )
 }
 
 /// Whether a file for this pairing has the rows of a projection in another order than the original model.

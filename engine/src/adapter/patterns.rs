@@ -28,12 +28,20 @@ impl Patterns {
         let entry = |(name, value): (&String, &Value)| {
             let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
             if name.is_empty() || !name.chars().all(plain) {
-                return Err(Fault::Pattern { key, pattern: name.clone() });
+                return Err(Fault::Pattern {
+                    key,
+                    pattern: name.clone(),
+                });
             }
             let number = value.as_f64().filter(|number| *number > 0.0);
-            Ok((name.clone(), number.ok_or_else(|| wrong(value, "positive for each module"))?))
+            Ok((
+                name.clone(),
+                number.ok_or_else(|| wrong(value, "positive for each module"))?,
+            ))
         };
-        Ok(Patterns(entries.iter().map(entry).collect::<Result<_, _>>()?))
+        Ok(Patterns(
+            entries.iter().map(entry).collect::<Result<_, _>>()?,
+        ))
     }
 
     /// The value for a module, if there is one.
@@ -41,7 +49,12 @@ impl Patterns {
         let mut found: Option<f64> = None;
         for (_, value) in self.0.iter().filter(|(name, _)| names(name, module)) {
             if let Some(first) = found.filter(|first| first != value) {
-                return Err(Fault::TwoValues { key, module: module.into(), first, second: *value });
+                return Err(Fault::TwoValues {
+                    key,
+                    module: module.into(),
+                    first,
+                    second: *value,
+                });
             }
             found = Some(*value);
         }
@@ -51,5 +64,7 @@ impl Patterns {
 
 /// Whether a name is that of the module, or its end after a dot.
 pub(crate) fn names(name: &str, module: &str) -> bool {
-    module.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    module
+        .strip_suffix(name)
+        .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }

@@ -24,20 +24,37 @@ pub(crate) fn read(
     config: &LoraConfig,
     sizes: &Sizes,
 ) -> Result<Vec<[Option<Factors>; 7]>, Fault> {
-    let tensors = SafeTensors::deserialize(bytes).map_err(|error| Fault::Safetensors(error.to_string()))?;
+    let tensors =
+        SafeTensors::deserialize(bytes).map_err(|error| Fault::Safetensors(error.to_string()))?;
     let mut names = tensors.names();
     names.sort_unstable();
     if names.is_empty() {
         return Err(Fault::Empty);
     }
-    names.iter().try_for_each(|name| check_name(name, config, sizes))?;
-    if let Some(target) = config.targets.iter().flatten().find(|target| !has(&names, target)) {
-        return Err(Fault::NoTensors { target: target.clone() });
+    names
+        .iter()
+        .try_for_each(|name| check_name(name, config, sizes))?;
+    if let Some(target) = config
+        .targets
+        .iter()
+        .flatten()
+        .find(|target| !has(&names, target))
+    {
+        return Err(Fault::NoTensors {
+            target: target.clone(),
+        });
     }
     let layer = |layer: usize| {
         let mut factors = [const { None }; 7];
         for (projection, place) in factors.iter_mut().enumerate() {
-            *place = Source { tensors: &tensors, config, sizes, layer, projection }.factors()?;
+            *place = Source {
+                tensors: &tensors,
+                config,
+                sizes,
+                layer,
+                projection,
+            }
+            .factors()?;
         }
         Ok(factors)
     };
@@ -54,13 +71,22 @@ fn has(names: &[&str], target: &str) -> bool {
 
 /// A name is that of A or B of a projection of the model.
 fn check_name(name: &str, config: &LoraConfig, sizes: &Sizes) -> Result<(), Fault> {
-    let Some((layer, projection)) = place(name) else { return Err(Fault::Stray { name: name.into() }) };
+    let Some((layer, projection)) = place(name) else {
+        return Err(Fault::Stray { name: name.into() });
+    };
     let last = sizes.layers.len() - 1;
     if layer > last {
-        return Err(Fault::Layer { name: name.into(), layer, last });
+        return Err(Fault::Layer {
+            name: name.into(),
+            layer,
+            last,
+        });
     }
     let module = module(layer, projection);
-    match (config.is_target(&module), config.named.leaves_out(layer, &module)) {
+    match (
+        config.is_target(&module),
+        config.named.leaves_out(layer, &module),
+    ) {
         (false, _) => Err(Fault::Untargeted { name: name.into() }),
         (true, true) => Err(Fault::LeftOut { name: name.into() }),
         (true, false) => Ok(()),
@@ -69,8 +95,17 @@ fn check_name(name: &str, config: &LoraConfig, sizes: &Sizes) -> Result<(), Faul
 
 /// Layer and projection of a tensor.
 fn place(name: &str) -> Option<(usize, usize)> {
-    let layer = name.strip_prefix("base_model.model.model.layers.")?.split('.').next()?.parse().ok()?;
-    let is = |p: &usize| ["A", "B"].iter().any(|factor| tensor(layer, *p, factor) == name);
+    let layer = name
+        .strip_prefix("base_model.model.model.layers.")?
+        .split('.')
+        .next()?
+        .parse()
+        .ok()?;
+    let is = |p: &usize| {
+        ["A", "B"]
+            .iter()
+            .any(|factor| tensor(layer, *p, factor) == name)
+    };
     Some((layer, (0..PROJECTIONS.len()).find(is)?))
 }
 
@@ -89,8 +124,18 @@ impl Source<'_> {
         let [a, b] = ["A", "B"].map(|factor| tensor(self.layer, self.projection, factor));
         match [&a, &b].map(|name| self.tensors.tensor(name).is_ok()) {
             [false, false] => return Ok(None),
-            [true, false] => return Err(Fault::Half { there: a, missing: b }),
-            [false, true] => return Err(Fault::Half { there: b, missing: a }),
+            [true, false] => {
+                return Err(Fault::Half {
+                    there: a,
+                    missing: b,
+                });
+            }
+            [false, true] => {
+                return Err(Fault::Half {
+                    there: b,
+                    missing: a,
+                });
+            }
             [true, true] => {}
         }
         let module = module(self.layer, self.projection);
@@ -98,16 +143,32 @@ impl Source<'_> {
         let [rows, n] = self.sizes.layers[self.layer][self.projection];
         let a = self.numbers(&a, [rank as usize, n], scale)?;
         let b = self.numbers(&b, [rows, rank as usize], 1.0)?;
-        Ok(Some(Factors { rank, scale, a, b: self.in_file_order(b, rank as usize) }))
+        Ok(Some(Factors {
+            rank,
+            scale,
+            a,
+            b: self.in_file_order(b, rank as usize),
+        }))
     }
 
     /// The numbers of a tensor of this shape, which are finite times a scale.
     fn numbers(&self, name: &str, shape: [usize; 2], scale: f64) -> Result<Vec<f32>, Fault> {
-        let view = self.tensors.tensor(name).map_err(|error| Fault::Safetensors(error.to_string()))?;
+        let view = self
+            .tensors
+            .tensor(name)
+            .map_err(|error| Fault::Safetensors(error.to_string()))?;
         if view.shape() != shape {
-            return Err(Fault::Shape { name: name.into(), found: view.shape().into(), wanted: shape });
+            return Err(Fault::Shape {
+                name: name.into(),
+                found: view.shape().into(),
+                wanted: shape,
+            });
         }
-        let pairs = || view.data().chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]]));
+        let pairs = || {
+            view.data()
+                .chunks_exact(2)
+                .map(|b| u16::from_le_bytes([b[0], b[1]]))
+        };
         let numbers: Vec<f32> = match view.dtype() {
             Dtype::F32 => {
                 let four = |b: &[u8]| f32::from_le_bytes([b[0], b[1], b[2], b[3]]);
@@ -115,10 +176,23 @@ impl Source<'_> {
             }
             Dtype::F16 => pairs().map(|bits| f16(bits).to_f32()).collect(),
             Dtype::BF16 => pairs().map(|bits| bf16(bits).to_f32()).collect(),
-            other => return Err(Fault::Type { name: name.into(), found: format!("{other:?}") }),
+            other => {
+                return Err(Fault::Type {
+                    name: name.into(),
+                    found: format!("{other:?}"),
+                });
+            }
         };
-        match numbers.iter().position(|&x| !((f64::from(x) * scale) as f32).is_finite()) {
-            Some(index) => Err(Fault::NotFinite { name: name.into(), index, value: numbers[index], scale }),
+        match numbers
+            .iter()
+            .position(|&x| !((f64::from(x) * scale) as f32).is_finite())
+        {
+            Some(index) => Err(Fault::NotFinite {
+                name: name.into(),
+                index,
+                value: numbers[index],
+                scale,
+            }),
             None => Ok(numbers),
         }
     }

@@ -31,7 +31,8 @@ impl LoraShape {
 
     /// Bytes of A and B.
     fn bytes(&self) -> u64 {
-        4 * (u64::from(self.ranks()) * u64::from(self.n) + u64::from(self.rows) * u64::from(self.rank))
+        4 * (u64::from(self.ranks()) * u64::from(self.n)
+            + u64::from(self.rows) * u64::from(self.rank))
     }
 }
 
@@ -51,7 +52,12 @@ struct Part<'a> {
 }
 
 /// The projections that a product joins, in the order of its tiles; none of the LM head.
-fn parts<'a>(outline: &'a Outline, adapter: &'a Adapter, product: Product, layer: usize) -> Vec<Part<'a>> {
+fn parts<'a>(
+    outline: &'a Outline,
+    adapter: &'a Adapter,
+    product: Product,
+    layer: usize,
+) -> Vec<Part<'a>> {
     let range = match product {
         Product::Qkv => 0..3,
         Product::O => 3..4,
@@ -60,14 +66,21 @@ fn parts<'a>(outline: &'a Outline, adapter: &'a Adapter, product: Product, layer
         Product::Head => 0..0,
     };
     let weights = outline.weights.blocks[layer].projections();
-    let part = |p: usize| Part { weight: weights[p], factors: adapter.layers[layer][p].as_ref() };
+    let part = |p: usize| Part {
+        weight: weights[p],
+        factors: adapter.layers[layer][p].as_ref(),
+    };
     range.map(part).collect()
 }
 
 /// The sizes of a product's adapter, if it has one.
 pub(crate) fn shape(outline: &Outline, product: Product, layer: usize) -> Option<LoraShape> {
     let parts = parts(outline, outline.adapter.as_ref()?, product, layer);
-    let rank = parts.iter().filter_map(|part| part.factors).map(|factors| factors.rank).max()?;
+    let rank = parts
+        .iter()
+        .filter_map(|part| part.factors)
+        .map(|factors| factors.rank)
+        .max()?;
     Some(LoraShape {
         parts: parts.len() as u32,
         rank: rank.next_multiple_of(RANK_STEP),
@@ -84,7 +97,9 @@ pub(crate) fn matrices(outline: &Outline, product: Product, layer: usize) -> Opt
     let mut a = vec![0.0; shape.ranks() as usize * n];
     for (part, a) in parts.iter().zip(a.chunks_mut(rank * n)) {
         if let Some(factors) = part.factors {
-            a.iter_mut().zip(factors.scaled_a()).for_each(|(a, scaled)| *a = scaled);
+            a.iter_mut()
+                .zip(factors.scaled_a())
+                .for_each(|(a, scaled)| *a = scaled);
         }
     }
     let mut b = vec![0.0; shape.rows as usize * rank];
@@ -98,7 +113,11 @@ pub(crate) fn matrices(outline: &Outline, product: Product, layer: usize) -> Opt
 }
 
 /// Part and row of each row of a product's tiles: as `weights/packed.rs` packs them.
-fn tile_rows(outline: &Outline, product: Product, parts: &[Part]) -> impl Iterator<Item = (usize, u32)> {
+fn tile_rows(
+    outline: &Outline,
+    product: Product,
+    parts: &[Part],
+) -> impl Iterator<Item = (usize, u32)> {
     let c = &outline.config;
     let pairs = match c.architecture.pairing {
         Pairing::Interleaved => RowOrder::interleaved(c.head_dim),
@@ -123,24 +142,39 @@ fn tile_rows(outline: &Outline, product: Product, parts: &[Part]) -> impl Iterat
 pub(crate) fn projection(outline: &Outline, layer: usize, projection: usize) -> Option<Matrices> {
     let factors = outline.adapter.as_ref()?.layers[layer][projection].as_ref()?;
     let weight = outline.weights.blocks[layer].projections()[projection];
-    let (own, rank) = (factors.rank as usize, factors.rank.next_multiple_of(RANK_STEP));
+    let (own, rank) = (
+        factors.rank as usize,
+        factors.rank.next_multiple_of(RANK_STEP),
+    );
     let mut a: Vec<f32> = factors.scaled_a().collect();
     a.resize((rank * weight.row_len()) as usize, 0.0);
     let wide = |row: &[f32]| [row, &vec![0.0; rank as usize - own]].concat();
     let b = factors.b.chunks(own).flat_map(wide).collect();
-    let shape = LoraShape { parts: 1, rank, rows: weight.rows(), n: weight.row_len() };
+    let shape = LoraShape {
+        parts: 1,
+        rank,
+        rows: weight.rows(),
+        n: weight.row_len(),
+    };
     Some(Matrices { shape, a, b })
 }
 
 /// The products of a model's layers that have an adapter.
 pub(crate) fn shapes(outline: &Outline) -> impl Iterator<Item = LoraShape> {
     let layers = 0..outline.weights.blocks.len();
-    layers.flat_map(move |l| Product::OF_LAYER.into_iter().filter_map(move |p| shape(outline, p, l)))
+    layers.flat_map(move |l| {
+        Product::OF_LAYER
+            .into_iter()
+            .filter_map(move |p| shape(outline, p, l))
+    })
 }
 
 /// The largest number of rows of A of a product.
 pub(crate) fn max_ranks(outline: &Outline) -> u32 {
-    shapes(outline).map(|shape| shape.ranks()).max().unwrap_or(0)
+    shapes(outline)
+        .map(|shape| shape.ranks())
+        .max()
+        .unwrap_or(0)
 }
 
 /// Bytes of an adapter on a device, with what its products read and write for a batch of eight; 0 without one.

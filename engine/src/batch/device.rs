@@ -100,8 +100,14 @@ impl Device {
                 .map(|i| Ok(Buffer::uninit(context, len)?.labelled(&format!("{name}.{i}"))))
                 .collect()
         };
-        let factors = outline.rope_factors.as_ref().map(|factors| factors.of(options.ctx));
-        let freq = c.ropes().into_iter().flat_map(|rope| rope.revolutions(factors));
+        let factors = outline
+            .rope_factors
+            .as_ref()
+            .map(|factors| factors.of(options.ctx));
+        let freq = c
+            .ropes()
+            .into_iter()
+            .flat_map(|rope| rope.revolutions(factors));
         let freq: Vec<f32> = freq.flat_map(revolutions).collect();
         let max_pages = cache::pages(options.ctx);
         let mut chunked = Chunked::new(context, cores, outline, &weights, embed)?;
@@ -132,8 +138,9 @@ impl Device {
     /// Copies pages, all layers of each.
     pub(super) fn copy_pages(&self, copies: &[PageCopy]) -> Result<(), Error> {
         let len = page_len(&self.config);
-        let page =
-            |cache: &Buffer<f16>, page: u32| cache.view_range(page as usize * len..(page as usize + 1) * len);
+        let page = |cache: &Buffer<f16>, page: u32| {
+            cache.view_range(page as usize * len..(page as usize + 1) * len)
+        };
         for PageCopy { from, to } in copies {
             for cache in self.k_cache.iter().chain(&self.v_cache) {
                 self.stream.copy(&page(cache, *from), &page(cache, *to))?;
@@ -146,7 +153,8 @@ impl Device {
     pub(super) fn write_pages(&self, rows: &[(u32, Vec<u32>)]) -> Result<(), Error> {
         for (row, pages) in rows.iter().filter(|(_, pages)| !pages.is_empty()) {
             let first = (row * self.max_pages) as usize;
-            self.stream.write(&self.table.view_range(first..first + pages.len()), pages)?;
+            self.stream
+                .write(&self.table.view_range(first..first + pages.len()), pages)?;
         }
         Ok(())
     }
@@ -154,10 +162,12 @@ impl Device {
     fn write(&self, input: &Input) -> Result<(), Error> {
         let w = &self.chunked.workspace;
         let states = input.states.as_flattened();
-        self.stream.write(&w.state.view_range(0..states.len()), states)?;
+        self.stream
+            .write(&w.state.view_range(0..states.len()), states)?;
         if !input.items.is_empty() {
             let items: Vec<u32> = input.items.iter().flat_map(|item| item.words()).collect();
-            self.stream.write(&w.items(input.items.len() as u32), &items)?;
+            self.stream
+                .write(&w.items(input.items.len() as u32), &items)?;
         }
         let selected = self.head.selected.view_range(0..input.selected.len());
         Ok(self.stream.write(&selected, &input.selected)?)
@@ -175,7 +185,10 @@ impl Device {
         let (tokens, selected) = (input.states.len() as u32, input.selected.len() as u32);
         Sizes {
             tokens,
-            chosen: Chosen { bucket: self.bucket(tokens), overlap: false },
+            chosen: Chosen {
+                bucket: self.bucket(tokens),
+                overlap: false,
+            },
             singles: input.singles,
             items: input.items.len() as u32,
             selected,
@@ -202,7 +215,9 @@ impl Device {
     /// Chooses tokens, of those that are allowed, by the logits of the latest step.
     pub(super) fn choose_within(&self, sizes: Sizes) -> Result<(), Error> {
         let state = self.states(sizes);
-        Ok(self.head.choose_within(&mut &self.stream, &state, sizes.selected)?)
+        Ok(self
+            .head
+            .choose_within(&mut &self.stream, &state, sizes.selected)?)
     }
 
     /// The bucket of so many tokens.
@@ -218,7 +233,11 @@ impl Device {
         idle[state::DONE as usize] = 1;
         states.resize(bucket as usize, idle);
         let selected = (0..bucket).collect();
-        self.write(&Input { states, selected, ..Input::default() })?;
+        self.write(&Input {
+            states,
+            selected,
+            ..Input::default()
+        })?;
         Ok(bucket)
     }
 
@@ -232,7 +251,10 @@ impl Device {
             let graph = self.record(bucket, what)?.instantiate()?;
             self.graphs.insert((bucket, what), graph);
         }
-        let graph = self.graphs.get_mut(&(bucket, what)).expect("it was just made");
+        let graph = self
+            .graphs
+            .get_mut(&(bucket, what))
+            .expect("it was just made");
         Ok(graph.launch(&self.stream)?)
     }
 
@@ -245,8 +267,11 @@ impl Device {
         let sizes = self.decode_sizes(bucket);
         self.prepare(sizes)?;
         let context = self.stream.context();
-        let mut recorder =
-            if sizes.chosen.overlap { Recorder::pipeline(context)? } else { Recorder::new(context)? };
+        let mut recorder = if sizes.chosen.overlap {
+            Recorder::pipeline(context)?
+        } else {
+            Recorder::new(context)?
+        };
         match what {
             Recorded::Steps(steps) => {
                 (0..steps).try_for_each(|_| self.launch(&mut recorder, sizes))?;
@@ -271,13 +296,20 @@ impl Device {
 
     /// How the kernels of a graph are chosen.
     fn chosen(&self, bucket: u32) -> Chosen {
-        Chosen { bucket, overlap: self.chunked.overlaps(bucket) }
+        Chosen {
+            bucket,
+            overlap: self.chunked.overlaps(bucket),
+        }
     }
 
     /// The kernels of a step of a [graph](Device::graph) that has been made, whose rows attend so many positions.
     pub(super) fn list(&self, bucket: u32, attended: &[u32]) -> Vec<PassNode> {
-        let pass = self.chunked.list(self.chosen(bucket), Attended::Each(attended));
-        pass.into_iter().chain(self.head.list(bucket, attended.len() as u32)).collect()
+        let pass = self
+            .chunked
+            .list(self.chosen(bucket), Attended::Each(attended));
+        pass.into_iter()
+            .chain(self.head.list(bucket, attended.len() as u32))
+            .collect()
     }
 
     fn prepare(&mut self, sizes: Sizes) -> Result<(), Error> {
@@ -288,16 +320,28 @@ impl Device {
 
     fn launch(&self, queue: &mut impl Queue, sizes: Sizes) -> Result<(), Error> {
         self.launch_logits(queue, sizes)?;
-        Ok(self.head.choose(queue, &self.config, &self.options, &self.states(sizes), sizes.selected)?)
+        Ok(self.head.choose(
+            queue,
+            &self.config,
+            &self.options,
+            &self.states(sizes),
+            sizes.selected,
+        )?)
     }
 
     /// What the rows of a step begin with.
     fn states(&self, sizes: Sizes) -> View<u32> {
-        self.chunked.workspace.state.view_range(0..sizes.tokens as usize * state::LEN)
+        self.chunked
+            .workspace
+            .state
+            .view_range(0..sizes.tokens as usize * state::LEN)
     }
 
     fn launch_logits(&self, queue: &mut impl Queue, sizes: Sizes) -> Result<(), Error> {
-        let (c, sms) = (&self.config, self.stream.context().device().properties().multiprocessors);
+        let (c, sms) = (
+            &self.config,
+            self.stream.context().device().properties().multiprocessors,
+        );
         let cache = PagedCache {
             k: &self.k_cache,
             v: &self.v_cache,
@@ -315,14 +359,36 @@ impl Device {
             partials: &self.partials,
             ticket: &self.ticket,
         };
-        let Sizes { tokens, chosen, items, selected, selected_bucket, in_order, .. } = sizes;
+        let Sizes {
+            tokens,
+            chosen,
+            items,
+            selected,
+            selected_bucket,
+            in_order,
+            ..
+        } = sizes;
         let w = &self.chunked.workspace;
         let (wanted, singles, items) = (Wanted::All, Some(singles), &w.items(items));
-        let given = Given { tokens, chosen, wanted, singles, items, cache };
+        let given = Given {
+            tokens,
+            chosen,
+            wanted,
+            singles,
+            items,
+            cache,
+        };
         self.chunked.run(queue, &self.weights, given)?;
-        let selected =
-            Selected { x: &w.x, count: selected, in_order, bucket: selected_bucket, scratch: &w.scratch };
-        Ok(self.head.logits_of(queue, c, &self.weights.norm, selected)?)
+        let selected = Selected {
+            x: &w.x,
+            count: selected,
+            in_order,
+            bucket: selected_bucket,
+            scratch: &w.scratch,
+        };
+        Ok(self
+            .head
+            .logits_of(queue, c, &self.weights.norm, selected)?)
     }
 }
 
@@ -335,7 +401,11 @@ fn partials_len(attention: &BatchAttention, c: &Config, options: &BatchOptions, 
         let splits = attention.splits(attention.units(rows, c.kv_heads), options.ctx, sms);
         attention.partials_len(rows, c.heads, splits)
     };
-    BUCKETS.map(of).into_iter().max().expect("there are buckets")
+    BUCKETS
+        .map(of)
+        .into_iter()
+        .max()
+        .expect("there are buckets")
 }
 
 /// Numbers of a page of a layer's keys.

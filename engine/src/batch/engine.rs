@@ -86,7 +86,11 @@ impl Batch {
     ///
     /// # Errors
     /// As [`new`](Batch::new).
-    pub fn random(context: &Context, outline: &Outline, options: BatchOptions) -> Result<Batch, Error> {
+    pub fn random(
+        context: &Context,
+        outline: &Outline,
+        options: BatchOptions,
+    ) -> Result<Batch, Error> {
         let kernels = Batch::check(context, outline, options)?;
         let mut pools = Pools::of(context, outline)?;
         let weights = packed(outline).load(context, |job| pools.write(&job))?;
@@ -105,9 +109,11 @@ impl Batch {
             return Err(Error::NoBatch { why });
         }
         let resolved = Resolved::of(outline, context.device(), Tuning::default(), 1);
-        let resolved = resolved.map_err(|why| Error::NoBatch { why: why.to_string() })?;
-        let cores =
-            kernels::check(context.device(), &outline.config).map_err(|why| Error::NoBatch { why })?;
+        let resolved = resolved.map_err(|why| Error::NoBatch {
+            why: why.to_string(),
+        })?;
+        let cores = kernels::check(context.device(), &outline.config)
+            .map_err(|why| Error::NoBatch { why })?;
         memory::check(context, outline, &options)?;
         Ok((cores, resolved.single.embed))
     }
@@ -186,7 +192,10 @@ impl Batch {
 
     /// Pages of 64 positions that no sequence has, and all pages.
     pub fn free_pages(&self) -> (u32, u32) {
-        (self.sequences.pages().free(), self.sequences.pages().count())
+        (
+            self.sequences.pages().free(),
+            self.sequences.pages().count(),
+        )
     }
 
     /// Takes in more tokens of some sequences, one or many of each, and gives the next token after each. What another
@@ -209,27 +218,44 @@ impl Batch {
     ///
     /// # Errors
     /// As [`step`](Batch::step); more sequences than a step has tokens.
-    pub fn decode(&mut self, work: &[(SequenceId, u32)], steps: u32) -> Result<Vec<Vec<u32>>, Error> {
-        self.check_work(work.iter().map(|(id, token)| (*id, std::slice::from_ref(token))))?;
+    pub fn decode(
+        &mut self,
+        work: &[(SequenceId, u32)],
+        steps: u32,
+    ) -> Result<Vec<Vec<u32>>, Error> {
+        self.check_work(
+            work.iter()
+                .map(|(id, token)| (*id, std::slice::from_ref(token))),
+        )?;
         if steps == 0 {
             return Ok(vec![vec![]; work.len()]);
         }
         let counts: Vec<_> = work.iter().map(|(id, _)| (*id, steps)).collect();
         self.reserve(&counts)?;
-        let firsts = work.iter().map(|(id, _)| Ok(self.sequences.get(*id)?.tokens.len() as u32));
+        let firsts = work
+            .iter()
+            .map(|(id, _)| Ok(self.sequences.get(*id)?.tokens.len() as u32));
         let firsts = firsts.collect::<Result<Vec<_>, Error>>()?;
         let states = work
             .iter()
             .zip(&firsts)
             .map(|((id, token), &first)| row_state(*id, *token, first, first + steps));
         let bucket = self.device.write_rows(states.collect())?;
-        self.write_latest(work.iter().map(|(id, token)| (*id, std::slice::from_ref(token))))?;
+        self.write_latest(
+            work.iter()
+                .map(|(id, token)| (*id, std::slice::from_ref(token))),
+        )?;
         self.forget_latest(work.iter().map(|(id, _)| *id))?;
         self.free(work.iter().map(|(id, _)| *id))?;
-        let mut decoding = Decoding { firsts, made: vec![vec![]; work.len()], lost: None };
+        let mut decoding = Decoding {
+            firsts,
+            made: vec![vec![]; work.len()],
+            lost: None,
+        };
         let launched = self.launch_steps(work, bucket, steps, &mut decoding)?;
         if let Some(lost) = decoding.lost {
-            work.iter().for_each(|(id, _)| self.sequences.release_rest(*id));
+            work.iter()
+                .for_each(|(id, _)| self.sequences.release_rest(*id));
             return Err(self.lost(lost)?);
         }
         for ((row, (id, token)), made) in (0..).zip(work).zip(&decoding.made) {
@@ -250,7 +276,11 @@ impl Batch {
     /// A sequence that was not, or that ended while others were decoded further; and driver errors.
     pub fn logits(&self, sequence: SequenceId) -> Result<Vec<f32>, Error> {
         self.sequences.get(sequence)?;
-        let (_, row) = self.latest.iter().find(|(id, _)| *id == sequence).ok_or(Error::NoLogits)?;
+        let (_, row) = self
+            .latest
+            .iter()
+            .find(|(id, _)| *id == sequence)
+            .ok_or(Error::NoLogits)?;
         Ok(self.device.stream.read(&self.device.head.logits(*row))?)
     }
 }
@@ -274,9 +304,15 @@ struct Lost {
 
 impl Batch {
     /// Checks a step, makes room for it, and gives its rows and their order.
-    pub(super) fn begin(&mut self, work: &[(SequenceId, &[u32])]) -> Result<(Input, Vec<usize>), Error> {
+    pub(super) fn begin(
+        &mut self,
+        work: &[(SequenceId, &[u32])],
+    ) -> Result<(Input, Vec<usize>), Error> {
         self.check_work(work.iter().copied())?;
-        let counts: Vec<_> = work.iter().map(|(id, tokens)| (*id, tokens.len() as u32)).collect();
+        let counts: Vec<_> = work
+            .iter()
+            .map(|(id, tokens)| (*id, tokens.len() as u32))
+            .collect();
         self.reserve(&counts)?;
         self.write_latest(work.iter().copied())?;
         self.forget_latest(work.iter().map(|(id, _)| *id))?;
@@ -294,9 +330,12 @@ impl Batch {
         for (row, &index) in (0..).zip(order) {
             let (id, tokens) = work[index];
             let position = (self.sequences.get(id)?.tokens.len() + tokens.len()) as u32 - 1;
-            next[index] = self.chosen(id, position).ok_or_else(|| self.no_token(position, row))?;
+            next[index] = self
+                .chosen(id, position)
+                .ok_or_else(|| self.no_token(position, row))?;
         }
-        work.iter().for_each(|(id, tokens)| self.sequences.append(*id, tokens));
+        work.iter()
+            .for_each(|(id, tokens)| self.sequences.append(*id, tokens));
         self.latest = order.iter().map(|&index| work[index].0).zip(0..).collect();
         Ok(next)
     }
@@ -306,7 +345,8 @@ impl Batch {
         self.latest.clear();
         work.try_for_each(|id| {
             let len = self.sequences.get(id)?.tokens.len() as u32;
-            self.fewer.retain(|(row, position), _| *row != id.row || *position < len);
+            self.fewer
+                .retain(|(row, position), _| *row != id.row || *position < len);
             Ok(())
         })
     }
@@ -330,7 +370,9 @@ impl Batch {
                 launched += taken;
                 self.in_flight.push(&self.device.stream, launched)?;
             }
-            let Some(until) = self.in_flight.wait()? else { return Ok(launched) };
+            let Some(until) = self.in_flight.wait()? else {
+                return Ok(launched);
+            };
             if self.collect(work, until, decoding) {
                 self.device.stream.synchronize()?;
                 return Ok(launched);
@@ -342,14 +384,21 @@ impl Batch {
     /// ended, or one is lost.
     fn collect(&self, work: &[(SequenceId, u32)], until: u32, decoding: &mut Decoding) -> bool {
         let ends = |made: &Vec<u32>| made.last().is_some_and(|token| self.stop.contains(token));
-        for ((id, given), (first, made)) in work.iter().zip(decoding.firsts.iter().zip(&mut decoding.made)) {
+        for ((id, given), (first, made)) in work
+            .iter()
+            .zip(decoding.firsts.iter().zip(&mut decoding.made))
+        {
             while !ends(made) && (made.len() as u32) < until {
                 let position = first + made.len() as u32;
                 match self.chosen(*id, position) {
                     Some(token) => made.push(token),
                     None => {
                         let token = *made.last().unwrap_or(given);
-                        decoding.lost = Some(Lost { id: *id, token, position });
+                        decoding.lost = Some(Lost {
+                            id: *id,
+                            token,
+                            position,
+                        });
                         return true;
                     }
                 }
@@ -360,13 +409,21 @@ impl Batch {
 
     /// The token after a position whose step has completed, if it chose one.
     fn chosen(&self, id: SequenceId, position: u32) -> Option<u32> {
-        let token = self.device.head.out.read((id.row * self.options.ctx + position) as usize);
+        let token = self
+            .device
+            .head
+            .out
+            .read((id.row * self.options.ctx + position) as usize);
         (token < self.device.config.vocab).then_some(token)
     }
 
     /// Why the latest step chose no token after a position; `row` is that of the head.
     fn no_token(&self, position: u32, row: u32) -> Error {
-        let logits = self.device.stream.read(&self.device.head.logits(row)).map_err(Error::from);
+        let logits = self
+            .device
+            .stream
+            .read(&self.device.head.logits(row))
+            .map_err(Error::from);
         match logits.and_then(|logits| check_logits(position, &logits)) {
             Ok(()) => Error::NoToken { position },
             Err(error) => error,
@@ -374,9 +431,21 @@ impl Batch {
     }
 
     /// The same of a decode step, whose logits later steps have overwritten: it is made again, alone.
-    fn lost(&mut self, Lost { id, token, position }: Lost) -> Result<Error, Error> {
+    fn lost(
+        &mut self,
+        Lost {
+            id,
+            token,
+            position,
+        }: Lost,
+    ) -> Result<Error, Error> {
         let states = vec![row_state(id, token, position, self.options.ctx)];
-        self.device.step(&Input { states, singles: 1, items: vec![], selected: vec![0] })?;
+        self.device.step(&Input {
+            states,
+            singles: 1,
+            items: vec![],
+            selected: vec![0],
+        })?;
         self.device.stream.synchronize()?;
         Ok(self.no_token(position, 0))
     }
@@ -395,7 +464,11 @@ impl Batch {
                 return Err(Error::NoPrompt);
             }
             if let Some(index) = tokens.iter().position(|token| *token >= vocab) {
-                return Err(Error::PromptToken { index, id: tokens[index], vocab });
+                return Err(Error::PromptToken {
+                    index,
+                    id: tokens[index],
+                    vocab,
+                });
             }
             all += tokens.len();
         }
@@ -425,18 +498,32 @@ impl Batch {
         let mut items = vec![];
         for &index in &order {
             let (id, tokens) = work[index];
-            let first = self.sequences.get(id).expect("the work was checked").tokens.len() as u32;
+            let first = self
+                .sequences
+                .get(id)
+                .expect("the work was checked")
+                .tokens
+                .len() as u32;
             let (row, count) = (input.states.len() as u32, tokens.len() as u32);
             let limit = self.options.ctx;
-            let states =
-                (first..).zip(tokens).map(|(position, &token)| row_state(id, token, position, limit));
+            let states = (first..)
+                .zip(tokens)
+                .map(|(position, &token)| row_state(id, token, position, limit));
             input.states.extend(states);
             input.selected.push(row + count - 1);
             if count == 1 {
                 input.singles += 1;
                 continue;
             }
-            items.extend(Item { row, rows: count, position: first, sequence: id.row }.split(queries));
+            items.extend(
+                Item {
+                    row,
+                    rows: count,
+                    position: first,
+                    sequence: id.row,
+                }
+                .split(queries),
+            );
         }
         // Those with most keys first.
         items.sort_by_key(|item| std::cmp::Reverse(item.position + item.rows));
@@ -446,7 +533,12 @@ impl Batch {
 }
 
 /// The state of a row: see `warpwright_kernels::state`.
-pub(super) fn row_state(id: SequenceId, token: u32, position: u32, limit: u32) -> [u32; state::LEN] {
+pub(super) fn row_state(
+    id: SequenceId,
+    token: u32,
+    position: u32,
+    limit: u32,
+) -> [u32; state::LEN] {
     let mut words = [0; state::LEN];
     let known = [
         (state::TOKEN, token),
@@ -454,6 +546,8 @@ pub(super) fn row_state(id: SequenceId, token: u32, position: u32, limit: u32) -
         (state::SEQUENCE, id.row),
         (state::LIMIT, limit),
     ];
-    known.into_iter().for_each(|(word, value)| words[word as usize] = value);
+    known
+        .into_iter()
+        .for_each(|(word, value)| words[word as usize] = value);
     words
 }

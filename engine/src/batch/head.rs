@@ -88,10 +88,25 @@ impl Head {
     ) -> Result<Head, crate::Error> {
         let (c, weight) = (&outline.config, outline.weights.head());
         let capacity = capacity(options);
-        let rows = rows_of(context, weight.format, RowOrder::PLAIN, tiles, c.vocab, c.hidden)?;
-        let norm = NormTokens { order: order(&rows), second: None, overlap: Overlap::No };
+        let rows = rows_of(
+            context,
+            weight.format,
+            RowOrder::PLAIN,
+            tiles,
+            c.vocab,
+            c.hidden,
+        )?;
+        let norm = NormTokens {
+            order: order(&rows),
+            second: None,
+            overlap: Overlap::No,
+        };
         // An empty buffer has no address; a token that is in no vocabulary never stops anything.
-        let stop = if outline.stop.is_empty() { &[u32::MAX][..] } else { &outline.stop };
+        let stop = if outline.stop.is_empty() {
+            &[u32::MAX][..]
+        } else {
+            &outline.stop
+        };
         let floats = |name: &str, len: u32| -> Result<Buffer<f32>, Error> {
             Ok(Buffer::zeroed(context, capacity as usize * len as usize)?.labelled(name))
         };
@@ -114,8 +129,11 @@ impl Head {
             index: words("head.index", MAX_BLOCKS)?,
             ticket: words("head.ticket", 1)?,
             stop: Buffer::from_slice(context, stop)?.labelled("stop"),
-            out: Pinned::zeroed(context, options.sequences as usize * options.ctx as usize)?.labelled("out"),
-            sampler: room(c, options).map(|room| Sampler::new(context, room)).transpose()?,
+            out: Pinned::zeroed(context, options.sequences as usize * options.ctx as usize)?
+                .labelled("out"),
+            sampler: room(c, options)
+                .map(|room| Sampler::new(context, room))
+                .transpose()?,
             allowed: allowed(context, c.vocab, options)?,
             tokens: words_of(context, options)?,
             nothing: Nothing::new(context)?,
@@ -133,13 +151,22 @@ impl Head {
     }
 
     fn product(&self, bucket: u32) -> Product {
-        self.cores.product(&self.rows, Epilogue::Store, Chosen { bucket, overlap: false }, self.capacity)
+        self.cores.product(
+            &self.rows,
+            Epilogue::Store,
+            Chosen {
+                bucket,
+                overlap: false,
+            },
+            self.capacity,
+        )
     }
 
     /// The logits of a row that went through the head.
     pub(super) fn logits(&self, row: u32) -> View<f32> {
         let vocab = self.rows.rows as usize;
-        self.logits.view_range(row as usize * vocab..(row as usize + 1) * vocab)
+        self.logits
+            .view_range(row as usize * vocab..(row as usize + 1) * vocab)
     }
 
     /// The kernels of a decode step of so many rows, in the order in which they are launched.
@@ -150,7 +177,10 @@ impl Head {
             PassNode::product("head", product.name(), [&self.rows], count),
         ];
         let choose = || vec![PassNode::plain("choose", &self.choose)];
-        let last = self.sampler.as_ref().map_or_else(choose, |sampler| sampler.list().into());
+        let last = self
+            .sampler
+            .as_ref()
+            .map_or_else(choose, |sampler| sampler.list().into());
         before.into_iter().chain(last).collect()
     }
 
@@ -174,7 +204,13 @@ impl Head {
         gamma: &View<u8>,
         selected: Selected<'_>,
     ) -> Result<(), Error> {
-        let Selected { x, count, bucket, in_order, .. } = selected;
+        let Selected {
+            x,
+            count,
+            bucket,
+            in_order,
+            ..
+        } = selected;
         if !in_order {
             let args = GatherRowsArgs::<Host> {
                 x,
@@ -258,7 +294,9 @@ impl Head {
             vocab: c.vocab,
             count,
             capacity: self.capacity,
-            blocks: (BLOCKS * self.cores.sms).div_ceil(count).clamp(1, MAX_BLOCKS),
+            blocks: (BLOCKS * self.cores.sms)
+                .div_ceil(count)
+                .clamp(1, MAX_BLOCKS),
             stops: self.stop.len() as u32,
             states: (state.len() / state::LEN) as u32,
             sequences: options.sequences,
@@ -285,26 +323,56 @@ impl Head {
     }
 
     fn sampled<'a>(&'a self, state: &'a View<u32>, count: u32) -> SampledRows<'a> {
-        let Head { logits, selected: rows, tokens, stop, out, .. } = self;
-        SampledRows { logits, rows, count, state, tokens, stop, out }
+        let Head {
+            logits,
+            selected: rows,
+            tokens,
+            stop,
+            out,
+            ..
+        } = self;
+        SampledRows {
+            logits,
+            rows,
+            count,
+            state,
+            tokens,
+            stop,
+            out,
+        }
     }
 }
 
 /// Rows that the head has room for: a multiple of every width of a product with so many.
 fn capacity(options: &BatchOptions) -> u32 {
-    bucket(options.sequences).max(options.bucket.unwrap_or(0).next_power_of_two()).max(64)
+    bucket(options.sequences)
+        .max(options.bucket.unwrap_or(0).next_power_of_two())
+        .max(64)
 }
 
 /// What sampling is made for, if tokens are sampled.
 fn room(c: &Config, options: &BatchOptions) -> Option<Room> {
     let logprobs = options.choice.logprobs()?;
     let BatchOptions { sequences, ctx, .. } = *options;
-    Some(Room { vocab: c.vocab, capacity: capacity(options), sequences, ctx, logprobs, overlap: false })
+    Some(Room {
+        vocab: c.vocab,
+        capacity: capacity(options),
+        sequences,
+        ctx,
+        logprobs,
+        overlap: false,
+    })
 }
 
 /// What is allowed, where sequences may follow grammars.
-fn allowed(context: &Context, vocab: u32, options: &BatchOptions) -> Result<Option<Allowed>, Error> {
-    let TokenChoice::Within { .. } = options.choice else { return Ok(None) };
+fn allowed(
+    context: &Context,
+    vocab: u32,
+    options: &BatchOptions,
+) -> Result<Option<Allowed>, Error> {
+    let TokenChoice::Within { .. } = options.choice else {
+        return Ok(None);
+    };
     Allowed::new(context, vocab, options.sequences, false).map(Some)
 }
 
@@ -319,11 +387,15 @@ fn words_of(context: &Context, options: &BatchOptions) -> Result<Buffer<u32>, Er
 
 /// Bytes of the head's buffers on the device.
 pub(super) fn bytes(c: &Config, options: &BatchOptions) -> u64 {
-    let row =
-        4 * (u64::from(c.hidden) + u64::from(c.vocab) + 2 * u64::from(MAX_BLOCKS)) + 2 * u64::from(c.hidden);
+    let row = 4 * (u64::from(c.hidden) + u64::from(c.vocab) + 2 * u64::from(MAX_BLOCKS))
+        + 2 * u64::from(c.hidden);
     let tokens = 4 * u64::from(options.sequences) * u64::from(options.ctx);
     let sampled = room(c, options).map_or(0, |room| room.bytes() + tokens);
     let within = matches!(options.choice, TokenChoice::Within { .. });
-    let allowed = if within { Allowed::bytes(c.vocab, options.sequences) } else { 0 };
+    let allowed = if within {
+        Allowed::bytes(c.vocab, options.sequences)
+    } else {
+        0
+    };
     u64::from(capacity(options)) * (row + 16) + sampled + allowed
 }

@@ -20,13 +20,19 @@ pub(super) fn needs(context: &Context, outline: &Outline, options: &BatchOptions
         weights: info::weight_bytes(outline),
         adapter: 0,
         cache: buffers::cache_bytes(c, options.pages() * PAGE),
-        work: chunked::workspace::bytes(c) + head::bytes(c, options) + device::bytes(c, options, sms),
+        work: chunked::workspace::bytes(c)
+            + head::bytes(c, options)
+            + device::bytes(c, options, sms),
         draft: 0,
     }
 }
 
 /// Compares the required memory with the free memory, before anything is allocated.
-pub(super) fn check(context: &Context, outline: &Outline, options: &BatchOptions) -> Result<(), Error> {
+pub(super) fn check(
+    context: &Context,
+    outline: &Outline,
+    options: &BatchOptions,
+) -> Result<(), Error> {
     let (free, total) = context.memory()?;
     let (free, total) = (free as u64, total as u64);
     let needs = needs(context, outline, options);
@@ -36,5 +42,11 @@ pub(super) fn check(context: &Context, outline: &Outline, options: &BatchOptions
     let page = buffers::cache_bytes(&outline.config, PAGE);
     let rest = needs.weights + needs.work;
     let room = free.saturating_sub(rest) / page * u64::from(PAGE);
-    Err(Error::BatchMemory { needs, positions: options.positions, room, free, total })
+    Err(Error::BatchMemory {
+        needs,
+        positions: options.positions,
+        room,
+        free,
+        total,
+    })
 }

@@ -65,9 +65,17 @@ impl BatchOptions {
         if let Some(bucket) = self.bucket.filter(|bucket| !bucket.is_power_of_two()) {
             return Err(Error::BatchBucket { bucket });
         }
-        let outside = ranges.into_iter().find(|(_, value, least, most)| !(least..=most).contains(&value));
-        outside
-            .map_or(Ok(()), |(name, value, least, most)| Err(Error::BatchOption { name, value, least, most }))
+        let outside = ranges
+            .into_iter()
+            .find(|(_, value, least, most)| !(least..=most).contains(&value));
+        outside.map_or(Ok(()), |(name, value, least, most)| {
+            Err(Error::BatchOption {
+                name,
+                value,
+                least,
+                most,
+            })
+        })
     }
 }
 
@@ -75,5 +83,9 @@ impl BatchOptions {
 ///
 /// Up to 256, where the widths of products change, it is a power of two, and above a multiple of 64.
 pub(crate) fn bucket(tokens: u32) -> u32 {
-    if tokens <= 256 { tokens.next_power_of_two().max(8) } else { tokens.next_multiple_of(64) }
+    if tokens <= 256 {
+        tokens.next_power_of_two().max(8)
+    } else {
+        tokens.next_multiple_of(64)
+    }
 }

@@ -10,7 +10,10 @@ pub(crate) struct Pages {
 
 impl Pages {
     pub(crate) fn new(count: u32) -> Pages {
-        Pages { users: vec![0; count as usize], free: (0..count).rev().collect() }
+        Pages {
+            users: vec![0; count as usize],
+            free: (0..count).rev().collect(),
+        }
     }
 
     /// Pages without users.
@@ -39,7 +42,9 @@ impl Pages {
     /// One user less.
     pub(crate) fn release(&mut self, page: u32) {
         let users = &mut self.users[page as usize];
-        *users = users.checked_sub(1).expect("a page that is released has a user");
+        *users = users
+            .checked_sub(1)
+            .expect("a page that is released has a user");
         if *users == 0 {
             self.free.push(page);
         }

@@ -13,20 +13,38 @@ impl Batch {
     ///
     /// # Errors
     /// As [`decode`](Batch::decode), but for the tokens that are chosen, which nobody reads.
-    pub fn profile(&mut self, work: &[(SequenceId, u32)], rounds: u32) -> Result<Vec<TimedNode>, Error> {
-        self.check_work(work.iter().map(|(id, token)| (*id, std::slice::from_ref(token))))?;
+    pub fn profile(
+        &mut self,
+        work: &[(SequenceId, u32)],
+        rounds: u32,
+    ) -> Result<Vec<TimedNode>, Error> {
+        self.check_work(
+            work.iter()
+                .map(|(id, token)| (*id, std::slice::from_ref(token))),
+        )?;
         let counts: Vec<_> = work.iter().map(|(id, _)| (*id, 1)).collect();
         self.reserve(&counts)?;
         self.latest.clear();
         let times = self.time_nodes(work, rounds);
-        work.iter().for_each(|(id, _)| self.sequences.release_rest(*id));
+        work.iter()
+            .for_each(|(id, _)| self.sequences.release_rest(*id));
         times
     }
 
-    fn time_nodes(&mut self, work: &[(SequenceId, u32)], rounds: u32) -> Result<Vec<TimedNode>, Error> {
-        let firsts = work.iter().map(|(id, _)| Ok(self.sequences.get(*id)?.tokens.len() as u32));
+    fn time_nodes(
+        &mut self,
+        work: &[(SequenceId, u32)],
+        rounds: u32,
+    ) -> Result<Vec<TimedNode>, Error> {
+        let firsts = work
+            .iter()
+            .map(|(id, _)| Ok(self.sequences.get(*id)?.tokens.len() as u32));
         let firsts = firsts.collect::<Result<Vec<_>, Error>>()?;
-        let states = || work.iter().zip(&firsts).map(|((id, token), &at)| row_state(*id, *token, at, at + 1));
+        let states = || {
+            work.iter()
+                .zip(&firsts)
+                .map(|((id, token), &at)| row_state(*id, *token, at, at + 1))
+        };
         let bucket = self.device.write_rows(states().collect())?;
         let graph = self.device.graph(bucket)?;
         // To warm up.

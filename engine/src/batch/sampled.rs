@@ -35,10 +35,17 @@ impl Batch {
         self.sequences.get(sequence)?;
         let ctx = self.options.ctx;
         if position >= ctx {
-            return Err(Error::SequenceLength { len: position, more: 1, ctx });
+            return Err(Error::SequenceLength {
+                len: position,
+                more: 1,
+                ctx,
+            });
         }
         let asked = self.sampled[sequence.row as usize].logprobs;
-        let count = self.fewer.get(&(sequence.row, position)).map_or(asked, |count| asked.min(*count));
+        let count = self
+            .fewer
+            .get(&(sequence.row, position))
+            .map_or(asked, |count| asked.min(*count));
         let sampler = self.device.head.sampler.as_ref();
         Ok(sampler.and_then(|sampler| sampler.log_probabilities(sequence.row, position, count)))
     }
@@ -48,7 +55,9 @@ impl Batch {
         let Device { head, stream, .. } = &mut self.device;
         if let Some(sampler) = &head.sampler {
             let params = sampler.set(stream, sequence.row, &sampling)?;
-            head.allowed.iter_mut().for_each(|allowed| allowed.set_params(sequence.row, params));
+            head.allowed
+                .iter_mut()
+                .for_each(|allowed| allowed.set_params(sequence.row, params));
         }
         self.sampled[sequence.row as usize] = sampling;
         Ok(())
@@ -65,9 +74,13 @@ impl Batch {
                 continue;
             }
             let tokens = [&self.sequences.get(id)?.tokens, given].concat();
-            let latest = &tokens[tokens.len().saturating_sub(sampling.penalty_window as usize)..];
+            let latest = &tokens[tokens
+                .len()
+                .saturating_sub(sampling.penalty_window as usize)..];
             let place = (id.row, tokens.len() as u32);
-            self.device.head.write_latest(&self.device.stream, &self.options, place, latest)?;
+            self.device
+                .head
+                .write_latest(&self.device.stream, &self.options, place, latest)?;
         }
         Ok(())
     }

@@ -67,7 +67,12 @@ impl Sequences {
     pub(super) fn new(sequences: u32, pages: u32, ctx: u32) -> Sequences {
         let rows = (0..sequences).map(|_| Row::default()).collect();
         let batch = BATCHES.fetch_add(1, Ordering::Relaxed);
-        Sequences { batch, rows, pages: Pages::new(pages), ctx }
+        Sequences {
+            batch,
+            rows,
+            pages: Pages::new(pages),
+            ctx,
+        }
     }
 
     pub(super) fn pages(&self) -> &Pages {
@@ -80,7 +85,11 @@ impl Sequences {
         let row = self.rows.iter().position(|row| row.sequence.is_none());
         let row = row.ok_or(Error::BatchFull { most })?;
         self.rows[row].sequence = Some(Sequence::default());
-        Ok(SequenceId { batch: self.batch, row: row as u32, before: self.rows[row].left })
+        Ok(SequenceId {
+            batch: self.batch,
+            row: row as u32,
+            before: self.rows[row].left,
+        })
     }
 
     /// Adds a sequence that begins with the first `len` tokens of another one, and has their pages.
@@ -106,7 +115,10 @@ impl Sequences {
         let sequence = row.sequence.take().expect("it was just there");
         row.left += 1;
         row.changed = false;
-        sequence.pages.into_iter().for_each(|page| self.pages.release(page));
+        sequence
+            .pages
+            .into_iter()
+            .for_each(|page| self.pages.release(page));
         Ok(())
     }
 
@@ -121,32 +133,51 @@ impl Sequences {
     /// Releases the pages past a sequence's last token.
     pub(super) fn release_rest(&mut self, id: SequenceId) {
         let sequence = self.get_mut(id);
-        let released = sequence.pages.split_off(pages_of(sequence.tokens.len() as u32) as usize);
-        released.into_iter().for_each(|page| self.pages.release(page));
+        let released = sequence
+            .pages
+            .split_off(pages_of(sequence.tokens.len() as u32) as usize);
+        released
+            .into_iter()
+            .for_each(|page| self.pages.release(page));
     }
 
     /// A sequence that is in the batch.
     pub(super) fn get(&self, id: SequenceId) -> Result<&Sequence, Error> {
         let row = self.rows.get(id.row as usize);
         let row = row.filter(|row| id.batch == self.batch && row.left == id.before);
-        row.and_then(|row| row.sequence.as_ref()).ok_or(Error::NoSequence)
+        row.and_then(|row| row.sequence.as_ref())
+            .ok_or(Error::NoSequence)
     }
 
     fn get_mut(&mut self, id: SequenceId) -> &mut Sequence {
-        self.rows[id.row as usize].sequence.as_mut().expect("the sequence was asked for before")
+        self.rows[id.row as usize]
+            .sequence
+            .as_mut()
+            .expect("the sequence was asked for before")
     }
 
     /// The sequence with the longest common beginning with `tokens`, and its length.
     pub(super) fn longest_prefix(&self, tokens: &[u32]) -> Option<(SequenceId, u32)> {
         let common = |sequence: &Sequence| {
-            sequence.tokens.iter().zip(tokens).take_while(|(ours, theirs)| ours == theirs).count() as u32
+            sequence
+                .tokens
+                .iter()
+                .zip(tokens)
+                .take_while(|(ours, theirs)| ours == theirs)
+                .count() as u32
         };
         let rows = (0..).zip(&self.rows);
         let found = rows.filter_map(|(row, Row { left, sequence, .. })| {
-            let id = SequenceId { batch: self.batch, row, before: *left };
+            let id = SequenceId {
+                batch: self.batch,
+                row,
+                before: *left,
+            };
             Some((id, common(sequence.as_ref()?)))
         });
-        found.filter(|&(_, len)| len > 0).max_by_key(|&(id, len)| (len, std::cmp::Reverse(id)))
+        found
+            .filter(|&(_, len)| len > 0)
+            .max_by_key(|&(id, len)| (len, std::cmp::Reverse(id)))
     }
 
     /// Makes room for so many more tokens of each of these sequences: all of them, or none. Gives the pages to copy.
@@ -155,7 +186,11 @@ impl Sequences {
     pub(super) fn reserve(&mut self, work: &[(SequenceId, u32)]) -> Result<Vec<PageCopy>, Error> {
         let needed = self.needed(work)?;
         if needed > self.pages.free() {
-            return Err(Error::NoPages { needed, free: self.pages.free(), all: self.pages.count() });
+            return Err(Error::NoPages {
+                needed,
+                free: self.pages.free(),
+                all: self.pages.count(),
+            });
         }
         let mut copies = vec![];
         for &(id, more) in work.iter().filter(|(_, more)| *more > 0) {
@@ -186,10 +221,18 @@ impl Sequences {
             let sequence = self.get(id)?;
             let len = sequence.tokens.len() as u32;
             if more > self.ctx - len {
-                return Err(Error::SequenceLength { len, more, ctx: self.ctx });
+                return Err(Error::SequenceLength {
+                    len,
+                    more,
+                    ctx: self.ctx,
+                });
             }
             needed += pages_of(len + more).saturating_sub(sequence.pages.len() as u32);
-            if let Some(&page) = sequence.pages.get((len / PAGE) as usize).filter(|_| more > 0) {
+            if let Some(&page) = sequence
+                .pages
+                .get((len / PAGE) as usize)
+                .filter(|_| more > 0)
+            {
                 let copies = copied.entry(page).or_default();
                 if self.pages.users(page) - *copies > 1 {
                     *copies += 1;
@@ -205,7 +248,11 @@ impl Sequences {
         let sequence = self.get(id).expect("the sequence was asked for before");
         let len = sequence.tokens.len() as u32;
         let index = (len / PAGE) as usize;
-        let page = sequence.pages.get(index).copied().filter(|&page| self.pages.users(page) > 1);
+        let page = sequence
+            .pages
+            .get(index)
+            .copied()
+            .filter(|&page| self.pages.users(page) > 1);
         (len, page.map(|page| (index, page)))
     }
 
@@ -232,7 +279,11 @@ pub(super) fn pages_of(positions: u32) -> u32 {
 
 fn check_len(sequence: &Sequence, len: u32) -> Result<(), Error> {
     let tokens = sequence.tokens.len() as u32;
-    if len <= tokens { Ok(()) } else { Err(Error::SequenceShort { len, tokens }) }
+    if len <= tokens {
+        Ok(())
+    } else {
+        Err(Error::SequenceShort { len, tokens })
+    }
 }
 
 #[cfg(test)]
@@ -246,7 +297,11 @@ mod tests {
         id
     }
 
-    fn push(sequences: &mut Sequences, id: SequenceId, tokens: u32) -> Result<Vec<PageCopy>, Error> {
+    fn push(
+        sequences: &mut Sequences,
+        id: SequenceId,
+        tokens: u32,
+    ) -> Result<Vec<PageCopy>, Error> {
         let copies = sequences.reserve(&[(id, tokens)])?;
         let first = sequences.get(id)?.tokens.len() as u32;
         sequences.append(id, &(first..first + tokens).collect::<Vec<_>>());
@@ -261,7 +316,10 @@ mod tests {
         assert_eq!((s.get(b).unwrap().pages.len(), s.pages().free()), (2, 6));
         // The second page is partly filled, so whoever writes first copies it.
         let copies = push(&mut s, a, 1).unwrap();
-        assert_eq!((copies.len(), copies[0].from), (1, s.get(b).unwrap().pages[1]));
+        assert_eq!(
+            (copies.len(), copies[0].from),
+            (1, s.get(b).unwrap().pages[1])
+        );
         assert_eq!(push(&mut s, b, 1).unwrap(), []);
         assert_eq!(s.pages().free(), 5);
         s.leave(a).unwrap();
@@ -294,7 +352,10 @@ mod tests {
         let mut s = Sequences::new(4, 3, 512);
         let (a, b) = (filled(&mut s, 64), filled(&mut s, 64));
         let error = s.reserve(&[(a, 1), (b, 1)]).unwrap_err().to_string();
-        assert!(error.contains("2 more pages") && error.contains("1 of 3"), "{error}");
+        assert!(
+            error.contains("2 more pages") && error.contains("1 of 3"),
+            "{error}"
+        );
         assert_eq!((s.pages().free(), s.get(a).unwrap().pages.len()), (1, 1));
         s.reserve(&[(a, 1)]).unwrap();
     }
@@ -307,9 +368,22 @@ mod tests {
         s.leave(a).unwrap();
         let b = filled(&mut s, 10);
         assert!(matches!(s.leave(a), Err(Error::NoSequence)));
-        assert!(matches!(s.roll_back(b, 11), Err(Error::SequenceShort { len: 11, tokens: 10 })));
+        assert!(matches!(
+            s.roll_back(b, 11),
+            Err(Error::SequenceShort {
+                len: 11,
+                tokens: 10
+            })
+        ));
         assert!(matches!(s.fork(b, 11), Err(Error::SequenceShort { .. })));
-        assert!(matches!(s.reserve(&[(b, 91)]), Err(Error::SequenceLength { len: 10, more: 91, ctx: 100 })));
+        assert!(matches!(
+            s.reserve(&[(b, 91)]),
+            Err(Error::SequenceLength {
+                len: 10,
+                more: 91,
+                ctx: 100
+            })
+        ));
     }
 
     #[test]
@@ -394,8 +468,10 @@ mod tests {
         }
 
         fn push(&mut self, id: SequenceId, more: u32) {
-            let (pages, free) =
-                (self.sequences.get(id).unwrap().pages.clone(), self.sequences.pages().free());
+            let (pages, free) = (
+                self.sequences.get(id).unwrap().pages.clone(),
+                self.sequences.pages().free(),
+            );
             let Ok(copies) = self.sequences.reserve(&[(id, more)]) else {
                 assert_eq!(self.sequences.get(id).unwrap().pages, pages);
                 assert_eq!(self.sequences.pages().free(), free);
@@ -406,10 +482,17 @@ mod tests {
             }
             let tokens: Vec<u32> = (self.next..self.next + more).collect();
             self.next += more;
-            let Sequence { tokens: before, pages } = self.sequences.get(id).unwrap();
+            let Sequence {
+                tokens: before,
+                pages,
+            } = self.sequences.get(id).unwrap();
             for (position, &token) in (before.len()..).zip(&tokens) {
                 let page = pages[position / PAGE as usize];
-                assert_eq!(self.sequences.pages().users(page), 1, "a page that is written belongs to one");
+                assert_eq!(
+                    self.sequences.pages().users(page),
+                    1,
+                    "a page that is written belongs to one"
+                );
                 self.cache[page as usize][position % PAGE as usize] = Some(token);
             }
             self.sequences.append(id, &tokens);
@@ -423,13 +506,19 @@ mod tests {
                 pages.iter().for_each(|&page| users[page as usize] += 1);
                 for (position, &token) in tokens.iter().enumerate() {
                     let page = pages[position / PAGE as usize];
-                    assert_eq!(self.cache[page as usize][position % PAGE as usize], Some(token));
+                    assert_eq!(
+                        self.cache[page as usize][position % PAGE as usize],
+                        Some(token)
+                    );
                 }
             }
             let pages = self.sequences.pages();
             let counted = (0..pages.count()).map(|page| pages.users(page));
             assert!(counted.eq(users.iter().copied()));
-            assert_eq!(pages.free() as usize, users.iter().filter(|users| **users == 0).count());
+            assert_eq!(
+                pages.free() as usize,
+                users.iter().filter(|users| **users == 0).count()
+            );
         }
     }
 

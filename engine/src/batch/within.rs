@@ -36,14 +36,19 @@ impl Batch {
     /// matcher has taken anything.
     pub fn step_within(&mut self, work: &mut [Within<'_>]) -> Result<Vec<u32>, Error> {
         self.check_within(work)?;
-        let given: Vec<(SequenceId, &[u32])> = work.iter().map(|part| (part.sequence, part.tokens)).collect();
+        let given: Vec<(SequenceId, &[u32])> = work
+            .iter()
+            .map(|part| (part.sequence, part.tokens))
+            .collect();
         let (input, order) = self.begin(&given)?;
         let sizes = self.device.step_logits(&input)?;
         work.iter_mut().try_for_each(|part| self.allow(part))?;
         self.device.choose_within(sizes)?;
         let next = self.finish(&given, &order)?;
         for (part, token) in work.iter_mut().zip(&next) {
-            let Some(matcher) = &mut part.matcher else { continue };
+            let Some(matcher) = &mut part.matcher else {
+                continue;
+            };
             matcher.take_chosen(*token)?;
             self.record_best(part.sequence)?;
         }
@@ -57,26 +62,44 @@ impl Batch {
     ///
     /// # Errors
     /// As [`step_within`](Batch::step_within).
-    pub fn decode_within(&mut self, work: &mut [Within<'_>], most: u32) -> Result<Vec<Vec<u32>>, Error> {
+    pub fn decode_within(
+        &mut self,
+        work: &mut [Within<'_>],
+        most: u32,
+    ) -> Result<Vec<Vec<u32>>, Error> {
         self.check_within(work)?;
         self.check_work(work.iter().map(|part| (part.sequence, part.tokens)))?;
         if most == 0 {
             return Ok(vec![vec![]; work.len()]);
         }
-        let counts = work.iter().map(|part| (part.sequence, part.tokens.len() as u32 + (most - 1)));
+        let counts = work
+            .iter()
+            .map(|part| (part.sequence, part.tokens.len() as u32 + (most - 1)));
         self.reserve(&counts.collect::<Vec<_>>())?;
         let texts = self.write_texts(work, most as usize);
-        work.iter().for_each(|part| self.sequences.release_rest(part.sequence));
+        work.iter()
+            .for_each(|part| self.sequences.release_rest(part.sequence));
         texts
     }
 
-    fn write_texts(&mut self, work: &mut [Within<'_>], most: usize) -> Result<Vec<Vec<u32>>, Error> {
+    fn write_texts(
+        &mut self,
+        work: &mut [Within<'_>],
+        most: usize,
+    ) -> Result<Vec<Vec<u32>>, Error> {
         let given: usize = work.iter().map(|part| part.tokens.len()).sum();
         let room = self.options.tokens as usize;
         let mut texts = vec![];
         for part in work.iter_mut() {
-            let mut text = Text { given: part.tokens.to_vec(), ..Text::default() };
-            text.force(part.matcher.as_deref_mut(), most, (room - given) / self.options.sequences as usize)?;
+            let mut text = Text {
+                given: part.tokens.to_vec(),
+                ..Text::default()
+            };
+            text.force(
+                part.matcher.as_deref_mut(),
+                most,
+                (room - given) / self.options.sequences as usize,
+            )?;
             texts.push(text);
         }
         let room = (room / work.len()).saturating_sub(1);
@@ -86,7 +109,10 @@ impl Batch {
                 let mut step: Vec<Within<'_>> = going.map(|(part, text)| text.part(part)).collect();
                 self.step_within(&mut step)?
             };
-            let going = work.iter_mut().zip(&mut texts).filter(|(_, text)| !text.over);
+            let going = work
+                .iter_mut()
+                .zip(&mut texts)
+                .filter(|(_, text)| !text.over);
             for ((part, text), token) in going.zip(next) {
                 text.push(token, self.stop.contains(&token));
                 text.force(part.matcher.as_deref_mut(), most, room)?;
@@ -100,7 +126,9 @@ impl Batch {
         if self.device.head.allowed.is_none() {
             return Err(Error::NotWithin);
         }
-        let grammars = work.iter().filter_map(|part| part.matcher.as_ref().map(|matcher| matcher.vocab()));
+        let grammars = work
+            .iter()
+            .filter_map(|part| part.matcher.as_ref().map(|matcher| matcher.vocab()));
         match grammars.into_iter().find(|grammar| *grammar != model) {
             Some(grammar) => Err(Error::OtherVocabulary { grammar, model }),
             None => Ok(()),
@@ -110,15 +138,22 @@ impl Batch {
     /// Lets the device know what a sequence may choose.
     fn allow(&mut self, part: &mut Within<'_>) -> Result<(), Error> {
         let Device { head, stream, .. } = &mut self.device;
-        let (Some(allowed), Some(sampler)) = (&mut head.allowed, &head.sampler) else { return Ok(()) };
+        let (Some(allowed), Some(sampler)) = (&mut head.allowed, &head.sampler) else {
+            return Ok(());
+        };
         let row = part.sequence.row;
-        let Some(matcher) = &mut part.matcher else { return Ok(allowed.free(stream, sampler, row)?) };
+        let Some(matcher) = &mut part.matcher else {
+            return Ok(allowed.free(stream, sampler, row)?);
+        };
         allowed.write(stream, sampler, row, matcher.allowed()?)?;
         Ok(allowed.copy(&mut &*stream, row)?)
     }
 
     /// Allows these sequences everything again.
-    pub(super) fn free(&mut self, sequences: impl Iterator<Item = SequenceId>) -> Result<(), Error> {
+    pub(super) fn free(
+        &mut self,
+        sequences: impl Iterator<Item = SequenceId>,
+    ) -> Result<(), Error> {
         let Device { head, stream, .. } = &mut self.device;
         if let (Some(allowed), Some(sampler)) = (&mut head.allowed, &head.sampler) {
             for sequence in sequences {
@@ -131,7 +166,12 @@ impl Batch {
     /// Remembers how many best tokens the latest choice of a sequence had, if fewer than it was asked for.
     fn record_best(&mut self, sequence: SequenceId) -> Result<(), Error> {
         let position = self.sequences.get(sequence)?.tokens.len() as u32 - 1;
-        let best = self.device.head.allowed.as_ref().map_or(0, |allowed| allowed.best(sequence.row));
+        let best = self
+            .device
+            .head
+            .allowed
+            .as_ref()
+            .map_or(0, |allowed| allowed.best(sequence.row));
         if best < self.sampled[sequence.row as usize].logprobs {
             self.fewer.insert((sequence.row, position), best);
         }
@@ -150,7 +190,11 @@ struct Text {
 
 impl Text {
     fn part<'t>(&'t self, part: &'t mut Within<'_>) -> Within<'t> {
-        Within { sequence: part.sequence, tokens: &self.given, matcher: part.matcher.as_deref_mut() }
+        Within {
+            sequence: part.sequence,
+            tokens: &self.given,
+            matcher: part.matcher.as_deref_mut(),
+        }
     }
 
     /// A token that was chosen, and whether it ends texts.
@@ -160,7 +204,12 @@ impl Text {
     }
 
     /// Goes on with what must follow, `room` tokens at most.
-    fn force(&mut self, matcher: Option<&mut Matcher>, most: usize, room: usize) -> Result<(), Error> {
+    fn force(
+        &mut self,
+        matcher: Option<&mut Matcher>,
+        most: usize,
+        room: usize,
+    ) -> Result<(), Error> {
         if let Some(matcher) = matcher.filter(|_| !self.over) {
             let forced = matcher.forced((most - self.made.len()).min(room))?;
             self.made.extend(&forced);

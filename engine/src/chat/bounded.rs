@@ -25,12 +25,18 @@ pub(super) fn run<T: Send + 'static>(
 ) -> Result<T, String> {
     let (sender, receiver) = mpsc::channel();
     let done = move || drop(sender.send(work()));
-    let thread = Builder::new().name("chat template".to_owned()).stack_size(STACK).spawn(done);
-    thread.map_err(|error| format!("cannot be run, as there is no memory for its stack: {error}"))?;
+    let thread = Builder::new()
+        .name("chat template".to_owned())
+        .stack_size(STACK)
+        .spawn(done);
+    thread
+        .map_err(|error| format!("cannot be run, as there is no memory for its stack: {error}"))?;
     receiver.recv_timeout(timeout).unwrap_or_else(|error| {
         Err(match error {
             RecvTimeoutError::Timeout => format!("takes more than {} s", timeout.as_secs_f64()),
-            RecvTimeoutError::Disconnected => "fails: the thread that renders templates panicked".to_owned(),
+            RecvTimeoutError::Disconnected => {
+                "fails: the thread that renders templates panicked".to_owned()
+            }
         })
     })
 }
@@ -45,7 +51,10 @@ mod tests {
             std::thread::sleep(Duration::from_secs(3));
             Ok(())
         };
-        assert_eq!(run(Duration::from_millis(10), slow), Err("takes more than 0.01 s".to_owned()));
+        assert_eq!(
+            run(Duration::from_millis(10), slow),
+            Err("takes more than 0.01 s".to_owned())
+        );
         assert_eq!(run(TIME, || Ok(7)), Ok(7));
     }
 }

@@ -42,10 +42,15 @@ impl Model {
 
     /// The first of these names that there is.
     fn template_named(&self, names: &[&str]) -> Result<Option<ChatTemplate>, Error> {
-        let Some(found) = source::of(&self.files, names)? else { return Ok(None) };
+        let Some(found) = source::of(&self.files, names)? else {
+            return Ok(None);
+        };
         ChatTemplate::compiled(&found.text, found.special)
             .map(Some)
-            .map_err(|problem| Error::ChatTemplate { path: found.path, problem })
+            .map_err(|problem| Error::ChatTemplate {
+                path: found.path,
+                problem,
+            })
     }
 
     /// A template that is not of the model's files, with the spellings of the model's tokens. `path` is for errors.
@@ -55,7 +60,9 @@ impl Model {
     /// As [`chat_template`](Model::chat_template).
     pub fn chat_template_from(&self, path: &Path, text: &str) -> Result<ChatTemplate, Error> {
         let special = source::special(&self.files)?;
-        ChatTemplate::compiled(text, special)
-            .map_err(|problem| Error::ChatTemplate { path: path.to_owned(), problem })
+        ChatTemplate::compiled(text, special).map_err(|problem| Error::ChatTemplate {
+            path: path.to_owned(),
+            problem,
+        })
     }
 }

@@ -8,7 +8,9 @@ use crate::Error;
 use crate::model::Files;
 use crate::model::folder::contents::Folder;
 use crate::model::folder::read;
-use crate::model::folder::special::{TEMPLATE_JINJA, TEMPLATE_JSON, TEMPLATES, TOKENIZER_CONFIG, spelling};
+use crate::model::folder::special::{
+    TEMPLATE_JINJA, TEMPLATE_JSON, TEMPLATES, TOKENIZER_CONFIG, spelling,
+};
 use crate::model::gguf::{self, Gguf};
 
 /// A template, and what comes with it.
@@ -55,7 +57,10 @@ pub(super) fn special(files: &Files) -> Result<Vec<(&'static str, String)>, Erro
 }
 
 fn special_of_settings(settings: &Map<String, Value>) -> Vec<(&'static str, String)> {
-    SPECIAL.iter().filter_map(|(name, _)| Some((*name, spelling(settings, name)?.to_owned()))).collect()
+    SPECIAL
+        .iter()
+        .filter_map(|(name, _)| Some((*name, spelling(settings, name)?.to_owned())))
+        .collect()
 }
 
 fn special_of_gguf(gguf: &Gguf) -> Vec<(&'static str, String)> {
@@ -68,7 +73,10 @@ fn special_of_gguf(gguf: &Gguf) -> Vec<(&'static str, String)> {
         let id = usize::try_from(metadata.get(key)?.integer()?).ok()?;
         tokens.get(id).map(|text| String::from(*text))
     };
-    SPECIAL.iter().filter_map(|(name, key)| Some((*name, spelled(key)?))).collect()
+    SPECIAL
+        .iter()
+        .filter_map(|(name, key)| Some((*name, spelled(key)?)))
+        .collect()
 }
 
 /// `tokenizer.chat_template`, or one with its name behind a point.
@@ -79,13 +87,25 @@ fn of_gguf(gguf: &Gguf, names: &[&str]) -> Result<Option<Found>, Error> {
         DEFAULT => "tokenizer.chat_template".to_owned(),
         name => format!("tokenizer.chat_template.{name}"),
     };
-    let found = names.iter().map(key).find_map(|key| Some((metadata.get(&key)?, key)));
+    let found = names
+        .iter()
+        .map(key)
+        .find_map(|key| Some((metadata.get(&key)?, key)));
     let text = match found {
         None => return Ok(None),
         Some((gguf::Value::String(text), _)) => text.clone(),
-        Some((_, key)) => return Err(Error::ChatTemplate { path, problem: format!("is no string ({key})") }),
+        Some((_, key)) => {
+            return Err(Error::ChatTemplate {
+                path,
+                problem: format!("is no string ({key})"),
+            });
+        }
     };
-    Ok(Some(Found { path, text, special: special_of_gguf(gguf) }))
+    Ok(Some(Found {
+        path,
+        text,
+        special: special_of_gguf(gguf),
+    }))
 }
 
 /// `chat_template.jinja` comes before `chat_template.json`, and that before `tokenizer_config.json`. Beside the first,
@@ -94,7 +114,13 @@ fn of_folder(folder: &Folder, names: &[&str]) -> Result<Option<Found>, Error> {
     let folder = &folder.path;
     let settings = read::object(folder, TOKENIZER_CONFIG)?.unwrap_or_default();
     let special = special_of_settings(&settings);
-    let found = |name: &str, text| Ok(Some(Found { path: folder.join(name), text, special }));
+    let found = |name: &str, text| {
+        Ok(Some(Found {
+            path: folder.join(name),
+            text,
+            special,
+        }))
+    };
     for name in names {
         let file = match *name {
             DEFAULT => TEMPLATE_JINJA.to_owned(),
@@ -134,5 +160,8 @@ fn in_object(
         }
         Some(_) => "is neither a string nor a list of named ones (chat_template)",
     };
-    Err(Error::ChatTemplate { path: folder.join(file), problem: problem.to_owned() })
+    Err(Error::ChatTemplate {
+        path: folder.join(file),
+        problem: problem.to_owned(),
+    })
 }

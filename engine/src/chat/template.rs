@@ -58,17 +58,31 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// Returns an error with the line if the text is not a template in Jinja.
-    pub fn new(text: &str, special: Vec<(&'static str, String)>) -> Result<ChatTemplate, crate::Error> {
+    pub fn new(
+        text: &str,
+        special: Vec<(&'static str, String)>,
+    ) -> Result<ChatTemplate, crate::Error> {
         ChatTemplate::compiled(text, special).map_err(crate::Error::Chat)
     }
 
-    pub(super) fn compiled(text: &str, special: Vec<(&'static str, String)>) -> Result<ChatTemplate, String> {
+    pub(super) fn compiled(
+        text: &str,
+        special: Vec<(&'static str, String)>,
+    ) -> Result<ChatTemplate, String> {
         let source = Arc::from(text);
         let text = text.to_owned();
         let template = bounded::run(bounded::TIME, move || {
-            jinja::Template::new(&text).map(Arc::new).map_err(|error| error.to_string())
+            jinja::Template::new(&text)
+                .map(Arc::new)
+                .map_err(|error| error.to_string())
         })?;
-        Ok(ChatTemplate { template, special, date: None, source, formats: OnceLock::new() })
+        Ok(ChatTemplate {
+            template,
+            special,
+            date: None,
+            source,
+            formats: OnceLock::new(),
+        })
     }
 
     /// Returns true if the template marks the assistant's replies with `{% generation %}`.
@@ -95,7 +109,8 @@ impl ChatTemplate {
 
     /// The formats of the calls that the template writes: none if they are unknown.
     fn formats(&self) -> &[&'static Syntax] {
-        self.formats.get_or_init(|| calls::formats(self, &self.source))
+        self.formats
+            .get_or_init(|| calls::formats(self, &self.source))
     }
 
     /// Returns true if the format of the calls that the template writes is known.
@@ -112,7 +127,10 @@ impl ChatTemplate {
     /// unknown, every control token may.
     pub fn shows_token(&self, spelling: &str) -> bool {
         let formats = self.formats();
-        formats.is_empty() || formats.iter().any(|syntax| syntax.tokens().any(|token| token == spelling))
+        formats.is_empty()
+            || formats
+                .iter()
+                .any(|syntax| syntax.tokens().any(|token| token == spelling))
     }
 
     /// Returns a reader that finds the calls of these tools in the reply to a rendered prompt.
@@ -125,7 +143,13 @@ impl ChatTemplate {
     /// # Errors
     /// Returns the error of [`render`](ChatTemplate::render) with tools.
     pub fn tells_tools(&self, conversation: &Conversation) -> Result<bool, crate::Error> {
-        let without = self.render(&Conversation { tools: None, ..conversation.clone() }, Then::Reply);
+        let without = self.render(
+            &Conversation {
+                tools: None,
+                ..conversation.clone()
+            },
+            Then::Reply,
+        );
         let with = self.render(conversation, Then::Reply)?;
         Ok(without.map_or(true, |without| without != with))
     }
@@ -134,8 +158,16 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// Returns an error if the template refuses the conversation, or if it does something that is not supported.
-    pub fn render(&self, conversation: &Conversation, then: Then) -> Result<Rendered, crate::Error> {
-        let Conversation { messages, tools, more } = conversation;
+    pub fn render(
+        &self,
+        conversation: &Conversation,
+        then: Then,
+    ) -> Result<Rendered, crate::Error> {
+        let Conversation {
+            messages,
+            tools,
+            more,
+        } = conversation;
         let mut variables = vec![];
         for (name, text) in &self.special {
             variables.push(((*name).to_owned(), Value::from(text.as_str())));
@@ -155,11 +187,18 @@ impl ChatTemplate {
             day: date.day().unsigned_abs().into(),
         });
         let template = Arc::clone(&self.template);
-        let inputs = Inputs { variables, date, fuel: bounded::FUEL };
+        let inputs = Inputs {
+            variables,
+            date,
+            fuel: bounded::FUEL,
+        };
         let render = move || template.render(&inputs).map_err(|error| error.to_string());
         let text = bounded::run(bounded::TIME, render).map_err(crate::Error::Chat)?;
         if !self.marks_replies() {
-            return Ok(Rendered { text, replies: vec![] });
+            return Ok(Rendered {
+                text,
+                replies: vec![],
+            });
         }
         unmarked(&text).map_err(crate::Error::Chat)
     }
@@ -172,7 +211,10 @@ pub fn today() -> Date {
 
 /// Removes the marks from a text, and returns the ranges that were between them.
 fn unmarked(marked: &str) -> Result<Rendered, String> {
-    let mut rendered = Rendered { text: String::with_capacity(marked.len()), replies: vec![] };
+    let mut rendered = Rendered {
+        text: String::with_capacity(marked.len()),
+        replies: vec![],
+    };
     let mut open = None;
     for c in marked.chars() {
         match (open, c) {
@@ -183,7 +225,8 @@ fn unmarked(marked: &str) -> Result<Rendered, String> {
             }
             (_, c) if MARKS.contains(&c) => {
                 return Err(
-                    "nests {% generation %}, or a message has the characters U+FDD0 or U+FDD1".to_owned()
+                    "nests {% generation %}, or a message has the characters U+FDD0 or U+FDD1"
+                        .to_owned(),
                 );
             }
             (_, c) => rendered.text.push(c),

@@ -40,16 +40,25 @@ pub struct Serde<T>(pub T);
 
 impl Value {
     /// Returns an object of these entries.
-    pub fn from_pairs<K: Into<String>, V: Into<Value>>(pairs: impl IntoIterator<Item = (K, V)>) -> Value {
-        Value::Object(pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
+    pub fn from_pairs<K: Into<String>, V: Into<Value>>(
+        pairs: impl IntoIterator<Item = (K, V)>,
+    ) -> Value {
+        Value::Object(
+            pairs
+                .into_iter()
+                .map(|(key, value)| (key.into(), value.into()))
+                .collect(),
+        )
     }
 
     /// Returns the value of a key, if this is an object that has it.
     pub fn get(&self, key: &str) -> Option<&Value> {
         match self {
-            Value::Object(entries) => {
-                entries.iter().rev().find(|(known, _)| known == key).map(|(_, value)| value)
-            }
+            Value::Object(entries) => entries
+                .iter()
+                .rev()
+                .find(|(known, _)| known == key)
+                .map(|(_, value)| value),
             _ => None,
         }
     }
@@ -98,7 +107,9 @@ impl<T: Serialize> From<Serde<T>> for Value {
     /// Converts a value through its JSON. A value that JSON cannot represent becomes `null`.
     fn from(Serde(value): Serde<T>) -> Value {
         let json = serde_json::to_string(&value);
-        json.ok().and_then(|json| serde_json::from_str(&json).ok()).unwrap_or_default()
+        json.ok()
+            .and_then(|json| serde_json::from_str(&json).ok())
+            .unwrap_or_default()
     }
 }
 

@@ -90,11 +90,19 @@ impl Kernels {
         layers: &[LayerRows],
     ) -> Result<BatchAttention, Error> {
         let mut kernels = Distinct::new(context);
-        for overlap in [false, true].into_iter().filter(|&overlap| !overlap || self.cores.has_warpgroups()) {
+        for overlap in [false, true]
+            .into_iter()
+            .filter(|&overlap| !overlap || self.cores.has_warpgroups())
+        {
             let singles = (0..).zip(layers).map(|(index, layer)| {
                 let kernel = BatchAttention::new(c.head_dim, c.heads / c.kv_heads, order(&layer.o));
-                let kernel = c.window_of(index).map_or(kernel, |window| kernel.with_window(window));
-                kernels.load(BatchAttention { overlap: early(overlap), ..kernel })
+                let kernel = c
+                    .window_of(index)
+                    .map_or(kernel, |window| kernel.with_window(window));
+                kernels.load(BatchAttention {
+                    overlap: early(overlap),
+                    ..kernel
+                })
             });
             self.singles[usize::from(overlap)] = singles.collect::<Result<_, Error>>()?;
         }
@@ -116,13 +124,18 @@ impl Kernels {
             entry.insert(load(context, rotate(c, overlap))?);
         }
         if let Entry::Vacant(entry) = self.embed.entry(rows) {
-            entry.insert(EmbedKernel::load(context, of_rows(self.resolved_embed, rows))?);
+            entry.insert(EmbedKernel::load(
+                context,
+                of_rows(self.resolved_embed, rows),
+            )?);
         }
         for layer in layers {
             self.prepare_norm(context, norms(layer, chosen)[0])?;
             match qkv(self.cores, c, layer, chosen, CAPACITY) {
                 Qkv::Each(products) => {
-                    products.into_iter().try_for_each(|product| self.prepare_product(context, product))?;
+                    products
+                        .into_iter()
+                        .try_for_each(|product| self.prepare_product(context, product))?;
                 }
                 Qkv::Pair(pair) => {
                     if let Entry::Vacant(entry) = self.pairs.entry(pair) {
@@ -148,13 +161,26 @@ impl Kernels {
         if let Entry::Vacant(entry) = self.add_normed.entry(rows)
             && c.architecture.norms_after
         {
-            entry.insert(load(context, AddNormed { overlap: false, batch: rows })?);
+            entry.insert(load(
+                context,
+                AddNormed {
+                    overlap: false,
+                    batch: rows,
+                },
+            )?);
         }
         self.prepare_norm(context, norms(layer, chosen)[1])?;
         let project = projection(c);
-        let products = [(&layer.o, project), (&layer.gate_up, gated(c, layer)), (&layer.down, project)];
+        let products = [
+            (&layer.o, project),
+            (&layer.gate_up, gated(c, layer)),
+            (&layer.down, project),
+        ];
         for (rows, epilogue) in products {
-            self.prepare_product(context, self.cores.product(rows, epilogue, chosen, capacity))?;
+            self.prepare_product(
+                context,
+                self.cores.product(rows, epilogue, chosen, capacity),
+            )?;
         }
         Ok(())
     }
@@ -182,8 +208,16 @@ pub(super) fn fixed_rows(tokens: u32) -> u32 {
 fn of_rows(embed: ResolvedEmbed, rows: u32) -> ResolvedEmbed {
     let (overlap, batch) = (false, rows);
     match embed {
-        ResolvedEmbed::Tiles(kernel) => ResolvedEmbed::Tiles(EmbedTiled { overlap, batch, ..kernel }),
-        ResolvedEmbed::Rows(kernel) => ResolvedEmbed::Rows(EmbedRows { overlap, batch, ..kernel }),
+        ResolvedEmbed::Tiles(kernel) => ResolvedEmbed::Tiles(EmbedTiled {
+            overlap,
+            batch,
+            ..kernel
+        }),
+        ResolvedEmbed::Rows(kernel) => ResolvedEmbed::Rows(EmbedRows {
+            overlap,
+            batch,
+            ..kernel
+        }),
     }
 }
 
@@ -194,7 +228,11 @@ fn has_wgmma(cores: Cores, c: &Config) -> bool {
 /// Queries of a work item, at most.
 pub(crate) fn queries(cores: Cores, c: &Config) -> u32 {
     let plain = |order| PromptAttention::new(c.head_dim, order).queries;
-    if has_wgmma(cores, c) { PromptAttentionWgmma::QUERIES } else { plain(ColumnOrder { group: 8 }) }
+    if has_wgmma(cores, c) {
+        PromptAttentionWgmma::QUERIES
+    } else {
+        plain(ColumnOrder { group: 8 })
+    }
 }
 
 fn rotate(c: &Config, overlap: bool) -> RotateTokens {
@@ -215,7 +253,10 @@ pub(crate) fn order(rows: &Rows) -> ColumnOrder {
 
 /// Whether the matrices of a layer take its normed input in two orders of columns.
 pub(super) fn has_two_orders(layer: &LayerRows) -> bool {
-    layer.qkv.iter().any(|rows| order(rows) != order(&layer.qkv[0]))
+    layer
+        .qkv
+        .iter()
+        .any(|rows| order(rows) != order(&layer.qkv[0]))
 }
 
 /// The norms before attention and before the feed-forward of a pass.
@@ -224,8 +265,16 @@ pub(super) fn norms(layer: &LayerRows, chosen: Chosen) -> [NormTokens; 2] {
     let second = layer.qkv.iter().map(order).find(|&order| order != first);
     let overlap = early(chosen.overlap);
     [
-        NormTokens { order: first, second, overlap },
-        NormTokens { order: order(&layer.gate_up), second: None, overlap },
+        NormTokens {
+            order: first,
+            second,
+            overlap,
+        },
+        NormTokens {
+            order: order(&layer.gate_up),
+            second: None,
+            overlap,
+        },
     ]
 }
 
@@ -238,7 +287,13 @@ pub(super) enum Qkv {
 }
 
 /// Those of a layer: two matrices that append are one kernel where that can be.
-pub(super) fn qkv(cores: Cores, c: &Config, layer: &LayerRows, chosen: Chosen, capacity: u32) -> Qkv {
+pub(super) fn qkv(
+    cores: Cores,
+    c: &Config,
+    layer: &LayerRows,
+    chosen: Chosen,
+    capacity: u32,
+) -> Qkv {
     let epilogue = weights::qkv_epilogue(c);
     let pair = match &layer.qkv[..] {
         [first, second] => cores.pair([first, second], epilogue, chosen, capacity),
@@ -255,7 +310,11 @@ fn early(overlap: bool) -> Overlap {
 
 /// The epilogue of the output and the down projection.
 pub(super) fn projection(c: &Config) -> Epilogue {
-    if c.architecture.norms_after { Epilogue::Store } else { Epilogue::Add }
+    if c.architecture.norms_after {
+        Epilogue::Store
+    } else {
+        Epilogue::Add
+    }
 }
 
 /// The epilogue of gate and up.
@@ -273,13 +332,19 @@ pub(crate) fn check(device: &Device, c: &Config) -> Result<Cores, String> {
         format!("its kernels need compute capability 8.0 and 99 KiB of shared memory; the device has {major}.{minor}")
     })?;
     // Activations come in panels.
-    let sizes = [("hidden", c.hidden), ("heads * head_dim", c.q_len()), ("feed_forward", c.feed_forward)];
+    let sizes = [
+        ("hidden", c.hidden),
+        ("heads * head_dim", c.q_len()),
+        ("feed_forward", c.feed_forward),
+    ];
     if let Some((name, n)) = sizes.into_iter().find(|(_, n)| !n.is_multiple_of(128)) {
         return Err(format!("{name} is {n}, and must be a multiple of 128"));
     }
     let longest = c.hidden.max(c.feed_forward).max(c.q_len() + 2 * c.kv_len());
     if longest > LONGEST {
-        return Err(format!("a row of activations has {longest} numbers, more than {LONGEST}"));
+        return Err(format!(
+            "a row of activations has {longest} numbers, more than {LONGEST}"
+        ));
     }
     Ok(cores)
 }

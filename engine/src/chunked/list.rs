@@ -60,7 +60,10 @@ impl Attended<'_> {
     /// Bytes of keys and values that a layer reads.
     fn bytes(self, c: &Config, layer: u32) -> u64 {
         match self {
-            Attended::Each(attended) => attended.iter().map(|&n| info::kv_bytes_of(c, layer, n)).sum(),
+            Attended::Each(attended) => attended
+                .iter()
+                .map(|&n| info::kv_bytes_of(c, layer, n))
+                .sum(),
             Attended::Beginning(tokens) => info::kv_position_bytes(c) * u64::from(tokens),
             Attended::Last(tokens) => info::kv_bytes_of(c, layer, tokens),
         }
@@ -81,7 +84,12 @@ impl Attended<'_> {
 impl PassNode {
     /// A kernel that reads no weights of matrices, and multiplies none.
     pub(crate) fn plain<K: KernelDef>(role: &'static str, kernel: &Kernel<K>) -> PassNode {
-        PassNode { role, kernel: kernel.def().name(), bytes: 0, operations: 0 }
+        PassNode {
+            role,
+            kernel: kernel.def().name(),
+            bytes: 0,
+            operations: 0,
+        }
     }
 
     /// The product of these matrices with so many tokens.
@@ -91,7 +99,12 @@ impl PassNode {
         matrices: impl IntoIterator<Item = &'a Rows>,
         tokens: u32,
     ) -> PassNode {
-        let mut node = PassNode { role, kernel, bytes: 0, operations: 0 };
+        let mut node = PassNode {
+            role,
+            kernel,
+            bytes: 0,
+            operations: 0,
+        };
         for rows in matrices {
             node.bytes += rows.tiles.len() as u64;
             node.operations += 2 * u64::from(rows.rows) * u64::from(rows.n) * u64::from(tokens);
@@ -104,18 +117,41 @@ impl PassNode {
 pub(crate) fn timed(nodes: Vec<PassNode>, profile: &Profile) -> Vec<TimedNode> {
     let mut rows: Vec<_> = profile.rows.iter().collect();
     rows.sort_by_key(|row| row.node.index());
-    debug_assert!(rows.iter().map(|row| &row.name).eq(nodes.iter().map(|node| &node.kernel)));
-    nodes.into_iter().zip(rows).map(|(node, row)| TimedNode { node, time: row.time }).collect()
+    debug_assert!(
+        rows.iter()
+            .map(|row| &row.name)
+            .eq(nodes.iter().map(|node| &node.kernel))
+    );
+    nodes
+        .into_iter()
+        .zip(rows)
+        .map(|(node, row)| TimedNode {
+            node,
+            time: row.time,
+        })
+        .collect()
 }
 
 impl Chunked {
     /// The kernels of a pass that is [prepared](Chunked::prepare), in the order in which [`run`](Chunked::run) launches
     /// them.
     pub(crate) fn list(&self, chosen: Chosen, attended: Attended<'_>) -> Vec<PassNode> {
-        let list = List { chunked: self, chosen, attended, capacity: CAPACITY };
+        let list = List {
+            chunked: self,
+            chosen,
+            attended,
+            capacity: CAPACITY,
+        };
         let embed = self.kernels.embed[&kernels::fixed_rows(chosen.bucket)].name();
-        let embed = PassNode { role: "embed", kernel: embed, bytes: 0, operations: 0 };
-        let layers = (0..).zip(&self.layers).flat_map(|(index, rows)| list.layer(index, rows));
+        let embed = PassNode {
+            role: "embed",
+            kernel: embed,
+            bytes: 0,
+            operations: 0,
+        };
+        let layers = (0..)
+            .zip(&self.layers)
+            .flat_map(|(index, rows)| list.layer(index, rows));
         std::iter::once(embed).chain(layers).collect()
     }
 }
@@ -133,12 +169,22 @@ impl List<'_> {
         let (kernels, config) = (&self.chunked.kernels, &self.chunked.config);
         let mut nodes = vec![self.norm(0, rows)];
         nodes.extend(self.qkv(rows));
-        nodes
-            .extend(kernels.rotate.get(&self.chosen.overlap).map(|kernel| PassNode::plain("rotate", kernel)));
+        nodes.extend(
+            kernels
+                .rotate
+                .get(&self.chosen.overlap)
+                .map(|kernel| PassNode::plain("rotate", kernel)),
+        );
         nodes.extend(match self.attended {
             Attended::Beginning(tokens) if index + 1 == config.layers => {
                 let attended = Attended::Last(tokens);
-                List { chosen: LAST, attended, capacity: LAST_CAPACITY, ..*self }.rest(index, rows)
+                List {
+                    chosen: LAST,
+                    attended,
+                    capacity: LAST_CAPACITY,
+                    ..*self
+                }
+                .rest(index, rows)
             }
             _ => self.rest(index, rows),
         });
@@ -147,7 +193,13 @@ impl List<'_> {
 
     fn qkv(&self, layer: &LayerRows) -> Vec<PassNode> {
         let (kernels, tokens) = (&self.chunked.kernels, self.attended.tokens());
-        match kernels::qkv(kernels.cores, &self.chunked.config, layer, self.chosen, self.capacity) {
+        match kernels::qkv(
+            kernels.cores,
+            &self.chunked.config,
+            layer,
+            self.chosen,
+            self.capacity,
+        ) {
             Qkv::Each(products) => {
                 let products = layer.qkv.iter().zip(products);
                 let node = |(rows, product)| {
@@ -156,7 +208,12 @@ impl List<'_> {
                 products.map(node).collect()
             }
             Qkv::Pair(pair) => {
-                vec![PassNode::product("qkv", kernels.pairs[&pair].def().name(), &layer.qkv, tokens)]
+                vec![PassNode::product(
+                    "qkv",
+                    kernels.pairs[&pair].def().name(),
+                    &layer.qkv,
+                    tokens,
+                )]
             }
         }
     }
@@ -166,7 +223,11 @@ impl List<'_> {
         let mut nodes = vec![self.attention(index)];
         nodes.extend(self.projection("o", &rows.o));
         nodes.push(self.norm(1, rows));
-        nodes.push(self.product("gate_up", &rows.gate_up, kernels::gated(&self.chunked.config, rows)));
+        nodes.push(self.product(
+            "gate_up",
+            &rows.gate_up,
+            kernels::gated(&self.chunked.config, rows),
+        ));
         nodes.extend(self.projection("down", &rows.down));
         nodes
     }
@@ -178,28 +239,48 @@ impl List<'_> {
 
     fn product(&self, role: &'static str, rows: &Rows, epilogue: Epilogue) -> PassNode {
         let kernels = &self.chunked.kernels;
-        let kernel = kernels.cores.product(rows, epilogue, self.chosen, self.capacity);
-        PassNode::product(role, kernels.products[&kernel].name(), [rows], self.attended.tokens())
+        let kernel = kernels
+            .cores
+            .product(rows, epilogue, self.chosen, self.capacity);
+        PassNode::product(
+            role,
+            kernels.products[&kernel].name(),
+            [rows],
+            self.attended.tokens(),
+        )
     }
 
     /// A product that is added to the residual stream; in models with norms after it, by a kernel of its own.
     fn projection(&self, role: &'static str, rows: &Rows) -> Vec<PassNode> {
         let kernels = &self.chunked.kernels;
         let product = self.product(role, rows, kernels::projection(&self.chunked.config));
-        let after = kernels.add_normed.get(&kernels::fixed_rows(self.chosen.bucket));
-        std::iter::once(product).chain(after.map(|kernel| PassNode::plain("norm", kernel))).collect()
+        let after = kernels
+            .add_normed
+            .get(&kernels::fixed_rows(self.chosen.bucket));
+        std::iter::once(product)
+            .chain(after.map(|kernel| PassNode::plain("norm", kernel)))
+            .collect()
     }
 
     fn attention(&self, index: u32) -> PassNode {
         let (kernels, layer) = (&self.chunked.kernels, index as usize);
         let kernel = match (self.attended, &kernels.attention[layer]) {
-            (Attended::Each(_), _) => kernels.singles[usize::from(self.chosen.overlap)][layer].def().name(),
+            (Attended::Each(_), _) => kernels.singles[usize::from(self.chosen.overlap)][layer]
+                .def()
+                .name(),
             (_, AttentionKernel::Wgmma(kernel)) => kernel.def().name(),
             (_, AttentionKernel::Plain(kernel)) => kernel.def().name(),
         };
         let config = &self.chunked.config;
-        let (bytes, operations) =
-            (self.attended.bytes(config, index), self.attended.operations(config, index));
-        PassNode { role: "attention", kernel, bytes, operations }
+        let (bytes, operations) = (
+            self.attended.bytes(config, index),
+            self.attended.operations(config, index),
+        );
+        PassNode {
+            role: "attention",
+            kernel,
+            bytes,
+            operations,
+        }
     }
 }

@@ -65,7 +65,10 @@ impl Cores {
             ((8.., _), MatmulSync::SMALL..) => Instructions::Warps { row_blocks: 1 },
             _ => return None,
         };
-        Some(Cores { sms: properties.multiprocessors, instructions })
+        Some(Cores {
+            sms: properties.multiprocessors,
+            instructions,
+        })
     }
 
     /// Whether attention may multiply by warpgroups, too.
@@ -94,18 +97,33 @@ impl Cores {
         self,
         rows: &Rows,
         epilogue: Epilogue,
-        Chosen { bucket: tokens, overlap }: Chosen,
+        Chosen {
+            bucket: tokens,
+            overlap,
+        }: Chosen,
         capacity: u32,
     ) -> Product {
         match self.instructions {
             Instructions::Warpgroups => {
-                let shape = Shape { format: rows.format, rows: rows.rows, n: rows.n, tokens };
+                let shape = Shape {
+                    format: rows.format,
+                    rows: rows.rows,
+                    n: rows.n,
+                    tokens,
+                };
                 let planned = Matmul::planned(&shape, epilogue, rows.order, self.sms);
                 let other = Matmul::new(rows.format, epilogue, rows.order, 64);
                 let has_room = |width: u32| width == 0 || capacity.is_multiple_of(width);
-                let kernel =
-                    if [planned.tokens, planned.tail].into_iter().all(has_room) { planned } else { other };
-                let overlap = if overlap { self.overlap(&kernel, rows, tokens) } else { Overlap::No };
+                let kernel = if [planned.tokens, planned.tail].into_iter().all(has_room) {
+                    planned
+                } else {
+                    other
+                };
+                let overlap = if overlap {
+                    self.overlap(&kernel, rows, tokens)
+                } else {
+                    Overlap::No
+                };
                 Product::Warpgroups(Matmul { overlap, ..kernel })
             }
             Instructions::Warps { row_blocks } => {
@@ -128,18 +146,24 @@ impl Cores {
         if tokens > PAIRED {
             return None;
         }
-        let of =
-            |sms: u32, rows: &Rows| match (Cores { sms, ..self }).product(rows, epilogue, chosen, capacity) {
-                Product::Warpgroups(kernel) => Some(kernel),
-                Product::Warps(_) => None,
-            };
+        let of = |sms: u32, rows: &Rows| match (Cores { sms, ..self })
+            .product(rows, epilogue, chosen, capacity)
+        {
+            Product::Warpgroups(kernel) => Some(kernel),
+            Product::Warps(_) => None,
+        };
         let share = (self.sms * second.rows / (first.rows + second.rows)).max(self.sms / 4);
         let values = of(share, second)?;
-        let rest = self.sms.saturating_sub(values.items(second.rows, tokens)).max(share);
+        let rest = self
+            .sms
+            .saturating_sub(values.items(second.rows, tokens))
+            .max(share);
         let pair = MatmulPair::of(of(rest, first)?, values)?;
         let scratch = pair.first.scratch(first.rows, tokens);
         let others = pair.second.scratch(second.rows, tokens);
-        (0..2).all(|i| scratch[i] + others[i] <= SCRATCH[i]).then_some(pair)
+        (0..2)
+            .all(|i| scratch[i] + others[i] <= SCRATCH[i])
+            .then_some(pair)
     }
 
     /// How a product of a pipeline overlaps.
@@ -148,8 +172,14 @@ impl Cores {
     /// the few multiprocessors that the product does not use, and the others are idle when they may begin.
     fn overlap(self, kernel: &Matmul, rows: &Rows, tokens: u32) -> Overlap {
         let items = kernel.items(rows.rows, tokens);
-        let idle = self.sms.saturating_sub(items.div_ceil(kernel.form.resident()));
-        if kernel.epilogue == Epilogue::Add && idle < tokens { Overlap::Late } else { Overlap::Early }
+        let idle = self
+            .sms
+            .saturating_sub(items.div_ceil(kernel.form.resident()));
+        if kernel.epilogue == Epilogue::Add && idle < tokens {
+            Overlap::Late
+        } else {
+            Overlap::Early
+        }
     }
 
     fn of_warps(
@@ -160,11 +190,23 @@ impl Cores {
         row_blocks: u32,
     ) -> MatmulSync {
         let Rows { format, order, .. } = *rows;
-        let of = |width| MatmulSync { format, epilogue, rows: order, tokens: width, row_blocks };
+        let of = |width| MatmulSync {
+            format,
+            epilogue,
+            rows: order,
+            tokens: width,
+            row_blocks,
+        };
         let rounds = |kernel: &MatmulSync| kernel.jobs(rows.rows, tokens).div_ceil(self.sms);
         let cost = |kernel: &MatmulSync| rounds(kernel) * (kernel.tokens + WARPS_FIXED);
-        let widths = WARPS_WIDTHS.into_iter().filter(|&width| capacity.is_multiple_of(width));
-        widths.map(of).filter(MatmulSync::fits).min_by_key(cost).expect("64 tokens fit in every format")
+        let widths = WARPS_WIDTHS
+            .into_iter()
+            .filter(|&width| capacity.is_multiple_of(width));
+        widths
+            .map(of)
+            .filter(MatmulSync::fits)
+            .min_by_key(cost)
+            .expect("64 tokens fit in every format")
     }
 }
 
@@ -178,7 +220,11 @@ impl Product {
 }
 
 impl ProductKernel {
-    pub(crate) fn launch(&self, queue: &mut impl Queue, args: MatmulArgs<Host<'_>>) -> Result<(), Error> {
+    pub(crate) fn launch(
+        &self,
+        queue: &mut impl Queue,
+        args: MatmulArgs<Host<'_>>,
+    ) -> Result<(), Error> {
         match self {
             ProductKernel::Warpgroups(kernel) => queue.launch(kernel, args),
             ProductKernel::Warps(kernel) => queue.launch(kernel, args),

@@ -70,7 +70,12 @@ impl PromptChunks {
             true => self.split_prompt,
             false => signed::load(context, SplitPrompt { batch: longest })?,
         };
-        Ok(PromptChunks { split_prompt, longest, table: table(context, ctx)?, ..self })
+        Ok(PromptChunks {
+            split_prompt,
+            longest,
+            table: table(context, ctx)?,
+            ..self
+        })
     }
 
     /// Tokens of the next chunk, if `left` are left of the prompt; `None` if they are too few for one.
@@ -86,8 +91,14 @@ impl PromptChunks {
     /// The kernels of the first chunk of a prompt, of so many tokens, that has been [recorded](PromptChunks::run).
     pub(crate) fn list(&self, tokens: u32) -> Vec<PassNode> {
         let items = || PassNode::plain("items", &self.items);
-        let first = [PassNode::plain("prompt", &self.split_prompt), items(), items()];
-        let pass = self.chunked.list(chosen(tokens), Attended::Beginning(tokens));
+        let first = [
+            PassNode::plain("prompt", &self.split_prompt),
+            items(),
+            items(),
+        ];
+        let pass = self
+            .chunked
+            .list(chosen(tokens), Attended::Beginning(tokens));
         first.into_iter().chain(pass).collect()
     }
 
@@ -109,12 +120,31 @@ impl PromptChunks {
         let w = &self.chunked.workspace;
         let items = &w.items(tokens.div_ceil(self.queries));
         let batch_state = &Workspace::rows(&w.state, self.longest, state::LEN as u32);
-        let args = SplitPromptArgs::<Host> { prompt: &b.prompt, state: &b.state, batch_state, ctx: b.ctx };
+        let args = SplitPromptArgs::<Host> {
+            prompt: &b.prompt,
+            state: &b.state,
+            batch_state,
+            ctx: b.ctx,
+        };
         queue.launch(&self.split_prompt, args)?;
-        queue.launch(&self.items, ChunkItemsArgs::<Host> { state: &w.state, items, tokens })?;
+        queue.launch(
+            &self.items,
+            ChunkItemsArgs::<Host> {
+                state: &w.state,
+                items,
+                tokens,
+            },
+        )?;
         if wanted == Wanted::Last {
             let state = &w.state_of(tokens - 1);
-            queue.launch(&self.items, ChunkItemsArgs::<Host> { state, items: &w.last_item, tokens: 1 })?;
+            queue.launch(
+                &self.items,
+                ChunkItemsArgs::<Host> {
+                    state,
+                    items: &w.last_item,
+                    tokens: 1,
+                },
+            )?;
         }
         let pages = cache::pages(b.ctx);
         let cache = PagedCache {
@@ -126,15 +156,31 @@ impl PromptChunks {
             max_pages: pages,
             freq: &b.freq,
         };
-        self.chunked.run(queue, weights, Given { tokens, chosen, wanted, singles: None, items, cache })
+        self.chunked.run(
+            queue,
+            weights,
+            Given {
+                tokens,
+                chosen,
+                wanted,
+                singles: None,
+                items,
+                cache,
+            },
+        )
     }
 }
 
 fn chosen(tokens: u32) -> Chosen {
-    Chosen { bucket: tokens, overlap: false }
+    Chosen {
+        bucket: tokens,
+        overlap: false,
+    }
 }
 
 fn table(context: &Context, ctx: u32) -> Result<View<u32>, Error> {
     let pages: Vec<u32> = (0..cache::pages(ctx)).collect();
-    Ok(Buffer::from_slice(context, &pages)?.labelled("chunk.pages").view())
+    Ok(Buffer::from_slice(context, &pages)?
+        .labelled("chunk.pages")
+        .view())
 }

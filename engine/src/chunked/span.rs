@@ -17,11 +17,17 @@ pub(super) struct Span {
 
 impl Span {
     /// All tokens of a pass.
-    pub(super) const WHOLE: Span = Span { first: 0, capacity: CAPACITY };
+    pub(super) const WHOLE: Span = Span {
+        first: 0,
+        capacity: CAPACITY,
+    };
 
     /// The last of so many tokens.
     pub(super) fn last(tokens: u32) -> Span {
-        Span { first: tokens - 1, capacity: LAST_CAPACITY }
+        Span {
+            first: tokens - 1,
+            capacity: LAST_CAPACITY,
+        }
     }
 
     /// So many rows of a buffer where tokens keep their places.

@@ -102,30 +102,37 @@ impl Chunked {
     /// The residual stream of `count` tokens of the latest pass, from `first` on.
     pub(crate) fn rows(&self, first: u32, count: u32) -> View<f32> {
         let len = self.config.hidden;
-        self.workspace.x.view_range((first * len) as usize..((first + count) * len) as usize)
+        self.workspace
+            .x
+            .view_range((first * len) as usize..((first + count) * len) as usize)
     }
 
     /// Compiles attention of rows that are the only ones of their sequences; gives that of a layer.
     pub(crate) fn prepare_singles(&mut self, context: &Context) -> Result<BatchAttention, Error> {
-        self.kernels.prepare_singles(context, &self.config, &self.layers)
+        self.kernels
+            .prepare_singles(context, &self.config, &self.layers)
     }
 
     /// Compiles what such passes need.
     pub(crate) fn prepare(&mut self, context: &Context, chosen: Chosen) -> Result<(), Error> {
-        self.kernels.prepare(context, &self.config, &self.layers, chosen)
+        self.kernels
+            .prepare(context, &self.config, &self.layers, chosen)
     }
 
     /// Compiles what the last token of passes needs that want no other.
     pub(crate) fn prepare_last(&mut self, context: &Context) -> Result<(), Error> {
         let layer = self.layers.last().expect("models have layers");
-        self.kernels.prepare_rest(context, &self.config, layer, LAST, LAST_CAPACITY)
+        self.kernels
+            .prepare_rest(context, &self.config, layer, LAST, LAST_CAPACITY)
     }
 
     /// Whether the kernels of a graph with so many tokens, of which each is a sequence's only one, are to overlap. It
     /// changes no result.
     pub(crate) fn overlaps(&self, bucket: u32) -> bool {
         let hidden = self.config.hidden;
-        let gains = OVERLAPPED.into_iter().any(|(most, below)| bucket <= most && hidden < below);
+        let gains = OVERLAPPED
+            .into_iter()
+            .any(|(most, below)| bucket <= most && hidden < below);
         self.kernels.cores.has_warpgroups() && gains
     }
 
@@ -136,7 +143,13 @@ impl Chunked {
         weights: &Packed<View<u8>>,
         given: Given<'_>,
     ) -> Result<(), Error> {
-        Pass { chunked: self, weights, given, span: Span::WHOLE }.run(queue)
+        Pass {
+            chunked: self,
+            weights,
+            given,
+            span: Span::WHOLE,
+        }
+        .run(queue)
     }
 }
 
@@ -147,7 +160,10 @@ impl Chunked {
 /// up to 0.8 % or gain up to 1.8.
 const OVERLAPPED: [(u32, u32); 3] = [(32, u32::MAX), (64, 4096), (128, 2048)];
 /// How the kernels of a single token are chosen.
-pub(super) const LAST: Chosen = Chosen { bucket: 1, overlap: false };
+pub(super) const LAST: Chosen = Chosen {
+    bucket: 1,
+    overlap: false,
+};
 
 /// A pass with all it needs, or its last token.
 struct Pass<'a> {
@@ -161,11 +177,19 @@ impl<'a> Pass<'a> {
     fn run(&self, queue: &mut impl Queue) -> Result<(), Error> {
         self.embed(queue)?;
         let last = self.chunked.layers.len() - 1;
-        for (index, (rows, block)) in self.chunked.layers.iter().zip(&self.weights.blocks).enumerate() {
+        for (index, (rows, block)) in self
+            .chunked
+            .layers
+            .iter()
+            .zip(&self.weights.blocks)
+            .enumerate()
+        {
             self.norm(queue, &block.attn_norm, self.norms(rows)[0])?;
             self.qkv(queue, index, rows, block)?;
             match self.given.wanted {
-                Wanted::Last if index == last => self.last_token().rest(queue, index, rows, block)?,
+                Wanted::Last if index == last => {
+                    self.last_token().rest(queue, index, rows, block)?
+                }
                 _ => self.rest(queue, index, rows, block)?,
             }
         }
@@ -181,17 +205,37 @@ impl<'a> Pass<'a> {
         block: &PackedBlock<View<u8>>,
     ) -> Result<(), Error> {
         self.attention(queue, index)?;
-        self.project(queue, &rows.o, &self.chunked.workspace.heads, block.attn_post_norm.as_ref())?;
+        self.project(
+            queue,
+            &rows.o,
+            &self.chunked.workspace.heads,
+            block.attn_post_norm.as_ref(),
+        )?;
         self.norm(queue, &block.ffn_norm, self.norms(rows)[1])?;
         self.gate_up(queue, rows)?;
-        self.project(queue, &rows.down, &self.chunked.workspace.inner, block.ffn_post_norm.as_ref())
+        self.project(
+            queue,
+            &rows.down,
+            &self.chunked.workspace.inner,
+            block.ffn_post_norm.as_ref(),
+        )
     }
 
     /// The last token as a pass of its own.
     fn last_token(&self) -> Pass<'a> {
         let (items, singles) = (&*self.chunked.workspace.last_item, None);
-        let given = Given { tokens: 1, chosen: LAST, items, singles, ..self.given };
-        Pass { given, span: Span::last(self.given.tokens), ..*self }
+        let given = Given {
+            tokens: 1,
+            chosen: LAST,
+            items,
+            singles,
+            ..self.given
+        };
+        Pass {
+            given,
+            span: Span::last(self.given.tokens),
+            ..*self
+        }
     }
 
     /// The rows of the pass's tokens in a buffer where tokens keep their places.
@@ -206,7 +250,11 @@ impl<'a> Pass<'a> {
 
     /// The tokens' embeddings and angles.
     fn embed(&self, queue: &mut impl Queue) -> Result<(), Error> {
-        let (w, c, rows) = (&self.chunked.workspace, &self.chunked.config, self.fixed_rows());
+        let (w, c, rows) = (
+            &self.chunked.workspace,
+            &self.chunked.config,
+            self.fixed_rows(),
+        );
         let kernels = &self.chunked.kernels;
         let rope_dim = c.rope.dim * c.ropes().len() as u32;
         let args = EmbedTokenArgs::<Host> {
@@ -231,9 +279,18 @@ impl<'a> Pass<'a> {
         kernels::norms(rows, self.given.chosen)
     }
 
-    fn norm(&self, queue: &mut impl Queue, gamma: &View<u8>, norm: NormTokens) -> Result<(), Error> {
+    fn norm(
+        &self,
+        queue: &mut impl Queue,
+        gamma: &View<u8>,
+        norm: NormTokens,
+    ) -> Result<(), Error> {
         let (w, c) = (&self.chunked.workspace, &self.chunked.config);
-        let second = w.normed2.as_ref().filter(|_| norm.second.is_some()).unwrap_or(&w.nothing.halves);
+        let second = w
+            .normed2
+            .as_ref()
+            .filter(|_| norm.second.is_some())
+            .unwrap_or(&w.nothing.halves);
         let args = NormTokensArgs::<Host> {
             x: &self.rows(&w.x, c.hidden),
             gamma: &gamma.cast()?,
@@ -256,7 +313,11 @@ impl<'a> Pass<'a> {
         rows: &LayerRows,
         block: &PackedBlock<View<u8>>,
     ) -> Result<(), Error> {
-        let (w, c, kernels) = (&self.chunked.workspace, &self.chunked.config, &self.chunked.kernels);
+        let (w, c, kernels) = (
+            &self.chunked.workspace,
+            &self.chunked.config,
+            &self.chunked.kernels,
+        );
         let first = kernels::order(&rows.qkv[0]);
         let y_rows = workspace::raw_len(c);
         let bias = floats(&block.bias, &w.nothing.floats)?;
@@ -264,14 +325,28 @@ impl<'a> Pass<'a> {
             let second = w.normed2.as_ref().filter(|_| kernels::order(rows) != first);
             self.operand(second.unwrap_or(&w.normed.values), &w.normed.scale, rows.n)
         };
-        match kernels::qkv(kernels.cores, c, rows, self.given.chosen, self.span.capacity) {
+        match kernels::qkv(
+            kernels.cores,
+            c,
+            rows,
+            self.given.chosen,
+            self.span.capacity,
+        ) {
             Qkv::Each(products) => {
                 for (rows, product) in rows.qkv.iter().zip(products) {
                     let operand = operand(rows);
                     let args = self.args(self.blocks(&product), rows, &operand);
                     let args = match &w.raw {
-                        Some(raw) => MatmulArgs::<Host> { y: raw, y_rows, ..args },
-                        None => MatmulArgs::<Host> { y_rows, append: self.append(index, &bias), ..args },
+                        Some(raw) => MatmulArgs::<Host> {
+                            y: raw,
+                            y_rows,
+                            ..args
+                        },
+                        None => MatmulArgs::<Host> {
+                            y_rows,
+                            append: self.append(index, &bias),
+                            ..args
+                        },
                     };
                     kernels.products[&product].launch(queue, args)?;
                 }
@@ -295,7 +370,11 @@ impl<'a> Pass<'a> {
         [(first, operand), (second, operand2)]: [(&Rows, Operand); 2],
         (index, bias): (usize, &View<f32>),
     ) -> Result<(), Error> {
-        let (w, c, kernels) = (&self.chunked.workspace, &self.chunked.config, &self.chunked.kernels);
+        let (w, c, kernels) = (
+            &self.chunked.workspace,
+            &self.chunked.config,
+            &self.chunked.kernels,
+        );
         let [partials, tickets] = pair.first.scratch(first.rows, self.given.tokens);
         let [partials, partials2] = halves(&w.scratch.partials, partials);
         let [tickets, tickets2] = halves(&w.scratch.tickets, tickets);
@@ -318,7 +397,11 @@ impl<'a> Pass<'a> {
     }
 
     fn append<'s>(&'s self, index: usize, bias: &'s View<f32>) -> AppendArgs<Host<'s>> {
-        let (cache, w, c) = (self.given.cache, &self.chunked.workspace, &self.chunked.config);
+        let (cache, w, c) = (
+            self.given.cache,
+            &self.chunked.workspace,
+            &self.chunked.config,
+        );
         AppendArgs::<Host> {
             bias,
             angles: &w.angles,
@@ -383,9 +466,11 @@ impl<'a> Pass<'a> {
     fn add_normed(&self, queue: &mut impl Queue, gamma: Option<&View<u8>>) -> Result<(), Error> {
         let (w, c) = (&self.chunked.workspace, &self.chunked.config);
         let rows = self.fixed_rows();
-        let (Some(kernel), Some(projected), Some(gamma)) =
-            (self.chunked.kernels.add_normed.get(&rows), &w.projected, gamma)
-        else {
+        let (Some(kernel), Some(projected), Some(gamma)) = (
+            self.chunked.kernels.add_normed.get(&rows),
+            &w.projected,
+            gamma,
+        ) else {
             return Ok(());
         };
         let args = AddNormedArgs::<Host> {
@@ -403,7 +488,10 @@ impl<'a> Pass<'a> {
 
 /// The first elements of a buffer, and the others.
 fn halves<T: Element>(buffer: &Buffer<T>, first: usize) -> [View<T>; 2] {
-    [buffer.view_range(0..first), buffer.view_range(first..buffer.len())]
+    [
+        buffer.view_range(0..first),
+        buffer.view_range(first..buffer.len()),
+    ]
 }
 
 /// The left operand of a product.
@@ -414,12 +502,18 @@ struct Operand {
 
 impl Pass<'_> {
     fn operand(&self, values: &Buffer<f16>, scale: &Buffer<f32>, n: u32) -> Operand {
-        Operand { values: self.span.activations(values, n), scale: self.span.activations(scale, 1) }
+        Operand {
+            values: self.span.activations(values, n),
+            scale: self.span.activations(scale, 1),
+        }
     }
 
     /// The kernel of a product.
     fn chosen(&self, rows: &Rows, epilogue: Epilogue) -> Product {
-        self.chunked.kernels.cores.product(rows, epilogue, self.given.chosen, self.span.capacity)
+        self.chunked
+            .kernels
+            .cores
+            .product(rows, epilogue, self.given.chosen, self.span.capacity)
     }
 
     /// Blocks of its grid at most.
@@ -461,7 +555,11 @@ impl Pass<'_> {
         raw: &Buffer<f32>,
         block: &PackedBlock<View<u8>>,
     ) -> Result<(), Error> {
-        let (cache, w, c) = (self.given.cache, &self.chunked.workspace, &self.chunked.config);
+        let (cache, w, c) = (
+            self.given.cache,
+            &self.chunked.workspace,
+            &self.chunked.config,
+        );
         let rope = (c.rope_of(index as u32) * c.head_dim) as usize;
         let args = RotateTokensArgs::<Host> {
             x: raw,
@@ -483,7 +581,10 @@ impl Pass<'_> {
             epsilon: c.epsilon,
             scale: c.score_scale(),
         };
-        queue.launch(&self.chunked.kernels.rotate[&self.given.chosen.overlap], args)
+        queue.launch(
+            &self.chunked.kernels.rotate[&self.given.chosen.overlap],
+            args,
+        )
     }
 
     fn attention(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
@@ -502,7 +603,11 @@ impl Pass<'_> {
         index: usize,
         singles: Singles<'_>,
     ) -> Result<(), Error> {
-        let (cache, w, c) = (self.given.cache, &self.chunked.workspace, &self.chunked.config);
+        let (cache, w, c) = (
+            self.given.cache,
+            &self.chunked.workspace,
+            &self.chunked.config,
+        );
         let args = BatchAttentionArgs::<Host> {
             state: &w.state,
             pages: cache.table,
@@ -528,7 +633,11 @@ impl Pass<'_> {
     }
 
     fn attend_items(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
-        let (cache, w, c) = (self.given.cache, &self.chunked.workspace, &self.chunked.config);
+        let (cache, w, c) = (
+            self.given.cache,
+            &self.chunked.workspace,
+            &self.chunked.config,
+        );
         let args = PromptAttentionArgs::<Host> {
             q: &self.span.rows(&w.q, self.span.capacity, c.q_len()),
             k_cache: &cache.k[index],

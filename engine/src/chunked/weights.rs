@@ -38,13 +38,21 @@ pub(crate) struct LayerRows {
 
 /// The epilogue of queries, keys and values. Head norms need whole heads, so a kernel of their own rotates and appends.
 pub(super) fn qkv_epilogue(c: &Config) -> Epilogue {
-    if c.architecture.head_norms { Epilogue::Store } else { Epilogue::Append(append(c)) }
+    if c.architecture.head_norms {
+        Epilogue::Store
+    } else {
+        Epilogue::Append(append(c))
+    }
 }
 
 /// How queries and keys are rotated.
 fn append(c: &Config) -> Append {
     let family = c.architecture;
-    Append { head_dim: c.head_dim, pairing: family.pairing, bias: family.biases }
+    Append {
+        head_dim: c.head_dim,
+        pairing: family.pairing,
+        bias: family.biases,
+    }
 }
 
 /// Finds the bounds of all layers.
@@ -53,9 +61,14 @@ pub(crate) fn layers(
     outline: &Outline,
     weights: &Packed<View<u8>>,
 ) -> Result<Vec<LayerRows>, Error> {
-    let mut bounds = Bounds { stream: Stream::new(context)?, kernels: Distinct::new(context) };
+    let mut bounds = Bounds {
+        stream: Stream::new(context)?,
+        kernels: Distinct::new(context),
+    };
     let layers = outline.weights.blocks.iter().zip(&weights.blocks);
-    let layers = layers.map(|(block, tiles)| bounds.layer(&outline.config, block, tiles)).collect();
+    let layers = layers
+        .map(|(block, tiles)| bounds.layer(&outline.config, block, tiles))
+        .collect();
     bounds.stream.synchronize()?;
     layers
 }
@@ -69,7 +82,10 @@ pub(crate) fn rows_of(
     rows: u32,
     n: u32,
 ) -> Result<Rows, Error> {
-    let mut bounds = Bounds { stream: Stream::new(context)?, kernels: Distinct::new(context) };
+    let mut bounds = Bounds {
+        stream: Stream::new(context)?,
+        kernels: Distinct::new(context),
+    };
     let (rows, _) = bounds.rows(format, order, tiles, rows, n, 0)?;
     bounds.stream.synchronize()?;
     Ok(rows)
@@ -87,24 +103,49 @@ impl Bounds<'_> {
         block: &crate::model::roles::Block<Weight>,
         tiles: &PackedBlock<View<u8>>,
     ) -> Result<LayerRows, Error> {
-        let (gate_up, lengths) =
-            self.rows(block.gate.format, RowOrder::GATE_UP, &tiles.gate_up, 2 * c.feed_forward, c.hidden, 0)?;
+        let (gate_up, lengths) = self.rows(
+            block.gate.format,
+            RowOrder::GATE_UP,
+            &tiles.gate_up,
+            2 * c.feed_forward,
+            c.hidden,
+            0,
+        )?;
         let lengths = self.stream.read(&lengths)?;
         let longest = |half: usize| {
-            let rows = lengths.chunks(16).flat_map(|rows| rows.chunks(8).nth(half)).flatten();
+            let rows = lengths
+                .chunks(16)
+                .flat_map(|rows| rows.chunks(8).nth(half))
+                .flatten();
             rows.fold(0.0f32, |longest, &length| longest.max(length))
         };
         let plain = RowOrder::PLAIN;
         Ok(LayerRows {
             qkv: self.qkv(c, [&block.q, &block.k, &block.v], &tiles.qkv)?,
-            o: self.rows(block.o.format, plain, &tiles.o, c.hidden, c.q_len(), 0)?.0,
-            down: self.rows(block.down.format, plain, &tiles.down, c.hidden, c.feed_forward, 0)?.0,
+            o: self
+                .rows(block.o.format, plain, &tiles.o, c.hidden, c.q_len(), 0)?
+                .0,
+            down: self
+                .rows(
+                    block.down.format,
+                    plain,
+                    &tiles.down,
+                    c.hidden,
+                    c.feed_forward,
+                    0,
+                )?
+                .0,
             bound: longest(0) * longest(1),
             gate_up,
         })
     }
 
-    fn qkv(&mut self, c: &Config, matrices: [&Weight; 3], tiles: &View<u8>) -> Result<Vec<Rows>, Error> {
+    fn qkv(
+        &mut self,
+        c: &Config,
+        matrices: [&Weight; 3],
+        tiles: &View<u8>,
+    ) -> Result<Vec<Rows>, Error> {
         let (pairs, appended) = match qkv_epilogue(c) {
             Epilogue::Append(append) => (append.pairs(), true),
             _ => (append(c).pairs(), false),
@@ -114,7 +155,9 @@ impl Bounds<'_> {
         let mut merged: Vec<(Format, RowOrder, u32)> = vec![];
         for ((matrix, order), rows) in matrices.into_iter().zip(orders).zip(counts) {
             match merged.last_mut() {
-                Some((format, last, sum)) if *format == matrix.format && (appended || *last == order) => {
+                Some((format, last, sum))
+                    if *format == matrix.format && (appended || *last == order) =>
+                {
                     *sum += rows
                 }
                 _ => merged.push((matrix.format, order, rows)),
@@ -144,8 +187,25 @@ impl Bounds<'_> {
         let kernel = self.kernels.load(RowBounds { format })?;
         let unit = Buffer::uninit(context, rows as usize)?.labelled("unit");
         let length = Buffer::uninit(context, rows as usize)?.labelled("length");
-        let args = RowBoundsArgs::<Host> { w: tiles, unit: &unit, length: &length, rows, n };
+        let args = RowBoundsArgs::<Host> {
+            w: tiles,
+            unit: &unit,
+            length: &length,
+            rows,
+            n,
+        };
         self.stream.launch(&kernel, args)?;
-        Ok((Rows { format, order, tiles: tiles.clone(), unit: unit.view(), rows, n, first }, length))
+        Ok((
+            Rows {
+                format,
+                order,
+                tiles: tiles.clone(),
+                unit: unit.view(),
+                rows,
+                n,
+                first,
+            },
+            length,
+        ))
     }
 }

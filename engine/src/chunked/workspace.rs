@@ -103,7 +103,12 @@ impl Nothing {
 
 impl Panels {
     /// Zeros: rows past the chunk are multiplied and thrown away.
-    pub(crate) fn new(context: &Context, name: &str, capacity: u32, n: u32) -> Result<Panels, Error> {
+    pub(crate) fn new(
+        context: &Context,
+        name: &str,
+        capacity: u32,
+        n: u32,
+    ) -> Result<Panels, Error> {
         Ok(Panels {
             values: Buffer::zeroed(context, (capacity * n) as usize)?.labelled(name),
             scale: Buffer::zeroed(context, capacity as usize)?.labelled(&format!("{name}.scale")),
@@ -117,8 +122,14 @@ impl Workspace {
             Ok(Buffer::zeroed(context, rows as usize * len as usize)?.labelled(name))
         };
         let second = two_orders.then(|| Buffer::zeroed(context, (CAPACITY * c.hidden) as usize));
-        let projected = c.architecture.norms_after.then(|| floats("chunk.projected", CAPACITY, c.hidden));
-        let raw = c.architecture.head_norms.then(|| floats("chunk.raw", CAPACITY, raw_len(c)));
+        let projected = c
+            .architecture
+            .norms_after
+            .then(|| floats("chunk.projected", CAPACITY, c.hidden));
+        let raw = c
+            .architecture
+            .head_norms
+            .then(|| floats("chunk.raw", CAPACITY, raw_len(c)));
         Ok(Workspace {
             state: Buffer::zeroed(context, CHUNK as usize * state::LEN)?.labelled("chunk.state"),
             items: Buffer::zeroed(context, CHUNK as usize * Item::LEN)?.labelled("chunk.items"),
@@ -126,7 +137,9 @@ impl Workspace {
             x: floats("chunk.x", CAPACITY, c.hidden)?,
             angles: floats("chunk.angles", CHUNK, c.ropes().len() as u32 * c.head_dim)?,
             normed: Panels::new(context, "chunk.normed", CAPACITY, c.hidden)?,
-            normed2: second.transpose()?.map(|buffer| buffer.labelled("chunk.normed2")),
+            normed2: second
+                .transpose()?
+                .map(|buffer| buffer.labelled("chunk.normed2")),
             squares: floats("chunk.squares", CAPACITY, 1)?,
             raw: raw.transpose()?,
             q: Buffer::zeroed(context, (CAPACITY * c.q_len()) as usize)?.labelled("chunk.q"),
@@ -165,8 +178,16 @@ pub(super) fn raw_len(c: &Config) -> u32 {
 
 /// Bytes of all buffers.
 pub(crate) fn bytes(c: &Config) -> u64 {
-    let after = if c.architecture.norms_after { c.hidden } else { 0 };
-    let raw = if c.architecture.head_norms { raw_len(c) } else { 0 };
+    let after = if c.architecture.norms_after {
+        c.hidden
+    } else {
+        0
+    };
+    let raw = if c.architecture.head_norms {
+        raw_len(c)
+    } else {
+        0
+    };
     let floats = c.hidden + after + raw + c.ropes().len() as u32 * c.head_dim + 12;
     let halves = 2 * c.hidden + 2 * c.q_len() + c.feed_forward;
     let scratch = 4 * SCRATCH.iter().sum::<usize>() as u64;

@@ -23,7 +23,9 @@ impl Cached {
         tokens: &[u32],
         progress: impl FnMut(u32) -> ControlFlow<()>,
     ) -> Result<u32, Error> {
-        let kept = std::iter::zip(&self.tokens, tokens).take_while(|(had, token)| had == token).count();
+        let kept = std::iter::zip(&self.tokens, tokens)
+            .take_while(|(had, token)| had == token)
+            .count();
         let last = kept.checked_sub(1).map_or(0, |last| tokens[last]);
         decoder.rewind(kept as u32, last)?;
         self.tokens.truncate(kept);

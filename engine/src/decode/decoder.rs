@@ -24,7 +24,9 @@ use crate::chunked::step::Wanted;
 use crate::decode::in_flight::InFlight;
 use crate::decode::memory;
 use crate::decode::options::{Launch, Options};
-use crate::decode::planned::{check_context, check_drafts, chunks, planned, preferred, resolve, size};
+use crate::decode::planned::{
+    check_context, check_drafts, chunks, planned, preferred, resolve, size,
+};
 use crate::decode::row_kernels::RowKernels;
 use crate::decode::sequence::Sequence;
 use crate::model::config::Config;
@@ -111,7 +113,9 @@ struct Graphs {
 impl Graphs {
     /// The graph of a kind of step that was recorded.
     fn step(&mut self, kind: StepKind) -> &mut Recorded {
-        self.steps.get_mut(&kind).expect("every kind of step of this decoder was recorded")
+        self.steps
+            .get_mut(&kind)
+            .expect("every kind of step of this decoder was recorded")
     }
 }
 
@@ -147,7 +151,11 @@ impl Decoder {
     ///
     /// # Errors
     /// As [`new`](Decoder::new).
-    pub fn random(context: &Context, outline: &Outline, options: Options) -> Result<Decoder, Error> {
+    pub fn random(
+        context: &Context,
+        outline: &Outline,
+        options: Options,
+    ) -> Result<Decoder, Error> {
         let start = Instant::now();
         Decoder::check(context, outline, options)?;
         let mut pools = Pools::of(context, outline)?;
@@ -174,7 +182,9 @@ impl Decoder {
                 let weights = packed(outline).load(context, request)?;
                 let adapter = LoadedAdapter::load(context, outline)?;
                 let single = LoadedStep::new(context, resolved.single, None, options.ctx)?;
-                let batched = resolved.batched.map(|step| LoadedStep::new(context, step, None, options.ctx));
+                let batched = resolved
+                    .batched
+                    .map(|step| LoadedStep::new(context, step, None, options.ctx));
                 Pass::Pipeline {
                     weights,
                     adapter,
@@ -185,13 +195,22 @@ impl Decoder {
                 }
             }
             Err(_) => {
-                let products = Products::load(context, outline, &weights::load(context, outline, request)?)?;
+                let products =
+                    Products::load(context, outline, &weights::load(context, outline, request)?)?;
                 let kernels = Box::new(Kernels::load(context, outline)?);
-                Pass::Simple { kernels, products: products.into() }
+                Pass::Simple {
+                    kernels,
+                    products: products.into(),
+                }
             }
         };
         let (bytes, kernels) = (info::weight_bytes(outline), start.elapsed());
-        let loading = Loading { bytes, weights: Duration::ZERO, kernels, graphs: kernels };
+        let loading = Loading {
+            bytes,
+            weights: Duration::ZERO,
+            kernels,
+            graphs: kernels,
+        };
         let mut decoder = Decoder::assemble(context, outline, pass, path, loading, options)?;
         decoder.loading.graphs = start.elapsed();
         Ok(decoder)
@@ -205,7 +224,14 @@ impl Decoder {
         check_context(outline, options.ctx)?;
         options.choice.check()?;
         check_drafts(options, || self.path.clone())?;
-        let Decoder { machine: Machine { pass, buffers, .. }, stream, steps, path, loading, .. } = self;
+        let Decoder {
+            machine: Machine { pass, buffers, .. },
+            stream,
+            steps,
+            path,
+            loading,
+            ..
+        } = self;
         let context = stream.context().clone();
         // The device may not have enough memory for both, and the stream keeps its last work alive.
         drop((buffers, steps, stream));
@@ -232,7 +258,11 @@ impl Decoder {
         [(outline, options), (draft, draft_options)]: [(&Outline, Options); 2],
     ) -> Result<(), Error> {
         let model = planned(context, outline, options)?;
-        memory::check(context, model, Some(planned(context, draft, draft_options)?))
+        memory::check(
+            context,
+            model,
+            Some(planned(context, draft, draft_options)?),
+        )
     }
 
     fn assemble(
@@ -245,17 +275,33 @@ impl Decoder {
     ) -> Result<Decoder, Error> {
         let overlap = path == Path::Overlapped;
         let buffers = Buffers::new(context, outline, options, overlap)?;
-        let machine = Machine { config: outline.config.clone(), buffers, pass };
+        let machine = Machine {
+            config: outline.config.clone(),
+            buffers,
+            pass,
+        };
         let steps = match options.launch {
             Launch::Eager => Steps::Eager(HashMap::new()),
-            launch => Steps::graph(&machine.kinds(), options.tokens_per_launch, |kind, steps| {
-                machine.graph(context, launch, kind, steps)
-            })?,
+            launch => Steps::graph(
+                &machine.kinds(),
+                options.tokens_per_launch,
+                |kind, steps| machine.graph(context, launch, kind, steps),
+            )?,
         };
         let (stream, in_flight) = (Stream::new(context)?, InFlight::new(context)?);
         let sequence = Sequence::default();
         let row_kernels = RowKernels::default();
-        Ok(Decoder { machine, stream, in_flight, sequence, steps, path, loading, logprobs: 0, row_kernels })
+        Ok(Decoder {
+            machine,
+            stream,
+            in_flight,
+            sequence,
+            steps,
+            path,
+            loading,
+            logprobs: 0,
+            row_kernels,
+        })
     }
 
     /// Which kernels decode.
@@ -272,20 +318,36 @@ impl Decoder {
     pub(crate) fn pipeline_step(&self) -> Result<PipelineStep<'_>, Error> {
         let Machine { pass, buffers, .. } = &self.machine;
         match pass {
-            Pass::Pipeline { single, weights, adapter, .. } => Ok(single.step(weights, buffers, adapter)),
-            Pass::Simple { .. } => Err(Error::NoPipeline { path: self.path.clone() }),
+            Pass::Pipeline {
+                single,
+                weights,
+                adapter,
+                ..
+            } => Ok(single.step(weights, buffers, adapter)),
+            Pass::Simple { .. } => Err(Error::NoPipeline {
+                path: self.path.clone(),
+            }),
         }
     }
 
     /// Prepares the prefill of chunks, if the options ask for it and there are kernels. The weights are there.
     fn prepare_chunks(&mut self, outline: &Outline, options: Options) -> Result<(), Error> {
         let context = self.stream.context();
-        let Pass::Pipeline { weights, single, chunked, .. } = &mut self.machine.pass else {
+        let Pass::Pipeline {
+            weights,
+            single,
+            chunked,
+            ..
+        } = &mut self.machine.pass
+        else {
             return Ok(());
         };
-        if let Some((cores, size)) = chunks(context, outline, options).filter(|_| chunked.is_none()) {
+        if let Some((cores, size)) = chunks(context, outline, options).filter(|_| chunked.is_none())
+        {
             let embed = single.pipeline.resolved.embed;
-            *chunked = Some(Box::new(PromptChunks::new(context, cores, outline, weights, embed, size)?));
+            *chunked = Some(Box::new(PromptChunks::new(
+                context, cores, outline, weights, embed, size,
+            )?));
         }
         Ok(())
     }
@@ -293,20 +355,26 @@ impl Decoder {
     /// Tokens of a prompt of `tokens` that are prefilled at once, at most: a chunk, if there are kernels for that, the
     /// options ask for it, and the prompt is long enough.
     pub fn at_once(&self, tokens: u32) -> u32 {
-        self.next_chunk(tokens).unwrap_or_else(|| self.prefill_batch())
+        self.next_chunk(tokens)
+            .unwrap_or_else(|| self.prefill_batch())
     }
 
     /// Tokens of the next chunk of a prompt of which `left` tokens are left; `None` if there is none.
     pub(crate) fn next_chunk(&self, left: u32) -> Option<u32> {
         match &self.machine.pass {
-            Pass::Pipeline { chunked: Some(chunked), .. } => chunked.next(left),
+            Pass::Pipeline {
+                chunked: Some(chunked),
+                ..
+            } => chunked.next(left),
             _ => None,
         }
     }
 
     /// Tokens of a prompt that one step of the pipeline prefills.
     pub fn prefill_batch(&self) -> u32 {
-        self.machine.batched().map_or(1, |step| step.pipeline.resolved.batch)
+        self.machine
+            .batched()
+            .map_or(1, |step| step.pipeline.resolved.batch)
     }
 
     /// The number of kernels of a step: the graph's nodes, or the launches of the latest eager step of this kind; 0
@@ -323,7 +391,10 @@ impl Decoder {
     /// # Errors
     /// What the driver refuses.
     pub fn dot(&self, kind: StepKind) -> Result<String, Error> {
-        Ok(self.machine.graph(self.stream.context(), Launch::Graph, kind, 1)?.dot())
+        Ok(self
+            .machine
+            .graph(self.stream.context(), Launch::Graph, kind, 1)?
+            .dot())
     }
 
     /// Launches a step.
@@ -353,22 +424,39 @@ impl Decoder {
 
 impl Pass {
     /// The same weights under other options.
-    fn with_options(self, context: &Context, outline: &Outline, options: Options) -> Result<Pass, Error> {
-        let Pass::Pipeline { weights, adapter, single, batched, verifying, chunked } = self else {
+    fn with_options(
+        self,
+        context: &Context,
+        outline: &Outline,
+        options: Options,
+    ) -> Result<Pass, Error> {
+        let Pass::Pipeline {
+            weights,
+            adapter,
+            single,
+            batched,
+            verifying,
+            chunked,
+        } = self
+        else {
             return Ok(self);
         };
         let resolved = resolve(context, outline, options).map_err(|problem| Error::Tuning {
             text: options.tuning.to_string(),
             problem: problem.to_string(),
         })?;
-        let chunked = chunked.zip(size(options)).map(|(chunked, size)| chunked.with_size(context, size));
+        let chunked = chunked
+            .zip(size(options))
+            .map(|(chunked, size)| chunked.with_size(context, size));
         let chunked = chunked.transpose()?;
         // The workspaces go before there are new ones.
         drop(verifying);
         let single = single.pipeline;
         let batched = batched.map(|step| step.pipeline);
         let single = LoadedStep::new(context, resolved.single, Some(single), options.ctx)?;
-        let batched = resolved.batched.map(|step| LoadedStep::new(context, step, batched, options.ctx));
+        let batched = resolved
+            .batched
+            .map(|step| LoadedStep::new(context, step, batched, options.ctx));
         Ok(Pass::Pipeline {
             weights,
             adapter,
@@ -393,12 +481,22 @@ impl LoadedStep {
             Some(old) if old.resolved == resolved => old,
             _ => Pipeline::load(context, resolved)?,
         };
-        Ok(LoadedStep { pipeline, workspace })
+        Ok(LoadedStep {
+            pipeline,
+            workspace,
+        })
     }
 
     /// The same for several kinds of steps.
-    fn each(context: &Context, steps: Vec<ResolvedStep>, ctx: u32) -> Result<Vec<LoadedStep>, Error> {
-        steps.into_iter().map(|step| LoadedStep::new(context, step, None, ctx)).collect()
+    fn each(
+        context: &Context,
+        steps: Vec<ResolvedStep>,
+        ctx: u32,
+    ) -> Result<Vec<LoadedStep>, Error> {
+        steps
+            .into_iter()
+            .map(|step| LoadedStep::new(context, step, None, ctx))
+            .collect()
     }
 
     fn step<'a>(
@@ -407,26 +505,47 @@ impl LoadedStep {
         buffers: &'a Buffers,
         adapter: &'a Option<LoadedAdapter>,
     ) -> PipelineStep<'a> {
-        PipelineStep::new(&self.pipeline, weights, buffers, &self.workspace, adapter.as_ref())
+        PipelineStep::new(
+            &self.pipeline,
+            weights,
+            buffers,
+            &self.workspace,
+            adapter.as_ref(),
+        )
     }
 }
 
 impl Machine {
     /// One step.
     fn run(&self, queue: &mut impl Queue, kind: StepKind) -> Result<(), warpwright_driver::Error> {
-        let Machine { config, buffers, pass } = self;
+        let Machine {
+            config,
+            buffers,
+            pass,
+        } = self;
         match pass {
             _ if kind == StepKind::Choose => buffers.choose(queue),
-            Pass::Simple { kernels, products } => {
-                forward::SimpleStep { config, kernels, products, buffers }.run(queue, kind)
+            Pass::Simple { kernels, products } => forward::SimpleStep {
+                config,
+                kernels,
+                products,
+                buffers,
             }
-            Pass::Pipeline { single, weights, adapter, .. } => match kind {
-                StepKind::LogitsBatch | StepKind::PrefillBatch => {
-                    self.batched().expect("only a batched pipeline has such steps").run(queue, kind)
-                }
-                StepKind::Verify(tokens) => {
-                    self.verifying(tokens).expect("only what verifies has such steps").run(queue, kind)
-                }
+            .run(queue, kind),
+            Pass::Pipeline {
+                single,
+                weights,
+                adapter,
+                ..
+            } => match kind {
+                StepKind::LogitsBatch | StepKind::PrefillBatch => self
+                    .batched()
+                    .expect("only a batched pipeline has such steps")
+                    .run(queue, kind),
+                StepKind::Verify(tokens) => self
+                    .verifying(tokens)
+                    .expect("only what verifies has such steps")
+                    .run(queue, kind),
                 _ => single.step(weights, buffers, adapter).run(queue, kind),
             },
         }
@@ -434,11 +553,23 @@ impl Machine {
 
     /// Prefills a chunk, from the state's position on, of a prompt of which `left` tokens are left; gives how many tokens
     /// it has, 0 if there are no kernels for it.
-    pub(crate) fn chunk(&mut self, queue: &mut impl Queue, left: u32, wanted: Wanted) -> Result<u32, Error> {
-        let Pass::Pipeline { weights, chunked: Some(chunked), .. } = &mut self.pass else {
+    pub(crate) fn chunk(
+        &mut self,
+        queue: &mut impl Queue,
+        left: u32,
+        wanted: Wanted,
+    ) -> Result<u32, Error> {
+        let Pass::Pipeline {
+            weights,
+            chunked: Some(chunked),
+            ..
+        } = &mut self.pass
+        else {
             return Ok(0);
         };
-        let Some(tokens) = chunked.next(left) else { return Ok(0) };
+        let Some(tokens) = chunked.next(left) else {
+            return Ok(0);
+        };
         chunked.run(queue, weights, &self.buffers, tokens, wanted)?;
         Ok(tokens)
     }
@@ -446,16 +577,33 @@ impl Machine {
     /// The kernels of the first chunk of a prompt, once it has been recorded.
     pub(crate) fn list_chunk(&self, tokens: u32) -> Vec<PassNode> {
         match &self.pass {
-            Pass::Pipeline { chunked: Some(chunked), .. } => chunked.list(tokens),
+            Pass::Pipeline {
+                chunked: Some(chunked),
+                ..
+            } => chunked.list(tokens),
             _ => vec![],
         }
     }
 
     /// Makes the token after the last one of a chunk of `tokens`, with its logits; or these alone, by the kind of step.
-    pub(crate) fn end_chunk(&self, queue: &mut impl Queue, tokens: u32, kind: StepKind) -> Result<(), Error> {
-        if let Pass::Pipeline { weights, adapter, single, chunked: Some(chunked), .. } = &self.pass {
+    pub(crate) fn end_chunk(
+        &self,
+        queue: &mut impl Queue,
+        tokens: u32,
+        kind: StepKind,
+    ) -> Result<(), Error> {
+        if let Pass::Pipeline {
+            weights,
+            adapter,
+            single,
+            chunked: Some(chunked),
+            ..
+        } = &self.pass
+        {
             let last = chunked.rows(tokens - 1, 1);
-            single.step(weights, &self.buffers, adapter).end(queue, &last, kind)?;
+            single
+                .step(weights, &self.buffers, adapter)
+                .end(queue, &last, kind)?;
         }
         Ok(())
     }
@@ -467,7 +615,14 @@ impl Machine {
         queue: &mut impl Queue,
         first: u32,
     ) -> Result<Option<View<f32>>, Error> {
-        let (Pass::Pipeline { chunked: Some(chunked), .. }, Some(step)) = (&self.pass, self.batched()) else {
+        let (
+            Pass::Pipeline {
+                chunked: Some(chunked),
+                ..
+            },
+            Some(step),
+        ) = (&self.pass, self.batched())
+        else {
             return Ok(None);
         };
         let rows = chunked.rows(first, step.pipeline.resolved.batch);
@@ -478,7 +633,10 @@ impl Machine {
     /// The residual stream of `count` tokens of the latest chunk, from `first` on; none without chunks.
     pub(crate) fn chunk_stream(&self, first: u32, count: u32) -> Option<View<f32>> {
         match &self.pass {
-            Pass::Pipeline { chunked: Some(chunked), .. } => Some(chunked.rows(first, count)),
+            Pass::Pipeline {
+                chunked: Some(chunked),
+                ..
+            } => Some(chunked.rows(first, count)),
             _ => None,
         }
     }
@@ -493,7 +651,13 @@ impl Machine {
 
     /// A step of the batched pipeline, if there is one.
     pub(crate) fn batched(&self) -> Option<PipelineStep<'_>> {
-        let Pass::Pipeline { weights, adapter, batched: Some(batched), .. } = &self.pass else {
+        let Pass::Pipeline {
+            weights,
+            adapter,
+            batched: Some(batched),
+            ..
+        } = &self.pass
+        else {
             return None;
         };
         Some(batched.step(weights, &self.buffers, adapter))
@@ -501,23 +665,49 @@ impl Machine {
 
     /// The step that verifies so many tokens, if there is one.
     pub(crate) fn verifying(&self, tokens: u32) -> Option<PipelineStep<'_>> {
-        let Pass::Pipeline { weights, adapter, verifying, .. } = &self.pass else { return None };
-        let step = verifying.iter().find(|step| step.pipeline.resolved.batch == tokens)?;
+        let Pass::Pipeline {
+            weights,
+            adapter,
+            verifying,
+            ..
+        } = &self.pass
+        else {
+            return None;
+        };
+        let step = verifying
+            .iter()
+            .find(|step| step.pipeline.resolved.batch == tokens)?;
         Some(step.step(weights, &self.buffers, adapter))
     }
 
     /// The kinds of steps that the pass supports, and the buffers have room for.
     fn kinds(&self) -> Vec<StepKind> {
-        let verify = [2, 4, 8].into_iter().filter(|tokens| self.verifying(*tokens).is_some());
-        let batched = self.batched().map(|_| [StepKind::PrefillBatch, StepKind::LogitsBatch]);
-        let halves = self.buffers.allowed.as_ref().map(|_| [StepKind::Logits, StepKind::Choose]);
+        let verify = [2, 4, 8]
+            .into_iter()
+            .filter(|tokens| self.verifying(*tokens).is_some());
+        let batched = self
+            .batched()
+            .map(|_| [StepKind::PrefillBatch, StepKind::LogitsBatch]);
+        let halves = self
+            .buffers
+            .allowed
+            .as_ref()
+            .map(|_| [StepKind::Logits, StepKind::Choose]);
         let more = batched.into_iter().chain(halves).flatten();
         let one = [StepKind::Decode, StepKind::Prefill].into_iter();
-        one.chain(more).chain(verify.map(StepKind::Verify)).collect()
+        one.chain(more)
+            .chain(verify.map(StepKind::Verify))
+            .collect()
     }
 
     /// This many steps as a graph.
-    fn graph(&self, context: &Context, launch: Launch, kind: StepKind, steps: u32) -> Result<Graph, Error> {
+    fn graph(
+        &self,
+        context: &Context,
+        launch: Launch,
+        kind: StepKind,
+        steps: u32,
+    ) -> Result<Graph, Error> {
         let mut recorder = match (launch, &self.pass) {
             (Launch::Capture, _) => return self.captured(context, kind, steps),
             (Launch::Graph, Pass::Pipeline { .. }) => Recorder::pipeline(context)?,
@@ -547,15 +737,25 @@ impl Steps {
         of: impl Fn(StepKind, u32) -> Result<Graph, Error>,
     ) -> Result<Steps, Error> {
         let recorded = |kind, steps| Recorded::new(&of(kind, steps)?);
-        let many = if tokens > 1 { Some((tokens, recorded(StepKind::Decode, tokens)?)) } else { None };
+        let many = if tokens > 1 {
+            Some((tokens, recorded(StepKind::Decode, tokens)?))
+        } else {
+            None
+        };
         let steps = kinds.iter().map(|&kind| Ok((kind, recorded(kind, 1)?)));
-        Ok(Steps::Graph(Box::new(Graphs { steps: steps.collect::<Result<_, Error>>()?, many })))
+        Ok(Steps::Graph(Box::new(Graphs {
+            steps: steps.collect::<Result<_, Error>>()?,
+            many,
+        })))
     }
 }
 
 impl Recorded {
     fn new(graph: &Graph) -> Result<Recorded, Error> {
-        Ok(Recorded { nodes: graph.nodes().len(), exec: graph.instantiate()? })
+        Ok(Recorded {
+            nodes: graph.nodes().len(),
+            exec: graph.instantiate()?,
+        })
     }
 }
 

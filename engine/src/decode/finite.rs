@@ -5,7 +5,11 @@ use crate::Error;
 /// Refuses a row with a logit that is not finite.
 pub(crate) fn check_logits(position: u32, row: &[f32]) -> Result<(), Error> {
     match row.iter().position(|x| !x.is_finite()) {
-        Some(token) => Err(Error::Logit { position, token, value: row[token] }),
+        Some(token) => Err(Error::Logit {
+            position,
+            token,
+            value: row[token],
+        }),
         None => Ok(()),
     }
 }

@@ -78,7 +78,11 @@ impl<'a> Generation<'a> {
         made: u32,
     ) -> Result<Generation<'a>, Error> {
         let room = decoder.machine.buffers.ctx - first;
-        let (end, limit) = if limit > room { (End::ContextFull, room) } else { (End::Limit, limit) };
+        let (end, limit) = if limit > room {
+            (End::ContextFull, room)
+        } else {
+            (End::Limit, limit)
+        };
         decoder.in_flight.clear();
         if made > 0 {
             decoder.in_flight.push(&decoder.stream, made)?;
@@ -99,7 +103,10 @@ impl<'a> Generation<'a> {
 
     /// The same with guesses after the tokens that the decoder has.
     fn with_drafts(self, speculation: &'a mut Speculation, tokens: &[u32]) -> Generation<'a> {
-        Generation { drafted: Some(Drafted::new(speculation, tokens)), ..self }
+        Generation {
+            drafted: Some(Drafted::new(speculation, tokens)),
+            ..self
+        }
     }
 
     /// Why there are no more tokens, once they have ended without an error.
@@ -117,7 +124,10 @@ impl<'a> Generation<'a> {
             (Some(_), Some(allowed)) => allowed.best(0),
             _ => self.decoder.logprobs,
         };
-        buffers.sampler.as_ref()?.log_probabilities(0, position, best)
+        buffers
+            .sampler
+            .as_ref()?
+            .log_probabilities(0, position, best)
     }
 
     /// Tokens of the completed launches: those already yielded, those available without waiting, and steps past the
@@ -128,7 +138,9 @@ impl<'a> Generation<'a> {
 
     /// Waits for the next tokens.
     fn wait(&mut self) -> Result<(), Error> {
-        let Some(drafted) = &mut self.drafted else { return self.wait_for_launch() };
+        let Some(drafted) = &mut self.drafted else {
+            return self.wait_for_launch();
+        };
         if self.launched == self.made {
             self.made += drafted.round(self.decoder, self.limit - self.made)?;
             self.launched = self.made;
@@ -145,15 +157,29 @@ impl<'a> Generation<'a> {
     fn wait_for_launch(&mut self) -> Result<(), Error> {
         while !self.decoder.in_flight.is_full() && self.launched < self.limit {
             self.launched += self.decoder.launch_tokens(self.limit - self.launched)?;
-            let Decoder { in_flight, stream, .. } = &mut *self.decoder;
+            let Decoder {
+                in_flight, stream, ..
+            } = &mut *self.decoder;
             in_flight.push(stream, self.launched)?;
         }
-        self.made = self.decoder.in_flight.wait()?.expect("tokens are wanted, so a launch is in flight");
+        self.made = self
+            .decoder
+            .in_flight
+            .wait()?
+            .expect("tokens are wanted, so a launch is in flight");
         Ok(())
     }
 
     fn guided_step(&mut self) -> Result<u32, Error> {
-        let Generation { decoder, first, limit, read, guide: Some(guide), .. } = self else {
+        let Generation {
+            decoder,
+            first,
+            limit,
+            read,
+            guide: Some(guide),
+            ..
+        } = self
+        else {
             return self.step();
         };
         let token = guide.next(decoder, *first + *read, *limit - *read)?;
@@ -170,7 +196,11 @@ impl<'a> Generation<'a> {
         self.read += 1;
         let token = self.decoder.token(position)?;
         // Steps beyond it may run; what they leave in the cache is overwritten before it is read.
-        self.decoder.sequence = Sequence { len: position + 2, last: Last::Waiting(token), placed: false };
+        self.decoder.sequence = Sequence {
+            len: position + 2,
+            last: Last::Waiting(token),
+            placed: false,
+        };
         Ok(token)
     }
 }
@@ -182,7 +212,9 @@ impl Decoder {
     /// # Errors
     /// An option outside its range; a decoder that was made to be greedy; driver errors.
     pub fn set_sampling(&mut self, sampling: &Sampling) -> Result<(), Error> {
-        let Machine { buffers, config, .. } = &self.machine;
+        let Machine {
+            buffers, config, ..
+        } = &self.machine;
         let sampler = buffers.sampler.as_ref().ok_or(Error::NotSampled)?;
         sampling.check(config.vocab)?;
         let params = sampler.set(&self.stream, 0, sampling)?;
@@ -253,7 +285,10 @@ impl Decoder {
             return Err(Error::NotSpeculative);
         }
         if tokens.len() != self.sequence.len as usize {
-            return Err(Error::OtherHistory { given: tokens.len(), tokens: self.sequence.len });
+            return Err(Error::OtherHistory {
+                given: tokens.len(),
+                tokens: self.sequence.len,
+            });
         }
         Ok(self.decode(limit)?.with_drafts(speculation, tokens))
     }
@@ -274,7 +309,9 @@ impl Decoder {
         limit: u32,
         matcher: &'a mut Matcher,
     ) -> Result<Generation<'a>, Error> {
-        let Machine { buffers, config, .. } = &self.machine;
+        let Machine {
+            buffers, config, ..
+        } = &self.machine;
         let (grammar, model) = (matcher.vocab(), config.vocab);
         if buffers.allowed.is_none() {
             return Err(Error::NotWithin);
@@ -284,7 +321,10 @@ impl Decoder {
         }
         let first = self.sequence.len.checked_sub(1).ok_or(Error::NoPrompt)?;
         let generation = Generation::new(self, first, limit, 0)?;
-        Ok(Generation { guide: Some(Guide::new(matcher)), ..generation })
+        Ok(Generation {
+            guide: Some(Guide::new(matcher)),
+            ..generation
+        })
     }
 
     /// The logits after the last of the tokens that the decoder has: `vocab` of them.
@@ -312,7 +352,9 @@ impl Decoder {
     /// # Errors
     /// A logit that was not finite: the device then chose no token, and every later step has left the same logits.
     pub(crate) fn token(&self, position: u32) -> Result<u32, Error> {
-        let Machine { buffers, config, .. } = &self.machine;
+        let Machine {
+            buffers, config, ..
+        } = &self.machine;
         let token = buffers.out.read(position as usize);
         if token < config.vocab {
             return Ok(token);

@@ -32,7 +32,12 @@ pub(crate) struct Guide<'a> {
 
 impl<'a> Guide<'a> {
     pub(crate) fn new(matcher: &'a mut Matcher) -> Guide<'a> {
-        Guide { matcher, forced: VecDeque::new(), begun: false, chosen: false }
+        Guide {
+            matcher,
+            forced: VecDeque::new(),
+            begun: false,
+            chosen: false,
+        }
     }
 
     /// Whether nothing can follow.
@@ -51,7 +56,12 @@ impl<'a> Guide<'a> {
     }
 
     /// The token after a position, of `left` that are wanted. It leaves the device with the work for the next one.
-    pub(crate) fn next(&mut self, decoder: &mut Decoder, position: u32, left: u32) -> Result<u32, Error> {
+    pub(crate) fn next(
+        &mut self,
+        decoder: &mut Decoder,
+        position: u32,
+        left: u32,
+    ) -> Result<u32, Error> {
         if !std::mem::replace(&mut self.begun, true) {
             self.go_on(decoder, left)?;
         }
@@ -59,10 +69,17 @@ impl<'a> Guide<'a> {
         self.chosen = forced.is_none();
         let token = forced.map_or_else(|| self.choose(decoder, position), Ok)?;
         // Only what was given counts, whatever the device has taken in.
-        let sequence = Sequence { len: position + 2, last: Last::Waiting(token), placed: false };
+        let sequence = Sequence {
+            len: position + 2,
+            last: Last::Waiting(token),
+            placed: false,
+        };
         if self.chosen && !decoder.machine.buffers.stop_tokens.contains(&token) {
             // The choice has moved the state on the device to the token.
-            decoder.sequence = Sequence { placed: true, ..sequence };
+            decoder.sequence = Sequence {
+                placed: true,
+                ..sequence
+            };
             self.go_on(decoder, left - 1)?;
         }
         decoder.sequence = sequence;
@@ -72,25 +89,39 @@ impl<'a> Guide<'a> {
     /// Takes in the tokens that must follow, and launches the logits after the last, if a choice is wanted there.
     fn go_on(&mut self, decoder: &mut Decoder, left: u32) -> Result<(), Error> {
         let forced = self.matcher.forced(left as usize)?;
-        let room = decoder.machine.buffers.ctx.saturating_sub(decoder.sequence.len) as usize;
+        let room = decoder
+            .machine
+            .buffers
+            .ctx
+            .saturating_sub(decoder.sequence.len) as usize;
         let given = &forced[..forced.len().min(room)];
         if !given.is_empty() {
             decoder.prefill(given)?;
         }
         let wanted = (forced.len() as u32) < left && !self.matcher.is_over();
         self.forced = forced.into();
-        if wanted { decoder.launch_logits() } else { Ok(()) }
+        if wanted {
+            decoder.launch_logits()
+        } else {
+            Ok(())
+        }
     }
 
     /// The token after a position whose logits are on their way.
     fn choose(&mut self, decoder: &mut Decoder, position: u32) -> Result<u32, Error> {
         let bits = self.matcher.allowed()?;
-        let Decoder { machine: Machine { buffers, .. }, stream, .. } = decoder;
+        let Decoder {
+            machine: Machine { buffers, .. },
+            stream,
+            ..
+        } = decoder;
         if let (Some(allowed), Some(sampler)) = (&mut buffers.allowed, &buffers.sampler) {
             allowed.write(stream, sampler, 0, bits)?;
         }
         decoder.launch(StepKind::Choose)?;
-        let Decoder { in_flight, stream, .. } = decoder;
+        let Decoder {
+            in_flight, stream, ..
+        } = decoder;
         in_flight.clear();
         in_flight.push(stream, 1)?;
         in_flight.wait()?;

@@ -19,7 +19,11 @@ pub(crate) struct InFlight {
 impl InFlight {
     pub(crate) fn new(context: &Context) -> Result<InFlight, Error> {
         let events = [Event::untimed(context)?, Event::untimed(context)?];
-        Ok(InFlight { events, totals: VecDeque::new(), over: 0 })
+        Ok(InFlight {
+            events,
+            totals: VecDeque::new(),
+            over: 0,
+        })
     }
 
     /// Forgets what was launched before.
@@ -41,7 +45,9 @@ impl InFlight {
 
     /// Waits for the earliest and gives its total; `None` if there is none.
     pub(crate) fn wait(&mut self) -> Result<Option<u32>, Error> {
-        let Some(total) = self.totals.pop_front() else { return Ok(None) };
+        let Some(total) = self.totals.pop_front() else {
+            return Ok(None);
+        };
         let event = &self.events[self.over % 2];
         self.over += 1;
         event.synchronize()?;

@@ -19,7 +19,11 @@ impl Needs {
             adapter: tiles::bytes(outline),
             cache: buffers::cache_bytes(&outline.config, ctx),
             work: buffers::work_bytes(&outline.config, ctx)
-                + if chunks { chunked::workspace::bytes(&outline.config) } else { 0 },
+                + if chunks {
+                    chunked::workspace::bytes(&outline.config)
+                } else {
+                    0
+                },
             draft: 0,
         }
     }
@@ -38,13 +42,20 @@ impl Planned<'_> {
     /// What it needs with room for `ctx` positions.
     fn needs(&self, ctx: u32) -> Needs {
         let needs = Needs::of(self.outline, ctx, self.chunks);
-        Needs { work: needs.work + buffers::draft_bytes(&self.outline.config, self.options), ..needs }
+        Needs {
+            work: needs.work + buffers::draft_bytes(&self.outline.config, self.options),
+            ..needs
+        }
     }
 }
 
 /// Compares the required memory with the free memory, before anything is allocated: that of a model, and of a draft model
 /// beside it.
-pub(crate) fn check(context: &Context, model: Planned, draft: Option<Planned>) -> Result<(), Error> {
+pub(crate) fn check(
+    context: &Context,
+    model: Planned,
+    draft: Option<Planned>,
+) -> Result<(), Error> {
     let (free, total) = context.memory()?;
     compare(model, draft, free as u64, total as u64)
 }
@@ -52,13 +63,22 @@ pub(crate) fn check(context: &Context, model: Planned, draft: Option<Planned>) -
 fn compare(model: Planned, draft: Option<Planned>, free: u64, total: u64) -> Result<(), Error> {
     // A draft model may have fewer positions than there are.
     let draft = |ctx: u32| draft.map_or(0, |draft| draft.needs(ctx.min(draft.options.ctx)).total());
-    let of = |ctx: u32| Needs { draft: draft(ctx), ..model.needs(ctx) };
+    let of = |ctx: u32| Needs {
+        draft: draft(ctx),
+        ..model.needs(ctx)
+    };
     let ctx = model.options.ctx;
     let needs = of(ctx);
     if needs.total() <= free {
         return Ok(());
     }
-    Err(Error::Memory { needs, ctx, room: room(ctx, free, |ctx| of(ctx).total()), free, total })
+    Err(Error::Memory {
+        needs,
+        ctx,
+        room: room(ctx, free, |ctx| of(ctx).total()),
+        free,
+        total,
+    })
 }
 
 /// The longest context that needs at most `free` bytes, of those shorter than `over`, which needs more; 0 if none
@@ -67,7 +87,11 @@ fn room(mut over: u32, free: u64, needed: impl Fn(u32) -> u64) -> u32 {
     let mut room = 0;
     while over - room > 1 {
         let middle = room + (over - room) / 2;
-        let side = if needed(middle) <= free { &mut room } else { &mut over };
+        let side = if needed(middle) <= free {
+            &mut room
+        } else {
+            &mut over
+        };
         *side = middle;
     }
     room
@@ -95,19 +119,38 @@ mod tests {
     #[test]
     fn a_draft_model_needs_memory_too() {
         let outline = Outline::of(&SHAPES[0], QUANTIZATIONS[0]).unwrap();
-        let options = Options { drafts: 7, ..Options::new(1024, Launch::Graph) };
-        let planned = |options| Planned { outline: &outline, options, chunks: true };
-        let plain = Options { drafts: 0, ..options };
-        let [verifying, alone] = [options, plain].map(|options| planned(options).needs(1024).total());
-        assert!(verifying > alone && verifying < alone + alone / 4, "{verifying} {alone}");
+        let options = Options {
+            drafts: 7,
+            ..Options::new(1024, Launch::Graph)
+        };
+        let planned = |options| Planned {
+            outline: &outline,
+            options,
+            chunks: true,
+        };
+        let plain = Options {
+            drafts: 0,
+            ..options
+        };
+        let [verifying, alone] =
+            [options, plain].map(|options| planned(options).needs(1024).total());
+        assert!(
+            verifying > alone && verifying < alone + alone / 4,
+            "{verifying} {alone}"
+        );
         let all = verifying + alone;
         let short = Options { ctx: 256, ..plain };
         let fits = |draft, free| compare(planned(options), Some(planned(draft)), free, all);
         fits(plain, all).unwrap();
         fits(short, all - 1).unwrap();
-        let Err(Error::Memory { needs, room, .. }) = fits(plain, all - 1) else { panic!("it is too much") };
+        let Err(Error::Memory { needs, room, .. }) = fits(plain, all - 1) else {
+            panic!("it is too much")
+        };
         assert_eq!((needs.total(), needs.draft, room), (all, alone, 1023));
         let sentence = fits(plain, all - 1).unwrap_err().to_string();
-        assert!(sentence.contains(", draft model ") && sentence.ends_with("context of 1023"), "{sentence}");
+        assert!(
+            sentence.contains(", draft model ") && sentence.ends_with("context of 1023"),
+            "{sentence}"
+        );
     }
 }

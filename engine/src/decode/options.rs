@@ -56,7 +56,11 @@ pub struct Options {
 
 /// Tokens of the steps that verify up to so many drafts: the drafts, and the token before them.
 pub(crate) fn verified_at_once(drafts: u32) -> impl Iterator<Item = u32> {
-    let most = if drafts == 0 { 0 } else { (drafts + 1).next_power_of_two() };
+    let most = if drafts == 0 {
+        0
+    } else {
+        (drafts + 1).next_power_of_two()
+    };
     [2, 4, 8].into_iter().filter(move |tokens| *tokens <= most)
 }
 

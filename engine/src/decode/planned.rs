@@ -22,8 +22,14 @@ pub(super) fn planned<'a>(
 ) -> Result<Planned<'a>, Error> {
     check_context(outline, options.ctx)?;
     options.choice.check()?;
-    check_drafts(options, || Path::from(&preferred(context, outline, options)))?;
-    Ok(Planned { outline, options, chunks: chunks(context, outline, options).is_some() })
+    check_drafts(options, || {
+        Path::from(&preferred(context, outline, options))
+    })?;
+    Ok(Planned {
+        outline,
+        options,
+        chunks: chunks(context, outline, options).is_some(),
+    })
 }
 
 /// The pipeline of a model, or why it is not used.
@@ -51,16 +57,26 @@ pub(super) fn resolve(
 
 /// What multiplies the chunks of prompts, and their size, if prompts are prefilled in chunks. The products of chunks add
 /// no adapter, so prompts of a model with one go in by steps.
-pub(super) fn chunks(context: &Context, outline: &Outline, options: Options) -> Option<(Cores, Size)> {
+pub(super) fn chunks(
+    context: &Context,
+    outline: &Outline,
+    options: Options,
+) -> Option<(Cores, Size)> {
     let device = context.device();
-    let size = size(options).filter(|_| options.prefer == Prefer::Fast && outline.adapter.is_none())?;
+    let size =
+        size(options).filter(|_| options.prefer == Prefer::Fast && outline.adapter.is_none())?;
     let cores = kernels::check(device, &outline.config).ok()?;
-    resolve(context, outline, options).is_ok().then_some((cores, size))
+    resolve(context, outline, options)
+        .is_ok()
+        .then_some((cores, size))
 }
 
 /// The size of chunks, if the options ask for them.
 pub(super) fn size(options: Options) -> Option<Size> {
-    options.chunk().map(|longest| Size { ctx: options.ctx, longest })
+    options.chunk().map(|longest| Size {
+        ctx: options.ctx,
+        longest,
+    })
 }
 
 /// Refuses drafts on a path that cannot verify them.
@@ -80,5 +96,9 @@ pub(super) fn check_drafts(options: Options, path: impl FnOnce() -> Path) -> Res
 /// Refuses more positions than the model has.
 pub(super) fn check_context(outline: &Outline, ctx: u32) -> Result<(), Error> {
     let limit = outline.config.context;
-    if (1..=limit).contains(&ctx) { Ok(()) } else { Err(Error::Context { ctx, limit }) }
+    if (1..=limit).contains(&ctx) {
+        Ok(())
+    } else {
+        Err(Error::Context { ctx, limit })
+    }
 }

@@ -49,7 +49,8 @@ impl Decoder {
     /// After a driver error the decoder is of no more use.
     pub fn prefill(&mut self, tokens: &[u32]) -> Result<(), Error> {
         self.give(tokens)?;
-        self.take_in(tokens, |_| ControlFlow::Continue(())).map(drop)
+        self.take_in(tokens, |_| ControlFlow::Continue(()))
+            .map(drop)
     }
 
     /// The same, watched: `progress` is called with how many of the tokens the device has taken in, each time it has
@@ -100,9 +101,19 @@ impl Decoder {
             _ if len > had => return Err(Error::SequenceShort { len, tokens: had }),
             0 => self.reset(),
             _ if last >= vocab => {
-                return Err(Error::PromptToken { index: len as usize - 1, id: last, vocab });
+                return Err(Error::PromptToken {
+                    index: len as usize - 1,
+                    id: last,
+                    vocab,
+                });
             }
-            _ if len < had => self.sequence = Sequence { len, last: Last::Taken(last), placed: false },
+            _ if len < had => {
+                self.sequence = Sequence {
+                    len,
+                    last: Last::Taken(last),
+                    placed: false,
+                }
+            }
             _ => {}
         }
         Ok(())
@@ -110,14 +121,23 @@ impl Decoder {
 
     /// Writes the prompt and the state where it begins. A token that waits goes before it.
     pub(crate) fn give(&mut self, tokens: &[u32]) -> Result<(), Error> {
-        let (b, vocab, sequence) = (&self.machine.buffers, self.machine.config.vocab, &self.sequence);
+        let (b, vocab, sequence) = (
+            &self.machine.buffers,
+            self.machine.config.vocab,
+            &self.sequence,
+        );
         check(tokens, vocab, sequence.len, b.ctx)?;
-        let tokens: Vec<u32> = sequence.waiting().into_iter().chain(tokens.iter().copied()).collect();
+        let tokens: Vec<u32> = sequence
+            .waiting()
+            .into_iter()
+            .chain(tokens.iter().copied())
+            .collect();
         let first = sequence.position();
         let end = first + tokens.len() as u32;
         let state = [tokens[0], first, 0, end, 0, 0, 0, 0];
         self.stream.write(&b.state, &state)?;
-        self.stream.write(&b.prompt.view_range(first as usize..end as usize), &tokens)?;
+        self.stream
+            .write(&b.prompt.view_range(first as usize..end as usize), &tokens)?;
         Ok(())
     }
 
@@ -134,7 +154,10 @@ impl Decoder {
         self.in_flight.clear();
         while self.sequence.len < end {
             if self.in_flight.is_full()
-                && self.in_flight.wait()?.is_some_and(|done| progress(done).is_break())
+                && self
+                    .in_flight
+                    .wait()?
+                    .is_some_and(|done| progress(done).is_break())
             {
                 self.in_flight.clear();
                 return Ok(self.sequence.len - start);
@@ -148,7 +171,11 @@ impl Decoder {
                     (len, Last::Waiting(tokens[(len - start) as usize - 1]))
                 }
             };
-            self.sequence = Sequence { len, last, placed: len == end };
+            self.sequence = Sequence {
+                len,
+                last,
+                placed: len == end,
+            };
             self.in_flight.push(&self.stream, len - start)?;
         }
         Ok(end - start)
@@ -156,14 +183,21 @@ impl Decoder {
 
     /// Launches a chunk, or a few steps, and moves `position` past them, at most to the last token before `end`; chunks
     /// take that one, too, and begin at `start`. Gives the length of a chunk.
-    fn launch_piece(&mut self, position: &mut u32, start: u32, end: u32) -> Result<Option<u32>, Error> {
+    fn launch_piece(
+        &mut self,
+        position: &mut u32,
+        start: u32,
+        end: u32,
+    ) -> Result<Option<u32>, Error> {
         let chunked = self.next_chunk(end - start.max(*position)).is_some();
         if chunked && *position < start {
             self.launch(StepKind::Prefill)?;
             *position += 1;
         }
         if chunked {
-            let tokens = self.machine.chunk(&mut &self.stream, end - *position, Wanted::Last)?;
+            let tokens = self
+                .machine
+                .chunk(&mut &self.stream, end - *position, Wanted::Last)?;
             *position += tokens;
             return Ok(Some(tokens));
         }
@@ -189,8 +223,11 @@ impl Decoder {
     /// No tokens, and driver errors.
     pub(crate) fn resume(&mut self) -> Result<u32, Error> {
         self.place_state()?;
-        let Last::Chunk(tokens) = self.sequence.last else { return Ok(0) };
-        self.machine.end_chunk(&mut &self.stream, tokens, StepKind::Decode)?;
+        let Last::Chunk(tokens) = self.sequence.last else {
+            return Ok(0);
+        };
+        self.machine
+            .end_chunk(&mut &self.stream, tokens, StepKind::Decode)?;
         Ok(1)
     }
 
@@ -201,7 +238,10 @@ impl Decoder {
     pub(crate) fn launch_logits(&mut self) -> Result<(), Error> {
         self.place_state()?;
         match self.sequence.last {
-            Last::Chunk(tokens) => self.machine.end_chunk(&mut &self.stream, tokens, StepKind::Logits),
+            Last::Chunk(tokens) => {
+                self.machine
+                    .end_chunk(&mut &self.stream, tokens, StepKind::Logits)
+            }
             _ => self.launch(StepKind::Logits),
         }
     }
@@ -229,10 +269,18 @@ fn check(prompt: &[u32], vocab: u32, before: u32, ctx: u32) -> Result<(), Error>
         return Err(Error::NoPrompt);
     }
     if prompt.len() > ctx.saturating_sub(before) as usize {
-        return Err(Error::PromptLength { len: prompt.len(), before, ctx });
+        return Err(Error::PromptLength {
+            len: prompt.len(),
+            before,
+            ctx,
+        });
     }
     match prompt.iter().position(|id| *id >= vocab) {
-        Some(index) => Err(Error::PromptToken { index, id: prompt[index], vocab }),
+        Some(index) => Err(Error::PromptToken {
+            index,
+            id: prompt[index],
+            vocab,
+        }),
         None => Ok(()),
     }
 }

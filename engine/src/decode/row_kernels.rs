@@ -32,7 +32,11 @@ impl RowKernels {
     }
 
     /// The last norm, of rows of the residual stream.
-    pub(crate) fn norm(&mut self, context: &Context, c: &Config) -> Result<Arc<Kernel<RmsNorm>>, Error> {
+    pub(crate) fn norm(
+        &mut self,
+        context: &Context,
+        c: &Config,
+    ) -> Result<Arc<Kernel<RmsNorm>>, Error> {
         loaded(&mut self.norm, context, kernels::norm(c))
     }
 }
@@ -45,6 +49,8 @@ fn loaded<K: KernelDef>(
 ) -> Result<Arc<Kernel<K>>, Error> {
     match slot {
         Some(kernel) => Ok(kernel.clone()),
-        None => Ok(slot.insert(Arc::new(signed::load(context, kernel)?)).clone()),
+        None => Ok(slot
+            .insert(Arc::new(signed::load(context, kernel)?))
+            .clone()),
     }
 }

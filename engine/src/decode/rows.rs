@@ -50,7 +50,12 @@ pub(crate) struct Rows {
 impl Rows {
     /// Those of the last tokens of a prompt, from `wanted.start` on.
     pub(crate) fn new(kind: RowKind, wanted: Range<u32>) -> Rows {
-        Rows { kind, wanted, position: 0, chunk: 0..0 }
+        Rows {
+            kind,
+            wanted,
+            position: 0,
+            chunk: 0..0,
+        }
     }
 
     /// Launches what makes the next rows; none if all were given.
@@ -76,8 +81,11 @@ impl Rows {
         if self.kind == RowKind::Logits && decoder.prefill_batch() == 1 {
             return Ok(false);
         }
-        let tokens =
-            decoder.machine.chunk(&mut &decoder.stream, self.wanted.end - self.position, Wanted::All)?;
+        let tokens = decoder.machine.chunk(
+            &mut &decoder.stream,
+            self.wanted.end - self.position,
+            Wanted::All,
+        )?;
         self.chunk = self.position..self.position + tokens;
         self.position = self.chunk.end;
         Ok(tokens > 0)
@@ -95,10 +103,17 @@ impl Rows {
             RowKind::Logits => {
                 let count = left.min(decoder.prefill_batch());
                 let rows = machine.chunk_logits(&mut &decoder.stream, place)?;
-                (count, rows.map(|rows| part(&rows, machine.config.vocab, 0..count)))
+                (
+                    count,
+                    rows.map(|rows| part(&rows, machine.config.vocab, 0..count)),
+                )
             }
         };
-        Ok(DeviceRows { first, count, values: values.expect("there are chunks, and a head for their rows") })
+        Ok(DeviceRows {
+            first,
+            count,
+            values: values.expect("there are chunks, and a head for their rows"),
+        })
     }
 
     /// Launches a step of one token or of a batch; gives its rows, if some are wanted.
@@ -116,7 +131,11 @@ impl Rows {
         Ok(wanted.then(|| {
             let first = self.wanted.start.max(at);
             let values = self.of_step(decoder, first - at..count);
-            DeviceRows { first, count: count - (first - at), values }
+            DeviceRows {
+                first,
+                count: count - (first - at),
+                values,
+            }
         }))
     }
 
@@ -125,12 +144,16 @@ impl Rows {
         let (b, c, batched) = (&machine.buffers, &machine.config, machine.batched());
         let batched = batched.filter(|_| rows.end > 1);
         match self.kind {
-            RowKind::Logits => {
-                part(&batched.map_or_else(|| b.logits.view(), |step| step.logits()), c.vocab, rows)
-            }
-            RowKind::Stream => {
-                part(&batched.map_or_else(|| b.x.view(), |step| step.residual_stream()), c.hidden, rows)
-            }
+            RowKind::Logits => part(
+                &batched.map_or_else(|| b.logits.view(), |step| step.logits()),
+                c.vocab,
+                rows,
+            ),
+            RowKind::Stream => part(
+                &batched.map_or_else(|| b.x.view(), |step| step.residual_stream()),
+                c.hidden,
+                rows,
+            ),
         }
     }
 }
@@ -171,9 +194,17 @@ impl LogitRows<'_> {
             && let Some(rows) = self.rows.next(self.decoder)?
         {
             let vocab = self.decoder.machine.config.vocab as usize;
-            self.read = self.decoder.stream.read(&rows.values)?.chunks(vocab).map(<[f32]>::to_vec).collect();
+            self.read = self
+                .decoder
+                .stream
+                .read(&rows.values)?
+                .chunks(vocab)
+                .map(<[f32]>::to_vec)
+                .collect();
         }
-        let Some(row) = self.read.pop_front() else { return Ok(None) };
+        let Some(row) = self.read.pop_front() else {
+            return Ok(None);
+        };
         check_logits(self.position, &row)?;
         self.position += 1;
         Ok(Some(row))
@@ -190,6 +221,11 @@ impl Decoder {
         self.reset();
         self.give(ids)?;
         let rows = Rows::new(RowKind::Logits, 0..ids.len() as u32);
-        Ok(LogitRows { decoder: self, rows, position: 0, read: VecDeque::new() })
+        Ok(LogitRows {
+            decoder: self,
+            rows,
+            position: 0,
+            read: VecDeque::new(),
+        })
     }
 }

@@ -37,11 +37,18 @@ impl Decoder {
     /// context needs no room for the last token. Logits that are not finite; driver errors.
     pub fn log_likelihoods(&mut self, ids: &[u32], first: usize) -> Result<Vec<f32>, Error> {
         if first == 0 || first >= ids.len() {
-            return Err(Error::Scored { first, tokens: ids.len() });
+            return Err(Error::Scored {
+                first,
+                tokens: ids.len(),
+            });
         }
         let vocab = self.machine.config.vocab;
         if let Some(index) = ids.iter().position(|id| *id >= vocab) {
-            return Err(Error::PromptToken { index, id: ids[index], vocab });
+            return Err(Error::PromptToken {
+                index,
+                id: ids[index],
+                vocab,
+            });
         }
         let given = &ids[..ids.len() - 1];
         self.reset();
@@ -56,14 +63,29 @@ impl Decoder {
     /// The same of a prompt that was given. The host waits once, at the end.
     fn score(&mut self, first: u32, scored: &[u32]) -> Result<Vec<f32>, Error> {
         let (context, before) = (self.stream.context().clone(), first - 1);
-        let kernel = self.row_kernels.log_likelihood(&context, &self.machine.config)?;
+        let kernel = self
+            .row_kernels
+            .log_likelihood(&context, &self.machine.config)?;
         let tokens = Buffer::from_slice(&context, scored)?.labelled("scored");
         let likelihoods = Buffer::zeroed(&context, scored.len())?.labelled("likelihoods");
         let mut rows = Rows::new(RowKind::Logits, before..before + scored.len() as u32);
-        while let Some(DeviceRows { first, count, values }) = rows.next(self)? {
+        while let Some(DeviceRows {
+            first,
+            count,
+            values,
+        }) = rows.next(self)?
+        {
             let range = (first - before) as usize..(first - before + count) as usize;
-            let (token, y) = (&tokens.view_range(range.clone()), &likelihoods.view_range(range));
-            let args = LogLikelihoodArgs::<Host> { x: &values, token, y, n: self.machine.config.vocab };
+            let (token, y) = (
+                &tokens.view_range(range.clone()),
+                &likelihoods.view_range(range),
+            );
+            let args = LogLikelihoodArgs::<Host> {
+                x: &values,
+                token,
+                y,
+                n: self.machine.config.vocab,
+            };
             self.stream.launch(&kernel, args)?;
         }
         Ok(self.stream.read(&likelihoods)?)
@@ -84,7 +106,10 @@ impl Decoder {
     pub fn hidden_states(&mut self, ids: &[u32]) -> Result<HiddenStates<'_>, Error> {
         self.reset();
         self.give(ids)?;
-        let (context, hidden) = (self.stream.context().clone(), self.machine.config.hidden as usize);
+        let (context, hidden) = (
+            self.stream.context().clone(),
+            self.machine.config.hidden as usize,
+        );
         let at_once = ids.len().min(STREAM_ROWS as usize);
         Ok(HiddenStates {
             kernel: self.row_kernels.norm(&context, &self.machine.config)?,
@@ -134,9 +159,15 @@ impl HiddenStates<'_> {
         {
             self.read = self.norm(&rows)?;
         }
-        let Some(row) = self.read.pop_front() else { return Ok(None) };
+        let Some(row) = self.read.pop_front() else {
+            return Ok(None);
+        };
         if let Some(index) = row.iter().position(|x| !x.is_finite()) {
-            return Err(Error::HiddenState { position: self.position, index, value: row[index] });
+            return Err(Error::HiddenState {
+                position: self.position,
+                index,
+                value: row[index],
+            });
         }
         self.position += 1;
         Ok(Some(row))
@@ -144,11 +175,23 @@ impl HiddenStates<'_> {
 
     /// Norms rows of the residual stream, and reads them.
     fn norm(&self, rows: &DeviceRows) -> Result<VecDeque<Vec<f32>>, Error> {
-        let Decoder { machine, stream, .. } = &*self.decoder;
+        let Decoder {
+            machine, stream, ..
+        } = &*self.decoder;
         let (n, eps) = (machine.config.hidden, machine.config.epsilon);
         let y = &self.normed.view_range(0..rows.values.len());
-        let args = RmsNormArgs::<Host> { x: &rows.values, w: &self.gamma, y, n, eps };
+        let args = RmsNormArgs::<Host> {
+            x: &rows.values,
+            w: &self.gamma,
+            y,
+            n,
+            eps,
+        };
         stream.launch(&self.kernel, args)?;
-        Ok(stream.read(y)?.chunks(n as usize).map(<[f32]>::to_vec).collect())
+        Ok(stream
+            .read(y)?
+            .chunks(n as usize)
+            .map(<[f32]>::to_vec)
+            .collect())
     }
 }

@@ -24,7 +24,11 @@ pub(super) struct Drafted<'a> {
 impl<'a> Drafted<'a> {
     /// After these tokens, the last of which the state on the device is at.
     pub(super) fn new(speculation: &'a mut Speculation, tokens: &[u32]) -> Drafted<'a> {
-        Drafted { speculation, tokens: tokens.into(), placed: true }
+        Drafted {
+            speculation,
+            tokens: tokens.into(),
+            placed: true,
+        }
     }
 
     /// A token was chosen in another way. The state on the device is at it.
@@ -74,12 +78,19 @@ impl<'a> Drafted<'a> {
 impl Decoder {
     /// Drafts that a step verifies at most.
     pub(crate) fn drafts(&self) -> u32 {
-        self.machine.buffers.drafts.as_ref().map_or(0, |drafts| drafts.most)
+        self.machine
+            .buffers
+            .drafts
+            .as_ref()
+            .map_or(0, |drafts| drafts.most)
     }
 
     /// Sets the state on the device to a token and its position.
     pub(super) fn set_state(&self, token: u32, position: u32) -> Result<(), Error> {
-        Ok(self.stream.write(&self.machine.buffers.state, &[token, position, 0, 0, 0, 0, 0, 0])?)
+        Ok(self.stream.write(
+            &self.machine.buffers.state,
+            &[token, position, 0, 0, 0, 0, 0, 0],
+        )?)
     }
 
     /// Takes in tokens from a position on, the first of which counts and the others are guesses. Gives the tokens that
@@ -89,7 +100,8 @@ impl Decoder {
         let words = [&[position, tokens.len() as u32], tokens].concat();
         let buffers = &self.machine.buffers;
         let drafts = buffers.drafts.as_ref().ok_or(Error::NotSpeculative)?;
-        self.stream.write(&drafts.given.view_range(0..words.len()), &words)?;
+        self.stream
+            .write(&drafts.given.view_range(0..words.len()), &words)?;
         self.launch(StepKind::Verify(step))?;
         self.stream.synchronize()?;
         let (buffers, vocab) = (&self.machine.buffers, self.machine.config.vocab);
@@ -105,15 +117,24 @@ impl Decoder {
             }
         }
         // A choice that failed later fails again as the first.
-        if chosen.is_empty() { Err(self.failed(step, position)) } else { Ok(chosen) }
+        if chosen.is_empty() {
+            Err(self.failed(step, position))
+        } else {
+            Ok(chosen)
+        }
     }
 
     /// Why a step chose no token after its first.
     fn failed(&self, step: u32, position: u32) -> Error {
         let vocab = self.machine.config.vocab as usize;
-        let logits = self.machine.verifying(step).map(|step| step.logits().view_range(0..vocab));
+        let logits = self
+            .machine
+            .verifying(step)
+            .map(|step| step.logits().view_range(0..vocab));
         let logits = logits.map_or(Ok(vec![]), |logits| self.stream.read(&logits));
-        let found = logits.map_err(Error::from).and_then(|row| check_logits(position, &row));
+        let found = logits
+            .map_err(Error::from)
+            .and_then(|row| check_logits(position, &row));
         found.err().unwrap_or(Error::NoToken { position })
     }
 }

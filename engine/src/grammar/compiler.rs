@@ -104,7 +104,11 @@ impl GrammarCompiler {
             prepared.map_err(|error| error_of("vocabulary", Fault::Other(format!("{error:#}"))))?;
         factory.quiet().limits_mut().verbose_errors = false;
         factory.limits_mut().step_lexer_fuel = FUEL;
-        Ok(GrammarCompiler { factory, tokens, vocab })
+        Ok(GrammarCompiler {
+            factory,
+            tokens,
+            vocab,
+        })
     }
 
     /// Makes a grammar, and finds out whether a text can begin within it.
@@ -136,7 +140,11 @@ impl GrammarCompiler {
             }));
         }
         let warnings = start.grammar_warnings();
-        Ok(Grammar { start, vocab: self.vocab, warnings })
+        Ok(Grammar {
+            start,
+            vocab: self.vocab,
+            warnings,
+        })
     }
 }
 
@@ -179,8 +187,15 @@ impl GrammarText {
 /// What keeps a text from beginning, with what is forced.
 fn problem_of(mut start: llguidance::Matcher) -> Option<String> {
     start.consume_ff_tokens();
-    let mask = if start.is_stopped() { None } else { Some(start.compute_mask()) };
-    mask.map_or_else(|| start.get_error(), |mask| mask.err().map(|error| error.to_string()))
+    let mask = if start.is_stopped() {
+        None
+    } else {
+        Some(start.compute_mask())
+    };
+    mask.map_or_else(
+        || start.get_error(),
+        |mask| mask.err().map(|error| error.to_string()),
+    )
 }
 
 /// White space between the parts of JSON, where a schema does not say: one space, or a line break and what is in front of
@@ -194,10 +209,9 @@ fn source(text: &GrammarText) -> Result<TopLevelGrammar, Fault> {
             schema,
             json!({ "whitespace_pattern": SPACE }),
         )?)),
-        GrammarText::CompactJsonSchema(schema) => Ok(TopLevelGrammar::from_json_schema(self::schema(
-            schema,
-            json!({ "whitespace_flexible": false }),
-        )?)),
+        GrammarText::CompactJsonSchema(schema) => Ok(TopLevelGrammar::from_json_schema(
+            self::schema(schema, json!({ "whitespace_flexible": false }))?,
+        )),
         GrammarText::Lark(grammar) => lark(grammar),
         GrammarText::Regex(regex) => self::regex(regex),
     }
@@ -243,7 +257,9 @@ fn lark(grammar: &str) -> Result<TopLevelGrammar, Fault> {
 /// its line.
 fn embedded(text: &str) -> Result<String, Fault> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
-    let Some(Ok(value)) = values.next() else { return Ok(text.to_owned()) };
+    let Some(Ok(value)) = values.next() else {
+        return Ok(text.to_owned());
+    };
     let (schema, rest) = text.split_at(values.byte_offset());
     super::schema::check(&value)?;
     let mut prepared = value.clone();
@@ -274,12 +290,21 @@ fn regex(regex: &str) -> Result<TopLevelGrammar, Fault> {
     let (place, problem) = match regex_syntax::parse(regex) {
         Ok(_) => return Ok(TopLevelGrammar::from_regex(regex)),
         Err(regex_syntax::Error::Parse(error)) => (error.span().start, error.kind().to_string()),
-        Err(regex_syntax::Error::Translate(error)) => (error.span().start, error.kind().to_string()),
+        Err(regex_syntax::Error::Translate(error)) => {
+            (error.span().start, error.kind().to_string())
+        }
         Err(error) => return Err(Fault::Other(error.to_string())),
     };
-    Err(Fault::At { line: place.line, column: place.column, problem })
+    Err(Fault::At {
+        line: place.line,
+        column: place.column,
+        problem,
+    })
 }
 
 fn error_of(what: &'static str, fault: Fault) -> Error {
-    Error::Grammar { what, fault: Box::new(fault) }
+    Error::Grammar {
+        what,
+        fault: Box::new(fault),
+    }
 }

@@ -28,7 +28,8 @@ mod tests {
     #[test]
     fn a_percentile_is_the_nearest_rank() {
         let times: Vec<Duration> = (1..=200).rev().map(Duration::from_millis).collect();
-        let found = [0.001, 0.5, 0.99, 1.0].map(|share| percentile(&times, share).unwrap().as_millis());
+        let found =
+            [0.001, 0.5, 0.99, 1.0].map(|share| percentile(&times, share).unwrap().as_millis());
         assert_eq!(found, [1, 100, 198, 200]);
         assert_eq!(percentile(&times[..1], 0.99), Some(times[0]));
         assert_eq!(percentile(&[], 0.5), None);

@@ -15,7 +15,11 @@ use llguidance::earley::{CGrammar, CSymIdx};
 pub(super) fn part(grammar: &CGrammar) -> Option<String> {
     let reached = reached(grammar);
     let ending = ending(grammar, &reached);
-    let endless = || reached.iter().filter(|symbol| !ending.contains(&symbol.as_index()));
+    let endless = || {
+        reached
+            .iter()
+            .filter(|symbol| !ending.contains(&symbol.as_index()))
+    };
     let name = |symbol: &CSymIdx| plain(grammar.sym_name(*symbol)).to_owned();
     // In a schema only what is referred to can lead back to itself, and its symbol has the name of the reference.
     let referred = endless().map(name).find(|name| name.contains('#'));
@@ -32,7 +36,9 @@ pub(super) fn dead(grammar: &CGrammar, limits: &ParserLimits) -> Option<String> 
     let symbols = reached(grammar);
     let is_dead = |symbol: &CSymIdx| {
         let data = grammar.sym_data(*symbol);
-        let Some(lexeme) = data.lexeme.filter(|_| data.is_terminal) else { return false };
+        let Some(lexeme) = data.lexeme.filter(|_| data.is_terminal) else {
+            return false;
+        };
         let mut alone = LexemeSet::new(spec.lexemes.len());
         alone.add(lexeme);
         // A token without a text, such as the one that ends the text, has no expression.
@@ -41,7 +47,10 @@ pub(super) fn dead(grammar: &CGrammar, limits: &ParserLimits) -> Option<String> 
     };
     let dead = symbols.iter().position(is_dead)?;
     // The names of definitions tell the user more than that of the symbol itself.
-    let holders = symbols[..dead].iter().rev().map(|symbol| plain(grammar.sym_name(*symbol)));
+    let holders = symbols[..dead]
+        .iter()
+        .rev()
+        .map(|symbol| plain(grammar.sym_name(*symbol)));
     let definition = holders.into_iter().find(|name| name.contains('#'));
     Some(definition.unwrap_or("the schema").to_owned())
 }
@@ -49,14 +58,21 @@ pub(super) fn dead(grammar: &CGrammar, limits: &ParserLimits) -> Option<String> 
 /// The name of the first rule that asks for a temperature of its own.
 pub(super) fn tempered(grammar: &CGrammar) -> Option<String> {
     let asks = |symbol: &CSymIdx| grammar.sym_data(*symbol).props.temperature != 0.0;
-    reached(grammar).into_iter().find(asks).map(|symbol| plain(grammar.sym_name(symbol)).to_owned())
+    reached(grammar)
+        .into_iter()
+        .find(asks)
+        .map(|symbol| plain(grammar.sym_name(symbol)).to_owned())
 }
 
 /// The name in the grammar: the library puts `#` and a number behind one that it uses already, and only a number behind
 /// the reference to a whole schema.
 fn plain(name: &str) -> &str {
     match name.rsplit_once('#') {
-        Some((_, number)) if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        Some((_, number))
+            if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) =>
+        {
+            name
+        }
         Some(("", _)) => "#",
         Some((plain, _)) => plain,
         None => name,
@@ -88,7 +104,9 @@ fn ending(grammar: &CGrammar, symbols: &[CSymIdx]) -> BTreeSet<usize> {
             let mut rules = data.rules.iter().map(|rule| grammar.rule_rhs(*rule).0);
             let empty = data.is_nullable || !data.cond_nullable.is_empty();
             let given = data.is_terminal || data.gen_grammar.is_some() || empty;
-            if given || rules.any(|parts| parts.iter().all(|part| ending.contains(&part.as_index()))) {
+            if given
+                || rules.any(|parts| parts.iter().all(|part| ending.contains(&part.as_index())))
+            {
                 ending.insert(symbol.as_index());
             }
         }

@@ -23,7 +23,9 @@ pub(super) fn fold(schema: &mut Value) {
             for (name, value) in keywords {
                 match value {
                     _ if VALUES.contains(&&**name) => {}
-                    Value::Object(named) if NAMED.contains(&&**name) => named.values_mut().for_each(fold),
+                    Value::Object(named) if NAMED.contains(&&**name) => {
+                        named.values_mut().for_each(fold)
+                    }
                     value => fold(value),
                 }
             }
@@ -33,7 +35,9 @@ pub(super) fn fold(schema: &mut Value) {
 }
 
 fn object(keywords: &mut Map<String, Value>) {
-    let Some(Value::Object(patterns)) = keywords.get("patternProperties") else { return };
+    let Some(Value::Object(patterns)) = keywords.get("patternProperties") else {
+        return;
+    };
     let mut patterns = patterns.clone();
     let properties = match keywords.get("properties") {
         None => Map::new(),
@@ -41,7 +45,11 @@ fn object(keywords: &mut Map<String, Value>) {
         Some(_) => return,
     };
     let mut names: Vec<String> = properties.keys().cloned().collect();
-    let required = keywords.get("required").and_then(Value::as_array).into_iter().flatten();
+    let required = keywords
+        .get("required")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
     for name in required.filter_map(Value::as_str) {
         if !names.iter().any(|known| known == name) {
             names.push(name.to_owned());
@@ -53,7 +61,9 @@ fn object(keywords: &mut Map<String, Value>) {
         if remaining(&[pattern], &names) != Some(Remaining::Nothing) {
             continue;
         }
-        let Some(schema) = patterns.remove(pattern) else { continue };
+        let Some(schema) = patterns.remove(pattern) else {
+            continue;
+        };
         for name in &names {
             if matches(pattern, name) != Some(true) {
                 continue;
@@ -91,7 +101,10 @@ fn searched(pattern: &str) -> RegexAst {
 
 /// Returns what the patterns match apart from the names, or nothing if that takes too long to find out.
 fn remaining(patterns: &[&String], names: &[String]) -> Option<Remaining> {
-    let names = names.iter().map(|name| RegexAst::Literal(name.clone())).collect();
+    let names = names
+        .iter()
+        .map(|name| RegexAst::Literal(name.clone()))
+        .collect();
     let patterns = patterns.iter().map(|pattern| searched(pattern)).collect();
     let taken = RegexAst::Not(Box::new(RegexAst::Or(names)));
     emptiness(&RegexAst::And(vec![RegexAst::Or(patterns), taken]))
@@ -102,20 +115,32 @@ fn besides(patterns: &[&String], names: &[String]) -> Option<Remaining> {
     let mut taken: Vec<RegexAst> = patterns.iter().map(|pattern| searched(pattern)).collect();
     taken.extend(names.iter().map(|name| RegexAst::Literal(name.clone())));
     let any = RegexAst::Regex("(?s:.*)".to_owned());
-    emptiness(&RegexAst::And(vec![any, RegexAst::Not(Box::new(RegexAst::Or(taken)))]))
+    emptiness(&RegexAst::And(vec![
+        any,
+        RegexAst::Not(Box::new(RegexAst::Or(taken))),
+    ]))
 }
 
 fn emptiness(ast: &RegexAst) -> Option<Remaining> {
     let mut builder = RegexBuilder::new();
     let expression = builder.mk(ast).ok()?;
     let mut regex = builder.to_regex_limited(expression, FUEL).ok()?;
-    Some(if regex.always_empty() { Remaining::Nothing } else { Remaining::Something })
+    Some(if regex.always_empty() {
+        Remaining::Nothing
+    } else {
+        Remaining::Something
+    })
 }
 
 fn matches(pattern: &str, name: &str) -> Option<bool> {
     let mut builder = RegexBuilder::new();
     let expression = builder.mk(&searched(pattern)).ok()?;
-    Some(builder.to_regex_limited(expression, FUEL).ok()?.is_match(name))
+    Some(
+        builder
+            .to_regex_limited(expression, FUEL)
+            .ok()?
+            .is_match(name),
+    )
 }
 
 #[cfg(test)]
@@ -153,7 +178,11 @@ mod tests {
         for (schema, wanted) in cases {
             let mut folded = serde_json::from_str(schema).unwrap();
             fold(&mut folded);
-            assert_eq!(folded, serde_json::from_str::<Value>(wanted).unwrap(), "{schema}");
+            assert_eq!(
+                folded,
+                serde_json::from_str::<Value>(wanted).unwrap(),
+                "{schema}"
+            );
         }
     }
 }

@@ -86,7 +86,9 @@ pub enum Fault {
         line: usize,
     },
     /// A rule with a temperature of its own.
-    #[error("{rule} asks for a temperature, which only the whole text can have: leave temperature= out")]
+    #[error(
+        "{rule} asks for a temperature, which only the whole text can have: leave temperature= out"
+    )]
     Tempered {
         /// What the library calls it.
         rule: String,
@@ -103,10 +105,14 @@ impl Fault {
         let said = sentence(&said);
         if let Some(keyword) = said.strip_prefix("Unimplemented keys: ").and_then(quoted) {
             let place = place(keyword).unwrap_or_else(|| "a place".to_owned());
-            return Fault::Keyword { keyword: keyword.to_owned(), place };
+            return Fault::Keyword {
+                keyword: keyword.to_owned(),
+                place,
+            };
         }
         if said.starts_with("oneOf constraints are not supported") {
-            let instead = "oneOf is followed only where no value can be of two of its schemas; use anyOf";
+            let instead =
+                "oneOf is followed only where no value can be of two of its schemas; use anyOf";
             return Fault::Other(instead.to_owned());
         }
         match said.contains(UNSATISFIABLE) {
@@ -124,7 +130,11 @@ impl Fault {
             Some((line.parse().ok()?, column.parse().ok()?, problem))
         });
         match at {
-            Some((line, column, problem)) => Fault::At { line, column, problem: problem.to_owned() },
+            Some((line, column, problem)) => Fault::At {
+                line,
+                column,
+                problem: problem.to_owned(),
+            },
             None => Fault::Other(said),
         }
     }
@@ -164,7 +174,10 @@ const MEANT: [(&str, &str); 2] = [
 /// A sentence without the lines that show a place, a state or a trace.
 pub(super) fn sentence(text: &str) -> String {
     let first = text.lines().next().unwrap_or_default().trim_end();
-    let first = first.split("; following special tokens").next().unwrap_or_default();
+    let first = first
+        .split("; following special tokens")
+        .next()
+        .unwrap_or_default();
     // What is wrong with a regular expression stands below a picture of it.
     match text.lines().find_map(|line| line.strip_prefix("error: ")) {
         Some(problem) if first.ends_with(':') => format!("{first} {problem}"),
@@ -186,15 +199,27 @@ mod tests {
             schema("Unimplemented keys: [\"contains\", \"not\"]"),
             "the keyword contains at #/items is not supported; leave it out, or say the same with other keywords"
         );
-        assert_eq!(schema("Unsatisfiable schema: schema is false"), "no text is within it: schema is false");
-        assert_eq!(schema("Invalid type: x\n  while processing #/$defs/a"), "Invalid type: x, in #/$defs/a");
+        assert_eq!(
+            schema("Unsatisfiable schema: schema is false"),
+            "no text is within it: schema is false"
+        );
+        assert_eq!(
+            schema("Invalid type: x\n  while processing #/$defs/a"),
+            "Invalid type: x, in #/$defs/a"
+        );
         let lark = |said: &str| Fault::of_lark(said).to_string();
-        assert_eq!(lark("3(5): Expected ':'\n  3 | x\n"), "line 3, column 5: Expected ':'");
-        assert_eq!(lark("at 1(2): unknown name: \"A\"\n"), "line 1, column 2: unknown name: \"A\"");
+        assert_eq!(
+            lark("3(5): Expected ':'\n  3 | x\n"),
+            "line 3, column 5: Expected ':'"
+        );
+        assert_eq!(
+            lark("at 1(2): unknown name: \"A\"\n"),
+            "line 1, column 2: unknown name: \"A\""
+        );
         assert_eq!(lark("no start rule found"), "no start rule found");
-        let picture =
-            "1(8): invalid regex \"[a\" (in regex): regex parse error:\n    [a\n    ^\nerror: unclosed class";
-        let said = "line 1, column 8: invalid regex \"[a\" (in regex): regex parse error: unclosed class";
+        let picture = "1(8): invalid regex \"[a\" (in regex): regex parse error:\n    [a\n    ^\nerror: unclosed class";
+        let said =
+            "line 1, column 8: invalid regex \"[a\" (in regex): regex parse error: unclosed class";
         assert_eq!(lark(picture), said);
     }
 }

@@ -35,15 +35,26 @@ impl Divided {
         let mut others = trie.alloc_token_set();
         others.set_all(true);
         others.sub(plain.mask(LONGEST));
-        Divided { env: env.clone(), plain, others: trie.filter(&others) }
+        Divided {
+            env: env.clone(),
+            plain,
+            others: trie.filter(&others),
+        }
     }
 
     /// Lets a parser and its clones find their masks here. Its deep clones have lexers of their own, and must not.
     pub(super) fn serve(self: &Arc<Self>, parser: &mut TokenParser, limits: &ParserLimits) {
-        let lexer = parser.parser.grammar().lexer_spec().to_regex_vec(&mut limits.clone());
+        let lexer = parser
+            .parser
+            .grammar()
+            .lexer_spec()
+            .to_regex_vec(&mut limits.clone());
         if let Ok(lexer) = lexer {
             let stays = Mutex::new(Stays::new(lexer.alpha()));
-            parser.bias_computer = Arc::new(Masks { tokens: Arc::clone(self), stays });
+            parser.bias_computer = Arc::new(Masks {
+                tokens: Arc::clone(self),
+                stays,
+            });
         }
     }
 }
@@ -66,7 +77,9 @@ impl BiasComputer for Masks {
         }
         allowed.or(self.tokens.plain.mask(characters));
         if characters < LONGEST {
-            self.tokens.plain.add_longer(characters, parser, &mut stays, &mut allowed);
+            self.tokens
+                .plain
+                .add_longer(characters, parser, &mut stays, &mut allowed);
         }
         self.tokens.others.add_bias(parser, &mut allowed, &[]);
         allowed
@@ -123,21 +136,31 @@ mod tests {
 
     /// Every byte, and 3,000 words of pieces of text, of characters, and of more than tokens of `Plain` have.
     fn vocabulary() -> Vec<Vec<u8>> {
-        let pieces =
-            ["a", "be", "see", " ", "é", "日本", "🦀", "0", "12", "\"", "\\", "\n", "ms)", " (", ": "];
+        let pieces = [
+            "a", "be", "see", " ", "é", "日本", "🦀", "0", "12", "\"", "\\", "\n", "ms)", " (",
+            ": ",
+        ];
         let mut words: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
         let mut state = 1_u64;
         let mut random = |most: usize| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) as usize % most
         };
         for _ in 0..3000 {
             let most = if random(10) == 0 { 14 } else { 4 };
             let count = 1 + random(most);
-            let mut word: Vec<u8> = (0..count).flat_map(|_| pieces[random(pieces.len())].bytes()).collect();
+            let mut word: Vec<u8> = (0..count)
+                .flat_map(|_| pieces[random(pieces.len())].bytes())
+                .collect();
             // Some begin or end within a character.
             let (begin, end) = (random(30) / 29, word.len() - random(30) / 29);
-            word = word.get(begin..end).filter(|word| !word.is_empty()).unwrap_or(b"x").to_vec();
+            word = word
+                .get(begin..end)
+                .filter(|word| !word.is_empty())
+                .unwrap_or(b"x")
+                .to_vec();
             words.push(word);
         }
         words.push([&[TokTrie::SPECIAL_TOKEN_MARKER], &b"<|end|>"[..]].concat());
@@ -169,7 +192,8 @@ mod tests {
     ) -> usize {
         let mut here = factory.create_parser(grammar.clone()).unwrap();
         tokens.serve(&mut here, factory.limits());
-        let starts = [here, factory.create_parser(grammar).unwrap()].map(|parser| Matcher::new(Ok(parser)));
+        let starts =
+            [here, factory.create_parser(grammar).unwrap()].map(|parser| Matcher::new(Ok(parser)));
         let mut compared = 0;
         for walk in 0..3 {
             let mut matchers = starts.clone();
@@ -177,12 +201,20 @@ mod tests {
                 if matchers[0].is_stopped() {
                     break;
                 }
-                let [found, wanted] = matchers.each_mut().map(|matcher| matcher.compute_mask().unwrap());
-                assert_eq!(found.as_slice(), wanted.as_slice(), "grammar {seed}, walk {walk}, step {step}");
+                let [found, wanted] = matchers
+                    .each_mut()
+                    .map(|matcher| matcher.compute_mask().unwrap());
+                assert_eq!(
+                    found.as_slice(),
+                    wanted.as_slice(),
+                    "grammar {seed}, walk {walk}, step {step}"
+                );
                 compared += 1;
                 let place = (seed * 31 + walk * 17 + step * 7919) % wanted.num_set();
                 let token = wanted.iter().nth(place).unwrap();
-                matchers.iter_mut().for_each(|matcher| matcher.consume_token(token).unwrap());
+                matchers
+                    .iter_mut()
+                    .for_each(|matcher| matcher.consume_token(token).unwrap());
             }
         }
         compared

@@ -25,7 +25,13 @@ pub struct Matcher {
 
 impl Matcher {
     pub(super) fn new(parser: llguidance::Matcher, vocab: u32) -> Matcher {
-        Matcher { parser, vocab, tokens: 0, allowed: vec![], costs: Costs::default() }
+        Matcher {
+            parser,
+            vocab,
+            tokens: 0,
+            allowed: vec![],
+            costs: Costs::default(),
+        }
     }
 
     /// The number of tokens of the vocabulary.
@@ -40,7 +46,10 @@ impl Matcher {
     /// No token of the vocabulary goes on; a grammar that takes too much work; a text that is [over](Matcher::is_over).
     pub fn allowed(&mut self) -> Result<&[u32], Error> {
         let start = Instant::now();
-        let mask = self.parser.compute_mask().map_err(|error| self.error(&error))?;
+        let mask = self
+            .parser
+            .compute_mask()
+            .map_err(|error| self.error(&error))?;
         self.allowed = words(&mask, self.vocab);
         self.costs.masks.push(start.elapsed());
         match self.allowed.iter().all(|word| *word == 0) {
@@ -84,7 +93,10 @@ impl Matcher {
 
     /// Whether the text is whole and nothing can follow.
     pub fn is_over(&self) -> bool {
-        matches!(self.parser.stop_reason(), StopReason::EndOfSentence | StopReason::NoExtension)
+        matches!(
+            self.parser.stop_reason(),
+            StopReason::EndOfSentence | StopReason::NoExtension
+        )
     }
 
     /// What it took so far.
@@ -107,7 +119,9 @@ impl Matcher {
         if tokens.is_empty() {
             return Ok(());
         }
-        self.parser.consume_tokens(tokens).map_err(|error| self.error(&error))?;
+        self.parser
+            .consume_tokens(tokens)
+            .map_err(|error| self.error(&error))?;
         self.tokens += tokens.len() as u32;
         Ok(())
     }
@@ -115,8 +129,15 @@ impl Matcher {
     fn error(&self, said: &dyn std::fmt::Display) -> Error {
         let said = sentence(&said.to_string());
         let nothing = "no token of the vocabulary goes on".to_owned();
-        let problem = if said == "NoExtensionBias" { nothing } else { said };
-        Error::WithinGrammar { tokens: self.tokens, problem }
+        let problem = if said == "NoExtensionBias" {
+            nothing
+        } else {
+            said
+        };
+        Error::WithinGrammar {
+            tokens: self.tokens,
+            problem,
+        }
     }
 }
 

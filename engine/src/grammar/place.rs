@@ -3,8 +3,13 @@
 use serde_json::Value;
 
 /// Keywords whose values have schemas by name.
-pub(super) const NAMED: [&str; 5] =
-    ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
+pub(super) const NAMED: [&str; 5] = [
+    "properties",
+    "patternProperties",
+    "$defs",
+    "definitions",
+    "dependentSchemas",
+];
 /// Keywords whose values are no schemas.
 pub(super) const VALUES: [&str; 5] = ["const", "enum", "default", "examples", "required"];
 
@@ -14,9 +19,14 @@ pub(super) fn of_keyword(schema: &Value, keyword: &str) -> Option<String> {
         Value::Object(object) if object.contains_key(keyword) => Some("#".to_owned()),
         Value::Object(object) => object.iter().find_map(|(name, value)| match value {
             _ if VALUES.contains(&&**name) => None,
-            Value::Object(named) if NAMED.contains(&&**name) => named.iter().find_map(|(inner, value)| {
-                behind(&format!("{}/{}", escaped(name), escaped(inner)), of_keyword(value, keyword))
-            }),
+            Value::Object(named) if NAMED.contains(&&**name) => {
+                named.iter().find_map(|(inner, value)| {
+                    behind(
+                        &format!("{}/{}", escaped(name), escaped(inner)),
+                        of_keyword(value, keyword),
+                    )
+                })
+            }
             value => behind(&escaped(name), of_keyword(value, keyword)),
         }),
         Value::Array(items) => {
@@ -47,7 +57,10 @@ mod tests {
         assert_eq!(place(r#"{"not": {}}"#).as_deref(), Some("#"));
         let named = r#"{"properties": {"not": {"type": "string"}, "a/b": {"items": {"not": {}}}}}"#;
         assert_eq!(place(named).as_deref(), Some("#/properties/a~1b/items"));
-        assert_eq!(place(r#"{"anyOf": [{}, {"not": {}}]}"#).as_deref(), Some("#/anyOf/1"));
+        assert_eq!(
+            place(r#"{"anyOf": [{}, {"not": {}}]}"#).as_deref(),
+            Some("#/anyOf/1")
+        );
         assert_eq!(place(r#"{"const": {"not": 1}, "enum": ["not"]}"#), None);
     }
 }

@@ -56,8 +56,20 @@ impl Plain {
         let mut nodes = vec![];
         children(&words, 0, 0, &mut nodes);
         let (end, first) = (nodes.len() as u32, words.len() as u32);
-        nodes.push(Node { byte: 0, depth: 1, longest: NEVER, reach: 0, is_token: false, end, first });
-        Plain { nodes, tokens: words.into_iter().map(|(_, token)| token).collect(), masks }
+        nodes.push(Node {
+            byte: 0,
+            depth: 1,
+            longest: NEVER,
+            reach: 0,
+            is_token: false,
+            end,
+            first,
+        });
+        Plain {
+            nodes,
+            tokens: words.into_iter().map(|(_, token)| token).collect(),
+            masks,
+        }
     }
 
     /// The bits of those of up to so many characters, at most [`LONGEST`].
@@ -80,14 +92,18 @@ impl Plain {
     /// Allows the tokens that begin with it.
     pub(super) fn allow_all(&self, node: &Node, allowed: &mut SimpleVob) {
         let after = self.nodes[node.end as usize].first;
-        self.tokens[node.first as usize..after as usize].iter().for_each(|token| allowed.allow_token(*token));
+        self.tokens[node.first as usize..after as usize]
+            .iter()
+            .for_each(|token| allowed.allow_token(*token));
     }
 }
 
 fn masks(words: &[(&[u8], u32)], none: SimpleVob) -> Vec<SimpleVob> {
     let mut masks = vec![none; 1 + usize::from(LONGEST)];
     for (word, token) in words {
-        masks[characters(word)..].iter_mut().for_each(|mask| mask.allow_token(*token));
+        masks[characters(word)..]
+            .iter_mut()
+            .for_each(|mask| mask.allow_token(*token));
     }
     masks
 }
@@ -109,9 +125,17 @@ impl Node {
     /// The node of words that begin with the same `depth` bytes; its end is not known yet.
     fn of(words: &[(&[u8], u32)], first: u32, depth: usize) -> Node {
         let prefix = &words[0].0[..depth];
-        let reach = words.iter().map(|(word, _)| characters(word)).max().unwrap_or(0);
+        let reach = words
+            .iter()
+            .map(|(word, _)| characters(word))
+            .max()
+            .unwrap_or(0);
         let asked = words.len() >= MANY && std::str::from_utf8(prefix).is_ok();
-        let longest = if asked { (reach - characters(prefix)) as u8 } else { NEVER };
+        let longest = if asked {
+            (reach - characters(prefix)) as u8
+        } else {
+            NEVER
+        };
         let is_token = words[0].0.len() == depth;
         Node {
             byte: prefix[depth - 1],

@@ -39,9 +39,15 @@ pub(super) fn resolve(schema: &mut Value) -> Result<(), Fault> {
     let mut references = vec![];
     names.ids.insert(String::new(), vec![]);
     // Draft 4 has `id` in place of `$id`.
-    let draft4 = schema["$schema"].as_str().is_some_and(|draft| draft.contains("draft-04"));
+    let draft4 = schema["$schema"]
+        .as_str()
+        .is_some_and(|draft| draft.contains("draft-04"));
     let key = if draft4 { "id" } else { "$id" };
-    let mut collector = Collector { key, names: &mut names, references: &mut references };
+    let mut collector = Collector {
+        key,
+        names: &mut names,
+        references: &mut references,
+    };
     collector.schema(schema, &mut vec![], "", &[])?;
     let mut aliases: Vec<(Path, String)> = vec![];
     for reference in &references {
@@ -69,7 +75,11 @@ pub(super) fn resolve(schema: &mut Value) -> Result<(), Fault> {
 }
 
 fn definitions(schema: &mut Value) -> Option<&mut Map<String, Value>> {
-    schema.as_object_mut()?.entry("$defs").or_insert_with(|| Value::Object(Map::new())).as_object_mut()
+    schema
+        .as_object_mut()?
+        .entry("$defs")
+        .or_insert_with(|| Value::Object(Map::new()))
+        .as_object_mut()
 }
 
 /// Returns the name of the copy of a schema, which no other definition has.
@@ -78,11 +88,23 @@ fn alias(schema: &Value, aliases: &mut Vec<(Path, String)>, target: Path) -> Str
         return name.clone();
     }
     let free = |name: &String| {
-        schema["$defs"].get(name.as_str()).is_none() && aliases.iter().all(|(_, known)| known != name)
+        schema["$defs"].get(name.as_str()).is_none()
+            && aliases.iter().all(|(_, known)| known != name)
     };
-    let last = target.last().map_or("", |segment| segment.as_str()).replace('/', "-");
-    let mut names = (0..).map(|number| if number == 0 { last.clone() } else { format!("{last}-{number}") });
-    let name = names.find(|name| !name.is_empty() && free(name)).unwrap_or(last);
+    let last = target
+        .last()
+        .map_or("", |segment| segment.as_str())
+        .replace('/', "-");
+    let mut names = (0..).map(|number| {
+        if number == 0 {
+            last.clone()
+        } else {
+            format!("{last}-{number}")
+        }
+    });
+    let name = names
+        .find(|name| !name.is_empty() && free(name))
+        .unwrap_or(last);
     aliases.push((target, name.clone()));
     name
 }
@@ -118,7 +140,9 @@ impl Collector<'_> {
             match id.strip_prefix('#') {
                 // Until draft 7, this is how an anchor is written.
                 Some(anchor) if !anchor.is_empty() => {
-                    self.names.anchors.insert((resource.clone(), anchor.to_owned()), path.clone());
+                    self.names
+                        .anchors
+                        .insert((resource.clone(), anchor.to_owned()), path.clone());
                 }
                 _ => {
                     base = joined(&base, id.trim_end_matches('#'));
@@ -129,7 +153,9 @@ impl Collector<'_> {
         }
         for keyword in ["$anchor", "$dynamicAnchor"] {
             if let Some(anchor) = keywords.get(keyword).and_then(Value::as_str) {
-                self.names.anchors.insert((resource.clone(), anchor.to_owned()), path.clone());
+                self.names
+                    .anchors
+                    .insert((resource.clone(), anchor.to_owned()), path.clone());
             }
         }
         if let Some(Value::String(text)) = keywords.get("$ref") {
@@ -178,29 +204,51 @@ impl Collector<'_> {
 
 /// Resolves a URI against another one (RFC 3986, section 5.2), apart from segments `.` and `..`.
 fn joined(base: &str, uri: &str) -> String {
-    let has_scheme = uri.split(['/', '?']).next().is_some_and(|first| first.contains(':'));
+    let has_scheme = uri
+        .split(['/', '?'])
+        .next()
+        .is_some_and(|first| first.contains(':'));
     if uri.is_empty() {
         return base.to_owned();
     }
     if has_scheme || base.is_empty() {
         return uri.to_owned();
     }
-    let authority =
-        base.find("//").map_or(0, |at| base[at + 2..].find('/').map_or(base.len(), |slash| at + 2 + slash));
+    let authority = base.find("//").map_or(0, |at| {
+        base[at + 2..]
+            .find('/')
+            .map_or(base.len(), |slash| at + 2 + slash)
+    });
     if uri.starts_with('/') {
         return format!("{}{uri}", &base[..authority]);
     }
     let folder = base.rfind('/').map_or(0, |slash| slash + 1).max(authority);
-    let slash = if folder == base.len() && !base.ends_with('/') && folder > 0 { "/" } else { "" };
+    let slash = if folder == base.len() && !base.ends_with('/') && folder > 0 {
+        "/"
+    } else {
+        ""
+    };
     format!("{}{slash}{uri}", &base[..folder])
 }
 
 /// Returns the path of the schema that a reference leads to.
 fn target(schema: &Value, names: &Names, reference: &Reference) -> Result<Path, Fault> {
-    let Reference { path, text, base, resource } = reference;
+    let Reference {
+        path,
+        text,
+        base,
+        resource,
+    } = reference;
     let fault = |problem: String| {
-        let place: String = path.iter().map(|segment| format!("/{}", escaped(segment))).collect();
-        Fault::Reference { reference: text.clone(), place: format!("#{place}"), problem }
+        let place: String = path
+            .iter()
+            .map(|segment| format!("/{}", escaped(segment)))
+            .collect();
+        Fault::Reference {
+            reference: text.clone(),
+            place: format!("#{place}"),
+            problem,
+        }
     };
     let (uri, fragment) = text.split_once('#').unwrap_or((text, ""));
     let mut target = match uri.is_empty() {
@@ -220,7 +268,11 @@ fn target(schema: &Value, names: &Names, reference: &Reference) -> Result<Path, 
     }
     let Some(pointer) = fragment.strip_prefix('/') else {
         let anchor = names.anchors.get(&(target, fragment.clone())).cloned();
-        return anchor.ok_or_else(|| fault(format!("names the anchor {fragment:?}, which no schema has")));
+        return anchor.ok_or_else(|| {
+            fault(format!(
+                "names the anchor {fragment:?}, which no schema has"
+            ))
+        });
     };
     for segment in pointer.split('/') {
         let segment = unescaped(segment).map_err(fault)?;
@@ -231,8 +283,13 @@ fn target(schema: &Value, names: &Names, reference: &Reference) -> Result<Path, 
             _ => false,
         };
         if !found {
-            let place: String = target.iter().map(|segment| format!("/{}", escaped(segment))).collect();
-            return Err(fault(format!("leads to nothing, because #{place} has no {segment:?}")));
+            let place: String = target
+                .iter()
+                .map(|segment| format!("/{}", escaped(segment)))
+                .collect();
+            return Err(fault(format!(
+                "leads to nothing, because #{place} has no {segment:?}"
+            )));
         }
         target.push(segment);
     }
@@ -244,7 +301,8 @@ fn target(schema: &Value, names: &Names, reference: &Reference) -> Result<Path, 
 
 /// Returns an index of a list as RFC 6901 writes it: without a leading zero.
 fn index(segment: &str) -> Option<usize> {
-    let plain = segment == "0" || !segment.starts_with('0') && segment.bytes().all(|b| b.is_ascii_digit());
+    let plain =
+        segment == "0" || !segment.starts_with('0') && segment.bytes().all(|b| b.is_ascii_digit());
     if plain { segment.parse().ok() } else { None }
 }
 
@@ -272,10 +330,14 @@ fn percent_decoded(text: &str) -> Result<String, String> {
             bytes.push(*byte);
             continue;
         }
-        let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        let digits = after
+            .get(..2)
+            .and_then(|digits| std::str::from_utf8(digits).ok());
         let digits = digits.filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
         let code = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        bytes.push(code.ok_or("has a % without two hexadecimal digits; write %25 for the sign itself")?);
+        bytes.push(
+            code.ok_or("has a % without two hexadecimal digits; write %25 for the sign itself")?,
+        );
         rest = &after[2..];
     }
     String::from_utf8(bytes).map_err(|_| "has percent escapes that are not UTF-8".to_owned())
@@ -290,7 +352,10 @@ fn unescaped(segment: &str) -> Result<String, String> {
             Some('0') => '~',
             Some('1') => '/',
             _ => {
-                return Err("has a ~ that is not followed by 0 or 1; write ~0 for the sign itself".to_owned());
+                return Err(
+                    "has a ~ that is not followed by 0 or 1; write ~0 for the sign itself"
+                        .to_owned(),
+                );
             }
         };
         decoded.push(c);
@@ -313,25 +378,58 @@ mod tests {
     #[test]
     fn references_become_pointers_that_the_library_reads() {
         let cases = [
-            (r##"{"$defs": {"a~b": {"const": 1}}, "$ref": "#/$defs/a~0b"}"##, "#/$defs/a~b"),
-            (r##"{"$defs": {"a~1b": {"const": 1}, "a/b": {}}, "$ref": "#/$defs/a~01b"}"##, "#/$defs/a~1b"),
-            (r##"{"$defs": {"a%b": {}, "a%25b": {}}, "$ref": "#/$defs/a%25b"}"##, "#/$defs/a%b"),
-            (r##"{"$defs": {"é": {}}, "$ref": "#/$defs/%C3%A9"}"##, "#/$defs/é"),
-            (r##"{"$defs": {"é": {}}, "$ref": "#/%24defs/é"}"##, "#/$defs/é"),
-            (r##"{"$defs": {"": {"const": 1}}, "$ref": "#/$defs/"}"##, "#/$defs/"),
-            (r##"{"anyOf": [{}, {"const": 1}], "$ref": "#/anyOf/1"}"##, "#/anyOf/1"),
-            (r##"{"$defs": {"a": {"$anchor": "x"}}, "$ref": "#x"}"##, "#/$defs/a"),
-            (r##"{"definitions": {"a": {"$id": "#x"}}, "$ref": "#x"}"##, "#/definitions/a"),
+            (
+                r##"{"$defs": {"a~b": {"const": 1}}, "$ref": "#/$defs/a~0b"}"##,
+                "#/$defs/a~b",
+            ),
+            (
+                r##"{"$defs": {"a~1b": {"const": 1}, "a/b": {}}, "$ref": "#/$defs/a~01b"}"##,
+                "#/$defs/a~1b",
+            ),
+            (
+                r##"{"$defs": {"a%b": {}, "a%25b": {}}, "$ref": "#/$defs/a%25b"}"##,
+                "#/$defs/a%b",
+            ),
+            (
+                r##"{"$defs": {"é": {}}, "$ref": "#/$defs/%C3%A9"}"##,
+                "#/$defs/é",
+            ),
+            (
+                r##"{"$defs": {"é": {}}, "$ref": "#/%24defs/é"}"##,
+                "#/$defs/é",
+            ),
+            (
+                r##"{"$defs": {"": {"const": 1}}, "$ref": "#/$defs/"}"##,
+                "#/$defs/",
+            ),
+            (
+                r##"{"anyOf": [{}, {"const": 1}], "$ref": "#/anyOf/1"}"##,
+                "#/anyOf/1",
+            ),
+            (
+                r##"{"$defs": {"a": {"$anchor": "x"}}, "$ref": "#x"}"##,
+                "#/$defs/a",
+            ),
+            (
+                r##"{"definitions": {"a": {"$id": "#x"}}, "$ref": "#x"}"##,
+                "#/definitions/a",
+            ),
             (
                 r##"{"$id": "http://a.b/c", "$defs": {"x": {}}, "$ref": "http://a.b/c#/$defs/x"}"##,
                 "#/$defs/x",
             ),
-            (r##"{"$id": "http://a.b/c/d", "$defs": {"x": {"$id": "e"}}, "$ref": "e"}"##, "#/$defs/x"),
+            (
+                r##"{"$id": "http://a.b/c/d", "$defs": {"x": {"$id": "e"}}, "$ref": "e"}"##,
+                "#/$defs/x",
+            ),
             (
                 r##"{"$id": "http://a.b/c", "$defs": {"x": {"$id": "/d/e"}}, "$ref": "http://a.b/d/e#"}"##,
                 "#/$defs/x",
             ),
-            (r##"{"items": {"$ref": "#"}, "$ref": "#/items"}"##, "#/items"),
+            (
+                r##"{"items": {"$ref": "#"}, "$ref": "#/items"}"##,
+                "#/items",
+            ),
         ];
         for (schema, wanted) in cases {
             assert_eq!(resolved(schema).unwrap()["$ref"], wanted, "{schema}");
@@ -341,8 +439,12 @@ mod tests {
     #[test]
     fn a_schema_whose_key_has_a_slash_is_copied() {
         let schema =
-            resolved(r##"{"definitions": {"a/b": {"const": 1}}, "$ref": "#/definitions/a~1b"}"##).unwrap();
-        assert_eq!((&schema["$ref"], &schema["$defs"]["a-b"]["const"]), (&"#/$defs/a-b".into(), &1.into()));
+            resolved(r##"{"definitions": {"a/b": {"const": 1}}, "$ref": "#/definitions/a~1b"}"##)
+                .unwrap();
+        assert_eq!(
+            (&schema["$ref"], &schema["$defs"]["a-b"]["const"]),
+            (&"#/$defs/a-b".into(), &1.into())
+        );
         // Both spellings exist, and one of the copies refers to the other schema.
         let both = r##"{"$defs": {"a/b": {"items": {"$ref": "#/$defs/a~1b"}}, "a~1b": {}}, "$ref": "#/$defs/a~1b"}"##;
         let schema = resolved(both).unwrap();
@@ -357,14 +459,23 @@ mod tests {
     #[test]
     fn references_within_a_schema_with_an_id_start_there() {
         let schema = r##"{"$defs": {"a": {"$id": "x", "items": {"$ref": "#/$defs/b"}, "$defs": {"b": {}}}, "b": {}}}"##;
-        assert_eq!(resolved(schema).unwrap()["$defs"]["a"]["items"]["$ref"], "#/$defs/a/$defs/b");
+        assert_eq!(
+            resolved(schema).unwrap()["$defs"]["a"]["items"]["$ref"],
+            "#/$defs/a/$defs/b"
+        );
     }
 
     #[test]
     fn references_that_lead_nowhere_are_rejected_with_the_reason() {
         let cases = [
-            (r##"{"$ref": "#/a"}"##, r##"leads to nothing, because # has no "a""##),
-            (r##"{"$defs": {}, "$ref": "#/$defs/x"}"##, r##"leads to nothing, because #/$defs has no "x""##),
+            (
+                r##"{"$ref": "#/a"}"##,
+                r##"leads to nothing, because # has no "a""##,
+            ),
+            (
+                r##"{"$defs": {}, "$ref": "#/$defs/x"}"##,
+                r##"leads to nothing, because #/$defs has no "x""##,
+            ),
             (
                 r##"{"anyOf": [{}], "$ref": "#/anyOf/1"}"##,
                 r##"leads to nothing, because #/anyOf has no "1""##,
@@ -381,9 +492,18 @@ mod tests {
                 r##"{"$ref": "#/a%2"}"##,
                 "has a % without two hexadecimal digits; write %25 for the sign itself",
             ),
-            (r##"{"$ref": "#/%FF"}"##, "has percent escapes that are not UTF-8"),
-            (r##"{"$ref": "#x"}"##, "names the anchor \"x\", which no schema has"),
-            (r##"{"title": "x", "$ref": "#/title"}"##, "leads to a value that is not a schema"),
+            (
+                r##"{"$ref": "#/%FF"}"##,
+                "has percent escapes that are not UTF-8",
+            ),
+            (
+                r##"{"$ref": "#x"}"##,
+                "names the anchor \"x\", which no schema has",
+            ),
+            (
+                r##"{"title": "x", "$ref": "#/title"}"##,
+                "leads to a value that is not a schema",
+            ),
             (
                 r##"{"$id": "http://a.b/c/d", "$ref": "e.json#/x"}"##,
                 "names another document, http://a.b/c/e.json; copy the schema under $defs and refer to it there",
@@ -398,9 +518,14 @@ mod tests {
 
     #[test]
     fn a_reference_in_a_value_is_not_one() {
-        for schema in [r##"{"const": {"$ref": "#/x"}}"##, r##"{"properties": {"$ref": {"type": "string"}}}"##]
-        {
-            assert_eq!(resolved(schema).unwrap(), serde_json::from_str::<Value>(schema).unwrap());
+        for schema in [
+            r##"{"const": {"$ref": "#/x"}}"##,
+            r##"{"properties": {"$ref": {"type": "string"}}}"##,
+        ] {
+            assert_eq!(
+                resolved(schema).unwrap(),
+                serde_json::from_str::<Value>(schema).unwrap()
+            );
         }
     }
 }

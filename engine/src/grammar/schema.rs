@@ -9,8 +9,15 @@ use super::place::{NAMED, VALUES, escaped};
 const EXACT: u64 = 1 << 53;
 
 /// Keywords with numbers that are compared with those of a text.
-const NUMBERS: [&str; 7] =
-    ["const", "enum", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
+const NUMBERS: [&str; 7] = [
+    "const",
+    "enum",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+];
 
 /// Refuses a schema of which a text may break a part.
 pub(super) fn check(schema: &Value) -> Result<(), Fault> {
@@ -20,7 +27,9 @@ pub(super) fn check(schema: &Value) -> Result<(), Fault> {
 fn within(schema: &Value, place: &str) -> Result<(), Fault> {
     let Value::Object(keywords) = schema else {
         let items = schema.as_array().into_iter().flatten().enumerate();
-        return items.into_iter().try_for_each(|(i, value)| within(value, &format!("{place}/{i}")));
+        return items
+            .into_iter()
+            .try_for_each(|(i, value)| within(value, &format!("{place}/{i}")));
     };
     keys(keywords, place)?;
     for (name, value) in keywords {
@@ -28,9 +37,11 @@ fn within(schema: &Value, place: &str) -> Result<(), Fault> {
         match value {
             value if NUMBERS.contains(&&**name) => numbers(value, &place)?,
             _ if VALUES.contains(&&**name) => {}
-            Value::Object(named) if NAMED.contains(&&**name) => named
-                .iter()
-                .try_for_each(|(inner, value)| within(value, &format!("{place}/{}", escaped(inner))))?,
+            Value::Object(named) if NAMED.contains(&&**name) => {
+                named.iter().try_for_each(|(inner, value)| {
+                    within(value, &format!("{place}/{}", escaped(inner)))
+                })?
+            }
             value => within(value, &place)?,
         }
     }
@@ -45,7 +56,10 @@ fn numbers(value: &Value, place: &str) -> Result<(), Fault> {
                 Some(whole) => whole.unsigned_abs() <= EXACT,
                 None => number.as_f64().is_some_and(|x| x.abs() <= EXACT as f64),
             };
-            let large = || Fault::Large { number: number.to_string(), place: place.to_owned() };
+            let large = || Fault::Large {
+                number: number.to_string(),
+                place: place.to_owned(),
+            };
             if exact { Ok(()) } else { Err(large()) }
         }
         Value::Array(items) => items.iter().try_for_each(|item| numbers(item, place)),
@@ -56,13 +70,21 @@ fn numbers(value: &Value, place: &str) -> Result<(), Fault> {
 
 /// Refuses to count keys that may come twice: in a text they are two, and in the value that it is they are one.
 fn keys(keywords: &Map<String, Value>, place: &str) -> Result<(), Fault> {
-    let least = keywords.get("minProperties").and_then(Value::as_u64).unwrap_or(0);
-    let required = keywords.get("required").and_then(Value::as_array).map_or(0, Vec::len) as u64;
+    let least = keywords
+        .get("minProperties")
+        .and_then(Value::as_u64)
+        .unwrap_or(0);
+    let required = keywords
+        .get("required")
+        .and_then(Value::as_array)
+        .map_or(0, Vec::len) as u64;
     let patterns = keywords.get("patternProperties").and_then(Value::as_object);
     let free = patterns.is_some_and(|patterns| !patterns.is_empty())
         || keywords.get("additionalProperties") != Some(&Value::Bool(false));
     match free && least > required + 1 {
-        true => Err(Fault::Keys { place: place.to_owned() }),
+        true => Err(Fault::Keys {
+            place: place.to_owned(),
+        }),
         false => Ok(()),
     }
 }
@@ -85,14 +107,26 @@ mod tests {
         };
         let cases = [
             (r#"{"const": 9007199254740992}"#, None),
-            (r#"{"const": 9007199254740993}"#, Some(large("9007199254740993", "#/const"))),
+            (
+                r#"{"const": 9007199254740993}"#,
+                Some(large("9007199254740993", "#/const")),
+            ),
             (
                 r#"{"items": {"enum": [{"a": [-9223372036854775808]}]}}"#,
                 Some(large("-9223372036854775808", "#/items/enum")),
             ),
-            (r#"{"anyOf": [{}, {"minimum": 1e300}]}"#, Some(large("1e+300", "#/anyOf/1/minimum"))),
-            (r#"{"default": 1e300, "properties": {"const": {"minLength": 3}}}"#, None),
-            (r#"{"$defs": {"a": {"minProperties": 2}}}"#, Some(keys("#/$defs/a"))),
+            (
+                r#"{"anyOf": [{}, {"minimum": 1e300}]}"#,
+                Some(large("1e+300", "#/anyOf/1/minimum")),
+            ),
+            (
+                r#"{"default": 1e300, "properties": {"const": {"minLength": 3}}}"#,
+                None,
+            ),
+            (
+                r#"{"$defs": {"a": {"minProperties": 2}}}"#,
+                Some(keys("#/$defs/a")),
+            ),
             (r#"{"minProperties": 2, "required": ["a"]}"#, None),
             (
                 r#"{"minProperties": 2, "patternProperties": {"a": {}}, "additionalProperties": false}"#,

@@ -69,12 +69,18 @@ impl Stays {
     /// Of a lexer with this alphabet.
     pub(super) fn new(alphabet: &AlphabetInfo) -> Stays {
         let classes = |ranges: &&[(u8, u8)]| {
-            let mut bytes: Vec<u8> = ranges.iter().flat_map(|(first, last)| *first..=*last).collect();
+            let mut bytes: Vec<u8> = ranges
+                .iter()
+                .flat_map(|(first, last)| *first..=*last)
+                .collect();
             bytes.sort_unstable_by_key(|byte| (alphabet.map(*byte), *byte));
             bytes.dedup_by_key(|byte| alphabet.map(*byte));
             bytes
         };
-        let characters = CHARACTERS.iter().map(|bytes| bytes.iter().map(classes).collect()).collect();
+        let characters = CHARACTERS
+            .iter()
+            .map(|bytes| bytes.iter().map(classes).collect())
+            .collect();
         Stays {
             characters,
             after: HashMap::default(),
@@ -92,7 +98,12 @@ impl Stays {
     }
 
     /// Whether the lexer stays for so many characters; `false` also where that took too long to find out.
-    pub(super) fn stays(&mut self, lexer: &mut ParserRecognizer<'_>, state: StateID, characters: u8) -> bool {
+    pub(super) fn stays(
+        &mut self,
+        lexer: &mut ParserRecognizer<'_>,
+        state: StateID,
+        characters: u8,
+    ) -> bool {
         self.find(lexer, state, characters.min(LONGEST)) == Some(true)
     }
 
@@ -101,7 +112,11 @@ impl Stays {
         let (mut least, mut not) = (0, LONGEST + 1);
         while not - least > 1 {
             // The largest first, as most free texts have no end that is near.
-            let middle = if not > LONGEST { LONGEST } else { least.midpoint(not) };
+            let middle = if not > LONGEST {
+                LONGEST
+            } else {
+                least.midpoint(not)
+            };
             match self.stays(lexer, state, middle) {
                 true => least = middle,
                 false => not = middle,
@@ -111,22 +126,40 @@ impl Stays {
     }
 
     /// Whether it stays for a character after some plain one: where it does not, no branch of tokens is allowed at once.
-    pub(super) fn stays_after_one(&mut self, lexer: &mut ParserRecognizer<'_>, state: StateID) -> bool {
+    pub(super) fn stays_after_one(
+        &mut self,
+        lexer: &mut ParserRecognizer<'_>,
+        state: StateID,
+    ) -> bool {
         if let Some(known) = self.after_one.get(&state) {
             return *known;
         }
         let firsts = &self.characters[0][0];
-        let after =
-            firsts.iter().map(|byte| lexer.lexer_mut().transition_start_state(state, Some(*byte), &None));
-        let mut after: Vec<_> = after.filter(|state| !state.is_dead() && !state.has_lowest_match()).collect();
+        let after = firsts.iter().map(|byte| {
+            lexer
+                .lexer_mut()
+                .transition_start_state(state, Some(*byte), &None)
+        });
+        let mut after: Vec<_> = after
+            .filter(|state| !state.is_dead() && !state.has_lowest_match())
+            .collect();
         unique(&mut after);
         let stays = after.into_iter().any(|state| self.stays(lexer, state, 1));
         self.after_one.insert(state, stays);
         stays
     }
 
-    fn find(&mut self, lexer: &mut ParserRecognizer<'_>, state: StateID, characters: u8) -> Option<bool> {
-        let (least, not) = self.bounds.get(state.as_usize()).copied().unwrap_or(UNKNOWN);
+    fn find(
+        &mut self,
+        lexer: &mut ParserRecognizer<'_>,
+        state: StateID,
+        characters: u8,
+    ) -> Option<bool> {
+        let (least, not) = self
+            .bounds
+            .get(state.as_usize())
+            .copied()
+            .unwrap_or(UNKNOWN);
         if characters <= least || characters >= not {
             return Some(characters <= least);
         }
@@ -158,7 +191,11 @@ impl Stays {
     }
 
     /// The states after one plain character.
-    fn after(&mut self, lexer: &mut ParserRecognizer<'_>, state: StateID) -> Option<Option<Box<[StateID]>>> {
+    fn after(
+        &mut self,
+        lexer: &mut ParserRecognizer<'_>,
+        state: StateID,
+    ) -> Option<Option<Box<[StateID]>>> {
         self.spend(1)?;
         if let Some(after) = self.after.get(&state) {
             return Some(after.clone());
@@ -195,8 +232,14 @@ impl Stays {
 
     /// [`spend`](Stays::spend) for having come to these states by so many bytes.
     fn spend_on(&mut self, states: &[StateID], bytes: usize) -> Option<()> {
-        let new = states.iter().filter(|state| state.as_u32() > self.newest).count() as u32;
-        self.newest = states.iter().map(StateID::as_u32).fold(self.newest, u32::max);
+        let new = states
+            .iter()
+            .filter(|state| state.as_u32() > self.newest)
+            .count() as u32;
+        self.newest = states
+            .iter()
+            .map(StateID::as_u32)
+            .fold(self.newest, u32::max);
         self.spend(bytes as u32 + NEW_STATE * new)
     }
 
@@ -212,11 +255,17 @@ impl Stays {
 }
 
 /// The states after one of these bytes; nothing if one of them ends what was begun, or is refused.
-fn step(lexer: &mut ParserRecognizer<'_>, states: &[StateID], bytes: &[u8]) -> Option<Vec<StateID>> {
+fn step(
+    lexer: &mut ParserRecognizer<'_>,
+    states: &[StateID],
+    bytes: &[u8],
+) -> Option<Vec<StateID>> {
     let mut after = vec![];
     for state in states {
         for byte in bytes {
-            let next = lexer.lexer_mut().transition_start_state(*state, Some(*byte), &None);
+            let next = lexer
+                .lexer_mut()
+                .transition_start_state(*state, Some(*byte), &None);
             if next.is_dead() || next.has_lowest_match() {
                 return None;
             }

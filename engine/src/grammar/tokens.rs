@@ -26,19 +26,37 @@ impl Tokens {
     pub(super) fn new(tokenizer: Arc<Tokenizer>, vocab: u32, end: &[u32]) -> Tokens {
         let words: Vec<Vec<u8>> = (0..vocab).map(|id| word(&tokenizer, id)).collect();
         let mut single = [false; 256];
-        words.iter().filter(|word| word.len() == 1).for_each(|word| single[usize::from(word[0])] = true);
+        words
+            .iter()
+            .filter(|word| word.len() == 1)
+            .for_each(|word| single[usize::from(word[0])] = true);
         let trie = TokTrie::from(&TokRxInfo::new(vocab, INVALID_TOKEN), &words);
         let end: Vec<u32> = end.iter().copied().filter(|id| *id < vocab).collect();
-        let trie = if end.is_empty() { trie } else { trie.with_eos_tokens(&end) };
-        Tokens { tokenizer, trie, every_byte: utf8().all(|byte| single[usize::from(byte)]) }
+        let trie = if end.is_empty() {
+            trie
+        } else {
+            trie.with_eos_tokens(&end)
+        };
+        Tokens {
+            tokenizer,
+            trie,
+            every_byte: utf8().all(|byte| single[usize::from(byte)]),
+        }
     }
 
     /// The tokens of a text as the model was trained on them; where these have other bytes, such as a space in front, or
     /// are none, the longest tokens from the left.
     fn encode(&self, text: &str) -> Vec<TokenId> {
         let ids = self.tokenizer.encode_rest(text).unwrap_or_default();
-        let exact = ids.iter().flat_map(|id| self.tokenizer.piece(*id)).eq(text.as_bytes());
-        if exact { ids } else { self.trie.greedy_tokenize(text.as_bytes()) }
+        let exact = ids
+            .iter()
+            .flat_map(|id| self.tokenizer.piece(*id))
+            .eq(text.as_bytes());
+        if exact {
+            ids
+        } else {
+            self.trie.greedy_tokenize(text.as_bytes())
+        }
     }
 }
 
@@ -50,7 +68,9 @@ fn word(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
             [&[TokTrie::SPECIAL_TOKEN_MARKER], name.as_bytes()].concat()
         }
         Some(_) => vec![],
-        None if piece.first() == Some(&TokTrie::SPECIAL_TOKEN_MARKER) || piece.len() > LONGEST => vec![],
+        None if piece.first() == Some(&TokTrie::SPECIAL_TOKEN_MARKER) || piece.len() > LONGEST => {
+            vec![]
+        }
         None => piece.to_vec(),
     }
 }
@@ -61,7 +81,8 @@ impl TokenizerEnv for Tokens {
     }
 
     fn tokenize_bytes(&self, bytes: &[u8]) -> Vec<TokenId> {
-        self.trie.tokenize_with_greedy_fallback(bytes, |text| self.encode(text))
+        self.trie
+            .tokenize_with_greedy_fallback(bytes, |text| self.encode(text))
     }
 
     fn tokenize_is_canonical(&self) -> bool {

@@ -12,5 +12,7 @@ use crate::signed;
 /// # Errors
 /// What the generator, the compiler or the driver refuses.
 pub fn load_multiply(context: &Context) -> Result<Option<Kernel<Multiply>>, Error> {
-    Cores::of(context.device()).map(|cores| signed::load(context, cores.ceiling())).transpose()
+    Cores::of(context.device())
+        .map(|cores| signed::load(context, cores.ceiling()))
+        .transpose()
 }

@@ -66,16 +66,25 @@ impl Decoder {
         let layers = 0..step.weights.blocks.len();
         let of_layers = layers.flat_map(|index| Product::OF_LAYER.map(|product| (product, index)));
         for (product, index) in of_layers.chain([(Product::Head, 0)]) {
-            let (formats, tiles) =
-                (step.pipeline.resolved.formats(product, index), step.tiles(product, index).clone());
+            let (formats, tiles) = (
+                step.pipeline.resolved.formats(product, index),
+                step.tiles(product, index).clone(),
+            );
             let bytes = tiles.len() as u64;
-            let new = ColdSet { product, formats: formats.clone(), layers: 0, bytes, tiles: vec![] };
+            let new = ColdSet {
+                product,
+                formats: formats.clone(),
+                layers: 0,
+                bytes,
+                tiles: vec![],
+            };
             let set = sets.entry((product, formats)).or_insert(new);
             set.layers += 1;
             set.tiles.push((index, tiles));
         }
         let mut sets: Vec<ColdSet> = sets.into_values().collect();
-        sets.iter_mut().try_for_each(|set| self.extend(set, effort.bytes))?;
+        sets.iter_mut()
+            .try_for_each(|set| self.extend(set, effort.bytes))?;
         self.stream.synchronize()?;
         Ok(sets)
     }
@@ -88,7 +97,9 @@ impl Decoder {
                 break;
             }
             let (index, tiles) = set.tiles[i].clone();
-            let copy = Buffer::uninit(stream.context(), tiles.len())?.labelled("copy").view();
+            let copy = Buffer::uninit(stream.context(), tiles.len())?
+                .labelled("copy")
+                .view();
             stream.copy(&tiles, &copy)?;
             set.tiles.push((index, copy));
         }
@@ -112,12 +123,21 @@ impl Decoder {
             return Ok(None);
         };
         let pipeline = Pipeline::load(&context, resolved.single)?;
-        let step = PipelineStep { pipeline: &pipeline, ..self.pipeline_step()? };
+        let step = PipelineStep {
+            pipeline: &pipeline,
+            ..self.pipeline_step()?
+        };
         let time = |set: &ColdSet| {
-            let nodes = set.tiles.iter().cycle().take(effort.nodes.max(set.tiles.len()));
+            let nodes = set
+                .tiles
+                .iter()
+                .cycle()
+                .take(effort.nodes.max(set.tiles.len()));
             step.sequence.set(0);
             let graph = record(&context, |queue| {
-                nodes.clone().try_for_each(|(index, tiles)| step.product(queue, set.product, *index, tiles))
+                nodes
+                    .clone()
+                    .try_for_each(|(index, tiles)| step.product(queue, set.product, *index, tiles))
             })?;
             self.time(&graph, effort.launches)
         };
@@ -155,11 +175,22 @@ impl Decoder {
             }
             for blocks in [2, 4, 8].map(|n| n * context.device().properties().multiprocessors) {
                 let y = Buffer::uninit(context, blocks as usize)?.labelled("read.y");
-                let nodes = set.tiles.iter().cycle().take(effort.nodes.max(set.tiles.len()));
+                let nodes = set
+                    .tiles
+                    .iter()
+                    .cycle()
+                    .take(effort.nodes.max(set.tiles.len()));
                 let graph = record(context, |queue| {
                     nodes.clone().try_for_each(|(_, tiles)| {
                         let x = tiles.view_range(0..4 * len).cast()?;
-                        queue.launch(&kernel, ReadArgs { x: &x, y: &y, n: len as u32 })
+                        queue.launch(
+                            &kernel,
+                            ReadArgs {
+                                x: &x,
+                                y: &y,
+                                n: len as u32,
+                            },
+                        )
                     })
                 })?;
                 shortest = shortest.min(self.time(&graph, effort.launches)?);
@@ -172,13 +203,18 @@ impl Decoder {
     fn time(&self, graph: &Graph, launches: usize) -> Result<Duration, Error> {
         let mut exec = graph.instantiate()?;
         self.launch_timed(&mut exec)?;
-        let mut times = (0..launches).map(|_| self.launch_timed(&mut exec)).collect::<Result<Vec<_>, _>>()?;
+        let mut times = (0..launches)
+            .map(|_| self.launch_timed(&mut exec))
+            .collect::<Result<Vec<_>, _>>()?;
         times.sort();
         Ok(times[times.len() / 2] / graph.nodes().len() as u32)
     }
 
     fn launch_timed(&self, exec: &mut GraphExec) -> Result<Duration, Error> {
-        let (start, end) = (Event::new(self.stream.context())?, Event::new(self.stream.context())?);
+        let (start, end) = (
+            Event::new(self.stream.context())?,
+            Event::new(self.stream.context())?,
+        );
         start.record(&self.stream)?;
         exec.launch(&self.stream)?;
         end.record(&self.stream)?;

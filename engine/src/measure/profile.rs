@@ -59,7 +59,11 @@ impl crate::pipeline::step::PipelineStep<'_> {
     fn list(&self, attended: u32) -> Vec<KernelNode> {
         let product = |product: Product, index| {
             let bytes = self.tiles(product, index).len() as u64;
-            KernelNode { role: product.name(), kernel: self.pipeline.resolved.kernel(product, index), bytes }
+            KernelNode {
+                role: product.name(),
+                kernel: self.pipeline.resolved.kernel(product, index),
+                bytes,
+            }
         };
         let layer = |index: usize| {
             let attention = KernelNode {
@@ -71,6 +75,9 @@ impl crate::pipeline::step::PipelineStep<'_> {
             [qkv, attention, o, gate_up, down]
         };
         let layers = self.weights.blocks.len();
-        (0..layers).flat_map(layer).chain([product(Product::Head, 0)]).collect()
+        (0..layers)
+            .flat_map(layer)
+            .chain([product(Product::Head, 0)])
+            .collect()
     }
 }

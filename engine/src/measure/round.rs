@@ -41,10 +41,15 @@ impl Decoder {
     pub fn time_prefill(&mut self, len: u32) -> Result<Prefill, Error> {
         let vocab = u64::from(self.machine.config.vocab);
         // A prime stride visits every id of most vocabularies.
-        let ids: Vec<u32> = (0..u64::from(len)).map(|i| (i * 7919 % vocab) as u32).collect();
+        let ids: Vec<u32> = (0..u64::from(len))
+            .map(|i| (i * 7919 % vocab) as u32)
+            .collect();
         self.reset();
         self.give(&ids)?;
-        let (start, end) = (Event::new(self.stream.context())?, Event::new(self.stream.context())?);
+        let (start, end) = (
+            Event::new(self.stream.context())?,
+            Event::new(self.stream.context())?,
+        );
         start.record(&self.stream)?;
         self.take_in(&ids, |_| ControlFlow::Continue(()))?;
         if self.resume()? == 0 {
@@ -53,7 +58,10 @@ impl Decoder {
         end.record(&self.stream)?;
         end.synchronize()?;
         let token = self.token(len - 1)?;
-        Ok(Prefill { token, device: end.since(&start)? })
+        Ok(Prefill {
+            token,
+            device: end.since(&start)?,
+        })
     }
 
     /// Decodes `tokens` tokens, the first of which attends to `attended` positions, without a prompt: keys and values
@@ -69,7 +77,11 @@ impl Decoder {
         if read != queued {
             return Err(Error::OtherTokens);
         }
-        Ok(Round { tokens: read, wall, device })
+        Ok(Round {
+            tokens: read,
+            wall,
+            device,
+        })
     }
 
     /// Prepares decoding from `attended` positions with random keys and values.
@@ -81,8 +93,15 @@ impl Decoder {
     }
 
     fn check_room(&self, attended: u32, tokens: u32) -> Result<(), Error> {
-        let (room, needed) = (self.machine.buffers.ctx, u64::from(attended) + u64::from(tokens) - 1);
-        if attended == 0 || needed > room.into() { Err(Error::Room { needed, room }) } else { Ok(()) }
+        let (room, needed) = (
+            self.machine.buffers.ctx,
+            u64::from(attended) + u64::from(tokens) - 1,
+        );
+        if attended == 0 || needed > room.into() {
+            Err(Error::Room { needed, room })
+        } else {
+            Ok(())
+        }
     }
 
     fn fill_caches(&self) -> Result<(), Error> {
@@ -97,7 +116,10 @@ impl Decoder {
 
     /// Sets the state so that the next step attends to this many positions.
     fn place(&self, attended: u32) -> Result<(), Error> {
-        Ok(self.stream.write(&self.machine.buffers.state, &[0, attended - 1, 0, 0, 0, 0, 0, 0])?)
+        Ok(self.stream.write(
+            &self.machine.buffers.state,
+            &[0, attended - 1, 0, 0, 0, 0, 0, 0],
+        )?)
     }
 
     fn on_the_wall(&mut self, attended: u32, tokens: u32) -> Result<(Vec<u32>, Duration), Error> {
@@ -112,7 +134,10 @@ impl Decoder {
 
     fn on_the_device(&mut self, attended: u32, tokens: u32) -> Result<(Vec<u32>, Duration), Error> {
         self.place(attended)?;
-        let (start, end) = (Event::new(self.stream.context())?, Event::new(self.stream.context())?);
+        let (start, end) = (
+            Event::new(self.stream.context())?,
+            Event::new(self.stream.context())?,
+        );
         start.record(&self.stream)?;
         let mut left = tokens;
         while left > 0 {
@@ -121,7 +146,9 @@ impl Decoder {
         end.record(&self.stream)?;
         end.synchronize()?;
         let positions = attended - 1..attended - 1 + tokens;
-        let read = positions.map(|position| self.token(position)).collect::<Result<_, _>>()?;
+        let read = positions
+            .map(|position| self.token(position))
+            .collect::<Result<_, _>>()?;
         Ok((read, end.since(&start)?))
     }
 }

@@ -23,7 +23,18 @@ pub enum Fault {
          `run --adapter`, or merge onto the model in a wider format",
         format.name()
     )]
-    TooLarge { tensor: String, index: usize, value: f64, format: Format },
-    #[error("A of {projection} in layer {layer} times {by} is not finite in F32, as llama.cpp reads it")]
-    Factor { layer: usize, projection: &'static str, by: f64 },
+    TooLarge {
+        tensor: String,
+        index: usize,
+        value: f64,
+        format: Format,
+    },
+    #[error(
+        "A of {projection} in layer {layer} times {by} is not finite in F32, as llama.cpp reads it"
+    )]
+    Factor {
+        layer: usize,
+        projection: &'static str,
+        by: f64,
+    },
 }

@@ -49,8 +49,14 @@ impl<'a> Merge<'a> {
             for (weight, factors) in block.projections().into_iter().zip(layer) {
                 let Some(factors) = factors else { continue };
                 let path = || model.files.path().to_owned();
-                let fault = |fault: Fault| Error::Merge { path: path(), fault: Box::new(fault) };
-                sums.insert(weight.range.start, Sum::new(weight, factors).map_err(fault)?);
+                let fault = |fault: Fault| Error::Merge {
+                    path: path(),
+                    fault: Box::new(fault),
+                };
+                sums.insert(
+                    weight.range.start,
+                    Sum::new(weight, factors).map_err(fault)?,
+                );
             }
         }
         Ok(Merge { model, sums })
@@ -60,7 +66,9 @@ impl<'a> Merge<'a> {
     #[must_use]
     pub fn files(&self) -> Vec<WeightFile> {
         let files = self.model.files.of_weights().into_iter();
-        files.map(|(path, range)| WeightFile { path, range }).collect()
+        files
+            .map(|(path, range)| WeightFile { path, range })
+            .collect()
     }
 
     /// Gives the bytes of a merged file to `sink`, in order and a few MiB at a time. Each sum is made in F64 and rounded
@@ -101,7 +109,10 @@ impl<'a> Merge<'a> {
         sink: &mut impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<Change, E> {
         let (range, row) = (&sum.weight.range, sum.row_bytes());
-        let mut change = Change { projections: 1, ..Change::default() };
+        let mut change = Change {
+            projections: 1,
+            ..Change::default()
+        };
         for piece in pieces(range.clone(), (PIECE / row).max(1) * row) {
             let mut bytes = self.model.files.data(&piece)?;
             change += sum.add((piece.start - range.start) / row, &mut bytes, &file.path)?;
@@ -113,5 +124,8 @@ impl<'a> Merge<'a> {
 
 /// A range in pieces of at most so many bytes.
 fn pieces(range: Range<usize>, bytes: usize) -> impl Iterator<Item = Range<usize>> {
-    range.clone().step_by(bytes).map(move |start| start..range.end.min(start + bytes))
+    range
+        .clone()
+        .step_by(bytes)
+        .map(move |start| start..range.end.min(start + bytes))
 }

@@ -38,10 +38,16 @@ pub fn write_lora<E: From<Error>>(
     let Some(adapter) = &outline.adapter else {
         return sink(&head(outline, 0.0, &[]).bytes());
     };
-    let fault = |fault: Fault| Error::Merge { path: adapter.path.clone(), fault: Box::new(fault) };
+    let fault = |fault: Fault| Error::Merge {
+        path: adapter.path.clone(),
+        fault: Box::new(fault),
+    };
     let alpha = adapter.alpha as f32;
     let places = places(outline, adapter);
-    places.iter().try_for_each(|place| place.check(alpha)).map_err(fault)?;
+    places
+        .iter()
+        .try_for_each(|place| place.check(alpha))
+        .map_err(fault)?;
     sink(&head(outline, alpha, &places).bytes())?;
     for place in &places {
         give(place.factors.a_times(place.ratio(alpha)), &mut sink)?;
@@ -72,29 +78,53 @@ struct Place<'a> {
 
 /// All of them, in the order of the forward pass.
 fn places<'a>(outline: &Outline, adapter: &'a Adapter) -> Vec<Place<'a>> {
-    let Ok(names) = Block::of(outline.config.architecture, |role| Ok::<_, Infallible>(role.tensor));
+    let Ok(names) = Block::of(outline.config.architecture, |role| {
+        Ok::<_, Infallible>(role.tensor)
+    });
     let names = names.projections().map(|name| *name);
     let of_layer = |(layer, all): (usize, &'a [Option<Factors>; 7])| {
-        all.iter().zip(names).enumerate().filter_map(move |(projection, (factors, name))| {
-            let tensor = format!("blk.{layer}.{name}");
-            factors.as_ref().map(|factors| Place { layer, projection, tensor, factors })
-        })
+        all.iter()
+            .zip(names)
+            .enumerate()
+            .filter_map(move |(projection, (factors, name))| {
+                let tensor = format!("blk.{layer}.{name}");
+                factors.as_ref().map(|factors| Place {
+                    layer,
+                    projection,
+                    tensor,
+                    factors,
+                })
+            })
     };
-    adapter.layers.iter().enumerate().flat_map(of_layer).collect()
+    adapter
+        .layers
+        .iter()
+        .enumerate()
+        .flat_map(of_layer)
+        .collect()
 }
 
 fn head(outline: &Outline, alpha: f32, places: &[Place<'_>]) -> Head {
     let head = Head::default()
-        .pair("general.architecture", Scalar::Text(outline.config.architecture.name))
+        .pair(
+            "general.architecture",
+            Scalar::Text(outline.config.architecture.name),
+        )
         .pair("general.type", Scalar::Text("adapter"))
         .pair("adapter.type", Scalar::Text("lora"))
         .pair("adapter.lora.alpha", Scalar::F32(alpha));
-    places.iter().fold(head, |head, Place { tensor, factors, .. }| {
-        let rank = u64::from(factors.rank);
-        let [n, rows] = [&factors.a, &factors.b].map(|factor| factor.len() as u64 / rank);
-        let head = head.tensor(&format!("{tensor}.lora_a"), &[n, rank], F32);
-        head.tensor(&format!("{tensor}.lora_b"), &[rank, rows], F32)
-    })
+    places.iter().fold(
+        head,
+        |head,
+         Place {
+             tensor, factors, ..
+         }| {
+            let rank = u64::from(factors.rank);
+            let [n, rows] = [&factors.a, &factors.b].map(|factor| factor.len() as u64 / rank);
+            let head = head.tensor(&format!("{tensor}.lora_a"), &[n, rank], F32);
+            head.tensor(&format!("{tensor}.lora_b"), &[rank, rows], F32)
+        },
+    )
 }
 
 impl Place<'_> {
@@ -107,14 +137,20 @@ impl Place<'_> {
         let by = self.ratio(alpha);
         match self.factors.a_times(by).all(f32::is_finite) {
             true => Ok(()),
-            false => Err(Fault::Factor { layer: self.layer, projection: PROJECTIONS[self.projection], by }),
+            false => Err(Fault::Factor {
+                layer: self.layer,
+                projection: PROJECTIONS[self.projection],
+                by,
+            }),
         }
     }
 
     /// B with the rows in the order of the family's GGUF files. It has them in that of the model's own files.
     fn b(&self, outline: &Outline) -> Vec<f32> {
         let here = outline.config.architecture;
-        let there = Architecture::ALL.into_iter().find(|family| family.name == here.name);
+        let there = Architecture::ALL
+            .into_iter()
+            .find(|family| family.name == here.name);
         let permuted = |pairing: Pairing| is_permuted(pairing, self.projection);
         let (rank, dim) = (self.factors.rank as usize, outline.config.head_dim as usize);
         match there.is_some_and(|there| permuted(there.pairing)) && !permuted(here.pairing) {

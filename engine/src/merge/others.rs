@@ -28,7 +28,9 @@ impl Others {
     /// A folder that cannot be read; a link that leads nowhere and would be copied.
     pub fn of(files: &Files) -> Result<Others, Error> {
         let mut others = Others::default();
-        let Files::Folder(folder) = files else { return Ok(others) };
+        let Files::Folder(folder) = files else {
+            return Ok(others);
+        };
         let shards: Vec<&str> = folder.shards().map(|(name, _)| name).collect();
         for name in names(&folder.path)? {
             let shown = name.to_string_lossy().into_owned();
@@ -48,9 +50,14 @@ impl Others {
 /// What is in a folder, in order.
 fn names(folder: &Path) -> Result<Vec<OsString>, Error> {
     let names = fs::read_dir(folder).and_then(|entries| {
-        entries.map(|entry| entry.map(|entry| entry.file_name())).collect::<io::Result<Vec<_>>>()
+        entries
+            .map(|entry| entry.map(|entry| entry.file_name()))
+            .collect::<io::Result<Vec<_>>>()
     });
-    let mut names = names.map_err(|source| Error::Read { path: folder.to_owned(), source })?;
+    let mut names = names.map_err(|source| Error::Read {
+        path: folder.to_owned(),
+        source,
+    })?;
     names.sort_unstable();
     Ok(names)
 }
@@ -58,7 +65,9 @@ fn names(folder: &Path) -> Result<Vec<OsString>, Error> {
 /// Whether a file of this name is right beside merged weights. An index is if the weights were found by it. An adapter
 /// would be added a second time: transformers adds one that it finds.
 fn goes_along(name: &str, shards: &[&str]) -> bool {
-    let known = name.rsplit_once('.').is_none_or(|(_, end)| COPIED.contains(&end));
+    let known = name
+        .rsplit_once('.')
+        .is_none_or(|(_, end)| COPIED.contains(&end));
     match name {
         INDEX => shards != [ONE],
         "adapter_config.json" => false,
@@ -67,6 +76,9 @@ fn goes_along(name: &str, shards: &[&str]) -> bool {
 }
 
 fn is_file(path: &Path) -> Result<bool, Error> {
-    let found = fs::metadata(path).map_err(|source| Error::Open { path: path.to_owned(), source })?;
+    let found = fs::metadata(path).map_err(|source| Error::Open {
+        path: path.to_owned(),
+        source,
+    })?;
     Ok(found.is_file())
 }

@@ -25,7 +25,11 @@ impl Change {
     /// What rounding took of what the adapter adds, as the ratio of their L2 norms; 0 if it adds nothing.
     #[must_use]
     pub fn lost(&self) -> f64 {
-        if self.added > 0.0 { (self.rounded / self.added).sqrt() } else { 0.0 }
+        if self.added > 0.0 {
+            (self.rounded / self.added).sqrt()
+        } else {
+            0.0
+        }
     }
 }
 
@@ -54,11 +58,20 @@ impl<'a> Sum<'a> {
     /// The sum, if the weight's format holds it.
     pub(crate) fn new(weight: &'a Weight, factors: &'a Factors) -> Result<Sum<'a>, Fault> {
         if weight.nf4.is_some() {
-            return Err(Fault::Nf4 { tensor: weight.name.clone() });
+            return Err(Fault::Nf4 {
+                tensor: weight.name.clone(),
+            });
         }
         match Wide::of(weight.format) {
-            Some(wide) => Ok(Sum { weight, factors, wide }),
-            None => Err(Fault::Quantized { tensor: weight.name.clone(), format: weight.format }),
+            Some(wide) => Ok(Sum {
+                weight,
+                factors,
+                wide,
+            }),
+            None => Err(Fault::Quantized {
+                tensor: weight.name.clone(),
+                format: weight.format,
+            }),
         }
     }
 
@@ -69,14 +82,23 @@ impl<'a> Sum<'a> {
 
     /// Adds to whole rows, of which this is the first, in their bytes. The rows are shared out to the processor's cores;
     /// which has which changes nothing.
-    pub(crate) fn add(&self, first: usize, rows: &mut [u8], path: &std::path::Path) -> Result<Change, Error> {
+    pub(crate) fn add(
+        &self,
+        first: usize,
+        rows: &mut [u8],
+        path: &std::path::Path,
+    ) -> Result<Change, Error> {
         let count = rows.len() / self.row_bytes();
         let each = count.div_ceil(thread::available_parallelism().map_or(1, usize::from));
         let shares = rows.chunks_mut(each * self.row_bytes()).enumerate();
         let changes: Vec<_> = thread::scope(|scope| {
-            let add = |(share, rows)| scope.spawn(move || self.add_each(first + share * each, rows));
+            let add =
+                |(share, rows)| scope.spawn(move || self.add_each(first + share * each, rows));
             let threads: Vec<_> = shares.map(add).collect();
-            threads.into_iter().flat_map(|thread| thread.join().expect("it does not panic")).collect()
+            threads
+                .into_iter()
+                .flat_map(|thread| thread.join().expect("it does not panic"))
+                .collect()
         });
         let mut sum = Change::default();
         for (row, change) in (first..).zip(changes) {
@@ -88,14 +110,20 @@ impl<'a> Sum<'a> {
     fn add_each(&self, first: usize, rows: &mut [u8]) -> Vec<Result<Change, Bad>> {
         let mut added = vec![0.0; self.weight.row_len() as usize];
         let rows = rows.chunks_exact_mut(self.row_bytes());
-        rows.zip(first..).map(|(row, index)| self.add_row(index, row, &mut added)).collect()
+        rows.zip(first..)
+            .map(|(row, index)| self.add_row(index, row, &mut added))
+            .collect()
     }
 
     /// Adds to a row. `added` is room for what is added.
     fn add_row(&self, row: usize, bytes: &mut [u8], added: &mut [f64]) -> Result<Change, Bad> {
         self.product(row, added);
         let mut change = Change::default();
-        for (i, (bytes, added)) in bytes.chunks_exact_mut(self.wide.bytes()).zip(added).enumerate() {
+        for (i, (bytes, added)) in bytes
+            .chunks_exact_mut(self.wide.bytes())
+            .zip(added)
+            .enumerate()
+        {
             change += self.add_one(i, bytes, *added)?;
         }
         Ok(change)
@@ -113,7 +141,11 @@ impl<'a> Sum<'a> {
         let sum = weight + added;
         let written = self.wide.write(sum, bytes);
         match written.is_finite() {
-            true => Ok(Change { projections: 0, added: added * added, rounded: (written - sum).powi(2) }),
+            true => Ok(Change {
+                projections: 0,
+                added: added * added,
+                rounded: (written - sum).powi(2),
+            }),
             false => Err(Bad::Sum(i, sum)),
         }
     }
@@ -125,19 +157,38 @@ impl<'a> Sum<'a> {
         product.fill(0.0);
         for (b, a) in b[row * rank..][..rank].iter().zip(a.chunks_exact(n)) {
             let by = f64::from(*b) * scale;
-            product.iter_mut().zip(a).for_each(|(sum, a)| *sum += by * f64::from(*a));
+            product
+                .iter_mut()
+                .zip(a)
+                .for_each(|(sum, a)| *sum += by * f64::from(*a));
         }
     }
 
     fn error(&self, row: usize, bad: Bad, path: &std::path::Path) -> Error {
         let at = |column: usize| row * self.weight.row_len() as usize + column;
-        let (path, tensor, format): (_, _, Format) =
-            (path.to_owned(), self.weight.name.clone(), self.weight.format);
+        let (path, tensor, format): (_, _, Format) = (
+            path.to_owned(),
+            self.weight.name.clone(),
+            self.weight.format,
+        );
         match bad {
-            Bad::Weight(i, value) => Error::Weight { path, tensor, index: at(i), value: value as f32 },
+            Bad::Weight(i, value) => Error::Weight {
+                path,
+                tensor,
+                index: at(i),
+                value: value as f32,
+            },
             Bad::Sum(i, value) => {
-                let fault = Fault::TooLarge { tensor, index: at(i), value, format };
-                Error::Merge { path, fault: Box::new(fault) }
+                let fault = Fault::TooLarge {
+                    tensor,
+                    index: at(i),
+                    value,
+                    format,
+                };
+                Error::Merge {
+                    path,
+                    fault: Box::new(fault),
+                }
             }
         }
     }

@@ -67,12 +67,18 @@ impl Architecture {
 
     /// Llama with the rows of Q and K as its makers have them: a rotary pair is an element of a head's first half and one
     /// of its second.
-    pub const LLAMA_IN_HALVES: &Architecture =
-        &Architecture { pairing: Pairing::HalfSplit, ..*Architecture::LLAMA };
+    pub const LLAMA_IN_HALVES: &Architecture = &Architecture {
+        pairing: Pairing::HalfSplit,
+        ..*Architecture::LLAMA
+    };
 
     /// Qwen 2 and 2.5.
-    pub const QWEN2: &Architecture =
-        &Architecture { name: "qwen2", pairing: Pairing::HalfSplit, biases: true, ..*Architecture::LLAMA };
+    pub const QWEN2: &Architecture = &Architecture {
+        name: "qwen2",
+        pairing: Pairing::HalfSplit,
+        biases: true,
+        ..*Architecture::LLAMA
+    };
 
     /// Qwen 3.
     pub const QWEN3: &Architecture = &Architecture {
@@ -92,7 +98,10 @@ impl Architecture {
         norms_after: true,
         activation: Activation::GeluTanh,
         embedding_scale: EmbeddingScale::RootOfLength,
-        windows: Windows::Local { period: 6, rope_base: 10_000.0 },
+        windows: Windows::Local {
+            period: 6,
+            rope_base: 10_000.0,
+        },
         scores_by_hidden: Some(62),
         ..*Architecture::LLAMA
     };
@@ -105,7 +114,10 @@ impl Architecture {
         windows: Windows::Every,
         long_factors: true,
         fused: &[
-            ("attn_qkv.weight", &["attn_q.weight", "attn_k.weight", "attn_v.weight"]),
+            (
+                "attn_qkv.weight",
+                &["attn_q.weight", "attn_k.weight", "attn_v.weight"],
+            ),
             ("ffn_up.weight", &["ffn_gate.weight", "ffn_up.weight"]),
         ],
         ..*Architecture::LLAMA

@@ -12,7 +12,11 @@ pub(crate) fn ids<'a>(tokens: &[&'a str]) -> Result<HashMap<&'a str, u32>, Fault
     let mut ids = HashMap::with_capacity(tokens.len());
     for (id, text) in (0..).zip(tokens) {
         if let Some(first) = ids.insert(*text, id) {
-            return Err(Fault::Duplicate { first, second: id, text: (*text).to_owned() });
+            return Err(Fault::Duplicate {
+                first,
+                second: id,
+                text: (*text).to_owned(),
+            });
         }
     }
     Ok(ids)
@@ -45,12 +49,19 @@ pub(crate) fn merges<'a>(
     ids: &HashMap<&str, u32>,
 ) -> Result<Vec<(String, String)>, Fault> {
     let known = |(a, b): (&str, &str)| {
-        [a, b].iter().all(|part| ids.contains_key(part)) && ids.contains_key(format!("{a}{b}").as_str())
+        [a, b].iter().all(|part| ids.contains_key(part))
+            && ids.contains_key(format!("{a}{b}").as_str())
     };
     let pair = |(index, pair): (usize, Result<(&str, &str), &str>)| match pair {
         Ok((a, b)) if known((a, b)) => Ok((a.to_owned(), b.to_owned())),
-        Ok((a, b)) => Err(Fault::Merge { index, text: format!("{a} {b}") }),
-        Err(line) => Err(Fault::Merge { index, text: line.to_owned() }),
+        Ok((a, b)) => Err(Fault::Merge {
+            index,
+            text: format!("{a} {b}"),
+        }),
+        Err(line) => Err(Fault::Merge {
+            index,
+            text: line.to_owned(),
+        }),
     };
     pairs.enumerate().map(pair).collect()
 }

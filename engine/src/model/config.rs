@@ -51,7 +51,13 @@ impl Config {
     /// Whether there are kernels for these sizes: the simple ones, which serve every device and every number format.
     /// Nothing else refuses a model for its sizes.
     pub(crate) fn check(&self) -> Result<(), Problem> {
-        let Config { head_dim, hidden, feed_forward, heads, .. } = *self;
+        let Config {
+            head_dim,
+            hidden,
+            feed_forward,
+            heads,
+            ..
+        } = *self;
         let sizes = [
             (
                 "the length of a head",
@@ -59,12 +65,31 @@ impl Config {
                 head_dim % 8 == 0 && head_dim <= 256,
                 "a multiple of 8 up to 256",
             ),
-            ("the hidden length", hidden, hidden % 4 == 0, "a multiple of 4"),
-            ("the feed-forward length", feed_forward, feed_forward % 4 == 0, "a multiple of 4"),
-            ("the number of heads", heads, heads <= MAX_HEADS, "at most 65536"),
+            (
+                "the hidden length",
+                hidden,
+                hidden % 4 == 0,
+                "a multiple of 4",
+            ),
+            (
+                "the feed-forward length",
+                feed_forward,
+                feed_forward % 4 == 0,
+                "a multiple of 4",
+            ),
+            (
+                "the number of heads",
+                heads,
+                heads <= MAX_HEADS,
+                "at most 65536",
+            ),
         ];
         match sizes.into_iter().find(|(_, _, holds, _)| !holds) {
-            Some((what, found, _, supported)) => Err(Problem::Size { what, found, supported }),
+            Some((what, found, _, supported)) => Err(Problem::Size {
+                what,
+                found,
+                supported,
+            }),
             None => Ok(()),
         }
     }
@@ -84,13 +109,21 @@ impl Config {
     /// Where whole heads are rotated, a magnitude of cosine and sine scales each query and each key as a whole, and so
     /// the scores by its square.
     pub fn score_scale(&self) -> f32 {
-        let magnitude = if self.rotates_whole_heads() { self.rope.magnitude } else { 1.0 };
+        let magnitude = if self.rotates_whole_heads() {
+            self.rope.magnitude
+        } else {
+            1.0
+        };
         (magnitude * magnitude) as f32 / self.score_root()
     }
 
     /// What cosine and sine are multiplied by themselves, as the scores do not have it.
     pub(crate) fn angle_magnitude(&self) -> f32 {
-        if self.rotates_whole_heads() { 1.0 } else { self.rope.magnitude as f32 }
+        if self.rotates_whole_heads() {
+            1.0
+        } else {
+            self.rope.magnitude as f32
+        }
     }
 
     fn rotates_whole_heads(&self) -> bool {
@@ -100,12 +133,18 @@ impl Config {
     /// The root of the length that scores are divided by.
     pub(crate) fn score_root(&self) -> f32 {
         let by_hidden = self.architecture.scores_by_hidden == Some(self.layers);
-        (if by_hidden { self.hidden / self.heads } else { self.head_dim } as f32).sqrt()
+        (if by_hidden {
+            self.hidden / self.heads
+        } else {
+            self.head_dim
+        } as f32)
+            .sqrt()
     }
 
     /// Whether a layer is one of those with a window, between layers without.
     fn is_local(&self, layer: u32) -> bool {
-        self.local.is_some_and(|local| !(layer + 1).is_multiple_of(local.period))
+        self.local
+            .is_some_and(|local| !(layer + 1).is_multiple_of(local.period))
     }
 
     /// The latest positions that a layer attends to; all of them without a window. A window as long as the context is
@@ -117,7 +156,10 @@ impl Config {
 
     /// The rotary embeddings of the layers: each layer has one of them.
     pub fn ropes(&self) -> Vec<Rope> {
-        [self.rope].into_iter().chain(self.local.map(|local| local.rope)).collect()
+        [self.rope]
+            .into_iter()
+            .chain(self.local.map(|local| local.rope))
+            .collect()
     }
 
     /// Which of [`ropes`](Config::ropes) a layer has.

@@ -12,13 +12,26 @@ impl Config {
     /// Reads and checks a file's metadata.
     pub fn read(directory: &Directory) -> Result<Config, Problem> {
         known::check_file(directory)?;
-        let name = Keys { directory, prefix: "general" }.text("architecture")?;
+        let name = Keys {
+            directory,
+            prefix: "general",
+        }
+        .text("architecture")?;
         let name = name.ok_or(Problem::MissingKey("general.architecture".into()))?;
-        let Some(architecture) = Architecture::ALL.into_iter().find(|known| known.name == name) else {
+        let Some(architecture) = Architecture::ALL
+            .into_iter()
+            .find(|known| known.name == name)
+        else {
             let supported = Architecture::ALL.map(|known| known.name).join(", ");
-            return Err(Problem::Architecture { found: name.to_owned(), supported });
+            return Err(Problem::Architecture {
+                found: name.to_owned(),
+                supported,
+            });
         };
-        let keys = Keys { directory, prefix: architecture.name };
+        let keys = Keys {
+            directory,
+            prefix: architecture.name,
+        };
         let hidden = keys.size("embedding_length")?;
         let heads = keys.size("attention.head_count")?;
         let kv_heads = keys.size_or("attention.head_count_kv", Ok(heads))?;
@@ -63,23 +76,39 @@ fn windows(
     match architecture.windows {
         Windows::None => Ok((None, None)),
         Windows::Every => {
-            let absent = keys.get(name).and_then(Value::integer) == Some(0) || keys.get(name).is_none();
+            let absent =
+                keys.get(name).and_then(Value::integer) == Some(0) || keys.get(name).is_none();
             Ok((if absent { None } else { Some(keys.size(name)?) }, None))
         }
         Windows::Local { period, rope_base } => {
             // Its default is that of other families, and would be the base of the other layers.
             let base = "rope.freq_base";
-            keys.get(base).ok_or_else(|| Problem::MissingKey(keys.key(base)))?;
+            keys.get(base)
+                .ok_or_else(|| Problem::MissingKey(keys.key(base)))?;
             let period = keys.size_or("attention.sliding_window_pattern", Ok(period))?;
             let base = keys.positive("rope.freq_base_swa")?.unwrap_or(rope_base);
-            let (scaling, why) = (Scaling::Linear(1.0), "in a family whose layers have two rotary bases");
+            let (scaling, why) = (
+                Scaling::Linear(1.0),
+                "in a family whose layers have two rotary bases",
+            );
             if let Scaling::Yarn(_) = rope.scaling {
                 return keys.wrong("rope.scaling.type", "yarn", format!("none or linear {why}"));
             }
             if rope.magnitude != 1.0 {
-                return keys.wrong("rope.scaling.attn_factor", rope.magnitude, format!("1 {why}"));
+                return keys.wrong(
+                    "rope.scaling.attn_factor",
+                    rope.magnitude,
+                    format!("1 {why}"),
+                );
             }
-            let local = Local { period, rope: Rope { base, scaling, ..*rope } };
+            let local = Local {
+                period,
+                rope: Rope {
+                    base,
+                    scaling,
+                    ..*rope
+                },
+            };
             Ok((Some(keys.size(name)?), Some(local)))
         }
     }
@@ -95,16 +124,25 @@ fn head_dim(keys: &Keys<'_>, hidden: u32, heads: u32) -> Result<u32, Problem> {
     keys.expect("attention.value_length", values, values == head_dim, || {
         format!("the length of a key ({head_dim})")
     })?;
-    keys.expect("attention.head_count", heads, heads <= MAX_SIZE / head_dim, || {
-        format!("at most {MAX_SIZE} elements in all heads of {head_dim}")
-    })?;
+    keys.expect(
+        "attention.head_count",
+        heads,
+        heads <= MAX_SIZE / head_dim,
+        || format!("at most {MAX_SIZE} elements in all heads of {head_dim}"),
+    )?;
     Ok(head_dim)
 }
 
 fn epsilon(keys: &Keys<'_>) -> Result<f32, Problem> {
     let name = "attention.layer_norm_rms_epsilon";
-    let epsilon = keys.positive(name)?.ok_or(Problem::MissingKey(keys.key(name)))?;
-    if epsilon < 1.0 { Ok(epsilon as f32) } else { keys.wrong(name, epsilon, "a number below 1") }
+    let epsilon = keys
+        .positive(name)?
+        .ok_or(Problem::MissingKey(keys.key(name)))?;
+    if epsilon < 1.0 {
+        Ok(epsilon as f32)
+    } else {
+        keys.wrong(name, epsilon, "a number below 1")
+    }
 }
 
 /// The vocabulary's size, which two keys may tell.
@@ -113,7 +151,10 @@ fn vocab(keys: &Keys<'_>) -> Result<u32, Problem> {
         Some(Value::Array(tokens)) => Some(tokens.len() as u32),
         _ => None,
     };
-    let vocab = keys.size_or("vocab_size", tokens.ok_or(Problem::MissingKey(keys.key("vocab_size"))))?;
+    let vocab = keys.size_or(
+        "vocab_size",
+        tokens.ok_or(Problem::MissingKey(keys.key("vocab_size"))),
+    )?;
     let tokens = tokens.unwrap_or(vocab);
     keys.expect("vocab_size", vocab, vocab == tokens, || {
         format!("the length of tokenizer.ggml.tokens ({tokens})")

@@ -16,10 +16,12 @@ use tokenizers::{
 use crate::model::expression::{Expression, GaveUp};
 
 /// The library's tokenizer, with these steps.
-pub(crate) type Library = TokenizerImpl<ModelWrapper, Changes, Cuts, PostProcessorWrapper, DecoderWrapper>;
+pub(crate) type Library =
+    TokenizerImpl<ModelWrapper, Changes, Cuts, PostProcessorWrapper, DecoderWrapper>;
 
 /// The pattern of GPT-2's `encoder.py`.
-pub(crate) const GPT_2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+pub(crate) const GPT_2: &str =
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
 /// How a text is divided, one step after the other.
 #[derive(Debug)]
@@ -58,7 +60,11 @@ impl Cut {
     /// Each match by itself.
     pub(crate) fn isolated(expression: &str) -> tokenizers::Result<Cut> {
         let expression = Expression::new(expression)?;
-        Ok(Cut::Split(Split { expression, behavior: SplitDelimiterBehavior::Isolated, invert: false }))
+        Ok(Cut::Split(Split {
+            expression,
+            behavior: SplitDelimiterBehavior::Isolated,
+            invert: false,
+        }))
     }
 
     /// Each byte as a character of GPT-2's alphabet.
@@ -96,9 +102,9 @@ impl Split {
 impl Normalizer for Changes {
     fn normalize(&self, text: &mut NormalizedString) -> tokenizers::Result<()> {
         self.0.iter().try_for_each(|change| match change {
-            Change::Replace(expression, content) => {
-                text.replace(expression, content).map_err(|error| placed(text, error))
-            }
+            Change::Replace(expression, content) => text
+                .replace(expression, content)
+                .map_err(|error| placed(text, error)),
             Change::Library(step) => step.normalize(text),
         })
     }
@@ -120,8 +126,15 @@ fn steps(component: Value, key: &str) -> Vec<Value> {
     match component {
         Value::Object(mut object) if object.get("type").is_some_and(|kind| kind == "Sequence") => {
             let inner = object.remove(key).unwrap_or_default();
-            let inner = if let Value::Array(inner) = inner { inner } else { vec![inner] };
-            inner.into_iter().flat_map(|step| steps(step, key)).collect()
+            let inner = if let Value::Array(inner) = inner {
+                inner
+            } else {
+                vec![inner]
+            };
+            inner
+                .into_iter()
+                .flat_map(|step| steps(step, key))
+                .collect()
         }
         component => vec![component],
     }
@@ -139,7 +152,9 @@ impl<'de> Deserialize<'de> for Cuts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Cuts, D::Error> {
         let component = Value::deserialize(deserializer)?;
         let cuts = steps(component, "pretokenizers").into_iter().map(cuts_of);
-        let cuts = cuts.collect::<tokenizers::Result<Vec<_>>>().map_err(D::Error::custom)?;
+        let cuts = cuts
+            .collect::<tokenizers::Result<Vec<_>>>()
+            .map_err(D::Error::custom)?;
         Ok(Cuts(cuts.into_iter().flatten().collect()))
     }
 }
@@ -152,13 +167,24 @@ fn cuts_of(step: Value) -> tokenizers::Result<Vec<Cut>> {
         invert: bool,
     }
     if step["type"] == "Split" {
-        let Keys { pattern, behavior, invert } = serde_json::from_value(step)?;
-        return Ok(vec![Cut::Split(Split { expression: expression(pattern)?, behavior, invert })]);
+        let Keys {
+            pattern,
+            behavior,
+            invert,
+        } = serde_json::from_value(step)?;
+        return Ok(vec![Cut::Split(Split {
+            expression: expression(pattern)?,
+            behavior,
+            invert,
+        })]);
     }
     Ok(match serde_json::from_value(step)? {
         PreTokenizerWrapper::ByteLevel(level) if level.use_regex => {
             let space = level.add_prefix_space.then_some(Cut::Space);
-            space.into_iter().chain([Cut::isolated(GPT_2)?, Cut::bytes()]).collect()
+            space
+                .into_iter()
+                .chain([Cut::isolated(GPT_2)?, Cut::bytes()])
+                .collect()
         }
         other => vec![Cut::Library(other)],
     })
@@ -168,7 +194,11 @@ impl<'de> Deserialize<'de> for Changes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Changes, D::Error> {
         let component = Value::deserialize(deserializer)?;
         let changes = steps(component, "normalizers").into_iter().map(change_of);
-        Ok(Changes(changes.collect::<tokenizers::Result<_>>().map_err(D::Error::custom)?))
+        Ok(Changes(
+            changes
+                .collect::<tokenizers::Result<_>>()
+                .map_err(D::Error::custom)?,
+        ))
     }
 }
 
@@ -197,7 +227,10 @@ mod tests {
         let mut string = PreTokenizedString::from(text);
         cuts.pre_tokenize(&mut string)?;
         let parts = string.get_splits(OffsetReferential::Original, OffsetType::Byte);
-        Ok(parts.into_iter().map(|(part, (start, _), _)| (part.to_owned(), start)).collect())
+        Ok(parts
+            .into_iter()
+            .map(|(part, (start, _), _)| (part.to_owned(), start))
+            .collect())
     }
 
     #[test]
@@ -206,8 +239,7 @@ mod tests {
         let nested = format!(
             r#"{{"type": "Sequence", "pretokenizers": [{{"type": "Sequence", "pretokenizers": [{split}]}}]}}"#
         );
-        let bytes =
-            r#"{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}"#;
+        let bytes = r#"{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}"#;
         let text = "\t".repeat(1_100_000) + "b";
         for component in [split, &nested, bytes] {
             let parts = parts(component, &text).unwrap();
@@ -215,21 +247,33 @@ mod tests {
             assert_eq!(starts, [0, text.len() - 2, text.len() - 1], "{component}");
         }
         let spaced = parts(bytes, "a b").unwrap();
-        assert_eq!(spaced, [("\u{120}a".to_owned(), 0), ("\u{120}b".to_owned(), 1)]);
+        assert_eq!(
+            spaced,
+            [("\u{120}a".to_owned(), 0), ("\u{120}b".to_owned(), 1)]
+        );
     }
 
     #[test]
     fn what_gives_up_names_the_byte_of_the_text() {
         let cut = |text: &str| Cut::isolated(text).unwrap();
         let mut string = PreTokenizedString::from(format!("é-é{}", "a".repeat(1_100_000)));
-        let error =
-            Cuts(vec![cut("-"), Cut::Space, cut("é|a+(?!a)c")]).pre_tokenize(&mut string).unwrap_err();
+        let error = Cuts(vec![cut("-"), Cut::Space, cut("é|a+(?!a)c")])
+            .pre_tokenize(&mut string)
+            .unwrap_err();
         let expected = "the search for \"é|a+(?!a)c\" gave up behind byte 5, before \"aaaaaaaaaaaaaaaaaaaa\": Error \
                         executing regex: Max stack size exceeded for backtracking";
         assert_eq!(error.to_string(), expected);
 
-        let changes = Changes(vec![Change::Replace(Expression::new("a+(?!a)c").unwrap(), String::new())]);
-        let error = changes.normalize(&mut NormalizedString::from("a".repeat(1_100_000))).unwrap_err();
-        assert!(error.to_string().contains("gave up behind byte 0"), "{error}");
+        let changes = Changes(vec![Change::Replace(
+            Expression::new("a+(?!a)c").unwrap(),
+            String::new(),
+        )]);
+        let error = changes
+            .normalize(&mut NormalizedString::from("a".repeat(1_100_000)))
+            .unwrap_err();
+        assert!(
+            error.to_string().contains("gave up behind byte 0"),
+            "{error}"
+        );
     }
 }

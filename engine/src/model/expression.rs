@@ -16,7 +16,11 @@ const RUNS: [&str; 2] = [r"|\s+(?!\S)|\s+", r"|\s+(?!\S)|\s"];
 
 /// Expressions that group digits from the right, with the run that they are of, and what of it matches.
 const GROUPS: [(&str, &str, Part); 5] = [
-    (r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))", r"\p{N}+", Part::Group),
+    (
+        r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))",
+        r"\p{N}+",
+        Part::Group,
+    ),
     (r"\d{1,3}(?=(?:\d{3})*(?!\d))", r"\d+", Part::Group),
     (r"\d{1,3}(?=(?:\d{3})*\b)", r"\d+\b", Part::Group),
     (r"(?=(\d{3})+(?!\d))", r"\d+", Part::Before),
@@ -66,19 +70,42 @@ impl Expression {
     /// Compiles an expression.
     pub(crate) fn new(text: &str) -> Result<Expression, Box<fancy_regex::Error>> {
         let compile = |text: &str| {
-            fancy_regex::RegexBuilder::new(text).backtrack_limit(STEPS_BACK).build().map_err(Box::new)
+            fancy_regex::RegexBuilder::new(text)
+                .backtrack_limit(STEPS_BACK)
+                .build()
+                .map_err(Box::new)
         };
         let text = text.to_owned();
         if let Some((_, run, part)) = GROUPS.iter().find(|(groups, ..)| *groups == text) {
-            return Ok(Expression { text, regex: compile(run)?, how: How::Digits(*part) });
+            return Ok(Expression {
+                text,
+                regex: compile(run)?,
+                how: How::Digits(*part),
+            });
         }
         let regex = compile(&text)?;
-        let run = RUNS.iter().find_map(|run| text.strip_suffix(run)).filter(|head| !is_verbose(head));
-        let run = run.and_then(|head| Some((compile(head).ok()?, compile(&format!("{head}|(\\s+)")).ok()?)));
+        let run = RUNS
+            .iter()
+            .find_map(|run| text.strip_suffix(run))
+            .filter(|head| !is_verbose(head));
+        let run = run.and_then(|head| {
+            Some((
+                compile(head).ok()?,
+                compile(&format!("{head}|(\\s+)")).ok()?,
+            ))
+        });
         // What also matches nothing is found by rules of its own.
         match run.filter(|(head, _)| matches!(head.is_match(""), Ok(false))) {
-            Some((_, regex)) => Ok(Expression { text, how: How::GivesBack(regex.captures_len() - 1), regex }),
-            None => Ok(Expression { text, regex, how: How::Plain }),
+            Some((_, regex)) => Ok(Expression {
+                text,
+                how: How::GivesBack(regex.captures_len() - 1),
+                regex,
+            }),
+            None => Ok(Expression {
+                text,
+                regex,
+                how: How::Plain,
+            }),
         }
     }
 
@@ -99,7 +126,9 @@ impl Expression {
             How::GivesBack(run) => self.giving_back(text, run),
             How::Digits(part) => {
                 let runs = self.plain(text)?.into_iter();
-                Ok(runs.flat_map(|(start, end)| parts_of_run(&text[start..end], start, part)).collect())
+                Ok(runs
+                    .flat_map(|(start, end)| parts_of_run(&text[start..end], start, part))
+                    .collect())
             }
         }
     }
@@ -120,8 +149,14 @@ impl Expression {
         let mut found = vec![];
         let gave_up = |error: fancy_regex::Error, at| self.gave_up(text, at, &error);
         let mut at = 0;
-        while let Some(place) = self.regex.find_from_pos(text, at).map_err(|error| gave_up(error, at))? {
-            let back = self.gives_back(text, at, place, run).map_err(|error| gave_up(error, at))?;
+        while let Some(place) = self
+            .regex
+            .find_from_pos(text, at)
+            .map_err(|error| gave_up(error, at))?
+        {
+            let back = self
+                .gives_back(text, at, place, run)
+                .map_err(|error| gave_up(error, at))?;
             at = place.end() - back;
             found.push((place.start(), at));
         }
@@ -143,12 +178,19 @@ impl Expression {
             return Ok(0);
         }
         let groups = self.regex.captures_from_pos(text, at)?;
-        Ok(groups.and_then(|groups| groups.get(run)).map_or(0, |_| last))
+        Ok(groups
+            .and_then(|groups| groups.get(run))
+            .map_or(0, |_| last))
     }
 
     fn gave_up(&self, text: &str, at: usize, error: &fancy_regex::Error) -> GaveUp {
         let before = text[at..].chars().take(20).collect();
-        GaveUp { expression: self.text.clone(), at, before, reason: error.to_string() }
+        GaveUp {
+            expression: self.text.clone(),
+            at,
+            before,
+            reason: error.to_string(),
+        }
     }
 }
 
@@ -160,8 +202,13 @@ fn parts_of_run(run: &str, start: usize, part: Part) -> Vec<(usize, usize)> {
     match part {
         Part::Before => threes.map(|at| (at, at)).collect(),
         Part::Group => {
-            let starts: Vec<usize> =
-                digits.first().filter(|_| first > 0).copied().into_iter().chain(threes).collect();
+            let starts: Vec<usize> = digits
+                .first()
+                .filter(|_| first > 0)
+                .copied()
+                .into_iter()
+                .chain(threes)
+                .collect();
             let ends = starts.iter().skip(1).copied().chain([start + run.len()]);
             std::iter::zip(starts.iter().copied(), ends).collect()
         }
@@ -170,10 +217,13 @@ fn parts_of_run(run: &str, start: usize, part: Part) -> Vec<(usize, usize)> {
 
 /// Whether a part of an expression may hold comments, in which the end of it means nothing.
 fn is_verbose(text: &str) -> bool {
-    let flags = text.split("(?").skip(1).map(|group| group.split([':', ')']).next().unwrap_or_default());
-    flags
-        .into_iter()
-        .any(|flags| flags.chars().all(|c| c.is_ascii_alphabetic() || c == '-') && flags.contains('x'))
+    let flags = text
+        .split("(?")
+        .skip(1)
+        .map(|group| group.split([':', ')']).next().unwrap_or_default());
+    flags.into_iter().any(|flags| {
+        flags.chars().all(|c| c.is_ascii_alphabetic() || c == '-') && flags.contains('x')
+    })
 }
 
 impl Pattern for &Expression {
@@ -198,40 +248,62 @@ impl Pattern for &Expression {
 mod tests {
     use super::*;
 
-    const QWEN: &str =
-        r"(?i:'s|'t)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+    const QWEN: &str = r"(?i:'s|'t)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
     /// What `fancy-regex` finds for the expression as it stands.
     fn plain(regex: &fancy_regex::Regex, text: &str) -> Vec<(usize, usize)> {
-        regex.find_iter(text).map(|place| place.map(|place| (place.start(), place.end())).unwrap()).collect()
+        regex
+            .find_iter(text)
+            .map(|place| place.map(|place| (place.start(), place.end())).unwrap())
+            .collect()
     }
 
     /// All texts of four of these, as the library finds them.
     #[test]
     fn a_run_of_white_space_gives_its_last_character_back() {
-        let cut = [r"a|\s+(?!\S)|\s", r"\s*[\r\n]+|(a)|\s+(?!\S)|\s+", r"a|\s{3}|\s+(?!\S)|\s+", QWEN];
+        let cut = [
+            r"a|\s+(?!\S)|\s",
+            r"\s*[\r\n]+|(a)|\s+(?!\S)|\s+",
+            r"a|\s{3}|\s+(?!\S)|\s+",
+            QWEN,
+        ];
         let parts = ["a", " ", "\n", "\u{3000}", "!"];
         for expression in cut {
             let ours = Expression::new(expression).unwrap();
             assert!(matches!(ours.how, How::GivesBack(_)), "{expression}");
             let regex = fancy_regex::Regex::new(expression).unwrap();
             for number in 0..5usize.pow(4) {
-                let text: String = (0..4).map(|at| parts[number / 5usize.pow(at) % 5]).collect();
-                assert_eq!(ours.matches(&text).unwrap(), plain(&regex, &text), "{expression} {text:?}");
+                let text: String = (0..4)
+                    .map(|at| parts[number / 5usize.pow(at) % 5])
+                    .collect();
+                assert_eq!(
+                    ours.matches(&text).unwrap(),
+                    plain(&regex, &text),
+                    "{expression} {text:?}"
+                );
             }
         }
     }
 
     #[test]
     fn other_expressions_stay_as_they_are() {
-        let others =
-            [r"\s+(?!\S)", r"a*|\s+(?!\S)|\s+", "(?x)a #|\\s+(?!\\S)|\\s+", r"a|\s+(?!\S)|\s*", "b?"];
+        let others = [
+            r"\s+(?!\S)",
+            r"a*|\s+(?!\S)|\s+",
+            "(?x)a #|\\s+(?!\\S)|\\s+",
+            r"a|\s+(?!\S)|\s*",
+            "b?",
+        ];
         for expression in others {
             let ours = Expression::new(expression).unwrap();
             assert_eq!(ours.how, How::Plain, "{expression}");
             let regex = fancy_regex::Regex::new(expression).unwrap();
             let text = "a  b \n\n a   c";
-            assert_eq!(ours.matches(text).unwrap(), plain(&regex, text), "{expression}");
+            assert_eq!(
+                ours.matches(text).unwrap(),
+                plain(&regex, text),
+                "{expression}"
+            );
         }
     }
 
@@ -243,20 +315,40 @@ mod tests {
             let ours = Expression::new(expression).unwrap();
             let regex = fancy_regex::Regex::new(expression).unwrap();
             for number in 0..4usize.pow(6) {
-                let text: String = (0..6).map(|at| parts[number / 4usize.pow(at) % 4]).collect();
-                assert_eq!(ours.matches(&text).unwrap(), plain(&regex, &text), "{expression} {text:?}");
+                let text: String = (0..6)
+                    .map(|at| parts[number / 4usize.pow(at) % 4])
+                    .collect();
+                assert_eq!(
+                    ours.matches(&text).unwrap(),
+                    plain(&regex, &text),
+                    "{expression} {text:?}"
+                );
             }
             let long = format!("x {}", "7".repeat(300_001));
-            assert_eq!(ours.matches(&long).unwrap().len(), 100_000 + usize::from(part == Part::Group));
+            assert_eq!(
+                ours.matches(&long).unwrap().len(),
+                100_000 + usize::from(part == Part::Group)
+            );
         }
     }
 
     /// The library's stack and its steps back end at a million: it then took the rest for one part.
     #[test]
     fn long_texts_are_divided_to_their_end() {
-        for (part, before) in [(" ", 1), ("\n", 0), ("\u{3000}", 3), ("a", 0), ("A", 0), ("7", 0), ("!", 0)] {
+        for (part, before) in [
+            (" ", 1),
+            ("\n", 0),
+            ("\u{3000}", 3),
+            ("a", 0),
+            ("A", 0),
+            ("7", 0),
+            ("!", 0),
+        ] {
             let text = part.repeat(1_100_000) + "7 b";
-            let found = Expression::new(crate::model::cuts::GPT_2).unwrap().matches(&text).unwrap();
+            let found = Expression::new(crate::model::cuts::GPT_2)
+                .unwrap()
+                .matches(&text)
+                .unwrap();
             let end = text.len() - 3;
             let ends: Vec<usize> = found.iter().map(|(_, end)| *end).collect();
             match part {
@@ -272,7 +364,15 @@ mod tests {
     fn what_no_alternative_matches_is_stepped_over_to_the_end() {
         let text = "7".repeat(1_100_000) + "b";
         let expression = Expression::new(r"\s+(?!\S)|b(?!c)").unwrap();
-        assert!(fancy_regex::Regex::new(&expression.text).unwrap().find(&text).is_err());
-        assert_eq!(expression.matches(&text).unwrap(), [(text.len() - 1, text.len())]);
+        assert!(
+            fancy_regex::Regex::new(&expression.text)
+                .unwrap()
+                .find(&text)
+                .is_err()
+        );
+        assert_eq!(
+            expression.matches(&text).unwrap(),
+            [(text.len() - 1, text.len())]
+        );
     }
 }

@@ -16,9 +16,21 @@ pub enum Fault {
     #[error("the file goes on after the {0} bytes that were read")]
     Beyond(usize),
     #[error("the file ends inside {what}: {need} bytes are needed at offset {at}, {left} are left")]
-    Truncated { what: String, at: usize, need: u64, left: usize },
-    #[error("the header counts {count} {what}, but the {left} bytes that follow hold at most {most}")]
-    Count { what: &'static str, count: u64, left: usize, most: u64 },
+    Truncated {
+        what: String,
+        at: usize,
+        need: u64,
+        left: usize,
+    },
+    #[error(
+        "the header counts {count} {what}, but the {left} bytes that follow hold at most {most}"
+    )]
+    Count {
+        what: &'static str,
+        count: u64,
+        left: usize,
+        most: u64,
+    },
     #[error("{what} is not UTF-8")]
     NotUtf8 { what: String },
     #[error("{what} has value type {id}; GGUF defines 0 to 12")]
@@ -28,9 +40,18 @@ pub enum Fault {
     #[error("{what} nests arrays deeper than {MAX_NESTING}")]
     Nesting { what: String },
     #[error("{what} is an array of {count}, but the {left} bytes that follow hold at most {most}")]
-    ArrayLength { what: String, count: u64, left: usize, most: u64 },
+    ArrayLength {
+        what: String,
+        count: u64,
+        left: usize,
+        most: u64,
+    },
     #[error("the header counts {count} {what}; at most {most} are supported")]
-    Many { what: &'static str, count: u64, most: u64 },
+    Many {
+        what: &'static str,
+        count: u64,
+        most: u64,
+    },
     #[error("key {0:?} appears twice")]
     DuplicateKey(String),
     #[error("tensor {0:?} appears twice")]
@@ -45,14 +66,32 @@ pub enum Fault {
     TooLarge { tensor: String, dims: Vec<u64> },
     #[error("tensor {tensor:?} has type number {id}, which ggml does not define")]
     TensorType { tensor: String, id: u32 },
-    #[error("tensor {tensor:?} is {kind} with rows of {len} elements; {kind} needs a multiple of {block}")]
-    RowLength { tensor: String, kind: &'static str, len: u64, block: u64 },
-    #[error("tensor {tensor:?} lies at data offset {offset}, which is not a multiple of {alignment}")]
-    Misaligned { tensor: String, offset: u64, alignment: u64 },
+    #[error(
+        "tensor {tensor:?} is {kind} with rows of {len} elements; {kind} needs a multiple of {block}"
+    )]
+    RowLength {
+        tensor: String,
+        kind: &'static str,
+        len: u64,
+        block: u64,
+    },
+    #[error(
+        "tensor {tensor:?} lies at data offset {offset}, which is not a multiple of {alignment}"
+    )]
+    Misaligned {
+        tensor: String,
+        offset: u64,
+        alignment: u64,
+    },
     #[error(
         "tensor {tensor:?} needs {bytes} bytes at data offset {offset}, but the file has {available} bytes of data"
     )]
-    Outside { tensor: String, bytes: u64, offset: u64, available: usize },
+    Outside {
+        tensor: String,
+        bytes: u64,
+        offset: u64,
+        available: usize,
+    },
     #[error("tensors {first:?} and {second:?} overlap")]
     Overlap { first: String, second: String },
 }

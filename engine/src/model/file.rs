@@ -29,10 +29,17 @@ struct Stamp {
 
 impl StableFile {
     pub(crate) fn open(path: &Path) -> Result<StableFile, Error> {
-        let io = |source| Error::Open { path: path.to_owned(), source };
+        let io = |source| Error::Open {
+            path: path.to_owned(),
+            source,
+        };
         let file = File::open(path).map_err(io)?;
         let found = Stamp::of(&file.metadata().map_err(io)?);
-        Ok(StableFile { path: path.to_owned(), file, found })
+        Ok(StableFile {
+            path: path.to_owned(),
+            file,
+            found,
+        })
     }
 
     /// Bytes of the file.
@@ -44,25 +51,40 @@ impl StableFile {
     pub(crate) fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
         read_exact_at(&self.file, offset, bytes).map_err(|source| match source.kind() {
             ErrorKind::UnexpectedEof => self.changed(),
-            _ => Error::Read { path: self.path.clone(), source },
+            _ => Error::Read {
+                path: self.path.clone(),
+                source,
+            },
         })
     }
 
     /// Whether all that was read is of the file as it was opened.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let found = self.file.metadata();
-        let found = found.map_err(|source| Error::Read { path: self.path.clone(), source })?;
-        if Stamp::of(&found) == self.found { Ok(()) } else { Err(self.changed()) }
+        let found = found.map_err(|source| Error::Read {
+            path: self.path.clone(),
+            source,
+        })?;
+        if Stamp::of(&found) == self.found {
+            Ok(())
+        } else {
+            Err(self.changed())
+        }
     }
 
     fn changed(&self) -> Error {
-        Error::Changed { path: self.path.clone() }
+        Error::Changed {
+            path: self.path.clone(),
+        }
     }
 }
 
 impl Stamp {
     fn of(metadata: &Metadata) -> Stamp {
-        Stamp { len: metadata.len(), modified: metadata.modified().ok() }
+        Stamp {
+            len: metadata.len(),
+            modified: metadata.modified().ok(),
+        }
     }
 }
 

@@ -83,7 +83,12 @@ pub const TENSOR_TYPES: [TensorType; 33] = [
 ];
 
 const fn row(id: u32, name: &'static str, block_len: u64, block_bytes: u64) -> TensorType {
-    TensorType { id, name, block_len, block_bytes }
+    TensorType {
+        id,
+        name,
+        block_len,
+        block_bytes,
+    }
 }
 
 /// What tensors' places are multiples of, unless `general.alignment` says otherwise.
@@ -106,14 +111,23 @@ impl Gguf {
     /// Opens a file and reads its directory.
     pub fn open(path: &Path) -> Result<Gguf, Error> {
         // Opening a pipe would wait for a writer.
-        let found =
-            std::fs::metadata(path).map_err(|source| Error::Open { path: path.to_owned(), source })?;
+        let found = std::fs::metadata(path).map_err(|source| Error::Open {
+            path: path.to_owned(),
+            source,
+        })?;
         if let Some(what) = kind::of(&found) {
-            return Err(Error::NoFile { path: path.to_owned(), what });
+            return Err(Error::NoFile {
+                path: path.to_owned(),
+                what,
+            });
         }
         let file = StableFile::open(path)?;
         let directory = directory(path, &file)?;
-        Ok(Gguf { path: path.to_owned(), directory, file })
+        Ok(Gguf {
+            path: path.to_owned(),
+            directory,
+            file,
+        })
     }
 
     /// The bytes of a tensor of this file, by its range.
@@ -158,7 +172,10 @@ fn directory(path: &Path, file: &StableFile) -> Result<Directory, Error> {
             Ok(directory) => return file.check().map(|()| directory),
             Err(fault) => {
                 file.check()?;
-                return Err(Error::Gguf { path: path.to_owned(), fault: Box::new(fault) });
+                return Err(Error::Gguf {
+                    path: path.to_owned(),
+                    fault: Box::new(fault),
+                });
             }
         }
     }
@@ -172,7 +189,11 @@ impl Directory {
 
     /// Reads the directory of a file of `len` bytes from the first of them; [`Fault::Beyond`] if it takes more.
     fn read_first(first: &[u8], len: usize) -> Result<Directory, Fault> {
-        let mut r = Reader { file: first, len, at: 0 };
+        let mut r = Reader {
+            file: first,
+            len,
+            at: 0,
+        };
         let version = header(&mut r)?;
         let tensor_count = r.u64("the tensor count")?;
         let pair_count = r.u64("the metadata count")?;
@@ -182,10 +203,16 @@ impl Directory {
         few("tensors", tensor_count)?;
         let metadata = pairs(&mut r, pair_count)?;
         let alignment = alignment(&metadata)?;
-        let found = (0..tensor_count).map(|i| description(&mut r, i)).collect::<Result<Vec<_>, _>>()?;
+        let found = (0..tensor_count)
+            .map(|i| description(&mut r, i))
+            .collect::<Result<Vec<_>, _>>()?;
         let data = (r.at as u64).next_multiple_of(alignment).min(len as u64) as usize;
         let tensors = place(found, data..len, alignment)?;
-        Ok(Directory { version, metadata, tensors })
+        Ok(Directory {
+            version,
+            metadata,
+            tensors,
+        })
     }
 }
 
@@ -202,13 +229,23 @@ fn header(r: &mut Reader<'_>) -> Result<u32, Fault> {
 }
 
 fn few(what: &'static str, count: u64) -> Result<(), Fault> {
-    if count > MAX_COUNT { Err(Fault::Many { what, count, most: MAX_COUNT }) } else { Ok(()) }
+    if count > MAX_COUNT {
+        Err(Fault::Many {
+            what,
+            count,
+            most: MAX_COUNT,
+        })
+    } else {
+        Ok(())
+    }
 }
 
 fn pairs(r: &mut Reader<'_>, count: u64) -> Result<BTreeMap<String, Value>, Fault> {
     let mut pairs = BTreeMap::new();
     for i in 0..count {
-        let key = r.string(|| format!("the name of metadata pair {i}"))?.to_owned();
+        let key = r
+            .string(|| format!("the name of metadata pair {i}"))?
+            .to_owned();
         let what = || format!("key {key:?}");
         let id = r.u32_of(what)?;
         let value = value::read(r, id, &what)?;
@@ -238,35 +275,56 @@ struct Description {
 }
 
 fn description(r: &mut Reader<'_>, index: u64) -> Result<Description, Fault> {
-    let tensor = r.string(|| format!("the name of tensor {index}"))?.to_owned();
+    let tensor = r
+        .string(|| format!("the name of tensor {index}"))?
+        .to_owned();
     let what = || format!("the description of tensor {tensor:?}");
     let count = r.u32_of(what)?;
     if !(1..=4).contains(&count) {
         return Err(Fault::DimensionCount { tensor, count });
     }
-    let dims = (0..count).map(|_| r.u64_of(what)).collect::<Result<Vec<_>, _>>()?;
+    let dims = (0..count)
+        .map(|_| r.u64_of(what))
+        .collect::<Result<Vec<_>, _>>()?;
     let id = r.u32_of(what)?;
     let offset = r.u64_of(what)?;
     let Some(kind) = TENSOR_TYPES.iter().find(|kind| kind.id == id) else {
         return Err(Fault::TensorType { tensor, id });
     };
     let bytes = size(&tensor, &dims, kind)?;
-    Ok(Description { name: tensor, dims, kind, bytes, offset })
+    Ok(Description {
+        name: tensor,
+        dims,
+        kind,
+        bytes,
+        offset,
+    })
 }
 
 fn size(tensor: &str, dims: &[u64], kind: &'static TensorType) -> Result<u64, Fault> {
     let tensor = tensor.to_owned();
     if dims.contains(&0) {
-        return Err(Fault::ZeroDimension { tensor, dims: dims.to_vec() });
+        return Err(Fault::ZeroDimension {
+            tensor,
+            dims: dims.to_vec(),
+        });
     }
     let (len, block) = (dims[0], kind.block_len);
     if !len.is_multiple_of(block) {
-        return Err(Fault::RowLength { tensor, kind: kind.name, len, block });
+        return Err(Fault::RowLength {
+            tensor,
+            kind: kind.name,
+            len,
+            block,
+        });
     }
     dims.iter()
         .try_fold(1u64, |product, n| product.checked_mul(*n))
         .and_then(|elements| (elements / block).checked_mul(kind.block_bytes))
-        .ok_or_else(|| Fault::TooLarge { tensor, dims: dims.to_vec() })
+        .ok_or_else(|| Fault::TooLarge {
+            tensor,
+            dims: dims.to_vec(),
+        })
 }
 
 /// Checks each tensor's place in `data` and that no two share a byte.
@@ -276,24 +334,57 @@ fn place(
     alignment: u64,
 ) -> Result<BTreeMap<String, Tensor>, Fault> {
     let mut tensors = BTreeMap::new();
-    for Description { name, dims, kind, bytes, offset } in found {
+    for Description {
+        name,
+        dims,
+        kind,
+        bytes,
+        offset,
+    } in found
+    {
         if tensors.contains_key(&name) {
             return Err(Fault::DuplicateTensor(name));
         }
         if !offset.is_multiple_of(alignment) {
-            return Err(Fault::Misaligned { tensor: name, offset, alignment });
+            return Err(Fault::Misaligned {
+                tensor: name,
+                offset,
+                alignment,
+            });
         }
-        if offset.checked_add(bytes).is_none_or(|end| end > data.len() as u64) {
-            return Err(Fault::Outside { tensor: name, bytes, offset, available: data.len() });
+        if offset
+            .checked_add(bytes)
+            .is_none_or(|end| end > data.len() as u64)
+        {
+            return Err(Fault::Outside {
+                tensor: name,
+                bytes,
+                offset,
+                available: data.len(),
+            });
         }
         let start = data.start + offset as usize;
         let range = start..start + bytes as usize;
-        tensors.insert(name.clone(), Tensor { name, dims, kind, range });
+        tensors.insert(
+            name.clone(),
+            Tensor {
+                name,
+                dims,
+                kind,
+                range,
+            },
+        );
     }
     let mut order: Vec<&Tensor> = tensors.values().collect();
     order.sort_by_key(|t| t.range.start);
-    match order.windows(2).find(|pair| pair[0].range.end > pair[1].range.start) {
-        Some(pair) => Err(Fault::Overlap { first: pair[0].name.clone(), second: pair[1].name.clone() }),
+    match order
+        .windows(2)
+        .find(|pair| pair[0].range.end > pair[1].range.start)
+    {
+        Some(pair) => Err(Fault::Overlap {
+            first: pair[0].name.clone(),
+            second: pair[1].name.clone(),
+        }),
         None => Ok(tensors),
     }
 }

@@ -36,10 +36,24 @@ struct Scored {
 }
 
 const SCORED: [Scored; 2] = [
-    Scored { name: "llama", kind: Kind::Bpe, add_bos: true, bos: Some(1), eos: 2, unknown: 0 },
+    Scored {
+        name: "llama",
+        kind: Kind::Bpe,
+        add_bos: true,
+        bos: Some(1),
+        eos: 2,
+        unknown: 0,
+    },
     // llama.cpp puts EOS behind a text where the file does not say, as T5's encoder wants it; a text that is to be
     // continued has none.
-    Scored { name: "t5", kind: Kind::Unigram, add_bos: false, bos: None, eos: 1, unknown: 2 },
+    Scored {
+        name: "t5",
+        kind: Kind::Unigram,
+        add_bos: false,
+        bos: None,
+        eos: 1,
+        unknown: 2,
+    },
 ];
 
 /// Reads the vocabulary.
@@ -65,14 +79,26 @@ fn scores(tables: &Tables<'_>, scored: &Scored) -> Result<Vocabulary, Fault> {
         return tables.wrong("tokenizer.ggml.token_type", expected);
     };
     let model = sentencepiece::read::read(tables, scored.kind, &tokens, &types, scored.unknown)?;
-    let pieces = std::iter::zip(&tokens, &types).map(|(t, kind)| sentencepiece::read::piece(t, *kind));
+    let pieces =
+        std::iter::zip(&tokens, &types).map(|(t, kind)| sentencepiece::read::piece(t, *kind));
     Ok(Vocabulary {
-        space_prefix: if model.has_space_prefix() { SpacePrefix::Any } else { SpacePrefix::None },
+        space_prefix: if model.has_space_prefix() {
+            SpacePrefix::Any
+        } else {
+            SpacePrefix::None
+        },
         encoder: Encoder::SentencePiece(Box::new(model), Names::Special),
         pieces: pieces.collect(),
-        control: control(std::iter::zip(tokens.iter().copied(), types.iter().copied())),
+        control: control(std::iter::zip(
+            tokens.iter().copied(),
+            types.iter().copied(),
+        )),
         bos: tables.bos(scored.add_bos, scored.bos, tokens.len())?,
-        eos: tables.id("tokenizer.ggml.eos_token_id", Some(scored.eos), tokens.len()),
+        eos: tables.id(
+            "tokenizer.ggml.eos_token_id",
+            Some(scored.eos),
+            tokens.len(),
+        ),
         warnings: vec![],
     })
 }
@@ -81,7 +107,9 @@ fn scores(tables: &Tables<'_>, scored: &Scored) -> Result<Vocabulary, Fault> {
 fn merges(tables: &Tables<'_>, name: Option<&str>) -> Result<Vocabulary, Fault> {
     let pre = PreTokenizer::named(name.unwrap_or("default"))?;
     let tokens = tables.tokens()?;
-    let types = tables.types(&tokens)?.unwrap_or_else(|| vec![NORMAL; tokens.len()]);
+    let types = tables
+        .types(&tokens)?
+        .unwrap_or_else(|| vec![NORMAL; tokens.len()]);
     let ids = byte_level::ids(&tokens)?;
     let lossy = match pre.spelling {
         Spelling::Bytes => byte_level::check_bytes(&ids)?,
@@ -94,12 +122,22 @@ fn merges(tables: &Tables<'_>, name: Option<&str>) -> Result<Vocabulary, Fault> 
     };
     Ok(Vocabulary {
         encoder: Encoder::Library(Box::new(encoder), None),
-        pieces: std::iter::zip(&tokens, &types).map(|(text, kind)| piece(text, *kind)).collect(),
-        control: control(std::iter::zip(tokens.iter().copied(), types.iter().copied())),
+        pieces: std::iter::zip(&tokens, &types)
+            .map(|(text, kind)| piece(text, *kind))
+            .collect(),
+        control: control(std::iter::zip(
+            tokens.iter().copied(),
+            types.iter().copied(),
+        )),
         space_prefix: SpacePrefix::None,
         bos: tables.bos(pre.add_bos, None, tokens.len())?,
         eos: tables.id("tokenizer.ggml.eos_token_id", None, tokens.len()),
-        warnings: name.is_none().then(|| NO_PRE_TOKENIZER.to_owned()).into_iter().chain(lossy).collect(),
+        warnings: name
+            .is_none()
+            .then(|| NO_PRE_TOKENIZER.to_owned())
+            .into_iter()
+            .chain(lossy)
+            .collect(),
     })
 }
 
@@ -111,10 +149,18 @@ fn encoder(
     ids: &HashMap<&str, u32>,
 ) -> Result<Library, Fault> {
     let lines = tables.merges()?;
-    let merges = byte_level::merges(lines.iter().map(|line| line.split_once(' ').ok_or(*line)), ids)?;
+    let merges = byte_level::merges(
+        lines.iter().map(|line| line.split_once(' ').ok_or(*line)),
+        ids,
+    )?;
     let library = |e: tokenizers::Error| Fault::Library(e.to_string());
-    let vocab: Vocab = ids.iter().map(|(text, id)| ((*text).to_owned(), *id)).collect();
-    let bpe = BPE::builder().vocab_and_merges(vocab, merges).ignore_merges(pre.ignore_merges);
+    let vocab: Vocab = ids
+        .iter()
+        .map(|(text, id)| ((*text).to_owned(), *id))
+        .collect();
+    let bpe = BPE::builder()
+        .vocab_and_merges(vocab, merges)
+        .ignore_merges(pre.ignore_merges);
     let bpe = bpe.byte_fallback(pre.spelling == Spelling::Spaces);
     let mut encoder = Library::new(bpe.build().map_err(library)?.into());
     encoder.with_pre_tokenizer(Some(pre.cuts().map_err(library)?));
@@ -130,7 +176,10 @@ fn encoder(
 
 fn normalizer(pre: &PreTokenizer) -> tokenizers::Result<Option<Changes>> {
     let change = match pre.spelling {
-        Spelling::Spaces => Some(Change::Replace(Expression::literal(" ")?, SPACE.to_string())),
+        Spelling::Spaces => Some(Change::Replace(
+            Expression::literal(" ")?,
+            SPACE.to_string(),
+        )),
         Spelling::Bytes => pre.nfc.then(|| Change::Library(NFC.into())),
     };
     Ok(change.map(|change| Changes(vec![change])))

@@ -51,7 +51,8 @@ impl Head {
     pub fn tensor(mut self, name: &str, dims: &[u64], kind: &TensorType) -> Head {
         text(&mut self.tensors, name);
         self.tensors.extend((dims.len() as u32).to_le_bytes());
-        dims.iter().for_each(|n| self.tensors.extend(n.to_le_bytes()));
+        dims.iter()
+            .for_each(|n| self.tensors.extend(n.to_le_bytes()));
         self.tensors.extend(kind.id.to_le_bytes());
         self.tensors.extend(self.offset.to_le_bytes());
         let bytes = dims.iter().product::<u64>() / kind.block_len * kind.block_bytes;
@@ -63,7 +64,9 @@ impl Head {
     /// The bytes, to the first tensor's data. Behind each tensor's data comes its [`padding`].
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
-        let counts = [self.tensor_count, self.pair_count].map(u64::to_le_bytes).concat();
+        let counts = [self.tensor_count, self.pair_count]
+            .map(u64::to_le_bytes)
+            .concat();
         let mut out = [b"GGUF\x03\0\0\0", &counts[..], &self.pairs, &self.tensors].concat();
         out.extend(padding(out.len() as u64));
         out

@@ -27,11 +27,20 @@ impl<'a> Keys<'a> {
         found: impl ToString,
         expected: impl ToString,
     ) -> Result<T, Problem> {
-        Err(Problem::Key { key: self.key(name), found: found.to_string(), expected: expected.to_string() })
+        Err(Problem::Key {
+            key: self.key(name),
+            found: found.to_string(),
+            expected: expected.to_string(),
+        })
     }
 
     /// A value of another type than `expected`, which names the type.
-    fn mistyped<T>(&self, name: &str, found: &Value, expected: impl ToString) -> Result<T, Problem> {
+    fn mistyped<T>(
+        &self,
+        name: &str,
+        found: &Value,
+        expected: impl ToString,
+    ) -> Result<T, Problem> {
         self.wrong(name, found.described(), expected)
     }
 
@@ -42,15 +51,25 @@ impl<'a> Keys<'a> {
         holds: bool,
         expected: impl Fn() -> String,
     ) -> Result<(), Problem> {
-        if holds { Ok(()) } else { self.wrong(name, found, expected()) }
+        if holds {
+            Ok(())
+        } else {
+            self.wrong(name, found, expected())
+        }
     }
 
     pub(crate) fn size(&self, name: &str) -> Result<u32, Problem> {
         self.size_or(name, Err(Problem::MissingKey(self.key(name))))
     }
 
-    pub(crate) fn size_or(&self, name: &str, default: Result<u32, Problem>) -> Result<u32, Problem> {
-        let Some(found) = self.get(name) else { return default };
+    pub(crate) fn size_or(
+        &self,
+        name: &str,
+        default: Result<u32, Problem>,
+    ) -> Result<u32, Problem> {
+        let Some(found) = self.get(name) else {
+            return default;
+        };
         let expected = || format!("a whole number from 1 to {MAX_SIZE}");
         match found.integer() {
             Some(n) => match u32::try_from(n) {
@@ -67,14 +86,23 @@ impl<'a> Keys<'a> {
     }
 
     pub(crate) fn positive(&self, name: &str) -> Result<Option<f64>, Problem> {
-        self.float(name, "a finite floating-point number above zero", |x| x.is_finite() && x > 0.0)
+        self.float(name, "a finite floating-point number above zero", |x| {
+            x.is_finite() && x > 0.0
+        })
     }
 
     pub(crate) fn nonnegative(&self, name: &str) -> Result<Option<f64>, Problem> {
-        self.float(name, "a finite floating-point number from zero up", |x| x.is_finite() && x >= 0.0)
+        self.float(name, "a finite floating-point number from zero up", |x| {
+            x.is_finite() && x >= 0.0
+        })
     }
 
-    fn float(&self, name: &str, expected: &str, holds: impl Fn(f64) -> bool) -> Result<Option<f64>, Problem> {
+    fn float(
+        &self,
+        name: &str,
+        expected: &str,
+        holds: impl Fn(f64) -> bool,
+    ) -> Result<Option<f64>, Problem> {
         match self.get(name) {
             None => Ok(None),
             Some(Value::Float(x)) if holds(*x) => Ok(Some(*x)),

@@ -21,7 +21,12 @@ const KINDS: [(usize, &[u8], &str); 10] = [
 /// What a file is that does not begin as GGUF does.
 pub(crate) fn named(file: &[u8]) -> String {
     known(file).map_or_else(
-        || format!("it starts with {:02x?}, not with \"GGUF\"", &file[..file.len().min(4)]),
+        || {
+            format!(
+                "it starts with {:02x?}, not with \"GGUF\"",
+                &file[..file.len().min(4)]
+            )
+        },
         str::to_owned,
     )
 }
@@ -29,7 +34,10 @@ pub(crate) fn named(file: &[u8]) -> String {
 /// What a file is, of those that are taken for models.
 pub(crate) fn known(file: &[u8]) -> Option<&'static str> {
     let begins = |at: usize, with: &[u8]| file.get(at..).is_some_and(|rest| rest.starts_with(with));
-    KINDS.iter().find(|(at, with, _)| begins(*at, with)).map(|(_, _, what)| *what)
+    KINDS
+        .iter()
+        .find(|(at, with, _)| begins(*at, with))
+        .map(|(_, _, what)| *what)
 }
 
 /// What a path leads to, if it is no file.
@@ -37,9 +45,18 @@ pub(crate) fn of(metadata: &Metadata) -> Option<&'static str> {
     let kind = metadata.file_type();
     [
         (kind.is_dir(), "a folder where a file is expected"),
-        (kind.is_fifo(), "a pipe; a model is mapped into memory, so write it to a file first"),
-        (kind.is_socket(), "a socket; a model is mapped into memory, so write it to a file first"),
-        (kind.is_char_device() || kind.is_block_device(), "a device; name a .gguf file"),
+        (
+            kind.is_fifo(),
+            "a pipe; a model is mapped into memory, so write it to a file first",
+        ),
+        (
+            kind.is_socket(),
+            "a socket; a model is mapped into memory, so write it to a file first",
+        ),
+        (
+            kind.is_char_device() || kind.is_block_device(),
+            "a device; name a .gguf file",
+        ),
     ]
     .into_iter()
     .find_map(|(is, what)| is.then_some(what))

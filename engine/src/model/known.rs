@@ -51,15 +51,27 @@ struct Row {
 }
 
 const fn used(key: &'static str) -> Row {
-    Row { key, fate: Fate::Used, why: "" }
+    Row {
+        key,
+        fate: Fate::Used,
+        why: "",
+    }
 }
 
 const fn harmless(key: &'static str) -> Row {
-    Row { key, fate: Fate::Harmless, why: "" }
+    Row {
+        key,
+        fate: Fate::Harmless,
+        why: "",
+    }
 }
 
 const fn only(key: &'static str, neutral: Neutral, why: &'static str) -> Row {
-    Row { key, fate: Fate::Only(neutral), why }
+    Row {
+        key,
+        fate: Fate::Only(neutral),
+        why,
+    }
 }
 
 const fn zero(key: &'static str, why: &'static str) -> Row {
@@ -71,7 +83,11 @@ const fn zero_or_one(key: &'static str, why: &'static str) -> Row {
 }
 
 const fn refused(key: &'static str, why: &'static str) -> Row {
-    Row { key, fate: Fate::Refused, why }
+    Row {
+        key,
+        fate: Fate::Refused,
+        why,
+    }
 }
 
 const ADAPTER: &str =
@@ -98,7 +114,11 @@ const FILE: &[Row] = &[
         "this is one part of a split file; merge the parts with llama.cpp's \
          `llama-gguf-split --merge FIRST-PART OUT.gguf`",
     ),
-    only("tokenizer.ggml.suppress_tokens", Neutral::Empty, "suppressed tokens are not supported"),
+    only(
+        "tokenizer.ggml.suppress_tokens",
+        Neutral::Empty,
+        "suppressed tokens are not supported",
+    ),
     refused("adapter.*", ADAPTER),
     refused("xielu.*", "the activation xIELU is not supported; SiLU is"),
     harmless("*"),
@@ -116,7 +136,11 @@ const TOKENIZER: &[Row] = &[
         Neutral::Bool(false),
         "a separator token after the prompt is not supported",
     ),
-    only("tokenizer.ggml.normalizer.lowercase", Neutral::Bool(false), "lower-casing is not supported"),
+    only(
+        "tokenizer.ggml.normalizer.lowercase",
+        Neutral::Bool(false),
+        "lower-casing is not supported",
+    ),
     only(
         "tokenizer.ggml.normalizer.strip_accents",
         Neutral::Bool(false),
@@ -216,32 +240,45 @@ const ARCHITECTURE: &[Row] = &[
 
 /// Checks the keys of any file, before its architecture is looked at.
 pub(crate) fn check_file(directory: &Directory) -> Result<(), Problem> {
-    directory.metadata.iter().try_for_each(|(key, value)| match row(FILE, key) {
-        Some(row) => row.check(key, value, None),
-        None => Ok(()),
-    })
+    directory
+        .metadata
+        .iter()
+        .try_for_each(|(key, value)| match row(FILE, key) {
+            Some(row) => row.check(key, value, None),
+            None => Ok(()),
+        })
 }
 
 /// Checks the keys under the architecture's prefix.
 pub(crate) fn check_architecture(directory: &Directory, config: &Config) -> Result<(), Problem> {
     let architecture = config.architecture.name;
     directory.metadata.iter().try_for_each(|(key, value)| {
-        let Some(name) = key.strip_prefix(architecture).and_then(|rest| rest.strip_prefix('.')) else {
+        let Some(name) = key
+            .strip_prefix(architecture)
+            .and_then(|rest| rest.strip_prefix('.'))
+        else {
             return Ok(());
         };
         match row(ARCHITECTURE, name) {
             Some(row) => row.check(key, value, Some(config)),
-            None => Err(Problem::UnknownKey { key: key.clone(), found: value.to_string(), architecture }),
+            None => Err(Problem::UnknownKey {
+                key: key.clone(),
+                found: value.to_string(),
+                architecture,
+            }),
         }
     })
 }
 
 /// Checks the keys of the tokenizer.
 pub(crate) fn check_tokenizer(directory: &Directory) -> Result<(), Problem> {
-    directory.metadata.iter().try_for_each(|(key, value)| match row(TOKENIZER, key) {
-        Some(row) => row.check(key, value, None),
-        None => Ok(()),
-    })
+    directory
+        .metadata
+        .iter()
+        .try_for_each(|(key, value)| match row(TOKENIZER, key) {
+            Some(row) => row.check(key, value, None),
+            None => Ok(()),
+        })
 }
 
 fn row(table: &'static [Row], key: &str) -> Option<&'static Row> {
@@ -264,13 +301,21 @@ impl Row {
             Some(false) => Err(self.refusal(key, value)),
             None => {
                 let (found, expected) = (value.described(), neutral.kind().to_owned());
-                Err(Problem::Key { key, found, expected })
+                Err(Problem::Key {
+                    key,
+                    found,
+                    expected,
+                })
             }
         }
     }
 
     fn refusal(&self, key: String, value: &Value) -> Problem {
-        Problem::RefusedKey { key, found: value.to_string(), why: self.why }
+        Problem::RefusedKey {
+            key,
+            found: value.to_string(),
+            why: self.why,
+        }
     }
 }
 
@@ -278,12 +323,16 @@ impl Neutral {
     /// Whether a value changes nothing; none if it has another type.
     fn holds(&self, value: &Value, config: Option<&Config>) -> Option<bool> {
         match (self, value) {
-            (Neutral::Numbers(neutral), Value::Array(array)) => {
-                Some(array.values().all(|value| value.number().is_some_and(|n| neutral.contains(&n))))
-            }
+            (Neutral::Numbers(neutral), Value::Array(array)) => Some(
+                array
+                    .values()
+                    .all(|value| value.number().is_some_and(|n| neutral.contains(&n))),
+            ),
             (Neutral::Numbers(neutral), value) => value.number().map(|n| neutral.contains(&n)),
             (Neutral::Bool(neutral), Value::Bool(found)) => Some(found == neutral),
-            (Neutral::Strings(neutral), Value::String(found)) => Some(neutral.contains(&found.as_str())),
+            (Neutral::Strings(neutral), Value::String(found)) => {
+                Some(neutral.contains(&found.as_str()))
+            }
             (Neutral::Empty, Value::Array(array)) => Some(array.is_empty()),
             (Neutral::ScoreScale, Value::Float(scale)) => {
                 let own = config.map_or(0.0, |c| 1.0 / f64::from(c.score_root()));
@@ -336,7 +385,11 @@ mod tests {
         for table in [FILE, TOKENIZER, ARCHITECTURE] {
             for (i, this) in table.iter().enumerate() {
                 let example = this.key.replace('*', "x");
-                assert!(std::ptr::eq(row(table, &example).unwrap(), this), "{} comes too late", this.key);
+                assert!(
+                    std::ptr::eq(row(table, &example).unwrap(), this),
+                    "{} comes too late",
+                    this.key
+                );
                 let quiet = matches!(this.fate, Fate::Used | Fate::Harmless);
                 assert_eq!(quiet, this.why.is_empty(), "row {i}, {}", this.key);
             }

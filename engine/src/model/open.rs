@@ -11,7 +11,9 @@ use crate::Error;
 use crate::model::folder::contents::Folder;
 use crate::model::folder::folder_fault::Fault;
 use crate::model::folder::names::Named;
-use crate::model::folder::special::{GENERATION, TEMPLATE_JINJA, TEMPLATE_JSON, TOKENIZER, TOKENIZER_CONFIG};
+use crate::model::folder::special::{
+    GENERATION, TEMPLATE_JINJA, TEMPLATE_JSON, TOKENIZER, TOKENIZER_CONFIG,
+};
 use crate::model::folder::{config, read, special, vocabulary};
 use crate::model::gguf::Gguf;
 use crate::model::keys::MAX_SIZE;
@@ -51,7 +53,10 @@ impl Model {
         }
         let gguf = Gguf::open(path)?;
         let outline = outline::of_gguf(&gguf)?;
-        Ok(Model { files: Files::Gguf(gguf), outline })
+        Ok(Model {
+            files: Files::Gguf(gguf),
+            outline,
+        })
     }
 
     /// The tokenizer of the same files.
@@ -96,7 +101,10 @@ impl Tokenizer {
             return Tokenizer::from_gguf(&Gguf::open(path)?);
         }
         let config = read::object(path, CONFIG)?.unwrap_or_default();
-        let vocab = config.get("vocab_size").and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok());
+        let vocab = config
+            .get("vocab_size")
+            .and_then(Value::as_u64)
+            .and_then(|n| u32::try_from(n).ok());
         let vocab = vocab.filter(|vocab| *vocab <= MAX_SIZE);
         vocabulary::read(path, vocab, &config).map(Tokenizer::new)
     }
@@ -104,18 +112,45 @@ impl Tokenizer {
 
 fn open_folder(path: &Path) -> Result<Model, Error> {
     let Some(values) = read::object(path, CONFIG)? else {
-        return Err(Error::Folder { path: path.to_owned(), fault: Box::new(Fault::NoConfig) });
+        return Err(Error::Folder {
+            path: path.to_owned(),
+            fault: Box::new(Fault::NoConfig),
+        });
     };
-    let of_config = |problem| Error::Model { path: path.join(CONFIG), problem: Box::new(problem) };
-    let config::Read { config, rope_factors, tied } = config::read(&values).map_err(of_config)?;
+    let of_config = |problem| Error::Model {
+        path: path.join(CONFIG),
+        problem: Box::new(problem),
+    };
+    let config::Read {
+        config,
+        rope_factors,
+        tied,
+    } = config::read(&values).map_err(of_config)?;
     let folder = Folder::open(path)?;
-    let of_tensors = |problem| Error::Model { path: path.to_owned(), problem: Box::new(problem) };
-    let named = Named { folder: &folder, tied };
+    let of_tensors = |problem| Error::Model {
+        path: path.to_owned(),
+        problem: Box::new(problem),
+    };
+    let named = Named {
+        folder: &folder,
+        tied,
+    };
     let weights = outline::layout(&named, &config).map_err(of_tensors)?;
-    named.check_strays(&weights, config.architecture.name).map_err(of_tensors)?;
+    named
+        .check_strays(&weights, config.architecture.name)
+        .map_err(of_tensors)?;
     let stop = special::stop(path, &values, config.vocab)?;
-    let outline = Outline { config, weights, stop, rope_factors, adapter: None };
-    Ok(Model { files: Files::Folder(folder), outline })
+    let outline = Outline {
+        config,
+        weights,
+        stop,
+        rope_factors,
+        adapter: None,
+    };
+    Ok(Model {
+        files: Files::Folder(folder),
+        outline,
+    })
 }
 
 impl Files {
@@ -132,9 +167,21 @@ impl Files {
         match self {
             Files::Gguf(gguf) => vec![gguf.path.clone()],
             Files::Folder(folder) => {
-                let others = [CONFIG, GENERATION, TOKENIZER, TOKENIZER_CONFIG, TEMPLATE_JINJA, TEMPLATE_JSON];
-                let names = others.into_iter().chain(folder.shards().map(|(name, _)| name));
-                names.map(|name| folder.path.join(name)).filter(|path| path.exists()).collect()
+                let others = [
+                    CONFIG,
+                    GENERATION,
+                    TOKENIZER,
+                    TOKENIZER_CONFIG,
+                    TEMPLATE_JINJA,
+                    TEMPLATE_JSON,
+                ];
+                let names = others
+                    .into_iter()
+                    .chain(folder.shards().map(|(name, _)| name));
+                names
+                    .map(|name| folder.path.join(name))
+                    .filter(|path| path.exists())
+                    .collect()
             }
         }
     }
@@ -143,9 +190,10 @@ impl Files {
     pub(crate) fn of_weights(&self) -> Vec<(PathBuf, Range<usize>)> {
         match self {
             Files::Gguf(gguf) => vec![(gguf.path.clone(), 0..gguf.len())],
-            Files::Folder(folder) => {
-                folder.shards().map(|(name, range)| (folder.path.join(name), range)).collect()
-            }
+            Files::Folder(folder) => folder
+                .shards()
+                .map(|(name, range)| (folder.path.join(name), range))
+                .collect(),
         }
     }
 

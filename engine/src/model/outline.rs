@@ -75,7 +75,12 @@ impl Weight {
         let at = |row: u32| self.range.start + row as usize * bytes;
         let range = at(rows.start)..at(rows.end);
         let dims = vec![self.dims[0], rows.len() as u64];
-        Weight { dims, range, fused: Some(self.dims), ..self }
+        Weight {
+            dims,
+            range,
+            fused: Some(self.dims),
+            ..self
+        }
     }
 }
 
@@ -115,13 +120,20 @@ impl<T> Weights<T> {
     }
 
     /// The same structure of other things.
-    pub fn try_map<'a, U, E>(&'a self, mut f: impl FnMut(&'a T) -> Result<U, E>) -> Result<Weights<U>, E> {
+    pub fn try_map<'a, U, E>(
+        &'a self,
+        mut f: impl FnMut(&'a T) -> Result<U, E>,
+    ) -> Result<Weights<U>, E> {
         Ok(Weights {
             embed: f(&self.embed)?,
             rope_factors: self.rope_factors.as_ref().map(&mut f).transpose()?,
             rope_factors_long: self.rope_factors_long.as_ref().map(&mut f).transpose()?,
             rope_factors_short: self.rope_factors_short.as_ref().map(&mut f).transpose()?,
-            blocks: self.blocks.iter().map(|b| b.try_map(&mut f)).collect::<Result<_, _>>()?,
+            blocks: self
+                .blocks
+                .iter()
+                .map(|b| b.try_map(&mut f))
+                .collect::<Result<_, _>>()?,
             norm: f(&self.norm)?,
             head: self.head.as_ref().map(&mut f).transpose()?,
         })
@@ -130,7 +142,10 @@ impl<T> Weights<T> {
 
 /// Reads and checks what a GGUF file says.
 pub(crate) fn of_gguf(gguf: &Gguf) -> Result<Outline, Error> {
-    let problem = |problem| Error::Model { path: gguf.path.clone(), problem: Box::new(problem) };
+    let problem = |problem| Error::Model {
+        path: gguf.path.clone(),
+        problem: Box::new(problem),
+    };
     let mut outline = outline(gguf).map_err(problem)?;
     let w = &outline.weights;
     let read = |weight: &Weight| {
@@ -142,7 +157,11 @@ pub(crate) fn of_gguf(gguf: &Gguf) -> Result<Outline, Error> {
         (Some(all), _, _) => Some(RopeFactors::Fixed(read(all)?)),
         (None, Some(short), Some(long)) => {
             let original = original_context(gguf, &outline.config).map_err(problem)?;
-            Some(RopeFactors::ByContext { original, short: read(short)?, long: read(long)? })
+            Some(RopeFactors::ByContext {
+                original,
+                short: read(short)?,
+                long: read(long)?,
+            })
         }
         _ => None,
     };
@@ -155,21 +174,34 @@ fn outline(gguf: &Gguf) -> Result<Outline, Problem> {
     let weights = layout(gguf, &config)?;
     check_strays(gguf, &config, &weights)?;
     let stop = stop::tokens(&gguf.directory, config.vocab)?;
-    Ok(Outline { stop, config, weights, rope_factors: None, adapter: None })
+    Ok(Outline {
+        stop,
+        config,
+        weights,
+        rope_factors: None,
+        adapter: None,
+    })
 }
 
 /// The longest context for which the short factors of the rotary frequencies are. The factor of cosine and sine belongs
 /// to these factors, so a file without it is not taken for one with the factor 1.
 fn original_context(gguf: &Gguf, c: &Config) -> Result<u32, Problem> {
-    let keys = Keys { directory: &gguf.directory, prefix: c.architecture.name };
+    let keys = Keys {
+        directory: &gguf.directory,
+        prefix: c.architecture.name,
+    };
     let factor = "rope.scaling.attn_factor";
-    keys.get(factor).ok_or_else(|| Problem::MissingKey(keys.key(factor)))?;
+    keys.get(factor)
+        .ok_or_else(|| Problem::MissingKey(keys.key(factor)))?;
     keys.size("rope.scaling.original_context_length")
 }
 
 /// Little-endian numbers.
 pub(crate) fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().expect("chunks of 4"))).collect()
+    bytes
+        .chunks_exact(4)
+        .map(|b| f32::from_le_bytes(b.try_into().expect("chunks of 4")))
+        .collect()
 }
 
 /// Where the tensors of a model are to be had: a file, or a plan to make them.
@@ -186,17 +218,28 @@ pub(crate) trait Source {
 pub(crate) fn layout(source: &impl Source, c: &Config) -> Result<Weights<Weight>, Problem> {
     let head = "output.weight";
     let factors = |name: &str, read: bool| {
-        (read && source.has(name)).then(|| source.vector(name, c.rope.dim / 2)).transpose()
+        (read && source.has(name))
+            .then(|| source.vector(name, c.rope.dim / 2))
+            .transpose()
     };
     // Where one of the two is missing, reading it says so.
     let both = ["rope_factors_long.weight", "rope_factors_short.weight"];
     let by_context = c.architecture.long_factors && both.into_iter().any(|name| source.has(name));
-    let long = |name| by_context.then(|| source.vector(name, c.rope.dim / 2)).transpose();
+    let long = |name| {
+        by_context
+            .then(|| source.vector(name, c.rope.dim / 2))
+            .transpose()
+    };
     Ok(Weights {
         embed: source.matrix("token_embd.weight", c.vocab, c.hidden)?,
-        blocks: (0..c.layers).map(|i| block(source, c, i)).collect::<Result<_, _>>()?,
+        blocks: (0..c.layers)
+            .map(|i| block(source, c, i))
+            .collect::<Result<_, _>>()?,
         norm: source.vector("output_norm.weight", c.hidden)?,
-        head: source.has(head).then(|| source.matrix(head, c.vocab, c.hidden)).transpose()?,
+        head: source
+            .has(head)
+            .then(|| source.matrix(head, c.vocab, c.hidden))
+            .transpose()?,
         rope_factors: factors("rope_freqs.weight", c.local.is_none() && !by_context)?,
         rope_factors_long: long(both[0])?,
         rope_factors_short: long(both[1])?,
@@ -207,9 +250,9 @@ fn block(source: &impl Source, c: &Config, index: u32) -> Result<Block<Weight>, 
     Block::of(c.architecture, |role| {
         let name = |tensor| format!("blk.{index}.{tensor}");
         match ((role.shape)(c), role.fused(c)) {
-            (Shape::Matrix(_, n), Some(fused)) => {
-                Ok(source.matrix(&name(fused.tensor), fused.rows, n)?.slice(fused.range))
-            }
+            (Shape::Matrix(_, n), Some(fused)) => Ok(source
+                .matrix(&name(fused.tensor), fused.rows, n)?
+                .slice(fused.range)),
             (Shape::Matrix(rows, n), None) => source.matrix(&name(role.tensor), rows, n),
             (Shape::Vector(n), _) => source.vector(&name(role.tensor), n),
         }
@@ -231,30 +274,64 @@ impl Source for Gguf {
 }
 
 /// A file's tensor by name, shape and format.
-fn find(gguf: &Gguf, name: &str, expected: Vec<u64>, formats: &[Format]) -> Result<Weight, Problem> {
+fn find(
+    gguf: &Gguf,
+    name: &str,
+    expected: Vec<u64>,
+    formats: &[Format],
+) -> Result<Weight, Problem> {
     let name = name.to_owned();
     let Some(tensor) = gguf.directory.tensors.get(&name) else {
         return Err(Problem::MissingTensor { name, expected });
     };
     if trimmed(&tensor.dims) != trimmed(&expected) {
-        return Err(Problem::Shape { name, found: tensor.dims.clone(), expected });
+        return Err(Problem::Shape {
+            name,
+            found: tensor.dims.clone(),
+            expected,
+        });
     }
-    let Some(&format) = formats.iter().find(|format| format.ggml_type() == tensor.kind.id) else {
-        let supported = formats.iter().map(|format| format.name()).collect::<Vec<_>>().join(", ");
-        return Err(Problem::Format { name, found: tensor.kind.name, supported });
+    let Some(&format) = formats
+        .iter()
+        .find(|format| format.ggml_type() == tensor.kind.id)
+    else {
+        let supported = formats
+            .iter()
+            .map(|format| format.name())
+            .collect::<Vec<_>>()
+            .join(", ");
+        return Err(Problem::Format {
+            name,
+            found: tensor.kind.name,
+            supported,
+        });
     };
-    Ok(Weight { name, dims: expected, format, range: tensor.range.clone(), fused: None, nf4: None })
+    Ok(Weight {
+        name,
+        dims: expected,
+        format,
+        range: tensor.range.clone(),
+        fused: None,
+        nf4: None,
+    })
 }
 
 /// Writers differ in whether a shape ends in ones.
 fn trimmed(dims: &[u64]) -> &[u64] {
-    let len = dims.iter().rposition(|n| *n != 1).map_or(1, |last| last + 1);
+    let len = dims
+        .iter()
+        .rposition(|n| *n != 1)
+        .map_or(1, |last| last + 1);
     &dims[..len]
 }
 
 fn factors(weight: &Weight, values: Vec<f32>) -> Result<Vec<f32>, Problem> {
     match values.iter().position(|x| !(x.is_finite() && *x > 0.0)) {
-        Some(index) => Err(Problem::RopeFactor { name: weight.name.clone(), index, value: values[index] }),
+        Some(index) => Err(Problem::RopeFactor {
+            name: weight.name.clone(),
+            index,
+            value: values[index],
+        }),
         None => Ok(values),
     }
 }
@@ -262,8 +339,16 @@ fn factors(weight: &Weight, values: Vec<f32>) -> Result<Vec<f32>, Problem> {
 /// A tensor that the forward pass does not read is a feature that it does not have.
 fn check_strays(gguf: &Gguf, c: &Config, weights: &Weights<Weight>) -> Result<(), Problem> {
     let known: std::collections::BTreeSet<&str> = weights.iter().map(|t| t.name.as_str()).collect();
-    match gguf.directory.tensors.keys().find(|name| !known.contains(name.as_str())) {
-        Some(name) => Err(Problem::StrayTensor { name: name.clone(), architecture: c.architecture.name }),
+    match gguf
+        .directory
+        .tensors
+        .keys()
+        .find(|name| !known.contains(name.as_str()))
+    {
+        Some(name) => Err(Problem::StrayTensor {
+            name: name.clone(),
+            architecture: c.architecture.name,
+        }),
         None => Ok(()),
     }
 }

@@ -35,10 +35,18 @@ pub(crate) enum Spelling {
 impl PreTokenizer {
     /// The cut of a name.
     pub(crate) fn named(name: &str) -> Result<&'static PreTokenizer, Fault> {
-        PRE_TOKENIZERS.iter().find(|pre| pre.names.contains(&name)).ok_or_else(|| Fault::PreTokenizer {
-            found: name.to_owned(),
-            supported: PRE_TOKENIZERS.iter().flat_map(|p| p.names).copied().collect::<Vec<_>>().join(", "),
-        })
+        PRE_TOKENIZERS
+            .iter()
+            .find(|pre| pre.names.contains(&name))
+            .ok_or_else(|| Fault::PreTokenizer {
+                found: name.to_owned(),
+                supported: PRE_TOKENIZERS
+                    .iter()
+                    .flat_map(|p| p.names)
+                    .copied()
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            })
     }
 
     /// One cut after the other, and the spelling of bytes.
@@ -47,7 +55,11 @@ impl PreTokenizer {
             Spelling::Bytes => Some(Ok(Cut::bytes())),
             Spelling::Spaces => None,
         };
-        let cuts = self.patterns.iter().map(|pattern| Cut::isolated(pattern)).chain(spell);
+        let cuts = self
+            .patterns
+            .iter()
+            .map(|pattern| Cut::isolated(pattern))
+            .chain(spell);
         Ok(Cuts(cuts.collect::<tokenizers::Result<_>>()?))
     }
 }
@@ -65,11 +77,17 @@ const fn cut(names: &'static [&'static str], patterns: &'static [&'static str]) 
 
 impl PreTokenizer {
     const fn whole_tokens(self) -> PreTokenizer {
-        PreTokenizer { ignore_merges: true, ..self }
+        PreTokenizer {
+            ignore_merges: true,
+            ..self
+        }
     }
 
     const fn bos(self) -> PreTokenizer {
-        PreTokenizer { add_bos: true, ..self }
+        PreTokenizer {
+            add_bos: true,
+            ..self
+        }
     }
 
     const fn nfc(self) -> PreTokenizer {
@@ -77,7 +95,10 @@ impl PreTokenizer {
     }
 
     const fn spaces(self) -> PreTokenizer {
-        PreTokenizer { spelling: Spelling::Spaces, ..self }
+        PreTokenizer {
+            spelling: Spelling::Spaces,
+            ..self
+        }
     }
 }
 
@@ -246,13 +267,19 @@ mod tests {
         let mut string = PreTokenizedString::from(text);
         steps.pre_tokenize(&mut string).unwrap();
         let splits = string.get_splits(OffsetReferential::Original, OffsetType::Byte);
-        splits.into_iter().map(|(piece, _, _)| piece.to_owned()).collect()
+        splits
+            .into_iter()
+            .map(|(piece, _, _)| piece.to_owned())
+            .collect()
     }
 
     /// The pieces are those of llama.cpp's own splitter (`unicode_regex_split`) with its default patterns.
     #[test]
     fn the_default_cuts_as_llama_cpp_does() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/default-cuts.json");
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../tests/data/default-cuts.json"
+        );
         let cases: Vec<(String, Vec<String>)> =
             serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
         assert!(cases.len() > 100);

@@ -14,24 +14,42 @@ pub(crate) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(file: &'a [u8]) -> Reader<'a> {
-        Reader { file, len: file.len(), at: 0 }
+        Reader {
+            file,
+            len: file.len(),
+            at: 0,
+        }
     }
 
     pub(crate) fn left(&self) -> usize {
         self.len - self.at
     }
 
-    pub(crate) fn bytes(&mut self, need: u64, what: impl Fn() -> String) -> Result<&'a [u8], Fault> {
+    pub(crate) fn bytes(
+        &mut self,
+        need: u64,
+        what: impl Fn() -> String,
+    ) -> Result<&'a [u8], Fault> {
         let left = self.left();
         if need > left as u64 {
-            return Err(Fault::Truncated { what: what(), at: self.at, need, left });
+            return Err(Fault::Truncated {
+                what: what(),
+                at: self.at,
+                need,
+                left,
+            });
         }
         let start = self.at;
         self.at += need as usize;
-        self.file.get(start..self.at).ok_or(Fault::Beyond(self.file.len()))
+        self.file
+            .get(start..self.at)
+            .ok_or(Fault::Beyond(self.file.len()))
     }
 
-    pub(crate) fn array_of<const N: usize>(&mut self, what: impl Fn() -> String) -> Result<[u8; N], Fault> {
+    pub(crate) fn array_of<const N: usize>(
+        &mut self,
+        what: impl Fn() -> String,
+    ) -> Result<[u8; N], Fault> {
         let bytes = self.bytes(N as u64, what)?;
         Ok(bytes.try_into().expect("bytes() gives as many as asked"))
     }
@@ -59,7 +77,16 @@ impl<'a> Reader<'a> {
     /// Refuses a count of things that cannot all be in the rest of the file.
     pub(crate) fn room(&self, what: &'static str, count: u64, least: u64) -> Result<(), Fault> {
         let (left, most) = (self.left(), self.left() as u64 / least);
-        if count > most { Err(Fault::Count { what, count, left, most }) } else { Ok(()) }
+        if count > most {
+            Err(Fault::Count {
+                what,
+                count,
+                left,
+                most,
+            })
+        } else {
+            Ok(())
+        }
     }
 
     pub(crate) fn string(&mut self, what: impl Fn() -> String) -> Result<&'a str, Fault> {

@@ -48,11 +48,25 @@ pub(crate) struct Fused {
 impl Role {
     /// Where the role's rows are, in a family that keeps them in one tensor with others.
     pub(crate) fn fused(&self, c: &Config) -> Option<Fused> {
-        let (tensor, parts) = c.architecture.fused.iter().find(|(_, parts)| parts.contains(&self.tensor))?;
+        let (tensor, parts) = c
+            .architecture
+            .fused
+            .iter()
+            .find(|(_, parts)| parts.contains(&self.tensor))?;
         let role = |part: &&str| ROLES.iter().find(|role| role.tensor == *part);
-        let rows = |parts: &[&str]| parts.iter().filter_map(role).map(|role| (role.shape)(c).rows()).sum();
+        let rows = |parts: &[&str]| {
+            parts
+                .iter()
+                .filter_map(role)
+                .map(|role| (role.shape)(c).rows())
+                .sum()
+        };
         let start: u32 = rows(&parts[..parts.iter().position(|part| *part == self.tensor)?]);
-        Some(Fused { tensor, rows: rows(parts), range: start..start + (self.shape)(c).rows() })
+        Some(Fused {
+            tensor,
+            rows: rows(parts),
+            range: start..start + (self.shape)(c).rows(),
+        })
     }
 }
 
@@ -74,7 +88,11 @@ macro_rules! read {
         $f($role)?
     };
     ($f:expr, $architecture:expr, $role:expr, $has:ident) => {
-        if $architecture.$has { Some($f($role)?) } else { None }
+        if $architecture.$has {
+            Some($f($role)?)
+        } else {
+            None
+        }
     };
 }
 
@@ -114,7 +132,9 @@ macro_rules! roles {
 impl<T> Block<T> {
     /// The seven projections, in the order of the forward pass.
     pub fn projections(&self) -> [&T; 7] {
-        [&self.q, &self.k, &self.v, &self.o, &self.gate, &self.up, &self.down]
+        [
+            &self.q, &self.k, &self.v, &self.o, &self.gate, &self.up, &self.down,
+        ]
     }
 }
 
@@ -165,7 +185,10 @@ mod tests {
         for architecture in Architecture::ALL {
             for (tensor, parts) in architecture.fused {
                 for (i, part) in parts.iter().enumerate() {
-                    assert!(ROLES.iter().any(|role| role.tensor == *part), "{tensor}: {part}");
+                    assert!(
+                        ROLES.iter().any(|role| role.tensor == *part),
+                        "{tensor}: {part}"
+                    );
                     assert!(!parts[..i].contains(part), "{tensor}: {part} twice");
                 }
             }

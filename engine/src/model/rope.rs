@@ -65,7 +65,9 @@ impl RopeFactors {
     pub fn of(&self, ctx: u32) -> &[f32] {
         match self {
             RopeFactors::Fixed(factors) => factors,
-            RopeFactors::ByContext { original, short, .. } if ctx <= *original => short,
+            RopeFactors::ByContext {
+                original, short, ..
+            } if ctx <= *original => short,
             RopeFactors::ByContext { long, .. } => long,
         }
     }
@@ -81,20 +83,33 @@ const YARN_EXTRAS: [(&str, f64); 3] = [
 impl Rope {
     /// Rotation of whole heads without scaling.
     pub const fn plain(head_dim: u32, base: f64) -> Rope {
-        Rope { dim: head_dim, base, scaling: Scaling::Linear(1.0), magnitude: 1.0 }
+        Rope {
+            dim: head_dim,
+            base,
+            scaling: Scaling::Linear(1.0),
+            magnitude: 1.0,
+        }
     }
 
     /// Reads the keys under `rope.`, as `llama_model_base::load_hparams` and `llama_context` of llama.cpp do.
     pub(crate) fn read(keys: &Keys<'_>, head_dim: u32, context: u32) -> Result<Rope, Problem> {
         let dim = keys.size_or("rope.dimension_count", Ok(head_dim))?;
-        keys.expect("rope.dimension_count", dim, dim % 2 == 0 && dim <= head_dim, || {
-            format!("an even number up to the head's length ({head_dim})")
-        })?;
+        keys.expect(
+            "rope.dimension_count",
+            dim,
+            dim % 2 == 0 && dim <= head_dim,
+            || format!("an even number up to the head's length ({head_dim})"),
+        )?;
         let base = keys.positive("rope.freq_base")?.unwrap_or(10_000.0);
         let scaling = scaling(keys, context)?;
         let attention = keys.positive("rope.scaling.attn_factor")?.unwrap_or(1.0);
         let magnitude = attention * scaling.magnitude();
-        Ok(Rope { dim, base, scaling, magnitude })
+        Ok(Rope {
+            dim,
+            base,
+            scaling,
+            magnitude,
+        })
     }
 
     /// The frequencies in revolutions a position, one a pair, each divided by the pair's own factor.
@@ -103,7 +118,9 @@ impl Rope {
             let factor = factors.map_or(1.0, |factors| f64::from(factors[i]));
             self.base.powf(-2.0 * i as f64 / f64::from(self.dim)) / factor * self.share(i)
         };
-        (0..self.dim as usize / 2).map(|i| frequency(i) / std::f64::consts::TAU).collect()
+        (0..self.dim as usize / 2)
+            .map(|i| frequency(i) / std::f64::consts::TAU)
+            .collect()
     }
 
     /// What scaling leaves of the frequency of pair `i`.
@@ -134,7 +151,9 @@ impl Yarn {
         let dim = f64::from(dim);
         let original = f64::from(self.original_context);
         // The pair that rotates this often over the original context.
-        let pair = |times: f64| dim * (original / (times * std::f64::consts::TAU)).ln() / (2.0 * base.ln());
+        let pair = |times: f64| {
+            dim * (original / (times * std::f64::consts::TAU)).ln() / (2.0 * base.ln())
+        };
         let low = pair(self.beta_fast).floor().max(0.0);
         let high = pair(self.beta_slow).ceil().min(dim - 1.0);
         1.0 - ((i as f64 - low) / (high - low).max(0.001)).clamp(0.0, 1.0)
@@ -164,13 +183,19 @@ fn factor(keys: &Keys<'_>) -> Result<f64, Problem> {
 fn yarn(keys: &Keys<'_>, factor: f64, context: u32) -> Result<Scaling, Problem> {
     for (name, neutral) in YARN_EXTRAS {
         if let Some(found) = keys.number(name)?.filter(|found| *found != neutral) {
-            return keys.wrong(name, found, format!("{neutral}: another value is not supported"));
+            return keys.wrong(
+                name,
+                found,
+                format!("{neutral}: another value is not supported"),
+            );
         }
     }
     Ok(Scaling::Yarn(Yarn {
         factor,
         original_context: keys.size_or("rope.scaling.original_context_length", Ok(context))?,
-        beta_fast: keys.positive("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0),
+        beta_fast: keys
+            .positive("rope.scaling.yarn_beta_fast")?
+            .unwrap_or(32.0),
         beta_slow: keys.positive("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0),
     }))
 }

@@ -51,7 +51,16 @@ pub const SHAPES: [Shape; 13] = [
 const fn shape(
     name: &'static str,
     architecture: &'static Architecture,
-    [layers, hidden, feed_forward, heads, kv_heads, head_dim, vocab, context]: [u32; 8],
+    [
+        layers,
+        hidden,
+        feed_forward,
+        heads,
+        kv_heads,
+        head_dim,
+        vocab,
+        context,
+    ]: [u32; 8],
     rope_base: f64,
     epsilon: f32,
     tied: bool,
@@ -78,7 +87,10 @@ const fn shape(
 const fn local(window: u32, scaling: f64, mut shape: Shape) -> Shape {
     if let Windows::Local { period, rope_base } = shape.config.architecture.windows {
         shape.config.window = Some(window);
-        shape.config.local = Some(Local { period, rope: Rope::plain(shape.config.head_dim, rope_base) });
+        shape.config.local = Some(Local {
+            period,
+            rope: Rope::plain(shape.config.head_dim, rope_base),
+        });
         shape.config.rope.scaling = Scaling::Linear(scaling);
     }
     shape
@@ -101,22 +113,102 @@ pub struct Quantization {
 ///
 /// `q2_k` and `q3_k` have one format but for the head: llama.cpp mixes more formats into its files of these names.
 pub const QUANTIZATIONS: [Quantization; 16] = [
-    Quantization { name: "q2_k", most: Q2_K, more: Q2_K, head: Q6_K },
-    Quantization { name: "q3_k", most: Q3_K, more: Q3_K, head: Q6_K },
-    Quantization { name: "iq4_xs", most: IQ4_XS, more: IQ4_XS, head: Q6_K },
-    Quantization { name: "iq4_nl", most: IQ4_NL, more: IQ4_NL, head: Q6_K },
-    Quantization { name: "mxfp4", most: MXFP4, more: MXFP4, head: Q8_0 },
-    Quantization { name: "q4_1", most: Q4_1, more: Q4_1, head: Q6_K },
-    Quantization { name: "q5_0", most: Q5_0, more: Q5_0, head: Q6_K },
-    Quantization { name: "q5_1", most: Q5_1, more: Q5_1, head: Q6_K },
-    Quantization { name: "q4_0", most: Q4_0, more: Q4_0, head: Q6_K },
-    Quantization { name: "q4_k_m", most: Q4_K, more: Q6_K, head: Q6_K },
-    Quantization { name: "q5_k_m", most: Q5_K, more: Q6_K, head: Q6_K },
-    Quantization { name: "q6_k", most: Q6_K, more: Q6_K, head: Q6_K },
-    Quantization { name: "q8_0", most: Q8_0, more: Q8_0, head: Q8_0 },
-    Quantization { name: "bf16", most: BF16, more: BF16, head: BF16 },
-    Quantization { name: "f16", most: F16, more: F16, head: F16 },
-    Quantization { name: "f32", most: F32, more: F32, head: F32 },
+    Quantization {
+        name: "q2_k",
+        most: Q2_K,
+        more: Q2_K,
+        head: Q6_K,
+    },
+    Quantization {
+        name: "q3_k",
+        most: Q3_K,
+        more: Q3_K,
+        head: Q6_K,
+    },
+    Quantization {
+        name: "iq4_xs",
+        most: IQ4_XS,
+        more: IQ4_XS,
+        head: Q6_K,
+    },
+    Quantization {
+        name: "iq4_nl",
+        most: IQ4_NL,
+        more: IQ4_NL,
+        head: Q6_K,
+    },
+    Quantization {
+        name: "mxfp4",
+        most: MXFP4,
+        more: MXFP4,
+        head: Q8_0,
+    },
+    Quantization {
+        name: "q4_1",
+        most: Q4_1,
+        more: Q4_1,
+        head: Q6_K,
+    },
+    Quantization {
+        name: "q5_0",
+        most: Q5_0,
+        more: Q5_0,
+        head: Q6_K,
+    },
+    Quantization {
+        name: "q5_1",
+        most: Q5_1,
+        more: Q5_1,
+        head: Q6_K,
+    },
+    Quantization {
+        name: "q4_0",
+        most: Q4_0,
+        more: Q4_0,
+        head: Q6_K,
+    },
+    Quantization {
+        name: "q4_k_m",
+        most: Q4_K,
+        more: Q6_K,
+        head: Q6_K,
+    },
+    Quantization {
+        name: "q5_k_m",
+        most: Q5_K,
+        more: Q6_K,
+        head: Q6_K,
+    },
+    Quantization {
+        name: "q6_k",
+        most: Q6_K,
+        more: Q6_K,
+        head: Q6_K,
+    },
+    Quantization {
+        name: "q8_0",
+        most: Q8_0,
+        more: Q8_0,
+        head: Q8_0,
+    },
+    Quantization {
+        name: "bf16",
+        most: BF16,
+        more: BF16,
+        head: BF16,
+    },
+    Quantization {
+        name: "f16",
+        most: F16,
+        more: F16,
+        head: F16,
+    },
+    Quantization {
+        name: "f32",
+        most: F32,
+        more: F32,
+        head: F32,
+    },
 ];
 
 impl Outline {
@@ -127,16 +219,38 @@ impl Outline {
     pub fn of(shape: &Shape, quantization: Quantization) -> Result<Outline, Error> {
         let layout = |quantization| {
             shape.config.check()?;
-            layout(&Plan { shape, quantization }, &shape.config)
+            layout(
+                &Plan {
+                    shape,
+                    quantization,
+                },
+                &shape.config,
+            )
         };
         let weights = layout(quantization).map_err(|problem| {
-            let others = QUANTIZATIONS.into_iter().filter(|&other| layout(other).is_ok());
-            let others = others.map(|other| other.name).collect::<Vec<_>>().join(", ");
+            let others = QUANTIZATIONS
+                .into_iter()
+                .filter(|&other| layout(other).is_ok());
+            let others = others
+                .map(|other| other.name)
+                .collect::<Vec<_>>()
+                .join(", ");
             let (shape, quantization) = (shape.name, quantization.name);
-            Error::Shape { shape, quantization, problem: Box::new(problem), others }
+            Error::Shape {
+                shape,
+                quantization,
+                problem: Box::new(problem),
+                others,
+            }
         })?;
         let config = shape.config.clone();
-        Ok(Outline { config, weights, stop: vec![], rope_factors: None, adapter: None })
+        Ok(Outline {
+            config,
+            weights,
+            stop: vec![],
+            rope_factors: None,
+            adapter: None,
+        })
     }
 }
 
@@ -163,7 +277,11 @@ impl Source for Plan<'_> {
 impl Plan<'_> {
     /// `llama_tensor_get_type` of llama.cpp, for the quantizations above.
     fn format(&self, name: &str) -> Format {
-        let head = if self.shape.tied { "token_embd.weight" } else { "output.weight" };
+        let head = if self.shape.tied {
+            "token_embd.weight"
+        } else {
+            "output.weight"
+        };
         match block(name) {
             None if name == head => self.head(),
             Some((index, "attn_v.weight" | "ffn_down.weight"))
@@ -177,7 +295,11 @@ impl Plan<'_> {
 
     fn head(&self) -> Format {
         let head = self.quantization.head;
-        if self.shape.config.hidden.is_multiple_of(head.block_len()) { head } else { Q8_0 }
+        if self.shape.config.hidden.is_multiple_of(head.block_len()) {
+            head
+        } else {
+            Q8_0
+        }
     }
 }
 
@@ -195,10 +317,22 @@ fn use_more_bits(layer: u32, layers: u32) -> bool {
 fn weight(name: &str, dims: Vec<u64>, format: Format) -> Result<Weight, Problem> {
     let (name, len, block) = (name.to_owned(), dims[0], format.block_len().into());
     if !len.is_multiple_of(block) {
-        return Err(Problem::RowLength { name, len, format: format.name(), block });
+        return Err(Problem::RowLength {
+            name,
+            len,
+            format: format.name(),
+            block,
+        });
     }
     let bytes = dims.iter().product::<u64>() / block * u64::from(format.block_bytes());
-    Ok(Weight { name, dims, format, range: 0..bytes as usize, fused: None, nf4: None })
+    Ok(Weight {
+        name,
+        dims,
+        format,
+        range: 0..bytes as usize,
+        fused: None,
+        nf4: None,
+    })
 }
 
 #[cfg(test)]
@@ -208,14 +342,23 @@ mod tests {
 
     fn outline(shape: &str, quantization: &str) -> Result<Outline, Error> {
         let shape = SHAPES.iter().find(|s| s.name == shape).unwrap();
-        Outline::of(shape, *QUANTIZATIONS.iter().find(|q| q.name == quantization).unwrap())
+        Outline::of(
+            shape,
+            *QUANTIZATIONS
+                .iter()
+                .find(|q| q.name == quantization)
+                .unwrap(),
+        )
     }
 
     #[test]
     fn every_shape_has_every_quantization_whose_blocks_fill_its_rows() {
         for shape in &SHAPES {
             for quantization in QUANTIZATIONS {
-                let whole = shape.config.hidden.is_multiple_of(quantization.most.block_len());
+                let whole = shape
+                    .config
+                    .hidden
+                    .is_multiple_of(quantization.most.block_len());
                 let made = Outline::of(shape, quantization);
                 assert_eq!(made.is_ok(), whole, "{} {}", shape.name, quantization.name);
             }
@@ -242,7 +385,11 @@ mod tests {
         for (shape, quantization, weights, kv) in cases {
             let outline = outline(shape, quantization).unwrap();
             let row = outline.weights.embed.range.len() as u64 / u64::from(outline.config.vocab);
-            assert_eq!(token_bytes(&outline) - row, weights, "{shape} {quantization}");
+            assert_eq!(
+                token_bytes(&outline) - row,
+                weights,
+                "{shape} {quantization}"
+            );
             assert_eq!(kv_bytes(&outline), kv, "{shape}");
             assert!(weight_bytes(&outline) >= weights, "{shape} {quantization}");
         }
@@ -256,7 +403,10 @@ mod tests {
             (36, [0, 1, 2, 3, 6, 9, 12, 15]),
         ] {
             let chosen: Vec<u32> = (0..layers).filter(|&i| use_more_bits(i, layers)).collect();
-            assert_eq!((chosen.len() as u32, &chosen[..8]), (layers / 2, &first[..]));
+            assert_eq!(
+                (chosen.len() as u32, &chosen[..8]),
+                (layers / 2, &first[..])
+            );
         }
     }
 }

@@ -69,37 +69,65 @@ fn named(directory: &Directory, vocab: u32) -> Result<Vec<u32>, Problem> {
     let token = |name: &str| {
         let key = format!("tokenizer.ggml.{name}_token_id");
         let value = directory.metadata.get(&key)?;
-        let id = value.integer().and_then(|n| u32::try_from(n).ok()).filter(|id| *id < vocab);
+        let id = value
+            .integer()
+            .and_then(|n| u32::try_from(n).ok())
+            .filter(|id| *id < vocab);
         Some(id.ok_or_else(|| {
             let expected = format!("a token below the vocabulary's size ({vocab})");
-            let found = if value.integer().is_some() { value.to_string() } else { value.described() };
-            Problem::Key { key, found, expected }
+            let found = if value.integer().is_some() {
+                value.to_string()
+            } else {
+                value.described()
+            };
+            Problem::Key {
+                key,
+                found,
+                expected,
+            }
         }))
     };
     KEYS.iter().filter_map(|name| token(name)).collect()
 }
 
 fn spelled_in(directory: &Directory) -> Vec<u32> {
-    let Some(Value::Array(tokens)) = directory.metadata.get("tokenizer.ggml.tokens") else { return vec![] };
+    let Some(Value::Array(tokens)) = directory.metadata.get("tokenizer.ggml.tokens") else {
+        return vec![];
+    };
     let types = types(directory, tokens.len()).ok().flatten();
-    let special = |id: usize| types.as_ref().is_none_or(|t| matches!(t[id], CONTROL | USER_DEFINED));
+    let special = |id: usize| {
+        types
+            .as_ref()
+            .is_none_or(|t| matches!(t[id], CONTROL | USER_DEFINED))
+    };
     let tokens = (0..).zip(tokens.strings().into_iter().flatten());
-    spelled(&tokens.map(|(id, token)| (id, token, special(id as usize))).collect::<Vec<_>>())
+    spelled(
+        &tokens
+            .map(|(id, token)| (id, token, special(id as usize)))
+            .collect::<Vec<_>>(),
+    )
 }
 
 /// Those of some tokens that end a text by their spelling. The last of each three says whether the vocabulary tells the
 /// token from text.
 pub(crate) fn spelled(tokens: &[(u32, &str, bool)]) -> Vec<u32> {
     let ends = |token: &str, special: bool| is_marker(token) || SPECIAL.contains(&token) && special;
-    let found = tokens.iter().filter(|(_, token, special)| ends(token, *special));
+    let found = tokens
+        .iter()
+        .filter(|(_, token, special)| ends(token, *special));
     let found: Vec<(u32, &str)> = found.map(|(id, token, _)| (*id, *token)).collect();
     let has = |token: &str| found.iter().any(|(_, found)| *found == token);
-    let end_is_a_channel = (has("<|call|>") || has("<|calls|>")) && (has("<|return|>") || has("<|flush|>"));
+    let end_is_a_channel =
+        (has("<|call|>") || has("<|calls|>")) && (has("<|return|>") || has("<|flush|>"));
     // gpt-oss and solar-open end parts of a reply with `<|end|>`; in gemma4 `</s>` is a tag like others.
     let means_more = |token: &str| match token {
         "<|end|>" => end_is_a_channel,
         "</s>" => has("<|tool_response>"),
         _ => false,
     };
-    found.iter().filter(|(_, token)| !means_more(token)).map(|(id, _)| *id).collect()
+    found
+        .iter()
+        .filter(|(_, token)| !means_more(token))
+        .map(|(id, _)| *id)
+        .collect()
 }

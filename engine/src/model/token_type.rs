@@ -20,17 +20,28 @@ pub(crate) const BYTE: i64 = 6;
 pub(crate) fn types(directory: &Directory, tokens: usize) -> Result<Option<Vec<i64>>, Fault> {
     let key = "tokenizer.ggml.token_type";
     let wrong = |expected: String| {
-        let found = directory.metadata.get(key).map_or(String::new(), Value::described);
-        Fault::Key { key, found, expected }
+        let found = directory
+            .metadata
+            .get(key)
+            .map_or(String::new(), Value::described);
+        Fault::Key {
+            key,
+            found,
+            expected,
+        }
     };
     match directory.metadata.get(key) {
         None => Ok(None),
         Some(Value::Array(values)) if values.len() == tokens => {
-            let types = values.values().map(|v| v.integer().and_then(|n| i64::try_from(n).ok()));
+            let types = values
+                .values()
+                .map(|v| v.integer().and_then(|n| i64::try_from(n).ok()));
             let types: Option<Vec<i64>> = types.collect();
             // Values that are arrays themselves do not come out.
             let types = types.filter(|types| types.len() == tokens);
-            types.map(Some).ok_or_else(|| wrong("an array of whole numbers".into()))
+            types
+                .map(Some)
+                .ok_or_else(|| wrong("an array of whole numbers".into()))
         }
         Some(_) => Err(wrong(format!("an array of {tokens}, one for each token"))),
     }

@@ -18,8 +18,13 @@ pub struct Tokenizer {
 impl Tokenizer {
     /// Builds the tokenizer that a file describes.
     pub fn from_gguf(gguf: &Gguf) -> Result<Tokenizer, Error> {
-        let fault = |fault| Error::Tokenizer { path: gguf.path.clone(), fault: Box::new(fault) };
-        gguf_vocabulary::read(&gguf.directory).map(Tokenizer::new).map_err(fault)
+        let fault = |fault| Error::Tokenizer {
+            path: gguf.path.clone(),
+            fault: Box::new(fault),
+        };
+        gguf_vocabulary::read(&gguf.directory)
+            .map(Tokenizer::new)
+            .map_err(fault)
     }
 
     pub(crate) fn new(vocabulary: Vocabulary) -> Tokenizer {
@@ -33,7 +38,9 @@ impl Tokenizer {
 
     /// This vocabulary, for texts that are nobody's commands: a control token that stands in one by name is text.
     pub fn literal(mut self) -> Tokenizer {
-        self.vocabulary.encoder.take_literally(&self.vocabulary.control);
+        self.vocabulary
+            .encoder
+            .take_literally(&self.vocabulary.control);
         self
     }
 
@@ -79,7 +86,10 @@ impl Tokenizer {
 
     /// The bytes of one token: none for a control token or a number outside the vocabulary.
     pub fn piece(&self, id: u32) -> &[u8] {
-        self.vocabulary.pieces.get(id as usize).map_or(&[], Vec::as_slice)
+        self.vocabulary
+            .pieces
+            .get(id as usize)
+            .map_or(&[], Vec::as_slice)
     }
 
     /// The spelling of a token that steers the model and has no text.
@@ -108,7 +118,11 @@ impl Tokenizer {
 
     /// A decoder for tokens that come one by one, and go on from a text: a space in front is one of the text.
     pub fn stream(&self) -> Stream<'_> {
-        Stream { tokenizer: self, pending: vec![], spelled: vec![] }
+        Stream {
+            tokenizer: self,
+            pending: vec![],
+            spelled: vec![],
+        }
     }
 }
 
@@ -125,13 +139,20 @@ impl Stream<'_> {
     /// Adds the control tokens whose spelling `shows` accepts to the text.
     pub fn spell(&mut self, shows: impl Fn(&str) -> bool) {
         let control = self.tokenizer.vocabulary.control.iter();
-        self.spelled = control.filter(|(_, name)| shows(name)).map(|(id, _)| *id).collect();
+        self.spelled = control
+            .filter(|(_, name)| shows(name))
+            .map(|(id, _)| *id)
+            .collect();
     }
 
     /// The text that `id` completes. At most three bytes are held back: the start of a character.
     pub fn push(&mut self, id: u32) -> String {
-        let name = self.tokenizer.control(id).filter(|_| self.spelled.contains(&id));
-        self.pending.extend_from_slice(name.map_or_else(|| self.tokenizer.piece(id), str::as_bytes));
+        let name = self
+            .tokenizer
+            .control(id)
+            .filter(|_| self.spelled.contains(&id));
+        self.pending
+            .extend_from_slice(name.map_or_else(|| self.tokenizer.piece(id), str::as_bytes));
         let held = unfinished(&self.pending);
         let rest = self.pending.split_off(self.pending.len() - held);
         let text = String::from_utf8_lossy(&self.pending).into_owned();

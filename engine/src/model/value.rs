@@ -168,17 +168,28 @@ fn array(r: &mut Reader<'_>, what: &dyn Fn() -> String) -> Result<Array, Fault> 
     let mut ahead = r.clone();
     skip(&mut ahead, id, len, 1, what)?;
     let bytes = r.bytes((r.left() - ahead.left()) as u64, what)?;
-    Ok(Array { id, len, bytes: bytes.into() })
+    Ok(Array {
+        id,
+        len,
+        bytes: bytes.into(),
+    })
 }
 
 /// The type and the length that an array begins with. The rest of the file has room for so many.
 fn prefix(r: &mut Reader<'_>, what: &dyn Fn() -> String) -> Result<(u32, u64), Fault> {
     let id = r.u32_of(what)?;
     let count = r.u64_of(what)?;
-    let Some(least) = least(id) else { return Err(Fault::ValueType { what: what(), id }) };
+    let Some(least) = least(id) else {
+        return Err(Fault::ValueType { what: what(), id });
+    };
     let (left, most) = (r.left(), r.left() as u64 / least);
     if count > most {
-        return Err(Fault::ArrayLength { what: what(), count, left, most });
+        return Err(Fault::ArrayLength {
+            what: what(),
+            count,
+            left,
+            most,
+        });
     }
     Ok((id, count))
 }
@@ -196,7 +207,13 @@ fn least(id: u32) -> Option<u64> {
 }
 
 /// Goes past the values of an array, inside `depth` arrays, and checks them.
-fn skip(r: &mut Reader<'_>, id: u32, len: u64, depth: u32, what: &dyn Fn() -> String) -> Result<(), Fault> {
+fn skip(
+    r: &mut Reader<'_>,
+    id: u32,
+    len: u64,
+    depth: u32,
+    what: &dyn Fn() -> String,
+) -> Result<(), Fault> {
     match id {
         7 => (0..len).try_for_each(|_| scalar(r, id, what).map(drop)),
         STRING => (0..len).try_for_each(|_| r.string(what).map(drop)),

@@ -66,9 +66,11 @@ impl Encoder {
                 let encoding = guarded(|| library.encode_fast(text, false))?;
                 Ok(encoding.get_ids().to_vec())
             }
-            Encoder::SentencePiece(model, names) => {
-                Ok(model.encode(text, kind, *names).into_iter().map(|(id, _)| id).collect())
-            }
+            Encoder::SentencePiece(model, names) => Ok(model
+                .encode(text, kind, *names)
+                .into_iter()
+                .map(|(id, _)| id)
+                .collect()),
         }
     }
 
@@ -77,7 +79,10 @@ impl Encoder {
         match self {
             Encoder::Library(library, _) => {
                 let encoding = guarded(|| library.encode(text, false))?;
-                let places = encoding.get_offsets().iter().map(|(start, end)| *start..*end);
+                let places = encoding
+                    .get_offsets()
+                    .iter()
+                    .map(|(start, end)| *start..*end);
                 Ok(std::iter::zip(encoding.get_ids().iter().copied(), places).collect())
             }
             Encoder::SentencePiece(model, names) => Ok(model.encode(text, Text::Whole, *names)),
@@ -106,7 +111,9 @@ impl Encoder {
 /// process, which keeps quiet in threads that are within its `catch_unwind` and no others.
 fn guarded<T>(encode: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, Error> {
     let encoded = panic_utils::catch_unwind(AssertUnwindSafe(|| Ok(encode())));
-    encoded.map_err(panicked)?.map_err(|error| Error::Encode(error.to_string()))
+    encoded
+        .map_err(panicked)?
+        .map_err(|error| Error::Encode(error.to_string()))
 }
 
 /// The first line of what is known of a panic; behind it is where it was within the library.
@@ -130,14 +137,20 @@ fn without_control(
     let other = entries[last].0.clone();
     // One behind it would be found in its place, and is not needed here.
     entries.truncate(last.max(unknown.unwrap_or(0)) + 1);
-    let control = entries.iter_mut().take(last).enumerate().filter(|(id, _)| is_control(*id));
+    let control = entries
+        .iter_mut()
+        .take(last)
+        .enumerate()
+        .filter(|(id, _)| is_control(*id));
     control.for_each(|(_, entry)| entry.0.clone_from(&other));
     Unigram::from(entries, unknown, model.byte_fallback()).ok()
 }
 
 /// The tokens that have no text, by their numbers.
 pub(crate) fn control<'a>(tokens: impl Iterator<Item = (&'a str, i64)>) -> HashMap<u32, Box<str>> {
-    let control = (0..).zip(tokens).filter(|(_, (_, kind))| matches!(*kind, CONTROL | UNKNOWN));
+    let control = (0..)
+        .zip(tokens)
+        .filter(|(_, (_, kind))| matches!(*kind, CONTROL | UNKNOWN));
     control.map(|(id, (text, _))| (id, text.into())).collect()
 }
 
@@ -166,12 +179,17 @@ mod tests {
     #[test]
     fn a_panic_within_the_library_is_an_error_and_prints_nothing() {
         let program = std::env::current_exe().unwrap();
-        let output =
-            Command::new(program).args(["--exact", PANICS, "--ignored", "--nocapture"]).output().unwrap();
+        let output = Command::new(program)
+            .args(["--exact", PANICS, "--ignored", "--nocapture"])
+            .output()
+            .unwrap();
         let printed = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.success(), "{printed}");
         assert!(!printed.contains("SETTING"), "{printed}");
         // It ran, and was not filtered out.
-        assert!(printed.contains("in another thread") && printed.contains("behind it"), "{printed}");
+        assert!(
+            printed.contains("in another thread") && printed.contains("behind it"),
+            "{printed}"
+        );
     }
 }

@@ -17,16 +17,26 @@ pub enum Fault {
     #[error("the vocabulary has no merges ({0}), without which a text has no tokens")]
     NoMerges(&'static str),
     #[error("key \"{key}\" is {found}; expected {expected}")]
-    Key { key: &'static str, found: String, expected: String },
+    Key {
+        key: &'static str,
+        found: String,
+        expected: String,
+    },
     #[error("tokens {first} and {second} are both {text:?}")]
-    Duplicate { first: u32, second: u32, text: String },
+    Duplicate {
+        first: u32,
+        second: u32,
+        text: String,
+    },
     #[error("the vocabulary has no token for the byte {0:#04x}")]
     NoByte(u8),
     #[error("merge {index} is {text:?}; expected two tokens whose concatenation is a token")]
     Merge { index: usize, text: String },
     #[error("token {id} is of the type of bytes and spelled {text:?}; expected such as \"<0x0A>\"")]
     ByteToken { id: u32, text: String },
-    #[error("the vocabulary has neither byte fallback nor an unknown token, so a text could lose characters")]
+    #[error(
+        "the vocabulary has neither byte fallback nor an unknown token, so a text could lose characters"
+    )]
     NoUnknown,
     #[error("a token has {len} bytes; a unigram vocabulary may have tokens of up to {most}")]
     LongToken { len: usize, most: usize },
@@ -50,19 +60,30 @@ pub enum Fault {
     #[error("{part} has the type {kind}, which is none of the tokenizer library's")]
     Component { part: &'static str, kind: String },
     #[error("{part}: {key} of {kind} {problem}")]
-    Setting { part: &'static str, kind: &'static str, key: &'static str, problem: String },
+    Setting {
+        part: &'static str,
+        kind: &'static str,
+        key: &'static str,
+        problem: String,
+    },
     #[error("model.{key} is {value:?}, which is not supported")]
     ModelSetting { key: &'static str, value: String },
     #[error("added token {0:?} stands twice, with different settings")]
     AddedTwice(String),
-    #[error("the post-processor puts the token {id} in front of a text; the vocabulary ends before {vocab}")]
+    #[error(
+        "the post-processor puts the token {id} in front of a text; the vocabulary ends before {vocab}"
+    )]
     BeginsOutside { id: u32, vocab: u32 },
     #[error("the vocabulary has the numbers 0 to {size}, excluded; at most {most} are supported")]
     Size { size: u32, most: u32 },
     #[error("token {text:?} has no number below vocab_size of config.json ({vocab})")]
     Outside { text: String, vocab: u32 },
     #[error("tokens {first:?} and {second:?} both have the number {id}")]
-    SameId { id: u64, first: String, second: String },
+    SameId {
+        id: u64,
+        first: String,
+        second: String,
+    },
     #[error("added token {text:?} does not get its number, {id}, from the tokenizer library")]
     AddedId { id: u32, text: String },
     #[error("{key} of tokenizer_config.json is {text:?}, which is no token")]

@@ -17,7 +17,11 @@ impl<'a> Tables<'a> {
 
     pub(crate) fn wrong<T>(&self, key: &'static str, expected: impl ToString) -> Result<T, Fault> {
         let found = self.get(key).map_or("missing".to_owned(), Value::described);
-        Err(Fault::Key { key, found, expected: expected.to_string() })
+        Err(Fault::Key {
+            key,
+            found,
+            expected: expected.to_string(),
+        })
     }
 
     pub(crate) fn text(&self, key: &'static str) -> Result<Option<&'a str>, Fault> {
@@ -41,7 +45,10 @@ impl<'a> Tables<'a> {
             Some(Value::Array(values)) => values.strings(),
             _ => None,
         };
-        strings.map_or_else(|| self.wrong(key, "an array of strings"), |strings| Ok(strings.collect()))
+        strings.map_or_else(
+            || self.wrong(key, "an array of strings"),
+            |strings| Ok(strings.collect()),
+        )
     }
 
     pub(crate) fn tokens(&self) -> Result<Vec<&'a str>, Fault> {
@@ -51,11 +58,19 @@ impl<'a> Tables<'a> {
     /// The type of each token, if the file says. What ends a text by its spelling is a control token whatever it says,
     /// so that no text that is taken literally ends itself.
     pub(crate) fn types(&self, tokens: &[&str]) -> Result<Option<Vec<i64>>, Fault> {
-        let Some(mut types) = types(self.directory, tokens.len())? else { return Ok(None) };
+        let Some(mut types) = types(self.directory, tokens.len())? else {
+            return Ok(None);
+        };
         let special = |kind: i64| matches!(kind, CONTROL | USER_DEFINED);
-        let all = (0..).zip(tokens).zip(&types).map(|((id, token), kind)| (id, *token, special(*kind)));
+        let all = (0..)
+            .zip(tokens)
+            .zip(&types)
+            .map(|((id, token), kind)| (id, *token, special(*kind)));
         let ends = stop::spelled(&all.collect::<Vec<_>>());
-        let markers = (0..).zip(tokens).filter(|(_, token)| stop::is_marker(token)).map(|(id, _)| id);
+        let markers = (0..)
+            .zip(tokens)
+            .filter(|(_, token)| stop::is_marker(token))
+            .map(|(id, _)| id);
         for id in markers.chain(ends) {
             types[id as usize] = CONTROL;
         }
@@ -66,10 +81,16 @@ impl<'a> Tables<'a> {
     pub(crate) fn scores(&self, tokens: usize) -> Result<Vec<f32>, Fault> {
         let key = "tokenizer.ggml.scores";
         let expected = format!("an array of {tokens} finite numbers, one for each token");
-        let Some(Value::Array(values)) = self.get(key) else { return self.wrong(key, expected) };
+        let Some(Value::Array(values)) = self.get(key) else {
+            return self.wrong(key, expected);
+        };
         // Adding 0 makes -0 to 0, so that the two are the same score.
-        let scores = values.values().map(|value| value.number().map(|score| score as f32 + 0.0));
-        let scores: Option<Vec<f32>> = scores.map(|score| score.filter(|score| score.is_finite())).collect();
+        let scores = values
+            .values()
+            .map(|value| value.number().map(|score| score as f32 + 0.0));
+        let scores: Option<Vec<f32>> = scores
+            .map(|score| score.filter(|score| score.is_finite()))
+            .collect();
         match scores {
             Some(scores) if scores.len() == tokens => Ok(scores),
             _ => self.wrong(key, expected),
@@ -79,7 +100,9 @@ impl<'a> Tables<'a> {
     pub(crate) fn merges(&self) -> Result<Vec<&'a str>, Fault> {
         match self.get("tokenizer.ggml.merges") {
             None => Err(Fault::NoMerges("tokenizer.ggml.merges")),
-            Some(Value::Array(merges)) if merges.is_empty() => Err(Fault::NoMerges("tokenizer.ggml.merges")),
+            Some(Value::Array(merges)) if merges.is_empty() => {
+                Err(Fault::NoMerges("tokenizer.ggml.merges"))
+            }
             Some(_) => self.strings("tokenizer.ggml.merges"),
         }
     }
@@ -95,7 +118,10 @@ impl<'a> Tables<'a> {
             Some(Value::Array(values)) => {
                 let bytes: Option<Vec<u8>> = values.values().map(byte).collect();
                 let bytes = bytes.filter(|bytes| bytes.len() == values.len());
-                bytes.map_or_else(|| self.wrong(key, "an array of bytes"), |bytes| Ok(Some(bytes)))
+                bytes.map_or_else(
+                    || self.wrong(key, "an array of bytes"),
+                    |bytes| Ok(Some(bytes)),
+                )
             }
             Some(_) => self.wrong(key, "an array of bytes"),
         }
@@ -103,19 +129,30 @@ impl<'a> Tables<'a> {
 
     /// The token of the vocabulary that a key names; where the file does not say, `default`, if there is one of that number.
     pub(crate) fn id(&self, key: &'static str, default: Option<u32>, tokens: usize) -> Option<u32> {
-        let named = self.get(key).and_then(Value::integer).and_then(|id| u32::try_from(id).ok());
+        let named = self
+            .get(key)
+            .and_then(Value::integer)
+            .and_then(|id| u32::try_from(id).ok());
         let default = default.filter(|_| self.get(key).is_none());
         named.or(default).filter(|id| (*id as usize) < tokens)
     }
 
     /// The token that begins a text, if the model wants one. Where the file does not say, `add` has it, and the number
     /// is `default`.
-    pub(crate) fn bos(&self, add: bool, default: Option<u32>, tokens: usize) -> Result<Option<u32>, Fault> {
+    pub(crate) fn bos(
+        &self,
+        add: bool,
+        default: Option<u32>,
+        tokens: usize,
+    ) -> Result<Option<u32>, Fault> {
         let wanted = self.flag("tokenizer.ggml.add_bos_token", add)?;
         match self.id("tokenizer.ggml.bos_token_id", default, tokens) {
             _ if !wanted => Ok(None),
             Some(id) => Ok(Some(id)),
-            None => self.wrong("tokenizer.ggml.bos_token_id", format!("a token below {tokens}")),
+            None => self.wrong(
+                "tokenizer.ggml.bos_token_id",
+                format!("a token below {tokens}"),
+            ),
         }
     }
 }

@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use warpwright_driver::{Buffer, Context, Error, Host, Kernel, Queue, View};
-use warpwright_kernels::pipeline::{LoraA, LoraANormed, LoraArgs, LoraProduct, Plan, WithLora, WithLoraArgs};
+use warpwright_kernels::pipeline::{
+    LoraA, LoraANormed, LoraArgs, LoraProduct, Plan, WithLora, WithLoraArgs,
+};
 
 use super::product::Product;
 use crate::adapter::tiles::{self, LoraShape, Matrices};
@@ -28,7 +30,11 @@ impl ResolvedLora {
     pub(crate) fn of(outline: &Outline, overlap: bool, batch: u32) -> Option<ResolvedLora> {
         let max_ranks = tiles::max_ranks(outline);
         let (plain, normed) = (LoraA { overlap, batch }, LoraANormed { overlap, batch });
-        (max_ranks > 0).then_some(ResolvedLora { plain, normed, max_ranks })
+        (max_ranks > 0).then_some(ResolvedLora {
+            plain,
+            normed,
+            max_ranks,
+        })
     }
 }
 
@@ -41,7 +47,10 @@ pub(crate) struct LoraKernels {
 impl LoraKernels {
     pub(super) fn load(context: &Context, resolved: ResolvedLora) -> Result<LoraKernels, Error> {
         let ResolvedLora { plain, normed, .. } = resolved;
-        Ok(LoraKernels { plain: signed::load(context, plain)?, normed: signed::load(context, normed)? })
+        Ok(LoraKernels {
+            plain: signed::load(context, plain)?,
+            normed: signed::load(context, normed)?,
+        })
     }
 }
 
@@ -59,7 +68,10 @@ pub(super) struct ProductKernels<'c, K> {
 
 impl<'c, K: LoraProduct + PartialEq> ProductKernels<'c, K> {
     pub(super) fn new(context: &'c Context) -> Self {
-        ProductKernels { plain: Distinct::new(context), with_lora: Distinct::new(context) }
+        ProductKernels {
+            plain: Distinct::new(context),
+            with_lora: Distinct::new(context),
+        }
     }
 
     pub(super) fn load(&mut self, kernel: K, lora: bool) -> Result<ProductKernel<K>, Error> {
@@ -88,8 +100,18 @@ impl<K: LoraProduct> ProductKernel<K> {
         match (self, lora) {
             (ProductKernel::Plain(kernel), None) => queue.launch(kernel, args),
             (ProductKernel::WithLora(kernel), Some(LoraViews { b, u, rank })) => {
-                let lora = LoraArgs::<Host> { lora_b: b, lora_u: u, rank: *rank };
-                queue.launch(kernel, WithLoraArgs { product: args, lora })
+                let lora = LoraArgs::<Host> {
+                    lora_b: b,
+                    lora_u: u,
+                    rank: *rank,
+                };
+                queue.launch(
+                    kernel,
+                    WithLoraArgs {
+                        product: args,
+                        lora,
+                    },
+                )
             }
             _ => unreachable!("a step's kernels and its adapter are those of the same outline"),
         }
@@ -120,7 +142,10 @@ pub(crate) struct DeviceLora {
 
 impl LoadedAdapter {
     /// Copies the adapter of a model, if it has one.
-    pub(crate) fn load(context: &Context, outline: &Outline) -> Result<Option<LoadedAdapter>, Error> {
+    pub(crate) fn load(
+        context: &Context,
+        outline: &Outline,
+    ) -> Result<Option<LoadedAdapter>, Error> {
         if outline.adapter.is_none() {
             return Ok(None);
         }
@@ -132,19 +157,27 @@ impl LoadedAdapter {
                 let name = format!("blk.{layer}.{}.lora_{factor}", product.name());
                 Ok(Buffer::from_slice(context, numbers)?.labelled(&name).view())
             };
-            Ok(Some(DeviceLora { shape, a: copy(&a, "a")?, b: copy(&b, "b")? }))
+            Ok(Some(DeviceLora {
+                shape,
+                a: copy(&a, "a")?,
+                b: copy(&b, "b")?,
+            }))
         };
         let layer = |layer| {
             let [qkv, o, gate_up, down] = Product::OF_LAYER.map(|p| product(p, layer));
             Ok([qkv?, o?, gate_up?, down?])
         };
-        let layers = (0..outline.weights.blocks.len()).map(layer).collect::<Result<_, Error>>()?;
+        let layers = (0..outline.weights.blocks.len())
+            .map(layer)
+            .collect::<Result<_, Error>>()?;
         Ok(Some(LoadedAdapter { layers }))
     }
 
     /// That of a product of a layer.
     pub(super) fn of(&self, product: Product, layer: usize) -> Option<&DeviceLora> {
-        let place = Product::OF_LAYER.iter().position(|of_layer| *of_layer == product)?;
+        let place = Product::OF_LAYER
+            .iter()
+            .position(|of_layer| *of_layer == product)?;
         self.layers[layer][place].as_ref()
     }
 }

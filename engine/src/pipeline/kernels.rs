@@ -5,8 +5,8 @@ use std::sync::Arc;
 use ptx_gen::KernelDef;
 use warpwright_driver::{Context, Error, Kernel};
 use warpwright_kernels::pipeline::{
-    EmbedRows, EmbedTiled, GateUp, HeadNorm, Layout, LmHead, LoraProduct, PipelinedAttention, PlaceDrafts,
-    Project, Qkv, SplitPrompt,
+    EmbedRows, EmbedTiled, GateUp, HeadNorm, Layout, LmHead, LoraProduct, PipelinedAttention,
+    PlaceDrafts, Project, Qkv, SplitPrompt,
 };
 use warpwright_kernels::{AddNormed, Advance};
 
@@ -77,7 +77,10 @@ impl Pipeline {
         let layers = step.layers.iter().map(|layer| {
             Ok(LayerKernels {
                 qkv: LoadedProduct::load(&mut qkv, &layer.qkv)?,
-                head_norm: layer.head_norm.map(|kernel| head_norm.load(kernel)).transpose()?,
+                head_norm: layer
+                    .head_norm
+                    .map(|kernel| head_norm.load(kernel))
+                    .transpose()?,
                 attention: attention.load(layer.attention)?,
                 o: LoadedProduct::load(&mut project, &layer.o)?,
                 gate_up: LoadedProduct::load(&mut gate_up, &layer.gate_up)?,
@@ -85,8 +88,12 @@ impl Pipeline {
             })
         });
         let layers = layers.collect::<Result<_, Error>>()?;
-        let split_prompt = step.split_prompt.map(|kernel| signed::load(context, kernel));
-        let place_drafts = step.place_drafts.map(|kernel| signed::load(context, kernel));
+        let split_prompt = step
+            .split_prompt
+            .map(|kernel| signed::load(context, kernel));
+        let place_drafts = step
+            .place_drafts
+            .map(|kernel| signed::load(context, kernel));
         let add_normed = step.add_normed.map(|kernel| signed::load(context, kernel));
         let lora = step.lora.map(|kernels| LoraKernels::load(context, kernels));
         Ok(Pipeline {
@@ -116,7 +123,13 @@ impl EmbedKernel {
 }
 
 impl<K: LoraProduct + PartialEq> LoadedProduct<ProductKernel<K>> {
-    fn load(kernels: &mut ProductKernels<'_, K>, product: &ResolvedProduct<K>) -> Result<Self, Error> {
-        Ok(LoadedProduct { kernel: kernels.load(product.kernel, product.lora)?, layout: product.layout })
+    fn load(
+        kernels: &mut ProductKernels<'_, K>,
+        product: &ResolvedProduct<K>,
+    ) -> Result<Self, Error> {
+        Ok(LoadedProduct {
+            kernel: kernels.load(product.kernel, product.lora)?,
+            layout: product.layout,
+        })
     }
 }

@@ -9,8 +9,9 @@ use ptx_gen::KernelDef;
 use warpwright_driver::Device;
 use warpwright_kernels::format::activations::{ActivationBytes, Encoding};
 use warpwright_kernels::pipeline::{
-    AngleSet, EmbedRows, EmbedTiled, GateUp, HeadNorm, Layout, LmHead, LoraProduct, PipelinedAttention,
-    PlaceDrafts, Plan, Project, ProjectOutput, Qkv, QkvOutput, Segments, SplitPrompt, WithLora,
+    AngleSet, EmbedRows, EmbedTiled, GateUp, HeadNorm, Layout, LmHead, LoraProduct,
+    PipelinedAttention, PlaceDrafts, Plan, Project, ProjectOutput, Qkv, QkvOutput, Segments,
+    SplitPrompt, WithLora,
 };
 use warpwright_kernels::{AddNormed, Format};
 
@@ -102,7 +103,11 @@ pub(crate) struct ResolvedProduct<K> {
 impl<K: LoraProduct> ResolvedProduct<K> {
     /// The name of the kernel that is launched.
     fn name(&self) -> String {
-        if self.lora { WithLora(self.kernel).name() } else { self.kernel.name() }
+        if self.lora {
+            WithLora(self.kernel).name()
+        } else {
+            self.kernel.name()
+        }
     }
 }
 
@@ -133,15 +138,38 @@ impl Resolved {
     ) -> Result<Resolved, Unsupported> {
         let target = Target::of(device)?;
         check_config(&outline.config)?;
-        let resolver = |shared| Resolver { outline, tuning, target, batch: 1, shared, like: None };
+        let resolver = |shared| Resolver {
+            outline,
+            tuning,
+            target,
+            batch: 1,
+            shared,
+            like: None,
+        };
         let single = |shared| resolver(tuning.shared.unwrap_or(shared)).step();
         let single = single(target.preferred).or_else(|_| single(target.whole))?;
         // Its plans are those of one token, so that its sums are too. It records no timestamps.
         let shared = target.whole.max(single.shared);
-        let tuning = Tuning { profile: false, ..tuning };
-        let batched =
-            (batch > 1).then(|| Resolver { tuning, batch, ..resolver(shared) }.step()).transpose()?;
-        Ok(Resolved { single, batched, verifying: vec![], sequential: target.sequential() })
+        let tuning = Tuning {
+            profile: false,
+            ..tuning
+        };
+        let batched = (batch > 1)
+            .then(|| {
+                Resolver {
+                    tuning,
+                    batch,
+                    ..resolver(shared)
+                }
+                .step()
+            })
+            .transpose()?;
+        Ok(Resolved {
+            single,
+            batched,
+            verifying: vec![],
+            sequential: target.sequential(),
+        })
     }
 
     /// The same with steps that verify so many tokens. Each token of theirs has the bits of a step of one token: sums
@@ -157,8 +185,21 @@ impl Resolved {
         let target = Target::of(device)?;
         let like = Some(self.single.shared);
         let shared = target.whole.max(self.single.shared);
-        let tuning = Tuning { profile: false, ..tuning };
-        let step = |batch| Resolver { outline, tuning, target, batch, shared, like }.step();
+        let tuning = Tuning {
+            profile: false,
+            ..tuning
+        };
+        let step = |batch| {
+            Resolver {
+                outline,
+                tuning,
+                target,
+                batch,
+                shared,
+                like,
+            }
+            .step()
+        };
         let verifying = tokens.map(step).collect::<Result<_, _>>()?;
         Ok(Resolved { verifying, ..self })
     }
@@ -172,9 +213,18 @@ impl Path {
 
     pub(crate) fn from(resolved: &Result<Resolved, Unsupported>) -> Path {
         match resolved {
-            Ok(Resolved { sequential: None, .. }) => Path::Overlapped,
-            Ok(Resolved { sequential: Some(reason), .. }) => Path::Sequential { reason: reason.clone() },
-            Err(reason) => Path::Simple { reason: reason.clone() },
+            Ok(Resolved {
+                sequential: None, ..
+            }) => Path::Overlapped,
+            Ok(Resolved {
+                sequential: Some(reason),
+                ..
+            }) => Path::Sequential {
+                reason: reason.clone(),
+            },
+            Err(reason) => Path::Simple {
+                reason: reason.clone(),
+            },
         }
     }
 }
@@ -189,7 +239,11 @@ impl ResolvedStep {
     pub(crate) fn formats(&self, product: Product, layer: usize) -> String {
         let mut formats = self.described(product, layer).1;
         formats.dedup();
-        formats.iter().map(|format| format.name()).collect::<Vec<_>>().join(" + ")
+        formats
+            .iter()
+            .map(|format| format.name())
+            .collect::<Vec<_>>()
+            .join(" + ")
     }
 
     fn described(&self, product: Product, layer: usize) -> (String, Vec<Format>) {
@@ -222,14 +276,20 @@ impl ResolvedStep {
     /// Ranges of positions into which attention is split: as many as there are SMs for.
     pub(crate) fn splits(&self, ctx: u32) -> u32 {
         let useful = ctx.div_ceil(self.attention.min_split_positions());
-        (self.sms / self.attention_units(self.sharing)).min(useful).clamp(1, MAX_SPLITS)
+        (self.sms / self.attention_units(self.sharing))
+            .min(useful)
+            .clamp(1, MAX_SPLITS)
     }
 }
 
 fn check_config(c: &Config) -> Result<(), Unsupported> {
     let multiple = |what, found: u32, multiple| match found % multiple {
         0 => Ok(()),
-        _ => Err(Unsupported::Multiple { what, found, multiple }),
+        _ => Err(Unsupported::Multiple {
+            what,
+            found,
+            multiple,
+        }),
     };
     multiple("head_dim", c.head_dim, 16)?;
     multiple("the hidden size", c.hidden, 16)?;
@@ -237,8 +297,14 @@ fn check_config(c: &Config) -> Result<(), Unsupported> {
     multiple("the vocabulary size", c.vocab, 16)?;
     let (head_dim, rope_dim) = (c.head_dim, c.rope.dim);
     match c.heads / c.kv_heads {
-        _ if head_dim > MAX_HEAD_DIM => Err(Unsupported::HeadDim { found: head_dim, max: MAX_HEAD_DIM }),
-        found if found > MAX_GROUP => Err(Unsupported::Group { found, max: MAX_GROUP }),
+        _ if head_dim > MAX_HEAD_DIM => Err(Unsupported::HeadDim {
+            found: head_dim,
+            max: MAX_HEAD_DIM,
+        }),
+        found if found > MAX_GROUP => Err(Unsupported::Group {
+            found,
+            max: MAX_GROUP,
+        }),
         _ if c.local.is_some() && !c.architecture.head_norms => Err(Unsupported::TwoRopes),
         _ if rope_dim != head_dim => Err(Unsupported::PartialRope { rope_dim, head_dim }),
         _ => Ok(()),
@@ -246,11 +312,17 @@ fn check_config(c: &Config) -> Result<(), Unsupported> {
 }
 
 fn check_block(b: &Block<Weight>) -> Result<(), Unsupported> {
-    [&b.q, &b.k, &b.v, &b.o, &b.gate, &b.up, &b.down].into_iter().try_for_each(check_matrix)?;
+    [&b.q, &b.k, &b.v, &b.o, &b.gate, &b.up, &b.down]
+        .into_iter()
+        .try_for_each(check_matrix)?;
     let encoding = |w: &Weight| Encoding::of(w.format);
     for other in [&b.k, &b.v] {
         if encoding(&b.q) != encoding(other) {
-            return Err(mixed(&b.q, other, "their activations are encoded differently"));
+            return Err(mixed(
+                &b.q,
+                other,
+                "their activations are encoded differently",
+            ));
         }
     }
     match b.gate.format == b.up.format {
@@ -260,16 +332,24 @@ fn check_block(b: &Block<Weight>) -> Result<(), Unsupported> {
 }
 
 fn mixed(a: &Weight, b: &Weight, why: &'static str) -> Unsupported {
-    Unsupported::Mixed { tensors: [a, b].map(|w| (w.name.clone(), w.format)), why }
+    Unsupported::Mixed {
+        tensors: [a, b].map(|w| (w.name.clone(), w.format)),
+        why,
+    }
 }
 
 fn check_matrix(w: &Weight) -> Result<(), Unsupported> {
     let (tensor, len) = (w.name.clone(), w.row_len());
     match w.format.tile() {
-        None => Err(Unsupported::Layout { tensor, format: w.format }),
-        Some(tile) if len % tile.columns != 0 => {
-            Err(Unsupported::RowLength { tensor, len, multiple: tile.columns })
-        }
+        None => Err(Unsupported::Layout {
+            tensor,
+            format: w.format,
+        }),
+        Some(tile) if len % tile.columns != 0 => Err(Unsupported::RowLength {
+            tensor,
+            len,
+            multiple: tile.columns,
+        }),
         Some(_) => Ok(()),
     }
 }
@@ -292,9 +372,15 @@ impl Resolver<'_> {
         let (w, batch, overlap) = (&self.outline.weights, self.batch, self.target.overlaps());
         check_matrix(w.head())?;
         let head = self.head(w.head().format)?;
-        let layers = (0..).zip(&w.blocks).map(|(i, b)| self.layer(i, b)).collect::<Result<_, _>>()?;
+        let layers = (0..)
+            .zip(&w.blocks)
+            .map(|(i, b)| self.layer(i, b))
+            .collect::<Result<_, _>>()?;
         let config = self.outline.config.clone();
-        let add_normed = config.architecture.norms_after.then_some(AddNormed { overlap, batch });
+        let add_normed = config
+            .architecture
+            .norms_after
+            .then_some(AddNormed { overlap, batch });
         Ok(ResolvedStep {
             config,
             batch,
@@ -315,10 +401,23 @@ impl Resolver<'_> {
 
     fn embed(&self) -> ResolvedEmbed {
         let (w, overlap, batch) = (&self.outline.weights, self.target.overlaps(), self.batch);
-        let (format, scale) = (w.embed.format, self.outline.config.architecture.embedding_scale);
+        let (format, scale) = (
+            w.embed.format,
+            self.outline.config.architecture.embedding_scale,
+        );
         match w.head {
-            None => ResolvedEmbed::Tiles(EmbedTiled { format, overlap, batch, scale }),
-            Some(_) => ResolvedEmbed::Rows(EmbedRows { format, overlap, batch, scale }),
+            None => ResolvedEmbed::Tiles(EmbedTiled {
+                format,
+                overlap,
+                batch,
+                scale,
+            }),
+            Some(_) => ResolvedEmbed::Rows(EmbedRows {
+                format,
+                overlap,
+                batch,
+                scale,
+            }),
         }
     }
 
@@ -340,10 +439,17 @@ impl Resolver<'_> {
         check_block(b)?;
         let c = &self.outline.config;
         let (overlap, batch) = (self.target.overlaps(), self.batch);
-        let angles = AngleSet { index: c.rope_of(index), count: c.ropes().len() as u32 };
+        let angles = AngleSet {
+            index: c.rope_of(index),
+            count: c.ropes().len() as u32,
+        };
         Ok(ResolvedLayer {
             qkv: self.adapted(Product::Qkv, index, self.qkv(b)?),
-            head_norm: c.architecture.head_norms.then_some(HeadNorm { overlap, batch, angles }),
+            head_norm: c.architecture.head_norms.then_some(HeadNorm {
+                overlap,
+                batch,
+                angles,
+            }),
             attention: self.attention(c.window_of(index)),
             o: self.adapted(Product::O, index, self.o(b.o.format)?),
             gate_up: self.adapted(Product::GateUp, index, self.gate_up(b.gate.format)?),
@@ -352,8 +458,16 @@ impl Resolver<'_> {
     }
 
     /// The product of a layer, with its adapter if it has one.
-    fn adapted<K>(&self, product: Product, layer: u32, of: ResolvedProduct<K>) -> ResolvedProduct<K> {
-        ResolvedProduct { lora: tiles::shape(self.outline, product, layer as usize).is_some(), ..of }
+    fn adapted<K>(
+        &self,
+        product: Product,
+        layer: u32,
+        of: ResolvedProduct<K>,
+    ) -> ResolvedProduct<K> {
+        ResolvedProduct {
+            lora: tiles::shape(self.outline, product, layer as usize).is_some(),
+            ..of
+        }
     }
 
     /// Bytes of an activation's integer in a product of a layer. It decides for all kernels, whatever their batch.
@@ -370,35 +484,62 @@ impl Resolver<'_> {
         let shared = self.tuning.shared.unwrap_or(self.target.preferred);
         let fit = n <= MAX_OF_THREE && u64::from(n) * 7 / 2 <= u64::from(shared) * 5 / 8;
         let [q, k, v] = [&b.q, &b.k, &b.v].map(|w| w.format.activation_bytes());
-        if fit { q.max(k).max(v) } else { ActivationBytes::Two }
+        if fit {
+            q.max(k).max(v)
+        } else {
+            ActivationBytes::Two
+        }
     }
 
     fn qkv(&self, b: &Block<Weight>) -> Result<ResolvedProduct<Qkv>, Unsupported> {
         let (c, formats) = (&self.outline.config, [&b.q, &b.k, &b.v].map(|w| w.format));
         let bytes = self.activation_bytes(Product::Qkv, b);
         let default = || default_plan_with(bytes, formats[0], c.q_len() + 2 * c.kv_len(), c.hidden);
-        let plan = self.plan(self.tuning.qkv.unwrap_or_else(default)).with_bytes(formats[0], bytes);
-        let output = if c.architecture.head_norms { QkvOutput::Raw } else { QkvOutput::Append };
-        let kernel =
-            Qkv { formats, pairing: c.architecture.pairing, bias: c.architecture.biases, output, plan };
+        let plan = self
+            .plan(self.tuning.qkv.unwrap_or_else(default))
+            .with_bytes(formats[0], bytes);
+        let output = if c.architecture.head_norms {
+            QkvOutput::Raw
+        } else {
+            QkvOutput::Append
+        };
+        let kernel = Qkv {
+            formats,
+            pairing: c.architecture.pairing,
+            bias: c.architecture.biases,
+            output,
+            plan,
+        };
         let segments = kernel.segments(c.heads, c.kv_heads, c.head_dim);
         let (plan, layout) = self.fit(Product::Qkv, &segments, kernel.plan, c.hidden)?;
-        Ok(ResolvedProduct { kernel: Qkv { plan, ..kernel }, layout, lora: false })
+        Ok(ResolvedProduct {
+            kernel: Qkv { plan, ..kernel },
+            layout,
+            lora: false,
+        })
     }
 
     /// The output projection. The queries before it usually have its format.
     fn o(&self, format: Format) -> Result<ResolvedProduct<Project>, Unsupported> {
         let c = &self.outline.config;
         let default = || default_plan(format, c.hidden, c.q_len()).after(format);
-        self.project(Product::O, format, self.plan(self.tuning.o.unwrap_or_else(default)), c.q_len())
+        self.project(
+            Product::O,
+            format,
+            self.plan(self.tuning.o.unwrap_or_else(default)),
+            c.q_len(),
+        )
     }
 
     /// The down projection, after gate and up.
     fn down(&self, b: &Block<Weight>) -> Result<ResolvedProduct<Project>, Unsupported> {
         let (c, format) = (&self.outline.config, b.down.format);
         let bytes = self.activation_bytes(Product::Down, b);
-        let default = || default_plan_with(bytes, format, c.hidden, c.feed_forward).after(b.gate.format);
-        let plan = self.plan(self.tuning.down.unwrap_or_else(default)).with_bytes(format, bytes);
+        let default =
+            || default_plan_with(bytes, format, c.hidden, c.feed_forward).after(b.gate.format);
+        let plan = self
+            .plan(self.tuning.down.unwrap_or_else(default))
+            .with_bytes(format, bytes);
         self.project(Product::Down, format, plan, c.feed_forward)
     }
 
@@ -414,10 +555,18 @@ impl Resolver<'_> {
         } else {
             ProjectOutput::Residual
         };
-        let kernel = Project { format, output, plan };
+        let kernel = Project {
+            format,
+            output,
+            plan,
+        };
         let segments = kernel.segments(self.outline.config.hidden);
         let (plan, layout) = self.fit(product, &segments, kernel.plan, n)?;
-        Ok(ResolvedProduct { kernel: Project { plan, ..kernel }, layout, lora: false })
+        Ok(ResolvedProduct {
+            kernel: Project { plan, ..kernel },
+            layout,
+            lora: false,
+        })
     }
 
     /// Gate and up. The output projection before them usually has their format.
@@ -431,29 +580,47 @@ impl Resolver<'_> {
         };
         let segments = kernel.segments(c.feed_forward);
         let (plan, layout) = self.fit(Product::GateUp, &segments, kernel.plan, c.hidden)?;
-        Ok(ResolvedProduct { kernel: GateUp { plan, ..kernel }, layout, lora: false })
+        Ok(ResolvedProduct {
+            kernel: GateUp { plan, ..kernel },
+            layout,
+            lora: false,
+        })
     }
 
     fn head(&self, format: Format) -> Result<ResolvedProduct<LmHead>, Unsupported> {
         let c = &self.outline.config;
         let default = || default_plan(format, c.vocab, c.hidden);
-        let kernel = LmHead { format, plan: self.plan(self.tuning.head.unwrap_or_else(default)) };
+        let kernel = LmHead {
+            format,
+            plan: self.plan(self.tuning.head.unwrap_or_else(default)),
+        };
         let segments = kernel.segments(c.vocab);
         let (plan, layout) = self.fit(Product::Head, &segments, kernel.plan, c.hidden)?;
-        Ok(ResolvedProduct { kernel: LmHead { plan, ..kernel }, layout, lora: false })
+        Ok(ResolvedProduct {
+            kernel: LmHead { plan, ..kernel },
+            layout,
+            lora: false,
+        })
     }
 
     /// The plan as the device and the batch allow it.
     fn plan(&self, plan: Plan) -> Plan {
         let plan = match plan {
             // Twelve warps have too few registers each for the sums of a whole batch.
-            Plan::TWELVE_WARPS | Plan::TWELVE_WARPS_THROTTLED if self.batch > 1 && self.like.is_none() => {
+            Plan::TWELVE_WARPS | Plan::TWELVE_WARPS_THROTTLED
+                if self.batch > 1 && self.like.is_none() =>
+            {
                 Plan::DEFAULT
             }
             plan => plan,
         };
         let prefetch_limit = plan.prefetch_limit.filter(|_| self.target.overlaps());
-        Plan { copies: self.target.copies, prefetch_limit, profile: self.tuning.profile, ..plan }
+        Plan {
+            copies: self.target.copies,
+            prefetch_limit,
+            profile: self.tuning.profile,
+            ..plan
+        }
     }
 
     /// The plan with as many tokens per launch as fit shared memory, and its layout.
@@ -469,7 +636,11 @@ impl Resolver<'_> {
         let mut batches = (0..=self.batch.ilog2()).map(|halvings| self.batch >> halvings);
         let found = batches.find_map(|batch| {
             let single = plan;
-            let plan = if batch == 1 { plan } else { plan.with_batch(batch) };
+            let plan = if batch == 1 {
+                plan
+            } else {
+                plan.with_batch(batch)
+            };
             let layout = |rounds| segments.layout(plan, n, rounds * self.target.sms, self.shared);
             let mut rounds = match self.like {
                 None => 1..=most,
@@ -478,10 +649,22 @@ impl Resolver<'_> {
             };
             let layout = rounds.find_map(layout)?;
             // A block waits for the progress of the same block of the previous product.
-            let prefetch_limit = plan.prefetch_limit.filter(|_| layout.blocks == self.target.sms);
-            Some((Plan { prefetch_limit, ..plan }, layout))
+            let prefetch_limit = plan
+                .prefetch_limit
+                .filter(|_| layout.blocks == self.target.sms);
+            Some((
+                Plan {
+                    prefetch_limit,
+                    ..plan
+                },
+                layout,
+            ))
         });
-        found.ok_or(Unsupported::SharedMemory { product, n, shared: self.shared })
+        found.ok_or(Unsupported::SharedMemory {
+            product,
+            n,
+            shared: self.shared,
+        })
     }
 
     /// Blocks for each SM with which rows have the sums that they have in a step of one token. A warp's tiles of a row
@@ -497,7 +680,11 @@ impl Resolver<'_> {
         if row_tiles.is_multiple_of(single.warps()) {
             return Some(1..=MAX_ROUNDS);
         }
-        let layout = |rounds: &u32| segments.layout(single, n, rounds * self.target.sms, shared).is_some();
+        let layout = |rounds: &u32| {
+            segments
+                .layout(single, n, rounds * self.target.sms, shared)
+                .is_some()
+        };
         let rounds = (1..=MAX_ROUNDS).find(layout)?;
         Some(rounds..=rounds)
     }
@@ -516,10 +703,15 @@ mod tests {
         let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
         let device = &driver.devices().unwrap()[0];
         for (shape, quantization) in SHAPES.iter().flat_map(|s| QUANTIZATIONS.map(|q| (s, q))) {
-            let Ok(outline) = Outline::of(shape, quantization) else { continue };
+            let Ok(outline) = Outline::of(shape, quantization) else {
+                continue;
+            };
             let name = format!("{} {}", shape.name, quantization.name);
             let Ok(single) = Resolved::of(&outline, device, Tuning::default(), 1) else {
-                assert!(Resolved::of(&outline, device, Tuning::default(), 8).is_err(), "{name}");
+                assert!(
+                    Resolved::of(&outline, device, Tuning::default(), 8).is_err(),
+                    "{name}"
+                );
                 continue;
             };
             assert_eq!(single.batched, None, "{name}");
@@ -529,11 +721,19 @@ mod tests {
             assert_eq!(batched.layers.len(), single.single.layers.len(), "{name}");
             for (one, many) in single.single.layers.iter().zip(&batched.layers) {
                 let warps = |plan: Plan| if plan.groups == 6 { 8 } else { plan.warps() };
-                assert_eq!(warps(one.down.kernel.plan), many.down.kernel.plan.warps(), "{name}");
+                assert_eq!(
+                    warps(one.down.kernel.plan),
+                    many.down.kernel.plan.warps(),
+                    "{name}"
+                );
                 assert_eq!(one.qkv.kernel.formats, many.qkv.kernel.formats, "{name}");
                 let three = |l: &ResolvedLayer| {
-                    let plans =
-                        [l.qkv.kernel.plan, l.o.kernel.plan, l.gate_up.kernel.plan, l.down.kernel.plan];
+                    let plans = [
+                        l.qkv.kernel.plan,
+                        l.o.kernel.plan,
+                        l.gate_up.kernel.plan,
+                        l.down.kernel.plan,
+                    ];
                     plans.map(|plan| plan.bytes == ActivationBytes::Three)
                 };
                 let two_bits = quantization.name == "q2_k";
@@ -549,10 +749,20 @@ mod tests {
     fn little_shared_memory_takes_activations_of_two_bytes() {
         let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
         let device = &driver.devices().unwrap()[0];
-        let tuning = Tuning { shared: Some(90_112), ..Tuning::default() };
-        let shape = SHAPES.iter().find(|shape| shape.name == "qwen2.5-7b").unwrap();
-        let two_bits = QUANTIZATIONS.into_iter().find(|q| q.name == "q2_k").unwrap();
-        let resolved = Resolved::of(&Outline::of(shape, two_bits).unwrap(), device, tuning, 1).unwrap();
+        let tuning = Tuning {
+            shared: Some(90_112),
+            ..Tuning::default()
+        };
+        let shape = SHAPES
+            .iter()
+            .find(|shape| shape.name == "qwen2.5-7b")
+            .unwrap();
+        let two_bits = QUANTIZATIONS
+            .into_iter()
+            .find(|q| q.name == "q2_k")
+            .unwrap();
+        let resolved =
+            Resolved::of(&Outline::of(shape, two_bits).unwrap(), device, tuning, 1).unwrap();
         let layer = &resolved.single.layers[0];
         let bytes = [layer.qkv.kernel.plan, layer.down.kernel.plan].map(|plan| plan.bytes);
         assert_eq!(bytes, [ActivationBytes::Three, ActivationBytes::Two]);
@@ -566,16 +776,31 @@ mod tests {
         let tuning = Tuning::default();
         let mut resolved = 0;
         for (shape, quantization) in SHAPES.iter().flat_map(|s| QUANTIZATIONS.map(|q| (s, q))) {
-            let Ok(outline) = Outline::of(shape, quantization) else { continue };
-            let Ok(one) = Resolved::of(&outline, device, tuning, 1) else { continue };
+            let Ok(outline) = Outline::of(shape, quantization) else {
+                continue;
+            };
+            let Ok(one) = Resolved::of(&outline, device, tuning, 1) else {
+                continue;
+            };
             let name = format!("{} {}", shape.name, quantization.name);
-            let one = one.with_drafts(&outline, device, tuning, [2, 8].into_iter()).unwrap();
+            let one = one
+                .with_drafts(&outline, device, tuning, [2, 8].into_iter())
+                .unwrap();
             let c = &outline.config;
             for step in &one.verifying {
-                assert_eq!([300, 4096].map(|n| step.splits(n)), [300, 4096].map(|n| one.single.splits(n)));
+                assert_eq!(
+                    [300, 4096].map(|n| step.splits(n)),
+                    [300, 4096].map(|n| one.single.splits(n))
+                );
                 for (a, b) in one.single.layers.iter().zip(&step.layers) {
-                    let [(a, of_a), (b, of_b)] = [a, b].map(|layer| (layer.down.kernel, layer.down.layout));
-                    same(&name, a.format, c.feed_forward, [(a.plan, of_a), (b.plan, of_b)]);
+                    let [(a, of_a), (b, of_b)] =
+                        [a, b].map(|layer| (layer.down.kernel, layer.down.layout));
+                    same(
+                        &name,
+                        a.format,
+                        c.feed_forward,
+                        [(a.plan, of_a), (b.plan, of_b)],
+                    );
                 }
                 let [(a, of_a), (b, of_b)] =
                     [one.single.head, step.head].map(|head| (head.kernel, head.layout));
@@ -589,8 +814,15 @@ mod tests {
     fn same(name: &str, format: Format, n: u32, [one, many]: [(Plan, Layout); 2]) {
         let warps = one.0.warps();
         assert_eq!(warps, many.0.warps(), "{name}");
-        assert!(many.0.batch > 1 && many.0.batch * warps <= MAX_SUMS, "{name}: {:?}", many.0);
+        assert!(
+            many.0.batch > 1 && many.0.batch * warps <= MAX_SUMS,
+            "{name}: {:?}",
+            many.0
+        );
         let even = n.is_multiple_of(format.tile().unwrap().columns * warps);
-        assert!(one.1.blocks == many.1.blocks || even, "{name}: {one:?} {many:?}");
+        assert!(
+            one.1.blocks == many.1.blocks || even,
+            "{name}: {one:?} {many:?}"
+        );
     }
 }

@@ -19,8 +19,9 @@ use std::ops::Range;
 use warpwright_driver::{Elem, Error, Host, Queue, View};
 use warpwright_kernels::advance::AdvanceArgs;
 use warpwright_kernels::pipeline::{
-    EmbedTokenArgs, GateUpArgs, HeadNormArgs, LORA_A_SHARED, Layout, LmHeadArgs, LoraAArgs, LoraANormedArgs,
-    PipelinedAttentionArgs, PlaceDraftsArgs, Project, ProjectArgs, QkvArgs, SplitPromptArgs, StreamArgs,
+    EmbedTokenArgs, GateUpArgs, HeadNormArgs, LORA_A_SHARED, Layout, LmHeadArgs, LoraAArgs,
+    LoraANormedArgs, PipelinedAttentionArgs, PlaceDraftsArgs, Project, ProjectArgs, QkvArgs,
+    SplitPromptArgs, StreamArgs,
 };
 use warpwright_kernels::{AddNormed, AddNormedArgs};
 
@@ -53,7 +54,14 @@ impl<'a> PipelineStep<'a> {
         workspace: &'a Workspace,
         adapter: Option<&'a LoadedAdapter>,
     ) -> Self {
-        PipelineStep { pipeline, weights, buffers, workspace, adapter, sequence: Cell::new(0) }
+        PipelineStep {
+            pipeline,
+            weights,
+            buffers,
+            workspace,
+            adapter,
+            sequence: Cell::new(0),
+        }
     }
 
     /// Launches one step for every token of the batch.
@@ -81,7 +89,8 @@ impl<'a> PipelineStep<'a> {
             StepKind::PrefillBatch | StepKind::Choose => Ok(()),
             StepKind::Verify(_) => {
                 self.head(queue, &self.weights.head, &self.vectors().x)?;
-                self.buffers.sample_drafts(queue, &self.vectors().logits, &self.vectors().state)
+                self.buffers
+                    .sample_drafts(queue, &self.vectors().logits, &self.vectors().state)
             }
         }
     }
@@ -118,7 +127,10 @@ impl<'a> PipelineStep<'a> {
     /// The memory of these.
     fn stream_views(&self, layout: &Layout, node: usize) -> StreamViews {
         StreamViews {
-            progress: self.workspace.progress.view_range(0..layout.blocks as usize),
+            progress: self
+                .workspace
+                .progress
+                .view_range(0..layout.blocks as usize),
             timestamps: self.workspace.timestamps(node),
         }
     }
@@ -128,7 +140,10 @@ impl<'a> PipelineStep<'a> {
         let batch = self.pipeline.resolved.batch;
         (0..batch)
             .step_by(at_once as usize)
-            .map(move |first| SubBatch { range: first..first + at_once, batch })
+            .map(move |first| SubBatch {
+                range: first..first + at_once,
+                batch,
+            })
     }
 
     /// Assigns the tokens of a batch.
@@ -137,7 +152,15 @@ impl<'a> PipelineStep<'a> {
             return Ok(());
         };
         let batch_state = &self.vectors().state;
-        queue.launch(kernel, SplitPromptArgs { prompt: &b.prompt, state: &b.state, batch_state, ctx: b.ctx })
+        queue.launch(
+            kernel,
+            SplitPromptArgs {
+                prompt: &b.prompt,
+                state: &b.state,
+                batch_state,
+                ctx: b.ctx,
+            },
+        )
     }
 
     /// Assigns drafts.
@@ -147,7 +170,15 @@ impl<'a> PipelineStep<'a> {
             return Ok(());
         };
         let (drafts, batch_state) = (&drafts.given, &self.vectors().state);
-        queue.launch(kernel, PlaceDraftsArgs { drafts, tokens: &b.prompt, batch_state, ctx: b.ctx })
+        queue.launch(
+            kernel,
+            PlaceDraftsArgs {
+                drafts,
+                tokens: &b.prompt,
+                batch_state,
+                ctx: b.ctx,
+            },
+        )
     }
 
     /// Launches a product of a layer over these tiles: the layer's own, or others of the same formats.
@@ -208,36 +239,46 @@ impl<'a> PipelineStep<'a> {
     fn qkv(&self, queue: &mut impl Queue, index: usize, tiles: &View<u8>) -> Result<(), Error> {
         let (b, v, step) = (self.buffers, self.vectors(), &self.pipeline.resolved);
         let c = &step.config;
-        let (w, LoadedProduct { kernel, layout }) =
-            (&self.weights.blocks[index], &self.pipeline.layers[index].qkv);
-        let q = if w.qk_norm.is_some() { &*self.workspace.raw } else { &v.q };
+        let (w, LoadedProduct { kernel, layout }) = (
+            &self.weights.blocks[index],
+            &self.pipeline.layers[index].qkv,
+        );
+        let q = if w.qk_norm.is_some() {
+            &*self.workspace.raw
+        } else {
+            &v.q
+        };
         // Those of the first rope; where there are several, head norms rotate, and this kernel reads none.
-        let angles = self.workspace.angles.view_range(0..(step.batch * c.head_dim) as usize);
+        let angles = self
+            .workspace
+            .angles
+            .view_range(0..(step.batch * c.head_dim) as usize);
         let lora = self.lora_normed(queue, Product::Qkv, index, &w.attn_norm)?;
         let views = self.stream_views(layout, NODES * index);
-        self.sub_batches(kernel.plan().batch).try_for_each(|tokens| {
-            let lora = lora.as_ref().map(|lora| lora.of(&tokens));
-            let args = QkvArgs::<Host> {
-                w: tiles,
-                x: &tokens.of(&v.x),
-                gamma: &w.attn_norm.cast()?,
-                // Without a bias it is not read, but the launch needs a valid buffer.
-                bias: &w.bias.as_ref().unwrap_or(&w.attn_norm).cast()?,
-                state: &tokens.of(&v.state),
-                angles: &tokens.of(&angles),
-                q: &tokens.of(q),
-                k_cache: &b.k_cache[index],
-                v_cache: &b.v_cache[index],
-                heads: c.heads,
-                kv_heads: c.kv_heads,
-                head_dim: c.head_dim,
-                ctx: b.ctx,
-                n: c.hidden,
-                epsilon: c.epsilon,
-                stream: self.stream_args(layout, &views),
-            };
-            kernel.launch(queue, args, lora.as_ref())
-        })
+        self.sub_batches(kernel.plan().batch)
+            .try_for_each(|tokens| {
+                let lora = lora.as_ref().map(|lora| lora.of(&tokens));
+                let args = QkvArgs::<Host> {
+                    w: tiles,
+                    x: &tokens.of(&v.x),
+                    gamma: &w.attn_norm.cast()?,
+                    // Without a bias it is not read, but the launch needs a valid buffer.
+                    bias: &w.bias.as_ref().unwrap_or(&w.attn_norm).cast()?,
+                    state: &tokens.of(&v.state),
+                    angles: &tokens.of(&angles),
+                    q: &tokens.of(q),
+                    k_cache: &b.k_cache[index],
+                    v_cache: &b.v_cache[index],
+                    heads: c.heads,
+                    kv_heads: c.kv_heads,
+                    head_dim: c.head_dim,
+                    ctx: b.ctx,
+                    n: c.hidden,
+                    epsilon: c.epsilon,
+                    stream: self.stream_args(layout, &views),
+                };
+                kernel.launch(queue, args, lora.as_ref())
+            })
     }
 
     /// Head norm, rotary embedding and append to the cache, for models with head norms.
@@ -268,8 +309,12 @@ impl<'a> PipelineStep<'a> {
     }
 
     pub(crate) fn attention(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
-        let (b, v, step, splits) =
-            (self.buffers, self.vectors(), &self.pipeline.resolved, self.workspace.splits);
+        let (b, v, step, splits) = (
+            self.buffers,
+            self.vectors(),
+            &self.pipeline.resolved,
+            self.workspace.splits,
+        );
         let c = &step.config;
         let args = PipelinedAttentionArgs::<Host> {
             state: &v.state,
@@ -336,19 +381,20 @@ impl<'a> PipelineStep<'a> {
         let (v, batch) = (self.vectors(), self.pipeline.resolved.batch);
         let y = self.workspace.projected.as_deref().unwrap_or(&v.x);
         let views = self.stream_views(layout, node);
-        self.sub_batches(kernel.plan().batch).try_for_each(|tokens| {
-            let lora = lora.as_ref().map(|lora| lora.of(&tokens));
-            let args = ProjectArgs::<Host> {
-                w: tiles,
-                x: &tokens.of(&x.values),
-                x_scale: &tokens.of(&x.scales),
-                rows: y.len() as u32 / batch,
-                n: x.values.len() as u32 / batch,
-                y: &tokens.of(y),
-                stream: self.stream_args(layout, &views),
-            };
-            kernel.launch(queue, args, lora.as_ref())
-        })
+        self.sub_batches(kernel.plan().batch)
+            .try_for_each(|tokens| {
+                let lora = lora.as_ref().map(|lora| lora.of(&tokens));
+                let args = ProjectArgs::<Host> {
+                    w: tiles,
+                    x: &tokens.of(&x.values),
+                    x_scale: &tokens.of(&x.scales),
+                    rows: y.len() as u32 / batch,
+                    n: x.values.len() as u32 / batch,
+                    y: &tokens.of(y),
+                    stream: self.stream_args(layout, &views),
+                };
+                kernel.launch(queue, args, lora.as_ref())
+            })
     }
 
     fn gate_up(&self, queue: &mut impl Queue, index: usize, tiles: &View<u8>) -> Result<(), Error> {
@@ -357,21 +403,22 @@ impl<'a> PipelineStep<'a> {
         let gamma = &self.weights.blocks[index].ffn_norm;
         let lora = self.lora_normed(queue, Product::GateUp, index, gamma)?;
         let views = self.stream_views(layout, NODES * index + 3);
-        self.sub_batches(kernel.plan().batch).try_for_each(|tokens| {
-            let lora = lora.as_ref().map(|lora| lora.of(&tokens));
-            let args = GateUpArgs::<Host> {
-                w: tiles,
-                x: &tokens.of(&v.x),
-                gamma: &gamma.cast()?,
-                y: &tokens.of(&self.workspace.inner.values),
-                y_scale: &tokens.of(&self.workspace.inner.scales),
-                rows: step.config.feed_forward,
-                n: step.config.hidden,
-                epsilon: step.config.epsilon,
-                stream: self.stream_args(layout, &views),
-            };
-            kernel.launch(queue, args, lora.as_ref())
-        })
+        self.sub_batches(kernel.plan().batch)
+            .try_for_each(|tokens| {
+                let lora = lora.as_ref().map(|lora| lora.of(&tokens));
+                let args = GateUpArgs::<Host> {
+                    w: tiles,
+                    x: &tokens.of(&v.x),
+                    gamma: &gamma.cast()?,
+                    y: &tokens.of(&self.workspace.inner.values),
+                    y_scale: &tokens.of(&self.workspace.inner.scales),
+                    rows: step.config.feed_forward,
+                    n: step.config.hidden,
+                    epsilon: step.config.epsilon,
+                    stream: self.stream_args(layout, &views),
+                };
+                kernel.launch(queue, args, lora.as_ref())
+            })
     }
 
     /// What the adapter of a product makes of block floating point, if the product has one.
@@ -382,7 +429,9 @@ impl<'a> PipelineStep<'a> {
         layer: usize,
         x: &BlockFloatBuffer,
     ) -> Result<Option<LoraTokens>, Error> {
-        let Some((kernels, lora, tokens)) = self.lora_of(product, layer) else { return Ok(None) };
+        let Some((kernels, lora, tokens)) = self.lora_of(product, layer) else {
+            return Ok(None);
+        };
         let args = LoraAArgs::<Host> {
             a: &lora.a,
             x: &x.values,
@@ -404,7 +453,9 @@ impl<'a> PipelineStep<'a> {
         layer: usize,
         gamma: &View<u8>,
     ) -> Result<Option<LoraTokens>, Error> {
-        let Some((kernels, lora, tokens)) = self.lora_of(product, layer) else { return Ok(None) };
+        let Some((kernels, lora, tokens)) = self.lora_of(product, layer) else {
+            return Ok(None);
+        };
         let args = LoraANormedArgs::<Host> {
             a: &lora.a,
             x: &self.vectors().x,
@@ -425,16 +476,32 @@ impl<'a> PipelineStep<'a> {
         product: Product,
         layer: usize,
     ) -> Option<(&'a LoraKernels, &'a DeviceLora, LoraTokens)> {
-        let (kernels, buffer) = (self.pipeline.lora.as_ref()?, self.workspace.lora_u.as_ref()?);
+        let (kernels, buffer) = (
+            self.pipeline.lora.as_ref()?,
+            self.workspace.lora_u.as_ref()?,
+        );
         let lora = self.adapter?.of(product, layer)?;
         let len = self.pipeline.resolved.batch * lora.shape.ranks();
         let u = buffer.view_range(0..len as usize);
-        Some((kernels, lora, LoraTokens { b: lora.b.clone(), u, rank: lora.shape.rank }))
+        Some((
+            kernels,
+            lora,
+            LoraTokens {
+                b: lora.b.clone(),
+                u,
+                rank: lora.shape.rank,
+            },
+        ))
     }
 
     /// The logits and the argmax token after a row of the residual stream, and the next position: the end of a step of
     /// this kind that other kernels began.
-    pub(crate) fn end(&self, queue: &mut impl Queue, x: &View<f32>, kind: StepKind) -> Result<(), Error> {
+    pub(crate) fn end(
+        &self,
+        queue: &mut impl Queue,
+        x: &View<f32>,
+        kind: StepKind,
+    ) -> Result<(), Error> {
         self.sequence.set(0);
         match kind {
             StepKind::Logits => self.head_alone(queue, &self.weights.head, x),
@@ -452,7 +519,12 @@ impl<'a> PipelineStep<'a> {
     }
 
     /// The logits, where tokens are sampled: the head chooses nothing.
-    fn head_alone(&self, queue: &mut impl Queue, tiles: &View<u8>, x: &View<f32>) -> Result<(), Error> {
+    fn head_alone(
+        &self,
+        queue: &mut impl Queue,
+        tiles: &View<u8>,
+        x: &View<f32>,
+    ) -> Result<(), Error> {
         let mut v = self.vectors();
         if let Some(sampler) = &self.buffers.sampler {
             v.state = sampler.idle.view();
@@ -472,28 +544,29 @@ impl<'a> PipelineStep<'a> {
         let LoadedProduct { kernel, layout } = &self.pipeline.head;
         let blocks = (kernel.def().plan.batch * layout.blocks) as usize;
         let views = self.stream_views(layout, NODES * self.weights.blocks.len());
-        self.sub_batches(kernel.def().plan.batch).try_for_each(|tokens| {
-            let args = LmHeadArgs::<Host> {
-                w: tiles,
-                x: &tokens.of(x),
-                gamma: &self.weights.norm.cast()?,
-                logits: &tokens.of(&v.logits),
-                value: &self.workspace.value.view_range(0..blocks),
-                index: &self.workspace.index.view_range(0..blocks),
-                ticket: &self.workspace.head_ticket,
-                prompt: &b.prompt,
-                stop: &b.stop,
-                state: &tokens.of(&v.state),
-                out: &b.out,
-                rows: step.config.vocab,
-                n: step.config.hidden,
-                epsilon: step.config.epsilon,
-                stops: b.stop_tokens.len() as u32,
-                ctx: b.ctx,
-                stream: self.stream_args(layout, &views),
-            };
-            queue.launch(kernel, args)
-        })
+        self.sub_batches(kernel.def().plan.batch)
+            .try_for_each(|tokens| {
+                let args = LmHeadArgs::<Host> {
+                    w: tiles,
+                    x: &tokens.of(x),
+                    gamma: &self.weights.norm.cast()?,
+                    logits: &tokens.of(&v.logits),
+                    value: &self.workspace.value.view_range(0..blocks),
+                    index: &self.workspace.index.view_range(0..blocks),
+                    ticket: &self.workspace.head_ticket,
+                    prompt: &b.prompt,
+                    stop: &b.stop,
+                    state: &tokens.of(&v.state),
+                    out: &b.out,
+                    rows: step.config.vocab,
+                    n: step.config.hidden,
+                    epsilon: step.config.epsilon,
+                    stops: b.stop_tokens.len() as u32,
+                    ctx: b.ctx,
+                    stream: self.stream_args(layout, &views),
+                };
+                queue.launch(kernel, args)
+            })
     }
 
     fn advance(&self, queue: &mut impl Queue) -> Result<(), Error> {
@@ -527,7 +600,11 @@ struct LoraTokens {
 impl LoraTokens {
     /// The same of a sub-batch.
     fn of(&self, tokens: &SubBatch) -> LoraViews {
-        LoraViews { b: self.b.clone(), u: tokens.of(&self.u), rank: self.rank }
+        LoraViews {
+            b: self.b.clone(),
+            u: tokens.of(&self.u),
+            rank: self.rank,
+        }
     }
 }
 

@@ -23,11 +23,22 @@ impl Target {
         let (properties, capability) = (device.properties(), device.compute_capability());
         let [half, whole] = shared(&properties);
         let (copies, preferred) = match capability.0 {
-            ..8 => return Err(Unsupported::Capability { found: capability, needed: 8 }),
+            ..8 => {
+                return Err(Unsupported::Capability {
+                    found: capability,
+                    needed: 8,
+                });
+            }
             8 => (Copies::Async, whole),
             9.. => (Copies::Bulk, half),
         };
-        Ok(Target { capability, copies, sms: properties.multiprocessors, preferred, whole })
+        Ok(Target {
+            capability,
+            copies,
+            sms: properties.multiprocessors,
+            preferred,
+            whole,
+        })
     }
 
     pub(super) fn overlaps(&self) -> bool {
@@ -35,7 +46,10 @@ impl Target {
     }
 
     pub(super) fn sequential(&self) -> Option<Unsupported> {
-        (!self.overlaps()).then_some(Unsupported::Capability { found: self.capability, needed: 9 })
+        (!self.overlaps()).then_some(Unsupported::Capability {
+            found: self.capability,
+            needed: 9,
+        })
     }
 }
 

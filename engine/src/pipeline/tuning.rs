@@ -59,27 +59,58 @@ impl Tuning {
     /// This plan for all products.
     pub(crate) fn all(plan: Plan) -> Tuning {
         let mut tuning = Tuning::default();
-        tuning.plans().into_iter().for_each(|(_, of)| *of = Some(plan));
+        tuning
+            .plans()
+            .into_iter()
+            .for_each(|(_, of)| *of = Some(plan));
         tuning
     }
 
     /// The plans by product name.
     fn plans(&mut self) -> [(&'static str, &mut Option<Plan>); 5] {
-        let Tuning { qkv, o, gate_up, down, head, .. } = self;
-        [("qkv", qkv), ("o", o), ("gate_up", gate_up), ("down", down), ("head", head)]
+        let Tuning {
+            qkv,
+            o,
+            gate_up,
+            down,
+            head,
+            ..
+        } = self;
+        [
+            ("qkv", qkv),
+            ("o", o),
+            ("gate_up", gate_up),
+            ("down", down),
+            ("head", head),
+        ]
     }
 
     fn set(&mut self, part: &str) -> Result<(), String> {
         let Some((name, value)) = part.split_once('=') else {
-            let Tuning { qkv, o, gate_up, down, head, .. } = Tuning::all(plan(part)?);
-            *self = Tuning { qkv, o, gate_up, down, head, ..*self };
+            let Tuning {
+                qkv,
+                o,
+                gate_up,
+                down,
+                head,
+                ..
+            } = Tuning::all(plan(part)?);
+            *self = Tuning {
+                qkv,
+                o,
+                gate_up,
+                down,
+                head,
+                ..*self
+            };
             return Ok(());
         };
         match name {
             "shared" => self.shared = Some(number(value)?),
             _ => {
                 let of = self.plans().into_iter().find(|(known, _)| *known == name);
-                let unknown = || format!("{name} is not one of qkv, o, gate_up, down, head, shared");
+                let unknown =
+                    || format!("{name} is not one of qkv, o, gate_up, down, head, shared");
                 let (_, of) = of.ok_or_else(unknown)?;
                 *of = Some(plan(value)?);
             }
@@ -89,7 +120,8 @@ impl Tuning {
 }
 
 fn number(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| format!("{text} is not an integer"))
+    text.parse()
+        .map_err(|_| format!("{text} is not an integer"))
 }
 
 /// `4x2_first`, as kernel names end: warps per group, and groups. `4x2_first_prefetch6` prefetches at most 6 stages before the
@@ -115,8 +147,12 @@ pub fn plan(text: &str) -> Result<Plan, String> {
             profile: false,
         })
     };
-    let plan = parsed().ok_or(format!("{text} is not a plan such as 4x2_first or 4x2_first_prefetch6"))?;
-    let most = [plan.width, plan.groups].into_iter().try_fold(1, u32::checked_mul);
+    let plan = parsed().ok_or(format!(
+        "{text} is not a plan such as 4x2_first or 4x2_first_prefetch6"
+    ))?;
+    let most = [plan.width, plan.groups]
+        .into_iter()
+        .try_fold(1, u32::checked_mul);
     match most {
         Some(1..=31) => Ok(plan),
         _ => Err(format!("{text} must have 1 to 31 warps")),
@@ -130,8 +166,13 @@ impl FromStr for Tuning {
     /// product (`down=8x1_first`), or `shared=100000`.
     fn from_str(text: &str) -> Result<Tuning, Error> {
         let mut tuning = Tuning::default();
-        let wrong = |problem| Error::Tuning { text: text.into(), problem };
-        text.split(',').try_for_each(|part| tuning.set(part)).map_err(wrong)?;
+        let wrong = |problem| Error::Tuning {
+            text: text.into(),
+            problem,
+        };
+        text.split(',')
+            .try_for_each(|part| tuning.set(part))
+            .map_err(wrong)?;
         Ok(tuning)
     }
 }
@@ -140,7 +181,9 @@ impl fmt::Display for Tuning {
     /// The given values, in the syntax that is parsed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut copy = *self;
-        let plans = copy.plans().map(|(of, plan)| plan.map(|plan| format!("{of}={}", plan_name(plan))));
+        let plans = copy
+            .plans()
+            .map(|(of, plan)| plan.map(|plan| format!("{of}={}", plan_name(plan))));
         let shared = self.shared.map(|shared| format!("shared={shared}"));
         let parts: Vec<String> = plans.into_iter().chain([shared]).flatten().collect();
         f.write_str(&parts.join(","))
@@ -149,7 +192,9 @@ impl fmt::Display for Tuning {
 
 /// As [`Tuning`] parses it.
 pub fn plan_name(plan: Plan) -> String {
-    let prefetch_limit = plan.prefetch_limit.map_or(String::new(), |stages| format!("_prefetch{stages}"));
+    let prefetch_limit = plan
+        .prefetch_limit
+        .map_or(String::new(), |stages| format!("_prefetch{stages}"));
     format!("{}x{}_first{prefetch_limit}", plan.width, plan.groups)
 }
 
@@ -186,27 +231,46 @@ mod tests {
         }
         let three = default_plan_with(ActivationBytes::Three, Format::Q3_K, 1536, 8960);
         assert_eq!(plan_name(three), "2x4_first");
-        let throttled = |before, rows| plan_name(default_plan(Format::Q6_K, rows, 8192).after(before));
+        let throttled =
+            |before, rows| plan_name(default_plan(Format::Q6_K, rows, 8192).after(before));
         assert_eq!(
             [256, 4096].map(|rows| throttled(Format::Q4_K, rows)),
             ["2x6_first_prefetch6", "2x4_first_prefetch6"]
         );
-        assert_eq!([256, 4096].map(|rows| throttled(Format::Q6_K, rows)), ["2x6_first", "2x4_first"]);
+        assert_eq!(
+            [256, 4096].map(|rows| throttled(Format::Q6_K, rows)),
+            ["2x6_first", "2x4_first"]
+        );
     }
 
     #[test]
     fn says_what_is_no_tuning() {
         let cases = [
-            ("", " is not a plan such as 4x2_first or 4x2_first_prefetch6"),
-            ("4x2_late", "4x2_late is not a plan such as 4x2_first or 4x2_first_prefetch6"),
+            (
+                "",
+                " is not a plan such as 4x2_first or 4x2_first_prefetch6",
+            ),
+            (
+                "4x2_late",
+                "4x2_late is not a plan such as 4x2_first or 4x2_first_prefetch6",
+            ),
             (
                 "4x2_first_prefetch",
                 "4x2_first_prefetch is not a plan such as 4x2_first or 4x2_first_prefetch6",
             ),
-            ("4x2_waited", "4x2_waited is not a plan such as 4x2_first or 4x2_first_prefetch6"),
+            (
+                "4x2_waited",
+                "4x2_waited is not a plan such as 4x2_first or 4x2_first_prefetch6",
+            ),
             ("8x4_first", "8x4_first must have 1 to 31 warps"),
-            ("up=4x2_first", "up is not one of qkv, o, gate_up, down, head, shared"),
-            ("nap=0", "nap is not one of qkv, o, gate_up, down, head, shared"),
+            (
+                "up=4x2_first",
+                "up is not one of qkv, o, gate_up, down, head, shared",
+            ),
+            (
+                "nap=0",
+                "nap is not one of qkv, o, gate_up, down, head, shared",
+            ),
             ("shared=much", "much is not an integer"),
         ];
         for (text, problem) in cases {

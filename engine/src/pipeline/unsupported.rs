@@ -14,23 +14,40 @@ pub enum Unsupported {
     #[error("compute capability {}.{} is below {needed}.0", found.0, found.1)]
     Capability { found: (u32, u32), needed: u32 },
     #[error("{what} {found} is not a multiple of {multiple}")]
-    Multiple { what: &'static str, found: u32, multiple: u32 },
+    Multiple {
+        what: &'static str,
+        found: u32,
+        multiple: u32,
+    },
     #[error("head_dim {found} is above {max}")]
     HeadDim { found: u32, max: u32 },
     #[error("{found} query heads share a KV head, at most {max} are supported")]
     Group { found: u32, max: u32 },
-    #[error("partial rotary embedding (rope_dim {rope_dim} of head_dim {head_dim}) is not supported")]
+    #[error(
+        "partial rotary embedding (rope_dim {rope_dim} of head_dim {head_dim}) is not supported"
+    )]
     PartialRope { rope_dim: u32, head_dim: u32 },
     #[error("two rotary bases without head norms are not supported")]
     TwoRopes,
     #[error("{tensor} is {}, which has no tiled layout", format.name())]
     Layout { tensor: String, format: Format },
     #[error("{tensor} has rows of {len}, not a multiple of {multiple}")]
-    RowLength { tensor: String, len: u32, multiple: u32 },
+    RowLength {
+        tensor: String,
+        len: u32,
+        multiple: u32,
+    },
     #[error("{} is {} and {} is {}: {why}", tensors[0].0, tensors[0].1.name(), tensors[1].0, tensors[1].1.name())]
-    Mixed { tensors: [(String, Format); 2], why: &'static str },
+    Mixed {
+        tensors: [(String, Format); 2],
+        why: &'static str,
+    },
     #[error("{} with rows of {n} does not fit {shared} bytes of shared memory", spelled(*product))]
-    SharedMemory { product: Product, n: u32, shared: u32 },
+    SharedMemory {
+        product: Product,
+        n: u32,
+        shared: u32,
+    },
 }
 
 fn spelled(product: Product) -> &'static str {

@@ -78,9 +78,12 @@ impl BatchVectors {
         let c = &step.config;
         let floats = |name: &str, len: u32| -> Result<View<f32>, Error> {
             let len = step.batch as usize * len as usize;
-            Ok(Buffer::uninit(context, len)?.labelled(&format!("batch.{name}")).view())
+            Ok(Buffer::uninit(context, len)?
+                .labelled(&format!("batch.{name}"))
+                .view())
         };
-        let state = Buffer::zeroed(context, step.batch as usize * state::LEN)?.labelled("batch.state");
+        let state =
+            Buffer::zeroed(context, step.batch as usize * state::LEN)?.labelled("batch.state");
         Ok(BatchVectors {
             state: state.view(),
             x: floats("x", c.hidden)?,
@@ -90,25 +93,39 @@ impl BatchVectors {
     }
 
     fn of(b: &Buffers) -> BatchVectors {
-        BatchVectors { state: b.state.view(), x: b.x.view(), q: b.q.view(), logits: b.logits.view() }
+        BatchVectors {
+            state: b.state.view(),
+            x: b.x.view(),
+            q: b.q.view(),
+            logits: b.logits.view(),
+        }
     }
 }
 
 impl Workspace {
     /// A workspace for contexts of `ctx` positions.
-    pub(crate) fn new(context: &Context, step: &ResolvedStep, ctx: u32) -> Result<Workspace, Error> {
+    pub(crate) fn new(
+        context: &Context,
+        step: &ResolvedStep,
+        ctx: u32,
+    ) -> Result<Workspace, Error> {
         let (blocks, c, attention) = (step.max_blocks() as usize, &step.config, &step.attention);
         let floats = |len: u32| Buffer::uninit(context, step.batch as usize * len as usize);
         let projected = step.add_normed.map(|_| floats(c.hidden));
         let lora_u = step.lora.map(|lora| floats(lora.max_ranks)).transpose()?;
         let (splits, nodes) = (step.splits(ctx), NODES * step.layers.len() + 1);
         let tickets = (step.batch * attention.tickets(c.kv_heads)) as usize;
-        let node_timestamps =
-            if step.profile { (step.attention_blocks(splits) * plan::TIMESTAMPS) as usize } else { 0 };
+        let node_timestamps = if step.profile {
+            (step.attention_blocks(splits) * plan::TIMESTAMPS) as usize
+        } else {
+            0
+        };
         Ok(Workspace {
             angles: floats(c.ropes().len() as u32 * c.head_dim)?.labelled("angles"),
             raw: floats(c.q_len() + 2 * c.kv_len())?.labelled("raw"),
-            projected: projected.transpose()?.map(|buffer| buffer.labelled("projected")),
+            projected: projected
+                .transpose()?
+                .map(|buffer| buffer.labelled("projected")),
             value: floats(step.max_blocks())?.labelled("head.value"),
             index: Buffer::uninit(context, step.batch as usize * blocks)?.labelled("head.index"),
             head_ticket: Buffer::zeroed(context, 1)?.labelled("head.ticket"),
@@ -120,15 +137,20 @@ impl Workspace {
             progress: Buffer::zeroed(context, blocks)?.labelled("progress"),
             splits,
             lora_u: lora_u.map(|buffer| buffer.labelled("lora.u")),
-            batch: (step.batch > 1).then(|| BatchVectors::new(context, step)).transpose()?,
-            timestamps: Buffer::zeroed(context, (nodes * node_timestamps).max(1))?.labelled("timestamps"),
+            batch: (step.batch > 1)
+                .then(|| BatchVectors::new(context, step))
+                .transpose()?,
+            timestamps: Buffer::zeroed(context, (nodes * node_timestamps).max(1))?
+                .labelled("timestamps"),
             node_timestamps,
         })
     }
 
     /// The per-token buffers; those of a batch of one are in `buffers`.
     pub(super) fn vectors(&self, buffers: &Buffers) -> BatchVectors {
-        self.batch.clone().unwrap_or_else(|| BatchVectors::of(buffers))
+        self.batch
+            .clone()
+            .unwrap_or_else(|| BatchVectors::of(buffers))
     }
 
     /// The timestamp buffer of a kernel.
@@ -143,6 +165,9 @@ impl Workspace {
     pub(crate) fn times(&self) -> Result<Vec<Vec<[u64; 8]>>, Error> {
         let timestamps = self.timestamps.to_vec()?;
         let blocks = |node: &[u64]| node.as_chunks().0.to_vec();
-        Ok(timestamps.chunks(self.node_timestamps).map(blocks).collect())
+        Ok(timestamps
+            .chunks(self.node_timestamps)
+            .map(blocks)
+            .collect())
     }
 }

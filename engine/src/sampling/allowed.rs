@@ -33,7 +33,11 @@ struct Known {
 }
 
 impl Known {
-    const NEW: Known = Known { asked: SampleParams::GREEDY, there: SampleParams::GREEDY, ruled: false };
+    const NEW: Known = Known {
+        asked: SampleParams::GREEDY,
+        there: SampleParams::GREEDY,
+        ruled: false,
+    };
 }
 
 impl Allowed {
@@ -50,7 +54,8 @@ impl Allowed {
             words,
             bits: Buffer::from_slice(context, &vec![u32::MAX; count * words])?.labelled("allowed"),
             host: Pinned::zeroed(context, count * words)?.labelled("allowed.host"),
-            params: Pinned::zeroed(context, count * SampleParams::WORDS)?.labelled("allowed.params"),
+            params: Pinned::zeroed(context, count * SampleParams::WORDS)?
+                .labelled("allowed.params"),
             sequences: vec![Known::NEW; count],
         })
     }
@@ -83,15 +88,30 @@ impl Allowed {
         known.ruled = true;
         let asked = known.asked;
         let (top_k, best) = (asked.top_k.min(count), asked.best.min(count));
-        self.write_params(stream, sampler, sequence, SampleParams { top_k, best, ..asked })
+        self.write_params(
+            stream,
+            sampler,
+            sequence,
+            SampleParams {
+                top_k,
+                best,
+                ..asked
+            },
+        )
     }
 
     /// Allows a sequence everything again; no choice is in flight.
-    pub(crate) fn free(&mut self, stream: &Stream, sampler: &Sampler, sequence: u32) -> Result<(), Error> {
+    pub(crate) fn free(
+        &mut self,
+        stream: &Stream,
+        sampler: &Sampler,
+        sequence: u32,
+    ) -> Result<(), Error> {
         let known = &mut self.sequences[sequence as usize];
         let asked = known.asked;
         if std::mem::take(&mut known.ruled) {
-            self.host.write_slice(sequence as usize * self.words, &vec![u32::MAX; self.words]);
+            self.host
+                .write_slice(sequence as usize * self.words, &vec![u32::MAX; self.words]);
             self.copy(&mut &*stream, sequence)?;
         }
         self.write_params(stream, sampler, sequence, asked)
@@ -112,14 +132,20 @@ impl Allowed {
         let first = sequence as usize * SampleParams::WORDS;
         self.params.write_slice(first, &params.words());
         let words = first..first + SampleParams::WORDS;
-        stream.copy(&self.params.view_range(words.clone()), &sampler.params.view_range(words))
+        stream.copy(
+            &self.params.view_range(words.clone()),
+            &sampler.params.view_range(words),
+        )
     }
 
     /// Takes the bits of a sequence to the device.
     pub(crate) fn copy(&self, queue: &mut impl Queue, sequence: u32) -> Result<(), Error> {
         let first = sequence as usize * self.words;
         let words = first..first + self.words;
-        queue.copy(&self.host.view_range(words.clone()), &self.bits.view_range(words))
+        queue.copy(
+            &self.host.view_range(words.clone()),
+            &self.bits.view_range(words),
+        )
     }
 
     /// Forbids the tokens of these rows that the bits on the device do not allow.
@@ -130,7 +156,15 @@ impl Allowed {
         of: RowsArgs<Host<'a>>,
     ) -> Result<(), Error> {
         let Rows { logits, state, .. } = rows;
-        queue.launch(&self.kernel, AllowTokensArgs { logits, state, allowed: &self.bits, of })
+        queue.launch(
+            &self.kernel,
+            AllowTokensArgs {
+                logits,
+                state,
+                allowed: &self.bits,
+                of,
+            },
+        )
     }
 
     /// Bytes of the buffers on the device.

@@ -35,7 +35,10 @@ pub struct GenerationConfig {
 impl GenerationConfig {
     /// What of it is not followed, as a sentence; nothing if that changes no text.
     pub fn warning(&self) -> Option<String> {
-        let unread = self.unread.iter().map(|(key, value)| format!("{key} ({value})"));
+        let unread = self
+            .unread
+            .iter()
+            .map(|(key, value)| format!("{key} ({value})"));
         let unread = unread.collect::<Vec<_>>().join(", ");
         (!unread.is_empty())
             .then(|| format!("{GENERATION} is not followed in {unread}: texts are made without"))
@@ -53,7 +56,10 @@ impl GenerationConfig {
             ..others
         };
         match self.do_sample {
-            Some(false) => Sampling { temperature: 0.0, ..sampled },
+            Some(false) => Sampling {
+                temperature: 0.0,
+                ..sampled
+            },
             _ => sampled,
         }
     }
@@ -61,22 +67,42 @@ impl GenerationConfig {
 
 /// What a folder says; nothing if it has no such file.
 pub(crate) fn of_folder(folder: &Path, vocab: u32) -> Result<GenerationConfig, Error> {
-    let Some(values) = read::object(folder, GENERATION)? else { return Ok(GenerationConfig::default()) };
-    let problem = |problem| Error::Model { path: folder.join(GENERATION), problem: Box::new(problem) };
+    let Some(values) = read::object(folder, GENERATION)? else {
+        return Ok(GenerationConfig::default());
+    };
+    let problem = |problem| Error::Model {
+        path: folder.join(GENERATION),
+        problem: Box::new(problem),
+    };
     let config = of_values(&values).map_err(problem)?;
     let outside = |key: &str, value: f64, expected| {
-        problem(Problem::Key { key: key.to_owned(), found: value.to_string(), expected })
+        problem(Problem::Key {
+            key: key.to_owned(),
+            found: value.to_string(),
+            expected,
+        })
     };
-    config.over(Sampling::off()).check(vocab).map_err(|error| match error {
-        Error::Sampling { name: "repeat_penalty", value, least, most } => {
-            outside("repetition_penalty", value, format!("{least} to {most}"))
-        }
-        Error::Sampling { name, value, least, most } => outside(name, value, format!("{least} to {most}")),
-        Error::Temperature { value, least, most } => {
-            outside("temperature", value, format!("0, or {least} to {most}"))
-        }
-        other => other,
-    })?;
+    config
+        .over(Sampling::off())
+        .check(vocab)
+        .map_err(|error| match error {
+            Error::Sampling {
+                name: "repeat_penalty",
+                value,
+                least,
+                most,
+            } => outside("repetition_penalty", value, format!("{least} to {most}")),
+            Error::Sampling {
+                name,
+                value,
+                least,
+                most,
+            } => outside(name, value, format!("{least} to {most}")),
+            Error::Temperature { value, least, most } => {
+                outside("temperature", value, format!("0, or {least} to {most}"))
+            }
+            other => other,
+        })?;
     Ok(config)
 }
 
@@ -101,9 +127,14 @@ fn value<T>(
     expected: &str,
     read: impl Fn(&Value) -> Option<T>,
 ) -> Result<Option<T>, Problem> {
-    let Some(found) = values.get(key).filter(|value| !value.is_null()) else { return Ok(None) };
-    let problem =
-        || Problem::Key { key: key.to_owned(), found: found.to_string(), expected: expected.to_owned() };
+    let Some(found) = values.get(key).filter(|value| !value.is_null()) else {
+        return Ok(None);
+    };
+    let problem = || Problem::Key {
+        key: key.to_owned(),
+        found: found.to_string(),
+        expected: expected.to_owned(),
+    };
     read(found).map(Some).ok_or_else(problem)
 }
 
@@ -122,18 +153,71 @@ mod tests {
     fn each_key_changes_what_it_names() {
         let base = Sampling::default();
         let cases = [
-            ("temperature", json!(0.5), Sampling { temperature: 0.5, ..base.clone() }),
-            ("top_k", json!(7), Sampling { top_k: 7, ..base.clone() }),
-            ("top_p", json!(0.25), Sampling { top_p: 0.25, ..base.clone() }),
-            ("min_p", json!(0.125), Sampling { min_p: 0.125, ..base.clone() }),
-            ("typical_p", json!(0.75), Sampling { typical_p: 0.75, ..base.clone() }),
-            ("repetition_penalty", json!(1.5), Sampling { repeat_penalty: 1.5, ..base.clone() }),
-            ("do_sample", json!(false), Sampling { temperature: 0.0, ..base.clone() }),
+            (
+                "temperature",
+                json!(0.5),
+                Sampling {
+                    temperature: 0.5,
+                    ..base.clone()
+                },
+            ),
+            (
+                "top_k",
+                json!(7),
+                Sampling {
+                    top_k: 7,
+                    ..base.clone()
+                },
+            ),
+            (
+                "top_p",
+                json!(0.25),
+                Sampling {
+                    top_p: 0.25,
+                    ..base.clone()
+                },
+            ),
+            (
+                "min_p",
+                json!(0.125),
+                Sampling {
+                    min_p: 0.125,
+                    ..base.clone()
+                },
+            ),
+            (
+                "typical_p",
+                json!(0.75),
+                Sampling {
+                    typical_p: 0.75,
+                    ..base.clone()
+                },
+            ),
+            (
+                "repetition_penalty",
+                json!(1.5),
+                Sampling {
+                    repeat_penalty: 1.5,
+                    ..base.clone()
+                },
+            ),
+            (
+                "do_sample",
+                json!(false),
+                Sampling {
+                    temperature: 0.0,
+                    ..base.clone()
+                },
+            ),
             ("do_sample", json!(true), base.clone()),
             ("top_k", Value::Null, base.clone()),
         ];
         for (key, value, wanted) in cases {
-            assert_eq!(read(json!({ key: value })).unwrap().over(base.clone()), wanted, "{key}");
+            assert_eq!(
+                read(json!({ key: value })).unwrap().over(base.clone()),
+                wanted,
+                "{key}"
+            );
         }
     }
 
@@ -151,7 +235,10 @@ mod tests {
         ];
         for (key, value, expected) in cases {
             let problem = read(json!({ key: value.clone() })).unwrap_err().to_string();
-            assert_eq!(problem, format!("key {key:?} is {value}; expected {expected}"));
+            assert_eq!(
+                problem,
+                format!("key {key:?} is {value}; expected {expected}")
+            );
         }
     }
 }

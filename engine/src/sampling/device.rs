@@ -2,8 +2,8 @@
 
 use warpwright_driver::{Buffer, Context, Error, Host, Kernel, Pinned, Queue, Stream, View};
 use warpwright_kernels::sample::{
-    BINS, MAX_BIASES, RECORD_HEAD, RowsArgs, SampleAdjust, SampleAdjustArgs, SampleGather, SampleGatherArgs,
-    SampleParams, SampleToken, SampleTokenArgs, blocks, mask_words,
+    BINS, MAX_BIASES, RECORD_HEAD, RowsArgs, SampleAdjust, SampleAdjustArgs, SampleGather,
+    SampleGatherArgs, SampleParams, SampleToken, SampleTokenArgs, blocks, mask_words,
 };
 use warpwright_kernels::state;
 
@@ -79,14 +79,20 @@ impl Scratch {
             histogram: words("sample.histogram", BINS as usize)?,
             mask: words("sample.mask", mask_words(vocab) as usize)?,
             listed: words("sample.listed", 1)?,
-            mass: Buffer::zeroed(context, 2 * rows * blocks)?.labelled("sample.mass").view(),
+            mass: Buffer::zeroed(context, 2 * rows * blocks)?
+                .labelled("sample.mass")
+                .view(),
         })
     }
 
     /// The same for fewer rows.
     pub(crate) fn of_rows(&self, capacity: u32) -> Scratch {
         let len = self.z.len() / self.capacity as usize * capacity as usize;
-        Scratch { capacity, z: self.z.view_range(0..len), ..self.clone() }
+        Scratch {
+            capacity,
+            z: self.z.view_range(0..len),
+            ..self.clone()
+        }
     }
 }
 
@@ -111,8 +117,16 @@ pub(crate) struct Rows<'a> {
 impl Sampler {
     /// All sequences are greedy.
     pub(crate) fn new(context: &Context, room: Room) -> Result<Sampler, Error> {
-        let Room { vocab, capacity, sequences, ctx, overlap, .. } = room;
-        let words = |name: &str, len: usize| Ok::<_, Error>(Buffer::zeroed(context, len)?.labelled(name));
+        let Room {
+            vocab,
+            capacity,
+            sequences,
+            ctx,
+            overlap,
+            ..
+        } = room;
+        let words =
+            |name: &str, len: usize| Ok::<_, Error>(Buffer::zeroed(context, len)?.labelled(name));
         let greedy = Sampling::greedy().params().words();
         let mut idle = [0; state::LEN];
         idle[state::DONE as usize] = 1;
@@ -142,12 +156,18 @@ impl Sampler {
         sequence: u32,
         sampling: &Sampling,
     ) -> Result<SampleParams, Error> {
-        let params = SampleParams { best: sampling.logprobs.min(self.room.logprobs), ..sampling.params() };
+        let params = SampleParams {
+            best: sampling.logprobs.min(self.room.logprobs),
+            ..sampling.params()
+        };
         let words = params.words();
         let first = sequence as usize * words.len();
         stream.write(&self.params.view_range(first..first + words.len()), &words)?;
-        let biases: Vec<u32> =
-            sampling.logit_bias.iter().flat_map(|(id, bias)| [*id, bias.to_bits()]).collect();
+        let biases: Vec<u32> = sampling
+            .logit_bias
+            .iter()
+            .flat_map(|(id, bias)| [*id, bias.to_bits()])
+            .collect();
         let first = (sequence * 2 * MAX_BIASES) as usize;
         if !biases.is_empty() {
             stream.write(&self.bias.view_range(first..first + biases.len()), &biases)?;
@@ -162,13 +182,20 @@ impl Sampler {
         position: u32,
         count: u32,
     ) -> Option<LogProbabilities> {
-        let Room { vocab, ctx, logprobs, .. } = self.room;
+        let Room {
+            vocab,
+            ctx,
+            logprobs,
+            ..
+        } = self.room;
         let count = count.min(logprobs).min(vocab);
         if count == 0 {
             return None;
         }
-        let first = (sequence as usize * ctx as usize + position as usize) * self.room.record() as usize;
-        let words = (0..(RECORD_HEAD + 2 * count) as usize).map(|word| self.records.read(first + word));
+        let first =
+            (sequence as usize * ctx as usize + position as usize) * self.room.record() as usize;
+        let words =
+            (0..(RECORD_HEAD + 2 * count) as usize).map(|word| self.records.read(first + word));
         Some(LogProbabilities::of_record(&words.collect::<Vec<_>>()))
     }
 
@@ -185,7 +212,14 @@ impl Sampler {
         scratch: &Scratch,
         rows: Rows<'_>,
     ) -> Result<(), Error> {
-        let Rows { logits, state, tokens, stop, out, .. } = rows;
+        let Rows {
+            logits,
+            state,
+            tokens,
+            stop,
+            out,
+            ..
+        } = rows;
         let args = SampleAdjustArgs::<Host> {
             logits,
             state,
@@ -234,7 +268,12 @@ impl Sampler {
 
     /// The same with this memory.
     fn rows_in<'a>(&'a self, scratch: &Scratch, rows: Rows<'a>) -> RowsArgs<Host<'a>> {
-        let Room { vocab, sequences, ctx, .. } = self.room;
+        let Room {
+            vocab,
+            sequences,
+            ctx,
+            ..
+        } = self.room;
         RowsArgs {
             rows: rows.rows,
             params: &self.params,
@@ -260,7 +299,11 @@ impl Sampler {
 impl Room {
     /// Words of a record.
     fn record(&self) -> u32 {
-        if self.logprobs == 0 { 0 } else { RECORD_HEAD + 2 * self.logprobs }
+        if self.logprobs == 0 {
+            0
+        } else {
+            RECORD_HEAD + 2 * self.logprobs
+        }
     }
 
     /// Bytes of the buffers on the device.

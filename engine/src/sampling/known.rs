@@ -133,8 +133,11 @@ const KEYS: &[(&str, Fate)] = &[
 
 /// The keys that nothing reads and that may change a text, each with its value, in the order of the file.
 pub(super) fn unread(values: &Map<String, Value>) -> Vec<(String, String)> {
-    let told = values.iter().filter(|(key, value)| !value.is_null() && may_change(key, value));
-    told.map(|(key, value)| (key.clone(), shown(value))).collect()
+    let told = values
+        .iter()
+        .filter(|(key, value)| !value.is_null() && may_change(key, value));
+    told.map(|(key, value)| (key.clone(), shown(value)))
+        .collect()
 }
 
 fn may_change(key: &str, value: &Value) -> bool {
@@ -169,7 +172,9 @@ mod tests {
             "num_beams": 4, "eta_cutoff": 2e-3, "no_repeat_ngram_size": 3, "encoder_repetition_penalty": 1.5,
             "suppress_tokens": [7], "top_h": 0.4, "stop_strings": "END", "chat_format": "chatml",
         });
-        let names = unread(told.as_object().unwrap()).into_iter().map(|(name, _)| name);
+        let names = unread(told.as_object().unwrap())
+            .into_iter()
+            .map(|(name, _)| name);
         let mut wanted: Vec<_> = told.as_object().unwrap().keys().cloned().collect();
         let mut names: Vec<_> = names.collect();
         names.sort_unstable();

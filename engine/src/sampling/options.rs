@@ -28,7 +28,9 @@ pub enum TokenChoice {
 impl TokenChoice {
     /// Refuses more log-probabilities than there can be.
     pub(crate) fn check(self) -> Result<(), Error> {
-        self.logprobs().map_or(Ok(()), |best| within("logprobs", best.into(), 0.0, MAX_BEST.into()))
+        self.logprobs().map_or(Ok(()), |best| {
+            within("logprobs", best.into(), 0.0, MAX_BEST.into())
+        })
     }
 
     /// Best log-probabilities that there is room for, where tokens are sampled.
@@ -73,7 +75,13 @@ pub struct Sampling {
 impl Default for Sampling {
     /// llama.cpp's defaults, with no penalty.
     fn default() -> Sampling {
-        Sampling { temperature: 0.8, top_k: 40, top_p: 0.95, min_p: 0.05, ..Sampling::off() }
+        Sampling {
+            temperature: 0.8,
+            top_k: 40,
+            top_p: 0.95,
+            min_p: 0.05,
+            ..Sampling::off()
+        }
     }
 }
 
@@ -98,7 +106,10 @@ impl Sampling {
 
     /// The most likely token each time.
     pub fn greedy() -> Sampling {
-        Sampling { temperature: 0.0, ..Sampling::off() }
+        Sampling {
+            temperature: 0.0,
+            ..Sampling::off()
+        }
     }
 
     /// Refuses what is outside its range.
@@ -118,9 +129,21 @@ impl Sampling {
         within("repeat_penalty", self.repeat_penalty, 0.01, 100.0)?;
         within("presence_penalty", self.presence_penalty, -100.0, 100.0)?;
         within("frequency_penalty", self.frequency_penalty, -100.0, 100.0)?;
-        within("penalty_window", self.penalty_window.into(), 0.0, MAX_WINDOW.into())?;
-        within("the number of logit biases", self.logit_bias.len() as f64, 0.0, MAX_BIASES.into())?;
-        self.logit_bias.iter().try_for_each(|(_, bias)| within("logit_bias", (*bias).into(), -1e4, 1e4))?;
+        within(
+            "penalty_window",
+            self.penalty_window.into(),
+            0.0,
+            MAX_WINDOW.into(),
+        )?;
+        within(
+            "the number of logit biases",
+            self.logit_bias.len() as f64,
+            0.0,
+            MAX_BIASES.into(),
+        )?;
+        self.logit_bias
+            .iter()
+            .try_for_each(|(_, bias)| within("logit_bias", (*bias).into(), -1e4, 1e4))?;
         within("logprobs", self.logprobs.into(), 0.0, MAX_BEST.into())?;
         self.check_biased(vocab)
     }
@@ -139,8 +162,9 @@ impl Sampling {
 
     /// Whether there is a penalty.
     pub(crate) fn penalizes(&self) -> bool {
-        let neutral =
-            self.repeat_penalty == 1.0 && self.presence_penalty == 0.0 && self.frequency_penalty == 0.0;
+        let neutral = self.repeat_penalty == 1.0
+            && self.presence_penalty == 0.0
+            && self.frequency_penalty == 0.0;
         !neutral && self.penalty_window > 0
     }
 
@@ -150,14 +174,26 @@ impl Sampling {
         SampleParams {
             seed: self.seed,
             top_k: if greedy { 1 } else { self.top_k },
-            top_p: if greedy { 0 } else { SampleParams::share(self.top_p) },
-            typical_p: if greedy { 0 } else { SampleParams::share(self.typical_p) },
+            top_p: if greedy {
+                0
+            } else {
+                SampleParams::share(self.top_p)
+            },
+            typical_p: if greedy {
+                0
+            } else {
+                SampleParams::share(self.typical_p)
+            },
             min_gap: self.min_p.ln() as f32,
             scale: scale(if greedy { 1.0 } else { self.temperature }),
             repeat: self.repeat_penalty as f32,
             presence: self.presence_penalty as f32,
             frequency: self.frequency_penalty as f32,
-            window: if self.penalizes() { self.penalty_window } else { 0 },
+            window: if self.penalizes() {
+                self.penalty_window
+            } else {
+                0
+            },
             biases: self.logit_bias.len() as u32,
             best: self.logprobs,
         }
@@ -166,5 +202,14 @@ impl Sampling {
 
 /// Refuses a number outside its range; NaN is outside of all.
 fn within(name: &'static str, value: f64, least: f64, most: f64) -> Result<(), Error> {
-    if (least..=most).contains(&value) { Ok(()) } else { Err(Error::Sampling { name, value, least, most }) }
+    if (least..=most).contains(&value) {
+        Ok(())
+    } else {
+        Err(Error::Sampling {
+            name,
+            value,
+            least,
+            most,
+        })
+    }
 }

@@ -17,7 +17,14 @@ impl LogProbabilities {
         let float = |bits: u32| f64::from(f32::from_bits(bits));
         let mass = (u64::from(words[1]) | u64::from(words[2]) << 32) as f64;
         let all = float(words[0]) + (mass / 2f64.powi(FRACTION as i32)).ln();
-        let best = words[4..].as_chunks::<2>().0.iter().map(|[token, z]| (*token, float(*z) - all));
-        LogProbabilities { chosen: float(words[3]) - all, best: best.collect() }
+        let best = words[4..]
+            .as_chunks::<2>()
+            .0
+            .iter()
+            .map(|[token, z]| (*token, float(*z) - all));
+        LogProbabilities {
+            chosen: float(words[3]) - all,
+            best: best.collect(),
+        }
     }
 }

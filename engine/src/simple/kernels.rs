@@ -5,7 +5,8 @@ use std::sync::Arc;
 use ptx_gen::KernelDef;
 use warpwright_driver::{Context, Kernel};
 use warpwright_kernels::{
-    ALL, Advance, ArgmaxBlocks, ArgmaxFinal, Attention, AttentionCombine, Embed, RmsNorm, Rope, SwiGlu,
+    ALL, Advance, ArgmaxBlocks, ArgmaxFinal, Attention, AttentionCombine, Embed, RmsNorm, Rope,
+    SwiGlu,
 };
 
 use crate::Error;
@@ -43,19 +44,28 @@ impl Kernels {
         Ok(Kernels {
             embed: signed::load(
                 context,
-                Embed { format: w.embed.format, scale: c.architecture.embedding_scale },
+                Embed {
+                    format: w.embed.format,
+                    scale: c.architecture.embedding_scale,
+                },
             )?,
             norm: signed::load(context, norm(c))?,
             head_norm: signed::load(context, RmsNorm { threads: THREADS })?,
             rope: signed::load(
                 context,
-                Rope { pairing: c.architecture.pairing, magnitude: c.angle_magnitude() },
+                Rope {
+                    pairing: c.architecture.pairing,
+                    magnitude: c.angle_magnitude(),
+                },
             )?,
             attention: attention.collect::<Result<_, _>>()?,
             combine: signed::load(context, AttentionCombine { head_dim })?,
             swiglu: signed::load(
                 context,
-                SwiGlu { threads: THREADS, activation: c.architecture.activation },
+                SwiGlu {
+                    threads: THREADS,
+                    activation: c.architecture.activation,
+                },
             )?,
             argmax: signed::load(context, ArgmaxBlocks { threads: THREADS })?,
             argmax_final: signed::load(context, ArgmaxFinal)?,
@@ -66,7 +76,9 @@ impl Kernels {
 
 /// RMSNorm of the residual stream.
 pub(crate) fn norm(c: &Config) -> RmsNorm {
-    RmsNorm { threads: if c.hidden < LONG { THREADS } else { 1024 } }
+    RmsNorm {
+        threads: if c.hidden < LONG { THREADS } else { 1024 },
+    }
 }
 
 /// The most query heads of an attention block: more run out of registers.
@@ -76,8 +88,14 @@ const MAX_QUERIES: u32 = 8;
 /// is shipped for.
 fn attention(c: &Config, window: Option<u32>) -> Attention {
     let group = c.heads / c.kv_heads;
-    let queries = (1..=group.min(MAX_QUERIES)).rev().filter(|queries| group.is_multiple_of(*queries));
-    let variant = |queries| Attention { head_dim: c.head_dim, queries, window };
+    let queries = (1..=group.min(MAX_QUERIES))
+        .rev()
+        .filter(|queries| group.is_multiple_of(*queries));
+    let variant = |queries| Attention {
+        head_dim: c.head_dim,
+        queries,
+        window,
+    };
     let most = queries.clone().map(variant).find(shipped);
     most.unwrap_or_else(|| variant(queries.max().unwrap_or(1)))
 }

@@ -91,12 +91,27 @@ impl Products {
             let lora = |projection| kernels.lora(outline, index, projection);
             let [q, k, v, o, gate, up, down] = [0, 1, 2, 3, 4, 5, 6].map(lora);
             let lora = [q?, k?, v?, o?, gate?, up?, down?];
-            Ok(Layer { lora, ..kernels.layer(w, b)? })
+            Ok(Layer {
+                lora,
+                ..kernels.layer(w, b)?
+            })
         };
-        let layers: Vec<Layer> =
-            w.blocks.iter().zip(&buffers.blocks).enumerate().map(layer).collect::<Result<_, Error>>()?;
-        let ranks = layers.iter().flat_map(|layer| &layer.lora).flatten().map(|lora| lora.a.rows);
-        let lora_u = ranks.max().map(|rank| Buffer::uninit(context, rank as usize)).transpose()?;
+        let layers: Vec<Layer> = w
+            .blocks
+            .iter()
+            .zip(&buffers.blocks)
+            .enumerate()
+            .map(layer)
+            .collect::<Result<_, Error>>()?;
+        let ranks = layers
+            .iter()
+            .flat_map(|layer| &layer.lora)
+            .flatten()
+            .map(|lora| lora.a.rows);
+        let lora_u = ranks
+            .max()
+            .map(|rank| Buffer::uninit(context, rank as usize))
+            .transpose()?;
         Ok(Products {
             embed: buffers.embed.clone(),
             layers,
@@ -134,20 +149,48 @@ impl Kernels<'_> {
     }
 
     /// The adapter of a projection, if it has one; it is copied.
-    fn lora(&mut self, outline: &Outline, layer: usize, projection: usize) -> Result<Option<Lora>, Error> {
-        let Some(matrices) = tiles::projection(outline, layer, projection) else { return Ok(None) };
+    fn lora(
+        &mut self,
+        outline: &Outline,
+        layer: usize,
+        projection: usize,
+    ) -> Result<Option<Lora>, Error> {
+        let Some(matrices) = tiles::projection(outline, layer, projection) else {
+            return Ok(None);
+        };
         let LoraShape { rank, rows, n, .. } = matrices.shape;
         let copy = |numbers: &[f32], factor: &str| -> Result<View<u8>, Error> {
-            let name = format!("blk.{layer}.{}.lora_{factor}", names::PROJECTIONS[projection]);
-            Buffer::from_slice(self.plain.context(), numbers)?.labelled(&name).cast()
+            let name = format!(
+                "blk.{layer}.{}.lora_{factor}",
+                names::PROJECTIONS[projection]
+            );
+            Buffer::from_slice(self.plain.context(), numbers)?
+                .labelled(&name)
+                .cast()
         };
         let (a, b) = (copy(&matrices.a, "a")?, copy(&matrices.b, "b")?);
         let format = Format::F32;
-        let down = self.plain.load(Gemv { format, team: Team::of(format, rank, n) })?;
-        let up = self.added.load(GemvAdd { format, team: Team::of(format, rows, rank) })?;
+        let down = self.plain.load(Gemv {
+            format,
+            team: Team::of(format, rank, n),
+        })?;
+        let up = self.added.load(GemvAdd {
+            format,
+            team: Team::of(format, rows, rank),
+        })?;
         Ok(Some(Lora {
-            a: Matrix { kernel: down, w: a, rows: rank, n },
-            b: Matrix { kernel: up, w: b, rows, n: rank },
+            a: Matrix {
+                kernel: down,
+                w: a,
+                rows: rank,
+                n,
+            },
+            b: Matrix {
+                kernel: up,
+                w: b,
+                rows,
+                n: rank,
+            },
         }))
     }
 
@@ -167,17 +210,35 @@ impl Kernels<'_> {
     }
 
     fn plain(&mut self, weight: &Weight, w: &View<u8>) -> Result<Matrix<Gemv>, Error> {
-        matrix(&mut self.plain, |format, team| Gemv { format, team }, weight, w)
+        matrix(
+            &mut self.plain,
+            |format, team| Gemv { format, team },
+            weight,
+            w,
+        )
     }
 
     fn biased(&mut self, weight: &Weight, w: &View<u8>) -> Result<Matrix<GemvBias>, Error> {
-        matrix(&mut self.biased, |format, team| GemvBias { format, team }, weight, w)
+        matrix(
+            &mut self.biased,
+            |format, team| GemvBias { format, team },
+            weight,
+            w,
+        )
     }
 
-    fn output(&mut self, weight: &Weight, w: &View<u8>, norm: &Option<View<u8>>) -> Result<Output, Error> {
+    fn output(
+        &mut self,
+        weight: &Weight,
+        w: &View<u8>,
+        norm: &Option<View<u8>>,
+    ) -> Result<Output, Error> {
         Ok(match norm {
             Some(norm) => {
-                let kernel = self.normed.load(AddNormed { overlap: false, batch: 1 })?;
+                let kernel = self.normed.load(AddNormed {
+                    overlap: false,
+                    batch: 1,
+                })?;
                 Output::Normed(self.plain(weight, w)?, kernel, norm.cast()?)
             }
             None => {
@@ -196,5 +257,10 @@ fn matrix<K: KernelDef + PartialEq>(
 ) -> Result<Matrix<K>, Error> {
     let (rows, n) = (weight.rows(), weight.row_len());
     let kernel = kernels.load(def(weight.format, Team::of(weight.format, rows, n)))?;
-    Ok(Matrix { kernel, w: w.clone(), rows, n })
+    Ok(Matrix {
+        kernel,
+        w: w.clone(),
+        rows,
+        n,
+    })
 }

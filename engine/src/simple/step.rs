@@ -81,13 +81,23 @@ impl SimpleStep<'_> {
     fn feed_forward(&self, queue: &mut impl Queue, layer: &Layer) -> Result<(), Error> {
         let b = &self.buffers;
         self.norm(queue, &layer.ffn_norm)?;
-        for (matrix, lora, y) in [(&layer.gate, &layer.lora[4], &b.gate), (&layer.up, &layer.lora[5], &b.up)]
-        {
+        for (matrix, lora, y) in [
+            (&layer.gate, &layer.lora[4], &b.gate),
+            (&layer.up, &layer.lora[5], &b.up),
+        ] {
             self.gemv(queue, matrix, y)?;
             self.lora(queue, lora, &b.normed, y)?;
         }
         let (gate, up, y) = (&b.gate, &b.up, &b.inner);
-        queue.launch(&self.kernels.swiglu, SwiGluArgs { gate, up, y, n: self.config.feed_forward })?;
+        queue.launch(
+            &self.kernels.swiglu,
+            SwiGluArgs {
+                gate,
+                up,
+                y,
+                n: self.config.feed_forward,
+            },
+        )?;
         self.output(queue, &layer.down, &layer.lora[6], &b.inner)
     }
 
@@ -98,7 +108,13 @@ impl SimpleStep<'_> {
 
     fn norm(&self, queue: &mut impl Queue, w: &View<f32>) -> Result<(), Error> {
         let (b, c) = (&self.buffers, &self.config);
-        let args = RmsNormArgs::<Host> { x: &b.x, w, y: &b.normed, n: c.hidden, eps: c.epsilon };
+        let args = RmsNormArgs::<Host> {
+            x: &b.x,
+            w,
+            y: &b.normed,
+            n: c.hidden,
+            eps: c.epsilon,
+        };
         queue.launch(&self.kernels.norm, args)
     }
 
@@ -117,7 +133,17 @@ impl SimpleStep<'_> {
                 self.lora(queue, lora, &b.normed, y)
             }
             Projection::Biased(Matrix { kernel, w, rows, n }, bias) => {
-                queue.launch(kernel, GemvBiasArgs { w, x: &b.normed, bias, y, rows: *rows, n: *n })?;
+                queue.launch(
+                    kernel,
+                    GemvBiasArgs {
+                        w,
+                        x: &b.normed,
+                        bias,
+                        y,
+                        rows: *rows,
+                        n: *n,
+                    },
+                )?;
                 self.lora(queue, lora, &b.normed, y)
             }
             Projection::Normed(matrix, norm) => {
@@ -125,16 +151,36 @@ impl SimpleStep<'_> {
                 let x = b.heads.view_range(0..y.len());
                 self.gemv(queue, matrix, &x)?;
                 self.lora(queue, lora, &b.normed, &x)?;
-                let args = RmsNormArgs::<Host> { x: &x, w: norm, y, n: c.head_dim, eps: c.epsilon };
+                let args = RmsNormArgs::<Host> {
+                    x: &x,
+                    w: norm,
+                    y,
+                    n: c.head_dim,
+                    eps: c.epsilon,
+                };
                 queue.launch(&self.kernels.head_norm, args)
             }
         }
     }
 
     /// `W x` of the normed residual stream.
-    fn gemv(&self, queue: &mut impl Queue, matrix: &Matrix<Gemv>, y: &View<f32>) -> Result<(), Error> {
+    fn gemv(
+        &self,
+        queue: &mut impl Queue,
+        matrix: &Matrix<Gemv>,
+        y: &View<f32>,
+    ) -> Result<(), Error> {
         let Matrix { kernel, w, rows, n } = matrix;
-        queue.launch(kernel, GemvArgs { w, x: &self.buffers.normed, y, rows: *rows, n: *n })
+        queue.launch(
+            kernel,
+            GemvArgs {
+                w,
+                x: &self.buffers.normed,
+                y,
+                rows: *rows,
+                n: *n,
+            },
+        )
     }
 
     /// `y += B (A x)`, if the projection has an adapter.
@@ -145,10 +191,30 @@ impl SimpleStep<'_> {
         x: &View<f32>,
         y: &View<f32>,
     ) -> Result<(), Error> {
-        let (Some(Lora { a, b }), Some(u)) = (lora, &self.products.lora_u) else { return Ok(()) };
+        let (Some(Lora { a, b }), Some(u)) = (lora, &self.products.lora_u) else {
+            return Ok(());
+        };
         let u = u.view_range(0..a.rows as usize);
-        queue.launch(&a.kernel, GemvArgs { w: &a.w, x, y: &u, rows: a.rows, n: a.n })?;
-        queue.launch(&b.kernel, GemvAddArgs { w: &b.w, x: &u, y, rows: b.rows, n: b.n })
+        queue.launch(
+            &a.kernel,
+            GemvArgs {
+                w: &a.w,
+                x,
+                y: &u,
+                rows: a.rows,
+                n: a.n,
+            },
+        )?;
+        queue.launch(
+            &b.kernel,
+            GemvAddArgs {
+                w: &b.w,
+                x: &u,
+                y,
+                rows: b.rows,
+                n: b.n,
+            },
+        )
     }
 
     /// Adds what attention or the feed-forward gives to the residual stream.
@@ -162,16 +228,45 @@ impl SimpleStep<'_> {
         let (b, c) = (&self.buffers, &self.config);
         match output {
             Output::Plain(Matrix { kernel, w, rows, n }) => {
-                queue.launch(kernel, GemvAddArgs { w, x, y: &b.x, rows: *rows, n: *n })?;
+                queue.launch(
+                    kernel,
+                    GemvAddArgs {
+                        w,
+                        x,
+                        y: &b.x,
+                        rows: *rows,
+                        n: *n,
+                    },
+                )?;
                 self.lora(queue, lora, x, &b.x)
             }
             Output::Normed(Matrix { kernel, w, rows, n }, add_normed, gamma) => {
                 // The normed stream has been read, and its buffer is free.
                 let y = &*b.normed;
-                queue.launch(kernel, GemvArgs { w, x, y, rows: *rows, n: *n })?;
+                queue.launch(
+                    kernel,
+                    GemvArgs {
+                        w,
+                        x,
+                        y,
+                        rows: *rows,
+                        n: *n,
+                    },
+                )?;
                 self.lora(queue, lora, x, y)?;
                 let (x, y, n, epsilon) = (y, &b.x, c.hidden, c.epsilon);
-                queue.launch(add_normed, AddNormedArgs { x, gamma, y, n, epsilon, blocks: 1, shared: 0 })
+                queue.launch(
+                    add_normed,
+                    AddNormedArgs {
+                        x,
+                        gamma,
+                        y,
+                        n,
+                        epsilon,
+                        blocks: 1,
+                        shared: 0,
+                    },
+                )
             }
         }
     }
@@ -223,9 +318,22 @@ impl SimpleStep<'_> {
     fn argmax(&self, queue: &mut impl Queue) -> Result<(), Error> {
         let b = &self.buffers;
         let (value, index, n) = (&*b.value, &*b.index, self.config.vocab);
-        queue.launch(&self.kernels.argmax, ArgmaxBlocksArgs { x: &b.logits, value, index, n })?;
+        queue.launch(
+            &self.kernels.argmax,
+            ArgmaxBlocksArgs {
+                x: &b.logits,
+                value,
+                index,
+                n,
+            },
+        )?;
         let blocks = value.len() as u32;
-        let args = ArgmaxFinalArgs::<Host> { value, index, token: &b.token, blocks };
+        let args = ArgmaxFinalArgs::<Host> {
+            value,
+            index,
+            token: &b.token,
+            blocks,
+        };
         queue.launch(&self.kernels.argmax_final, args)
     }
 

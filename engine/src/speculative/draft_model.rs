@@ -27,11 +27,16 @@ impl DraftModel {
     /// The decoder of the model `draft`, for a model `verified_by`. What it has is forgotten.
     pub fn new(decoder: Decoder, draft: &Outline, verified_by: &Outline) -> DraftModel {
         let [bytes, of] = [draft, verified_by].map(|outline| info::token_bytes(outline) as f64);
-        DraftModel { decoder, cached: Cached::default(), cost: bytes / of + STEP }
+        DraftModel {
+            decoder,
+            cached: Cached::default(),
+            cost: bytes / of + STEP,
+        }
     }
 
     fn guess(&mut self, tokens: &[u32], most: u32) -> Result<Vec<u32>, Error> {
-        self.cached.prefill(&mut self.decoder, tokens, |_| ControlFlow::Continue(()))?;
+        self.cached
+            .prefill(&mut self.decoder, tokens, |_| ControlFlow::Continue(()))?;
         let mut drafts = vec![];
         for token in self.decoder.decode(most)? {
             let token = token?;

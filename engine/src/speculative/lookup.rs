@@ -18,7 +18,10 @@ pub struct PromptLookup {
 impl Default for PromptLookup {
     /// One to three tokens.
     fn default() -> PromptLookup {
-        PromptLookup { longest: 3, shortest: 1 }
+        PromptLookup {
+            longest: 3,
+            shortest: 1,
+        }
     }
 }
 
@@ -28,7 +31,10 @@ impl PromptLookup {
         let longest = self.longest as usize;
         let (mut best, mut found) = (self.shortest.max(1) as usize - 1, None);
         let last = tokens.last()?;
-        for end in (1..tokens.len()).rev().filter(|end| tokens[end - 1] == *last) {
+        for end in (1..tokens.len())
+            .rev()
+            .filter(|end| tokens[end - 1] == *last)
+        {
             let pairs = tokens[..end].iter().rev().zip(tokens.iter().rev());
             let same = pairs.take(longest).take_while(|(a, b)| a == b).count();
             if same > best {
@@ -44,7 +50,9 @@ impl PromptLookup {
 
 impl Drafter for PromptLookup {
     fn draft(&mut self, tokens: &[u32], most: u32) -> Result<Vec<u32>, Error> {
-        let Some(start) = self.find(tokens) else { return Ok(vec![]) };
+        let Some(start) = self.find(tokens) else {
+            return Ok(vec![]);
+        };
         // What was found may end with the text; then the guesses are repeated.
         let found = tokens[start..].iter().cycle();
         Ok(found.take(most as usize).copied().collect())

@@ -24,9 +24,14 @@ pub(crate) struct Pace {
 impl Pace {
     /// The number of guesses to make, at most `most`, if each costs so many steps.
     pub(crate) fn guesses(&self, most: u32, cost: f64) -> u32 {
-        let sizes = [1, 3, 7, most].into_iter().filter(|guesses| (1..=most).contains(guesses));
+        let sizes = [1, 3, 7, most]
+            .into_iter()
+            .filter(|guesses| (1..=most).contains(guesses));
         let gain = |guesses: u32| (guesses, self.gain(guesses, cost));
-        let best = sizes.map(gain).fold((0, 1.0), |best, next| if next.1 > best.1 { next } else { best });
+        let best = sizes.map(gain).fold(
+            (0, 1.0),
+            |best, next| if next.1 > best.1 { next } else { best },
+        );
         best.0
     }
 

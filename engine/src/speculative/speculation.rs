@@ -29,12 +29,19 @@ pub struct Counts {
 impl Speculation {
     /// With this drafter, and as many guesses as seem worth their time.
     pub fn new(drafter: impl Drafter + 'static) -> Speculation {
-        Speculation { drafter: Box::new(drafter), pace: Some(Pace::default()), counts: Counts::default() }
+        Speculation {
+            drafter: Box::new(drafter),
+            pace: Some(Pace::default()),
+            counts: Counts::default(),
+        }
     }
 
     /// The same with as many guesses each time as the decoder verifies at once.
     pub fn eager(drafter: impl Drafter + 'static) -> Speculation {
-        Speculation { pace: None, ..Speculation::new(drafter) }
+        Speculation {
+            pace: None,
+            ..Speculation::new(drafter)
+        }
     }
 
     /// What came of the guesses so far.
@@ -43,7 +50,12 @@ impl Speculation {
     }
 
     /// Guesses at most `most` tokens.
-    pub(crate) fn draft(&mut self, tokens: &[u32], most: u32, vocab: u32) -> Result<Vec<u32>, Error> {
+    pub(crate) fn draft(
+        &mut self,
+        tokens: &[u32],
+        most: u32,
+        vocab: u32,
+    ) -> Result<Vec<u32>, Error> {
         let cost = self.drafter.cost();
         let most = self.pace.map_or(most, |pace| pace.guesses(most, cost));
         if most == 0 {
@@ -59,9 +71,13 @@ impl Speculation {
 
     /// What a step chose where these were guessed.
     pub(crate) fn heard(&mut self, drafts: &[u32], chosen: &[u32]) {
-        let right = std::iter::zip(drafts, chosen).take_while(|(guess, token)| guess == token).count() as u32;
+        let right = std::iter::zip(drafts, chosen)
+            .take_while(|(guess, token)| guess == token)
+            .count() as u32;
         let guesses = drafts.len() as u32;
-        self.pace.iter_mut().for_each(|pace| pace.heard(guesses, right));
+        self.pace
+            .iter_mut()
+            .for_each(|pace| pace.heard(guesses, right));
         self.counts.steps[(guesses + 1).next_power_of_two().ilog2() as usize] += 1;
         self.counts.tokens += chosen.len() as u32;
         self.counts.drafted += guesses;

@@ -10,10 +10,19 @@ use crate::model::tokenizer::Tokenizer;
 /// The first token that is not the same, and what it is in both.
 pub fn same_vocabulary(model: &Tokenizer, draft: &Tokenizer) -> Result<(), Error> {
     let ids = 0..model.size().min(draft.size()) as u32;
-    let of = |words: &Tokenizer, id| (words.piece(id).to_vec(), words.control(id).map(str::to_owned));
+    let of = |words: &Tokenizer, id| {
+        (
+            words.piece(id).to_vec(),
+            words.control(id).map(str::to_owned),
+        )
+    };
     match ids.into_iter().find(|id| of(model, *id) != of(draft, *id)) {
         None => Ok(()),
-        Some(id) => Err(Error::DraftVocabulary { id, draft: shown(draft, id), model: shown(model, id) }),
+        Some(id) => Err(Error::DraftVocabulary {
+            id,
+            draft: shown(draft, id),
+            model: shown(model, id),
+        }),
     }
 }
 

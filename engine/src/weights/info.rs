@@ -30,11 +30,19 @@ pub fn classes(model: &Outline) -> Vec<Class> {
     let mut counted = BTreeSet::new();
     for tensor in model.weights.iter() {
         let name = role(&tensor.name);
-        let at = classes.iter().position(|c| c.name == name).unwrap_or_else(|| {
-            let dims = tensor.fused.as_ref().unwrap_or(&tensor.dims).clone();
-            classes.push(Class { name: name.to_owned(), dims, formats: BTreeMap::new(), bytes: 0 });
-            classes.len() - 1
-        });
+        let at = classes
+            .iter()
+            .position(|c| c.name == name)
+            .unwrap_or_else(|| {
+                let dims = tensor.fused.as_ref().unwrap_or(&tensor.dims).clone();
+                classes.push(Class {
+                    name: name.to_owned(),
+                    dims,
+                    formats: BTreeMap::new(),
+                    bytes: 0,
+                });
+                classes.len() - 1
+            });
         let first = counted.insert(&tensor.name);
         *classes[at].formats.entry(format(tensor)).or_default() += usize::from(first);
         classes[at].bytes += bytes(tensor);
@@ -67,8 +75,12 @@ pub fn mix(model: &Outline) -> BTreeMap<&'static str, Mix> {
 
 /// `attn_q.weight` of `blk.3.attn_q.weight`, and `mlp.up_proj.weight` of `model.layers.3.mlp.up_proj.weight`.
 fn role(name: &str) -> &str {
-    let in_layer = ["blk.", "model.layers."].iter().find_map(|layers| name.strip_prefix(layers));
-    in_layer.and_then(|rest| rest.split_once('.')).map_or(name, |(_, role)| role)
+    let in_layer = ["blk.", "model.layers."]
+        .iter()
+        .find_map(|layers| name.strip_prefix(layers));
+    in_layer
+        .and_then(|rest| rest.split_once('.'))
+        .map_or(name, |(_, role)| role)
 }
 
 /// The format that kernels read, and which it was unpacked from.
@@ -88,7 +100,10 @@ fn bytes(tensor: &Weight) -> u64 {
 /// Bytes of all weights on a device: what [`Decoder::new`](crate::Decoder::new) copies. Packing moves bits and adds
 /// none, so they are the same for the simple kernels.
 pub fn weight_bytes(model: &Outline) -> u64 {
-    packed(model).iter().map(|stored| stored.bytes() as u64).sum()
+    packed(model)
+        .iter()
+        .map(|stored| stored.bytes() as u64)
+        .sum()
 }
 
 /// Bytes of an adapter on a device: its matrices, filled up with zeros, and what they make of a few tokens; 0 without
@@ -101,7 +116,11 @@ pub fn adapter_bytes(model: &Outline) -> u64 {
 pub fn layer_formats(model: &Outline) -> Formats {
     let mut formats = Formats::new();
     for matrix in matrices(model) {
-        let name = if matrix.nf4.is_some() { "NF4" } else { matrix.format.name() };
+        let name = if matrix.nf4.is_some() {
+            "NF4"
+        } else {
+            matrix.format.name()
+        };
         *formats.entry(name.to_owned()).or_default() += 1;
     }
     formats
@@ -116,16 +135,20 @@ pub fn layer_weights(model: &Outline) -> u64 {
 /// chunk's tokens, the last layer multiplies all but the last one with queries, keys and values alone.
 pub fn chunked_multiplications(model: &Outline, tokens: u32, chunk: u32) -> u64 {
     let spared = u64::from(tokens - tokens.div_ceil(chunk));
-    let rest =
-        model.weights.blocks.last().map_or(0, |block| {
-            [&block.o, &block.gate, &block.up, &block.down].into_iter().map(numbers).sum()
-        });
+    let rest = model.weights.blocks.last().map_or(0, |block| {
+        [&block.o, &block.gate, &block.up, &block.down]
+            .into_iter()
+            .map(numbers)
+            .sum()
+    });
     layer_weights(model) * u64::from(tokens) - rest * spared
 }
 
 /// Bytes of the weights of all matrices of the layers.
 pub fn layer_bytes(model: &Outline) -> u64 {
-    matrices(model).map(|matrix| matrix.format.row_bytes(numbers(matrix) as usize) as u64).sum()
+    matrices(model)
+        .map(|matrix| matrix.format.row_bytes(numbers(matrix) as usize) as u64)
+        .sum()
 }
 
 /// Weights of the LM head, with which a token is multiplied that another one follows.
@@ -145,19 +168,25 @@ fn numbers(weight: &Weight) -> u64 {
 /// Bytes of weights that a token reads: all but the embedding, of which it is one row unless it is the LM
 /// head as well.
 pub fn token_bytes(model: &Outline) -> u64 {
-    let embed = packed(model).embed.map_or(0, |stored| stored.bytes() as u64);
+    let embed = packed(model)
+        .embed
+        .map_or(0, |stored| stored.bytes() as u64);
     weight_bytes(model) - embed + bytes(&model.weights.embed) / u64::from(model.config.vocab)
 }
 
 /// Bytes of keys and values that a token reads that attends to this many positions, in f16: fewer than
 /// [`kv_bytes`] for each where layers have a window.
 pub fn kv_bytes_read(model: &Outline, attended: u32) -> u64 {
-    (0..model.config.layers).map(|layer| kv_bytes_of(&model.config, layer, attended)).sum()
+    (0..model.config.layers)
+        .map(|layer| kv_bytes_of(&model.config, layer, attended))
+        .sum()
 }
 
 /// The same of one layer.
 pub(crate) fn kv_bytes_of(c: &Config, layer: u32, attended: u32) -> u64 {
-    let attended = c.window_of(layer).map_or(attended, |window| attended.min(window));
+    let attended = c
+        .window_of(layer)
+        .map_or(attended, |window| attended.min(window));
     kv_position_bytes(c) * u64::from(attended)
 }
 

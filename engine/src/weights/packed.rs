@@ -110,11 +110,18 @@ impl<T> Packed<T> {
         all.into_iter()
     }
 
-    fn try_map<'a, U, E>(&'a self, mut f: impl FnMut(&'a T) -> Result<U, E>) -> Result<Packed<U>, E> {
+    fn try_map<'a, U, E>(
+        &'a self,
+        mut f: impl FnMut(&'a T) -> Result<U, E>,
+    ) -> Result<Packed<U>, E> {
         Ok(Packed {
             embed: self.embed.as_ref().map(&mut f).transpose()?,
             head: f(&self.head)?,
-            blocks: self.blocks.iter().map(|b| b.try_map(&mut f)).collect::<Result<_, _>>()?,
+            blocks: self
+                .blocks
+                .iter()
+                .map(|b| b.try_map(&mut f))
+                .collect::<Result<_, _>>()?,
             norm: f(&self.norm)?,
         })
     }

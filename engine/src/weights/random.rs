@@ -54,7 +54,12 @@ pub(crate) struct Pools {
 
 impl Pools {
     pub(crate) fn new(context: &Context, size: f32) -> Result<Pools, Error> {
-        Ok(Pools { stream: Stream::new(context)?, random: Random(SEED), size, pools: BTreeMap::new() })
+        Ok(Pools {
+            stream: Stream::new(context)?,
+            random: Random(SEED),
+            size,
+            pools: BTreeMap::new(),
+        })
     }
 
     /// For the weights of a model. A matrix roughly preserves the length of a normalized vector, so nothing
@@ -71,7 +76,10 @@ impl Pools {
             let start = block * self.random.below((pool.len() / block) as u32) as usize;
             let bytes = (pool.len() - start).min(to.len() - at);
             let stream = &self.stream;
-            stream.copy(&pool.view_range(start..start + bytes), &to.view_range(at..at + bytes))?;
+            stream.copy(
+                &pool.view_range(start..start + bytes),
+                &to.view_range(at..at + bytes),
+            )?;
             at += bytes;
         }
         Ok(())
@@ -103,8 +111,15 @@ impl Pools {
 
     /// Norm weights near 1, small biases.
     fn vector(&mut self, weight: &Weight) -> Vec<u8> {
-        let middle = if weight.name.ends_with("bias") { 0.0 } else { 1.0 };
+        let middle = if weight.name.ends_with("bias") {
+            0.0
+        } else {
+            1.0
+        };
         let numbers = self.random.units(weight.range.len() / 4);
-        numbers.into_iter().flat_map(|x| (middle + x / 4.0).to_le_bytes()).collect()
+        numbers
+            .into_iter()
+            .flat_map(|x| (middle + x / 4.0).to_le_bytes())
+            .collect()
     }
 }

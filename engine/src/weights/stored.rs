@@ -34,7 +34,11 @@ pub(crate) struct Job<'a> {
 
 impl<'a> Part<'a> {
     fn rows(weight: &'a Weight) -> Part<'a> {
-        Part { weight, other: None, tiles: None }
+        Part {
+            weight,
+            other: None,
+            tiles: None,
+        }
     }
 
     pub(crate) fn format(&self) -> Format {
@@ -59,17 +63,33 @@ impl<'a> Stored<'a> {
 
     /// The same of weights that a model has all of, or none.
     pub(crate) fn all_of<const N: usize>(weights: [&'a Option<Weight>; N]) -> Option<Stored<'a>> {
-        weights.into_iter().map(|weight| weight.as_ref().map(Part::rows)).collect::<Option<_>>().map(Stored)
+        weights
+            .into_iter()
+            .map(|weight| weight.as_ref().map(Part::rows))
+            .collect::<Option<_>>()
+            .map(Stored)
     }
 
     /// A matrix as tiles.
     pub(crate) fn tiles(order: RowOrder, weight: &'a Weight) -> Stored<'a> {
-        Stored(vec![Part { weight, other: None, tiles: Some(order) }])
+        Stored(vec![Part {
+            weight,
+            other: None,
+            tiles: Some(order),
+        }])
     }
 
     /// Two matrices as tiles that have rows of both.
-    pub(crate) fn tiles_of_two(order: RowOrder, weight: &'a Weight, other: &'a Weight) -> Stored<'a> {
-        Stored(vec![Part { weight, other: Some(other), tiles: Some(order) }])
+    pub(crate) fn tiles_of_two(
+        order: RowOrder,
+        weight: &'a Weight,
+        other: &'a Weight,
+    ) -> Stored<'a> {
+        Stored(vec![Part {
+            weight,
+            other: Some(other),
+            tiles: Some(order),
+        }])
     }
 
     /// These parts, and then others.
@@ -94,7 +114,10 @@ impl<'a> Stored<'a> {
         let mut start = 0;
         for &part in &self.0 {
             let end = start + part.bytes();
-            request(Job { part, to: buffer.view_range(start..end) })?;
+            request(Job {
+                part,
+                to: buffer.view_range(start..end),
+            })?;
             start = end;
         }
         Ok(buffer)
@@ -104,8 +127,15 @@ impl<'a> Stored<'a> {
 /// What each buffer of the simple kernels holds: a tensor as the file has it. The factors of the rotary frequencies
 /// stay on the host.
 pub(crate) fn unpacked(outline: &Outline) -> Weights<Stored<'_>> {
-    let Ok(weights) = outline.weights.try_map(|weight| Ok::<_, Infallible>(Stored::rows([weight])));
-    Weights { rope_factors: None, rope_factors_long: None, rope_factors_short: None, ..weights }
+    let Ok(weights) = outline
+        .weights
+        .try_map(|weight| Ok::<_, Infallible>(Stored::rows([weight])));
+    Weights {
+        rope_factors: None,
+        rope_factors_long: None,
+        rope_factors_short: None,
+        ..weights
+    }
 }
 
 /// Allocates the buffers of the simple kernels and requests what is to be in them.
@@ -127,11 +157,23 @@ mod tests {
     #[test]
     fn both_tables_have_the_same_bytes() {
         for (shape, quantization) in SHAPES.iter().flat_map(|s| QUANTIZATIONS.map(|q| (s, q))) {
-            let Ok(outline) = Outline::of(shape, quantization) else { continue };
+            let Ok(outline) = Outline::of(shape, quantization) else {
+                continue;
+            };
             let packed: usize = packed(&outline).iter().map(Stored::bytes).sum();
             let unpacked: usize = unpacked(&outline).iter().map(Stored::bytes).sum();
-            let all: usize = outline.weights.iter().map(|weight| weight.range.len()).sum();
-            assert_eq!([packed, unpacked], [all, all], "{} {}", shape.name, quantization.name);
+            let all: usize = outline
+                .weights
+                .iter()
+                .map(|weight| weight.range.len())
+                .sum();
+            assert_eq!(
+                [packed, unpacked],
+                [all, all],
+                "{} {}",
+                shape.name,
+                quantization.name
+            );
         }
     }
 }

@@ -67,10 +67,19 @@ fn in_chunks<'a, T>(
 ) -> Result<(T, Instant), Error> {
     let (chunks, queue) = channel();
     let (queue, reported) = (Mutex::new(queue), Mutex::new((0, progress)));
-    let upload = Upload { context: context.clone(), model, chunk_bytes, queue, reported };
+    let upload = Upload {
+        context: context.clone(),
+        model,
+        chunk_bytes,
+        queue,
+        reported,
+    };
     scope(|scope| {
         let done = scope.spawn(|| upload.run());
-        let made = make(Jobs { chunks, chunk_bytes });
+        let made = make(Jobs {
+            chunks,
+            chunk_bytes,
+        });
         let done = join(done);
         let (made, done) = (made?, done?);
         model.files.check()?;
@@ -123,12 +132,22 @@ impl<'a, P: FnMut(u64) + Send> Upload<'a, P> {
     fn run(&self) -> Result<Instant, Error> {
         let outline = &self.model.outline;
         scope(|scope| {
-            let workers =
-                scope.spawn(|| each(0..self.threads(), |_| Worker::new(&self.context, self.chunk_bytes)));
-            let formats = outline.weights.iter().map(|w| w.format).filter(|format| format.tile().is_some());
+            let workers = scope.spawn(|| {
+                each(0..self.threads(), |_| {
+                    Worker::new(&self.context, self.chunk_bytes)
+                })
+            });
+            let formats = outline
+                .weights
+                .iter()
+                .map(|w| w.format)
+                .filter(|format| format.tile().is_some());
             let formats: BTreeSet<Format> = formats.collect();
             let load = |format| Ok((format, signed::load(&self.context, Pack { format })?));
-            let kernels = formats.into_iter().map(load).collect::<Result<_, Error>>()?;
+            let kernels = formats
+                .into_iter()
+                .map(load)
+                .collect::<Result<_, Error>>()?;
             let ends = each(join(workers)?, |worker| self.work(worker, &kernels))?;
             Ok(ends.into_iter().max().expect("there is a thread"))
         })
@@ -151,7 +170,11 @@ impl<'a, P: FnMut(u64) + Send> Upload<'a, P> {
     }
 
     fn next(&self) -> Option<Chunk<'a>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
+        self.queue
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .recv()
+            .ok()
     }
 
     fn report(&self, bytes: usize) {
@@ -168,7 +191,10 @@ fn each<T: Send, R: Send>(
 ) -> Result<Vec<R>, Error> {
     let f = &f;
     scope(|scope| {
-        let threads: Vec<_> = items.into_iter().map(|item| scope.spawn(move || f(item))).collect();
+        let threads: Vec<_> = items
+            .into_iter()
+            .map(|item| scope.spawn(move || f(item)))
+            .collect();
         threads.into_iter().map(join).collect()
     })
 }
@@ -180,14 +206,27 @@ fn check_vector(model: &Model, weight: &Weight, start: usize, bytes: &[u8]) -> R
         return Ok(());
     }
     let numbers = floats(bytes);
-    let Some(index) = numbers.iter().position(|x| !x.is_finite()) else { return Ok(()) };
-    let (path, tensor, value) = (model.files.path().to_owned(), weight.name.clone(), numbers[index]);
-    Err(Error::Weight { path, tensor, index: start / 4 + index, value })
+    let Some(index) = numbers.iter().position(|x| !x.is_finite()) else {
+        return Ok(());
+    };
+    let (path, tensor, value) = (
+        model.files.path().to_owned(),
+        weight.name.clone(),
+        numbers[index],
+    );
+    Err(Error::Weight {
+        path,
+        tensor,
+        index: start / 4 + index,
+        value,
+    })
 }
 
 /// A thread's result; a panic is propagated.
 fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    thread
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// The resources of one thread.
@@ -209,7 +248,11 @@ impl Worker {
 
     /// Queues all work that uploads a chunk.
     fn upload(&mut self, model: &Model, kernels: &Kernels, chunk: &Chunk) -> Result<(), Error> {
-        let to = if chunk.part.tiles.is_some() { self.rows(chunk.to.len())? } else { chunk.to.clone() };
+        let to = if chunk.part.tiles.is_some() {
+            self.rows(chunk.to.len())?
+        } else {
+            chunk.to.clone()
+        };
         for (weight, at) in chunk.part.weights().zip((0..).step_by(chunk.range.len())) {
             let to = to.view_range(at..at + chunk.range.len());
             let mut read = Ok(());
@@ -251,7 +294,8 @@ impl Worker {
             hi: &from.view_range(from.len() - len..from.len()),
             y: &chunk.to,
             n: weight.row_len(),
-            row_blocks: (chunk.to.len() / (16 * weight.format.row_bytes(weight.row_len() as usize))) as u32,
+            row_blocks: (chunk.to.len() / (16 * weight.format.row_bytes(weight.row_len() as usize)))
+                as u32,
             per: rows.per,
             stride: rows.stride,
             step: rows.step,
@@ -272,14 +316,23 @@ mod tests {
 
     #[test]
     fn threads_give_results_in_order() {
-        let half = |n: u32| if n.is_multiple_of(2) { Ok(n / 2) } else { Err(Error::NoPrompt) };
+        let half = |n: u32| {
+            if n.is_multiple_of(2) {
+                Ok(n / 2)
+            } else {
+                Err(Error::NoPrompt)
+            }
+        };
         assert_eq!(each([8, 2, 4, 8], half).unwrap(), [4, 1, 2, 4]);
         assert!(matches!(each([8, 5, 4, 3], half), Err(Error::NoPrompt)));
     }
 
     #[test]
     fn a_file_is_packed_part_by_part() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../assets/rustdoc-7m-Q4_K_M.gguf");
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../assets/rustdoc-7m-Q4_K_M.gguf"
+        );
         let model = Model::open(path.as_ref()).unwrap();
         let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
         let context = Context::new(&driver.devices().unwrap()[0]).unwrap();
@@ -298,7 +351,11 @@ mod tests {
             tile::pack(lo.format, rows, &a, &b, lo.dims[0] as usize)
         };
         let pairs = RowOrder::interleaved(c.head_dim);
-        let qkv = [tiles(pairs, &w.q, &w.q), tiles(pairs, &w.k, &w.k), tiles(RowOrder::PLAIN, &w.v, &w.v)];
+        let qkv = [
+            tiles(pairs, &w.q, &w.q),
+            tiles(pairs, &w.k, &w.k),
+            tiles(RowOrder::PLAIN, &w.v, &w.v),
+        ];
         let block = &packed.blocks[3];
         assert!(block.qkv.to_vec().unwrap() == qkv.concat());
         assert!(block.gate_up.to_vec().unwrap() == tiles(RowOrder::GATE_UP, &w.gate, &w.up));

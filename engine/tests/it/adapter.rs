@@ -46,7 +46,11 @@ pub(crate) struct Plan {
     pub(crate) dtype: Dtype,
 }
 
-pub(crate) const ALL: Plan = Plan { ranks: [8; 7], first_layer: 0, dtype: Dtype::F32 };
+pub(crate) const ALL: Plan = Plan {
+    ranks: [8; 7],
+    first_layer: 0,
+    dtype: Dtype::F32,
+};
 
 pub(crate) type Tensors = Vec<(String, Vec<usize>, Dtype, Vec<u8>)>;
 
@@ -55,10 +59,16 @@ pub(crate) fn settings(plan: &Plan) -> Value {
     let most = *plan.ranks.iter().max().unwrap();
     let named = |wanted: &dyn Fn(usize) -> bool| -> Vec<(&str, usize)> {
         let short = NAMES.map(|name| name.split('.').next_back().unwrap());
-        short.into_iter().zip(plan.ranks).filter(|(_, rank)| *rank > 0 && wanted(*rank)).collect()
+        short
+            .into_iter()
+            .zip(plan.ranks)
+            .filter(|(_, rank)| *rank > 0 && wanted(*rank))
+            .collect()
     };
-    let others: serde_json::Map<String, Value> =
-        named(&|rank| rank != most).into_iter().map(|(name, rank)| (name.into(), json!(rank))).collect();
+    let others: serde_json::Map<String, Value> = named(&|rank| rank != most)
+        .into_iter()
+        .map(|(name, rank)| (name.into(), json!(rank)))
+        .collect();
     json!({
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -89,14 +99,22 @@ pub(crate) fn make(model: &Model, name: &str, plan: &Plan) -> Made {
             let mut factor = |letter: &str, shape: [usize; 2], size: f32| {
                 let numbers = (0..shape[0] * shape[1]).map(|_| random.unit() * size);
                 let (bytes, numbers) = stored(plan.dtype, numbers);
-                let name = format!("base_model.model.model.layers.{index}.{}.lora_{letter}.weight", NAMES[p]);
+                let name = format!(
+                    "base_model.model.model.layers.{index}.{}.lora_{letter}.weight",
+                    NAMES[p]
+                );
                 tensors.push((name, shape.into(), plan.dtype, bytes));
                 numbers
             };
             let a = factor("A", [rank, n], 1.0 / (n as f32).sqrt());
             // Small where the scale, `alpha / rank`, is large.
             let b = factor("B", [rows, rank], 0.3 * (rank as f32).sqrt() / most as f32);
-            layer[p] = Some(Factors { scale: 2.0 * most as f64 / rank as f64, rank, a, b });
+            layer[p] = Some(Factors {
+                scale: 2.0 * most as f64 / rank as f64,
+                rank,
+                a,
+                b,
+            });
         }
         layers.push(layer);
     }
@@ -125,9 +143,9 @@ fn stored(dtype: Dtype, numbers: impl Iterator<Item = f32>) -> (Vec<u8>, Vec<f64
 pub(crate) fn write(folder: &Path, settings: &Value, tensors: &Tensors) {
     std::fs::create_dir_all(folder).unwrap();
     std::fs::write(folder.join("adapter_config.json"), settings.to_string()).unwrap();
-    let views = tensors
-        .iter()
-        .map(|(name, shape, dtype, bytes)| (name, TensorView::new(*dtype, shape.clone(), bytes).unwrap()));
+    let views = tensors.iter().map(|(name, shape, dtype, bytes)| {
+        (name, TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+    });
     let bytes = safetensors::serialize(views, None).unwrap();
     std::fs::write(folder.join("adapter_model.safetensors"), bytes).unwrap();
 }
@@ -148,7 +166,9 @@ impl Made {
                 &mut block.down,
             ];
             for (p, (w, factors)) in matrices.into_iter().zip(layer).enumerate() {
-                let Some(Factors { scale, rank, a, b }) = factors else { continue };
+                let Some(Factors { scale, rank, a, b }) = factors else {
+                    continue;
+                };
                 let n = a.len() / rank;
                 for original in 0..b.len() / rank {
                     let (head, i) = (original / dim * dim, original % dim);
@@ -158,7 +178,10 @@ impl Made {
                     for r in 0..*rank {
                         let by = scale * b[original * rank + r];
                         let added = a[r * n..][..n].iter().map(|a| by * a);
-                        w[row * n..][..n].iter_mut().zip(added).for_each(|(w, x)| *w += x);
+                        w[row * n..][..n]
+                            .iter_mut()
+                            .zip(added)
+                            .for_each(|(w, x)| *w += x);
                     }
                 }
             }
@@ -170,18 +193,26 @@ impl Made {
     fn check(&self, model: &Model, rows: &[Vec<f32>], ids: &[u32], bound: f64) {
         let weights = self.fold(model);
         let oracle = |keep| oracle::logits_of(model, &weights, ids, keep, |_, _| ());
-        let found: Vec<Vec<f64>> =
-            rows.iter().map(|row| row.iter().map(|x| f64::from(*x)).collect()).collect();
+        let found: Vec<Vec<f64>> = rows
+            .iter()
+            .map(|row| row.iter().map(|x| f64::from(*x)).collect())
+            .collect();
         let exact = oracle(Keep::Exact).concat();
         let whole = distance(&found.concat(), &exact);
         assert!(whole <= 1e-3, "the relative error is {whole:e}");
         for (position, wanted) in oracle(Keep::Half).iter().enumerate() {
             let row = distance(&found[position], wanted);
-            assert!(row <= bound, "after position {position} the relative error is {row:e}");
+            assert!(
+                row <= bound,
+                "after position {position} the relative error is {row:e}"
+            );
         }
         let base = oracle::logits(model, ids, Keep::Exact).concat();
         let effect = distance(&base, &exact);
-        assert!(effect > 0.02, "the adapter changes the logits by {effect:e} only");
+        assert!(
+            effect > 0.02,
+            "the adapter changes the logits by {effect:e} only"
+        );
     }
 }
 
@@ -206,32 +237,90 @@ fn decoder(model: &Model, options: Options) -> Decoder {
 
 /// The same model with an adapter.
 fn adapted(path: &Path, made: &Made) -> Model {
-    Model::open(path).unwrap().with_adapter(&made.folder).unwrap()
+    Model::open(path)
+        .unwrap()
+        .with_adapter(&made.folder)
+        .unwrap()
 }
 
 #[test]
 fn logits_are_those_of_the_base_and_the_adapter() {
-    let few = Plan { ranks: [3, 0, 16, 0, 0, 5, 8], first_layer: 1, dtype: Dtype::F16 };
-    let wide = Plan { ranks: [40, 0, 0, 1, 7, 0, 256], first_layer: 0, dtype: Dtype::BF16 };
-    let normed = Synth { arch: "gemma3", ..LLAMA };
+    let few = Plan {
+        ranks: [3, 0, 16, 0, 0, 5, 8],
+        first_layer: 1,
+        dtype: Dtype::F16,
+    };
+    let wide = Plan {
+        ranks: [40, 0, 0, 1, 7, 0, 256],
+        first_layer: 0,
+        dtype: Dtype::BF16,
+    };
+    let normed = Synth {
+        arch: "gemma3",
+        ..LLAMA
+    };
     let cases = [
         ("llama-few", LLAMA, few),
-        ("qwen2", Synth { arch: "qwen2", formats: &[BF16], heads: 6, kv_heads: 3, ..LLAMA }, wide),
-        ("qwen3", Synth { arch: "qwen3", tied: false, ..LLAMA }, ALL),
-        ("gemma3", normed, Plan { dtype: Dtype::BF16, ..ALL }),
+        (
+            "qwen2",
+            Synth {
+                arch: "qwen2",
+                formats: &[BF16],
+                heads: 6,
+                kv_heads: 3,
+                ..LLAMA
+            },
+            wide,
+        ),
+        (
+            "qwen3",
+            Synth {
+                arch: "qwen3",
+                tied: false,
+                ..LLAMA
+            },
+            ALL,
+        ),
+        (
+            "gemma3",
+            normed,
+            Plan {
+                dtype: Dtype::BF16,
+                ..ALL
+            },
+        ),
     ];
     let ids = [3, 300, 0, 17, 255];
     for (name, case, plan) in cases {
         let base = open(name, case);
         let made = make(&base, name, &plan);
         let model = adapted(base.files.path(), &made);
-        let options = Options { tuning: "2x4_first".parse().unwrap(), ..Options::new(16, Launch::Graph) };
+        let options = Options {
+            tuning: "2x4_first".parse().unwrap(),
+            ..Options::new(16, Launch::Graph)
+        };
         let mut pipeline = decoder(&model, options);
         let together = logits(&mut pipeline, &ids);
         made.check(&model, &together, &ids, 1e-3);
-        let alone = &mut decoder(&model, Options { prefill_batch: 1, ..options });
-        assert_eq!(bits(&logits(alone, &ids)), bits(&together), "{name}: batches and tokens");
-        let simple = &mut decoder(&model, Options { prefer: Prefer::Simple, ..options });
+        let alone = &mut decoder(
+            &model,
+            Options {
+                prefill_batch: 1,
+                ..options
+            },
+        );
+        assert_eq!(
+            bits(&logits(alone, &ids)),
+            bits(&together),
+            "{name}: batches and tokens"
+        );
+        let simple = &mut decoder(
+            &model,
+            Options {
+                prefer: Prefer::Simple,
+                ..options
+            },
+        );
         made.check(&model, &logits(simple, &ids), &ids, 5e-4);
     }
 }
@@ -239,7 +328,14 @@ fn logits_are_those_of_the_base_and_the_adapter() {
 #[test]
 fn every_launch_gives_the_same_bits_with_an_adapter() {
     let base = open("launches", LLAMA);
-    let made = make(&base, "launches", &Plan { ranks: [4, 0, 4, 8, 0, 0, 4], ..ALL });
+    let made = make(
+        &base,
+        "launches",
+        &Plan {
+            ranks: [4, 0, 4, 8, 0, 0, 4],
+            ..ALL
+        },
+    );
     let model = adapted(base.files.path(), &made);
     let ids = [3, 300, 0, 17, 17, 255, 40, 8, 1, 2];
     let run = |launch| {
@@ -258,7 +354,10 @@ fn the_real_model_decodes_with_an_adapter() {
     let base = Model::open(&asset()).unwrap();
     let made = make(&base, "rustdoc", &ALL);
     let model = adapted(&asset(), &made);
-    let options = Options { prefill_batch: 1, ..Options::new(16, Launch::Graph) };
+    let options = Options {
+        prefill_batch: 1,
+        ..Options::new(16, Launch::Graph)
+    };
     let ids = [1, 500, 90, 7];
     let decoder = &mut decoder(&model, options);
     made.check(&model, &logits(decoder, &ids), &ids, 1e-3);
@@ -270,10 +369,20 @@ fn the_real_model_decodes_with_an_adapter() {
 #[test]
 fn prompts_go_in_by_eight_and_not_by_chunks() {
     let base = open("prompts", LLAMA);
-    let made = make(&base, "prompts", &Plan { ranks: [0, 0, 0, 0, 0, 0, 2], ..ALL });
+    let made = make(
+        &base,
+        "prompts",
+        &Plan {
+            ranks: [0, 0, 0, 0, 0, 0, 2],
+            ..ALL
+        },
+    );
     let options = Options::new(64, Launch::Graph);
     assert_eq!(decoder(&base, options).at_once(60), 60);
-    assert_eq!(decoder(&adapted(base.files.path(), &made), options).at_once(60), 8);
+    assert_eq!(
+        decoder(&adapted(base.files.path(), &made), options).at_once(60),
+        8
+    );
 }
 
 #[test]
@@ -282,9 +391,10 @@ fn a_batch_of_sequences_refuses_an_adapter() {
     let made = make(&base, "batch", &ALL);
     let options = warpwright_engine::BatchOptions::new(4, 64);
     let model = adapted(base.files.path(), &made);
-    let error = warpwright_engine::Batch::new(&emulator(), &model, options, |_| ()).err().unwrap();
+    let error = warpwright_engine::Batch::new(&emulator(), &model, options, |_| ())
+        .err()
+        .unwrap();
     assert!(matches!(error, Error::NoBatch { .. }), "{error}");
-    let said =
-        "sequences of this model cannot be stepped together: its kernels add no adapter; a Decoder does";
+    let said = "sequences of this model cannot be stepped together: its kernels add no adapter; a Decoder does";
     assert_eq!(error.to_string(), said);
 }

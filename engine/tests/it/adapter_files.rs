@@ -21,28 +21,46 @@ const LLAMA: Synth = Synth {
 };
 
 /// An adapter of one projection of layer 1: `k_proj`, which is `[128, 256]`.
-const ONE: Plan = Plan { ranks: [0, 4, 0, 0, 0, 0, 0], first_layer: 1, ..ALL };
+const ONE: Plan = Plan {
+    ranks: [0, 4, 0, 0, 0, 0, 0],
+    first_layer: 1,
+    ..ALL
+};
 
 fn open(name: &str, arch: &'static str) -> Model {
     Model::open(&synth(Synth { arch, ..LLAMA }).save(&format!("files-{name}.gguf"))).unwrap()
 }
 
 fn name(layer: usize, projection: usize, factor: &str) -> String {
-    format!("base_model.model.model.layers.{layer}.{}.lora_{factor}.weight", NAMES[projection])
+    format!(
+        "base_model.model.model.layers.{layer}.{}.lora_{factor}.weight",
+        NAMES[projection]
+    )
 }
 
 fn tensor(name: &str, shape: [usize; 2]) -> (String, Vec<usize>, Dtype, Vec<u8>) {
-    (name.into(), shape.into(), Dtype::F32, vec![0; 4 * shape[0] * shape[1]])
+    (
+        name.into(),
+        shape.into(),
+        Dtype::F32,
+        vec![0; 4 * shape[0] * shape[1]],
+    )
 }
 
 fn good() -> Tensors {
-    vec![tensor(&name(1, 1, "A"), [4, 256]), tensor(&name(1, 1, "B"), [128, 4])]
+    vec![
+        tensor(&name(1, 1, "A"), [4, 256]),
+        tensor(&name(1, 1, "B"), [128, 4]),
+    ]
 }
 
 /// What the model says of the folder, without the path. Each folder has a model of its own: tests run beside others.
 fn refusal(folder: &Path) -> String {
     let name = folder.file_name().unwrap().to_str().unwrap();
-    let error = open(name, "llama").with_adapter(folder).unwrap_err().to_string();
+    let error = open(name, "llama")
+        .with_adapter(folder)
+        .unwrap_err()
+        .to_string();
     error.replace(&folder.display().to_string(), "FOLDER")
 }
 
@@ -60,12 +78,30 @@ fn says_what_is_wrong_with_the_settings() {
         settings
     };
     let cases = [
-        (with("peft_type", json!("LOHA")), "\"peft_type\" is \"LOHA\", must be \"LORA\""),
-        (with("task_type", json!("SEQ_CLS")), "\"task_type\" is \"SEQ_CLS\", must be \"CAUSAL_LM\" or null"),
-        (with("bias", json!("all")), "\"bias\" is \"all\", must be \"none\""),
-        (with("r", json!(0)), "\"r\" is 0, must be a whole number from 1 to 256"),
-        (with("r", json!(257)), "\"r\" is 257, must be a whole number from 1 to 256"),
-        (with("r", json!("8")), "\"r\" is \"8\", must be a whole number from 1 to 256"),
+        (
+            with("peft_type", json!("LOHA")),
+            "\"peft_type\" is \"LOHA\", must be \"LORA\"",
+        ),
+        (
+            with("task_type", json!("SEQ_CLS")),
+            "\"task_type\" is \"SEQ_CLS\", must be \"CAUSAL_LM\" or null",
+        ),
+        (
+            with("bias", json!("all")),
+            "\"bias\" is \"all\", must be \"none\"",
+        ),
+        (
+            with("r", json!(0)),
+            "\"r\" is 0, must be a whole number from 1 to 256",
+        ),
+        (
+            with("r", json!(257)),
+            "\"r\" is 257, must be a whole number from 1 to 256",
+        ),
+        (
+            with("r", json!("8")),
+            "\"r\" is \"8\", must be a whole number from 1 to 256",
+        ),
         (
             with("lora_alpha", json!(0)),
             "\"lora_alpha\" is 0, must be a number from 1.2e-38 to 3.4e38, which f32 holds",
@@ -74,7 +110,10 @@ fn says_what_is_wrong_with_the_settings() {
             with("lora_alpha", json!(1e39)),
             "\"lora_alpha\" is 1e+39, must be a number from 1.2e-38 to 3.4e38, which f32 holds",
         ),
-        (with("use_rslora", json!(1)), "\"use_rslora\" is 1, must be true or false"),
+        (
+            with("use_rslora", json!(1)),
+            "\"use_rslora\" is 1, must be true or false",
+        ),
         (
             with("use_dora", json!(true)),
             "\"use_dora\" is true: DoRA is not supported; only LoRA without magnitudes",
@@ -93,7 +132,10 @@ fn says_what_is_wrong_with_the_settings() {
             "\"init_lora_weights\" is \"pissa\": a start that changes the base model is not supported; only true, \
              false, gaussian",
         ),
-        (with("use_new", json!(3)), "\"use_new\" is 3: the key is unknown, and it is not switched off"),
+        (
+            with("use_new", json!(3)),
+            "\"use_new\" is 3: the key is unknown, and it is not switched off",
+        ),
         (
             with("target_modules", json!(["lm_head"])),
             "\"target_modules\" has \"lm_head\"; only q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj \
@@ -142,7 +184,8 @@ fn says_what_is_wrong_with_the_settings() {
         assert_eq!(found.split_once(": ").unwrap().1, wanted);
     }
     std::fs::write(folder.join("adapter_config.json"), "{").unwrap();
-    let wanted = "FOLDER/adapter_config.json: it is no JSON: EOF while parsing an object at line 1 column 1";
+    let wanted =
+        "FOLDER/adapter_config.json: it is no JSON: EOF while parsing an object at line 1 column 1";
     assert_eq!(refusal(&folder), wanted);
 }
 
@@ -155,12 +198,17 @@ fn says_what_is_wrong_with_the_tensors() {
         tensors[1].3[8..12].copy_from_slice(&x.to_le_bytes());
         tensors
     };
-    let typed = vec![(a.clone(), vec![4, 256], Dtype::F64, vec![0; 8 * 4 * 256]), good().remove(1)];
+    let typed = vec![
+        (a.clone(), vec![4, 256], Dtype::F64, vec![0; 8 * 4 * 256]),
+        good().remove(1),
+    ];
     let head = "base_model.model.lm_head.lora_A.weight";
     let magnitude = "base_model.model.model.layers.1.self_attn.k_proj.lora_magnitude_vector";
     let modules = "q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj";
     let stray = |name: &str| {
-        format!("tensor {name:?} is none that an adapter of this model has: lora_A and lora_B of {modules}")
+        format!(
+            "tensor {name:?} is none that an adapter of this model has: lora_A and lora_B of {modules}"
+        )
     };
     let cases = [
         (vec![], "it has no tensors".to_owned()),
@@ -170,7 +218,10 @@ fn says_what_is_wrong_with_the_tensors() {
         (and(tensor(magnitude, [1, 128])), stray(magnitude)),
         (
             and(tensor(&name(2, 1, "A"), [4, 256])),
-            format!("tensor {:?} is of layer 2; the model has layers 0 to 1", name(2, 1, "A")),
+            format!(
+                "tensor {:?} is of layer 2; the model has layers 0 to 1",
+                name(2, 1, "A")
+            ),
         ),
         (
             vec![tensor(&a, [4, 512]), good().remove(1)],
@@ -184,8 +235,14 @@ fn says_what_is_wrong_with_the_tensors() {
                 "tensor {b:?} is [256, 4], must be [128, 4] for this model and the rank in adapter_config.json"
             ),
         ),
-        (typed, format!("tensor {a:?} is F64, must be F32, F16 or BF16")),
-        (number(f32::NAN), format!("number 2 of tensor {b:?} is NaN, by the scale 1: not finite in f32")),
+        (
+            typed,
+            format!("tensor {a:?} is F64, must be F32, F16 or BF16"),
+        ),
+        (
+            number(f32::NAN),
+            format!("number 2 of tensor {b:?} is NaN, by the scale 1: not finite in f32"),
+        ),
         (
             number(f32::INFINITY),
             format!("number 2 of tensor {b:?} is inf, by the scale 1: not finite in f32"),
@@ -194,26 +251,50 @@ fn says_what_is_wrong_with_the_tensors() {
     let folder = folder("tensors");
     for (tensors, wanted) in cases {
         write(&folder, &settings(&ONE), &tensors);
-        assert_eq!(refusal(&folder), format!("FOLDER/adapter_model.safetensors: {wanted}"));
+        assert_eq!(
+            refusal(&folder),
+            format!("FOLDER/adapter_model.safetensors: {wanted}")
+        );
     }
     std::fs::write(folder.join("adapter_model.safetensors"), b"no tensors here").unwrap();
-    assert!(refusal(&folder).contains("it is no safetensors file: "), "{}", refusal(&folder));
+    assert!(
+        refusal(&folder).contains("it is no safetensors file: "),
+        "{}",
+        refusal(&folder)
+    );
 }
 
 #[test]
 fn says_what_is_wrong_with_the_folder() {
     let folder = folder("folder");
-    assert!(refusal(&folder).starts_with("cannot open FOLDER: "), "{}", refusal(&folder));
+    assert!(
+        refusal(&folder).starts_with("cannot open FOLDER: "),
+        "{}",
+        refusal(&folder)
+    );
     std::fs::create_dir_all(&folder).unwrap();
     let files = "an adapter is a folder with adapter_config.json and adapter_model.safetensors";
-    assert_eq!(refusal(&folder), format!("FOLDER: it has no adapter_config.json; {files}"));
-    std::fs::write(folder.join("adapter_config.json"), settings(&ONE).to_string()).unwrap();
-    assert_eq!(refusal(&folder), format!("FOLDER: it has no adapter_model.safetensors; {files}"));
+    assert_eq!(
+        refusal(&folder),
+        format!("FOLDER: it has no adapter_config.json; {files}")
+    );
+    std::fs::write(
+        folder.join("adapter_config.json"),
+        settings(&ONE).to_string(),
+    )
+    .unwrap();
+    assert_eq!(
+        refusal(&folder),
+        format!("FOLDER: it has no adapter_model.safetensors; {files}")
+    );
     std::fs::write(folder.join("adapter_model.bin"), "").unwrap();
     let pickle = "it has its tensors as a pickle, which could run programs; save the adapter with PEFT's \
                   safe_serialization=True";
     assert_eq!(refusal(&folder), format!("FOLDER: {pickle}"));
-    assert_eq!(refusal(&folder.join("adapter_config.json")), format!("FOLDER: it is no folder; {files}"));
+    assert_eq!(
+        refusal(&folder.join("adapter_config.json")),
+        format!("FOLDER: it is no folder; {files}")
+    );
     write(&folder, &settings(&ONE), &good());
     std::fs::write(folder.join("warpwright.json"), "{\"base_formats\": [1]}").unwrap();
     let wanted = "FOLDER/warpwright.json: \"base_formats\" is [1], must be an object of formats and how many \
@@ -226,8 +307,7 @@ fn fused_projections_are_refused() {
     let model = open("phi3", "phi3");
     let folder = make(&open("for-phi3", "llama"), "for-phi3", &ALL).folder;
     let error = model.with_adapter(&folder).unwrap_err().to_string();
-    let wanted =
-        "adapters of phi3 models are not supported: their files have several projections in one matrix";
+    let wanted = "adapters of phi3 models are not supported: their files have several projections in one matrix";
     assert!(error.ends_with(wanted), "{error}");
 }
 
@@ -246,7 +326,13 @@ fn scales_are_those_of_peft() {
         (settings("use_rslora", json!(false)), "2"),
         (settings("use_rslora", json!(true)), "4"),
         (settings("alpha_pattern", json!({"k_proj": 6})), "1.5"),
-        (settings("alpha_pattern", json!({"v_proj": 6, "model.layers.0.self_attn.k_proj": 7})), "2"),
+        (
+            settings(
+                "alpha_pattern",
+                json!({"v_proj": 6, "model.layers.0.self_attn.k_proj": 7}),
+            ),
+            "2",
+        ),
         (settings("some_new_key", json!(null)), "2"),
     ] {
         // The number of A that the scale makes infinite names the scale.
@@ -259,19 +345,35 @@ fn scales_are_those_of_peft() {
 
 #[test]
 fn tells_what_an_adapter_is() {
-    let plan = Plan { ranks: [3, 0, 16, 0, 0, 0, 8], first_layer: 1, ..ALL };
+    let plan = Plan {
+        ranks: [3, 0, 16, 0, 0, 0, 8],
+        first_layer: 1,
+        ..ALL
+    };
     let model = open("facts", "llama");
     let folder = make(&model, "facts", &plan).folder;
     let notes = json!({"base_formats": {"NF4": 14}});
     std::fs::write(folder.join("warpwright.json"), notes.to_string()).unwrap();
     let model = model.with_adapter(&folder).unwrap();
     let adapter = model.outline.adapter.as_ref().unwrap();
-    assert_eq!((adapter.ranks(), adapter.alpha, adapter.base.as_deref()), (3..=16, 32.0, Some("some/model")));
-    assert_eq!(adapter.targets(), [("q_proj", 1), ("v_proj", 1), ("down_proj", 1)]);
-    assert_eq!(adapter.numbers(), 3 * (256 + 256) + 16 * (256 + 128) + 8 * (512 + 256));
+    assert_eq!(
+        (adapter.ranks(), adapter.alpha, adapter.base.as_deref()),
+        (3..=16, 32.0, Some("some/model"))
+    );
+    assert_eq!(
+        adapter.targets(),
+        [("q_proj", 1), ("v_proj", 1), ("down_proj", 1)]
+    );
+    assert_eq!(
+        adapter.numbers(),
+        3 * (256 + 256) + 16 * (256 + 128) + 8 * (512 + 256)
+    );
     assert_eq!(adapter.trained_on.as_ref().unwrap()["NF4"], 14);
     let lacks = ["self_attn.q_proj", "self_attn.v_proj", "mlp.down_proj"];
-    assert_eq!(adapter.missing, lacks.map(|name| format!("model.layers.0.{name}")));
+    assert_eq!(
+        adapter.missing,
+        lacks.map(|name| format!("model.layers.0.{name}"))
+    );
 }
 
 /// The settings name `k_proj` of all layers, or of one; the tensors are of layer 1.

@@ -46,7 +46,9 @@ fn edited(test: &str, file: &File) -> Model {
 
 /// Tokens that no other seed gives.
 fn tokens(seed: u32, count: u32) -> Vec<u32> {
-    (0..count).map(|i| (i * 37 + seed * 11 + i * i * seed) % VOCAB).collect()
+    (0..count)
+        .map(|i| (i * 37 + seed * 11 + i * i * seed) % VOCAB)
+        .collect()
 }
 
 /// Logits after each of these pieces of `ids`, which a sequence takes in. It leaves the batch.
@@ -65,10 +67,16 @@ fn pieces(batch: &mut Batch, ids: &[u32], pieces: &[usize]) -> Vec<Vec<f32>> {
 #[test]
 fn a_sequence_in_pieces_agrees_with_transformers() {
     for (case, model, wanted) in supported("batch") {
-        let options = BatchOptions { sequences: 2, ..BatchOptions::new(2, case.room) };
+        let options = BatchOptions {
+            sequences: 2,
+            ..BatchOptions::new(2, case.room)
+        };
         let mut batch = match Batch::new(&emulator(), &model, options, |_| ()) {
             Err(error @ Error::NoBatch { .. }) if case.name == "phi3-partial" => {
-                assert!(error.to_string().contains("cannot be stepped together"), "{error}");
+                assert!(
+                    error.to_string().contains("cannot be stepped together"),
+                    "{error}"
+                );
                 continue;
             }
             batch => batch.unwrap(),
@@ -83,7 +91,11 @@ fn a_sequence_in_pieces_agrees_with_transformers() {
         for (end, row) in ends.zip(rows) {
             let found: Vec<f64> = row.into_iter().map(f64::from).collect();
             let found = distance(&found, &wanted[end * vocab..][..vocab]);
-            assert!(found < 2e-3, "{}, after {end} in {parts:?}: the relative error is {found:e}", case.name);
+            assert!(
+                found < 2e-3,
+                "{}, after {end} in {parts:?}: the relative error is {found:e}",
+                case.name
+            );
         }
     }
 }
@@ -94,7 +106,13 @@ fn any_pieces_agree_with_float64() {
     let model = small("pieces");
     let ids = tokens(9, 110);
     let wanted = oracle::logits(&model, &ids, Keep::Exact);
-    let mut batch = batch(&model, BatchOptions { tokens: 96, ..BatchOptions::new(1, 192) });
+    let mut batch = batch(
+        &model,
+        BatchOptions {
+            tokens: 96,
+            ..BatchOptions::new(1, 192)
+        },
+    );
     let mut random = Random(17);
     for (most, mut left) in [(1, 12), (3, 20), (10, 60), (40, 110), (96, 110)] {
         let mut parts = vec![];
@@ -117,7 +135,10 @@ fn any_pieces_agree_with_float64() {
 #[test]
 fn neighbours_change_no_bit() {
     let model = small("neighbours");
-    let options = BatchOptions { bucket: Some(16), ..BatchOptions::new(5, 192) };
+    let options = BatchOptions {
+        bucket: Some(16),
+        ..BatchOptions::new(5, 192)
+    };
     let prompts: Vec<Vec<u32>> = [3, 70, 1, 20].iter().map(|&n| tokens(n, n)).collect();
     let mut alone = vec![];
     for prompt in &prompts {
@@ -139,17 +160,28 @@ fn neighbours_change_no_bit() {
     batch.leave(before).unwrap();
     let mut next = BTreeMap::new();
     for half in [&[2, 0][..], &[3, 1]] {
-        let work: Vec<_> = half.iter().map(|&i| (joined[i], prompts[i].as_slice())).collect();
+        let work: Vec<_> = half
+            .iter()
+            .map(|&i| (joined[i], prompts[i].as_slice()))
+            .collect();
         for (&i, token) in half.iter().zip(batch.step(&work).unwrap()) {
             next.insert(i, token);
-            assert_eq!(batch.logits(joined[i]).unwrap(), alone[i].0, "the prompt of sequence {i}");
+            assert_eq!(
+                batch.logits(joined[i]).unwrap(),
+                alone[i].0,
+                "the prompt of sequence {i}"
+            );
         }
     }
     let work: Vec<_> = next.iter().map(|(&i, &token)| (joined[i], token)).collect();
     let found = batch.decode(&work, 3).unwrap();
     for (i, found) in found.into_iter().enumerate() {
         assert_eq!(found, alone[i].1, "the tokens of sequence {i}");
-        assert_eq!(batch.logits(joined[i]).unwrap(), alone[i].2, "the last logits of sequence {i}");
+        assert_eq!(
+            batch.logits(joined[i]).unwrap(),
+            alone[i].2,
+            "the last logits of sequence {i}"
+        );
     }
 }
 
@@ -158,7 +190,10 @@ fn neighbours_change_no_bit() {
 fn graphs_decode_what_steps_decode() {
     let model = small("graphs");
     let prompt = tokens(1, 30);
-    let options = BatchOptions { steps_per_launch: 2, ..BatchOptions::new(3, 128) };
+    let options = BatchOptions {
+        steps_per_launch: 2,
+        ..BatchOptions::new(3, 128)
+    };
     let mut batch = batch(&model, options);
     let (a, b) = (batch.join().unwrap(), batch.join().unwrap());
     let first = batch.step(&[(a, &prompt), (b, &prompt)]).unwrap();
@@ -189,17 +224,31 @@ fn a_profile_lists_the_kernels_of_a_step_and_changes_nothing() {
         batch.step(&[(id, &tokens(len, len))]).unwrap();
     }
     let wanted = batch.decode(&work, 3).unwrap();
-    work.iter().for_each(|&(id, len)| batch.roll_back(id, len).unwrap());
+    work.iter()
+        .for_each(|&(id, len)| batch.roll_back(id, len).unwrap());
     let before = batch.free_pages();
     let nodes = batch.profile(&work, 2).unwrap();
     assert_eq!(batch.free_pages(), before);
     assert!(matches!(batch.logits(work[0].0), Err(Error::NoLogits)));
     let role = |role: &'static str| nodes.iter().filter(move |timed| timed.node.role == role);
-    let roles = ["embed", "norm", "qkv", "attention", "o", "gate_up", "down", "head", "choose"];
+    let roles = [
+        "embed",
+        "norm",
+        "qkv",
+        "attention",
+        "o",
+        "gate_up",
+        "down",
+        "head",
+        "choose",
+    ];
     let counts = roles.map(|name| role(name).count());
     // Q, K and V are one product or several, which rotate and append.
     assert!(counts[2] >= 2 && counts[2] <= 6, "{counts:?}");
-    assert_eq!([&counts[..2], &counts[3..]].concat(), [1, 5, 2, 2, 2, 2, 1, 1]);
+    assert_eq!(
+        [&counts[..2], &counts[3..]].concat(),
+        [1, 5, 2, 2, 2, 2, 1, 1]
+    );
     assert_eq!(nodes.len(), counts.iter().sum::<usize>());
     let attended = 65 + 10;
     for timed in role("attention") {
@@ -211,7 +260,10 @@ fn a_profile_lists_the_kernels_of_a_step_and_changes_nothing() {
     let head = role("head").next().unwrap();
     assert_eq!(weights(head), info::head_weights(&model.outline));
     let layers = ["qkv", "o", "gate_up", "down"].into_iter().flat_map(role);
-    assert_eq!(layers.clone().map(weights).sum::<u64>(), info::layer_weights(&model.outline));
+    assert_eq!(
+        layers.clone().map(weights).sum::<u64>(),
+        info::layer_weights(&model.outline)
+    );
     let bytes: u64 = layers.map(|timed| timed.node.bytes).sum();
     assert_eq!(bytes, info::layer_bytes(&model.outline));
     assert_eq!(batch.decode(&work, 3).unwrap(), wanted);
@@ -222,7 +274,10 @@ fn a_profile_lists_the_kernels_of_a_step_and_changes_nothing() {
 fn forks_go_their_own_way() {
     let model = small("forks");
     let prompt = tokens(2, 100);
-    let options = BatchOptions { bucket: Some(8), ..BatchOptions::new(3, 256) };
+    let options = BatchOptions {
+        bucket: Some(8),
+        ..BatchOptions::new(3, 256)
+    };
     let mut batch = batch(&model, options);
     let a = batch.join().unwrap();
     batch.step(&[(a, &prompt)]).unwrap();
@@ -244,7 +299,9 @@ fn forks_go_their_own_way() {
     batch.step(&[(c, &[50])]).unwrap();
     assert_eq!(batch.logits(c).unwrap(), found);
     assert_eq!(batch.longest_prefix(&prompt), Some((a, 100)));
-    [a, b, c].into_iter().for_each(|id| batch.leave(id).unwrap());
+    [a, b, c]
+        .into_iter()
+        .for_each(|id| batch.leave(id).unwrap());
     assert_eq!(batch.free_pages(), (all, all));
 }
 
@@ -257,13 +314,52 @@ fn refuses_what_cannot_be() {
         Ok(_) => panic!("{options:?} was accepted"),
     };
     let good = BatchOptions::new(2, 64);
-    assert!(refused(BatchOptions { sequences: 0, ..good }).contains("sequences is 0; it can be 1 to 256"));
-    assert!(refused(BatchOptions { ctx: limit + 1, ..good }).contains("ctx is"));
-    assert!(refused(BatchOptions { bucket: Some(100), ..good }).contains("bucket is 100; it can be 8, 16"));
-    assert!(refused(BatchOptions { tokens: 4096, ..good }).contains("tokens is 4096; it can be 1 to 2048"));
-    assert!(refused(BatchOptions { positions: 1 << 30, ..good }).contains("enough for"));
-    let mut batch =
-        Batch::new(&context, &model, BatchOptions { positions: 64, tokens: 40, ..good }, |_| ()).unwrap();
+    assert!(
+        refused(BatchOptions {
+            sequences: 0,
+            ..good
+        })
+        .contains("sequences is 0; it can be 1 to 256")
+    );
+    assert!(
+        refused(BatchOptions {
+            ctx: limit + 1,
+            ..good
+        })
+        .contains("ctx is")
+    );
+    assert!(
+        refused(BatchOptions {
+            bucket: Some(100),
+            ..good
+        })
+        .contains("bucket is 100; it can be 8, 16")
+    );
+    assert!(
+        refused(BatchOptions {
+            tokens: 4096,
+            ..good
+        })
+        .contains("tokens is 4096; it can be 1 to 2048")
+    );
+    assert!(
+        refused(BatchOptions {
+            positions: 1 << 30,
+            ..good
+        })
+        .contains("enough for")
+    );
+    let mut batch = Batch::new(
+        &context,
+        &model,
+        BatchOptions {
+            positions: 64,
+            tokens: 40,
+            ..good
+        },
+        |_| (),
+    )
+    .unwrap();
     let (a, b) = (batch.join().unwrap(), batch.join().unwrap());
     let mut message = |work: &[(SequenceId, &[u32])]| batch.step(work).unwrap_err().to_string();
     assert!(message(&[]).contains("a step of 0 tokens"));
@@ -271,8 +367,17 @@ fn refuses_what_cannot_be() {
     assert!(message(&[(a, &[1]), (a, &[2])]).contains("named twice"));
     assert!(message(&[(a, &[1; 41])]).contains("a step of 41 tokens; this batch takes 1 to 40"));
     assert!(message(&[(a, &[1, 1 << 20])]).contains("token 1 of the prompt is 1048576"));
-    assert!(message(&[(a, &[1]), (b, &[1])]).contains("needs 2 more pages of the cache; 1 of 1 are free"));
-    assert!(batch.decode(&[(a, 1)], 65).unwrap_err().to_string().contains("no room for 65 more"));
+    assert!(
+        message(&[(a, &[1]), (b, &[1])])
+            .contains("needs 2 more pages of the cache; 1 of 1 are free")
+    );
+    assert!(
+        batch
+            .decode(&[(a, 1)], 65)
+            .unwrap_err()
+            .to_string()
+            .contains("no room for 65 more")
+    );
     assert!(matches!(batch.logits(a), Err(Error::NoLogits)));
     batch.leave(b).unwrap();
     assert!(matches!(batch.step(&[(b, &[1])]), Err(Error::NoSequence)));
@@ -283,13 +388,26 @@ fn refuses_what_cannot_be() {
 }
 
 /// The tokens that a prompt goes on with, and the batch.
-fn continued(model: &Model, prompt: &[u32], steps: u32) -> (Batch, SequenceId, Result<Vec<u32>, Error>) {
-    let options = BatchOptions { steps_per_launch: 2, ..BatchOptions::new(2, 128) };
+fn continued(
+    model: &Model,
+    prompt: &[u32],
+    steps: u32,
+) -> (Batch, SequenceId, Result<Vec<u32>, Error>) {
+    let options = BatchOptions {
+        steps_per_launch: 2,
+        ..BatchOptions::new(2, 128)
+    };
     let mut batch = batch(model, options);
     let sequence = batch.join().unwrap();
     let first = batch.step(&[(sequence, prompt)]).unwrap()[0];
-    let tokens = batch.decode(&[(sequence, first)], steps).map(|mut made| made.remove(0));
-    (batch, sequence, tokens.map(|tokens| [&[first][..], &tokens].concat()))
+    let tokens = batch
+        .decode(&[(sequence, first)], steps)
+        .map(|mut made| made.remove(0));
+    (
+        batch,
+        sequence,
+        tokens.map(|tokens| [&[first][..], &tokens].concat()),
+    )
 }
 
 /// A prompt and its tokens, of which the third is not among the others.
@@ -325,12 +443,20 @@ fn a_token_that_is_lost_in_a_launch_is_explained() {
     let (prompt, told) = told_apart(&small("lost-none"));
     // The first scale of the token's row of 256 weights.
     let row = told[2] as usize * 8 * 34;
-    let file = file().edit("token_embd.weight", |table| table.data[row..][..2].copy_from_slice(&[0, 0x7e]));
+    let file = file().edit("token_embd.weight", |table| {
+        table.data[row..][..2].copy_from_slice(&[0, 0x7e])
+    });
     let (mut batch, a, found) = continued(&edited("lost", &file), &prompt, 6);
     let at = prompt.len() as u32 + 2;
-    assert!(matches!(found, Err(Error::Logit { position, .. }) if position == at), "{found:?}");
+    assert!(
+        matches!(found, Err(Error::Logit { position, .. }) if position == at),
+        "{found:?}"
+    );
     assert_eq!(batch.tokens(a).unwrap(), prompt);
-    assert!(matches!(batch.step(&[(a, &told[2..3])]), Err(Error::Logit { .. })));
+    assert!(matches!(
+        batch.step(&[(a, &told[2..3])]),
+        Err(Error::Logit { .. })
+    ));
     // The sequence is as it was.
     assert_eq!(batch.step(&[(a, &told[..1])]).unwrap(), told[1..2]);
 }
@@ -343,5 +469,8 @@ const SEED: u64 = 1;
 fn random_operations_change_no_bit() {
     let counts = operations::run(&emulator(), &small("operations"), [20, 8], SEED).unwrap();
     println!("{counts:?}");
-    assert!(counts.compared >= 8 && counts.forked > 0 && counts.left > 0, "{counts:?}");
+    assert!(
+        counts.compared >= 8 && counts.forked > 0 && counts.left > 0,
+        "{counts:?}"
+    );
 }

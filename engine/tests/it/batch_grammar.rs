@@ -9,7 +9,11 @@ use crate::grammar::{Words, drawn, random, wild};
 /// Kernels of one bucket, so that no bit depends on neighbours.
 fn options() -> BatchOptions {
     let choice = TokenChoice::Within { logprobs: 4 };
-    BatchOptions { bucket: Some(8), choice, ..BatchOptions::new(4, 128) }
+    BatchOptions {
+        bucket: Some(8),
+        choice,
+        ..BatchOptions::new(4, 128)
+    }
 }
 
 fn batch(words: &Words) -> Batch {
@@ -18,23 +22,33 @@ fn batch(words: &Words) -> Batch {
 
 fn joined(batch: &mut Batch, seed: u64) -> SequenceId {
     let sequence = batch.join().unwrap();
-    batch.set_sampling(sequence, &Sampling { seed, ..wild() }).unwrap();
+    batch
+        .set_sampling(sequence, &Sampling { seed, ..wild() })
+        .unwrap();
     sequence
 }
 
 /// Prompts, and what follows: a pattern, a text that is forced for the most part, and anything.
 const TEXTS: [(&str, Option<&str>); 3] = [
     ("The", Some("start: / [a-z]{3,9}, [0-9]{2}\\./\n")),
-    ("A long text of the borrow checker", Some("start: \" uses a low-level limit\" /[a-z]{2,5}/ \"!\"\n")),
+    (
+        "A long text of the borrow checker",
+        Some("start: \" uses a low-level limit\" /[a-z]{2,5}/ \"!\"\n"),
+    ),
     ("fn", None),
 ];
 
 /// What becomes of some of them, together.
 fn write(words: &Words, texts: &[usize]) -> Vec<Vec<u32>> {
     let mut batch = batch(words);
-    let mut matchers: Vec<Option<Matcher>> =
-        texts.iter().map(|text| TEXTS[*text].1.map(|grammar| words.lark(grammar).matcher())).collect();
-    let prompts: Vec<Vec<u32>> = texts.iter().map(|text| words.encode(TEXTS[*text].0)).collect();
+    let mut matchers: Vec<Option<Matcher>> = texts
+        .iter()
+        .map(|text| TEXTS[*text].1.map(|grammar| words.lark(grammar).matcher()))
+        .collect();
+    let prompts: Vec<Vec<u32>> = texts
+        .iter()
+        .map(|text| words.encode(TEXTS[*text].0))
+        .collect();
     let parts = texts.iter().zip(&prompts).zip(&mut matchers);
     let mut work: Vec<Within<'_>> = parts
         .map(|((text, prompt), matcher)| Within {
@@ -44,7 +58,10 @@ fn write(words: &Words, texts: &[usize]) -> Vec<Vec<u32>> {
         })
         .collect();
     let made = batch.decode_within(&mut work, 16).unwrap();
-    assert!(matchers.iter_mut().flatten().all(Matcher::is_complete), "{made:?}");
+    assert!(
+        matchers.iter_mut().flatten().all(Matcher::is_complete),
+        "{made:?}"
+    );
     made
 }
 
@@ -53,16 +70,35 @@ fn each_sequence_follows_its_own_grammar_and_changes_no_other() {
     let words = random("batch");
     let made = write(&words, &[2, 0, 1]);
     let [free, pattern, forced] = [0, 1, 2].map(|i| words.tokenizer.decode(&made[i]));
-    assert!(pattern.ends_with('.') && pattern.contains(", "), "{pattern}");
-    assert!(forced.starts_with(" uses a low-level limit") && forced.ends_with('!'), "{forced}");
+    assert!(
+        pattern.ends_with('.') && pattern.contains(", "),
+        "{pattern}"
+    );
+    assert!(
+        forced.starts_with(" uses a low-level limit") && forced.ends_with('!'),
+        "{forced}"
+    );
     assert_eq!(made[0].len(), 16, "{free}");
     for (at, text) in [(1, 0), (2, 1)] {
-        assert_eq!(write(&words, &[text]), [made[at].clone()], "{}", TEXTS[text].0);
+        assert_eq!(
+            write(&words, &[text]),
+            [made[at].clone()],
+            "{}",
+            TEXTS[text].0
+        );
     }
     // The one without is that of a batch that knows no grammars.
     let choice = TokenChoice::Sampled { logprobs: 4 };
-    let mut plain =
-        Batch::new(&emulator(), &words.model, BatchOptions { choice, ..options() }, |_| ()).unwrap();
+    let mut plain = Batch::new(
+        &emulator(),
+        &words.model,
+        BatchOptions {
+            choice,
+            ..options()
+        },
+        |_| (),
+    )
+    .unwrap();
     let sequence = joined(&mut plain, 2);
     let first = plain.step(&[(sequence, &words.encode("fn"))]).unwrap()[0];
     let rest = plain.decode(&[(sequence, first)], 15).unwrap().remove(0);
@@ -81,20 +117,39 @@ fn what_is_chosen_is_what_the_reference_chooses_of_what_is_allowed() {
     for _ in 0..3 {
         let bits = matcher.allowed().unwrap().to_vec();
         let work = [
-            Within { sequence: guided, tokens: &tokens[from..], matcher: Some(&mut matcher) },
-            Within { sequence: free, tokens: &others[other_from..], matcher: None },
+            Within {
+                sequence: guided,
+                tokens: &tokens[from..],
+                matcher: Some(&mut matcher),
+            },
+            Within {
+                sequence: free,
+                tokens: &others[other_from..],
+                matcher: None,
+            },
         ];
         let next = batch.step_within(&mut { work }).unwrap();
         let logits = batch.logits(guided).unwrap();
-        assert_eq!(next[0], drawn(&logits, &bits, &Sampling { seed: 7, ..wild() }, &tokens));
+        assert_eq!(
+            next[0],
+            drawn(&logits, &bits, &Sampling { seed: 7, ..wild() }, &tokens)
+        );
         let all = vec![u32::MAX; bits.len()];
         let logits = batch.logits(free).unwrap();
-        assert_eq!(next[1], drawn(&logits, &all, &Sampling { seed: 8, ..wild() }, &others));
-        let best = batch.log_probabilities(guided, tokens.len() as u32 - 1).unwrap().unwrap().best;
+        assert_eq!(
+            next[1],
+            drawn(&logits, &all, &Sampling { seed: 8, ..wild() }, &others)
+        );
+        let best = batch
+            .log_probabilities(guided, tokens.len() as u32 - 1)
+            .unwrap()
+            .unwrap()
+            .best;
         let allowed: u32 = bits.iter().map(|word| word.count_ones()).sum();
         assert_eq!(best.len() as u32, allowed.min(4), "{best:?}");
         assert!(
-            best.iter().all(|(token, _)| bits[*token as usize / 32] >> (token % 32) & 1 == 1),
+            best.iter()
+                .all(|(token, _)| bits[*token as usize / 32] >> (token % 32) & 1 == 1),
             "{best:?}"
         );
         (from, other_from) = (tokens.len(), others.len());
@@ -104,7 +159,10 @@ fn what_is_chosen_is_what_the_reference_chooses_of_what_is_allowed() {
     let next = batch.step(&[(guided, &tokens[from..])]).unwrap()[0];
     let logits = batch.logits(guided).unwrap();
     let all = vec![u32::MAX; words.model.outline.config.vocab.div_ceil(32) as usize];
-    assert_eq!(next, drawn(&logits, &all, &Sampling { seed: 7, ..wild() }, &tokens));
+    assert_eq!(
+        next,
+        drawn(&logits, &all, &Sampling { seed: 7, ..wild() }, &tokens)
+    );
 }
 
 #[test]
@@ -113,12 +171,19 @@ fn what_cannot_be_followed_is_refused_and_nothing_has_happened() {
     let grammar = words.lark("start: \"a\"\n");
     let refusal = |batch: &mut Batch, matcher: &mut Matcher| {
         let sequence = batch.join().unwrap();
-        let mut work = [Within { sequence, tokens: &[1], matcher: Some(matcher) }];
+        let mut work = [Within {
+            sequence,
+            tokens: &[1],
+            matcher: Some(matcher),
+        }];
         let error = batch.step_within(&mut work).unwrap_err().to_string();
         assert_eq!(batch.tokens(sequence).unwrap(), [0; 0]);
         error
     };
-    let greedy = BatchOptions { choice: TokenChoice::Greedy, ..options() };
+    let greedy = BatchOptions {
+        choice: TokenChoice::Greedy,
+        ..options()
+    };
     let mut batch = Batch::new(&emulator(), &words.model, greedy, |_| ()).unwrap();
     assert_eq!(
         refusal(&mut batch, &mut grammar.matcher()),
@@ -132,9 +197,13 @@ fn what_cannot_be_followed_is_refused_and_nothing_has_happened() {
     );
     let mut batch = self::batch(&words);
     let mut over = grammar.matcher();
-    over.take(words.tokenizer.encode_rest("a").unwrap()[0]).unwrap();
+    over.take(words.tokenizer.encode_rest("a").unwrap()[0])
+        .unwrap();
     let error = refusal(&mut batch, &mut over);
-    assert!(error.starts_with("the grammar cannot be followed after 1 tokens: "), "{error}");
+    assert!(
+        error.starts_with("the grammar cannot be followed after 1 tokens: "),
+        "{error}"
+    );
     // A sequence beside it goes on as before.
     let sequence = batch.join().unwrap();
     batch.step(&[(sequence, &[1, 2])]).unwrap();

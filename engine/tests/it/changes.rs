@@ -22,7 +22,12 @@ fn load(model: &Model, progress: impl FnMut(u64) + Send) -> Result<Decoder, Erro
 }
 
 fn truncate(path: &Path) {
-    OpenOptions::new().write(true).open(path).unwrap().set_len(1 << 20).unwrap();
+    OpenOptions::new()
+        .write(true)
+        .open(path)
+        .unwrap()
+        .set_len(1 << 20)
+        .unwrap();
 }
 
 /// Other bytes in the middle of the weights, and the same length.
@@ -44,7 +49,11 @@ fn a_file_that_is_written_while_it_is_read_is_named() {
         );
         let model = Model::open(&path).unwrap();
         change(&path);
-        assert_eq!(load(&model, |_| ()).err().unwrap().to_string(), wanted, "{name} before");
+        assert_eq!(
+            load(&model, |_| ()).err().unwrap().to_string(),
+            wanted,
+            "{name} before"
+        );
 
         let path = copy(name);
         let model = Model::open(&path).unwrap();
@@ -54,7 +63,11 @@ fn a_file_that_is_written_while_it_is_read_is_named() {
                 change(&path);
             }
         };
-        assert_eq!(load(&model, progress).err().unwrap().to_string(), wanted, "{name} meanwhile");
+        assert_eq!(
+            load(&model, progress).err().unwrap().to_string(),
+            wanted,
+            "{name} meanwhile"
+        );
     }
 }
 
@@ -65,7 +78,11 @@ fn a_file_that_is_replaced_stays_what_it_was() {
     let other = path.with_extension("other");
     fs::write(&other, "no model").unwrap();
     fs::rename(&other, &path).unwrap();
-    let tokens = generate(&mut load(&model, |_| ()).unwrap(), &[0, 389, 1166, 882, 261], 2);
+    let tokens = generate(
+        &mut load(&model, |_| ()).unwrap(),
+        &[0, 389, 1166, 882, 261],
+        2,
+    );
     assert_eq!(tokens, [1680, 260]);
     assert!(model.tokenizer().is_ok());
 }
@@ -86,7 +103,9 @@ fn a_long_directory_is_read_whole() {
         vocab: 304,
     };
     let long: Vec<String> = (0..400_000).map(|i| format!("token {i}")).collect();
-    let path = synth(small).pair("general.tags", Val::Strs(long)).save("changes-long.gguf");
+    let path = synth(small)
+        .pair("general.tags", Val::Strs(long))
+        .save("changes-long.gguf");
     let model = Model::open(&path).unwrap();
     assert!(model.outline.weights.embed.range.start > 6 << 20);
     load(&model, |_| ()).unwrap();

@@ -15,7 +15,10 @@ fn folder() -> PathBuf {
 }
 
 fn template(text: &str) -> ChatTemplate {
-    let special = vec![("bos_token", "<s>".to_owned()), ("eos_token", "</s>".to_owned())];
+    let special = vec![
+        ("bos_token", "<s>".to_owned()),
+        ("eos_token", "</s>".to_owned()),
+    ];
     let mut template = ChatTemplate::new(text, special).unwrap();
     template.set_date(date(2026, 2, 3));
     template
@@ -28,15 +31,24 @@ fn messages(json: &str) -> Vec<Value> {
 /// Variables of a case that are not its messages.
 fn more(case: &Value) -> Vec<(String, Value)> {
     let given = |name: &str| Some((name.to_owned(), case.get(name)?.clone()));
-    ["date_string", "enable_thinking"].into_iter().filter_map(given).collect()
+    ["date_string", "enable_thinking"]
+        .into_iter()
+        .filter_map(given)
+        .collect()
 }
 
 /// transformers: "kwargs overwrite special tokens if both are present".
 #[test]
 fn a_variable_takes_the_place_of_a_token_of_the_model() {
     let more = vec![("bos_token".to_owned(), Value::from("<x>"))];
-    let conversation = Conversation { messages: messages("[]"), tools: None, more };
-    let rendered = template("{{ bos_token }}{{ eos_token }}").render(&conversation, Then::End).unwrap();
+    let conversation = Conversation {
+        messages: messages("[]"),
+        tools: None,
+        more,
+    };
+    let rendered = template("{{ bos_token }}{{ eos_token }}")
+        .render(&conversation, Then::End)
+        .unwrap();
     assert_eq!(rendered.text, "<x></s>");
 }
 
@@ -50,20 +62,37 @@ fn renders_what_transformers_renders() {
     assert!(cases.len() > 20);
     for (ordered, case) in ordered.iter().zip(&cases) {
         let name = case["template"].as_str().unwrap();
-        let template = template(&std::fs::read_to_string(folder().join(format!("{name}.jinja"))).unwrap());
+        let template =
+            template(&std::fs::read_to_string(folder().join(format!("{name}.jinja"))).unwrap());
         let conversation = Conversation {
-            messages: ordered.get("messages").unwrap().as_array().unwrap().to_vec(),
+            messages: ordered
+                .get("messages")
+                .unwrap()
+                .as_array()
+                .unwrap()
+                .to_vec(),
             tools: ordered.get("tools").cloned(),
             more: more(ordered),
         };
-        let then = if case["then"] == true { Then::Reply } else { Then::End };
+        let then = if case["then"] == true {
+            Then::Reply
+        } else {
+            Then::End
+        };
         match (template.render(&conversation, then), case["error"].as_str()) {
             (Ok(rendered), None) => {
                 assert_eq!(rendered.text, case["text"].as_str().unwrap(), "{name}");
-                let replies: Vec<&str> =
-                    rendered.replies.iter().map(|at| &rendered.text[at.clone()]).collect();
-                let wanted: Vec<&str> =
-                    case["replies"].as_array().unwrap().iter().filter_map(Json::as_str).collect();
+                let replies: Vec<&str> = rendered
+                    .replies
+                    .iter()
+                    .map(|at| &rendered.text[at.clone()])
+                    .collect();
+                let wanted: Vec<&str> = case["replies"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .filter_map(Json::as_str)
+                    .collect();
                 assert_eq!(replies, wanted, "{name}");
             }
             (Err(error), Some(wanted)) => {
@@ -71,7 +100,8 @@ fn renders_what_transformers_renders() {
                 let raised = error.split_once(": ").filter(|(place, _)| {
                     place.starts_with("the chat template refuses the conversation in line ")
                 });
-                let undefined = wanted.contains("Undefined") && error.contains("tojson of undefined");
+                let undefined =
+                    wanted.contains("Undefined") && error.contains("tojson of undefined");
                 assert!(
                     raised.is_some_and(|(_, raised)| raised == wanted) || undefined,
                     "{name}: {error}, not {wanted}"
@@ -86,16 +116,27 @@ fn renders_what_transformers_renders() {
 #[test]
 fn numbers_and_none_are_those_of_python() {
     let cases = [
-        ("{{ 1.5e-7 }} {{ 1e16 }} {{ 2.0 }} {{ 3 }}", "1.5e-07 1e+16 2.0 3"),
-        ("{{ 1.5e-7 | string }} {{ 7 | string }} {{ none | string }}", "1.5e-07 7 None"),
+        (
+            "{{ 1.5e-7 }} {{ 1e16 }} {{ 2.0 }} {{ 3 }}",
+            "1.5e-07 1e+16 2.0 3",
+        ),
+        (
+            "{{ 1.5e-7 | string }} {{ 7 | string }} {{ none | string }}",
+            "1.5e-07 7 None",
+        ),
         (
             "{{ none is iterable }} {{ [] is iterable }} {{ 'a' is iterable }} {{ 1 is iterable }}",
             "False True True False",
         ),
-        ("{{ tools is iterable }} {{ nothing is iterable }}", "False True"),
+        (
+            "{{ tools is iterable }} {{ nothing is iterable }}",
+            "False True",
+        ),
     ];
     for (text, wanted) in cases {
-        let rendered = template(text).render(&Conversation::default(), Then::End).unwrap();
+        let rendered = template(text)
+            .render(&Conversation::default(), Then::End)
+            .unwrap();
         assert_eq!(rendered.text, wanted, "{text}");
     }
 }
@@ -116,16 +157,33 @@ fn refuses_with_a_line() {
     let of = |text: &str| match ChatTemplate::new(text, vec![]) {
         Err(error) => error.to_string(),
         Ok(template) => {
-            let conversation =
-                Conversation { messages: messages("[{\"role\": \"user\"}]"), ..Default::default() };
-            template.render(&conversation, Then::End).unwrap_err().to_string()
+            let conversation = Conversation {
+                messages: messages("[{\"role\": \"user\"}]"),
+                ..Default::default()
+            };
+            template
+                .render(&conversation, Then::End)
+                .unwrap_err()
+                .to_string()
         }
     };
     let cases = [
-        ("\n{% for a %}", "the chat template fails in line 2: syntax error: "),
-        ("{% generation %}", "the chat template fails in line 1: syntax error: "),
-        ("{{ a.b.c }}", "the chat template fails in line 1: undefined value"),
-        ("{{ messages[0].nothing() }}", "the chat template fails in line 1: "),
+        (
+            "\n{% for a %}",
+            "the chat template fails in line 2: syntax error: ",
+        ),
+        (
+            "{% generation %}",
+            "the chat template fails in line 1: syntax error: ",
+        ),
+        (
+            "{{ a.b.c }}",
+            "the chat template fails in line 1: undefined value",
+        ),
+        (
+            "{{ messages[0].nothing() }}",
+            "the chat template fails in line 1: ",
+        ),
         (
             "{{ raise_exception('no tools') }}",
             "the chat template refuses the conversation in line 1: no tools",
@@ -164,7 +222,10 @@ fn refuses_with_a_line() {
         assert!(error.starts_with(wanted), "{text}: {error}");
     }
     let marked = messages("[{\"role\": \"user\", \"content\": \"\u{fdd1}\"}]");
-    let conversation = Conversation { messages: marked, ..Default::default() };
+    let conversation = Conversation {
+        messages: marked,
+        ..Default::default()
+    };
     let error = template("{% generation %}{{ messages[0].content }}{% endgeneration %}")
         .render(&conversation, Then::End)
         .unwrap_err();
@@ -174,7 +235,8 @@ fn refuses_with_a_line() {
 #[test]
 fn expressions_of_the_most_operators_are_compiled() {
     let written = |tag: String| {
-        let rendered = template(&format!("{{{{ {tag} }}}}")).render(&Conversation::default(), Then::End);
+        let rendered =
+            template(&format!("{{{{ {tag} }}}}")).render(&Conversation::default(), Then::End);
         rendered.unwrap().text
     };
     assert_eq!(written(format!("'a'{}", "|upper".repeat(900))), "A");
@@ -196,11 +258,21 @@ fn a_gguf_file_has_its_template_and_names_its_tokens() {
     let text = "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}{{ pad_token is defined }}";
     let file = file.pair("tokenizer.chat_template", Val::Str(text.into()));
     let template = opened(&file).chat_template().unwrap().unwrap();
-    let conversation = Conversation { messages: messages("[{\"content\": \"x\"}]"), ..Default::default() };
-    assert_eq!(template.render(&conversation, Then::End).unwrap().text, "<bos>x<eos>False");
-    let error = opened(&file.pair("tokenizer.chat_template", Val::U32(1))).chat_template().unwrap_err();
+    let conversation = Conversation {
+        messages: messages("[{\"content\": \"x\"}]"),
+        ..Default::default()
+    };
+    assert_eq!(
+        template.render(&conversation, Then::End).unwrap().text,
+        "<bos>x<eos>False"
+    );
+    let error = opened(&file.pair("tokenizer.chat_template", Val::U32(1)))
+        .chat_template()
+        .unwrap_err();
     assert!(
-        error.to_string().ends_with("the chat template is no string (tokenizer.chat_template)"),
+        error
+            .to_string()
+            .ends_with("the chat template is no string (tokenizer.chat_template)"),
         "{error}"
     );
 }

@@ -18,7 +18,10 @@ pub(crate) fn model(arch: &str) -> File {
     let key = |name: &str| format!("{arch}.{name}");
     let mut file = File::default()
         .pair("general.architecture", Val::Str(arch.into()))
-        .pair("tokenizer.ggml.tokens", Val::Strs((0..5).map(|i| i.to_string()).collect()))
+        .pair(
+            "tokenizer.ggml.tokens",
+            Val::Strs((0..5).map(|i| i.to_string()).collect()),
+        )
         .pair("tokenizer.ggml.eos_token_id", Val::U32(4))
         .pair(&key("attention.layer_norm_rms_epsilon"), Val::F32(1e-5));
     for (name, n) in [
@@ -70,8 +73,14 @@ fn zeros(file: File, name: &str, dims: &[u64]) -> File {
 fn reads_the_small_model() {
     let model = Model::open(&crate::asset()).unwrap();
     let c = &model.outline.config;
-    assert_eq!((c.layers, c.hidden, c.feed_forward, c.vocab, c.context), (8, 256, 768, 4096, 2048));
-    assert_eq!((c.heads, c.kv_heads, c.head_dim, c.rope.dim), (4, 2, 64, 64));
+    assert_eq!(
+        (c.layers, c.hidden, c.feed_forward, c.vocab, c.context),
+        (8, 256, 768, 4096, 2048)
+    );
+    assert_eq!(
+        (c.heads, c.kv_heads, c.head_dim, c.rope.dim),
+        (4, 2, 64, 64)
+    );
     assert_eq!((c.epsilon, c.rope), (1e-5, Rope::plain(64, 10_000.0)));
     assert_eq!(model.outline.weights.head.as_ref(), None);
     assert_eq!(model.outline.weights.iter().count(), 74);
@@ -89,10 +98,17 @@ fn fills_in_defaults() {
     }
     let model = Model::open(&file.save("defaults.gguf")).unwrap();
     assert_eq!(
-        (model.outline.config.kv_heads, model.outline.config.head_dim, model.outline.config.rope.dim),
+        (
+            model.outline.config.kv_heads,
+            model.outline.config.head_dim,
+            model.outline.config.rope.dim
+        ),
         (2, 8, 8)
     );
-    assert_eq!((model.outline.config.rope.base, model.outline.config.vocab), (10_000.0, 5));
+    assert_eq!(
+        (model.outline.config.rope.base, model.outline.config.vocab),
+        (10_000.0, 5)
+    );
 }
 
 #[test]
@@ -105,7 +121,8 @@ fn scales_rotary_frequencies() {
     let factors = model.outline.rope_factors.clone().unwrap();
     assert_eq!(factors, RopeFactors::Fixed(vec![1.0, 8.0, 1.0, 1.0]));
     let turns = model.outline.config.rope.revolutions(Some(factors.of(8)));
-    let expected = [1.0 / 4.0, 0.1 / 32.0, 0.01 / 4.0, 0.001 / 4.0].map(|f| f / std::f64::consts::TAU);
+    let expected =
+        [1.0 / 4.0, 0.1 / 32.0, 0.01 / 4.0, 0.001 / 4.0].map(|f| f / std::f64::consts::TAU);
     for (a, b) in turns.iter().zip(expected) {
         assert!((a - b).abs() < 1e-17, "{a} {b}");
     }
@@ -115,12 +132,18 @@ fn scales_rotary_frequencies() {
 fn refuses_what_does_not_fit() {
     let text = |s: &str| Val::Str(s.into());
     let cases: &[(File, &str)] = &[
-        (llama().without("general.architecture"), "key \"general.architecture\" is missing"),
+        (
+            llama().without("general.architecture"),
+            "key \"general.architecture\" is missing",
+        ),
         (
             llama().pair("general.architecture", text("gpt2")),
             "architecture \"gpt2\" is not supported; supported: llama, qwen2, qwen3, gemma3, phi3",
         ),
-        (llama().without("llama.block_count"), "key \"llama.block_count\" is missing"),
+        (
+            llama().without("llama.block_count"),
+            "key \"llama.block_count\" is missing",
+        ),
         (
             llama().pair("llama.block_count", Val::U32(0)),
             "key \"llama.block_count\" is 0; expected a whole number from 1 to 16777216",
@@ -175,7 +198,9 @@ fn refuses_what_does_not_fit() {
             "tensor \"blk.1.ffn_up.weight\" has shape [12, 16]; expected [16, 12]",
         ),
         (
-            llama().edit("token_embd.weight", |t| (t.kind, t.dims) = (26, vec![16, 5])),
+            llama().edit("token_embd.weight", |t| {
+                (t.kind, t.dims) = (26, vec![16, 5])
+            }),
             "tensor \"token_embd.weight\" is I32; supported: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, \
              Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4",
         ),
@@ -191,7 +216,10 @@ fn refuses_what_does_not_fit() {
             llama().tensor("rope_freqs.weight", &[4], 0, f32s([1.0, 0.0, 1.0, 1.0])),
             "tensor \"rope_freqs.weight\" holds 0 at index 1; expected finite numbers above zero",
         ),
-        (model("qwen2").without("blk.0.attn_k.bias"), "tensor \"blk.0.attn_k.bias\" of shape [8] is missing"),
+        (
+            model("qwen2").without("blk.0.attn_k.bias"),
+            "tensor \"blk.0.attn_k.bias\" of shape [8] is missing",
+        ),
         (
             model("qwen3").without("blk.1.attn_q_norm.weight"),
             "tensor \"blk.1.attn_q_norm.weight\" of shape [8] is missing",
@@ -215,12 +243,24 @@ fn refuses_what_does_not_fit() {
 fn accepts_every_architecture() {
     for arch in Architecture::ALL {
         let model = MODELS.iter().find(|model| model.family == arch.name);
-        let file = model.unwrap_or_else(|| panic!("no random model of {}", arch.name)).file();
+        let file = model
+            .unwrap_or_else(|| panic!("no random model of {}", arch.name))
+            .file();
         let model = Model::open(&file.save(&format!("accepted-{}.gguf", arch.name))).unwrap();
         assert_eq!(model.outline.config.architecture, arch);
         let b = &model.outline.weights.blocks[0];
-        let found = [b.q_bias.is_some(), b.q_norm.is_some(), b.attn_post_norm.is_some(), b.q.fused.is_some()];
-        let wanted = [arch.biases, arch.head_norms, arch.norms_after, !arch.fused.is_empty()];
+        let found = [
+            b.q_bias.is_some(),
+            b.q_norm.is_some(),
+            b.attn_post_norm.is_some(),
+            b.q.fused.is_some(),
+        ];
+        let wanted = [
+            arch.biases,
+            arch.head_norms,
+            arch.norms_after,
+            !arch.fused.is_empty(),
+        ];
         assert_eq!(found, wanted, "{}", arch.name);
     }
 }
@@ -228,22 +268,51 @@ fn accepts_every_architecture() {
 /// `query_pre_attn_scalar` of the config.json of each.
 #[test]
 fn gemma_3_scales_scores_by_its_size() {
-    let known = |name: &str| SHAPES.iter().find(|shape| shape.name == name).unwrap().config.clone();
+    let known = |name: &str| {
+        SHAPES
+            .iter()
+            .find(|shape| shape.name == name)
+            .unwrap()
+            .config
+            .clone()
+    };
     let root = |c: &Config| 1.0 / f64::from(c.score_scale()).powi(2);
     assert_eq!(root(&known("gemma3-4b")), 256.0);
-    let large =
-        Config { layers: 62, hidden: 5376, heads: 32, kv_heads: 16, head_dim: 128, ..known("gemma3-4b") };
+    let large = Config {
+        layers: 62,
+        hidden: 5376,
+        heads: 32,
+        kv_heads: 16,
+        head_dim: 128,
+        ..known("gemma3-4b")
+    };
     assert!((root(&large) - 168.0).abs() < 1e-4);
-    assert!((root(&Config { layers: 61, ..large }) - 128.0).abs() < 1e-4);
+    assert!(
+        (root(&Config {
+            layers: 61,
+            ..large
+        }) - 128.0)
+            .abs()
+            < 1e-4
+    );
 }
 
 #[test]
 fn windows_are_between_layers_without() {
-    let c = &SHAPES.iter().find(|shape| shape.name == "gemma3-1b").unwrap().config;
-    let all: Vec<u32> = (0..26).filter(|&layer| c.window_of(layer).is_none()).collect();
+    let c = &SHAPES
+        .iter()
+        .find(|shape| shape.name == "gemma3-1b")
+        .unwrap()
+        .config;
+    let all: Vec<u32> = (0..26)
+        .filter(|&layer| c.window_of(layer).is_none())
+        .collect();
     assert_eq!(all, [5, 11, 17, 23]);
     assert!((0..26).all(|layer| c.rope_of(layer) == u32::from(!all.contains(&layer))));
     // A window as long as the context is none; the rotary base stays.
-    let short = Config { context: 512, ..c.clone() };
+    let short = Config {
+        context: 512,
+        ..c.clone()
+    };
     assert_eq!((short.window_of(0), short.rope_of(0)), (None, 1));
 }

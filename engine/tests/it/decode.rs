@@ -15,7 +15,10 @@ pub(crate) fn emulator() -> Context {
 
 /// The small model in one of the reference's quantizations.
 fn open(quantization: &str) -> Model {
-    let (_, path) = models().into_iter().find(|(name, _)| *name == quantization).unwrap();
+    let (_, path) = models()
+        .into_iter()
+        .find(|(name, _)| *name == quantization)
+        .unwrap();
     Model::open(&path).unwrap()
 }
 
@@ -24,11 +27,19 @@ pub(crate) fn decoder(model: &Model, ctx: u32, launch: Launch) -> Decoder {
 }
 
 pub(crate) fn generate(decoder: &mut Decoder, prompt: &[u32], limit: u32) -> Vec<u32> {
-    decoder.generate(prompt, limit).unwrap().collect::<Result<_, _>>().unwrap()
+    decoder
+        .generate(prompt, limit)
+        .unwrap()
+        .collect::<Result<_, _>>()
+        .unwrap()
 }
 
 pub(crate) fn logits(decoder: &mut Decoder, ids: &[u32]) -> Vec<Vec<f32>> {
-    decoder.logits(ids).unwrap().collect::<Result<_, _>>().unwrap()
+    decoder
+        .logits(ids)
+        .unwrap()
+        .collect::<Result<_, _>>()
+        .unwrap()
 }
 
 /// The error that making or using a decoder ends in.
@@ -47,7 +58,11 @@ fn refusal(model: &Model, ctx: u32, prompt: &[u32]) -> String {
 /// rounds by far the most. A number that rounds up here and down there moves a row by up to 3e-4. The pipeline also
 /// rounds activations, to 16 bits against quantized weights.
 pub(crate) fn check_logits(model: &Model, path: &Path, rows: &[Vec<f32>], ids: &[u32]) {
-    let bound = if matches!(path, Path::Simple { .. }) { 5e-4 } else { 1e-3 };
+    let bound = if matches!(path, Path::Simple { .. }) {
+        5e-4
+    } else {
+        1e-3
+    };
     compare_logits(model, rows, ids, [1e-3, bound]);
 }
 
@@ -59,12 +74,17 @@ pub(crate) fn compare_logits(model: &Model, rows: &[Vec<f32>], ids: &[u32], boun
     assert!(whole <= bounds[0], "the relative error is {whole:e}");
     for (position, wanted) in oracle::logits(model, ids, Keep::Half).iter().enumerate() {
         let row = distance(&found[position], wanted);
-        assert!(row <= bounds[1], "after position {position} the relative error is {row:e}");
+        assert!(
+            row <= bounds[1],
+            "after position {position} the relative error is {row:e}"
+        );
     }
 }
 
 pub(crate) fn numbers(rows: &[Vec<f32>]) -> Vec<Vec<f64>> {
-    rows.iter().map(|row| row.iter().map(|x| f64::from(*x)).collect()).collect()
+    rows.iter()
+        .map(|row| row.iter().map(|x| f64::from(*x)).collect())
+        .collect()
 }
 
 /// The L2 norm of the difference relative to that of what is wanted.
@@ -85,9 +105,17 @@ fn check_greedy(quantization: &str, tokens: usize) {
             logit(0) - logit(1)
         });
         // From the first doubtful token on the two texts may differ.
-        let sure = margins.take(tokens).take_while(|margin| *margin > 1e-3).count();
+        let sure = margins
+            .take(tokens)
+            .take_while(|margin| *margin > 1e-3)
+            .count();
         let found = generate(&mut decoder, &prompt, tokens as u32);
-        assert_eq!(found[..sure], wanted[..sure], "{quantization}, {}", run["prompt"]);
+        assert_eq!(
+            found[..sure],
+            wanted[..sure],
+            "{quantization}, {}",
+            run["prompt"]
+        );
     }
 }
 
@@ -118,16 +146,37 @@ fn logits_are_the_oracles_in_every_mode() {
         let run = &reference()[quantization][0];
         let ids = [ids(&run["prompt_ids"]), ids(&run["greedy_ids"])].concat();
         let modes = [Launch::Graph, Launch::Plain, Launch::Capture, Launch::Eager];
-        let [mut graph, mut plain, mut captured, mut eager] = modes.map(|mode| decoder(&model, 64, mode));
+        let [mut graph, mut plain, mut captured, mut eager] =
+            modes.map(|mode| decoder(&model, 64, mode));
         let rows = logits(&mut graph, &ids[..4]);
         check_logits(&model, graph.path(), &rows, &ids[..4]);
-        assert_eq!(bits(&rows), bits(&logits(&mut eager, &ids[..4])), "{quantization}: graph and eager");
-        assert_eq!(bits(&rows[..2]), bits(&logits(&mut plain, &ids[..2])), "{quantization}: plain");
-        assert_eq!(bits(&rows[..2]), bits(&logits(&mut captured, &ids[..2])), "{quantization}: captured");
+        assert_eq!(
+            bits(&rows),
+            bits(&logits(&mut eager, &ids[..4])),
+            "{quantization}: graph and eager"
+        );
+        assert_eq!(
+            bits(&rows[..2]),
+            bits(&logits(&mut plain, &ids[..2])),
+            "{quantization}: plain"
+        );
+        assert_eq!(
+            bits(&rows[..2]),
+            bits(&logits(&mut captured, &ids[..2])),
+            "{quantization}: captured"
+        );
         for kind in [StepKind::Decode, StepKind::Prefill] {
             generate(&mut eager, &ids[..2], 1);
-            assert_eq!(graph.launches(kind), eager.launches(kind), "{quantization}: {kind:?}");
-            assert_eq!(captured.launches(kind), eager.launches(kind), "{quantization}: {kind:?} captured");
+            assert_eq!(
+                graph.launches(kind),
+                eager.launches(kind),
+                "{quantization}: {kind:?}"
+            );
+            assert_eq!(
+                captured.launches(kind),
+                eager.launches(kind),
+                "{quantization}: {kind:?} captured"
+            );
         }
     }
 }
@@ -163,18 +212,68 @@ fn every_architecture_and_format_agrees_with_the_oracle() {
         scaled: false,
         vocab: 301,
     };
-    let qwen2 = Synth { arch: "qwen2", tied: false, ..llama };
-    let qwen3 = Synth { arch: "qwen3", ..llama };
+    let qwen2 = Synth {
+        arch: "qwen2",
+        tied: false,
+        ..llama
+    };
+    let qwen3 = Synth {
+        arch: "qwen3",
+        ..llama
+    };
     let cases = [
         ("llama-tied", llama),
-        ("llama-scaled", Synth { tied: false, scaled: true, ..llama }),
+        (
+            "llama-scaled",
+            Synth {
+                tied: false,
+                scaled: true,
+                ..llama
+            },
+        ),
         ("qwen2", qwen2),
-        ("qwen2-wide-heads", Synth { heads: 6, kv_heads: 1, head_dim: 128, ..qwen2 }),
+        (
+            "qwen2-wide-heads",
+            Synth {
+                heads: 6,
+                kv_heads: 1,
+                head_dim: 128,
+                ..qwen2
+            },
+        ),
         ("qwen3", qwen3),
-        ("qwen3-wide-heads", Synth { kv_heads: 4, head_dim: 128, tied: false, ..qwen3 }),
-        ("gemma3", Synth { arch: "gemma3", ..llama }),
-        ("phi3", Synth { arch: "phi3", tied: false, ..llama }),
-        ("llama-one-format", Synth { formats: &[14], kv_heads: 4, ..llama }),
+        (
+            "qwen3-wide-heads",
+            Synth {
+                kv_heads: 4,
+                head_dim: 128,
+                tied: false,
+                ..qwen3
+            },
+        ),
+        (
+            "gemma3",
+            Synth {
+                arch: "gemma3",
+                ..llama
+            },
+        ),
+        (
+            "phi3",
+            Synth {
+                arch: "phi3",
+                tied: false,
+                ..llama
+            },
+        ),
+        (
+            "llama-one-format",
+            Synth {
+                formats: &[14],
+                kv_heads: 4,
+                ..llama
+            },
+        ),
     ];
     for (name, case) in cases {
         let model = Model::open(&synth(case).save(&format!("synth-{name}.gguf"))).unwrap();
@@ -204,19 +303,31 @@ fn a_text_ends_with_a_stop_token_or_the_context() {
     let mut decoder = decoder(&model, 8, Launch::Graph);
     assert_eq!(generate(&mut decoder, &prompt, 48), wanted[..3]);
     assert_eq!(generate(&mut decoder, &prompt, 2), wanted[..2]);
-    assert_eq!(generate(&mut decoder, &[prompt, wanted[..3].to_vec()].concat(), 48), wanted[3..4]);
+    assert_eq!(
+        generate(&mut decoder, &[prompt, wanted[..3].to_vec()].concat(), 48),
+        wanted[3..4]
+    );
 }
 
 #[test]
 fn refuses_what_it_has_no_room_for() {
     let model = Model::open(&crate::asset()).unwrap();
-    assert_eq!(refusal(&model, 0, &[1]), "a context of 0 positions; this model has 1 to 2048");
-    assert_eq!(refusal(&model, 2049, &[1]), "a context of 2049 positions; this model has 1 to 2048");
+    assert_eq!(
+        refusal(&model, 0, &[1]),
+        "a context of 0 positions; this model has 1 to 2048"
+    );
+    assert_eq!(
+        refusal(&model, 2049, &[1]),
+        "a context of 2049 positions; this model has 1 to 2048"
+    );
     assert_eq!(
         refusal(&model, 8, &[]),
         "the prompt has no tokens; a model needs at least one to continue from"
     );
-    assert_eq!(refusal(&model, 8, &[1; 9]), "the prompt has 9 tokens; the context has room for 8");
+    assert_eq!(
+        refusal(&model, 8, &[1; 9]),
+        "the prompt has 9 tokens; the context has room for 8"
+    );
     let outside = "token 1 of the prompt is 4096; the vocabulary ends before 4096";
     assert_eq!(refusal(&model, 8, &[1, 4096]), outside);
 }
@@ -230,7 +341,10 @@ fn compares_the_memory_it_needs_with_what_is_free() {
     let wanted = "the model needs 16.1 GiB of device memory (weights 4.8 MiB, cache of 16777216 positions 16.0 GiB, \
                   work 64.3 MiB); ";
     assert!(message.starts_with(wanted), "{message}");
-    assert!(message.contains(" of 16.0 GiB are free, enough for a context of 16"), "{message}");
+    assert!(
+        message.contains(" of 16.0 GiB are free, enough for a context of 16"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -61,11 +61,19 @@ const APART: [Weight; 9] = [
     ("ffn_up.weight", &[FEED_FORWARD, HIDDEN]),
     ("ffn_down.weight", &[HIDDEN, FEED_FORWARD]),
 ];
-const BIASES: [Weight; 3] =
-    [("attn_q.bias", &[Q_ROWS]), ("attn_k.bias", &[KV_ROWS]), ("attn_v.bias", &[KV_ROWS])];
-const HEAD_NORMS: [Weight; 2] = [("attn_q_norm.weight", &[HEAD_DIM]), ("attn_k_norm.weight", &[HEAD_DIM])];
-const NORMS_AFTER: [Weight; 2] =
-    [("post_attention_norm.weight", &[HIDDEN]), ("post_ffw_norm.weight", &[HIDDEN])];
+const BIASES: [Weight; 3] = [
+    ("attn_q.bias", &[Q_ROWS]),
+    ("attn_k.bias", &[KV_ROWS]),
+    ("attn_v.bias", &[KV_ROWS]),
+];
+const HEAD_NORMS: [Weight; 2] = [
+    ("attn_q_norm.weight", &[HEAD_DIM]),
+    ("attn_k_norm.weight", &[HEAD_DIM]),
+];
+const NORMS_AFTER: [Weight; 2] = [
+    ("post_attention_norm.weight", &[HIDDEN]),
+    ("post_ffw_norm.weight", &[HIDDEN]),
+];
 const FUSED: [Weight; 6] = [
     ("attn_norm.weight", &[HIDDEN]),
     ("attn_qkv.weight", &[Q_ROWS + 2 * KV_ROWS, HIDDEN]),
@@ -139,7 +147,10 @@ pub(crate) const MODELS: &[Model] = &[
         layers: 7,
         room: CONTEXT,
         tied: true,
-        keys: &[("rope.freq_base", Key::F32(1e6)), ("attention.sliding_window", Key::U32(8))],
+        keys: &[
+            ("rope.freq_base", Key::F32(1e6)),
+            ("attention.sliding_window", Key::U32(8)),
+        ],
         vectors: &[],
     },
     Model {
@@ -171,7 +182,10 @@ pub(crate) const MODELS: &[Model] = &[
         layers: 2,
         room: CONTEXT,
         tied: false,
-        keys: &[("rope.freq_base", Key::F32(500.0)), ("attention.sliding_window", Key::U32(6))],
+        keys: &[
+            ("rope.freq_base", Key::F32(500.0)),
+            ("attention.sliding_window", Key::U32(6)),
+        ],
         vectors: &[],
     },
     Model {
@@ -182,7 +196,10 @@ pub(crate) const MODELS: &[Model] = &[
         tied: false,
         keys: &[
             ("rope.freq_base", Key::F32(500.0)),
-            ("rope.scaling.original_context_length", Key::U32(CONTEXT / 4)),
+            (
+                "rope.scaling.original_context_length",
+                Key::U32(CONTEXT / 4),
+            ),
             // sqrt(1 + ln(4) / ln(16)), as transformers computes it of these lengths.
             ("rope.scaling.attn_factor", Key::F32(1.224_744_9)),
         ],
@@ -200,7 +217,10 @@ pub(crate) const MODELS: &[Model] = &[
         keys: &[
             ("rope.dimension_count", Key::U32(HEAD_DIM * 3 / 4)),
             ("rope.freq_base", Key::F32(500.0)),
-            ("rope.scaling.original_context_length", Key::U32(CONTEXT / 4)),
+            (
+                "rope.scaling.original_context_length",
+                Key::U32(CONTEXT / 4),
+            ),
             // sqrt(1 + ln(4) / ln(16)), as transformers computes it of these lengths.
             ("rope.scaling.attn_factor", Key::F32(1.224_744_9)),
         ],
@@ -218,7 +238,10 @@ pub(crate) const MODELS: &[Model] = &[
         tied: false,
         keys: &[
             ("rope.freq_base", Key::F32(500.0)),
-            ("rope.scaling.original_context_length", Key::U32(CONTEXT / 2)),
+            (
+                "rope.scaling.original_context_length",
+                Key::U32(CONTEXT / 2),
+            ),
             // sqrt(1 + ln(2) / ln(32)), as transformers computes it of these lengths.
             ("rope.scaling.attn_factor", Key::F32(1.095_445_1)),
         ],
@@ -232,7 +255,10 @@ pub(crate) const MODELS: &[Model] = &[
 impl Model {
     /// The file.
     pub(crate) fn file(&self) -> File {
-        let mut make = Make { file: self.metadata(), random: Random(11) };
+        let mut make = Make {
+            file: self.metadata(),
+            random: Random(11),
+        };
         make.weight("token_embd.weight", &[VOCAB, HIDDEN]);
         for layer in 0..self.layers {
             for (name, shape) in weights(self.family) {
@@ -244,7 +270,12 @@ impl Model {
             make.weight("output.weight", &[VOCAB, HIDDEN]);
         }
         let vector = |file: File, &(name, n, [first, step]): &(&str, u32, [f32; 2])| {
-            file.tensor(name, &[n.into()], 0, f32s((0..n).map(|i| first + step * i as f32)))
+            file.tensor(
+                name,
+                &[n.into()],
+                0,
+                f32s((0..n).map(|i| first + step * i as f32)),
+            )
         };
         self.vectors.iter().fold(make.file, vector)
     }
@@ -267,7 +298,9 @@ impl Model {
             .pair("general.architecture", Val::Str(self.family.into()))
             .pair("general.name", Val::Str(self.name.into()))
             .pair(&key("attention.layer_norm_rms_epsilon"), Val::F32(1e-5));
-        let file = sizes.iter().fold(file, |file, &(name, n)| file.pair(&key(name), Val::U32(n)));
+        let file = sizes
+            .iter()
+            .fold(file, |file, &(name, n)| file.pair(&key(name), Val::U32(n)));
         self.keys.iter().fold(file, |file, (name, value)| {
             let value = match value {
                 Key::U32(n) => Val::U32(*n),
@@ -312,6 +345,14 @@ fn blocks(r: &mut Random, count: usize, size: f32) -> Vec<u8> {
 
 /// The CRC-32 of zlib and PNG: <https://www.w3.org/TR/png/#D-CRCAppendix>.
 pub(crate) fn crc32(bytes: &[u8]) -> u32 {
-    let bit = |crc: u32, _| if crc & 1 == 1 { 0xedb8_8320 ^ (crc >> 1) } else { crc >> 1 };
-    !bytes.iter().fold(!0, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), bit))
+    let bit = |crc: u32, _| {
+        if crc & 1 == 1 {
+            0xedb8_8320 ^ (crc >> 1)
+        } else {
+            crc >> 1
+        }
+    };
+    !bytes
+        .iter()
+        .fold(!0, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), bit))
 }

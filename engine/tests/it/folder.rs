@@ -30,7 +30,9 @@ const PUBLISHED: u64 = 0x633f_4938_2515_9f2c;
 
 /// Fowler, Noll and Vo's hash 1a.
 pub(crate) fn fnv(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| {
+        (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 const TEXTS: [&str; 14] = [
@@ -54,12 +56,18 @@ const TEXTS: [&str; 14] = [
 fn texts_have_the_tokens_of_the_gguf_file() {
     let folder = small();
     let of = |path: &Path| Model::open(path).unwrap().tokenizer().unwrap();
-    let (ours, theirs): (Tokenizer, Tokenizer) =
-        (of(&crate::repository("tests/data/rustdoc-7m-F16.gguf")), of(folder.path()));
+    let (ours, theirs): (Tokenizer, Tokenizer) = (
+        of(&crate::repository("tests/data/rustdoc-7m-F16.gguf")),
+        of(folder.path()),
+    );
     // The converter of llama.cpp lets texts begin with BOS; the folder, which has no post-processor, does not.
     assert_eq!((ours.bos(), theirs.bos()), (Some(0), None));
     for text in TEXTS {
-        assert_eq!(theirs.encode(text).unwrap(), ours.encode_rest(text).unwrap(), "{text:?}");
+        assert_eq!(
+            theirs.encode(text).unwrap(),
+            ours.encode_rest(text).unwrap(),
+            "{text:?}"
+        );
         let ids = theirs.encode_rest(text).unwrap();
         assert_eq!(theirs.decode(&ids), ours.decode(&ids), "{text:?}");
         let places = theirs.encode_places(text).unwrap();
@@ -67,8 +75,17 @@ fn texts_have_the_tokens_of_the_gguf_file() {
         assert!(places.iter().map(|(id, _)| *id).eq(ids));
         // No byte is of no token: white space neither.
         assert_eq!(places.first().map_or(0, |(_, at)| at.start), 0);
-        assert!(places.windows(2).all(|pair| pair[1].1.start <= pair[0].1.end), "{text:?}");
-        assert_eq!(places.last().map_or(0, |(_, at)| at.end), text.len(), "{text:?}");
+        assert!(
+            places
+                .windows(2)
+                .all(|pair| pair[1].1.start <= pair[0].1.end),
+            "{text:?}"
+        );
+        assert_eq!(
+            places.last().map_or(0, |(_, at)| at.end),
+            text.len(),
+            "{text:?}"
+        );
     }
     assert_eq!(ours.eos(), theirs.eos());
     for id in 0..4096 {
@@ -79,21 +96,30 @@ fn texts_have_the_tokens_of_the_gguf_file() {
 #[test]
 fn the_folder_is_the_model_of_the_gguf_file() {
     let folder = small();
-    let [gguf, model] = [&crate::repository("tests/data/rustdoc-7m-F16.gguf"), folder.path()]
-        .map(|path: &Path| Model::open(path).unwrap());
+    let [gguf, model] = [
+        &crate::repository("tests/data/rustdoc-7m-F16.gguf"),
+        folder.path(),
+    ]
+    .map(|path: &Path| Model::open(path).unwrap());
     let [a, b] = [&gguf.outline, &model.outline];
     assert_eq!((a.config.hidden, &a.stop), (b.config.hidden, &b.stop));
     assert_eq!(a.config.rope, b.config.rope);
     let permuted = |name: &str| name.contains("q_proj") || name.contains("k_proj");
     for (a, b) in a.weights.iter().zip(b.weights.iter()) {
         assert_eq!((&a.dims, a.format), (&b.dims, b.format), "{}", b.name);
-        let [x, y] = [gguf.files.data(&a.range).unwrap(), model.files.data(&b.range).unwrap()];
+        let [x, y] = [
+            gguf.files.data(&a.range).unwrap(),
+            model.files.data(&b.range).unwrap(),
+        ];
         assert_eq!(x == y, !permuted(&b.name), "{}", b.name);
     }
     // A part of a vector, which is converted as it is read.
     let norm = &b.weights.norm.range;
     let whole = model.files.data(norm).unwrap();
-    assert_eq!(model.files.data(&(norm.start + 7..norm.end - 5)).unwrap(), whole[7..whole.len() - 5]);
+    assert_eq!(
+        model.files.data(&(norm.start + 7..norm.end - 5)).unwrap(),
+        whole[7..whole.len() - 5]
+    );
 }
 
 /// A folder of a model with two layers, to be damaged.
@@ -117,13 +143,15 @@ impl Tiny {
             "rope_theta": 10000.0, "eos_token_id": [7, 3], "torch_dtype": "bfloat16",
         });
         let mut tensors = vec![];
-        let mut add = |name: String, shape: &[usize]| tensors.push((name, Dtype::BF16, shape.to_vec()));
+        let mut add =
+            |name: String, shape: &[usize]| tensors.push((name, Dtype::BF16, shape.to_vec()));
         for name in ["model.embed_tokens", "lm_head"] {
             add(format!("{name}.weight"), &[10, 16]);
         }
         add("model.norm.weight".into(), &[16]);
         for l in 0..2 {
-            let mut layer = |name: &str, shape: &[usize]| add(format!("model.layers.{l}.{name}"), shape);
+            let mut layer =
+                |name: &str, shape: &[usize]| add(format!("model.layers.{l}.{name}"), shape);
             for (name, n, k) in [("q", 16, 16), ("k", 8, 16), ("v", 8, 16), ("o", 16, 16)] {
                 layer(&format!("self_attn.{name}_proj.weight"), &[n, k]);
                 if family == "qwen2" && name != "o" {
@@ -140,7 +168,11 @@ impl Tiny {
                 layer("self_attn.k_norm.weight", &[8]);
             }
         }
-        Tiny { folder: tempfile::tempdir().unwrap(), config, tensors }
+        Tiny {
+            folder: tempfile::tempdir().unwrap(),
+            config,
+            tensors,
+        }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -178,11 +210,22 @@ impl Tiny {
     /// Writes the tensors that are chosen into one file.
     fn shard(&self, file: &str, chosen: impl Fn(&str) -> bool) {
         let zeros = vec![0; 8 * 1024];
-        let tensors = self.tensors.iter().filter(|(name, ..)| chosen(name)).map(|(name, dtype, shape)| {
-            let bytes = shape.iter().product::<usize>() * dtype.bitsize() / 8;
-            (name, TensorView::new(*dtype, shape.clone(), &zeros[..bytes]).unwrap())
-        });
-        fs::write(self.path(file), safetensors::serialize(tensors, None).unwrap()).unwrap();
+        let tensors =
+            self.tensors
+                .iter()
+                .filter(|(name, ..)| chosen(name))
+                .map(|(name, dtype, shape)| {
+                    let bytes = shape.iter().product::<usize>() * dtype.bitsize() / 8;
+                    (
+                        name,
+                        TensorView::new(*dtype, shape.clone(), &zeros[..bytes]).unwrap(),
+                    )
+                });
+        fs::write(
+            self.path(file),
+            safetensors::serialize(tensors, None).unwrap(),
+        )
+        .unwrap();
     }
 
     pub(crate) fn open(&self) -> Result<Model, String> {
@@ -201,15 +244,23 @@ fn families_are_opened() {
         assert_eq!(outline.config.architecture.name, family);
         assert_eq!(outline.stop, [3, 7]);
         assert!(outline.weights.head.is_some());
-        assert_eq!(outline.weights.blocks[1].q_bias.is_some(), family == "qwen2");
-        assert_eq!(outline.weights.blocks[1].k_norm.is_some(), family == "qwen3");
+        assert_eq!(
+            outline.weights.blocks[1].q_bias.is_some(),
+            family == "qwen2"
+        );
+        assert_eq!(
+            outline.weights.blocks[1].k_norm.is_some(),
+            family == "qwen3"
+        );
         let error = model.tokenizer().unwrap_err().to_string();
         assert!(
             error.ends_with("the folder has no tokenizer.json, without which a text has no tokens"),
             "{error}"
         );
         assert!(model.chat_template().unwrap().is_none());
-        let tied = Tiny::new(family).with("tie_word_embeddings", json!(true)).drop("lm_head.weight");
+        let tied = Tiny::new(family)
+            .with("tie_word_embeddings", json!(true))
+            .drop("lm_head.weight");
         assert!(tied.save().open().unwrap().outline.weights.head.is_none());
     }
 }
@@ -226,19 +277,38 @@ fn several_files_are_one_model() {
     let map = |wrong: Option<(&str, &str)>| {
         let file = |name: &str| match wrong {
             Some((tensor, file)) if tensor == name => file.to_owned(),
-            _ => if second(name) { "b.safetensors" } else { "a.safetensors" }.to_owned(),
+            _ => if second(name) {
+                "b.safetensors"
+            } else {
+                "a.safetensors"
+            }
+            .to_owned(),
         };
-        let map: serde_json::Map<String, Value> =
-            tiny.tensors.iter().map(|(name, ..)| (name.clone(), file(name).into())).collect();
-        fs::write(tiny.path("model.safetensors.index.json"), json!({ "weight_map": map }).to_string())
-            .unwrap();
+        let map: serde_json::Map<String, Value> = tiny
+            .tensors
+            .iter()
+            .map(|(name, ..)| (name.clone(), file(name).into()))
+            .collect();
+        fs::write(
+            tiny.path("model.safetensors.index.json"),
+            json!({ "weight_map": map }).to_string(),
+        )
+        .unwrap();
         tiny.open().err()
     };
     assert_eq!(map(None), None);
     let several = tiny.open().unwrap();
-    for (a, b) in one.outline.weights.iter().zip(several.outline.weights.iter()) {
+    for (a, b) in one
+        .outline
+        .weights
+        .iter()
+        .zip(several.outline.weights.iter())
+    {
         assert_eq!((&a.name, &a.dims), (&b.name, &b.dims));
-        assert_eq!(one.files.data(&a.range).unwrap(), several.files.data(&b.range).unwrap());
+        assert_eq!(
+            one.files.data(&a.range).unwrap(),
+            several.files.data(&b.range).unwrap()
+        );
     }
     let norm = "model.norm.weight";
     let cases = [
@@ -262,7 +332,9 @@ fn several_files_are_one_model() {
     for (file, wanted) in cases {
         assert_eq!(map(Some((norm, file))).as_deref(), Some(wanted));
     }
-    tiny.shard("b.safetensors", |name| second(name) || name == "lm_head.weight");
+    tiny.shard("b.safetensors", |name| {
+        second(name) || name == "lm_head.weight"
+    });
     let wanted = "M: tensor \"lm_head.weight\" is in \"a.safetensors\" and in \"b.safetensors\"";
     assert_eq!(map(None).as_deref(), Some(wanted));
 }
@@ -275,7 +347,10 @@ fn refuses_what_it_does_not_know() {
             llama().with("model_type", json!("gemma3_text")),
             "M/config.json: key \"model_type\" is \"gemma3_text\"; supported as a folder: llama, qwen2, qwen3",
         ),
-        (llama().without("model_type"), "M/config.json: key \"model_type\" is missing"),
+        (
+            llama().without("model_type"),
+            "M/config.json: key \"model_type\" is missing",
+        ),
         (
             llama().with("architectures", json!(["LlamaForSequenceClassification"])),
             "M/config.json: key \"architectures\" is [\"LlamaForSequenceClassification\"]; expected [\"LlamaForCausalLM\"], the class that writes text",
@@ -296,7 +371,10 @@ fn refuses_what_it_does_not_know() {
             llama().with("hidden_act", json!("gelu")),
             "M/config.json: key \"hidden_act\" is \"gelu\": another activation than SiLU is not supported",
         ),
-        (llama().without("hidden_size"), "M/config.json: key \"hidden_size\" is missing"),
+        (
+            llama().without("hidden_size"),
+            "M/config.json: key \"hidden_size\" is missing",
+        ),
         (
             llama().with("hidden_size", json!("16")),
             "M/config.json: key \"hidden_size\" is \"16\"; expected a whole number from 1 to 16777216",
@@ -326,14 +404,20 @@ fn refuses_what_it_does_not_know() {
             "M/config.json: key \"rope_scaling.factor\" is missing",
         ),
         (
-            llama().with("rope_scaling", json!({"type": "linear", "factor": 2.0, "mscale": 1})),
+            llama().with(
+                "rope_scaling",
+                json!({"type": "linear", "factor": 2.0, "mscale": 1}),
+            ),
             "M/config.json: key \"rope_scaling.mscale\" is 1: it is not known for this kind of scaling, so the model could run wrongly",
         ),
         (
             llama().with("rope_parameters", json!({"partial_rotary_factor": 0.5})),
             "M/config.json: key \"rope_parameters.partial_rotary_factor\" is 0.5; expected 1: these families rotate whole heads",
         ),
-        (llama().drop("model.norm.weight"), "M: tensor \"model.norm.weight\" of shape [16] is missing"),
+        (
+            llama().drop("model.norm.weight"),
+            "M: tensor \"model.norm.weight\" of shape [16] is missing",
+        ),
         (
             llama().with("num_hidden_layers", json!(3)),
             "M: tensor \"model.layers.2.input_layernorm.weight\" of shape [16] is missing",
@@ -362,7 +446,11 @@ fn refuses_what_it_does_not_know() {
     for (tiny, wanted) in cases {
         assert_eq!(tiny.save().open().err().as_deref(), Some(wanted));
     }
-    let old = llama().tensor("model.layers.0.self_attn.rotary_emb.inv_freq", Dtype::F32, &[4]);
+    let old = llama().tensor(
+        "model.layers.0.self_attn.rotary_emb.inv_freq",
+        Dtype::F32,
+        &[4],
+    );
     assert!(old.save().open().is_ok());
 }
 
@@ -377,17 +465,29 @@ fn refuses_damaged_files() {
     let stray = [&2u64.to_le_bytes()[..], b"{}abc"].concat();
     let cases = [
         (of("config.json", b"{"), "M/config.json: it is no JSON: "),
-        (of("config.json", b"[]"), "M/config.json: it is no JSON object"),
+        (
+            of("config.json", b"[]"),
+            "M/config.json: it is no JSON object",
+        ),
         (
             of("generation_config.json", b"{\"eos_token_id\": \"a\"}"),
             "M/generation_config.json: key \"eos_token_id\" is \"a\"; ",
         ),
-        (of("tokenizer.json", b"nothing"), "M/tokenizer.json: it is no JSON: "),
         (
-            of("tokenizer.json", b"{\"added_tokens\": [{\"id\": 10, \"content\": \"a\"}]}"),
+            of("tokenizer.json", b"nothing"),
+            "M/tokenizer.json: it is no JSON: ",
+        ),
+        (
+            of(
+                "tokenizer.json",
+                b"{\"added_tokens\": [{\"id\": 10, \"content\": \"a\"}]}",
+            ),
             "M/tokenizer.json: key \"token \\\"a\\\"\" is 10; ",
         ),
-        (of("model.safetensors", b""), "M/model.safetensors: it is no safetensors file: it has 0 bytes"),
+        (
+            of("model.safetensors", b""),
+            "M/model.safetensors: it is no safetensors file: it has 0 bytes",
+        ),
         (
             of("model.safetensors", &long),
             "M/model.safetensors: it is no safetensors file: its header would take 200 bytes, and 2 follow",
@@ -397,7 +497,10 @@ fn refuses_damaged_files() {
             "M/model.safetensors: it has 3 bytes of data, and its header says 0: download it again",
         ),
         (
-            of("model.safetensors", b"version https://git-lfs.github.com/spec/v1\n"),
+            of(
+                "model.safetensors",
+                b"version https://git-lfs.github.com/spec/v1\n",
+            ),
             "M/model.safetensors: it is a Git LFS pointer",
         ),
     ];
@@ -412,7 +515,11 @@ fn refuses_damaged_files() {
     let tiny = Tiny::new("llama");
     fs::remove_file(tiny.save().path("model.safetensors")).unwrap();
     fs::write(tiny.path("pytorch_model.bin"), b"").unwrap();
-    assert!(tiny.open().unwrap_err().contains("convert them to safetensors"));
+    assert!(
+        tiny.open()
+            .unwrap_err()
+            .contains("convert them to safetensors")
+    );
 }
 
 /// `chat_template.jinja` comes first, then `chat_template.json`, then `tokenizer_config.json`.
@@ -422,8 +529,14 @@ fn a_folder_has_its_template_in_one_of_three_files() {
     let model = tiny.save().open().unwrap();
     let text = || {
         let folder = tiny.folder.path().display().to_string();
-        let template = model.chat_template().map_err(|error| error.to_string().replace(&folder, "M"))?;
-        let text = template.unwrap().render(&Conversation::default(), Then::End).unwrap().text;
+        let template = model
+            .chat_template()
+            .map_err(|error| error.to_string().replace(&folder, "M"))?;
+        let text = template
+            .unwrap()
+            .render(&Conversation::default(), Then::End)
+            .unwrap()
+            .text;
         Ok::<_, String>(text)
     };
     let settings = |template: Value| {
@@ -438,9 +551,17 @@ fn a_folder_has_its_template_in_one_of_three_files() {
     settings(json!([{"name": "tool_use", "template": "x"}]));
     let wanted = "M/tokenizer_config.json: the chat template is several (chat_template), and none of them is named \"default\"";
     assert_eq!(text().unwrap_err(), wanted);
-    fs::write(tiny.path("chat_template.json"), "{\"chat_template\": \"c{{ bos_token }}\"}").unwrap();
+    fs::write(
+        tiny.path("chat_template.json"),
+        "{\"chat_template\": \"c{{ bos_token }}\"}",
+    )
+    .unwrap();
     assert_eq!(text().unwrap(), "c<bos>");
-    fs::write(tiny.path("chat_template.jinja"), "d{{ unk_token is defined }}\n").unwrap();
+    fs::write(
+        tiny.path("chat_template.jinja"),
+        "d{{ unk_token is defined }}\n",
+    )
+    .unwrap();
     assert_eq!(text().unwrap(), "dFalse");
 }
 
@@ -448,29 +569,51 @@ fn a_folder_has_its_template_in_one_of_three_files() {
 #[test]
 fn a_template_for_tools_comes_before_the_default_where_there_are_tools() {
     let texts = |model: &Model| {
-        let [with, without] = [model.chat_template_with_tools(), model.chat_template()]
-            .map(|template| template.unwrap().unwrap().render(&Conversation::default(), Then::End));
+        let [with, without] =
+            [model.chat_template_with_tools(), model.chat_template()].map(|template| {
+                template
+                    .unwrap()
+                    .unwrap()
+                    .render(&Conversation::default(), Then::End)
+            });
         [with.unwrap().text, without.unwrap().text]
     };
     let tiny = Tiny::new("llama");
     let model = tiny.save().open().unwrap();
-    let named = json!([{"name": "default", "template": "a"}, {"name": "tool_use", "template": "b"}]);
+    let named =
+        json!([{"name": "default", "template": "a"}, {"name": "tool_use", "template": "b"}]);
     for file in ["tokenizer_config.json", "chat_template.json"] {
-        fs::write(tiny.path(file), json!({ "chat_template": named }).to_string()).unwrap();
+        fs::write(
+            tiny.path(file),
+            json!({ "chat_template": named }).to_string(),
+        )
+        .unwrap();
         assert_eq!(texts(&model), ["b", "a"], "{file}");
     }
     fs::write(tiny.path("chat_template.jinja"), "c").unwrap();
-    assert_eq!(texts(&model), ["c", "c"], "a file without one of its name beside it");
+    assert_eq!(
+        texts(&model),
+        ["c", "c"],
+        "a file without one of its name beside it"
+    );
     fs::create_dir(tiny.path("additional_chat_templates")).unwrap();
     fs::write(tiny.path("additional_chat_templates/tool_use.jinja"), "d").unwrap();
     assert_eq!(texts(&model), ["d", "c"]);
     let template = |key: &str, text: &str| {
-        (format!("tokenizer.chat_template{key}"), crate::write::Val::Str(text.into()))
+        (
+            format!("tokenizer.chat_template{key}"),
+            crate::write::Val::Str(text.into()),
+        )
     };
     let file = [template("", "e"), template(".tool_use", "f")]
         .into_iter()
-        .fold(crate::config::model("llama"), |file, (key, text)| file.pair(&key, text));
-    assert_eq!(texts(&Model::open(&file.save("tool-use.gguf")).unwrap()), ["f", "e"]);
+        .fold(crate::config::model("llama"), |file, (key, text)| {
+            file.pair(&key, text)
+        });
+    assert_eq!(
+        texts(&Model::open(&file.save("tool-use.gguf")).unwrap()),
+        ["f", "e"]
+    );
 }
 
 /// Which token begins a text: by the post-processor, whatever the class and `add_bos_token` are. transformers 5.23 gives
@@ -484,7 +627,12 @@ fn texts_begin_as_the_post_processor_says() {
         (tokenizer.bos(), tokenizer.warnings().len())
     };
     let bos = "<|endoftext|>";
-    let classes = ["PreTrainedTokenizerFast", "LlamaTokenizerFast", "LlamaTokenizer", "GPT2Tokenizer"];
+    let classes = [
+        "PreTrainedTokenizerFast",
+        "LlamaTokenizerFast",
+        "LlamaTokenizer",
+        "GPT2Tokenizer",
+    ];
     let check = |begins_with: Option<u32>| {
         for class in classes {
             for (wanted, warnings) in [
@@ -492,9 +640,14 @@ fn texts_begin_as_the_post_processor_says() {
                 (Value::Bool(begins_with.is_some()), 0),
                 (Value::Bool(begins_with.is_none()), 1),
             ] {
-                let text = json!({"tokenizer_class": class, "bos_token": bos, "add_bos_token": wanted});
+                let text =
+                    json!({"tokenizer_class": class, "bos_token": bos, "add_bos_token": wanted});
                 fs::write(&settings, text.to_string()).unwrap();
-                assert_eq!(begins(), (begins_with, warnings), "{class}, add_bos_token {wanted}");
+                assert_eq!(
+                    begins(),
+                    (begins_with, warnings),
+                    "{class}, add_bos_token {wanted}"
+                );
             }
         }
         fs::remove_file(&settings).unwrap();
@@ -505,7 +658,11 @@ fn texts_begin_as_the_post_processor_says() {
     check(Some(0));
     let unknown = json!({"eos_token": "<|nothing|>"});
     fs::write(&settings, unknown.to_string()).unwrap();
-    let error = Model::open(folder.path()).unwrap().tokenizer().unwrap_err().to_string();
+    let error = Model::open(folder.path())
+        .unwrap()
+        .tokenizer()
+        .unwrap_err()
+        .to_string();
     assert!(
         error.ends_with("eos_token of tokenizer_config.json is \"<|nothing|>\", which is no token"),
         "{error}"
@@ -519,12 +676,22 @@ fn scaling_of_llama_3_is_read() {
         "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 8192,
     });
-    let tiny = Tiny::new("llama").with("rope_scaling", scaling).with("rope_theta", json!(500000.0));
+    let tiny = Tiny::new("llama")
+        .with("rope_scaling", scaling)
+        .with("rope_theta", json!(500000.0));
     let outline = tiny.save().open().unwrap().outline;
     assert_eq!(outline.config.rope.base, 500000.0);
-    let Some(RopeFactors::Fixed(factors)) = outline.rope_factors else { panic!() };
+    let Some(RopeFactors::Fixed(factors)) = outline.rope_factors else {
+        panic!()
+    };
     let wanted = LLAMA_3;
-    assert!(factors.iter().zip(wanted).all(|(a, b)| (a / b - 1.0f32).abs() < 1e-6), "{factors:?}");
+    assert!(
+        factors
+            .iter()
+            .zip(wanted)
+            .all(|(a, b)| (a / b - 1.0f32).abs() < 1e-6),
+        "{factors:?}"
+    );
     let linear = json!({"rope_theta": 20000.0, "rope_type": "linear", "factor": 4.0});
     let outline = Tiny::new("qwen3")
         .without("rope_theta")
@@ -533,7 +700,10 @@ fn scaling_of_llama_3_is_read() {
         .open()
         .unwrap()
         .outline;
-    assert_eq!((outline.config.rope.base, outline.rope_factors), (20000.0, None));
+    assert_eq!(
+        (outline.config.rope.base, outline.rope_factors),
+        (20000.0, None)
+    );
     let turns = outline.config.rope.revolutions(None);
     assert!((turns[0] * std::f64::consts::TAU - 0.25).abs() < 1e-12);
 }

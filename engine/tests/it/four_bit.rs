@@ -27,7 +27,10 @@ impl Numbers {
     }
 
     fn units(&mut self, n: usize) -> Vec<f32> {
-        self.bytes(n).into_iter().map(|byte| f32::from(byte) / 256.0).collect()
+        self.bytes(n)
+            .into_iter()
+            .map(|byte| f32::from(byte) / 256.0)
+            .collect()
     }
 
     fn packed(&mut self, shape: [usize; 2], dtype: &'static str, nested: bool) -> Packed {
@@ -43,7 +46,12 @@ impl Numbers {
                 offset: 0.125,
             },
         };
-        Packed { shape, dtype, codes, absmax }
+        Packed {
+            shape,
+            dtype,
+            codes,
+            absmax,
+        }
     }
 }
 
@@ -79,7 +87,13 @@ fn folder(change: impl Fn(&mut support::Tensor)) -> (Tiny, Vec<Vec<u8>>) {
 }
 
 fn matrices(model: &Model) -> Vec<&Weight> {
-    model.outline.weights.blocks.iter().flat_map(|block| [&block.gate, &block.up, &block.down]).collect()
+    model
+        .outline
+        .weights
+        .blocks
+        .iter()
+        .flat_map(|block| [&block.gate, &block.up, &block.down])
+        .collect()
 }
 
 #[test]
@@ -93,15 +107,37 @@ fn weights_are_those_that_numpy_unpacks() {
         let bytes = model.files.data(&weight.range).unwrap();
         assert_eq!(format!("{:016x}", fnv(&bytes)), wanted, "{}", weight.name);
         // Parts that begin and end within a number, a block and a row.
-        for (first, last) in [(0, 1), (7, 300), (127, 129), (8190, 24_577), (bytes.len() - 3, bytes.len())] {
-            let part = model.files.data(&(weight.range.start + first..weight.range.start + last)).unwrap();
+        for (first, last) in [
+            (0, 1),
+            (7, 300),
+            (127, 129),
+            (8190, 24_577),
+            (bytes.len() - 3, bytes.len()),
+        ] {
+            let part = model
+                .files
+                .data(&(weight.range.start + first..weight.range.start + last))
+                .unwrap();
             assert_eq!(part, bytes[first..last], "{} from {first}", weight.name);
         }
-        assert_eq!(model.files.nf4(&weight.range).unwrap().unwrap().packed, codes, "{}", weight.name);
+        assert_eq!(
+            model.files.nf4(&weight.range).unwrap().unwrap().packed,
+            codes,
+            "{}",
+            weight.name
+        );
     }
-    let formats = layer_formats(&model.outline).into_iter().collect::<Vec<_>>();
+    let formats = layer_formats(&model.outline)
+        .into_iter()
+        .collect::<Vec<_>>();
     assert_eq!(formats, [("BF16".to_owned(), 8), ("NF4".to_owned(), 6)]);
-    assert!(model.files.nf4(&model.outline.weights.embed.range).unwrap().is_none());
+    assert!(
+        model
+            .files
+            .nf4(&model.outline.weights.embed.range)
+            .unwrap()
+            .is_none()
+    );
 }
 
 /// The folder with one change of a tensor, whose name ends so.
@@ -128,7 +164,9 @@ fn in_state(key: &'static str, value: Value) -> String {
 fn damaged_folders_are_refused() {
     let shorter = |tensor: &mut support::Tensor| {
         tensor.shape = vec![tensor.shape[0] - 1];
-        tensor.bytes.truncate(tensor.shape[0] * tensor.dtype.bitsize() / 8);
+        tensor
+            .bytes
+            .truncate(tensor.shape[0] * tensor.dtype.bitsize() / 8);
     };
     let removed = |tensor: &mut support::Tensor| tensor.name.clear();
     let cases = [
@@ -136,17 +174,26 @@ fn damaged_folders_are_refused() {
             in_state("quant_type", json!("fp4")),
             "has a \"quant_type\" of \"fp4\" in its settings; \"nf4\" is supported",
         ),
-        (in_state("blocksize", json!(128)), "has a \"blocksize\" of 128 in its settings; 64 is supported"),
+        (
+            in_state("blocksize", json!(128)),
+            "has a \"blocksize\" of 128 in its settings; 64 is supported",
+        ),
         (
             in_state("dtype", json!("int8")),
             "has no \"dtype\" of bfloat16, float16 or float32 in its settings",
         ),
-        (in_state("shape", json!([0, 16])), "has no \"shape\" of rows and columns in its settings"),
+        (
+            in_state("shape", json!([0, 16])),
+            "has no \"shape\" of rows and columns in its settings",
+        ),
         (
             in_state("shape", json!([LONG, 32])),
             "has \"model.layers.1.mlp.up_proj.weight\" of U8 and shape [8800, 1]; expected U8 and 17600 numbers",
         ),
-        (in_state("nested_offset", json!("x")), "has no finite \"nested_offset\" in its settings"),
+        (
+            in_state("nested_offset", json!("x")),
+            "has no finite \"nested_offset\" in its settings",
+        ),
         (
             in_state("nested_blocksize", json!(512)),
             "has a \"nested_blocksize\" of 512 in its settings; 256 is supported",
@@ -159,8 +206,14 @@ fn damaged_folders_are_refused() {
             changed(".nested_absmax", shorter),
             "has \"model.layers.1.mlp.up_proj.weight.nested_absmax\" of F32 and shape [1]; expected F32 and 2 numbers",
         ),
-        (changed(".quant_map", removed), "comes without \"model.layers.1.mlp.up_proj.weight.quant_map\""),
-        (changed(".quant_map", |tensor| tensor.bytes[1] ^= 1), "has another .quant_map than NF4"),
+        (
+            changed(".quant_map", removed),
+            "comes without \"model.layers.1.mlp.up_proj.weight.quant_map\"",
+        ),
+        (
+            changed(".quant_map", |tensor| tensor.bytes[1] ^= 1),
+            "has another .quant_map than NF4",
+        ),
         (
             changed(".quant_state.bitsandbytes__nf4", |tensor| {
                 tensor.name = tensor.name.replace("nf4", "fp4")
@@ -169,11 +222,15 @@ fn damaged_folders_are_refused() {
         ),
     ];
     for (found, wanted) in cases {
-        assert_eq!(found, format!("M: tensor \"model.layers.1.mlp.up_proj.weight\" {wanted}"));
+        assert_eq!(
+            found,
+            format!("M: tensor \"model.layers.1.mlp.up_proj.weight\" {wanted}")
+        );
     }
     // Without its settings it is bytes, which no kernel reads.
     let found = changed(".quant_state.bitsandbytes__nf4", removed);
-    let wanted = "M: tensor \"model.layers.1.mlp.up_proj.weight\" has shape [8800, 1]; expected [1100, 16]";
+    let wanted =
+        "M: tensor \"model.layers.1.mlp.up_proj.weight\" has shape [8800, 1]; expected [1100, 16]";
     assert_eq!(found, wanted);
 }
 
@@ -181,21 +238,34 @@ fn damaged_folders_are_refused() {
 fn other_quantizations_are_refused_by_name() {
     let instead = "; give the folder of the 16-bit model, or a GGUF file";
     let cases = [
-        ("quant_method", json!("gptq"), "\"gptq\"; expected \"bitsandbytes\""),
+        (
+            "quant_method",
+            json!("gptq"),
+            "\"gptq\"; expected \"bitsandbytes\"",
+        ),
         (
             "load_in_8bit",
             json!(true),
             "true; expected false, as of bitsandbytes its 4-bit format NF4 is read",
         ),
-        ("bnb_4bit_quant_type", json!("fp4"), "\"fp4\"; expected \"nf4\""),
-        ("bnb_4bit_quant_storage", json!("bfloat16"), "\"bfloat16\"; expected \"uint8\""),
+        (
+            "bnb_4bit_quant_type",
+            json!("fp4"),
+            "\"fp4\"; expected \"nf4\"",
+        ),
+        (
+            "bnb_4bit_quant_storage",
+            json!("bfloat16"),
+            "\"bfloat16\"; expected \"uint8\"",
+        ),
     ];
     for (key, value, wanted) in cases {
         let mut config = support::quantization_config();
         config[key] = value;
         let tiny = Tiny::new("llama").with("quantization_config", config);
         let found = tiny.save().open().unwrap_err();
-        let wanted = format!("M/config.json: key \"quantization_config.{key}\" is {wanted}{instead}");
+        let wanted =
+            format!("M/config.json: key \"quantization_config.{key}\" is {wanted}{instead}");
         assert_eq!(found, wanted);
     }
     let int8 = Tiny::new("llama").tensor("model.layers.0.mlp.up_proj.weight", Dtype::I8, &[24, 16]);

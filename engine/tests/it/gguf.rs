@@ -31,10 +31,15 @@ fn reads_what_was_written() {
     let directory = Directory::read(&bytes).unwrap();
     assert_eq!(directory.version, 3);
     assert_eq!(directory.metadata["flag"], Value::Bool(true));
-    let Value::Array(names) = &directory.metadata["names"] else { panic!("no array") };
+    let Value::Array(names) = &directory.metadata["names"] else {
+        panic!("no array")
+    };
     assert_eq!(names.strings().unwrap().collect::<Vec<_>>(), ["a", "b"]);
     assert_eq!(names.values().next(), Some(Value::String("a".into())));
-    assert_eq!((names.len(), names.to_string().as_str()), (2, "an array of 2"));
+    assert_eq!(
+        (names.len(), names.to_string().as_str()),
+        (2, "an array of 2")
+    );
     let two = &directory.tensors["two"];
     assert_eq!((two.dims.as_slice(), two.kind.name), (&[32, 2][..], "Q8_0"));
     assert_eq!(bytes[two.range.clone()], [2; 68]);
@@ -53,13 +58,22 @@ fn the_types_are_distinct() {
 fn refuses_a_wrong_header() {
     let bytes = sample().bytes();
     let cases: &[(Vec<u8>, &str)] = &[
-        (b"GG".to_vec(), "the file ends inside the magic number: 4 bytes are needed at offset 0, 2 are left"),
+        (
+            b"GG".to_vec(),
+            "the file ends inside the magic number: 4 bytes are needed at offset 0, 2 are left",
+        ),
         (
             with(bytes.clone(), 0, b"GGML"),
             "not a GGUF file: it starts with [47, 47, 4d, 4c], not with \"GGUF\"",
         ),
-        (with(bytes.clone(), 4, &[1]), "GGUF version 1; versions 2 and 3 are supported"),
-        (with(bytes.clone(), 4, &[4]), "GGUF version 4; versions 2 and 3 are supported"),
+        (
+            with(bytes.clone(), 4, &[1]),
+            "GGUF version 1; versions 2 and 3 are supported",
+        ),
+        (
+            with(bytes.clone(), 4, &[4]),
+            "GGUF version 4; versions 2 and 3 are supported",
+        ),
         (
             with(bytes.clone(), 4, &[0, 0, 0, 3]),
             "a big-endian GGUF file; only little-endian ones are supported",
@@ -77,7 +91,10 @@ fn refuses_a_wrong_header() {
             "the file ends inside the name of metadata pair 0: \
              18446744073709551615 bytes are needed at offset 32, 292 are left",
         ),
-        (with(bytes.clone(), 32, &[0xff]), "the name of metadata pair 0 is not UTF-8"),
+        (
+            with(bytes.clone(), 32, &[0xff]),
+            "the name of metadata pair 0 is not UTF-8",
+        ),
     ];
     for (bytes, message) in cases {
         assert_eq!(fault(bytes), *message);
@@ -88,10 +105,26 @@ fn refuses_a_wrong_header() {
 fn refuses_wrong_metadata() {
     let deep = [[9, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0].as_slice(); 4].concat();
     let cases: &[(&str, Val, &str)] = &[
-        ("k", Val::Raw(13, vec![]), "key \"k\" has value type 13; GGUF defines 0 to 12"),
-        ("k", Val::Raw(7, vec![2]), "key \"k\" is a bool of value 2; 0 and 1 are allowed"),
-        ("k", Val::Raw(8, vec![1, 0, 0, 0, 0, 0, 0, 0, 0x80]), "key \"k\" is not UTF-8"),
-        ("k", Val::Raw(9, deep), "key \"k\" nests arrays deeper than 3"),
+        (
+            "k",
+            Val::Raw(13, vec![]),
+            "key \"k\" has value type 13; GGUF defines 0 to 12",
+        ),
+        (
+            "k",
+            Val::Raw(7, vec![2]),
+            "key \"k\" is a bool of value 2; 0 and 1 are allowed",
+        ),
+        (
+            "k",
+            Val::Raw(8, vec![1, 0, 0, 0, 0, 0, 0, 0, 0x80]),
+            "key \"k\" is not UTF-8",
+        ),
+        (
+            "k",
+            Val::Raw(9, deep),
+            "key \"k\" nests arrays deeper than 3",
+        ),
         (
             "k",
             Val::Raw(9, [&[0; 4][..], &[0xff; 8]].concat()),
@@ -120,7 +153,10 @@ fn refuses_wrong_metadata() {
 fn refuses_wrong_tensors() {
     let big = 1 << 40;
     let cases: &[(File, &str)] = &[
-        (sample().edit("two", |t| t.dims = vec![]), "tensor \"two\" has 0 dimensions; 1 to 4 are allowed"),
+        (
+            sample().edit("two", |t| t.dims = vec![]),
+            "tensor \"two\" has 0 dimensions; 1 to 4 are allowed",
+        ),
         (
             sample().edit("two", |t| t.dims = vec![1; 5]),
             "tensor \"two\" has 5 dimensions; 1 to 4 are allowed",
@@ -154,8 +190,14 @@ fn refuses_wrong_tensors() {
             "tensor \"two\" needs 68 bytes at data offset 18446744073709551584, \
              but the file has 100 bytes of data",
         ),
-        (sample().edit("two", |t| t.offset = Some(0)), "tensors \"one\" and \"two\" overlap"),
-        (sample().edit("two", |t| t.name = "one".into()), "tensor \"one\" appears twice"),
+        (
+            sample().edit("two", |t| t.offset = Some(0)),
+            "tensors \"one\" and \"two\" overlap",
+        ),
+        (
+            sample().edit("two", |t| t.name = "one".into()),
+            "tensor \"one\" appears twice",
+        ),
     ];
     for (file, message) in cases {
         assert_eq!(fault(&file.bytes()), *message);
@@ -176,12 +218,19 @@ fn refuses_every_truncation() {
 fn survives_mutations() {
     let original = std::fs::read(crate::asset()).unwrap();
     let directory = Directory::read(&original).unwrap();
-    let end = directory.tensors.values().map(|t| t.range.start).min().unwrap();
+    let end = directory
+        .tensors
+        .values()
+        .map(|t| t.range.start)
+        .min()
+        .unwrap();
     // The vocabulary's thousands of strings are all alike; the fields around them are not.
     let places: Vec<usize> = (0..1200).chain(end - 2200..end).collect();
     let mut state = 1u64;
     let mut random = |below: usize| {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        state = state
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
         (state >> 33) as usize % below
     };
     let mut bytes = original.clone();
@@ -195,7 +244,11 @@ fn survives_mutations() {
             _ => (0..4).map(|_| random(256) as u8).collect(),
         };
         bytes[at..at + new.len()].copy_from_slice(&new);
-        let len = if random(8) == 0 { random(end) } else { bytes.len() };
+        let len = if random(8) == 0 {
+            random(end)
+        } else {
+            bytes.len()
+        };
         match Directory::read(&bytes[..len]) {
             Ok(directory) => assert!(directory.tensors.values().all(|t| t.range.end <= len)),
             Err(fault) => refused += usize::from(!fault.to_string().is_empty()),
@@ -214,30 +267,55 @@ fn names_are_shown_harmless() {
     twice.pairs.push((evil.into(), Val::Bool(false)));
     assert_eq!(fault(&twice.bytes()), format!("key {shown} appears twice"));
     let raw = sample().pair(evil, Val::Raw(13, vec![]));
-    assert_eq!(fault(&raw.bytes()), format!("key {shown} has value type 13; GGUF defines 0 to 12"));
+    assert_eq!(
+        fault(&raw.bytes()),
+        format!("key {shown} has value type 13; GGUF defines 0 to 12")
+    );
     let tensor = sample().edit("two", |t| (t.name, t.dims) = (evil.into(), vec![]));
-    assert_eq!(fault(&tensor.bytes()), format!("tensor {shown} has 0 dimensions; 1 to 4 are allowed"));
+    assert_eq!(
+        fault(&tensor.bytes()),
+        format!("tensor {shown} has 0 dimensions; 1 to 4 are allowed")
+    );
     let alignment = sample().pair("general.alignment", Val::Str(evil.into()));
     let wanted = "it must be an unsigned power of two from 1 to 2^30";
-    assert_eq!(fault(&alignment.bytes()), format!("general.alignment is {shown}; {wanted}"));
+    assert_eq!(
+        fault(&alignment.bytes()),
+        format!("general.alignment is {shown}; {wanted}")
+    );
     let long = sample().pair("general.alignment", Val::Str("x".repeat(1000)));
-    assert_eq!(fault(&long.bytes()).len(), format!("general.alignment is \"\"...; {wanted}").len() + 200);
+    assert_eq!(
+        fault(&long.bytes()).len(),
+        format!("general.alignment is \"\"...; {wanted}").len() + 200
+    );
 }
 
 #[test]
 fn says_what_another_file_is() {
-    let safetensors = [&200u64.to_le_bytes()[..], b"{\"model.embed_tokens.weight\":{}}"].concat();
+    let safetensors = [
+        &200u64.to_le_bytes()[..],
+        b"{\"model.embed_tokens.weight\":{}}",
+    ]
+    .concat();
     for (bytes, begins) in [
-        (&safetensors[..], "it is a safetensors file; name the folder that it is in"),
+        (
+            &safetensors[..],
+            "it is a safetensors file; name the folder that it is in",
+        ),
         (b"PK\x03\x04\0\0\0\0", "it is a zip archive"),
         (b"\x80\x02}q\0\0\0\0", "it is a Python pickle"),
         (b"tjgg\x03\0\0\0", "it is a GGML file, older than GGUF"),
-        (b"version https://git-lfs.github.com/spec/v1", "it is a Git LFS pointer"),
+        (
+            b"version https://git-lfs.github.com/spec/v1",
+            "it is a Git LFS pointer",
+        ),
         (b"<!DOCTYPE html>", "it looks like a web page"),
         (b"\x1f\x8b\x08\0\0\0", "it is compressed with gzip"),
     ] {
         let found = fault(bytes);
-        assert!(found.starts_with(&format!("not a GGUF file: {begins}")), "{found}");
+        assert!(
+            found.starts_with(&format!("not a GGUF file: {begins}")),
+            "{found}"
+        );
     }
 }
 
@@ -249,17 +327,29 @@ fn says_what_a_path_is() {
     assert_eq!(refusal(folder), wanted);
     let pipe = folder.join("pipe.gguf");
     if !pipe.exists() {
-        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert!(
+            std::process::Command::new("mkfifo")
+                .arg(&pipe)
+                .status()
+                .unwrap()
+                .success()
+        );
     }
     let wanted = "is a pipe; a model is mapped into memory, so write it to a file first";
     assert_eq!(refusal(&pipe), format!("{} {wanted}", pipe.display()));
-    assert_eq!(refusal("/dev/null".as_ref()), "/dev/null is a device; name a .gguf file");
+    assert_eq!(
+        refusal("/dev/null".as_ref()),
+        "/dev/null is a device; name a .gguf file"
+    );
 }
 
 #[test]
 fn names_the_file() {
     let error = Gguf::open("/no/such.gguf".as_ref()).unwrap_err();
-    assert_eq!(error.to_string(), "cannot open /no/such.gguf: No such file or directory (os error 2)");
+    assert_eq!(
+        error.to_string(),
+        "cannot open /no/such.gguf: No such file or directory (os error 2)"
+    );
     let path = crate::scratch("empty.gguf");
     std::fs::write(&path, b"").unwrap();
     let error = Gguf::open(&path).unwrap_err().to_string();
@@ -283,7 +373,9 @@ fn the_writer_writes_what_is_read() {
         .tensor("blocks", &[32, 5], kind("Q8_0"))
         .tensor("last", &[4, 2, 2], kind("F16"));
     let data = [vec![1; 12], vec![2; 170], vec![3; 32]];
-    let with_padding = data.iter().map(|data| [data, padding(data.len() as u64)].concat());
+    let with_padding = data
+        .iter()
+        .map(|data| [data, padding(data.len() as u64)].concat());
     let found = [head.bytes(), with_padding.collect::<Vec<_>>().concat()].concat();
     let [odd, blocks, last] = data;
     let wanted = File::default()
@@ -295,5 +387,8 @@ fn the_writer_writes_what_is_read() {
         .tensor("last", &[4, 2, 2], 1, last);
     assert_eq!(found, wanted.bytes());
     let read = Directory::read(&found).unwrap();
-    assert_eq!((read.version, read.metadata.len(), read.tensors.len()), (3, 3, 3));
+    assert_eq!(
+        (read.version, read.metadata.len(), read.tensors.len()),
+        (3, 3, 3)
+    );
 }

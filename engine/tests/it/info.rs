@@ -26,7 +26,10 @@ fn counts_the_small_model() {
         ]
     );
     let v = &classes[4];
-    assert_eq!((v.dims.as_slice(), v.formats.values().sum::<usize>()), (&[256, 128][..], 8));
+    assert_eq!(
+        (v.dims.as_slice(), v.formats.values().sum::<usize>()),
+        (&[256, 128][..], 8)
+    );
     let all: u64 = classes.iter().map(|c| c.bytes).sum();
     assert_eq!(
         info::token_bytes(&model.outline),
@@ -47,12 +50,24 @@ fn a_fused_tensor_is_one() {
     let classes = info::classes(&outline);
     let class = |name: &str| classes.iter().find(|class| class.name == name).unwrap();
     // Rows of 256 weights, 8 blocks of 34 bytes; two layers.
-    for (name, rows) in [("attn_qkv.weight", 512), ("ffn_up.weight", 512), ("ffn_down.weight", 256)] {
+    for (name, rows) in [
+        ("attn_qkv.weight", 512),
+        ("ffn_up.weight", 512),
+        ("ffn_down.weight", 256),
+    ] {
         let class = class(name);
-        assert_eq!((class.dims.as_slice(), class.bytes), (&[256, rows][..], 2 * rows * 8 * 34), "{name}");
+        assert_eq!(
+            (class.dims.as_slice(), class.bytes),
+            (&[256, rows][..], 2 * rows * 8 * 34),
+            "{name}"
+        );
         assert_eq!(class.formats.values().sum::<usize>(), 2, "{name}");
     }
-    assert!(classes.iter().all(|class| class.name != "attn_q.weight" && class.name != "ffn_gate.weight"));
+    assert!(
+        classes
+            .iter()
+            .all(|class| class.name != "attn_q.weight" && class.name != "ffn_gate.weight")
+    );
 }
 
 #[test]

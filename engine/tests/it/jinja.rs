@@ -37,23 +37,35 @@ fn render(template: &str, variables: &BTreeMap<String, Value>) -> Result<String,
             _ => conversation.more.push((name.clone(), value.clone())),
         }
     }
-    template.render(&conversation, Then::End).map(|rendered| rendered.text).map_err(|error| error.to_string())
+    template
+        .render(&conversation, Then::End)
+        .map(|rendered| rendered.text)
+        .map_err(|error| error.to_string())
 }
 
 #[test]
 fn templates_written_by_hand_render_as_in_jinja2() {
-    let Rendered { variables, cases, .. } = read();
+    let Rendered {
+        variables, cases, ..
+    } = read();
     assert!(cases.len() > 100);
     for case in cases {
         let found = render(&case.template, &variables);
-        assert_eq!(found.clone().ok(), case.text, "{}: {found:?}", case.template);
+        assert_eq!(
+            found.clone().ok(),
+            case.text,
+            "{}: {found:?}",
+            case.template
+        );
     }
 }
 
 /// A feature that is not supported has to be an error. Another text never is.
 #[test]
 fn random_templates_never_render_differently() {
-    let Rendered { variables, random, .. } = read();
+    let Rendered {
+        variables, random, ..
+    } = read();
     assert!(random.len() > 400);
     let mut rejected = 0;
     for case in &random {
@@ -71,21 +83,48 @@ fn random_templates_never_render_differently() {
 #[test]
 fn unsupported_features_are_rejected_by_name() {
     let cases = [
-        ("{{ 'a'.encode() }}", "the attribute `encode` of a str is not supported"),
-        ("{{ {}.fromkeys('a') }}", "the attribute `fromkeys` of a dict is not supported"),
+        (
+            "{{ 'a'.encode() }}",
+            "the attribute `encode` of a str is not supported",
+        ),
+        (
+            "{{ {}.fromkeys('a') }}",
+            "the attribute `fromkeys` of a dict is not supported",
+        ),
         ("{{ 'a' | pprint }}", "the filter `pprint` is not supported"),
-        ("{{ 'a' | wordwrap }}", "the filter `wordwrap` is not supported"),
+        (
+            "{{ 'a' | wordwrap }}",
+            "the filter `wordwrap` is not supported",
+        ),
         ("{{ [1] | random }}", "the filter `random` is not supported"),
-        ("{{ lipsum() }}", "the function `lipsum` is not supported, because its text is random"),
-        ("{{ ('a' | e).upper() }}", "the attribute `upper` of a Markup is not supported"),
-        ("{{ (1.5).hex() }}", "the attribute `hex` of a float is not supported"),
-        ("{{ strftime_now('%s') }}", "%s depends on the time zone of the machine; use another directive"),
-        ("{% include 'a' %}", "{% include %} is not supported: there is no other template"),
+        (
+            "{{ lipsum() }}",
+            "the function `lipsum` is not supported, because its text is random",
+        ),
+        (
+            "{{ ('a' | e).upper() }}",
+            "the attribute `upper` of a Markup is not supported",
+        ),
+        (
+            "{{ (1.5).hex() }}",
+            "the attribute `hex` of a float is not supported",
+        ),
+        (
+            "{{ strftime_now('%s') }}",
+            "%s depends on the time zone of the machine; use another directive",
+        ),
+        (
+            "{% include 'a' %}",
+            "{% include %} is not supported: there is no other template",
+        ),
         (
             "{% autoescape true %}{% endautoescape %}",
             "autoescape is not supported, because the text is not HTML",
         ),
-        ("{{ self.a() }}", "`self` is not supported: there are no blocks to call"),
+        (
+            "{{ self.a() }}",
+            "`self` is not supported: there are no blocks to call",
+        ),
         (
             "{{ [1] | map('upper') }}",
             "a generator has no text of its own; if it is a generator, use the filter `list`",
@@ -117,6 +156,10 @@ fn hostile_templates_are_errors() {
         "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}",
     ];
     for template in cases {
-        assert!(render(template, &BTreeMap::new()).is_err(), "{}", &template[..40.min(template.len())]);
+        assert!(
+            render(template, &BTreeMap::new()).is_err(),
+            "{}",
+            &template[..40.min(template.len())]
+        );
     }
 }

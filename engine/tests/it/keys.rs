@@ -12,8 +12,16 @@ fn text(s: &str) -> Val {
 
 /// Why a file is not opened. Each test has a file of its own: none may change while it is mapped.
 fn problem(name: &str, file: &File) -> Option<String> {
-    let error = Model::open(&file.save(&format!("keys-{name}.gguf"))).err()?.to_string();
-    Some(error.split_once(": ").expect("the file's name").1.to_owned())
+    let error = Model::open(&file.save(&format!("keys-{name}.gguf")))
+        .err()?
+        .to_string();
+    Some(
+        error
+            .split_once(": ")
+            .expect("the file's name")
+            .1
+            .to_owned(),
+    )
 }
 
 /// Keys under `llama.` that would change the forward pass.
@@ -140,8 +148,7 @@ fn a_family_says_what_is_missing() {
     let missing = |name: &str| format!("key \"{name}\" is missing");
     let [long, short] = ["long", "short"].map(|kind| format!("rope_factors_{kind}.weight"));
     let tensor = |name: &str| format!("tensor {name:?} of shape [32] is missing");
-    let stray =
-        "tensor \"rope_freqs.weight\" is not part of architecture phi3, so the model would run wrongly";
+    let stray = "tensor \"rope_freqs.weight\" is not part of architecture phi3, so the model would run wrongly";
     let freqs = |file: File| file.tensor("rope_freqs.weight", &[32], 0, vec![0; 128]);
     let lacks = |name: &'static str| move |file: File| file.without(name);
     type Change = Box<dyn Fn(File) -> File>;
@@ -151,7 +158,11 @@ fn a_family_says_what_is_missing() {
             Box::new(lacks("gemma3.attention.sliding_window")),
             missing("gemma3.attention.sliding_window"),
         ),
-        ("gemma3", Box::new(lacks("gemma3.rope.freq_base")), missing("gemma3.rope.freq_base")),
+        (
+            "gemma3",
+            Box::new(lacks("gemma3.rope.freq_base")),
+            missing("gemma3.rope.freq_base"),
+        ),
         (
             "phi3-longrope",
             Box::new(lacks("phi3.rope.scaling.attn_factor")),
@@ -162,13 +173,28 @@ fn a_family_says_what_is_missing() {
             Box::new(lacks("phi3.rope.scaling.original_context_length")),
             missing("phi3.rope.scaling.original_context_length"),
         ),
-        ("phi3-longrope", Box::new(lacks("rope_factors_long.weight")), tensor(&long)),
-        ("phi3-longrope", Box::new(lacks("rope_factors_short.weight")), tensor(&short)),
+        (
+            "phi3-longrope",
+            Box::new(lacks("rope_factors_long.weight")),
+            tensor(&long),
+        ),
+        (
+            "phi3-longrope",
+            Box::new(lacks("rope_factors_short.weight")),
+            tensor(&short),
+        ),
         ("phi3-longrope", Box::new(freqs), stray.into()),
     ];
     for (name, change, message) in cases {
-        let model = MODELS.iter().find(|model| model.name == name).expect("a random model");
-        assert_eq!(problem("missing", &change(model.file())).as_ref(), Some(&message), "{name}");
+        let model = MODELS
+            .iter()
+            .find(|model| model.name == name)
+            .expect("a random model");
+        assert_eq!(
+            problem("missing", &change(model.file())).as_ref(),
+            Some(&message),
+            "{name}"
+        );
     }
 }
 
@@ -187,7 +213,10 @@ fn accepts_what_real_files_carry() {
             ("general.license.link", text("https://example.org/LICENSE")),
             ("general.base_model.count", Val::U32(1)),
             ("general.base_model.0.name", text("Qwen2.5 1.5B")),
-            ("general.base_model.0.repo_url", text("https://example.org/Qwen2.5-1.5B")),
+            (
+                "general.base_model.0.repo_url",
+                text("https://example.org/Qwen2.5-1.5B"),
+            ),
             ("general.dataset.0.name", text("a dataset")),
             ("general.tags", Val::Strs(vec!["chat".into()])),
             ("general.languages", Val::Strs(vec!["en".into()])),
@@ -204,7 +233,10 @@ fn accepts_what_real_files_carry() {
             ("split.no", Val::U32(0)),
             ("split.count", Val::U32(0)),
             ("split.tensors.count", Val::U32(0)),
-            ("tokenizer.chat_template", text("{% for message in messages %}")),
+            (
+                "tokenizer.chat_template",
+                text("{% for message in messages %}"),
+            ),
             ("tokenizer.ggml.add_space_prefix", Val::Bool(false)),
             ("tokenizer.ggml.padding_token_id", Val::U32(0)),
             ("{arch}.vocab_size", Val::U32(5)),

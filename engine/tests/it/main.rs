@@ -79,13 +79,20 @@ fn models() -> [(&'static str, PathBuf); 4] {
 }
 
 fn ids(list: &serde_json::Value) -> Vec<u32> {
-    list.as_array().unwrap().iter().map(|n| n.as_u64().unwrap() as u32).collect()
+    list.as_array()
+        .unwrap()
+        .iter()
+        .map(|n| n.as_u64().unwrap() as u32)
+        .collect()
 }
 
 /// A path of this name in a folder of the running test: tests run beside others, and may choose the same name.
 fn scratch(name: &str) -> PathBuf {
     let thread = std::thread::current();
-    let test = thread.name().expect("a test's thread has its name").replace("::", "-");
+    let test = thread
+        .name()
+        .expect("a test's thread has its name")
+        .replace("::", "-");
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
     std::fs::create_dir_all(&folder).unwrap();
     folder.join(name)

@@ -67,8 +67,12 @@ pub(crate) fn run(
         steps_per_launch: 4,
         ..BatchOptions::new(8, ctx)
     };
-    let new = |options| Batch::new(context, model, options, |_| ()).map_err(|error| error.to_string());
-    let alone = BatchOptions { positions: ctx.next_multiple_of(64), ..options };
+    let new =
+        |options| Batch::new(context, model, options, |_| ()).map_err(|error| error.to_string());
+    let alone = BatchOptions {
+        positions: ctx.next_multiple_of(64),
+        ..options
+    };
     let mut operations = Operations {
         batch: new(options)?,
         alone: new(alone)?,
@@ -81,7 +85,9 @@ pub(crate) fn run(
         model,
     };
     for operation in 0..count {
-        operations.act().map_err(|error| format!("operation {operation} of seed {seed}: {error}"))?;
+        operations
+            .act()
+            .map_err(|error| format!("operation {operation} of seed {seed}: {error}"))?;
     }
     operations.end()
 }
@@ -111,9 +117,17 @@ impl Operations<'_> {
     /// Whether the batch has the tokens that it should have.
     fn followed_ok(&self) -> Result<(), String> {
         for one in &self.followed {
-            let tokens = self.batch.tokens(one.id).map_err(|error| error.to_string())?;
+            let tokens = self
+                .batch
+                .tokens(one.id)
+                .map_err(|error| error.to_string())?;
             if tokens.len() as u32 != one.len {
-                return Err(format!("{} tokens, not {}: {:?}", tokens.len(), one.len, one.history));
+                return Err(format!(
+                    "{} tokens, not {}: {:?}",
+                    tokens.len(),
+                    one.len,
+                    one.history
+                ));
             }
         }
         Ok(())
@@ -126,30 +140,46 @@ impl Operations<'_> {
 
     fn join(&mut self) -> Result<(), Error> {
         let id = self.batch.join()?;
-        self.followed.push(Followed { id, history: vec![], len: 0, next: None });
+        self.followed.push(Followed {
+            id,
+            history: vec![],
+            len: 0,
+            next: None,
+        });
         self.counts.joined += 1;
         Ok(())
     }
 
     fn fork(&mut self) -> Result<(), Error> {
-        let Some(of) = self.pick() else { return self.join() };
+        let Some(of) = self.pick() else {
+            return self.join();
+        };
         let len = self.random.below(self.followed[of].len + 1);
         let id = self.batch.fork(self.followed[of].id, len)?;
         let history = [&self.followed[of].history[..], &[Did::RollBack(len)]].concat();
-        self.followed.push(Followed { id, history, len, next: None });
+        self.followed.push(Followed {
+            id,
+            history,
+            len,
+            next: None,
+        });
         self.counts.forked += 1;
         Ok(())
     }
 
     fn leave(&mut self) -> Result<(), Error> {
-        let Some(index) = self.pick() else { return Ok(()) };
+        let Some(index) = self.pick() else {
+            return Ok(());
+        };
         let one = self.followed.swap_remove(index);
         self.counts.left += 1;
         self.batch.leave(one.id)
     }
 
     fn roll_back(&mut self) -> Result<(), Error> {
-        let Some(index) = self.pick() else { return Ok(()) };
+        let Some(index) = self.pick() else {
+            return Ok(());
+        };
         let len = self.random.below(self.followed[index].len + 1);
         let one = &mut self.followed[index];
         self.batch.roll_back(one.id, len)?;
@@ -175,8 +205,10 @@ impl Operations<'_> {
         if work.is_empty() {
             return self.join();
         }
-        let given: Vec<_> =
-            work.iter().map(|(index, tokens)| (self.followed[*index].id, tokens.as_slice())).collect();
+        let given: Vec<_> = work
+            .iter()
+            .map(|(index, tokens)| (self.followed[*index].id, tokens.as_slice()))
+            .collect();
         let next = self.batch.step(&given)?;
         for ((index, tokens), next) in work.iter().zip(next) {
             let one = &mut self.followed[*index];
@@ -197,7 +229,10 @@ impl Operations<'_> {
             return self.step();
         }
         let token = |index: &usize| self.followed[*index].next.expect("it was filtered");
-        let given: Vec<_> = ready.iter().map(|index| (self.followed[*index].id, token(index))).collect();
+        let given: Vec<_> = ready
+            .iter()
+            .map(|index| (self.followed[*index].id, token(index)))
+            .collect();
         let made = self.batch.decode(&given, steps)?;
         for ((index, (_, token)), made) in ready.iter().zip(&given).zip(made) {
             let one = &mut self.followed[*index];
@@ -226,16 +261,29 @@ impl Operations<'_> {
         self.alone.leave(alone)?;
         self.counts.compared += 1;
         let bits = |row: &[f32]| row.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-        assert_eq!(bits(&found), bits(&wanted), "{:?}, {} of {} positions", one.history, one.len, self.ctx);
+        assert_eq!(
+            bits(&found),
+            bits(&wanted),
+            "{:?}, {} of {} positions",
+            one.history,
+            one.len,
+            self.ctx
+        );
         Ok(())
     }
 
     /// All leave, and all pages are free.
     fn end(mut self) -> Result<Counts, String> {
         for one in std::mem::take(&mut self.followed) {
-            self.batch.leave(one.id).map_err(|error| error.to_string())?;
+            self.batch
+                .leave(one.id)
+                .map_err(|error| error.to_string())?;
         }
         let (free, all) = self.batch.free_pages();
-        if free == all { Ok(self.counts) } else { Err(format!("{free} of {all} pages are free at the end")) }
+        if free == all {
+            Ok(self.counts)
+        } else {
+            Err(format!("{free} of {all} pages are free at the end"))
+        }
     }
 }

@@ -73,7 +73,12 @@ pub(crate) fn watched(
 
 /// The model's numbers.
 pub(crate) fn weights(model: &Model) -> Weights<Vec<f64>> {
-    let numbers = |w: &Weight| Ok::<_, ()>(dequantize(w.format.name(), &model.files.data(&w.range).unwrap()));
+    let numbers = |w: &Weight| {
+        Ok::<_, ()>(dequantize(
+            w.format.name(),
+            &model.files.data(&w.range).unwrap(),
+        ))
+    };
     model.outline.weights.try_map(numbers).unwrap()
 }
 
@@ -88,7 +93,12 @@ pub(crate) fn logits_of(
     let c = &model.outline.config;
     let hidden = c.hidden as usize;
     let epsilon = f64::from(c.epsilon);
-    let layer = |index| Cache { keep, layer: Layer::new(model, index, ids.len()), k: vec![], v: vec![] };
+    let layer = |index| Cache {
+        keep,
+        layer: Layer::new(model, index, ids.len()),
+        k: vec![],
+        v: vec![],
+    };
     let mut caches: Vec<Cache> = (0..weights.blocks.len()).map(layer).collect();
     let after = |y: Vec<f64>, w: &Option<Vec<f64>>| match w {
         Some(w) => norm(&y, w, epsilon),
@@ -97,7 +107,8 @@ pub(crate) fn logits_of(
     let step = |(position, id): (usize, &u32)| {
         let mut x = weights.embed[*id as usize * hidden..][..hidden].to_vec();
         if c.architecture.embedding_scale == EmbeddingScale::RootOfLength {
-            x.iter_mut().for_each(|x| *x *= f64::from((hidden as f32).sqrt()));
+            x.iter_mut()
+                .for_each(|x| *x *= f64::from((hidden as f32).sqrt()));
         }
         for (block, cache) in std::iter::zip(&weights.blocks, &mut caches) {
             watch(Place::Stream, &x);
@@ -112,7 +123,10 @@ pub(crate) fn logits_of(
             let inner: Vec<f64> = std::iter::zip(gate, up).map(gated).collect();
             watch(Place::Block, &inner);
             let inner = keep.operand(inner);
-            add(&mut x, &after(times(&block.down, &inner), &block.ffn_post_norm));
+            add(
+                &mut x,
+                &after(times(&block.down, &inner), &block.ffn_post_norm),
+            );
         }
         watch(Place::Stream, &x);
         times(weights.head(), &norm(&x, &weights.norm, epsilon))
@@ -146,19 +160,42 @@ impl Layer {
     fn new(model: &Model, index: usize, len: usize) -> Layer {
         let c = &model.outline.config;
         let get = |name: &str| number(model, name);
-        let window = get("attention.sliding_window").filter(|n| *n > 0.0).map_or(usize::MAX, |n| n as usize);
+        let window = get("attention.sliding_window")
+            .filter(|n| *n > 0.0)
+            .map_or(usize::MAX, |n| n as usize);
         let (frequencies, magnitude) = rope(model, len);
         match c.architecture.windows {
-            Windows::None => Layer { frequencies, magnitude, window: usize::MAX },
-            Windows::Every => Layer { frequencies, magnitude, window },
+            Windows::None => Layer {
+                frequencies,
+                magnitude,
+                window: usize::MAX,
+            },
+            Windows::Every => Layer {
+                frequencies,
+                magnitude,
+                window,
+            },
             Windows::Local { .. } => {
                 let period = get("attention.sliding_window_pattern").unwrap_or(6.0) as usize;
                 if index % period == period - 1 {
-                    return Layer { frequencies, magnitude, window: usize::MAX };
+                    return Layer {
+                        frequencies,
+                        magnitude,
+                        window: usize::MAX,
+                    };
                 }
-                let (base, pairs) = (get("rope.freq_base_swa").unwrap_or(10_000.0), frequencies.len());
-                let frequencies = (0..pairs).map(|i| base.powf(-(i as f64) / pairs as f64)).collect();
-                Layer { frequencies, magnitude: 1.0, window }
+                let (base, pairs) = (
+                    get("rope.freq_base_swa").unwrap_or(10_000.0),
+                    frequencies.len(),
+                );
+                let frequencies = (0..pairs)
+                    .map(|i| base.powf(-(i as f64) / pairs as f64))
+                    .collect();
+                Layer {
+                    frequencies,
+                    magnitude: 1.0,
+                    window,
+                }
             }
         }
     }
@@ -174,7 +211,9 @@ struct Cache {
 impl Cache {
     fn push(&mut self, mut k: Vec<f64>, mut v: Vec<f64>) {
         if self.keep == Keep::Half {
-            k.iter_mut().chain(&mut v).for_each(|x| *x = f16::from_f32(*x as f32).to_f32().into());
+            k.iter_mut()
+                .chain(&mut v)
+                .for_each(|x| *x = f16::from_f32(*x as f32).to_f32().into());
         }
         (k, v) = (self.keep.operand(k), self.keep.operand(v));
         self.k.push(k);
@@ -182,7 +221,13 @@ impl Cache {
     }
 }
 
-fn attention(model: &Model, b: &Block<Vec<f64>>, cache: &mut Cache, x: &[f64], position: usize) -> Vec<f64> {
+fn attention(
+    model: &Model,
+    b: &Block<Vec<f64>>,
+    cache: &mut Cache,
+    x: &[f64],
+    position: usize,
+) -> Vec<f64> {
     let c = &model.outline.config;
     let (mut q, mut k, mut v) = (times(&b.q, x), times(&b.k, x), times(&b.v, x));
     if let (Some(q_bias), Some(k_bias), Some(v_bias)) = (&b.q_bias, &b.k_bias, &b.v_bias) {
@@ -201,8 +246,11 @@ fn attention(model: &Model, b: &Block<Vec<f64>>, cache: &mut Cache, x: &[f64], p
     let dim = c.head_dim as usize;
     let group = (c.heads / c.kv_heads) as usize;
     // Gemma 3 of 62 layers: `query_pre_attn_scalar` of its config.json.
-    let scored =
-        if c.architecture.name == "gemma3" && c.layers == 62 { c.hidden / c.heads } else { c.head_dim };
+    let scored = if c.architecture.name == "gemma3" && c.layers == 62 {
+        c.hidden / c.heads
+    } else {
+        c.head_dim
+    };
     let first = cache.k.len().saturating_sub(cache.layer.window);
     let heads = q.chunks(dim).enumerate().flat_map(|(head, q)| {
         let from = head / group * dim;
@@ -213,7 +261,13 @@ fn attention(model: &Model, b: &Block<Vec<f64>>, cache: &mut Cache, x: &[f64], p
         let shares = cache.keep.operand(softmax(&scores));
         let mut y = vec![0.0; dim];
         for (share, v) in std::iter::zip(shares, &cache.v[first..]) {
-            add(&mut y, &v[from..from + dim].iter().map(|v| share * v).collect::<Vec<_>>());
+            add(
+                &mut y,
+                &v[from..from + dim]
+                    .iter()
+                    .map(|v| share * v)
+                    .collect::<Vec<_>>(),
+            );
         }
         y
     });
@@ -222,7 +276,11 @@ fn attention(model: &Model, b: &Block<Vec<f64>>, cache: &mut Cache, x: &[f64], p
 
 fn rotate(model: &Model, layer: &Layer, x: &mut [f64], position: usize) {
     let c = &model.outline.config;
-    let Layer { frequencies, magnitude, .. } = layer;
+    let Layer {
+        frequencies,
+        magnitude,
+        ..
+    } = layer;
     let pairs = frequencies.len();
     for head in x.chunks_mut(c.head_dim as usize) {
         for (i, frequency) in frequencies.iter().enumerate() {
@@ -260,7 +318,9 @@ fn rope(model: &Model, len: usize) -> (Vec<f64>, f64) {
         Some(Value::String(kind)) => kind.as_str(),
         _ => "linear",
     };
-    let factor = number("scaling.factor").or(number("scale_linear")).unwrap_or(1.0);
+    let factor = number("scaling.factor")
+        .or(number("scale_linear"))
+        .unwrap_or(1.0);
     let factor = if kind == "none" { 1.0 } else { factor };
     let dim = number("dimension_count").unwrap_or(c.head_dim.into());
     let base = number("freq_base").unwrap_or(10_000.0);
@@ -269,8 +329,9 @@ fn rope(model: &Model, len: usize) -> (Vec<f64>, f64) {
         magnitude *= 0.1 * factor.ln() + 1.0;
         let original = number("scaling.original_context_length").unwrap_or(c.context.into());
         let pi = std::f64::consts::PI;
-        let correction =
-            move |rotations: f64| dim * (original / (rotations * 2.0 * pi)).ln() / (2.0 * base.ln());
+        let correction = move |rotations: f64| {
+            dim * (original / (rotations * 2.0 * pi)).ln() / (2.0 * base.ln())
+        };
         let fast = number("scaling.yarn_beta_fast").unwrap_or(32.0);
         let slow = number("scaling.yarn_beta_slow").unwrap_or(1.0);
         let low = correction(fast).floor().max(0.0);
@@ -281,13 +342,19 @@ fn rope(model: &Model, len: usize) -> (Vec<f64>, f64) {
         Box::new(|_| 1.0)
     };
     let w = &model.outline.weights;
-    let long = number("scaling.original_context_length").is_some_and(|original| len as f64 > original);
-    let by_length = if long { &w.rope_factors_long } else { &w.rope_factors_short };
+    let long =
+        number("scaling.original_context_length").is_some_and(|original| len as f64 > original);
+    let by_length = if long {
+        &w.rope_factors_long
+    } else {
+        &w.rope_factors_short
+    };
     let factors = w.rope_factors.as_ref().or(by_length.as_ref());
     let factors = factors.map(|t| model.files.data(&t.range).unwrap());
     let frequency = |i: usize| {
-        let own =
-            factors.as_ref().map_or(1.0, |b| f32::from_le_bytes(b[4 * i..][..4].try_into().unwrap()).into());
+        let own = factors.as_ref().map_or(1.0, |b| {
+            f32::from_le_bytes(b[4 * i..][..4].try_into().unwrap()).into()
+        });
         let (whole, share) = (base.powf(-2.0 * i as f64 / dim) / own, divided(i as f64));
         whole / factor * share + whole * (1.0 - share)
     };
@@ -300,7 +367,9 @@ fn norm(x: &[f64], w: &[f64], epsilon: f64) -> Vec<f64> {
 }
 
 fn norm_heads(x: &[f64], w: &[f64], epsilon: f64) -> Vec<f64> {
-    x.chunks(w.len()).flat_map(|head| norm(head, w, epsilon)).collect()
+    x.chunks(w.len())
+        .flat_map(|head| norm(head, w, epsilon))
+        .collect()
 }
 
 fn softmax(x: &[f64]) -> Vec<f64> {
@@ -324,25 +393,54 @@ fn add(x: &mut [f64], y: &[f64]) {
 
 /// The numbers of a tensor: `dequantize_row_*` of `ggml-quants.c`.
 fn dequantize(kind: &str, bytes: &[u8]) -> Vec<f64> {
-    let blocks = |size: usize, f: fn(&[u8]) -> Vec<f64>| bytes.chunks_exact(size).flat_map(f).collect();
+    let blocks =
+        |size: usize, f: fn(&[u8]) -> Vec<f64>| bytes.chunks_exact(size).flat_map(f).collect();
     match kind {
-        "F32" => blocks(4, |b| vec![f64::from(f32::from_le_bytes(b.try_into().unwrap()))]),
+        "F32" => blocks(4, |b| {
+            vec![f64::from(f32::from_le_bytes(b.try_into().unwrap()))]
+        }),
         "F16" => blocks(2, |b| vec![half(b)]),
-        "BF16" => blocks(2, |b| vec![f64::from(f32::from_le_bytes([0, 0, b[0], b[1]]))]),
-        "Q4_0" => blocks(18, |b| codes(&b[2..], 0).map(|q| half(b) * (q - 8.0)).collect()),
-        "Q4_1" => blocks(20, |b| codes(&b[4..], 0).map(|q| half(b) * q + half(&b[2..])).collect()),
-        "Q5_0" => blocks(22, |b| codes(&b[6..], word(&b[2..])).map(|q| half(b) * (q - 16.0)).collect()),
-        "Q5_1" => {
-            blocks(24, |b| codes(&b[8..], word(&b[4..])).map(|q| half(b) * q + half(&b[2..])).collect())
-        }
-        "Q8_0" => blocks(34, |b| b[2..].iter().map(|q| half(b) * f64::from(*q as i8)).collect()),
+        "BF16" => blocks(2, |b| {
+            vec![f64::from(f32::from_le_bytes([0, 0, b[0], b[1]]))]
+        }),
+        "Q4_0" => blocks(18, |b| {
+            codes(&b[2..], 0).map(|q| half(b) * (q - 8.0)).collect()
+        }),
+        "Q4_1" => blocks(20, |b| {
+            codes(&b[4..], 0)
+                .map(|q| half(b) * q + half(&b[2..]))
+                .collect()
+        }),
+        "Q5_0" => blocks(22, |b| {
+            codes(&b[6..], word(&b[2..]))
+                .map(|q| half(b) * (q - 16.0))
+                .collect()
+        }),
+        "Q5_1" => blocks(24, |b| {
+            codes(&b[8..], word(&b[4..]))
+                .map(|q| half(b) * q + half(&b[2..]))
+                .collect()
+        }),
+        "Q8_0" => blocks(34, |b| {
+            b[2..]
+                .iter()
+                .map(|q| half(b) * f64::from(*q as i8))
+                .collect()
+        }),
         "Q4_K" => blocks(144, q4_k),
         "Q5_K" => blocks(176, q5_k),
         "Q6_K" => blocks(210, q6_k),
         // Held to the Python package `gguf` by `kernels/tests/formats.rs`.
         other => {
-            let format = Format::ALL.into_iter().find(|format| format.name() == other).expect("a format");
-            format.dequantize(bytes).into_iter().map(f64::from).collect()
+            let format = Format::ALL
+                .into_iter()
+                .find(|format| format.name() == other)
+                .expect("a format");
+            format
+                .dequantize(bytes)
+                .into_iter()
+                .map(f64::from)
+                .collect()
         }
     }
 }
@@ -350,7 +448,13 @@ fn dequantize(kind: &str, bytes: &[u8]) -> Vec<f64> {
 /// 16 bytes: the first 16 of 32 quants in their low halves, the others in their high ones. Each quant's fifth bit is in
 /// `high`.
 fn codes(quants: &[u8], high: u32) -> impl Iterator<Item = f64> {
-    let low = |i: usize| if i < 16 { quants[i] & 15 } else { quants[i - 16] >> 4 };
+    let low = |i: usize| {
+        if i < 16 {
+            quants[i] & 15
+        } else {
+            quants[i - 16] >> 4
+        }
+    };
     (0..32).map(move |i| f64::from(u32::from(low(i)) + 16 * (high >> i & 1)))
 }
 
@@ -381,14 +485,21 @@ fn q5_k(b: &[u8]) -> Vec<f64> {
 
 fn nibble(quants: &[u8], i: usize) -> u8 {
     let byte = quants[i / 64 * 32 + i % 32];
-    if (i / 32).is_multiple_of(2) { byte & 15 } else { byte >> 4 }
+    if (i / 32).is_multiple_of(2) {
+        byte & 15
+    } else {
+        byte >> 4
+    }
 }
 
 /// `get_scale_min_k4`.
 fn scale_min(packed: &[u8], j: usize) -> (f64, f64) {
     let (scale, min) = match j {
         0..4 => (packed[j] & 63, packed[j + 4] & 63),
-        _ => (packed[j + 4] & 15 | packed[j - 4] >> 6 << 4, packed[j + 4] >> 4 | packed[j] >> 6 << 4),
+        _ => (
+            packed[j + 4] & 15 | packed[j - 4] >> 6 << 4,
+            packed[j + 4] >> 4 | packed[j] >> 6 << 4,
+        ),
     };
     (f64::from(scale), f64::from(min))
 }
@@ -424,10 +535,20 @@ fn agrees_with_the_reference() {
     for (quantization, path) in crate::models() {
         let model = Model::open(&path).unwrap();
         for run in crate::reference()[quantization].as_array().unwrap() {
-            let (prompt, greedy) = (crate::ids(&run["prompt_ids"]), crate::ids(&run["greedy_ids"]));
+            let (prompt, greedy) = (
+                crate::ids(&run["prompt_ids"]),
+                crate::ids(&run["greedy_ids"]),
+            );
             let steps = 3;
-            let rows = logits(&model, &[&prompt[..], &greedy[..steps]].concat(), Keep::Exact);
-            for (row, top) in rows[prompt.len() - 1..].iter().zip(run["top8"].as_array().unwrap()) {
+            let rows = logits(
+                &model,
+                &[&prompt[..], &greedy[..steps]].concat(),
+                Keep::Exact,
+            );
+            for (row, top) in rows[prompt.len() - 1..]
+                .iter()
+                .zip(run["top8"].as_array().unwrap())
+            {
                 for pair in top.as_array().unwrap() {
                     let (id, expected) = (pair[0].as_u64().unwrap(), pair[1].as_f64().unwrap());
                     let found = row[id as usize];

@@ -26,9 +26,16 @@ const NORMED: [f32; 2] = [0.2, 8e2];
 
 /// Outliers in the residual stream.
 fn in_stream(file: File) -> File {
-    let norms = ["blk.0.ffn_norm", "blk.1.attn_norm", "blk.1.ffn_norm", "output_norm"];
+    let norms = [
+        "blk.0.ffn_norm",
+        "blk.1.attn_norm",
+        "blk.1.ffn_norm",
+        "output_norm",
+    ];
     let file = file.edit("blk.0.attn_output.weight", scale_rows);
-    norms.iter().fold(file, |file, norm| file.edit(&format!("{norm}.weight"), weigh))
+    norms.iter().fold(file, |file, norm| {
+        file.edit(&format!("{norm}.weight"), weigh)
+    })
 }
 
 /// Outliers between the halves of the last feed-forward block.
@@ -98,7 +105,10 @@ fn check(name: &str, file: File, at: Place) {
     let model = Model::open(&file.save(&format!("outliers-{name}.gguf"))).unwrap();
     let ids = [3, 300, 0, 17, 17, 255, 40, 8];
     let [outliers, others] = largest(&model, &ids, at);
-    assert!((1e4..3e5).contains(&outliers) && others < 50.0, "{name}: {outliers}, {others}");
+    assert!(
+        (1e4..3e5).contains(&outliers) && others < 50.0,
+        "{name}: {outliers}, {others}"
+    );
     let mut decoder = decoder(&model, 16, Launch::Graph);
     assert_eq!(*decoder.path(), Path::Overlapped);
     compare_logits(&model, &logits(&mut decoder, &ids), &ids, [2e-3; 2]);
@@ -108,30 +118,89 @@ fn cases() -> [(&'static str, Synth); 7] {
     // The down projection and the embedding, then q, k, v, o, gate and up.
     const Q4_K_M: &[u32] = &[Q6_K, Q4_K, Q4_K, Q6_K, Q4_K, Q4_K, Q4_K];
     const Q5_K_M: &[u32] = &[Q6_K, Q5_K, Q5_K, Q6_K, Q5_K, Q5_K, Q5_K];
-    let qwen2 = Synth { arch: "qwen2", tied: false, ..LLAMA };
-    let qwen3 = Synth { arch: "qwen3", ..LLAMA };
+    let qwen2 = Synth {
+        arch: "qwen2",
+        tied: false,
+        ..LLAMA
+    };
+    let qwen3 = Synth {
+        arch: "qwen3",
+        ..LLAMA
+    };
     [
-        ("q4_k_m", Synth { formats: Q4_K_M, ..LLAMA }),
-        ("q5_k_m", Synth { formats: Q5_K_M, ..qwen2 }),
-        ("q6_k", Synth { formats: &[Q6_K], ..LLAMA }),
-        ("q8_0", Synth { formats: &[Q8_0], ..LLAMA }),
-        ("q4_0", Synth { formats: &[Q4_0], ..qwen3 }),
-        ("f16", Synth { formats: &[F16], ..LLAMA }),
-        ("bf16", Synth { formats: &[BF16], ..qwen2 }),
+        (
+            "q4_k_m",
+            Synth {
+                formats: Q4_K_M,
+                ..LLAMA
+            },
+        ),
+        (
+            "q5_k_m",
+            Synth {
+                formats: Q5_K_M,
+                ..qwen2
+            },
+        ),
+        (
+            "q6_k",
+            Synth {
+                formats: &[Q6_K],
+                ..LLAMA
+            },
+        ),
+        (
+            "q8_0",
+            Synth {
+                formats: &[Q8_0],
+                ..LLAMA
+            },
+        ),
+        (
+            "q4_0",
+            Synth {
+                formats: &[Q4_0],
+                ..qwen3
+            },
+        ),
+        (
+            "f16",
+            Synth {
+                formats: &[F16],
+                ..LLAMA
+            },
+        ),
+        (
+            "bf16",
+            Synth {
+                formats: &[BF16],
+                ..qwen2
+            },
+        ),
     ]
 }
 
 #[test]
 fn logits_stand_outliers_of_ten_thousand() {
     for (name, case) in cases() {
-        check(&format!("{name}-stream"), in_stream(synth(case)), Place::Stream);
-        check(&format!("{name}-block"), in_block(synth(case)), Place::Block);
+        check(
+            &format!("{name}-stream"),
+            in_stream(synth(case)),
+            Place::Stream,
+        );
+        check(
+            &format!("{name}-block"),
+            in_block(synth(case)),
+            Place::Block,
+        );
     }
 }
 
 /// The rows' errors.
 fn errors(found: &[Vec<f64>], wanted: &[Vec<f64>]) -> Vec<f64> {
-    std::iter::zip(found, wanted).map(|(found, wanted)| distance(found, wanted)).collect()
+    std::iter::zip(found, wanted)
+        .map(|(found, wanted)| distance(found, wanted))
+        .collect()
 }
 
 /// What products in f16 cost each row at best: both operands rounded to the nearest, sums exact. The root of the mean
@@ -141,7 +210,15 @@ fn at_best(model: &Model, ids: &[u32], exact: &[Vec<f64>]) -> Vec<f64> {
     for grid in GRIDS.map(Grid) {
         let mut weights = unrounded.try_map(|w| Ok::<_, ()>(w.clone())).unwrap();
         for b in &mut weights.blocks {
-            for matrix in [&mut b.q, &mut b.k, &mut b.v, &mut b.o, &mut b.gate, &mut b.up, &mut b.down] {
+            for matrix in [
+                &mut b.q,
+                &mut b.k,
+                &mut b.v,
+                &mut b.o,
+                &mut b.gate,
+                &mut b.up,
+                &mut b.down,
+            ] {
                 grid.round(matrix);
             }
         }
@@ -158,16 +235,22 @@ fn at_best(model: &Model, ids: &[u32], exact: &[Vec<f64>]) -> Vec<f64> {
 /// half of all are within 2e-3.
 fn check_chunk(name: &str, file: File) {
     let model = Model::open(&file.save(&format!("outliers-{name}-chunk.gguf"))).unwrap();
-    let ids: Vec<u32> = (0..20).map(|i| (i * 37 + 11 + i * i) % LLAMA.vocab).collect();
+    let ids: Vec<u32> = (0..20)
+        .map(|i| (i * 37 + 11 + i * i) % LLAMA.vocab)
+        .collect();
     let mut decoder = decoder(&model, 32, Launch::Graph);
     assert_eq!(decoder.at_once(20), 20);
     let exact = oracle::logits(&model, &ids, Keep::Exact);
     let mut found = errors(&numbers(&logits(&mut decoder, &ids)), &exact);
-    let ratios = std::iter::zip(&found, at_best(&model, &ids, &exact)).map(|(found, best)| found / best);
+    let ratios =
+        std::iter::zip(&found, at_best(&model, &ids, &exact)).map(|(found, best)| found / best);
     let ratio = (ratios.map(|ratio| ratio * ratio).sum::<f64>() / ids.len() as f64).sqrt();
     found.sort_by(f64::total_cmp);
     let middle = found[ids.len() / 2];
-    assert!(middle <= 2e-3 && ratio <= NEAR, "{name}: {middle:e}, {ratio} times what f16 costs at best");
+    assert!(
+        middle <= 2e-3 && ratio <= NEAR,
+        "{name}: {middle:e}, {ratio} times what f16 costs at best"
+    );
 }
 
 #[test]

@@ -27,13 +27,28 @@ fn tokens(count: u32) -> Vec<u32> {
 /// so the same bits.
 fn ways(ctx: u32) -> [Options; 4] {
     let tuning = "2x4_first".parse().unwrap();
-    let options = Options { tuning, ..Options::new(ctx, Launch::Graph) };
-    let few = Options { chunk: 0, ..options };
+    let options = Options {
+        tuning,
+        ..Options::new(ctx, Launch::Graph)
+    };
+    let few = Options {
+        chunk: 0,
+        ..options
+    };
     [
-        Options { chunk: 16, ..options },
+        Options {
+            chunk: 16,
+            ..options
+        },
         few,
-        Options { prefer: Prefer::Simple, ..few },
-        Options { launch: Launch::Eager, ..few },
+        Options {
+            prefer: Prefer::Simple,
+            ..few
+        },
+        Options {
+            launch: Launch::Eager,
+            ..few
+        },
     ]
 }
 
@@ -60,8 +75,16 @@ fn several_calls_are_one() {
         let wanted = after(&mut decoder, &ids, &[43]);
         assert_eq!(generate(&mut decoder, &ids, 4), wanted.1, "{options:?}");
         // A chunk begins with a call, so chunks of 16 want calls of multiples of it.
-        let calls = if i == 0 { &[16, 16, 1, 4, 6][..] } else { &[5, 33, 4, 1] };
-        assert_eq!(after(&mut decoder, &ids, calls), wanted, "{options:?} {calls:?}");
+        let calls = if i == 0 {
+            &[16, 16, 1, 4, 6][..]
+        } else {
+            &[5, 33, 4, 1]
+        };
+        assert_eq!(
+            after(&mut decoder, &ids, calls),
+            wanted,
+            "{options:?} {calls:?}"
+        );
     }
 }
 
@@ -78,11 +101,24 @@ fn what_stays_is_as_if_it_were_given_anew() {
         // What the decoder had before, how much of it stays, and which tokens there are then.
         let other = [&ids[..30], &[1, 2, 3, 4]].concat();
         decoder.reset();
-        for (tokens, kept) in
-            [(&other[..], 0), (&ids[..], 30), (&ids[..20], 20), (&ids[..20], 20), (&ids[..], 20)]
-        {
-            assert_eq!(cached.prefill(&mut decoder, tokens, |_| Continue(())).unwrap(), kept, "{options:?}");
-            assert_eq!((cached.tokens(), decoder.position() as usize), (tokens, tokens.len()));
+        for (tokens, kept) in [
+            (&other[..], 0),
+            (&ids[..], 30),
+            (&ids[..20], 20),
+            (&ids[..20], 20),
+            (&ids[..], 20),
+        ] {
+            assert_eq!(
+                cached
+                    .prefill(&mut decoder, tokens, |_| Continue(()))
+                    .unwrap(),
+                kept,
+                "{options:?}"
+            );
+            assert_eq!(
+                (cached.tokens(), decoder.position() as usize),
+                (tokens, tokens.len())
+            );
             let logits = bits(&[decoder.last_logits().unwrap()]);
             let mut next = vec![];
             for token in decoder.decode(4).unwrap() {
@@ -90,7 +126,10 @@ fn what_stays_is_as_if_it_were_given_anew() {
                 cached.push(next[next.len() - 1]);
             }
             let index = if tokens.len() == 20 { 0 } else { 1 };
-            assert!(tokens == other || (logits, next) == wanted[index], "{options:?} {tokens:?}");
+            assert!(
+                tokens == other || (logits, next) == wanted[index],
+                "{options:?} {tokens:?}"
+            );
         }
     }
 }
@@ -100,7 +139,10 @@ fn a_decoder_goes_back_to_tokens_that_it_has() {
     let (model, ids) = (model("rewind"), tokens(9));
     let mut decoder = decoder(&model, Options::new(16, Launch::Graph));
     let sentence = |done: Result<(), Error>| done.unwrap_err().to_string();
-    assert_eq!(sentence(decoder.rewind(1, 0)), "the first 1 tokens of a sequence that has 0");
+    assert_eq!(
+        sentence(decoder.rewind(1, 0)),
+        "the first 1 tokens of a sequence that has 0"
+    );
     decoder.prefill(&ids).unwrap();
     let wanted = format!("token 3 of the prompt is {VOCAB}; the vocabulary ends before {VOCAB}");
     assert_eq!(sentence(decoder.rewind(4, VOCAB)), wanted);
@@ -109,13 +151,23 @@ fn a_decoder_goes_back_to_tokens_that_it_has() {
     assert_eq!(decoder.position(), 0);
     // Tokens that do not fit change nothing but what had to go.
     let mut cached = Cached::default();
-    cached.prefill(&mut decoder, &ids, |_| Continue(())).unwrap();
+    cached
+        .prefill(&mut decoder, &ids, |_| Continue(()))
+        .unwrap();
     let long = [&ids[..5], &[1; 12]].concat();
-    let error = cached.prefill(&mut decoder, &long, |_| Continue(())).unwrap_err();
-    assert_eq!(error.to_string(), "the prompt has 12 tokens after 5; the context has room for 16");
+    let error = cached
+        .prefill(&mut decoder, &long, |_| Continue(()))
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the prompt has 12 tokens after 5; the context has room for 16"
+    );
     assert_eq!((cached.tokens(), decoder.position()), (&ids[..5], 5));
     // A break leaves what was taken in.
-    assert_eq!(cached.prefill(&mut decoder, &ids, |_| Break(())).unwrap(), 5);
+    assert_eq!(
+        cached.prefill(&mut decoder, &ids, |_| Break(())).unwrap(),
+        5
+    );
     assert_eq!(cached.tokens().len() as u32, decoder.position());
 }
 
@@ -123,8 +175,17 @@ fn a_decoder_goes_back_to_tokens_that_it_has() {
 #[test]
 fn chunks_begin_with_a_call() {
     let (model, ids) = (model("borders"), tokens(53));
-    let mut decoder = decoder(&model, Options { chunk: 24, ..Options::new(64, Launch::Graph) });
-    assert_eq!([15, 16, 23, 24, 64].map(|tokens| decoder.at_once(tokens)), [8, 16, 23, 24, 24]);
+    let mut decoder = decoder(
+        &model,
+        Options {
+            chunk: 24,
+            ..Options::new(64, Launch::Graph)
+        },
+    );
+    assert_eq!(
+        [15, 16, 23, 24, 64].map(|tokens| decoder.at_once(tokens)),
+        [8, 16, 23, 24, 24]
+    );
     let wanted = after(&mut decoder, &ids, &[5, 48]);
     assert_eq!(after(&mut decoder, &ids, &[2, 3, 24, 24]), wanted);
     assert_eq!(after(&mut decoder, &ids, &[1, 4, 24, 24]), wanted);
@@ -135,9 +196,20 @@ fn chunks_begin_with_a_call() {
 fn chunks_of_every_length_agree() {
     let (model, ids) = (model("lengths"), tokens(75));
     let of = |chunk| {
-        let mut decoder = decoder(&model, Options { chunk, ..Options::new(80, Launch::Graph) });
+        let mut decoder = decoder(
+            &model,
+            Options {
+                chunk,
+                ..Options::new(80, Launch::Graph)
+            },
+        );
         decoder.prefill(&ids).unwrap();
-        decoder.last_logits().unwrap().into_iter().map(f64::from).collect::<Vec<_>>()
+        decoder
+            .last_logits()
+            .unwrap()
+            .into_iter()
+            .map(f64::from)
+            .collect::<Vec<_>>()
     };
     let wanted = of(0);
     for chunk in [16, 37, u32::MAX] {
@@ -151,7 +223,11 @@ fn chunks_of_every_length_agree() {
 fn a_chunk_of_a_trained_model_agrees_with_float64() {
     let model = Model::open(&crate::asset()).unwrap();
     let run = &crate::reference()["Q4_K_M"][0];
-    let ids = [crate::ids(&run["prompt_ids"]), crate::ids(&run["greedy_ids"])].concat();
+    let ids = [
+        crate::ids(&run["prompt_ids"]),
+        crate::ids(&run["greedy_ids"]),
+    ]
+    .concat();
     let ids = &ids[..16];
     let mut decoder = decoder(&model, Options::new(16, Launch::Eager));
     let found = numbers(&logits(&mut decoder, ids)).concat();
@@ -194,7 +270,12 @@ fn a_prompt_goes_on_after_a_text() {
     for options in &ways(64)[1..] {
         let mut decoder = decoder(&model, *options);
         decoder.prefill(&ids[..9]).unwrap();
-        let read: Vec<u32> = decoder.decode(20).unwrap().take(3).map(Result::unwrap).collect();
+        let read: Vec<u32> = decoder
+            .decode(20)
+            .unwrap()
+            .take(3)
+            .map(Result::unwrap)
+            .collect();
         assert_eq!(decoder.position(), 12);
         let _ = decoder.decode(20).unwrap();
         let more: Vec<u32> = decoder.decode(2).unwrap().map(Result::unwrap).collect();
@@ -203,7 +284,11 @@ fn a_prompt_goes_on_after_a_text() {
         let all = [&ids[..9], &read, &more, &ids[9..]].concat();
         let (wanted, _) = after(&mut decoder, &all, &[all.len()]);
         assert_eq!(found, (wanted, 35), "{options:?}");
-        assert_eq!(generate(&mut decoder, &ids[..9], 5), [read, more].concat(), "{options:?}");
+        assert_eq!(
+            generate(&mut decoder, &ids[..9], 5),
+            [read, more].concat(),
+            "{options:?}"
+        );
     }
 }
 
@@ -219,7 +304,11 @@ fn tokens_may_be_chosen_from_the_logits() {
         for token in wanted {
             let logits = decoder.last_logits().unwrap();
             let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            assert_eq!(logits.iter().position(|logit| *logit == most), Some(token as usize), "{options:?}");
+            assert_eq!(
+                logits.iter().position(|logit| *logit == most),
+                Some(token as usize),
+                "{options:?}"
+            );
             decoder.prefill(&[token]).unwrap();
         }
     }
@@ -229,7 +318,13 @@ fn tokens_may_be_chosen_from_the_logits() {
 #[test]
 fn a_chunk_is_continued_again() {
     let (model, ids) = (model("again"), tokens(32));
-    let mut decoder = decoder(&model, Options { chunk: 16, ..Options::new(64, Launch::Graph) });
+    let mut decoder = decoder(
+        &model,
+        Options {
+            chunk: 16,
+            ..Options::new(64, Launch::Graph)
+        },
+    );
     let wanted = generate(&mut decoder, &ids, 12);
     decoder.reset();
     decoder.prefill(&ids).unwrap();
@@ -244,7 +339,11 @@ fn watched(decoder: &mut Decoder, tokens: &[u32], most: usize) -> (Vec<u32>, u32
     let mut heard = vec![];
     let progress = |taken| -> ControlFlow<()> {
         heard.push(taken);
-        if heard.len() == most { Break(()) } else { Continue(()) }
+        if heard.len() == most {
+            Break(())
+        } else {
+            Continue(())
+        }
     };
     let taken = decoder.prefill_with(tokens, progress).unwrap();
     (heard, taken)
@@ -255,23 +354,41 @@ fn watched(decoder: &mut Decoder, tokens: &[u32], most: usize) -> (Vec<u32>, u32
 fn a_prompt_can_be_stopped_between_chunks() {
     let (model, ids) = (model("stopped"), tokens(150));
     let [chunks, few, simple, _] = ways(160);
-    let cases: [(Options, usize, &[u32]); 3] =
-        [(chunks, 40, &[16, 32, 40]), (few, 100, &[64, 100]), (simple, 20, &[8, 16, 20])];
+    let cases: [(Options, usize, &[u32]); 3] = [
+        (chunks, 40, &[16, 32, 40]),
+        (few, 100, &[64, 100]),
+        (simple, 20, &[8, 16, 20]),
+    ];
     for (options, len, pieces) in cases {
         let (mut decoder, ids) = (decoder(&model, options), &ids[..len]);
-        assert_eq!(watched(&mut decoder, ids, usize::MAX), (pieces.to_vec(), len as u32));
+        assert_eq!(
+            watched(&mut decoder, ids, usize::MAX),
+            (pieces.to_vec(), len as u32)
+        );
         let whole = after(&mut decoder, ids, &[len]);
         for most in 1..pieces.len() {
             decoder.reset();
             let taken = pieces[most];
-            assert_eq!(watched(&mut decoder, ids, most), (pieces[..most].to_vec(), taken), "{options:?}");
+            assert_eq!(
+                watched(&mut decoder, ids, most),
+                (pieces[..most].to_vec(), taken),
+                "{options:?}"
+            );
             assert_eq!(decoder.position(), taken, "{options:?}");
             let found = bits(&[decoder.last_logits().unwrap()]);
             if (taken as usize) < len {
                 decoder.prefill(&ids[taken as usize..]).unwrap();
             }
-            assert_eq!(bits(&[decoder.last_logits().unwrap()]), whole.0, "{options:?} {most}");
-            assert_eq!(generate(&mut decoder, ids, 4), whole.1, "{options:?} {most}");
+            assert_eq!(
+                bits(&[decoder.last_logits().unwrap()]),
+                whole.0,
+                "{options:?} {most}"
+            );
+            assert_eq!(
+                generate(&mut decoder, ids, 4),
+                whole.1,
+                "{options:?} {most}"
+            );
             let (wanted, _) = after(&mut decoder, &ids[..taken as usize], &[taken as usize]);
             assert_eq!(found, wanted, "{options:?} {most}");
         }
@@ -281,7 +398,13 @@ fn a_prompt_can_be_stopped_between_chunks() {
 #[test]
 fn what_is_refused_changes_nothing() {
     let (model, ids) = (model("refused"), tokens(40));
-    let mut decoder = decoder(&model, Options { chunk: 16, ..Options::new(40, Launch::Graph) });
+    let mut decoder = decoder(
+        &model,
+        Options {
+            chunk: 16,
+            ..Options::new(40, Launch::Graph)
+        },
+    );
     let none = "the prompt has no tokens; a model needs at least one to continue from";
     assert_eq!(decoder.decode(4).err().unwrap().to_string(), none);
     assert_eq!(decoder.last_logits().unwrap_err().to_string(), none);
@@ -289,14 +412,23 @@ fn what_is_refused_changes_nothing() {
     let wanted = decoder.last_logits().unwrap();
     let refused: [(&[u32], &str); 3] = [
         (&[], none),
-        (&ids[20..], "the prompt has 20 tokens after 21; the context has room for 40"),
-        (&[1, VOCAB], "token 1 of the prompt is 160; the vocabulary ends before 160"),
+        (
+            &ids[20..],
+            "the prompt has 20 tokens after 21; the context has room for 40",
+        ),
+        (
+            &[1, VOCAB],
+            "token 1 of the prompt is 160; the vocabulary ends before 160",
+        ),
     ];
     for (tokens, sentence) in refused {
         assert_eq!(decoder.prefill(tokens).unwrap_err().to_string(), sentence);
         let watched = decoder.prefill_with(tokens, |_| panic!("nothing is taken in"));
         assert_eq!(watched.unwrap_err().to_string(), sentence);
-        assert_eq!((decoder.position(), decoder.last_logits().unwrap()), (21, wanted.clone()));
+        assert_eq!(
+            (decoder.position(), decoder.last_logits().unwrap()),
+            (21, wanted.clone())
+        );
     }
     decoder.prefill(&ids[21..]).unwrap();
     assert_eq!(decoder.position(), 40);
@@ -314,7 +446,13 @@ fn what_is_refused_changes_nothing() {
 #[test]
 fn rows_of_logits_leave_no_tokens() {
     let (model, ids) = (model("rows"), tokens(20));
-    let mut decoder = decoder(&model, Options { chunk: 16, ..Options::new(40, Launch::Graph) });
+    let mut decoder = decoder(
+        &model,
+        Options {
+            chunk: 16,
+            ..Options::new(40, Launch::Graph)
+        },
+    );
     decoder.prefill(&ids).unwrap();
     let last = decoder.last_logits().unwrap();
     let rows: Vec<Vec<f32>> = decoder.logits(&ids).unwrap().map(Result::unwrap).collect();

@@ -10,13 +10,15 @@ use crate::oracle::half;
 /// The file `rustdoc-7m-Q8_0.gguf`, made once.
 pub(crate) fn q8_0() -> PathBuf {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
-    PATH.get_or_init(|| make("rustdoc-7m-Q8_0.gguf", 8, block_q8_0)).clone()
+    PATH.get_or_init(|| make("rustdoc-7m-Q8_0.gguf", 8, block_q8_0))
+        .clone()
 }
 
 /// The file `rustdoc-7m-Q4_0.gguf`, made once.
 pub(crate) fn q4_0() -> PathBuf {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
-    PATH.get_or_init(|| make("rustdoc-7m-Q4_0.gguf", 2, block_q4_0)).clone()
+    PATH.get_or_init(|| make("rustdoc-7m-Q4_0.gguf", 2, block_q4_0))
+        .clone()
 }
 
 /// The bytes of a block of 32 numbers.
@@ -42,9 +44,15 @@ fn requantized(path: &Path, kind: u32, block: Quantize) -> Vec<u8> {
         out.resize(out.len().next_multiple_of(32), 0);
         let offset = (out.len() - data) as u64;
         let name = [&(t.name.len() as u64).to_le_bytes()[..], t.name.as_bytes()].concat();
-        let at =
-            bytes.windows(name.len()).position(|w| w == name).unwrap() + name.len() + 4 + 8 * t.dims.len();
-        let kind = if t.kind.name == "F16" { kind } else { t.kind.id };
+        let at = bytes.windows(name.len()).position(|w| w == name).unwrap()
+            + name.len()
+            + 4
+            + 8 * t.dims.len();
+        let kind = if t.kind.name == "F16" {
+            kind
+        } else {
+            t.kind.id
+        };
         out[at..at + 4].copy_from_slice(&kind.to_le_bytes());
         out[at + 4..at + 12].copy_from_slice(&offset.to_le_bytes());
         match t.kind.name {
@@ -67,16 +75,25 @@ fn numbers(f16s: &[u8]) -> Vec<f32> {
 fn block_q8_0(x: &[f32]) -> Vec<u8> {
     let d = x.iter().fold(0f32, |max, x| max.max(x.abs())) / 127.0;
     let inverse = inverse(d);
-    scale(d).into_iter().chain(x.iter().map(|x| (x * inverse).round() as i8 as u8)).collect()
+    scale(d)
+        .into_iter()
+        .chain(x.iter().map(|x| (x * inverse).round() as i8 as u8))
+        .collect()
 }
 
 /// `quantize_row_q4_0_ref` of `ggml-quants.c`: the number farthest from zero, the first of several, becomes -8.
 fn block_q4_0(x: &[f32]) -> Vec<u8> {
-    let d = x.iter().fold(0f32, |max, x| if x.abs() > max.abs() { *x } else { max }) / -8.0;
+    let d = x
+        .iter()
+        .fold(0f32, |max, x| if x.abs() > max.abs() { *x } else { max })
+        / -8.0;
     let inverse = inverse(d);
     let code = |x: f32| ((x * inverse + 8.5) as u8).min(15);
     let (low, high) = x.split_at(16);
-    scale(d).into_iter().chain(std::iter::zip(low, high).map(|(l, h)| code(*l) | code(*h) << 4)).collect()
+    scale(d)
+        .into_iter()
+        .chain(std::iter::zip(low, high).map(|(l, h)| code(*l) | code(*h) << 4))
+        .collect()
 }
 
 fn inverse(d: f32) -> f32 {

@@ -9,7 +9,10 @@ use crate::decode::emulator;
 
 /// A shape small enough for the emulator, two layers of a known one's kind.
 pub(crate) fn small(architecture: &Architecture, tied: bool) -> Shape {
-    let known = SHAPES.iter().find(|s| *s.config.architecture == *architecture).unwrap();
+    let known = SHAPES
+        .iter()
+        .find(|s| *s.config.architecture == *architecture)
+        .unwrap();
     let config = Config {
         layers: 2,
         hidden: 256,
@@ -22,7 +25,11 @@ pub(crate) fn small(architecture: &Architecture, tied: bool) -> Shape {
         vocab: 300,
         ..known.config.clone()
     };
-    Shape { name: "small", config, tied }
+    Shape {
+        name: "small",
+        config,
+        tied,
+    }
 }
 
 fn options(ctx: u32, launch: Launch) -> Options {
@@ -30,7 +37,11 @@ fn options(ctx: u32, launch: Launch) -> Options {
 }
 
 fn tokens(decoder: &mut Decoder, attended: u32) -> Vec<u32> {
-    let Round { tokens, wall, device } = decoder.round(attended, 3).unwrap();
+    let Round {
+        tokens,
+        wall,
+        device,
+    } = decoder.round(attended, 3).unwrap();
     assert!(!wall.is_zero() && !device.is_zero());
     tokens
 }
@@ -44,14 +55,29 @@ fn every_quantization_decodes_alike_in_every_round_and_mode() {
     ];
     for (quantization, shape) in QUANTIZATIONS.into_iter().zip(shapes.iter().cycle()) {
         let outline = Outline::of(shape, quantization).unwrap();
-        let mut decoder = Decoder::random(&emulator(), &outline, options(102, Launch::Graph)).unwrap();
+        let mut decoder =
+            Decoder::random(&emulator(), &outline, options(102, Launch::Graph)).unwrap();
         let first = tokens(&mut decoder, 100);
         assert_eq!(first.len(), 3, "{}", quantization.name);
         assert_eq!(tokens(&mut decoder, 100), first, "{}", quantization.name);
-        let mut decoder = decoder.with_options(&outline, options(102, Launch::Eager)).unwrap();
-        assert_eq!(tokens(&mut decoder, 100), first, "{}: eager", quantization.name);
-        let mut decoder = decoder.with_options(&outline, options(3, Launch::Graph)).unwrap();
-        assert_eq!(tokens(&mut decoder, 1).len(), 3, "{}: from nothing", quantization.name);
+        let mut decoder = decoder
+            .with_options(&outline, options(102, Launch::Eager))
+            .unwrap();
+        assert_eq!(
+            tokens(&mut decoder, 100),
+            first,
+            "{}: eager",
+            quantization.name
+        );
+        let mut decoder = decoder
+            .with_options(&outline, options(3, Launch::Graph))
+            .unwrap();
+        assert_eq!(
+            tokens(&mut decoder, 1).len(),
+            3,
+            "{}: from nothing",
+            quantization.name
+        );
     }
 }
 
@@ -59,10 +85,18 @@ fn every_quantization_decodes_alike_in_every_round_and_mode() {
 fn logits_of_random_weights_are_finite_and_not_huge() {
     for quantization in QUANTIZATIONS {
         let outline = Outline::of(&small(Architecture::LLAMA, false), quantization).unwrap();
-        let mut decoder = Decoder::random(&emulator(), &outline, options(8, Launch::Graph)).unwrap();
+        let mut decoder =
+            Decoder::random(&emulator(), &outline, options(8, Launch::Graph)).unwrap();
         for row in decoder.logits(&[1, 2, 3]).unwrap() {
-            let largest = row.unwrap().into_iter().fold(0f32, |max, x| max.max(x.abs()));
-            assert!((0.1..100.0).contains(&largest), "{}: {largest}", quantization.name);
+            let largest = row
+                .unwrap()
+                .into_iter()
+                .fold(0f32, |max, x| max.max(x.abs()));
+            assert!(
+                (0.1..100.0).contains(&largest),
+                "{}: {largest}",
+                quantization.name
+            );
         }
     }
 }
@@ -71,7 +105,8 @@ fn logits_of_random_weights_are_finite_and_not_huge() {
 fn a_file_decodes_in_rounds_too() {
     let mut model = Model::open(&crate::asset()).unwrap();
     model.outline.stop.clear();
-    let mut decoder = Decoder::new(&emulator(), &model, options(11, Launch::Graph), |_| ()).unwrap();
+    let mut decoder =
+        Decoder::new(&emulator(), &model, options(11, Launch::Graph), |_| ()).unwrap();
     assert_eq!(tokens(&mut decoder, 9), tokens(&mut decoder, 9));
 }
 

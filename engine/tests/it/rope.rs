@@ -20,7 +20,9 @@ const MODEL: Synth = Synth {
 
 fn file(arch: &'static str, pairs: &[(&str, Val)]) -> File {
     let file = synth(Synth { arch, ..MODEL });
-    pairs.iter().fold(file, |file, (name, value)| file.pair(&format!("{arch}.rope.{name}"), value.clone()))
+    pairs.iter().fold(file, |file, (name, value)| {
+        file.pair(&format!("{arch}.rope.{name}"), value.clone())
+    })
 }
 
 fn text(s: &str) -> Val {
@@ -32,19 +34,38 @@ type Pairs = Vec<(&'static str, Val)>;
 
 /// Scalings by name.
 fn cases() -> Vec<(&'static str, Pairs)> {
-    let (factor, linear) = (("scaling.factor", Val::F32(4.0)), ("scaling.type", text("linear")));
+    let (factor, linear) = (
+        ("scaling.factor", Val::F32(4.0)),
+        ("scaling.type", text("linear")),
+    );
     let yarn = ("scaling.type", text("yarn"));
     vec![
         ("factor-alone", vec![factor.clone()]),
         ("old-factor-alone", vec![("scale_linear", Val::F32(4.0))]),
         ("linear", vec![linear.clone(), factor.clone()]),
-        ("linear-old-factor", vec![linear.clone(), ("scale_linear", Val::F32(4.0))]),
-        ("attention-factor", vec![("scaling.attn_factor", Val::F32(1.5))]),
+        (
+            "linear-old-factor",
+            vec![linear.clone(), ("scale_linear", Val::F32(4.0))],
+        ),
+        (
+            "attention-factor",
+            vec![("scaling.attn_factor", Val::F32(1.5))],
+        ),
         (
             "none-attention-factor",
-            vec![("scaling.type", text("none")), ("scaling.attn_factor", Val::F32(0.5))],
+            vec![
+                ("scaling.type", text("none")),
+                ("scaling.attn_factor", Val::F32(0.5)),
+            ],
         ),
-        ("yarn", vec![yarn.clone(), factor.clone(), ("scaling.original_context_length", Val::U32(16))]),
+        (
+            "yarn",
+            vec![
+                yarn.clone(),
+                factor.clone(),
+                ("scaling.original_context_length", Val::U32(16)),
+            ],
+        ),
         (
             "yarn-attention-factor",
             vec![
@@ -70,7 +91,10 @@ fn cases() -> Vec<(&'static str, Pairs)> {
 fn every_scaling_is_the_oracles_on_both_paths() {
     let ids = [3, 300, 0, 17, 17, 255, 40, 8];
     let run = |model: &Model, prefer| {
-        let options = Options { prefer, ..Options::new(16, Launch::Graph) };
+        let options = Options {
+            prefer,
+            ..Options::new(16, Launch::Graph)
+        };
         let mut decoder = Decoder::new(&emulator(), model, options, |_| ()).unwrap();
         let rows = logits(&mut decoder, &ids);
         // A magnitude is left out of the cache, so that its numbers are rounded elsewhere than the oracle's.
@@ -84,27 +108,57 @@ fn every_scaling_is_the_oracles_on_both_paths() {
         let plain = Model::open(&file(arch, &[]).save(&format!("rope-{arch}.gguf"))).unwrap();
         let plain = run(&plain, Prefer::Fast);
         for (name, pairs) in cases() {
-            let model = Model::open(&file(arch, &pairs).save(&format!("rope-{arch}-{name}.gguf"))).unwrap();
+            let model =
+                Model::open(&file(arch, &pairs).save(&format!("rope-{arch}-{name}.gguf"))).unwrap();
             let fast = run(&model, Prefer::Fast);
             run(&model, Prefer::Simple);
-            let moved = std::iter::zip(&fast[7], &plain[7]).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
-            assert!(moved > 0.01, "{arch}, {name}: no logit moved by more than {moved}");
+            let moved = std::iter::zip(&fast[7], &plain[7])
+                .map(|(a, b)| (a - b).abs())
+                .fold(0f32, f32::max);
+            assert!(
+                moved > 0.01,
+                "{arch}, {name}: no logit moved by more than {moved}"
+            );
         }
     }
 }
 
 #[test]
 fn neutral_values_change_nothing() {
-    let plain = Model::open(&file("llama", &[]).save("rope-plain.gguf")).unwrap().outline.config;
+    let plain = Model::open(&file("llama", &[]).save("rope-plain.gguf"))
+        .unwrap()
+        .outline
+        .config;
     for (name, pairs) in [
         ("factor-0", vec![("scaling.factor", Val::F32(0.0))]),
-        ("factor-1", vec![("scaling.type", text("linear")), ("scaling.factor", Val::F32(1.0))]),
+        (
+            "factor-1",
+            vec![
+                ("scaling.type", text("linear")),
+                ("scaling.factor", Val::F32(1.0)),
+            ],
+        ),
         // As in llama.cpp, the new key counts where both are there.
-        ("both", vec![("scaling.factor", Val::F32(1.0)), ("scale_linear", Val::F32(8.0))]),
-        ("none", vec![("scaling.type", text("none")), ("scaling.factor", Val::F32(8.0))]),
+        (
+            "both",
+            vec![
+                ("scaling.factor", Val::F32(1.0)),
+                ("scale_linear", Val::F32(8.0)),
+            ],
+        ),
+        (
+            "none",
+            vec![
+                ("scaling.type", text("none")),
+                ("scaling.factor", Val::F32(8.0)),
+            ],
+        ),
         ("finetuned", vec![("scaling.finetuned", Val::Bool(true))]),
         ("magnitude", vec![("scaling.attn_factor", Val::F32(1.0))]),
-        ("original", vec![("scaling.original_context_length", Val::U32(8))]),
+        (
+            "original",
+            vec![("scaling.original_context_length", Val::U32(8))],
+        ),
     ] {
         let model = Model::open(&file("llama", &pairs).save(&format!("rope-{name}.gguf"))).unwrap();
         assert_eq!(model.outline.config, plain, "{name}");
@@ -115,12 +169,30 @@ fn neutral_values_change_nothing() {
 /// positions and keep their frequency, those from 40 on rotate less than once and have a quarter of it.
 #[test]
 fn yarn_of_real_models() {
-    let yarn = Yarn { factor: 4.0, original_context: 32768, beta_fast: 32.0, beta_slow: 1.0 };
+    let yarn = Yarn {
+        factor: 4.0,
+        original_context: 32768,
+        beta_fast: 32.0,
+        beta_slow: 1.0,
+    };
     let plain = Rope::plain(128, 1e6);
-    let scaled = Rope { scaling: Scaling::Yarn(yarn), ..plain };
+    let scaled = Rope {
+        scaling: Scaling::Yarn(yarn),
+        ..plain
+    };
     let share = |i: usize| scaled.revolutions(None)[i] / plain.revolutions(None)[i];
-    for (i, expected) in [(0, 1.0), (23, 1.0), (40, 0.25), (63, 0.25), (24, 1.0 - 0.75 / 17.0)] {
-        assert!((share(i) - expected).abs() < 1e-12, "{i}: {}, not {expected}", share(i));
+    for (i, expected) in [
+        (0, 1.0),
+        (23, 1.0),
+        (40, 0.25),
+        (63, 0.25),
+        (24, 1.0 - 0.75 / 17.0),
+    ] {
+        assert!(
+            (share(i) - expected).abs() < 1e-12,
+            "{i}: {}, not {expected}",
+            share(i)
+        );
     }
 }
 

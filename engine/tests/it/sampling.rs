@@ -1,8 +1,8 @@
 //! Sampling on the emulator: what is drawn is what the reference draws from the same logits, in every way to get there.
 
 use warpwright_engine::{
-    Batch, BatchOptions, Decoder, Launch, LogProbabilities, Model, Options, Prefer, Sampling, SequenceId,
-    TokenChoice,
+    Batch, BatchOptions, Decoder, Launch, LogProbabilities, Model, Options, Prefer, Sampling,
+    SequenceId, TokenChoice,
 };
 use warpwright_kernels::sample::reference;
 
@@ -30,7 +30,10 @@ fn all() -> Sampling {
 const SAMPLED: TokenChoice = TokenChoice::Sampled { logprobs: 4 };
 
 fn sampled(model: &Model, options: Options, sampling: &Sampling) -> Decoder {
-    let options = Options { choice: SAMPLED, ..options };
+    let options = Options {
+        choice: SAMPLED,
+        ..options
+    };
     let mut decoder = Decoder::new(&emulator(), model, options, |_| ()).unwrap();
     decoder.set_sampling(sampling).unwrap();
     decoder
@@ -38,15 +41,26 @@ fn sampled(model: &Model, options: Options, sampling: &Sampling) -> Decoder {
 
 /// Biased and penalized logits after these tokens.
 pub(crate) fn adjusted(logits: &[f32], sampling: &Sampling, tokens: &[u32]) -> Vec<f32> {
-    let latest = &tokens[tokens.len().saturating_sub(sampling.penalty_window as usize)..];
-    let biases: Vec<_> = sampling.logit_bias.iter().map(|(token, bias)| [*token, bias.to_bits()]).collect();
+    let latest = &tokens[tokens
+        .len()
+        .saturating_sub(sampling.penalty_window as usize)..];
+    let biases: Vec<_> = sampling
+        .logit_bias
+        .iter()
+        .map(|(token, bias)| [*token, bias.to_bits()])
+        .collect();
     reference::adjusted(logits, &sampling.params(), latest, &biases)
 }
 
 /// What the reference draws after these tokens.
 fn drawn(logits: &[f32], sampling: &Sampling, tokens: &[u32]) -> u32 {
     let position = tokens.len() as u32 - 1;
-    reference::choose(&adjusted(logits, sampling, tokens), &sampling.params(), position).unwrap()
+    reference::choose(
+        &adjusted(logits, sampling, tokens),
+        &sampling.params(),
+        position,
+    )
+    .unwrap()
 }
 
 fn prompt(len: u32) -> Vec<u32> {
@@ -64,7 +78,12 @@ fn check(name: &str, model: &Model, options: Options, lens: &[u32]) {
         for _ in 0..2 {
             let logits = decoder.last_logits().unwrap();
             let token = decoder.decode(1).unwrap().next().unwrap().unwrap();
-            assert_eq!(token, drawn(&logits, &sampling, &tokens), "{name}, after {} tokens", tokens.len());
+            assert_eq!(
+                token,
+                drawn(&logits, &sampling, &tokens),
+                "{name}, after {} tokens",
+                tokens.len()
+            );
             tokens.push(token);
         }
     }
@@ -74,10 +93,39 @@ fn check(name: &str, model: &Model, options: Options, lens: &[u32]) {
 fn every_path_draws_what_the_reference_draws() {
     let model = small("sampled-paths");
     let options = Options::new(128, Launch::Graph);
-    let simple = Options { prefer: Prefer::Simple, ..options };
-    check("chunks", &model, Options { chunk: 16, ..options }, &[20, 1]);
-    check("steps", &model, Options { chunk: 0, prefill_batch: 4, ..options }, &[5, 2]);
-    check("token by token", &model, Options { chunk: 0, prefill_batch: 1, ..options }, &[3]);
+    let simple = Options {
+        prefer: Prefer::Simple,
+        ..options
+    };
+    check(
+        "chunks",
+        &model,
+        Options {
+            chunk: 16,
+            ..options
+        },
+        &[20, 1],
+    );
+    check(
+        "steps",
+        &model,
+        Options {
+            chunk: 0,
+            prefill_batch: 4,
+            ..options
+        },
+        &[5, 2],
+    );
+    check(
+        "token by token",
+        &model,
+        Options {
+            chunk: 0,
+            prefill_batch: 1,
+            ..options
+        },
+        &[3],
+    );
     check("simple kernels", &model, simple, &[4]);
 }
 
@@ -85,13 +133,22 @@ fn every_path_draws_what_the_reference_draws() {
 fn every_launch_gives_the_same_text() {
     let model = small("sampled-launches");
     let of = |launch, tokens_per_launch| {
-        let options = Options { tokens_per_launch, prefill_batch: 1, chunk: 0, ..Options::new(40, launch) };
+        let options = Options {
+            tokens_per_launch,
+            prefill_batch: 1,
+            chunk: 0,
+            ..Options::new(40, launch)
+        };
         generate(&mut sampled(&model, options, &all()), &prompt(5), 9)
     };
     let wanted = of(Launch::Eager, 1);
     assert_eq!(wanted.len(), 9);
-    for (launch, tokens) in [(Launch::Graph, 8), (Launch::Graph, 1), (Launch::Plain, 5), (Launch::Capture, 8)]
-    {
+    for (launch, tokens) in [
+        (Launch::Graph, 8),
+        (Launch::Graph, 1),
+        (Launch::Plain, 5),
+        (Launch::Capture, 8),
+    ] {
         assert_eq!(of(launch, tokens), wanted, "{launch:?} {tokens}");
     }
 }
@@ -99,14 +156,38 @@ fn every_launch_gives_the_same_text() {
 #[test]
 fn parameters_change_between_launches() {
     let model = small("sampled-changes");
-    let options = Options { prefill_batch: 1, chunk: 0, ..Options::new(40, Launch::Graph) };
-    let greedy = generate(&mut Decoder::new(&emulator(), &model, options, |_| ()).unwrap(), &prompt(5), 6);
-    let mut decoder =
-        Decoder::new(&emulator(), &model, Options { choice: SAMPLED, ..options }, |_| ()).unwrap();
+    let options = Options {
+        prefill_batch: 1,
+        chunk: 0,
+        ..Options::new(40, Launch::Graph)
+    };
+    let greedy = generate(
+        &mut Decoder::new(&emulator(), &model, options, |_| ()).unwrap(),
+        &prompt(5),
+        6,
+    );
+    let mut decoder = Decoder::new(
+        &emulator(),
+        &model,
+        Options {
+            choice: SAMPLED,
+            ..options
+        },
+        |_| (),
+    )
+    .unwrap();
     let mut texts = vec![];
     let seeded = |seed| Sampling { seed, ..all() };
-    for sampling in [None, Some(seeded(1)), Some(seeded(2)), Some(seeded(1)), Some(Sampling::greedy())] {
-        sampling.iter().for_each(|sampling| decoder.set_sampling(sampling).unwrap());
+    for sampling in [
+        None,
+        Some(seeded(1)),
+        Some(seeded(2)),
+        Some(seeded(1)),
+        Some(Sampling::greedy()),
+    ] {
+        sampling
+            .iter()
+            .for_each(|sampling| decoder.set_sampling(sampling).unwrap());
         texts.push(generate(&mut decoder, &prompt(5), 6));
     }
     assert_eq!([&texts[0], &texts[4]], [&greedy; 2]);
@@ -117,13 +198,20 @@ fn parameters_change_between_launches() {
 /// Natural logarithms of probabilities.
 fn log_softmax(logits: &[f32]) -> Vec<f64> {
     let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = logits.iter().map(|&z| (f64::from(z) - f64::from(most)).exp()).sum();
-    logits.iter().map(|&z| f64::from(z) - f64::from(most) - sum.ln()).collect()
+    let sum: f64 = logits
+        .iter()
+        .map(|&z| (f64::from(z) - f64::from(most)).exp())
+        .sum();
+    logits
+        .iter()
+        .map(|&z| f64::from(z) - f64::from(most) - sum.ln())
+        .collect()
 }
 
 fn check_probabilities(found: &LogProbabilities, adjusted: &[f32], chosen: u32) {
     let wanted = log_softmax(adjusted);
-    let near = |found: f64, wanted: f64| assert!((found - wanted).abs() < 1e-6, "{found} is not {wanted}");
+    let near =
+        |found: f64, wanted: f64| assert!((found - wanted).abs() < 1e-6, "{found} is not {wanted}");
     near(found.chosen, wanted[chosen as usize]);
     let mut order: Vec<usize> = (0..adjusted.len()).collect();
     order.sort_by(|&a, &b| adjusted[b].total_cmp(&adjusted[a]).then(a.cmp(&b)));
@@ -137,7 +225,11 @@ fn check_probabilities(found: &LogProbabilities, adjusted: &[f32], chosen: u32) 
 #[test]
 fn log_probabilities_are_those_of_float64() {
     let model = small("sampled-probabilities");
-    let off = Sampling { logprobs: 4, seed: 3, ..Sampling::off() };
+    let off = Sampling {
+        logprobs: 4,
+        seed: 3,
+        ..Sampling::off()
+    };
     for sampling in [all(), off] {
         let mut decoder = sampled(&model, Options::new(40, Launch::Graph), &sampling);
         let mut tokens = prompt(6);
@@ -155,7 +247,14 @@ fn log_probabilities_are_those_of_float64() {
 
 /// Three sequences with parameters of their own: greedy, with everything, with the whole distribution.
 fn parameters() -> [Sampling; 3] {
-    [Sampling::greedy(), all(), Sampling { seed: 9, ..Sampling::off() }]
+    [
+        Sampling::greedy(),
+        all(),
+        Sampling {
+            seed: 9,
+            ..Sampling::off()
+        },
+    ]
 }
 
 /// The texts of these sequences of a batch: a prompt, then decode steps.
@@ -168,48 +267,80 @@ fn texts(batch: &mut Batch, which: &[usize], tokens: u32) -> Vec<Vec<u32>> {
             (id, prompt(3 + 4 * i as u32))
         })
         .collect();
-    let firsts: Vec<u32> =
-        joined.iter().map(|(id, prompt)| batch.step(&[(*id, prompt)]).unwrap()[0]).collect();
-    let work: Vec<_> = joined.iter().zip(&firsts).map(|((id, _), &first)| (*id, first)).collect();
+    let firsts: Vec<u32> = joined
+        .iter()
+        .map(|(id, prompt)| batch.step(&[(*id, prompt)]).unwrap()[0])
+        .collect();
+    let work: Vec<_> = joined
+        .iter()
+        .zip(&firsts)
+        .map(|((id, _), &first)| (*id, first))
+        .collect();
     let made = batch.decode(&work, tokens).unwrap();
     joined.iter().for_each(|(id, _)| batch.leave(*id).unwrap());
-    firsts.into_iter().zip(made).map(|(first, rest)| [vec![first], rest].concat()).collect()
+    firsts
+        .into_iter()
+        .zip(made)
+        .map(|(first, rest)| [vec![first], rest].concat())
+        .collect()
 }
 
 #[test]
 fn neighbours_change_no_token() {
     let model = small("sampled-neighbours");
-    let options = BatchOptions { bucket: Some(8), choice: SAMPLED, ..BatchOptions::new(4, 64) };
+    let options = BatchOptions {
+        bucket: Some(8),
+        choice: SAMPLED,
+        ..BatchOptions::new(4, 64)
+    };
     let mut batch = Batch::new(&emulator(), &model, options, |_| ()).unwrap();
-    let alone: Vec<Vec<u32>> = (0..3).map(|i| texts(&mut batch, &[i], 5).remove(0)).collect();
+    let alone: Vec<Vec<u32>> = (0..3)
+        .map(|i| texts(&mut batch, &[i], 5).remove(0))
+        .collect();
     assert!(alone[0] != alone[1] && alone[1] != alone[2]);
     let together = texts(&mut batch, &[2, 0, 1], 5);
-    assert_eq!([&together[1], &together[2], &together[0]], [&alone[0], &alone[1], &alone[2]]);
+    assert_eq!(
+        [&together[1], &together[2], &together[0]],
+        [&alone[0], &alone[1], &alone[2]]
+    );
 }
 
 #[test]
 fn a_batch_draws_what_the_reference_draws() {
     let model = small("sampled-batch");
-    let options = BatchOptions { choice: SAMPLED, ..BatchOptions::new(3, 64) };
+    let options = BatchOptions {
+        choice: SAMPLED,
+        ..BatchOptions::new(3, 64)
+    };
     let mut batch = Batch::new(&emulator(), &model, options, |_| ()).unwrap();
     let sampling = all();
     let (greedy, id) = (batch.join().unwrap(), batch.join().unwrap());
     batch.set_sampling(id, &sampling).unwrap();
     let (mut tokens, other) = (prompt(9), prompt(4));
     let mut next = batch.step(&[(greedy, &other), (id, &tokens)]).unwrap();
-    let drawn_now = |batch: &Batch, tokens: &[u32]| drawn(&batch.logits(id).unwrap(), &sampling, tokens);
+    let drawn_now =
+        |batch: &Batch, tokens: &[u32]| drawn(&batch.logits(id).unwrap(), &sampling, tokens);
     assert_eq!(next[1], drawn_now(&batch, &tokens));
     let found = batch.log_probabilities(id, 8).unwrap().unwrap();
-    check_probabilities(&found, &adjusted(&batch.logits(id).unwrap(), &sampling, &tokens), next[1]);
+    check_probabilities(
+        &found,
+        &adjusted(&batch.logits(id).unwrap(), &sampling, &tokens),
+        next[1],
+    );
     for _ in 0..2 {
         tokens.push(next[1]);
-        let made = batch.decode(&[(id, next[1]), (greedy, next[0])], 1).unwrap();
+        let made = batch
+            .decode(&[(id, next[1]), (greedy, next[0])], 1)
+            .unwrap();
         next = vec![made[1][0], made[0][0]];
         assert_eq!(next[1], drawn_now(&batch, &tokens));
     }
     let forked = batch.fork(id, 5).unwrap();
     let next = batch.step(&[(forked, &tokens[5..])]).unwrap()[0];
-    assert_eq!(next, drawn(&batch.logits(forked).unwrap(), &sampling, &tokens));
+    assert_eq!(
+        next,
+        drawn(&batch.logits(forked).unwrap(), &sampling, &tokens)
+    );
 }
 
 #[test]
@@ -218,26 +349,57 @@ fn what_is_out_of_range_is_refused() {
     let off = Sampling::off();
     let says = |sampling: Sampling, sentence: &str| assert_eq!(refusal(sampling), sentence);
     says(
-        Sampling { temperature: 0.001, ..off.clone() },
+        Sampling {
+            temperature: 0.001,
+            ..off.clone()
+        },
         "the temperature is 0.001; it can be 0, the most likely token each time, or 0.01 to 100",
     );
-    says(Sampling { top_p: 0.0, ..off.clone() }, "the sampling option top_p is 0; it can be 0.000001 to 1");
-    says(Sampling { min_p: f64::NAN, ..off.clone() }, "the sampling option min_p is NaN; it can be 0 to 1");
     says(
-        Sampling { penalty_window: 2000, ..off.clone() },
+        Sampling {
+            top_p: 0.0,
+            ..off.clone()
+        },
+        "the sampling option top_p is 0; it can be 0.000001 to 1",
+    );
+    says(
+        Sampling {
+            min_p: f64::NAN,
+            ..off.clone()
+        },
+        "the sampling option min_p is NaN; it can be 0 to 1",
+    );
+    says(
+        Sampling {
+            penalty_window: 2000,
+            ..off.clone()
+        },
         "the sampling option penalty_window is 2000; it can be 0 to 1024",
     );
     says(
-        Sampling { logit_bias: vec![(1, 1e5)], ..off.clone() },
+        Sampling {
+            logit_bias: vec![(1, 1e5)],
+            ..off.clone()
+        },
         "the sampling option logit_bias is 100000; it can be -10000 to 10000",
     );
     says(
-        Sampling { logit_bias: vec![(160, 1.0)], ..off.clone() },
+        Sampling {
+            logit_bias: vec![(160, 1.0)],
+            ..off.clone()
+        },
         "the logit bias of token 160: the vocabulary ends before 160",
     );
-    says(Sampling { logit_bias: vec![(7, 1.0), (7, 2.0)], ..off }, "token 7 has two logit biases; give one");
+    says(
+        Sampling {
+            logit_bias: vec![(7, 1.0), (7, 2.0)],
+            ..off
+        },
+        "token 7 has two logit biases; give one",
+    );
     let model = small("sampled-refused");
-    let mut greedy = Decoder::new(&emulator(), &model, Options::new(8, Launch::Eager), |_| ()).unwrap();
+    let mut greedy =
+        Decoder::new(&emulator(), &model, Options::new(8, Launch::Eager), |_| ()).unwrap();
     assert_eq!(
         greedy.set_sampling(&all()).unwrap_err().to_string(),
         "tokens are chosen greedily here; to sample them, make it with TokenChoice::Sampled"

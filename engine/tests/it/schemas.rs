@@ -20,7 +20,10 @@ struct Draw(u64);
 
 impl Draw {
     fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % n
     }
 
@@ -29,13 +32,21 @@ impl Draw {
     }
 
     fn some(&mut self, items: &[&'static str]) -> Vec<&'static str> {
-        items.iter().copied().filter(|_| self.below(3) == 0).collect()
+        items
+            .iter()
+            .copied()
+            .filter(|_| self.below(3) == 0)
+            .collect()
     }
 }
 
 /// Walks through allowed tokens, and returns the text and true if it is whole. Tokens with a backslash are left out,
 /// because the library compares keys with escapes as they are written.
-fn walk(grammar: &Grammar, tokenizer: &Tokenizer, draw: &mut Draw) -> Result<(String, bool), String> {
+fn walk(
+    grammar: &Grammar,
+    tokenizer: &Tokenizer,
+    draw: &mut Draw,
+) -> Result<(String, bool), String> {
     let mut matcher = grammar.matcher();
     let mut ids = vec![];
     for step in 0..120 {
@@ -46,14 +57,24 @@ fn walk(grammar: &Grammar, tokenizer: &Tokenizer, draw: &mut Draw) -> Result<(St
             .allowed()
             .map_err(|error| format!("{error} behind {:?}", tokenizer.decode(&ids)))?
             .to_vec();
-        let allowed: Vec<u32> =
-            (0..matcher.vocab()).filter(|id| bits[*id as usize / 32] >> (id % 32) & 1 == 1).collect();
+        let allowed: Vec<u32> = (0..matcher.vocab())
+            .filter(|id| bits[*id as usize / 32] >> (id % 32) & 1 == 1)
+            .collect();
         let text = |id: &u32| tokenizer.decode(&[*id]);
-        let plain: Vec<u32> = allowed.iter().copied().filter(|id| !text(id).contains('\\')).collect();
-        let closing = |id: &&u32| matches!(text(id).as_str(), "}" | "\"" | "]" | ",") || text(id).is_empty();
+        let plain: Vec<u32> = allowed
+            .iter()
+            .copied()
+            .filter(|id| !text(id).contains('\\'))
+            .collect();
+        let closing =
+            |id: &&u32| matches!(text(id).as_str(), "}" | "\"" | "]" | ",") || text(id).is_empty();
         let closers: Vec<u32> = plain.iter().filter(closing).copied().collect();
         // Free texts would go on for long.
-        let from = if !closers.is_empty() && (step > 60 || draw.below(3) > 0) { &closers } else { &plain };
+        let from = if !closers.is_empty() && (step > 60 || draw.below(3) > 0) {
+            &closers
+        } else {
+            &plain
+        };
         if from.is_empty() {
             return Ok((tokenizer.decode(&ids), false));
         }
@@ -83,8 +104,12 @@ const PATTERNS: [(&str, Matches); 8] = [
 
 fn schema(draw: &mut Draw, depth: usize) -> Value {
     if depth == 0 || draw.below(4) == 0 {
-        let plain =
-            [json!({"const": 1}), json!({"type": "integer"}), json!({"type": "boolean"}), json!(false)];
+        let plain = [
+            json!({"const": 1}),
+            json!({"type": "integer"}),
+            json!({"type": "boolean"}),
+            json!(false),
+        ];
         return draw.one(&plain).clone();
     }
     if depth > 1 && draw.below(4) == 0 {
@@ -98,12 +123,15 @@ fn object(draw: &mut Draw, depth: usize) -> Value {
     object.insert("type".into(), "object".into());
     let names: Vec<&str> = draw.some(&KEYS);
     if !names.is_empty() {
-        let properties: Map<String, Value> =
-            names.iter().map(|name| ((*name).to_owned(), schema(draw, depth - 1))).collect();
+        let properties: Map<String, Value> = names
+            .iter()
+            .map(|name| ((*name).to_owned(), schema(draw, depth - 1)))
+            .collect();
         object.insert("properties".into(), properties.into());
     }
-    let patterns: Map<String, Value> =
-        (0..draw.below(3)).map(|_| (draw.one(&PATTERNS).0.to_owned(), schema(draw, depth - 1))).collect();
+    let patterns: Map<String, Value> = (0..draw.below(3))
+        .map(|_| (draw.one(&PATTERNS).0.to_owned(), schema(draw, depth - 1)))
+        .collect();
     if !patterns.is_empty() {
         object.insert("patternProperties".into(), patterns.into());
     }
@@ -138,13 +166,25 @@ fn valid(schema: &Value, value: &Value) -> bool {
         Some("boolean") => value.is_boolean(),
         Some(_) => value.is_object(),
     };
-    let all = schema["allOf"].as_array().into_iter().flatten().all(|schema| valid(schema, value));
-    let Value::Object(entries) = value else { return right_type && all };
+    let all = schema["allOf"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .all(|schema| valid(schema, value));
+    let Value::Object(entries) = value else {
+        return right_type && all;
+    };
     let required = schema["required"].as_array().into_iter().flatten();
-    let complete = required.filter_map(Value::as_str).all(|name| entries.contains_key(name));
+    let complete = required
+        .filter_map(Value::as_str)
+        .all(|name| entries.contains_key(name));
     let len = entries.len() as u64;
-    let counted = schema["minProperties"].as_u64().is_none_or(|least| len >= least)
-        && schema["maxProperties"].as_u64().is_none_or(|most| len <= most);
+    let counted = schema["minProperties"]
+        .as_u64()
+        .is_none_or(|least| len >= least)
+        && schema["maxProperties"]
+            .as_u64()
+            .is_none_or(|most| len <= most);
     let entries_valid = entries.iter().all(|(key, value)| {
         let mut named = false;
         let mut right = true;
@@ -152,14 +192,22 @@ fn valid(schema: &Value, value: &Value) -> bool {
             named = true;
             right &= valid(property, value);
         }
-        for (pattern, schema) in schema["patternProperties"].as_object().into_iter().flatten() {
+        for (pattern, schema) in schema["patternProperties"]
+            .as_object()
+            .into_iter()
+            .flatten()
+        {
             let (_, matches) = PATTERNS.iter().find(|(known, _)| known == pattern).unwrap();
             if matches(key) {
                 named = true;
                 right &= valid(schema, value);
             }
         }
-        right && (named || schema.get("additionalProperties").is_none_or(|schema| valid(schema, value)))
+        right
+            && (named
+                || schema
+                    .get("additionalProperties")
+                    .is_none_or(|schema| valid(schema, value)))
     });
     right_type && all && complete && counted && entries_valid
 }
@@ -181,8 +229,8 @@ fn random_walks_end_in_texts_that_the_schema_allows() {
             }
         };
         for _ in 0..2 {
-            let (written, complete) =
-                walk(&grammar, &tokenizer, &mut draw).unwrap_or_else(|error| panic!("{text}: {error}"));
+            let (written, complete) = walk(&grammar, &tokenizer, &mut draw)
+                .unwrap_or_else(|error| panic!("{text}: {error}"));
             if complete {
                 let value = serde_json::from_str(&written)
                     .unwrap_or_else(|error| panic!("{text}: {written}: {error}"));
@@ -191,7 +239,10 @@ fn random_walks_end_in_texts_that_the_schema_allows() {
             }
         }
     }
-    assert!(whole > 25, "{whole} texts were whole; rejected: {rejected:#?}");
+    assert!(
+        whole > 25,
+        "{whole} texts were whole; rejected: {rejected:#?}"
+    );
 }
 
 /// Schemas with one text, and that text.
@@ -199,11 +250,26 @@ fn random_walks_end_in_texts_that_the_schema_allows() {
 fn the_only_text_of_a_schema_is_forced() {
     let (tokenizer, compiler) = compiler();
     let cases = [
-        (r##"{"definitions": {"a/b": {"const": 1}}, "$ref": "#/definitions/a~1b"}"##, "1"),
-        (r##"{"$defs": {"a~b": {"const": 1}}, "$ref": "#/$defs/a~0b"}"##, "1"),
-        (r##"{"$defs": {"a~1b": {"const": 1}, "a/b": {"const": 2}}, "$ref": "#/$defs/a~1b"}"##, "2"),
-        (r##"{"$defs": {"a b": {"const": 1}, "a%20b": {"const": 2}}, "$ref": "#/$defs/a%20b"}"##, "1"),
-        (r##"{"$defs": {"a": {"$anchor": "n", "const": 3}}, "$ref": "#n"}"##, "3"),
+        (
+            r##"{"definitions": {"a/b": {"const": 1}}, "$ref": "#/definitions/a~1b"}"##,
+            "1",
+        ),
+        (
+            r##"{"$defs": {"a~b": {"const": 1}}, "$ref": "#/$defs/a~0b"}"##,
+            "1",
+        ),
+        (
+            r##"{"$defs": {"a~1b": {"const": 1}, "a/b": {"const": 2}}, "$ref": "#/$defs/a~1b"}"##,
+            "2",
+        ),
+        (
+            r##"{"$defs": {"a b": {"const": 1}, "a%20b": {"const": 2}}, "$ref": "#/$defs/a%20b"}"##,
+            "1",
+        ),
+        (
+            r##"{"$defs": {"a": {"$anchor": "n", "const": 3}}, "$ref": "#n"}"##,
+            "3",
+        ),
         (
             r##"{"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"], "additionalProperties": false,
                 "patternProperties": {"^a$": {"type": "integer"}}}"##,
@@ -215,12 +281,16 @@ fn the_only_text_of_a_schema_is_forced() {
         ),
     ];
     for (schema, wanted) in cases {
-        let grammar = compiler.compile(&GrammarText::CompactJsonSchema(schema.into())).unwrap();
+        let grammar = compiler
+            .compile(&GrammarText::CompactJsonSchema(schema.into()))
+            .unwrap();
         let mut matcher = grammar.matcher();
         let mut ids = vec![];
         while !matcher.is_over() && ids.len() < 20 {
             let bits = matcher.allowed().unwrap().to_vec();
-            let id = (0..matcher.vocab()).rfind(|id| bits[*id as usize / 32] >> (id % 32) & 1 == 1).unwrap();
+            let id = (0..matcher.vocab())
+                .rfind(|id| bits[*id as usize / 32] >> (id % 32) & 1 == 1)
+                .unwrap();
             matcher.take(id).unwrap();
             ids.push(id);
         }
@@ -236,8 +306,14 @@ fn objects_without_a_key_that_is_left_are_rejected() {
     let schema = r#"{"allOf": [
         {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]},
         {"type": "object", "patternProperties": {"^a$": {"type": "integer"}}, "additionalProperties": false}]}"#;
-    let error =
-        compiler.compile(&GrammarText::JsonSchema(schema.into())).err().map(|error| error.to_string());
-    let reason = "an object within # allows keys by a pattern, but all of them are named or excluded";
-    assert!(error.as_ref().is_some_and(|error| error.contains(reason)), "{error:?}");
+    let error = compiler
+        .compile(&GrammarText::JsonSchema(schema.into()))
+        .err()
+        .map(|error| error.to_string());
+    let reason =
+        "an object within # allows keys by a pattern, but all of them are named or excluded";
+    assert!(
+        error.as_ref().is_some_and(|error| error.contains(reason)),
+        "{error:?}"
+    );
 }

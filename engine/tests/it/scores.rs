@@ -16,13 +16,34 @@ fn tokens() -> Vec<u32> {
 /// hidden states do not; by the simple kernels. With how far a log-likelihood and a hidden state may be off.
 fn ways() -> [(Options, [f64; 2]); 4] {
     let options = Options::new(64, Launch::Graph);
-    let few = Options { chunk: 0, ..options };
+    let few = Options {
+        chunk: 0,
+        ..options
+    };
     let (near, chunked) = ([1e-3; 2], [1e-2, 4e-3]);
     [
-        (Options { chunk: 16, ..options }, chunked),
+        (
+            Options {
+                chunk: 16,
+                ..options
+            },
+            chunked,
+        ),
         (few, near),
-        (Options { prefill_batch: 1, ..options }, [near[0], chunked[1]]),
-        (Options { prefer: Prefer::Simple, ..options }, near),
+        (
+            Options {
+                prefill_batch: 1,
+                ..options
+            },
+            [near[0], chunked[1]],
+        ),
+        (
+            Options {
+                prefer: Prefer::Simple,
+                ..options
+            },
+            near,
+        ),
     ]
 }
 
@@ -36,7 +57,11 @@ fn likelihoods(model: &Model, ids: &[u32]) -> Vec<f64> {
         let sum: f64 = row.iter().map(|logit| logit.exp()).sum();
         row[*id as usize] - sum.ln()
     };
-    oracle::logits(model, ids, Keep::Half).into_iter().zip(&ids[1..]).map(of).collect()
+    oracle::logits(model, ids, Keep::Half)
+        .into_iter()
+        .zip(&ids[1..])
+        .map(of)
+        .collect()
 }
 
 /// The residual stream after the last layer, normed.
@@ -55,7 +80,11 @@ fn hidden(model: &Model, ids: &[u32]) -> Vec<Vec<f64>> {
         x.iter().zip(&norm).map(|(x, w)| x * scale * w).collect()
     };
     // Two norms a layer look at the stream, and then the last one.
-    seen.iter().skip(2 * c.layers as usize).step_by(2 * c.layers as usize + 1).map(of).collect()
+    seen.iter()
+        .skip(2 * c.layers as usize)
+        .step_by(2 * c.layers as usize + 1)
+        .map(of)
+        .collect()
 }
 
 #[test]
@@ -65,15 +94,26 @@ fn log_likelihoods_are_the_oracles() {
     for (options, [bound, _]) in ways() {
         let mut decoder = decoder(&model, options);
         let found = decoder.log_likelihoods(&ids, 1).unwrap();
-        let off = found.iter().zip(&wanted).map(|(f, w)| (f64::from(*f) - w).abs()).fold(0.0, f64::max);
-        assert!(found.len() == wanted.len() && off < bound, "{options:?}: {off}");
+        let off = found
+            .iter()
+            .zip(&wanted)
+            .map(|(f, w)| (f64::from(*f) - w).abs())
+            .fold(0.0, f64::max);
+        assert!(
+            found.len() == wanted.len() && off < bound,
+            "{options:?}: {off}"
+        );
         if options.prefer == Prefer::Simple {
             continue;
         }
         // Within a batch and behind the chunk; elsewhere within the first batch, and the last token alone.
         for first in if options.chunk > 0 { [13, 20] } else { [5, 26] } {
             let fewer = decoder.log_likelihoods(&ids, first).unwrap();
-            assert_eq!(bits(&[fewer]), bits(&[found[first - 1..].to_vec()]), "{options:?} {first}");
+            assert_eq!(
+                bits(&[fewer]),
+                bits(&[found[first - 1..].to_vec()]),
+                "{options:?} {first}"
+            );
         }
     }
 }
@@ -85,9 +125,15 @@ fn a_decoder_goes_on_after_scores() {
     let mut decoder = decoder(&model, Options::new(64, Launch::Graph));
     let wanted = generate(&mut decoder, &ids, 2);
     decoder.log_likelihoods(&ids, 20).unwrap();
-    assert_eq!((decoder.position(), generate(&mut decoder, &ids, 2)), (0, wanted.clone()));
+    assert_eq!(
+        (decoder.position(), generate(&mut decoder, &ids, 2)),
+        (0, wanted.clone())
+    );
     assert!(decoder.hidden_states(&ids).unwrap().next().unwrap().is_ok());
-    assert_eq!((decoder.position(), generate(&mut decoder, &ids, 2)), (0, wanted));
+    assert_eq!(
+        (decoder.position(), generate(&mut decoder, &ids, 2)),
+        (0, wanted)
+    );
 }
 
 #[test]
@@ -96,7 +142,11 @@ fn hidden_states_are_the_oracles() {
     let wanted = hidden(&model, &ids);
     for (options, [_, bound]) in ways() {
         let mut decoder = decoder(&model, options);
-        let rows = decoder.hidden_states(&ids).unwrap().collect::<Result<Vec<_>, _>>().unwrap();
+        let rows = decoder
+            .hidden_states(&ids)
+            .unwrap()
+            .collect::<Result<Vec<_>, _>>()
+            .unwrap();
         assert_eq!(rows.len(), wanted.len());
         for (position, (row, wanted)) in rows.iter().zip(&wanted).enumerate() {
             let row: Vec<f64> = row.iter().copied().map(f64::from).collect();
@@ -110,7 +160,8 @@ fn hidden_states_are_the_oracles() {
 fn what_cannot_be_scored_is_refused() {
     let model = small("scored");
     let mut decoder = decoder(&model, Options::new(8, Launch::Graph));
-    let mut refused = |ids: &[u32], first| decoder.log_likelihoods(ids, first).unwrap_err().to_string();
+    let mut refused =
+        |ids: &[u32], first| decoder.log_likelihoods(ids, first).unwrap_err().to_string();
     let sentence = |tokens, first| {
         format!(
             "log-likelihoods of {tokens} tokens from token {first} on: there must be a token before the first, and one to \
@@ -123,7 +174,10 @@ fn what_cannot_be_scored_is_refused() {
     // The last token is not taken in, and still must be one.
     let outside = "token 1 of the prompt is 160; the vocabulary ends before 160";
     assert_eq!(refused(&[1, VOCAB], 1), outside);
-    assert_eq!(refused(&[1; 10], 1), "the prompt has 9 tokens; the context has room for 8");
+    assert_eq!(
+        refused(&[1; 10], 1),
+        "the prompt has 9 tokens; the context has room for 8"
+    );
     assert_eq!(decoder.log_likelihoods(&[1; 9], 1).unwrap().len(), 8);
     assert!(matches!(decoder.hidden_states(&[]), Err(Error::NoPrompt)));
 }

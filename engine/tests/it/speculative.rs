@@ -2,8 +2,9 @@
 //! bit for bit.
 
 use warpwright_engine::{
-    Counts, Decoder, DraftModel, Drafter, End, Error, Generation, Launch, LogProbabilities, Model, Options,
-    Prefer, PromptLookup, Sampling, Speculation, StepKind, TokenChoice, Tokenizer, same_vocabulary,
+    Counts, Decoder, DraftModel, Drafter, End, Error, Generation, Launch, LogProbabilities, Model,
+    Options, Prefer, PromptLookup, Sampling, Speculation, StepKind, TokenChoice, Tokenizer,
+    same_vocabulary,
 };
 
 use crate::batch::small;
@@ -30,7 +31,11 @@ fn open(name: &str, case: Synth) -> Model {
 }
 
 fn options(ctx: u32, choice: TokenChoice) -> Options {
-    Options { drafts: 7, choice, ..Options::new(ctx, Launch::Graph) }
+    Options {
+        drafts: 7,
+        choice,
+        ..Options::new(ctx, Launch::Graph)
+    }
 }
 
 fn decoder(model: &Model, options: Options) -> Decoder {
@@ -98,12 +103,19 @@ impl Drafter for Scripted {
             _ => self.text[at],
         };
         let count = most.min(1 + tokens.len() as u32 * 5 % 8) as usize;
-        Ok((tokens.len()..self.text.len()).take(count).map(guess).collect())
+        Ok((tokens.len()..self.text.len())
+            .take(count)
+            .map(guess)
+            .collect())
     }
 }
 
 fn scripted(prompt: &[u32], text: &[u32], wrong: usize) -> Speculation {
-    Speculation::eager(Scripted { text: [prompt, text].concat(), wrong, other: 5 })
+    Speculation::eager(Scripted {
+        text: [prompt, text].concat(),
+        wrong,
+        other: 5,
+    })
 }
 
 /// Guesses that are all right, that are wrong here and there, and all of them.
@@ -115,34 +127,107 @@ const WRONG: usize = 1;
 fn check(name: &str, decoder: &mut Decoder, prompt: &[u32], limit: u32, wrong: usize) {
     let wanted = plain(decoder, prompt, limit);
     let mut by = scripted(prompt, &wanted.0, wrong);
-    assert_eq!(speculative(decoder, prompt, limit, &mut by), wanted, "{name}, {wrong}");
-    let Counts { drafted, accepted, tokens, .. } = by.counts();
+    assert_eq!(
+        speculative(decoder, prompt, limit, &mut by),
+        wanted,
+        "{name}, {wrong}"
+    );
+    let Counts {
+        drafted,
+        accepted,
+        tokens,
+        ..
+    } = by.counts();
     let (all, none) = (accepted == drafted, accepted == 0);
-    assert_eq!((all, none), (wrong == RIGHT, wrong == WRONG), "{name}, {wrong}: {:?}", by.counts());
-    assert!(drafted > 2 && tokens as usize + 1 >= wanted.0.len(), "{name}, {wrong}: {:?}", by.counts());
+    assert_eq!(
+        (all, none),
+        (wrong == RIGHT, wrong == WRONG),
+        "{name}, {wrong}: {:?}",
+        by.counts()
+    );
+    assert!(
+        drafted > 2 && tokens as usize + 1 >= wanted.0.len(),
+        "{name}, {wrong}: {:?}",
+        by.counts()
+    );
 }
 
 #[test]
 fn every_family_verifies_with_the_bits_of_decoding() {
-    let qwen3 = Synth { arch: "qwen3", heads: 6, kv_heads: 3, head_dim: 128, ..LLAMA };
+    let qwen3 = Synth {
+        arch: "qwen3",
+        heads: 6,
+        kv_heads: 3,
+        head_dim: 128,
+        ..LLAMA
+    };
     let cases = [
         ("llama", LLAMA, SAMPLED, RIGHT),
-        ("greedy", Synth { tied: true, ..LLAMA }, TokenChoice::Greedy, WRONG),
-        ("qwen3", Synth { formats: &[BF16], ..qwen3 }, SAMPLED, MIXED),
-        ("gemma3", Synth { arch: "gemma3", ..LLAMA }, SAMPLED, MIXED),
+        (
+            "greedy",
+            Synth {
+                tied: true,
+                ..LLAMA
+            },
+            TokenChoice::Greedy,
+            WRONG,
+        ),
+        (
+            "qwen3",
+            Synth {
+                formats: &[BF16],
+                ..qwen3
+            },
+            SAMPLED,
+            MIXED,
+        ),
+        (
+            "gemma3",
+            Synth {
+                arch: "gemma3",
+                ..LLAMA
+            },
+            SAMPLED,
+            MIXED,
+        ),
     ];
     for (name, case, choice, guesses) in cases {
-        let few = Options { prefill_batch: 1, chunk: 0, ..options(32, choice) };
-        check(name, &mut decoder(&open(name, case), few), &prompt(4), 7, guesses);
+        let few = Options {
+            prefill_batch: 1,
+            chunk: 0,
+            ..options(32, choice)
+        };
+        check(
+            name,
+            &mut decoder(&open(name, case), few),
+            &prompt(4),
+            7,
+            guesses,
+        );
     }
 }
 
 /// Where attention splits positions, and after a chunk.
 #[test]
 fn long_texts_are_verified_too() {
-    let mut model = open("long", Synth { formats: &[Q8_0], heads: 1, kv_heads: 1, head_dim: 256, ..LLAMA });
+    let mut model = open(
+        "long",
+        Synth {
+            formats: &[Q8_0],
+            heads: 1,
+            kv_heads: 1,
+            head_dim: 256,
+            ..LLAMA
+        },
+    );
     model.outline.config.context = 320;
-    let mut decoder = decoder(&model, Options { drafts: 3, ..options(320, SAMPLED) });
+    let mut decoder = decoder(
+        &model,
+        Options {
+            drafts: 3,
+            ..options(320, SAMPLED)
+        },
+    );
     let mut tokens = prompt(300);
     decoder.prefill(&tokens).unwrap();
     let first = decoder.decode(1).unwrap().next().unwrap().unwrap();
@@ -150,24 +235,50 @@ fn long_texts_are_verified_too() {
     let wanted = read(decoder.decode(5).unwrap());
     decoder.rewind(301, first).unwrap();
     let mut by = scripted(&tokens, &wanted.0, 2);
-    assert_eq!(read(decoder.decode_speculative(&tokens, 5, &mut by).unwrap()), wanted);
-    assert!(by.counts().accepted > 0 && by.counts().drafted > by.counts().accepted, "{:?}", by.counts());
+    assert_eq!(
+        read(decoder.decode_speculative(&tokens, 5, &mut by).unwrap()),
+        wanted
+    );
+    assert!(
+        by.counts().accepted > 0 && by.counts().drafted > by.counts().accepted,
+        "{:?}",
+        by.counts()
+    );
     check("a chunk", &mut decoder, &prompt(16), 6, RIGHT);
 }
 
 #[test]
 fn every_launch_verifies() {
     let model = small("speculative-launches");
-    let of = |launch| Options { launch, prefill_batch: 1, chunk: 0, ..options(40, SAMPLED) };
+    let of = |launch| Options {
+        launch,
+        prefill_batch: 1,
+        chunk: 0,
+        ..options(40, SAMPLED)
+    };
     for launch in [Launch::Plain, Launch::Capture, Launch::Eager] {
         let mut decoder = decoder(&model, of(launch));
         check(&format!("{launch:?}"), &mut decoder, &prompt(5), 5, MIXED);
         let launches = [2, 4, 8].map(|tokens| decoder.launches(StepKind::Verify(tokens)));
-        assert!(launches.into_iter().max() > Some(10), "{launch:?}: {launches:?}");
+        assert!(
+            launches.into_iter().max() > Some(10),
+            "{launch:?}: {launches:?}"
+        );
     }
     // A decoder that verifies nothing makes the same text.
-    let [wanted, found] = [(Launch::Eager, 1), (Launch::Graph, 0)]
-        .map(|(launch, drafts)| plain(&mut decoder(&model, Options { drafts, ..of(launch) }), &prompt(5), 3));
+    let [wanted, found] = [(Launch::Eager, 1), (Launch::Graph, 0)].map(|(launch, drafts)| {
+        plain(
+            &mut decoder(
+                &model,
+                Options {
+                    drafts,
+                    ..of(launch)
+                },
+            ),
+            &prompt(5),
+            3,
+        )
+    });
     assert_eq!(found, wanted);
 }
 
@@ -175,17 +286,28 @@ fn every_launch_verifies() {
 #[test]
 fn texts_end_where_they_would() {
     let mut model = small("speculative-ends");
-    let few = Options { prefill_batch: 1, chunk: 0, ..options(14, TokenChoice::Greedy) };
+    let few = Options {
+        prefill_batch: 1,
+        chunk: 0,
+        ..options(14, TokenChoice::Greedy)
+    };
     let mut verifying = decoder(&model, few);
     let text = plain(&mut verifying, &prompt(5), 40);
     assert_eq!((text.0.len(), text.2), (10, Some(End::ContextFull)));
     let by = || scripted(&prompt(5), &[&text.0[..], &[1; 9]].concat(), RIGHT);
-    for (limit, why) in [(1, End::Limit), (6, End::Limit), (10, End::Limit), (11, End::ContextFull)] {
+    for (limit, why) in [
+        (1, End::Limit),
+        (6, End::Limit),
+        (10, End::Limit),
+        (11, End::ContextFull),
+    ] {
         let found = speculative(&mut verifying, &prompt(5), limit, &mut by());
         assert_eq!(found.0, text.0[..10.min(limit as usize)], "{limit}");
         assert_eq!(found.2, Some(why), "{limit}");
     }
-    let end = (3..10).find(|at| !text.0[..*at].contains(&text.0[*at])).unwrap();
+    let end = (3..10)
+        .find(|at| !text.0[..*at].contains(&text.0[*at]))
+        .unwrap();
     model.outline.stop = vec![text.0[end]];
     let mut stopping = decoder(&model, few);
     let found = speculative(&mut stopping, &prompt(5), 40, &mut by());
@@ -197,15 +319,22 @@ fn texts_end_where_they_would() {
 #[test]
 fn a_text_goes_on_however_it_was_made() {
     let model = small("speculative-turns");
-    let few = Options { prefill_batch: 1, chunk: 0, ..options(40, SAMPLED) };
+    let few = Options {
+        prefill_batch: 1,
+        chunk: 0,
+        ..options(40, SAMPLED)
+    };
     let mut decoder = decoder(&model, few);
     let (wanted, ..) = plain(&mut decoder, &prompt(5), 14);
     let more = [9, 8, 7];
     let all = [&prompt(5), &wanted[..8], &more[..]].concat();
     let (after, ..) = plain(&mut decoder, &all, 3);
     let mut tokens = prompt(5);
-    let mut by =
-        Speculation::eager(Scripted { text: [&prompt(5)[..], &wanted].concat(), wrong: RIGHT, other: 5 });
+    let mut by = Speculation::eager(Scripted {
+        text: [&prompt(5)[..], &wanted].concat(),
+        wrong: RIGHT,
+        other: 5,
+    });
     decoder.reset();
     decoder.prefill(&tokens).unwrap();
     // Some are read, with guesses and without.
@@ -222,7 +351,10 @@ fn a_text_goes_on_however_it_was_made() {
     tokens.extend(more);
     assert_eq!(tokens, all);
     let mut lookup = Speculation::new(PromptLookup::default());
-    assert_eq!(read(decoder.decode_speculative(&tokens, 3, &mut lookup).unwrap()).0, after);
+    assert_eq!(
+        read(decoder.decode_speculative(&tokens, 3, &mut lookup).unwrap()).0,
+        after
+    );
 }
 
 #[test]
@@ -241,24 +373,60 @@ fn repeated_texts_are_looked_up() {
 /// A model that guesses for itself is right each time, also by chance; another one is not, and changes nothing.
 #[test]
 fn a_model_guesses() {
-    let (model, other) = (open("verifies", LLAMA), open("guesses", Synth { tied: true, ..LLAMA }));
-    let few = |ctx| Options { prefill_batch: 1, chunk: 0, ..options(ctx, SAMPLED) };
+    let (model, other) = (
+        open("verifies", LLAMA),
+        open(
+            "guesses",
+            Synth {
+                tied: true,
+                ..LLAMA
+            },
+        ),
+    );
+    let few = |ctx| Options {
+        prefill_batch: 1,
+        chunk: 0,
+        ..options(ctx, SAMPLED)
+    };
     let mut verifying = decoder(&model, few(24));
     let wanted = plain(&mut verifying, &prompt(5), 10);
     let guessing = |draft: &Model, ctx| {
-        let options = Options { drafts: 0, tokens_per_launch: 1, ..few(ctx) };
-        Speculation::eager(DraftModel::new(decoder(draft, options), &draft.outline, &model.outline))
+        let options = Options {
+            drafts: 0,
+            tokens_per_launch: 1,
+            ..few(ctx)
+        };
+        Speculation::eager(DraftModel::new(
+            decoder(draft, options),
+            &draft.outline,
+            &model.outline,
+        ))
     };
     let mut itself = guessing(&model, 24);
-    assert_eq!(speculative(&mut verifying, &prompt(5), 10, &mut itself), wanted);
+    assert_eq!(
+        speculative(&mut verifying, &prompt(5), 10, &mut itself),
+        wanted
+    );
     let counts = itself.counts();
-    assert!(counts.accepted == counts.drafted && counts.all_steps() < 3, "{counts:?}");
+    assert!(
+        counts.accepted == counts.drafted && counts.all_steps() < 3,
+        "{counts:?}"
+    );
     // The same drafter goes on with another text, and back.
     let wanted_then = plain(&mut verifying, &prompt(9), 2);
-    assert_eq!(speculative(&mut verifying, &prompt(9), 2, &mut itself), wanted_then);
-    assert_eq!(speculative(&mut verifying, &prompt(5), 4, &mut itself).0, wanted.0[..4]);
+    assert_eq!(
+        speculative(&mut verifying, &prompt(9), 2, &mut itself),
+        wanted_then
+    );
+    assert_eq!(
+        speculative(&mut verifying, &prompt(5), 4, &mut itself).0,
+        wanted.0[..4]
+    );
     let mut another = guessing(&other, 8);
-    assert_eq!(speculative(&mut verifying, &prompt(5), 10, &mut another), wanted);
+    assert_eq!(
+        speculative(&mut verifying, &prompt(5), 10, &mut another),
+        wanted
+    );
     let counts = another.counts();
     assert!(counts.accepted < counts.drafted, "{counts:?}");
     // Where its context ends, it guesses nothing.
@@ -268,14 +436,25 @@ fn a_model_guesses() {
 /// Guesses whose logits are no numbers harm nobody; a choice that fails is the error that it would be.
 #[test]
 fn what_is_not_finite_matters_only_where_it_is_chosen() {
-    let file = synth(Synth { formats: &[BF16], ..LLAMA }).edit("token_embd.weight", |embedding| {
+    let file = synth(Synth {
+        formats: &[BF16],
+        ..LLAMA
+    })
+    .edit("token_embd.weight", |embedding| {
         let row = embedding.data.len() / 304;
-        embedding.data[5 * row..6 * row].as_chunks_mut::<2>().0.fill(0x7fc0u16.to_le_bytes());
+        embedding.data[5 * row..6 * row]
+            .as_chunks_mut::<2>()
+            .0
+            .fill(0x7fc0u16.to_le_bytes());
     });
     let mut model = Model::open(&file.save("speculative-nan.gguf")).unwrap();
     model.outline.stop.clear();
     let given: Vec<u32> = [3, 17, 40, 2].into();
-    let few = Options { prefill_batch: 1, chunk: 0, ..options(16, TokenChoice::Greedy) };
+    let few = Options {
+        prefill_batch: 1,
+        chunk: 0,
+        ..options(16, TokenChoice::Greedy)
+    };
     let mut decoder = decoder(&model, few);
     let wanted = plain(&mut decoder, &given, 5);
     assert!(!wanted.0.contains(&5), "{wanted:?}");
@@ -286,12 +465,33 @@ fn what_is_not_finite_matters_only_where_it_is_chosen() {
     // The last token of the prompt has no embedding.
     let given: Vec<u32> = [3, 17, 5].into();
     let sentence = |error: Error| error.to_string();
-    let plain = decoder.generate(&given, 4).unwrap().next().unwrap().map_err(sentence).unwrap_err();
-    let mut by = Speculation::eager(Scripted { text: vec![3, 17, 5, 9, 9, 9], wrong: 100, other: 0 });
+    let plain = decoder
+        .generate(&given, 4)
+        .unwrap()
+        .next()
+        .unwrap()
+        .map_err(sentence)
+        .unwrap_err();
+    let mut by = Speculation::eager(Scripted {
+        text: vec![3, 17, 5, 9, 9, 9],
+        wrong: 100,
+        other: 0,
+    });
     decoder.reset();
     decoder.prefill(&given).unwrap();
-    let tokens: Vec<_> = decoder.decode_speculative(&given, 4, &mut by).unwrap().collect();
-    assert_eq!(tokens.into_iter().next().unwrap().map_err(sentence).unwrap_err(), plain);
+    let tokens: Vec<_> = decoder
+        .decode_speculative(&given, 4, &mut by)
+        .unwrap()
+        .collect();
+    assert_eq!(
+        tokens
+            .into_iter()
+            .next()
+            .unwrap()
+            .map_err(sentence)
+            .unwrap_err(),
+        plain
+    );
     assert!(plain.starts_with("the logit of token "), "{plain}");
 }
 
@@ -306,11 +506,20 @@ impl Drafter for Wild {
 #[test]
 fn what_cannot_be_verified_is_refused() {
     let model = open("refused", LLAMA);
-    let few = Options { prefill_batch: 1, chunk: 0, ..options(16, TokenChoice::Greedy) };
+    let few = Options {
+        prefill_batch: 1,
+        chunk: 0,
+        ..options(16, TokenChoice::Greedy)
+    };
     let mut by = Speculation::new(Wild);
     let mut refusal = |decoder: &mut Decoder, tokens: &[u32], limit| {
-        let found = decoder.decode_speculative(tokens, limit, &mut by).and_then(|tokens| tokens.collect());
-        found.map(|tokens: Vec<u32>| panic!("{tokens:?}")).unwrap_err().to_string()
+        let found = decoder
+            .decode_speculative(tokens, limit, &mut by)
+            .and_then(|tokens| tokens.collect());
+        found
+            .map(|tokens: Vec<u32>| panic!("{tokens:?}"))
+            .unwrap_err()
+            .to_string()
     };
     let mut plain = decoder(&model, Options { drafts: 0, ..few });
     plain.prefill(&prompt(3)).unwrap();
@@ -324,18 +533,46 @@ fn what_cannot_be_verified_is_refused() {
     assert_eq!(refusal(&mut decoder, &prompt(2), 4), other);
     let wild = "the drafter's token 304 is outside the vocabulary, which ends before 304";
     assert_eq!(refusal(&mut decoder, &prompt(3), 4), wild);
-    let simple = Options { prefer: Prefer::Simple, ..few };
-    let error = Decoder::new(&emulator(), &model, simple, |_| ()).err().unwrap().to_string();
+    let simple = Options {
+        prefer: Prefer::Simple,
+        ..few
+    };
+    let error = Decoder::new(&emulator(), &model, simple, |_| ())
+        .err()
+        .unwrap()
+        .to_string();
     let start = "drafts are verified by the pipeline's kernels, and this model decodes with ";
-    assert!(error.starts_with(start) && error.ends_with("; decode it without speculation"), "{error}");
-    let plain = Decoder::new(&emulator(), &model, Options { drafts: 0, ..simple }, |_| ()).unwrap();
-    assert_eq!(plain.with_options(&model.outline, simple).err().unwrap().to_string(), error);
+    assert!(
+        error.starts_with(start) && error.ends_with("; decode it without speculation"),
+        "{error}"
+    );
+    let plain = Decoder::new(
+        &emulator(),
+        &model,
+        Options {
+            drafts: 0,
+            ..simple
+        },
+        |_| (),
+    )
+    .unwrap();
+    assert_eq!(
+        plain
+            .with_options(&model.outline, simple)
+            .err()
+            .unwrap()
+            .to_string(),
+        error
+    );
 }
 
 /// The vocabulary of the small model, with these bytes of its file in place of others.
 fn vocabulary(name: &str, from: &[u8], to: &[u8]) -> Tokenizer {
     let mut bytes = std::fs::read(asset()).unwrap();
-    let at = bytes.windows(from.len()).position(|window| window == from).unwrap();
+    let at = bytes
+        .windows(from.len())
+        .position(|window| window == from)
+        .unwrap();
     bytes[at..at + to.len()].copy_from_slice(to);
     let path = crate::scratch(name);
     std::fs::write(&path, bytes).unwrap();
@@ -345,7 +582,11 @@ fn vocabulary(name: &str, from: &[u8], to: &[u8]) -> Tokenizer {
 #[test]
 fn another_vocabulary_is_refused_with_its_first_difference() {
     let words = Model::open(&asset()).unwrap().tokenizer().unwrap();
-    same_vocabulary(&words, &Model::open(&models()[0].1).unwrap().tokenizer().unwrap()).unwrap();
+    same_vocabulary(
+        &words,
+        &Model::open(&models()[0].1).unwrap().tokenizer().unwrap(),
+    )
+    .unwrap();
     let other = vocabulary("speculative-words.gguf", b"<|endoftext|>", b"<|endoftexu|>");
     let error = same_vocabulary(&words, &other).unwrap_err().to_string();
     let wanted = "the draft model has another vocabulary: token 0 is the control token \"<|endoftexu|>\", and the control \

@@ -9,14 +9,23 @@ use crate::write::{File, Val};
 fn file(tokens: [(&str, i32); 5]) -> File {
     model("llama")
         .without("tokenizer.ggml.eos_token_id")
-        .pair("tokenizer.ggml.tokens", Val::Strs(tokens.map(|(text, _)| text.into()).into()))
-        .pair("tokenizer.ggml.token_type", Val::I32s(tokens.map(|(_, kind)| kind).into()))
+        .pair(
+            "tokenizer.ggml.tokens",
+            Val::Strs(tokens.map(|(text, _)| text.into()).into()),
+        )
+        .pair(
+            "tokenizer.ggml.token_type",
+            Val::I32s(tokens.map(|(_, kind)| kind).into()),
+        )
 }
 
 fn stop(file: &File) -> Vec<u32> {
     // Tests run beside each other, and a file must not change while it is mapped.
     let name = std::thread::current().name().unwrap().replace("::", "-");
-    Model::open(&file.save(&format!("{name}.gguf"))).unwrap().outline.stop
+    Model::open(&file.save(&format!("{name}.gguf")))
+        .unwrap()
+        .outline
+        .stop
 }
 
 const NORMAL: i32 = 1;
@@ -33,8 +42,14 @@ fn every_token_for_it_ends_a_text() {
         ("b", NORMAL),
     ];
     assert_eq!(stop(&file(qwen)), [1, 3]);
-    assert_eq!(stop(&file(qwen).pair("tokenizer.ggml.eos_token_id", Val::U32(3))), [1, 3]);
-    assert_eq!(stop(&file(qwen).pair("tokenizer.ggml.eos_token_id", Val::U32(4))), [1, 3, 4]);
+    assert_eq!(
+        stop(&file(qwen).pair("tokenizer.ggml.eos_token_id", Val::U32(3))),
+        [1, 3]
+    );
+    assert_eq!(
+        stop(&file(qwen).pair("tokenizer.ggml.eos_token_id", Val::U32(4))),
+        [1, 3, 4]
+    );
     let llama = [
         ("<|end_of_text|>", CONTROL),
         ("<|eot_id|>", CONTROL),
@@ -42,7 +57,10 @@ fn every_token_for_it_ends_a_text() {
         ("<|begin_of_text|>", CONTROL),
         ("a", NORMAL),
     ];
-    assert_eq!(stop(&file(llama).pair("tokenizer.ggml.eos_token_id", Val::U32(0))), [0, 1, 2]);
+    assert_eq!(
+        stop(&file(llama).pair("tokenizer.ggml.eos_token_id", Val::U32(0))),
+        [0, 1, 2]
+    );
     let code = [
         ("<|fim_pad|>", USER),
         ("<|repo_name|>", USER),
@@ -71,18 +89,35 @@ fn keys_name_tokens_too() {
             "{name}"
         );
     }
-    assert_eq!(stop(&file(tokens).pair("tokenizer.ggml.fim_mid_token_id", Val::U32(2))), [0; 0]);
+    assert_eq!(
+        stop(&file(tokens).pair("tokenizer.ggml.fim_mid_token_id", Val::U32(2))),
+        [0; 0]
+    );
 }
 
 #[test]
 fn text_that_looks_like_it_does_not_end_one() {
     // What HTML writes is text where the vocabulary says so; a marker of chats never is.
-    let tags = [("</s>", NORMAL), ("[EOS]", NORMAL), ("<|im_end|>", NORMAL), ("a", NORMAL), ("b", NORMAL)];
+    let tags = [
+        ("</s>", NORMAL),
+        ("[EOS]", NORMAL),
+        ("<|im_end|>", NORMAL),
+        ("a", NORMAL),
+        ("b", NORMAL),
+    ];
     assert_eq!(stop(&file(tags)), [2]);
-    assert_eq!(stop(&file(tags).without("tokenizer.ggml.token_type")), [0, 1, 2]);
+    assert_eq!(
+        stop(&file(tags).without("tokenizer.ggml.token_type")),
+        [0, 1, 2]
+    );
     // Channels of one reply end with <|end|>, the reply with another token.
-    let harmony =
-        [("<|end|>", CONTROL), ("<|return|>", CONTROL), ("<|call|>", CONTROL), ("a", NORMAL), ("b", NORMAL)];
+    let harmony = [
+        ("<|end|>", CONTROL),
+        ("<|return|>", CONTROL),
+        ("<|call|>", CONTROL),
+        ("a", NORMAL),
+        ("b", NORMAL),
+    ];
     assert_eq!(stop(&file(harmony)), [1, 2]);
     let gemma = [
         ("</s>", CONTROL),

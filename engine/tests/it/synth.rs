@@ -65,7 +65,11 @@ pub(crate) fn synth(s: Synth) -> File {
             .pair(&key("attention.sliding_window_pattern"), Val::U32(2));
     }
     let (q, kv) = (s.heads * s.head_dim, s.kv_heads * s.head_dim);
-    let mut make = Make { file, random: Random(7), formats: s.formats.iter().cycle() };
+    let mut make = Make {
+        file,
+        random: Random(7),
+        formats: s.formats.iter().cycle(),
+    };
     make.matrix("token_embd.weight", s.vocab, HIDDEN);
     for i in 0..2 {
         make.norm(&format!("blk.{i}.attn_norm.weight"), HIDDEN);
@@ -110,7 +114,12 @@ pub(crate) fn synth(s: Synth) -> File {
     make.file
         .pair(&key("rope.scaling.type"), Val::Str("linear".into()))
         .pair(&key("rope.scaling.factor"), Val::F32(2.0))
-        .tensor("rope_freqs.weight", &[u64::from(s.head_dim / 2)], 0, f32s(factors))
+        .tensor(
+            "rope_freqs.weight",
+            &[u64::from(s.head_dim / 2)],
+            0,
+            f32s(factors),
+        )
 }
 
 struct Make {
@@ -142,15 +151,29 @@ impl Make {
         let r = &mut self.random;
         let data = match kind {
             0 => f32s((0..count).map(|_| r.unit() * scale)),
-            1 => (0..count).flat_map(|_| f16::from_f32(r.unit() * scale).0.to_le_bytes()).collect(),
-            30 => (0..count).flat_map(|_| bf16::from_f32(r.unit() * scale).0.to_le_bytes()).collect(),
+            1 => (0..count)
+                .flat_map(|_| f16::from_f32(r.unit() * scale).0.to_le_bytes())
+                .collect(),
+            30 => (0..count)
+                .flat_map(|_| bf16::from_f32(r.unit() * scale).0.to_le_bytes())
+                .collect(),
             2 => blocks(r, count / 32, 18, &[(0, scale / 8.0)]),
             3 => blocks(r, count / 32, 20, &[(0, scale / 7.5), (2, -scale)]),
             6 => blocks(r, count / 32, 22, &[(0, scale / 16.0)]),
             7 => blocks(r, count / 32, 24, &[(0, scale / 15.5), (2, -scale)]),
             8 => blocks(r, count / 32, 34, &[(0, scale / 127.0)]),
-            12 => blocks(r, count / 256, 144, &[(0, scale / 250.0), (2, scale * 7.5 / 250.0)]),
-            13 => blocks(r, count / 256, 176, &[(0, scale / 500.0), (2, scale * 15.5 / 500.0)]),
+            12 => blocks(
+                r,
+                count / 256,
+                144,
+                &[(0, scale / 250.0), (2, scale * 7.5 / 250.0)],
+            ),
+            13 => blocks(
+                r,
+                count / 256,
+                176,
+                &[(0, scale / 500.0), (2, scale * 15.5 / 500.0)],
+            ),
             14 => blocks(r, count / 256, 210, &[(208, scale / 2300.0)]),
             other => {
                 let format = Format::from_ggml_type(other).expect("a format");

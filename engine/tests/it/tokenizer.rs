@@ -24,21 +24,32 @@ pub(crate) fn letters() -> Vec<String> {
 
 /// A vocabulary of the letters, `more`, and `merges`, with the last token a control token.
 fn vocabulary(pre: &str, more: &[&str], merges: &[&str]) -> File {
-    let tokens: Vec<String> =
-        letters().into_iter().chain(more.iter().map(|s| s.to_string())).chain(["<end>".into()]).collect();
-    let types = (0..tokens.len()).map(|i| if i + 1 == tokens.len() { 3 } else { 1 }).collect();
+    let tokens: Vec<String> = letters()
+        .into_iter()
+        .chain(more.iter().map(|s| s.to_string()))
+        .chain(["<end>".into()])
+        .collect();
+    let types = (0..tokens.len())
+        .map(|i| if i + 1 == tokens.len() { 3 } else { 1 })
+        .collect();
     File::default()
         .pair("tokenizer.ggml.model", Val::Str("gpt2".into()))
         .pair("tokenizer.ggml.pre", Val::Str(pre.into()))
         .pair("tokenizer.ggml.tokens", Val::Strs(tokens))
         .pair("tokenizer.ggml.token_type", Val::I32s(types))
-        .pair("tokenizer.ggml.merges", Val::Strs(merges.iter().map(|s| s.to_string()).collect()))
+        .pair(
+            "tokenizer.ggml.merges",
+            Val::Strs(merges.iter().map(|s| s.to_string()).collect()),
+        )
 }
 
 fn open(file: &File, name: &str) -> Result<Tokenizer, String> {
     let path = file.save(name);
     Tokenizer::from_gguf(&Gguf::open(&path).unwrap()).map_err(|e| {
-        e.to_string().strip_prefix(&format!("{}: ", path.display())).expect("the file's name").to_owned()
+        e.to_string()
+            .strip_prefix(&format!("{}: ", path.display()))
+            .expect("the file's name")
+            .to_owned()
     })
 }
 
@@ -46,21 +57,38 @@ fn open(file: &File, name: &str) -> Result<Tokenizer, String> {
 fn agrees_with_the_reference() {
     let tokenizer = small();
     let reference = crate::reference();
-    for run in reference.as_object().unwrap().values().flat_map(|runs| runs.as_array().unwrap()) {
+    for run in reference
+        .as_object()
+        .unwrap()
+        .values()
+        .flat_map(|runs| runs.as_array().unwrap())
+    {
         let ids = |key: &str| crate::ids(&run[key]);
         let prompt = run["prompt"].as_str().unwrap();
-        assert_eq!(tokenizer.encode(prompt).unwrap(), ids("prompt_ids"), "{prompt}");
+        assert_eq!(
+            tokenizer.encode(prompt).unwrap(),
+            ids("prompt_ids"),
+            "{prompt}"
+        );
         assert_eq!(tokenizer.decode(&ids("prompt_ids")), prompt);
-        assert_eq!(Json::from(tokenizer.decode(&ids("greedy_ids"))), run["greedy_text"]);
+        assert_eq!(
+            Json::from(tokenizer.decode(&ids("greedy_ids"))),
+            run["greedy_text"]
+        );
     }
 }
 
 #[test]
 fn every_text_comes_back() {
     let tokenizer = small();
-    for text in
-        ["", " ", "a  b\n\n\tc", "naïve café \u{1f980}\u{200d}", "fn f<'a>(x: &'a str) {}", "\0\u{7f}"]
-    {
+    for text in [
+        "",
+        " ",
+        "a  b\n\n\tc",
+        "naïve café \u{1f980}\u{200d}",
+        "fn f<'a>(x: &'a str) {}",
+        "\0\u{7f}",
+    ] {
         let ids = tokenizer.encode(text).unwrap();
         assert_eq!(ids[0], 0, "BOS comes first");
         assert_eq!(tokenizer.decode(&ids), text);
@@ -86,16 +114,28 @@ fn a_text_begins_as_llama_cpp_has_it() {
     ];
     for (pre, says, begins) in cases {
         let file = vocabulary(pre.unwrap_or("default"), &["ab"], &["a b"]);
-        let file = if pre.is_none() { file.without("tokenizer.ggml.pre") } else { file };
+        let file = if pre.is_none() {
+            file.without("tokenizer.ggml.pre")
+        } else {
+            file
+        };
         let file = file.pair("tokenizer.ggml.bos_token_id", Val::U32(257));
-        let file =
-            says.map_or(file.clone(), |says| file.pair("tokenizer.ggml.add_bos_token", Val::Bool(says)));
-        assert_eq!(open(&file, "begins.gguf").unwrap().bos(), begins, "{pre:?}, add_bos_token {says:?}");
+        let file = says.map_or(file.clone(), |says| {
+            file.pair("tokenizer.ggml.add_bos_token", Val::Bool(says))
+        });
+        assert_eq!(
+            open(&file, "begins.gguf").unwrap().bos(),
+            begins,
+            "{pre:?}, add_bos_token {says:?}"
+        );
     }
     // It crashes where a text is to begin with a token that the file does not name; here that is refused.
     let file = vocabulary("llama-bpe", &["ab"], &["a b"]);
     let error = open(&file, "begins.gguf").unwrap_err();
-    assert_eq!(error, "key \"tokenizer.ggml.bos_token_id\" is missing; expected a token below 258");
+    assert_eq!(
+        error,
+        "key \"tokenizer.ggml.bos_token_id\" is missing; expected a token below 258"
+    );
 }
 
 #[test]
@@ -129,7 +169,8 @@ fn cuts_as_the_model_expects() {
         ("gpt-2", "!\n", &["!", "\n"]),
     ];
     for (pre, text, expected) in cases {
-        let file = vocabulary(pre, &more, &merges).pair("tokenizer.ggml.add_bos_token", Val::Bool(false));
+        let file =
+            vocabulary(pre, &more, &merges).pair("tokenizer.ggml.add_bos_token", Val::Bool(false));
         let tokenizer = open(&file, "cuts.gguf").unwrap();
         let ids = tokenizer.encode(text).unwrap();
         let pieces: Vec<String> = ids.iter().map(|id| tokenizer.decode(&[*id])).collect();
@@ -218,7 +259,9 @@ fn refuses_wrong_vocabularies() {
             "tokens 0 and 2 are both \"a\"",
         ),
         (
-            good().pair("tokenizer.ggml.tokens", texts(&["a"])).without("tokenizer.ggml.token_type"),
+            good()
+                .pair("tokenizer.ggml.tokens", texts(&["a"]))
+                .without("tokenizer.ggml.token_type"),
             "the vocabulary has no token for the byte 0x20",
         ),
         (
@@ -253,7 +296,14 @@ fn a_cut_that_is_not_known_is_refused_with_those_that_are() {
              seed-coder, ufakzeka, afmoe, laguna, exaone-moe, minicpm5, gemma4, granite-embed-multi-311m, sarvam-moe";
     assert_eq!(open(&file, "cut.gguf").unwrap_err(), message);
     let number = "key \"tokenizer.ggml.pre\" is an unsigned integer, 1; expected a string";
-    assert_eq!(open(&file.clone().pair("tokenizer.ggml.pre", Val::U32(1)), "cut.gguf").unwrap_err(), number);
+    assert_eq!(
+        open(
+            &file.clone().pair("tokenizer.ggml.pre", Val::U32(1)),
+            "cut.gguf"
+        )
+        .unwrap_err(),
+        number
+    );
     let model = "tokenizer.ggml.model is \"rwkv\"; supported: gpt2 (byte-level BPE), llama (SentencePiece BPE), \
                  t5 (unigram), gemma4";
     let other = file.pair("tokenizer.ggml.model", Val::Str("rwkv".into()));

@@ -14,22 +14,43 @@ const REMEDY: &str = "make tests/data/families.json again, as tests/data/familie
 
 /// The models of the families that the engine knows, with their logits. Their files are named after the test, because
 /// tests run at the same time.
-pub(crate) fn supported(test: &str) -> impl Iterator<Item = (&'static families::Model, Model, Vec<f64>)> {
-    let text = std::fs::read_to_string(crate::repository("engine/tests/data/families.json")).unwrap();
+pub(crate) fn supported(
+    test: &str,
+) -> impl Iterator<Item = (&'static families::Model, Model, Vec<f64>)> {
+    let text =
+        std::fs::read_to_string(crate::repository("engine/tests/data/families.json")).unwrap();
     let json: Value = serde_json::from_str(&text).unwrap();
-    let known = |model: &&families::Model| Architecture::ALL.iter().any(|known| known.name == model.family);
+    let known = |model: &&families::Model| {
+        Architecture::ALL
+            .iter()
+            .any(|known| known.name == model.family)
+    };
     let test = test.to_owned();
     MODELS.iter().filter(known).map(move |model| {
         let (file, wanted) = (model.file(), &json["models"][model.name]);
-        assert_eq!(wanted["crc32"], crc32(&file.bytes()), "{} has changed: {REMEDY}", model.name);
-        let rows = wanted["logits"].as_array().unwrap().iter().flat_map(|row| row.as_array().unwrap());
+        assert_eq!(
+            wanted["crc32"],
+            crc32(&file.bytes()),
+            "{} has changed: {REMEDY}",
+            model.name
+        );
+        let rows = wanted["logits"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .flat_map(|row| row.as_array().unwrap());
         let rows = rows.map(|x| x.as_f64().unwrap()).collect();
-        (model, Model::open(&file.save(&format!("families-{test}-{}.gguf", model.name))).unwrap(), rows)
+        (
+            model,
+            Model::open(&file.save(&format!("families-{test}-{}.gguf", model.name))).unwrap(),
+            rows,
+        )
     })
 }
 
 pub(crate) fn ids() -> Vec<u32> {
-    let text = std::fs::read_to_string(crate::repository("engine/tests/data/families.json")).unwrap();
+    let text =
+        std::fs::read_to_string(crate::repository("engine/tests/data/families.json")).unwrap();
     crate::ids(&serde_json::from_str::<Value>(&text).unwrap()["ids"])
 }
 
@@ -37,8 +58,15 @@ pub(crate) fn ids() -> Vec<u32> {
 #[test]
 fn the_oracle_agrees() {
     for (case, model, wanted) in supported("oracle") {
-        let found = distance(&oracle::logits(&model, &ids(), Keep::Exact).concat(), &wanted);
-        assert!(found < 2e-6, "{}: the relative error is {found:e}", case.name);
+        let found = distance(
+            &oracle::logits(&model, &ids(), Keep::Exact).concat(),
+            &wanted,
+        );
+        assert!(
+            found < 2e-6,
+            "{}: the relative error is {found:e}",
+            case.name
+        );
     }
 }
 
@@ -46,16 +74,36 @@ fn the_oracle_agrees() {
 fn both_passes_agree() {
     for (case, model, wanted) in supported("passes") {
         for prefer in [Prefer::Fast, Prefer::Simple] {
-            let options = Options { prefer, chunk: 0, ..Options::new(case.room, Launch::Graph) };
+            let options = Options {
+                prefer,
+                chunk: 0,
+                ..Options::new(case.room, Launch::Graph)
+            };
             let mut decoder = Decoder::new(&emulator(), &model, options, |_| ()).unwrap();
             let rows = logits(&mut decoder, &ids()).concat();
             if prefer == Prefer::Fast {
-                let single = Options { prefill_batch: 1, ..options };
+                let single = Options {
+                    prefill_batch: 1,
+                    ..options
+                };
                 decoder = decoder.with_options(&model.outline, single).unwrap();
-                assert_eq!(logits(&mut decoder, &ids()).concat(), rows, "{}: a token at a time", case.name);
+                assert_eq!(
+                    logits(&mut decoder, &ids()).concat(),
+                    rows,
+                    "{}: a token at a time",
+                    case.name
+                );
             }
-            let found = distance(&rows.into_iter().map(f64::from).collect::<Vec<_>>(), &wanted);
-            assert!(found < 1e-3, "{}, {}: the relative error is {found:e}", case.name, decoder.path());
+            let found = distance(
+                &rows.into_iter().map(f64::from).collect::<Vec<_>>(),
+                &wanted,
+            );
+            assert!(
+                found < 1e-3,
+                "{}, {}: the relative error is {found:e}",
+                case.name,
+                decoder.path()
+            );
         }
     }
 }
@@ -65,9 +113,17 @@ fn both_passes_agree() {
 fn chunks_agree() {
     for (case, model, wanted) in supported("chunks") {
         let options = Options::new(case.room, Launch::Graph);
-        let without = Options { chunk: 0, ..options };
+        let without = Options {
+            chunk: 0,
+            ..options
+        };
         let decoder = Decoder::new(&emulator(), &model, without, |_| ()).unwrap();
-        assert_eq!(decoder.at_once(20), decoder.prefill_batch(), "{}", case.name);
+        assert_eq!(
+            decoder.at_once(20),
+            decoder.prefill_batch(),
+            "{}",
+            case.name
+        );
         let mut decoder = decoder.with_options(&model.outline, options).unwrap();
         assert_eq!(
             decoder.at_once(20) > decoder.prefill_batch(),
@@ -76,8 +132,15 @@ fn chunks_agree() {
             case.name
         );
         let rows = logits(&mut decoder, &ids()).concat();
-        let found = distance(&rows.into_iter().map(f64::from).collect::<Vec<_>>(), &wanted);
-        assert!(found < 2e-3, "{}: the relative error is {found:e}", case.name);
+        let found = distance(
+            &rows.into_iter().map(f64::from).collect::<Vec<_>>(),
+            &wanted,
+        );
+        assert!(
+            found < 2e-3,
+            "{}: the relative error is {found:e}",
+            case.name
+        );
         println!("{}: {found:e}", case.name);
     }
 }
@@ -113,11 +176,21 @@ fn every_constant_matters() {
         for (_, what, change) in changes.iter().filter(|(name, _, _)| *name == case.name) {
             let outline = model.outline.clone();
             change(&mut model.outline);
-            let options = Options { prefer: Prefer::Simple, ..Options::new(case.room, Launch::Graph) };
+            let options = Options {
+                prefer: Prefer::Simple,
+                ..Options::new(case.room, Launch::Graph)
+            };
             let mut decoder = Decoder::new(&emulator(), &model, options, |_| ()).unwrap();
             let rows = logits(&mut decoder, &ids()).concat();
-            let found = distance(&rows.into_iter().map(f64::from).collect::<Vec<_>>(), &wanted);
-            assert!(found > 5e-3, "{}, {what}: the relative error is only {found:e}", case.name);
+            let found = distance(
+                &rows.into_iter().map(f64::from).collect::<Vec<_>>(),
+                &wanted,
+            );
+            assert!(
+                found > 5e-3,
+                "{}, {what}: the relative error is only {found:e}",
+                case.name
+            );
             model.outline = outline;
         }
     }
@@ -131,7 +204,13 @@ fn factors(outline: &mut Outline, change: impl Fn(&mut u32)) {
 }
 
 fn local(outline: &mut Outline, change: impl Fn(&mut Local)) {
-    change(outline.config.local.as_mut().expect("layers without a window"));
+    change(
+        outline
+            .config
+            .local
+            .as_mut()
+            .expect("layers without a window"),
+    );
 }
 
 /// The row of the family with a change. It lives as long as the tests.

@@ -44,12 +44,23 @@ impl File {
     }
 
     pub(crate) fn tensor(mut self, name: &str, dims: &[u64], kind: u32, data: Vec<u8>) -> File {
-        self.tensors.push(Entry { name: name.to_owned(), dims: dims.to_vec(), kind, data, offset: None });
+        self.tensors.push(Entry {
+            name: name.to_owned(),
+            dims: dims.to_vec(),
+            kind,
+            data,
+            offset: None,
+        });
         self
     }
 
     pub(crate) fn edit(mut self, name: &str, edit: impl FnOnce(&mut Entry)) -> File {
-        edit(self.tensors.iter_mut().find(|t| t.name == name).expect("a tensor of that name"));
+        edit(
+            self.tensors
+                .iter_mut()
+                .find(|t| t.name == name)
+                .expect("a tensor of that name"),
+        );
         self
     }
 

@@ -70,18 +70,34 @@ impl Cublas {
             context.run(|| {
                 expect("cublasCreate", create(&mut handle))?;
                 expect("cublasSetStream", set_stream(handle, stream.raw().0))?;
-                expect("cublasSetWorkspace", set_workspace(handle, memory, WORKSPACE))
+                expect(
+                    "cublasSetWorkspace",
+                    set_workspace(handle, memory, WORKSPACE),
+                )
             })??;
             *library.get::<GemmEx>(b"cublasGemmEx\0")?
         };
         let context = context.clone();
-        Ok(Self { handle, gemm, context, _workspace: workspace, _library: library })
+        Ok(Self {
+            handle,
+            gemm,
+            context,
+            _workspace: workspace,
+            _library: library,
+        })
     }
 
     /// `y = x w^T`. cuBLAS has columns where we have rows: its matrices are the transposed ones, and so is the product.
-    pub fn multiply(&self, shape: Shape, x: &View<f16>, w: &View<f16>, y: &View<f16>) -> Result<(), Failure> {
+    pub fn multiply(
+        &self,
+        shape: Shape,
+        x: &View<f16>,
+        w: &View<f16>,
+        y: &View<f16>,
+    ) -> Result<(), Failure> {
         let [m, n, k] = shape.map(|v| v as c_int);
-        let [x, w, y] = [x, w, y].map(|v| std::ptr::without_provenance_mut::<c_void>(v.address() as usize));
+        let [x, w, y] =
+            [x, w, y].map(|v| std::ptr::without_provenance_mut::<c_void>(v.address() as usize));
         let (one, zero) = (1.0, 0.0);
         // SAFETY: the matrices have these shapes, and the caller keeps them.
         let code = self.context.run(|| unsafe {
@@ -112,5 +128,9 @@ impl Cublas {
 }
 
 fn expect(function: &str, code: c_int) -> Result<(), Failure> {
-    if code == 0 { Ok(()) } else { Err(format!("{function} gave the status {code}").into()) }
+    if code == 0 {
+        Ok(())
+    } else {
+        Err(format!("{function} gave the status {code}").into())
+    }
 }

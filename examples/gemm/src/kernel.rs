@@ -25,8 +25,12 @@ const CLUSTER: u32 = 2;
 const ROWS: u32 = 128 * CLUSTER;
 const COLUMNS: u32 = 256;
 /// Eight warps read a stage of 48 KiB. Four stages leave room for a tile of `y` of each warpgroup.
-const RING: RingShape =
-    RingShape { stages: 4, bytes: 2 * X.bytes() + W.bytes(), readers: 8, blocks: CLUSTER };
+const RING: RingShape = RingShape {
+    stages: 4,
+    bytes: 2 * X.bytes() + W.bytes(),
+    readers: 8,
+    blocks: CLUSTER,
+};
 
 args! {
     /// `y = x w^T`
@@ -67,12 +71,22 @@ impl KernelDef for Gemm {
     /// What may be launched. Tensor maps want rows of whole 16 bytes; tiles may be cut off by the edges.
     fn grid(&self, a: &GemmArgs<Shape>) -> Result<Grid, ShapeError> {
         let [m, n, k] = [a.m, a.n, a.k].map(|v| v as usize);
-        self.require(m > 0 && n > 0 && k > 0, || format!("{m} x {n} x {k}: nothing to multiply"))?;
-        self.require(n % 8 == 0 && k % 8 == 0, || format!("n = {n} and k = {k} must be multiples of 8"))?;
-        self.require([a.x, a.w, a.y] == [m * k, n * k, m * n], || {
-            format!("x, w, y have {}, {}, {} elements; {m} x {n} x {k} is another shape", a.x, a.w, a.y)
+        self.require(m > 0 && n > 0 && k > 0, || {
+            format!("{m} x {n} x {k}: nothing to multiply")
         })?;
-        Ok(Grid { shared: RING.memory() + 2 * Y.bytes(), ..Grid::line(self.clusters * CLUSTER) })
+        self.require(n % 8 == 0 && k % 8 == 0, || {
+            format!("n = {n} and k = {k} must be multiples of 8")
+        })?;
+        self.require([a.x, a.w, a.y] == [m * k, n * k, m * n], || {
+            format!(
+                "x, w, y have {}, {}, {} elements; {m} x {n} x {k} is another shape",
+                a.x, a.w, a.y
+            )
+        })?;
+        Ok(Grid {
+            shared: RING.memory() + 2 * Y.bytes(),
+            ..Grid::line(self.clusters * CLUSTER)
+        })
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: GemmArgs<Dev<'k>>) {
@@ -83,7 +97,9 @@ impl KernelDef for Gemm {
         // Registers are shared out by role: one thread that asks for copies needs few.
         k.roles(vec![
             Role::new(1, 40, |_| _ = k.when(k.tid().eq(0), || load(k, &a, &ring))),
-            Role::new(2, 232, |group| multiply(k, &a, &ring, memory.at(RING.memory()), group)),
+            Role::new(2, 232, |group| {
+                multiply(k, &a, &ring, memory.at(RING.memory()), group)
+            }),
         ]);
         // Nobody leaves while the other block may still send something here.
         k.warp_barrier();
@@ -91,7 +107,10 @@ impl KernelDef for Gemm {
     }
 
     fn reference(&self, a: GemmArgs<Cpu<'_>>) {
-        for (y, x) in a.y.chunks_exact_mut(a.n as usize).zip(a.x.chunks_exact(a.k as usize)) {
+        for (y, x) in
+            a.y.chunks_exact_mut(a.n as usize)
+                .zip(a.x.chunks_exact(a.k as usize))
+        {
             for (y, w) in y.iter_mut().zip(a.w.chunks_exact(a.k as usize)) {
                 *y = f16::from_f32(x.iter().zip(w).map(|(x, w)| x.to_f32() * w.to_f32()).sum());
             }
@@ -123,7 +142,8 @@ fn load<'k>(k: Builder<'k>, a: &GemmArgs<Dev<'k>>, ring: &Ring<'k>) {
             ring.fill(&mut at, |stage, landed| {
                 x.at(stage).load(depth, row, landed);
                 x.at(stage.at(X.bytes())).load(depth, row + 64, landed);
-                w.at(stage.at(2 * X.bytes())).load_for_cluster(depth, column, landed);
+                w.at(stage.at(2 * X.bytes()))
+                    .load_for_cluster(depth, column, landed);
             })
         })
     })
@@ -137,12 +157,19 @@ fn multiply<'k>(
     out: Ptr<'k, u8, Shared>,
     group: U32<'k>,
 ) {
-    let (x, w, y) = (a.x.of(X), a.w.of(W), a.y.of(Y).at(out.row(group, Y.bytes())));
+    let (x, w, y) = (
+        a.x.of(X),
+        a.w.of(W),
+        a.y.of(Y).at(out.row(group, Y.bytes())),
+    );
     let mut at = ring.start();
     let mut sums = Accumulators::zero(k, COLUMNS);
     let first = (k.tid() & 127).eq(0);
     // A barrier of the 128 threads of this warpgroup.
-    let together = || k.when(group.eq(0), || k.barrier_part(1, 128)).otherwise(|| k.barrier_part(2, 128));
+    let together = || {
+        k.when(group.eq(0), || k.barrier_part(1, 128))
+            .otherwise(|| k.barrier_part(2, 128))
+    };
     each_tile(k, a, |row, column| {
         k.for_each(0, a.k, DEPTH, |depth| {
             let stage = ring.wait(&at);

@@ -38,7 +38,9 @@ fn main() -> Result<(), Failure> {
     while let Some(word) = words.next() {
         match word.as_str() {
             "--time" => timed = true,
-            "--cublas" => library = Some(PathBuf::from(words.next().ok_or("--cublas needs a path")?)),
+            "--cublas" => {
+                library = Some(PathBuf::from(words.next().ok_or("--cublas needs a path")?))
+            }
             _ => return Err(format!("{word:?} is neither --time nor --cublas PATH").into()),
         }
     }
@@ -49,10 +51,16 @@ fn main() -> Result<(), Failure> {
     for shape in SMALL {
         let product = Product::new(&gpu, shape, 1)?;
         product.launch(&gpu)?;
-        println!("{}: relative error {:.1e}", shown(shape), product.error(&gpu, usize::MAX)?);
+        println!(
+            "{}: relative error {:.1e}",
+            shown(shape),
+            product.error(&gpu, usize::MAX)?
+        );
     }
     if timed || library.is_some() {
-        let library = library.map(|path| Cublas::open(&path, &gpu.context, &gpu.stream)).transpose()?;
+        let library = library
+            .map(|path| Cublas::open(&path, &gpu.context, &gpu.stream))
+            .transpose()?;
         table(&gpu, library.as_ref())?;
     }
     Ok(())
@@ -75,7 +83,11 @@ impl Gpu {
         let clusters = (device.properties().multiprocessors / 2).max(1);
         // SAFETY: copies stay inside of the tensors of their maps, which are as large as the contract says.
         let gemm = unsafe { Kernel::load(&context, Gemm { clusters }) }?;
-        Ok(Self { context, stream, gemm })
+        Ok(Self {
+            context,
+            stream,
+            gemm,
+        })
     }
 }
 
@@ -91,8 +103,15 @@ impl Product {
     fn new(gpu: &Gpu, shape: Shape, copies: usize) -> Result<Self, Failure> {
         let ([m, n, k], context) = (shape, &gpu.context);
         let (x, w) = (random::halves(m * k, 1), random::halves(n * k, 2));
-        let w = (0..copies).map(|_| Buffer::from_slice(context, &w)).collect::<Result<_, _>>()?;
-        Ok(Self { shape, x: Buffer::from_slice(context, &x)?, w, y: Buffer::zeroed(context, m * n)? })
+        let w = (0..copies)
+            .map(|_| Buffer::from_slice(context, &w))
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            shape,
+            x: Buffer::from_slice(context, &x)?,
+            w,
+            y: Buffer::zeroed(context, m * n)?,
+        })
     }
 
     /// Hands the kernel and its arguments to `launch`, for this copy of the weights.
@@ -107,11 +126,20 @@ impl Product {
         let [x, w, y] = unsafe {
             [
                 TensorMapBuilder::matrix(&self.x, m, k).tile(X).arg()?,
-                TensorMapBuilder::matrix(&self.w[copy], n, k).tile(W).arg()?,
+                TensorMapBuilder::matrix(&self.w[copy], n, k)
+                    .tile(W)
+                    .arg()?,
                 TensorMapBuilder::matrix(&self.y, m, n).tile(Y).arg()?,
             ]
         };
-        Ok(launch(GemmArgs { x: &x, w: &w, y: &y, m: m as u32, n: n as u32, k: k as u32 }))
+        Ok(launch(GemmArgs {
+            x: &x,
+            w: &w,
+            y: &y,
+            m: m as u32,
+            n: n as u32,
+            k: k as u32,
+        }))
     }
 
     fn launch(&self, gpu: &Gpu) -> Result<(), Failure> {
@@ -161,7 +189,9 @@ fn table(gpu: &Gpu, cublas: Option<&Cublas>) -> Result<(), Failure> {
             let product = Product::new(gpu, [m, n, k], copies)?;
             let launches = copies.max((5e-3 / (product.flops() / 7e14)) as usize);
             let mut ours = record(gpu, &product, launches)?;
-            let mut theirs = cublas.map(|cublas| captured(gpu, cublas, &product, launches)).transpose()?;
+            let mut theirs = cublas
+                .map(|cublas| captured(gpu, cublas, &product, launches))
+                .transpose()?;
             let mut best = [f64::MAX; 2];
             for _ in 0..5 {
                 best[0] = best[0].min(time(gpu, &mut ours)? / launches as f64);
@@ -172,7 +202,10 @@ fn table(gpu: &Gpu, cublas: Option<&Cublas>) -> Result<(), Failure> {
             // What cuBLAS left is not what is checked.
             product.launch(gpu)?;
             product.error(gpu, 2048)?;
-            let [us, tflops] = [best.map(|s| s * 1e6), best.map(|s| product.flops() / s * 1e-12)];
+            let [us, tflops] = [
+                best.map(|s| s * 1e6),
+                best.map(|s| product.flops() / s * 1e-12),
+            ];
             print!("{:>22} {:>9.1} {:>7.0}", shown([m, n, k]), us[0], tflops[0]);
             match theirs {
                 Some(_) => println!(" {:>10.1} {:>7.0} {:>6.3}", us[1], tflops[1], us[1] / us[0]),
@@ -192,11 +225,21 @@ fn record(gpu: &Gpu, product: &Product, launches: usize) -> Result<GraphExec, Fa
 }
 
 /// The same launches by cuBLAS.
-fn captured(gpu: &Gpu, cublas: &Cublas, product: &Product, launches: usize) -> Result<GraphExec, Failure> {
+fn captured(
+    gpu: &Gpu,
+    cublas: &Cublas,
+    product: &Product,
+    launches: usize,
+) -> Result<GraphExec, Failure> {
     let mut failed = Ok(());
     let graph = capture(&gpu.stream, CaptureMode::Relaxed, |_| {
         failed = (0..launches).try_for_each(|i| {
-            cublas.multiply(product.shape, &product.x, &product.w[i % product.w.len()], &product.y)
+            cublas.multiply(
+                product.shape,
+                &product.x,
+                &product.w[i % product.w.len()],
+                &product.y,
+            )
         });
         Ok(())
     });

@@ -43,7 +43,11 @@ impl Kernels {
     pub fn of(module: &Module) -> Result<Self, Error> {
         // SAFETY: the three kernels read and write what is declared, below `n`; every launch here gives them as much.
         unsafe {
-            Ok(Self { scale: Scale::load(module)?, sum: Sum::load(module)?, saxpy: Saxpy::load(module)? })
+            Ok(Self {
+                scale: Scale::load(module)?,
+                sum: Sum::load(module)?,
+                saxpy: Saxpy::load(module)?,
+            })
         }
     }
 }
@@ -62,7 +66,10 @@ pub fn argument(what: &str, usual: u32) -> Result<u32, String> {
 }
 
 fn count(given: Option<&str>, what: &str, usual: u32) -> Result<u32, String> {
-    let parse = |text: &str| text.parse().map_err(|e| format!("{text:?} is no number of {what}: {e}"));
+    let parse = |text: &str| {
+        text.parse()
+            .map_err(|e| format!("{text:?} is no number of {what}: {e}"))
+    };
     given.map_or(Ok(usual), parse)
 }
 
@@ -74,7 +81,11 @@ pub fn check(what: &str, got: &[f32], factor: f32) {
     for (i, v) in got.iter().enumerate() {
         assert_eq!(*v, i as f32 * factor, "{what}: element {i}");
     }
-    println!("{what}: {} elements are right, the last is {}", got.len(), got[got.len() - 1]);
+    println!(
+        "{what}: {} elements are right, the last is {}",
+        got.len(),
+        got[got.len() - 1]
+    );
 }
 
 #[test]

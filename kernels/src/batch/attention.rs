@@ -122,12 +122,21 @@ const MAX_ROWS: u32 = 256;
 impl BatchAttention {
     /// The kernel without a window.
     pub const fn new(head_dim: u32, queries: u32, order: ColumnOrder) -> BatchAttention {
-        BatchAttention { head_dim, queries, window: None, order, overlap: Overlap::No }
+        BatchAttention {
+            head_dim,
+            queries,
+            window: None,
+            order,
+            overlap: Overlap::No,
+        }
     }
 
     /// The same over a window of the latest positions.
     pub const fn with_window(self, window: u32) -> BatchAttention {
-        BatchAttention { window: Some(window), ..self }
+        BatchAttention {
+            window: Some(window),
+            ..self
+        }
     }
 
     /// Blocks that share a KV head, each with up to 16 of its query heads.
@@ -137,7 +146,11 @@ impl BatchAttention {
 
     /// The length of `partials` for so many rows, query heads and splits.
     pub fn partials_len(&self, rows: u32, heads: u32, splits: u32) -> usize {
-        let each = if splits == 1 { 0 } else { self.head_dim as usize + 2 };
+        let each = if splits == 1 {
+            0
+        } else {
+            self.head_dim as usize + 2
+        };
         (rows * heads) as usize * splits as usize * each
     }
 
@@ -161,7 +174,9 @@ impl BatchAttention {
     /// More cost little more than blocks that end at once, and bring long rows among short ones to an end sooner.
     pub fn splits(&self, units: u32, positions: u32, multiprocessors: u32) -> u32 {
         let wanted = (2 * multiprocessors / units.max(1)).max(positions.div_ceil(LONGEST));
-        wanted.min(positions.div_ceil(self.share(1, 1, units))).clamp(1, MAX_SPLITS)
+        wanted
+            .min(positions.div_ceil(self.share(1, 1, units)))
+            .clamp(1, MAX_SPLITS)
     }
 
     /// Query heads of a block; the last one of a KV head may have fewer.
@@ -197,7 +212,8 @@ impl BatchAttention {
 
     /// The first position that counts, if there is a window.
     fn start<'k>(&self, position: U32<'k>) -> Option<U32<'k>> {
-        self.window.map(|window| position + 1 - (position + 1).min(window))
+        self.window
+            .map(|window| position + 1 - (position + 1).min(window))
     }
 
     fn check_kernel(&self) -> Result<(), ShapeError> {
@@ -219,10 +235,19 @@ impl KernelDef for BatchAttention {
     type Args<S: Side> = BatchAttentionArgs<S>;
 
     fn name(&self) -> String {
-        let BatchAttention { head_dim, queries, window, order, overlap } = self;
+        let BatchAttention {
+            head_dim,
+            queries,
+            window,
+            order,
+            overlap,
+        } = self;
         let window = window.map_or(String::new(), |window| format!("_window_{window}"));
         let first = overlap.suffix();
-        format!("batch_attention_{head_dim}_{queries}_{}{window}{first}", order.group)
+        format!(
+            "batch_attention_{head_dim}_{queries}_{}{window}{first}",
+            order.group
+        )
     }
 
     fn block(&self) -> u32 {
@@ -237,24 +262,45 @@ impl KernelDef for BatchAttention {
         self.check_kernel()?;
         self.range("kv_heads", a.kv_heads, 1, 1 << 16)?;
         self.require(a.heads == a.kv_heads * self.queries, || {
-            format!("heads is {}, must be kv_heads * queries = {}", a.heads, a.kv_heads * self.queries)
+            format!(
+                "heads is {}, must be kv_heads * queries = {}",
+                a.heads,
+                a.kv_heads * self.queries
+            )
         })?;
-        self.multiple("heads * head_dim", a.heads * self.head_dim, PANEL.max(4 * self.order.group))?;
+        self.multiple(
+            "heads * head_dim",
+            a.heads * self.head_dim,
+            PANEL.max(4 * self.order.group),
+        )?;
         self.check_cache(a)?;
         self.multiple("capacity", a.capacity, TOKENS)?;
         self.range("rows", a.rows, 1, a.capacity.min(MAX_ROWS))?;
         self.range("splits", a.splits, 1, MAX_SPLITS)?;
         self.at_least("state", a.state, "rows * 8", &[a.rows, LEN as u32])?;
         for (name, found) in [("q", a.q), ("y", a.y)] {
-            self.length(name, found, "capacity * heads * head_dim", &[a.capacity, a.heads, self.head_dim])?;
+            self.length(
+                name,
+                found,
+                "capacity * heads * head_dim",
+                &[a.capacity, a.heads, self.head_dim],
+            )?;
         }
         self.length("y_scale", a.y_scale, "capacity", &[a.capacity])?;
         let splits = if a.splits == 1 { 0 } else { a.splits };
         let partials = [a.rows, a.heads, splits, self.head_dim + 2];
-        self.at_least("partials", a.partials, "rows * heads * splits * (head_dim + 2)", &partials)?;
+        self.at_least(
+            "partials",
+            a.partials,
+            "rows * heads * splits * (head_dim + 2)",
+            &partials,
+        )?;
         let units = [a.rows, a.kv_heads, self.groups()];
         self.at_least("ticket", a.ticket, "rows * kv_heads * groups", &units)?;
-        Ok(Grid { shared: self.shared(), ..Grid::plane(units.iter().product(), a.splits) })
+        Ok(Grid {
+            shared: self.shared(),
+            ..Grid::plane(units.iter().product(), a.splits)
+        })
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: BatchAttentionArgs<Dev<'k>>) {
@@ -276,7 +322,12 @@ impl KernelDef for BatchAttention {
 
     fn reference(&self, a: BatchAttentionArgs<Cpu<'_>>) {
         let (dim, heads, splits) = (self.head_dim as usize, a.heads as usize, a.splits as usize);
-        let BatchAttentionArgs { y, y_scale, partials, .. } = a;
+        let BatchAttentionArgs {
+            y,
+            y_scale,
+            partials,
+            ..
+        } = a;
         let (values, outcomes) = partials.split_at_mut(match splits {
             1 => 0,
             _ => a.rows as usize * heads * splits * dim,
@@ -297,15 +348,27 @@ impl KernelDef for BatchAttention {
                 let attended = |range: Range<u32>| {
                     let q = &a.q[(row * heads + head) * dim..][..dim];
                     let rows = range.map(|p| dim * table.row(p, head as u32 / self.queries));
-                    attend(q, rows.map(|i| [a.k_cache, a.v_cache].map(|cache| &cache[i..][..dim])))
+                    attend(
+                        q,
+                        rows.map(|i| [a.k_cache, a.v_cache].map(|cache| &cache[i..][..dim])),
+                    )
                 };
                 let done = state[DONE as usize] != 0;
-                let whole = if done { vec![0.0; dim] } else { attended(start..end).result() };
+                let whole = if done {
+                    vec![0.0; dim]
+                } else {
+                    attended(start..end).result()
+                };
                 for (d, result) in whole.into_iter().enumerate() {
                     let slot = self.order.slot((head * dim + d) as u32) as usize;
-                    y[activations::index(a.capacity as usize, row, slot)] = f16::from_f32(result as f32);
+                    y[activations::index(a.capacity as usize, row, slot)] =
+                        f16::from_f32(result as f32);
                 }
-                let used = if done { 1 } else { (end - base).div_ceil(share) };
+                let used = if done {
+                    1
+                } else {
+                    (end - base).div_ceil(share)
+                };
                 for split in (0..used).filter(|_| used > 1) {
                     let at = |split: u32| (base + split * share).clamp(start, end);
                     let partial = attended(at(split)..at(split + 1));
@@ -354,16 +417,30 @@ impl Partial {
 
 /// Of one query, with scores in log2 units, to these keys and values.
 fn attend<'a>(q: &[f16], rows: impl Iterator<Item = [&'a [f16]; 2]>) -> Partial {
-    let numbers = |row: &[f16]| row.iter().map(|x| f64::from(x.to_f32())).collect::<Vec<_>>();
+    let numbers = |row: &[f16]| {
+        row.iter()
+            .map(|x| f64::from(x.to_f32()))
+            .collect::<Vec<_>>()
+    };
     let q = numbers(q);
     let dot = |row: &[f16]| numbers(row).iter().zip(&q).map(|(k, q)| k * q).sum::<f64>();
     let all: Vec<(f64, &[f16])> = rows.map(|[keys, values]| (dot(keys), values)).collect();
-    let max = all.iter().fold(f64::NEG_INFINITY, |max, (score, _)| max.max(*score));
-    let mut partial = Partial { max, sum: 0.0, values: vec![0.0; q.len()] };
+    let max = all
+        .iter()
+        .fold(f64::NEG_INFINITY, |max, (score, _)| max.max(*score));
+    let mut partial = Partial {
+        max,
+        sum: 0.0,
+        values: vec![0.0; q.len()],
+    };
     for (score, values) in all {
         let weight = (score - max).exp2();
         partial.sum += weight;
-        partial.values.iter_mut().zip(numbers(values)).for_each(|(y, v)| *y += weight * v);
+        partial
+            .values
+            .iter_mut()
+            .zip(numbers(values))
+            .for_each(|(y, v)| *y += weight * v);
     }
     partial
 }

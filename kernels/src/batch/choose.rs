@@ -82,14 +82,24 @@ impl KernelDef for ChooseTokens {
         self.range("blocks", a.blocks, 1, 1 << 16)?;
         self.range("sequences", a.sequences, 1, 1 << 16)?;
         self.range("max_tokens", a.max_tokens, 1, 1 << 24)?;
-        self.length("logits", a.logits, "capacity * vocab", &[a.capacity, a.vocab])?;
+        self.length(
+            "logits",
+            a.logits,
+            "capacity * vocab",
+            &[a.capacity, a.vocab],
+        )?;
         self.at_least("rows", a.rows, "count", &[a.count])?;
         self.at_least("value", a.value, "count * blocks", &[a.count, a.blocks])?;
         self.at_least("index", a.index, "count * blocks", &[a.count, a.blocks])?;
         self.at_least("ticket", a.ticket, "count", &[a.count])?;
         self.at_least("stop", a.stop, "stops", &[a.stops])?;
         self.length("state", a.state, "states * 8", &[a.states, LEN as u32])?;
-        self.length("out", a.out, "sequences * max_tokens", &[a.sequences, a.max_tokens])?;
+        self.length(
+            "out",
+            a.out,
+            "sequences * max_tokens",
+            &[a.sequences, a.max_tokens],
+        )?;
         Ok(Grid::plane(a.blocks, a.count))
     }
 
@@ -106,18 +116,32 @@ impl KernelDef for ChooseTokens {
         let share = share_on_cpu(a.vocab, a.blocks);
         let rows = a.logits.chunks(vocab).zip(a.rows).take(a.count as usize);
         for (i, (logits, &row)) in rows.enumerate() {
-            let Some(state) = a.state.chunks_mut(LEN).nth(row as usize) else { continue };
+            let Some(state) = a.state.chunks_mut(LEN).nth(row as usize) else {
+                continue;
+            };
             let [position, sequence] = [POSITION, SEQUENCE].map(|word| state[word as usize]);
             if state[DONE as usize] != 0 || sequence >= a.sequences || position >= a.max_tokens {
                 continue;
             }
             for block in 0..blocks {
-                let keys = logits.iter().enumerate().map(|(i, &x)| (key_on_cpu(x), i as u32));
+                let keys = logits
+                    .iter()
+                    .enumerate()
+                    .map(|(i, &x)| (key_on_cpu(x), i as u32));
                 let best = first_largest(keys.skip(block * share).take(share));
                 (a.value[i * blocks + block], a.index[i * blocks + block]) = best;
             }
-            let all = first_largest(logits.iter().enumerate().map(|(i, &x)| (key_on_cpu(x), i as u32)));
-            let chosen = if all.0 < f32::INFINITY { all.1 } else { NO_TOKEN };
+            let all = first_largest(
+                logits
+                    .iter()
+                    .enumerate()
+                    .map(|(i, &x)| (key_on_cpu(x), i as u32)),
+            );
+            let chosen = if all.0 < f32::INFINITY {
+                all.1
+            } else {
+                NO_TOKEN
+            };
             a.out[sequence as usize * a.max_tokens as usize + position as usize] = chosen;
             step_on_cpu(state, chosen, a.stop[..a.stops as usize].contains(&chosen));
         }
@@ -155,8 +179,18 @@ struct ChosenRow<'a, 'k> {
 impl<'a, 'k> ChosenRow<'a, 'k> {
     fn new(k: Builder<'k>, a: &'a ChooseTokensArgs<Dev<'k>>, of: U32<'k>) -> Self {
         let state = a.state.row(of, 4 * LEN as u32);
-        let [position, done, sequence, limit] = [POSITION, DONE, SEQUENCE, LIMIT].map(|i| state.at(i).ld());
-        ChosenRow { k, a, row: k.ctaid_y(), state, position, done, sequence, limit }
+        let [position, done, sequence, limit] =
+            [POSITION, DONE, SEQUENCE, LIMIT].map(|i| state.at(i).ld());
+        ChosenRow {
+            k,
+            a,
+            row: k.ctaid_y(),
+            state,
+            position,
+            done,
+            sequence,
+            limit,
+        }
     }
 
     fn counts(&self) -> Pred<'k> {
@@ -170,14 +204,20 @@ impl<'a, 'k> ChosenRow<'a, 'k> {
         let best = self.of_thread().of_warp();
         k.note("the largest of the block");
         let warps = THREADS / WARP;
-        let (values, indices) = (k.shared::<f32>("values", warps), k.shared::<u32>("indices", warps));
+        let (values, indices) = (
+            k.shared::<f32>("values", warps),
+            k.shared::<u32>("indices", warps),
+        );
         k.when(k.lane().eq(0), || {
             values.at(k.warp()).st(best.value);
             indices.at(k.warp()).st(best.index);
         });
         k.barrier();
         k.when(k.warp().eq(0), || {
-            let of = |i| Best { value: values.at(i).ld(), index: indices.at(i).ld() };
+            let of = |i| Best {
+                value: values.at(i).ld(),
+                index: indices.at(i).ld(),
+            };
             let best = best_of(k, k.lane(), warps, WARP, of).of_warp();
             let mut drawn = k.var(0);
             k.when(k.lane().eq(0), || {
@@ -216,7 +256,10 @@ impl<'a, 'k> ChosenRow<'a, 'k> {
                 }
             }
         });
-        Best { value: value.get(), index: index.get() }
+        Best {
+            value: value.get(),
+            index: index.get(),
+        }
     }
 
     /// Reduces the shares, and steps the state. One warp.
@@ -224,7 +267,10 @@ impl<'a, 'k> ChosenRow<'a, 'k> {
         let (k, a) = (self.k, self.a);
         let of = |block: U32<'k>| {
             let at = self.row.mad(a.blocks, block);
-            Best { value: a.value.at(at).fresh().ld(), index: a.index.at(at).fresh().ld() }
+            Best {
+                value: a.value.at(at).fresh().ld(),
+                index: a.index.at(at).fresh().ld(),
+            }
         };
         let best = best_of(k, k.lane(), a.blocks, WARP, of).of_warp();
         let chosen = best.value.lt(f32::INFINITY).select(best.index, NO_TOKEN);
@@ -236,7 +282,10 @@ impl<'a, 'k> ChosenRow<'a, 'k> {
         let stops = stops.get().eq(1).any();
         k.when(k.lane().eq(0), || {
             let next = self.position + 1;
-            a.out.row(self.sequence, a.max_tokens * 4).at(self.position).st(chosen);
+            a.out
+                .row(self.sequence, a.max_tokens * 4)
+                .at(self.position)
+                .st(chosen);
             let none = chosen.eq(NO_TOKEN);
             k.when(!none, || {
                 self.state.at(TOKEN).st(chosen);
@@ -312,7 +361,12 @@ fn case((count, capacity, vocab, blocks): (u32, u32, u32, u32), seed: u64) -> Ca
     for i in 0..count as usize {
         let kind = KINDS[i % KINDS.len()];
         let mut write = |word: u32, to: u32| state[rows[i] as usize * LEN + word as usize] = to;
-        for (word, to) in [(DONE, 0), (SEQUENCE, rows[i] + 1), (LIMIT, 8), (POSITION, 5)] {
+        for (word, to) in [
+            (DONE, 0),
+            (SEQUENCE, rows[i] + 1),
+            (LIMIT, 8),
+            (POSITION, 5),
+        ] {
             write(word, to);
         }
         match kind {
@@ -336,8 +390,17 @@ fn case((count, capacity, vocab, blocks): (u32, u32, u32, u32), seed: u64) -> Ca
         CpuArg::U32(state),
         CpuArg::U32(vec![0; (sequences * MAX_TOKENS) as usize]),
     ];
-    args.extend([vocab, count, capacity, blocks, 34, states, sequences, MAX_TOKENS].map(CpuArg::scalar));
-    Case { label: format!("count={count} vocab={vocab} blocks={blocks}"), args, bound: 0.0 }
+    args.extend(
+        [
+            vocab, count, capacity, blocks, 34, states, sequences, MAX_TOKENS,
+        ]
+        .map(CpuArg::scalar),
+    );
+    Case {
+        label: format!("count={count} vocab={vocab} blocks={blocks}"),
+        args,
+        bound: 0.0,
+    }
 }
 
 fn fill(logits: &mut [f32], kind: Kind) {

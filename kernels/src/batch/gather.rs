@@ -56,8 +56,10 @@ impl KernelDef for GatherRows {
         k.when(first.lt(a.n), || {
             let from = a.rows.at(row).ld();
             let to = a.y.row(row, a.n * 4).at(first);
-            k.when(from.lt(a.capacity), || to.st4(a.x.row(from, a.n * 4).at(first).ld4()))
-                .otherwise(|| to.st4([k.val(0.0); 4]));
+            k.when(from.lt(a.capacity), || {
+                to.st4(a.x.row(from, a.n * 4).at(first).ld4())
+            })
+            .otherwise(|| to.st4([k.val(0.0); 4]));
         });
     }
 
@@ -86,7 +88,11 @@ impl Variant for GatherRows {
                 CpuArg::F32(vec![0.0; ((count + 1) * n) as usize]),
             ];
             args.extend([capacity, count, n].map(CpuArg::scalar));
-            Case { label: format!("capacity={capacity} n={n} rows={rows:?}"), args, bound: 0.0 }
+            Case {
+                label: format!("capacity={capacity} n={n} rows={rows:?}"),
+                args,
+                bound: 0.0,
+            }
         };
         vec![
             case(1, 4, &[0]),

@@ -120,7 +120,14 @@ impl<'k> Activations<'k> {
         batch: u32,
     ) -> Self {
         let all = if batch == 1 { n } else { n * batch };
-        Activations { k, encoding, memory, n, batch, all }
+        Activations {
+            k,
+            encoding,
+            memory,
+            n,
+            batch,
+            all,
+        }
     }
 
     /// The first multiple of 128 after all of it: [`Encoding::bytes`].
@@ -144,7 +151,9 @@ impl<'k> Activations<'k> {
 
     /// Where the third bytes begin, if there are any.
     pub(crate) fn thirds(&self) -> Option<Ptr<'k, u8, Shared>> {
-        self.encoding.has_thirds().then(|| self.memory.at(self.all * self.encoding.values(1)))
+        self.encoding
+            .has_thirds()
+            .then(|| self.memory.at(self.all * self.encoding.values(1)))
     }
 
     /// Where the scales begin.

@@ -30,7 +30,10 @@ impl BitRange {
 
     /// From bit `bit` of byte `byte` on.
     pub(super) fn new(byte: usize, bit: usize, len: usize) -> BitRange {
-        BitRange { at: 8 * byte + bit, len }
+        BitRange {
+            at: 8 * byte + bit,
+            len,
+        }
     }
 
     /// The bytes that the bits are in.
@@ -39,19 +42,29 @@ impl BitRange {
     }
 
     fn get(self, bytes: &[u8]) -> u32 {
-        let word = bytes[self.bytes()].iter().rev().fold(0u64, |word, &byte| word << 8 | u64::from(byte));
+        let word = bytes[self.bytes()]
+            .iter()
+            .rev()
+            .fold(0u64, |word, &byte| word << 8 | u64::from(byte));
         ((word >> (self.at % 8)) & ((1 << self.len) - 1)) as u32
     }
 
     fn put(self, bytes: &mut [u8], v: u32) {
         let v = (u64::from(v) & ((1 << self.len) - 1)) << (self.at % 8);
-        bytes[self.bytes()].iter_mut().zip(v.to_le_bytes()).for_each(|(byte, v)| *byte |= v);
+        bytes[self.bytes()]
+            .iter_mut()
+            .zip(v.to_le_bytes())
+            .for_each(|(byte, v)| *byte |= v);
     }
 }
 
 /// `len` bits of one byte and those after it.
 pub(super) fn one(byte: usize, bit: usize, len: usize) -> Bits {
-    [BitRange::new(byte, bit, len), BitRange::NONE, BitRange::NONE]
+    [
+        BitRange::new(byte, bit, len),
+        BitRange::NONE,
+        BitRange::NONE,
+    ]
 }
 
 /// Low bits in one place, high bits in another.
@@ -61,7 +74,9 @@ pub(super) fn two(low: BitRange, high: BitRange) -> Bits {
 
 /// The number in these bits.
 pub(crate) fn get(bytes: &[u8], bits: Bits) -> u32 {
-    bits.into_iter().rev().fold(0u64, |v, range| v << range.len | u64::from(range.get(bytes))) as u32
+    bits.into_iter().rev().fold(0u64, |v, range| {
+        v << range.len | u64::from(range.get(bytes))
+    }) as u32
 }
 
 /// Sets bits that are zero.
@@ -78,7 +93,11 @@ mod tests {
 
     #[test]
     fn a_number_is_put_together_from_its_bits() {
-        let bits = [BitRange::new(1, 4, 4), BitRange::new(0, 6, 2), BitRange::new(2, 0, 9)];
+        let bits = [
+            BitRange::new(1, 4, 4),
+            BitRange::new(0, 6, 2),
+            BitRange::new(2, 0, 9),
+        ];
         let mut bytes = [0; 4];
         put(&mut bytes, bits, 0x40e5);
         assert_eq!(bytes, [0b1000_0000, 0b0101_0000, 0b0000_0011, 0b0000_0001]);

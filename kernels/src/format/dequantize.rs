@@ -36,7 +36,9 @@ pub struct ColumnOrder {
 impl ColumnOrder {
     /// The order of a format's tiles; `None` for formats without tiles.
     pub fn of(format: Format) -> Option<ColumnOrder> {
-        format.of().tiles().map(|tiles| ColumnOrder { group: tiles.group() })
+        format.of().tiles().map(|tiles| ColumnOrder {
+            group: tiles.group(),
+        })
     }
 
     /// The slot of column `k`.
@@ -85,7 +87,12 @@ pub(crate) struct CodeValues {
 impl CodeValues {
     /// Signed bytes of at most this magnitude.
     pub(crate) const fn signed(largest: u32) -> CodeValues {
-        CodeValues { signed: true, bias: 0, largest, shift: 0 }
+        CodeValues {
+            signed: true,
+            bias: 0,
+            largest,
+            shift: 0,
+        }
     }
 
     /// Codes from this bit of a byte on.
@@ -106,7 +113,12 @@ impl CodeValues {
 
 impl std::convert::From<Code> for CodeValues {
     fn from(Code { bits, bias, .. }: Code) -> Self {
-        CodeValues { signed: false, bias, largest: bias.max((1 << bits) - 1 - bias), shift: 0 }
+        CodeValues {
+            signed: false,
+            bias,
+            largest: bias.max((1 << bits) - 1 - bias),
+            shift: 0,
+        }
     }
 }
 
@@ -154,7 +166,8 @@ impl<'k> Affine<'k> {
             Affine::Offset(scale, offset) => (scale, Some(offset)),
             Affine::Block { block, scale } => (block * scale, None),
         };
-        let weight = |number: F32<'k>| offset.map_or(number * scale, |offset| number * scale + offset);
+        let weight =
+            |number: F32<'k>| offset.map_or(number * scale, |offset| number * scale + offset);
         numbers.into_iter().map(weight).collect()
     }
 }
@@ -182,7 +195,11 @@ pub(crate) struct TileScales<'k>(Vec<[HalfScales<'k>; 2]>);
 
 impl<'k> Dequantizer<'k> {
     pub(crate) fn new(k: Builder<'k>, format: Format, unit: Units<'k>) -> Self {
-        Dequantizer { lane: TileLane::new(k, format), tiles: format.tiles(), unit }
+        Dequantizer {
+            lane: TileLane::new(k, format),
+            tiles: format.tiles(),
+            unit,
+        }
     }
 
     /// Sets of a tile.
@@ -193,7 +210,11 @@ impl<'k> Dequantizer<'k> {
     /// Loads the scales of a tile.
     pub(crate) fn scales(&self, tile: TilePtr<'k>) -> TileScales<'k> {
         let groups = self.tiles.scales(&self.lane, tile, self.unit).into_iter();
-        TileScales(groups.map(|rows| rows.map(|row| self.halves(row))).collect())
+        TileScales(
+            groups
+                .map(|rows| rows.map(|row| self.halves(row)))
+                .collect(),
+        )
     }
 
     fn halves(&self, affine: Affine<'k>) -> HalfScales<'k> {
@@ -205,7 +226,11 @@ impl<'k> Dequantizer<'k> {
             Affine::Block { block, scale } => {
                 let scale = equal_halves(scale);
                 let zero = scale * self.constant(-self.tiles.values().zero());
-                HalfScales::Block { block: equal_halves(block), scale, zero }
+                HalfScales::Block {
+                    block: equal_halves(block),
+                    scale,
+                    zero,
+                }
             }
         }
     }
@@ -216,7 +241,12 @@ impl<'k> Dequantizer<'k> {
     }
 
     /// The A fragment of step `step` of a tile.
-    pub(crate) fn fragment(&self, codes: &Codes<'k>, scales: &TileScales<'k>, step: u32) -> LeftFragment<'k> {
+    pub(crate) fn fragment(
+        &self,
+        codes: &Codes<'k>,
+        scales: &TileScales<'k>,
+        step: u32,
+    ) -> LeftFragment<'k> {
         match codes {
             Codes::Binary16(words) => self.of_binary16(words),
             Codes::Bfloat16(words) => self.of_bfloat16(words),
@@ -227,7 +257,12 @@ impl<'k> Dequantizer<'k> {
     fn of_binary16(&self, words: &[U32<'k>; 4]) -> LeftFragment<'k> {
         let unit = self.unit.map(|unit| equal_halves(unit));
         let zero = self.constant(0.0);
-        LeftFragment(from_fn(|r| words[r].bits::<f16x2>().fma(unit[r % 2], zero).bits::<u32>()))
+        LeftFragment(from_fn(|r| {
+            words[r]
+                .bits::<f16x2>()
+                .fma(unit[r % 2], zero)
+                .bits::<u32>()
+        }))
     }
 
     /// Rounded to binary16, after the multiplication by the powers of two.
@@ -235,7 +270,10 @@ impl<'k> Dequantizer<'k> {
         let both = |(i, &word): (usize, &U32<'k>)| {
             let unit = self.unit[i % 2];
             let [low, high]: [F32; 2] = [(word << 16).bits(), (word & 0xffff_0000).bits()];
-            (low * unit).cvt::<f16>().pack((high * unit).cvt::<f16>()).bits::<u32>()
+            (low * unit)
+                .cvt::<f16>()
+                .pack((high * unit).cvt::<f16>())
+                .bits::<u32>()
         };
         let words: Vec<_> = words.iter().enumerate().map(both).collect();
         LeftFragment(from_fn(|i| words[i]))
@@ -247,11 +285,14 @@ impl<'k> Dequantizer<'k> {
         LeftFragment(from_fn(|r| {
             let weight = match (codes, &scales[r % 2]) {
                 (Codes::Bytes(rows), HalfScales::Block { block, scale, zero }) => {
-                    let scaled = self.above_base(rows[r % 2], r / 2, values).fma(*scale, *zero);
+                    let scaled = self
+                        .above_base(rows[r % 2], r / 2, values)
+                        .fma(*scale, *zero);
                     scaled.fma(*block, self.constant(0.0))
                 }
                 (Codes::Bytes(rows), HalfScales::Affine(scale, offset)) => {
-                    let number = self.above_base(rows[r % 2], r / 2, values) + self.constant(-values.zero());
+                    let number =
+                        self.above_base(rows[r % 2], r / 2, values) + self.constant(-values.zero());
                     number.fma(*scale, offset.unwrap_or_else(|| self.constant(0.0)))
                 }
                 (Codes::Nibbles(word), HalfScales::Affine(scale, offset)) => {
@@ -276,15 +317,22 @@ impl<'k> Dequantizer<'k> {
         match r % 2 {
             0 => (pair & 0xff0f_ff0f).bits::<f16x2>() + self.constant(-1024.0 - bias),
             // A high nibble counts 16.
-            _ => (pair & 0xfff0_fff0).bits::<f16x2>().fma(self.constant(0.0625), self.constant(-64.0 - bias)),
+            _ => (pair & 0xfff0_fff0)
+                .bits::<f16x2>()
+                .fma(self.constant(0.0625), self.constant(-64.0 - bias)),
         }
     }
 
     /// Two bytes, each as its code above [`CodeValues::base`].
     fn above_base(&self, word: U32<'k>, pair: usize, values: CodeValues) -> Val<'k, f16x2> {
-        let word = if values.signed { word ^ 0x8080_8080 } else { word };
+        let word = if values.signed {
+            word ^ 0x8080_8080
+        } else {
+            word
+        };
         let exponents = 0x6464_6464 - 0x0404_0404 * values.shift;
-        word.prmt(exponents, if pair == 0 { 0x4140 } else { 0x4342 }).bits()
+        word.prmt(exponents, if pair == 0 { 0x4140 } else { 0x4342 })
+            .bits()
     }
 }
 

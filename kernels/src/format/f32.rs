@@ -10,7 +10,11 @@ pub(super) struct Binary32;
 
 impl BlockFormat for Binary32 {
     fn block(&self) -> Block {
-        Block { ggml_type: 0, len: 1, bytes: 4 }
+        Block {
+            ggml_type: 0,
+            len: 1,
+            bytes: 4,
+        }
     }
 
     fn numbers(&self) -> Vec<Field> {
@@ -30,13 +34,22 @@ impl BlockFormat for Binary32 {
     }
 
     fn split(&self) -> LaneSplit {
-        LaneSplit { len: 4, bytes: 16, lanes: 1, float4s: &[0] }
+        LaneSplit {
+            len: 4,
+            bytes: 16,
+            lanes: 1,
+            float4s: &[0],
+        }
     }
 
     fn fragment<'k>(&self, k: Builder<'k>, _: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
         let load = |at: Ptr<'k, u8, ReadOnly>| at.stream().cast::<u32>().ld4().into();
         let unpack = |words: &[U32<'k>]| words.iter().map(|w| w.bits()).collect();
-        Box::new(Unquantized { first: k.val(0), load, unpack })
+        Box::new(Unquantized {
+            first: k.val(0),
+            load,
+            unpack,
+        })
     }
 
     fn tiles(&self) -> Option<&dyn TileFormat> {

@@ -20,7 +20,11 @@ pub(super) const BYTES: u32 = 512;
 /// `e` of the four words of nibbles at `512 c`, two bits for each.
 pub(super) fn in_tile(r: usize, k: usize) -> BitRange {
     let (c, j) = (2 * (k / 128) + k / 16 % 2, k / 4 % 4);
-    BitRange::new(AT as usize + 16 * lane(r, k / 32) + 4 * c + k % 4, 2 * j + r / 8, 1)
+    BitRange::new(
+        AT as usize + 16 * lane(r, k / 32) + 4 * c + k % 4,
+        2 * j + r / 8,
+        1,
+    )
 }
 
 impl<'k> PackLane<'k> {
@@ -29,7 +33,11 @@ impl<'k> PackLane<'k> {
         self.k.note("fifth bits");
         let one = |r: usize, c: u32, j: usize| bits(r, c, j) << (2 * j + r) as u32;
         let word = |c| (1..8).fold(one(0, c, 0), |word, i| word | one(i % 2, c, i / 2));
-        self.tile.at(AT).row(self.lane, 16).cast::<u32>().st4([0, 1, 2, 3].map(word));
+        self.tile
+            .at(AT)
+            .row(self.lane, 16)
+            .cast::<u32>()
+            .st4([0, 1, 2, 3].map(word));
     }
 
     /// The same from the fifth bits of group `4 s + t` of each row, a word in the order of the columns: `words[s][r]`.
@@ -49,9 +57,11 @@ impl<'k> TileLane<'k> {
         let high = tile.at(self.lane * 16).at(AT).cast::<u32>().ld4();
         from_fn(|s| {
             from_fn(|i| {
-                self.k.note("fifth bits above nibbles, eight columns of both rows");
+                self.k
+                    .note("fifth bits above nibbles, eight columns of both rows");
                 let c = 2 * s + i / 2;
-                let code = |j: usize, r: usize| five_bits(words[c][j], high[c], 2 * j + r, 4 * r as u32);
+                let code =
+                    |j: usize, r: usize| five_bits(words[c][j], high[c], 2 * j + r, 4 * r as u32);
                 let j = 2 * (i % 2);
                 [code(j, 0), code(j, 1), code(j + 1, 0), code(j + 1, 1)]
             })
@@ -86,8 +96,21 @@ impl<'k> RowFragment<'k> {
     pub(super) fn five_bits(&self) -> [U32<'k>; 4] {
         let [n0, n1, n2, n3] = self.nibbles();
         let c = ((self.index >> 3) << 1) | (self.index & 1);
-        let bits = self.tile.at(AT).row(self.group_lane(), 16).row(c, 4).cast::<u32>().ld() >> self.second;
-        let with = |nibble: U32<'k>, fifth: U32<'k>| nibble.lop3(fifth & 0x1010_1010, 0x0f0f_0f0f, SELECT);
-        [with(n0, bits << 4), with(n1, bits << 2), with(n2, bits), with(n3, bits >> 2)]
+        let bits = self
+            .tile
+            .at(AT)
+            .row(self.group_lane(), 16)
+            .row(c, 4)
+            .cast::<u32>()
+            .ld()
+            >> self.second;
+        let with =
+            |nibble: U32<'k>, fifth: U32<'k>| nibble.lop3(fifth & 0x1010_1010, 0x0f0f_0f0f, SELECT);
+        [
+            with(n0, bits << 4),
+            with(n1, bits << 2),
+            with(n2, bits),
+            with(n3, bits >> 2),
+        ]
     }
 }

@@ -86,7 +86,11 @@ where
         (self.load)(addresses[0].at(bytes))
     }
     fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>> {
-        vec![Group { q: (self.unpack)(words), scale: None, offset: None }]
+        vec![Group {
+            q: (self.unpack)(words),
+            scale: None,
+            offset: None,
+        }]
     }
 }
 
@@ -97,9 +101,19 @@ mod tests {
     #[test]
     fn fragments_make_up_whole_blocks() {
         for format in Format::ALL {
-            let LaneSplit { len, bytes, lanes, float4s } = LaneSplit::of(format);
+            let LaneSplit {
+                len,
+                bytes,
+                lanes,
+                float4s,
+            } = LaneSplit::of(format);
             assert_eq!(len % format.block_len(), 0, "{}", format.name());
-            assert_eq!(format.row_bytes(len as usize), bytes as usize, "{}", format.name());
+            assert_eq!(
+                format.row_bytes(len as usize),
+                bytes as usize,
+                "{}",
+                format.name()
+            );
             assert_eq!(lanes * 4 * float4s.len() as u32, len, "{}", format.name());
         }
     }

@@ -26,7 +26,11 @@ pub(super) enum Half {
 impl BlockFormat for Half {
     fn block(&self) -> Block {
         let ggml_type = if *self == Half::F16 { 1 } else { 30 };
-        Block { ggml_type, len: 1, bytes: 2 }
+        Block {
+            ggml_type,
+            len: 1,
+            bytes: 2,
+        }
     }
 
     fn numbers(&self) -> Vec<Field> {
@@ -53,13 +57,22 @@ impl BlockFormat for Half {
     }
 
     fn split(&self) -> LaneSplit {
-        LaneSplit { len: 4, bytes: 8, lanes: 1, float4s: &[0] }
+        LaneSplit {
+            len: 4,
+            bytes: 8,
+            lanes: 1,
+            float4s: &[0],
+        }
     }
 
     fn fragment<'k>(&self, k: Builder<'k>, _: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
         let load = |at: Ptr<'k, u8, ReadOnly>| at.stream().cast::<u32>().ld2().into();
         let half = *self;
-        Box::new(Unquantized { first: k.val(0), load, unpack: move |words: &[U32<'k>]| half.unpack(words) })
+        Box::new(Unquantized {
+            first: k.val(0),
+            load,
+            unpack: move |words: &[U32<'k>]| half.unpack(words),
+        })
     }
 
     fn tiles(&self) -> Option<&dyn TileFormat> {
@@ -84,7 +97,11 @@ impl TileFormat for Half {
     }
 
     fn encoding(&self) -> Encoding {
-        if *self == Half::F16 { Encoding::F16 } else { Encoding::Bf16 }
+        if *self == Half::F16 {
+            Encoding::F16
+        } else {
+            Encoding::Bf16
+        }
     }
 
     fn in_tile(&self, r: usize, k: usize, _: Field) -> Bits {
@@ -106,7 +123,13 @@ impl TileFormat for Half {
     }
 
     fn codes<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, _: u32) -> Vec<Codes<'k>> {
-        let codes = |words| if *self == Half::F16 { Codes::Binary16(words) } else { Codes::Bfloat16(words) };
+        let codes = |words| {
+            if *self == Half::F16 {
+                Codes::Binary16(words)
+            } else {
+                Codes::Bfloat16(words)
+            }
+        };
         (0..8).map(|c| codes(lane.words(tile, c))).collect()
     }
 
@@ -133,8 +156,10 @@ impl TileFormat for Half {
             for c in 0..4 {
                 let quad = product.quad(x.at(128 * c as u32));
                 for u in 0..2 {
-                    let (a, b) =
-                        (LeftFragment(words[2 * c + u]), RightFragment([&quad[2 * u], &quad[2 * u + 1]]));
+                    let (a, b) = (
+                        LeftFragment(words[2 * c + u]),
+                        RightFragment([&quad[2 * u], &quad[2 * u + 1]]),
+                    );
                     match self {
                         Half::F16 => sums[u].add_f16(a, b),
                         Half::BF16 => sums[u].add_bf16(a, b),

@@ -3,5 +3,9 @@
 use super::legacy::{Legacy, Values};
 use super::lookup::IQ4;
 
-pub(super) const IQ4_NL: Legacy =
-    Legacy { ggml_type: 20, min: false, fifth: false, values: Values::Entries(IQ4) };
+pub(super) const IQ4_NL: Legacy = Legacy {
+    ggml_type: 20,
+    min: false,
+    fifth: false,
+    values: Values::Entries(IQ4),
+};

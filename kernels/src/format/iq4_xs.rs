@@ -28,7 +28,11 @@ pub(super) struct IQ4_XS;
 
 impl BlockFormat for IQ4_XS {
     fn block(&self) -> Block {
-        Block { ggml_type: 23, len: 256, bytes: 136 }
+        Block {
+            ggml_type: 23,
+            len: 256,
+            bytes: 136,
+        }
     }
 
     fn numbers(&self) -> Vec<Field> {
@@ -38,9 +42,10 @@ impl BlockFormat for IQ4_XS {
     fn in_block(&self, field: Field) -> Bits {
         match field {
             Field::Code(k) => one(8 + 16 * (k / 32) + k % 16, 4 * (k / 16 % 2), 4),
-            Field::Scale(j) => {
-                two(BitRange::new(4 + j / 2, 4 * (j % 2), 4), BitRange::new(2 + j / 4, 2 * (j % 4), 2))
-            }
+            Field::Scale(j) => two(
+                BitRange::new(4 + j / 2, 4 * (j % 2), 4),
+                BitRange::new(2 + j / 4, 2 * (j % 4), 2),
+            ),
             _ => one(0, 0, 16),
         }
     }
@@ -55,11 +60,19 @@ impl BlockFormat for IQ4_XS {
     }
 
     fn split(&self) -> LaneSplit {
-        LaneSplit { len: 256, bytes: 136, lanes: 16, float4s: &[0, 4, 16, 20] }
+        LaneSplit {
+            len: 256,
+            bytes: 136,
+            lanes: 16,
+            float4s: &[0, 4, 16, 20],
+        }
     }
 
     fn fragment<'k>(&self, k: Builder<'k>, thread: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
-        Box::new(HalfGroup { lane: thread & 15, table: IQ4.load(k) })
+        Box::new(HalfGroup {
+            lane: thread & 15,
+            table: IQ4.load(k),
+        })
     }
 
     fn tiles(&self) -> Option<&dyn TileFormat> {
@@ -86,13 +99,25 @@ impl<'k> Fragment<'k> for HalfGroup<'k> {
         [header, codes].concat()
     }
     fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>> {
-        let &[d, low, a, b] = words else { unreachable!("four words are loaded") };
+        let &[d, low, a, b] = words else {
+            unreachable!("four words are loaded")
+        };
         let group = self.lane >> 1;
-        let (low, high) = ((low >> (group << 2)) & 15, (d >> ((group << 1) + 12)) & 0x30);
+        let (low, high) = (
+            (low >> (group << 2)) & 15,
+            (d >> ((group << 1) + 12)) & 0x30,
+        );
         let scale = halves(d)[0] * SIX_LESS_32.at(low | high, 0);
         let half = |half: u32| {
-            let q = [a, b].into_iter().flat_map(|w| self.table.numbers(w >> (4 * half))).collect();
-            Group { q, scale: Some(scale), offset: None }
+            let q = [a, b]
+                .into_iter()
+                .flat_map(|w| self.table.numbers(w >> (4 * half)))
+                .collect();
+            Group {
+                q,
+                scale: Some(scale),
+                offset: None,
+            }
         };
         vec![half(0), half(1)]
     }
@@ -141,12 +166,20 @@ impl TileFormat for IQ4_XS {
         CodeValues::signed(127)
     }
 
-    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, unit: Units<'k>) -> Vec<[Affine<'k>; 2]> {
+    fn scales<'k>(
+        &self,
+        lane: &TileLane<'k>,
+        tile: TilePtr<'k>,
+        unit: Units<'k>,
+    ) -> Vec<[Affine<'k>; 2]> {
         let low = tile.at(lane.lane * 2).at(LOW).cast::<u16>().ld();
         let high = tile.at(lane.lane).at(HIGH).ld();
         let d = times(halves(tile.at(lane.g * 4).at(D).cast::<u32>().ld()), unit);
         let scale = |i: u32| SIX_LESS_32.at(low.bfe(4 * i, 4) | (high.bfe(2 * i, 2) << 4), 0);
-        let row = |s: u32, r: u32| Affine::Block { block: d[r as usize], scale: scale(2 * s + r) };
+        let row = |s: u32, r: u32| Affine::Block {
+            block: d[r as usize],
+            scale: scale(2 * s + r),
+        };
         [0, 1].map(|s| [0, 1].map(|r| row(s, r))).into()
     }
 

@@ -49,7 +49,12 @@ impl<'k> TileLane<'k> {
     /// The words from which [`six_bits`](TileLane::six_bits) takes them.
     pub(super) fn six_bit_words(&self, tile: TilePtr<'k>, at: u32) -> [U32<'k>; 2] {
         let low = tile.at(self.lane * 4).at(at).cast::<u32>().ld();
-        let high = tile.at((self.lane >> 1) * 4).at(at + 128).cast::<u32>().ld() >> ((self.lane & 1) * 4);
+        let high = tile
+            .at((self.lane >> 1) * 4)
+            .at(at + 128)
+            .cast::<u32>()
+            .ld()
+            >> ((self.lane & 1) * 4);
         [low, high]
     }
 }
@@ -119,7 +124,11 @@ impl<'k> LaneScales<'k> {
     /// Of the pair of groups `pair`.
     pub(super) fn new(pair: U32<'k>) -> Self {
         let shift = pair & 2;
-        LaneScales { pick: (pair & 1).mad(0x2222, 0x5410), shift, third: shift.eq(0).select(0, 0x0f0f_0f0f) }
+        LaneScales {
+            pick: (pair & 1).mad(0x2222, 0x5410),
+            shift,
+            third: shift.eq(0).select(0, 0x0f0f_0f0f),
+        }
     }
 
     /// Scale and scale, minimum and minimum of the lane's two groups: the low six bits of each byte.
@@ -130,12 +139,20 @@ impl<'k> LaneScales<'k> {
     }
 
     /// The lane's two groups, from a block's header and their codes.
-    pub(super) fn groups(&self, [d, s0, s1, s2]: [U32<'k>; 4], codes: [Vec<F32<'k>>; 2]) -> Vec<Group<'k>> {
+    pub(super) fn groups(
+        &self,
+        [d, s0, s1, s2]: [U32<'k>; 4],
+        codes: [Vec<F32<'k>>; 2],
+    ) -> Vec<Group<'k>> {
         let [d, dmin] = halves(d);
         let less = -dmin;
         let [scale0, scale1, min0, min1] = bytes(SIX, split(self.scales([s0, s1, s2])), 0);
         let scales = [(scale0, min0), (scale1, min1)];
-        let group = |(q, (scale, min))| Group { q, scale: Some(d * scale), offset: Some(less * min) };
+        let group = |(q, (scale, min))| Group {
+            q,
+            scale: Some(d * scale),
+            offset: Some(less * min),
+        };
         codes.into_iter().zip(scales).map(group).collect()
     }
 }
@@ -176,12 +193,20 @@ pub(super) struct TileScales<'k> {
 impl<'k> TileScales<'k> {
     /// Loads those of the lane from byte `at` on.
     pub(super) fn load(product: &TileLane<'k>, tile: TilePtr<'k>, at: u32) -> Self {
-        product.k.note("scales and minima of a tile of Q4_K and Q5_K");
+        product
+            .k
+            .note("scales and minima of a tile of Q4_K and Q5_K");
         let [low, high] = product.six_bit_words(tile, at);
         let d = tile.at(product.g * 8).at(at + SIX_BITS).cast::<u32>();
         let [first, second] = d.ld2().map(halves);
-        let numbers = product.six_bits(low, high).map(|word| from_fn(|byte| number(word, byte as u32)));
-        TileScales { numbers, d: [first[0], second[0]], dmin: [first[1], second[1]] }
+        let numbers = product
+            .six_bits(low, high)
+            .map(|word| from_fn(|byte| number(word, byte as u32)));
+        TileScales {
+            numbers,
+            d: [first[0], second[0]],
+            dmin: [first[1], second[1]],
+        }
     }
 
     /// The same by set and row, of codes less the bias of `values`, times the rows' units.
@@ -190,14 +215,19 @@ impl<'k> TileScales<'k> {
         let row = |numbers: &[F32<'k>; 4], r: usize| {
             Affine::less(d[r] * numbers[2 * r], dmin[r] * numbers[2 * r + 1], values)
         };
-        self.numbers.iter().map(|numbers| [0, 1].map(|r| row(numbers, r))).collect()
+        self.numbers
+            .iter()
+            .map(|numbers| [0, 1].map(|r| row(numbers, r)))
+            .collect()
     }
 
     /// `row += d * (sum over sets of scale * product) - dmin * (sum over sets of min * sum)`.
     pub(super) fn apply(&self, rows: &mut RowSums<'k>, sets: &[Set<'k>; 2]) {
         let products = sets.each_ref().map(Set::scaled);
         for (r, row) in rows.iter_mut().enumerate() {
-            let [[a, m], [b, n]] = self.numbers.map(|numbers| [numbers[2 * r], numbers[2 * r + 1]]);
+            let [[a, m], [b, n]] = self
+                .numbers
+                .map(|numbers| [numbers[2 * r], numbers[2 * r + 1]]);
             row.fma(self.d[r], a.fma(products[0][r], b * products[1][r]));
             row.fma(-self.dmin[r], m.fma(sets[0].sum, n * sets[1].sum));
         }
@@ -211,10 +241,18 @@ impl<'k> RowFragment<'k> {
         let words = self.tile.at(at);
         let row = self.second << 4;
         let low = words.row(lane, 4).cast::<u32>().ld() >> s.mad(4, row);
-        let high = words.at(128).row(lane >> 1, 4).cast::<u32>().ld() >> (lane & 1).mad(4, s.mad(2, row));
+        let high =
+            words.at(128).row(lane >> 1, 4).cast::<u32>().ld() >> (lane & 1).mad(4, s.mad(2, row));
         // Bits 0 to 3 of each byte, below bits 0 and 1 of the other's.
         let six = low.lop3(high << 4, 0x0f0f_0f0f, SELECT);
-        let [d, dmin] = halves(words.at(SIX_BITS).row(self.g, 8).row(self.second, 4).cast::<u32>().ld());
+        let [d, dmin] = halves(
+            words
+                .at(SIX_BITS)
+                .row(self.g, 8)
+                .row(self.second, 4)
+                .cast::<u32>()
+                .ld(),
+        );
         let (scale, min) = (d * SIX.at(six, 0), dmin * SIX.at(six, 8));
         codes.into_iter().map(|q| q * scale - min).collect()
     }

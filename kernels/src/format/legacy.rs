@@ -60,11 +60,19 @@ impl Legacy {
 
 impl BlockFormat for Legacy {
     fn block(&self) -> Block {
-        Block { ggml_type: self.ggml_type, len: 32, bytes: self.nibbles() as u32 + 16 }
+        Block {
+            ggml_type: self.ggml_type,
+            len: 32,
+            bytes: self.nibbles() as u32 + 16,
+        }
     }
 
     fn numbers(&self) -> Vec<Field> {
-        if self.min { vec![Field::D, Field::Dmin] } else { vec![Field::D] }
+        if self.min {
+            vec![Field::D, Field::Dmin]
+        } else {
+            vec![Field::D]
+        }
     }
 
     fn in_block(&self, field: Field) -> Bits {
@@ -86,7 +94,11 @@ impl BlockFormat for Legacy {
             Values::Entries(table) => table.value(code),
         };
         let scaled = f16_value(number(Field::D)) * q;
-        if self.min { scaled + f16_value(number(Field::Dmin)) } else { scaled }
+        if self.min {
+            scaled + f16_value(number(Field::Dmin))
+        } else {
+            scaled
+        }
     }
 
     fn scale(&self, block: &mut [u8], v: f32, size: f32, random: &mut Random) {
@@ -102,7 +114,12 @@ impl BlockFormat for Legacy {
     }
 
     fn split(&self) -> LaneSplit {
-        LaneSplit { len: 32, bytes: self.block().bytes, lanes: 4, float4s: &[0, 16] }
+        LaneSplit {
+            len: 32,
+            bytes: self.block().bytes,
+            lanes: 4,
+            float4s: &[0, 16],
+        }
     }
 
     fn fragment<'k>(&self, k: Builder<'k>, thread: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
@@ -111,7 +128,12 @@ impl BlockFormat for Legacy {
             Values::Entries(table) => LoadedValues::Entries(table.load(k)),
         };
         let (min, header) = (self.min, self.nibbles() as u32 / 2);
-        Box::new(LegacyFragment { lane: thread & 3, min, header, values })
+        Box::new(LegacyFragment {
+            lane: thread & 3,
+            min,
+            header,
+            values,
+        })
     }
 
     fn tiles(&self) -> Option<&dyn TileFormat> {
@@ -175,7 +197,11 @@ impl<'k> Fragment<'k> for LegacyFragment<'k> {
         let offset = scales.get(1).map(|&m| halves(m)[0]);
         let group = |half: usize| {
             let q = self.half(nibbles >> (4 * half as u32), fifth.get(half));
-            Group { q, scale: Some(scale), offset }
+            Group {
+                q,
+                scale: Some(scale),
+                offset,
+            }
         };
         vec![group(0), group(1)]
     }
@@ -186,7 +212,11 @@ impl TileFormat for Legacy {
         match field {
             Field::Code(k) => {
                 let column = 32 * block + k;
-                let fifth = if self.fifth { fifth_bits::in_tile(r, column) } else { BitRange::NONE };
+                let fifth = if self.fifth {
+                    fifth_bits::in_tile(r, column)
+                } else {
+                    BitRange::NONE
+                };
                 two(nibbles::in_tile(r, column), fifth)
             }
             Field::Dmin => halves_in_tile(self.minima(), r, block),
@@ -200,7 +230,12 @@ impl TileFormat for Legacy {
         let words = 4 + u32::from(self.fifth);
         let fifth = [0, 1].map(|s| {
             let (words, header) = lane.blocks(rows, self.block().bytes, words, s);
-            lane.halves_of_nibbles(s, words.each_ref().map(|w| [4, 3, 2, 1].map(|back| w[w.len() - back])));
+            lane.halves_of_nibbles(
+                s,
+                words
+                    .each_ref()
+                    .map(|w| [4, 3, 2, 1].map(|back| w[w.len() - back])),
+            );
             lane.group_halves(self.scales(), s, header[0]);
             if self.min {
                 lane.group_halves(self.minima(), s, header[1]);
@@ -227,12 +262,21 @@ impl TileFormat for Legacy {
         }
     }
 
-    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, unit: Units<'k>) -> Vec<[Affine<'k>; 2]> {
+    fn scales<'k>(
+        &self,
+        lane: &TileLane<'k>,
+        tile: TilePtr<'k>,
+        unit: Units<'k>,
+    ) -> Vec<[Affine<'k>; 2]> {
         let d = lane.group_halves(tile, self.scales()).map(halves);
-        let m = self.min.then(|| lane.group_halves(tile, self.minima()).map(halves));
+        let m = self
+            .min
+            .then(|| lane.group_halves(tile, self.minima()).map(halves));
         let affine = |s: usize, r: usize| {
             let scale = d[s][r] * unit[r];
-            m.map_or(Affine::Scale(scale), |m| Affine::Offset(scale, m[s][r] * unit[r]))
+            m.map_or(Affine::Scale(scale), |m| {
+                Affine::Offset(scale, m[s][r] * unit[r])
+            })
         };
         [0, 1].map(|s| [0, 1].map(|r| affine(s, r))).into()
     }
@@ -249,14 +293,22 @@ impl TileFormat for Legacy {
             Values::Numbers(_) if self.fifth => product.five_bits(tile),
             Values::Numbers(_) => product.nibbles(tile),
         };
-        product.k.note(format!("{}: scales of a tile", product.format.name()));
+        product
+            .k
+            .note(format!("{}: scales of a tile", product.format.name()));
         let d = product.group_halves(tile, self.scales()).map(halves);
-        let m = self.min.then(|| product.group_halves(tile, self.minima()).map(halves));
+        let m = self
+            .min
+            .then(|| product.group_halves(tile, self.minima()).map(halves));
         for (item, rows) in (0..).zip(batch) {
             product.token();
             let sets = match &self.values {
-                Values::Entries(_) => product.sets(kt, item, &codes, |sums, a, b| sums.add_i8(a, b)),
-                Values::Numbers(_) => product.sets(kt, item, &codes, |sums, a, b| sums.add_u8(a, b)),
+                Values::Entries(_) => {
+                    product.sets(kt, item, &codes, |sums, a, b| sums.add_i8(a, b))
+                }
+                Values::Numbers(_) => {
+                    product.sets(kt, item, &codes, |sums, a, b| sums.add_u8(a, b))
+                }
             };
             for (s, set) in sets.into_iter().enumerate() {
                 self.add(rows, set, d[s], m.map(|m| m[s]));
@@ -282,7 +334,13 @@ impl TileFormat for Legacy {
 
 impl Legacy {
     /// Adds the products of a group, with its scale and minimum for each row.
-    fn add<'k>(&self, rows: &mut RowSums<'k>, set: Set<'k>, d: [F32<'k>; 2], m: Option<[F32<'k>; 2]>) {
+    fn add<'k>(
+        &self,
+        rows: &mut RowSums<'k>,
+        set: Set<'k>,
+        d: [F32<'k>; 2],
+        m: Option<[F32<'k>; 2]>,
+    ) {
         let bias = match &self.values {
             Values::Numbers(numbers) => numbers.bias as f32,
             Values::Entries(_) => 0.0,

@@ -8,8 +8,9 @@ use ptx_gen::*;
 use std::array::from_fn;
 
 /// ggml's `kvalues_iq4nl`, the table of IQ4_NL and IQ4_XS.
-pub(super) const IQ4: Lookup =
-    Lookup([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]);
+pub(super) const IQ4: Lookup = Lookup([
+    -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113,
+]);
 
 /// The table.
 #[derive(Clone, Copy)]
@@ -24,7 +25,10 @@ impl Lookup {
     /// The table in registers.
     pub(super) fn load<'k>(&self, k: Builder<'k>) -> Table<'k> {
         let word = |i: usize| u32::from_le_bytes([0, 1, 2, 3].map(|j| self.0[4 * i + j] as u8));
-        Table { k, words: [0, 1, 2, 3].map(|i| k.val(word(i))) }
+        Table {
+            k,
+            words: [0, 1, 2, 3].map(|i| k.val(word(i))),
+        }
     }
 }
 
@@ -70,7 +74,9 @@ impl<'k> TileLane<'k> {
         set: u32,
     ) -> Vec<dequantize::Codes<'k>> {
         let table = lookup.load(self.k);
-        self.nibble_set(tile, set).map(|word| dequantize::Codes::Bytes(table.both(word))).collect()
+        self.nibble_set(tile, set)
+            .map(|word| dequantize::Codes::Bytes(table.both(word)))
+            .collect()
     }
 }
 
@@ -81,7 +87,8 @@ impl<'k> TileProduct<'k> {
         let words = self.nibble_words(tile);
         from_fn(|s| {
             from_fn(|i| {
-                self.k.note("entries of a table, eight columns of both rows");
+                self.k
+                    .note("entries of a table, eight columns of both rows");
                 let pair = &words[2 * s + i / 2][2 * (i % 2)..];
                 let [[a, b], [c, d]] = [table.both(pair[0]), table.both(pair[1])];
                 [a, b, c, d]
@@ -102,7 +109,10 @@ impl<'k> TileProduct<'k> {
             self.token();
             let sets = self.sets(kt, item, codes, |sums, a, b| sums.add_i8(a, b));
             for (set, d) in sets.iter().zip(d) {
-                rows.iter_mut().zip(set.scaled()).zip(d).for_each(|((row, sum), d)| row.fma(sum, d));
+                rows.iter_mut()
+                    .zip(set.scaled())
+                    .zip(d)
+                    .for_each(|((row, sum), d)| row.fma(sum, d));
             }
         }
     }
@@ -112,7 +122,11 @@ impl<'k> RowFragment<'k> {
     /// The entries of sixteen codes.
     pub(super) fn entries(&self, lookup: &Lookup) -> Vec<F32<'k>> {
         let table = lookup.load(self.k);
-        let entries = self.nibbles().into_iter().flat_map(|word| table.numbers(word)).collect();
+        let entries = self
+            .nibbles()
+            .into_iter()
+            .flat_map(|word| table.numbers(word))
+            .collect();
         self.k.note("scale the entries of a row");
         entries
     }

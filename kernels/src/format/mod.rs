@@ -169,9 +169,18 @@ pub(crate) trait BlockFormat: Sync {
     /// How many loads of a matrix-vector product are in flight.
     fn loads(&self) -> Loads {
         match self.block().len {
-            1 => Loads { depth: 4, blocks: 8 },
-            32 => Loads { depth: 4, blocks: 5 },
-            _ => Loads { depth: 2, blocks: 5 },
+            1 => Loads {
+                depth: 4,
+                blocks: 8,
+            },
+            32 => Loads {
+                depth: 4,
+                blocks: 5,
+            },
+            _ => Loads {
+                depth: 2,
+                blocks: 5,
+            },
         }
     }
 
@@ -226,7 +235,12 @@ pub(crate) trait TileFormat: Sync {
 
     /// The scales of the lane's groups in a tile, of rows `g` and `g + 8`, times the rows' units; none for numbers that
     /// need none.
-    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, unit: Units<'k>) -> Vec<[Affine<'k>; 2]>;
+    fn scales<'k>(
+        &self,
+        lane: &TileLane<'k>,
+        tile: TilePtr<'k>,
+        unit: Units<'k>,
+    ) -> Vec<[Affine<'k>; 2]>;
 
     /// Weights of a [`RowFragment`].
     fn row_len(&self) -> u32 {
@@ -256,7 +270,9 @@ impl Format {
     /// Bytes that an activation's integer needs in products that keys and values follow from, in layers whose queries,
     /// keys or values have this format: `docs/perplexity.md` says why.
     pub fn activation_bytes(self) -> ActivationBytes {
-        self.of().tiles().map_or(ActivationBytes::Two, |tiles| tiles.activation_bytes())
+        self.of()
+            .tiles()
+            .map_or(ActivationBytes::Two, |tiles| tiles.activation_bytes())
     }
 
     /// Weights in a block; a row's length is a multiple of it.
@@ -281,9 +297,17 @@ impl Format {
 
     /// The weights that whole blocks stand for, the obvious way; bytes past the last whole block are left out.
     pub fn dequantize(self, bytes: &[u8]) -> Vec<f32> {
-        let (of, Block { len, bytes: block, .. }) = (self.of(), self.of().block());
+        let (
+            of,
+            Block {
+                len, bytes: block, ..
+            },
+        ) = (self.of(), self.of().block());
         let weights = |block| move |k| of.weight(k, &|field| get(block, of.in_block(field)));
-        bytes.chunks_exact(block as usize).flat_map(|b| (0..len as usize).map(weights(b))).collect()
+        bytes
+            .chunks_exact(block as usize)
+            .flat_map(|b| (0..len as usize).map(weights(b)))
+            .collect()
     }
 
     /// The bytes of `blocks` random blocks: any codes, scales that give weights from about `-size` to `size`.
@@ -299,7 +323,9 @@ impl Format {
 
     /// Every number of a block.
     pub(crate) fn fields(self) -> impl Iterator<Item = Field> {
-        (0..self.block_len() as usize).map(Field::Code).chain(self.of().numbers())
+        (0..self.block_len() as usize)
+            .map(Field::Code)
+            .chain(self.of().numbers())
     }
 }
 

@@ -25,7 +25,11 @@ pub(super) struct MXFP4;
 
 impl BlockFormat for MXFP4 {
     fn block(&self) -> Block {
-        Block { ggml_type: 39, len: 32, bytes: 17 }
+        Block {
+            ggml_type: 39,
+            len: 32,
+            bytes: 17,
+        }
     }
 
     fn numbers(&self) -> Vec<Field> {
@@ -53,11 +57,19 @@ impl BlockFormat for MXFP4 {
     }
 
     fn split(&self) -> LaneSplit {
-        LaneSplit { len: 32, bytes: 17, lanes: 4, float4s: &[0, 16] }
+        LaneSplit {
+            len: 32,
+            bytes: 17,
+            lanes: 4,
+            float4s: &[0, 16],
+        }
     }
 
     fn fragment<'k>(&self, k: Builder<'k>, thread: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
-        Box::new(FourBytes { lane: thread & 3, table: E2M1.load(k) })
+        Box::new(FourBytes {
+            lane: thread & 3,
+            table: E2M1.load(k),
+        })
     }
 
     fn tiles(&self) -> Option<&dyn TileFormat> {
@@ -67,7 +79,9 @@ impl BlockFormat for MXFP4 {
 
 /// Half the power of two, `2^(e - 128)`, from the low byte. Below 2^-126 it is a subnormal number.
 fn half_power<'k>(e: U32<'k>) -> F32<'k> {
-    let subnormal = e.lt(2).select((e & 1).mad(0x0020_0000, 0x0020_0000), (e - 1) << 23);
+    let subnormal = e
+        .lt(2)
+        .select((e & 1).mad(0x0020_0000, 0x0020_0000), (e - 1) << 23);
     subnormal.bits()
 }
 
@@ -86,15 +100,24 @@ impl<'k> Fragment<'k> for FourBytes<'k> {
     }
     fn load(&self, addresses: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>> {
         let codes = (1..5).map(|i| addresses[1].at(bytes + i).ld());
-        [addresses[0].at(bytes).ld()].into_iter().chain(codes).collect()
+        [addresses[0].at(bytes).ld()]
+            .into_iter()
+            .chain(codes)
+            .collect()
     }
     fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>> {
-        let &[e, a, b, c, d] = words else { unreachable!("five bytes are loaded") };
+        let &[e, a, b, c, d] = words else {
+            unreachable!("five bytes are loaded")
+        };
         let nibbles = a.prmt(b, 0x0040).prmt(c.prmt(d, 0x0040), 0x5410);
         let power = half_power(e);
         let group = |half: u32| {
             let q = self.table.numbers(nibbles >> (4 * half)).into();
-            Group { q, scale: Some(power), offset: None }
+            Group {
+                q,
+                scale: Some(power),
+                offset: None,
+            }
         };
         vec![group(0), group(1)]
     }
@@ -104,7 +127,11 @@ impl TileFormat for MXFP4 {
     fn in_tile(&self, r: usize, block: usize, field: Field) -> Bits {
         match field {
             Field::Code(k) => two(nibbles::in_tile(r, 32 * block + k), BitRange::NONE),
-            _ => one(E as usize + 4 * lane(r, block) + 2 * (block / 4) + r / 8, 0, 8),
+            _ => one(
+                E as usize + 4 * lane(r, block) + 2 * (block / 4) + r / 8,
+                0,
+                8,
+            ),
         }
     }
 
@@ -117,11 +144,17 @@ impl TileFormat for MXFP4 {
                 let words = row.at(68 * s).row(lane.t, 16).cast::<u32>();
                 [0, 1, 2, 3, 4].map(|i| words.at(i).ld())
             });
-            let nibbles = words.each_ref().map(|w| [0, 1, 2, 3].map(|i| w[i].prmt(w[i + 1], codes)));
+            let nibbles = words
+                .each_ref()
+                .map(|w| [0, 1, 2, 3].map(|i| w[i].prmt(w[i + 1], codes)));
             lane.halves_of_nibbles(s, nibbles);
             words[0][0].prmt(words[1][0], lane.t.mad(0x11, 0x40))
         });
-        lane.tile.at(E).row(lane.lane, 4).cast::<u32>().st(powers[0].prmt(powers[1], 0x5410));
+        lane.tile
+            .at(E)
+            .row(lane.lane, 4)
+            .cast::<u32>()
+            .st(powers[0].prmt(powers[1], 0x5410));
     }
 
     fn codes<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, set: u32) -> Vec<Codes<'k>> {
@@ -132,10 +165,16 @@ impl TileFormat for MXFP4 {
         CodeValues::signed(12)
     }
 
-    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, unit: Units<'k>) -> Vec<[Affine<'k>; 2]> {
+    fn scales<'k>(
+        &self,
+        lane: &TileLane<'k>,
+        tile: TilePtr<'k>,
+        unit: Units<'k>,
+    ) -> Vec<[Affine<'k>; 2]> {
         let powers = tile.at(lane.lane * 4).at(E).cast::<u32>().ld();
-        let row =
-            |s: u32, r: u32| Affine::Scale(half_power(powers.bfe(16 * s + 8 * r, 8)) * unit[r as usize]);
+        let row = |s: u32, r: u32| {
+            Affine::Scale(half_power(powers.bfe(16 * s + 8 * r, 8)) * unit[r as usize])
+        };
         [0, 1].map(|s| [0, 1].map(|r| row(s, r))).into()
     }
 
@@ -155,7 +194,11 @@ impl TileFormat for MXFP4 {
     }
 
     fn row<'k>(&self, row: &RowFragment<'k>) -> Vec<F32<'k>> {
-        let at = row.tile.at(E).row(row.group_lane(), 4).row(row.index >> 3, 2);
+        let at = row
+            .tile
+            .at(E)
+            .row(row.group_lane(), 4)
+            .row(row.index >> 3, 2);
         let power = half_power(at.at(row.second).ld());
         row.entries(&E2M1).into_iter().map(|q| q * power).collect()
     }

@@ -16,7 +16,11 @@ pub(super) const BYTES: u32 = 2048;
 
 /// The low four bits of column `k` of row `r`. A lane has groups `t` and `4 + t` of 32 columns, eight words each.
 pub(super) fn in_tile(r: usize, k: usize) -> BitRange {
-    BitRange::new(word(8 * (k / 128) + k / 4 % 8, lane(r, k / 32)) + k % 4, 4 * (r / 8), 4)
+    BitRange::new(
+        word(8 * (k / 128) + k / 4 % 8, lane(r, k / 32)) + k % 4,
+        4 * (r / 8),
+        4,
+    )
 }
 
 impl<'k> PackLane<'k> {
@@ -32,7 +36,10 @@ impl<'k> PackLane<'k> {
 
     /// The same for four words of each row: the low nibbles are the first 16 codes, the high ones the others.
     pub(super) fn halves_of_nibbles(&self, s: u32, rows: [[U32<'k>; 4]; 2]) {
-        self.nibbles(s, rows.map(|w| from_fn(|i| if i < 4 { w[i] } else { w[i - 4] >> 4 })));
+        self.nibbles(
+            s,
+            rows.map(|w| from_fn(|i| if i < 4 { w[i] } else { w[i - 4] >> 4 })),
+        );
     }
 }
 
@@ -44,12 +51,17 @@ impl<'k> TileLane<'k> {
 
     /// The words of nibbles of set `set` of 128 columns.
     pub(super) fn nibble_set(&self, tile: TilePtr<'k>, set: u32) -> impl Iterator<Item = U32<'k>> {
-        [0, 1].map(|half| self.words(tile, 2 * set + half)).into_iter().flatten()
+        [0, 1]
+            .map(|half| self.words(tile, 2 * set + half))
+            .into_iter()
+            .flatten()
     }
 
     /// The same, as codes without more bits.
     pub(super) fn nibble_codes(&self, tile: TilePtr<'k>, set: u32) -> Vec<dequantize::Codes<'k>> {
-        self.nibble_set(tile, set).map(dequantize::Codes::Nibbles).collect()
+        self.nibble_set(tile, set)
+            .map(dequantize::Codes::Nibbles)
+            .collect()
     }
 
     /// Row `g` in the low nibbles, row `g + 8` in the high ones. For row `g + 8` whole bytes are multiplied and row
@@ -61,7 +73,12 @@ impl<'k> TileLane<'k> {
         from_fn(|s| {
             from_fn(|i| {
                 let pair = &words[2 * s + i / 2][2 * (i % 2)..];
-                [pair[0] & 0x0f0f_0f0f, pair[0], pair[1] & 0x0f0f_0f0f, pair[1]]
+                [
+                    pair[0] & 0x0f0f_0f0f,
+                    pair[0],
+                    pair[1] & 0x0f0f_0f0f,
+                    pair[1],
+                ]
             })
         })
     }

@@ -19,7 +19,8 @@ impl<'k> TileRow<'k> {
     /// Its bytes.
     pub(super) fn bytes(&self, format: Format) -> Bytes<'k> {
         let columns = format.tile().map_or(0, |tile| tile.columns);
-        self.matrix.row(self.index, format.row_bytes(columns as usize) as u32)
+        self.matrix
+            .row(self.index, format.row_bytes(columns as usize) as u32)
     }
 }
 
@@ -37,7 +38,8 @@ pub(crate) struct PackLane<'k> {
 impl<'k> PackLane<'k> {
     /// Packs the lane's part of a tile.
     pub(crate) fn pack(&self) {
-        self.k.note(format!("pack both rows of {}", self.format.name()));
+        self.k
+            .note(format!("pack both rows of {}", self.format.name()));
         self.format.tiles().pack(self);
     }
 
@@ -48,13 +50,26 @@ impl<'k> PackLane<'k> {
 
     /// Stores the lane's words from `4 c` on.
     pub(super) fn words(&self, c: u32, words: [U32<'k>; 4]) {
-        self.tile.at(512 * c).row(self.lane, 16).cast::<u32>().st4(words);
+        self.tile
+            .at(512 * c)
+            .row(self.lane, 16)
+            .cast::<u32>()
+            .st4(words);
     }
 
     /// Stores a word or two for each row `g`, at `at`, of `4 * N` bytes each.
     pub(super) fn row_words<const N: usize>(&self, at: u32, words: [U32<'k>; N]) {
-        let to = self.tile.at(at).row(self.lane >> 2, 4 * N as u32).cast::<u32>();
-        let store = || words.iter().enumerate().for_each(|(i, &word)| to.at(i as u32).st(word));
+        let to = self
+            .tile
+            .at(at)
+            .row(self.lane >> 2, 4 * N as u32)
+            .cast::<u32>();
+        let store = || {
+            words
+                .iter()
+                .enumerate()
+                .for_each(|(i, &word)| to.at(i as u32).st(word))
+        };
         self.k.when(self.t.eq(0), store);
     }
 
@@ -92,13 +107,20 @@ impl<'k> PackLane<'k> {
         let loaded = rows.map(|row| (0..=words).map(|i| row.at(i).ld()).collect::<Vec<_>>());
         // In even blocks the scale is the lower half of the first word, in odd blocks the upper half.
         let scales = loaded[0][0].prmt(loaded[1][0], Shift::halfword(odd, 0x5410).0);
-        (loaded.map(|words| Shift::halfword(odd, 0x5432).all(&words)), scales)
+        (
+            loaded.map(|words| Shift::halfword(odd, 0x5432).all(&words)),
+            scales,
+        )
     }
 
     /// Stores a binary16 number of group `4 s + t` of both rows, of those that start at byte `at`.
     pub(super) fn group_halves(&self, at: u32, s: u32, both: U32<'k>) {
         self.k.note("a scale of both rows");
-        self.tile.at(at + 4 * s).row(self.lane, 8).cast::<u32>().st(both);
+        self.tile
+            .at(at + 4 * s)
+            .row(self.lane, 8)
+            .cast::<u32>()
+            .st(both);
     }
 }
 
@@ -114,7 +136,10 @@ impl<'k> Shift<'k> {
 
     /// Words of one more.
     fn all(self, words: &[U32<'k>]) -> Vec<U32<'k>> {
-        words.windows(2).map(|pair| pair[0].prmt(pair[1], self.0)).collect()
+        words
+            .windows(2)
+            .map(|pair| pair[0].prmt(pair[1], self.0))
+            .collect()
     }
 
     /// `N` words of `N + 1`.

@@ -35,7 +35,13 @@ pub(crate) struct TileLane<'k> {
 impl<'k> TileLane<'k> {
     pub(crate) fn new(k: Builder<'k>, format: Format) -> Self {
         let lane = k.lane();
-        TileLane { k, format, lane, g: lane >> 2, t: lane & 3 }
+        TileLane {
+            k,
+            format,
+            lane,
+            g: lane >> 2,
+            t: lane & 3,
+        }
     }
 
     /// The lane's `c`-th group of four words.
@@ -110,7 +116,11 @@ impl<'k> Set<'k> {
     /// 16 per unit of its own.
     pub(super) fn separated(self) -> Set<'k> {
         let second = |[first, both]: [I32<'k>; 2]| [first, both - first];
-        Set { sums: second(self.sums), thirds: self.thirds.map(second), ..self }
+        Set {
+            sums: second(self.sums),
+            thirds: self.thirds.map(second),
+            ..self
+        }
     }
 }
 
@@ -132,14 +142,24 @@ impl<'k> TileProduct<'k> {
             _ => x.side(),
         };
         let next = (x.batch > 1).then(|| x.token_bytes());
-        let thirds = x.thirds().map(|all| (all.at(t * format.tiles().group()), x.n));
-        TileProduct { tile, active, x: x.memory.at(offset), thirds, side, next }
+        let thirds = x
+            .thirds()
+            .map(|all| (all.at(t * format.tiles().group()), x.n));
+        TileProduct {
+            tile,
+            active,
+            x: x.memory.at(offset),
+            thirds,
+            side,
+            next,
+        }
     }
 
     /// Adds the products of a tile, number `kt` of its row, with the activations of each token to the token's sums.
     /// Whole warp.
     pub(crate) fn add(&self, tile: TilePtr<'k>, kt: U32<'k>, batch: &mut [RowSums<'k>]) {
-        self.k.note(format!("{}: unpack a tile", self.format.name()));
+        self.k
+            .note(format!("{}: unpack a tile", self.format.name()));
         self.format.tiles().multiply(self, tile, kt, batch);
     }
 
@@ -161,7 +181,10 @@ impl<'k> TileProduct<'k> {
 
     /// The heading of the multiplication by a token's activations.
     pub(super) fn token(&self) {
-        self.k.note(format!("{}: multiply by the activations of a token", self.format.name()));
+        self.k.note(format!(
+            "{}: multiply by the activations of a token",
+            self.format.name()
+        ));
     }
 
     /// The lane's activations, or zeros.
@@ -178,7 +201,11 @@ impl<'k> TileProduct<'k> {
 
     /// All that the lane has of them, with scales of groups of 16 or 32 columns.
     pub(super) fn of_token(&self, kt: U32<'k>, item: u32) -> OfToken<'k> {
-        OfToken { x: self.x(kt, item), side: self.side(kt, 128, item), thirds: self.thirds(kt, item) }
+        OfToken {
+            x: self.x(kt, item),
+            side: self.side(kt, 128, item),
+            thirds: self.thirds(kt, item),
+        }
     }
 
     /// Their third bytes, if they have any. Both lanes of a group hold all of them, so that their sums are in both
@@ -186,7 +213,11 @@ impl<'k> TileProduct<'k> {
     fn thirds(&self, kt: U32<'k>, item: u32) -> Option<Ptr<'k, u8, Shared>> {
         let (first, token) = self.thirds?;
         let first = first.row(kt, 256);
-        Some(if item == 0 { first } else { first.row(token, item) })
+        Some(if item == 0 {
+            first
+        } else {
+            first.row(token, item)
+        })
     }
 
     /// Their scales, `bytes` bytes per tile.
@@ -194,8 +225,19 @@ impl<'k> TileProduct<'k> {
         self.of_item(self.side.row(kt, bytes), 1, item)
     }
 
-    pub(super) fn of_item(&self, first: Ptr<'k, u8, Shared>, which: usize, item: u32) -> Ptr<'k, u8, Shared> {
-        self.next.map_or(first, |next| if item == 0 { first } else { first.row(next[which], item) })
+    pub(super) fn of_item(
+        &self,
+        first: Ptr<'k, u8, Shared>,
+        which: usize,
+        item: u32,
+    ) -> Ptr<'k, u8, Shared> {
+        self.next.map_or(first, |next| {
+            if item == 0 {
+                first
+            } else {
+                first.row(next[which], item)
+            }
+        })
     }
 
     /// The products of two sets of four groups of 32 with one token.
@@ -219,10 +261,17 @@ impl<'k> TileProduct<'k> {
         multiply: impl Fn(&mut Sums<'k, i32>, LeftFragment<'k>, RightFragment<&Var<'k, u32>>),
     ) -> Set<'k> {
         let sums = self.sums(token.x.at(256 * s), codes, &multiply);
-        let thirds = token.thirds.map(|thirds| self.sums(thirds.at(128 * s), codes, &multiply));
+        let thirds = token
+            .thirds
+            .map(|thirds| self.sums(thirds.at(128 * s), codes, &multiply));
         let [scale, low, _, high] = token.side.at(64 * s).cast::<f32>().ld4();
         let thirds = thirds.map(|sums| [0, 2].map(|r| one(&sums, r)));
-        Set { sums: [0, 2].map(|r| both(&sums, r)), thirds, scale, sum: low + high }
+        Set {
+            sums: [0, 2].map(|r| both(&sums, r)),
+            thirds,
+            scale,
+            sum: low + high,
+        }
     }
 
     /// The sums of a set with the bytes that start at `x`.
@@ -260,11 +309,15 @@ pub(super) fn both<'k>(sums: &[Sums<'k, i32>], r: usize) -> I32<'k> {
 
 /// Sum `r` of a lane.
 pub(super) fn one<'k>(sums: &[Sums<'k, i32>], r: usize) -> I32<'k> {
-    sums[1..].iter().fold(sums[0].0[r].get(), |sum, s| sum + &s.0[r])
+    sums[1..]
+        .iter()
+        .fold(sums[0].0[r].get(), |sum, s| sum + &s.0[r])
 }
 
 /// A sum in units of the integers, with that of the third bytes if there is one.
 pub(super) fn whole<'k>(sum: I32<'k>, third: Option<I32<'k>>) -> F32<'k> {
     let sum = sum.cvt::<f32>();
-    third.map_or(sum, |third| third.cvt::<f32>().fma(1.0 / THIRD_BYTES_A_UNIT, sum))
+    third.map_or(sum, |third| {
+        third.cvt::<f32>().fma(1.0 / THIRD_BYTES_A_UNIT, sum)
+    })
 }

@@ -28,7 +28,11 @@ pub(super) struct Q2_K;
 
 impl BlockFormat for Q2_K {
     fn block(&self) -> Block {
-        Block { ggml_type: 10, len: 256, bytes: 84 }
+        Block {
+            ggml_type: 10,
+            len: 256,
+            bytes: 84,
+        }
     }
 
     fn numbers(&self) -> Vec<Field> {
@@ -58,12 +62,20 @@ impl BlockFormat for Q2_K {
     }
 
     fn split(&self) -> LaneSplit {
-        LaneSplit { len: 256, bytes: 84, lanes: 16, float4s: &[0, 32, 64, 96] }
+        LaneSplit {
+            len: 256,
+            bytes: 84,
+            lanes: 16,
+            float4s: &[0, 32, 64, 96],
+        }
     }
 
     fn fragment<'k>(&self, _: Builder<'k>, thread: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
         let lane = thread & 15;
-        Box::new(FourOfEach32 { half: lane >> 3, four: lane & 7 })
+        Box::new(FourOfEach32 {
+            half: lane >> 3,
+            four: lane & 7,
+        })
     }
 
     fn tiles(&self) -> Option<&dyn TileFormat> {
@@ -89,14 +101,18 @@ impl<'k> Fragment<'k> for FourOfEach32<'k> {
         vec![block, block.at(codes), block.at(scale)]
     }
     fn load(&self, addresses: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>> {
-        let &[block, codes, scale] = addresses else { unreachable!("three addresses are given") };
+        let &[block, codes, scale] = addresses else {
+            unreachable!("three addresses are given")
+        };
         let d = block.at(bytes + 80).cast::<u32>().ld();
         let codes = codes.at(bytes + 16).stream().cast::<u32>().ld();
         let scales = [0, 2, 4, 6].map(|at| scale.at(bytes + at).ld());
         [&[d, codes][..], &scales].concat()
     }
     fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>> {
-        let &[d, codes, ref scales @ ..] = words else { unreachable!("six words are loaded") };
+        let &[d, codes, ref scales @ ..] = words else {
+            unreachable!("six words are loaded")
+        };
         let [d, dmin] = halves(d);
         let less = -dmin;
         let codes = split(codes);
@@ -160,13 +176,22 @@ impl TileFormat for Q2_K {
         TWO_LESS_2.into()
     }
 
-    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, unit: Units<'k>) -> Vec<[Affine<'k>; 2]> {
+    fn scales<'k>(
+        &self,
+        lane: &TileLane<'k>,
+        tile: TilePtr<'k>,
+        unit: Units<'k>,
+    ) -> Vec<[Affine<'k>; 2]> {
         let words = tile.at(lane.lane * 8).at(SCALES).cast::<u32>().ld2();
         let [first, second] = tile.at(lane.g * 8).at(D).cast::<u32>().ld2().map(halves);
-        let (d, dmin) = (times([first[0], second[0]], unit), times([first[1], second[1]], unit));
+        let (d, dmin) = (
+            times([first[0], second[0]], unit),
+            times([first[1], second[1]], unit),
+        );
         let row = |s: usize, r: usize| {
             let byte = (2 * (s % 2) + r) as u32;
-            let [scale, min] = [0, 4].map(|from| number((words[s / 2] >> from) & 0x0f0f_0f0f, byte));
+            let [scale, min] =
+                [0, 4].map(|from| number((words[s / 2] >> from) & 0x0f0f_0f0f, byte));
             Affine::less(d[r] * scale, dmin[r] * min, self.values())
         };
         (0..4).map(|s| [0, 1].map(|r| row(s, r))).collect()
@@ -214,9 +239,20 @@ impl TileFormat for Q2_K {
 
     fn row<'k>(&self, row: &RowFragment<'k>) -> Vec<F32<'k>> {
         let codes = row.codes(TWO, row.two_bits());
-        let at = row.tile.at(SCALES).row(row.group_lane(), 8).row(row.index >> 3, 2);
+        let at = row
+            .tile
+            .at(SCALES)
+            .row(row.group_lane(), 8)
+            .row(row.index >> 3, 2);
         let scales = at.at(row.second).ld();
-        let [d, dmin] = halves(row.tile.at(D).row(row.g, 8).row(row.second, 4).cast::<u32>().ld());
+        let [d, dmin] = halves(
+            row.tile
+                .at(D)
+                .row(row.g, 8)
+                .row(row.second, 4)
+                .cast::<u32>()
+                .ld(),
+        );
         let (scale, min) = (d * NIBBLE.at(scales, 0), dmin * NIBBLE.at(scales, 4));
         codes.into_iter().map(|q| q * scale - min).collect()
     }

@@ -30,7 +30,11 @@ pub(super) struct Q3_K;
 
 impl BlockFormat for Q3_K {
     fn block(&self) -> Block {
-        Block { ggml_type: 11, len: 256, bytes: 110 }
+        Block {
+            ggml_type: 11,
+            len: 256,
+            bytes: 110,
+        }
     }
 
     fn numbers(&self) -> Vec<Field> {
@@ -61,12 +65,20 @@ impl BlockFormat for Q3_K {
     }
 
     fn split(&self) -> LaneSplit {
-        LaneSplit { len: 256, bytes: 110, lanes: 16, float4s: &[0, 32, 64, 96] }
+        LaneSplit {
+            len: 256,
+            bytes: 110,
+            lanes: 16,
+            float4s: &[0, 32, 64, 96],
+        }
     }
 
     fn fragment<'k>(&self, _: Builder<'k>, thread: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
         let lane = thread & 15;
-        Box::new(FourOfEach32 { half: lane >> 3, four: lane & 7 })
+        Box::new(FourOfEach32 {
+            half: lane >> 3,
+            four: lane & 7,
+        })
     }
 
     fn tiles(&self) -> Option<&dyn TileFormat> {
@@ -88,26 +100,40 @@ impl<'k> Fragment<'k> for FourOfEach32<'k> {
     }
     fn addresses(&self, block: Bytes<'k>) -> Vec<Bytes<'k>> {
         let four = self.four << 2;
-        vec![block, block.at(four), block.at(self.half.mad(32, four)), block.at(self.four >> 2)]
+        vec![
+            block,
+            block.at(four),
+            block.at(self.half.mad(32, four)),
+            block.at(self.four >> 2),
+        ]
     }
     fn load(&self, addresses: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>> {
-        let &[block, third, low, scale] = addresses else { unreachable!("four addresses are given") };
+        let &[block, third, low, scale] = addresses else {
+            unreachable!("four addresses are given")
+        };
         let thirds = [0, 2].map(|at| halfword(third, bytes + at));
         let lows = [32, 34].map(|at| halfword(low, bytes + at));
         let scales = [96, 98, 100, 102, 104, 106].map(|at| scale.at(bytes + at).ld());
         [&[halfword(block, bytes + 108)][..], &thirds, &lows, &scales].concat()
     }
     fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>> {
-        let &[d, h0, h1, l0, l1, ref scales @ ..] = words else { unreachable!("eleven words are loaded") };
+        let &[d, h0, h1, l0, l1, ref scales @ ..] = words else {
+            unreachable!("eleven words are loaded")
+        };
         let (d, low) = (halves(d)[0], join(l0, l1));
         let third = join(h0, h1) >> (self.half << 2);
         let group = |j: u32| {
-            let code = ((third >> j) << 2).lop3(0x0404_0404, (low >> (2 * j)) & 0x0303_0303, AND_OR);
+            let code =
+                ((third >> j) << 2).lop3(0x0404_0404, (low >> (2 * j)) & 0x0303_0303, AND_OR);
             // Groups 8 half + 2 j and the next: their low bits are in nibble `half`.
             let low = (scales[j as usize] >> (self.half << 2)) & 15;
             let high = (scales[4 + j as usize % 2] >> ((self.half << 2) + 2 * (j / 2))) & 3;
             let scale = d * SIX_LESS_32.at(low | (high << 4), 0);
-            Group { q: bytes(THREE_LESS_4, split(code), 0).into(), scale: Some(scale), offset: None }
+            Group {
+                q: bytes(THREE_LESS_4, split(code), 0).into(),
+                scale: Some(scale),
+                offset: None,
+            }
         };
         (0..4).map(group).collect()
     }
@@ -144,7 +170,11 @@ impl TileFormat for Q3_K {
             };
             (1..8).fold(one(0), |word, n| word | one(n))
         };
-        lane.tile.at(THIRD).row(lane.lane, 16).cast::<u32>().st4([0, 1, 2, 3].map(third));
+        lane.tile
+            .at(THIRD)
+            .row(lane.lane, 16)
+            .cast::<u32>()
+            .st4([0, 1, 2, 3].map(third));
         lane.k.note("scales of Q3_K");
         let scales = rows.map(|row| [96, 100, 104].map(|at| row.at(at).at(lane.t).ld()));
         // Bytes 0 and 1 have the nibbles of sets 0 and 2, and of 1 and 3.
@@ -174,7 +204,12 @@ impl TileFormat for Q3_K {
         CodeValues::from(THREE_LESS_4).above_bit(4)
     }
 
-    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, unit: Units<'k>) -> Vec<[Affine<'k>; 2]> {
+    fn scales<'k>(
+        &self,
+        lane: &TileLane<'k>,
+        tile: TilePtr<'k>,
+        unit: Units<'k>,
+    ) -> Vec<[Affine<'k>; 2]> {
         let [low, high] = lane.six_bit_words(tile, SCALES);
         let words = lane.six_bits(low, high);
         let d = times(halves(tile.at(lane.g * 4).at(D).cast::<u32>().ld()), unit);
@@ -224,10 +259,17 @@ impl TileFormat for Q3_K {
 
     fn row<'k>(&self, row: &RowFragment<'k>) -> Vec<F32<'k>> {
         let (s, lane) = (row.index >> 3, row.group_lane());
-        let third = row.tile.at(THIRD).row(lane, 16).row(s, 4).cast::<u32>().ld();
+        let third = row
+            .tile
+            .at(THIRD)
+            .row(lane, 16)
+            .row(s, 4)
+            .cast::<u32>()
+            .ld();
         let third = third >> ((row.index & 1) << 2) >> row.second;
         let [a, b] = row.two_bits();
-        let code = |low: U32<'k>, third: U32<'k>| third.lop3(0x0404_0404, low & 0x0303_0303, AND_OR);
+        let code =
+            |low: U32<'k>, third: U32<'k>| third.lop3(0x0404_0404, low & 0x0303_0303, AND_OR);
         let codes = row.codes(THREE_LESS_4, [code(a, third << 2), code(b, third)]);
         let low = row.tile.at(SCALES).row(lane, 4).row(s, 1).ld() >> (row.second << 2);
         let high = row.tile.at(SCALES + 128).row(lane >> 1, 4).row(s, 1).ld();
@@ -255,5 +297,8 @@ fn codes<'k>(lane: &PackLane<'k>, row: &TileRow<'k>) -> ([[U32<'k>; 4]; 4], [[U3
     };
     let low = from_fn(low);
     lane.k.note("Q3_K: third bits of all groups");
-    (low, from_fn(|s| thirds.map(|word| word >> (pair + 2 * s as u32))))
+    (
+        low,
+        from_fn(|s| thirds.map(|word| word >> (pair + 2 * s as u32))),
+    )
 }

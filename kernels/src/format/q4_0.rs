@@ -3,5 +3,9 @@
 use super::legacy::{Legacy, Values};
 use super::unpack::NIBBLE_LESS_8;
 
-pub(super) const Q4_0: Legacy =
-    Legacy { ggml_type: 2, min: false, fifth: false, values: Values::Numbers(NIBBLE_LESS_8) };
+pub(super) const Q4_0: Legacy = Legacy {
+    ggml_type: 2,
+    min: false,
+    fifth: false,
+    values: Values::Numbers(NIBBLE_LESS_8),
+};

@@ -3,5 +3,9 @@
 use super::legacy::{Legacy, Values};
 use super::unpack::NIBBLE;
 
-pub(super) const Q4_1: Legacy =
-    Legacy { ggml_type: 3, min: true, fifth: false, values: Values::Numbers(NIBBLE) };
+pub(super) const Q4_1: Legacy = Legacy {
+    ggml_type: 3,
+    min: true,
+    fifth: false,
+    values: Values::Numbers(NIBBLE),
+};

@@ -24,7 +24,11 @@ pub(super) struct Q4_K;
 
 impl BlockFormat for Q4_K {
     fn block(&self) -> Block {
-        Block { ggml_type: 12, len: 256, bytes: 144 }
+        Block {
+            ggml_type: 12,
+            len: 256,
+            bytes: 144,
+        }
     }
 
     fn numbers(&self) -> Vec<Field> {
@@ -47,7 +51,12 @@ impl BlockFormat for Q4_K {
     }
 
     fn split(&self) -> LaneSplit {
-        LaneSplit { len: 256, bytes: 144, lanes: 16, float4s: &[0, 4, 32, 36] }
+        LaneSplit {
+            len: 256,
+            bytes: 144,
+            lanes: 16,
+            float4s: &[0, 4, 32, 36],
+        }
     }
 
     fn fragment<'k>(&self, _: Builder<'k>, thread: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
@@ -67,7 +76,10 @@ pub(super) struct EightBytes<'k> {
 
 impl<'k> EightBytes<'k> {
     pub(super) fn new(lane: U32<'k>) -> Self {
-        EightBytes { lane, scales: LaneScales::new(lane >> 2) }
+        EightBytes {
+            lane,
+            scales: LaneScales::new(lane >> 2),
+        }
     }
 }
 
@@ -85,7 +97,9 @@ impl<'k> Fragment<'k> for EightBytes<'k> {
         [&header[..], &codes].concat()
     }
     fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>> {
-        let &[d, s0, s1, s2, low, high] = words else { unreachable!("six words are loaded") };
+        let &[d, s0, s1, s2, low, high] = words else {
+            unreachable!("six words are loaded")
+        };
         let codes = [split(low), split(high)];
         let q = |at| codes.iter().flat_map(|&w| bytes(NIBBLE, w, at)).collect();
         self.scales.groups([d, s0, s1, s2], [q(0), q(4)])
@@ -115,7 +129,12 @@ impl TileFormat for Q4_K {
         NIBBLE_LESS_8.into()
     }
 
-    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, unit: Units<'k>) -> Vec<[Affine<'k>; 2]> {
+    fn scales<'k>(
+        &self,
+        lane: &TileLane<'k>,
+        tile: TilePtr<'k>,
+        unit: Units<'k>,
+    ) -> Vec<[Affine<'k>; 2]> {
         TileScales::load(lane, tile, SCALES).affine(self.values(), unit)
     }
 
@@ -126,8 +145,14 @@ impl TileFormat for Q4_K {
         kt: U32<'k>,
         batch: &mut [RowSums<'k>],
     ) {
-        let (codes, scales) = (product.nibbles(tile), TileScales::load(product, tile, SCALES));
-        let scales = TileScales { d: [scales.d[0], scales.d[1] * 0.0625], ..scales };
+        let (codes, scales) = (
+            product.nibbles(tile),
+            TileScales::load(product, tile, SCALES),
+        );
+        let scales = TileScales {
+            d: [scales.d[0], scales.d[1] * 0.0625],
+            ..scales
+        };
         for (item, rows) in (0..).zip(batch) {
             product.token();
             let sets = product.sets(kt, item, &codes, |sums, a, b| sums.add_u8(a, b));

@@ -3,5 +3,9 @@
 use super::legacy::{Legacy, Values};
 use super::unpack::FIVE_LESS_16;
 
-pub(super) const Q5_0: Legacy =
-    Legacy { ggml_type: 6, min: false, fifth: true, values: Values::Numbers(FIVE_LESS_16) };
+pub(super) const Q5_0: Legacy = Legacy {
+    ggml_type: 6,
+    min: false,
+    fifth: true,
+    values: Values::Numbers(FIVE_LESS_16),
+};

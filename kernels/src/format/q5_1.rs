@@ -3,5 +3,9 @@
 use super::legacy::{Legacy, Values};
 use super::unpack::FIVE;
 
-pub(super) const Q5_1: Legacy =
-    Legacy { ggml_type: 7, min: true, fifth: true, values: Values::Numbers(FIVE) };
+pub(super) const Q5_1: Legacy = Legacy {
+    ggml_type: 7,
+    min: true,
+    fifth: true,
+    values: Values::Numbers(FIVE),
+};

@@ -24,7 +24,11 @@ pub(super) struct Q5_K;
 
 impl BlockFormat for Q5_K {
     fn block(&self) -> Block {
-        Block { ggml_type: 13, len: 256, bytes: 176 }
+        Block {
+            ggml_type: 13,
+            len: 256,
+            bytes: 176,
+        }
     }
 
     fn numbers(&self) -> Vec<Field> {
@@ -50,7 +54,12 @@ impl BlockFormat for Q5_K {
     }
 
     fn split(&self) -> LaneSplit {
-        LaneSplit { len: 256, bytes: 176, lanes: 16, float4s: &[0, 4, 32, 36] }
+        LaneSplit {
+            len: 256,
+            bytes: 176,
+            lanes: 16,
+            float4s: &[0, 4, 32, 36],
+        }
     }
 
     fn fragment<'k>(&self, _: Builder<'k>, thread: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
@@ -70,7 +79,11 @@ impl<'k> Fragment<'k> for EightBytesAndFifth<'k> {
         self.0.first()
     }
     fn addresses(&self, block: Bytes<'k>) -> Vec<Bytes<'k>> {
-        vec![block, block.row(self.0.lane & 3, 8), block.row(self.0.lane, 8)]
+        vec![
+            block,
+            block.row(self.0.lane & 3, 8),
+            block.row(self.0.lane, 8),
+        ]
     }
     fn load(&self, addresses: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>> {
         let header = addresses[0].at(bytes).cast::<u32>().ld4();
@@ -79,7 +92,9 @@ impl<'k> Fragment<'k> for EightBytesAndFifth<'k> {
         [&header[..], &fifth, &codes].concat()
     }
     fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>> {
-        let &[d, s0, s1, s2, h0, h1, low, high] = words else { unreachable!("eight words are loaded") };
+        let &[d, s0, s1, s2, h0, h1, low, high] = words else {
+            unreachable!("eight words are loaded")
+        };
         let first = (self.0.lane >> 2) << 1;
         let halves = [(low, h0 >> first), (high, h1 >> first)];
         let q = |group: u32| {
@@ -121,7 +136,12 @@ impl TileFormat for Q5_K {
         FIVE_LESS_16.into()
     }
 
-    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, unit: Units<'k>) -> Vec<[Affine<'k>; 2]> {
+    fn scales<'k>(
+        &self,
+        lane: &TileLane<'k>,
+        tile: TilePtr<'k>,
+        unit: Units<'k>,
+    ) -> Vec<[Affine<'k>; 2]> {
         TileScales::load(lane, tile, SCALES).affine(self.values(), unit)
     }
 
@@ -136,7 +156,10 @@ impl TileFormat for Q5_K {
         let scales = TileScales::load(product, tile, SCALES);
         for (item, rows) in (0..).zip(batch) {
             product.token();
-            scales.apply(rows, &product.sets(kt, item, &codes, |sums, a, b| sums.add_u8(a, b)));
+            scales.apply(
+                rows,
+                &product.sets(kt, item, &codes, |sums, a, b| sums.add_u8(a, b)),
+            );
         }
     }
 

@@ -27,7 +27,11 @@ pub(super) struct Q6_K;
 
 impl BlockFormat for Q6_K {
     fn block(&self) -> Block {
-        Block { ggml_type: 14, len: 256, bytes: 210 }
+        Block {
+            ggml_type: 14,
+            len: 256,
+            bytes: 210,
+        }
     }
 
     fn numbers(&self) -> Vec<Field> {
@@ -56,12 +60,20 @@ impl BlockFormat for Q6_K {
     }
 
     fn split(&self) -> LaneSplit {
-        LaneSplit { len: 256, bytes: 210, lanes: 16, float4s: &[0, 32, 64, 96] }
+        LaneSplit {
+            len: 256,
+            bytes: 210,
+            lanes: 16,
+            float4s: &[0, 32, 64, 96],
+        }
     }
 
     fn fragment<'k>(&self, _: Builder<'k>, thread: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
         let lane = thread & 15;
-        Box::new(FourOfEach32 { half: lane >> 3, four: lane & 7 })
+        Box::new(FourOfEach32 {
+            half: lane >> 3,
+            four: lane & 7,
+        })
     }
 
     fn tiles(&self) -> Option<&dyn TileFormat> {
@@ -89,17 +101,26 @@ impl<'k> Fragment<'k> for FourOfEach32<'k> {
         vec![block, block.at(low), block.at(high), block.at(scale)]
     }
     fn load(&self, addresses: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>> {
-        let &[block, low, high, scale] = addresses else { unreachable!("four addresses are given") };
+        let &[block, low, high, scale] = addresses else {
+            unreachable!("four addresses are given")
+        };
         let lows = [0, 2, 32, 34].map(|at| halfword(low, bytes + at));
         let highs = [128, 130].map(|at| halfword(high, bytes + at));
         let scales = [192, 194, 196, 198].map(|at| scale.at(bytes + at).ld());
         [&[halfword(block, bytes + 208)][..], &lows, &highs, &scales].concat()
     }
     fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>> {
-        let &[d, a, b, c, e, f, g, ref scales @ ..] = words else { unreachable!("eleven words are loaded") };
+        let &[d, a, b, c, e, f, g, ref scales @ ..] = words else {
+            unreachable!("eleven words are loaded")
+        };
         let d = halves(d)[0];
         let (low0, low1, high) = (join(a, b), join(c, e), join(f, g));
-        let codes = [(low0, high << 4), (low1, high << 2), (low0 >> 4, high), (low1 >> 4, high >> 2)];
+        let codes = [
+            (low0, high << 4),
+            (low1, high << 2),
+            (low0 >> 4, high),
+            (low1 >> 4, high >> 2),
+        ];
         let group = |((low, high), &scale): ((U32<'k>, U32<'k>), &U32<'k>)| Group {
             q: bytes(SIX_LESS_32, split(low.lop3(high, 0x0f0f_0f0f, SELECT)), 0).into(),
             scale: Some(d * BYTE.at(scale, 0)),
@@ -126,14 +147,22 @@ impl TileFormat for Q6_K {
         let rows = lane.bytes();
         let codes = lane.rows.each_ref().map(|row| codes(lane.t, row));
         lane.k.note("four words of six-bit codes into three");
-        let words: Vec<_> =
-            (0..8).flat_map(|m| pack_six_bits(codes.each_ref().map(|row| &row[2 * m..]))).collect();
-        words.chunks(4).enumerate().for_each(|(c, w)| lane.words(c as u32, [w[0], w[1], w[2], w[3]]));
+        let words: Vec<_> = (0..8)
+            .flat_map(|m| pack_six_bits(codes.each_ref().map(|row| &row[2 * m..])))
+            .collect();
+        words
+            .chunks(4)
+            .enumerate()
+            .for_each(|(c, w)| lane.words(c as u32, [w[0], w[1], w[2], w[3]]));
         lane.k.note("scales of Q6_K");
         let scale = |row: Bytes<'k>, s: u32| row.at(192 + 4 * s).at(lane.t).ld();
         let set = |s| scale(rows[0], s) | (scale(rows[1], s) << 8);
         let scales = [join(set(0), set(1)), join(set(2), set(3))];
-        lane.tile.at(SCALES).row(lane.lane, 8).cast::<u32>().st2(scales);
+        lane.tile
+            .at(SCALES)
+            .row(lane.lane, 8)
+            .cast::<u32>()
+            .st2(scales);
         let [a, b] = rows.map(|row| halfword(row, 208));
         lane.row_words(D, [join(a, b)]);
     }
@@ -153,11 +182,24 @@ impl TileFormat for Q6_K {
         CodeValues::from(SIX_LESS_32).above_bit(2)
     }
 
-    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, unit: Units<'k>) -> Vec<[Affine<'k>; 2]> {
+    fn scales<'k>(
+        &self,
+        lane: &TileLane<'k>,
+        tile: TilePtr<'k>,
+        unit: Units<'k>,
+    ) -> Vec<[Affine<'k>; 2]> {
         let scales = tile.at(lane.lane * 8).at(SCALES).cast::<u32>().ld2();
         let d = times(halves(tile.at(lane.g * 4).at(D).cast::<u32>().ld()), unit);
-        let factor = |byte: usize| scales[byte / 4].bits::<i32>().bfe(8 * (byte as u32 % 4), 8).cvt::<f32>();
-        let row = |s: usize, r: usize| Affine::Block { block: d[r], scale: factor(2 * s + r) };
+        let factor = |byte: usize| {
+            scales[byte / 4]
+                .bits::<i32>()
+                .bfe(8 * (byte as u32 % 4), 8)
+                .cvt::<f32>()
+        };
+        let row = |s: usize, r: usize| Affine::Block {
+            block: d[r],
+            scale: factor(2 * s + r),
+        };
         (0..4).map(|s| [0, 1].map(|r| row(s, r))).collect()
     }
 
@@ -173,7 +215,12 @@ impl TileFormat for Q6_K {
         let scales = tile.at(product.lane * 8).at(SCALES).cast::<u32>().ld2();
         let d = halves(tile.at(product.g * 4).at(D).cast::<u32>().ld());
         let codes: SixteenCodes = from_fn(|s| from_fn(|i| six_bits(&words[6 * s + 3 * i..])));
-        let factor = |byte: usize| scales[byte / 4].bits::<i32>().bfe(8 * (byte as u32 % 4), 8).cvt::<f32>();
+        let factor = |byte: usize| {
+            scales[byte / 4]
+                .bits::<i32>()
+                .bfe(8 * (byte as u32 % 4), 8)
+                .cvt::<f32>()
+        };
         let factors: [[_; 2]; 4] = from_fn(|s| from_fn(|r| factor(2 * s + r)));
         for (item, rows) in (0..).zip(batch) {
             product.token();
@@ -183,7 +230,10 @@ impl TileFormat for Q6_K {
                 let set = sixteens.set(s, codes);
                 let offset = set.sum * -32.0;
                 let [first, second] = set.rows();
-                let products = [first.fma(set.scale, offset), second.fma(set.scale * 0.25, offset)];
+                let products = [
+                    first.fma(set.scale, offset),
+                    second.fma(set.scale * 0.25, offset),
+                ];
                 for (r, product) in products.into_iter().enumerate() {
                     scaled[r].fma(factors[s][r], product);
                 }
@@ -210,9 +260,18 @@ impl TileFormat for Q6_K {
         let fourth = ((a & 0xc0c0_c0c0) >> 2) | ((c & 0xc0c0_c0c0) >> 4) | (b & 0x0303_0303);
         let first_row = row.second.eq(0);
         let six = [first_row.select(a, b >> 2), first_row.select(c, fourth)];
-        let scale = row.tile.at(SCALES).row(lane, 8).row(s, 2).at(row.second).ld();
+        let scale = row
+            .tile
+            .at(SCALES)
+            .row(lane, 8)
+            .row(s, 2)
+            .at(row.second)
+            .ld();
         let scale = row.half(D, row.g, 4) * BYTE.at(scale, 0);
-        row.codes(SIX_LESS_32, six).into_iter().map(|q| q * scale).collect()
+        row.codes(SIX_LESS_32, six)
+            .into_iter()
+            .map(|q| q * scale)
+            .collect()
     }
 }
 
@@ -236,8 +295,9 @@ fn codes<'k>(t: U32<'k>, row: &TileRow<'k>) -> Vec<U32<'k>> {
     let shift = Shift::halfword(odd, 0x3210);
     let block = row.matrix.row(row.index >> 1, 420).row(odd, 208);
     let (low, high) = (block.row(t, 16), block.row(t & 1, 16));
-    let four =
-        |from: Bytes<'k>, at| shift.of::<4>(&[0, 1, 2, 3, 4].map(|i| from.cast::<u32>().at(at / 4 + i).ld()));
+    let four = |from: Bytes<'k>, at| {
+        shift.of::<4>(&[0, 1, 2, 3, 4].map(|i| from.cast::<u32>().at(at / 4 + i).ld()))
+    };
     let half = |half: u32| {
         let lows = four(low, 64 * half);
         let highs = four(high, 128 + 32 * half).map(|word| word >> ((t >> 1) << 1));

@@ -23,7 +23,11 @@ pub(super) struct Q8_0;
 
 impl BlockFormat for Q8_0 {
     fn block(&self) -> Block {
-        Block { ggml_type: 8, len: 32, bytes: 34 }
+        Block {
+            ggml_type: 8,
+            len: 32,
+            bytes: 34,
+        }
     }
 
     fn numbers(&self) -> Vec<Field> {
@@ -46,15 +50,25 @@ impl BlockFormat for Q8_0 {
     }
 
     fn split(&self) -> LaneSplit {
-        LaneSplit { len: 32, bytes: 34, lanes: 8, float4s: &[0] }
+        LaneSplit {
+            len: 32,
+            bytes: 34,
+            lanes: 8,
+            float4s: &[0],
+        }
     }
 
     fn fragment<'k>(&self, _: Builder<'k>, thread: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
-        Box::new(FourBytes { first: (thread & 7) << 2 })
+        Box::new(FourBytes {
+            first: (thread & 7) << 2,
+        })
     }
 
     fn loads(&self) -> Loads {
-        Loads { depth: 4, blocks: 8 }
+        Loads {
+            depth: 4,
+            blocks: 8,
+        }
     }
 
     fn tiles(&self) -> Option<&dyn TileFormat> {
@@ -82,9 +96,18 @@ impl<'k> Fragment<'k> for FourBytes<'k> {
         ]
     }
     fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>> {
-        let &[d, q01, q23] = words else { unreachable!("three words are loaded") };
-        let q = [q01, q23].into_iter().flat_map(|w| [BYTE.at(w, 0), BYTE.at(w, 8)]).collect();
-        vec![Group { q, scale: Some(halves(d)[0]), offset: None }]
+        let &[d, q01, q23] = words else {
+            unreachable!("three words are loaded")
+        };
+        let q = [q01, q23]
+            .into_iter()
+            .flat_map(|w| [BYTE.at(w, 0), BYTE.at(w, 8)])
+            .collect();
+        vec![Group {
+            q,
+            scale: Some(halves(d)[0]),
+            offset: None,
+        }]
     }
 }
 
@@ -122,9 +145,15 @@ impl TileFormat for Q8_0 {
         CodeValues::signed(128)
     }
 
-    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, unit: Units<'k>) -> Vec<[Affine<'k>; 2]> {
+    fn scales<'k>(
+        &self,
+        lane: &TileLane<'k>,
+        tile: TilePtr<'k>,
+        unit: Units<'k>,
+    ) -> Vec<[Affine<'k>; 2]> {
         let d = lane.group_halves(tile, CODES).map(halves);
-        d.map(|rows| [0, 1].map(|r| Affine::Scale(rows[r] * unit[r]))).into()
+        d.map(|rows| [0, 1].map(|r| Affine::Scale(rows[r] * unit[r])))
+            .into()
     }
 
     /// One set at a time: both would need too many registers for the whole batch.
@@ -142,7 +171,10 @@ impl TileFormat for Q8_0 {
                 product.token();
                 let token = product.of_token(kt, item);
                 let set = product.set(token, s, &codes, |sums, a, b| sums.add_i8(a, b));
-                rows.iter_mut().zip(set.scaled()).zip(d).for_each(|((row, sum), d)| row.fma(sum, d));
+                rows.iter_mut()
+                    .zip(set.scaled())
+                    .zip(d)
+                    .for_each(|((row, sum), d)| row.fma(sum, d));
             }
         }
     }
@@ -156,6 +188,9 @@ impl TileFormat for Q8_0 {
         let (s, lane) = (row.index >> 4, row.lane((row.index >> 2) & 3));
         let words = row.words(s.mad(4, row.index & 3), lane).at(row.second);
         let d = row.half(CODES, lane.mad(2, s), 4);
-        row.codes(BYTE, [words.ld(), words.at(2).ld()]).into_iter().map(|q| q * d).collect()
+        row.codes(BYTE, [words.ld(), words.at(2).ld()])
+            .into_iter()
+            .map(|q| q * d)
+            .collect()
     }
 }

@@ -21,7 +21,13 @@ pub(crate) struct RowFragment<'k> {
 
 impl<'k> RowFragment<'k> {
     pub(crate) fn new(k: Builder<'k>, tile: Bytes<'k>, token: U32<'k>, index: U32<'k>) -> Self {
-        RowFragment { k, tile, g: token & 7, second: (token >> 3) & 1, index }
+        RowFragment {
+            k,
+            tile,
+            g: token & 7,
+            second: (token >> 3) & 1,
+            index,
+        }
     }
 
     /// The lane that holds groups `t`, `4 + t`, ... of the row.
@@ -36,10 +42,20 @@ impl<'k> RowFragment<'k> {
 
     /// The binary16 value at this byte and `i` times `bytes` bytes.
     pub(super) fn half(&self, at: u32, i: U32<'k>, bytes: u32) -> F32<'k> {
-        halves(halfword(self.tile.at(at).row(i, bytes).row(self.second, 2), 0))[0]
+        halves(halfword(
+            self.tile.at(at).row(i, bytes).row(self.second, 2),
+            0,
+        ))[0]
     }
 
-    pub(super) fn codes(&self, code: Code, words: impl IntoIterator<Item = U32<'k>>) -> Vec<F32<'k>> {
-        words.into_iter().flat_map(|word| bytes(code, split(word), 0)).collect()
+    pub(super) fn codes(
+        &self,
+        code: Code,
+        words: impl IntoIterator<Item = U32<'k>>,
+    ) -> Vec<F32<'k>> {
+        words
+            .into_iter()
+            .flat_map(|word| bytes(code, split(word), 0))
+            .collect()
     }
 }

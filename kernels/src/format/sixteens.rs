@@ -25,7 +25,10 @@ pub(super) struct Sixteen<'k> {
 impl<'k> TileProduct<'k> {
     /// The activations of a token for tile `kt`.
     pub(super) fn sixteens(&self, kt: U32<'k>, item: u32) -> Sixteens<'_, 'k> {
-        Sixteens { product: self, token: self.of_token(kt, item) }
+        Sixteens {
+            product: self,
+            token: self.of_token(kt, item),
+        }
     }
 }
 
@@ -34,9 +37,16 @@ impl<'k> Sixteens<'_, 'k> {
     pub(super) fn set(&self, s: usize, codes: &[[U32<'k>; 4]; 2]) -> Sixteen<'k> {
         let token = &self.token;
         let sums = self.sums(token.x.at(128 * s as u32), codes);
-        let thirds = token.thirds.map(|thirds| self.sums(thirds.at(64 * s as u32), codes));
+        let thirds = token
+            .thirds
+            .map(|thirds| self.sums(thirds.at(64 * s as u32), codes));
         let [scale, sum] = token.side.at(32 * s as u32).cast::<f32>().ld2();
-        Sixteen { sums, thirds, scale, sum }
+        Sixteen {
+            sums,
+            thirds,
+            scale,
+            sum,
+        }
     }
 
     /// The sums of a set with the bytes at `x`.
@@ -44,7 +54,10 @@ impl<'k> Sixteens<'_, 'k> {
         let x = self.product.quad(x);
         let mut sums = [Sums::zero(self.product.k)];
         for (i, codes) in codes.iter().enumerate() {
-            sums[0].add_u8(LeftFragment(*codes), RightFragment([&x[2 * i], &x[2 * i + 1]]));
+            sums[0].add_u8(
+                LeftFragment(*codes),
+                RightFragment([&x[2 * i], &x[2 * i + 1]]),
+            );
         }
         sums
     }
@@ -53,6 +66,11 @@ impl<'k> Sixteens<'_, 'k> {
 impl<'k> Sixteen<'k> {
     /// Sums of codes times activations in units of their scale, of rows `g` and `g + 8`.
     pub(super) fn rows(&self) -> [F32<'k>; 2] {
-        [0, 2].map(|r| whole(both(&self.sums, r), self.thirds.as_ref().map(|thirds| one(thirds, r))))
+        [0, 2].map(|r| {
+            whole(
+                both(&self.sums, r),
+                self.thirds.as_ref().map(|thirds| one(thirds, r)),
+            )
+        })
     }
 }

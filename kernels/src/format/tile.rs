@@ -30,7 +30,10 @@ impl Format {
     /// The format's tile; `None` where no kernel reads tiles.
     pub fn tile(self) -> Option<Tile> {
         let columns = self.of().tiles()?.columns();
-        Some(Tile { columns, bytes: ROWS * self.row_bytes(columns as usize) as u32 })
+        Some(Tile {
+            columns,
+            bytes: ROWS * self.row_bytes(columns as usize) as u32,
+        })
     }
 
     /// What kernels know of the format's tiles.
@@ -38,7 +41,9 @@ impl Format {
     /// # Panics
     /// If the format has none.
     pub(crate) fn tiles(self) -> &'static dyn TileFormat {
-        self.of().tiles().unwrap_or_else(|| panic!("{} has no tile", self.name()))
+        self.of()
+            .tiles()
+            .unwrap_or_else(|| panic!("{} has no tile", self.name()))
     }
 }
 
@@ -65,23 +70,44 @@ pub struct RowOrder {
 
 impl RowOrder {
     /// In order; `hi` is `lo`.
-    pub const PLAIN: RowOrder = RowOrder { per: 1, stride: 16, step: 1, delta: 8 };
+    pub const PLAIN: RowOrder = RowOrder {
+        per: 1,
+        stride: 16,
+        step: 1,
+        delta: 8,
+    };
     /// Eight rows of the gate projection (`lo`), and the same eight rows of the up projection (`hi`).
-    pub const GATE_UP: RowOrder = RowOrder { per: 1, stride: 8, step: 1, delta: 0 };
+    pub const GATE_UP: RowOrder = RowOrder {
+        per: 1,
+        stride: 8,
+        step: 1,
+        delta: 0,
+    };
 
     /// NeoX pairs: rows `j` and `j + head_dim / 2` of a head; `hi` is `lo`, and `head_dim` a multiple of 16.
     pub const fn half_split(head_dim: u32) -> RowOrder {
-        RowOrder { per: head_dim / ROWS, stride: head_dim, step: 1, delta: head_dim / 2 }
+        RowOrder {
+            per: head_dim / ROWS,
+            stride: head_dim,
+            step: 1,
+            delta: head_dim / 2,
+        }
     }
 
     /// GPT-J pairs: rows `2 j` and `2 j + 1` of a head; `hi` is `lo`, and `head_dim` a multiple of 16.
     pub const fn interleaved(head_dim: u32) -> RowOrder {
-        RowOrder { per: head_dim / ROWS, stride: head_dim, step: 2, delta: 1 }
+        RowOrder {
+            per: head_dim / ROWS,
+            stride: head_dim,
+            step: 2,
+            delta: 1,
+        }
     }
 
     /// The matrix row of row `r` of a row block: of `lo` for `r` below 8, else of `hi`.
     pub const fn source(self, row_block: u32, r: u32) -> u32 {
-        let base = row_block / self.per * self.stride + (row_block % self.per * 8 + r % 8) * self.step;
+        let base =
+            row_block / self.per * self.stride + (row_block % self.per * 8 + r % 8) * self.step;
         if r < 8 { base } else { base + self.delta }
     }
 
@@ -115,7 +141,11 @@ pub fn pack(format: Format, rows: RowOrder, lo: &[u8], hi: &[u8], n: usize) -> V
 fn pack_row(format: Format, r: usize, row: &[u8], tile: &mut [u8]) {
     for (block, bytes) in row.chunks_exact(format.block_bytes() as usize).enumerate() {
         for field in format.fields() {
-            put(tile, format.tiles().in_tile(r, block, field), get(bytes, format.of().in_block(field)));
+            put(
+                tile,
+                format.tiles().in_tile(r, block, field),
+                get(bytes, format.of().in_block(field)),
+            );
         }
     }
 }
@@ -130,15 +160,24 @@ pub fn dequantize(format: Format, tiles: &[u8], n: usize) -> Vec<f32> {
     let row_blocks = tiles.chunks_exact(n / columns * bytes);
     let row = |block: &[u8], r| -> Vec<f32> {
         let tiles = block.chunks_exact(bytes);
-        tiles.flat_map(|tile| (0..columns).map(move |k| weight(format, tile, r, k))).collect()
+        tiles
+            .flat_map(|tile| (0..columns).map(move |k| weight(format, tile, r, k)))
+            .collect()
     };
-    row_blocks.flat_map(|block| (0..ROWS as usize).flat_map(move |r| row(block, r))).collect()
+    row_blocks
+        .flat_map(|block| (0..ROWS as usize).flat_map(move |r| row(block, r)))
+        .collect()
 }
 
 /// Column `k` of row `r` of a tile.
 fn weight(format: Format, tile: &[u8], r: usize, k: usize) -> f32 {
-    let (block, k) = (k / format.block_len() as usize, k % format.block_len() as usize);
-    format.of().weight(k, &|field| get(tile, format.tiles().in_tile(r, block, field)))
+    let (block, k) = (
+        k / format.block_len() as usize,
+        k % format.block_len() as usize,
+    );
+    format.of().weight(k, &|field| {
+        get(tile, format.tiles().in_tile(r, block, field))
+    })
 }
 
 /// Random tiles, their weights from about `-size` to `size`.
@@ -164,7 +203,11 @@ pub(super) fn word(x: usize, lane: usize) -> usize {
 
 /// The binary16 number of group `j` of 32 columns of row `r`, of those that start at byte `at`.
 pub(super) fn halves_in_tile(at: u32, r: usize, j: usize) -> Bits {
-    one(at as usize + 8 * lane(r, j) + 4 * (j / 4) + 2 * (r / 8), 0, 16)
+    one(
+        at as usize + 8 * lane(r, j) + 4 * (j / 4) + 2 * (r / 8),
+        0,
+        16,
+    )
 }
 
 #[cfg(test)]
@@ -175,7 +218,9 @@ mod tests {
 
     /// Formats with a tile.
     fn tiled() -> impl Iterator<Item = (Format, Tile)> {
-        Format::ALL.into_iter().filter_map(|format| Some((format, format.tile()?)))
+        Format::ALL
+            .into_iter()
+            .filter_map(|format| Some((format, format.tile()?)))
     }
 
     #[test]
@@ -198,17 +243,30 @@ mod tests {
             (Q6_K, 256, 3360),
         ];
         for (format, columns, bytes) in sizes {
-            assert_eq!(format.tile(), Some(Tile { columns, bytes }), "{}", format.name());
+            assert_eq!(
+                format.tile(),
+                Some(Tile { columns, bytes }),
+                "{}",
+                format.name()
+            );
         }
-        let without = Format::ALL.into_iter().filter(|format| format.tile().is_none());
+        let without = Format::ALL
+            .into_iter()
+            .filter(|format| format.tile().is_none());
         assert_eq!(without.collect::<Vec<_>>(), [F32]);
     }
 
     #[test]
     fn each_bit_of_a_tile_and_of_a_block_belongs_to_one_number() {
         fn claim(taken: &mut [bool], bits: Bits, what: &dyn std::fmt::Debug) {
-            for at in bits.into_iter().flat_map(|range| range.at..range.at + range.len) {
-                assert!(!std::mem::replace(&mut taken[at], true), "bit {at} of {what:?} is taken");
+            for at in bits
+                .into_iter()
+                .flat_map(|range| range.at..range.at + range.len)
+            {
+                assert!(
+                    !std::mem::replace(&mut taken[at], true),
+                    "bit {at} of {what:?} is taken"
+                );
             }
         }
         for format in Format::ALL {
@@ -216,16 +274,34 @@ mod tests {
             format
                 .fields()
                 .for_each(|field| claim(&mut block, format.of().in_block(field), &(format, field)));
-            assert!(block.iter().all(|&taken| taken), "a bit of a {} block is in no number", format.name());
+            assert!(
+                block.iter().all(|&taken| taken),
+                "a bit of a {} block is in no number",
+                format.name()
+            );
         }
         for (format, size) in tiled() {
             let mut tile = vec![false; 8 * size.bytes as usize];
             let blocks = (size.columns / format.block_len()) as usize;
-            for (r, block) in (0..ROWS as usize).flat_map(|r| (0..blocks).map(move |block| (r, block))) {
-                let bits = |field| (format.tiles().in_tile(r, block, field), (format, r, block, field));
-                format.fields().map(bits).for_each(|(bits, what)| claim(&mut tile, bits, &what));
+            for (r, block) in
+                (0..ROWS as usize).flat_map(|r| (0..blocks).map(move |block| (r, block)))
+            {
+                let bits = |field| {
+                    (
+                        format.tiles().in_tile(r, block, field),
+                        (format, r, block, field),
+                    )
+                };
+                format
+                    .fields()
+                    .map(bits)
+                    .for_each(|(bits, what)| claim(&mut tile, bits, &what));
             }
-            assert!(tile.iter().all(|&taken| taken), "a bit of a {} tile is in no number", format.name());
+            assert!(
+                tile.iter().all(|&taken| taken),
+                "a bit of a {} tile is in no number",
+                format.name()
+            );
         }
     }
 
@@ -266,10 +342,16 @@ mod tests {
         for (format, at, value, r, k, code) in places {
             let mut tile = vec![0; format.tile().unwrap().bytes as usize];
             tile[at] = value;
-            for (row, column) in (0..16).flat_map(|row| (0..128).map(move |k| (row, k))).chain([(r, k)]) {
+            for (row, column) in (0..16)
+                .flat_map(|row| (0..128).map(move |k| (row, k)))
+                .chain([(r, k)])
+            {
                 let wanted = if (row, column) == (r, k) { code } else { 0 };
                 let found = code_of(format, &tile, row, column);
-                assert_eq!(found, wanted, "{format:?} byte {at}, row {row}, column {column}");
+                assert_eq!(
+                    found, wanted,
+                    "{format:?} byte {at}, row {row}, column {column}"
+                );
             }
         }
     }
@@ -278,10 +360,18 @@ mod tests {
     fn the_fourth_part_of_q6_k_is_in_three_words() {
         // m 3 (set 1, i 1), lane 2: row 8, columns 16 (4 + 2) + 8 + 4 on; words 9, 10, 11
         let at = |x: usize| 512 * (x / 4) + 2 * 16 + 4 * (x % 4) + 1;
-        for (word, bits, code) in [(9, 0xc0, 0b11_00_00), (10, 0x03, 0b00_00_11), (11, 0xc0, 0b00_11_00)] {
+        for (word, bits, code) in [
+            (9, 0xc0, 0b11_00_00),
+            (10, 0x03, 0b00_00_11),
+            (11, 0xc0, 0b00_11_00),
+        ] {
             let mut tile = vec![0; 3360];
             tile[at(word)] = bits;
-            assert_eq!(code_of(Q6_K, &tile, 8, 16 * 6 + 8 + 4 + 1), code, "word {word}");
+            assert_eq!(
+                code_of(Q6_K, &tile, 8, 16 * 6 + 8 + 4 + 1),
+                code,
+                "word {word}"
+            );
         }
     }
 
@@ -313,7 +403,10 @@ mod tests {
             let mut tile = vec![0; format.tile().unwrap().bytes as usize];
             bytes.iter().for_each(|&(at, v)| tile[at] = v);
             let found = get(&tile, format.tiles().in_tile(r, block, field));
-            assert_eq!(found, value, "{format:?} {field:?} of row {r}, block {block}");
+            assert_eq!(
+                found, value,
+                "{format:?} {field:?} of row {r}, block {block}"
+            );
         }
     }
 
@@ -322,9 +415,14 @@ mod tests {
     #[test]
     fn rows_of_a_block() {
         let plain: Vec<u32> = (0..16).collect();
-        let half_split: Vec<u32> = [0, 16, 8, 24].into_iter().flat_map(|first| first..first + 8).collect();
-        let interleaved: Vec<u32> =
-            [0, 1, 16, 17].into_iter().flat_map(|first| (0..8).map(move |i| first + 2 * i)).collect();
+        let half_split: Vec<u32> = [0, 16, 8, 24]
+            .into_iter()
+            .flat_map(|first| first..first + 8)
+            .collect();
+        let interleaved: Vec<u32> = [0, 1, 16, 17]
+            .into_iter()
+            .flat_map(|first| (0..8).map(move |i| first + 2 * i))
+            .collect();
         let gate_up: Vec<u32> = (0..8).chain(100..108).collect();
         let cases = [
             (RowOrder::PLAIN, 16, plain),
@@ -344,13 +442,28 @@ mod tests {
 
     #[test]
     fn tiles_hold_the_weights_of_the_rows() {
-        let kinds = [RowOrder::PLAIN, RowOrder::half_split(64), RowOrder::interleaved(32), RowOrder::GATE_UP];
+        let kinds = [
+            RowOrder::PLAIN,
+            RowOrder::half_split(64),
+            RowOrder::interleaved(32),
+            RowOrder::GATE_UP,
+        ];
         for ((format, tile), rows) in tiled().flat_map(|tiled| kinds.map(|rows| (tiled, rows))) {
             let (n, count) = (2 * tile.columns as usize, 2 * rows.stride);
             let random = &mut Random(u64::from(rows.per));
-            let mut matrix = || format.random(count as usize * n / format.block_len() as usize, 1.0, random);
+            let mut matrix = || {
+                format.random(
+                    count as usize * n / format.block_len() as usize,
+                    1.0,
+                    random,
+                )
+            };
             let lo = matrix();
-            let hi = if rows == RowOrder::GATE_UP { matrix() } else { lo.clone() };
+            let hi = if rows == RowOrder::GATE_UP {
+                matrix()
+            } else {
+                lo.clone()
+            };
             let found = dequantize(format, &pack(format, rows, &lo, &hi, n), n);
             let (lo, hi) = (format.dequantize(&lo), format.dequantize(&hi));
             assert_eq!(found.len(), (16 * rows.blocks(count)) as usize * n);
@@ -368,7 +481,11 @@ mod tests {
         for (format, tile) in tiled() {
             let tiles = random(format, 3, 0.5, &mut Random(1));
             assert_eq!(tiles.len(), 3 * tile.bytes as usize, "{}", format.name());
-            assert!(dequantize(format, &tiles, tile.columns as usize).iter().all(|w| w.abs() < 1.0));
+            assert!(
+                dequantize(format, &tiles, tile.columns as usize)
+                    .iter()
+                    .all(|w| w.abs() < 1.0)
+            );
         }
     }
 }

@@ -18,7 +18,11 @@ pub(super) const BYTES: u32 = 1024;
 /// `4 s + t` of 16; bits `4 (j mod 2) + 2 r` of its byte `e` are of column `4 j + e` of row `g + 8 r`.
 pub(super) fn in_tile(r: usize, k: usize) -> BitRange {
     let x = 2 * (k / 64) + k / 8 % 2;
-    BitRange::new(word(x, lane(r, k / 16)) + k % 4, 4 * (k / 4 % 2) + 2 * (r / 8), 2)
+    BitRange::new(
+        word(x, lane(r, k / 16)) + k % 4,
+        4 * (k / 4 % 2) + 2 * (r / 8),
+        2,
+    )
 }
 
 impl<'k> PackLane<'k> {
@@ -69,7 +73,12 @@ impl<'k> TileLane<'k> {
     ) -> Vec<dequantize::Codes<'k>> {
         let words = self.words(tile, set);
         let row = |(word, s, i): (U32<'k>, usize, usize), n: usize| {
-            above(to_bit(at, word, 2 * n as u32) & (0x0303_0303 << at), s, i, n)
+            above(
+                to_bit(at, word, 2 * n as u32) & (0x0303_0303 << at),
+                s,
+                i,
+                n,
+            )
         };
         let two = |(x, &word): (usize, &U32<'k>)| {
             let at = (word, 2 * set as usize + x / 2, x % 2);
@@ -91,5 +100,9 @@ impl<'k> RowFragment<'k> {
 
 /// Bit `bit` of each byte of `word`, and those above, at bit `to`; other bits are not cleared.
 pub(super) fn to_bit(to: u32, word: U32<'_>, bit: u32) -> U32<'_> {
-    if bit < to { word << (to - bit) } else { word >> (bit - to) }
+    if bit < to {
+        word << (to - bit)
+    } else {
+        word >> (bit - to)
+    }
 }

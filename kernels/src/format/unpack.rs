@@ -22,24 +22,66 @@ pub(super) struct Code {
     pub(super) bias: u32,
 }
 
-pub(super) const TWO: Code = Code { bits: 2, flip: 0, bias: 0 };
-pub(super) const TWO_LESS_2: Code = Code { bits: 2, flip: 0, bias: 2 };
-pub(super) const THREE_LESS_4: Code = Code { bits: 3, flip: 0, bias: 4 };
-pub(super) const NIBBLE: Code = Code { bits: 4, flip: 0, bias: 0 };
-pub(super) const NIBBLE_LESS_8: Code = Code { bits: 4, flip: 0, bias: 8 };
-pub(super) const FIVE: Code = Code { bits: 5, flip: 0, bias: 0 };
-pub(super) const FIVE_LESS_16: Code = Code { bits: 5, flip: 0, bias: 16 };
-pub(super) const SIX: Code = Code { bits: 6, flip: 0, bias: 0 };
-pub(super) const SIX_LESS_32: Code = Code { bits: 6, flip: 0, bias: 32 };
+pub(super) const TWO: Code = Code {
+    bits: 2,
+    flip: 0,
+    bias: 0,
+};
+pub(super) const TWO_LESS_2: Code = Code {
+    bits: 2,
+    flip: 0,
+    bias: 2,
+};
+pub(super) const THREE_LESS_4: Code = Code {
+    bits: 3,
+    flip: 0,
+    bias: 4,
+};
+pub(super) const NIBBLE: Code = Code {
+    bits: 4,
+    flip: 0,
+    bias: 0,
+};
+pub(super) const NIBBLE_LESS_8: Code = Code {
+    bits: 4,
+    flip: 0,
+    bias: 8,
+};
+pub(super) const FIVE: Code = Code {
+    bits: 5,
+    flip: 0,
+    bias: 0,
+};
+pub(super) const FIVE_LESS_16: Code = Code {
+    bits: 5,
+    flip: 0,
+    bias: 16,
+};
+pub(super) const SIX: Code = Code {
+    bits: 6,
+    flip: 0,
+    bias: 0,
+};
+pub(super) const SIX_LESS_32: Code = Code {
+    bits: 6,
+    flip: 0,
+    bias: 32,
+};
 /// Two's complement, its sign bit inverted, is the number plus 128.
-pub(super) const BYTE: Code = Code { bits: 8, flip: 0x80, bias: 128 };
+pub(super) const BYTE: Code = Code {
+    bits: 8,
+    flip: 0x80,
+    bias: 128,
+};
 
 impl Code {
     /// The number in the bits of `w` from bit `at` on, which end below bit 23: see the top of this file.
     pub(super) fn at<'k>(&self, w: U32<'k>, at: u32) -> F32<'k> {
         let unit = (1 << (23 - at)) as f32;
         let mask = ((1 << self.bits) - 1) << at;
-        let float: F32 = w.lop3(mask, unit.to_bits() | (self.flip << at), AND_XOR).bits();
+        let float: F32 = w
+            .lop3(mask, unit.to_bits() | (self.flip << at), AND_XOR)
+            .bits();
         float - (unit + self.bias as f32)
     }
 }
@@ -51,7 +93,12 @@ pub(super) fn split(w: U32<'_>) -> [U32<'_>; 2] {
 
 /// The numbers from bit `at` on of each of four bytes.
 pub(super) fn bytes<'k>(code: Code, [w, upper]: [U32<'k>; 2], at: u32) -> [F32<'k>; 4] {
-    [code.at(w, at), code.at(w, at + 8), code.at(upper, at), code.at(upper, at + 8)]
+    [
+        code.at(w, at),
+        code.at(w, at + 8),
+        code.at(upper, at),
+        code.at(upper, at + 8),
+    ]
 }
 
 /// The two binary16 values of a word.

@@ -39,7 +39,9 @@ pub(crate) fn place<'k, A: Space>(
 pub(crate) fn unit<'k>(largest: F32<'k>) -> [F32<'k>; 2] {
     let exponent = largest.bits::<u32>() >> 23;
     // The exponent of 2^13 is 140.
-    let unit = ((exponent.min(266) * u32::MAX) + (140 + 127)).max(1).min(253);
+    let unit = ((exponent.min(266) * u32::MAX) + (140 + 127))
+        .max(1)
+        .min(253);
     [(unit << 23).bits(), ((unit * u32::MAX + 254) << 23).bits()]
 }
 
@@ -56,7 +58,11 @@ mod tests {
     #[test]
     fn a_panel_is_made_of_swizzle_atoms() {
         // The first eight units of tokens 0 and 1, as the PTX manual shows the 128-byte swizzle.
-        let units = |token| (0..8).map(|u| index(16, token, 8 * u) / 8).collect::<Vec<_>>();
+        let units = |token| {
+            (0..8)
+                .map(|u| index(16, token, 8 * u) / 8)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(units(0), [0, 1, 2, 3, 4, 5, 6, 7]);
         assert_eq!(units(1), [9, 8, 11, 10, 13, 12, 15, 14]);
         assert_eq!(index(16, 3, 64), index(16, 3, 0) + 16 * 64);

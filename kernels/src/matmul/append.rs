@@ -81,7 +81,11 @@ impl Append {
             Pairing::Interleaved => "interleaved",
             Pairing::HalfSplit => "half_split",
         };
-        format!("append_{}_{pairing}{}", self.head_dim, if self.bias { "_bias" } else { "" })
+        format!(
+            "append_{}_{pairing}{}",
+            self.head_dim,
+            if self.bias { "_bias" } else { "" }
+        )
     }
 
     /// The order of the rows of queries and keys; those of values are [`RowOrder::PLAIN`].
@@ -94,7 +98,11 @@ impl Append {
 
     /// The dimensions of rows `g` and `g + 8` of a row block, the `block`th of its head.
     fn dims(self, matrix: Matrix, block: u32, g: u32) -> [u32; 2] {
-        let order = if matrix == Matrix::Values { RowOrder::PLAIN } else { self.pairs() };
+        let order = if matrix == Matrix::Values {
+            RowOrder::PLAIN
+        } else {
+            self.pairs()
+        };
         [g, g + 8].map(|r| order.source(block, r))
     }
 
@@ -115,13 +123,22 @@ impl Append {
         let values = (p.heads + p.kv_heads) as usize * dim as usize;
         let all = values + p.kv_heads as usize * dim as usize;
         kernel.require(a.y_rows as usize == all, || {
-            format!("y_rows is {}, must be (heads + 2 * kv_heads) * head_dim = {all}", a.y_rows)
+            format!(
+                "y_rows is {}, must be (heads + 2 * kv_heads) * head_dim = {all}",
+                a.y_rows
+            )
         })?;
         kernel.multiple("rows", a.rows, dim)?;
         let first = a.y_first as usize;
-        kernel.require(a.y_first.is_multiple_of(dim) && first + a.rows as usize <= all, || {
-            format!("rows {first} to {} are not heads of the {all} rows", first + a.rows as usize)
-        })?;
+        kernel.require(
+            a.y_first.is_multiple_of(dim) && first + a.rows as usize <= all,
+            || {
+                format!(
+                    "rows {first} to {} are not heads of the {all} rows",
+                    first + a.rows as usize
+                )
+            },
+        )?;
         kernel.require(order == self.pairs() || (order == RowOrder::PLAIN && first >= values), || {
             format!("rows from {first} on, of which values begin at {values}, in the order {order:?}")
         })?;
@@ -135,14 +152,25 @@ impl Append {
         kernel.length("bias", p.bias, "(heads + 2 * kv_heads) * head_dim", &[bias])?;
         kernel.range("angle_row", p.angle_row, dim, 1 << 16)?;
         kernel.range("angle_first", p.angle_first, 0, p.angle_row - dim)?;
-        kernel.require(p.angle_row.is_multiple_of(2) && p.angle_first.is_multiple_of(2), || {
-            format!("angle_row is {} and angle_first {}, must be even", p.angle_row, p.angle_first)
-        })?;
+        kernel.require(
+            p.angle_row.is_multiple_of(2) && p.angle_first.is_multiple_of(2),
+            || {
+                format!(
+                    "angle_row is {} and angle_first {}, must be even",
+                    p.angle_row, p.angle_first
+                )
+            },
+        )?;
         let given = a.tokens_given as usize;
         kernel.room("angles", p.angles, given * p.angle_row as usize)?;
         kernel.room("state", p.state, given * LEN)?;
         cache::check_table(kernel, p.pages, [p.sequences, p.max_pages])?;
-        kernel.length("q", p.q, "capacity * heads * head_dim", &[a.capacity, p.heads, dim])?;
+        kernel.length(
+            "q",
+            p.q,
+            "capacity * heads * head_dim",
+            &[a.capacity, p.heads, dim],
+        )?;
         for (name, found) in [("k_cache", p.k_cache), ("v_cache", p.v_cache)] {
             cache::check_pages(kernel, (name, found), [p.cache_pages, p.kv_heads, dim])?;
         }
@@ -153,10 +181,19 @@ impl Append {
 impl AppendArgs<Shape> {
     /// Of an epilogue that appends nothing.
     pub(super) fn nothing(&self, kernel: &impl Contract) -> Result<(), ShapeError> {
-        let buffers = [self.bias, self.angles, self.state, self.pages, self.q, self.k_cache, self.v_cache];
+        let buffers = [
+            self.bias,
+            self.angles,
+            self.state,
+            self.pages,
+            self.q,
+            self.k_cache,
+            self.v_cache,
+        ];
         let filled = buffers.iter().sum::<usize>();
-        kernel
-            .require(filled == 0, || format!("the epilogue appends nothing, and is given {filled} elements"))
+        kernel.require(filled == 0, || {
+            format!("the epilogue appends nothing, and is given {filled} elements")
+        })
     }
 }
 
@@ -197,7 +234,9 @@ impl<'k> Sums<'_, 'k> {
             RowOrder::PLAIN => store_values(),
             _ => {
                 k.when(!keys, || store(Matrix::Queries, head));
-                k.when(keys & !values, || store(Matrix::Keys, head - a.append.heads));
+                k.when(keys & !values, || {
+                    store(Matrix::Keys, head - a.append.heads)
+                });
                 k.when(values, store_values);
             }
         }
@@ -227,7 +266,13 @@ impl<'k> Sums<'_, 'k> {
             let of_head = a.append.bias.row(before + head, 4 * append.head_dim);
             dims.map(|dim| of_head.at(dim).ld())
         });
-        Rows { matrix, head, dims, pair, bias }
+        Rows {
+            matrix,
+            head,
+            dims,
+            pair,
+            bias,
+        }
     }
 
     /// Many loads at once, and then as many stores.
@@ -238,7 +283,13 @@ impl<'k> Sums<'_, 'k> {
         rows: &Rows<'k>,
         reciprocals: [F32<'k>; 2],
     ) {
-        let places = Places { sums: self, a, append, rows, slots: self.slots(a, rows) };
+        let places = Places {
+            sums: self,
+            a,
+            append,
+            rows,
+            slots: self.slots(a, rows),
+        };
         let first = self.token + (self.k.lane() & 3) * 2;
         for (j, sums) in (0..).zip(self.sums.0.chunks(4 * AT_ONCE as usize)) {
             self.k.note("sums of many tokens");
@@ -253,7 +304,8 @@ impl<'k> Sums<'_, 'k> {
             for ((group, scales, angles), sums) in loaded.into_iter().zip(sums.chunks(4)) {
                 let biased = |x: F32<'k>, r: usize| rows.bias.map_or(x, |bias| x + bias[r]);
                 let of_token = |i: usize| {
-                    let sum = |r: usize| biased(sums[2 * r + i].get() * scales[i] * reciprocals[r], r);
+                    let sum =
+                        |r: usize| biased(sums[2 * r + i].get() * scales[i] * reciprocals[r], r);
                     rotated([sum(0), sum(1)], angles[i])
                 };
                 places.store(group, [of_token(0), of_token(1)]);
@@ -262,7 +314,12 @@ impl<'k> Sums<'_, 'k> {
     }
 
     /// Cosine and sine of the lane's pair, for queries and keys.
-    fn angle(&self, a: &MatmulArgs<Dev<'k>>, rows: &Rows<'k>, token: U32<'k>) -> Option<[F32<'k>; 2]> {
+    fn angle(
+        &self,
+        a: &MatmulArgs<Dev<'k>>,
+        rows: &Rows<'k>,
+        token: U32<'k>,
+    ) -> Option<[F32<'k>; 2]> {
         let p = &a.append;
         (rows.matrix != Matrix::Values).then(|| {
             let of_token = p.angles.row(token.min(a.tokens_given - 1), p.angle_row * 4);
@@ -281,7 +338,8 @@ impl<'k> Sums<'_, 'k> {
         let slot = |first: u32| {
             let token = self.token + k.lane() + first;
             let state = p.state.row(token.min(a.tokens_given - 1), 4 * LEN as u32);
-            let [done, position, sequence] = [DONE, POSITION, SEQUENCE].map(|word| self.load(state.at(word)));
+            let [done, position, sequence] =
+                [DONE, POSITION, SEQUENCE].map(|word| self.load(state.at(word)));
             let index = position >> PAGE.ilog2();
             let known = done.eq(0) & sequence.lt(p.sequences) & index.lt(p.max_pages);
             let mut page = k.var(u32::MAX);
@@ -325,7 +383,13 @@ impl<'k> Places<'_, 'k> {
     fn store(&self, group: u32, tokens: [[F32<'k>; 2]; 2]) {
         let (k, rows) = (self.sums.k, self.rows);
         let factor = self.a.append.scale * LOG2_E;
-        let scaled = |x: F32<'k>| if rows.matrix == Matrix::Queries { x * factor } else { x };
+        let scaled = |x: F32<'k>| {
+            if rows.matrix == Matrix::Queries {
+                x * factor
+            } else {
+                x
+            }
+        };
         let tokens = tokens.map(|pair| pair.map(scaled));
         let word = |x, y| key_pair(k, [x, y]).bits::<u32>();
         let first = (k.lane() & 3) * 2;
@@ -358,7 +422,11 @@ impl<'k> Places<'_, 'k> {
             }
             matrix => {
                 let slot = self.slots[group as usize / 4].shfl_idx(of_eight + 8 * (group % 4));
-                let cache = if matrix == Matrix::Keys { p.k_cache } else { p.v_cache };
+                let cache = if matrix == Matrix::Keys {
+                    p.k_cache
+                } else {
+                    p.v_cache
+                };
                 self.put_row(cache, rows.head.mad(PAGE, slot), slot.ne(u32::MAX), words);
             }
         }
@@ -396,7 +464,13 @@ pub(super) fn reference(append: Append, a: &mut MatmulArgs<Cpu<'_>>, token: usiz
         };
         let cached = |head| {
             let table = [a.append.sequences, a.append.max_pages, a.append.cache_pages];
-            let row = cache::paged_row(a.append.pages, table, sequence, [kv_heads, head], position as usize);
+            let row = cache::paged_row(
+                a.append.pages,
+                table,
+                sequence,
+                [kv_heads, head],
+                position as usize,
+            );
             row.filter(|_| done == 0).map(|row| row * dim)
         };
         let (to, first): (&mut [f16], _) = match matrix {
@@ -406,10 +480,22 @@ pub(super) fn reference(append: Append, a: &mut MatmulArgs<Cpu<'_>>, token: usiz
         };
         let Some(first) = first else { continue };
         let scale = f64::from(a.append.scale) * std::f64::consts::LOG2_E;
-        let factor = if matrix == Matrix::Queries { scale } else { 1.0 };
+        let factor = if matrix == Matrix::Queries {
+            scale
+        } else {
+            1.0
+        };
         for g in 0..8 {
-            let dims = append.dims(matrix, block as u32, g as u32).map(|dim| dim as usize);
-            let bias = |d: usize| if append.bias { a.append.bias[head * dim + d].into() } else { 0.0 };
+            let dims = append
+                .dims(matrix, block as u32, g as u32)
+                .map(|dim| dim as usize);
+            let bias = |d: usize| {
+                if append.bias {
+                    a.append.bias[head * dim + d].into()
+                } else {
+                    0.0
+                }
+            };
             let [x, y] = [sums[g] + bias(dims[0]), sums[g + 8] + bias(dims[1])];
             let at = token * a.append.angle_row as usize + a.append.angle_first as usize;
             let angle = &a.append.angles[at + 2 * (block * 8 + g)..];

@@ -45,7 +45,12 @@ impl RowBounds {
     }
 
     /// Adds a tile to the lane's largest weights and sums of squares of rows `g` and `g + 8`.
-    fn tile<'k>(&self, lane: &TileLane<'k>, tile: Ptr<'k, u8, Shared>, rows: &mut [[Var<'k, f32>; 2]; 2]) {
+    fn tile<'k>(
+        &self,
+        lane: &TileLane<'k>,
+        tile: Ptr<'k, u8, Shared>,
+        rows: &mut [[Var<'k, f32>; 2]; 2],
+    ) {
         let tiles = self.format.tiles();
         let scales = tiles.scales(lane, tile, [lane.k.val(1.0); 2]);
         // A scale must be finite in binary16 even if all its weights are zero.
@@ -72,10 +77,18 @@ impl RowBounds {
 }
 
 /// The weights of four columns, of rows `g` and `g + 8`.
-fn weights<'k>(values: CodeValues, codes: &Codes<'k>, scales: Option<&[Affine<'k>; 2]>) -> [Vec<F32<'k>>; 2] {
+fn weights<'k>(
+    values: CodeValues,
+    codes: &Codes<'k>,
+    scales: Option<&[Affine<'k>; 2]>,
+) -> [Vec<F32<'k>>; 2] {
     let four = |word: U32<'k>, r: usize| {
         let affine = scales.expect("codes have scales")[r];
-        let (word, bias) = if values.signed { (word ^ 0x8080_8080, 128) } else { (word, values.bias) };
+        let (word, bias) = if values.signed {
+            (word ^ 0x8080_8080, 128)
+        } else {
+            (word, values.bias)
+        };
         let code = |byte| number(word, byte).fma(1.0 / (1 << values.shift) as f32, -(bias as f32));
         affine.weights((0..4).map(code))
     };
@@ -83,7 +96,10 @@ fn weights<'k>(values: CodeValues, codes: &Codes<'k>, scales: Option<&[Affine<'k
         [0, 1].map(|r| [numbers(words[r]), numbers(words[r + 2])].concat())
     };
     match codes {
-        Codes::Nibbles(word) => [four(*word & 0x0f0f_0f0f, 0), four((*word >> 4) & 0x0f0f_0f0f, 1)],
+        Codes::Nibbles(word) => [
+            four(*word & 0x0f0f_0f0f, 0),
+            four((*word >> 4) & 0x0f0f_0f0f, 1),
+        ],
         Codes::Bytes([a, b]) => [four(*a, 0), four(*b, 1)],
         Codes::Binary16(words) => pairs(words, halves),
         Codes::Bfloat16(words) => pairs(words, |w| [(w << 16).bits(), (w & 0xffff_0000).bits()]),
@@ -123,20 +139,26 @@ impl KernelDef for RowBounds {
             k.note("a tile to shared memory");
             let from = first.row(column, size.bytes);
             k.for_each(k.lane(), size.bytes / 16, 32, |i| {
-                memory.row(i, 16).cast::<u32>().st4(from.row(i, 16).cast::<u32>().ld4());
+                memory
+                    .row(i, 16)
+                    .cast::<u32>()
+                    .st4(from.row(i, 16).cast::<u32>().ld4());
             });
             k.warp_barrier();
             self.tile(&lane, memory, &mut rows);
             k.warp_barrier();
         });
         k.note("over the four lanes of a row");
-        let results =
-            rows.map(|[largest, squares]| [lanes_max(3, largest.get()), lanes_sum(3, squares.get())]);
+        let results = rows
+            .map(|[largest, squares]| [lanes_max(3, largest.get()), lanes_sum(3, squares.get())]);
         k.when((k.lane() & 3).eq(0), || {
             for (r, [largest, squares]) in (0..).zip(results) {
                 let row = k.ctaid() * ROWS + (k.lane() >> 2) + 8 * r;
                 let exponent = largest.bits::<u32>() >> 23;
-                let unit = (exponent.min(254 + EXPONENT) * u32::MAX + (254 + EXPONENT)).max(1).min(253) << 23;
+                let unit = (exponent.min(254 + EXPONENT) * u32::MAX + (254 + EXPONENT))
+                    .max(1)
+                    .min(253)
+                    << 23;
                 a.unit.at(row).st(unit.bits::<f32>());
                 a.length.at(row).st(squares.sqrt_rn());
             }
@@ -147,7 +169,9 @@ impl KernelDef for RowBounds {
         let n = a.n as usize;
         for (i, weights) in tile::dequantize(self.format, a.w, n).chunks(n).enumerate() {
             // Weights alone: no row of a case has a scale of four times its largest weight.
-            let largest = weights.iter().fold(0.0f32, |largest, w| largest.max(w.abs()));
+            let largest = weights
+                .iter()
+                .fold(0.0f32, |largest, w| largest.max(w.abs()));
             let squares = weights.iter().map(|&w| f64::from(w).powi(2)).sum::<f64>();
             a.unit[i] = RowBounds::unit_of(largest);
             a.length[i] = squares.sqrt() as f32;
@@ -160,7 +184,12 @@ impl Variant for RowBounds {
         let columns = tile::of(self.format).columns;
         let case = |(row_blocks, tiles, size): (u32, u32, f32)| {
             let (rows, n) = (row_blocks * ROWS, tiles * columns);
-            let w = tile::random(self.format, (row_blocks * tiles) as usize, size, &mut Random(seed));
+            let w = tile::random(
+                self.format,
+                (row_blocks * tiles) as usize,
+                size,
+                &mut Random(seed),
+            );
             let zeros = vec![0.0; rows as usize];
             let args = vec![
                 CpuArg::U8(w),
@@ -169,7 +198,11 @@ impl Variant for RowBounds {
                 CpuArg::scalar(rows),
                 CpuArg::scalar(n),
             ];
-            Case { label: format!("rows={rows} n={n} size={size:e}"), args, bound: 2e-6 }
+            Case {
+                label: format!("rows={rows} n={n} size={size:e}"),
+                args,
+                bound: 2e-6,
+            }
         };
         [(1, 1, 0.5), (3, 2, 1e-3)].map(case).into()
     }

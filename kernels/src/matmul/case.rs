@@ -32,16 +32,40 @@ impl Variant for Matmul {
         let row_blocks = more_than(self.row_blocks(), self.epilogue, per);
         let (tiles, blocks) = if k > 1 { (k + 1, 3) } else { (1, 1) };
         let shapes = [
-            Shape { row_blocks: per, tiles: k.max(2), tokens: 3, room: 1, blocks: 4 },
-            Shape { row_blocks, tiles, tokens: self.tokens + 1, room: 2, blocks },
+            Shape {
+                row_blocks: per,
+                tiles: k.max(2),
+                tokens: 3,
+                room: 1,
+                blocks: 4,
+            },
+            Shape {
+                row_blocks,
+                tiles,
+                tokens: self.tokens + 1,
+                room: 2,
+                blocks,
+            },
         ];
-        let product =
-            Product { format: self.format, epilogue: self.epilogue, rows: self.rows, tokens: self.tokens };
+        let product = Product {
+            format: self.format,
+            epilogue: self.epilogue,
+            rows: self.rows,
+            tokens: self.tokens,
+        };
         // A tail: two of three blocks have a wide job of the first rows; the other rows are three narrow ones.
         let row_blocks = self.row_blocks() + per;
-        let tail = Shape { row_blocks, tiles: 2, tokens: self.tokens + 1, room: 2, blocks: 3 };
+        let tail = Shape {
+            row_blocks,
+            tiles: 2,
+            tokens: self.tokens + 1,
+            room: 2,
+            blocks: 3,
+        };
         let shapes = shapes.into_iter().chain((self.tail > 0).then_some(tail));
-        shapes.map(|shape| product.case(seed, &shape, |rows, tokens| self.scratch(rows, tokens))).collect()
+        shapes
+            .map(|shape| product.case(seed, &shape, |rows, tokens| self.scratch(rows, tokens)))
+            .collect()
     }
 }
 
@@ -51,7 +75,9 @@ impl Variant for MatmulPair {
         let MatmulPair { first, second } = *self;
         let tiles = first.split.max(second.split).max(2);
         let shapes = [(3, 1, 3), (first.tokens + 1, 2, 64)];
-        shapes.map(|(tokens, room, blocks)| self.case(seed, (tokens, room, blocks), tiles)).into()
+        shapes
+            .map(|(tokens, room, blocks)| self.case(seed, (tokens, room, blocks), tiles))
+            .into()
     }
 }
 
@@ -59,20 +85,50 @@ impl MatmulPair {
     /// Two heads of queries, one of keys, one of values.
     fn case(&self, seed: u64, (tokens, room, blocks): (u32, u32, u32), tiles: u32) -> Case {
         let MatmulPair { first, second } = *self;
-        let Epilogue::Append(append) = first.epilogue else { panic!("a pair appends") };
+        let Epilogue::Append(append) = first.epilogue else {
+            panic!("a pair appends")
+        };
         let per = append.head_dim / ROWS;
-        let shape = Shape { row_blocks: 3 * per, tiles, tokens, room, blocks };
-        let Matmul { format, epilogue, rows, tokens: width, .. } = first;
-        let product = Product { format, epilogue, rows, tokens: width };
+        let shape = Shape {
+            row_blocks: 3 * per,
+            tiles,
+            tokens,
+            room,
+            blocks,
+        };
+        let Matmul {
+            format,
+            epilogue,
+            rows,
+            tokens: width,
+            ..
+        } = first;
+        let product = Product {
+            format,
+            epilogue,
+            rows,
+            tokens: width,
+        };
         let mut case = product.case(seed, &shape, |rows, tokens| first.scratch(rows, tokens));
         case.args[Y_FIRST] = CpuArg::scalar(0u32);
         let columns = tile::of(second.format).columns;
         let (n, rows, random) = (tiles * columns, append.head_dim, &mut Random(seed + 1));
         let [partials, tickets] = second.scratch(rows, tokens);
-        let x = (0..room * width * n).map(|_| f16::from_f32(random.unit() * 100.0)).collect();
+        let x = (0..room * width * n)
+            .map(|_| f16::from_f32(random.unit() * 100.0))
+            .collect();
         case.args.extend([
-            CpuArg::U8(tile::random(second.format, (per * tiles) as usize, 0.5, random)),
-            CpuArg::F32((0..rows).map(|_| f32::from(1u16 << random.below(7))).collect()),
+            CpuArg::U8(tile::random(
+                second.format,
+                (per * tiles) as usize,
+                0.5,
+                random,
+            )),
+            CpuArg::F32(
+                (0..rows)
+                    .map(|_| f32::from(1u16 << random.below(7)))
+                    .collect(),
+            ),
             CpuArg::F16(x),
             CpuArg::scalar(rows),
             CpuArg::F32(vec![0.0; partials]),
@@ -91,12 +147,30 @@ impl Variant for MatmulSync {
         let per = heads_or(self.epilogue, self.rows);
         let more = more_than(self.job_blocks(), self.epilogue, per);
         let shapes = [
-            Shape { row_blocks: per, tiles: 3, tokens: 3, room: 1, blocks: 4 },
-            Shape { row_blocks: more, tiles: 1, tokens: self.tokens + 1, room: 2, blocks: 1 },
+            Shape {
+                row_blocks: per,
+                tiles: 3,
+                tokens: 3,
+                room: 1,
+                blocks: 4,
+            },
+            Shape {
+                row_blocks: more,
+                tiles: 1,
+                tokens: self.tokens + 1,
+                room: 2,
+                blocks: 1,
+            },
         ];
-        let product =
-            Product { format: self.format, epilogue: self.epilogue, rows: self.rows, tokens: self.tokens };
-        shapes.map(|shape| product.case(seed, &shape, |_, _| [0, 0])).into()
+        let product = Product {
+            format: self.format,
+            epilogue: self.epilogue,
+            rows: self.rows,
+            tokens: self.tokens,
+        };
+        shapes
+            .map(|shape| product.case(seed, &shape, |_, _| [0, 0]))
+            .into()
     }
 }
 
@@ -110,7 +184,11 @@ fn heads_or(epilogue: Epilogue, rows: RowOrder) -> u32 {
 
 /// More row blocks than a job has; of heads, three at least: of queries, keys and values.
 fn more_than(job: u32, epilogue: Epilogue, per: u32) -> u32 {
-    let heads = if matches!(epilogue, Epilogue::Append(_)) { 3 } else { 1 };
+    let heads = if matches!(epilogue, Epilogue::Append(_)) {
+        3
+    } else {
+        1
+    };
     (job + 1).next_multiple_of(per).max(heads * per)
 }
 
@@ -135,21 +213,50 @@ impl Product {
         let [y_rows, y_first] = self.rows_of_result(rows);
         let tiles = shape.row_blocks * n / tile::of(self.format).columns;
         let w = tile::random(self.format, tiles as usize, 0.5, &mut random);
-        let x: Vec<f16> = (0..capacity * n).map(|_| f16::from_f32(random.unit() * 100.0)).collect();
-        let x_scale: Vec<f32> = (0..capacity).map(|_| 1.0 / f32::from(1u16 << random.below(12))).collect();
-        let squares = if gated { squares(&x, &x_scale, n as usize) } else { vec![] };
-        let zeros = |len: u32, needed: bool| if needed { vec![0.0; len as usize] } else { vec![] };
+        let x: Vec<f16> = (0..capacity * n)
+            .map(|_| f16::from_f32(random.unit() * 100.0))
+            .collect();
+        let x_scale: Vec<f32> = (0..capacity)
+            .map(|_| 1.0 / f32::from(1u16 << random.below(12)))
+            .collect();
+        let squares = if gated {
+            squares(&x, &x_scale, n as usize)
+        } else {
+            vec![]
+        };
+        let zeros = |len: u32, needed: bool| {
+            if needed {
+                vec![0.0; len as usize]
+            } else {
+                vec![]
+            }
+        };
         let [partials, tickets] = scratch(rows, shape.tokens);
         let stored = !gated && heads.is_none();
-        let y = if stored { random.units((capacity * y_rows) as usize) } else { vec![] };
+        let y = if stored {
+            random.units((capacity * y_rows) as usize)
+        } else {
+            vec![]
+        };
         let mut args = vec![
             CpuArg::U8(w),
-            CpuArg::F32((0..rows).map(|_| f32::from(1u16 << random.below(7))).collect()),
+            CpuArg::F32(
+                (0..rows)
+                    .map(|_| f32::from(1u16 << random.below(7)))
+                    .collect(),
+            ),
             CpuArg::F16(x.clone()),
             CpuArg::F32(x_scale),
             CpuArg::F32(squares),
             CpuArg::F32(y),
-            CpuArg::F16(vec![f16(0); if gated { (capacity * y_rows) as usize } else { 0 }]),
+            CpuArg::F16(vec![
+                f16(0);
+                if gated {
+                    (capacity * y_rows) as usize
+                } else {
+                    0
+                }
+            ]),
             CpuArg::F32(zeros(capacity, gated)),
             // No weight exceeds a half.
             CpuArg::scalar(n as f32 / 4.0),
@@ -163,11 +270,19 @@ impl Product {
             CpuArg::F32(vec![0.0; partials]),
             CpuArg::U32(vec![0; tickets]),
         ];
-        args.extend(heads.map_or_else(nothing, |heads| heads.args(shape.tokens, capacity, &mut random)));
-        let label =
-            format!("rows={rows} n={n} tokens={} of {capacity} blocks={}", shape.tokens, shape.blocks);
+        args.extend(heads.map_or_else(nothing, |heads| {
+            heads.args(shape.tokens, capacity, &mut random)
+        }));
+        let label = format!(
+            "rows={rows} n={n} tokens={} of {capacity} blocks={}",
+            shape.tokens, shape.blocks
+        );
         // Weights are rounded to binary16.
-        Case { label, args, bound: 2e-3 }
+        Case {
+            label,
+            args,
+            bound: 2e-3,
+        }
     }
 
     fn heads(&self, rows: u32) -> Option<Heads> {
@@ -212,8 +327,16 @@ impl Heads {
     /// So many rows in this order are the last ones of all: of values alone, or of all matrices but for a head of queries.
     fn of(append: Append, order: RowOrder, rows: u32) -> Heads {
         let count = rows / append.head_dim;
-        let (heads, kv_heads) = if order == RowOrder::PLAIN { (2, count) } else { (count.max(2) - 1, 1) };
-        Heads { append, heads, kv_heads }
+        let (heads, kv_heads) = if order == RowOrder::PLAIN {
+            (2, count)
+        } else {
+            (count.max(2) - 1, 1)
+        };
+        Heads {
+            append,
+            heads,
+            kv_heads,
+        }
     }
 
     fn all(&self) -> u32 {
@@ -231,7 +354,11 @@ impl Heads {
         debug_assert_eq!(state.len(), tokens as usize * LEN);
         let cache = (CACHE_PAGES * self.kv_heads * PAGE * dim) as usize;
         let mut args = vec![
-            CpuArg::F32(random.units(if self.append.bias { self.all() as usize } else { 0 })),
+            CpuArg::F32(random.units(if self.append.bias {
+                self.all() as usize
+            } else {
+                0
+            })),
             CpuArg::F32(random.units((tokens * 2 * dim) as usize)),
             CpuArg::U32(state),
             CpuArg::U32(TABLE.concat()),
@@ -239,7 +366,9 @@ impl Heads {
             CpuArg::F16(random.halves(cache)),
             CpuArg::F16(random.halves(cache)),
         ];
-        args.extend([self.heads, self.kv_heads, CACHE_PAGES, 3, 3, 2 * dim, dim].map(CpuArg::scalar));
+        args.extend(
+            [self.heads, self.kv_heads, CACHE_PAGES, 3, 3, 2 * dim, dim].map(CpuArg::scalar),
+        );
         args.push(CpuArg::scalar(1.0 / (dim as f32).sqrt()));
         args
     }
@@ -247,7 +376,12 @@ impl Heads {
 
 /// What an epilogue is given that appends nothing.
 fn nothing() -> Vec<CpuArg> {
-    let mut args = vec![CpuArg::F32(vec![]), CpuArg::F32(vec![]), CpuArg::U32(vec![]), CpuArg::U32(vec![])];
+    let mut args = vec![
+        CpuArg::F32(vec![]),
+        CpuArg::F32(vec![]),
+        CpuArg::U32(vec![]),
+        CpuArg::U32(vec![]),
+    ];
     args.extend([const { CpuArg::F16(vec![]) }; 3]);
     args.extend([0u32; 7].map(CpuArg::scalar));
     args.push(CpuArg::scalar(0.0f32));

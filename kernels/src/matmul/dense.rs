@@ -37,7 +37,11 @@ const BESIDE: u32 = GROUPS * PART;
 impl Dense {
     /// What the tensor maps of `x`, `w` and `y` copy.
     pub fn map_tiles(&self) -> [TileOf<f16>; 3] {
-        [ProductTile::left(), self.tile.right(false), ProductTile::out()]
+        [
+            ProductTile::left(),
+            self.tile.right(false),
+            ProductTile::out(),
+        ]
     }
 }
 
@@ -75,14 +79,25 @@ impl KernelDef for Dense {
     fn program<'k>(&self, k: Builder<'k>, a: DenseArgs<Dev<'k>>) {
         let memory = k.tile_memory("tiles");
         let [x, w, y] = self.map_tiles();
-        let pair = Pair { left: a.x.of(x), right: a.w.of(w), by_rows: false, depth: a.k };
-        let shape = Product { rows: a.rows, columns: a.n };
+        let pair = Pair {
+            left: a.x.of(x),
+            right: a.w.of(w),
+            by_rows: false,
+            depth: a.k,
+        };
+        let shape = Product {
+            rows: a.rows,
+            columns: a.n,
+        };
         let tiled = Tiled::new((memory, k), (self.tile, BESIDE), shape, vec![pair], vec![]);
         let out = memory.at(self.tile.ring(BESIDE).memory());
         tiled.run(|leaving, summed| {
             let tile = a.y.of(y).at(out.row(leaving.group, PART));
             for from in (0..self.tile.columns()).step_by(OUT as usize) {
-                leaving.store(&[(tile, &*summed.sums, from)], [summed.column + from, summed.row]);
+                leaving.store(
+                    &[(tile, &*summed.sums, from)],
+                    [summed.column + from, summed.row],
+                );
             }
         });
     }

@@ -56,9 +56,12 @@ impl KernelDef for DequantizeTiles {
         let size = tile::of(self.format);
         k.note("the tile to shared memory");
         let tile = k.shared::<u8>("tile", size.bytes);
-        let from = a.w.row(k.ctaid_y() * (a.n / size.columns) + k.ctaid(), size.bytes);
+        let from =
+            a.w.row(k.ctaid_y() * (a.n / size.columns) + k.ctaid(), size.bytes);
         k.for_each(k.lane(), size.bytes / 16, 32, |i| {
-            tile.row(i, 16).cast::<u32>().st4(from.row(i, 16).cast::<u32>().ld4());
+            tile.row(i, 16)
+                .cast::<u32>()
+                .st4(from.row(i, 16).cast::<u32>().ld4());
         });
         k.warp_barrier();
         let (g, t) = (k.lane() >> 2, k.lane() & 3);
@@ -71,7 +74,9 @@ impl KernelDef for DequantizeTiles {
                 let LeftFragment(regs) = w.fragment(&codes, &scales, 8 * set + step);
                 for (r, pair) in (0..).zip(regs) {
                     let column = first + (SET * set + 16 * step + r / 2 * 8);
-                    a.y.at(rows[r as usize % 2].mad(a.n, column)).cast::<u32>().st(pair);
+                    a.y.at(rows[r as usize % 2].mad(a.n, column))
+                        .cast::<u32>()
+                        .st(pair);
                 }
             }
         }
@@ -96,7 +101,9 @@ impl Variant for DequantizeTiles {
             let mut random = Random(seed);
             let (rows, n) = (row_blocks * ROWS, tiles * columns);
             let w = tile::random(self.format, (row_blocks * tiles) as usize, 0.5, &mut random);
-            let unit = (0..rows).map(|_| f32::from(1u16 << random.below(7))).collect();
+            let unit = (0..rows)
+                .map(|_| f32::from(1u16 << random.below(7)))
+                .collect();
             let y = vec![f16(0); (rows * n) as usize];
             let args = vec![
                 CpuArg::U8(w),
@@ -110,7 +117,11 @@ impl Variant for DequantizeTiles {
                 Format::Q2_K | Format::Q4_K | Format::Q5_K => 5e-4,
                 _ => 1e-6,
             };
-            Case { label: format!("rows={rows} n={n}"), args, bound }
+            Case {
+                label: format!("rows={rows} n={n}"),
+                args,
+                bound,
+            }
         };
         [(1, 1), (3, 2)].map(case).into()
     }

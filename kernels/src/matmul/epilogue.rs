@@ -46,7 +46,9 @@ impl Epilogue {
         match self {
             Epilogue::Store => "store".into(),
             Epilogue::Add => "add".into(),
-            Epilogue::Gated(activation, order) => format!("gated{}_{}", activation.suffix(), order.group),
+            Epilogue::Gated(activation, order) => {
+                format!("gated{}_{}", activation.suffix(), order.group)
+            }
             Epilogue::Append(append) => append.name(),
         }
     }
@@ -71,18 +73,26 @@ impl Epilogue {
         kernel.length("gated_scale", a.gated_scale, "capacity", &[capacity])?;
         kernel.length("squares", a.squares, "capacity", &[capacity])?;
         kernel.require(gated == 0 || a.y_rows.is_multiple_of(2 * PANEL), || {
-            format!("y_rows is {}, must be a multiple of 128 for activations", a.y_rows)
+            format!(
+                "y_rows is {}, must be a multiple of 128 for activations",
+                a.y_rows
+            )
         })?;
         // A lane stores two features as one number.
         kernel.require(gated == 0 || a.y_first.is_multiple_of(2), || {
-            format!("y_first is {}, must be a multiple of 2 for activations", a.y_first)
+            format!(
+                "y_first is {}, must be a multiple of 2 for activations",
+                a.y_first
+            )
         })?;
         match self {
             Epilogue::Append(append) => append.contract(kernel, order, a)?,
             _ => a.append.nothing(kernel)?,
         }
         let in_order = order == RowOrder::GATE_UP;
-        kernel.require((gated > 0) == in_order, || format!("{:?} with rows in the order {:?}", self, order))
+        kernel.require((gated > 0) == in_order, || {
+            format!("{:?} with rows in the order {:?}", self, order)
+        })
     }
 
     /// Stores a lane's sums.
@@ -97,9 +107,13 @@ impl Epilogue {
             };
             let reciprocals = [reciprocal(0), reciprocal(8)];
             match self {
-                Epilogue::Gated(activation, columns) => at.gated(a, reciprocals, activation, columns),
+                Epilogue::Gated(activation, columns) => {
+                    at.gated(a, reciprocals, activation, columns)
+                }
                 Epilogue::Append(append) => at.append(a, append, order, reciprocals),
-                Epilogue::Store | Epilogue::Add => at.plain(self == Epilogue::Add, order, a, reciprocals),
+                Epilogue::Store | Epilogue::Add => {
+                    at.plain(self == Epilogue::Add, order, a, reciprocals)
+                }
             }
         });
     }
@@ -111,12 +125,20 @@ pub(super) const AT_ONCE: u32 = 4;
 impl<'k> Sums<'_, 'k> {
     /// Loads what an earlier kernel has written.
     pub(super) fn load<T: Elem>(&self, from: Ptr<'k, T, ReadOnly>) -> Val<'k, T::Reg> {
-        if self.overlap { from.fresh().ld() } else { from.ld() }
+        if self.overlap {
+            from.fresh().ld()
+        } else {
+            from.ld()
+        }
     }
 
     /// The same with two elements.
     pub(super) fn load_two<T: Elem>(&self, from: Ptr<'k, T, ReadOnly>) -> [Val<'k, T::Reg>; 2] {
-        if self.overlap { from.fresh().ld2() } else { from.ld2() }
+        if self.overlap {
+            from.fresh().ld2()
+        } else {
+            from.ld2()
+        }
     }
 
     /// The numbers of a token and the next.
@@ -126,13 +148,18 @@ impl<'k> Sums<'_, 'k> {
 
     /// Loads the scales of all tokens of the job.
     pub(super) fn load_scales(&self, a: &MatmulArgs<Dev<'k>>) -> Vec<[F32<'k>; 2]> {
-        (0..self.sums.columns() / 8).map(|group| self.scales(a, group)).collect()
+        (0..self.sums.columns() / 8)
+            .map(|group| self.scales(a, group))
+            .collect()
     }
 
     /// The scales of the lane's tokens of a group of eight.
     pub(super) fn scales(&self, a: &MatmulArgs<Dev<'k>>, group: u32) -> [F32<'k>; 2] {
         let token = self.token + (self.k.lane() & 3) * 2 + 8 * group;
-        self.loaded.get(group as usize).copied().unwrap_or_else(|| self.of_two(a.x_scale, token))
+        self.loaded
+            .get(group as usize)
+            .copied()
+            .unwrap_or_else(|| self.of_two(a.x_scale, token))
     }
 
     /// Each group of eight tokens: the lane's first token of it, the scales of both, the sums of both rows.
@@ -156,7 +183,8 @@ impl<'k> Sums<'_, 'k> {
     fn first_row(&self, order: RowOrder, a: &MatmulArgs<Dev<'k>>) -> Ptr<'k, f32, ReadWrite> {
         let g = self.k.lane() >> 2;
         let group = self.row_block / order.per;
-        let row = (self.row_block % order.per * 8 + g) * order.step + group * order.stride + a.y_first;
+        let row =
+            (self.row_block % order.per * 8 + g) * order.step + group * order.stride + a.y_first;
         a.y.at(row)
     }
 
@@ -173,12 +201,27 @@ impl<'k> Sums<'_, 'k> {
         [rows[0], rows[1], rows[0].at(delta), rows[1].at(delta)]
     }
 
-    fn plain(&self, add: bool, order: RowOrder, a: &MatmulArgs<Dev<'k>>, reciprocals: [F32<'k>; 2]) {
+    fn plain(
+        &self,
+        add: bool,
+        order: RowOrder,
+        a: &MatmulArgs<Dev<'k>>,
+        reciprocals: [F32<'k>; 2],
+    ) {
         let k = self.k;
         let y = self.first_row(order, a);
-        let put = |place: Ptr<'k, f32, ReadWrite>, sum| if add { place.red_add(sum) } else { place.st(sum) };
+        let put = |place: Ptr<'k, f32, ReadWrite>, sum| {
+            if add {
+                place.red_add(sum)
+            } else {
+                place.st(sum)
+            }
+        };
         let whole = (self.token + self.sums.columns()).le(a.tokens_given);
-        k.when(whole, || self.all_tokens(order.delta, a, reciprocals, y, put)).otherwise(|| {
+        k.when(whole, || {
+            self.all_tokens(order.delta, a, reciprocals, y, put)
+        })
+        .otherwise(|| {
             self.each(a, reciprocals, |group, token, sums| {
                 let places = self.places(order.delta, a, y, group);
                 for i in 0..2 {
@@ -204,10 +247,16 @@ impl<'k> Sums<'_, 'k> {
         for (j, sums) in (0..).zip(self.sums.0.chunks(4 * AT_ONCE as usize)) {
             self.k.note("sums of many tokens");
             let groups = AT_ONCE * j..AT_ONCE * j + sums.len() as u32 / 4;
-            let places: Vec<_> = groups.clone().flat_map(|group| self.places(delta, a, y, group)).collect();
+            let places: Vec<_> = groups
+                .clone()
+                .flat_map(|group| self.places(delta, a, y, group))
+                .collect();
             let scales: Vec<_> = groups.map(|group| self.scales(a, group)).collect();
             for (i, (place, sum)) in places.iter().zip(sums).enumerate() {
-                put(*place, sum.get() * scales[i / 4][i % 2] * reciprocals[i % 4 / 2]);
+                put(
+                    *place,
+                    sum.get() * scales[i / 4][i % 2] * reciprocals[i % 4 / 2],
+                );
             }
         }
     }
@@ -231,13 +280,18 @@ impl<'k> Sums<'_, 'k> {
             let groups = AT_ONCE * j..AT_ONCE * j + sums.len() as u32 / 4;
             let scales: Vec<_> = groups.clone().map(|group| self.scales(a, group)).collect();
             let units: Vec<_> = groups.clone().map(|group| self.units(a, group)).collect();
-            let gated = sums.chunks(4).zip(&scales).zip(&units).map(|((sums, scales), units)| {
-                let [low, high] = [0, 1].map(|i| {
-                    let [gate, up] = [0, 1].map(|r| sums[2 * r + i].get() * scales[i] * reciprocals[r]);
-                    (gate * activation.sigmoid(gate) * up * units[i][0]).cvt::<f16>()
+            let gated = sums
+                .chunks(4)
+                .zip(&scales)
+                .zip(&units)
+                .map(|((sums, scales), units)| {
+                    let [low, high] = [0, 1].map(|i| {
+                        let [gate, up] =
+                            [0, 1].map(|r| sums[2 * r + i].get() * scales[i] * reciprocals[r]);
+                        (gate * activation.sigmoid(gate) * up * units[i][0]).cvt::<f16>()
+                    });
+                    low.pack(high).bits::<u32>()
                 });
-                low.pack(high).bits::<u32>()
-            });
             let gated: Vec<_> = gated.collect();
             for ((group, gated), units) in groups.zip(gated).zip(units) {
                 k.note("store the gated sums of eight tokens");
@@ -258,20 +312,32 @@ impl<'k> Sums<'_, 'k> {
     /// The powers of two of the lane's gated activations of a group of eight tokens, and their reciprocals.
     fn units(&self, a: &MatmulArgs<Dev<'k>>, group: u32) -> [[F32<'k>; 2]; 2] {
         let token = self.token + (self.k.lane() & 3) * 2 + 8 * group;
-        self.of_two(a.squares, token).map(|squares| activations::unit(squares * a.bound))
+        self.of_two(a.squares, token)
+            .map(|squares| activations::unit(squares * a.bound))
     }
 }
 
 /// The reference of the products: of rounded activations and exact weights.
-pub(super) fn reference(format: Format, epilogue: Epilogue, rows_in: RowOrder, a: &mut MatmulArgs<Cpu<'_>>) {
+pub(super) fn reference(
+    format: Format,
+    epilogue: Epilogue,
+    rows_in: RowOrder,
+    a: &mut MatmulArgs<Cpu<'_>>,
+) {
     let (n, capacity, rows) = (a.n as usize, a.capacity as usize, a.rows as usize);
     let order = ColumnOrder::of(format).expect("a format with a tile");
     let weights = tile::dequantize(format, a.w, n);
     for token in 0..a.tokens_given as usize {
         let slot = |k: usize| activations::index(capacity, token, order.slot(k as u32) as usize);
-        let x: Vec<f64> =
-            (0..n).map(|k| f64::from(a.x[slot(k)].to_f32()) * f64::from(a.x_scale[token])).collect();
-        let dot = |w: &[f32]| w.iter().zip(&x).map(|(&w, x)| f64::from(w) * x).sum::<f64>();
+        let x: Vec<f64> = (0..n)
+            .map(|k| f64::from(a.x[slot(k)].to_f32()) * f64::from(a.x_scale[token]))
+            .collect();
+        let dot = |w: &[f32]| {
+            w.iter()
+                .zip(&x)
+                .map(|(&w, x)| f64::from(w) * x)
+                .sum::<f64>()
+        };
         let sums: Vec<f64> = weights.chunks(n).map(dot).collect();
         match epilogue {
             Epilogue::Gated(activation, order) => {
@@ -281,7 +347,8 @@ pub(super) fn reference(format: Format, epilogue: Epilogue, rows_in: RowOrder, a
                     let at = feature / 8 * ROWS as usize + feature % 8;
                     let gated = activation.exact(sums[at]) * sums[at + 8] * f64::from(unit);
                     let slot = order.slot(feature as u32 + a.y_first) as usize;
-                    a.gated[activations::index(capacity, token, slot)] = f16::from_f32(gated as f32);
+                    a.gated[activations::index(capacity, token, slot)] =
+                        f16::from_f32(gated as f32);
                 }
             }
             Epilogue::Append(append) => append::reference(append, a, token, &sums),
@@ -289,7 +356,11 @@ pub(super) fn reference(format: Format, epilogue: Epilogue, rows_in: RowOrder, a
                 for (i, sum) in sums.iter().enumerate() {
                     let row = rows_in.source(i as u32 / ROWS, i as u32 % ROWS) + a.y_first;
                     let y = &mut a.y[token * a.y_rows as usize + row as usize];
-                    let old = if epilogue == Epilogue::Add { f64::from(*y) } else { 0.0 };
+                    let old = if epilogue == Epilogue::Add {
+                        f64::from(*y)
+                    } else {
+                        0.0
+                    };
                     *y = (old + sum) as f32;
                 }
             }

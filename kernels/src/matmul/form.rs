@@ -86,7 +86,9 @@ pub(super) struct Stages {
 
 impl Stages {
     pub(super) fn shared(&self) -> u32 {
-        BARRIERS + self.weights * self.weight_bytes.next_multiple_of(1024) + self.panels * self.panel_bytes
+        BARRIERS
+            + self.weights * self.weight_bytes.next_multiple_of(1024)
+            + self.panels * self.panel_bytes
     }
 
     /// As many as fit: both rings hold equally many columns of few tokens; of many, at least four panels and two tiles.
@@ -113,12 +115,21 @@ impl Stages {
             depth,
         };
         loop {
-            let Stages { weights, panels, .. } = stages;
+            let Stages {
+                weights, panels, ..
+            } = stages;
             let more = match depth {
                 1 => [(weights + 1, panels), (weights, panels + 2)],
-                _ => [(weights + 1, panels.max((weights + 1) * of_tile / depth)), (weights + 1, panels)],
+                _ => [
+                    (weights + 1, panels.max((weights + 1) * of_tile / depth)),
+                    (weights + 1, panels),
+                ],
             };
-            let next = |(weights, panels)| Stages { weights, panels, ..stages };
+            let next = |(weights, panels)| Stages {
+                weights,
+                panels,
+                ..stages
+            };
             let fits = |s: &Stages| {
                 s.shared() <= matmul.form.shared() && s.weights <= most && s.panels <= MAX_STAGES
             };

@@ -53,8 +53,14 @@ impl KernelDef for NormTokens {
     type Args<S: Side> = NormTokensArgs<S>;
 
     fn name(&self) -> String {
-        let second = self.second.map_or(String::new(), |order| format!("_{}", order.group));
-        format!("norm_tokens_{}{second}{}", self.order.group, self.overlap.suffix())
+        let second = self
+            .second
+            .map_or(String::new(), |order| format!("_{}", order.group));
+        format!(
+            "norm_tokens_{}{second}{}",
+            self.order.group,
+            self.overlap.suffix()
+        )
     }
 
     fn block(&self) -> u32 {
@@ -70,7 +76,12 @@ impl KernelDef for NormTokens {
         self.length("gamma", a.gamma, "n", &[a.n])?;
         self.length("squares", a.squares, "tokens", &[tokens])?;
         self.length("y", a.y, "capacity * n", &[a.capacity, a.n])?;
-        self.length("y2", a.y2, "capacity * n", &[if self.second.is_some() { a.capacity } else { 0 }, a.n])?;
+        self.length(
+            "y2",
+            a.y2,
+            "capacity * n",
+            &[if self.second.is_some() { a.capacity } else { 0 }, a.n],
+        )?;
         Ok(Grid::line(tokens))
     }
 
@@ -95,8 +106,12 @@ impl KernelDef for NormTokens {
         };
         kept.iter().for_each(&mut add);
         each_other(k, &a, x, |four| add(&four));
-        let [squares, scaled, largest] =
-            block_sums_and_max(k, THREADS / 32, [squares.get(), scaled.get()], largest.get());
+        let [squares, scaled, largest] = block_sums_and_max(
+            k,
+            THREADS / 32,
+            [squares.get(), scaled.get()],
+            largest.get(),
+        );
         let rms = (squares * a.n.cvt::<f32>().rcp() + a.epsilon).rsqrt();
         let [unit, scale] = activations::unit(largest * rms);
         k.when(k.tid().eq(0), || {
@@ -104,11 +119,14 @@ impl KernelDef for NormTokens {
             a.squares.at(token).st(scaled * (rms * rms));
         });
         k.note("y = x gamma / sqrt(mean + epsilon), times a power of two");
-        let to = [Some((a.y, self.order)), self.second.map(|order| (a.y2, order))];
+        let to = [
+            Some((a.y, self.order)),
+            self.second.map(|order| (a.y2, order)),
+        ];
         let store = |&Four { i, there, x, gamma }: &Four<'k>| {
             let y: [F32; 4] = std::array::from_fn(|j| x[j] * gamma[j] * rms * unit);
-            let pairs =
-                [[y[0], y[1]], [y[2], y[3]]].map(|[low, high]| low.cvt::<f16>().pack(high.cvt::<f16>()));
+            let pairs = [[y[0], y[1]], [y[2], y[3]]]
+                .map(|[low, high]| low.cvt::<f16>().pack(high.cvt::<f16>()));
             k.when(there, || {
                 for (y, order) in to.iter().flatten() {
                     let slot = order.slot_of_four(i);
@@ -130,16 +148,21 @@ impl KernelDef for NormTokens {
         for (token, x) in a.x.chunks(n).enumerate() {
             let mean = x.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / n as f64;
             let rms = (mean + f64::from(a.epsilon)).sqrt().recip();
-            let y: Vec<f64> =
-                x.iter().zip(a.gamma).map(|(&x, &g)| f64::from(x) * f64::from(g) * rms).collect();
+            let y: Vec<f64> = x
+                .iter()
+                .zip(a.gamma)
+                .map(|(&x, &g)| f64::from(x) * f64::from(g) * rms)
+                .collect();
             let unit = activations::unit_of(y.iter().fold(0.0, |m: f64, y| m.max(y.abs())) as f32);
             a.y_scale[token] = 1.0 / unit;
             a.squares[token] = y.iter().map(|y| y * y).sum::<f64>() as f32;
             for (k, y) in y.iter().enumerate() {
                 let value = f16::from_f32((y * f64::from(unit)) as f32);
-                a.y[activations::index(capacity, token, self.order.slot(k as u32) as usize)] = value;
+                a.y[activations::index(capacity, token, self.order.slot(k as u32) as usize)] =
+                    value;
                 if let Some(order) = self.second {
-                    a.y2[activations::index(capacity, token, order.slot(k as u32) as usize)] = value;
+                    a.y2[activations::index(capacity, token, order.slot(k as u32) as usize)] =
+                        value;
                 }
             }
         }
@@ -168,7 +191,12 @@ fn load<'k>(
         let [mut of_x, mut of_gamma] = [(); 2].map(|()| [0.0; 4].map(|zero| k.var(zero)));
         x.at(i).ld4_if(there, &mut of_x);
         a.gamma.at(i).ld4_if(there, &mut of_gamma);
-        Four { i, there, x: of_x.map(|v| v.get()), gamma: of_gamma.map(|v| v.get()) }
+        Four {
+            i,
+            there,
+            x: of_x.map(|v| v.get()),
+            gamma: of_gamma.map(|v| v.get()),
+        }
     };
     (0..AT_ONCE).map(four).collect()
 }
@@ -193,7 +221,11 @@ impl Variant for NormTokens {
         let case = |(tokens, capacity, n, magnitude): (usize, usize, usize, f32)| {
             let mut random = Random(seed);
             let x = (0..tokens * n).map(|_| random.unit() * magnitude).collect();
-            let second = if self.second.is_some() { capacity * n } else { 0 };
+            let second = if self.second.is_some() {
+                capacity * n
+            } else {
+                0
+            };
             let args = vec![
                 CpuArg::F32(x),
                 CpuArg::F32(random.units(n)),
@@ -211,8 +243,14 @@ impl Variant for NormTokens {
                 bound: 2e-6,
             }
         };
-        [(3, 8, 128, 1.0), (8, 8, 256, 1e15), (9, 16, 1280, 1e-3), (2, 8, 8320, 1.0), (1, 8, 128, 0.0)]
-            .map(case)
-            .into()
+        [
+            (3, 8, 128, 1.0),
+            (8, 8, 256, 1e15),
+            (9, 16, 1280, 1e-3),
+            (2, 8, 8320, 1.0),
+            (1, 8, 128, 0.0),
+        ]
+        .map(case)
+        .into()
     }
 }

@@ -61,7 +61,9 @@ impl MatmulPair {
     /// Both, if one kernel can have them.
     pub fn of(first: Matmul, second: Matmul) -> Option<MatmulPair> {
         let columns = |matmul: &Matmul| tile::of(matmul.format).columns;
-        let whole = [first, second].iter().all(|matmul| matmul.form == Form::Whole);
+        let whole = [first, second]
+            .iter()
+            .all(|matmul| matmul.form == Form::Whole);
         let same = first.epilogue == second.epilogue && first.overlap == second.overlap;
         let appends = matches!(first.epilogue, Epilogue::Append(_));
         let pair = whole && same && appends && columns(&first) == columns(&second);
@@ -70,7 +72,9 @@ impl MatmulPair {
 
     /// Items of its blocks.
     pub fn items(&self, [rows, rows2]: [u32; 2], tokens: u32) -> u32 {
-        self.first.items(rows, tokens).saturating_add(self.second.items(rows2, tokens))
+        self.first
+            .items(rows, tokens)
+            .saturating_add(self.second.items(rows2, tokens))
     }
 }
 
@@ -78,7 +82,11 @@ impl KernelDef for MatmulPair {
     type Args<S: Side> = MatmulPairArgs<S>;
 
     fn name(&self) -> String {
-        format!("{}_and_{}", KernelDef::name(&self.first), self.second.name_of_matrix().concat())
+        format!(
+            "{}_and_{}",
+            KernelDef::name(&self.first),
+            self.second.name_of_matrix().concat()
+        )
     }
 
     fn block(&self) -> u32 {
@@ -97,14 +105,28 @@ impl KernelDef for MatmulPair {
             kernel: KernelDef::name(self),
             what: format!("the {which} product: {}", e.what),
         };
-        self.first.check_all(&a.first).map_err(|e| named("first", e))?;
-        self.second.check_all(&second!(a)).map_err(|e| named("second", e))?;
-        let blocks = a.first.blocks.min(self.items([a.first.rows, a.rows2], a.first.tokens_given));
-        Ok(Grid { shared: self.stages().shared(), ..Grid::line(blocks) })
+        self.first
+            .check_all(&a.first)
+            .map_err(|e| named("first", e))?;
+        self.second
+            .check_all(&second!(a))
+            .map_err(|e| named("second", e))?;
+        let blocks = a
+            .first
+            .blocks
+            .min(self.items([a.first.rows, a.rows2], a.first.tokens_given));
+        Ok(Grid {
+            shared: self.stages().shared(),
+            ..Grid::line(blocks)
+        })
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: MatmulPairArgs<Dev<'k>>) {
-        product::program(k, self.stages(), &[(self.first, a.first), (self.second, second!(a))]);
+        product::program(
+            k,
+            self.stages(),
+            &[(self.first, a.first), (self.second, second!(a))],
+        );
     }
 
     fn reference(&self, a: MatmulPairArgs<Cpu<'_>>) {

@@ -31,7 +31,10 @@ pub struct Shape {
 }
 
 /// Elements that `partials` and `tickets` need for every plan, on every device.
-pub const SCRATCH: [usize; 2] = [(MAX_ITEMS * 128 * MAX_SPLIT_WIDTH) as usize, (MAX_ITEMS * 8) as usize];
+pub const SCRATCH: [usize; 2] = [
+    (MAX_ITEMS * 128 * MAX_SPLIT_WIDTH) as usize,
+    (MAX_ITEMS * 8) as usize,
+];
 
 /// Parts of jobs at most: no more than multiprocessors, and no more than this.
 const MAX_ITEMS: u32 = 160;
@@ -48,7 +51,12 @@ const LOAD: u32 = 20;
 
 impl Matmul {
     /// The fastest that was measured.
-    pub fn planned(shape: &Shape, epilogue: Epilogue, rows: RowOrder, multiprocessors: u32) -> Matmul {
+    pub fn planned(
+        shape: &Shape,
+        epilogue: Epilogue,
+        rows: RowOrder,
+        multiprocessors: u32,
+    ) -> Matmul {
         let of = |width| Matmul::new(shape.format, epilogue, rows, width);
         let few = FEW.into_iter().find(|&width| shape.tokens <= width);
         let widths = few.as_ref().map_or(&MANY[..], std::slice::from_ref);
@@ -56,11 +64,14 @@ impl Matmul {
             let splits = 1..=of(width).most_parts(shape, multiprocessors);
             let parts = splits.map(move |split| Matmul { split, ..of(width) });
             // Without a whole round before it, there is no last one.
-            let rounds = few.is_none() && of(width).jobs(shape.rows, shape.tokens) > multiprocessors;
+            let rounds =
+                few.is_none() && of(width).jobs(shape.rows, shape.tokens) > multiprocessors;
             let tails = MANY.into_iter().filter(move |&tail| rounds && tail < width);
             parts.chain(tails.map(move |tail| Matmul { tail, ..of(width) }))
         });
-        let plan = plans.min_by_key(|plan| plan.cost(shape, multiprocessors)).expect("there are widths");
+        let plan = plans
+            .min_by_key(|plan| plan.cost(shape, multiprocessors))
+            .expect("there are widths");
         let full = few.is_some() && plan.jobs(shape.rows, shape.tokens) > multiprocessors;
         let form = match plan.tokens {
             0..=32 if full => Form::Half,
@@ -76,7 +87,10 @@ impl Matmul {
             return 1;
         }
         let items = multiprocessors.min(MAX_ITEMS) / self.jobs(shape.rows, shape.tokens);
-        items.min(MAX_SPLIT).min(shape.n / tile::of(self.format).columns).max(1)
+        items
+            .min(MAX_SPLIT)
+            .min(shape.n / tile::of(self.format).columns)
+            .max(1)
     }
 
     /// Of one block to a multiprocessor.
@@ -100,7 +114,10 @@ impl Matmul {
         // Blocks that have no job of full width in its last round have one of the tail there.
         let (first, rest) = (rows * wide, (jobs / wide - rows) * narrow);
         let later = rest.saturating_sub(first.next_multiple_of(multiprocessors) - first);
-        let rounds = [first.div_ceil(multiprocessors), later.div_ceil(multiprocessors)];
+        let rounds = [
+            first.div_ceil(multiprocessors),
+            later.div_ceil(multiprocessors),
+        ];
         let tiles = shape.n / tile::of(self.format).columns;
         tiles * (rounds[0] * (FIXED + self.tokens) + rounds[1] * (FIXED + self.tail))
     }
@@ -133,7 +150,12 @@ mod tests {
             ([128_256, 4096, 64, 64, 1], Form::Tall),
         ];
         for ([rows, n, tokens, width, split], form) in cases {
-            let shape = Shape { format: Format::Q4_K, rows, n, tokens };
+            let shape = Shape {
+                format: Format::Q4_K,
+                rows,
+                n,
+                tokens,
+            };
             let found = Matmul::planned(&shape, Epilogue::Store, RowOrder::PLAIN, 132);
             let plan = (found.tokens, found.split, found.form);
             assert_eq!(plan, (width, split, form), "{rows} x {n}, {tokens} tokens");
@@ -154,21 +176,45 @@ mod tests {
             (2048, 1536, 512, (64, 0)),
             (1536, 8960, 2048, (192, 0)),
         ] {
-            let shape = Shape { format: Format::Q4_K, rows, n, tokens };
+            let shape = Shape {
+                format: Format::Q4_K,
+                rows,
+                n,
+                tokens,
+            };
             let found = Matmul::planned(&shape, Epilogue::Store, RowOrder::PLAIN, 132);
-            assert_eq!((found.tokens, found.tail), plan, "{rows} x {n}, {tokens} tokens");
+            assert_eq!(
+                (found.tokens, found.tail),
+                plan,
+                "{rows} x {n}, {tokens} tokens"
+            );
         }
     }
 
     #[test]
     fn scratch_is_enough_for_every_plan() {
         for tokens in [1, 8, 9, 48, 100, 128, 200, 256, 500] {
-            for (rows, n) in [(16, 256), (1024, 16384), (4096, 14336), (10240, 4096), (128_256, 4096)] {
+            for (rows, n) in [
+                (16, 256),
+                (1024, 16384),
+                (4096, 14336),
+                (10240, 4096),
+                (128_256, 4096),
+            ] {
                 for multiprocessors in [66, 114, 132, 160, 264] {
-                    let shape = Shape { format: Format::Q4_K, rows, n, tokens };
-                    let plan = Matmul::planned(&shape, Epilogue::Add, RowOrder::PLAIN, multiprocessors);
+                    let shape = Shape {
+                        format: Format::Q4_K,
+                        rows,
+                        n,
+                        tokens,
+                    };
+                    let plan =
+                        Matmul::planned(&shape, Epilogue::Add, RowOrder::PLAIN, multiprocessors);
                     let needed = plan.scratch(rows, tokens);
-                    assert!(needed[0] <= SCRATCH[0] && needed[1] <= SCRATCH[1], "{plan:?}: {needed:?}");
+                    assert!(
+                        needed[0] <= SCRATCH[0] && needed[1] <= SCRATCH[1],
+                        "{plan:?}: {needed:?}"
+                    );
                 }
             }
         }

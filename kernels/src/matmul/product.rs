@@ -121,7 +121,16 @@ impl MatmulArgs<Shape> {
 impl Matmul {
     /// With jobs of one width, without a split or overlap, one block to a multiprocessor.
     pub const fn new(format: Format, epilogue: Epilogue, rows: RowOrder, tokens: u32) -> Matmul {
-        Matmul { format, epilogue, rows, tokens, tail: 0, split: 1, form: Form::Whole, overlap: Overlap::No }
+        Matmul {
+            format,
+            epilogue,
+            rows,
+            tokens,
+            tail: 0,
+            split: 1,
+            form: Form::Whole,
+            overlap: Overlap::No,
+        }
     }
 
     /// Jobs for a matrix of so many rows and so many tokens, if all have [`tokens`](Matmul::tokens).
@@ -132,10 +141,20 @@ impl Matmul {
     /// What the kernel asks of its arguments.
     pub(super) fn check_all(&self, a: &MatmulArgs<Shape>) -> Result<(), ShapeError> {
         self.multiple("the kernel's tokens", self.tokens, TOKENS)?;
-        self.range("the kernel's tokens", self.tokens, TOKENS, self.form.most_tokens())?;
+        self.range(
+            "the kernel's tokens",
+            self.tokens,
+            TOKENS,
+            self.form.most_tokens(),
+        )?;
         a.check(self, (self.format, self.rows, self.tokens), self.epilogue)?;
         self.check_tail(a.capacity)?;
-        self.range("the kernel's split", self.split, 1, MAX_SPLIT.min(a.n / tile::of(self.format).columns))?;
+        self.range(
+            "the kernel's split",
+            self.split,
+            1,
+            MAX_SPLIT.min(a.n / tile::of(self.format).columns),
+        )?;
         let [partials, tickets] = self.scratch(a.rows, a.tokens_given);
         self.room("partials", a.partials, partials)?;
         self.room("tickets", a.tickets, tickets)
@@ -151,9 +170,20 @@ impl Matmul {
 
     /// The format and the widths, and the split, as names have them.
     pub(super) fn name_of_matrix(&self) -> [String; 2] {
-        let tail = if self.tail == 0 { String::new() } else { format!("_tail{}", self.tail) };
-        let split = if self.split == 1 { String::new() } else { format!("_k{}", self.split) };
-        [format!("{}_{}{tail}", self.format.suffix(), self.tokens), split]
+        let tail = if self.tail == 0 {
+            String::new()
+        } else {
+            format!("_tail{}", self.tail)
+        };
+        let split = if self.split == 1 {
+            String::new()
+        } else {
+            format!("_k{}", self.split)
+        };
+        [
+            format!("{}_{}{tail}", self.format.suffix(), self.tokens),
+            split,
+        ]
     }
 
     /// Row blocks of a job, one for each warp that multiplies.
@@ -166,7 +196,12 @@ impl KernelDef for Matmul {
     type Args<S: Side> = MatmulArgs<S>;
 
     fn name(&self) -> String {
-        let RowOrder { per, stride, step, delta } = self.rows;
+        let RowOrder {
+            per,
+            stride,
+            step,
+            delta,
+        } = self.rows;
         let order = match self.rows {
             RowOrder::PLAIN => String::new(),
             RowOrder::GATE_UP => String::new(),
@@ -190,7 +225,10 @@ impl KernelDef for Matmul {
     fn grid(&self, a: &MatmulArgs<Shape>) -> Result<Grid, ShapeError> {
         self.check_all(a)?;
         let blocks = a.blocks.min(self.items(a.rows, a.tokens_given));
-        Ok(Grid { shared: Stages::of(self).shared(), ..Grid::line(blocks) })
+        Ok(Grid {
+            shared: Stages::of(self).shared(),
+            ..Grid::line(blocks)
+        })
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: MatmulArgs<Dev<'k>>) {
@@ -208,7 +246,10 @@ impl KernelDef for Matmul {
 pub(super) fn program<'k>(k: Builder<'k>, stages: Stages, all: &[(Matmul, MatmulArgs<Dev<'k>>)]) {
     let (matmul, _) = all[0];
     k.note("shared memory: barriers, weights, panels of activations");
-    let rings = Rings { base: k.tile_memory("memory"), stages };
+    let rings = Rings {
+        base: k.tile_memory("memory"),
+        stages,
+    };
     let (weights, panels) = (rings.weights(), rings.panels());
     matmul.overlap.start(k);
     k.when(k.tid().eq(0), || {
@@ -220,7 +261,15 @@ pub(super) fn program<'k>(k: Builder<'k>, stages: Stages, all: &[(Matmul, Matmul
     k.barrier();
     let blocks = (0..).zip(all).map(|(i, (matmul, a))| {
         let jobs = Jobs::new(k, matmul, a, i > 0);
-        Block { k, matmul, a, jobs, weights: rings.weights(), panels: rings.panels(), depth: stages.depth }
+        Block {
+            k,
+            matmul,
+            a,
+            jobs,
+            weights: rings.weights(),
+            panels: rings.panels(),
+            depth: stages.depth,
+        }
     });
     let blocks: Vec<_> = blocks.collect();
     let [many, few] = matmul.form.registers();
@@ -256,7 +305,9 @@ fn multiply<'k>(k: Builder<'k>, blocks: &[Block<'_, 'k>]) {
         k.grid_wait();
     }
     let [mut weights, mut panels] = [0, 1].map(|_| Cursor::new(k));
-    blocks.iter().for_each(|block| block.multiply([&mut weights, &mut panels]));
+    blocks
+        .iter()
+        .for_each(|block| block.multiply([&mut weights, &mut panels]));
     overlap.end(k);
 }
 
@@ -268,16 +319,34 @@ struct Rings<'k> {
 
 impl<'k> Rings<'k> {
     fn weights(&self) -> Ring<'k> {
-        let Stages { weights, weight_bytes, .. } = self.stages;
+        let Stages {
+            weights,
+            weight_bytes,
+            ..
+        } = self.stages;
         let size = weight_bytes.next_multiple_of(1024);
-        Ring { barriers: self.base, first: self.base.at(BARRIERS), size, count: weights }
+        Ring {
+            barriers: self.base,
+            first: self.base.at(BARRIERS),
+            size,
+            count: weights,
+        }
     }
 
     fn panels(&self) -> Ring<'k> {
-        let Stages { panels, panel_bytes, .. } = self.stages;
+        let Stages {
+            panels,
+            panel_bytes,
+            ..
+        } = self.stages;
         let weights = self.weights();
         let first = weights.first.at(weights.size * weights.count);
-        Ring { barriers: self.base.at(BARRIERS / 2), first, size: panel_bytes, count: panels }
+        Ring {
+            barriers: self.base.at(BARRIERS / 2),
+            first,
+            size: panel_bytes,
+            count: panels,
+        }
     }
 }
 
@@ -305,9 +374,12 @@ impl<'k> Block<'_, 'k> {
             let block = (part.rows * row_blocks + k.lane()).min(last);
             let source = self.a.w.row(block.mad(row_tiles, part.first), tile.bytes);
             k.for_each(0, part.count, 1, |column| {
-                self.weights.fill(k, at, (row_blocks, tile.bytes), |to, landed| {
-                    source.row(column, tile.bytes).bulk_copy(to, tile.bytes, landed, policy);
-                });
+                self.weights
+                    .fill(k, at, (row_blocks, tile.bytes), |to, landed| {
+                        source
+                            .row(column, tile.bytes)
+                            .bulk_copy(to, tile.bytes, landed, policy);
+                    });
             });
         };
         self.jobs.each(&mut copy);
@@ -323,7 +395,10 @@ impl<'k> Block<'_, 'k> {
             let (first, bytes) = (part.first.mad(of_tile, k.lane()), part.width * 2 * PANEL);
             k.for_each(0, part.count * of_tile, depth, |panel| {
                 self.panels.fill(k, at, (depth, bytes), |to, landed| {
-                    let source = self.a.x.row((first + panel).mad(self.a.capacity, part.token), 2 * PANEL);
+                    let source = self
+                        .a
+                        .x
+                        .row((first + panel).mad(self.a.capacity, part.token), 2 * PANEL);
                     source.cast::<u8>().bulk_copy(to, bytes, landed, policy);
                 });
             });
@@ -336,10 +411,12 @@ impl<'k> Block<'_, 'k> {
     fn multiply(&self, [weights, panels]: [&mut Cursor<'k>; 2]) {
         let k = self.k;
         let mut sums = Accumulators::zero(k, self.matmul.tokens);
-        self.jobs.each(|part| self.compute(&part, &mut sums, [&mut *weights, &mut *panels]));
+        self.jobs
+            .each(|part| self.compute(&part, &mut sums, [&mut *weights, &mut *panels]));
         if self.matmul.tail > 0 {
             let mut sums = Accumulators::zero(k, self.matmul.tail);
-            self.jobs.each_of_tail(|part| self.compute(&part, &mut sums, [&mut *weights, &mut *panels]));
+            self.jobs
+                .each_of_tail(|part| self.compute(&part, &mut sums, [&mut *weights, &mut *panels]));
         }
     }
 
@@ -381,7 +458,14 @@ impl<'k> Block<'_, 'k> {
         sums: &'s Accumulators<'k, f32>,
         loaded: &'s [[F32<'k>; 2]],
     ) -> Sums<'s, 'k> {
-        Sums { k: self.k, row_block, token: part.token, sums, loaded, overlap: self.matmul.overlap.waits() }
+        Sums {
+            k: self.k,
+            row_block,
+            token: part.token,
+            sums,
+            loaded,
+            overlap: self.matmul.overlap.waits(),
+        }
     }
 
     /// The sums of a part of a job.
@@ -399,7 +483,10 @@ impl<'k> Block<'_, 'k> {
         k.for_each(0, part.count, 1, |column| {
             k.note("a tile of each warp");
             self.weights.full(weights).wait(&weights.parity);
-            let tile = self.weights.stage(weights).row(k.warp(), tile::of(format).bytes);
+            let tile = self
+                .weights
+                .stage(weights)
+                .row(k.warp(), tile::of(format).bytes);
             let scales = dequantizer.scales(tile);
             for set in 0..dequantizer.sets() {
                 let codes = dequantizer.codes(tile, set);
@@ -418,10 +505,18 @@ impl<'k> Block<'_, 'k> {
                     if panel == 0 {
                         self.panels.full(panels).wait(&panels.parity);
                     }
-                    let add = |i| if set + half + i == 0 { column.gt(0) } else { always };
+                    let add = |i| {
+                        if set + half + i == 0 {
+                            column.gt(0)
+                        } else {
+                            always
+                        }
+                    };
                     self.add_panel(self.panels.stage(panels), panel, a, sums, add);
                     if panel == 0 {
-                        k.when(leader & running.get().gt(0), || self.panels.give_back(&before));
+                        k.when(leader & running.get().gt(0), || {
+                            self.panels.give_back(&before)
+                        });
                         before.set(panels.stage.get());
                         running.set(1);
                     }

@@ -14,8 +14,16 @@ impl<'k> Ring<'k> {
     /// A thread: `arrivals` say that a stage is empty.
     pub(super) fn init(&self, arrivals: u32) {
         for stage in 0..self.count {
-            self.barriers.at(16 * stage).cast::<u64>().mbarrier().init(1);
-            self.barriers.at(16 * stage + 8).cast::<u64>().mbarrier().init(arrivals);
+            self.barriers
+                .at(16 * stage)
+                .cast::<u64>()
+                .mbarrier()
+                .init(1);
+            self.barriers
+                .at(16 * stage + 8)
+                .cast::<u64>()
+                .mbarrier()
+                .init(arrivals);
         }
     }
 
@@ -24,12 +32,21 @@ impl<'k> Ring<'k> {
     }
 
     pub(super) fn empty(&self, at: &Cursor<'k>) -> Mbarrier<'k> {
-        self.barriers.row(&at.stage, 16).at(8).cast::<u64>().mbarrier()
+        self.barriers
+            .row(&at.stage, 16)
+            .at(8)
+            .cast::<u64>()
+            .mbarrier()
     }
 
     /// Says that this warp has read a stage.
     pub(super) fn give_back(&self, stage: &Var<'k, u32>) {
-        self.barriers.row(stage, 16).at(8).cast::<u64>().mbarrier().arrive();
+        self.barriers
+            .row(stage, 16)
+            .at(8)
+            .cast::<u64>()
+            .mbarrier()
+            .arrive();
     }
 
     /// A warp: fills the next stage, `count` parts of `bytes` bytes, each by the lane of its number.
@@ -44,7 +61,9 @@ impl<'k> Ring<'k> {
         let full = self.full(at);
         k.when(k.lane().eq(0), || full.arrive_expect(count * bytes));
         k.warp_barrier();
-        k.when(k.lane().lt(count), || copy(self.stage(at).row(k.lane(), bytes), full));
+        k.when(k.lane().lt(count), || {
+            copy(self.stage(at).row(k.lane(), bytes), full)
+        });
         self.step(k, at);
     }
 
@@ -69,6 +88,9 @@ pub(super) struct Cursor<'k> {
 
 impl<'k> Cursor<'k> {
     pub(super) fn new(k: Builder<'k>) -> Self {
-        Cursor { stage: k.var(0), parity: k.var(0) }
+        Cursor {
+            stage: k.var(0),
+            parity: k.var(0),
+        }
     }
 }

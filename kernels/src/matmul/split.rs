@@ -69,8 +69,15 @@ impl Matmul {
 
     /// Elements of `partials` and of `tickets` for so many rows and tokens, at least.
     pub fn scratch(&self, rows: u32, tokens: u32) -> [usize; 2] {
-        let jobs = if self.split > 1 { self.jobs(rows, tokens) as usize } else { 0 };
-        [jobs * self.split as usize * self.part_len() as usize, jobs * self.row_blocks() as usize]
+        let jobs = if self.split > 1 {
+            self.jobs(rows, tokens) as usize
+        } else {
+            0
+        };
+        [
+            jobs * self.split as usize * self.part_len() as usize,
+            jobs * self.row_blocks() as usize,
+        ]
     }
 
     pub(super) fn check_tail(&self, capacity: u32) -> Result<(), ShapeError> {
@@ -104,44 +111,87 @@ impl<'a, 'k> Jobs<'a, 'k> {
         if matmul.tail > 0 {
             let first = all / k.nctaid() * k.nctaid() / token_jobs;
             let tail_jobs = (a.tokens_given + (matmul.tail - 1)) / matmul.tail;
-            tail = Some(Tail { first, token_jobs: tail_jobs, all: (row_jobs - first) * tail_jobs });
+            tail = Some(Tail {
+                first,
+                token_jobs: tail_jobs,
+                all: (row_jobs - first) * tail_jobs,
+            });
             all = first * token_jobs;
         }
-        Jobs { k, matmul, a, from_last, token_jobs, all, tiles, tail }
+        Jobs {
+            k,
+            matmul,
+            a,
+            from_last,
+            token_jobs,
+            all,
+            tiles,
+            tail,
+        }
     }
 
     /// Which of the blocks this one is. Read where it is needed, as registers are few.
     fn block(&self) -> U32<'k> {
         let k = self.k;
-        if self.from_last { k.nctaid() - 1 - k.ctaid() } else { k.ctaid() }
+        if self.from_last {
+            k.nctaid() - 1 - k.ctaid()
+        } else {
+            k.ctaid()
+        }
     }
 
     fn part(&self, item: U32<'k>) -> Part<'k> {
         let split = self.matmul.split;
         let (job, [first, end]) = match split {
             1 => (item, [self.k.val(0), self.tiles]),
-            _ => (item / split, [0, 1].map(|i| (item % split + i) * self.tiles / split)),
+            _ => (
+                item / split,
+                [0, 1].map(|i| (item % split + i) * self.tiles / split),
+            ),
         };
         let (rows, width) = (job / self.token_jobs, self.matmul.tokens);
-        Part { rows, token: job % self.token_jobs * width, width, first, count: end - first, item, job }
+        Part {
+            rows,
+            token: job % self.token_jobs * width,
+            width,
+            first,
+            count: end - first,
+            item,
+            job,
+        }
     }
 
     /// Each job of this block that has full width, or part of one.
     pub(super) fn each(&self, body: impl FnOnce(Part<'k>)) {
         let k = self.k;
-        k.for_each(self.block(), self.all * self.matmul.split, k.nctaid(), |item| body(self.part(item)));
+        k.for_each(
+            self.block(),
+            self.all * self.matmul.split,
+            k.nctaid(),
+            |item| body(self.part(item)),
+        );
     }
 
     /// Each job of this block that is of the tail. It takes them where its jobs of full width end.
     pub(super) fn each_of_tail(&self, body: impl FnOnce(Part<'k>)) {
-        let (k, Some(tail)) = (self.k, &self.tail) else { return };
+        let (k, Some(tail)) = (self.k, &self.tail) else {
+            return;
+        };
         k.note("jobs of the last rows");
         let rounds = (self.all.max(self.block()) - self.block() + (k.nctaid() - 1)) / k.nctaid();
         let first = rounds.mad(k.nctaid(), self.block()) - self.all;
         k.for_each(first, tail.all, k.nctaid(), |item| {
             let (rows, width) = (item / tail.token_jobs + tail.first, self.matmul.tail);
             let (token, first) = (item % tail.token_jobs * width, k.val(0));
-            body(Part { rows, token, width, first, count: self.tiles, item, job: item });
+            body(Part {
+                rows,
+                token,
+                width,
+                first,
+                count: self.tiles,
+                item,
+                job: item,
+            });
         });
     }
 
@@ -164,7 +214,10 @@ impl<'a, 'k> Jobs<'a, 'k> {
             k.note("draw a ticket: the last warp adds all parts");
             k.warp_barrier();
             let mut drawn = k.var(0);
-            let ticket = self.a.tickets.at(part.job.mad(self.matmul.row_blocks(), k.warp()));
+            let ticket = self
+                .a
+                .tickets
+                .at(part.job.mad(self.matmul.row_blocks(), k.warp()));
             k.when(k.lane().eq(0), || drawn.set(ticket.ticket(last)));
             let drawn = drawn.get().broadcast();
             k.warp_barrier();
@@ -182,7 +235,9 @@ impl<'a, 'k> Jobs<'a, 'k> {
         for parts in parts.chunks(at_once(self.matmul.tokens) as usize) {
             let load = |&i: &u32| {
                 let from = self.sums_of(part.job.mad(self.matmul.split, i)).fresh();
-                (0..sums.0.len() as u32 / 4).flat_map(|i| from.at(128 * i).ld4()).collect::<Vec<_>>()
+                (0..sums.0.len() as u32 / 4)
+                    .flat_map(|i| from.at(128 * i).ld4())
+                    .collect::<Vec<_>>()
             };
             let loaded: Vec<_> = parts.iter().map(load).collect();
             for (i, part) in parts.iter().zip(loaded) {
@@ -197,7 +252,11 @@ impl<'a, 'k> Jobs<'a, 'k> {
     /// Where this lane's sums of an item are.
     fn sums_of(&self, item: U32<'k>) -> Ptr<'k, f32, ReadWrite> {
         let (k, len) = (self.k, self.matmul.part_len());
-        let warp = self.a.partials.row(item, 4 * len).row(k.warp(), 4 * ROWS * self.matmul.tokens);
+        let warp = self
+            .a
+            .partials
+            .row(item, 4 * len)
+            .row(k.warp(), 4 * ROWS * self.matmul.tokens);
         warp.row(k.lane(), 16)
     }
 }
@@ -210,7 +269,8 @@ pub(super) fn reference(matmul: &Matmul, a: &mut MatmulArgs<Cpu<'_>>) {
     let items = 0..matmul.jobs(a.rows, a.tokens_given) * matmul.split;
     for (item, part) in items.zip(a.partials.chunks_mut(matmul.part_len() as usize)) {
         let [job, first] = [item / matmul.split, item % matmul.split];
-        let inner = first * tiles / matmul.split * columns..(first + 1) * tiles / matmul.split * columns;
+        let inner =
+            first * tiles / matmul.split * columns..(first + 1) * tiles / matmul.split * columns;
         for (i, to) in (0..).zip(part) {
             // Lanes have four neighbours each, of every eight tokens; then come warps.
             let (j, lane, eight) = (i % 4, i / 4 % 32, i / 128 % (matmul.tokens / 8));
@@ -239,16 +299,25 @@ impl Sums {
         let order = ColumnOrder::of(matmul.format).expect("a format with a tile");
         let rows = tile::dequantize(matmul.format, a.w, n);
         let rows = rows.chunks(n).zip(a.unit);
-        let weights = rows.flat_map(|(row, unit)| row.iter().map(move |w| w * unit)).collect();
+        let weights = rows
+            .flat_map(|(row, unit)| row.iter().map(move |w| w * unit))
+            .collect();
         let slot = |token, k| activations::index(capacity, token, order.slot(k as u32) as usize);
         let token = |token| (0..n).map(move |k| a.x[slot(token, k)].to_f32());
-        Sums { n, weights, x: (0..capacity).flat_map(token).collect() }
+        Sums {
+            n,
+            weights,
+            x: (0..capacity).flat_map(token).collect(),
+        }
     }
 
     fn of_columns(&self, row: u32, token: u32, columns: std::ops::Range<u32>) -> f32 {
         let columns = columns.start as usize..columns.end as usize;
         let [w, x] = [(&self.weights, row), (&self.x, token)]
             .map(|(all, i)| &all[i as usize * self.n..][..self.n][columns.clone()]);
-        w.iter().zip(x).map(|(&w, &x)| f64::from(w) * f64::from(x)).sum::<f64>() as f32
+        w.iter()
+            .zip(x)
+            .map(|(&w, &x)| f64::from(w) * f64::from(x))
+            .sum::<f64>() as f32
     }
 }

@@ -53,7 +53,11 @@ impl MatmulSync {
     /// A tile is asked for with the panel that is a turn less one after the tile's own first, so a turn may have one
     /// panel more than a tile.
     fn stages(&self) -> Option<u32> {
-        let room = if self.row_blocks == 1 { MatmulSync::SMALL } else { MatmulSync::LARGE };
+        let room = if self.row_blocks == 1 {
+            MatmulSync::SMALL
+        } else {
+            MatmulSync::LARGE
+        };
         let panels = room.checked_sub(self.weight_bytes() * WEIGHT_STAGES)? / self.panel_bytes();
         Some(panels.min(self.tile_panels() + 1).min(4)).filter(|&stages| stages >= 2)
     }
@@ -98,14 +102,25 @@ impl KernelDef for MatmulSync {
     type Args<S: Side> = MatmulArgs<S>;
 
     fn name(&self) -> String {
-        let RowOrder { per, stride, step, delta } = self.rows;
+        let RowOrder {
+            per,
+            stride,
+            step,
+            delta,
+        } = self.rows;
         let order = match self.rows {
             RowOrder::PLAIN | RowOrder::GATE_UP => String::new(),
             _ if matches!(self.epilogue, Epilogue::Append(_)) => "_pairs".into(),
             _ => format!("_rows{per}_{stride}_{step}_{delta}"),
         };
-        let MatmulSync { tokens, row_blocks, .. } = self;
-        format!("matmul_sync_{}_{}_{tokens}x{row_blocks}{order}", self.epilogue.name(), self.format.suffix())
+        let MatmulSync {
+            tokens, row_blocks, ..
+        } = self;
+        format!(
+            "matmul_sync_{}_{}_{tokens}x{row_blocks}{order}",
+            self.epilogue.name(),
+            self.format.suffix()
+        )
     }
 
     fn block(&self) -> u32 {
@@ -120,11 +135,16 @@ impl KernelDef for MatmulSync {
         self.multiple("the kernel's tokens", self.tokens, PAIR)?;
         self.range("the kernel's row_blocks", self.row_blocks, 1, 2)?;
         self.range("the kernel's tokens", self.tokens, PAIR, self.most_tokens())?;
-        self.require(self.fits(), || format!("{} tokens do not fit in shared memory", self.tokens))?;
+        self.require(self.fits(), || {
+            format!("{} tokens do not fit in shared memory", self.tokens)
+        })?;
         a.check(self, (self.format, self.rows, self.tokens), self.epilogue)?;
         let blocks = a.blocks.min(self.jobs(a.rows, a.tokens_given));
         let panels = self.stages().unwrap_or(0) * self.panel_bytes();
-        Ok(Grid { shared: WEIGHT_STAGES * self.weight_bytes() + panels, ..Grid::line(blocks) })
+        Ok(Grid {
+            shared: WEIGHT_STAGES * self.weight_bytes() + panels,
+            ..Grid::line(blocks)
+        })
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: MatmulArgs<Dev<'k>>) {

@@ -135,7 +135,11 @@ impl PipelinedAttention {
     /// The variant for devices older than sm_90, with the shared memory that all of them have.
     pub const fn without_overlap(head_dim: u32, queries: u32) -> PipelinedAttention {
         let memory = 99 << 10;
-        PipelinedAttention { overlap: false, memory, ..PipelinedAttention::new(head_dim, queries) }
+        PipelinedAttention {
+            overlap: false,
+            memory,
+            ..PipelinedAttention::new(head_dim, queries)
+        }
     }
 
     /// The same for a batch of tokens.
@@ -145,7 +149,10 @@ impl PipelinedAttention {
 
     /// The same over a window of the latest positions.
     pub const fn with_window(self, window: u32) -> PipelinedAttention {
-        PipelinedAttention { window: Some(window), ..self }
+        PipelinedAttention {
+            window: Some(window),
+            ..self
+        }
     }
 
     /// Blocks that share a KV head, each with up to 8 of its query heads.
@@ -171,7 +178,9 @@ impl PipelinedAttention {
 
     /// Tiles that fit a block, at least one; [`KernelDef::grid`] refuses if not even one fits.
     fn tiles_that_fit(&self) -> u32 {
-        (self.memory.saturating_sub(2 * QUERIES * self.row_bytes() + MAX_STATS_BYTES)
+        (self
+            .memory
+            .saturating_sub(2 * QUERIES * self.row_bytes() + MAX_STATS_BYTES)
             / (2 * self.kv_tile_bytes()))
         .max(1)
     }
@@ -193,7 +202,9 @@ impl PipelinedAttention {
 
     /// Bytes of shared memory that a block needs: tiles, queries, maximum and sum of each warp.
     pub fn shared(&self) -> u32 {
-        self.tiles() * 2 * self.kv_tile_bytes() + 2 * QUERIES * self.row_bytes() + 8 * QUERIES * self.warps()
+        self.tiles() * 2 * self.kv_tile_bytes()
+            + 2 * QUERIES * self.row_bytes()
+            + 8 * QUERIES * self.warps()
     }
 
     /// The smallest split: one tile per warp.
@@ -216,11 +227,27 @@ impl KernelDef for PipelinedAttention {
     type Args<S: Side> = PipelinedAttentionArgs<S>;
 
     fn name(&self) -> String {
-        let PipelinedAttention { head_dim, queries, window, overlap, memory, batch, profile } = self;
+        let PipelinedAttention {
+            head_dim,
+            queries,
+            window,
+            overlap,
+            memory,
+            batch,
+            profile,
+        } = self;
         let window = window.map_or(String::new(), |window| format!("_window_{window}"));
         let how = if *overlap { "first" } else { "plain" };
-        let memory = if *memory == HALF_SHARED { String::new() } else { format!("_{memory}") };
-        let batch = if *batch == 1 { String::new() } else { format!("_batch_{batch}") };
+        let memory = if *memory == HALF_SHARED {
+            String::new()
+        } else {
+            format!("_{memory}")
+        };
+        let batch = if *batch == 1 {
+            String::new()
+        } else {
+            format!("_batch_{batch}")
+        };
         let profile = if *profile { "_profile" } else { "" };
         format!("attention_pipelined_{head_dim}_{queries}_{how}{window}{memory}{batch}{profile}")
     }
@@ -246,32 +273,59 @@ impl KernelDef for PipelinedAttention {
         self.exactly("state", a.state, self.batch as usize * LEN)?;
         self.range("kv_heads", a.kv_heads, 1, 1 << 16)?;
         self.require(a.heads == a.kv_heads * self.queries, || {
-            format!("heads is {}, must be kv_heads * queries = {}", a.heads, a.kv_heads * self.queries)
+            format!(
+                "heads is {}, must be kv_heads * queries = {}",
+                a.heads,
+                a.kv_heads * self.queries
+            )
         })?;
         self.range("ctx", a.ctx, 1, 1 << 24)?;
         self.range("splits", a.splits, 1, 1 << 12)?;
         self.require(a.k_cache / 8 <= u32::MAX as usize, || {
-            format!("k_cache has {} elements, must have less than 2^35", a.k_cache)
+            format!(
+                "k_cache has {} elements, must have less than 2^35",
+                a.k_cache
+            )
         })?;
         batched("q", a.q, "heads * head_dim", &[a.heads, self.head_dim])?;
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
             cache::check_own(self, (name, found), [a.ctx, a.kv_heads, self.head_dim])?;
         }
         let y = [a.y, a.y_scale];
-        super::bfp_lengths(self, self.batch, "y", y, "head_dim * heads", &[self.head_dim, a.heads])?;
+        super::bfp_lengths(
+            self,
+            self.batch,
+            "y",
+            y,
+            "head_dim * heads",
+            &[self.head_dim, a.heads],
+        )?;
         batched(
             "partials",
             a.partials,
             "heads * splits * head_dim * 3 / 2",
             &[a.heads, a.splits, self.partial_len()],
         )?;
-        batched("ticket", a.ticket, "kv_heads * groups * 8", &[self.tickets(a.kv_heads)])?;
+        batched(
+            "ticket",
+            a.ticket,
+            "kv_heads * groups * 8",
+            &[self.tickets(a.kv_heads)],
+        )?;
         let needed = [self.batch, a.kv_heads, self.groups(), a.splits];
-        self.range("blocks", a.blocks, needed.into_iter().fold(1, u32::saturating_mul), 1 << 16)?;
+        self.range(
+            "blocks",
+            a.blocks,
+            needed.into_iter().fold(1, u32::saturating_mul),
+            1 << 16,
+        )?;
         self.range("the kernel's memory", self.memory, self.shared(), 1 << 20)?;
         self.range("shared", a.shared, self.shared(), self.memory)?;
         super::check_timestamps(self, self.profile, a.blocks, a.timestamps)?;
-        Ok(Grid { shared: a.shared, ..Grid::line(a.blocks) })
+        Ok(Grid {
+            shared: a.shared,
+            ..Grid::line(a.blocks)
+        })
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: PipelinedAttentionArgs<Dev<'k>>) {
@@ -283,7 +337,11 @@ impl KernelDef for PipelinedAttention {
         block.timestamp(Timestamp::Begun);
         block.timestamp(Timestamp::SmId);
 
-        let (range, position) = if self.batch == 1 { self.begin(&block) } else { self.begin_batch(&block) };
+        let (range, position) = if self.batch == 1 {
+            self.begin(&block)
+        } else {
+            self.begin_batch(&block)
+        };
         block.timestamp(Timestamp::Ready);
 
         k.note("attend the warp's tiles");
@@ -313,7 +371,11 @@ impl KernelDef for PipelinedAttention {
             let (used, share) = self.split(n - base, splits);
             let q = &a.q[head * dim..][..dim];
             let kv_head = head % heads / self.queries as usize;
-            let cache = CpuCache { caches: [a.k_cache, a.v_cache], kv_heads: a.kv_heads as usize, kv_head };
+            let cache = CpuCache {
+                caches: [a.k_cache, a.v_cache],
+                kv_heads: a.kv_heads as usize,
+                kv_head,
+            };
             let whole = attend(q, &cache, start..n, a.scale);
             let result: Vec<f64> = whole.values.iter().map(|v| v / whole.sum).collect();
             let (whole_numbers, scales) = block_float::encode(&result);
@@ -352,7 +414,9 @@ impl PipelinedAttention {
         block.stage(loaded);
         let position = position.broadcast();
         k.note("where the position was too small: the right tiles");
-        k.when(position.ne(early), || block.start_again(&mut range, position));
+        k.when(position.ne(early), || {
+            block.start_again(&mut range, position)
+        });
         (range, position)
     }
 
@@ -370,7 +434,9 @@ impl PipelinedAttention {
 
     fn wait(&self, block: &AttentionBlock<'_, '_>) {
         if self.overlap {
-            block.k.note("nothing above reads what earlier kernels write, except the position and the cache");
+            block.k.note(
+                "nothing above reads what earlier kernels write, except the position and the cache",
+            );
             block.k.grid_wait();
         }
         block.timestamp(Timestamp::Waited);
@@ -400,12 +466,20 @@ fn attend(q: &[f32], of: &CpuCache<'_>, range: std::ops::Range<usize>, scale: f3
             .collect()
     };
     let score = |p| -> f64 {
-        let dot: f64 = q.iter().zip(row(keys, p)).map(|(&q, k)| f64::from(q) * k).sum();
+        let dot: f64 = q
+            .iter()
+            .zip(row(keys, p))
+            .map(|(&q, k)| f64::from(q) * k)
+            .sum();
         dot * f64::from(scale) * std::f64::consts::LOG2_E
     };
     let scores: Vec<f64> = range.clone().map(score).collect();
     let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let mut partial = Partial { max, sum: 0.0, values: vec![0.0; dim] };
+    let mut partial = Partial {
+        max,
+        sum: 0.0,
+        values: vec![0.0; dim],
+    };
     for (p, score) in range.zip(scores) {
         let weight = (score - max).exp2();
         partial.sum += weight;
@@ -422,8 +496,11 @@ impl PipelinedAttention {
     fn split(&self, n: usize, splits: usize) -> (usize, usize) {
         let tiles = n.div_ceil(TILE as usize);
         let warps = self.warps() as usize;
-        let used =
-            if tiles <= MAX_UNSPLIT_TILES as usize * warps { 1 } else { tiles.div_ceil(warps).min(splits) };
+        let used = if tiles <= MAX_UNSPLIT_TILES as usize * warps {
+            1
+        } else {
+            tiles.div_ceil(warps).min(splits)
+        };
         let share = tiles.div_ceil(used);
         (tiles.div_ceil(share), share * TILE as usize)
     }

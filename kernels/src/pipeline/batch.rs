@@ -23,7 +23,11 @@ impl<'k> BatchItem<'k> {
     }
 
     /// This item's slice of a buffer with `len` elements per item.
-    pub(crate) fn of<T: Elem, A: Space>(self, all: Ptr<'k, T, A>, len: impl Src<'k, u32>) -> Ptr<'k, T, A> {
+    pub(crate) fn of<T: Elem, A: Space>(
+        self,
+        all: Ptr<'k, T, A>,
+        len: impl Src<'k, u32>,
+    ) -> Ptr<'k, T, A> {
         self.of_with(all, || len)
     }
 

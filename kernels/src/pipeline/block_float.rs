@@ -26,7 +26,11 @@ const ZERO: u32 = 1 << 15;
 /// # Panics
 /// If the length of `x` is not a multiple of 8.
 pub fn encode(x: &[f64]) -> (Vec<u16>, Vec<f32>) {
-    assert!(x.len().is_multiple_of(BFP_BLOCK as usize), "{} numbers are not whole blocks of 8", x.len());
+    assert!(
+        x.len().is_multiple_of(BFP_BLOCK as usize),
+        "{} numbers are not whole blocks of 8",
+        x.len()
+    );
     let block = |x: &[f64]| {
         let largest = x.iter().fold(f64::from(MIN_LARGEST), |m, x| m.max(x.abs()));
         let scale = largest / f64::from(MAX_CODE);
@@ -41,7 +45,9 @@ pub fn encode(x: &[f64]) -> (Vec<u16>, Vec<f32>) {
 pub fn decode(values: &[u16], scales: &[f32]) -> Vec<f32> {
     let blocks = values.chunks(BFP_BLOCK as usize).zip(scales);
     let number = |v: u16| (i32::from(v) - ZERO as i32) as f32;
-    blocks.flat_map(|(values, scale)| values.iter().map(move |&v| number(v) * scale)).collect()
+    blocks
+        .flat_map(|(values, scale)| values.iter().map(move |&v| number(v) * scale))
+        .collect()
 }
 
 /// Block floating point numbers in memory.
@@ -60,7 +66,9 @@ impl<'k> BlockFloat<'k, WriteOnly> {
         let scale = scale(lanes_max_u32(7, v.abs().bits()));
         let whole = whole(v, scale.rcp());
         let pair = whole.prmt(whole.shfl_bfly(1), 0x5410);
-        k.when(inside & (i & 1).eq(0), || self.values.cast::<u32>().at(i >> 1).st(pair));
+        k.when(inside & (i & 1).eq(0), || {
+            self.values.cast::<u32>().at(i >> 1).st(pair)
+        });
         k.when(inside & (i & 7).eq(0), || self.scales.at(i >> 3).st(scale));
     }
 
@@ -101,14 +109,20 @@ impl<'k> BlockFloat<'k, Fresh> {
     pub(crate) fn load(self, index: U32<'k>, inside: Pred<'k>) -> LoadedBlock<'k> {
         let k = self.k;
         let zero = ZERO << 16 | ZERO;
-        let mut loaded = LoadedBlock { values: from_fn(|_| k.var(zero)), scale: k.var(MIN_LARGEST) };
+        let mut loaded = LoadedBlock {
+            values: from_fn(|_| k.var(zero)),
+            scale: k.var(MIN_LARGEST),
+        };
         self.load_into(&mut loaded, index, inside);
         loaded
     }
 
     /// Loads block `index` where it is `inside`, else keeps the old values.
     pub(crate) fn load_into(self, to: &mut LoadedBlock<'k>, index: U32<'k>, inside: Pred<'k>) {
-        self.values.row(index, 2 * BFP_BLOCK).cast::<u32>().ld4_if(inside, &mut to.values);
+        self.values
+            .row(index, 2 * BFP_BLOCK)
+            .cast::<u32>()
+            .ld4_if(inside, &mut to.values);
         self.scales.at(index).ld_if(inside, &mut to.scale);
     }
 }
@@ -120,7 +134,11 @@ impl<'k> LoadedBlock<'k> {
         const BASE: f32 = 8_388_608.0;
         let number = |i: usize| {
             let half = if i.is_multiple_of(2) { 0x7610 } else { 0x7632 };
-            self.values[i / 2].get().prmt(BASE.to_bits(), half).bits::<f32>() - (BASE + ZERO as f32)
+            self.values[i / 2]
+                .get()
+                .prmt(BASE.to_bits(), half)
+                .bits::<f32>()
+                - (BASE + ZERO as f32)
         };
         (from_fn(number), self.scale.get())
     }
@@ -132,13 +150,18 @@ mod tests {
 
     #[test]
     fn numbers_come_back_but_for_a_part_of_their_eights_largest() {
-        let x: Vec<f64> = (0..64).map(|i| f64::from(i * i * i - 9000) * 10f64.powi(i / 8)).collect();
+        let x: Vec<f64> = (0..64)
+            .map(|i| f64::from(i * i * i - 9000) * 10f64.powi(i / 8))
+            .collect();
         let (values, scales) = encode(&x);
         let back = decode(&values, &scales);
         for (x, back) in x.chunks(8).zip(back.chunks(8)) {
             let largest = x.iter().fold(0.0, |m: f64, x| m.max(x.abs()));
             for (x, back) in x.iter().zip(back) {
-                assert!((x - f64::from(*back)).abs() <= 0.51 * largest / f64::from(MAX_CODE), "{x} {back}");
+                assert!(
+                    (x - f64::from(*back)).abs() <= 0.51 * largest / f64::from(MAX_CODE),
+                    "{x} {back}"
+                );
             }
         }
     }
@@ -146,6 +169,9 @@ mod tests {
     #[test]
     fn zeros_are_zeros() {
         let (values, scales) = encode(&[0.0; 8]);
-        assert_eq!((values, decode(&[ZERO as u16; 8], &scales)), (vec![ZERO as u16; 8], vec![0.0; 8]));
+        assert_eq!(
+            (values, decode(&[ZERO as u16; 8], &scales)),
+            (vec![ZERO as u16; 8], vec![0.0; 8])
+        );
     }
 }

@@ -27,16 +27,22 @@ const SHARED: [u32; 2] = [115_712, 232_448];
 pub(crate) fn shapes(format: Format, batch: u32) -> Vec<ProductCase> {
     let of_tile = tile::of(format).columns;
     let long = if batch == 1 { 40 } else { 20 };
-    [(16, 1, 2, 1.0), (48, 5, 2, 1.0), (96, 3, 5, 1.0), (32, long, 1, 1.0), (32, 9, 3, 1e4)]
-        .into_iter()
-        .map(|(rows, tiles, blocks, outlier)| ProductCase {
-            rows,
-            n: tiles * of_tile,
-            blocks,
-            batch,
-            outlier,
-        })
-        .collect()
+    [
+        (16, 1, 2, 1.0),
+        (48, 5, 2, 1.0),
+        (96, 3, 5, 1.0),
+        (32, long, 1, 1.0),
+        (32, 9, 3, 1e4),
+    ]
+    .into_iter()
+    .map(|(rows, tiles, blocks, outlier)| ProductCase {
+        rows,
+        n: tiles * of_tile,
+        blocks,
+        batch,
+        outlier,
+    })
+    .collect()
 }
 
 /// Random tiles and activations.
@@ -65,8 +71,13 @@ impl Packed {
 /// The layout of a case; each group has at most three stages of the ring.
 fn layout(segments: &Segments, plan: Plan, shape: ProductCase) -> Layout {
     let shared = SHARED[usize::from(plan.batch > 1)];
-    let layout = segments.layout(plan, shape.n, shape.blocks, shared).expect("the cases are small");
-    Layout { stages: layout.stages.min(3 * plan.groups), ..layout }
+    let layout = segments
+        .layout(plan, shape.n, shape.blocks, shared)
+        .expect("the cases are small");
+    Layout {
+        stages: layout.stages.min(3 * plan.groups),
+        ..layout
+    }
 }
 
 /// A case: arguments, sizes, then the layout.
@@ -78,14 +89,39 @@ pub(crate) fn case(
 ) -> Case {
     let layout = layout(segments, plan, shape);
     args.extend(sizes.iter().map(|&v| CpuArg::scalar(v)));
-    args.extend([layout.blocks, layout.max_row_blocks, layout.stages, layout.shared].map(CpuArg::scalar));
+    args.extend(
+        [
+            layout.blocks,
+            layout.max_row_blocks,
+            layout.stages,
+            layout.shared,
+        ]
+        .map(CpuArg::scalar),
+    );
     // The previous product has published its progress long ago; with a single block, never.
     let progress = if layout.blocks == 1 { 0 } else { 6 };
-    args.extend([CpuArg::U32(vec![progress; layout.blocks as usize]), CpuArg::scalar(7)]);
+    args.extend([
+        CpuArg::U32(vec![progress; layout.blocks as usize]),
+        CpuArg::scalar(7),
+    ]);
     args.push(CpuArg::U64(vec![0]));
-    let ProductCase { rows, n, blocks, outlier, .. } = shape;
-    let outliers = if outlier > 1.0 { format!(" outliers={outlier}") } else { String::new() };
-    Case { label: format!("rows={rows} n={n} blocks={blocks}{outliers}"), args, bound: bound(plan.bytes) }
+    let ProductCase {
+        rows,
+        n,
+        blocks,
+        outlier,
+        ..
+    } = shape;
+    let outliers = if outlier > 1.0 {
+        format!(" outliers={outlier}")
+    } else {
+        String::new()
+    };
+    Case {
+        label: format!("rows={rows} n={n} blocks={blocks}{outliers}"),
+        args,
+        bound: bound(plan.bytes),
+    }
 }
 
 /// Activations have 15 bits and a sign, relative to the largest of their 32, or eight more; sums have the rounding of

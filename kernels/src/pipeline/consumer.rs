@@ -40,8 +40,16 @@ impl<'k> Consumer<'_, 'k> {
     /// All phases, in order.
     pub(super) fn run<E: Epilogue<'k>>(&self, input: Input<'k>, epilogue: E) {
         let k = self.stream.k;
-        let loaders = Loaders { thread: k.tid(), threads: 32 * self.stream.plan.warps() };
-        let BeforeWait { input, mut results, addresses, work } = self.prepare(loaders, input, &epilogue);
+        let loaders = Loaders {
+            thread: k.tid(),
+            threads: 32 * self.stream.plan.warps(),
+        };
+        let BeforeWait {
+            input,
+            mut results,
+            addresses,
+            work,
+        } = self.prepare(loaders, input, &epilogue);
         self.wait(loaders);
         let epsilon = self.load_activations(loaders, input);
         k.note("epilogue: loads that need no sums");
@@ -73,7 +81,9 @@ impl<'k> Consumer<'_, 'k> {
         let input = input.with_gamma(|gamma| loaders.gamma(k, gamma, stream.n));
         k.note("consumer warps: clear the partial sums");
         let numbers = stream.args.max_row_blocks * (partials_bytes(stream.plan) / 4);
-        k.for_each(thread, numbers, threads, |i| self.partials.row(i, 4).cast::<f32>().st(0.0));
+        k.for_each(thread, numbers, threads, |i| {
+            self.partials.row(i, 4).cast::<f32>().st(0.0)
+        });
         let results = Results {
             k,
             thread,
@@ -88,14 +98,21 @@ impl<'k> Consumer<'_, 'k> {
         };
         k.note("consumer warps: addresses of the results, and the warp's tiles");
         let addresses = epilogue.addresses(&results);
-        BeforeWait { input, results, addresses, work: self.warp_work() }
+        BeforeWait {
+            input,
+            results,
+            addresses,
+            work: self.warp_work(),
+        }
     }
 
     /// What an adapter adds; its rows are requested.
     fn tail(&self, Loaders { thread, threads }: Loaders<'k>) -> Option<(Tail<'k>, Vec<U32<'k>>)> {
         let (tail, segments) = (self.stream.tail?, &self.stream.segments);
         for (i, share) in self.shares.iter().enumerate() {
-            let first = segments[..i].iter().fold(share.first, |first, &(_, count)| first + count);
+            let first = segments[..i]
+                .iter()
+                .fold(share.first, |first, &(_, count)| first + count);
             tail.request(first, share.count, (thread, threads));
         }
         Some((tail, segments.iter().map(|&(_, count)| count).collect()))
@@ -119,9 +136,16 @@ impl<'k> Consumer<'_, 'k> {
     fn wait_for_first_tiles(&self) {
         let (k, stream) = (self.stream.k, self.stream);
         k.barrier_part(BARRIERS_READY, stream.plan.threads());
-        let tiles = self.shares.iter().map(|s| s.len).reduce(|a, b| a + b).expect("a segment");
+        let tiles = self
+            .shares
+            .iter()
+            .map(|s| s.len)
+            .reduce(|a, b| a + b)
+            .expect("a segment");
         // The whole warp: a lane that waited alone for earlier kernels would delay the others.
-        k.when(k.warp().eq(0) & tiles.gt(0), || stream.wait(self.ring.full(0), 0));
+        k.when(k.warp().eq(0) & tiles.gt(0), || {
+            stream.wait(self.ring.full(0), 0)
+        });
         k.warp_barrier();
     }
 
@@ -131,11 +155,18 @@ impl<'k> Consumer<'_, 'k> {
 
     /// Sums of squares: of each warp for a batch of one, else of each token.
     fn squares(&self) -> Ptr<'k, f32, Shared> {
-        self.ring.base.at(if self.is_single() { SQUARES } else { PARTIALS }).cast::<f32>()
+        self.ring
+            .base
+            .at(if self.is_single() { SQUARES } else { PARTIALS })
+            .cast::<f32>()
     }
 
     /// Loads and encodes the activations; the norm's epsilon if there is a norm.
-    fn load_activations(&self, loaders: Loaders<'k>, input: Input<'k, Gamma<'k>>) -> Option<F32<'k>> {
+    fn load_activations(
+        &self,
+        loaders: Loaders<'k>,
+        input: Input<'k, Gamma<'k>>,
+    ) -> Option<F32<'k>> {
         let (k, squares) = (self.stream.k, self.squares());
         match input {
             Input::Normed { x, gamma, epsilon } if self.is_single() => {
@@ -144,7 +175,8 @@ impl<'k> Consumer<'_, 'k> {
                 Some(epsilon)
             }
             Input::Normed { x, gamma, epsilon } => {
-                self.x.load_batch(loaders, x, gamma, (squares, SQUARES_BYTES));
+                self.x
+                    .load_batch(loaders, x, gamma, (squares, SQUARES_BYTES));
                 Some(epsilon)
             }
             Input::BlockFloat(x) => {
@@ -163,13 +195,17 @@ impl<'k> Consumer<'_, 'k> {
         let factors = self.ring.base.at(SQUARES).cast::<f32>();
         let (thread, squares) = (loaders.thread, self.squares());
         self.stream.k.when(thread.lt(self.stream.plan.batch), || {
-            factors.at(thread).st(self.factor(squares.row(thread, SQUARES_BYTES), epsilon));
+            factors
+                .at(thread)
+                .st(self.factor(squares.row(thread, SQUARES_BYTES), epsilon));
         });
         Factor::Each(factors)
     }
 
     fn factor(&self, squares: Ptr<'k, f32, Shared>, epsilon: F32<'k>) -> F32<'k> {
-        let parts: Vec<F32> = (0..self.stream.plan.warps()).map(|w| squares.at(w).ld()).collect();
+        let parts: Vec<F32> = (0..self.stream.plan.warps())
+            .map(|w| squares.at(w).ld())
+            .collect();
         let sum = parts[1..].iter().fold(parts[0], |sum, &p| sum + p);
         (sum * self.stream.n.cvt::<f32>().rcp() + epsilon).rsqrt()
     }
@@ -192,7 +228,14 @@ impl<'k> Consumer<'_, 'k> {
             let idle = short.gt(0) & member.ge(short) & last.eq(0);
             let cursor = TileCursor::new(k, first * width + member, row_tiles, width * groups);
             let product = TileProduct::new(k, share.format, self.x);
-            WarpWork { format: share.format, product, rows: share.count, before: share.before, cursor, idle }
+            WarpWork {
+                format: share.format,
+                product,
+                rows: share.count,
+                before: share.before,
+                cursor,
+                idle,
+            }
         };
         self.shares.iter().map(work).collect()
     }
@@ -200,8 +243,16 @@ impl<'k> Consumer<'_, 'k> {
     /// Multiplies a consumer warp's tiles, one segment and one row block after the other.
     fn multiply(&self, work: Vec<WarpWork<'k>>) {
         let k = self.stream.k;
-        let Plan { width, groups, batch, .. } = self.stream.plan;
-        let mut cursor = StageCursor { member: k.warp() % width, at: RingCursor::at(k, k.warp() / width) };
+        let Plan {
+            width,
+            groups,
+            batch,
+            ..
+        } = self.stream.plan;
+        let mut cursor = StageCursor {
+            member: k.warp() % width,
+            at: RingCursor::at(k, k.warp() / width),
+        };
         for mut work in work {
             k.note("consumer warps: multiply the tiles of a matrix");
             let mut sums: Vec<_> = (0..batch).map(|_| from_fn(|_| k.var(0.0))).collect();
@@ -219,7 +270,8 @@ impl<'k> Consumer<'_, 'k> {
             if width > 1 {
                 k.note("a last stage without a tile for the warp");
                 k.when(work.idle, || {
-                    self.stream.wait(self.ring.full(&cursor.at.slot), &cursor.at.phase);
+                    self.stream
+                        .wait(self.ring.full(&cursor.at.slot), &cursor.at.phase);
                     self.ring.empty(&cursor.at.slot).arrive();
                     cursor.at.step(k, groups, self.ring.count);
                 });
@@ -241,8 +293,12 @@ impl<'k> Consumer<'_, 'k> {
             &mut work.cursor,
             |tile| tile.kt.get().ge(row_tiles),
             |tile| {
-                self.stream.wait(ring.full(&cursor.at.slot), &cursor.at.phase);
-                let at = ring.stages.row(&cursor.at.slot, ring.size).row(cursor.member, bytes);
+                self.stream
+                    .wait(ring.full(&cursor.at.slot), &cursor.at.phase);
+                let at = ring
+                    .stages
+                    .row(&cursor.at.slot, ring.size)
+                    .row(cursor.member, bytes);
                 work.product.add(at, tile.kt.get(), sums);
                 k.note("free the stage, and go to the next tile");
                 if self.stream.plan.overlaps() {
@@ -261,7 +317,9 @@ impl<'k> Consumer<'_, 'k> {
         let (k, plan) = (self.stream.k, self.stream.plan);
         k.note("the warp's partial sums of a row block");
         let (g, owner) = work.product.owner();
-        let block = self.partials.row(work.cursor.row.get() + work.before, partials_bytes(plan));
+        let block = self
+            .partials
+            .row(work.cursor.row.get() + work.before, partials_bytes(plan));
         let at = block.row(k.warp(), 4 * ROWS).row(g, 4).cast::<f32>();
         for (item, sums) in (0..).zip(sums) {
             let at = at.at(item * token_bytes(plan.warps()) / 4);
@@ -308,7 +366,12 @@ impl<'k> TileCursor<'k> {
     /// Starts at tile `i`, with steps of `by` tiles.
     fn new(k: Builder<'k>, i: U32<'k>, len: U32<'k>, by: u32) -> Self {
         let rows = (k.val(by) / len).max(1);
-        TileCursor { row: k.var(i / len), kt: k.var(i % len), len, step: [rows, rows * len] }
+        TileCursor {
+            row: k.var(i / len),
+            kt: k.var(i % len),
+            len,
+            step: [rows, rows * len],
+        }
     }
 
     /// Moves from past a row's end to the row of the next tile. The warp may have no tile in some rows.

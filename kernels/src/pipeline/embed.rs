@@ -78,7 +78,11 @@ pub struct EmbedRows {
 /// `embed_rows_f16`, and `_plain` where it is not overlap.
 fn name(base: &str, format: Format, overlap: bool, batch: u32, scale: EmbeddingScale) -> String {
     let plain = if overlap { "" } else { "_plain" };
-    let batch = if batch == 1 { String::new() } else { format!("_batch_{batch}") };
+    let batch = if batch == 1 {
+        String::new()
+    } else {
+        format!("_batch_{batch}")
+    };
     format!("{base}_{}{}{plain}{batch}", format.suffix(), scale.suffix())
 }
 
@@ -86,7 +90,13 @@ impl KernelDef for EmbedTiled {
     type Args<S: Side> = EmbedTokenArgs<S>;
 
     fn name(&self) -> String {
-        name("embed_tiled", self.format, self.overlap, self.batch, self.scale)
+        name(
+            "embed_tiled",
+            self.format,
+            self.overlap,
+            self.batch,
+            self.scale,
+        )
     }
 
     fn block(&self) -> u32 {
@@ -108,13 +118,22 @@ impl KernelDef for EmbedTiled {
                 let y = y.row(i, 4 * len);
                 let factor = self.scale.factor(a.n);
                 let scaled = |v: F32<'k>| factor.map_or(v, |factor| v * factor);
-                let store = |j: usize, v: &[F32<'k>]| y.at(4 * j as u32).st4(from_fn(|i| scaled(v[i])));
+                let store =
+                    |j: usize, v: &[F32<'k>]| y.at(4 * j as u32).st4(from_fn(|i| scaled(v[i])));
                 k.when(token.lt(a.vocab), || {
                     let index = (token >> 4).mad(row_tiles, i >> fragments.ilog2());
-                    k.note(format!("{}: weights of a row of a tile", self.format.name()));
+                    k.note(format!(
+                        "{}: weights of a row of a tile",
+                        self.format.name()
+                    ));
                     let tile = a.table.row(index, tile.bytes);
                     let fragment = RowFragment::new(k, tile, token, i & (fragments - 1));
-                    self.format.tiles().row(&fragment).chunks(4).enumerate().for_each(|(j, v)| store(j, v));
+                    self.format
+                        .tiles()
+                        .row(&fragment)
+                        .chunks(4)
+                        .enumerate()
+                        .for_each(|(j, v)| store(j, v));
                 })
                 .otherwise(|| {
                     let nan = k.val(f32::NAN);
@@ -125,7 +144,10 @@ impl KernelDef for EmbedTiled {
     }
 
     fn reference(&self, a: EmbedTokenArgs<Cpu<'_>>) {
-        let Tile { columns: tile_columns, bytes } = self.format.tile().expect("the format has a tile");
+        let Tile {
+            columns: tile_columns,
+            bytes,
+        } = self.format.tile().expect("the format has a tile");
         let n = a.n as usize;
         let block = n / tile_columns as usize * bytes as usize;
         for (y, state) in a.y.chunks_mut(n).zip(a.state.chunks(state::LEN)) {
@@ -147,7 +169,13 @@ impl KernelDef for EmbedRows {
     type Args<S: Side> = EmbedTokenArgs<S>;
 
     fn name(&self) -> String {
-        name("embed_rows", self.format, self.overlap, self.batch, self.scale)
+        name(
+            "embed_rows",
+            self.format,
+            self.overlap,
+            self.batch,
+            self.scale,
+        )
     }
 
     fn block(&self) -> u32 {
@@ -164,7 +192,13 @@ impl KernelDef for EmbedRows {
         embed(k, self.overlap, self.batch, a, |a, tokens| {
             tokens.run(k, a, split.blocks(a.n) * split.lanes, |i, token, y| {
                 let (format, scale) = (self.format, self.scale);
-                let table = Table { format, scale, bytes: a.table, vocab: a.vocab, n: a.n };
+                let table = Table {
+                    format,
+                    scale,
+                    bytes: a.table,
+                    vocab: a.vocab,
+                    n: a.n,
+                };
                 copy_fragment(k, table, token, i, y);
             });
         });
@@ -194,7 +228,10 @@ fn contract(
     kernel.length("freq", a.freq, "rope_dim", &[a.rope_dim])?;
     super::batched(kernel, batch, "angles", a.angles, "rope_dim", &[a.rope_dim])?;
     kernel.range("blocks", a.blocks, 1, 1 << 16)?;
-    Ok(Grid { shared: a.shared, ..Grid::line(a.blocks) })
+    Ok(Grid {
+        shared: a.shared,
+        ..Grid::line(a.blocks)
+    })
 }
 
 /// The body of both kernels: the wait, then the tokens' rows, then the angles.
@@ -213,8 +250,15 @@ fn embed<'k>(
     }
     k.note("rows of the tokens");
     let word = |item: BatchItem<'k>, i| item.of(a.state, state::LEN as u32).at(i).fresh().ld();
-    let only = (batch == 1).then(|| [state::TOKEN, state::POSITION].map(|i| word(BatchItem::ONLY, i)));
-    rows(&a, &Tokens { batch, token: only.map(|[token, _]| token) });
+    let only =
+        (batch == 1).then(|| [state::TOKEN, state::POSITION].map(|i| word(BatchItem::ONLY, i)));
+    rows(
+        &a,
+        &Tokens {
+            batch,
+            token: only.map(|[token, _]| token),
+        },
+    );
     // In reverse order, so that the last blocks compute the angles and the first ones the rows.
     k.note("angles of the positions");
     let last = a.blocks * THREADS - 1;
@@ -247,12 +291,20 @@ impl<'k> Tokens<'k> {
         count: U32<'k>,
         body: impl FnOnce(U32<'k>, U32<'k>, Ptr<'k, f32, WriteOnly>),
     ) {
-        let all = if self.batch == 1 { count } else { count * self.batch };
+        let all = if self.batch == 1 {
+            count
+        } else {
+            count * self.batch
+        };
         k.for_each(thread(k), all, a.blocks * THREADS, |i| match self.token {
             Some(token) => body(i, token, a.y),
             None => {
                 let item = BatchItem::new(i / count);
-                let token = item.of(a.state, state::LEN as u32).at(state::TOKEN).fresh().ld();
+                let token = item
+                    .of(a.state, state::LEN as u32)
+                    .at(state::TOKEN)
+                    .fresh()
+                    .ld();
                 body(i % count, token, item.of(a.y, a.n))
             }
         })
@@ -279,8 +331,22 @@ impl Variant for EmbedTiled {
         // First and second rows of lanes, the last row, and past it; fewer fragments than threads, and several per
         // thread.
         [
-            EmbedCase { token: 0, vocab: 16, n: tile_columns, rope_dim: 2, position: 0, blocks: 1 },
-            EmbedCase { token: 13, vocab: 32, n: 3 * tile_columns, rope_dim: 64, position: 0, blocks: 1 },
+            EmbedCase {
+                token: 0,
+                vocab: 16,
+                n: tile_columns,
+                rope_dim: 2,
+                position: 0,
+                blocks: 1,
+            },
+            EmbedCase {
+                token: 13,
+                vocab: 32,
+                n: 3 * tile_columns,
+                rope_dim: 64,
+                position: 0,
+                blocks: 1,
+            },
             EmbedCase {
                 token: 47,
                 vocab: 48,
@@ -289,13 +355,31 @@ impl Variant for EmbedTiled {
                 position: 131_071,
                 blocks: 2,
             },
-            EmbedCase { token: 6, vocab: 16, n: 9 * tile_columns, rope_dim: 256, position: 77, blocks: 3 },
-            EmbedCase { token: 48, vocab: 48, n: tile_columns, rope_dim: 64, position: 1, blocks: 1 },
+            EmbedCase {
+                token: 6,
+                vocab: 16,
+                n: 9 * tile_columns,
+                rope_dim: 256,
+                position: 77,
+                blocks: 3,
+            },
+            EmbedCase {
+                token: 48,
+                vocab: 48,
+                n: tile_columns,
+                rope_dim: 64,
+                position: 1,
+                blocks: 1,
+            },
         ]
         .map(|case| {
             let tiles = (case.vocab / ROWS * case.n / tile_columns) as usize;
             let random = &mut Random(seed);
-            case.filled(crate::format::tile::random(self.format, tiles, 1.0, random), self.batch, EXACT)
+            case.filled(
+                crate::format::tile::random(self.format, tiles, 1.0, random),
+                self.batch,
+                EXACT,
+            )
         })
         .into()
     }
@@ -305,16 +389,52 @@ impl Variant for EmbedRows {
     fn cases(&self, seed: u64) -> Vec<Case> {
         let block = LaneSplit::of(self.format).len;
         [
-            EmbedCase { token: 0, vocab: 5, n: block, rope_dim: 2, position: 0, blocks: 1 },
-            EmbedCase { token: 4, vocab: 5, n: 3 * block, rope_dim: 128, position: 131_071, blocks: 2 },
-            EmbedCase { token: 2, vocab: 3, n: 2048, rope_dim: 64, position: 0, blocks: 3 },
-            EmbedCase { token: u32::MAX, vocab: 3, n: block, rope_dim: 64, position: 1, blocks: 1 },
+            EmbedCase {
+                token: 0,
+                vocab: 5,
+                n: block,
+                rope_dim: 2,
+                position: 0,
+                blocks: 1,
+            },
+            EmbedCase {
+                token: 4,
+                vocab: 5,
+                n: 3 * block,
+                rope_dim: 128,
+                position: 131_071,
+                blocks: 2,
+            },
+            EmbedCase {
+                token: 2,
+                vocab: 3,
+                n: 2048,
+                rope_dim: 64,
+                position: 0,
+                blocks: 3,
+            },
+            EmbedCase {
+                token: u32::MAX,
+                vocab: 3,
+                n: block,
+                rope_dim: 64,
+                position: 1,
+                blocks: 1,
+            },
         ]
         .map(|case| {
             let blocks = (case.vocab * case.n / self.format.block_len()) as usize;
             let table = self.format.random(blocks, 1.0, &mut Random(seed));
             // Scale, offset and their sum round once each, here and in the definition.
-            case.filled(table, self.batch, if self.format.block_len() == 1 { EXACT } else { 4e-7 })
+            case.filled(
+                table,
+                self.batch,
+                if self.format.block_len() == 1 {
+                    EXACT
+                } else {
+                    4e-7
+                },
+            )
         })
         .into()
     }
@@ -339,7 +459,18 @@ impl EmbedCase {
     /// `bound` holds at position 0, where every sine and cosine is exact.
     fn filled(&self, table: Vec<u8>, batch: u32, bound: f64) -> Case {
         // The tokens of a batch have descending ids, down to 0.
-        let word = |i| [self.token.saturating_sub(5 * i), self.position + i, 0, 0, 0, 0, 0, 0];
+        let word = |i| {
+            [
+                self.token.saturating_sub(5 * i),
+                self.position + i,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+            ]
+        };
         let state = (0..batch).flat_map(word).collect();
         let mut args = vec![
             CpuArg::U32(state),
@@ -352,7 +483,11 @@ impl EmbedCase {
         Case {
             label: format!("{self:?}"),
             args,
-            bound: if self.position == 0 && batch == 1 { bound } else { ROTATION_BOUND },
+            bound: if self.position == 0 && batch == 1 {
+                bound
+            } else {
+                ROTATION_BOUND
+            },
         }
     }
 }

@@ -80,7 +80,9 @@ impl<'k> Results<'k> {
     /// The sum of row `r` of row block `i` of this block's share of a segment, for one token.
     pub(crate) fn row(&self, run: usize, i: U32<'k>, r: U32<'k>, item: BatchItem<'k>) -> F32<'k> {
         let warps = self.plan.warps();
-        let block = self.partials.row(i + self.before[run], partials_bytes(self.plan));
+        let block = self
+            .partials
+            .row(i + self.before[run], partials_bytes(self.plan));
         let row = item.of(block, token_bytes(warps)).row(r, 4).cast::<f32>();
         let parts: Vec<F32> = (0..warps).map(|w| row.at(ROWS * w).ld()).collect();
         let sum = parts[1..].iter().fold(parts[0], |sum, &p| sum + p);
@@ -92,7 +94,9 @@ impl<'k> Results<'k> {
         match &self.tail {
             None => sum,
             Some((tail, counts)) => {
-                let first = counts[..run].iter().fold(self.shares[run].0, |first, &count| first + count);
+                let first = counts[..run]
+                    .iter()
+                    .fold(self.shares[run].0, |first, &count| first + count);
                 tail.add(sum, first + i, r, item)
             }
         }
@@ -100,10 +104,17 @@ impl<'k> Results<'k> {
 
     /// Calls `body` for `count` numbers of each token, one per thread. `unit` consecutive numbers, which divide
     /// `count`, stay together.
-    pub(crate) fn each(&self, count: U32<'k>, unit: u32, body: impl FnOnce(U32<'k>, BatchItem<'k>)) {
+    pub(crate) fn each(
+        &self,
+        count: U32<'k>,
+        unit: u32,
+        body: impl FnOnce(U32<'k>, BatchItem<'k>),
+    ) {
         let (k, batch) = (self.k, self.plan.batch);
         if batch == 1 {
-            return k.for_each(self.thread, count, self.threads, |i| body(i, BatchItem::ONLY));
+            return k.for_each(self.thread, count, self.threads, |i| {
+                body(i, BatchItem::ONLY)
+            });
         }
         k.for_each(self.thread, count * batch, self.threads, |i| {
             let (i, item) = self.of_item(i, unit);
@@ -114,7 +125,10 @@ impl<'k> Results<'k> {
     /// Maps index `i` over the whole batch to a number and its token.
     fn of_item(&self, i: U32<'k>, unit: u32) -> (U32<'k>, BatchItem<'k>) {
         let (place, r) = (i / unit, i % unit);
-        ((place / self.plan.batch).mad(unit, r), BatchItem::new(place % self.plan.batch))
+        (
+            (place / self.plan.batch).mad(unit, r),
+            BatchItem::new(place % self.plan.batch),
+        )
     }
 
     /// The same in whole warps: `body` gets a predicate `inside`; lanes outside repeat the last number.
@@ -141,7 +155,9 @@ impl<'k> Results<'k> {
     pub(crate) fn each_item(&self, body: impl FnOnce(BatchItem<'k>)) {
         match self.plan.batch {
             1 => body(BatchItem::ONLY),
-            batch => self.k.for_each(0, batch, 1, |item| body(BatchItem::new(item))),
+            batch => self
+                .k
+                .for_each(0, batch, 1, |item| body(BatchItem::new(item))),
         }
     }
 

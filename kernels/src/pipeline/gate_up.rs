@@ -63,7 +63,12 @@ impl KernelDef for GateUp {
     type Args<S: Side> = GateUpArgs<S>;
 
     fn name(&self) -> String {
-        format!("gate_up{}_{}_{}", self.activation.suffix(), self.format.suffix(), self.plan.suffix())
+        format!(
+            "gate_up{}_{}_{}",
+            self.activation.suffix(),
+            self.format.suffix(),
+            self.plan.suffix()
+        )
     }
 
     fn block(&self) -> u32 {
@@ -78,7 +83,14 @@ impl KernelDef for GateUp {
         self.multiple("rows", a.rows, HALF)?;
         super::batched(self, self.plan.batch, "x", a.x, "n", &[a.n])?;
         self.length("gamma", a.gamma, "n", &[a.n])?;
-        super::bfp_lengths(self, self.plan.batch, "y", [a.y, a.y_scale], "rows", &[a.rows])?;
+        super::bfp_lengths(
+            self,
+            self.plan.batch,
+            "y",
+            [a.y, a.y_scale],
+            "rows",
+            &[a.rows],
+        )?;
         super::contract(self, a.w, &self.segments(a.rows), self.plan, a.n, &a.stream)
     }
 
@@ -102,7 +114,12 @@ impl LoraProduct for GateUp {
         2 * a.rows
     }
 
-    fn program_with<'k>(&self, k: Builder<'k>, a: GateUpArgs<Dev<'k>>, lora: Option<LoraArgs<Dev<'k>>>) {
+    fn program_with<'k>(
+        &self,
+        k: Builder<'k>,
+        a: GateUpArgs<Dev<'k>>,
+        lora: Option<LoraArgs<Dev<'k>>>,
+    ) {
         let stream = WeightStream {
             k,
             plan: self.plan,
@@ -112,7 +129,11 @@ impl LoraProduct for GateUp {
             args: a.stream,
             tail: lora.map(|lora| Tail::new(k, lora, Parts::Halves)),
         };
-        let input = Input::Normed { x: a.x.fresh(), gamma: a.gamma, epsilon: a.epsilon };
+        let input = Input::Normed {
+            x: a.x.fresh(),
+            gamma: a.gamma,
+            epsilon: a.epsilon,
+        };
         let store = |r: &Results<'k>| {
             let (first, count) = r.shares[0];
             k.note(match self.activation {
@@ -124,7 +145,11 @@ impl LoraProduct for GateUp {
                 let sigmoid = self.activation.sigmoid(gate);
                 let values = item.of(a.y, a.rows);
                 let scales = item.of_with(a.y_scale, || a.rows / block_float::BFP_BLOCK);
-                BlockFloat { k, values, scales }.store(first * HALF + i, inside, gate * sigmoid * up);
+                BlockFloat { k, values, scales }.store(
+                    first * HALF + i,
+                    inside,
+                    gate * sigmoid * up,
+                );
             });
         };
         stream.run(input, Store(store));
@@ -132,19 +157,27 @@ impl LoraProduct for GateUp {
 
     fn reference_with(&self, a: GateUpArgs<Cpu<'_>>, lora: Option<LoraArgs<Cpu<'_>>>) {
         self.plan.publish(a.stream.sequence, a.stream.progress);
-        let scales = a.y_scale.chunks_mut((a.rows / block_float::BFP_BLOCK) as usize);
-        let tokens = a.y.chunks_mut(a.rows as usize).zip(scales).zip(a.x.chunks(a.n as usize));
+        let scales = a
+            .y_scale
+            .chunks_mut((a.rows / block_float::BFP_BLOCK) as usize);
+        let tokens =
+            a.y.chunks_mut(a.rows as usize)
+                .zip(scales)
+                .zip(a.x.chunks(a.n as usize));
         for (token, ((y, y_scale), x)) in tokens.enumerate() {
             let x = super::normed(x, a.gamma, a.epsilon);
-            let adapter = |row: usize| lora::exact(lora.as_ref(), 2, token, row as u32 / HALF % 2, row);
+            let adapter =
+                |row: usize| lora::exact(lora.as_ref(), 2, token, row as u32 / HALF % 2, row);
             let sums = super::exact64(self.format, a.w, &x).enumerate();
             let sums: Vec<f64> = sums.map(|(row, sum)| sum + adapter(row)).collect();
             let gated = |i: usize| {
                 let (block, r) = (i / HALF as usize, i % HALF as usize);
-                let [gate, up] = [0, HALF as usize].map(|half| sums[block * ROWS as usize + half + r]);
+                let [gate, up] =
+                    [0, HALF as usize].map(|half| sums[block * ROWS as usize + half + r]);
                 self.activation.exact(gate) * up
             };
-            let (values, scales) = block_float::encode(&(0..y.len()).map(gated).collect::<Vec<_>>());
+            let (values, scales) =
+                block_float::encode(&(0..y.len()).map(gated).collect::<Vec<_>>());
             y.copy_from_slice(&values);
             y_scale.copy_from_slice(&scales);
         }
@@ -158,7 +191,11 @@ impl Variant for GateUp {
             .map(|shape| {
                 let (mut random, packed) = Packed::random(self.format, shape, seed);
                 let rows = shape.rows / 2;
-                let gamma: Vec<f32> = random.units(shape.n as usize).iter().map(|g| 1.0 + g / 4.0).collect();
+                let gamma: Vec<f32> = random
+                    .units(shape.n as usize)
+                    .iter()
+                    .map(|g| 1.0 + g / 4.0)
+                    .collect();
                 let y = (shape.batch * rows) as usize;
                 let args = [
                     CpuArg::U8(packed.tiles),

@@ -95,8 +95,9 @@ impl KernelDef for LmHead {
     fn grid(&self, a: &LmHeadArgs<Shape>) -> Result<Grid, ShapeError> {
         self.multiple("rows", a.rows, ROWS)?;
         self.range("ctx", a.ctx, 1, 1 << 24)?;
-        let batched =
-            |name, found, formula, len| super::batched(self, self.plan.batch, name, found, formula, &[len]);
+        let batched = |name, found, formula, len| {
+            super::batched(self, self.plan.batch, name, found, formula, &[len])
+        };
         batched("x", a.x, "n", a.n)?;
         self.length("gamma", a.gamma, "n", &[a.n])?;
         batched("logits", a.logits, "rows", a.rows)?;
@@ -105,7 +106,10 @@ impl KernelDef for LmHead {
         self.exactly("ticket", a.ticket, 1)?;
         self.length("prompt", a.prompt, "ctx", &[a.ctx])?;
         self.require(a.stop >= a.stops as usize, || {
-            format!("stop has {} elements, must have at least stops = {}", a.stop, a.stops)
+            format!(
+                "stop has {} elements, must have at least stops = {}",
+                a.stop, a.stops
+            )
         })?;
         self.exactly("state", a.state, self.plan.batch as usize * LEN)?;
         self.length("out", a.out, "ctx", &[a.ctx])?;
@@ -122,23 +126,36 @@ impl KernelDef for LmHead {
             args: a.stream,
             tail: None,
         };
-        let input = Input::Normed { x: a.x.fresh(), gamma: a.gamma, epsilon: a.epsilon };
+        let input = Input::Normed {
+            x: a.x.fresh(),
+            gamma: a.gamma,
+            epsilon: a.epsilon,
+        };
         stream.run(input, Store(|r: &Results<'k>| finish(r, &a)));
     }
 
     fn reference(&self, a: LmHeadArgs<Cpu<'_>>) {
         self.plan.publish(a.stream.sequence, a.stream.progress);
         let segments = self.segments(a.rows);
-        let (rows, blocks, batch) = (a.rows as usize, a.stream.blocks as usize, self.plan.batch as usize);
+        let (rows, blocks, batch) = (
+            a.rows as usize,
+            a.stream.blocks as usize,
+            self.plan.batch as usize,
+        );
         for item in 0..batch {
-            let x = super::normed(&a.x[item * a.n as usize..][..a.n as usize], a.gamma, a.epsilon);
+            let x = super::normed(
+                &a.x[item * a.n as usize..][..a.n as usize],
+                a.gamma,
+                a.epsilon,
+            );
             let logits = &mut a.logits[item * rows..][..rows];
             for (y, sum) in logits.iter_mut().zip(super::exact64(self.format, a.w, &x)) {
                 *y = sum as f32;
             }
             let mut all = (f32::NEG_INFINITY, u32::MAX);
             for b in 0..blocks {
-                let [from, to] = [b, b + 1].map(|b| segments.partition(b as u32, a.stream.blocks)[0] * ROWS);
+                let [from, to] =
+                    [b, b + 1].map(|b| segments.partition(b as u32, a.stream.blocks)[0] * ROWS);
                 let mut best = (f32::NEG_INFINITY, u32::MAX);
                 for row in from..to {
                     let logit = key_on_cpu(logits[row as usize]);
@@ -147,15 +164,36 @@ impl KernelDef for LmHead {
                 (a.value[item * blocks + b], a.index[item * blocks + b]) = best;
                 all = if best.0 > all.0 { best } else { all };
             }
-            let chosen = if all.0 < f32::INFINITY { all.1 } else { NO_TOKEN };
+            let chosen = if all.0 < f32::INFINITY {
+                all.1
+            } else {
+                NO_TOKEN
+            };
             if batch > 1 {
                 let position = a.state[item * LEN + POSITION as usize] as usize;
-                a.out.iter_mut().skip(position).take(1).for_each(|out| *out = chosen);
+                a.out
+                    .iter_mut()
+                    .skip(position)
+                    .take(1)
+                    .for_each(|out| *out = chosen);
                 continue;
             }
-            let LmHeadArgs { prompt, stop, stops, ctx, .. } = a;
-            DecodeStep { prompt, stop, state: &mut *a.state, out: &mut *a.out, stops, ctx }
-                .run_on_cpu(chosen);
+            let LmHeadArgs {
+                prompt,
+                stop,
+                stops,
+                ctx,
+                ..
+            } = a;
+            DecodeStep {
+                prompt,
+                stop,
+                state: &mut *a.state,
+                out: &mut *a.out,
+                stops,
+                ctx,
+            }
+            .run_on_cpu(chosen);
         }
     }
 }
@@ -168,7 +206,10 @@ struct BestLogit<'k> {
 
 impl<'k> BestLogit<'k> {
     fn none(k: Builder<'k>) -> Self {
-        BestLogit { value: k.var(f32::NEG_INFINITY), row: k.var(u32::MAX) }
+        BestLogit {
+            value: k.var(f32::NEG_INFINITY),
+            row: k.var(u32::MAX),
+        }
     }
 
     fn update(&mut self, k: Builder<'k>, value: F32<'k>, row: U32<'k>) {
@@ -182,7 +223,10 @@ impl<'k> BestLogit<'k> {
     /// The maximum of a warp, in every lane. Whole warp.
     fn warp(&mut self, k: Builder<'k>) {
         for lanes in [16, 8, 4, 2, 1] {
-            let (value, row) = (self.value.get().shfl_bfly(lanes), self.row.get().shfl_bfly(lanes));
+            let (value, row) = (
+                self.value.get().shfl_bfly(lanes),
+                self.row.get().shfl_bfly(lanes),
+            );
             self.update(k, value, row);
         }
     }
@@ -192,7 +236,10 @@ impl<'k> BestLogit<'k> {
         let (k, warps) = (r.k, r.threads / 32);
         self.warp(k);
         let slot = |warp: U32<'k>| {
-            (r.scratch.row(warp, 8).cast::<f32>(), r.scratch.row(warp, 8).at(4).cast::<u32>())
+            (
+                r.scratch.row(warp, 8).cast::<f32>(),
+                r.scratch.row(warp, 8).at(4).cast::<u32>(),
+            )
         };
         let (value, row) = slot(k.warp());
         k.when(k.lane().eq(0), || {
@@ -222,8 +269,12 @@ fn finish<'k>(r: &Results<'k>, a: &LmHeadArgs<Dev<'k>>) {
         k.note("the largest logit of the block");
         best.block(r);
         k.when(r.thread.eq(0), || {
-            item.of(a.value, a.stream.blocks).at(k.ctaid()).st(&best.value);
-            item.of(a.index, a.stream.blocks).at(k.ctaid()).st(&best.row);
+            item.of(a.value, a.stream.blocks)
+                .at(k.ctaid())
+                .st(&best.value);
+            item.of(a.index, a.stream.blocks)
+                .at(k.ctaid())
+                .st(&best.row);
             if item.is_only() {
                 draw();
             }
@@ -238,12 +289,17 @@ fn finish<'k>(r: &Results<'k>, a: &LmHeadArgs<Dev<'k>>) {
         k.when(r.thread.eq(0), draw);
     }
     r.barrier();
-    k.when(last.ld().eq(a.stream.blocks - 1) & k.warp().eq(0), || r.each_item(|item| choose(k, a, item)));
+    k.when(last.ld().eq(a.stream.blocks - 1) & k.warp().eq(0), || {
+        r.each_item(|item| choose(k, a, item))
+    });
 }
 
 /// Reduces the blocks' maxima and advances the state. One warp.
 fn choose<'k>(k: Builder<'k>, a: &LmHeadArgs<Dev<'k>>, item: BatchItem<'k>) {
-    let (value, index) = (item.of(a.value, a.stream.blocks), item.of(a.index, a.stream.blocks));
+    let (value, index) = (
+        item.of(a.value, a.stream.blocks),
+        item.of(a.index, a.stream.blocks),
+    );
     k.note("the largest logit of all blocks");
     let mut best = BestLogit::none(k);
     k.for_each(k.lane(), a.stream.blocks, 32, |i| {
@@ -253,9 +309,21 @@ fn choose<'k>(k: Builder<'k>, a: &LmHeadArgs<Dev<'k>>, item: BatchItem<'k>) {
     let (prompt, stop, state, out) = (a.prompt, a.stop, item.of(a.state, LEN as u32), a.out);
     k.when(k.lane().eq(0), || {
         k.note("the next token");
-        let chosen = best.value.get().lt(f32::INFINITY).select(&best.row, NO_TOKEN);
+        let chosen = best
+            .value
+            .get()
+            .lt(f32::INFINITY)
+            .select(&best.row, NO_TOKEN);
         if item.is_only() {
-            return DecodeStep { prompt, stop, state, out, stops: a.stops, ctx: a.ctx }.run(k, chosen);
+            return DecodeStep {
+                prompt,
+                stop,
+                state,
+                out,
+                stops: a.stops,
+                ctx: a.ctx,
+            }
+            .run(k, chosen);
         }
         let position = state.fresh().at(POSITION).ld();
         k.when(position.lt(a.ctx), || out.at(position).st(chosen));
@@ -268,11 +336,17 @@ impl Variant for LmHead {
             .into_iter()
             .map(|shape| {
                 let (mut random, packed) = Packed::random(self.format, shape, seed);
-                let gamma: Vec<f32> = random.units(shape.n as usize).iter().map(|g| 1.0 + g / 4.0).collect();
+                let gamma: Vec<f32> = random
+                    .units(shape.n as usize)
+                    .iter()
+                    .map(|g| 1.0 + g / 4.0)
+                    .collect();
                 let [rows, blocks] = [shape.rows, shape.blocks].map(|n| (shape.batch * n) as usize);
                 let ctx = 4;
                 // The last tokens of a large batch are past the cache.
-                let state = (0..shape.batch).flat_map(|i| [0, 2 + i, 0, 0, 0, 0, 0, 0]).collect();
+                let state = (0..shape.batch)
+                    .flat_map(|i| [0, 2 + i, 0, 0, 0, 0, 0, 0])
+                    .collect();
                 let mut args = vec![
                     CpuArg::U8(packed.tiles),
                     CpuArg::F32(packed.x),

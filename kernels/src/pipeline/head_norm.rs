@@ -97,7 +97,9 @@ impl AngleSet {
     ) -> Ptr<'k, f32, ReadOnly> {
         match self {
             AngleSet::ONLY => item.of(all, head_dim),
-            AngleSet { index, count } => item.of_with(all, || head_dim * count).at(head_dim * index),
+            AngleSet { index, count } => {
+                item.of_with(all, || head_dim * count).at(head_dim * index)
+            }
         }
     }
 }
@@ -113,7 +115,11 @@ impl KernelDef for HeadNorm {
 
     fn name(&self) -> String {
         let plain = if self.overlap { "" } else { "_plain" };
-        let batch = if self.batch == 1 { String::new() } else { format!("_batch_{}", self.batch) };
+        let batch = if self.batch == 1 {
+            String::new()
+        } else {
+            format!("_batch_{}", self.batch)
+        };
         format!("head_norm{}{plain}{batch}", self.angles.suffix())
     }
 
@@ -133,19 +139,34 @@ impl KernelDef for HeadNorm {
             super::batched(self, self.batch, name, found, formula, factors)
         };
         let heads = a.heads + 2 * a.kv_heads;
-        batched("x", a.x, "(heads + 2 * kv_heads) * head_dim", &[heads, a.head_dim])?;
+        batched(
+            "x",
+            a.x,
+            "(heads + 2 * kv_heads) * head_dim",
+            &[heads, a.head_dim],
+        )?;
         self.length("gamma", a.gamma, "2 * head_dim", &[2, a.head_dim])?;
         self.exactly("state", a.state, self.batch as usize * LEN)?;
-        self.range("the kernel's set of angles", self.angles.index, 0, self.angles.count - 1)?;
+        self.range(
+            "the kernel's set of angles",
+            self.angles.index,
+            0,
+            self.angles.count - 1,
+        )?;
         match self.angles {
             AngleSet::ONLY => batched("angles", a.angles, "head_dim", &[a.head_dim])?,
-            AngleSet { count, .. } => batched("angles", a.angles, "sets * head_dim", &[count, a.head_dim])?,
+            AngleSet { count, .. } => {
+                batched("angles", a.angles, "sets * head_dim", &[count, a.head_dim])?
+            }
         }
         batched("q", a.q, "heads * head_dim", &[a.heads, a.head_dim])?;
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
             cache::check_own(self, (name, found), [a.ctx, a.kv_heads, a.head_dim])?;
         }
-        Ok(Grid { shared: a.shared, ..Grid::line(a.blocks) })
+        Ok(Grid {
+            shared: a.shared,
+            ..Grid::line(a.blocks)
+        })
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: HeadNormArgs<Dev<'k>>) {
@@ -161,7 +182,11 @@ impl KernelDef for HeadNorm {
         let position = |item: BatchItem<'k>| item.of(a.state, LEN as u32).at(POSITION).fresh().ld();
         let only = (self.batch == 1).then(|| position(BatchItem::ONLY));
         let heads = a.heads + a.kv_heads * 2;
-        let all = if self.batch == 1 { heads } else { heads * self.batch };
+        let all = if self.batch == 1 {
+            heads
+        } else {
+            heads * self.batch
+        };
         k.note("a head to each warp");
         k.for_each(0, (all + a.blocks - 1) / a.blocks, 1, |round| {
             let i = round * a.blocks + k.ctaid();
@@ -174,7 +199,17 @@ impl KernelDef for HeadNorm {
                 }
             };
             let (keys, values) = (index.ge(a.heads), index.ge(a.heads + a.kv_heads));
-            lane.process(NormedHead { row, item, index, exists: i.lt(all), keys, values }, position);
+            lane.process(
+                NormedHead {
+                    row,
+                    item,
+                    index,
+                    exists: i.lt(all),
+                    keys,
+                    values,
+                },
+                position,
+            );
         });
     }
 
@@ -187,7 +222,11 @@ impl KernelDef for HeadNorm {
             let value = |d: usize| {
                 let [cos, sin] = [0, 1].map(|i| f64::from(angles[2 * (d % half) + i]));
                 let (x, y) = (normed[d % half], normed[d % half + half]);
-                (if d < half { x * cos - y * sin } else { x * sin + y * cos }) as f32
+                (if d < half {
+                    x * cos - y * sin
+                } else {
+                    x * sin + y * cos
+                }) as f32
             };
             (0..dim).map(value).collect()
         };
@@ -245,13 +284,19 @@ struct NormedHead<'k> {
 impl<'a, 'k> NormLane<'a, 'k> {
     fn new(k: Builder<'k>, angles: AngleSet, a: &'a HeadNormArgs<Dev<'k>>) -> Self {
         let gamma = [0, 1].map(|m| from_fn(|i| pair(k, a, a.gamma.row(m, a.head_dim * 4), i)));
-        NormLane { k, angles, a, gamma }
+        NormLane {
+            k,
+            angles,
+            a,
+            gamma,
+        }
     }
 
     fn process(&self, head: NormedHead<'k>, position: U32<'k>) {
         let (k, a) = (self.k, self.a);
         k.note("the head, and the angles of the position");
-        let x: [Pair; PAIRS] = from_fn(|i| pair(k, a, a.x.row(head.row, a.head_dim * 4).fresh(), i));
+        let x: [Pair; PAIRS] =
+            from_fn(|i| pair(k, a, a.x.row(head.row, a.head_dim * 4).fresh(), i));
         let angles: [Pair; PAIRS] = from_fn(|i| {
             let mut angle = [k.var(1.0), k.var(0.0)];
             self.angles
@@ -267,11 +312,16 @@ impl<'a, 'k> NormLane<'a, 'k> {
         let factor = (mean + a.epsilon).rsqrt();
         for (i, (x, [cos, sin])) in x.into_iter().zip(angles).enumerate() {
             k.note("norm and rotate a pair of dimensions, and store it");
-            let gamma = |half: usize| head.keys.select(self.gamma[1][i][half], self.gamma[0][i][half]);
+            let gamma = |half: usize| {
+                head.keys
+                    .select(self.gamma[1][i][half], self.gamma[0][i][half])
+            };
             let [u, v]: Pair = from_fn(|half| x[half] * factor * gamma(half));
             let rotated = [u * cos - v * sin, u * sin + v * cos];
             let y = from_fn(|half| head.values.select(x[half], rotated[half]));
-            k.when(head.exists & has(k, a, i), || self.store(i, y, head, position));
+            k.when(head.exists & has(k, a, i), || {
+                self.store(i, y, head, position)
+            });
         }
     }
 
@@ -280,7 +330,10 @@ impl<'a, 'k> NormLane<'a, 'k> {
         let (k, a) = (self.k, self.a);
         let [first, second] = dims(k, a, i);
         let append = |cache: Ptr<'k, f16, ReadWrite>, kv_head: U32<'k>| {
-            let row = cache.row(OwnRows::new(a.kv_heads, kv_head).at(position), a.head_dim * 2);
+            let row = cache.row(
+                OwnRows::new(a.kv_heads, kv_head).at(position),
+                a.head_dim * 2,
+            );
             let y = keys(k, y);
             row.at(first).st(y[0]);
             row.at(second).st(y[1]);
@@ -291,8 +344,12 @@ impl<'a, 'k> NormLane<'a, 'k> {
             row.at(second).st(y[1]);
         });
         let (kv_head, inside) = (head.index - a.heads, position.lt(a.ctx));
-        k.when(head.keys & !head.values & inside, || append(a.k_cache, kv_head));
-        k.when(head.values & inside, || append(a.v_cache, kv_head - a.kv_heads));
+        k.when(head.keys & !head.values & inside, || {
+            append(a.k_cache, kv_head)
+        });
+        k.when(head.values & inside, || {
+            append(a.v_cache, kv_head - a.kv_heads)
+        });
     }
 }
 
@@ -311,7 +368,12 @@ fn dims<'k>(k: Builder<'k>, a: &HeadNormArgs<Dev<'k>>, i: usize) -> [U32<'k>; 2]
 }
 
 /// These of a row, or zeros.
-fn pair<'k, A: Loads>(k: Builder<'k>, a: &HeadNormArgs<Dev<'k>>, row: Ptr<'k, f32, A>, i: usize) -> Pair<'k> {
+fn pair<'k, A: Loads>(
+    k: Builder<'k>,
+    a: &HeadNormArgs<Dev<'k>>,
+    row: Ptr<'k, f32, A>,
+    i: usize,
+) -> Pair<'k> {
     dims(k, a, i).map(|d| {
         let mut v = k.var(0.0);
         row.at(d).ld_if(has(k, a, i), &mut v);
@@ -323,9 +385,16 @@ impl Variant for HeadNorm {
     fn cases(&self, seed: u64) -> Vec<Case> {
         // heads, kv_heads, head_dim, positions of the cache, the position, blocks: one head a block and idle blocks;
         // several heads a block; pairs that fill no warp, one, several; a full cache
-        let shapes =
-            [(4, 2, 128, 65, 63, 11), (6, 1, 16, 3, 0, 3), (2, 2, 64, 64, 64, 6), (3, 1, 256, 70, 65, 1)];
-        shapes.into_iter().map(|shape| self.case(shape, seed)).collect()
+        let shapes = [
+            (4, 2, 128, 65, 63, 11),
+            (6, 1, 16, 3, 0, 3),
+            (2, 2, 64, 64, 64, 6),
+            (3, 1, 256, 70, 65, 1),
+        ];
+        shapes
+            .into_iter()
+            .map(|shape| self.case(shape, seed))
+            .collect()
     }
 }
 
@@ -339,8 +408,12 @@ impl HeadNorm {
         let batch = self.batch;
         let rows = batch * self.angles.count;
         let radians = (0..rows).flat_map(|i| (0..dim / 2).map(move |j| (i + j) as f32));
-        let angles = radians.flat_map(|angle| [angle.cos(), angle.sin()]).collect();
-        let state = (0..batch).flat_map(|i| [0, position + i, 0, 0, 0, 0, 0, 0]).collect();
+        let angles = radians
+            .flat_map(|angle| [angle.cos(), angle.sin()])
+            .collect();
+        let state = (0..batch)
+            .flat_map(|i| [0, position + i, 0, 0, 0, 0, 0, 0])
+            .collect();
         let cache = random.halves((kv * cache::pages(ctx) * cache::PAGE * dim) as usize);
         let mut args = vec![
             CpuArg::F32(random.units((batch * (heads + 2 * kv) * dim) as usize)),
@@ -354,8 +427,14 @@ impl HeadNorm {
         args.extend([heads, kv, dim, ctx].map(CpuArg::scalar));
         args.push(CpuArg::scalar(1e-5f32));
         args.extend([blocks, 1024].map(CpuArg::scalar));
-        let label = format!("heads={heads} kv_heads={kv} head_dim={dim} position={position} blocks={blocks}");
+        let label = format!(
+            "heads={heads} kv_heads={kv} head_dim={dim} position={position} blocks={blocks}"
+        );
         // The bound of RmsNorm, plus two products.
-        Case { label, args, bound: 3e-6 }
+        Case {
+            label,
+            args,
+            bound: 3e-6,
+        }
     }
 }

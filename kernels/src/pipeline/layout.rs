@@ -61,7 +61,9 @@ impl Segments {
     fn total(&self) -> u64 {
         self.0
             .iter()
-            .map(|&(format, count)| u64::from(count) * u64::from(Segments::cost(tile::of(format).bytes)))
+            .map(|&(format, count)| {
+                u64::from(count) * u64::from(Segments::cost(tile::of(format).bytes))
+            })
             .sum()
     }
 
@@ -86,13 +88,20 @@ impl Segments {
 
     /// The largest tile, in bytes.
     fn tile_bytes(&self) -> u32 {
-        self.0.iter().map(|&(format, _)| tile::of(format).bytes).max().unwrap_or(0)
+        self.0
+            .iter()
+            .map(|&(format, _)| tile::of(format).bytes)
+            .max()
+            .unwrap_or(0)
     }
 
     /// How activations are encoded; `None` if the formats need different encodings.
     pub(crate) fn encoding(&self, plan: Plan) -> Option<Encoding> {
         let first = plan.encoding(self.0.first()?.0)?;
-        self.0.iter().all(|&(format, _)| plan.encoding(format) == Some(first)).then_some(first)
+        self.0
+            .iter()
+            .all(|&(format, _)| plan.encoding(format) == Some(first))
+            .then_some(first)
     }
 
     /// The layout of a product over rows of `n` weights; `None` if the shared memory is too small for it.
@@ -104,18 +113,32 @@ impl Segments {
         let stage = plan.width * self.tile_bytes();
         let stages = shared.checked_sub(ring)? / stage;
         let stages = stages.min(MAX_STAGES) / plan.groups * plan.groups;
-        (stages > 0).then_some(Layout { blocks, max_row_blocks, stages, shared })
+        (stages > 0).then_some(Layout {
+            blocks,
+            max_row_blocks,
+            stages,
+            shared,
+        })
     }
 
     /// Checks a layout; the error says what is wrong.
     pub(crate) fn check(&self, plan: Plan, n: u32, layout: Layout) -> Result<(), String> {
         let tile_columns = tile::of(self.0[0].0).columns;
-        let Layout { blocks, max_row_blocks, stages, shared } = layout;
+        let Layout {
+            blocks,
+            max_row_blocks,
+            stages,
+            shared,
+        } = layout;
         if n == 0 || !n.is_multiple_of(tile_columns) {
-            return Err(format!("n is {n}, must be a positive multiple of {tile_columns}"));
+            return Err(format!(
+                "n is {n}, must be a positive multiple of {tile_columns}"
+            ));
         }
         if blocks == 0 || self.total() * u64::from(blocks) > u64::from(u32::MAX) {
-            return Err(format!("blocks is {blocks}, must be at least 1 and few enough to count in 32 bits"));
+            return Err(format!(
+                "blocks is {blocks}, must be at least 1 and few enough to count in 32 bits"
+            ));
         }
         if max_row_blocks < self.max_row_blocks(blocks) {
             return Err(format!(
@@ -123,7 +146,9 @@ impl Segments {
                 self.max_row_blocks(blocks)
             ));
         }
-        let encoding = self.encoding(plan).ok_or("the formats need different activations")?;
+        let encoding = self
+            .encoding(plan)
+            .ok_or("the formats need different activations")?;
         let ring = ring_offset(plan, encoding, n, max_row_blocks);
         let needed = ring + stages * plan.width * self.tile_bytes();
         if stages == 0 || stages > MAX_STAGES || !stages.is_multiple_of(plan.groups) {
@@ -141,7 +166,11 @@ impl Segments {
 
 /// Where the partial sums begin.
 pub(super) const fn partials_offset(plan: Plan) -> u32 {
-    if plan.batch == 1 { PARTIALS } else { PARTIALS + SQUARES_BYTES * plan.batch }
+    if plan.batch == 1 {
+        PARTIALS
+    } else {
+        PARTIALS + SQUARES_BYTES * plan.batch
+    }
 }
 
 /// Bytes of a row block's partial sums: for each token, of each warp.

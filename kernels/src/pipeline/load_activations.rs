@@ -40,12 +40,20 @@ impl<'k> Loaders<'k> {
     }
 
     /// Loads the norm's first weights. They are constant, so this may run before the wait.
-    pub(crate) fn gamma(self, k: Builder<'k>, all: Ptr<'k, f32, ReadOnly>, n: U32<'k>) -> Gamma<'k> {
+    pub(crate) fn gamma(
+        self,
+        k: Builder<'k>,
+        all: Ptr<'k, f32, ReadOnly>,
+        n: U32<'k>,
+    ) -> Gamma<'k> {
         let first = (0..CHUNKS_INTERLEAVED).map(|i| {
             let (index, inside) = self.chunk(0, i, n);
             fetch(k, all, index, inside)
         });
-        Gamma { all, first: first.collect() }
+        Gamma {
+            all,
+            first: first.collect(),
+        }
     }
 }
 
@@ -89,8 +97,9 @@ impl<'k> Activations<'k> {
             })
             .collect();
         k.for_each(0, self.all / CHUNK, step, |base| {
-            for (first, chunks) in
-                (0..).step_by(CHUNKS_INTERLEAVED as usize).zip(chunks.chunks_mut(CHUNKS_INTERLEAVED as usize))
+            for (first, chunks) in (0..)
+                .step_by(CHUNKS_INTERLEAVED as usize)
+                .zip(chunks.chunks_mut(CHUNKS_INTERLEAVED as usize))
             {
                 k.when(loaders.warp_has(k, base, first, self.all), || {
                     for (i, chunk) in (first..).zip(chunks) {
@@ -125,8 +134,9 @@ impl<'k> Activations<'k> {
                         None => loaders.chunk(0, i, self.n),
                     };
                     let x = fetch(k, x, index, inside);
-                    let gamma =
-                        first[i as usize].take().unwrap_or_else(|| fetch(k, gamma.all, index, inside));
+                    let gamma = first[i as usize]
+                        .take()
+                        .unwrap_or_else(|| fetch(k, gamma.all, index, inside));
                     (index, inside, x, gamma)
                 })
                 .collect();
@@ -143,7 +153,9 @@ impl<'k> Activations<'k> {
         };
         round(None, &mut squares);
         let step = loaders.threads * CHUNKS_INTERLEAVED;
-        k.for_each(step, self.n / CHUNK, step, |base| round(Some(base), &mut squares));
+        k.for_each(step, self.n / CHUNK, step, |base| {
+            round(Some(base), &mut squares)
+        });
         warp_sum(squares.get())
     }
 
@@ -161,22 +173,29 @@ impl<'k> Activations<'k> {
         let k = self.k;
         k.note("activations of a batch: load, and multiply by the norm's weights");
         let first = |i: u32| loaders.chunk(0, i, self.n);
-        let mut chunks: Vec<_> =
-            (0..CHUNKS_INTERLEAVED).map(|i| fetch(k, x, first(i).0, first(i).1)).collect();
+        let mut chunks: Vec<_> = (0..CHUNKS_INTERLEAVED)
+            .map(|i| fetch(k, x, first(i).0, first(i).1))
+            .collect();
         k.for_each(0, self.batch, 1, |item| {
             let before = item * (self.n / CHUNK);
             let mut sum = k.var(0.0);
-            let mut take = |i: U32<'k>, inside: Pred<'k>, x: [F32<'k>; 8], gamma: &[Var<'k, f32>; 8]| {
-                x.iter().for_each(|&x| sum.fma(x, x));
-                self.encode(before + i, inside, from_fn(|i| x[i] * &gamma[i]));
-            };
+            let mut take =
+                |i: U32<'k>, inside: Pred<'k>, x: [F32<'k>; 8], gamma: &[Var<'k, f32>; 8]| {
+                    x.iter().for_each(|&x| sum.fma(x, x));
+                    self.encode(before + i, inside, from_fn(|i| x[i] * &gamma[i]));
+                };
             let next = item + 1;
             for (i, (chunk, gamma)) in (0..).zip(chunks.iter_mut().zip(&gamma.first)) {
                 let (index, inside) = first(i);
                 // One chunk after the other, unlike the batch of one: registers are scarce here, and time is not.
                 k.when(loaders.warp_has(k, 0, i, self.n), || {
                     take(index, inside, from_fn(|i| chunk[i].get()), gamma);
-                    fetch_into(chunk, x.row(next, self.n * 4), index, inside & next.lt(self.batch));
+                    fetch_into(
+                        chunk,
+                        x.row(next, self.n * 4),
+                        index,
+                        inside & next.lt(self.batch),
+                    );
                 });
             }
             let step = loaders.threads * CHUNKS_INTERLEAVED;
@@ -184,7 +203,12 @@ impl<'k> Activations<'k> {
                 for i in 0..CHUNKS_INTERLEAVED {
                     let (index, inside) = loaders.chunk(base, i, self.n);
                     let x = fetch(k, x.row(item, self.n * 4), index, inside);
-                    take(index, inside, from_fn(|i| x[i].get()), &fetch(k, gamma.all, index, inside));
+                    take(
+                        index,
+                        inside,
+                        from_fn(|i| x[i].get()),
+                        &fetch(k, gamma.all, index, inside),
+                    );
                 }
             });
             let sum = warp_sum(sum.get());
@@ -194,7 +218,8 @@ impl<'k> Activations<'k> {
     }
 
     fn encode(&self, index: U32<'k>, inside: Pred<'k>, x: [F32<'k>; 8]) {
-        self.k.note(format!("eight activations as {}", self.encoding.name()));
+        self.k
+            .note(format!("eight activations as {}", self.encoding.name()));
         match self.encoding {
             Encoding::SplitInt8(_) => self.encode_split_int8(index, inside, x),
             Encoding::F16 => self.encode_f16(index, inside, x),
@@ -206,7 +231,10 @@ impl<'k> Activations<'k> {
     fn encode_block(&self, index: U32<'k>, inside: Pred<'k>, whole: [F32<'k>; 8], scale: F32<'k>) {
         match self.encoding {
             Encoding::SplitInt8(_) => {
-                self.k.note(format!("eight integers as {}, under a scale of 32", self.encoding.name()));
+                self.k.note(format!(
+                    "eight integers as {}, under a scale of 32",
+                    self.encoding.name()
+                ));
                 let common = lanes_max_u32(3, scale.bits()).bits::<f32>();
                 self.store_split_int8(index, inside, whole, scale * common.rcp(), common);
             }
@@ -232,13 +260,23 @@ impl<'k> Activations<'k> {
     ) {
         let whole = x.map(|x| x.fma(factor, ROUNDING).bits::<u32>());
         let sum = sum_of_16(&whole);
-        let thirds = self.thirds().map(|to| (to.row(index, 8).cast::<u32>(), third_bytes(x, factor, &whole)));
-        let sum =
-            thirds.as_ref().map_or(sum, |(_, v)| sum_of_16(v).fma(1.0 / THIRD_BYTES_A_UNIT, sum)) * scale;
+        let thirds = self.thirds().map(|to| {
+            (
+                to.row(index, 8).cast::<u32>(),
+                third_bytes(x, factor, &whole),
+            )
+        });
+        let sum = thirds.as_ref().map_or(sum, |(_, v)| {
+            sum_of_16(v).fma(1.0 / THIRD_BYTES_A_UNIT, sum)
+        }) * scale;
         let high = whole.map(|v| v + 128);
         let high = [bytes(&high[..4], 1), bytes(&high[4..], 1)];
         let low = [bytes(&whole[..4], 0), bytes(&whole[4..], 0)];
-        let at = self.memory.row(index >> 2, 64).row(index & 3, 8).cast::<u32>();
+        let at = self
+            .memory
+            .row(index >> 2, 64)
+            .row(index & 3, 8)
+            .cast::<u32>();
         let side = self.side().row(index >> 1, 8).cast::<f32>();
         // One store per branch: the compiler then predicates it instead of branching.
         self.k.when(inside, || at.st2(high));
@@ -259,7 +297,10 @@ impl<'k> Activations<'k> {
             let x = [x[i] * inverse, x[i + 1] * inverse];
             let near = x.map(|x| x.cvt::<f16>());
             let rest: [_; 2] = from_fn(|j| (x[j] - near[j].cvt::<f32>()).cvt::<f16>());
-            [near[0].pack(near[1]).bits::<u32>(), rest[0].pack(rest[1]).bits::<u32>()]
+            [
+                near[0].pack(near[1]).bits::<u32>(),
+                rest[0].pack(rest[1]).bits::<u32>(),
+            ]
         };
         let pairs: [[U32; 2]; 4] = from_fn(|i| pair(2 * i));
         let side = self.side().row(index >> 4, 4).cast::<f32>();
@@ -279,9 +320,14 @@ impl<'k> Activations<'k> {
     }
 
     fn store_pairs(&self, index: U32<'k>, inside: Pred<'k>, pairs: [[U32<'k>; 2]; 4]) {
-        let at = self.memory.row(index >> 2, 128).row(index & 3, 16).cast::<u32>();
+        let at = self
+            .memory
+            .row(index >> 2, 128)
+            .row(index & 3, 16)
+            .cast::<u32>();
         self.k.when(inside, || at.st4(pairs.map(|[near, _]| near)));
-        self.k.when(inside, || at.at(16).st4(pairs.map(|[_, rest]| rest)));
+        self.k
+            .when(inside, || at.at(16).st4(pairs.map(|[_, rest]| rest)));
     }
 }
 
@@ -300,7 +346,9 @@ fn sum_of_16<'k>(v: &[U32<'k>; 8]) -> F32<'k> {
 fn third_bytes<'k>(x: [F32<'k>; 8], factor: F32<'k>, whole: &[U32<'k>; 8]) -> [U32<'k>; 8] {
     from_fn(|i| {
         let near = whole[i].bits::<f32>() - ROUNDING;
-        x[i].fma(factor, -near).fma(THIRD_BYTES_A_UNIT, ROUNDING).bits::<u32>()
+        x[i].fma(factor, -near)
+            .fma(THIRD_BYTES_A_UNIT, ROUNDING)
+            .bits::<u32>()
     })
 }
 

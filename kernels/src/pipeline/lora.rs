@@ -50,7 +50,10 @@ pub struct WithLoraArgs<K: KernelDef, S: Side> {
 
 impl<K: KernelDef, S: Side> ArgList<S> for WithLoraArgs<K, S> {
     fn make(from: &mut impl Source<S>) -> Self {
-        WithLoraArgs { product: ArgList::make(from), lora: ArgList::make(from) }
+        WithLoraArgs {
+            product: ArgList::make(from),
+            lora: ArgList::make(from),
+        }
     }
 
     fn each(&self, to: &mut impl Sink<S>) {
@@ -71,7 +74,12 @@ pub trait LoraProduct: KernelDef + Copy {
     fn rows(a: &Self::Args<Shape>) -> u32;
 
     /// [`KernelDef::program`], with an adapter or without.
-    fn program_with<'k>(&self, k: Builder<'k>, a: Self::Args<Dev<'k>>, lora: Option<LoraArgs<Dev<'k>>>);
+    fn program_with<'k>(
+        &self,
+        k: Builder<'k>,
+        a: Self::Args<Dev<'k>>,
+        lora: Option<LoraArgs<Dev<'k>>>,
+    );
 
     /// [`KernelDef::reference`], with an adapter or without.
     fn reference_with(&self, a: Self::Args<Cpu<'_>>, lora: Option<LoraArgs<Cpu<'_>>>);
@@ -93,7 +101,10 @@ impl<K: LoraProduct> KernelDef for WithLora<K> {
     }
 
     fn grid(&self, a: &Self::Args<Shape>) -> Result<Grid, ShapeError> {
-        let named = |e: ShapeError| ShapeError { kernel: KernelDef::name(self), ..e };
+        let named = |e: ShapeError| ShapeError {
+            kernel: KernelDef::name(self),
+            ..e
+        };
         let grid = self.0.grid(&a.product).map_err(named)?;
         let (lora, rows) = (&a.lora, K::rows(&a.product));
         self.multiple("rank", lora.rank, RANK_STEP)?;
@@ -138,17 +149,37 @@ impl<'k> Tail<'k> {
     }
 
     /// Requests the rows of B of so many row blocks, by a thread of `threads`.
-    pub(super) fn request(&self, first: U32<'k>, count: U32<'k>, (thread, threads): (U32<'k>, u32)) {
+    pub(super) fn request(
+        &self,
+        first: U32<'k>,
+        count: U32<'k>,
+        (thread, threads): (U32<'k>, u32),
+    ) {
         let LoraArgs { lora_b, rank, .. } = self.args;
         self.k.note("consumer warps: request the adapter's rows");
         let rows = lora_b.row(first * ROWS, rank * 4);
         let lines = count * rank / (LINE / ROWS);
-        self.k.for_each(thread, lines, threads, |line| rows.row(line, 4 * LINE).prefetch_l2());
+        self.k.for_each(thread, lines, threads, |line| {
+            rows.row(line, 4 * LINE).prefetch_l2()
+        });
     }
 
     /// `sum` and the part of `B u` of row `r` of a row block, of all row blocks of the product, for one token.
-    pub(super) fn add(&self, sum: F32<'k>, block: U32<'k>, r: U32<'k>, item: BatchItem<'k>) -> F32<'k> {
-        let (k, LoraArgs { lora_b, lora_u, rank }) = (self.k, self.args);
+    pub(super) fn add(
+        &self,
+        sum: F32<'k>,
+        block: U32<'k>,
+        r: U32<'k>,
+        item: BatchItem<'k>,
+    ) -> F32<'k> {
+        let (
+            k,
+            LoraArgs {
+                lora_b,
+                lora_u,
+                rank,
+            },
+        ) = (self.k, self.args);
         let b = lora_b.row(block.mad(ROWS, r), rank * 4);
         let u = match self.parts {
             Parts::One => item.of(lora_u, rank),
@@ -156,7 +187,9 @@ impl<'k> Tail<'k> {
                 let part = block.ge(second).select(1, 0) + block.ge(third).select(1, 0);
                 item.of_with(lora_u, || rank * 3).row(part, rank * 4)
             }
-            Parts::Halves => item.of_with(lora_u, || rank * 2).row(r / (ROWS / 2), rank * 4),
+            Parts::Halves => item
+                .of_with(lora_u, || rank * 2)
+                .row(r / (ROWS / 2), rank * 4),
         };
         let mut sum = k.var(sum);
         k.for_each(0, rank, RANK_STEP, |i| {
@@ -178,7 +211,11 @@ pub(crate) fn exact(
     let Some(lora) = lora else { return 0.0 };
     let rank = lora.rank as usize;
     let u = &lora.lora_u[(token * parts as usize + part as usize) * rank..][..rank];
-    lora.lora_b[row * rank..][..rank].iter().zip(u).map(|(&b, &u)| f64::from(b) * f64::from(u)).sum()
+    lora.lora_b[row * rank..][..rank]
+        .iter()
+        .zip(u)
+        .map(|(&b, &u)| f64::from(b) * f64::from(u))
+        .sum()
 }
 
 /// Ranks of the cases.
@@ -196,12 +233,27 @@ pub(super) fn cases<K: LoraProduct + Variant>(
         let u = kernel.plan().batch * K::PARTS * rank;
         let b = random.units((rows(&args) * rank) as usize);
         // As large as what the weights give, or it would not be seen.
-        let u = random.units(u as usize).into_iter().map(|u| 8.0 * u).collect();
+        let u = random
+            .units(u as usize)
+            .into_iter()
+            .map(|u| 8.0 * u)
+            .collect();
         args.extend([CpuArg::F32(b), CpuArg::F32(u), CpuArg::scalar(rank)]);
-        Case { label: format!("{} rank={rank}", case.label), args, ..case }
+        Case {
+            label: format!("{} rank={rank}", case.label),
+            args,
+            ..case
+        }
     };
     let count = if kernel.plan().batch == 1 { 2 } else { 1 };
-    kernel.cases(seed).into_iter().skip(1).zip(RANKS).take(count).map(with).collect()
+    kernel
+        .cases(seed)
+        .into_iter()
+        .skip(1)
+        .zip(RANKS)
+        .take(count)
+        .map(with)
+        .collect()
 }
 
 /// A size among a case's arguments.

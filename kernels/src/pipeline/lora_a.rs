@@ -81,7 +81,11 @@ pub const LORA_A_SHARED: u32 = 128;
 
 fn suffix(overlap: bool, batch: u32) -> String {
     let plain = if overlap { "" } else { "_plain" };
-    let batch = if batch == 1 { String::new() } else { format!("_batch_{batch}") };
+    let batch = if batch == 1 {
+        String::new()
+    } else {
+        format!("_batch_{batch}")
+    };
     format!("{plain}{batch}")
 }
 
@@ -99,7 +103,10 @@ fn grid(
     kernel.multiple("n", n, BFP_BLOCK)?;
     kernel.length("a", a, "ranks * n", &[ranks, n])?;
     super::batched(kernel, batch, "u", u, "ranks", &[ranks])?;
-    Ok(Grid { shared, ..Grid::line(ranks * batch) })
+    Ok(Grid {
+        shared,
+        ..Grid::line(ranks * batch)
+    })
 }
 
 /// The row of A and the token of a block.
@@ -132,11 +139,17 @@ impl<'k> Unit<'k> {
         let row = a.row(index, n * 4);
         if overlap {
             k.note("nothing below the wait has to wait for the row");
-            k.for_each(k.tid() * LINE, n, THREADS * LINE, |i| row.at(i).prefetch_l2());
+            k.for_each(k.tid() * LINE, n, THREADS * LINE, |i| {
+                row.at(i).prefetch_l2()
+            });
             k.note("nothing above reads what earlier kernels write");
             k.grid_wait();
         }
-        Unit { row, item, u: u.at(item.mad(ranks, index)) }
+        Unit {
+            row,
+            item,
+            u: u.at(item.mad(ranks, index)),
+        }
     }
 }
 
@@ -160,8 +173,10 @@ impl KernelDef for LoraA {
     fn program<'k>(&self, k: Builder<'k>, a: LoraAArgs<Dev<'k>>) {
         let unit = Unit::begin(k, self.overlap, self.batch, (a.a, a.u), [a.ranks, a.n]);
         let blocks = a.n / BFP_BLOCK;
-        let (values, scales) =
-            (a.x.row(unit.item, a.n * 2).fresh(), a.x_scale.at(unit.item * blocks).fresh());
+        let (values, scales) = (
+            a.x.row(unit.item, a.n * 2).fresh(),
+            a.x_scale.at(unit.item * blocks).fresh(),
+        );
         let x = BlockFloat { k, values, scales };
         k.note("multiply blocks of eight");
         let mut sum = k.var(0.0);
@@ -169,7 +184,10 @@ impl KernelDef for LoraA {
             let a = [0, 4].map(|half| unit.row.row(i, 4 * BFP_BLOCK).at(half).ld4());
             let (x, scale) = x.load(i, i.lt(blocks)).get();
             let mut eight = k.var(0.0);
-            a.concat().into_iter().zip(x).for_each(|(a, x)| eight.fma(a, x));
+            a.concat()
+                .into_iter()
+                .zip(x)
+                .for_each(|(a, x)| eight.fma(a, x));
             sum.fma(eight.get(), scale);
         });
         let sum = block_sum(k, WARPS, sum.get());
@@ -221,7 +239,10 @@ impl KernelDef for LoraANormed {
     }
 
     fn reference(&self, a: LoraANormedArgs<Cpu<'_>>) {
-        for (u, x) in a.u.chunks_mut(a.ranks as usize).zip(a.x.chunks(a.n as usize)) {
+        for (u, x) in
+            a.u.chunks_mut(a.ranks as usize)
+                .zip(a.x.chunks(a.n as usize))
+        {
             multiply(a.a, &super::normed(x, a.gamma, a.epsilon), u);
         }
     }
@@ -230,7 +251,11 @@ impl KernelDef for LoraANormed {
 /// `u = A x`
 fn multiply(a: &[f32], x: &[f64], u: &mut [f32]) {
     for (u, row) in u.iter_mut().zip(a.chunks(x.len())) {
-        *u = row.iter().zip(x).map(|(&a, x)| f64::from(a) * x).sum::<f64>() as f32;
+        *u = row
+            .iter()
+            .zip(x)
+            .map(|(&a, x)| f64::from(a) * x)
+            .sum::<f64>() as f32;
     }
 }
 
@@ -248,10 +273,19 @@ impl Variant for LoraA {
         let mut random = Random(seed);
         let case = |(ranks, n, magnitude): (u32, u32, f32)| {
             let x = random.units((self.batch * n) as usize);
-            let x: Vec<f64> = x.into_iter().map(|x| f64::from(magnitude * (1.5 + x))).collect();
+            let x: Vec<f64> = x
+                .into_iter()
+                .map(|x| f64::from(magnitude * (1.5 + x)))
+                .collect();
             let (x, scales) = block_float::encode(&x);
             let args = vec![
-                CpuArg::F32(random.units((ranks * n) as usize).into_iter().map(|a| 1.5 + a).collect()),
+                CpuArg::F32(
+                    random
+                        .units((ranks * n) as usize)
+                        .into_iter()
+                        .map(|a| 1.5 + a)
+                        .collect(),
+                ),
                 CpuArg::U16(x),
                 CpuArg::F32(scales),
                 CpuArg::F32(vec![0.0; (self.batch * ranks) as usize]),
@@ -259,7 +293,11 @@ impl Variant for LoraA {
                 CpuArg::scalar(n),
                 CpuArg::scalar(1024u32),
             ];
-            Case { label: label(ranks, n, magnitude), args, bound: BOUND }
+            Case {
+                label: label(ranks, n, magnitude),
+                args,
+                bound: BOUND,
+            }
         };
         SHAPES.map(case).into()
     }
@@ -271,16 +309,32 @@ impl Variant for LoraANormed {
         let case = |(ranks, n, magnitude): (u32, u32, f32)| {
             let x = random.units((self.batch * n) as usize);
             let args = vec![
-                CpuArg::F32(random.units((ranks * n) as usize).into_iter().map(|a| 1.5 + a).collect()),
+                CpuArg::F32(
+                    random
+                        .units((ranks * n) as usize)
+                        .into_iter()
+                        .map(|a| 1.5 + a)
+                        .collect(),
+                ),
                 CpuArg::F32(x.into_iter().map(|x| magnitude * (1.5 + x)).collect()),
-                CpuArg::F32(random.units(n as usize).iter().map(|g| 1.0 + g / 4.0).collect()),
+                CpuArg::F32(
+                    random
+                        .units(n as usize)
+                        .iter()
+                        .map(|g| 1.0 + g / 4.0)
+                        .collect(),
+                ),
                 CpuArg::F32(vec![0.0; (self.batch * ranks) as usize]),
                 CpuArg::scalar(ranks),
                 CpuArg::scalar(n),
                 CpuArg::scalar(1e-5f32),
                 CpuArg::scalar(1024u32),
             ];
-            Case { label: label(ranks, n, magnitude), args, bound: BOUND }
+            Case {
+                label: label(ranks, n, magnitude),
+                args,
+                bound: BOUND,
+            }
         };
         SHAPES.map(case).into()
     }

@@ -83,11 +83,15 @@ fn contract(
     let wrong = |what: String| kernel.require(false, || what);
     kernel.range("the plan's batch", plan.batch, 1, plan::MAX_BATCH)?;
     segments.check(plan, n, layout).or_else(wrong)?;
-    let bytes = |&(format, count): &(Format, u32)| count as usize * 16 * format.row_bytes(n as usize);
+    let bytes =
+        |&(format, count): &(Format, u32)| count as usize * 16 * format.row_bytes(n as usize);
     kernel.exactly("w", w, segments.0.iter().map(bytes).sum())?;
     kernel.length("progress", args.progress, "blocks", &[layout.blocks])?;
     check_timestamps(kernel, plan.profile, layout.blocks, args.timestamps)?;
-    Ok(Grid { shared: layout.shared, ..Grid::line(layout.blocks) })
+    Ok(Grid {
+        shared: layout.shared,
+        ..Grid::line(layout.blocks)
+    })
 }
 
 /// `name` has `batch` times as many elements as the product of `factors`, which `formula` spells.
@@ -101,7 +105,12 @@ fn batched(
 ) -> Result<(), ShapeError> {
     match batch {
         1 => kernel.length(name, found, formula, factors),
-        _ => kernel.length(name, found, &format!("batch * {formula}"), &[&[batch], factors].concat()),
+        _ => kernel.length(
+            name,
+            found,
+            &format!("batch * {formula}"),
+            &[&[batch], factors].concat(),
+        ),
     }
 }
 
@@ -115,9 +124,18 @@ fn bfp_lengths(
     factors: &[u32],
 ) -> Result<(), ShapeError> {
     batched(kernel, count, name, values, formula, factors)?;
-    let [first, rest @ ..] = factors else { unreachable!("a formula has factors") };
+    let [first, rest @ ..] = factors else {
+        unreachable!("a formula has factors")
+    };
     let factors = [&[first / block_float::BFP_BLOCK], rest].concat();
-    batched(kernel, count, &format!("{name}_scale"), scales, &format!("{formula} / 8"), &factors)
+    batched(
+        kernel,
+        count,
+        &format!("{name}_scale"),
+        scales,
+        &format!("{formula} / 8"),
+        &factors,
+    )
 }
 
 /// A kernel that profiles has room for the timestamps of each block.
@@ -139,8 +157,9 @@ fn check_timestamps(
 /// The rows' sums in double precision, over the dequantized tiles.
 fn exact64<'a>(format: Format, w: &[u8], x: &'a [f64]) -> impl Iterator<Item = f64> + 'a {
     let weights = tile::dequantize(format, w, x.len());
-    let rows =
-        weights.chunks(x.len().max(1)).map(|row| row.iter().zip(x).map(|(&w, x)| f64::from(w) * x).sum());
+    let rows = weights
+        .chunks(x.len().max(1))
+        .map(|row| row.iter().zip(x).map(|(&w, x)| f64::from(w) * x).sum());
     rows.collect::<Vec<f64>>().into_iter()
 }
 
@@ -153,5 +172,8 @@ fn exact(format: Format, w: &[u8], x: &[f32]) -> Vec<f64> {
 pub(crate) fn normed(x: &[f32], gamma: &[f32], epsilon: f32) -> Vec<f64> {
     let square = x.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>() / x.len() as f64;
     let factor = 1.0 / (square + f64::from(epsilon)).sqrt();
-    x.iter().zip(gamma).map(|(&x, &g)| f64::from(x) * f64::from(g) * factor).collect()
+    x.iter()
+        .zip(gamma)
+        .map(|(&x, &g)| f64::from(x) * f64::from(g) * factor)
+        .collect()
 }

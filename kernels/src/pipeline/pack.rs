@@ -64,7 +64,10 @@ impl KernelDef for Pack {
         self.groups(a)?;
         let most = MAX_TILES / (a.n / columns);
         self.require(a.row_blocks <= most, || {
-            format!("row_blocks is {}, must be at most {most} for n = {}", a.row_blocks, a.n)
+            format!(
+                "row_blocks is {}, must be at most {most} for n = {}",
+                a.row_blocks, a.n
+            )
         })?;
         self.sizes(a)?;
         Ok(Grid::line((a.row_blocks * (a.n / columns)).div_ceil(WARPS)))
@@ -78,15 +81,31 @@ impl KernelDef for Pack {
             let (row_block, column) = (index / row_tiles, index % row_tiles);
             let row = (((row_block % a.per) << 3) + (lane >> 2)) * a.step;
             let row = row_block / a.per * a.stride + row;
-            let row_of = |matrix, row: U32<'k>| TileRow { matrix, index: row * row_tiles + column };
+            let row_of = |matrix, row: U32<'k>| TileRow {
+                matrix,
+                index: row * row_tiles + column,
+            };
             let rows = [row_of(a.lo, row), row_of(a.hi, row + a.delta)];
             let tile = a.y.row(index, tile.bytes);
-            PackLane { k, lane, t: lane & 3, rows, tile, format: self.format }.pack();
+            PackLane {
+                k,
+                lane,
+                t: lane & 3,
+                rows,
+                tile,
+                format: self.format,
+            }
+            .pack();
         });
     }
 
     fn reference(&self, a: PackArgs<Cpu<'_>>) {
-        let rows = RowOrder { per: a.per, stride: a.stride, step: a.step, delta: a.delta };
+        let rows = RowOrder {
+            per: a.per,
+            stride: a.stride,
+            step: a.step,
+            delta: a.delta,
+        };
         a.y.copy_from_slice(&pack(self.format, rows, a.lo, a.hi, a.n as usize));
     }
 }
@@ -98,7 +117,10 @@ impl Pack {
         self.multiple("row_blocks", a.row_blocks, a.per)?;
         let last = u64::from(8 * a.per - 1) * u64::from(a.step) + u64::from(a.delta);
         self.require(last < u64::from(a.stride), || {
-            format!("stride is {}, must be above (8 * per - 1) * step + delta = {last}", a.stride)
+            format!(
+                "stride is {}, must be above (8 * per - 1) * step + delta = {last}",
+                a.stride
+            )
         })
     }
 
@@ -113,7 +135,12 @@ impl Pack {
         }
         let wanted = a.row_blocks as usize * 16 * row;
         self.require(a.y == wanted, || {
-            format!("y has {} bytes, must have {} row blocks of {} bytes each", a.y, a.row_blocks, 16 * row)
+            format!(
+                "y has {} bytes, must have {} row blocks of {} bytes each",
+                a.y,
+                a.row_blocks,
+                16 * row
+            )
         })
     }
 }
@@ -149,6 +176,10 @@ impl Pack {
         let mut args = vec![CpuArg::U8(lo), CpuArg::U8(hi), CpuArg::U8(y)];
         let sizes = [n, row_blocks, rows.per, rows.stride, rows.step, rows.delta];
         args.extend(sizes.map(CpuArg::scalar));
-        Case { label: format!("groups={groups} n={n} {rows:?}"), args, bound: 0.0 }
+        Case {
+            label: format!("groups={groups} n={n} {rows:?}"),
+            args,
+            bound: 0.0,
+        }
     }
 }

@@ -61,7 +61,10 @@ impl KernelDef for PlaceDrafts {
         k.when(i.lt(self.batch), || {
             let [first, count] = [0, 1].map(|word| a.drafts.at(word).ld());
             let (at, given) = (first + i, i.lt(count));
-            let token = a.drafts.at(i.min(count.max(1).min(self.batch) - 1) + DRAFTS_HEAD).ld();
+            let token = a
+                .drafts
+                .at(i.min(count.max(1).min(self.batch) - 1) + DRAFTS_HEAD)
+                .ld();
             let to = a.batch_state.row(i, 4 * LEN as u32);
             to.st4([token, at, given.select(0, 1), k.val(0)]);
             to.at(4).st4([k.val(0); 4]);
@@ -84,7 +87,13 @@ impl KernelDef for PlaceDrafts {
 impl Variant for PlaceDrafts {
     fn cases(&self, seed: u64) -> Vec<Case> {
         // The position of the first, their number, positions of the cache: one, some, all, up to the last position, past it.
-        let cases = [(0, 1, 6), (3, 2, 16), (4, self.batch, 12), (7, 2, 9), (7, self.batch, 9)];
+        let cases = [
+            (0, 1, 6),
+            (3, 2, 16),
+            (4, self.batch, 12),
+            (7, 2, 9),
+            (7, self.batch, 9),
+        ];
         let case = |(first, count, ctx): (u32, u32, u32)| {
             let mut random = Random(seed);
             let drafts = (0..self.batch + 1).map(|_| random.below(1000));
@@ -94,7 +103,11 @@ impl Variant for PlaceDrafts {
                 CpuArg::U32(vec![7; self.batch as usize * LEN]),
                 CpuArg::scalar(ctx),
             ];
-            Case { label: format!("first={first} count={count} ctx={ctx}"), args, bound: 0.0 }
+            Case {
+                label: format!("first={first} count={count} ctx={ctx}"),
+                args,
+                bound: 0.0,
+            }
         };
         cases.into_iter().map(case).collect()
     }

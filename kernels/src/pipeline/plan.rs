@@ -62,10 +62,22 @@ pub const TIMESTAMPS: u32 = 8;
 
 impl Timestamp {
     /// Records it in threads where `who` holds.
-    pub(crate) fn record<'k>(self, k: Builder<'k>, who: Pred<'k>, timestamps: Ptr<'k, u64, WriteOnly>) {
+    pub(crate) fn record<'k>(
+        self,
+        k: Builder<'k>,
+        who: Pred<'k>,
+        timestamps: Ptr<'k, u64, WriteOnly>,
+    ) {
         k.when(who, || {
-            let value = if self == Timestamp::SmId { k.smid().cvt::<u64>() } else { k.globaltimer() };
-            let to = timestamps.at(k.ctaid() * TIMESTAMPS).at(self as u32).cast::<u32>();
+            let value = if self == Timestamp::SmId {
+                k.smid().cvt::<u64>()
+            } else {
+                k.globaltimer()
+            };
+            let to = timestamps
+                .at(k.ctaid() * TIMESTAMPS)
+                .at(self as u32)
+                .cast::<u32>();
             // Relaxed stores, so that the release of a ticket does not wait for them.
             to.st_relaxed(value.cvt::<u32>());
             to.at(1).st_relaxed((value >> 32).cvt::<u32>());
@@ -86,18 +98,37 @@ impl Plan {
         profile: false,
     };
     /// Twelve consumer warps, for few, long rows of quantized weights.
-    pub const TWELVE_WARPS: Plan = Plan { groups: 6, ..Plan::DEFAULT };
+    pub const TWELVE_WARPS: Plan = Plan {
+        groups: 6,
+        ..Plan::DEFAULT
+    };
     /// Throttled prefetch, for large matrices of quantized weights after a product over 4- or 5-bit weights.
-    pub const THROTTLED: Plan = Plan { prefetch_limit: Some(6), ..Plan::DEFAULT };
+    pub const THROTTLED: Plan = Plan {
+        prefetch_limit: Some(6),
+        ..Plan::DEFAULT
+    };
     /// Twelve warps and throttled prefetch.
-    pub const TWELVE_WARPS_THROTTLED: Plan = Plan { prefetch_limit: Some(6), ..Plan::TWELVE_WARPS };
+    pub const TWELVE_WARPS_THROTTLED: Plan = Plan {
+        prefetch_limit: Some(6),
+        ..Plan::TWELVE_WARPS
+    };
     /// For large matrices of 16-bit weights (`F16`, `BF16`).
-    pub const HALF: Plan = Plan { groups: 2, ..Plan::DEFAULT };
+    pub const HALF: Plan = Plan {
+        groups: 2,
+        ..Plan::DEFAULT
+    };
     /// For 16-bit weights with short rows.
-    pub const HALF_SHORT_ROWS: Plan = Plan { width: 1, groups: 8, ..Plan::DEFAULT };
+    pub const HALF_SHORT_ROWS: Plan = Plan {
+        width: 1,
+        groups: 8,
+        ..Plan::DEFAULT
+    };
 
     /// [`DEFAULT`](Plan::DEFAULT) for devices older than sm_90.
-    pub const DEFAULT_ASYNC: Plan = Plan { copies: Copies::Async, ..Plan::DEFAULT };
+    pub const DEFAULT_ASYNC: Plan = Plan {
+        copies: Copies::Async,
+        ..Plan::DEFAULT
+    };
 
     /// For a large matrix of weights in this format.
     pub fn large(format: Format) -> Plan {
@@ -120,7 +151,11 @@ impl Plan {
 
     /// The same plan for a batch, without a prefetch limit.
     pub const fn with_batch(self, batch: u32) -> Plan {
-        Plan { batch, prefetch_limit: None, ..self }
+        Plan {
+            batch,
+            prefetch_limit: None,
+            ..self
+        }
     }
 
     /// The same plan with so many bytes, if activations are integers against weights in this format.
@@ -166,11 +201,24 @@ impl Plan {
             Copies::Async => "async",
             Copies::Bulk => "first",
         };
-        let prefetch = self.prefetch_limit.map_or(String::new(), |stages| format!("_prefetch{stages}"));
-        let batch = if self.batch == 1 { String::new() } else { format!("_batch_{}", self.batch) };
-        let bytes = if self.bytes == ActivationBytes::Three { "_three_bytes" } else { "" };
+        let prefetch = self
+            .prefetch_limit
+            .map_or(String::new(), |stages| format!("_prefetch{stages}"));
+        let batch = if self.batch == 1 {
+            String::new()
+        } else {
+            format!("_batch_{}", self.batch)
+        };
+        let bytes = if self.bytes == ActivationBytes::Three {
+            "_three_bytes"
+        } else {
+            ""
+        };
         let profile = if self.profile { "_profile" } else { "" };
-        format!("{}x{}_{how}{prefetch}{batch}{bytes}{profile}", self.width, self.groups)
+        format!(
+            "{}x{}_{how}{prefetch}{batch}{bytes}{profile}",
+            self.width, self.groups
+        )
     }
 
     pub(super) const fn overlaps(self) -> bool {

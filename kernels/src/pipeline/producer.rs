@@ -83,7 +83,9 @@ impl<'k> WeightStream<'k> {
     fn throttle(&self, ring: &Ring<'k>, throttle: &mut Throttle<'k>) {
         let k = self.k;
         if self.plan.prefetch_limit.is_some() {
-            k.when(throttle.unthrottled.get().eq(0), || self.wait_for_previous());
+            k.when(throttle.unthrottled.get().eq(0), || {
+                self.wait_for_previous()
+            });
             throttle.unthrottled -= 1;
         }
         if self.plan.overlaps() {
@@ -126,8 +128,13 @@ impl<'k> WeightStream<'k> {
         k.note("producer warp: all tiles are requested");
         if self.plan.overlaps() {
             // Sequence numbers are published in order. A negative counter means that the loop has already waited.
-            k.when(throttle.unthrottled.get().bits::<i32>().ge(0), || self.wait_for_previous());
-            self.args.progress.at(k.ctaid()).st_release(self.args.sequence);
+            k.when(throttle.unthrottled.get().bits::<i32>().ge(0), || {
+                self.wait_for_previous()
+            });
+            self.args
+                .progress
+                .at(k.ctaid())
+                .st_release(self.args.sequence);
         }
         self.timestamp(k.lane().eq(0), Timestamp::Drained);
         if !self.plan.overlaps() {
@@ -158,7 +165,13 @@ impl<'k> WeightStream<'k> {
     ///
     /// These arrivals do not order other accesses, not even the observation that the stage was empty. One lane
     /// therefore also arrives itself.
-    fn copy(&self, from: Ptr<'k, u8, ReadOnly>, to: Ptr<'k, u8, Shared>, len: U32<'k>, full: Mbarrier<'k>) {
+    fn copy(
+        &self,
+        from: Ptr<'k, u8, ReadOnly>,
+        to: Ptr<'k, u8, Shared>,
+        len: U32<'k>,
+        full: Mbarrier<'k>,
+    ) {
         const WARP: u32 = 32 * 16;
         let k = self.k;
         k.for_each(k.lane() << 4, len, COPIES_PER_PASS * WARP, |first| {

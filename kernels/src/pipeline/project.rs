@@ -65,8 +65,16 @@ impl KernelDef for Project {
     type Args<S: Side> = ProjectArgs<S>;
 
     fn name(&self) -> String {
-        let raw = if self.output == ProjectOutput::Raw { "raw_" } else { "" };
-        format!("project_{raw}{}_{}", self.format.suffix(), self.plan.suffix())
+        let raw = if self.output == ProjectOutput::Raw {
+            "raw_"
+        } else {
+            ""
+        };
+        format!(
+            "project_{raw}{}_{}",
+            self.format.suffix(),
+            self.plan.suffix()
+        )
     }
 
     fn block(&self) -> u32 {
@@ -104,7 +112,12 @@ impl LoraProduct for Project {
         a.rows
     }
 
-    fn program_with<'k>(&self, k: Builder<'k>, a: ProjectArgs<Dev<'k>>, lora: Option<LoraArgs<Dev<'k>>>) {
+    fn program_with<'k>(
+        &self,
+        k: Builder<'k>,
+        a: ProjectArgs<Dev<'k>>,
+        lora: Option<LoraArgs<Dev<'k>>>,
+    ) {
         let stream = WeightStream {
             k,
             plan: self.plan,
@@ -114,22 +127,45 @@ impl LoraProduct for Project {
             args: a.stream,
             tail: lora.map(|lora| Tail::new(k, lora, Parts::One)),
         };
-        let input = Input::BlockFloat(BlockFloat { k, values: a.x.fresh(), scales: a.x_scale.fresh() });
-        let residual = Residual { y: a.y, rows: a.rows };
+        let input = Input::BlockFloat(BlockFloat {
+            k,
+            values: a.x.fresh(),
+            scales: a.x_scale.fresh(),
+        });
+        let residual = Residual {
+            y: a.y,
+            rows: a.rows,
+        };
         match (self.output, self.plan.batch) {
-            (ProjectOutput::Raw, _) => stream.run(input, Store(|r: &Results<'k>| residual.store_raw(r))),
+            (ProjectOutput::Raw, _) => {
+                stream.run(input, Store(|r: &Results<'k>| residual.store_raw(r)))
+            }
             (ProjectOutput::Residual, 1) => stream.run(input, residual),
-            (ProjectOutput::Residual, _) => stream.run(input, Store(|r: &Results<'k>| residual.add_batch(r))),
+            (ProjectOutput::Residual, _) => {
+                stream.run(input, Store(|r: &Results<'k>| residual.add_batch(r)))
+            }
         }
     }
 
     fn reference_with(&self, a: ProjectArgs<Cpu<'_>>, lora: Option<LoraArgs<Cpu<'_>>>) {
         self.plan.publish(a.stream.sequence, a.stream.progress);
         let x = block_float::decode(a.x, a.x_scale);
-        for (token, (y, x)) in a.y.chunks_mut(a.rows as usize).zip(x.chunks(a.n as usize)).enumerate() {
-            for (row, (y, sum)) in y.iter_mut().zip(super::exact(self.format, a.w, x)).enumerate() {
+        for (token, (y, x)) in
+            a.y.chunks_mut(a.rows as usize)
+                .zip(x.chunks(a.n as usize))
+                .enumerate()
+        {
+            for (row, (y, sum)) in y
+                .iter_mut()
+                .zip(super::exact(self.format, a.w, x))
+                .enumerate()
+            {
                 let sum = sum + lora::exact(lora.as_ref(), 1, token, 0, row);
-                let old = if self.output == ProjectOutput::Raw { 0.0 } else { f64::from(*y) };
+                let old = if self.output == ProjectOutput::Raw {
+                    0.0
+                } else {
+                    f64::from(*y)
+                };
                 *y = (sum + old) as f32;
             }
         }
@@ -155,7 +191,9 @@ impl<'k> Residual<'k> {
 
     fn store_raw(&self, r: &Results<'k>) {
         r.k.note("epilogue: store the sums of each token");
-        r.each(r.shares[0].1 * ROWS, ROWS, |i, item| self.place(r, i, item).st(Self::sum(r, i, item)));
+        r.each(r.shares[0].1 * ROWS, ROWS, |i, item| {
+            self.place(r, i, item).st(Self::sum(r, i, item))
+        });
     }
 
     fn add_batch(&self, r: &Results<'k>) {
@@ -174,7 +212,10 @@ impl<'k> Epilogue<'k> for Residual<'k> {
     type Operands = Var<'k, f32>;
 
     fn addresses(&self, r: &Results<'k>) -> Self::Addresses {
-        (self.place(r, r.thread, BatchItem::ONLY), r.thread.lt(r.shares[0].1 * ROWS))
+        (
+            self.place(r, r.thread, BatchItem::ONLY),
+            r.thread.lt(r.shares[0].1 * ROWS),
+        )
     }
 
     fn prefetch(&self, k: Builder<'k>, &(at, exists): &Self::Addresses) -> Self::Operands {
@@ -205,8 +246,12 @@ impl Variant for Project {
                 let y = random.units((shape.batch * shape.rows) as usize);
                 let x: Vec<f64> = packed.x.iter().map(|&x| x.into()).collect();
                 let (x, scales) = block_float::encode(&x);
-                let args =
-                    vec![CpuArg::U8(packed.tiles), CpuArg::U16(x), CpuArg::F32(scales), CpuArg::F32(y)];
+                let args = vec![
+                    CpuArg::U8(packed.tiles),
+                    CpuArg::U16(x),
+                    CpuArg::F32(scales),
+                    CpuArg::F32(y),
+                ];
                 let segments = self.segments(shape.rows);
                 case::case((self.plan, &segments), shape, args, &[shape.rows, shape.n])
             })

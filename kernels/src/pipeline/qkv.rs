@@ -89,7 +89,13 @@ const PAIRS: u32 = ROWS / 2;
 impl Qkv {
     /// With the default plan and epilogue.
     pub const fn with_default_plan(formats: [Format; 3], pairing: Pairing, bias: bool) -> Qkv {
-        Qkv { formats, pairing, bias, output: QkvOutput::Append, plan: Plan::DEFAULT }
+        Qkv {
+            formats,
+            pairing,
+            bias,
+            output: QkvOutput::Append,
+            plan: Plan::DEFAULT,
+        }
     }
 
     /// The segments of the product.
@@ -104,13 +110,21 @@ impl KernelDef for Qkv {
 
     fn name(&self) -> String {
         let [q, k, v] = self.formats.map(Format::suffix);
-        let formats = if q == k && k == v { q } else { format!("{q}_{k}_{v}") };
+        let formats = if q == k && k == v {
+            q
+        } else {
+            format!("{q}_{k}_{v}")
+        };
         let pairing = match self.pairing {
             Pairing::Interleaved => "interleaved",
             Pairing::HalfSplit => "half_split",
         };
         let bias = if self.bias { "_bias" } else { "" };
-        let raw = if self.output == QkvOutput::Raw { "_raw" } else { "" };
+        let raw = if self.output == QkvOutput::Raw {
+            "_raw"
+        } else {
+            ""
+        };
         format!("qkv_{formats}_{pairing}{bias}{raw}_{}", self.plan.suffix())
     }
 
@@ -148,7 +162,14 @@ impl KernelDef for Qkv {
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
             cache::check_own(self, (name, found), [a.ctx, a.kv_heads, a.head_dim])?;
         }
-        super::contract(self, a.w, &self.segments(a.heads, a.kv_heads, a.head_dim), self.plan, a.n, &a.stream)
+        super::contract(
+            self,
+            a.w,
+            &self.segments(a.heads, a.kv_heads, a.head_dim),
+            self.plan,
+            a.n,
+            &a.stream,
+        )
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: QkvArgs<Dev<'k>>) {
@@ -171,7 +192,12 @@ impl LoraProduct for Qkv {
         (a.heads + 2 * a.kv_heads) * a.head_dim
     }
 
-    fn program_with<'k>(&self, k: Builder<'k>, a: QkvArgs<Dev<'k>>, lora: Option<LoraArgs<Dev<'k>>>) {
+    fn program_with<'k>(
+        &self,
+        k: Builder<'k>,
+        a: QkvArgs<Dev<'k>>,
+        lora: Option<LoraArgs<Dev<'k>>>,
+    ) {
         let per = a.head_dim / ROWS;
         let [q, kv] = [a.heads, a.kv_heads].map(|heads| heads * per);
         let counts = [q, kv, kv];
@@ -190,9 +216,27 @@ impl LoraProduct for Qkv {
             }
         }
         let tail = lora.map(|lora| Tail::new(k, lora, Parts::Three([q, q + kv])));
-        let stream = WeightStream { k, plan: self.plan, segments, tiles: a.w, n: a.n, args: a.stream, tail };
-        let epilogue = QkvEpilogue { qkv: self, per, counts, starts, a: &a };
-        let input = Input::Normed { x: a.x.fresh(), gamma: a.gamma, epsilon: a.epsilon };
+        let stream = WeightStream {
+            k,
+            plan: self.plan,
+            segments,
+            tiles: a.w,
+            n: a.n,
+            args: a.stream,
+            tail,
+        };
+        let epilogue = QkvEpilogue {
+            qkv: self,
+            per,
+            counts,
+            starts,
+            a: &a,
+        };
+        let input = Input::Normed {
+            x: a.x.fresh(),
+            gamma: a.gamma,
+            epsilon: a.epsilon,
+        };
         match self.output {
             QkvOutput::Append if self.plan.batch > 1 => {
                 stream.run(input, Store(|r: &Results<'k>| epilogue.append_batch(r)))
@@ -223,7 +267,12 @@ struct RowPair {
 }
 
 impl Qkv {
-    fn reference_token(&self, a: &mut QkvArgs<Cpu<'_>>, lora: Option<&LoraArgs<Cpu<'_>>>, token: usize) {
+    fn reference_token(
+        &self,
+        a: &mut QkvArgs<Cpu<'_>>,
+        lora: Option<&LoraArgs<Cpu<'_>>>,
+        token: usize,
+    ) {
         let (n, dim) = (a.n as usize, a.head_dim as usize);
         let x = super::normed(&a.x[token * n..][..n], a.gamma, a.epsilon);
         let (mut from, mut first) = (0, 0);
@@ -253,19 +302,45 @@ impl Qkv {
             (_, Pairing::Interleaved) => [2 * angle, 2 * angle + 1],
             (_, Pairing::HalfSplit) => [angle, angle + dim / 2],
         };
-        RowPair { matrix, first, head, angle, dims }
+        RowPair {
+            matrix,
+            first,
+            head,
+            angle,
+            dims,
+        }
     }
 
     /// Bias, rotation and the place of two sums.
-    fn reference_pair(&self, a: &mut QkvArgs<Cpu<'_>>, token: usize, pair: &RowPair, sums: [f64; 2]) {
-        let &RowPair { matrix, first, head, angle, dims } = pair;
+    fn reference_pair(
+        &self,
+        a: &mut QkvArgs<Cpu<'_>>,
+        token: usize,
+        pair: &RowPair,
+        sums: [f64; 2],
+    ) {
+        let &RowPair {
+            matrix,
+            first,
+            head,
+            angle,
+            dims,
+        } = pair;
         let (dim, ctx) = (a.head_dim as usize, a.ctx as usize);
         let q = a.q.len() / self.plan.batch as usize * token;
         let row = |d: usize| first + head * dim + d;
-        let bias = |i: usize| if self.bias { a.bias[row(dims[i])].into() } else { 0.0 };
+        let bias = |i: usize| {
+            if self.bias {
+                a.bias[row(dims[i])].into()
+            } else {
+                0.0
+            }
+        };
         let [mut x, mut y] = [sums[0] + bias(0), sums[1] + bias(1)];
         if self.output == QkvOutput::Raw {
-            dims.into_iter().zip([x, y]).for_each(|(d, v)| a.q[q + row(d)] = v as f32);
+            dims.into_iter()
+                .zip([x, y])
+                .for_each(|(d, v)| a.q[q + row(d)] = v as f32);
             return;
         }
         if matrix < 2 {
@@ -332,12 +407,18 @@ struct RotaryPair<'k> {
 impl<'k> QkvEpilogue<'_, 'k> {
     /// This block's share of matrix `m`.
     fn share(&self, r: &Results<'k>, m: usize) -> MatrixShare<'k> {
-        let run = (1..=m).filter(|&i| self.qkv.formats[i] != self.qkv.formats[i - 1]).count();
+        let run = (1..=m)
+            .filter(|&i| self.qkv.formats[i] != self.qkv.formats[i - 1])
+            .count();
         let (first, count) = r.shares[run];
         let (begin, end) = (self.starts[m], self.starts[m] + self.counts[m]);
         let from = first.max(begin).min(end);
         let to = (first + count).min(end).max(from);
-        MatrixShare { run, first: [from - begin, from - first], count: to - from }
+        MatrixShare {
+            run,
+            first: [from - begin, from - first],
+            count: to - from,
+        }
     }
 
     /// Pair `i` of a share of queries or keys.
@@ -357,19 +438,30 @@ impl<'k> QkvEpilogue<'_, 'k> {
 
     /// Rotates and appends, for a batch.
     fn append_batch(&self, r: &Results<'k>) {
-        let position = |item: BatchItem<'k>| item.of(self.a.state, LEN as u32).at(POSITION).fresh().ld();
+        let position =
+            |item: BatchItem<'k>| item.of(self.a.state, LEN as u32).at(POSITION).fresh().ld();
         for m in [0, 1] {
-            r.k.note(format!("epilogue: {} of each token, {}", MATRICES[m], self.pairing()));
+            r.k.note(format!(
+                "epilogue: {} of each token, {}",
+                MATRICES[m],
+                self.pairing()
+            ));
             let share = self.share(r, m);
             r.each(share.count * PAIRS, PAIRS, |i, item| {
                 let pair = self.pair(share, i);
-                let angle = item.of(self.a.angles, self.a.head_dim).row(pair.j, 8).fresh().ld2();
+                let angle = item
+                    .of(self.a.angles, self.a.head_dim)
+                    .row(pair.j, 8)
+                    .fresh()
+                    .ld2();
                 self.rotate(r, (m, share), i, pair, angle, (item, position(item)));
             });
         }
         r.k.note("epilogue: values of each token into the cache");
         let share = self.share(r, 2);
-        r.each(share.count * ROWS, ROWS, |i, item| self.value(r, share, i, (item, position(item))));
+        r.each(share.count * ROWS, ROWS, |i, item| {
+            self.value(r, share, i, (item, position(item)))
+        });
     }
 
     /// Row `i` of a share of the values.
@@ -383,13 +475,23 @@ impl<'k> QkvEpilogue<'_, 'k> {
         let row = share.first[0] * ROWS + i;
         let v = r.row(share.run, share.first[1] + i / ROWS, i % ROWS, item);
         let v = self.biased(v, (self.a.heads + self.a.kv_heads) * self.a.head_dim + row);
-        self.append(r, self.a.v_cache, row / self.a.head_dim, row % self.a.head_dim, v.cvt(), position);
+        self.append(
+            r,
+            self.a.v_cache,
+            row / self.a.head_dim,
+            row % self.a.head_dim,
+            v.cvt(),
+            position,
+        );
     }
 
     /// Stores the sums of all three matrices, each row in its place.
     fn store_raw(&self, r: &Results<'k>) {
         let mut before = r.k.val(0);
-        for (m, heads) in [self.a.heads, self.a.kv_heads, self.a.kv_heads].into_iter().enumerate() {
+        for (m, heads) in [self.a.heads, self.a.kv_heads, self.a.kv_heads]
+            .into_iter()
+            .enumerate()
+        {
             r.k.note(format!("epilogue: {} before their norm", MATRICES[m]));
             let share = self.share(r, m);
             r.each(share.count * ROWS, ROWS, |i, item| {
@@ -435,9 +537,20 @@ impl<'k> QkvEpilogue<'_, 'k> {
     ) {
         let bias = if self.qkv.bias { ", with bias" } else { "" };
         r.k.note(format!("rotate and store a pair of {}{bias}", MATRICES[m]));
-        let sum = |half| r.row(share.run, share.first[1] + i / PAIRS, i % PAIRS + half, item);
+        let sum = |half| {
+            r.row(
+                share.run,
+                share.first[1] + i / PAIRS,
+                i % PAIRS + half,
+                item,
+            )
+        };
         let sums = [0, PAIRS].map(sum);
-        let first = if m == 0 { pair.head } else { pair.head + self.a.heads };
+        let first = if m == 0 {
+            pair.head
+        } else {
+            pair.head + self.a.heads
+        };
         let biased = |s: usize| self.biased(sums[s], first * self.a.head_dim + pair.dims[s]);
         let (x, y) = (biased(0), biased(1));
         let rotated = [x * cos - y * sin, x * sin + y * cos];
@@ -454,7 +567,11 @@ impl<'k> QkvEpilogue<'_, 'k> {
     }
 
     fn biased(&self, v: F32<'k>, row: U32<'k>) -> F32<'k> {
-        if self.qkv.bias { v + self.a.bias.at(row).ld() } else { v }
+        if self.qkv.bias {
+            v + self.a.bias.at(row).ld()
+        } else {
+            v
+        }
     }
 
     /// Positions past the cache are not stored.
@@ -482,7 +599,11 @@ impl<'k> Epilogue<'k> for QkvEpilogue<'_, 'k> {
     fn addresses(&self, r: &Results<'k>) -> Self::Addresses {
         [0, 1].map(|m| {
             let share = self.share(r, m);
-            FirstPair { share, pair: self.pair(share, r.thread), exists: r.thread.lt(share.count * PAIRS) }
+            FirstPair {
+                share,
+                pair: self.pair(share, r.thread),
+                exists: r.thread.lt(share.count * PAIRS),
+            }
         })
     }
 
@@ -490,7 +611,11 @@ impl<'k> Epilogue<'k> for QkvEpilogue<'_, 'k> {
         let position = self.a.state.at(POSITION).fresh().ld();
         let angles = first.each_ref().map(|first| {
             let mut angle = [k.var(1.0), k.var(0.0)];
-            self.a.angles.row(first.pair.j, 8).fresh().ld2_if(first.exists, &mut angle);
+            self.a
+                .angles
+                .row(first.pair.j, 8)
+                .fresh()
+                .ld2_if(first.exists, &mut angle);
             angle
         });
         Prefetched { position, angles }
@@ -499,12 +624,30 @@ impl<'k> Epilogue<'k> for QkvEpilogue<'_, 'k> {
     fn store(&self, r: &Results<'k>, first: Self::Addresses, prefetched: Prefetched<'k>) {
         let k = r.k;
         let Prefetched { position, angles } = prefetched;
-        for (m, (FirstPair { share, pair, exists }, angle)) in first.into_iter().zip(&angles).enumerate() {
+        for (
+            m,
+            (
+                FirstPair {
+                    share,
+                    pair,
+                    exists,
+                },
+                angle,
+            ),
+        ) in first.into_iter().zip(&angles).enumerate()
+        {
             let pairs = share.count * PAIRS;
             k.note(format!("epilogue: {}, {}", MATRICES[m], self.pairing()));
             k.when(exists, || {
                 let only = (BatchItem::ONLY, position);
-                self.rotate(r, (m, share), r.thread, pair, [angle[0].get(), angle[1].get()], only);
+                self.rotate(
+                    r,
+                    (m, share),
+                    r.thread,
+                    pair,
+                    [angle[0].get(), angle[1].get()],
+                    only,
+                );
             });
             k.for_each(r.thread + r.threads, pairs, r.threads, |i| {
                 let pair = self.pair(share, i);
@@ -515,16 +658,25 @@ impl<'k> Epilogue<'k> for QkvEpilogue<'_, 'k> {
         k.note("epilogue: values into the cache");
         let share = self.share(r, 2);
         let only = (BatchItem::ONLY, position);
-        k.for_each(r.thread, share.count * ROWS, r.threads, |i| self.value(r, share, i, only));
+        k.for_each(r.thread, share.count * ROWS, r.threads, |i| {
+            self.value(r, share, i, only)
+        });
     }
 }
 
 impl Variant for Qkv {
     fn cases(&self, seed: u64) -> Vec<Case> {
         // heads, kv_heads, head_dim, positions of the cache, the position, blocks
-        let shapes =
-            [(4, 2, 32, 65, 63, 3), (6, 1, 16, 3, 0, 5), (2, 2, 64, 64, 64, 2), (4, 2, 16, 70, 65, 1)];
-        shapes.into_iter().map(|shape| self.case(shape, seed)).collect()
+        let shapes = [
+            (4, 2, 32, 65, 63, 3),
+            (6, 1, 16, 3, 0, 5),
+            (2, 2, 64, 64, 64, 2),
+            (4, 2, 16, 70, 65, 1),
+        ];
+        shapes
+            .into_iter()
+            .map(|shape| self.case(shape, seed))
+            .collect()
     }
 }
 
@@ -539,20 +691,43 @@ impl Qkv {
         let mut random = crate::case::Random(seed);
         let tiles = |&(format, count): &(Format, u32)| {
             let tile_columns = crate::format::tile::of(format).columns;
-            crate::format::tile::random(format, (count * n / tile_columns) as usize, 1.0, &mut random)
+            crate::format::tile::random(
+                format,
+                (count * n / tile_columns) as usize,
+                1.0,
+                &mut random,
+            )
         };
         let w: Vec<u8> = segments.0.iter().flat_map(tiles).collect();
         let rows = (heads + 2 * kv) * dim;
         let batch = self.plan.batch;
         let x = random.units((batch * n) as usize);
-        let gamma: Vec<f32> = random.units(n as usize).iter().map(|g| 1.0 + g / 4.0).collect();
+        let gamma: Vec<f32> = random
+            .units(n as usize)
+            .iter()
+            .map(|g| 1.0 + g / 4.0)
+            .collect();
         let bias = random.units(rows as usize);
         let radians = (0..batch).flat_map(|i| (0..dim / 2).map(move |j| (i + j) as f32));
-        let angles: Vec<f32> = radians.flat_map(|angle| [angle.cos(), angle.sin()]).collect();
-        let state = (0..batch).flat_map(|i| [0, position + i, 0, 0, 0, 0, 0, 0]).collect();
+        let angles: Vec<f32> = radians
+            .flat_map(|angle| [angle.cos(), angle.sin()])
+            .collect();
+        let state = (0..batch)
+            .flat_map(|i| [0, position + i, 0, 0, 0, 0, 0, 0])
+            .collect();
         let cache = random.halves((kv * cache::pages(ctx) * cache::PAGE * dim) as usize);
-        let stored = if self.output == QkvOutput::Raw { rows } else { heads * dim };
-        let shape = case::ProductCase { rows, n, blocks, batch, outlier: 1.0 };
+        let stored = if self.output == QkvOutput::Raw {
+            rows
+        } else {
+            heads * dim
+        };
+        let shape = case::ProductCase {
+            rows,
+            n,
+            blocks,
+            batch,
+            outlier: 1.0,
+        };
         let mut args = vec![
             CpuArg::U8(w),
             CpuArg::F32(x),

@@ -32,11 +32,17 @@ pub(super) struct RingCursor<'k> {
 
 impl<'k> RingCursor<'k> {
     pub(super) fn new(k: Builder<'k>) -> Self {
-        RingCursor { slot: k.var(0), phase: k.var(0) }
+        RingCursor {
+            slot: k.var(0),
+            phase: k.var(0),
+        }
     }
 
     pub(super) fn at(k: Builder<'k>, slot: U32<'k>) -> Self {
-        RingCursor { slot: k.var(slot), phase: k.var(0) }
+        RingCursor {
+            slot: k.var(slot),
+            phase: k.var(0),
+        }
     }
 
     /// Advances by `by` stages; the number of stages is a multiple of `by`.

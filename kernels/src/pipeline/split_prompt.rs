@@ -92,7 +92,14 @@ impl Variant for SplitPrompt {
     fn cases(&self, seed: u64) -> Vec<Case> {
         // position, length of the prompt, positions of the cache: at the start, in the middle, up to the last token,
         // past it, past the cache
-        let cases = [(0, 20, 30), (3, 15, 16), (4, 12, 12), (5, 7, 9), (0, 1, 1), (7, 9, 8)];
+        let cases = [
+            (0, 20, 30),
+            (3, 15, 16),
+            (4, 12, 12),
+            (5, 7, 9),
+            (0, 1, 1),
+            (7, 9, 8),
+        ];
         let case = |(position, len, ctx): (u32, u32, u32)| {
             let mut random = Random(seed);
             let prompt = (0..ctx).map(|_| random.below(1000)).collect();
@@ -102,7 +109,11 @@ impl Variant for SplitPrompt {
                 CpuArg::U32(vec![0; self.batch as usize * LEN]),
                 CpuArg::scalar(ctx),
             ];
-            Case { label: format!("position={position} len={len} ctx={ctx}"), args, bound: 0.0 }
+            Case {
+                label: format!("position={position} len={len} ctx={ctx}"),
+                args,
+                bound: 0.0,
+            }
         };
         cases.into_iter().map(case).collect()
     }

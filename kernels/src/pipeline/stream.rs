@@ -56,8 +56,19 @@ args! {
 impl StreamArgs<Shape> {
     /// The layout among them.
     pub(crate) fn layout(&self) -> Layout {
-        let StreamArgs { blocks, max_row_blocks, stages, shared, .. } = *self;
-        Layout { blocks, max_row_blocks, stages, shared }
+        let StreamArgs {
+            blocks,
+            max_row_blocks,
+            stages,
+            shared,
+            ..
+        } = *self;
+        Layout {
+            blocks,
+            max_row_blocks,
+            stages,
+            shared,
+        }
     }
 }
 
@@ -93,7 +104,11 @@ pub(crate) enum Input<'k, G = Ptr<'k, f32, ReadOnly>> {
     /// The block floating point output of a previous kernel.
     BlockFloat(BlockFloat<'k, Fresh>),
     /// The residual stream, the norm's weights, and its epsilon.
-    Normed { x: Ptr<'k, f32, Fresh>, gamma: G, epsilon: F32<'k> },
+    Normed {
+        x: Ptr<'k, f32, Fresh>,
+        gamma: G,
+        epsilon: F32<'k>,
+    },
 }
 
 impl<'k> Input<'k> {
@@ -104,7 +119,11 @@ impl<'k> Input<'k> {
     ) -> Input<'k, Gamma<'k>> {
         match self {
             Input::BlockFloat(x) => Input::BlockFloat(x),
-            Input::Normed { x, gamma, epsilon } => Input::Normed { x, gamma: load(gamma), epsilon },
+            Input::Normed { x, gamma, epsilon } => Input::Normed {
+                x,
+                gamma: load(gamma),
+                epsilon,
+            },
         }
     }
 }
@@ -121,7 +140,10 @@ impl<'k> WeightStream<'k> {
         let k = self.k;
         k.note("shared memory, and the block's range of the tiles");
         let base = k.dynamic_shared::<u8>("memory");
-        let encoding = self.plan.encoding(self.segments[0].0).expect("plans have tiled formats");
+        let encoding = self
+            .plan
+            .encoding(self.segments[0].0)
+            .expect("plans have tiled formats");
         let partials = base.at(partials_offset(self.plan));
         let x = partials.row(self.args.max_row_blocks, partials_bytes(self.plan));
         let x = Activations::new(k, encoding, x, self.n, self.plan.batch);
@@ -133,14 +155,32 @@ impl<'k> WeightStream<'k> {
         let first = k.tid().eq(0);
         self.timestamp(first, Timestamp::Begun);
         self.timestamp(first, Timestamp::SmId);
-        let consumer = Consumer { stream: &self, ring: &ring, shares: &shares, x, partials };
-        k.when(k.warp().eq(self.plan.warps()), || self.produce(&ring, &shares))
-            .otherwise(|| consumer.run(input, epilogue));
+        let consumer = Consumer {
+            stream: &self,
+            ring: &ring,
+            shares: &shares,
+            x,
+            partials,
+        };
+        k.when(k.warp().eq(self.plan.warps()), || {
+            self.produce(&ring, &shares)
+        })
+        .otherwise(|| consumer.run(input, epilogue));
     }
 
     fn ring(&self, base: Ptr<'k, u8, Shared>, x: &Activations<'k>) -> Ring<'k> {
-        let bytes = self.segments.iter().map(|&(format, _)| tile::of(format).bytes).max().expect("a segment");
-        Ring { base, stages: x.end(), size: self.plan.width * bytes, count: self.args.stages }
+        let bytes = self
+            .segments
+            .iter()
+            .map(|&(format, _)| tile::of(format).bytes)
+            .max()
+            .expect("a segment");
+        Ring {
+            base,
+            stages: x.end(),
+            size: self.plan.width * bytes,
+            count: self.args.stages,
+        }
     }
 
     /// Tiles of a row.
@@ -160,13 +200,18 @@ impl<'k> WeightStream<'k> {
         let k = self.k;
         let row_tiles = self.row_tiles();
         let cost = |format| Segments::cost(tile::of(format).bytes);
-        let total = self.segments.iter().map(|&(format, count)| count * cost(format)).reduce(|a, b| a + b);
+        let total = self
+            .segments
+            .iter()
+            .map(|&(format, count)| count * cost(format))
+            .reduce(|a, b| a + b);
         let total = total.expect("a segment");
         let bounds = [k.ctaid(), k.ctaid() + 1].map(|i| i * total / self.args.blocks);
         let (mut from, mut tiles, mut before) = (k.val(0), self.tiles, k.val(0));
         let mut shares = vec![];
         for &(format, count) in &self.segments {
-            let [first, end] = bounds.map(|bound| ((bound.max(from) - from) / cost(format)).min(count));
+            let [first, end] =
+                bounds.map(|bound| ((bound.max(from) - from) / cost(format)).min(count));
             let bytes = tile::of(format).bytes;
             let mine = tiles.row(first * row_tiles, bytes);
             let share = end - first;

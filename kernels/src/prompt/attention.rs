@@ -100,12 +100,20 @@ impl PromptAttention {
     /// As many queries a block as registers allow.
     pub const fn new(head_dim: u32, order: ColumnOrder) -> PromptAttention {
         let queries = if head_dim <= 128 { 128 } else { 64 };
-        PromptAttention { head_dim, queries, window: None, order }
+        PromptAttention {
+            head_dim,
+            queries,
+            window: None,
+            order,
+        }
     }
 
     /// The same over a window of the latest positions.
     pub const fn with_window(self, window: u32) -> PromptAttention {
-        PromptAttention { window: Some(window), ..self }
+        PromptAttention {
+            window: Some(window),
+            ..self
+        }
     }
 
     /// The same with fewer queries a block.
@@ -125,13 +133,16 @@ impl PromptAttention {
 
     /// The first position that counts for a token at this one, if there is a window.
     fn start<'k>(&self, position: U32<'k>) -> Option<U32<'k>> {
-        self.window.map(|window| position + 1 - (position + 1).min(window))
+        self.window
+            .map(|window| position + 1 - (position + 1).min(window))
     }
 
     /// Whether a position counts for a token so much further on, `distance` and `further`.
     fn counts<'k>(&self, distance: I32<'k>, further: i32) -> Pred<'k> {
         let causal = distance.ge(-further);
-        self.window.map_or(causal, |window| causal & distance.lt(window as i32 - further))
+        self.window.map_or(causal, |window| {
+            causal & distance.lt(window as i32 - further)
+        })
     }
 
     /// Rows of queries, keys and values in shared memory.
@@ -149,9 +160,17 @@ impl KernelDef for PromptAttention {
     type Args<S: Side> = PromptAttentionArgs<S>;
 
     fn name(&self) -> String {
-        let PromptAttention { head_dim, queries, window, order } = self;
+        let PromptAttention {
+            head_dim,
+            queries,
+            window,
+            order,
+        } = self;
         let window = window.map_or(String::new(), |window| format!("_window_{window}"));
-        format!("prompt_attention_{head_dim}_{queries}_{}{window}", order.group)
+        format!(
+            "prompt_attention_{head_dim}_{queries}_{}{window}",
+            order.group
+        )
     }
 
     fn block(&self) -> u32 {
@@ -172,19 +191,40 @@ impl KernelDef for PromptAttention {
         self.range("heads", a.heads, 1, 1 << 16)?;
         self.range("kv_heads", a.kv_heads, 1, a.heads)?;
         self.multiple("heads", a.heads, a.kv_heads)?;
-        self.multiple("heads * head_dim", a.heads * self.head_dim, PANEL.max(4 * self.order.group))?;
+        self.multiple(
+            "heads * head_dim",
+            a.heads * self.head_dim,
+            PANEL.max(4 * self.order.group),
+        )?;
         self.multiple("capacity", a.capacity, TOKENS)?;
         for (name, found) in [("q", a.q), ("y", a.y)] {
-            self.length(name, found, "capacity * heads * head_dim", &[a.capacity, a.heads, self.head_dim])?;
+            self.length(
+                name,
+                found,
+                "capacity * heads * head_dim",
+                &[a.capacity, a.heads, self.head_dim],
+            )?;
         }
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
-            cache::check_pages(self, (name, found), [a.cache_pages, a.kv_heads, self.head_dim])?;
+            cache::check_pages(
+                self,
+                (name, found),
+                [a.cache_pages, a.kv_heads, self.head_dim],
+            )?;
         }
         cache::check_table(self, a.pages, [a.sequences, a.max_pages])?;
         self.range("item_count", a.item_count, 1, u16::MAX.into())?;
-        self.length("items", a.items, "item_count * 4", &[a.item_count, Item::LEN as u32])?;
+        self.length(
+            "items",
+            a.items,
+            "item_count * 4",
+            &[a.item_count, Item::LEN as u32],
+        )?;
         self.length("y_scale", a.y_scale, "capacity", &[a.capacity])?;
-        Ok(Grid { shared: self.shared(), ..Grid::plane(a.heads, a.item_count) })
+        Ok(Grid {
+            shared: self.shared(),
+            ..Grid::plane(a.heads, a.item_count)
+        })
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: PromptAttentionArgs<Dev<'k>>) {
@@ -199,9 +239,15 @@ impl KernelDef for PromptAttention {
     }
 
     fn reference(&self, a: PromptAttentionArgs<Cpu<'_>>) {
-        let (dim, heads, capacity) = (self.head_dim as usize, a.heads as usize, a.capacity as usize);
+        let (dim, heads, capacity) = (
+            self.head_dim as usize,
+            a.heads as usize,
+            a.capacity as usize,
+        );
         for item in a.items.chunks(Item::LEN) {
-            let &[first, rows, position, sequence] = item else { unreachable!("items have four words") };
+            let &[first, rows, position, sequence] = item else {
+                unreachable!("items have four words")
+            };
             for i in 0..rows {
                 let (token, end) = ((first + i) as usize, (position + i) as usize + 1);
                 let start = end - self.window.map_or(end, |window| end.min(window as usize));
@@ -210,12 +256,19 @@ impl KernelDef for PromptAttention {
                     let rows = |cache: &[f16]| -> Vec<f16> {
                         let table = [a.sequences, a.max_pages, a.cache_pages];
                         let of = [a.kv_heads as usize, head / (heads / a.kv_heads as usize)];
-                        let row = |position| cache::paged_row(a.pages, table, sequence, of, position);
-                        let rows = (start..end).map(|position| row(position).expect("pages are in range"));
-                        rows.flat_map(|row| &cache[row * dim..][..dim]).copied().collect()
+                        let row =
+                            |position| cache::paged_row(a.pages, table, sequence, of, position);
+                        let rows =
+                            (start..end).map(|position| row(position).expect("pages are in range"));
+                        rows.flat_map(|row| &cache[row * dim..][..dim])
+                            .copied()
+                            .collect()
                     };
                     let q = &a.q[(token * heads + head) * dim..][..dim];
-                    for (d, y) in attend(q, &rows(a.k_cache), &rows(a.v_cache)).into_iter().enumerate() {
+                    for (d, y) in attend(q, &rows(a.k_cache), &rows(a.v_cache))
+                        .into_iter()
+                        .enumerate()
+                    {
                         let slot = self.order.slot((head * dim + d) as u32) as usize;
                         a.y[activations::index(capacity, token, slot)] = f16::from_f32(y as f32);
                     }
@@ -227,7 +280,11 @@ impl KernelDef for PromptAttention {
 
 /// `softmax(q k^T) v` of one query, with scores in log2 units.
 fn attend(q: &[f16], keys: &[f16], values: &[f16]) -> Vec<f64> {
-    let numbers = |row: &[f16]| row.iter().map(|x| f64::from(x.to_f32())).collect::<Vec<_>>();
+    let numbers = |row: &[f16]| {
+        row.iter()
+            .map(|x| f64::from(x.to_f32()))
+            .collect::<Vec<_>>()
+    };
     let q = numbers(q);
     let dot = |row: &[f16]| numbers(row).iter().zip(&q).map(|(k, q)| k * q).sum::<f64>();
     let scores: Vec<f64> = keys.chunks(q.len()).map(dot).collect();
@@ -235,7 +292,9 @@ fn attend(q: &[f16], keys: &[f16], values: &[f16]) -> Vec<f64> {
     let weights: Vec<f64> = scores.iter().map(|score| (score - max).exp2()).collect();
     let mut y = vec![0.0; q.len()];
     for (row, weight) in values.chunks(q.len()).zip(&weights) {
-        y.iter_mut().zip(numbers(row)).for_each(|(y, v)| *y += weight * v);
+        y.iter_mut()
+            .zip(numbers(row))
+            .for_each(|(y, v)| *y += weight * v);
     }
     let sum: f64 = weights.iter().sum();
     y.into_iter().map(|y| y / sum).collect()

@@ -33,7 +33,12 @@ impl Item {
     /// Words of an item.
     pub const LEN: usize = 4;
     /// The item of a block that does nothing.
-    pub const IDLE: Item = Item { row: 0, rows: 0, position: 0, sequence: 0 };
+    pub const IDLE: Item = Item {
+        row: 0,
+        rows: 0,
+        position: 0,
+        sequence: 0,
+    };
 
     /// As it is in memory.
     pub const fn words(self) -> [u32; Item::LEN] {
@@ -50,7 +55,12 @@ impl Item {
         (0..self.rows.div_ceil(queries)).rev().map(move |part| {
             let first = part * queries;
             let rows = queries.min(self.rows - first);
-            Item { row: self.row + first, rows, position: self.position + first, ..self }
+            Item {
+                row: self.row + first,
+                rows,
+                position: self.position + first,
+                ..self
+            }
         })
     }
 }
@@ -106,13 +116,20 @@ impl KernelDef for ChunkItems {
             let (position, sequence) = (a.state.at(POSITION).ld(), a.state.at(SEQUENCE).ld());
             let first = (count - 1 - i) * queries;
             let rows = (a.tokens - first).min(queries);
-            a.items.row(i, 4 * Item::LEN as u32).st4([first, rows, position + first, sequence]);
+            a.items
+                .row(i, 4 * Item::LEN as u32)
+                .st4([first, rows, position + first, sequence]);
         });
     }
 
     fn reference(&self, a: ChunkItemsArgs<Cpu<'_>>) {
         let [position, sequence] = [POSITION, SEQUENCE].map(|word| a.state[word as usize]);
-        let chunk = Item { row: 0, rows: a.tokens, position, sequence };
+        let chunk = Item {
+            row: 0,
+            rows: a.tokens,
+            position,
+            sequence,
+        };
         for (to, item) in a.items.chunks_mut(Item::LEN).zip(chunk.split(self.queries)) {
             to.copy_from_slice(&item.words());
         }
@@ -127,9 +144,16 @@ impl Variant for ChunkItems {
             let mut random = Random(seed);
             let state = (0..2 * LEN).map(|_| random.below(1000)).collect();
             let count = tokens.div_ceil(self.queries) as usize;
-            let args =
-                vec![CpuArg::U32(state), CpuArg::U32(vec![0; count * Item::LEN]), CpuArg::scalar(tokens)];
-            Case { label: format!("tokens={tokens}"), args, bound: 0.0 }
+            let args = vec![
+                CpuArg::U32(state),
+                CpuArg::U32(vec![0; count * Item::LEN]),
+                CpuArg::scalar(tokens),
+            ];
+            Case {
+                label: format!("tokens={tokens}"),
+                args,
+                bound: 0.0,
+            }
         };
         counts.into_iter().map(case).collect()
     }

@@ -109,7 +109,10 @@ impl KernelDef for RotateTokens {
         let bias = if self.bias { "_bias" } else { "" };
         let norm = if self.norm { "_norm" } else { "" };
         let first = self.overlap.suffix();
-        format!("rotate_tokens_{}_{pairing}{bias}{norm}{first}", self.head_dim)
+        format!(
+            "rotate_tokens_{}_{pairing}{bias}{norm}{first}",
+            self.head_dim
+        )
     }
 
     fn block(&self) -> u32 {
@@ -132,13 +135,32 @@ impl KernelDef for RotateTokens {
         let rows = a.heads + 2 * a.kv_heads;
         let (formula, row) = ("(heads + 2 * kv_heads) * head_dim", [rows, self.head_dim]);
         let [capacity, height, width] = [a.capacity, rows, self.head_dim];
-        self.length("x", a.x, &format!("capacity * {formula}"), &[capacity, height, width])?;
+        self.length(
+            "x",
+            a.x,
+            &format!("capacity * {formula}"),
+            &[capacity, height, width],
+        )?;
         self.length("bias", a.bias, formula, if self.bias { &row } else { &[0] })?;
-        self.length("gamma", a.gamma, "2 * head_dim", &[if self.norm { 2 } else { 0 }, self.head_dim])?;
+        self.length(
+            "gamma",
+            a.gamma,
+            "2 * head_dim",
+            &[if self.norm { 2 } else { 0 }, self.head_dim],
+        )?;
         self.length("freq", a.freq, "head_dim", &[self.head_dim])?;
-        self.length("q", a.q, "capacity * heads * head_dim", &[a.capacity, a.heads, self.head_dim])?;
+        self.length(
+            "q",
+            a.q,
+            "capacity * heads * head_dim",
+            &[a.capacity, a.heads, self.head_dim],
+        )?;
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
-            cache::check_pages(self, (name, found), [a.cache_pages, a.kv_heads, self.head_dim])?;
+            cache::check_pages(
+                self,
+                (name, found),
+                [a.cache_pages, a.kv_heads, self.head_dim],
+            )?;
         }
         Ok(Grid::line(a.tokens))
     }
@@ -173,22 +195,48 @@ impl KernelDef for RotateTokens {
             }
             let [position, sequence] = [POSITION, SEQUENCE].map(|word| state[word as usize]);
             let mut x = x.to_vec();
-            a.bias.iter().skip(i * dim).zip(&mut x).for_each(|(b, x)| *x += b);
+            a.bias
+                .iter()
+                .skip(i * dim)
+                .zip(&mut x)
+                .for_each(|(b, x)| *x += b);
             let x = match i < heads + kv_heads {
-                true => self.rotated(&x, a.gamma, usize::from(i >= heads), a.freq, position, a.epsilon),
+                true => self.rotated(
+                    &x,
+                    a.gamma,
+                    usize::from(i >= heads),
+                    a.freq,
+                    position,
+                    a.epsilon,
+                ),
                 false => x.into_iter().map(f64::from).collect(),
             };
             let cached = |head| {
                 let table = [a.sequences, a.max_pages, a.cache_pages];
-                cache::paged_row(a.pages, table, sequence, [kv_heads, head], position as usize)
+                cache::paged_row(
+                    a.pages,
+                    table,
+                    sequence,
+                    [kv_heads, head],
+                    position as usize,
+                )
             };
-            let factor = if i < heads { f64::from(a.scale) * std::f64::consts::LOG2_E } else { 1.0 };
+            let factor = if i < heads {
+                f64::from(a.scale) * std::f64::consts::LOG2_E
+            } else {
+                1.0
+            };
             let to = match i {
                 _ if i < heads => Some(&mut a.q[(token * heads + i) * dim..]),
-                _ if i < heads + kv_heads => cached(i - heads).map(|row| &mut a.k_cache[row * dim..]),
+                _ if i < heads + kv_heads => {
+                    cached(i - heads).map(|row| &mut a.k_cache[row * dim..])
+                }
                 _ => cached(i - heads - kv_heads).map(|row| &mut a.v_cache[row * dim..]),
             };
-            to.into_iter().flatten().zip(x).for_each(|(to, x)| *to = key((x * factor) as f32));
+            to.into_iter()
+                .flatten()
+                .zip(x)
+                .for_each(|(to, x)| *to = key((x * factor) as f32));
         }
     }
 }
@@ -256,18 +304,37 @@ impl<'a, 'k> RotaryLane<'a, 'k> {
         let index = position >> PAGE.ilog2();
         let known = sequence.lt(a.sequences) & index.lt(a.max_pages);
         let mut page = k.var(u32::MAX);
-        a.pages.row(sequence, a.max_pages * 4).at(index).ld_if(known, &mut page);
+        a.pages
+            .row(sequence, a.max_pages * 4)
+            .at(index)
+            .ld_if(known, &mut page);
         let cached = page.get() * a.kv_heads * PAGE + (position & (PAGE - 1));
         let kept = page.get().lt(a.cache_pages);
-        RotaryLane { k, def, a, number, inside, token, cached, kept, angles }
+        RotaryLane {
+            k,
+            def,
+            a,
+            number,
+            inside,
+            token,
+            cached,
+            kept,
+            angles,
+        }
     }
 
     /// Head `index` of queries, keys and values; whole warp.
     fn process(&self, index: U32<'k>, exists: Pred<'k>) {
         let (k, def, a) = (self.k, self.def, self.a);
         let heads = a.heads + a.kv_heads * 2;
-        let x = a.x.row(self.token, heads * (4 * def.head_dim)).row(index, 4 * def.head_dim);
-        let mut x = if def.overlap.waits() { self.load(x.fresh()) } else { self.load(x.stream()) };
+        let x =
+            a.x.row(self.token, heads * (4 * def.head_dim))
+                .row(index, 4 * def.head_dim);
+        let mut x = if def.overlap.waits() {
+            self.load(x.fresh())
+        } else {
+            self.load(x.stream())
+        };
         let (keys, values) = (index.ge(a.heads), index.ge(a.heads + a.kv_heads));
         if def.bias {
             let bias = self.load(a.bias.row(index, 4 * def.head_dim));
@@ -285,8 +352,12 @@ impl<'a, 'k> RotaryLane<'a, 'k> {
         k.when(exists & self.inside, || {
             let row = 2 * def.head_dim;
             let cached = |head: U32<'k>| head.mad(PAGE, self.cached);
-            k.when(!keys, || self.store(a.q.row(self.token * a.heads + index, row), y));
-            k.when(keys & !values & self.kept, || self.store(a.k_cache.row(cached(index - a.heads), row), y));
+            k.when(!keys, || {
+                self.store(a.q.row(self.token * a.heads + index, row), y)
+            });
+            k.when(keys & !values & self.kept, || {
+                self.store(a.k_cache.row(cached(index - a.heads), row), y)
+            });
             k.when(values & self.kept, || {
                 self.store(a.v_cache.row(cached(index - a.heads - a.kv_heads), row), y);
             });
@@ -325,7 +396,9 @@ impl<'a, 'k> RotaryLane<'a, 'k> {
         let word = |x: F32<'k>, y: F32<'k>| key_pair(self.k, [x, y]).bits::<u32>();
         match self.def.pairing {
             Pairing::Interleaved => {
-                head.at(self.number * DIMS).cast::<u32>().st4(y.map(|[x, y]| word(x, y)));
+                head.at(self.number * DIMS)
+                    .cast::<u32>()
+                    .st4(y.map(|[x, y]| word(x, y)));
             }
             Pairing::HalfSplit => {
                 let own = head.at(self.number * PAIRS as u32);
@@ -340,16 +413,36 @@ impl<'a, 'k> RotaryLane<'a, 'k> {
 
 impl Variant for RotateTokens {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        let plain = RotateCase { heads: 2, kv_heads: 1, tokens: &[(0, 0)], capacity: 8, size: 1.0 };
+        let plain = RotateCase {
+            heads: 2,
+            kv_heads: 1,
+            tokens: &[(0, 0)],
+            capacity: 8,
+            size: 1.0,
+        };
         // A head to some of the teams; several to a team; numbers beyond binary16. Positions around the end of a page;
         // of several sequences, in turn; of a sequence, and past pages, that the table does not have.
         [
             plain,
-            RotateCase { heads: 28, kv_heads: 4, tokens: &[(63, 1), (0, 0), (64, 1), (65, 1)], ..plain },
+            RotateCase {
+                heads: 28,
+                kv_heads: 4,
+                tokens: &[(63, 1), (0, 0), (64, 1), (65, 1)],
+                ..plain
+            },
             RotateCase {
                 heads: 4,
                 kv_heads: 2,
-                tokens: &[(180, 2), (7, 1), (2, 3), (191, 0), (192, 0), (500, 1), (5, DROPPED), (99, 2)],
+                tokens: &[
+                    (180, 2),
+                    (7, 1),
+                    (2, 3),
+                    (191, 0),
+                    (192, 0),
+                    (500, 1),
+                    (5, DROPPED),
+                    (99, 2),
+                ],
                 size: 1e5,
                 ..plain
             },
@@ -381,16 +474,26 @@ const CACHE_PAGES: u32 = 9;
 impl RotateCase {
     fn filled(&self, kernel: &RotateTokens, seed: u64) -> Case {
         let mut random = Random(seed);
-        let (dim, rows) = (kernel.head_dim as usize, (self.heads + 2 * self.kv_heads) as usize);
-        let mut sized = |n: usize| (0..n).map(|_| random.unit() * self.size).collect::<Vec<_>>();
+        let (dim, rows) = (
+            kernel.head_dim as usize,
+            (self.heads + 2 * self.kv_heads) as usize,
+        );
+        let mut sized = |n: usize| {
+            (0..n)
+                .map(|_| random.unit() * self.size)
+                .collect::<Vec<_>>()
+        };
         let x = sized(self.capacity as usize * rows * dim);
         let bias = sized(if kernel.bias { rows * dim } else { 0 });
         let gamma = random.units(if kernel.norm { 2 * dim } else { 0 });
         let cache = (CACHE_PAGES * self.kv_heads * PAGE) as usize * dim;
-        let state = self.tokens.iter().flat_map(|&(position, sequence)| match sequence {
-            DROPPED => [0, position, 1, 0, 0, 0, 0, 0],
-            _ => [0, position, 0, 0, sequence, 0, 0, 0],
-        });
+        let state = self
+            .tokens
+            .iter()
+            .flat_map(|&(position, sequence)| match sequence {
+                DROPPED => [0, position, 1, 0, 0, 0, 0, 0],
+                _ => [0, position, 0, 0, sequence, 0, 0, 0],
+            });
         let mut args = vec![
             CpuArg::F32(x),
             CpuArg::F32(bias),
@@ -403,10 +506,22 @@ impl RotateCase {
             CpuArg::F16(random.halves(cache)),
         ];
         let tokens = self.tokens.len() as u32;
-        let sizes = [self.heads, self.kv_heads, CACHE_PAGES, 3, 3, tokens, self.capacity];
+        let sizes = [
+            self.heads,
+            self.kv_heads,
+            CACHE_PAGES,
+            3,
+            3,
+            tokens,
+            self.capacity,
+        ];
         args.extend(sizes.map(CpuArg::scalar));
         args.extend([1e-5, 1.0 / (dim as f32).sqrt()].map(CpuArg::scalar));
         // The bounds of the norm and of the rotation.
-        Case { label: format!("{self:?}"), args, bound: 5e-6 }
+        Case {
+            label: format!("{self:?}"),
+            args,
+            bound: 5e-6,
+        }
     }
 }

@@ -59,13 +59,35 @@ impl KernelDef for SampleAdjust {
     }
 
     fn grid(&self, a: &SampleAdjustArgs<Shape>) -> Result<Grid, ShapeError> {
-        let RowsArgs { vocab, count, capacity, sequences, max_tokens, .. } = a.of;
+        let RowsArgs {
+            vocab,
+            count,
+            capacity,
+            sequences,
+            max_tokens,
+            ..
+        } = a.of;
         rows::check(self, &a.of, a.state)?;
         self.length("logits", a.logits, "capacity * vocab", &[capacity, vocab])?;
         self.length("z", a.z, "capacity * vocab", &[capacity, vocab])?;
-        self.length("tokens", a.tokens, "sequences * max_tokens", &[sequences, max_tokens])?;
-        self.length("bias", a.bias, "sequences * 512", &[sequences, 2 * MAX_BIASES])?;
-        self.at_least("largest", a.largest, "count * blocks", &[count, blocks(vocab)])?;
+        self.length(
+            "tokens",
+            a.tokens,
+            "sequences * max_tokens",
+            &[sequences, max_tokens],
+        )?;
+        self.length(
+            "bias",
+            a.bias,
+            "sequences * 512",
+            &[sequences, 2 * MAX_BIASES],
+        )?;
+        self.at_least(
+            "largest",
+            a.largest,
+            "count * blocks",
+            &[count, blocks(vocab)],
+        )?;
         self.at_least("histogram", a.histogram, "count * 1024", &[count, BINS])?;
         Ok(Grid::plane(blocks(vocab), count))
     }
@@ -83,16 +105,26 @@ impl KernelDef for SampleAdjust {
         for row in rows::on_cpu(&a.of, a.state) {
             let params = SampleParams::of_words(&a.of.params[row.sequence * SampleParams::WORDS..]);
             let tokens = &a.tokens[row.sequence * a.of.max_tokens as usize..][..=row.position];
-            let latest = &tokens[tokens.len().saturating_sub(params.window.min(MAX_WINDOW) as usize)..];
-            let biases = a.bias[row.sequence * 2 * MAX_BIASES as usize..].as_chunks::<2>().0;
+            let latest = &tokens[tokens
+                .len()
+                .saturating_sub(params.window.min(MAX_WINDOW) as usize)..];
+            let biases = a.bias[row.sequence * 2 * MAX_BIASES as usize..]
+                .as_chunks::<2>()
+                .0;
             let biases = &biases[..params.biases.min(MAX_BIASES) as usize];
             let logits = &a.logits[row.index * vocab..][..vocab];
             let z = &mut a.z[row.index * vocab..][..vocab];
             z.copy_from_slice(&adjusted(logits, &params, latest, biases));
             let histogram = &mut a.histogram[row.index * BINS as usize..];
-            z.iter().for_each(|&z| histogram[bin_on_cpu(z) as usize] += 1);
-            for (z, largest) in z.chunks(CHUNK as usize).zip(&mut a.largest[row.index * blocks..]) {
-                *largest = z.iter().fold(f32::NEG_INFINITY, |most, &z| most.max(key_on_cpu(z)));
+            z.iter()
+                .for_each(|&z| histogram[bin_on_cpu(z) as usize] += 1);
+            for (z, largest) in z
+                .chunks(CHUNK as usize)
+                .zip(&mut a.largest[row.index * blocks..])
+            {
+                *largest = z
+                    .iter()
+                    .fold(f32::NEG_INFINITY, |most, &z| most.max(key_on_cpu(z)));
             }
         }
     }
@@ -109,14 +141,21 @@ pub(crate) fn bin<'k>(z: F32<'k>) -> U32<'k> {
     let magnitude = (z.abs().bits::<u32>() >> 18).max(FIRST - 1) - (FIRST - 1);
     let magnitude = magnitude.min(HALF - 1);
     z.lt(0.0)
-        .select(-magnitude.bits::<i32>() + (HALF as i32 - 1), magnitude.bits::<i32>() + HALF as i32)
+        .select(
+            -magnitude.bits::<i32>() + (HALF as i32 - 1),
+            magnitude.bits::<i32>() + HALF as i32,
+        )
         .bits()
 }
 
 /// The same on the CPU.
 pub(crate) fn bin_on_cpu(z: f32) -> u32 {
     let magnitude = ((z.abs().to_bits() >> 18).max(FIRST - 1) - (FIRST - 1)).min(HALF - 1);
-    if z < 0.0 { HALF - 1 - magnitude } else { HALF + magnitude }
+    if z < 0.0 {
+        HALF - 1 - magnitude
+    } else {
+        HALF + magnitude
+    }
 }
 
 /// A block's chunk of a row.
@@ -135,7 +174,15 @@ struct Chunk<'a, 'k> {
 impl<'a, 'k> Chunk<'a, 'k> {
     fn new(k: Builder<'k>, a: &'a SampleAdjustArgs<Dev<'k>>, row: Row<'k>) -> Self {
         let (times, bias) = (k.shared("times", CHUNK), k.shared("biases", CHUNK));
-        Chunk { k, a, row, first: k.ctaid() * CHUNK, times, bias, histogram: k.shared("bins", BINS) }
+        Chunk {
+            k,
+            a,
+            row,
+            first: k.ctaid() * CHUNK,
+            times,
+            bias,
+            histogram: k.shared("bins", BINS),
+        }
     }
 
     /// What is asked of the tokens of the chunk, none of which the kernels before this one change.
@@ -159,18 +206,28 @@ impl<'a, 'k> Chunk<'a, 'k> {
         let mut most = k.var(f32::NEG_INFINITY);
         for i in [0, THREADS] {
             let at = k.tid() + i;
-            k.when((self.first + at).lt(self.a.of.vocab), || most.max_with(self.adjust(at)));
+            k.when((self.first + at).lt(self.a.of.vocab), || {
+                most.max_with(self.adjust(at))
+            });
         }
         let most = block_max(k, THREADS / 32, most.get());
         k.when(k.tid().eq(0), || {
-            self.a.largest.at(self.row.index.mad(k.nctaid(), k.ctaid())).st(most);
+            self.a
+                .largest
+                .at(self.row.index.mad(k.nctaid(), k.ctaid()))
+                .st(most);
         });
         self.add_histogram();
     }
 
     fn count_latest(&self) {
         let (k, a) = (self.k, self.a);
-        let window = self.row.params.window.min(MAX_WINDOW).min(self.row.position + 1);
+        let window = self
+            .row
+            .params
+            .window
+            .min(MAX_WINDOW)
+            .min(self.row.position + 1);
         let tokens = a.tokens.row(self.row.sequence, a.of.max_tokens * 4);
         k.for_each(k.tid(), window, THREADS, |i| {
             let at = tokens.at(self.row.position - i).fresh().ld() - self.first;
@@ -181,18 +238,28 @@ impl<'a, 'k> Chunk<'a, 'k> {
     fn fetch_biases(&self) {
         let (k, a) = (self.k, self.a);
         let biases = a.bias.row(self.row.sequence, 8 * MAX_BIASES);
-        k.for_each(k.tid(), self.row.params.biases.min(MAX_BIASES), THREADS, |i| {
-            let [token, bits] = biases.row(i, 8).ld2();
-            let at = token - self.first;
-            k.when(at.lt(CHUNK), || self.bias.at(at).st(bits.bits::<f32>()));
-        });
+        k.for_each(
+            k.tid(),
+            self.row.params.biases.min(MAX_BIASES),
+            THREADS,
+            |i| {
+                let [token, bits] = biases.row(i, 8).ld2();
+                let at = token - self.first;
+                k.when(at.lt(CHUNK), || self.bias.at(at).st(bits.bits::<f32>()));
+            },
+        );
     }
 
     /// Adjusts a logit of the chunk, and gives what it counts as.
     fn adjust(&self, at: U32<'k>) -> F32<'k> {
         let (k, a, [repeat, presence, frequency]) = (self.k, self.a, self.row.params.penalties);
         let token = self.first + at;
-        let logit = a.logits.row(self.row.index, a.of.vocab * 4).at(token).fresh().ld();
+        let logit = a
+            .logits
+            .row(self.row.index, a.of.vocab * 4)
+            .at(token)
+            .fresh()
+            .ld();
         let mut z = k.var(logit + self.bias.at(at).ld());
         let times = self.times.at(at).ld();
         k.when(times.gt(0), || {
@@ -217,6 +284,9 @@ impl<'a, 'k> Chunk<'a, 'k> {
 
 impl Variant for SampleAdjust {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        super::case::stages(seed).into_iter().map(|stage| stage.adjust).collect()
+        super::case::stages(seed)
+            .into_iter()
+            .map(|stage| stage.adjust)
+            .collect()
     }
 }

@@ -54,10 +54,21 @@ impl KernelDef for AllowTokens {
     }
 
     fn grid(&self, a: &AllowTokensArgs<Shape>) -> Result<Grid, ShapeError> {
-        let RowsArgs { vocab, count, capacity, sequences, .. } = a.of;
+        let RowsArgs {
+            vocab,
+            count,
+            capacity,
+            sequences,
+            ..
+        } = a.of;
         rows::check(self, &a.of, a.state)?;
         self.length("logits", a.logits, "capacity * vocab", &[capacity, vocab])?;
-        self.length("allowed", a.allowed, "sequences * words", &[sequences, allowed_words(vocab)])?;
+        self.length(
+            "allowed",
+            a.allowed,
+            "sequences * words",
+            &[sequences, allowed_words(vocab)],
+        )?;
         Ok(Grid::plane(blocks(vocab), count))
     }
 
@@ -72,10 +83,17 @@ impl KernelDef for AllowTokens {
         let vocab = a.of.vocab as usize;
         for row in rows::on_cpu(&a.of, a.state) {
             let allowed = &a.allowed[row.sequence * allowed_words(a.of.vocab) as usize..];
-            for (token, logit) in a.logits[row.index * vocab..][..vocab].iter_mut().enumerate() {
+            for (token, logit) in a.logits[row.index * vocab..][..vocab]
+                .iter_mut()
+                .enumerate()
+            {
                 let bit = allowed[token / 32] >> (token % 32) & 1;
                 if logit.is_finite() {
-                    *logit = if bit == 1 { logit.max(LEAST) } else { FORBIDDEN };
+                    *logit = if bit == 1 {
+                        logit.max(LEAST)
+                    } else {
+                        FORBIDDEN
+                    };
                 }
             }
         }
@@ -97,13 +115,18 @@ fn allow<'k>(k: Builder<'k>, a: &AllowTokensArgs<Dev<'k>>, row: &Row<'k>) {
             let bit = (allowed.at(token / 32).fresh().ld() >> (token & 31)) & 1;
             let logit = logits.at(token).fresh().ld();
             let ruled = bit.eq(1).select(logit.max(LEAST), FORBIDDEN);
-            logits.at(token).st(logit.abs().lt(f32::INFINITY).select(ruled, logit));
+            logits
+                .at(token)
+                .st(logit.abs().lt(f32::INFINITY).select(ruled, logit));
         });
     }
 }
 
 impl Variant for AllowTokens {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        super::case::stages(seed).into_iter().map(|stage| stage.allow).collect()
+        super::case::stages(seed)
+            .into_iter()
+            .map(|stage| stage.allow)
+            .collect()
     }
 }

@@ -74,7 +74,9 @@ fn warp_scan<'k>(k: Builder<'k>, v: U64<'k>) -> U64<'k> {
 
 /// The largest of the warp, in every lane.
 pub(super) fn warp_max(v: U64<'_>) -> U64<'_> {
-    [16, 8, 4, 2, 1].into_iter().fold(v, |v, lanes| v.max(shuffle(v, |word| word.shfl_bfly(lanes))))
+    [16, 8, 4, 2, 1].into_iter().fold(v, |v, lanes| {
+        v.max(shuffle(v, |word| word.shfl_bfly(lanes)))
+    })
 }
 
 fn shuffle<'k>(v: U64<'k>, by: impl Fn(U32<'k>) -> U32<'k>) -> U64<'k> {

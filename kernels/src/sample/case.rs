@@ -48,26 +48,62 @@ const STOPS: [u32; 3] = [11, 12, 13];
 /// Log-probabilities of a record.
 const BEST: u32 = 3;
 
-const OFF: SampleParams = SampleParams { seed: 0x1234_5678_9abc_def0, ..SampleParams::OFF };
+const OFF: SampleParams = SampleParams {
+    seed: 0x1234_5678_9abc_def0,
+    ..SampleParams::OFF
+};
 /// What many take.
-const USUAL: SampleParams =
-    SampleParams { top_k: 40, top_p: 0xf000_0000, min_gap: -2.995_732_3, scale: scale(0.8), ..OFF };
-const PENALIZED: SampleParams =
-    SampleParams { repeat: 1.1, presence: 0.25, frequency: 0.5, window: 4, biases: 3, ..USUAL };
-const TYPICAL: SampleParams = SampleParams { typical_p: 0x3000_0000, scale: scale(1.7), ..OFF };
-const TOP_P: SampleParams = SampleParams { top_p: 0x8000_0000, ..OFF };
+const USUAL: SampleParams = SampleParams {
+    top_k: 40,
+    top_p: 0xf000_0000,
+    min_gap: -2.995_732_3,
+    scale: scale(0.8),
+    ..OFF
+};
+const PENALIZED: SampleParams = SampleParams {
+    repeat: 1.1,
+    presence: 0.25,
+    frequency: 0.5,
+    window: 4,
+    biases: 3,
+    ..USUAL
+};
+const TYPICAL: SampleParams = SampleParams {
+    typical_p: 0x3000_0000,
+    scale: scale(1.7),
+    ..OFF
+};
+const TOP_P: SampleParams = SampleParams {
+    top_p: 0x8000_0000,
+    ..OFF
+};
 
 fn small() -> Vec<RowCase> {
     use Logits::*;
     vec![
-        (Peaked, Kind::Plain, SampleParams { best: 3, ..PENALIZED }),
+        (
+            Peaked,
+            Kind::Plain,
+            SampleParams {
+                best: 3,
+                ..PENALIZED
+            },
+        ),
         (Peaked, Kind::InPrompt, SampleParams::GREEDY),
         (Peaked, Kind::Plain, SampleParams { best: 2, ..TYPICAL }),
         (NotANumber, Kind::Plain, USUAL),
         (Even, Kind::Done, USUAL),
         (Even, Kind::NoState, USUAL),
         (Even, Kind::NoPlace, USUAL),
-        (Even, Kind::Full, SampleParams { min_gap: -0.5, biases: 3, ..OFF }),
+        (
+            Even,
+            Kind::Full,
+            SampleParams {
+                min_gap: -0.5,
+                biases: 3,
+                ..OFF
+            },
+        ),
         (Flat, Kind::Plain, SampleParams { top_k: 7, ..TOP_P }),
     ]
 }
@@ -77,19 +113,61 @@ fn large() -> Vec<RowCase> {
     vec![
         (Peaked, Kind::Plain, USUAL),
         (Peaked, Kind::Plain, SampleParams { best: 1, ..TOP_P }),
-        (Flat, Kind::Plain, SampleParams { typical_p: 0x4000_0000, ..USUAL }),
+        (
+            Flat,
+            Kind::Plain,
+            SampleParams {
+                typical_p: 0x4000_0000,
+                ..USUAL
+            },
+        ),
         (Flat, Kind::Plain, TOP_P),
-        (Even, Kind::Plain, SampleParams { top_k: 2000, ..TYPICAL }),
-        (Even, Kind::Plain, SampleParams { top_k: 200, ..USUAL }),
-        (Peaked, Kind::Plain, SampleParams { top_k: 100, top_p: 0, min_gap: f32::NEG_INFINITY, ..USUAL }),
-        (Even, Kind::Plain, SampleParams { best: 2, scale: scale(0.5), ..OFF }),
+        (
+            Even,
+            Kind::Plain,
+            SampleParams {
+                top_k: 2000,
+                ..TYPICAL
+            },
+        ),
+        (
+            Even,
+            Kind::Plain,
+            SampleParams {
+                top_k: 200,
+                ..USUAL
+            },
+        ),
+        (
+            Peaked,
+            Kind::Plain,
+            SampleParams {
+                top_k: 100,
+                top_p: 0,
+                min_gap: f32::NEG_INFINITY,
+                ..USUAL
+            },
+        ),
+        (
+            Even,
+            Kind::Plain,
+            SampleParams {
+                best: 2,
+                scale: scale(0.5),
+                ..OFF
+            },
+        ),
     ]
 }
 
 pub(super) fn stages(seed: u64) -> Vec<Stage> {
     // One token; few, all alike; a part of a chunk; three chunks, the last of one token.
-    let one = vec![(Logits::Even, Kind::Plain, USUAL), (Logits::Even, Kind::Plain, OFF)];
-    let alike = [7, 1, 127].map(|top_k| (Logits::Flat, Kind::Plain, SampleParams { top_k, ..TOP_P }));
+    let one = vec![
+        (Logits::Even, Kind::Plain, USUAL),
+        (Logits::Even, Kind::Plain, OFF),
+    ];
+    let alike =
+        [7, 1, 127].map(|top_k| (Logits::Flat, Kind::Plain, SampleParams { top_k, ..TOP_P }));
     vec![
         stage(seed, 1, &one),
         stage(seed, 127, &alike),
@@ -102,20 +180,31 @@ fn stage(seed: u64, vocab: u32, rows: &[RowCase]) -> Stage {
     let (mut random, count) = (Random(seed), rows.len() as u32);
     let (capacity, states, sequences) = (count + 1, count + 1, count + 1);
     let label = format!("vocab={vocab} count={count}");
-    let case = |args: Vec<CpuArg>| Case { label: label.clone(), args, bound: 0.0 };
+    let case = |args: Vec<CpuArg>| Case {
+        label: label.clone(),
+        args,
+        bound: 0.0,
+    };
     let params = (0..sequences as usize).map(|i| rows.get(i).map_or(OFF, |row| row.2));
     let params = CpuArg::U32(params.flat_map(|params| params.words()).collect());
     let mut given: Vec<u32> = (0..count).map(|i| states - 1 - i).collect();
     let no_state = |i: &usize| rows[*i].1 == Kind::NoState;
-    (0..rows.len()).filter(no_state).for_each(|i| given[i] = states);
+    (0..rows.len())
+        .filter(no_state)
+        .for_each(|i| given[i] = states);
     given.push(u32::MAX);
     let state = CpuArg::U32(states_of(&mut random, rows, states, sequences));
     let of: Vec<CpuArg> = vec![CpuArg::U32(given), params]
         .into_iter()
         .chain([vocab, count, capacity, states, sequences, MAX_TOKENS].map(CpuArg::scalar))
         .collect();
-    let tokens = (0..sequences * MAX_TOKENS).map(|_| random.below(vocab.min(6))).collect();
-    let mut logits: Vec<f32> = rows.iter().flat_map(|row| logits(&mut random, row.0, vocab)).collect();
+    let tokens = (0..sequences * MAX_TOKENS)
+        .map(|_| random.below(vocab.min(6)))
+        .collect();
+    let mut logits: Vec<f32> = rows
+        .iter()
+        .flat_map(|row| logits(&mut random, row.0, vocab))
+        .collect();
     logits.resize((capacity * vocab) as usize, 7.0);
     let floats = |len: u32| CpuArg::F32(vec![0.0; len as usize]);
     let ints = |len: u32| CpuArg::U32(vec![0; len as usize]);
@@ -142,11 +231,30 @@ fn stage(seed: u64, vocab: u32, rows: &[RowCase]) -> Stage {
     let [_, _, _, _, mask, listed, mass] = after(&SampleGather { overlap: true }, &gather);
     let record = RECORD_HEAD + 2 * BEST;
     let places = sequences * MAX_TOKENS;
-    let mut choose =
-        vec![z, largest, mask, listed, mass, histogram, state, tokens, CpuArg::U32(STOPS.into())];
-    choose.extend([ints(places), ints(places * record), CpuArg::scalar(2u32), CpuArg::scalar(record)]);
+    let mut choose = vec![
+        z,
+        largest,
+        mask,
+        listed,
+        mass,
+        histogram,
+        state,
+        tokens,
+        CpuArg::U32(STOPS.into()),
+    ];
+    choose.extend([
+        ints(places),
+        ints(places * record),
+        CpuArg::scalar(2u32),
+        CpuArg::scalar(record),
+    ]);
     choose.extend(of);
-    Stage { allow: case(allow), adjust: case(adjust), gather: case(gather), choose: case(choose) }
+    Stage {
+        allow: case(allow),
+        adjust: case(adjust),
+        gather: case(gather),
+        choose: case(choose),
+    }
 }
 
 /// For the logits and rows of these arguments, tokens that are allowed: none of a word, all, some. Logits at the edges.
@@ -157,7 +265,11 @@ fn allow(seed: u64, words: u32, adjust: &[CpuArg]) -> Vec<CpuArg> {
     let mut logits = adjust[0].clone();
     if let CpuArg::F32(logits) = &mut logits {
         let edges = [-1e30, f32::MAX, f32::NEG_INFINITY, f32::MIN];
-        logits.iter_mut().step_by(41).zip(edges).for_each(|(logit, edge)| *logit = edge);
+        logits
+            .iter_mut()
+            .step_by(41)
+            .zip(edges)
+            .for_each(|(logit, edge)| *logit = edge);
     }
     [&[logits, adjust[1].clone(), allowed][..], &adjust[7..]].concat()
 }
@@ -165,7 +277,9 @@ fn allow(seed: u64, words: u32, adjust: &[CpuArg]) -> Vec<CpuArg> {
 /// The first arguments after a kernel's reference has run.
 fn after<const N: usize>(kernel: &dyn AnyKernel, args: &[CpuArg]) -> [CpuArg; N] {
     let mut args = args.to_vec();
-    kernel.reference_on(&mut args).expect("the cases fit the kernel");
+    kernel
+        .reference_on(&mut args)
+        .expect("the cases fit the kernel");
     args.truncate(N);
     args.try_into().expect("there are more arguments")
 }
@@ -174,8 +288,15 @@ fn after<const N: usize>(kernel: &dyn AnyKernel, args: &[CpuArg]) -> [CpuArg; N]
 fn states_of(random: &mut Random, rows: &[RowCase], states: u32, sequences: u32) -> Vec<u32> {
     let mut words: Vec<u32> = (0..states * LEN as u32).map(|_| random.below(7)).collect();
     for (i, (_, kind, _)) in (0..).zip(rows) {
-        let mut write = |word: u32, to: u32| words[((states - 1 - i) * LEN as u32 + word) as usize] = to;
-        let all = [(DONE, 0), (SEQUENCE, i), (LIMIT, 0), (POSITION, 5), (PROMPT_LEN, 2)];
+        let mut write =
+            |word: u32, to: u32| words[((states - 1 - i) * LEN as u32 + word) as usize] = to;
+        let all = [
+            (DONE, 0),
+            (SEQUENCE, i),
+            (LIMIT, 0),
+            (POSITION, 5),
+            (PROMPT_LEN, 2),
+        ];
         all.into_iter().for_each(|(word, to)| write(word, to));
         match kind {
             Kind::Done => write(DONE, 1),
@@ -192,7 +313,8 @@ fn biases(sequences: u32, vocab: u32) -> Vec<u32> {
     let mut words = vec![0; (sequences * 2 * MAX_BIASES) as usize];
     for sequence in words.chunks_mut(2 * MAX_BIASES as usize) {
         for (i, bias) in (0..).zip([2.0f32, -1e4, 0.5]) {
-            (sequence[2 * i], sequence[2 * i + 1]) = ((1 + 100 * i as u32) % vocab.max(300), bias.to_bits());
+            (sequence[2 * i], sequence[2 * i + 1]) =
+                ((1 + 100 * i as u32) % vocab.max(300), bias.to_bits());
         }
     }
     words

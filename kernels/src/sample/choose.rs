@@ -74,27 +74,64 @@ impl KernelDef for SampleToken {
     }
 
     fn grid(&self, a: &SampleTokenArgs<Shape>) -> Result<Grid, ShapeError> {
-        let RowsArgs { vocab, count, capacity, sequences, max_tokens, .. } = a.of;
+        let RowsArgs {
+            vocab,
+            count,
+            capacity,
+            sequences,
+            max_tokens,
+            ..
+        } = a.of;
         rows::check(self, &a.of, a.state)?;
         self.length("z", a.z, "capacity * vocab", &[capacity, vocab])?;
-        self.at_least("largest", a.largest, "count * blocks", &[count, blocks(vocab)])?;
+        self.at_least(
+            "largest",
+            a.largest,
+            "count * blocks",
+            &[count, blocks(vocab)],
+        )?;
         self.at_least("mask", a.mask, "count * words", &[count, mask_words(vocab)])?;
         self.at_least("listed", a.listed, "count", &[count])?;
-        self.at_least("mass", a.mass, "count * 2 * blocks", &[count, 2, blocks(vocab)])?;
+        self.at_least(
+            "mass",
+            a.mass,
+            "count * 2 * blocks",
+            &[count, 2, blocks(vocab)],
+        )?;
         self.at_least("histogram", a.histogram, "count * 1024", &[count, BINS])?;
-        self.length("tokens", a.tokens, "sequences * max_tokens", &[sequences, max_tokens])?;
+        self.length(
+            "tokens",
+            a.tokens,
+            "sequences * max_tokens",
+            &[sequences, max_tokens],
+        )?;
         self.at_least("stop", a.stop, "stops", &[a.stops])?;
-        self.length("out", a.out, "sequences * max_tokens", &[sequences, max_tokens])?;
+        self.length(
+            "out",
+            a.out,
+            "sequences * max_tokens",
+            &[sequences, max_tokens],
+        )?;
         self.range("record", a.record, 0, RECORD_HEAD + 2 * MAX_BEST)?;
         let formula = "sequences * max_tokens * record";
-        self.at_least("records", a.records, formula, &[sequences, max_tokens, a.record])?;
+        self.at_least(
+            "records",
+            a.records,
+            formula,
+            &[sequences, max_tokens, a.record],
+        )?;
         Ok(Grid::plane(1, count))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: SampleTokenArgs<Dev<'k>>) {
         rows::trigger(k, self.overlap);
         let row = Row::load(k, &a.of, a.state);
-        let chooser = Chooser { k, a: &a, row: &row, word: k.shared("word", 1) };
+        let chooser = Chooser {
+            k,
+            a: &a,
+            row: &row,
+            word: k.shared("word", 1),
+        };
         chooser.draw_word();
         row.wait(k, self.overlap);
         row.process(k, || chooser.run());
@@ -110,7 +147,8 @@ impl KernelDef for SampleToken {
             let at = row.sequence * a.of.max_tokens as usize + row.position;
             let record = a.record as usize;
             if record > 0 && chosen != NO_TOKEN {
-                let words = reference::record(z, chosen, params.best.min((a.record - RECORD_HEAD) / 2));
+                let words =
+                    reference::record(z, chosen, params.best.min((a.record - RECORD_HEAD) / 2));
                 a.records[at * record..][..words.len()].copy_from_slice(&words);
             }
             step_on_cpu(&mut a, &row, chosen);
@@ -127,7 +165,11 @@ fn step_on_cpu(a: &mut SampleTokenArgs<Cpu<'_>>, row: &CpuRow, chosen: u32) {
     };
     let first = row.sequence * max as usize;
     let prompted = (next as u32) < state[PROMPT_LEN as usize].min(max);
-    let token = if prompted { a.tokens[first + next] } else { chosen };
+    let token = if prompted {
+        a.tokens[first + next]
+    } else {
+        chosen
+    };
     a.out[first + row.position] = token;
     let ends = !prompted && a.stop[..a.stops as usize].contains(&token);
     let goes_on = (next as u32) < limit && token != NO_TOKEN;
@@ -154,7 +196,8 @@ impl<'k> Chooser<'_, 'k> {
         let (k, zero) = (self.k, self.k.val(0));
         k.note("a random word");
         k.when(k.tid().eq(0), || {
-            let [word, ..] = philox::on_device([self.row.position, zero, zero, zero], self.row.params.seed);
+            let [word, ..] =
+                philox::on_device([self.row.position, zero, zero, zero], self.row.params.seed);
             self.word.st(word);
         });
     }
@@ -176,12 +219,23 @@ impl<'k> Chooser<'_, 'k> {
         let most = block::max(k, largest.get());
         let mut chosen = k.var(NO_TOKEN);
         k.when(most.lt(f32::INFINITY), || {
-            let mut draw = Draw::new(k, a, row, Start { most, blocks, word: self.word });
+            let mut draw = Draw::new(
+                k,
+                a,
+                row,
+                Start {
+                    most,
+                    blocks,
+                    word: self.word,
+                },
+            );
             let token = draw.token(&mask, count, listed.ld());
             chosen.set(token);
             // Loaded again, so that registers are free meanwhile.
             let row = Row::load(k, &a.of, a.state);
-            k.when(a.record.gt(0) & row.params.best.gt(0), || self.record(&mut draw, &row, token));
+            k.when(a.record.gt(0) & row.params.best.gt(0), || {
+                self.record(&mut draw, &row, token)
+            });
         });
         k.note("the next token; no thread reads the state any more");
         k.barrier();
@@ -192,7 +246,10 @@ impl<'k> Chooser<'_, 'k> {
     fn record(&self, draw: &mut Draw<'_, 'k>, row: &Row<'k>, token: U32<'k>) {
         let (k, a) = (self.k, self.a);
         k.note("the record");
-        let record = a.records.row(row.sequence.mad(a.of.max_tokens, row.position), a.record * 4);
+        let record = a.records.row(
+            row.sequence.mad(a.of.max_tokens, row.position),
+            a.record * 4,
+        );
         k.when(k.tid().eq(0), || {
             let [low, high] = halves(draw.total.ld());
             let z = draw.z(token);
@@ -223,7 +280,9 @@ impl<'k> Chooser<'_, 'k> {
             k.when(k.tid().eq(0), || {
                 let token = Item::token_of(before.get());
                 record.at(i * 2 + RECORD_HEAD).st(token);
-                record.at(i * 2 + (RECORD_HEAD + 1)).st(draw.z(token).bits::<u32>());
+                record
+                    .at(i * 2 + (RECORD_HEAD + 1))
+                    .st(draw.z(token).bits::<u32>());
             });
         });
     }
@@ -239,12 +298,16 @@ impl<'k> Chooser<'_, 'k> {
             [PROMPT_LEN, LIMIT].map(|word| state.at(word).fresh().ld().min(a.of.max_tokens));
         let limit = limit.eq(0).select(a.of.max_tokens, limit);
         let mut token = k.var(chosen);
-        k.when(next.lt(prompt), || token.set(tokens.at(next).fresh().ld())).otherwise(|| {
-            k.for_each(0, a.stops, 1, |i| {
-                k.when(a.stop.at(i).ld().eq(&token), || state.at(DONE).st(1));
+        k.when(next.lt(prompt), || token.set(tokens.at(next).fresh().ld()))
+            .otherwise(|| {
+                k.for_each(0, a.stops, 1, |i| {
+                    k.when(a.stop.at(i).ld().eq(&token), || state.at(DONE).st(1));
+                });
             });
-        });
-        a.out.row(row.sequence, a.of.max_tokens * 4).at(row.position).st(&token);
+        a.out
+            .row(row.sequence, a.of.max_tokens * 4)
+            .at(row.position)
+            .st(&token);
         k.when(next.lt(limit) & token.get().ne(NO_TOKEN), || {
             tokens.at(next).st(&token);
             state.at(TOKEN).st(&token);
@@ -256,6 +319,9 @@ impl<'k> Chooser<'_, 'k> {
 
 impl Variant for SampleToken {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        super::case::stages(seed).into_iter().map(|stage| stage.choose).collect()
+        super::case::stages(seed)
+            .into_iter()
+            .map(|stage| stage.choose)
+            .collect()
     }
 }

@@ -67,7 +67,15 @@ impl<'k> Items<'k> {
     fn all(k: Builder<'k>, z: Ptr<'k, f32, ReadOnly>, vocab: U32<'k>) -> Self {
         let [listed, from] = [0, 0].map(|v| k.var(v));
         let (ids, values) = (k.shared("ids", LISTED), k.shared("values", LISTED));
-        Items { k, z, listed, from, to: k.var(vocab), ids, values }
+        Items {
+            k,
+            z,
+            listed,
+            from,
+            to: k.var(vocab),
+            ids,
+            values,
+        }
     }
 
     /// `body` for each item of this thread.
@@ -80,7 +88,10 @@ impl<'k> Items<'k> {
                 z.set(self.values.at(i).ld());
             })
             .otherwise(|| z.set(self.z.at(i).fresh().ld()));
-            body(Item { token: token.get(), z: z.get() });
+            body(Item {
+                token: token.get(),
+                z: z.get(),
+            });
         });
     }
 
@@ -104,7 +115,9 @@ impl<'k> Items<'k> {
         });
         k.barrier();
         k.when(k.tid().lt(listed), || {
-            self.values.at(k.tid()).st(self.z.at(self.ids.at(k.tid()).ld()).fresh().ld());
+            self.values
+                .at(k.tid())
+                .st(self.z.at(self.ids.at(k.tid()).ld()).fresh().ld());
         });
         k.barrier();
         self.listed.set(1);
@@ -216,7 +229,17 @@ impl<'a, 'k> Draw<'a, 'k> {
             k.note("the mass of all tokens");
             block::sum_to(k, mass_of_chunk(k, a, row, blocks, 0), total);
         });
-        Draw { k, a, row, most, items, blocks, selection, total, word }
+        Draw {
+            k,
+            a,
+            row,
+            most,
+            items,
+            blocks,
+            selection,
+            total,
+            word,
+        }
     }
 
     /// A token's logit.
@@ -236,7 +259,12 @@ impl<'a, 'k> Draw<'a, 'k> {
     }
 
     /// The token, where a mask has so many of the first ones. Whole block; `count` is zero.
-    pub(super) fn token(&mut self, mask: &Mask<'k>, count: Ptr<'k, u32, Shared>, listed: U32<'k>) -> U32<'k> {
+    pub(super) fn token(
+        &mut self,
+        mask: &Mask<'k>,
+        count: Ptr<'k, u32, Shared>,
+        listed: U32<'k>,
+    ) -> U32<'k> {
         let (k, params) = (self.k, &self.row.params);
         let mut token = k.var(0);
         k.when(listed.gt(0), || {
@@ -244,7 +272,8 @@ impl<'a, 'k> Draw<'a, 'k> {
             self.items.list(mask, count, listed);
         });
         let few = (listed - 1).lt(FEW) & params.top_k.gt(0) & params.typical_p.eq(0);
-        k.when(few, || token.set(few::choose(self, listed))).otherwise(|| token.set(self.select(listed)));
+        k.when(few, || token.set(few::choose(self, listed)))
+            .otherwise(|| token.set(self.select(listed)));
         token.get()
     }
 
@@ -253,10 +282,18 @@ impl<'a, 'k> Draw<'a, 'k> {
         let k = self.k;
         k.note("any number of tokens");
         let zero = k.val(0u64);
-        let all = Kept { order: zero, typical: zero, mean: k.val(0.0), most: self.most };
+        let all = Kept {
+            order: zero,
+            typical: zero,
+            mean: k.val(0.0),
+            most: self.most,
+        };
         let (mut order, mut typical) = (k.var(0u64), k.var(0u64));
         let (mut mean, mut most, mut number) = (k.var(0.0), k.var(self.most), k.var(0u64));
-        k.when(self.row.params.is_unordered(), || number.set(self.find_chunk())).otherwise(|| {
+        k.when(self.row.params.is_unordered(), || {
+            number.set(self.find_chunk())
+        })
+        .otherwise(|| {
             self.widen(listed);
             let kept = self.filter(all);
             k.note("the mass of what is kept");
@@ -264,25 +301,40 @@ impl<'a, 'k> Draw<'a, 'k> {
             typical.set(kept.typical);
             mean.set(kept.mean);
             most.set(self.most_of(kept));
-            let mass =
-                self.items.sum(|item, sum| self.when_drawn(kept, most.get(), item, |mass| *sum += mass));
+            let mass = self
+                .items
+                .sum(|item, sum| self.when_drawn(kept, most.get(), item, |mass| *sum += mass));
             number.set(weight::times(mass, self.word.ld()));
         });
-        let kept = Kept { order: order.get(), typical: typical.get(), mean: mean.get(), ..all };
+        let kept = Kept {
+            order: order.get(),
+            typical: typical.get(),
+            mean: mean.get(),
+            ..all
+        };
         let most = most.get();
         k.note("the token at the random share of the mass, in the order of tokens");
-        let key = self.selection.border(ID_BITS, End::Whole, number.get(), |add| {
-            self.items.each(|item| {
-                self.when_drawn(kept, most, item, |mass| add(item.reversed().cvt(), mass));
+        let key = self
+            .selection
+            .border(ID_BITS, End::Whole, number.get(), |add| {
+                self.items.each(|item| {
+                    self.when_drawn(kept, most, item, |mass| add(item.reversed().cvt(), mass));
+                });
             });
-        });
         key.cvt::<u32>() ^ ((1 << ID_BITS) - 1)
     }
 
     /// Calls `body` with the mass at the sequence's temperature, if the item is kept.
-    fn when_drawn(&self, kept: Kept<'k>, most: F32<'k>, item: Item<'k>, body: impl FnOnce(U64<'k>)) {
+    fn when_drawn(
+        &self,
+        kept: Kept<'k>,
+        most: F32<'k>,
+        item: Item<'k>,
+        body: impl FnOnce(U64<'k>),
+    ) {
         let near = (item.z - most).ge(self.row.params.min_gap);
-        self.k.when(kept.has(item) & near, || body(self.drawn_mass(item, most)));
+        self.k
+            .when(kept.has(item) & near, || body(self.drawn_mass(item, most)));
     }
 
     /// A token's mass at the sequence's temperature.
@@ -341,28 +393,46 @@ impl<'a, 'k> Draw<'a, 'k> {
     fn filter(&self, all: Kept<'k>) -> Kept<'k> {
         let (k, params) = (self.k, &self.row.params);
         let mut order = k.var(0u64);
-        k.when(params.top_k.gt(0) & params.top_k.lt(self.items.to.get()), || {
-            k.note("top-k");
-            order.set(self.selection.border(KEY_BITS, End::Apart, (params.top_k - 1).cvt(), |add| {
-                self.items.each(|item| add(item.order(), k.val(1u64)));
-            }));
-        });
-        let kept = Kept { order: order.get(), ..all };
+        k.when(
+            params.top_k.gt(0) & params.top_k.lt(self.items.to.get()),
+            || {
+                k.note("top-k");
+                order.set(self.selection.border(
+                    KEY_BITS,
+                    End::Apart,
+                    (params.top_k - 1).cvt(),
+                    |add| {
+                        self.items.each(|item| add(item.order(), k.val(1u64)));
+                    },
+                ));
+            },
+        );
+        let kept = Kept {
+            order: order.get(),
+            ..all
+        };
         let kept = self.typical(kept);
         k.when(params.top_p.gt(0), || {
             k.note("top-p");
             let mut mass = k.var(0u64);
             k.when((params.top_k | params.typical_p).gt(0), || {
-                mass.set(self.items.sum(|item, sum| self.when_kept(kept, item, |mass| *sum += mass)));
+                mass.set(
+                    self.items
+                        .sum(|item, sum| self.when_kept(kept, item, |mass| *sum += mass)),
+                );
             })
             .otherwise(|| mass.set(self.total.ld()));
             let number = weight::border(mass.get(), params.top_p);
             let border = self.selection.border(KEY_BITS, End::Apart, number, |add| {
-                self.items.each(|item| self.when_kept(kept, item, |mass| add(item.order(), mass)));
+                self.items
+                    .each(|item| self.when_kept(kept, item, |mass| add(item.order(), mass)));
             });
             order.set(kept.order.max(border));
         });
-        Kept { order: order.get(), ..kept }
+        Kept {
+            order: order.get(),
+            ..kept
+        }
     }
 
     /// Typical-p: the border in the order of how far a token's surprise is from the mean.
@@ -371,19 +441,29 @@ impl<'a, 'k> Draw<'a, 'k> {
         let (mut border, mut mean) = (k.var(0u64), k.var(0.0));
         k.when(params.typical_p.gt(0), || {
             k.note("typical-p: the mass of what is kept");
-            let mass = self.items.sum(|item, sum| self.when_kept(kept, item, |mass| *sum += mass));
+            let mass = self
+                .items
+                .sum(|item, sum| self.when_kept(kept, item, |mass| *sum += mass));
             k.note("typical-p: the mean surprise");
             let surprise = self.items.sum(|item, sum| {
                 self.when_kept(kept, item, |mass| *sum += moment(mass, self.most - item.z));
             });
             mean.set(surprise.cvt::<f32>() / mass.cvt::<f32>());
-            let kept = Kept { mean: mean.get(), ..kept };
+            let kept = Kept {
+                mean: mean.get(),
+                ..kept
+            };
             let number = weight::border(mass, params.typical_p);
             border.set(self.selection.border(KEY_BITS, End::Apart, number, |add| {
-                self.items.each(|item| self.when_kept(kept, item, |mass| add(kept.distance(item), mass)));
+                self.items
+                    .each(|item| self.when_kept(kept, item, |mass| add(kept.distance(item), mass)));
             }));
         });
-        Kept { typical: border.get(), mean: mean.get(), ..kept }
+        Kept {
+            typical: border.get(),
+            mean: mean.get(),
+            ..kept
+        }
     }
 
     /// The largest logit that is kept: typical-p may drop the first.
@@ -412,7 +492,10 @@ fn mass_of_chunk<'k>(
 ) -> U64<'k> {
     let masses = a.mass.row(row.index, blocks * 16);
     let mut mass = k.var(0u64);
-    masses.at(k.tid() + blocks * which).fresh().ld_if(k.tid().lt(blocks), &mut mass);
+    masses
+        .at(k.tid() + blocks * which)
+        .fresh()
+        .ld_if(k.tid().lt(blocks), &mut mass);
     mass.get()
 }
 
@@ -421,7 +504,9 @@ const GAP_BITS: u32 = 20;
 
 /// A mass times how far its logit is below the largest. `exp(-x) x` is below 1, so it fits.
 fn moment<'k>(mass: U64<'k>, gap: F32<'k>) -> U64<'k> {
-    let gap = (gap * (1 << GAP_BITS) as f32).cvt::<u32>().min(63 << GAP_BITS);
+    let gap = (gap * (1 << GAP_BITS) as f32)
+        .cvt::<u32>()
+        .min(63 << GAP_BITS);
     let [low, high] = weight::halves(mass);
     (high.mul_wide(gap) << (32 - GAP_BITS)) + (low.mul_wide(gap) >> GAP_BITS)
 }

@@ -41,7 +41,15 @@ pub(super) fn choose<'k>(draw: &Draw<'_, 'k>, len: U32<'k>) -> U32<'k> {
     let (own, part) = (k.tid() / PARTS, k.tid() & (PARTS - 1));
     let stands = part.eq(0) & own.lt(len);
     let (orders, masses) = (k.shared("orders", FEW), k.shared("masses", FEW));
-    let few = Few { k, draw, len, own: own.min(len - 1), stands, orders, masses };
+    let few = Few {
+        k,
+        draw,
+        len,
+        own: own.min(len - 1),
+        stands,
+        orders,
+        masses,
+    };
     few.note_masses();
     let kept = few.filter();
     few.draw(kept)
@@ -50,7 +58,10 @@ pub(super) fn choose<'k>(draw: &Draw<'_, 'k>, len: U32<'k>) -> U32<'k> {
 impl<'k> Few<'_, 'k> {
     fn item(&self, i: U32<'k>) -> Item<'k> {
         let items = &self.draw.items;
-        Item { token: items.ids.at(i).ld(), z: items.values.at(i).ld() }
+        Item {
+            token: items.ids.at(i).ld(),
+            z: items.values.at(i).ld(),
+        }
     }
 
     /// A token a thread.
@@ -75,10 +86,15 @@ impl<'k> Few<'_, 'k> {
                 before += self.masses.at(i).ld();
             });
         });
-        let (rank, before) = (lanes_sum(rank.get().cvt()).cvt::<u32>(), lanes_sum(before.get()));
+        let (rank, before) = (
+            lanes_sum(rank.get().cvt()).cvt::<u32>(),
+            lanes_sum(before.get()),
+        );
         let all = k.shared::<u64>("kept", 1);
         let last = params.top_k.min(self.len) - 1;
-        k.when(self.stands & rank.eq(last), || all.st(before + self.masses.at(self.own).ld()));
+        k.when(self.stands & rank.eq(last), || {
+            all.st(before + self.masses.at(self.own).ld())
+        });
         k.barrier();
         let border = weight::border(all.ld(), params.top_p);
         let near = (self.item(self.own).z - self.draw.most).ge(params.min_gap);
@@ -87,7 +103,11 @@ impl<'k> Few<'_, 'k> {
 
     /// The token at the random share of what is kept.
     fn draw(&self, kept: Pred<'k>) -> U32<'k> {
-        let (k, item, drawn) = (self.k, self.item(self.own), self.k.shared::<u64>("drawn", FEW));
+        let (k, item, drawn) = (
+            self.k,
+            self.item(self.own),
+            self.k.shared::<u64>("drawn", FEW),
+        );
         k.when(self.stands, || {
             let mass = self.draw.drawn_mass(item, self.draw.most);
             drawn.at(self.own).st(kept.select(mass, 0u64));
@@ -98,12 +118,19 @@ impl<'k> Few<'_, 'k> {
         self.each(|i| {
             let mass = drawn.at(i).ld();
             all += mass;
-            k.when(self.draw.items.ids.at(i).ld().lt(item.token), || start += mass);
+            k.when(self.draw.items.ids.at(i).ld().lt(item.token), || {
+                start += mass
+            });
         });
         let (start, all) = (lanes_sum(start.get()), lanes_sum(all.get()));
-        let (number, chosen) = (weight::times(all, self.draw.word.ld()), k.shared::<u32>("chosen", 1));
+        let (number, chosen) = (
+            weight::times(all, self.draw.word.ld()),
+            k.shared::<u32>("chosen", 1),
+        );
         let end = start + drawn.at(self.own).ld();
-        k.when(self.stands & start.le(number) & end.gt(number), || chosen.st(item.token));
+        k.when(self.stands & start.le(number) & end.gt(number), || {
+            chosen.st(item.token)
+        });
         k.barrier();
         chosen.ld()
     }

@@ -61,14 +61,29 @@ impl KernelDef for SampleGather {
     }
 
     fn grid(&self, a: &SampleGatherArgs<Shape>) -> Result<Grid, ShapeError> {
-        let RowsArgs { vocab, count, capacity, .. } = a.of;
+        let RowsArgs {
+            vocab,
+            count,
+            capacity,
+            ..
+        } = a.of;
         rows::check(self, &a.of, a.state)?;
         self.length("z", a.z, "capacity * vocab", &[capacity, vocab])?;
-        self.at_least("largest", a.largest, "count * blocks", &[count, blocks(vocab)])?;
+        self.at_least(
+            "largest",
+            a.largest,
+            "count * blocks",
+            &[count, blocks(vocab)],
+        )?;
         self.at_least("histogram", a.histogram, "count * 1024", &[count, BINS])?;
         self.at_least("mask", a.mask, "count * words", &[count, mask_words(vocab)])?;
         self.at_least("listed", a.listed, "count", &[count])?;
-        self.at_least("mass", a.mass, "count * 2 * blocks", &[count, 2, blocks(vocab)])?;
+        self.at_least(
+            "mass",
+            a.mass,
+            "count * 2 * blocks",
+            &[count, 2, blocks(vocab)],
+        )?;
         Ok(Grid::plane(blocks(vocab), count))
     }
 
@@ -84,19 +99,25 @@ impl KernelDef for SampleGather {
         for row in rows::on_cpu(&a.of, a.state) {
             let params = SampleParams::of_words(&a.of.params[row.sequence * SampleParams::WORDS..]);
             let z = &a.z[row.index * vocab..][..vocab];
-            let most =
-                a.largest[row.index * blocks..][..blocks].iter().fold(f32::NEG_INFINITY, |m, &z| m.max(z));
+            let most = a.largest[row.index * blocks..][..blocks]
+                .iter()
+                .fold(f32::NEG_INFINITY, |m, &z| m.max(z));
             if most == f32::INFINITY {
                 continue;
             }
-            let (first, listed) = upper(&a.histogram[row.index * BINS as usize..][..BINS as usize], &params);
+            let (first, listed) = upper(
+                &a.histogram[row.index * BINS as usize..][..BINS as usize],
+                &params,
+            );
             a.listed[row.index] = listed;
             let words = mask_words(a.of.vocab) as usize;
             let mask = &mut a.mask[row.index * words..][..words];
             mask.fill(0);
             for (word, z) in mask.iter_mut().zip(z.chunks(32)) {
-                let bits =
-                    z.iter().enumerate().map(|(i, &z)| u32::from(listed > 0 && bin_on_cpu(z) >= first) << i);
+                let bits = z
+                    .iter()
+                    .enumerate()
+                    .map(|(i, &z)| u32::from(listed > 0 && bin_on_cpu(z) >= first) << i);
                 *word = bits.sum();
             }
             if !params.needs_masses() {
@@ -105,7 +126,10 @@ impl KernelDef for SampleGather {
             let masses = &mut a.mass[2 * row.index * blocks..][..2 * blocks];
             for (i, z) in z.chunks(CHUNK as usize).enumerate() {
                 let kept = z.iter().filter(|&&z| z - most >= params.min_gap);
-                masses[i] = z.iter().map(|&z| weight(z, most, SampleParams::OFF.scale)).sum();
+                masses[i] = z
+                    .iter()
+                    .map(|&z| weight(z, most, SampleParams::OFF.scale))
+                    .sum();
                 masses[blocks + i] = kept.map(|&z| weight(z, most, params.scale)).sum();
             }
         }
@@ -120,8 +144,13 @@ fn upper(histogram: &[u32], params: &SampleParams) -> (u32, u32) {
         _ => return (0, 0),
     };
     let mut sums: Vec<u32> = histogram.to_vec();
-    (0..sums.len() - 1).rev().for_each(|bin| sums[bin] += sums[bin + 1]);
-    let first = sums.iter().rposition(|&sum| sum >= goal).map_or(0, |bin| bin + fits);
+    (0..sums.len() - 1)
+        .rev()
+        .for_each(|bin| sums[bin] += sums[bin + 1]);
+    let first = sums
+        .iter()
+        .rposition(|&sum| sum >= goal)
+        .map_or(0, |bin| bin + fits);
     let listed = sums.get(first).copied().unwrap_or(0);
     (first as u32, if listed > LISTED { 0 } else { listed })
 }
@@ -151,10 +180,22 @@ impl<'a, 'k> Chunk<'a, 'k> {
         let tokens = [0, THREADS].map(|i| k.ctaid() * CHUNK + k.tid() + i);
         let z = tokens.map(|token| {
             let mut z = k.var(f32::NEG_INFINITY);
-            a.z.row(row.index, a.of.vocab * 4).at(token).fresh().ld_if(token.lt(a.of.vocab), &mut z);
+            a.z.row(row.index, a.of.vocab * 4)
+                .at(token)
+                .fresh()
+                .ld_if(token.lt(a.of.vocab), &mut z);
             z
         });
-        Chunk { k, a, row, largest, bin, binned, tokens, z }
+        Chunk {
+            k,
+            a,
+            row,
+            largest,
+            bin,
+            binned,
+            tokens,
+            z,
+        }
     }
 
     fn gather(&self) {
@@ -163,7 +204,9 @@ impl<'a, 'k> Chunk<'a, 'k> {
         k.when(most.lt(f32::INFINITY), || {
             let [first, listed] = self.upper();
             self.store_mask(first, listed);
-            k.when(k.ctaid().eq(0) & k.tid().eq(0), || self.a.listed.at(self.row.index).st(listed));
+            k.when(k.ctaid().eq(0) & k.tid().eq(0), || {
+                self.a.listed.at(self.row.index).st(listed)
+            });
             k.when(self.row.params.needs_masses(), || self.store_masses(most));
         });
     }
@@ -185,7 +228,9 @@ impl<'a, 'k> Chunk<'a, 'k> {
         k.note("the masses of the chunk");
         let mut masses = [k.var(0u64), k.var(0u64)];
         for (token, z) in self.tokens.iter().zip(&self.z) {
-            k.when(token.lt(a.of.vocab), || add(k, &mut masses, z.get(), most, &self.row.params));
+            k.when(token.lt(a.of.vocab), || {
+                add(k, &mut masses, z.get(), most, &self.row.params)
+            });
         }
         let masses = masses.map(|mass| block::sum(k, mass.get()));
         k.when(k.tid().eq(0), || {
@@ -198,7 +243,13 @@ impl<'a, 'k> Chunk<'a, 'k> {
     /// [`upper`] in every thread of a block.
     fn upper(&self) -> [U32<'k>; 2] {
         let (k, bin, own) = (self.k, self.bin, self.binned);
-        let DeviceParams { top_k, top_p, typical_p, best, .. } = self.row.params;
+        let DeviceParams {
+            top_k,
+            top_p,
+            typical_p,
+            best,
+            ..
+        } = self.row.params;
         k.note(
             "the first bin of the mask: the last one up to which there are as many tokens as are asked for",
         );
@@ -213,9 +264,10 @@ impl<'a, 'k> Chunk<'a, 'k> {
         };
         let before = sum - own;
         let here = sum.ge(goal) & before.lt(goal);
-        k.when(here & fitted, || publish(bin + 1, before)).otherwise(|| {
-            k.when(here, || publish(bin, sum));
-        });
+        k.when(here & fitted, || publish(bin + 1, before))
+            .otherwise(|| {
+                k.when(here, || publish(bin, sum));
+            });
         k.when(bin.eq(0) & sum.lt(goal), || publish(bin, sum));
         k.barrier();
         let [first, listed] = [0, 1].map(|i| found.at(i).ld());
@@ -231,7 +283,10 @@ pub(super) fn load_largest<'k>(
     blocks: U32<'k>,
 ) -> Var<'k, f32> {
     let mut most = k.var(f32::NEG_INFINITY);
-    chunks.at(k.tid()).fresh().ld_if(k.tid().lt(blocks), &mut most);
+    chunks
+        .at(k.tid())
+        .fresh()
+        .ld_if(k.tid().lt(blocks), &mut most);
     most
 }
 
@@ -254,6 +309,9 @@ fn add<'k>(
 
 impl Variant for SampleGather {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        super::case::stages(seed).into_iter().map(|stage| stage.gather).collect()
+        super::case::stages(seed)
+            .into_iter()
+            .map(|stage| stage.gather)
+            .collect()
     }
 }

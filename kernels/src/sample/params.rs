@@ -58,12 +58,19 @@ impl SampleParams {
     };
 
     /// The token of the largest logit; of equals, the lowest.
-    pub const GREEDY: SampleParams = SampleParams { top_k: 1, ..SampleParams::OFF };
+    pub const GREEDY: SampleParams = SampleParams {
+        top_k: 1,
+        ..SampleParams::OFF
+    };
 
     /// A probability below 1 in units of 2^-32, at least one; 1 and more keep all.
     pub fn share(p: f64) -> u32 {
         let units = (p * 2f64.powi(32)).round();
-        if p >= 1.0 { 0 } else { units.clamp(1.0, f64::from(u32::MAX)) as u32 }
+        if p >= 1.0 {
+            0
+        } else {
+            units.clamp(1.0, f64::from(u32::MAX)) as u32
+        }
     }
 
     /// Whether the choice needs the masses of all tokens: not where top-k keeps few, and no log-probability is recorded.
@@ -73,13 +80,23 @@ impl SampleParams {
 
     /// As words, in the order of the fields.
     pub fn words(&self) -> [u32; WORDS] {
-        let [repeat, presence, frequency] = [self.repeat, self.presence, self.frequency].map(f32::to_bits);
+        let [repeat, presence, frequency] =
+            [self.repeat, self.presence, self.frequency].map(f32::to_bits);
         let [hi, lo] = self.scale.map(f32::to_bits);
-        let SampleParams { seed, top_k, top_p, typical_p, window, biases, best, .. } = *self;
+        let SampleParams {
+            seed,
+            top_k,
+            top_p,
+            typical_p,
+            window,
+            biases,
+            best,
+            ..
+        } = *self;
         let (low, high, gap) = (seed as u32, (seed >> 32) as u32, self.min_gap.to_bits());
         [
-            low, high, top_k, top_p, typical_p, gap, hi, lo, repeat, presence, frequency, window, biases,
-            best, 0, 0,
+            low, high, top_k, top_p, typical_p, gap, hi, lo, repeat, presence, frequency, window,
+            biases, best, 0, 0,
         ]
     }
 

@@ -22,8 +22,10 @@ pub struct Support {
 /// Biased and penalized logits, given the latest tokens, and biased tokens with the bits of their biases.
 pub fn adjusted(logits: &[f32], p: &SampleParams, latest: &[u32], biases: &[[u32; 2]]) -> Vec<f32> {
     let adjust = |(id, &logit): (usize, &f32)| {
-        let bias =
-            biases.iter().find(|[token, _]| *token as usize == id).map_or(0.0, |b| f32::from_bits(b[1]));
+        let bias = biases
+            .iter()
+            .find(|[token, _]| *token as usize == id)
+            .map_or(0.0, |b| f32::from_bits(b[1]));
         let times = latest.iter().filter(|token| **token as usize == id).count();
         let z = logit + bias;
         match times {
@@ -40,7 +42,10 @@ pub fn adjusted(logits: &[f32], p: &SampleParams, latest: &[u32], biases: &[[u32
 /// The next token, of biased and penalized logits; none if one of them is not finite.
 pub fn choose(z: &[f32], params: &SampleParams, position: u32) -> Option<u32> {
     let support = support(z, params)?;
-    let word = philox4x32([position, 0, 0, 0], [params.seed as u32, (params.seed >> 32) as u32])[0];
+    let word = philox4x32(
+        [position, 0, 0, 0],
+        [params.seed as u32, (params.seed >> 32) as u32],
+    )[0];
     Some(draw(&support, word))
 }
 
@@ -49,10 +54,14 @@ pub fn draw(support: &Support, word: u32) -> u32 {
     let total: u64 = support.masses.iter().sum();
     let number = ((u128::from(total) * u128::from(word)) >> 32) as u64;
     let mut sum = 0;
-    let drawn = support.tokens.iter().zip(&support.masses).find(|(_, mass)| {
-        sum += **mass;
-        sum > number
-    });
+    let drawn = support
+        .tokens
+        .iter()
+        .zip(&support.masses)
+        .find(|(_, mass)| {
+            sum += **mass;
+            sum > number
+        });
     *drawn.expect("the share is less than the whole").0
 }
 
@@ -77,8 +86,14 @@ pub fn support(z: &[f32], params: &SampleParams) -> Option<Support> {
     let most = kept[0].1;
     kept.retain(|(_, z)| z - most >= params.min_gap);
     kept.sort_unstable_by_key(|(id, _)| *id);
-    let masses = kept.iter().map(|(_, z)| weight(*z, most, params.scale)).collect();
-    Some(Support { tokens: kept.into_iter().map(|(id, _)| id).collect(), masses })
+    let masses = kept
+        .iter()
+        .map(|(_, z)| weight(*z, most, params.scale))
+        .collect();
+    Some(Support {
+        tokens: kept.into_iter().map(|(id, _)| id).collect(),
+        masses,
+    })
 }
 
 /// The place of a token in the order of logits, larger ones first, and of equals the lowest token.
@@ -89,7 +104,10 @@ fn order((id, z): Token) -> u64 {
 }
 
 fn masses(tokens: &[Token], most: f32) -> Vec<u64> {
-    tokens.iter().map(|(_, z)| weight(*z, most, SampleParams::OFF.scale)).collect()
+    tokens
+        .iter()
+        .map(|(_, z)| weight(*z, most, SampleParams::OFF.scale))
+        .collect()
 }
 
 /// The shortest beginning that has at least this share of the mass, in units of 2^-32.
@@ -109,7 +127,10 @@ fn first_share(mut tokens: Vec<Token>, most: f32, share: u32) -> Vec<Token> {
 /// The tokens whose surprise is nearest to the mean of all, of at least this share of the mass; sorted by logits again.
 fn typical(mut tokens: Vec<Token>, most: f32, share: u32) -> Vec<Token> {
     let masses = masses(&tokens, most);
-    let moments = tokens.iter().zip(&masses).map(|((_, z), mass)| moment_on_cpu(*mass, most - z));
+    let moments = tokens
+        .iter()
+        .zip(&masses)
+        .map(|((_, z), mass)| moment_on_cpu(*mass, most - z));
     let mean = moments.sum::<u64>() as f32 / masses.iter().sum::<u64>() as f32;
     tokens.sort_by_key(|(id, z)| (((most - z) - mean).abs().to_bits(), *id));
     let mut kept = first_share(tokens, most, share);
@@ -125,7 +146,15 @@ pub(super) fn record(z: &[f32], chosen: u32, best: u32) -> Vec<u32> {
     let mut tokens: Vec<Token> = (0..).zip(z.iter().copied()).collect();
     tokens.sort_by_key(|token| std::cmp::Reverse(order(*token)));
     let total: u64 = masses(&tokens, tokens[0].1).iter().sum();
-    let head = [tokens[0].1.to_bits(), total as u32, (total >> 32) as u32, z[chosen as usize].to_bits()];
-    let best = tokens.iter().take(best as usize).flat_map(|(id, z)| [*id, z.to_bits()]);
+    let head = [
+        tokens[0].1.to_bits(),
+        total as u32,
+        (total >> 32) as u32,
+        z[chosen as usize].to_bits(),
+    ];
+    let best = tokens
+        .iter()
+        .take(best as usize)
+        .flat_map(|(id, z)| [*id, z.to_bits()]);
     head.into_iter().chain(best).collect()
 }

@@ -35,14 +35,23 @@ pub fn blocks(vocab: u32) -> u32 {
 }
 
 /// The part of the contracts that is about rows.
-pub(super) fn check<K: KernelDef>(kernel: &K, a: &RowsArgs<Shape>, state: usize) -> Result<(), ShapeError> {
+pub(super) fn check<K: KernelDef>(
+    kernel: &K,
+    a: &RowsArgs<Shape>,
+    state: usize,
+) -> Result<(), ShapeError> {
     kernel.range("vocab", a.vocab, 1, MAX_VOCAB)?;
     kernel.range("count", a.count, 1, u16::MAX.into())?;
     kernel.range("capacity", a.capacity, a.count, 1 << 24)?;
     kernel.range("sequences", a.sequences, 1, 1 << 16)?;
     kernel.range("max_tokens", a.max_tokens, 1, 1 << 24)?;
     kernel.at_least("rows", a.rows, "count", &[a.count])?;
-    kernel.length("params", a.params, "sequences * 16", &[a.sequences, WORDS as u32])?;
+    kernel.length(
+        "params",
+        a.params,
+        "sequences * 16",
+        &[a.sequences, WORDS as u32],
+    )?;
     kernel.length("state", state, "states * 8", &[a.states, LEN as u32])
 }
 
@@ -63,19 +72,34 @@ pub(super) struct Row<'k> {
 impl<'k> Row<'k> {
     /// The row of this block. Everything here may be loaded before the wait for the kernels before: of these none that
     /// writes states still runs when this one starts; they are of earlier steps, or before a full edge.
-    pub(super) fn load(k: Builder<'k>, a: &RowsArgs<Dev<'k>>, state: Ptr<'k, u32, impl Loads>) -> Self {
+    pub(super) fn load(
+        k: Builder<'k>,
+        a: &RowsArgs<Dev<'k>>,
+        state: Ptr<'k, u32, impl Loads>,
+    ) -> Self {
         let index = k.ctaid_y();
         let of = a.rows.at(index).ld();
         let words = state.row(of, 4 * LEN as u32);
-        let [position, done, sequence] = [(POSITION, 0), (DONE, 1), (SEQUENCE, 0)].map(|(word, without)| {
-            let mut value = k.var(without);
-            words.at(word).ld_if(of.lt(a.states), &mut value);
-            value.get()
-        });
+        let [position, done, sequence] =
+            [(POSITION, 0), (DONE, 1), (SEQUENCE, 0)].map(|(word, without)| {
+                let mut value = k.var(without);
+                words.at(word).ld_if(of.lt(a.states), &mut value);
+                value.get()
+            });
         let active = done.eq(0) & sequence.lt(a.sequences) & position.lt(a.max_tokens);
-        let [position, sequence] = [position.min(a.max_tokens - 1), sequence.min(a.sequences - 1)];
+        let [position, sequence] = [
+            position.min(a.max_tokens - 1),
+            sequence.min(a.sequences - 1),
+        ];
         let params = DeviceParams::load(a.params, sequence);
-        Row { index, state: of, position, sequence, params, active }
+        Row {
+            index,
+            state: of,
+            position,
+            sequence,
+            params,
+            active,
+        }
     }
 
     /// Waits for the kernels before, where this one overlaps with them.
@@ -114,7 +138,12 @@ pub(super) fn on_cpu(a: &RowsArgs<Cpu<'_>>, state: &[u32]) -> Vec<CpuRow> {
         let [position, done, sequence] = [POSITION, DONE, SEQUENCE].map(|i| words[i as usize]);
         let counts = done == 0 && sequence < a.sequences && position < a.max_tokens;
         let [state, position, sequence] = [of, position, sequence].map(|i| i as usize);
-        counts.then_some(CpuRow { index, state, position, sequence })
+        counts.then_some(CpuRow {
+            index,
+            state,
+            position,
+            sequence,
+        })
     })
     .collect()
 }

@@ -72,12 +72,25 @@ impl<'k> Selection<'k> {
     ) -> U64<'k> {
         let k = self.k;
         let rounds = bits.div_ceil(DIGIT);
-        let mut border = Border { shift: k.var(rounds * DIGIT), key: k.var(0u64), left: k.var(number) };
-        k.repeat_with(&mut border, |border| border.shift.get().eq(0), |border| self.round(border, end, each));
+        let mut border = Border {
+            shift: k.var(rounds * DIGIT),
+            key: k.var(0u64),
+            left: k.var(number),
+        };
+        k.repeat_with(
+            &mut border,
+            |border| border.shift.get().eq(0),
+            |border| self.round(border, end, each),
+        );
         border.key.get()
     }
 
-    fn round(&self, border: &mut Border<'k>, end: End, each: impl FnOnce(&dyn Fn(U64<'k>, U64<'k>))) {
+    fn round(
+        &self,
+        border: &mut Border<'k>,
+        end: End,
+        each: impl FnOnce(&dyn Fn(U64<'k>, U64<'k>)),
+    ) {
         let k = self.k;
         k.note("a round of a selection: empty bins");
         for bins in [self.low, self.high, self.count] {
@@ -89,7 +102,9 @@ impl<'k> Selection<'k> {
         k.note("the items of the border's bins");
         each(&|item, mass| {
             k.note("an item");
-            k.when((item >> upper).eq(key >> upper) & mass.gt(0), || self.add(item >> shift, mass));
+            k.when((item >> upper).eq(key >> upper) & mass.gt(0), || {
+                self.add(item >> shift, mass)
+            });
         });
         k.note("the bin of the border");
         k.barrier();

@@ -45,7 +45,9 @@ pub fn weight(z: f32, largest: f32, [hi, lo]: [f32; 2]) -> u64 {
     let rest = e.mul_add(hi, d.mul_add(lo, d.mul_add(hi, -y)));
     let n = y.round_ties_even();
     let f = (y - n) + rest;
-    let power = SERIES[1..].iter().fold(SERIES[0], |sum, &term| sum.mul_add(f, term));
+    let power = SERIES[1..]
+        .iter()
+        .fold(SERIES[0], |sum, &term| sum.mul_add(f, term));
     let whole = (power * (1 << BITS) as f32) as u32;
     (u64::from(whole) << (FRACTION - BITS)) >> ((-n) as i32 as u32).min(63)
 }
@@ -59,7 +61,9 @@ pub(crate) fn on_device<'k>(z: F32<'k>, largest: F32<'k>, [hi, lo]: [F32<'k>; 2]
     let rest = e.fma(hi, d.fma(lo, d.fma(hi, -y)));
     let n = y.round();
     let f = (y - n) + rest;
-    let power = SERIES[2..].iter().fold(f.fma(SERIES[0], SERIES[1]), |sum, &term| sum.fma(f, term));
+    let power = SERIES[2..]
+        .iter()
+        .fold(f.fma(SERIES[0], SERIES[1]), |sum, &term| sum.fma(f, term));
     let whole = (power * (1 << BITS) as f32).cvt::<u32>();
     (whole.cvt::<u64>() << (FRACTION - BITS)) >> (-n).nearest().bits::<u32>().min(63)
 }
@@ -95,8 +99,8 @@ mod tests {
                 let exact = ((f64::from(z) - f64::from(largest)) / temperature).exp();
                 let found = weight(z, largest, scale) as f64 / 2f64.powi(FRACTION as i32);
                 // What is cut off is at most one unit.
-                let error =
-                    ((found - exact).abs() - 2f64.powi(-(FRACTION as i32))).max(0.0) / exact.max(1e-30);
+                let error = ((found - exact).abs() - 2f64.powi(-(FRACTION as i32))).max(0.0)
+                    / exact.max(1e-30);
                 worst = worst.max(error);
             }
         }
@@ -110,6 +114,9 @@ mod tests {
         assert_eq!(weight(3.5, 3.5, one), 1 << FRACTION);
         assert_eq!(weight(-1e4, 3.0, one), 0);
         assert_eq!(weight(f32::MIN, f32::MAX, one), 0);
-        assert_eq!(weight(-30.0, 0.0, one), ((-30f64).exp() * 2f64.powi(44)) as u64);
+        assert_eq!(
+            weight(-30.0, 0.0, one),
+            ((-30f64).exp() * 2f64.powi(44)) as u64
+        );
     }
 }

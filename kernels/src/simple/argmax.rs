@@ -78,7 +78,10 @@ impl KernelDef for ArgmaxBlocks {
         let best = best.of_warp();
 
         k.note("the maximum over the warps");
-        let (values, indices) = (k.shared::<f32>("values", warps), k.shared::<u32>("indices", warps));
+        let (values, indices) = (
+            k.shared::<f32>("values", warps),
+            k.shared::<u32>("indices", warps),
+        );
         let warp = k.warp();
         k.when(k.lane().eq(0), || {
             values.at(warp).st(best.value);
@@ -86,7 +89,10 @@ impl KernelDef for ArgmaxBlocks {
         });
         k.barrier();
         k.when(warp.eq(0), || {
-            let of = |i| Best { value: values.at(i).ld(), index: indices.at(i).ld() };
+            let of = |i| Best {
+                value: values.at(i).ld(),
+                index: indices.at(i).ld(),
+            };
             let best = best_of(k, k.lane(), warps, WARP, of).of_warp();
             k.when(k.lane().eq(0), || {
                 a.value.at(block).st(best.value);
@@ -98,7 +104,10 @@ impl KernelDef for ArgmaxBlocks {
     fn reference(&self, a: ArgmaxBlocksArgs<Cpu<'_>>) {
         let (threads, blocks) = (self.threads as usize, a.value.len());
         for block in 0..blocks {
-            let share = a.x.iter().enumerate().filter(|(i, _)| i / threads % blocks == block);
+            let share =
+                a.x.iter()
+                    .enumerate()
+                    .filter(|(i, _)| i / threads % blocks == block);
             let (value, index) = first_largest(share.map(|(i, &x)| (key_on_cpu(x), i as u32)));
             (a.value[block], a.index[block]) = (value, index);
         }
@@ -125,7 +134,10 @@ impl KernelDef for ArgmaxFinal {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: ArgmaxFinalArgs<Dev<'k>>) {
-        let of = |i| Best { value: a.value.at(i).ld(), index: a.index.at(i).ld() };
+        let of = |i| Best {
+            value: a.value.at(i).ld(),
+            index: a.index.at(i).ld(),
+        };
         let best = best_of(k, k.lane(), a.blocks, WARP, of).of_warp();
         let token = best.value.lt(f32::INFINITY).select(best.index, NO_TOKEN);
         k.when(k.lane().eq(0), || a.token.st(token));
@@ -134,7 +146,11 @@ impl KernelDef for ArgmaxFinal {
     fn reference(&self, a: ArgmaxFinalArgs<Cpu<'_>>) {
         let candidates = a.value.iter().copied().zip(a.index.iter().copied());
         let (value, index) = first_largest(candidates);
-        a.token[0] = if value < f32::INFINITY { index } else { NO_TOKEN };
+        a.token[0] = if value < f32::INFINITY {
+            index
+        } else {
+            NO_TOKEN
+        };
     }
 }
 
@@ -145,13 +161,21 @@ pub(crate) fn key(logit: F32<'_>) -> F32<'_> {
 
 /// The same on the CPU.
 pub(crate) fn key_on_cpu(logit: f32) -> f32 {
-    if logit.is_finite() { logit } else { f32::INFINITY }
+    if logit.is_finite() {
+        logit
+    } else {
+        f32::INFINITY
+    }
 }
 
 /// The largest value and, of equals, the lowest index; NaN and no value at all are `(-inf, NONE)`.
 pub(crate) fn first_largest(candidates: impl Iterator<Item = (f32, u32)>) -> (f32, u32) {
     candidates.fold((f32::NEG_INFINITY, NONE), |best, (value, index)| {
-        if value > best.0 || value == best.0 && index < best.1 { (value, index) } else { best }
+        if value > best.0 || value == best.0 && index < best.1 {
+            (value, index)
+        } else {
+            best
+        }
     })
 }
 
@@ -171,9 +195,15 @@ impl<'k> Best<'k> {
     /// The best of the warp, in every lane.
     pub(crate) fn of_warp(self) -> Best<'k> {
         [16, 8, 4, 2, 1].into_iter().fold(self, |best, lanes| {
-            let other = Best { value: best.value.shfl_bfly(lanes), index: best.index.shfl_bfly(lanes) };
+            let other = Best {
+                value: best.value.shfl_bfly(lanes),
+                index: best.index.shfl_bfly(lanes),
+            };
             let wins = other.beats(best);
-            Best { value: wins.select(other.value, best.value), index: wins.select(other.index, best.index) }
+            Best {
+                value: wins.select(other.value, best.value),
+                index: wins.select(other.index, best.index),
+            }
         })
     }
 }
@@ -189,11 +219,17 @@ pub(crate) fn best_of<'k>(
     let (mut value, mut index) = (k.var(f32::NEG_INFINITY), k.var(NONE));
     k.for_each(from, to, step, |i| {
         let new = candidate(i);
-        let wins = new.beats(Best { value: value.get(), index: index.get() });
+        let wins = new.beats(Best {
+            value: value.get(),
+            index: index.get(),
+        });
         value.set(wins.select(new.value, &value));
         index.set(wins.select(new.index, &index));
     });
-    Best { value: value.get(), index: index.get() }
+    Best {
+        value: value.get(),
+        index: index.get(),
+    }
 }
 
 /// Inputs with ties, NaN and infinities: `(name, elements)`.
@@ -213,8 +249,14 @@ fn rows(seed: u64, n: usize) -> Vec<(&'static str, Vec<f32>)> {
         row("infinity", &[(n - 1, f32::INFINITY)]),
         row("-infinity", &[(n / 2, f32::NEG_INFINITY)]),
     ];
-    let flat = [("all NaN", f32::NAN), ("all -inf", f32::NEG_INFINITY), ("all -0", -0.0)];
-    rows.into_iter().chain(flat.map(|(what, v)| (what, vec![v; n]))).collect()
+    let flat = [
+        ("all NaN", f32::NAN),
+        ("all -inf", f32::NEG_INFINITY),
+        ("all -0", -0.0),
+    ];
+    rows.into_iter()
+        .chain(flat.map(|(what, v)| (what, vec![v; n])))
+        .collect()
 }
 
 impl Variant for ArgmaxBlocks {
@@ -242,7 +284,9 @@ impl Variant for ArgmaxFinal {
         let cases = [1, 31, 70].into_iter().flat_map(|blocks| {
             rows(seed, blocks).into_iter().map(move |(what, value)| {
                 // Indices fall, so that the lowest index is not the first; where all is NaN there is none.
-                let index = (0..blocks as u32).rev().map(|i| if what == "all NaN" { NONE } else { 10 * i });
+                let index = (0..blocks as u32)
+                    .rev()
+                    .map(|i| if what == "all NaN" { NONE } else { 10 * i });
                 Case {
                     label: format!("blocks={blocks} {what}"),
                     args: vec![

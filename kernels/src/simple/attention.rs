@@ -85,7 +85,9 @@ impl KernelDef for Attention {
     type Args<S: Side> = AttentionArgs<S>;
 
     fn name(&self) -> String {
-        let window = self.window.map_or(String::new(), |window| format!("_window_{window}"));
+        let window = self
+            .window
+            .map_or(String::new(), |window| format!("_window_{window}"));
         format!("attention_{}_{}{window}", self.head_dim, self.queries)
     }
 
@@ -113,7 +115,12 @@ impl KernelDef for Attention {
             cache::check_own(self, (name, found), [a.ctx, a.kv_heads, self.head_dim])?;
         }
         let part = [a.heads, a.splits, self.head_dim + 2];
-        self.length("partials", a.partials, "heads * splits * (head_dim + 2)", &part)?;
+        self.length(
+            "partials",
+            a.partials,
+            "heads * splits * (head_dim + 2)",
+            &part,
+        )?;
         Ok(Grid::plane(a.heads / self.queries, a.splits))
     }
 
@@ -130,11 +137,19 @@ impl KernelDef for Attention {
         let end = (begin + share).min(n);
 
         let width = self.head_dim + 2;
-        let part = |query| a.partials.row((heads + query) * a.splits + split, 4 * width);
-        k.when(begin.lt(end), || self.attend(k, &a, heads, begin, end, &part)).otherwise(|| {
+        let part = |query| {
+            a.partials
+                .row((heads + query) * a.splits + split, 4 * width)
+        };
+        k.when(begin.lt(end), || {
+            self.attend(k, &a, heads, begin, end, &part)
+        })
+        .otherwise(|| {
             k.for_each(k.tid(), self.queries * width, 32 * WARPS, |i| {
                 let max = (i % width).eq(width - 1);
-                part(i / width).at(i % width).st(max.select(f32::NEG_INFINITY, 0.0));
+                part(i / width)
+                    .at(i % width)
+                    .st(max.select(f32::NEG_INFINITY, 0.0));
             });
         });
     }
@@ -144,7 +159,8 @@ impl KernelDef for Attention {
         let (ctx, splits) = (a.ctx as usize, a.splits as usize);
         let n = ctx.min(a.state[POSITION as usize] as usize + 1);
         let start = n - self.window.map_or(n, |window| n.min(window as usize));
-        let share = (n - start).div_ceil(self.step() as usize).div_ceil(splits) * self.step() as usize;
+        let share =
+            (n - start).div_ceil(self.step() as usize).div_ceil(splits) * self.step() as usize;
         for (i, part) in a.partials.chunks_mut(dim + 2).enumerate() {
             let (head, split) = (i / splits, i % splits);
             let kv_head = head / (a.heads / a.kv_heads) as usize;
@@ -160,7 +176,11 @@ impl KernelDef for Attention {
             let scores: Vec<f64> = range
                 .clone()
                 .map(|p| {
-                    let dot: f64 = q.iter().zip(row(a.k_cache, p)).map(|(&q, k)| f64::from(q) * k).sum();
+                    let dot: f64 = q
+                        .iter()
+                        .zip(row(a.k_cache, p))
+                        .map(|(&q, k)| f64::from(q) * k)
+                        .sum();
                     dot * f64::from(a.scale) * std::f64::consts::LOG2_E
                 })
                 .collect();
@@ -168,7 +188,10 @@ impl KernelDef for Attention {
             let mut sums = vec![0.0; dim + 1];
             for (p, score) in range.zip(scores) {
                 let weight = (score - max).exp2();
-                for (sum, v) in sums.iter_mut().zip(row(a.v_cache, p).into_iter().chain([1.0])) {
+                for (sum, v) in sums
+                    .iter_mut()
+                    .zip(row(a.v_cache, p).into_iter().chain([1.0]))
+                {
                     *sum += weight * v;
                 }
             }
@@ -223,7 +246,9 @@ impl Attention {
         let mine = warp * teams + (lane >> self.team().ilog2());
         let last = end - 1;
         k.for_each(begin, end, self.step(), |base| {
-            let positions: Vec<_> = (0..self.ahead()).map(|i| base + mine + i * teams * WARPS).collect();
+            let positions: Vec<_> = (0..self.ahead())
+                .map(|i| base + mine + i * teams * WARPS)
+                .collect();
             let cached: Vec<_> = positions.iter().map(|p| rows.at(p.min(last))).collect();
             let load = |cache: Ptr<'k, f16, ReadOnly>| -> Vec<_> {
                 let row = |&row: &U32<'k>| cache.row(row, 2 * self.head_dim).cast::<u32>().ld4();
@@ -235,7 +260,12 @@ impl Attention {
                 let score = lanes_sum(self.team() - 1, query.dot(*key));
                 position.le(last).select(score, f32::NEG_INFINITY)
             };
-            let scores = |query| keys.iter().zip(&positions).map(|key| score(query, key)).collect();
+            let scores = |query| {
+                keys.iter()
+                    .zip(&positions)
+                    .map(|key| score(query, key))
+                    .collect()
+            };
             let scores: Vec<Vec<_>> = queries.iter().map(scores).collect();
             let values: Vec<_> = values.into_iter().map(unpack8).collect();
             for (query, scores) in queries.iter_mut().zip(scores) {
@@ -265,7 +295,12 @@ impl<'k> Query<'k> {
     fn new(k: Builder<'k>, at: Ptr<'k, f32, ReadOnly>, factor: F32<'k>) -> Query<'k> {
         let q = [at.ld4(), at.at(4).ld4()];
         let q = from_fn(|i| q[i / 4][i % 4] * factor);
-        Query { q, max: k.var(f32::MIN), sum: k.var(0.0), acc: from_fn(|_| k.var(0.0)) }
+        Query {
+            q,
+            max: k.var(f32::MIN),
+            sum: k.var(0.0),
+            acc: from_fn(|_| k.var(0.0)),
+        }
     }
 
     fn dot(&self, key: [F32<'k>; DIMS]) -> F32<'k> {
@@ -273,7 +308,9 @@ impl<'k> Query<'k> {
     }
 
     fn add(&mut self, scores: &[F32<'k>], values: &[[F32<'k>; DIMS]]) {
-        let max = scores.iter().fold(self.max.get(), |max, &score| max.max(score));
+        let max = scores
+            .iter()
+            .fold(self.max.get(), |max, &score| max.max(score));
         self.rescale(max);
         for (&score, value) in scores.iter().zip(values) {
             let weight = (score - max).ex2();
@@ -337,7 +374,9 @@ impl Attention {
         k.for_each(tid, self.queries * sums, 32 * WARPS, |i| {
             let (query, d) = (i / sums, i % sums);
             let of_warps = (0..WARPS).map(|w| rows.at((query + w * self.queries) * row + d).ld());
-            part(query).at(d).st(of_warps.reduce(|a, b| a + b).expect("a block has warps"));
+            part(query)
+                .at(d)
+                .st(of_warps.reduce(|a, b| a + b).expect("a block has warps"));
         });
     }
 }
@@ -357,19 +396,32 @@ impl KernelDef for AttentionCombine {
         self.range("the kernel's head_dim", self.head_dim, 1, 1024)?;
         self.range("splits", a.splits, 1, MAX_SPLITS)?;
         let part = [a.heads, a.splits, self.head_dim + 2];
-        self.length("partials", a.partials, "heads * splits * (head_dim + 2)", &part)?;
+        self.length(
+            "partials",
+            a.partials,
+            "heads * splits * (head_dim + 2)",
+            &part,
+        )?;
         self.length("y", a.y, "heads * head_dim", &[a.heads, self.head_dim])?;
-        Ok(Grid { shared: 4 * a.splits, ..Grid::line(a.heads) })
+        Ok(Grid {
+            shared: 4 * a.splits,
+            ..Grid::line(a.heads)
+        })
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: AttentionCombineArgs<Dev<'k>>) {
         let (head, tid, threads) = (k.ctaid(), k.tid(), KernelDef::block(self));
-        let row = |split: U32<'k>| a.partials.row(head * a.splits + split, 4 * (self.head_dim + 2));
+        let row = |split: U32<'k>| {
+            a.partials
+                .row(head * a.splits + split, 4 * (self.head_dim + 2))
+        };
         let weights = k.dynamic_shared::<f32>("weights");
 
         k.note("the maximum of the partial results");
         let mut max = k.var(f32::NEG_INFINITY);
-        k.for_each(tid, a.splits, threads, |i| max.max_with(row(i).at(self.head_dim + 1).ld()));
+        k.for_each(tid, a.splits, threads, |i| {
+            max.max_with(row(i).at(self.head_dim + 1).ld())
+        });
         let max = block_max(k, threads / 32, max.get());
 
         k.note("a weight each, and their sum; its barrier publishes the weights too");
@@ -399,7 +451,10 @@ impl KernelDef for AttentionCombine {
         let dim = self.head_dim as usize;
         let parts = a.partials.chunks((dim + 2) * a.splits as usize);
         for (y, parts) in a.y.chunks_mut(dim).zip(parts) {
-            let max = parts.chunks(dim + 2).map(|part| part[dim + 1]).fold(f32::NEG_INFINITY, f32::max);
+            let max = parts
+                .chunks(dim + 2)
+                .map(|part| part[dim + 1])
+                .fold(f32::NEG_INFINITY, f32::max);
             let mut sums = vec![0.0; dim + 1];
             for part in parts.chunks(dim + 2) {
                 let weight = (f64::from(part[dim + 1]) - f64::from(max)).exp2();
@@ -420,12 +475,48 @@ impl Variant for Attention {
         // One position; splits without work; whole steps and one more; a position past the cache, which ends
         // with it; many positions.
         [
-            AttentionCase { position: 0, ctx: 1, splits: 1, kv_heads: 1, groups: 1 },
-            AttentionCase { position: 4, ctx: 9, splits: 3, kv_heads: 2, groups: 1 },
-            AttentionCase { position: 2 * step - 1, ctx: 3 * step, splits: 2, kv_heads: 1, groups: 2 },
-            AttentionCase { position: 5 * step, ctx: 5 * step + 1, splits: 2, kv_heads: 2, groups: 1 },
-            AttentionCase { position: 50, ctx: 31, splits: 1, kv_heads: 1, groups: 1 },
-            AttentionCase { position: 4098, ctx: 4100, splits: 24, kv_heads: 1, groups: 1 },
+            AttentionCase {
+                position: 0,
+                ctx: 1,
+                splits: 1,
+                kv_heads: 1,
+                groups: 1,
+            },
+            AttentionCase {
+                position: 4,
+                ctx: 9,
+                splits: 3,
+                kv_heads: 2,
+                groups: 1,
+            },
+            AttentionCase {
+                position: 2 * step - 1,
+                ctx: 3 * step,
+                splits: 2,
+                kv_heads: 1,
+                groups: 2,
+            },
+            AttentionCase {
+                position: 5 * step,
+                ctx: 5 * step + 1,
+                splits: 2,
+                kv_heads: 2,
+                groups: 1,
+            },
+            AttentionCase {
+                position: 50,
+                ctx: 31,
+                splits: 1,
+                kv_heads: 1,
+                groups: 1,
+            },
+            AttentionCase {
+                position: 4098,
+                ctx: 4100,
+                splits: 24,
+                kv_heads: 1,
+                groups: 1,
+            },
         ]
         .into_iter()
         .chain(self.window.into_iter().flat_map(window_cases))
@@ -474,7 +565,11 @@ impl AttentionCase {
         // A larger factor than models have, so that weights differ by powers of ten.
         args.push(CpuArg::scalar(4.0 / (dim as f32).sqrt()));
         // A score below 16 in log2 is a sum of some 13 roundings of 2^-21 that mostly cancel; the sums add theirs.
-        Case { label: format!("{self:?}"), args, bound: 4e-6 }
+        Case {
+            label: format!("{self:?}"),
+            args,
+            bound: 4e-6,
+        }
     }
 }
 
@@ -499,7 +594,11 @@ impl AttentionCombine {
                 return idle;
             }
             let sum = 10.0 * random.unit().abs() + 1.0;
-            let values = random.units(dim).into_iter().map(|v| v * sum).collect::<Vec<_>>();
+            let values = random
+                .units(dim)
+                .into_iter()
+                .map(|v| v * sum)
+                .collect::<Vec<_>>();
             [values, vec![sum, 20.0 * random.unit()]].concat()
         });
         Case {

@@ -86,7 +86,9 @@ impl KernelDef for Embed {
         self.exactly("state", a.state, state::LEN)?;
         self.matrix("table", a.table, self.format, a.vocab, a.n)?;
         self.length("y", a.y, "n", &[a.n])?;
-        Ok(Grid::line((a.n / split.len * split.lanes).div_ceil(THREADS)))
+        Ok(Grid::line(
+            (a.n / split.len * split.lanes).div_ceil(THREADS),
+        ))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: EmbedArgs<Dev<'k>>) {
@@ -95,7 +97,13 @@ impl KernelDef for Embed {
         k.when(split.block(thread).lt(split.blocks(a.n)), || {
             let token = a.state.at(state::TOKEN).ld();
             let (format, scale) = (self.format, self.scale);
-            let table = Table { format, scale, bytes: a.table, vocab: a.vocab, n: a.n };
+            let table = Table {
+                format,
+                scale,
+                bytes: a.table,
+                vocab: a.vocab,
+                n: a.n,
+            };
             copy_fragment(k, table, token, thread, a.y);
         });
     }
@@ -139,9 +147,14 @@ pub(crate) fn copy_fragment<'k>(
         note("store");
         let mut weights = weights(&groups);
         if let Some(factor) = table.scale.factor(table.n) {
-            weights.iter_mut().for_each(|weight| *weight = *weight * factor);
+            weights
+                .iter_mut()
+                .for_each(|weight| *weight = *weight * factor);
         }
-        weights.chunks(4).enumerate().for_each(|(i, w)| store(i, [w[0], w[1], w[2], w[3]]));
+        weights
+            .chunks(4)
+            .enumerate()
+            .for_each(|(i, w)| store(i, [w[0], w[1], w[2], w[3]]));
     })
     .otherwise(|| {
         let nan = k.val(f32::NAN);
@@ -151,7 +164,10 @@ pub(crate) fn copy_fragment<'k>(
 
 /// The row of a token, or NaN, computed naively.
 pub(crate) fn copy_row(format: Format, table: &[u8], token: u32, y: &mut [f32]) {
-    match table.chunks_exact(format.row_bytes(y.len())).nth(token as usize) {
+    match table
+        .chunks_exact(format.row_bytes(y.len()))
+        .nth(token as usize)
+    {
         Some(row) => y.copy_from_slice(&format.dequantize(row)),
         None => y.fill(f32::NAN),
     }
@@ -164,7 +180,10 @@ fn weights<'k>(groups: &[Group<'k>]) -> Vec<F32<'k>> {
         (None, Some(offset)) => q + offset,
         (None, None) => q,
     };
-    groups.iter().flat_map(|group| group.q.iter().map(|&q| weight(group, q))).collect()
+    groups
+        .iter()
+        .flat_map(|group| group.q.iter().map(|&q| weight(group, q)))
+        .collect()
 }
 
 impl Variant for Embed {
@@ -188,7 +207,9 @@ impl Embed {
     fn case(&self, random: &mut Random, token: u32, vocab: usize, n: usize) -> Case {
         let mut state = vec![0; state::LEN];
         state[state::TOKEN as usize] = token;
-        let table = self.format.random(vocab * n / self.format.block_len() as usize, 1.0, random);
+        let table = self
+            .format
+            .random(vocab * n / self.format.block_len() as usize, 1.0, random);
         Case {
             label: format!("token={token} vocab={vocab} n={n}"),
             args: vec![
@@ -199,7 +220,11 @@ impl Embed {
                 CpuArg::scalar(vocab as u32),
             ],
             // Scale, offset and their sum round once each, here and in the definition.
-            bound: if self.format.block_len() == 1 { 0.0 } else { 4e-7 },
+            bound: if self.format.block_len() == 1 {
+                0.0
+            } else {
+                4e-7
+            },
         }
     }
 }

@@ -40,7 +40,11 @@ impl Team {
     pub fn of(format: Format, rows: u32, n: u32) -> Team {
         let split = LaneSplit::of(format);
         let visited = WARPS * split.blocks_of_warp();
-        if rows < 8192 && n / split.len >= visited { Team::Block } else { Team::Warp }
+        if rows < 8192 && n / split.len >= visited {
+            Team::Block
+        } else {
+            Team::Warp
+        }
     }
 
     /// Warps of a team.
@@ -164,7 +168,12 @@ impl KernelDef for Gemv {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: GemvArgs<Dev<'k>>) {
-        let w = Matrix { format: self.format, bytes: a.w, rows: a.rows, n: a.n };
+        let w = Matrix {
+            format: self.format,
+            bytes: a.w,
+            rows: a.rows,
+            n: a.n,
+        };
         product(k, self.team, w, a.x, |r, sum| a.y.at(r).st(sum));
     }
 
@@ -196,8 +205,15 @@ impl KernelDef for GemvBias {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: GemvBiasArgs<Dev<'k>>) {
-        let w = Matrix { format: self.format, bytes: a.w, rows: a.rows, n: a.n };
-        product(k, self.team, w, a.x, |r, sum| a.y.at(r).st(sum + a.bias.at(r).ld()));
+        let w = Matrix {
+            format: self.format,
+            bytes: a.w,
+            rows: a.rows,
+            n: a.n,
+        };
+        product(k, self.team, w, a.x, |r, sum| {
+            a.y.at(r).st(sum + a.bias.at(r).ld())
+        });
     }
 
     fn reference(&self, a: GemvBiasArgs<Cpu<'_>>) {
@@ -227,7 +243,12 @@ impl KernelDef for GemvAdd {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: GemvAddArgs<Dev<'k>>) {
-        let w = Matrix { format: self.format, bytes: a.w, rows: a.rows, n: a.n };
+        let w = Matrix {
+            format: self.format,
+            bytes: a.w,
+            rows: a.rows,
+            n: a.n,
+        };
         product(k, self.team, w, a.x, |r, sum| {
             let y = a.y.at(r);
             y.st(sum + y.ld())
@@ -253,7 +274,9 @@ fn contract(
     kernel.matrix("w", w, format, rows, n)?;
     kernel.length("x", x, "n", &[n])?;
     kernel.length("y", y, "rows", &[rows])?;
-    Ok(Grid::line(rows.div_ceil(ROWS as u32 * WARPS / team.warps())))
+    Ok(Grid::line(
+        rows.div_ceil(ROWS as u32 * WARPS / team.warps()),
+    ))
 }
 
 /// A matrix in device memory.
@@ -328,7 +351,17 @@ impl<'k> GemvLane<'k> {
         let x = x.at(fragment.first());
         let step = split.blocks_of_warp() * team.warps();
         let depth = w.format.of().loads().depth;
-        GemvLane { k, format: w.format, split, fragment, depth, step, blocks, rows, x }
+        GemvLane {
+            k,
+            format: w.format,
+            split,
+            fragment,
+            depth,
+            step,
+            blocks,
+            rows,
+            x,
+        }
     }
 
     /// A heading for what differs between formats.
@@ -343,9 +376,13 @@ impl<'k> GemvLane<'k> {
         let stride = step * self.depth;
         let whole = self.blocks & !(stride - 1);
         k.note("several fragments of each row at once");
-        k.for_each(first, whole, stride, |block| self.round(&mut sums, block, self.depth));
+        k.for_each(first, whole, stride, |block| {
+            self.round(&mut sums, block, self.depth)
+        });
         k.note("the rest, fragment by fragment");
-        k.for_each(first + whole, self.blocks, step, |block| self.round(&mut sums, block, 1));
+        k.for_each(first + whole, self.blocks, step, |block| {
+            self.round(&mut sums, block, 1)
+        });
         sums
     }
 
@@ -363,11 +400,21 @@ impl<'k> GemvLane<'k> {
     }
 
     fn load(&self, block: U32<'k>, fragments: u32) -> Vec<LoadedFragment<'k>> {
-        let LaneSplit { len, bytes, float4s, .. } = self.split;
+        let LaneSplit {
+            len,
+            bytes,
+            float4s,
+            ..
+        } = self.split;
         let x = self.x.row(block, 4 * len);
-        let rows = self.rows.map(|row| self.fragment.addresses(row.row(block, bytes)));
+        let rows = self
+            .rows
+            .map(|row| self.fragment.addresses(row.row(block, bytes)));
         let loaded = |blocks| LoadedFragment {
-            x: float4s.iter().flat_map(|four| x.at(blocks * len + four).ld4()).collect(),
+            x: float4s
+                .iter()
+                .flat_map(|four| x.at(blocks * len + four).ld4())
+                .collect(),
             rows: rows.each_ref().map(|addresses| {
                 self.note("load a fragment");
                 self.fragment.load(addresses, blocks * bytes)
@@ -385,7 +432,9 @@ impl<'k> GemvLane<'k> {
 fn add<'k>(sums: &mut [Var<'k, f32>; ROWS], rows: &[Vec<Group<'k>>; ROWS], mut x: &[F32<'k>]) {
     for g in 0..rows[0].len() {
         let (here, rest) = x.split_at(rows[0][g].q.len());
-        let total = rows[0][g].offset.map(|_| here[1..].iter().fold(here[0], |sum, &x| sum + x));
+        let total = rows[0][g]
+            .offset
+            .map(|_| here[1..].iter().fold(here[0], |sum, &x| sum + x));
         for (sum, row) in sums.iter_mut().zip(rows) {
             let Group { q, scale, offset } = &row[g];
             match scale {
@@ -408,25 +457,36 @@ fn dot<'k>(a: &[F32<'k>], b: &[F32<'k>]) -> F32<'k> {
 /// The rows' sums in double precision, over the weights as the format defines them.
 fn exact<'a>(format: Format, w: &'a [u8], x: &'a [f32]) -> impl Iterator<Item = f64> + 'a {
     w.chunks_exact(format.row_bytes(x.len())).map(move |row| {
-        format.dequantize(row).iter().zip(x).map(|(&w, &x)| f64::from(w) * f64::from(x)).sum()
+        format
+            .dequantize(row)
+            .iter()
+            .zip(x)
+            .map(|(&w, &x)| f64::from(w) * f64::from(x))
+            .sum()
     })
 }
 
 impl Variant for Gemv {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        cases(self.format, self.team, seed, |_, rows| vec![vec![0.0; rows]])
+        cases(self.format, self.team, seed, |_, rows| {
+            vec![vec![0.0; rows]]
+        })
     }
 }
 
 impl Variant for GemvBias {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        cases(self.format, self.team, seed, |random, rows| vec![random.units(rows), vec![0.0; rows]])
+        cases(self.format, self.team, seed, |random, rows| {
+            vec![random.units(rows), vec![0.0; rows]]
+        })
     }
 }
 
 impl Variant for GemvAdd {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        cases(self.format, self.team, seed, |random, rows| vec![random.units(rows)])
+        cases(self.format, self.team, seed, |random, rows| {
+            vec![random.units(rows)]
+        })
     }
 }
 
@@ -439,13 +499,22 @@ fn cases(
 ) -> Vec<Case> {
     let split = LaneSplit::of(format);
     let block = split.len as usize;
-    let round = block * (split.blocks_of_warp() * team.warps() * format.of().loads().depth) as usize;
+    let round =
+        block * (split.blocks_of_warp() * team.warps() * format.of().loads().depth) as usize;
     // One block; fewer blocks than lanes; full iterations and a remainder; more than one block of threads; long rows.
-    let sizes =
-        [(1, block), (2, 3 * block), (5, 2 * round + block), (9, round), (19, block), (3, 4096 + round)];
+    let sizes = [
+        (1, block),
+        (2, 3 * block),
+        (5, 2 * round + block),
+        (9, round),
+        (19, block),
+        (3, 4096 + round),
+    ];
     let calm = sizes.into_iter().map(|(rows, n)| (rows, n, 1.0));
     let cases = calm.chain([(3, round, 1e4)]);
-    cases.map(|(rows, n, outlier)| case(format, &mut Random(seed), [rows, n], outlier, &rest)).collect()
+    cases
+        .map(|(rows, n, outlier)| case(format, &mut Random(seed), [rows, n], outlier, &rest))
+        .collect()
 }
 
 fn case(
@@ -458,11 +527,19 @@ fn case(
     let w = format.random(rows * n / format.block_len() as usize, 1.0, random);
     // Activations with the signs of the first row make its sum about as large as the sum of the magnitudes, to which
     // rounding errors are relative.
-    let mut x: Vec<f32> =
-        format.dequantize(&w)[..n].iter().map(|w| 0.5 * random.unit() + w.signum()).collect();
-    x.iter_mut().step_by(n.div_ceil(3)).for_each(|x| *x *= outlier);
+    let mut x: Vec<f32> = format.dequantize(&w)[..n]
+        .iter()
+        .map(|w| 0.5 * random.unit() + w.signum())
+        .collect();
+    x.iter_mut()
+        .step_by(n.div_ceil(3))
+        .for_each(|x| *x *= outlier);
     let mut args = vec![CpuArg::U8(w), CpuArg::F32(x)];
     args.extend(rest(random, rows).into_iter().map(CpuArg::F32));
     args.extend([rows, n].map(|v| CpuArg::scalar(v as u32)));
-    Case { label: format!("rows={rows} n={n} outlier={outlier}"), args, bound: 1e-6 }
+    Case {
+        label: format!("rows={rows} n={n} outlier={outlier}"),
+        args,
+        bound: 1e-6,
+    }
 }

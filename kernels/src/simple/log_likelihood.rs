@@ -81,9 +81,18 @@ impl KernelDef for LogLikelihood {
         let rows = a.x.chunks(a.n as usize).zip(a.token);
         for (y, (x, &token)) in a.y.iter_mut().zip(rows) {
             let largest = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            let sum: f64 = x.iter().map(|&x| (f64::from(x) - f64::from(largest)).exp()).sum();
-            let known = x.iter().all(|x| x.is_finite()).then(|| x.get(token as usize)).flatten();
-            *y = known.map_or(f32::NAN, |&x| (f64::from(x) - f64::from(largest) - sum.ln()) as f32);
+            let sum: f64 = x
+                .iter()
+                .map(|&x| (f64::from(x) - f64::from(largest)).exp())
+                .sum();
+            let known = x
+                .iter()
+                .all(|x| x.is_finite())
+                .then(|| x.get(token as usize))
+                .flatten();
+            *y = known.map_or(f32::NAN, |&x| {
+                (f64::from(x) - f64::from(largest) - sum.ln()) as f32
+            });
         }
     }
 }
@@ -92,11 +101,21 @@ impl Variant for LogLikelihood {
     fn cases(&self, seed: u64) -> Vec<Case> {
         // Rows of one number, shorter than a warp and than the block, and of more than one step with a partial last one;
         // flat rows and steep ones. Then what is not finite, and a token that there is not.
-        let shapes =
-            [(1, 1, 1.0), (5, 21, 1.0), (3, 1000, 30.0), (2, 2051, 0.0), (7, 4096, 10.0), (1, 30_001, 80.0)];
+        let shapes = [
+            (1, 1, 1.0),
+            (5, 21, 1.0),
+            (3, 1000, 30.0),
+            (2, 2051, 0.0),
+            (7, 4096, 10.0),
+            (1, 30_001, 80.0),
+        ];
         let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY].map(Some);
-        let plain = shapes.into_iter().map(|shape| self.case(seed, shape, None, 0));
-        let others = special.into_iter().map(|value| self.case(seed, (3, 1500, 10.0), value, 0));
+        let plain = shapes
+            .into_iter()
+            .map(|shape| self.case(seed, shape, None, 0));
+        let others = special
+            .into_iter()
+            .map(|value| self.case(seed, (3, 1500, 10.0), value, 0));
         let no_token = self.case(seed, (3, 1500, 10.0), None, u32::MAX);
         plain.chain(others).chain([no_token]).collect()
     }
@@ -104,7 +123,13 @@ impl Variant for LogLikelihood {
 
 impl LogLikelihood {
     /// The second row has `value` in it; the last row's token is at least `token`.
-    fn case(&self, seed: u64, (rows, n, magnitude): (u32, u32, f32), value: Option<f32>, token: u32) -> Case {
+    fn case(
+        &self,
+        seed: u64,
+        (rows, n, magnitude): (u32, u32, f32),
+        value: Option<f32>,
+        token: u32,
+    ) -> Case {
         let mut random = Random(seed);
         let mut x: Vec<f32> = (0..rows * n).map(|_| random.unit() * magnitude).collect();
         if let Some(value) = value {

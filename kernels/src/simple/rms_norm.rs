@@ -89,9 +89,16 @@ impl Variant for RmsNorm {
     fn cases(&self, seed: u64) -> Vec<Case> {
         // Rows shorter than a warp, than the block, of more than one step, with a partial last step; then the
         // ends of the range: a row of zeros, and rows whose squares nearly overflow.
-        [(1, 4, 1.0), (3, 100, 1.0), (2, 4100, 1.0), (5, 1024, 1e-3), (2, 64, 0.0), (3, 512, 1e15)]
-            .map(|(rows, n, magnitude)| self.case(seed, rows, n, magnitude))
-            .into()
+        [
+            (1, 4, 1.0),
+            (3, 100, 1.0),
+            (2, 4100, 1.0),
+            (5, 1024, 1e-3),
+            (2, 64, 0.0),
+            (3, 512, 1e15),
+        ]
+        .map(|(rows, n, magnitude)| self.case(seed, rows, n, magnitude))
+        .into()
     }
 }
 

@@ -107,7 +107,9 @@ impl KernelDef for Rope {
     }
 
     fn grid(&self, a: &RopeArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.require(self.magnitude.is_finite(), || "the kernel's magnitude must be finite".into())?;
+        self.require(self.magnitude.is_finite(), || {
+            "the kernel's magnitude must be finite".into()
+        })?;
         self.exactly("state", a.state, LEN)?;
         self.range("heads", a.heads, 1, 1 << 16)?;
         self.range("kv_heads", a.kv_heads, 1, 1 << 16)?;
@@ -115,12 +117,20 @@ impl KernelDef for Rope {
         self.range("ctx", a.ctx, 1, 1 << 24)?;
         self.multiple("rope_dim", a.rope_dim, 2)?;
         self.require(a.rope_dim <= a.head_dim, || {
-            format!("rope_dim is {}, must be at most head_dim = {}", a.rope_dim, a.head_dim)
+            format!(
+                "rope_dim is {}, must be at most head_dim = {}",
+                a.rope_dim, a.head_dim
+            )
         })?;
         self.length("freq", a.freq, "rope_dim", &[a.rope_dim])?;
         self.length("q", a.q, "heads * head_dim", &[a.heads, a.head_dim])?;
         for (name, found) in [("k", a.k), ("v", a.v)] {
-            self.length(name, found, "kv_heads * head_dim", &[a.kv_heads, a.head_dim])?;
+            self.length(
+                name,
+                found,
+                "kv_heads * head_dim",
+                &[a.kv_heads, a.head_dim],
+            )?;
         }
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
             cache::check_own(self, (name, found), [a.ctx, a.kv_heads, a.head_dim])?;
@@ -141,7 +151,10 @@ impl KernelDef for Rope {
         })
         .otherwise(|| {
             let head = (block - a.heads) % a.kv_heads;
-            let (from, to) = (head * a.head_dim, OwnRows::new(a.kv_heads, head).at(position) * a.head_dim);
+            let (from, to) = (
+                head * a.head_dim,
+                OwnRows::new(a.kv_heads, head).at(position) * a.head_dim,
+            );
             k.note("positions past the cache are not stored");
             k.when(position.lt(a.ctx), || {
                 k.when(block.lt(a.heads + a.kv_heads), || {
@@ -215,7 +228,10 @@ struct PairRotation<'k> {
 
 impl<'k> PairRotation<'k> {
     fn of(&self, x: F32<'k>, y: F32<'k>) -> [F32<'k>; 2] {
-        [x.fma(self.cos, -(y * self.sin)), x.fma(self.sin, y * self.cos)]
+        [
+            x.fma(self.cos, -(y * self.sin)),
+            x.fma(self.sin, y * self.cos),
+        ]
     }
 }
 
@@ -234,8 +250,18 @@ impl Rope {
                 Pairing::Interleaved => [j * 2, j * 2 + 1],
                 Pairing::HalfSplit => [j, j + half],
             };
-            let scaled = |x: F32<'k>| if self.magnitude == 1.0 { x } else { x * self.magnitude };
-            body(PairRotation { dims, sin: scaled(angle.sin()), cos: scaled(angle.cos()) });
+            let scaled = |x: F32<'k>| {
+                if self.magnitude == 1.0 {
+                    x
+                } else {
+                    x * self.magnitude
+                }
+            };
+            body(PairRotation {
+                dims,
+                sin: scaled(angle.sin()),
+                cos: scaled(angle.cos()),
+            });
         });
     }
 }
@@ -245,25 +271,72 @@ impl Variant for Rope {
         // At position 0 only the rounding to f16 is left, and the bound is exact. The last case is past the cache:
         // only the queries are rotated.
         [
-            (RopeCase { heads: 3, kv_heads: 1, head_dim: 64, rope_dim: 64, ctx: 2, position: 0 }, 0.0),
             (
-                RopeCase { heads: 2, kv_heads: 2, head_dim: 80, rope_dim: 32, ctx: 18, position: 17 },
+                RopeCase {
+                    heads: 3,
+                    kv_heads: 1,
+                    head_dim: 64,
+                    rope_dim: 64,
+                    ctx: 2,
+                    position: 0,
+                },
+                0.0,
+            ),
+            (
+                RopeCase {
+                    heads: 2,
+                    kv_heads: 2,
+                    head_dim: 80,
+                    rope_dim: 32,
+                    ctx: 18,
+                    position: 17,
+                },
                 ROTATION_BOUND,
             ),
             (
-                RopeCase { heads: 4, kv_heads: 2, head_dim: 256, rope_dim: 256, ctx: 5, position: 4 },
+                RopeCase {
+                    heads: 4,
+                    kv_heads: 2,
+                    head_dim: 256,
+                    rope_dim: 256,
+                    ctx: 5,
+                    position: 4,
+                },
                 ROTATION_BOUND,
             ),
             (
-                RopeCase { heads: 1, kv_heads: 1, head_dim: 6, rope_dim: 4, ctx: 131_072, position: 131_071 },
+                RopeCase {
+                    heads: 1,
+                    kv_heads: 1,
+                    head_dim: 6,
+                    rope_dim: 4,
+                    ctx: 131_072,
+                    position: 131_071,
+                },
                 ROTATION_BOUND,
             ),
             (
-                RopeCase { heads: 2, kv_heads: 1, head_dim: 32, rope_dim: 32, ctx: 7, position: 7 },
+                RopeCase {
+                    heads: 2,
+                    kv_heads: 1,
+                    head_dim: 32,
+                    rope_dim: 32,
+                    ctx: 7,
+                    position: 7,
+                },
                 ROTATION_BOUND,
             ),
         ]
-        .map(|(case, bound)| case.filled(seed, if self.magnitude == 1.0 { bound } else { ROTATION_BOUND }))
+        .map(|(case, bound)| {
+            case.filled(
+                seed,
+                if self.magnitude == 1.0 {
+                    bound
+                } else {
+                    ROTATION_BOUND
+                },
+            )
+        })
         .into()
     }
 }
@@ -306,8 +379,18 @@ impl RopeCase {
             CpuArg::F16(random.halves(cache)),
             CpuArg::F16(random.halves(cache)),
         ];
-        let sizes = [self.heads, self.kv_heads, self.head_dim, self.rope_dim, self.ctx];
+        let sizes = [
+            self.heads,
+            self.kv_heads,
+            self.head_dim,
+            self.rope_dim,
+            self.ctx,
+        ];
         args.extend(sizes.map(CpuArg::scalar));
-        Case { label: format!("{self:?}"), args, bound }
+        Case {
+            label: format!("{self:?}"),
+            args,
+            bound,
+        }
     }
 }

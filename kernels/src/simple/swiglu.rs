@@ -98,7 +98,9 @@ impl KernelDef for SwiGlu {
         let i = (k.ctaid() * self.threads + k.tid()) * 4;
         k.when(i.lt(a.n), || {
             let (gate, up) = (a.gate.at(i).ld4(), a.up.at(i).ld4());
-            a.y.at(i).st4(from_fn(|j| gate[j] * self.activation.sigmoid(gate[j]) * up[j]));
+            a.y.at(i).st4(from_fn(|j| {
+                gate[j] * self.activation.sigmoid(gate[j]) * up[j]
+            }));
         });
     }
 
@@ -113,7 +115,9 @@ impl KernelDef for SwiGlu {
 impl Variant for SwiGlu {
     fn cases(&self, seed: u64) -> Vec<Case> {
         let edge = 4 * self.threads as usize;
-        [(4, 1.0), (100, 10.0), (edge, 100.0), (edge + 4, 1e4)].map(|(n, size)| case(seed, n, size)).into()
+        [(4, 1.0), (100, 10.0), (edge, 100.0), (edge + 4, 1e4)]
+            .map(|(n, size)| case(seed, n, size))
+            .into()
     }
 }
 

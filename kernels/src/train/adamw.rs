@@ -32,7 +32,12 @@ pub struct AdamW {
 
 impl Default for AdamW {
     fn default() -> AdamW {
-        AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, decay: 0.0 }
+        AdamW {
+            beta1: 0.9,
+            beta2: 0.999,
+            eps: 1e-8,
+            decay: 0.0,
+        }
     }
 }
 
@@ -61,7 +66,10 @@ pub struct Parameters<'a> {
 impl AdamW {
     /// The corrections of the next step; before the first they are 0.
     pub fn next_corrections(&self, [c1, c2]: [f64; 2]) -> [f64; 2] {
-        [c1.mul_add(self.beta1, 1.0 - self.beta1), c2.mul_add(self.beta2, 1.0 - self.beta2)]
+        [
+            c1.mul_add(self.beta1, 1.0 - self.beta1),
+            c2.mul_add(self.beta2, 1.0 - self.beta2),
+        ]
     }
 
     /// One step with the gradients `g`.
@@ -137,7 +145,12 @@ impl KernelDef for AdamWUpdate {
         let i = (k.ctaid() * self.threads + k.tid()) * 4;
         k.when(i.lt(a.n) & a.taken.ld().ne(0), || {
             let [lr, c1, c2, clip] = a.rates.ld4();
-            let [g, p, m, v] = [a.g.at(i).ld4(), a.p.at(i).ld4(), a.m.at(i).ld4(), a.v.at(i).ld4()];
+            let [g, p, m, v] = [
+                a.g.at(i).ld4(),
+                a.p.at(i).ld4(),
+                a.m.at(i).ld4(),
+                a.v.at(i).ld4(),
+            ];
             let g = g.map(|g| g * clip);
             k.note("m += (1 - beta1) * (g - m), v = beta2 * v + (1 - beta2) * g^2");
             let (fresh1, fresh2) = (-a.beta1 + 1.0, -a.beta2 + 1.0);
@@ -159,9 +172,23 @@ impl KernelDef for AdamWUpdate {
         let [lr, c1, c2, clip] = from_fn(|i| f64::from(a.rates[i]));
         let [beta1, beta2, eps, decay] = [a.beta1, a.beta2, a.eps, a.decay].map(f64::from);
         let [mut p, mut m, mut v] = [wide(a.p), wide(a.m), wide(a.v)];
-        let at = Parameters { p: &mut p, m: &mut m, v: &mut v };
-        let rates = Rates { lr, corrections: [c1, c2], clip };
-        AdamW { beta1, beta2, eps, decay }.update(at, &wide(a.g), &rates);
+        let at = Parameters {
+            p: &mut p,
+            m: &mut m,
+            v: &mut v,
+        };
+        let rates = Rates {
+            lr,
+            corrections: [c1, c2],
+            clip,
+        };
+        AdamW {
+            beta1,
+            beta2,
+            eps,
+            decay,
+        }
+        .update(at, &wide(a.g), &rates);
         narrow(&p, a.p);
         narrow(&m, a.m);
         narrow(&v, a.v);
@@ -176,7 +203,11 @@ impl Variant for AdamWUpdate {
             let mut g = random.units(n);
             g[0] = 0.0;
             let m = random.units(n).into_iter().map(|m| m * moments).collect();
-            let v = random.units(n).into_iter().map(|v| v.abs() * moments).collect();
+            let v = random
+                .units(n)
+                .into_iter()
+                .map(|v| v.abs() * moments)
+                .collect();
             let args = vec![
                 CpuArg::F32(random.units(n)),
                 CpuArg::F32(m),
@@ -191,7 +222,11 @@ impl Variant for AdamWUpdate {
                 CpuArg::scalar(0.01f32),
             ];
             // At most four roundings of the largest number.
-            Case { label: format!("n={n} moments={moments} taken={taken}"), args, bound: 2.5e-7 }
+            Case {
+                label: format!("n={n} moments={moments} taken={taken}"),
+                args,
+                bound: 2.5e-7,
+            }
         };
         let edge = 4 * self.threads as usize;
         [

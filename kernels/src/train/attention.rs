@@ -61,7 +61,11 @@ pub struct Saved<'a> {
 /// Each token sees itself and what precedes it in its document. `starts` `[tokens]` is the number of the first token of
 /// each token's document.
 pub fn causal(starts: &[u32]) -> Vec<Range<usize>> {
-    starts.iter().enumerate().map(|(i, &start)| start as usize..i + 1).collect()
+    starts
+        .iter()
+        .enumerate()
+        .map(|(i, &start)| start as usize..i + 1)
+        .collect()
 }
 
 impl Heads<'_> {
@@ -90,7 +94,10 @@ impl Heads<'_> {
     /// `s` of a query and all that it sees.
     fn scores(&self, q: &[f64], k: &[f64], token: usize, head: usize) -> Vec<f64> {
         let q = &q[self.query(token, head)];
-        self.visible[token].clone().map(|j| dot(q, &k[self.key(j, head)]) * self.scale()).collect()
+        self.visible[token]
+            .clone()
+            .map(|j| dot(q, &k[self.key(j, head)]) * self.scale())
+            .collect()
     }
 }
 
@@ -115,7 +122,10 @@ pub fn forward(at: &Heads<'_>, q: &[f64], k: &[f64], v: &[f64]) -> (Vec<f64>, Ve
 
 /// `D` `[tokens, heads]` of `do` and `o` `[tokens, heads, head_dim]`.
 pub fn delta(at: &Heads<'_>, grad: &[f64], o: &[f64]) -> Vec<f64> {
-    grad.chunks_exact(at.head_dim).zip(o.chunks_exact(at.head_dim)).map(|(grad, o)| dot(grad, o)).collect()
+    grad.chunks_exact(at.head_dim)
+        .zip(o.chunks_exact(at.head_dim))
+        .map(|(grad, o)| dot(grad, o))
+        .collect()
 }
 
 /// `dq`, and the parts of `dk` and `dv` of each query head, all `[tokens, heads, head_dim]`. `grad` is `do`, of the same
@@ -143,7 +153,9 @@ pub fn sum_groups(at: &Heads<'_>, parts: &[f64]) -> Vec<f64> {
     let group = at.heads / at.kv_heads * at.head_dim;
     let sum = |parts: &[f64]| {
         let mut sum = vec![0.0; at.head_dim];
-        parts.chunks_exact(at.head_dim).for_each(|part| add_scaled(1.0, part, &mut sum));
+        parts
+            .chunks_exact(at.head_dim)
+            .for_each(|part| add_scaled(1.0, part, &mut sum));
         sum
     };
     parts.chunks_exact(group).flat_map(sum).collect()

@@ -12,7 +12,12 @@ use ptx_gen::*;
 
 /// The Euclidean norm of all tensors together.
 pub fn norm<'a>(gradients: impl IntoIterator<Item = &'a [f64]>) -> f64 {
-    gradients.into_iter().flatten().map(|g| g * g).sum::<f64>().sqrt()
+    gradients
+        .into_iter()
+        .flatten()
+        .map(|g| g * g)
+        .sum::<f64>()
+        .sqrt()
 }
 
 /// What gradients of this norm are multiplied by: `min(1, max / (norm + 1e-6))`.
@@ -75,7 +80,10 @@ impl KernelDef for SquareSums {
         for (i, g) in wide(a.g).into_iter().enumerate() {
             parts[i / (4 * self.threads as usize) % PARTS as usize] += g * g;
         }
-        a.parts.iter_mut().zip(parts).for_each(|(to, part)| *to = part as f32);
+        a.parts
+            .iter_mut()
+            .zip(parts)
+            .for_each(|(to, part)| *to = part as f32);
     }
 }
 
@@ -89,7 +97,11 @@ impl Variant for SquareSums {
                 CpuArg::F32(vec![0.0; PARTS as usize]),
                 CpuArg::scalar(n),
             ];
-            Case { label: format!("n={n}"), args, bound: 1e-6 }
+            Case {
+                label: format!("n={n}"),
+                args,
+                bound: 1e-6,
+            }
         };
         [4, 3000, all + 5000].map(case).into()
     }

@@ -31,7 +31,8 @@ pub fn lse(logits: &[f64], vocab: usize) -> Vec<f64> {
 pub fn loss(logits: &[f64], lse: &[f64], labels: &[Option<u32>]) -> f64 {
     let vocab = logits.len() / labels.len();
     let rows = logits.chunks_exact(vocab).zip(lse).zip(labels);
-    rows.filter_map(|((row, lse), label)| Some(lse - row[(*label)? as usize])).sum()
+    rows.filter_map(|((row, lse), label)| Some(lse - row[(*label)? as usize]))
+        .sum()
 }
 
 /// `n dl` `[tokens, vocab]`; rows without a label are zero.
@@ -41,7 +42,9 @@ pub fn backward(logits: &[f64], lse: &[f64], labels: &[Option<u32>]) -> Vec<f64>
     let rows = logits.chunks_exact(vocab).zip(lse).zip(labels);
     for (dl, ((row, lse), label)) in dl.chunks_exact_mut(vocab).zip(rows) {
         if let Some(label) = *label {
-            dl.iter_mut().zip(row).for_each(|(dl, l)| *dl = (l - lse).exp());
+            dl.iter_mut()
+                .zip(row)
+                .for_each(|(dl, l)| *dl = (l - lse).exp());
             dl[label as usize] -= 1.0;
         }
     }
@@ -52,7 +55,10 @@ pub fn backward(logits: &[f64], lse: &[f64], labels: &[Option<u32>]) -> Vec<f64>
 pub const NO_LABEL: i32 = -100;
 
 pub(super) fn optional(labels: &[i32]) -> Vec<Option<u32>> {
-    labels.iter().map(|&label| u32::try_from(label).ok()).collect()
+    labels
+        .iter()
+        .map(|&label| u32::try_from(label).ok())
+        .collect()
 }
 
 args! {
@@ -117,7 +123,9 @@ impl KernelDef for TokenLosses {
         k.note("lse = max + log(sum of e^(l - max)); a thread without logits adds 0");
         let largest = block_max(k, self.threads / 32, max.get());
         let sum = sum.get() * ((max.get() - largest) * LOG2_E).ex2();
-        let lse = block_sum(k, self.threads / 32, sum).lg2().fma(LN_2, largest);
+        let lse = block_sum(k, self.threads / 32, sum)
+            .lg2()
+            .fma(LN_2, largest);
 
         k.note("loss = lse - l[label]");
         k.when(k.tid().eq(0), || {
@@ -204,20 +212,37 @@ impl KernelDef for LogitGradients {
 }
 
 /// Tokens, vocabulary, and the magnitude of the logits: rows shorter than a block, and of more than one step.
-const CASES: [(usize, usize, f32); 4] = [(1, 4, 1.0), (5, 100, 10.0), (3, 1024, 30.0), (2, 2052, 30.0)];
+const CASES: [(usize, usize, f32); 4] = [
+    (1, 4, 1.0),
+    (5, 100, 10.0),
+    (3, 1024, 30.0),
+    (2, 2052, 30.0),
+];
 
 /// Logits and labels; every third token has none.
 fn rows(seed: u64, tokens: usize, vocab: usize, magnitude: f32) -> (Vec<f32>, Vec<i32>) {
     let mut random = Random(seed);
-    let logits = (0..tokens * vocab).map(|_| random.unit() * magnitude).collect();
-    let label = |token| if token % 3 == 1 { NO_LABEL } else { random.below(vocab as u32) as i32 };
+    let logits = (0..tokens * vocab)
+        .map(|_| random.unit() * magnitude)
+        .collect();
+    let label = |token| {
+        if token % 3 == 1 {
+            NO_LABEL
+        } else {
+            random.below(vocab as u32) as i32
+        }
+    };
     (logits, (0..tokens).map(label).collect())
 }
 
 fn case(tokens: usize, vocab: usize, magnitude: f32, args: Vec<CpuArg>) -> Case {
     // The exponent of 2 is at most 90: 4 roundings of it make e^x wrong by 1e-5 where it is small, by 1e-6 where it
     // counts.
-    Case { label: format!("tokens={tokens} vocab={vocab} magnitude={magnitude}"), args, bound: 2e-6 }
+    Case {
+        label: format!("tokens={tokens} vocab={vocab} magnitude={magnitude}"),
+        args,
+        bound: 2e-6,
+    }
 }
 
 impl Variant for TokenLosses {
@@ -242,7 +267,10 @@ impl Variant for LogitGradients {
     fn cases(&self, seed: u64) -> Vec<Case> {
         let case = |(tokens, vocab, magnitude)| {
             let (logits, labels) = rows(seed, tokens, vocab, magnitude);
-            let lse = lse(&wide(&logits), vocab).into_iter().map(|lse| lse as f32).collect();
+            let lse = lse(&wide(&logits), vocab)
+                .into_iter()
+                .map(|lse| lse as f32)
+                .collect();
             let args = vec![
                 CpuArg::F32(logits),
                 CpuArg::S32(labels),

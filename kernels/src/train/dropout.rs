@@ -42,7 +42,10 @@ impl Mask {
     pub fn apply(&self, x: &[f64]) -> Vec<f64> {
         let four = |(i, x): (usize, &[f64])| {
             let keeps = self.keeps(i as u32);
-            let kept = x.iter().zip(keeps).map(|(&x, keep)| if keep { x } else { 0.0 });
+            let kept = x
+                .iter()
+                .zip(keeps)
+                .map(|(&x, keep)| if keep { x } else { 0.0 });
             kept.collect::<Vec<_>>()
         };
         x.chunks(4).enumerate().flat_map(four).collect()
@@ -112,7 +115,12 @@ impl KernelDef for AddMasked {
 
     fn reference(&self, a: AddMaskedArgs<Cpu<'_>>) {
         let seed = u64::from(a.seed[0]) | u64::from(a.seed[1]) << 32;
-        let mask = Mask { threshold: a.threshold, seed, stream: a.stream, micro: a.counters[MICRO as usize] };
+        let mask = Mask {
+            threshold: a.threshold,
+            seed,
+            stream: a.stream,
+            micro: a.counters[MICRO as usize],
+        };
         let mut sum = wide(a.sum);
         add_scaled(1.0, &mask.apply(&wide(a.x)), &mut sum);
         narrow(&sum, a.sum);
@@ -134,8 +142,18 @@ impl Variant for AddMasked {
                 CpuArg::scalar(stream),
                 CpuArg::scalar(threshold(p)),
             ];
-            Case { label: format!("n={n} p={p} stream={stream} micro={micro}"), args, bound: 6e-8 }
+            Case {
+                label: format!("n={n} p={p} stream={stream} micro={micro}"),
+                args,
+                bound: 6e-8,
+            }
         };
-        [(4, 0.0, 0, 0), (edge, 0.1, 6, 1), (edge + 36, 0.5, 200, 70_000)].map(case).into()
+        [
+            (4, 0.0, 0, 0),
+            (edge, 0.1, 6, 1),
+            (edge + 36, 0.5, 200, 70_000),
+        ]
+        .map(case)
+        .into()
     }
 }

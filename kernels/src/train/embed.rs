@@ -7,7 +7,9 @@ use ptx_gen::*;
 
 /// The rows of `table` `[vocab, hidden]` at `ids` `[tokens]`: `[tokens, hidden]`.
 pub fn forward(ids: &[u32], table: &[f64], hidden: usize) -> Vec<f64> {
-    let rows = ids.iter().map(|&id| &table[id as usize * hidden..][..hidden]);
+    let rows = ids
+        .iter()
+        .map(|&id| &table[id as usize * hidden..][..hidden]);
     rows.flatten().copied().collect()
 }
 
@@ -91,7 +93,11 @@ impl Variant for EmbedTokens {
                 CpuArg::scalar(vocab),
                 CpuArg::scalar(hidden),
             ];
-            Case { label: format!("tokens={tokens} vocab={vocab} hidden={hidden}"), args, bound: 0.0 }
+            Case {
+                label: format!("tokens={tokens} vocab={vocab} hidden={hidden}"),
+                args,
+                bound: 0.0,
+            }
         };
         [(1, 1, 4), (5, 7, 100), (3, 4, 1028)].map(case).into()
     }

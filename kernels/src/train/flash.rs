@@ -70,7 +70,9 @@ fn check<K: Contract>(
 /// Checks the kernel's head length for its instruction.
 fn check_op<K: Contract>(kernel: &K, op: TensorOp, head_dim: u32) -> Result<(), ShapeError> {
     kernel.require(op == TensorOp::Mma || head_dim.is_multiple_of(64), || {
-        format!("the kernel's head_dim is {head_dim}, must be 64 or 128 for products of a warpgroup")
+        format!(
+            "the kernel's head_dim is {head_dim}, must be 64 or 128 for products of a warpgroup"
+        )
     })
 }
 
@@ -83,10 +85,20 @@ fn check_lengths<K: Contract>(
     of_queries: &[(&str, usize)],
 ) -> Result<(), ShapeError> {
     for &(name, found) in of_heads {
-        kernel.length(name, found, "tokens * heads * head_dim", &[tokens, heads, head_dim])?;
+        kernel.length(
+            name,
+            found,
+            "tokens * heads * head_dim",
+            &[tokens, heads, head_dim],
+        )?;
     }
     for &(name, found) in of_kv_heads {
-        kernel.length(name, found, "tokens * kv_heads * head_dim", &[tokens, kv_heads, head_dim])?;
+        kernel.length(
+            name,
+            found,
+            "tokens * kv_heads * head_dim",
+            &[tokens, kv_heads, head_dim],
+        )?;
     }
     for &(name, found) in of_queries {
         kernel.length(name, found, "tokens * heads", &[tokens, heads])?;
@@ -97,7 +109,13 @@ fn check_lengths<K: Contract>(
 /// The heads of a reference: operands of products are bf16.
 fn heads(head_dim: u32, heads: u32, kv_heads: u32, visible: &[Range<usize>]) -> Heads<'_> {
     let [heads, kv_heads, head_dim] = [heads, kv_heads, head_dim].map(|n| n as usize);
-    Heads { heads, kv_heads, head_dim, visible, operands: Storage::Bf16 }
+    Heads {
+        heads,
+        kv_heads,
+        head_dim,
+        visible,
+        operands: Storage::Bf16,
+    }
 }
 
 /// The numbers of a buffer.

@@ -99,7 +99,8 @@ impl KernelDef for BroadcastRow {
     }
 
     fn reference(&self, a: BroadcastRowArgs<Cpu<'_>>) {
-        a.y.chunks_mut(a.n as usize).for_each(|y| y.copy_from_slice(a.row));
+        a.y.chunks_mut(a.n as usize)
+            .for_each(|y| y.copy_from_slice(a.row));
     }
 }
 
@@ -112,7 +113,11 @@ impl Variant for BroadcastRow {
                 CpuArg::scalar(rows),
                 CpuArg::scalar(n),
             ];
-            Case { label: format!("rows={rows} n={n}"), args, bound: 0.0 }
+            Case {
+                label: format!("rows={rows} n={n}"),
+                args,
+                bound: 0.0,
+            }
         };
         [(1, 1), (3, 7), (5, 300)].map(case).into()
     }

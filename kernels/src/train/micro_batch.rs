@@ -75,12 +75,20 @@ impl Variant for FetchMicroBatch {
         let case = |(words, micro): (u32, u32)| {
             let mut random = Random(seed);
             let args = vec![
-                CpuArg::U32((0..self.slots * words).map(|_| random.bits() as u32).collect()),
+                CpuArg::U32(
+                    (0..self.slots * words)
+                        .map(|_| random.bits() as u32)
+                        .collect(),
+                ),
                 CpuArg::U32(vec![1, micro, 0, 0]),
                 CpuArg::U32(vec![0; words as usize]),
                 CpuArg::scalar(words),
             ];
-            Case { label: format!("words={words} micro={micro}"), args, bound: 0.0 }
+            Case {
+                label: format!("words={words} micro={micro}"),
+                args,
+                bound: 0.0,
+            }
         };
         [(8, 0), (100, 3), (1000, 70_001)].map(case).into()
     }

@@ -42,5 +42,8 @@ fn wide(buffer: &[f32]) -> Vec<f64> {
 
 /// Stores numbers in a buffer.
 fn narrow(numbers: &[f64], buffer: &mut [f32]) {
-    buffer.iter_mut().zip(numbers).for_each(|(to, &x)| *to = x as f32);
+    buffer
+        .iter_mut()
+        .zip(numbers)
+        .for_each(|(to, &x)| *to = x as f32);
 }

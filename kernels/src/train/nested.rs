@@ -41,10 +41,19 @@ pub enum Absmax {
 /// tenth of the decade to the whole of it. Zero and one complete them.
 pub fn dynamic_map() -> [f32; 256] {
     let mut values = vec![0.0, 1.0];
-    for (i, decade) in [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0].into_iter().enumerate() {
+    for (i, decade) in [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0]
+        .into_iter()
+        .enumerate()
+    {
         let intervals = 1 << i;
         let step = (1.0 - 0.1) / f64::from(intervals);
-        let edge = |j: u32| if j == intervals { 1.0 } else { (f64::from(j) * step + 0.1) as f32 };
+        let edge = |j: u32| {
+            if j == intervals {
+                1.0
+            } else {
+                (f64::from(j) * step + 0.1) as f32
+            }
+        };
         let means = (0..intervals).map(|j| decade * ((edge(j) + edge(j + 1)) / 2.0));
         values.extend(means.flat_map(|mean: f32| [mean, -mean]));
     }
@@ -61,16 +70,25 @@ pub fn quantize(absmax: &[f32]) -> Nested {
     let (mut codes, mut scales) = (Vec::new(), Vec::new());
     for block in absmax.chunks(BLOCK) {
         let scale = block.iter().fold(0f32, |m, a| (a - offset).abs().max(m));
-        let code = |a: &f32| midpoints.partition_point(|m| *m < (a - offset) * inverse(scale)) as u8;
+        let code =
+            |a: &f32| midpoints.partition_point(|m| *m < (a - offset) * inverse(scale)) as u8;
         codes.extend(block.iter().map(code));
         scales.push(scale);
     }
-    Nested { codes, scales, offset }
+    Nested {
+        codes,
+        scales,
+        offset,
+    }
 }
 
 /// The `absmax` values that `nested` stands for.
 pub fn dequantize(nested: &Nested) -> Vec<f32> {
-    unnested([&nested.scales, &dynamic_map()], &nested.codes, nested.offset)
+    unnested(
+        [&nested.scales, &dynamic_map()],
+        &nested.codes,
+        nested.offset,
+    )
 }
 
 args! {
@@ -126,9 +144,17 @@ impl KernelDef for NestedDequantize {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: NestedDequantizeArgs<Dev<'k>>) {
-        let NestedArgs { packed, codes, scales, map } = a.from;
+        let NestedArgs {
+            packed,
+            codes,
+            scales,
+            map,
+        } = a.from;
         nf4::unpack(k, self.threads, a.n, (packed, a.w), |block| {
-            let (value, scale) = (map.at(codes.at(block).ld()).ld(), scales.at(block / BLOCK as u32).ld());
+            let (value, scale) = (
+                map.at(codes.at(block).ld()).ld(),
+                scales.at(block / BLOCK as u32).ld(),
+            );
             value * scale + a.offset
         });
     }
@@ -142,23 +168,39 @@ impl KernelDef for NestedDequantize {
 pub(super) fn check_lengths(
     kernel: &impl KernelDef,
     n: u32,
-    NestedArgs { packed, codes, scales, map }: NestedArgs<Shape>,
+    NestedArgs {
+        packed,
+        codes,
+        scales,
+        map,
+    }: NestedArgs<Shape>,
 ) -> Result<(), ShapeError> {
     let blocks = n.div_ceil(nf4::BLOCK as u32);
     kernel.length("packed", packed, "n / 2", &[n / 2])?;
     kernel.length("codes", codes, "ceil(n / 64)", &[blocks])?;
-    kernel.length("scales", scales, "ceil(n / 64 / 256)", &[blocks.div_ceil(BLOCK as u32)])?;
+    kernel.length(
+        "scales",
+        scales,
+        "ceil(n / 64 / 256)",
+        &[blocks.div_ceil(BLOCK as u32)],
+    )?;
     kernel.exactly("map", map, MAP)
 }
 
 /// The weights.
 pub(super) fn numbers(from: &NestedArgs<Cpu<'_>>, offset: f32) -> Vec<f32> {
-    nf4::dequantize(from.packed, &unnested([from.scales, from.map], from.codes, offset))
+    nf4::dequantize(
+        from.packed,
+        &unnested([from.scales, from.map], from.codes, offset),
+    )
 }
 
 /// `absmax`, given scales and the map.
 fn unnested([scales, map]: [&[f32]; 2], codes: &[u8], offset: f32) -> Vec<f32> {
-    let scaled = codes.iter().enumerate().map(|(i, &code)| map[usize::from(code)] * scales[i / BLOCK]);
+    let scaled = codes
+        .iter()
+        .enumerate()
+        .map(|(i, &code)| map[usize::from(code)] * scales[i / BLOCK]);
     scaled.map(|a| a + offset).collect()
 }
 
@@ -166,9 +208,16 @@ fn unnested([scales, map]: [&[f32]; 2], codes: &[u8], offset: f32) -> Vec<f32> {
 pub(super) fn case(seed: u64, n: u32, w: CpuArg) -> Case {
     let mut random = Random(seed);
     let packed = (0..n / 2).map(|_| random.bits() as u8).collect();
-    let absmax: Vec<f32> =
-        random.units(n.div_ceil(nf4::BLOCK as u32) as usize).iter().map(|a| a.abs()).collect();
-    let Nested { codes, scales, offset } = quantize(&absmax);
+    let absmax: Vec<f32> = random
+        .units(n.div_ceil(nf4::BLOCK as u32) as usize)
+        .iter()
+        .map(|a| a.abs())
+        .collect();
+    let Nested {
+        codes,
+        scales,
+        offset,
+    } = quantize(&absmax);
     let args = vec![
         CpuArg::U8(packed),
         CpuArg::U8(codes),
@@ -178,12 +227,18 @@ pub(super) fn case(seed: u64, n: u32, w: CpuArg) -> Case {
         CpuArg::scalar(n),
         CpuArg::scalar(offset),
     ];
-    Case { label: format!("n={n}"), args, bound: 0.0 }
+    Case {
+        label: format!("n={n}"),
+        args,
+        bound: 0.0,
+    }
 }
 
 impl Variant for NestedDequantize {
     fn cases(&self, seed: u64) -> Vec<Case> {
         let of = |n: u32| case(seed, n, CpuArg::F32(vec![0.0; n as usize]));
-        [8, 72, WORD * self.threads + 200, 64 * 256 + 72].map(of).into()
+        [8, 72, WORD * self.threads + 200, 64 * 256 + 72]
+            .map(of)
+            .into()
     }
 }

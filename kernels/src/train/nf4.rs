@@ -51,21 +51,29 @@ pub struct Nf4<A = Vec<f32>> {
 /// Quantizes weights. Those that are not finite have no place in NF4 and give codes without a meaning.
 pub fn quantize(weights: &[f32]) -> Nf4 {
     let thresholds = thresholds();
-    let absmax: Vec<f32> =
-        weights.chunks(BLOCK).map(|block| block.iter().fold(0.0, |m, w| w.abs().max(m))).collect();
+    let absmax: Vec<f32> = weights
+        .chunks(BLOCK)
+        .map(|block| block.iter().fold(0.0, |m, w| w.abs().max(m)))
+        .collect();
     let code = |(i, w): (usize, &f32)| {
         let x = w * inverse(absmax[i / BLOCK]);
         thresholds.iter().filter(|&&t| x > t).count() as u8
     };
     let codes: Vec<u8> = weights.iter().enumerate().map(code).collect();
-    let packed = codes.chunks(2).map(|pair| pair[0] << 4 | pair.get(1).unwrap_or(&0)).collect();
+    let packed = codes
+        .chunks(2)
+        .map(|pair| pair[0] << 4 | pair.get(1).unwrap_or(&0))
+        .collect();
     Nf4 { packed, absmax }
 }
 
 /// The values of `packed` `[len / 2]`; `absmax` is `[len / 64]`. A `bf16` weight is this, rounded.
 pub fn dequantize(packed: &[u8], absmax: &[f32]) -> Vec<f32> {
     let codes = packed.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-    codes.enumerate().map(|(i, code)| VALUES[usize::from(code)] * absmax[i / BLOCK]).collect()
+    codes
+        .enumerate()
+        .map(|(i, code)| VALUES[usize::from(code)] * absmax[i / BLOCK])
+        .collect()
 }
 
 /// `1 / absmax`, and 0 for a block of zeros.
@@ -110,13 +118,20 @@ impl KernelDef for Nf4Dequantize {
     fn grid(&self, a: &Nf4DequantizeArgs<Shape>) -> Result<Grid, ShapeError> {
         self.multiple("n", a.n, WORD)?;
         self.length("packed", a.packed, "n / 2", &[a.n / 2])?;
-        self.length("absmax", a.absmax, "ceil(n / 64)", &[a.n.div_ceil(BLOCK as u32)])?;
+        self.length(
+            "absmax",
+            a.absmax,
+            "ceil(n / 64)",
+            &[a.n.div_ceil(BLOCK as u32)],
+        )?;
         self.length("w", a.w, "n", &[a.n])?;
         Ok(Grid::line(a.n.div_ceil(WORD * self.threads)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: Nf4DequantizeArgs<Dev<'k>>) {
-        unpack(k, self.threads, a.n, (a.packed, a.w), |block| a.absmax.at(block).ld());
+        unpack(k, self.threads, a.n, (a.packed, a.w), |block| {
+            a.absmax.at(block).ld()
+        });
     }
 
     fn reference(&self, a: Nf4DequantizeArgs<Cpu<'_>>) {
@@ -150,7 +165,11 @@ pub(in crate::train) fn values<'k>(k: Builder<'k>) -> Ptr<'k, f32, Shared> {
     k.note("the values, in shared memory");
     let values = k.shared::<f32>("values", VALUES.len() as u32);
     k.when(k.tid().eq(0), || {
-        (0..4).for_each(|i| values.at(4 * i).st4(from_fn(|j| k.val(VALUES[4 * i as usize + j]))));
+        (0..4).for_each(|i| {
+            values
+                .at(4 * i)
+                .st4(from_fn(|j| k.val(VALUES[4 * i as usize + j])))
+        });
     });
     k.barrier();
     values
@@ -175,8 +194,14 @@ impl Variant for Nf4Dequantize {
                 CpuArg::F32(vec![0.0; n as usize]),
                 CpuArg::scalar(n),
             ];
-            Case { label: format!("n={n}"), args, bound: 0.0 }
+            Case {
+                label: format!("n={n}"),
+                args,
+                bound: 0.0,
+            }
         };
-        [8, 72, 640, WORD * self.threads, WORD * self.threads + 200].map(case).into()
+        [8, 72, 640, WORD * self.threads, WORD * self.threads + 200]
+            .map(case)
+            .into()
     }
 }

@@ -11,14 +11,23 @@ const ROUNDS: u32 = 10;
 pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for _ in 0..ROUNDS {
         counter = round(counter, key);
-        key = [key[0].wrapping_add(INCREMENTS[0]), key[1].wrapping_add(INCREMENTS[1])];
+        key = [
+            key[0].wrapping_add(INCREMENTS[0]),
+            key[1].wrapping_add(INCREMENTS[1]),
+        ];
     }
     counter
 }
 
 fn round(c: [u32; 4], key: [u32; 2]) -> [u32; 4] {
-    let [p, q] = [(c[0], MULTIPLIERS[0]), (c[2], MULTIPLIERS[1])].map(|(x, m)| u64::from(x) * u64::from(m));
-    [(q >> 32) as u32 ^ c[1] ^ key[0], q as u32, (p >> 32) as u32 ^ c[3] ^ key[1], p as u32]
+    let [p, q] =
+        [(c[0], MULTIPLIERS[0]), (c[2], MULTIPLIERS[1])].map(|(x, m)| u64::from(x) * u64::from(m));
+    [
+        (q >> 32) as u32 ^ c[1] ^ key[0],
+        q as u32,
+        (p >> 32) as u32 ^ c[3] ^ key[1],
+        p as u32,
+    ]
 }
 
 /// [`philox4x32`] in a thread.
@@ -26,7 +35,8 @@ pub fn on_device<'k>(mut counter: [U32<'k>; 4], key: [U32<'k>; 2]) -> [U32<'k>; 
     for i in 0..ROUNDS {
         let [c0, c1, c2, c3] = counter;
         let key = [0, 1].map(|j| key[j] + i.wrapping_mul(INCREMENTS[j]));
-        let [p, q] = [(c0, MULTIPLIERS[0]), (c2, MULTIPLIERS[1])].map(|(x, m)| (x.mul_hi(m), x * m));
+        let [p, q] =
+            [(c0, MULTIPLIERS[0]), (c2, MULTIPLIERS[1])].map(|(x, m)| (x.mul_hi(m), x * m));
         counter = [q.0 ^ c1 ^ key[0], q.1, p.0 ^ c3 ^ key[1], p.1];
     }
     counter

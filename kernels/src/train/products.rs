@@ -120,7 +120,9 @@ impl KernelDef for Product {
         self.length("b", a.b, "columns * depth", &[a.columns, a.depth])?;
         self.length("sum", a.sum, "rows * columns", &[a.rows, a.columns])?;
         self.exactly("factor", a.factor, 1)?;
-        Ok(Grid::line((a.rows * (a.columns / self.width)).div_ceil(THREADS)))
+        Ok(Grid::line(
+            (a.rows * (a.columns / self.width)).div_ceil(THREADS),
+        ))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: ProductArgs<Dev<'k>>) {
@@ -128,7 +130,9 @@ impl KernelDef for Product {
         k.when(i.lt(a.rows * each), || {
             let (row, column) = (i / each, i % each * self.width);
             let mut sums: Vec<_> = (0..self.width).map(|_| k.var(0.0)).collect();
-            k.for_each(0, a.depth, self.step(), |d| self.add(&a, [row, column, d], &mut sums));
+            k.for_each(0, a.depth, self.step(), |d| {
+                self.add(&a, [row, column, d], &mut sums)
+            });
             let (to, factor) = (a.sum.at(row * a.columns + column), a.factor.ld());
             for (j, sum) in (0u32..).zip(sums) {
                 to.at(j).st(sum.get().fma(factor, to.at(j).ld()));
@@ -157,7 +161,12 @@ impl Product {
     }
 
     /// Adds the products from depth `d` on to the sums of a thread's columns.
-    fn add<'k>(&self, a: &ProductArgs<Dev<'k>>, [row, column, d]: [U32<'k>; 3], sums: &mut [Var<'k, f32>]) {
+    fn add<'k>(
+        &self,
+        a: &ProductArgs<Dev<'k>>,
+        [row, column, d]: [U32<'k>; 3],
+        sums: &mut [Var<'k, f32>],
+    ) {
         let load = |from: Ptr<'k, f32, ReadOnly>| match self.width {
             1 => vec![from.ld()],
             _ => from.ld4().to_vec(),
@@ -177,7 +186,10 @@ impl Product {
                 }
             }
             Form::Tn => {
-                let (x, y) = (a.a.at(d * a.rows + row).ld(), load(a.b.at(d * a.columns + column)));
+                let (x, y) = (
+                    a.a.at(d * a.rows + row).ld(),
+                    load(a.b.at(d * a.columns + column)),
+                );
                 sums.iter_mut().zip(y).for_each(|(sum, y)| sum.fma(x, y));
             }
         }
@@ -199,7 +211,11 @@ impl Variant for Product {
                 CpuArg::scalar(depth),
             ];
             // A sum of 300 products passes 300 roundings, which mostly cancel: about the root of them.
-            Case { label: format!("rows={rows} columns={columns} depth={depth}"), args, bound: 3e-6 }
+            Case {
+                label: format!("rows={rows} columns={columns} depth={depth}"),
+                args,
+                bound: 3e-6,
+            }
         };
         let shapes = match self.width {
             1 => [(1, 1, 1), (3, 5, 7), (17, 33, 300), (48, 11, 64)],

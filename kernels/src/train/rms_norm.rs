@@ -22,9 +22,14 @@ use std::array::from_fn;
 /// `y` `[rows, n]` and `inv` `[rows]` of `x` `[rows, n]` with gains `g` `[n]`.
 pub fn forward(x: &[f64], g: &[f64], eps: f64) -> (Vec<f64>, Vec<f64>) {
     let n = g.len();
-    let inv: Vec<f64> = x.chunks_exact(n).map(|x| (dot(x, x) / n as f64 + eps).sqrt().recip()).collect();
+    let inv: Vec<f64> = x
+        .chunks_exact(n)
+        .map(|x| (dot(x, x) / n as f64 + eps).sqrt().recip())
+        .collect();
     let rows = x.chunks_exact(n).zip(&inv);
-    let y = rows.flat_map(|(x, inv)| x.iter().zip(g).map(move |(x, g)| x * inv * g)).collect();
+    let y = rows
+        .flat_map(|(x, inv)| x.iter().zip(g).map(move |(x, g)| x * inv * g))
+        .collect();
     (y, inv)
 }
 
@@ -92,7 +97,9 @@ impl KernelDef for RmsNormForward {
 
         k.note("ss = sum of x^2");
         let mut ss = k.var(0.0);
-        k.for_each(first, a.n, step, |i| x.at(i).ld4().into_iter().for_each(|x| ss.fma(x, x)));
+        k.for_each(first, a.n, step, |i| {
+            x.at(i).ld4().into_iter().for_each(|x| ss.fma(x, x))
+        });
         let mean = block_sum(k, self.threads / 32, ss.get()) / a.n.cvt::<f32>();
 
         k.note("inv = 1 / sqrt(mean + eps), y = x * inv * g");
@@ -173,7 +180,12 @@ impl KernelDef for RmsNormBackward {
 
         k.note("sum += inv * (g * dy - xh * mean)");
         k.for_each(first, a.n, step, |i| {
-            let (dy, x, g, passed) = (dy.at(i).ld4(), x.at(i).ld4(), a.g.at(i).ld4(), sum.at(i).ld4());
+            let (dy, x, g, passed) = (
+                dy.at(i).ld4(),
+                x.at(i).ld4(),
+                a.g.at(i).ld4(),
+                sum.at(i).ld4(),
+            );
             let inside = |j: usize| (x[j] * inv).fma(-mean, g[j] * dy[j]);
             sum.at(i).st4(from_fn(|j| inv.fma(inside(j), passed[j])));
         });
@@ -188,8 +200,13 @@ impl KernelDef for RmsNormBackward {
 
 /// Rows shorter than a warp, than the block, of more than one step, with a partial last step; then small numbers and
 /// zeros, where `eps` counts.
-const CASES: [(usize, usize, f32); 5] =
-    [(1, 4, 1.0), (3, 100, 1.0), (2, 4100, 1.0), (5, 1024, 1e-3), (2, 64, 0.0)];
+const CASES: [(usize, usize, f32); 5] = [
+    (1, 4, 1.0),
+    (3, 100, 1.0),
+    (2, 4100, 1.0),
+    (5, 1024, 1e-3),
+    (2, 64, 0.0),
+];
 
 const EPS: f32 = 1e-5;
 
@@ -214,7 +231,11 @@ impl Variant for RmsNormForward {
                 CpuArg::scalar(EPS),
             ];
             // A sum passes at most 30 roundings, of which the root leaves half: 15 * 2^-24; then six operations.
-            Case { label: label(rows, n, magnitude), args, bound: 1.5e-6 }
+            Case {
+                label: label(rows, n, magnitude),
+                args,
+                bound: 1.5e-6,
+            }
         };
         CASES.map(case).into()
     }
@@ -226,7 +247,10 @@ impl Variant for RmsNormBackward {
             let mut random = Random(seed);
             let x = scaled(&mut random, rows * n, magnitude);
             let g = random.units(n);
-            let inv = forward(&wide(&x), &wide(&g), f64::from(EPS)).1.into_iter().map(|inv| inv as f32);
+            let inv = forward(&wide(&x), &wide(&g), f64::from(EPS))
+                .1
+                .into_iter()
+                .map(|inv| inv as f32);
             let args = vec![
                 CpuArg::F32(random.units(rows * n)),
                 CpuArg::F32(x),
@@ -236,7 +260,11 @@ impl Variant for RmsNormBackward {
                 CpuArg::scalar(n as u32),
             ];
             // The sum's error is at most 30 roundings of the sum of the magnitudes, divided by n.
-            Case { label: label(rows, n, magnitude), args, bound: 2e-6 }
+            Case {
+                label: label(rows, n, magnitude),
+                args,
+                bound: 2e-6,
+            }
         };
         CASES.map(case).into()
     }

@@ -27,15 +27,24 @@ pub struct Angles {
 
 /// `theta^(-2 j / head_dim)` for each pair `j`, in radians a position.
 pub fn frequencies(theta: f64, head_dim: usize) -> Vec<f64> {
-    (0..head_dim / 2).map(|j| theta.powf((2 * j) as f64 / head_dim as f64).recip()).collect()
+    (0..head_dim / 2)
+        .map(|j| theta.powf((2 * j) as f64 / head_dim as f64).recip())
+        .collect()
 }
 
 impl Angles {
     /// Of tokens at these positions.
     pub fn new(positions: &[u32], frequencies: &[f64], pairing: Pairing) -> Angles {
-        let angles = positions.iter().flat_map(|&p| frequencies.iter().map(move |f| f64::from(p) * f));
+        let angles = positions
+            .iter()
+            .flat_map(|&p| frequencies.iter().map(move |f| f64::from(p) * f));
         let (sin, cos) = angles.map(f64::sin_cos).unzip();
-        Angles { pairing, cos, sin, pairs: frequencies.len() }
+        Angles {
+            pairing,
+            cos,
+            sin,
+            pairs: frequencies.len(),
+        }
     }
 }
 
@@ -52,7 +61,10 @@ pub fn backward(dy: &[f64], angles: &Angles) -> Vec<f64> {
 fn rotate(x: &[f64], angles: &Angles, sign: f64) -> Vec<f64> {
     let pairs = angles.pairs;
     let (tokens, mut rotated) = (angles.cos.len() / pairs, x.to_vec());
-    let of_token = angles.cos.chunks_exact(pairs).zip(angles.sin.chunks_exact(pairs));
+    let of_token = angles
+        .cos
+        .chunks_exact(pairs)
+        .zip(angles.sin.chunks_exact(pairs));
     for (token, (cos, sin)) in rotated.chunks_exact_mut(x.len() / tokens).zip(of_token) {
         for head in token.chunks_exact_mut(2 * pairs) {
             for j in 0..pairs {
@@ -128,7 +140,12 @@ impl KernelDef for RotateHeads {
         self.range("heads", a.heads, 1, 1 << 16)?;
         self.length("positions", a.positions, "tokens", &[a.tokens])?;
         self.length("freq", a.freq, "head_dim", &[a.head_dim])?;
-        self.length("x", a.x, "tokens * heads * head_dim", &[a.tokens, a.heads, a.head_dim])?;
+        self.length(
+            "x",
+            a.x,
+            "tokens * heads * head_dim",
+            &[a.tokens, a.heads, a.head_dim],
+        )?;
         Ok(Grid::line((a.x as u32 / 2).div_ceil(THREADS)))
     }
 
@@ -136,12 +153,17 @@ impl KernelDef for RotateHeads {
         let pairs = a.head_dim >> 1;
         let i = k.ctaid() * THREADS + k.tid();
         let (head, j) = (i / pairs, i % pairs);
-        k.when(i.lt(a.tokens * a.heads * pairs), || self.rotate(&a, head, j));
+        k.when(i.lt(a.tokens * a.heads * pairs), || {
+            self.rotate(&a, head, j)
+        });
     }
 
     fn reference(&self, a: RotateHeadsArgs<Cpu<'_>>) {
-        let frequencies: Vec<f64> =
-            a.freq.chunks(2).map(|freq| (f64::from(freq[0]) + f64::from(freq[1])) * TAU).collect();
+        let frequencies: Vec<f64> = a
+            .freq
+            .chunks(2)
+            .map(|freq| (f64::from(freq[0]) + f64::from(freq[1])) * TAU)
+            .collect();
         let angles = Angles::new(a.positions, &frequencies, self.pairing);
         let rotated = match self.direction {
             Direction::Forward => forward(&wide(a.x), &angles),
@@ -162,7 +184,11 @@ impl RotateHeads {
         let x = a.x.at(head * a.head_dim);
         let t = angle(a.freq, j, a.positions.at(token).ld());
         let (sin, cos) = (t.sin(), t.cos());
-        let sin = if self.direction == Direction::Forward { sin } else { -sin };
+        let sin = if self.direction == Direction::Forward {
+            sin
+        } else {
+            -sin
+        };
         let (p, q) = (x.at(first).ld(), x.at(second).ld());
         x.at(first).st(p.fma(cos, -(q * sin)));
         x.at(second).st(q.fma(cos, p * sin));
@@ -173,7 +199,9 @@ impl Variant for RotateHeads {
     fn cases(&self, seed: u64) -> Vec<Case> {
         let case = |(tokens, heads, head_dim): (usize, usize, usize)| {
             let mut random = Random(seed);
-            let freq = frequencies(1e6, head_dim).into_iter().flat_map(|f| revolutions(f / TAU));
+            let freq = frequencies(1e6, head_dim)
+                .into_iter()
+                .flat_map(|f| revolutions(f / TAU));
             let positions = (0..tokens).map(|t| if t == 0 { 0 } else { random.below(100_000) });
             let args = vec![
                 CpuArg::U32(positions.collect()),
@@ -184,7 +212,11 @@ impl Variant for RotateHeads {
                 CpuArg::scalar(head_dim as u32),
             ];
             // sin and cos are within 2^-20.9.
-            Case { label: format!("tokens={tokens} heads={heads} head_dim={head_dim}"), args, bound: 1.5e-6 }
+            Case {
+                label: format!("tokens={tokens} heads={heads} head_dim={head_dim}"),
+                args,
+                bound: 1.5e-6,
+            }
         };
         [(1, 1, 2), (3, 3, 16), (5, 4, 128)].map(case).into()
     }

@@ -47,7 +47,13 @@ pub struct Schedule {
 impl Schedule {
     /// Returns a schedule that has the rate `lr` in every step.
     pub fn constant(lr: f64) -> Schedule {
-        Schedule { decay: Decay::Constant, lr, lr_min: lr, warmup: 0, total: 1 }
+        Schedule {
+            decay: Decay::Constant,
+            lr,
+            lr_min: lr,
+            warmup: 0,
+            total: 1,
+        }
     }
 
     /// Returns the learning rate of `step`, which counts from 1. Steps after `total` have the least rate.
@@ -74,16 +80,66 @@ mod tests {
     /// Rates that transformers 5.24 computes for 6 steps with a full rate of 1.
     #[test]
     fn rates_are_those_of_transformers() {
-        let cosine = |lr_min, warmup| Schedule { decay: Decay::Cosine, lr: 1.0, lr_min, warmup, total: 6 };
-        let linear = |warmup| Schedule { decay: Decay::Linear, ..cosine(0.0, warmup) };
+        let cosine = |lr_min, warmup| Schedule {
+            decay: Decay::Cosine,
+            lr: 1.0,
+            lr_min,
+            warmup,
+            total: 6,
+        };
+        let linear = |warmup| Schedule {
+            decay: Decay::Linear,
+            ..cosine(0.0, warmup)
+        };
         let cases = [
             (
                 cosine(0.0, 0),
-                [1.0, 0.9330127018922194, 0.75, 0.5, 0.2500000000000001, 0.06698729810778065, 0.0],
+                [
+                    1.0,
+                    0.9330127018922194,
+                    0.75,
+                    0.5,
+                    0.2500000000000001,
+                    0.06698729810778065,
+                    0.0,
+                ],
             ),
-            (cosine(0.25, 0), [1.0, 0.9497595264191645, 0.8125, 0.625, 0.4375, 0.3002404735808355, 0.25]),
-            (cosine(0.0, 2), [0.0, 0.5, 1.0, 0.8535533905932737, 0.5, 0.14644660940672627, 0.0]),
-            (cosine(0.25, 2), [0.0, 0.5, 1.0, 0.8901650429449552, 0.625, 0.3598349570550447, 0.25]),
+            (
+                cosine(0.25, 0),
+                [
+                    1.0,
+                    0.9497595264191645,
+                    0.8125,
+                    0.625,
+                    0.4375,
+                    0.3002404735808355,
+                    0.25,
+                ],
+            ),
+            (
+                cosine(0.0, 2),
+                [
+                    0.0,
+                    0.5,
+                    1.0,
+                    0.8535533905932737,
+                    0.5,
+                    0.14644660940672627,
+                    0.0,
+                ],
+            ),
+            (
+                cosine(0.25, 2),
+                [
+                    0.0,
+                    0.5,
+                    1.0,
+                    0.8901650429449552,
+                    0.625,
+                    0.3598349570550447,
+                    0.25,
+                ],
+            ),
             (
                 linear(0),
                 [
@@ -97,12 +153,21 @@ mod tests {
                 ],
             ),
             (linear(2), [0.0, 0.5, 1.0, 0.75, 0.5, 0.25, 0.0]),
-            (Schedule { decay: Decay::Constant, ..cosine(0.0, 2) }, [0.0, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0]),
+            (
+                Schedule {
+                    decay: Decay::Constant,
+                    ..cosine(0.0, 2)
+                },
+                [0.0, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0],
+            ),
         ];
         for (schedule, wanted) in cases {
             for (step, wanted) in (1..).zip(wanted) {
                 let rate = schedule.rate(step);
-                assert!((rate - wanted).abs() < 1e-12, "{schedule:?}, step {step}: {rate}, not {wanted}");
+                assert!(
+                    (rate - wanted).abs() < 1e-12,
+                    "{schedule:?}, step {step}: {rate}, not {wanted}"
+                );
             }
         }
     }
@@ -111,9 +176,18 @@ mod tests {
     fn every_step_counts_without_a_warmup() {
         for decay in [Decay::Cosine, Decay::Linear, Decay::Constant] {
             for total in 1..40 {
-                let schedule = Schedule { decay, lr: 1.0, lr_min: 0.0, warmup: 0, total };
+                let schedule = Schedule {
+                    decay,
+                    lr: 1.0,
+                    lr_min: 0.0,
+                    warmup: 0,
+                    total,
+                };
                 assert_eq!(schedule.rate(1), 1.0);
-                assert!((1..=total).all(|step| schedule.rate(step) > 0.0), "{schedule:?}");
+                assert!(
+                    (1..=total).all(|step| schedule.rate(step) > 0.0),
+                    "{schedule:?}"
+                );
             }
         }
     }

@@ -76,7 +76,9 @@ impl KernelDef for EndMicroBatch {
 
     fn program<'k>(&self, k: Builder<'k>, a: EndMicroBatchArgs<Dev<'k>>) {
         let mut sum = k.var(0.0);
-        k.for_each(k.tid(), a.tokens, self.threads, |i| sum.set(sum.get() + a.losses.at(i).ld()));
+        k.for_each(k.tid(), a.tokens, self.threads, |i| {
+            sum.set(sum.get() + a.losses.at(i).ld())
+        });
         let sum = block_sum(k, self.threads / 32, sum.get());
         k.when(k.tid().eq(0), || {
             let (loss, micro) = (a.carried.at(LOSS), a.counters.at(MICRO));
@@ -98,13 +100,23 @@ impl Variant for EndMicroBatch {
         let case = |tokens: u32| {
             let mut random = Random(seed);
             let args = vec![
-                CpuArg::F32(random.units(tokens as usize).into_iter().map(f32::abs).collect()),
+                CpuArg::F32(
+                    random
+                        .units(tokens as usize)
+                        .into_iter()
+                        .map(f32::abs)
+                        .collect(),
+                ),
                 CpuArg::F32(vec![1.0 / tokens as f32]),
                 CpuArg::U32(vec![7, 9, 1, 0]),
                 CpuArg::F32(vec![0.1, 0.001, 0.75, 0.0]),
                 CpuArg::scalar(tokens),
             ];
-            Case { label: format!("tokens={tokens}"), args, bound: 1e-6 }
+            Case {
+                label: format!("tokens={tokens}"),
+                args,
+                bound: 1e-6,
+            }
         };
         [1, 100, 1000].map(case).into()
     }
@@ -197,7 +209,12 @@ impl KernelDef for EndStep {
             total: a.warmup + a.decay_steps,
         };
         let [beta1, beta2] = [a.beta1, a.beta2].map(f64::from);
-        let adamw = AdamW { beta1, beta2, eps: 0.0, decay: 0.0 };
+        let adamw = AdamW {
+            beta1,
+            beta2,
+            eps: 0.0,
+            decay: 0.0,
+        };
         let norm = wide(a.parts).into_iter().sum::<f64>().sqrt();
         let carried = wide(a.carried);
         let (step, loss) = (a.counters[STEP as usize] + 1, carried[LOSS as usize]);
@@ -226,7 +243,9 @@ impl EndStep {
 
         k.note("norm, clip = min(1, max_norm / (norm + 1e-6))");
         let mut squares = k.var(0.0);
-        k.for_each(0, PARTS, 1, |i| squares.set(squares.get() + a.parts.at(i).ld()));
+        k.for_each(0, PARTS, 1, |i| {
+            squares.set(squares.get() + a.parts.at(i).ld())
+        });
         let norm = squares.get().sqrt_rn();
         let clip = (a.max_norm / (norm + 1e-6)).min(1.0);
 
@@ -276,7 +295,10 @@ impl Variant for EndStep {
     /// gradients that are clipped and that are not.
     fn cases(&self, seed: u64) -> Vec<Case> {
         let case = |(step, skipped, warmup, magnitude, loss): (u32, u32, u32, f32, f32)| {
-            let parts = Random(seed).units(PARTS as usize).into_iter().map(|x| x.abs() * magnitude);
+            let parts = Random(seed)
+                .units(PARTS as usize)
+                .into_iter()
+                .map(|x| x.abs() * magnitude);
             let corrections = if step == 0 { [0.0; 2] } else { [0.4, 0.7] };
             let args = vec![
                 CpuArg::F32(parts.collect()),
@@ -295,10 +317,15 @@ impl Variant for EndStep {
                 CpuArg::scalar(0.9f32),
                 CpuArg::scalar(0.999f32),
             ];
-            let label =
-                format!("step={step} skipped={skipped} warmup={warmup} magnitude={magnitude} loss={loss}");
+            let label = format!(
+                "step={step} skipped={skipped} warmup={warmup} magnitude={magnitude} loss={loss}"
+            );
             // A sum of 132 squares, a root, a quotient; the cosine is within 2^-20.
-            Case { label, args, bound: 3e-6 }
+            Case {
+                label,
+                args,
+                bound: 3e-6,
+            }
         };
         [
             (0, 0, 3, 1.0, 2.5),

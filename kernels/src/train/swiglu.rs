@@ -22,7 +22,10 @@ fn sigmoid(g: f64) -> f64 {
 
 /// `a`; all slices have one length.
 pub fn forward(g: &[f64], up: &[f64]) -> Vec<f64> {
-    g.iter().zip(up).map(|(&g, up)| g * sigmoid(g) * up).collect()
+    g.iter()
+        .zip(up)
+        .map(|(&g, up)| g * sigmoid(g) * up)
+        .collect()
 }
 
 /// `(dg, dup)`
@@ -71,7 +74,13 @@ impl KernelDef for SwiGluBackward {
 
     fn grid(&self, a: &SwiGluBackwardArgs<Shape>) -> Result<Grid, ShapeError> {
         self.multiple("n", a.n, 4)?;
-        for (name, len) in [("da", a.da), ("g", a.g), ("up", a.up), ("dg", a.dg), ("dup", a.dup)] {
+        for (name, len) in [
+            ("da", a.da),
+            ("g", a.g),
+            ("up", a.up),
+            ("dg", a.dg),
+            ("dup", a.dup),
+        ] {
             self.length(name, len, "n", &[a.n])?;
         }
         Ok(Grid::line(a.n.div_ceil(4 * self.threads)))
@@ -98,7 +107,9 @@ impl KernelDef for SwiGluBackward {
 impl Variant for SwiGluBackward {
     fn cases(&self, seed: u64) -> Vec<Case> {
         let edge = 4 * self.threads as usize;
-        [(4, 1.0), (100, 10.0), (edge, 100.0), (edge + 4, 1e4)].map(|(n, size)| case(seed, n, size)).into()
+        [(4, 1.0), (100, 10.0), (edge, 100.0), (edge + 4, 1e4)]
+            .map(|(n, size)| case(seed, n, size))
+            .into()
     }
 }
 

@@ -1,6 +1,8 @@
 //! Runs a case of a kernel on the emulator.
 
-use ptx_emu::{ElementKind, Kernel, Launch, Memory, Module, Order, Schedule, TensorMap, Trace, run};
+use ptx_emu::{
+    ElementKind, Kernel, Launch, Memory, Module, Order, Schedule, TensorMap, Trace, run,
+};
 use ptx_gen::{CpuArg, Param, ParamKind, Target, bf16, f16, print};
 use warpwright_kernels::{Case, Variant, compare};
 
@@ -17,24 +19,44 @@ fn numbered(number: u64) -> (Schedule, Trace) {
         1 => (Order::Reversed, Trace::Off),
         _ => (Order::Shuffled, Trace::Off),
     };
-    (Schedule { seed: number, order, ..Schedule::default() }, trace)
+    (
+        Schedule {
+            seed: number,
+            order,
+            ..Schedule::default()
+        },
+        trace,
+    )
 }
 
 /// Runs a case under this many schedules and compares it with the reference, and the schedules with each other.
-pub(crate) fn check(kernel: &dyn Variant, code: &Kernel, case: &Case, schedules: u64) -> Result<(), String> {
+pub(crate) fn check(
+    kernel: &dyn Variant,
+    code: &Kernel,
+    case: &Case,
+    schedules: u64,
+) -> Result<(), String> {
     let params = kernel.params();
     let given = poisoned(&params, &case.args);
     let mut wanted = given.clone();
-    kernel.reference_on(&mut wanted).map_err(|e| e.to_string())?;
+    kernel
+        .reference_on(&mut wanted)
+        .map_err(|e| e.to_string())?;
     let mut first: Option<Vec<CpuArg>> = None;
     for (schedule, trace) in (0..schedules).map(numbered) {
         let found = launch(kernel, code, &params, &given, &schedule, trace)?;
         let comparison = compare(&params, &found, &wanted);
         if comparison.error > case.bound {
-            return Err(format!("{comparison:?} exceeds {:e} under {schedule:?}", case.bound));
+            return Err(format!(
+                "{comparison:?} exceeds {:e} under {schedule:?}",
+                case.bound
+            ));
         }
         if !same_bits(first.get_or_insert_with(|| found.clone()), &found) {
-            return Err(format!("{schedule:?} gives other bits than {:?}", numbered(0).0));
+            return Err(format!(
+                "{schedule:?} gives other bits than {:?}",
+                numbered(0).0
+            ));
         }
     }
     Ok(())
@@ -43,11 +65,17 @@ pub(crate) fn check(kernel: &dyn Variant, code: &Kernel, case: &Case, schedules:
 /// Runs a kernel once, in order.
 #[allow(dead_code, reason = "not every test compares kernels")]
 pub(crate) fn once(kernel: &dyn Variant, args: &[CpuArg]) -> Vec<CpuArg> {
-    let program = kernel.build().unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
-    let text = print(&program, Target::named("sm_90a").expect("in the table")).expect("runs on sm_90a");
-    let module =
-        Module::parse(&text).and_then(Module::complete).unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
-    let code = module.kernel(&kernel.name()).expect("the module holds the kernel");
+    let program = kernel
+        .build()
+        .unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
+    let text =
+        print(&program, Target::named("sm_90a").expect("in the table")).expect("runs on sm_90a");
+    let module = Module::parse(&text)
+        .and_then(Module::complete)
+        .unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
+    let code = module
+        .kernel(&kernel.name())
+        .expect("the module holds the kernel");
     let (schedule, trace) = numbered(0);
     let found = launch(kernel, code, &kernel.params(), args, &schedule, trace);
     found.unwrap_or_else(|e| panic!("{}: {e}", kernel.name()))
@@ -64,14 +92,19 @@ fn launch(
     let shapes: Vec<_> = args.iter().map(CpuArg::shape).collect();
     let geometry = kernel.geometry(&shapes).map_err(|e| e.to_string())?;
     let memory = Memory::new(1 << 30);
-    let values: Vec<u64> = params.iter().zip(args).map(|(param, arg)| upload(&memory, param, arg)).collect();
+    let values: Vec<u64> = params
+        .iter()
+        .zip(args)
+        .map(|(param, arg)| upload(&memory, param, arg))
+        .collect();
     let mut bytes = vec![0; code.params.last().map_or(0, |p| p.offset + p.size) as usize];
     for (i, (place, value)) in code.params.iter().zip(&values).enumerate() {
         let given = match params[i].kind {
             ParamKind::TensorMap(..) => tensor_map(kernel, params[i].name, args, *value),
             _ => value.to_le_bytes().to_vec(),
         };
-        bytes[place.offset as usize..][..place.size as usize].copy_from_slice(&given[..place.size as usize]);
+        bytes[place.offset as usize..][..place.size as usize]
+            .copy_from_slice(&given[..place.size as usize]);
     }
     let launch = Launch {
         kernel: code,
@@ -81,14 +114,24 @@ fn launch(
         params: &bytes,
     };
     run(&memory, &launch, schedule, trace).map_err(|fault| fault.to_string())?;
-    Ok(args.iter().zip(values).map(|(arg, value)| download(&memory, arg, value)).collect())
+    Ok(args
+        .iter()
+        .zip(values)
+        .map(|(arg, value)| download(&memory, arg, value))
+        .collect())
 }
 
 /// The tensor map of a matrix of 16-bit numbers at this address, for the tile that the kernel copies.
 fn tensor_map(kernel: &dyn Variant, param: &str, args: &[CpuArg], address: u64) -> Vec<u8> {
-    let program = kernel.build().unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
-    let copied = program.map_box(param).unwrap_or_else(|| panic!("{}: {param} has no box", kernel.name()));
-    let [rows, columns] = kernel.map_dims(param, args).expect("the kernel says the shapes of its tensors");
+    let program = kernel
+        .build()
+        .unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
+    let copied = program
+        .map_box(param)
+        .unwrap_or_else(|| panic!("{}: {param} has no box", kernel.name()));
+    let [rows, columns] = kernel
+        .map_dims(param, args)
+        .expect("the kernel says the shapes of its tensors");
     let map = TensorMap {
         address,
         element: 2,
@@ -98,7 +141,9 @@ fn tensor_map(kernel: &dyn Variant, param: &str, args: &[CpuArg], address: u64) 
         strides: vec![2 * u64::from(columns)],
         boxed: copied.dims().to_vec(),
     };
-    map.encode().unwrap_or_else(|e| panic!("{} {param}: {e}", kernel.name())).to_vec()
+    map.encode()
+        .unwrap_or_else(|e| panic!("{} {param}: {e}", kernel.name()))
+        .to_vec()
 }
 
 /// What the kernel is given for an argument: the value, or the address of a copy.
@@ -107,7 +152,9 @@ fn upload(memory: &Memory, param: &Param, arg: &CpuArg) -> u64 {
         return *bits;
     }
     let bytes = to_bytes(arg);
-    let address = memory.alloc(bytes.len().max(1) as u64).expect("the cases are small");
+    let address = memory
+        .alloc(bytes.len().max(1) as u64)
+        .expect("the cases are small");
     memory.set_label(address, param.name);
     memory.write(address, &bytes).expect("allocated above");
     address
@@ -126,8 +173,11 @@ fn download(memory: &Memory, arg: &CpuArg, value: u64) -> CpuArg {
 fn poisoned(params: &[Param], args: &[CpuArg]) -> Vec<CpuArg> {
     let poison = |(param, arg): (&Param, &CpuArg)| match param.kind {
         ParamKind::Buffer(_, access) | ParamKind::TensorMap(_, access) if !access.reads() => {
-            let byte =
-                if matches!(arg, CpuArg::F32(_) | CpuArg::F16(_) | CpuArg::Bf16(_)) { 0xff } else { 0xaa };
+            let byte = if matches!(arg, CpuArg::F32(_) | CpuArg::F16(_) | CpuArg::Bf16(_)) {
+                0xff
+            } else {
+                0xaa
+            };
             from_bytes(arg, &vec![byte; to_bytes(arg).len()])
         }
         _ => arg.clone(),
@@ -157,7 +207,10 @@ fn to_bytes(arg: &CpuArg) -> Vec<u8> {
 /// The bytes as elements of the type of `like`.
 fn from_bytes(like: &CpuArg, bytes: &[u8]) -> CpuArg {
     fn of<const N: usize, T>(bytes: &[u8], f: impl Fn([u8; N]) -> T) -> Vec<T> {
-        bytes.chunks_exact(N).map(|c| f(c.try_into().expect("N bytes"))).collect()
+        bytes
+            .chunks_exact(N)
+            .map(|c| f(c.try_into().expect("N bytes")))
+            .collect()
     }
     match like {
         CpuArg::U8(_) => CpuArg::U8(bytes.to_vec()),

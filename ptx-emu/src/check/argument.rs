@@ -57,7 +57,11 @@ impl Buffer {
     /// A buffer of these elements.
     pub fn filled<T: Element>(name: &str, role: Role, values: &[T]) -> Buffer {
         let contents = values.iter().flat_map(|value| value.encode()).collect();
-        Buffer { contents: Some(contents), role, ..Buffer::empty(name, T::TYPE, values.len()) }
+        Buffer {
+            contents: Some(contents),
+            role,
+            ..Buffer::empty(name, T::TYPE, values.len())
+        }
     }
 
     /// A buffer for what a kernel writes.
@@ -90,12 +94,17 @@ impl Buffer {
 
     /// What an argument that names it is: the handle of its texture or surface, or its address.
     pub(super) fn handle(&self, memory: &Memory, address: u64) -> Result<u64, String> {
-        let Some(view) = &self.view else { return Ok(address) };
+        let Some(view) = &self.view else {
+            return Ok(address);
+        };
         let (has, needs) = (self.bytes() as u64, view.image.bytes());
         if has < needs {
             return Err(format!("its image has {needs} bytes, and the buffer {has}"));
         }
-        let image = Image { address, ..view.image.clone() };
+        let image = Image {
+            address,
+            ..view.image.clone()
+        };
         let made = match &view.sampler {
             Some(sampler) => memory.add_texture(&image, sampler),
             None => memory.add_surface(&image),
@@ -104,9 +113,15 @@ impl Buffer {
     }
 
     /// What it holds, and how many bytes nobody has written.
-    pub(super) fn take(&self, memory: &Memory, address: u64) -> Result<(Vec<u8>, u64), MemoryError> {
+    pub(super) fn take(
+        &self,
+        memory: &Memory,
+        address: u64,
+    ) -> Result<(Vec<u8>, u64), MemoryError> {
         let (size, mut bytes) = (self.bytes(), Vec::new());
-        bytes.try_reserve_exact(size).map_err(|_| memory.full(size as u64))?;
+        bytes
+            .try_reserve_exact(size)
+            .map_err(|_| memory.full(size as u64))?;
         bytes.resize(size, 0);
         memory.read(address, &mut bytes)?;
         let unwritten = memory.count_uninitialised(address, size as u64)?;
@@ -201,12 +216,19 @@ mod tests {
 
     #[test]
     fn structures_are_laid_out_as_in_c() {
-        let members = [1u8.into(), 2u32.into(), 3u16.into(), Argument::pointer(0, 4), 5u8.into()];
+        let members = [
+            1u8.into(),
+            2u32.into(),
+            3u16.into(),
+            Argument::pointer(0, 4),
+            5u8.into(),
+        ];
         let structure = Argument::structure(members);
         let mut bytes = Vec::new();
         structure.write(&[0x1000], &mut bytes);
         let wanted = [
-            1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4, 0x10, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0,
+            1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4, 0x10, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0,
+            0, 0, 0, 0,
         ];
         assert_eq!((bytes.as_slice(), structure.bytes()), (&wanted[..], 32));
     }

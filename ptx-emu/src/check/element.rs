@@ -41,7 +41,10 @@ const TYPES: &[(ElementType, &str, &[&str])] = &[
 impl ElementType {
     /// The type of a name: PTX's, such as `s32`, or Rust's, such as `i32`.
     pub fn parse(name: &str) -> Option<ElementType> {
-        TYPES.iter().find(|(_, known, others)| *known == name || others.contains(&name)).map(|row| row.0)
+        TYPES
+            .iter()
+            .find(|(_, known, others)| *known == name || others.contains(&name))
+            .map(|row| row.0)
     }
 
     /// The names of all types.
@@ -80,7 +83,9 @@ impl ElementType {
             S8 | S16 | S32 | S64 => (-(1i128 << (bits - 1)), (1 << (bits - 1)) - 1),
             _ => (0, (1i128 << bits) - 1),
         };
-        (low..=high).contains(&value).then(|| value.to_le_bytes()[..self.bytes()].to_vec())
+        (low..=high)
+            .contains(&value)
+            .then(|| value.to_le_bytes()[..self.bytes()].to_vec())
     }
 
     /// The bytes of a number, rounded to a float or cut to an integer.
@@ -152,7 +157,9 @@ fn raw(bytes: &[u8]) -> u64 {
 }
 
 fn integer(text: &str) -> Option<i128> {
-    let (negative, digits) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
+    let (negative, digits) = text
+        .strip_prefix('-')
+        .map_or((false, text), |rest| (true, rest));
     let value = match digits.strip_prefix("0x") {
         Some(hex) => i128::from(u64::from_str_radix(hex, 16).ok()?),
         None => digits.parse::<u64>().ok()?.into(),
@@ -240,12 +247,23 @@ mod tests {
             (F32, "inf", "1", 1e9, true),
             (F32, "inf", "inf", 0.0, false),
             (F32, "inf", "-inf", 1e9, true),
-            (U64, "18446744073709551615", "18446744073709551614", 0.0, true),
+            (
+                U64,
+                "18446744073709551615",
+                "18446744073709551614",
+                0.0,
+                true,
+            ),
             (S32, "-1", "1", 2.0, false),
         ];
         for (ty, found, wanted, tolerance, differs) in cases {
             let [a, b] = [found, wanted].map(|text| ty.encode(text).unwrap());
-            assert_eq!(ty.differ(&a, &b, tolerance), differs, "{} {found} {wanted}", ty.name());
+            assert_eq!(
+                ty.differ(&a, &b, tolerance),
+                differs,
+                "{} {found} {wanted}",
+                ty.name()
+            );
         }
     }
 }

@@ -70,9 +70,8 @@ impl Problem {
     pub fn is_same(&self, other: &Problem) -> bool {
         match (self, other) {
             (Problem::Fault(a), Problem::Fault(b)) => a.is_same(b),
-            (Problem::Mismatch(a), Problem::Mismatch(b)) | (Problem::Changed(a), Problem::Changed(b)) => {
-                a.buffer == b.buffer
-            }
+            (Problem::Mismatch(a), Problem::Mismatch(b))
+            | (Problem::Changed(a), Problem::Changed(b)) => a.buffer == b.buffer,
             _ => false,
         }
     }
@@ -80,8 +79,19 @@ impl Problem {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place { buffer, index, found, wanted, wrong, count, .. } = self;
-        write!(f, "{buffer}[{index}] is {found}, not {wanted}; {wrong} of {count} elements are wrong")
+        let Place {
+            buffer,
+            index,
+            found,
+            wanted,
+            wrong,
+            count,
+            ..
+        } = self;
+        write!(
+            f,
+            "{buffer}[{index}] is {found}, not {wanted}; {wrong} of {count} elements are wrong"
+        )
     }
 }
 
@@ -92,6 +102,10 @@ impl fmt::Display for Finding {
             Problem::Mismatch(place) => write!(f, "Mismatch: {place}")?,
             Problem::Changed(place) => write!(f, "Changed: an input was written: {place}")?,
         }
-        write!(f, "\n  in {} of the schedules, first with seed {}", self.schedules, self.seed)
+        write!(
+            f,
+            "\n  in {} of the schedules, first with seed {}",
+            self.schedules, self.seed
+        )
     }
 }

@@ -124,22 +124,46 @@ pub fn schedule(seed: u64) -> Schedule {
         1 => Order::Reversed,
         _ => Order::Shuffled,
     };
-    Schedule { seed, order, threads: 1, ..Schedule::default() }
+    Schedule {
+        seed,
+        order,
+        threads: 1,
+        ..Schedule::default()
+    }
 }
 
 /// What is compared must be all there: fewer bytes, or a tolerance that nothing exceeds, would compare nothing.
 fn check_buffer(buffer: &Buffer) -> Result<(), CheckError> {
-    let wrong = |what: String| Err(CheckError::Buffer { name: buffer.name.clone(), what });
+    let wrong = |what: String| {
+        Err(CheckError::Buffer {
+            name: buffer.name.clone(),
+            what,
+        })
+    };
     let (wanted, expected) = (buffer.bytes(), buffer.expected.as_ref());
-    let contents = buffer.contents.as_ref().filter(|contents| contents.len() != wanted);
+    let contents = buffer
+        .contents
+        .as_ref()
+        .filter(|contents| contents.len() != wanted);
     if let Some(contents) = contents {
-        return wrong(format!("it begins with {} bytes and has {wanted}", contents.len()));
+        return wrong(format!(
+            "it begins with {} bytes and has {wanted}",
+            contents.len()
+        ));
     }
     if let Some(expected) = expected.filter(|expected| expected.bytes.len() != wanted) {
-        return wrong(format!("{} bytes are expected and it has {wanted}", expected.bytes.len()));
+        return wrong(format!(
+            "{} bytes are expected and it has {wanted}",
+            expected.bytes.len()
+        ));
     }
-    match expected.map(|expected| expected.tolerance).filter(|t| !(t.is_finite() && *t >= 0.0)) {
-        Some(tolerance) => wrong(format!("{tolerance} is no tolerance; it is 0 or more, and finite")),
+    match expected
+        .map(|expected| expected.tolerance)
+        .filter(|t| !(t.is_finite() && *t >= 0.0))
+    {
+        Some(tolerance) => wrong(format!(
+            "{tolerance} is no tolerance; it is 0 or more, and finite"
+        )),
         None => Ok(()),
     }
 }
@@ -198,9 +222,16 @@ impl std::fmt::Display for CheckError {
         match self {
             Self::Kernel(error) => error.fmt(f),
             Self::Count { given, wanted } => {
-                write!(f, "{given} arguments are given; the kernel has {wanted} parameters")
+                write!(
+                    f,
+                    "{given} arguments are given; the kernel has {wanted} parameters"
+                )
             }
-            Self::Size { parameter: (number, name), given, wanted } => {
+            Self::Size {
+                parameter: (number, name),
+                given,
+                wanted,
+            } => {
                 write!(
                     f,
                     "parameter {number} `{name}` has {wanted} bytes, and the argument {given}; pointers have 8"
@@ -237,12 +268,21 @@ struct Kept(Mutex<HashMap<usize, Arc<Vec<u8>>>>);
 
 impl Kept {
     fn share(&self, buffer: usize, bytes: Vec<u8>) -> Arc<Vec<u8>> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&buffer).cloned();
+        let known = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&buffer)
+            .cloned();
         if let Some(known) = known.as_ref().filter(|known| ***known == bytes) {
             return known.clone();
         }
         let bytes = Arc::new(bytes);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(buffer).or_insert_with(|| bytes.clone());
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(buffer)
+            .or_insert_with(|| bytes.clone());
         bytes
     }
 }
@@ -303,14 +343,26 @@ impl<'a> Check<'a> {
         sampler: Sampler,
         channels: &[T],
     ) -> Argument {
-        let view = Some(View { image, sampler: Some(sampler) });
-        self.buffer(Buffer { view, ..Buffer::filled(name, Role::In, channels) })
+        let view = Some(View {
+            image,
+            sampler: Some(sampler),
+        });
+        self.buffer(Buffer {
+            view,
+            ..Buffer::filled(name, Role::In, channels)
+        })
     }
 
     /// A surface of these channels, row by row, which the kernel reads and writes; the argument that is its handle.
     pub fn surface<T: Element>(&mut self, name: &str, image: Image, channels: &[T]) -> Argument {
-        let view = Some(View { image, sampler: None });
-        self.buffer(Buffer { view, ..Buffer::filled(name, Role::InOut, channels) })
+        let view = Some(View {
+            image,
+            sampler: None,
+        });
+        self.buffer(Buffer {
+            view,
+            ..Buffer::filled(name, Role::InOut, channels)
+        })
     }
 
     /// Adds a buffer; the argument that points to it.
@@ -331,26 +383,42 @@ impl<'a> Check<'a> {
             return Err(CheckError::Launch(what));
         }
         let (lowest, kept) = (AtomicU64::new(u64::MAX), Kept::default());
-        let runs = self.seeds.clone().into_par_iter().map(|seed| match lowest.load(Relaxed) < seed {
-            true => Ok(None),
-            false => {
-                let run = self.run_once(seed, &kept)?;
-                if self.ends_after(&run) {
-                    lowest.fetch_min(seed, Relaxed);
-                }
-                Ok(Some(run))
-            }
-        });
+        let runs =
+            self.seeds
+                .clone()
+                .into_par_iter()
+                .map(|seed| match lowest.load(Relaxed) < seed {
+                    true => Ok(None),
+                    false => {
+                        let run = self.run_once(seed, &kept)?;
+                        if self.ends_after(&run) {
+                            lowest.fetch_min(seed, Relaxed);
+                        }
+                        Ok(Some(run))
+                    }
+                });
         let runs = runs.collect::<Result<Vec<_>, CheckError>>()?;
         let last = lowest.into_inner();
-        let runs: Vec<Run> = runs.into_iter().flatten().filter(|run| run.seed <= last).collect();
+        let runs: Vec<Run> = runs
+            .into_iter()
+            .flatten()
+            .filter(|run| run.seed <= last)
+            .collect();
         Ok(report::report(self, &runs))
     }
 
     /// Whether no schedule after this one is asked for: one finding is enough, or the next would take all its time too.
     fn ends_after(&self, run: &Run) -> bool {
-        let at_limit = |class| matches!(class, Class::OutOfFuel | Class::TimeLimit | Class::TraceFull);
-        run.watched.found.iter().any(|found| at_limit(found.fault.class))
+        let at_limit = |class| {
+            matches!(
+                class,
+                Class::OutOfFuel | Class::TimeLimit | Class::TraceFull
+            )
+        };
+        run.watched
+            .found
+            .iter()
+            .any(|found| at_limit(found.fault.class))
             || self.faults == Faults::First && !report::problems(self, run).is_empty()
     }
 
@@ -362,24 +430,40 @@ impl<'a> Check<'a> {
         for (number, (param, arg)) in self.kernel.params.iter().zip(&self.args).enumerate() {
             let (given, wanted) = (arg.bytes(), param.size);
             if given != wanted as usize {
-                return Err(CheckError::Size { parameter: (number, param.name.clone()), given, wanted });
+                return Err(CheckError::Size {
+                    parameter: (number, param.name.clone()),
+                    given,
+                    wanted,
+                });
             }
         }
         let variables = self.variables.iter().map(|(_, value)| value);
-        let fields = self.args.iter().chain(variables).flat_map(|argument| &argument.0);
-        let lost =
-            |field: &&Field| matches!(field, Field::Pointer { buffer, .. } if *buffer >= self.buffers.len());
+        let fields = self
+            .args
+            .iter()
+            .chain(variables)
+            .flat_map(|argument| &argument.0);
+        let lost = |field: &&Field| matches!(field, Field::Pointer { buffer, .. } if *buffer >= self.buffers.len());
         if let Some(Field::Pointer { buffer, .. }) = fields.into_iter().find(lost) {
-            let what = format!("an argument points to it, and the check has {}", self.buffers.len());
-            return Err(CheckError::Buffer { name: buffer.to_string(), what });
+            let what = format!(
+                "an argument points to it, and the check has {}",
+                self.buffers.len()
+            );
+            return Err(CheckError::Buffer {
+                name: buffer.to_string(),
+                what,
+            });
         }
         self.buffers.iter().try_for_each(check_buffer)
     }
 
     fn run_once(&self, seed: u64, kept: &Kept) -> Result<Run, CheckError> {
         let memory = Memory::new(1 << 40);
-        let addresses: Vec<u64> =
-            self.buffers.iter().map(|buffer| buffer.place(&memory)).collect::<Result<_, _>>()?;
+        let addresses: Vec<u64> = self
+            .buffers
+            .iter()
+            .map(|buffer| buffer.place(&memory))
+            .collect::<Result<_, _>>()?;
         let handles = self.handles(&memory, &addresses)?;
         self.set_variables(&memory, &handles)?;
         let params = self.params(&handles);
@@ -390,9 +474,16 @@ impl<'a> Check<'a> {
             dynamic_shared: self.dynamic_shared,
             params: &params,
         };
-        let schedule = Schedule { fuel: self.fuel, threads: self.threads, ..schedule(seed) };
-        let site =
-            LaunchSite { cooperative: self.cooperative, cluster: self.cluster, ..LaunchSite::default() };
+        let schedule = Schedule {
+            fuel: self.fuel,
+            threads: self.threads,
+            ..schedule(seed)
+        };
+        let site = LaunchSite {
+            cooperative: self.cooperative,
+            cluster: self.cluster,
+            ..LaunchSite::default()
+        };
         let deadline = Instant::now().checked_add(self.limit);
         let first = seed == self.seeds.start;
         let followed = self.followed.filter(|_| first);
@@ -408,7 +499,11 @@ impl<'a> Check<'a> {
             followed,
         };
         let watched = run_watched(&memory, &launch, &schedule, self.trace, &site, &watch);
-        if let Some(found) = watched.found.iter().find(|found| found.fault.class == Class::BadLaunch) {
+        if let Some(found) = watched
+            .found
+            .iter()
+            .find(|found| found.fault.class == Class::BadLaunch)
+        {
             return Err(CheckError::Launch(found.fault.what.clone()));
         }
         let left = |(number, (buffer, at)): (usize, (&Buffer, &u64))| {
@@ -416,13 +511,20 @@ impl<'a> Check<'a> {
             Ok((kept.share(number, bytes), unwritten))
         };
         let contents = self.buffers.iter().zip(&addresses).enumerate().map(left);
-        Ok(Run { seed, watched, contents: contents.collect::<Result<_, MemoryError>>()? })
+        Ok(Run {
+            seed,
+            watched,
+            contents: contents.collect::<Result<_, MemoryError>>()?,
+        })
     }
 
     /// What arguments that name buffers are: addresses, and handles of textures and surfaces.
     fn handles(&self, memory: &Memory, addresses: &[u64]) -> Result<Vec<u64>, CheckError> {
         let handle = |(buffer, address): (&Buffer, &u64)| {
-            let wrong = |what| CheckError::View { name: buffer.name.clone(), what };
+            let wrong = |what| CheckError::View {
+                name: buffer.name.clone(),
+                what,
+            };
             buffer.handle(memory, *address).map_err(wrong)
         };
         self.buffers.iter().zip(addresses).map(handle).collect()
@@ -441,7 +543,10 @@ impl<'a> Check<'a> {
         for (name, value) in &self.variables {
             let mut bytes = Vec::new();
             value.write(handles, &mut bytes);
-            let wrong = |what: String| CheckError::Variable { name: name.clone(), what };
+            let wrong = |what: String| CheckError::Variable {
+                name: name.clone(),
+                what,
+            };
             let Some(known) = self.module.variables().find(|known| known.name == *name) else {
                 let names: Vec<String> = self.module.variables().map(|known| known.name).collect();
                 return Err(wrong(format!(
@@ -450,7 +555,11 @@ impl<'a> Check<'a> {
                 )));
             };
             if bytes.len() as u64 > known.bytes {
-                return Err(wrong(format!("{} bytes are given; it has {}", bytes.len(), known.bytes)));
+                return Err(wrong(format!(
+                    "{} bytes are given; it has {}",
+                    bytes.len(),
+                    known.bytes
+                )));
             }
             if let Some(address) = self.module.address(memory, name)? {
                 memory.write(address, &bytes)?;

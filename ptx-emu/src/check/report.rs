@@ -56,17 +56,31 @@ impl Report {
     /// What a buffer holds after the launch under the first schedule; nothing where there is no such buffer, or one of
     /// other elements.
     pub fn output<T: Element>(&self, name: &str) -> Vec<T> {
-        let found = self.buffers.iter().find(|buffer| buffer.name == name && buffer.element == T::TYPE);
-        let bytes = found.and_then(|buffer| buffer.contents.as_deref()).unwrap_or(&[]);
+        let found = self
+            .buffers
+            .iter()
+            .find(|buffer| buffer.name == name && buffer.element == T::TYPE);
+        let bytes = found
+            .and_then(|buffer| buffer.contents.as_deref())
+            .unwrap_or(&[]);
         bytes.chunks_exact(size_of::<T>()).map(T::decode).collect()
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} findings in {} schedules", self.findings.len(), self.schedules)?;
-        self.findings.iter().try_for_each(|finding| write!(f, "\n{finding}"))?;
-        self.notes.iter().try_for_each(|note| write!(f, "\nnote: {note}"))
+        write!(
+            f,
+            "{} findings in {} schedules",
+            self.findings.len(),
+            self.schedules
+        )?;
+        self.findings
+            .iter()
+            .try_for_each(|finding| write!(f, "\n{finding}"))?;
+        self.notes
+            .iter()
+            .try_for_each(|note| write!(f, "\nnote: {note}"))
     }
 }
 
@@ -74,11 +88,23 @@ impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Note::Unwritten { buffer, bytes, of } => {
-                write!(f, "{bytes} of the {of} bytes of `{buffer}` were never written")
+                write!(
+                    f,
+                    "{bytes} of the {of} bytes of `{buffer}` were never written"
+                )
             }
             Note::Race(fault) => fault.fmt(f),
-            Note::Differs { place, seeds: [first, other] } => {
-                let Place { buffer, index, found, wanted, .. } = place;
+            Note::Differs {
+                place,
+                seeds: [first, other],
+            } => {
+                let Place {
+                    buffer,
+                    index,
+                    found,
+                    wanted,
+                    ..
+                } = place;
                 write!(
                     f,
                     "`{buffer}` depends on the schedule: [{index}] is {found} with seed {first} and {wanted} with seed \
@@ -94,33 +120,57 @@ pub(super) fn report(check: &Check<'_>, runs: &[Run]) -> Report {
     let mut findings: Vec<Finding> = Vec::new();
     for run in runs {
         for (problem, blocks) in problems(check, run) {
-            match findings.iter_mut().find(|known| known.problem.is_same(&problem)) {
+            match findings
+                .iter_mut()
+                .find(|known| known.problem.is_same(&problem))
+            {
                 Some(known) => {
                     known.schedules += 1;
                     known.blocks += blocks;
                 }
-                None => findings.push(Finding { problem, seed: run.seed, schedules: 1, blocks }),
+                None => findings.push(Finding {
+                    problem,
+                    seed: run.seed,
+                    schedules: 1,
+                    blocks,
+                }),
             }
         }
     }
     // Of the findings of several blocks and schedules, causes come before consequences.
     findings.sort_by_key(|finding| finding.problem.rank());
-    let notes = if findings.is_empty() { notes(check, runs) } else { Vec::new() };
+    let notes = if findings.is_empty() {
+        notes(check, runs)
+    } else {
+        Vec::new()
+    };
     let first = runs.first();
     Report {
         findings,
         notes,
         schedules: runs.len() as u64,
         buffers: first.map(|run| after(check, run)).unwrap_or_default(),
-        stats: first.map(|run| run.watched.stats.clone()).unwrap_or_default(),
+        stats: first
+            .map(|run| run.watched.stats.clone())
+            .unwrap_or_default(),
         profile: first.and_then(|run| run.watched.profile.clone()),
-        steps: first.map(|run| run.watched.steps.clone()).unwrap_or_default(),
+        steps: first
+            .map(|run| run.watched.steps.clone())
+            .unwrap_or_default(),
     }
 }
 
 fn after(check: &Check<'_>, run: &Run) -> Vec<Buffer> {
     let contents = run.contents.iter().map(|(bytes, _)| Some(bytes.to_vec()));
-    check.buffers.iter().zip(contents).map(|(b, contents)| Buffer { contents, ..b.clone() }).collect()
+    check
+        .buffers
+        .iter()
+        .zip(contents)
+        .map(|(b, contents)| Buffer {
+            contents,
+            ..b.clone()
+        })
+        .collect()
 }
 
 /// What one schedule showed, and in how many blocks. What a launch leaves is judged only if nothing ended it early.
@@ -128,10 +178,15 @@ pub(super) fn problems(check: &Check<'_>, run: &Run) -> Vec<(Problem, u64)> {
     let found = &run.watched.found;
     if !found.is_empty() {
         let fault = |fault: &crate::Fault| Problem::Fault(Box::new(fault.clone()));
-        return found.iter().map(|found| (fault(&found.fault), found.blocks)).collect();
+        return found
+            .iter()
+            .map(|found| (fault(&found.fault), found.blocks))
+            .collect();
     }
     let buffers = check.buffers.iter().zip(&run.contents);
-    buffers.filter_map(|(buffer, (bytes, _))| Some((judge(buffer, bytes)?, 0))).collect()
+    buffers
+        .filter_map(|(buffer, (bytes, _))| Some((judge(buffer, bytes)?, 0)))
+        .collect()
 }
 
 fn judge(buffer: &Buffer, found: &[u8]) -> Option<Problem> {
@@ -139,33 +194,57 @@ fn judge(buffer: &Buffer, found: &[u8]) -> Option<Problem> {
         let place = first_difference(buffer, found, &expected.bytes, expected.tolerance);
         return place.map(Problem::Mismatch);
     }
-    let before = buffer.contents.as_deref().filter(|_| buffer.role == Role::In)?;
+    let before = buffer
+        .contents
+        .as_deref()
+        .filter(|_| buffer.role == Role::In)?;
     first_difference(buffer, found, before, 0.0).map(Problem::Changed)
 }
 
 fn first_difference(buffer: &Buffer, found: &[u8], wanted: &[u8], tolerance: f64) -> Option<Place> {
     let element = buffer.element;
-    let pairs = found.chunks_exact(element.bytes()).zip(wanted.chunks_exact(element.bytes()));
-    let mut wrong = pairs.enumerate().filter(|(_, (a, b))| element.differ(a, b, tolerance));
+    let pairs = found
+        .chunks_exact(element.bytes())
+        .zip(wanted.chunks_exact(element.bytes()));
+    let mut wrong = pairs
+        .enumerate()
+        .filter(|(_, (a, b))| element.differ(a, b, tolerance));
     let (index, (a, b)) = wrong.next()?;
     let (found, wanted) = (element.show(a), element.show(b));
     let wrong = 1 + wrong.count();
-    Some(Place { buffer: buffer.name.clone(), index, element, found, wanted, wrong, count: buffer.count })
+    Some(Place {
+        buffer: buffer.name.clone(),
+        index,
+        element,
+        found,
+        wanted,
+        wrong,
+        count: buffer.count,
+    })
 }
 
 fn notes(check: &Check<'_>, runs: &[Run]) -> Vec<Note> {
-    let Some(first) = runs.first() else { return Vec::new() };
+    let Some(first) = runs.first() else {
+        return Vec::new();
+    };
     let each = check.buffers.iter().enumerate();
     let unwritten = each.clone().filter(|(_, buffer)| buffer.role == Role::Out);
     let unwritten = unwritten.filter_map(|(i, buffer)| {
         let bytes = first.contents[i].1;
         let (name, of) = (buffer.name.clone(), buffer.bytes() as u64);
-        (bytes > 0).then_some(Note::Unwritten { buffer: name, bytes, of })
+        (bytes > 0).then_some(Note::Unwritten {
+            buffer: name,
+            bytes,
+            of,
+        })
     });
     let differs = each.filter_map(|(i, buffer)| {
         runs.iter().find_map(|run| {
             let place = first_difference(buffer, &first.contents[i].0, &run.contents[i].0, 0.0)?;
-            Some(Note::Differs { place, seeds: [first.seed, run.seed] })
+            Some(Note::Differs {
+                place,
+                seeds: [first.seed, run.seed],
+            })
         })
     });
     let mut races: Vec<&Fault> = Vec::new();
@@ -174,6 +253,8 @@ fn notes(check: &Check<'_>, runs: &[Run]) -> Vec<Note> {
             races.push(race);
         }
     }
-    let races = races.into_iter().map(|race| Note::Race(Box::new(race.clone())));
+    let races = races
+        .into_iter()
+        .map(|race| Note::Race(Box::new(race.clone())));
     races.chain(unwritten).chain(differs).collect()
 }

@@ -87,7 +87,13 @@ impl<'a> Unit<'a> {
                 return self.fail(v.at, "the parameters take more than 32764 bytes");
             }
             let (name, ty) = (v.name.into(), type_of(v));
-            let param = Param { name, ty, offset: offset as u32, size: bytes as u32, align };
+            let param = Param {
+                name,
+                ty,
+                offset: offset as u32,
+                size: bytes as u32,
+                align,
+            };
             self.params.push((param, v.array || v.vector > 1));
             offset += bytes;
         }
@@ -102,41 +108,76 @@ impl<'a> Unit<'a> {
         if v.space == StateSpace::Reg {
             let declaration = self.declarations;
             self.declarations += 1;
-            self.name(0, v.name, v.at, Declared::Register { ty: v.ty, declaration, at: 0 });
+            self.name(
+                0,
+                v.name,
+                v.at,
+                Declared::Register {
+                    ty: v.ty,
+                    declaration,
+                    at: 0,
+                },
+            );
             if v.ty != Type::Pred && (v.ty.bits() < 16 || v.ty.bits() > 64) {
-                self.fail(v.at, format!("unsupported in ptx-emu: {} registers as parameters", v.ty));
+                self.fail(
+                    v.at,
+                    format!("unsupported in ptx-emu: {} registers as parameters", v.ty),
+                );
             }
             let slot = self.slot(v.ty, declaration, 0, v.name).slot;
-            return Formal::Register(RegisterOperand { slot, bits: v.ty.bits() });
+            return Formal::Register(RegisterOperand {
+                slot,
+                bits: v.ty.bits(),
+            });
         }
         if v.count.is_none() {
-            let what = format!("`{}`, a parameter that takes any number of arguments", v.name);
+            let what = format!(
+                "`{}`, a parameter that takes any number of arguments",
+                v.name
+            );
             self.errors.extend(unsupported::<()>(v.at, what).err());
-            return Formal::Local { offset: 0, bytes: 0 };
+            return Formal::Local {
+                offset: 0,
+                bytes: 0,
+            };
         }
         self.declare_local(v);
         match self.scopes[0].names.get(v.name) {
-            Some(Declared::Local { address, bytes }) => Formal::Local { offset: *address, bytes: *bytes },
-            _ => Formal::Local { offset: 0, bytes: 0 },
+            Some(Declared::Local { address, bytes }) => Formal::Local {
+                offset: *address,
+                bytes: *bytes,
+            },
+            _ => Formal::Local {
+                offset: 0,
+                bytes: 0,
+            },
         }
     }
 
     /// Declares all names, and lays out shared and local memory.
     pub(super) fn declare(&mut self, entry: &ast::Entry<'a>, layout: &mut SharedLayout<'a>) {
         for (name, declared) in &layout.module {
-            self.scopes[0].names.entry(name).or_insert_with(|| declared.clone());
+            self.scopes[0]
+                .names
+                .entry(name)
+                .or_insert_with(|| declared.clone());
         }
         let (mut scope, mut index) = (0, 0);
         for statement in &entry.body.statements {
             match statement {
                 Statement::Open => {
-                    self.scopes.push(NameScope { parent: Some(scope), ..NameScope::default() });
+                    self.scopes.push(NameScope {
+                        parent: Some(scope),
+                        ..NameScope::default()
+                    });
                     scope = self.scopes.len() - 1;
                 }
                 Statement::Close => scope = self.scopes[scope].parent.unwrap_or(0),
                 Statement::Inst(_) => index += 1,
                 Statement::Label(name, at) => self.name(scope, name, *at, Declared::Label(index)),
-                Statement::Registers(ty, names) => names.iter().for_each(|n| self.register(scope, *ty, n)),
+                Statement::Registers(ty, names) => {
+                    names.iter().for_each(|n| self.register(scope, *ty, n))
+                }
                 Statement::Variable(v) => {
                     self.scope = scope;
                     self.variable(v, layout);
@@ -161,14 +202,32 @@ impl<'a> Unit<'a> {
         let declaration = self.declarations;
         self.declarations += 1;
         if special(n.name).is_some() || PREDEFINED.contains(&n.name) {
-            return self.fail(n.at, format!("`{}` is a special register and cannot be declared", n.name));
+            return self.fail(
+                n.at,
+                format!("`{}` is a special register and cannot be declared", n.name),
+            );
         }
         match n.count {
-            None => self.name(scope, n.name, n.at, Declared::Register { ty, declaration, at: n.at }),
+            None => self.name(
+                scope,
+                n.name,
+                n.at,
+                Declared::Register {
+                    ty,
+                    declaration,
+                    at: n.at,
+                },
+            ),
             Some(count) => {
                 let families = &mut self.scopes[scope].families;
-                if families.insert(n.name, (ty, declaration, count, n.at)).is_some() {
-                    self.fail(n.at, format!("`{}<..>` is declared twice in this scope", n.name));
+                if families
+                    .insert(n.name, (ty, declaration, count, n.at))
+                    .is_some()
+                {
+                    self.fail(
+                        n.at,
+                        format!("`{}<..>` is declared twice in this scope", n.name),
+                    );
                 }
             }
         }
@@ -182,13 +241,24 @@ impl<'a> Unit<'a> {
             },
             // What is passed to a function is the thread's own, as a local variable is.
             StateSpace::Local | StateSpace::Param => self.declare_local(v),
-            _ => self.fail(v.at, "only .reg, .shared and .local variables can be declared in a kernel"),
+            _ => self.fail(
+                v.at,
+                "only .reg, .shared and .local variables can be declared in a kernel",
+            ),
         }
     }
 
     fn declare_local(&mut self, v: &Variable<'a>) {
-        let Some((bytes, align)) = layout(v).filter(|(bytes, _)| *bytes > 0 && *bytes <= MOST_LOCAL) else {
-            return self.fail(v.at, format!("local variable `{}` must have 1 to {MOST_LOCAL} bytes", v.name));
+        let Some((bytes, align)) =
+            layout(v).filter(|(bytes, _)| *bytes > 0 && *bytes <= MOST_LOCAL)
+        else {
+            return self.fail(
+                v.at,
+                format!(
+                    "local variable `{}` must have 1 to {MOST_LOCAL} bytes",
+                    v.name
+                ),
+            );
         };
         let local = &mut self.routine.local;
         let address = local.next_multiple_of(align).max(align);
@@ -196,16 +266,34 @@ impl<'a> Unit<'a> {
         self.routine.align = self.routine.align.max(align);
         if u64::from(self.routine.local) > MOST_LOCAL {
             self.routine.local = 0;
-            self.fail(v.at, format!("more than {MOST_LOCAL} bytes of local memory"));
+            self.fail(
+                v.at,
+                format!("more than {MOST_LOCAL} bytes of local memory"),
+            );
         }
-        self.name(self.scope, v.name, v.at, Declared::Local { address, bytes: bytes as u32 });
+        self.name(
+            self.scope,
+            v.name,
+            v.at,
+            Declared::Local {
+                address,
+                bytes: bytes as u32,
+            },
+        );
     }
 }
 
 /// The type of a variable as it is declared.
 fn type_of(v: &Variable<'_>) -> String {
-    let vector = if v.vector > 1 { format!(".v{} ", v.vector) } else { String::new() };
-    let array = v.count.filter(|_| v.array).map_or(String::new(), |count| format!("[{count}]"));
+    let vector = if v.vector > 1 {
+        format!(".v{} ", v.vector)
+    } else {
+        String::new()
+    };
+    let array = v
+        .count
+        .filter(|_| v.array)
+        .map_or(String::new(), |count| format!("[{count}]"));
     format!("{vector}{}{array}", v.ty)
 }
 
@@ -217,9 +305,15 @@ impl<'a> SharedLayout<'a> {
         errors: &mut Vec<Error>,
     ) -> Self {
         let module = HashMap::new();
-        let mut layout =
-            SharedLayout { regions: Vec::new(), cursor: SHARED_BASE, total: 0, dynamic: Vec::new(), module };
-        let shared = |v: &&Variable<'a>| v.space == StateSpace::Shared && mentioned.contains(v.name);
+        let mut layout = SharedLayout {
+            regions: Vec::new(),
+            cursor: SHARED_BASE,
+            total: 0,
+            dynamic: Vec::new(),
+            module,
+        };
+        let shared =
+            |v: &&Variable<'a>| v.space == StateSpace::Shared && mentioned.contains(v.name);
         for v in variables.iter().filter(shared) {
             match layout.place(v) {
                 Ok(declared) => _ = layout.module.insert(v.name, declared),
@@ -236,9 +330,20 @@ impl<'a> SharedLayout<'a> {
     fn reserve(&mut self, name: &'a str) {
         let address = self.cursor.next_multiple_of(RESERVED_BYTES);
         self.cursor = address + RESERVED_BYTES + SHARED_GAP;
-        let region = Region { name: RESERVED.into(), address, bytes: RESERVED_BYTES, dynamic: false };
+        let region = Region {
+            name: RESERVED.into(),
+            address,
+            bytes: RESERVED_BYTES,
+            dynamic: false,
+        };
         self.regions.push(region);
-        self.module.insert(name, Declared::Shared { address, bytes: Some(RESERVED_BYTES) });
+        self.module.insert(
+            name,
+            Declared::Shared {
+                address,
+                bytes: Some(RESERVED_BYTES),
+            },
+        );
     }
 
     fn place(&mut self, v: &Variable<'a>) -> Parsed<Declared> {
@@ -250,11 +355,17 @@ impl<'a> SharedLayout<'a> {
         };
         if v.count.is_none() {
             if !v.external {
-                let what = format!("`{}` has no size: only .extern .shared may lack one", v.name);
+                let what = format!(
+                    "`{}` has no size: only .extern .shared may lack one",
+                    v.name
+                );
                 return error(v.at, what);
             }
             self.dynamic.push((v.name, align.max(16)));
-            return Ok(Declared::Shared { address: 0, bytes: None });
+            return Ok(Declared::Shared {
+                address: 0,
+                bytes: None,
+            });
         }
         let address = self.cursor.next_multiple_of(align.max(1));
         self.cursor = address + bytes as u32 + SHARED_GAP;
@@ -262,22 +373,46 @@ impl<'a> SharedLayout<'a> {
         if self.total > 1 << 24 {
             self.cursor = SHARED_BASE;
         }
-        self.regions.push(Region { name: v.name.into(), address, bytes: bytes as u32, dynamic: false });
-        Ok(Declared::Shared { address, bytes: Some(bytes as u32) })
+        self.regions.push(Region {
+            name: v.name.into(),
+            address,
+            bytes: bytes as u32,
+            dynamic: false,
+        });
+        Ok(Declared::Shared {
+            address,
+            bytes: Some(bytes as u32),
+        })
     }
 
     /// Dynamic shared memory follows the static variables; all its names share one address, which is given.
     pub(super) fn finish(&mut self) -> u32 {
-        let align = self.dynamic.iter().map(|(_, align)| *align).max().unwrap_or(16);
+        let align = self
+            .dynamic
+            .iter()
+            .map(|(_, align)| *align)
+            .max()
+            .unwrap_or(16);
         let address = self.cursor.next_multiple_of(align);
-        let name = self.dynamic.first().map_or(UNDECLARED_DYNAMIC, |(name, _)| name);
-        self.regions.push(Region { name: name.into(), address, bytes: 0, dynamic: true });
+        let name = self
+            .dynamic
+            .first()
+            .map_or(UNDECLARED_DYNAMIC, |(name, _)| name);
+        self.regions.push(Region {
+            name: name.into(),
+            address,
+            bytes: 0,
+            dynamic: true,
+        });
         address
     }
 
     /// The error of more static shared memory than a kernel may have.
     pub(super) fn too_much(&self, at: At) -> Option<Error> {
-        let what = format!("{} bytes of static shared memory, at most {MOST_STATIC_SHARED}", self.total);
+        let what = format!(
+            "{} bytes of static shared memory, at most {MOST_STATIC_SHARED}",
+            self.total
+        );
         (self.total > MOST_STATIC_SHARED).then_some(Error { at, what })
     }
 }

@@ -39,8 +39,11 @@ impl<'a> Functions<'a> {
         variables: &[ast::Variable<'a>],
     ) -> Functions<'a> {
         let defined: Vec<&ast::Entry<'_>> = ast.functions.iter().filter(|f| f.defined).collect();
-        let mut numbers: HashMap<&str, u32> =
-            defined.iter().enumerate().map(|(i, f)| (f.name, i as u32)).collect();
+        let mut numbers: HashMap<&str, u32> = defined
+            .iter()
+            .enumerate()
+            .map(|(i, f)| (f.name, i as u32))
+            .collect();
         for (name, other) in &ast.aliases {
             if let Some(number) = numbers.get(other).copied() {
                 numbers.insert(name, number);
@@ -48,8 +51,14 @@ impl<'a> Functions<'a> {
         }
         let declared = ast.functions.iter().map(|f| (f.name, f)).collect();
         let kernels = ast.entries.iter().map(|entry| entry.name).collect();
-        let mut functions =
-            Functions { defined, numbers, declared, kernels, base: address(module, 0), taken: Vec::new() };
+        let mut functions = Functions {
+            defined,
+            numbers,
+            declared,
+            kernels,
+            base: address(module, 0),
+            taken: Vec::new(),
+        };
         functions.taken = functions.taken(ast, variables);
         functions
     }
@@ -93,10 +102,24 @@ impl<'a> Functions<'a> {
             Initial::Address { name, .. } => self.number(name),
             Initial::Number(_) | Initial::Zeros(_) => None,
         };
-        let mut taken: HashSet<u32> =
-            variables.iter().flat_map(|v| &v.init).filter_map(of_variable).collect();
-        for body in ast.functions.iter().chain(&ast.entries).map(|entry| &entry.body.statements) {
-            let inst = |s: &'a Statement<'a>| if let Statement::Inst(i) = s { Some(i) } else { None };
+        let mut taken: HashSet<u32> = variables
+            .iter()
+            .flat_map(|v| &v.init)
+            .filter_map(of_variable)
+            .collect();
+        for body in ast
+            .functions
+            .iter()
+            .chain(&ast.entries)
+            .map(|entry| &entry.body.statements)
+        {
+            let inst = |s: &'a Statement<'a>| {
+                if let Statement::Inst(i) = s {
+                    Some(i)
+                } else {
+                    None
+                }
+            };
             let moves = body.iter().filter_map(inst).filter(|i| i.opcode != "call");
             for operand in moves.flat_map(|i| &i.operands) {
                 if let OperandKind::Name(name) | OperandKind::Sum(name, _) = operand.kind {
@@ -122,15 +145,23 @@ impl<'a> Functions<'a> {
             let mut found: Vec<u32> = own.iter().filter_map(|name| self.number(name)).collect();
             found.sort_unstable();
             names.extend(own);
-            order.iter_mut().filter(|(number, _)| found.contains(number)).for_each(|f| f.1 = false);
+            order
+                .iter_mut()
+                .filter(|(number, _)| found.contains(number))
+                .for_each(|f| f.1 = false);
             order.extend(
-                found.into_iter().filter(|number| seen.insert(*number)).map(|number| (number, false)),
+                found
+                    .into_iter()
+                    .filter(|number| seen.insert(*number))
+                    .map(|number| (number, false)),
             );
             if calls_by_address(entry, self) {
                 let taken = self.taken.iter().filter(|number| seen.insert(**number));
                 order.extend(taken.map(|number| (*number, true)));
             }
-            let Some((number, _)) = order.get(next) else { return (order, names) };
+            let Some((number, _)) = order.get(next) else {
+                return (order, names);
+            };
             entry = self.defined[*number as usize];
             next += 1;
         }

@@ -29,10 +29,15 @@ pub(crate) struct Decoded {
 pub(crate) fn decode<'a>(common: &'a Common<'a>, entry: &'a ast::Entry<'a>) -> Decoded {
     let (reached, names) = common.functions.reached(entry);
     let function = |&(number, _): &(u32, bool)| common.functions.defined[number as usize];
-    let entries: Vec<&ast::Entry<'_>> = std::iter::once(entry).chain(reached.iter().map(function)).collect();
+    let entries: Vec<&ast::Entry<'_>> = std::iter::once(entry)
+        .chain(reached.iter().map(function))
+        .collect();
     let mut errors = Vec::new();
     let mut layout = SharedLayout::new(common.variables, &names, &mut errors);
-    let mut units: Vec<Unit<'_>> = entries.iter().map(|e| Unit::declared(common, e, &mut layout)).collect();
+    let mut units: Vec<Unit<'_>> = entries
+        .iter()
+        .map(|e| Unit::declared(common, e, &mut layout))
+        .collect();
     let dynamic = layout.finish();
     errors.extend(layout.too_much(entry.at));
     let mut sites = 0;
@@ -72,12 +77,27 @@ pub(crate) fn decode<'a>(common: &'a Common<'a>, entry: &'a ast::Entry<'a>) -> D
     let reached: Vec<u32> = reached.into_iter().map(|(number, _)| number).collect();
     if errors.is_empty() {
         code.routine_of = vec![ABSENT; common.functions.defined.len()];
-        (1..).zip(&reached).for_each(|(i, number)| code.routine_of[*number as usize] = i);
+        (1..)
+            .zip(&reached)
+            .for_each(|(i, number)| code.routine_of[*number as usize] = i);
         units.into_iter().for_each(|unit| unit.append(&mut code));
     }
-    let registers = code.routines.first().map_or(0, |r| r.slots[0] + 2 * r.slots[1]);
-    let reached = reached.into_iter().filter(|number| whole.contains(number)).collect();
-    Decoded { code, errors, params, static_shared: layout.total as u32, registers, reached }
+    let registers = code
+        .routines
+        .first()
+        .map_or(0, |r| r.slots[0] + 2 * r.slots[1]);
+    let reached = reached
+        .into_iter()
+        .filter(|number| whole.contains(number))
+        .collect();
+    Decoded {
+        code,
+        errors,
+        params,
+        static_shared: layout.total as u32,
+        registers,
+        reached,
+    }
 }
 
 impl<'a> Unit<'a> {
@@ -113,7 +133,10 @@ impl<'a> Unit<'a> {
             self.code.places.clear();
             self.code.mentions.clear();
             self.code.mention_ends.clear();
-            let end = ast::Entry { name: "", ..ast::Entry::default() };
+            let end = ast::Entry {
+                name: "",
+                ..ast::Entry::default()
+            };
             self.end(&end);
         }
     }
@@ -123,12 +146,18 @@ impl<'a> Unit<'a> {
         self.watch();
         flow::join(&mut self.code.ops);
         let start = code.ops.len() as u32;
-        self.code.ops.iter_mut().for_each(|step| shift(&mut step.op, start));
+        self.code
+            .ops
+            .iter_mut()
+            .for_each(|step| shift(&mut step.op, start));
         self.routine.start = start;
         self.routine.names.sort();
         let mentioned = code.mentions.len() as u32;
-        self.code.mention_ends.resize(self.code.ops.len(), self.code.mentions.len() as u32);
-        code.mention_ends.extend(self.code.mention_ends.iter().map(|end| end + mentioned));
+        self.code
+            .mention_ends
+            .resize(self.code.ops.len(), self.code.mentions.len() as u32);
+        code.mention_ends
+            .extend(self.code.mention_ends.iter().map(|end| end + mentioned));
         code.mentions.append(&mut self.code.mentions);
         code.ops.append(&mut self.code.ops);
         code.places.append(&mut self.code.places);
@@ -139,7 +168,13 @@ impl<'a> Unit<'a> {
 
 /// Moves the places to which an instruction goes.
 fn shift(op: &mut Op, by: u32) {
-    let moved = |join: &mut u32| *join = if *join == flow::NEVER { flow::NEVER } else { *join + by };
+    let moved = |join: &mut u32| {
+        *join = if *join == flow::NEVER {
+            flow::NEVER
+        } else {
+            *join + by
+        }
+    };
     match op {
         Op::Branch { target, join } => {
             *target += by;

@@ -77,8 +77,8 @@ pub(crate) struct Unit<'a> {
 
 /// Instructions whose first operand is read.
 const READERS: &[&str] = &[
-    "st", "red", "stmatrix", "bar", "barrier", "cp", "mbarrier", "fence", "prefetch", "wgmma", "sust",
-    "sured",
+    "st", "red", "stmatrix", "bar", "barrier", "cp", "mbarrier", "fence", "prefetch", "wgmma",
+    "sust", "sured",
 ];
 
 /// File, line and column of a source.
@@ -110,26 +110,42 @@ fn lacking_operand(inst: &ast::Inst<'_>, e: &Error) -> Option<String> {
     if e.what.starts_with("a barrier for 0 threads") {
         return Some(format!("{opcode} of 0 threads"));
     }
-    let of_other_spaces = ["cp", "createpolicy", "fence", "ldmatrix", "stmatrix", "tensormap"]
-        .contains(&opcode)
-        || inst.mods.iter().any(|(suffix, _)| matches!(*suffix, ".async" | ".tensormap"));
+    let of_other_spaces = [
+        "cp",
+        "createpolicy",
+        "fence",
+        "ldmatrix",
+        "stmatrix",
+        "tensormap",
+    ]
+    .contains(&opcode)
+        || inst
+            .mods
+            .iter()
+            .any(|(suffix, _)| matches!(*suffix, ".async" | ".tensormap"));
     if of_other_spaces && e.what.ends_with(NARROW_ADDRESS) {
-        return Some(format!("a 32-bit register as a global or generic address of {opcode}"));
+        return Some(format!(
+            "a 32-bit register as a global or generic address of {opcode}"
+        ));
     }
-    let in_vector = |o: &ast::Operand<'_>| match &o.kind {
-        OperandKind::Vector(elements) => {
-            elements.iter().find(|element| element.at == e.at).map(|e| match e.kind {
-                OperandKind::Number(_) | OperandKind::Sink | OperandKind::Sum(..) => Some(()),
-                _ => None,
-            })
-        }
-        _ => None,
-    };
+    let in_vector =
+        |o: &ast::Operand<'_>| match &o.kind {
+            OperandKind::Vector(elements) => elements
+                .iter()
+                .find(|element| element.at == e.at)
+                .map(|e| match e.kind {
+                    OperandKind::Number(_) | OperandKind::Sink | OperandKind::Sum(..) => Some(()),
+                    _ => None,
+                }),
+            _ => None,
+        };
     if inst.operands.iter().find_map(in_vector).flatten().is_some() {
         return Some(format!("this element of a vector of {opcode}"));
     }
     match inst.operands.iter().find(|o| o.at == e.at)?.kind {
-        OperandKind::Sum(name, offset) => Some(format!("`{name}{offset:+}` as an operand of {opcode}")),
+        OperandKind::Sum(name, offset) => {
+            Some(format!("`{name}{offset:+}` as an operand of {opcode}"))
+        }
         OperandKind::Name(name) if opcode == "mov" && e.what.ends_with(IS_VARIABLE) => {
             Some(format!("this move of the address of `{name}`"))
         }
@@ -158,7 +174,11 @@ impl<'a> Unit<'a> {
         Unit {
             common,
             function: entry.function,
-            routine: Routine { name: entry.name.into(), align: 16, ..Routine::default() },
+            routine: Routine {
+                name: entry.name.into(),
+                align: 16,
+                ..Routine::default()
+            },
             params: Vec::new(),
             scopes: vec![NameScope::default()],
             scope: 0,
@@ -174,12 +194,17 @@ impl<'a> Unit<'a> {
             undeclared: HashMap::new(),
             incomplete: false,
             broken: entry.body.broken.iter().map(|name| family(name)).collect(),
-            multiplies: statements.iter().any(|s| matches!(s, Statement::Inst(i) if i.opcode == "wgmma")),
+            multiplies: statements
+                .iter()
+                .any(|s| matches!(s, Statement::Inst(i) if i.opcode == "wgmma")),
         }
     }
 
     fn fail(&mut self, at: At, what: impl Into<String>) {
-        self.errors.push(Error { at, what: what.into() });
+        self.errors.push(Error {
+            at,
+            what: what.into(),
+        });
     }
 
     /// Keeps an error, unless it is about a name whose declaration has an error itself: then it says so once.
@@ -190,15 +215,21 @@ impl<'a> Unit<'a> {
             self.incomplete = true;
             return;
         }
-        let Some(name) = names.find(of_module) else { return self.record_own(e) };
+        let Some(name) = names.find(of_module) else {
+            return self.record_own(e);
+        };
         if self.refused.insert(name.to_string()) {
-            self.errors.extend(unsupported::<()>(e.at, format!("the declaration of `{name}`")).err());
+            self.errors
+                .extend(unsupported::<()>(e.at, format!("the declaration of `{name}`")).err());
         }
     }
 
     /// Keeps an error, unless another register with the same name apart from its number is not declared either.
     fn record_own(&mut self, e: Error) {
-        let register = e.what.strip_suffix(UNDECLARED).map(|name| family(name.trim_matches('`')).to_string());
+        let register = e
+            .what
+            .strip_suffix(UNDECLARED)
+            .map(|name| family(name.trim_matches('`')).to_string());
         if let Some(register) = register {
             if let Some((_, more)) = self.undeclared.get_mut(&register) {
                 *more += 1;
@@ -237,8 +268,10 @@ impl<'a> Unit<'a> {
                 return;
             }
         }
-        for (register, (first, more)) in self.undeclared.drain().filter(|(_, (_, more))| *more > 0) {
-            self.errors[first].what += &format!(", nor are {more} more uses of registers `{register}..`");
+        for (register, (first, more)) in self.undeclared.drain().filter(|(_, (_, more))| *more > 0)
+        {
+            self.errors[first].what +=
+                &format!(", nor are {more} more uses of registers `{register}..`");
         }
         if self.errors.is_empty() {
             unwritten::mark(entry, &mut self.code.ops);
@@ -251,18 +284,40 @@ impl<'a> Unit<'a> {
         let last = self.code.ops.last();
         if !matches!(
             last,
-            Some(Instruction { guard: None, op: Op::Exit | Op::Return | Op::Trap | Op::Branch { .. }, .. })
+            Some(Instruction {
+                guard: None,
+                op: Op::Exit | Op::Return | Op::Trap | Op::Branch { .. },
+                ..
+            })
         ) {
             let op = if self.function { Op::Return } else { Op::Exit };
-            self.code.ops.push(Instruction { guard: None, op, watched: false });
+            self.code.ops.push(Instruction {
+                guard: None,
+                op,
+                watched: false,
+            });
             let (line, column) = self.common.source.place(entry.at);
-            let text = if self.function { "end of the function" } else { "end of the kernel" }.into();
-            self.code.places.push(SourcePlace { line, column, text, rust: None, callers: Vec::new() });
+            let text = if self.function {
+                "end of the function"
+            } else {
+                "end of the kernel"
+            }
+            .into();
+            self.code.places.push(SourcePlace {
+                line,
+                column,
+                text,
+                rust: None,
+                callers: Vec::new(),
+            });
         }
     }
 
     fn targets(&mut self, name: &'a str, labels: &[(&'a str, At)]) {
-        let found: Parsed<Vec<u32>> = labels.iter().map(|(label, at)| self.label(label, *at)).collect();
+        let found: Parsed<Vec<u32>> = labels
+            .iter()
+            .map(|(label, at)| self.label(label, *at))
+            .collect();
         match found {
             Ok(targets) => self.name(self.scope, name, labels[0].1, Declared::Targets(targets)),
             Err(e) => self.record(e),
@@ -287,7 +342,11 @@ impl<'a> Unit<'a> {
 
     fn source_place(&self, (file, line, column): Place) -> Option<RustPlace> {
         let (_, file) = self.common.files.iter().find(|(index, _)| *index == file)?;
-        Some(RustPlace { file: (*file).into(), line, column })
+        Some(RustPlace {
+            file: (*file).into(),
+            line,
+            column,
+        })
     }
 
     /// Where the code of a `.loc` was inlined, innermost call first: the latest `.loc` of each call says where that was.
@@ -298,13 +357,31 @@ impl<'a> Unit<'a> {
             next = inlined.get(&place).copied().flatten();
             Some(place)
         });
-        chain.take(MOST_INLINED).filter_map(|place| self.source_place(place)).collect()
+        chain
+            .take(MOST_INLINED)
+            .filter_map(|place| self.source_place(place))
+            .collect()
     }
 
-    fn place(&mut self, inst: &ast::Inst<'a>, (rust, callers): &(Option<RustPlace>, Vec<RustPlace>)) {
+    fn place(
+        &mut self,
+        inst: &ast::Inst<'a>,
+        (rust, callers): &(Option<RustPlace>, Vec<RustPlace>),
+    ) {
         let (line, column) = self.common.source.place(inst.at);
-        let text = self.common.source.text.get(inst.at as usize..inst.end as usize).unwrap_or("");
-        let text = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(200).collect();
+        let text = self
+            .common
+            .source
+            .text
+            .get(inst.at as usize..inst.end as usize)
+            .unwrap_or("");
+        let text = text
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+            .chars()
+            .take(200)
+            .collect();
         self.code.places.push(SourcePlace {
             line,
             column,
@@ -316,7 +393,10 @@ impl<'a> Unit<'a> {
 
     fn instruction(&mut self, inst: &'a ast::Inst<'a>) -> Parsed<()> {
         if inst.mods.len() > MOST_SUFFIXES {
-            return error(inst.at, format!("{} suffixes, at most {MOST_SUFFIXES}", inst.mods.len()));
+            return error(
+                inst.at,
+                format!("{} suffixes, at most {MOST_SUFFIXES}", inst.mods.len()),
+            );
         }
         let mods: Vec<&str> = inst.mods.iter().map(|(m, _)| *m).collect();
         if let Some(needs) = features::missing(inst.opcode, &mods, &self.common.target) {
@@ -325,14 +405,18 @@ impl<'a> Unit<'a> {
         if let Some((name, at)) = negative(inst) {
             return match inst.opcode {
                 "vmad" => unsupported(at, format!("vmad with a negated operand, `-{name}`")),
-                _ => error(at, format!("`-` in front of `{name}`: neg negates a register")),
+                _ => error(
+                    at,
+                    format!("`-` in front of `{name}`: neg negates a register"),
+                ),
             };
         }
         let guard = match inst.guard {
             None => None,
-            Some(g) => {
-                Some(ResolvedGuard { pred: self.typed(g.name, g.at, Type::Pred)?, negated: g.negated })
-            }
+            Some(g) => Some(ResolvedGuard {
+                pred: self.typed(g.name, g.at, Type::Pred)?,
+                negated: g.negated,
+            }),
         };
         let name = format!("{}{}", inst.opcode, mods.concat());
         let op = match self.operation(inst, &name, SuffixOrder::Manual) {
@@ -343,14 +427,20 @@ impl<'a> Unit<'a> {
             found => found,
         };
         let op = match op {
-            Err(e) if isa::is_lacking(inst.opcode, &inst.mods, &e.what) => unsupported(inst.at, &name),
+            Err(e) if isa::is_lacking(inst.opcode, &inst.mods, &e.what) => {
+                unsupported(inst.at, &name)
+            }
             Err(e) if e.is_ill_formed() => match lacking_operand(inst, &e) {
                 Some(form) => unsupported(e.at, form),
                 None => Err(e),
             },
             found => found,
         }?;
-        self.code.ops.push(Instruction { guard, op, watched: false });
+        self.code.ops.push(Instruction {
+            guard,
+            op,
+            watched: false,
+        });
         self.mention(inst);
         if self.multiplies {
             let uses = self.uses(inst);
@@ -369,9 +459,13 @@ impl<'a> Unit<'a> {
         match found {
             Lookup::Row(row) => d.row(row),
             Lookup::Decoder(f) => f(&mut d),
-            Lookup::Opcode(known) => {
-                error(inst.at, format!("`{name}` is not an instruction; there are {}", known.join(", ")))
-            }
+            Lookup::Opcode(known) => error(
+                inst.at,
+                format!(
+                    "`{name}` is not an instruction; there are {}",
+                    known.join(", ")
+                ),
+            ),
             Lookup::Unsupported => unsupported(inst.at, name),
             Lookup::Unknown => error(inst.at, format!("`{}` is not an instruction", inst.opcode)),
         }
@@ -380,11 +474,15 @@ impl<'a> Unit<'a> {
     /// Notes the registers that the last instruction names.
     fn mention(&mut self, inst: &'a ast::Inst<'a>) {
         let known = self.code.mentions.len() as u32;
-        self.code.mention_ends.resize(self.code.ops.len() - 1, known);
+        self.code
+            .mention_ends
+            .resize(self.code.ops.len() - 1, known);
         let guard = inst.guard.iter().map(|guard| (guard.name, guard.at));
         let operands = inst.operands.iter().flat_map(ast::Operand::names);
         for (name, at) in guard.chain(operands) {
-            let Some(register) = self.find_register(name, at) else { continue };
+            let Some(register) = self.find_register(name, at) else {
+                continue;
+            };
             for slot in register.slots() {
                 let register = (bank(register.ty), slot);
                 if !self.code.mentions[known as usize..].contains(&register) {
@@ -406,7 +504,9 @@ impl<'a> Unit<'a> {
             };
             for o in operands {
                 if let OperandKind::Name(name) | OperandKind::Address(Some(name), _) = o.kind
-                    && let Some(register) = self.find_register(name, o.at).filter(|r| bank(r.ty) == Bank::W32)
+                    && let Some(register) = self
+                        .find_register(name, o.at)
+                        .filter(|r| bank(r.ty) == Bank::W32)
                 {
                     uses[written].push(register.slot);
                 }
@@ -425,7 +525,9 @@ impl<'a> Unit<'a> {
             LeftMatrix::Registers(slots) => slots.clone(),
             LeftMatrix::Shared(_) => vec![],
         };
-        let used: HashSet<u32> = products.flat_map(|p| p.d.iter().copied().chain(left(p))).collect();
+        let used: HashSet<u32> = products
+            .flat_map(|p| p.d.iter().copied().chain(left(p)))
+            .collect();
         for (i, uses) in self.code.ops.iter_mut().zip(&self.code.uses) {
             let watched = uses.iter().flatten().any(|slot| used.contains(slot));
             i.watched = watched && !matches!(i.op, Op::Wgmma(_));

@@ -38,7 +38,12 @@ impl<'a> Unit<'a> {
 
     /// The register called `name`: declared by itself, or one of `%r<N>`.
     pub(super) fn find_register(&mut self, name: &'a str, at: At) -> Option<Register> {
-        if let Some(&Declared::Register { ty, declaration, at: declared }) = self.lookup(name) {
+        if let Some(&Declared::Register {
+            ty,
+            declaration,
+            at: declared,
+        }) = self.lookup(name)
+        {
             return (declared < at).then(|| self.slot(ty, declaration, 0, name));
         }
         let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
@@ -66,7 +71,9 @@ impl<'a> Unit<'a> {
         let mut slot = self.fresh(bank(ty));
         if ty == Type::B128 {
             slot = self.fresh(bank(ty)) - 1;
-            self.routine.names.push((bank(ty), slot + 1, name.to_string()));
+            self.routine
+                .names
+                .push((bank(ty), slot + 1, name.to_string()));
         }
         self.slots.insert((declaration, number), slot);
         self.routine.names.push((bank(ty), slot, name.to_string()));
@@ -87,7 +94,13 @@ impl<'a> Unit<'a> {
         if ty.accepts(register.ty) {
             return Ok(register.slot);
         }
-        error(at, format!("`{name}` is a {} register where {ty} was expected", register.ty))
+        error(
+            at,
+            format!(
+                "`{name}` is a {} register where {ty} was expected",
+                register.ty
+            ),
+        )
     }
 
     pub(super) fn named_register(&mut self, name: &'a str, at: At) -> Parsed<Register> {

@@ -36,8 +36,17 @@ pub(crate) struct Decode<'d, 'a> {
 
 impl<'d, 'a> Decode<'d, 'a> {
     /// Starts reading an instruction; no suffix has been consumed.
-    pub(super) fn new(inst: &'a ast::Inst<'a>, order: SuffixOrder, unit: &'d mut Unit<'a>) -> Decode<'d, 'a> {
-        Decode { inst, used: 0, order, unit }
+    pub(super) fn new(
+        inst: &'a ast::Inst<'a>,
+        order: SuffixOrder,
+        unit: &'d mut Unit<'a>,
+    ) -> Decode<'d, 'a> {
+        Decode {
+            inst,
+            used: 0,
+            order,
+            unit,
+        }
     }
 
     /// An error at the instruction.
@@ -47,7 +56,10 @@ impl<'d, 'a> Decode<'d, 'a> {
 
     /// The full name of the instruction.
     pub(crate) fn name(&self) -> String {
-        self.inst.mods.iter().fold(self.inst.opcode.to_string(), |name, (m, _)| name + m)
+        self.inst
+            .mods
+            .iter()
+            .fold(self.inst.opcode.to_string(), |name, (m, _)| name + m)
     }
 
     /// The number of the first suffix that is not consumed.
@@ -63,8 +75,14 @@ impl<'d, 'a> Decode<'d, 'a> {
     /// Consumes the next suffix that `wanted` gives something for: the next one, or in any order the first such.
     fn take<T>(&mut self, wanted: impl Fn(&'a str) -> Option<T>) -> Option<T> {
         let left = (self.next()..self.inst.mods.len()).filter(|i| self.used >> i & 1 == 0);
-        let most = if self.order == SuffixOrder::Any { usize::MAX } else { 1 };
-        let (i, value) = left.take(most).find_map(|i| Some((i, wanted(self.inst.mods[i].0)?)))?;
+        let most = if self.order == SuffixOrder::Any {
+            usize::MAX
+        } else {
+            1
+        };
+        let (i, value) = left
+            .take(most)
+            .find_map(|i| Some((i, wanted(self.inst.mods[i].0)?)))?;
         self.used |= 1 << i;
         Some(value)
     }
@@ -87,22 +105,34 @@ impl<'d, 'a> Decode<'d, 'a> {
 
     /// Consumes the next suffix when it is one of `choices`.
     pub(crate) fn choose<T: Copy>(&mut self, choices: &[(&str, T)]) -> Option<T> {
-        self.take(|next| choices.iter().find(|(name, _)| *name == next).map(|(_, value)| *value))
+        self.take(|next| {
+            choices
+                .iter()
+                .find(|(name, _)| *name == next)
+                .map(|(_, value)| *value)
+        })
     }
 
     /// Consumes the next suffix, which must be one of `choices`.
     pub(crate) fn require<T: Copy>(&mut self, choices: &[(&str, T)]) -> Parsed<T> {
         match self.choose(choices) {
             Some(value) => Ok(value),
-            None => self.expected(&choices.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")),
+            None => self.expected(
+                &choices
+                    .iter()
+                    .map(|(name, _)| *name)
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            ),
         }
     }
 
     fn expected<T>(&self, wanted: &str) -> Parsed<T> {
         match self.inst.mods.get(self.next()) {
-            Some((found, at)) => {
-                error(*at, format!("`{found}` where {wanted} was expected in `{}`", self.name()))
-            }
+            Some((found, at)) => error(
+                *at,
+                format!("`{found}` where {wanted} was expected in `{}`", self.name()),
+            ),
             None => self.error(format!("`{}` lacks {wanted}", self.name())),
         }
     }
@@ -111,7 +141,13 @@ impl<'d, 'a> Decode<'d, 'a> {
     pub(crate) fn ty(&mut self, allowed: &[Type]) -> Parsed<Type> {
         match self.take(|next| Type::parse(next).filter(|t| allowed.contains(t))) {
             Some(ty) => Ok(ty),
-            None => self.expected(&allowed.iter().map(|t| t.name()).collect::<Vec<_>>().join(", ")),
+            None => self.expected(
+                &allowed
+                    .iter()
+                    .map(|t| t.name())
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            ),
         }
     }
 
@@ -122,7 +158,11 @@ impl<'d, 'a> Decode<'d, 'a> {
 
     /// Checks that all suffixes were consumed.
     pub(crate) fn end(&self) -> Parsed<()> {
-        if self.peek().is_none() { Ok(()) } else { self.expected("no further suffix") }
+        if self.peek().is_none() {
+            Ok(())
+        } else {
+            self.expected("no further suffix")
+        }
     }
 
     /// Checks that there are no further suffixes, and `least` to `most` operands.
@@ -132,8 +172,15 @@ impl<'d, 'a> Decode<'d, 'a> {
         if (least..=most).contains(&n) {
             return Ok(n);
         }
-        let wanted = if least == most { least.to_string() } else { format!("{least} to {most}") };
-        self.error(format!("`{}` takes {wanted} operands, not {n}", self.name()))
+        let wanted = if least == most {
+            least.to_string()
+        } else {
+            format!("{least} to {most}")
+        };
+        self.error(format!(
+            "`{}` takes {wanted} operands, not {n}",
+            self.name()
+        ))
     }
 
     /// An operand by number.
@@ -176,15 +223,22 @@ impl<'d, 'a> Decode<'d, 'a> {
     /// Returns the register that holds the address of a variable plus an offset.
     fn sum(&mut self, name: &'a str, offset: i64, at: At, ty: Type) -> Parsed<u32> {
         if self.unit.find_register(name, at).is_some() {
-            return unsupported(at, format!("`{name}{offset:+}`, a register with an offset as a value"));
+            return unsupported(
+                at,
+                format!("`{name}{offset:+}`, a register with an offset as a value"),
+            );
         }
         let integer = matches!(ty.kind(), Kind::Bits | Kind::Unsigned | Kind::Signed);
         let fits = integer && matches!(ty.bits(), 32 | 64);
-        match self.variable(name, offset, ty.bits() == 64).filter(|_| fits) {
+        match self
+            .variable(name, offset, ty.bits() == 64)
+            .filter(|_| fits)
+        {
             Some(slot) => Ok(slot),
-            None if self.variable(name, offset, true).is_some() => {
-                unsupported(at, format!("`{name}{offset:+}`, an address as a {ty} operand"))
-            }
+            None if self.variable(name, offset, true).is_some() => unsupported(
+                at,
+                format!("`{name}{offset:+}`, an address as a {ty} operand"),
+            ),
             None => {
                 self.unit.typed(name, at, ty)?;
                 error(at, format!("a {ty} register or literal was expected"))
@@ -196,7 +250,10 @@ impl<'d, 'a> Decode<'d, 'a> {
     pub(crate) fn halves_dst(&mut self, o: &'a ast::Operand<'a>) -> Parsed<[u32; 2]> {
         match o.kind {
             OperandKind::Sink => Ok([Bank::W64; 2].map(|bank| self.unit.fresh(bank))),
-            OperandKind::Name(name) => self.unit.typed(name, o.at, Type::B128).map(|slot| [slot, slot + 1]),
+            OperandKind::Name(name) => self
+                .unit
+                .typed(name, o.at, Type::B128)
+                .map(|slot| [slot, slot + 1]),
             _ => error(o.at, "a .b128 register was expected as destination"),
         }
     }
@@ -225,12 +282,21 @@ impl<'d, 'a> Decode<'d, 'a> {
         };
         let register = self.unit.named_register(name, o.at)?;
         if register.ty == Type::B128 {
-            return unsupported(o.at, format!("`{name}`, a .b128 register, as an operand of type {ty}"));
+            return unsupported(
+                o.at,
+                format!("`{name}`, a .b128 register, as an operand of type {ty}"),
+            );
         }
         if ty.accepts_wider(register.ty) {
             return Ok(register);
         }
-        error(o.at, format!("`{name}` is a {} register where {ty} was expected", register.ty))
+        error(
+            o.at,
+            format!(
+                "`{name}` is a {} register where {ty} was expected",
+                register.ty
+            ),
+        )
     }
 
     /// A register nobody reads.
@@ -247,26 +313,37 @@ impl<'d, 'a> Decode<'d, 'a> {
     pub(crate) fn immediate(&self, i: usize, most: u64) -> Parsed<u64> {
         let o = self.operand(i);
         match o.kind {
-            OperandKind::Number(Number::Int(n)) if (0..=i128::from(most)).contains(&n) => Ok(n as u64),
-            _ => error(o.at, format!("an integer literal from 0 to {most} was expected")),
+            OperandKind::Number(Number::Int(n)) if (0..=i128::from(most)).contains(&n) => {
+                Ok(n as u64)
+            }
+            _ => error(
+                o.at,
+                format!("an integer literal from 0 to {most} was expected"),
+            ),
         }
     }
 
     /// A predicate to be written; `_` gives none.
     pub(crate) fn pred_dst(&mut self, name: &'a str, at: At) -> Parsed<Option<u32>> {
-        if name == "_" { Ok(None) } else { self.unit.typed(name, at, Type::Pred).map(Some) }
+        if name == "_" {
+            Ok(None)
+        } else {
+            self.unit.typed(name, at, Type::Pred).map(Some)
+        }
     }
 
     /// A predicate to be read: `p`, `!p`, or a literal 0 or 1.
     pub(crate) fn pred(&mut self, i: usize) -> Parsed<PredSource> {
         let o = self.operand(i);
         match o.kind {
-            OperandKind::Name(name) => {
-                Ok(PredSource::Register { slot: self.unit.typed(name, o.at, Type::Pred)?, negated: false })
-            }
-            OperandKind::Not(name) => {
-                Ok(PredSource::Register { slot: self.unit.typed(name, o.at, Type::Pred)?, negated: true })
-            }
+            OperandKind::Name(name) => Ok(PredSource::Register {
+                slot: self.unit.typed(name, o.at, Type::Pred)?,
+                negated: false,
+            }),
+            OperandKind::Not(name) => Ok(PredSource::Register {
+                slot: self.unit.typed(name, o.at, Type::Pred)?,
+                negated: true,
+            }),
             OperandKind::Number(Number::Int(n)) => Ok(PredSource::Constant(n != 0)),
             _ => error(o.at, "a predicate was expected"),
         }
@@ -277,7 +354,11 @@ impl<'d, 'a> Decode<'d, 'a> {
         let o = self.operand(i);
         match o.kind {
             OperandKind::Pair(d, p) => {
-                let d = if d == "_" { None } else { Some(self.unit.typed(d, o.at, ty)?) };
+                let d = if d == "_" {
+                    None
+                } else {
+                    Some(self.unit.typed(d, o.at, ty)?)
+                };
                 Ok((d, self.pred_dst(p, o.at)?))
             }
             _ => Ok((Some(self.dst(i, ty)?), None)),
@@ -308,7 +389,10 @@ impl<'d, 'a> Decode<'d, 'a> {
         match o.kind {
             OperandKind::Name(name) => match self.unit.lookup(name) {
                 Some(Declared::Targets(targets)) => Ok(targets.clone()),
-                _ => error(o.at, format!("`{name}` is not a .branchtargets list declared before")),
+                _ => error(
+                    o.at,
+                    format!("`{name}` is not a .branchtargets list declared before"),
+                ),
             },
             _ => error(o.at, "a list of labels was expected"),
         }
@@ -318,7 +402,10 @@ impl<'d, 'a> Decode<'d, 'a> {
     pub(crate) fn carry(&mut self) -> u32 {
         if self.unit.carry.is_none() {
             let slot = self.unit.fresh(Bank::Pred);
-            self.unit.routine.names.push((Bank::Pred, slot, "CC.CF".into()));
+            self.unit
+                .routine
+                .names
+                .push((Bank::Pred, slot, "CC.CF".into()));
             self.unit.carry = Some(slot);
         }
         self.unit.carry.unwrap_or(0)
@@ -346,8 +433,12 @@ impl<'d, 'a> Decode<'d, 'a> {
             Some(Declared::Shared { bytes: None, .. }) => {
                 Constant::Bits((i64::from(self.unit.dynamic_shared) + offset) as u64)
             }
-            Some(Declared::Shared { address, .. }) => Constant::Bits((i64::from(*address) + offset) as u64),
-            Some(Declared::Local { address, .. }) => Constant::Local((i64::from(*address) + offset) as u32),
+            Some(Declared::Shared { address, .. }) => {
+                Constant::Bits((i64::from(*address) + offset) as u64)
+            }
+            Some(Declared::Local { address, .. }) => {
+                Constant::Local((i64::from(*address) + offset) as u32)
+            }
             _ => {
                 let index = self
                     .unit
@@ -369,7 +460,11 @@ impl<'d, 'a> Decode<'d, 'a> {
 
     /// The parameter an address names: offset and size in the parameter block, and whether it is an array.
     pub(crate) fn param(&self, name: &str) -> Option<(&Param, bool)> {
-        self.unit.params.iter().find(|(p, _)| p.name == name).map(|(p, array)| (p, *array))
+        self.unit
+            .params
+            .iter()
+            .find(|(p, _)| p.name == name)
+            .map(|(p, array)| (p, *array))
     }
 
     /// The size of a static shared variable.
@@ -387,27 +482,64 @@ impl<'d, 'a> Decode<'d, 'a> {
             return error(o.at, "an address in brackets was expected");
         };
         let Some(name) = base else {
-            return Ok(Address { slot: self.literal(Bank::W64, 0), wide: true, offset });
+            return Ok(Address {
+                slot: self.literal(Bank::W64, 0),
+                wide: true,
+                offset,
+            });
         };
         if let Some(register) = self.unit.find_register(name, o.at) {
-            let int = !matches!(register.ty.kind(), Kind::Float | Kind::Predicate | Kind::Alternate);
+            let int = !matches!(
+                register.ty.kind(),
+                Kind::Float | Kind::Predicate | Kind::Alternate
+            );
             return match register.ty.bits() {
-                64 if int => Ok(Address { slot: register.slot, wide: true, offset }),
+                64 if int => Ok(Address {
+                    slot: register.slot,
+                    wide: true,
+                    offset,
+                }),
                 // Narrow registers are extended with zeros, as the lanes of a 16-bit register hold them already.
-                16 if int => Ok(Address { slot: register.slot, wide: false, offset }),
-                32 if int && short => Ok(Address { slot: register.slot, wide: false, offset }),
-                _ => error(o.at, format!("`{name}` is a {} {NARROW_ADDRESS}", register.ty)),
+                16 if int => Ok(Address {
+                    slot: register.slot,
+                    wide: false,
+                    offset,
+                }),
+                32 if int && short => Ok(Address {
+                    slot: register.slot,
+                    wide: false,
+                    offset,
+                }),
+                _ => error(
+                    o.at,
+                    format!("`{name}` is a {} {NARROW_ADDRESS}", register.ty),
+                ),
             };
         }
         // Of an instruction that names no space, the address of a shared variable is a generic one.
         let shared = matches!(self.unit.lookup(name), Some(Declared::Shared { .. }));
-        let base = if shared && !short { SHARED_WINDOW as i64 } else { 0 };
-        match self.variable(name, base, true).or_else(|| self.function_address(name)) {
-            Some(slot) => Ok(Address { slot, wide: true, offset }),
-            None if self.param(name).is_some() => {
-                unsupported(o.at, format!("parameter `{name}` as an address of {}", self.inst.opcode))
-            }
-            None => error(o.at, format!("`{name}` is not declared as a register or variable")),
+        let base = if shared && !short {
+            SHARED_WINDOW as i64
+        } else {
+            0
+        };
+        match self
+            .variable(name, base, true)
+            .or_else(|| self.function_address(name))
+        {
+            Some(slot) => Ok(Address {
+                slot,
+                wide: true,
+                offset,
+            }),
+            None if self.param(name).is_some() => unsupported(
+                o.at,
+                format!("parameter `{name}` as an address of {}", self.inst.opcode),
+            ),
+            None => error(
+                o.at,
+                format!("`{name}` is not declared as a register or variable"),
+            ),
         }
     }
 
@@ -466,7 +598,12 @@ impl<'d, 'a> Decode<'d, 'a> {
             OperandKind::Name(name) => d.unit.typed(name, d.operand(i).at, ty).is_ok(),
             _ => false,
         };
-        let all = fits(self, 0, row.dst) && row.src.iter().enumerate().all(|(i, ty)| fits(self, i + 1, *ty));
+        let all = fits(self, 0, row.dst)
+            && row
+                .src
+                .iter()
+                .enumerate()
+                .all(|(i, ty)| fits(self, i + 1, *ty));
         if all { self.row(row).ok() } else { None }
     }
 
@@ -502,12 +639,25 @@ impl<'d, 'a> Decode<'d, 'a> {
         for (i, ty) in src.iter().enumerate() {
             s[i] = self.src(i + 1, *ty)?;
         }
-        Ok(Op::Alu(run, Slots { d, e: 0, a: s[0], b: s[1], c: s[2], x: s[3] }))
+        Ok(Op::Alu(
+            run,
+            Slots {
+                d,
+                e: 0,
+                a: s[0],
+                b: s[1],
+                c: s[2],
+                x: s[3],
+            },
+        ))
     }
 
     /// A word register to be read, of the bank its type says.
     pub(crate) fn word(&mut self, i: usize, ty: Type) -> Parsed<RegisterOperand> {
-        Ok(RegisterOperand { slot: self.src(i, ty)?, bits: ty.bits() })
+        Ok(RegisterOperand {
+            slot: self.src(i, ty)?,
+            bits: ty.bits(),
+        })
     }
 }
 
@@ -519,9 +669,13 @@ fn immediate(n: Number, ty: Type, at: At) -> Parsed<u64> {
         (Number::Int(v), Kind::Bits | Kind::Unsigned | Kind::Signed) if bits <= 64 => {
             Ok(v as u64 & u64::MAX >> (64 - bits))
         }
-        (Number::F32(v), Kind::Float | Kind::Bits) if bits == 32 && ty != Type::F16x2 => Ok(v.into()),
+        (Number::F32(v), Kind::Float | Kind::Bits) if bits == 32 && ty != Type::F16x2 => {
+            Ok(v.into())
+        }
         (Number::F64(v), Kind::Float | Kind::Bits) if bits == 64 => Ok(v),
-        (Number::F64(v), Kind::Float) if ty == Type::F32 => Ok((f64::from_bits(v) as f32).to_bits().into()),
+        (Number::F64(v), Kind::Float) if ty == Type::F32 => {
+            Ok((f64::from_bits(v) as f32).to_bits().into())
+        }
         // ptxas 13.5 takes the bits of the single without conversion, which the manual does not say.
         (Number::F32(_), Kind::Float) if ty == Type::F64 => {
             unsupported(at, "a hexadecimal single as a .f64 operand")

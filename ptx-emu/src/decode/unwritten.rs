@@ -42,7 +42,9 @@ pub(super) fn mark(entry: &Entry<'_>, ops: &mut [Instruction]) {
             let sent = |name: &str| uses.get(name).is_some_and(|u| (u.all, u.sent) == (2, 1));
             transfer.unwritten = match name(all[i], 0) {
                 Some(loaded) if kept.contains(loaded) => Unwritten::Copied,
-                Some(loaded) if uses.get(loaded).is_some_and(|u| u.all == 2) && changes_bits(&all, i) => {
+                Some(loaded)
+                    if uses.get(loaded).is_some_and(|u| u.all == 2) && changes_bits(&all, i) =>
+                {
                     Unwritten::Zeros
                 }
                 _ if loaded(all[i]).all(sent) => Unwritten::Gaps,
@@ -58,13 +60,22 @@ fn uses<'a>(all: &[&Inst<'a>]) -> HashMap<&'a str, Uses<'a>> {
         for (name, _) in inst.operands.iter().flat_map(|o| o.names()) {
             uses.entry(name).or_default().all += 1;
         }
-        let elsewhere = inst.mods.iter().any(|(m, _)| m.starts_with(".global") || m.starts_with(".shared"));
+        let elsewhere = inst
+            .mods
+            .iter()
+            .any(|(m, _)| m.starts_with(".global") || m.starts_with(".shared"));
         let named = |i: usize| inst.operands.get(i).into_iter().flat_map(|o| o.names());
         match inst.opcode {
-            "st" if elsewhere => named(1).for_each(|(name, _)| uses.entry(name).or_default().sent += 1),
+            "st" if elsewhere => {
+                named(1).for_each(|(name, _)| uses.entry(name).or_default().sent += 1)
+            }
             // A shuffle leaves the destination unwritten where nobody uses it.
-            "st" | "shfl" => named(1).for_each(|(name, _)| uses.entry(name).or_default().stored += 1),
-            "ld" | "mov" => named(0).for_each(|(name, _)| uses.entry(name).or_default().written += 1),
+            "st" | "shfl" => {
+                named(1).for_each(|(name, _)| uses.entry(name).or_default().stored += 1)
+            }
+            "ld" | "mov" => {
+                named(0).for_each(|(name, _)| uses.entry(name).or_default().written += 1)
+            }
             _ => {}
         }
         if let ("mov", Some(to), Some(from)) = (inst.opcode, name(inst, 0), name(inst, 1)) {
@@ -79,12 +90,22 @@ fn handed_on<'a>(uses: &HashMap<&'a str, Uses<'a>>) -> HashSet<&'a str> {
     let only = |u: &Uses<'_>| {
         u.written > 0 && u.all > u.written && u.written + u.stored + u.moved.len() as u32 == u.all
     };
-    let mut kept: HashSet<&str> = uses.iter().filter(|(_, u)| only(u)).map(|(name, _)| *name).collect();
+    let mut kept: HashSet<&str> = uses
+        .iter()
+        .filter(|(_, u)| only(u))
+        .map(|(name, _)| *name)
+        .collect();
     let mut sources = HashMap::<&str, Vec<&str>>::new();
     for (from, of) in uses {
-        of.moved.iter().for_each(|to| sources.entry(to).or_default().push(from));
+        of.moved
+            .iter()
+            .for_each(|to| sources.entry(to).or_default().push(from));
     }
-    let mut spoilt: Vec<&str> = sources.keys().copied().filter(|to| !kept.contains(to)).collect();
+    let mut spoilt: Vec<&str> = sources
+        .keys()
+        .copied()
+        .filter(|to| !kept.contains(to))
+        .collect();
     while let Some(to) = spoilt.pop() {
         let from = sources.get(to).into_iter().flatten().copied();
         spoilt.extend(from.filter(|from| kept.remove(from)));
@@ -94,7 +115,11 @@ fn handed_on<'a>(uses: &HashMap<&'a str, Uses<'a>>) -> HashSet<&'a str> {
 
 /// The registers that a load fills.
 fn loaded<'a>(load: &'a Inst<'_>) -> impl Iterator<Item = &'a str> {
-    load.operands.first().into_iter().flat_map(|o| o.names()).map(|(name, _)| name)
+    load.operands
+        .first()
+        .into_iter()
+        .flat_map(|o| o.names())
+        .map(|(name, _)| name)
 }
 
 fn name<'a>(inst: &Inst<'a>, i: usize) -> Option<&'a str> {
@@ -114,10 +139,16 @@ fn address<'a>(inst: &Inst<'a>, i: usize) -> Option<(&'a str, i64)> {
 /// Whether the load of number `at` gives a value of which some bits are masked away or replaced, and the rest is stored
 /// to the same address.
 fn changes_bits(all: &[&Inst<'_>], at: usize) -> bool {
-    let (Some(loaded), Some(place)) = (name(all[at], 0), address(all[at], 1)) else { return false };
+    let (Some(loaded), Some(place)) = (name(all[at], 0), address(all[at], 1)) else {
+        return false;
+    };
     let near = &all[at + 1..all.len().min(at + 1 + NEAR)];
-    let Some(first) = near.iter().position(|inst| mentions(inst, loaded)) else { return false };
-    let Some(mut value) = name(near[first], 0).filter(|_| masks(near[first], loaded)) else { return false };
+    let Some(first) = near.iter().position(|inst| mentions(inst, loaded)) else {
+        return false;
+    };
+    let Some(mut value) = name(near[first], 0).filter(|_| masks(near[first], loaded)) else {
+        return false;
+    };
     for inst in &near[first + 1..] {
         match inst.opcode {
             "st" if address(inst, 0) == Some(place) => return name(inst, 1) == Some(value),
@@ -138,7 +169,10 @@ fn masks(inst: &Inst<'_>, loaded: &str) -> bool {
     match inst.opcode {
         "and" => {
             name(inst, 1) == Some(loaded)
-                && matches!(inst.operands.get(2).map(|o| &o.kind), Some(OperandKind::Number(_)))
+                && matches!(
+                    inst.operands.get(2).map(|o| &o.kind),
+                    Some(OperandKind::Number(_))
+                )
         }
         "bfi" => name(inst, 2) == Some(loaded) && name(inst, 1) != Some(loaded),
         _ => false,
@@ -146,5 +180,8 @@ fn masks(inst: &Inst<'_>, loaded: &str) -> bool {
 }
 
 fn mentions(inst: &Inst<'_>, name: &str) -> bool {
-    inst.operands.iter().flat_map(|o| o.names()).any(|(n, _)| n == name)
+    inst.operands
+        .iter()
+        .flat_map(|o| o.names())
+        .any(|(n, _)| n == name)
 }

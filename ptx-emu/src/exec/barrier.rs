@@ -67,8 +67,18 @@ impl Barriers {
 
     /// A barrier that is not complete: number, first instruction, first warp, threads arrived and expected.
     pub(crate) fn left_over(&self) -> Option<(usize, u32, u32, u32, u32)> {
-        let (id, state) = self.states.iter().enumerate().find(|(_, s)| s.arrived > 0)?;
-        Some((id % COUNT, state.first, state.participants[0], state.arrived, state.expected))
+        let (id, state) = self
+            .states
+            .iter()
+            .enumerate()
+            .find(|(_, s)| s.arrived > 0)?;
+        Some((
+            id % COUNT,
+            state.first,
+            state.participants[0],
+            state.arrived,
+            state.expected,
+        ))
     }
 
     /// Where a warp waits: barrier, instruction, threads that have arrived and that are expected.
@@ -131,7 +141,10 @@ impl Worker<'_, '_> {
             );
             return Err(self.mismatch(w, what));
         }
-        Ok(BarrierUse { id: id + COUNT as u32 * w.rank, count })
+        Ok(BarrierUse {
+            id: id + COUNT as u32 * w.rank,
+            count,
+        })
     }
 
     /// Returns the lanes in which the predicate of a reduction holds.
@@ -139,7 +152,9 @@ impl Worker<'_, '_> {
         match kind {
             BarrierKind::Popc { pred: p, .. }
             | BarrierKind::And { pred: p, .. }
-            | BarrierKind::Or { pred: p, .. } => pred(&w.regs, p, mask).map_err(|u| self.undefined(w, u)),
+            | BarrierKind::Or { pred: p, .. } => {
+                pred(&w.regs, p, mask).map_err(|u| self.undefined(w, u))
+            }
             BarrierKind::Sync | BarrierKind::Arrive => Ok(0),
         }
     }
@@ -156,7 +171,12 @@ impl Worker<'_, '_> {
         let reduces = reduces(kind);
         let state = &mut self.barriers.states[id as usize];
         if state.arrived == 0 {
-            *state = BarrierState { expected: count, reduces, first: w.now.pc, ..BarrierState::default() };
+            *state = BarrierState {
+                expected: count,
+                reduces,
+                first: w.now.pc,
+                ..BarrierState::default()
+            };
         } else if state.expected != count || state.reduces != reduces {
             return Err(self.disagree(w, id, count));
         }
@@ -192,19 +212,29 @@ impl Worker<'_, '_> {
     }
 
     fn uniform(&self, w: &Warp, mask: u32, slot: u32, what: &str) -> Checked<u32> {
-        let values = w.regs.get::<u32>(slot, mask).map_err(|u| self.undefined(w, u))?;
+        let values = w
+            .regs
+            .get::<u32>(slot, mask)
+            .map_err(|u| self.undefined(w, u))?;
         let first = values[mask.trailing_zeros() as usize];
         match super::lanes(mask).find(|l| values[*l] != first) {
             None => Ok(first),
-            Some(l) => {
-                Err(self
-                    .mismatch(w, format!("the {what} is {first} in one lane and {} in another", values[l])))
-            }
+            Some(l) => Err(self.mismatch(
+                w,
+                format!(
+                    "the {what} is {first} in one lane and {} in another",
+                    values[l]
+                ),
+            )),
         }
     }
 
     fn divergent(&self, w: &Warp, mask: u32) -> Box<Fault> {
-        let exited = if w.exited == 0 { String::new() } else { format!(", {} exited", show_lanes(w.exited)) };
+        let exited = if w.exited == 0 {
+            String::new()
+        } else {
+            format!(", {} exited", show_lanes(w.exited))
+        };
         let what = format!(
             "a barrier is executed by {} of a warp that has {}{exited}",
             show_lanes(mask),

@@ -111,7 +111,9 @@ impl<'g, 'a> Worker<'g, 'a> {
             cluster: Cluster::default(),
             products: Products::default(),
             stores: BulkStores::default(),
-            warps: (0..count).map(|i| spare().fit(i, grid.code, &grid.variables, &id)).collect(),
+            warps: (0..count)
+                .map(|i| spare().fit(i, grid.code, &grid.variables, &id))
+                .collect(),
             shared: Shared::new(
                 &grid.code.shared,
                 grid.launch.dynamic_shared,
@@ -140,7 +142,11 @@ impl<'g, 'a> Worker<'g, 'a> {
     pub(crate) fn finish(mut self) -> Stats {
         SPARE.with_borrow_mut(|spare| spare.append(&mut self.warps));
         if let Some(own) = self.observer.take() {
-            let mut all = self.grid.observed.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = self
+                .grid
+                .observed
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             match &mut *all {
                 Some(all) => all.add(*own),
                 None => *all = Some(own),
@@ -154,7 +160,11 @@ impl<'g, 'a> Worker<'g, 'a> {
         let [x, y, _] = self.grid.cluster;
         for (rank, block) in self.blocks.iter_mut().enumerate() {
             let r = rank as u32;
-            *block = [first[0] + r % x, first[1] + r / x % y, first[2] + r / (x * y)];
+            *block = [
+                first[0] + r % x,
+                first[1] + r / x % y,
+                first[2] + r / (x * y),
+            ];
         }
         self.fuel = self.grid.schedule.fuel;
         self.shared.start();
@@ -167,7 +177,10 @@ impl<'g, 'a> Worker<'g, 'a> {
         self.products.start(self.warps.len());
         self.stores.start();
         for w in &mut self.warps {
-            w.start(self.grid.code, &identity(self.grid, self.blocks[w.rank as usize]));
+            w.start(
+                self.grid.code,
+                &identity(self.grid, self.blocks[w.rank as usize]),
+            );
         }
         self.ready = (0..self.warps.len() as u32).collect();
         (self.round, self.failed_waits) = (0, 0);
@@ -181,13 +194,21 @@ impl<'g, 'a> Worker<'g, 'a> {
                 let place = self.shared.place(r.address.into(), rank) as u32;
                 self.shared.initialise(place, r.bytes, 15);
                 let first = (place - SHARED_BASE) as usize;
-                (first..first + r.bytes as usize).step_by(8).for_each(|at| self.shared.write(at, 8, 0));
+                (first..first + r.bytes as usize)
+                    .step_by(8)
+                    .for_each(|at| self.shared.write(at, 8, 0));
             }
         }
     }
 
     /// A fault at the warp's current instruction.
-    pub(crate) fn fault(&self, warp: &Warp, lanes: u32, class: Class, what: impl Into<String>) -> Box<Fault> {
+    pub(crate) fn fault(
+        &self,
+        warp: &Warp,
+        lanes: u32,
+        class: Class,
+        what: impl Into<String>,
+    ) -> Box<Fault> {
         let first = lanes.trailing_zeros().min(31);
         Box::new(Fault {
             class,
@@ -198,7 +219,12 @@ impl<'g, 'a> Worker<'g, 'a> {
             thread: warp.thread(first, self.grid.launch.block),
             lanes,
             place: Some(self.place(warp.now.pc)),
-            calls: warp.calls.iter().rev().map(|call| self.place(call.now.pc)).collect(),
+            calls: warp
+                .calls
+                .iter()
+                .rev()
+                .map(|call| self.place(call.now.pc))
+                .collect(),
             other: None,
             address: None,
             allocation: None,
@@ -214,8 +240,15 @@ impl<'g, 'a> Worker<'g, 'a> {
     /// The fault of reading a register before writing it.
     #[cold]
     pub(crate) fn undefined(&self, warp: &Warp, u: Undefined) -> Box<Fault> {
-        let name = self.grid.code.name_of(warp.routine, u.bank, u.slot).unwrap_or("a temporary");
-        if let Some((pc, lanes)) = warp.lost_at(u.slot, u.lanes).filter(|_| u.bank == Bank::W32) {
+        let name = self
+            .grid
+            .code
+            .name_of(warp.routine, u.bank, u.slot)
+            .unwrap_or("a temporary");
+        if let Some((pc, lanes)) = warp
+            .lost_at(u.slot, u.lanes)
+            .filter(|_| u.bank == Bank::W32)
+        {
             return self.lost_in_shuffle(warp, name, lanes, pc);
         }
         if let Some(fault) = warp.regs.found_nothing(u.bank.bits(), u.slot, u.lanes) {
@@ -227,7 +260,9 @@ impl<'g, 'a> Worker<'g, 'a> {
         };
         let mut fault = self.fault(warp, u.lanes, Class::UninitialisedRegister, what);
         fault.instead = match self.grid.code.fetches_to(u) {
-            true => "a texture gives the channels that it has: fetch as many, on every path that leads here",
+            true => {
+                "a texture gives the channels that it has: fetch as many, on every path that leads here"
+            }
             false => "write it on every path that leads here",
         };
         fault
@@ -254,7 +289,12 @@ impl<'g, 'a> Worker<'g, 'a> {
         let address = self.shared.local(address);
         let regions = self.grid.code.shared.iter().map(|r| AllocationInfo {
             base: r.address.into(),
-            bytes: if r.dynamic { self.grid.launch.dynamic_shared } else { r.bytes }.into(),
+            bytes: if r.dynamic {
+                self.grid.launch.dynamic_shared
+            } else {
+                r.bytes
+            }
+            .into(),
             label: r.name.clone(),
         });
         let distance = |a: &AllocationInfo| match address {
@@ -267,7 +307,11 @@ impl<'g, 'a> Worker<'g, 'a> {
     /// An earlier access, as the second place of a fault.
     pub(crate) fn earlier(&self, pc: u32, thread: u32, did: &'static str) -> OtherPlace {
         let who = format!("{} lane {}", self.warp_name(thread / 32), thread % 32);
-        OtherPlace { place: self.place(pc), did, who }
+        OtherPlace {
+            place: self.place(pc),
+            did,
+            who,
+        }
     }
 
     /// What the special registers of a warp derive from.
@@ -333,7 +377,11 @@ pub(crate) fn show_ranges(numbers: &[u32]) -> String {
         }
     }
     let show = |(first, last): &(u32, u32)| {
-        if first == last { first.to_string() } else { format!("{first}-{last}") }
+        if first == last {
+            first.to_string()
+        } else {
+            format!("{first}-{last}")
+        }
     };
     runs.iter().map(show).collect::<Vec<_>>().join(", ")
 }

@@ -67,7 +67,10 @@ pub(crate) struct BlockOrder {
 pub(crate) struct Exchange(FxHashMap<u64, PublishedKnown>);
 
 fn covers(clock: &Clock, other: &Clock) -> bool {
-    other.iter().enumerate().all(|(i, count)| clock.get(i).copied().unwrap_or(0) >= *count)
+    other
+        .iter()
+        .enumerate()
+        .all(|(i, count)| clock.get(i).copied().unwrap_or(0) >= *count)
 }
 
 fn joined(a: &Rc<Clock>, b: &Rc<Clock>) -> Rc<Clock> {
@@ -90,12 +93,16 @@ impl Known {
 
     fn clock(&self, block: u32) -> Option<&Rc<Clock>> {
         let blocks = self.blocks();
-        blocks.binary_search_by_key(&block, |(b, _)| *b).ok().map(|i| &blocks[i].1)
+        blocks
+            .binary_search_by_key(&block, |(b, _)| *b)
+            .ok()
+            .map(|i| &blocks[i].1)
     }
 
     fn covers(&self, other: &Known) -> bool {
         let has = |(block, clock): &(u32, Rc<Clock>)| {
-            self.clock(*block).is_some_and(|own| Rc::ptr_eq(own, clock) || covers(own, clock))
+            self.clock(*block)
+                .is_some_and(|own| Rc::ptr_eq(own, clock) || covers(own, clock))
         };
         match (&self.0, &other.0) {
             (_, None) => true,
@@ -111,7 +118,12 @@ impl Known {
         if other.covers(self) {
             return self.clone_from(other);
         }
-        let mut all: BlockClocks = self.blocks().iter().chain(other.blocks()).cloned().collect();
+        let mut all: BlockClocks = self
+            .blocks()
+            .iter()
+            .chain(other.blocks())
+            .cloned()
+            .collect();
         all.sort_by_key(|(block, _)| *block);
         all.dedup_by(|later, first| {
             let same = later.0 == first.0;
@@ -127,7 +139,10 @@ impl Known {
 impl BlockOrder {
     /// Nothing is known yet.
     pub(crate) fn new(block: u32) -> BlockOrder {
-        BlockOrder { block, ..BlockOrder::default() }
+        BlockOrder {
+            block,
+            ..BlockOrder::default()
+        }
     }
 
     fn warp(&mut self, warp: u32) -> &mut WarpOrder {
@@ -141,11 +156,15 @@ impl BlockOrder {
     /// What a warp knows now: what it has acquired, and what other warps had before it was ordered after them.
     fn known(&mut self, clocks: &Clocks, warp: u32) -> &Known {
         self.warp(warp);
-        let BlockOrder { acquired, warps, .. } = self;
+        let BlockOrder {
+            acquired, warps, ..
+        } = self;
         let own = &mut warps[warp as usize];
         own.left_out.extend(own.looked_at..acquired.len());
         own.looked_at = acquired.len();
-        let WarpOrder { known, left_out, .. } = own;
+        let WarpOrder {
+            known, left_out, ..
+        } = own;
         left_out.retain(|i| {
             let a = &acquired[*i];
             let has = a.warp == warp || clocks.knows(warp, a.warp as usize, a.count);
@@ -167,7 +186,9 @@ impl BlockOrder {
             return false;
         }
         let clock = self.known(clocks, warp).clock(earlier.block);
-        clock.and_then(|clock| clock.get(earlier.warp as usize)).is_some_and(|known| *known >= earlier.count)
+        clock
+            .and_then(|clock| clock.get(earlier.warp as usize))
+            .is_some_and(|known| *known >= earlier.count)
     }
 
     fn acquire(&mut self, clocks: &mut Clocks, warp: u32, known: Known) {
@@ -175,7 +196,11 @@ impl BlockOrder {
             return;
         }
         clocks.bump(warp as usize);
-        self.acquired.push(Acquired { warp, count: clocks.count(warp as usize), known });
+        self.acquired.push(Acquired {
+            warp,
+            count: clocks.count(warp as usize),
+            known,
+        });
     }
 
     /// What a release of a warp gives away.
@@ -189,7 +214,10 @@ impl BlockOrder {
     /// A fence that acquires at a scope that reaches other blocks.
     pub(crate) fn acquire_fence(&mut self, clocks: &mut Clocks, warp: u32) {
         let mut all = Known::default();
-        self.warp(warp).noted.drain().for_each(|(_, known)| all.join(&known));
+        self.warp(warp)
+            .noted
+            .drain()
+            .for_each(|(_, known)| all.join(&known));
         self.acquire(clocks, warp, all);
     }
 
@@ -212,7 +240,11 @@ impl BlockOrder {
             return;
         }
         if let Some(published) = exchange.0.get(&address) {
-            self.warp(warp).noted.entry(address).or_default().join(&published.known);
+            self.warp(warp)
+                .noted
+                .entry(address)
+                .or_default()
+                .join(&published.known);
         }
         if access.acquires
             && let Some(known) = self.warp(warp).noted.remove(&address)

@@ -55,26 +55,44 @@ impl Worker<'_, '_> {
             }
             CallTarget::Register { slot, list } => {
                 let groups = self.callees(w, mask, *slot, list.as_deref())?;
-                groups.iter().try_for_each(|(routine, lanes)| self.check_call(w, call, *routine, *lanes))?;
+                groups
+                    .iter()
+                    .try_for_each(|(routine, lanes)| self.check_call(w, call, *routine, *lanes))?;
                 self.enter(w, call, groups)
             }
         }
     }
 
     /// The routines whose addresses a register holds, each with its lanes; the first ones last.
-    fn callees(&self, w: &Warp, mask: u32, slot: u32, list: Option<&[u32]>) -> Checked<Vec<(u32, u32)>> {
-        let addresses = w.regs.get::<u64>(slot, mask).map_err(|u| self.undefined(w, u))?;
+    fn callees(
+        &self,
+        w: &Warp,
+        mask: u32,
+        slot: u32,
+        list: Option<&[u32]>,
+    ) -> Checked<Vec<(u32, u32)>> {
+        let addresses = w
+            .regs
+            .get::<u64>(slot, mask)
+            .map_err(|u| self.undefined(w, u))?;
         let code = self.grid.code;
         let listed = |routine: usize| {
-            list.is_none_or(|list| list.iter().any(|n| code.routine_of[*n as usize] == routine as u32))
+            list.is_none_or(|list| {
+                list.iter()
+                    .any(|n| code.routine_of[*n as usize] == routine as u32)
+            })
         };
         let mut groups: Vec<(u32, u32)> = Vec::new();
         for lane in lanes(mask) {
-            let found = (1..code.routines.len()).find(|i| code.routines[*i].address == addresses[lane]);
+            let found =
+                (1..code.routines.len()).find(|i| code.routines[*i].address == addresses[lane]);
             let Some(routine) = found.filter(|routine| listed(*routine)) else {
                 return Err(self.no_function(w, lane, addresses[lane], found.is_some()));
             };
-            match groups.iter_mut().find(|(known, _)| *known == routine as u32) {
+            match groups
+                .iter_mut()
+                .find(|(known, _)| *known == routine as u32)
+            {
                 Some((_, lanes)) => *lanes = set_bit(*lanes, lane),
                 None => groups.push((routine as u32, 1 << lane)),
             }
@@ -87,13 +105,16 @@ impl Worker<'_, '_> {
     fn no_function(&self, w: &Warp, lane: usize, address: u64, known: bool) -> Box<Fault> {
         let what = match known {
             true => {
-                format!("a call of the function at 0x{address:x}, which the list of targets does not name")
+                format!(
+                    "a call of the function at 0x{address:x}, which the list of targets does not name"
+                )
             }
-            false => format!("a call of 0x{address:x}, which is no address of a function of this module"),
+            false => {
+                format!("a call of 0x{address:x}, which is no address of a function of this module")
+            }
         };
         let mut fault = self.fault(w, 1 << lane, Class::BadCall, what);
-        fault.instead =
-            "check where the pointer comes from: a table that was never filled, or an object of the host";
+        fault.instead = "check where the pointer comes from: a table that was never filled, or an object of the host";
         fault
     }
 
@@ -101,18 +122,24 @@ impl Worker<'_, '_> {
     fn check_call(&self, w: &Warp, call: &Call, routine: u32, lanes: u32) -> Checked<()> {
         let callee = &self.grid.code.routines[routine as usize];
         if let Some(refused) = &callee.refused {
-            let what = format!("a call of `{}`, which cannot run here: {refused}", callee.name);
+            let what = format!(
+                "a call of `{}`, which cannot run here: {refused}",
+                callee.name
+            );
             return Err(self.fault(w, lanes, Class::BadCall, what));
         }
         let fits = |passed: &[Passed], formals: &[Formal]| {
-            let same = |(p, f): (&Passed, &Formal)| p.bytes().is_none_or(|bytes| bytes == f.bytes());
+            let same =
+                |(p, f): (&Passed, &Formal)| p.bytes().is_none_or(|bytes| bytes == f.bytes());
             passed.len() == formals.len() && passed.iter().zip(formals).all(same)
         };
         if fits(&call.arguments, &callee.params) && fits(&call.returns, &callee.returns) {
             return Ok(());
         }
-        let what =
-            format!("a call of `{}`, whose parameters are others than those that it passes", callee.name);
+        let what = format!(
+            "a call of `{}`, whose parameters are others than those that it passes",
+            callee.name
+        );
         let mut fault = self.fault(w, lanes, Class::BadCall, what);
         fault.instead = "call it through a pointer of its own type";
         Err(fault)
@@ -120,7 +147,9 @@ impl Worker<'_, '_> {
 
     /// Enters the last of the routines, with those before it to follow.
     fn enter(&mut self, w: &mut Warp, call: &Call, mut groups: Vec<(u32, u32)>) -> Checked<()> {
-        let Some((number, lanes)) = groups.pop() else { return Ok(()) };
+        let Some((number, lanes)) = groups.pop() else {
+            return Ok(());
+        };
         debug_assert_ne!(number, ABSENT, "every function that a call names is linked");
         let routine = &self.grid.code.routines[number as usize];
         let frame = w.top.next_multiple_of(routine.align.max(ALIGN));
@@ -137,7 +166,14 @@ impl Worker<'_, '_> {
         for (passed, formal) in call.arguments.iter().zip(&routine.params) {
             self.pass(w, &mut regs, lanes, *passed, *formal, frame)?;
         }
-        let now = std::mem::replace(&mut w.now, Frame { pc: routine.start, join: NEVER, mask: lanes });
+        let now = std::mem::replace(
+            &mut w.now,
+            Frame {
+                pc: routine.start,
+                join: NEVER,
+                mask: lanes,
+            },
+        );
         w.calls.push(Activation {
             regs: std::mem::replace(&mut w.regs, regs),
             now,
@@ -156,7 +192,9 @@ impl Worker<'_, '_> {
     fn check_depth(&self, w: &Warp, lanes: u32, top: u32) -> Checked<()> {
         let what = match (w.calls.len() >= MOST_CALLS, top > MOST_STACK) {
             (true, _) => format!("calls are nested deeper than {MOST_CALLS}"),
-            (_, true) => format!("the calls need {top} bytes of local memory, at most {MOST_STACK}"),
+            (_, true) => {
+                format!("the calls need {top} bytes of local memory, at most {MOST_STACK}")
+            }
             _ => return Ok(()),
         };
         let mut fault = self.fault(w, lanes, Class::StackOverflow, what);
@@ -195,7 +233,9 @@ impl Worker<'_, '_> {
 
     /// The lanes in which an argument has a value, as far as it is in a register.
     fn known(&self, w: &Warp, lanes: u32, p: Passed) -> Checked<u32> {
-        let Passed::Register(r) = p else { return Ok(u32::MAX) };
+        let Passed::Register(r) = p else {
+            return Ok(u32::MAX);
+        };
         self.check_found(w, r, lanes)?;
         Ok(w.regs.defined(r.bits, r.slot))
     }
@@ -228,8 +268,12 @@ impl Worker<'_, '_> {
     /// The running call has ended: its results go to the caller, which goes on unless other lanes call another function.
     pub(crate) fn leave(&mut self, w: &mut Warp) -> Checked<()> {
         let code = self.grid.code;
-        let Some(a) = w.calls.pop() else { return Ok(()) };
-        let Op::Call(call) = &code.ops[a.now.pc as usize].op else { return Ok(()) };
+        let Some(a) = w.calls.pop() else {
+            return Ok(());
+        };
+        let Op::Call(call) = &code.ops[a.now.pc as usize].op else {
+            return Ok(());
+        };
         let callee = &code.routines[w.routine as usize];
         let mut results = Vec::new();
         for (passed, formal) in call.returns.iter().zip(&callee.returns) {
@@ -256,16 +300,28 @@ impl Worker<'_, '_> {
     }
 
     /// What comes back as a value, and in which lanes there is one; none if it was copied.
-    fn result(&self, w: &mut Warp, p: Passed, f: Formal, caller: u32) -> Checked<Option<(u32, [u64; 32])>> {
+    fn result(
+        &self,
+        w: &mut Warp,
+        p: Passed,
+        f: Formal,
+        caller: u32,
+    ) -> Checked<Option<(u32, [u64; 32])>> {
         let back = w.returned;
         match (p, f) {
-            (Passed::Local { offset, .. }, Formal::Local { offset: from, bytes }) => {
+            (
+                Passed::Local { offset, .. },
+                Formal::Local {
+                    offset: from,
+                    bytes,
+                },
+            ) => {
                 copy_local(w, w.frame + from, caller + offset, bytes, back);
                 Ok(None)
             }
-            (_, Formal::Local { offset, bytes }) => {
-                self.read_local(w, w.frame + offset, bytes, back).map(|values| Some((back, values)))
-            }
+            (_, Formal::Local { offset, bytes }) => self
+                .read_local(w, w.frame + offset, bytes, back)
+                .map(|values| Some((back, values))),
             (_, Formal::Register(r)) => {
                 let known = back & w.regs.defined(r.bits, r.slot);
                 self.check_found(w, r, back)?;
@@ -310,12 +366,20 @@ impl Worker<'_, '_> {
     }
 
     /// `stackrestore`: what lies above is free again once all lanes of the call have given it back.
-    pub(crate) fn stack_restore(&mut self, w: &mut Warp, mask: u32, a: RegisterOperand) -> Checked<()> {
+    pub(crate) fn stack_restore(
+        &mut self,
+        w: &mut Warp,
+        mask: u32,
+        a: RegisterOperand,
+    ) -> Checked<()> {
         let to = self.take(w, a, mask)?;
         let least = w.frame + self.grid.code.routines[w.routine as usize].local;
         let wrong = lanes(mask).find(|l| to[*l] < least.into() || to[*l] > w.top.into());
         if let Some(lane) = wrong {
-            let what = format!("stackrestore of 0x{:x}, which no stacksave of this call gave", to[lane]);
+            let what = format!(
+                "stackrestore of 0x{:x}, which no stacksave of this call gave",
+                to[lane]
+            );
             return Err(self.fault(w, 1 << lane, Class::OutOfBounds, what));
         }
         for lane in lanes(mask) {
@@ -323,7 +387,10 @@ impl Worker<'_, '_> {
         }
         let all = w.calls.last().map_or(w.live, |call| call.lanes) & !(w.exited | w.returned);
         if mask == all {
-            w.top = lanes(mask).map(|lane| to[lane] as u32).max().unwrap_or(w.top);
+            w.top = lanes(mask)
+                .map(|lane| to[lane] as u32)
+                .max()
+                .unwrap_or(w.top);
         }
         Ok(())
     }
@@ -367,7 +434,11 @@ fn forget(w: &mut Warp, from: u32, to: u32, mask: u32) {
 
 /// Copies local memory of lanes, with what is known of it.
 fn copy_local(w: &mut Warp, from: u32, to: u32, bytes: u32, mask: u32) {
-    let whole = if (from | to).is_multiple_of(4) { bytes / 4 } else { 0 };
+    let whole = if (from | to).is_multiple_of(4) {
+        bytes / 4
+    } else {
+        0
+    };
     for k in 0..whole {
         let (from, to) = ((from / 4 + k) as usize, (to / 4 + k) as usize);
         for lane in lanes(mask) {

@@ -34,7 +34,9 @@ impl Shared {
         let write = self.stamp(access, 15);
         self.last_write = self.last_write.max(write.clock);
         let (first, count) = (((address - SHARED_BASE) / 4) as usize, bytes as usize / 4);
-        self.cells[first..first + count].iter_mut().for_each(|cell| cell.write = write);
+        self.cells[first..first + count]
+            .iter_mut()
+            .for_each(|cell| cell.write = write);
         self.init[first..first + count].fill(15);
         let rows = first * self.clocks.warps()..(first + count) * self.clocks.warps();
         if let Some(reads) = self.readers.get_mut(rows.clone()) {
@@ -50,7 +52,11 @@ impl Shared {
         self.settle();
         let word = (address.wrapping_sub(SHARED_BASE.into()) / 4) as usize;
         let cell = self.cells.get(word)?;
-        let reads = cell.reads.into_iter().chain(self.copied_reads(word, 15)).map(|read| (read, false));
+        let reads = cell
+            .reads
+            .into_iter()
+            .chain(self.copied_reads(word, 15))
+            .map(|read| (read, false));
         let mut all = std::iter::once((cell.write, true)).chain(reads);
         all.find(|(t, _)| !self.clocks.proxied(warp, t.thread, t.clock))
     }
@@ -77,7 +83,14 @@ impl<'a> Claim<'a> {
             Proxy::Generic => (seen, Some(warp)),
             Proxy::Async => (&seen[warps..], None),
         };
-        Claim { new, past: clocks.past(), warps, seen, known, own }
+        Claim {
+            new,
+            past: clocks.past(),
+            warps,
+            seen,
+            known,
+            own,
+        }
     }
 
     /// Whether an access comes before the copy.

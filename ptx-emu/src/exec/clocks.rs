@@ -65,7 +65,9 @@ pub(crate) fn join(to: &mut Clock, from: &Clock) {
     if to.len() < from.len() {
         to.resize(from.len(), 0);
     }
-    to.iter_mut().zip(from).for_each(|(to, from)| *to = (*to).max(*from));
+    to.iter_mut()
+        .zip(from)
+        .for_each(|(to, from)| *to = (*to).max(*from));
 }
 
 impl Clocks {
@@ -202,7 +204,10 @@ impl Clocks {
         if to.len() < seen.len() {
             to.resize(seen.len(), 0);
         }
-        to[agents..].iter_mut().zip(&seen[agents..]).for_each(|(to, known)| *to = (*to).max(*known));
+        to[agents..]
+            .iter_mut()
+            .zip(&seen[agents..])
+            .for_each(|(to, known)| *to = (*to).max(*known));
     }
 
     /// What a warp has done and knows.

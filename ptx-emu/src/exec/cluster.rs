@@ -99,11 +99,14 @@ impl Worker<'_, '_> {
             Some(rank) if space == Space::Cluster => rank,
             _ => w.rank.into(),
         };
-        let outside = lanes(mask).filter(|l| rank(addresses[*l]) >= blocks).fold(0, set_bit);
+        let outside = lanes(mask)
+            .filter(|l| rank(addresses[*l]) >= blocks)
+            .fold(0, set_bit);
         if outside != 0 {
             let address = addresses[outside.trailing_zeros() as usize];
-            let what =
-                format!("0x{address:x} is shared memory of no block of the cluster, which has {blocks}");
+            let what = format!(
+                "0x{address:x} is shared memory of no block of the cluster, which has {blocks}"
+            );
             return Err(self.fault(w, outside, Class::OutOfBounds, what));
         }
         for address in addresses {
@@ -151,7 +154,8 @@ impl Worker<'_, '_> {
     ) -> Checked<()> {
         let mut places = [0; 32];
         self.shared_addresses(w, mask, a, space, &mut places)?;
-        w.regs.set(d, mask, &places.map(|place| self.shared.rank(place)));
+        w.regs
+            .set(d, mask, &places.map(|place| self.shared.rank(place)));
         Ok(())
     }
 
@@ -162,7 +166,9 @@ impl Worker<'_, '_> {
             return Ok(());
         }
         if self.cluster.ended[rank] {
-            let what = format!("shared memory of block {rank} of the cluster is accessed, which has ended");
+            let what = format!(
+                "shared memory of block {rank} of the cluster is accessed, which has ended"
+            );
             let mut fault = self.fault(w, 1 << lane, Class::ClusterExit, what);
             fault.instead = "put a barrier of the cluster before the end of every block";
             return Err(fault);
@@ -186,7 +192,9 @@ impl Worker<'_, '_> {
         let visits = self.cluster.visits[rank as usize].iter().enumerate();
         let late = |(v, visit): (usize, &Visit)| {
             let (count, pc, lane) = (*visit)?;
-            let known = members.iter().any(|m| self.shared.clocks.knows(*m, v, count));
+            let known = members
+                .iter()
+                .any(|m| self.shared.clocks.knows(*m, v, count));
             (!known).then_some((v as u32 * 32 + lane, pc))
         };
         match visits.filter_map(late).next() {
@@ -197,8 +205,7 @@ impl Worker<'_, '_> {
 
     fn left_early(&self, warp: u32, thread: u32, pc: u32) -> Box<Fault> {
         let w = &self.warps[warp as usize];
-        let what =
-            "a block of a cluster ends, and nothing orders an access of another to its shared memory before";
+        let what = "a block of a cluster ends, and nothing orders an access of another to its shared memory before";
         let mut fault = self.fault(w, w.live, Class::ClusterExit, what);
         fault.place = None;
         fault.instead = "put a barrier of the cluster before the end of every block";
@@ -210,13 +217,16 @@ impl Worker<'_, '_> {
     pub(crate) fn cluster_arrive(&mut self, w: &Warp, mask: u32, releases: bool) -> Checked<()> {
         let at = &mut self.cluster.warps[w.index as usize];
         if at.arrivals > at.waits || at.lanes & mask != 0 {
-            return Err(
-                self.misused(w, "a second arrival at the barrier of the cluster, and no wait between")
-            );
+            return Err(self.misused(
+                w,
+                "a second arrival at the barrier of the cluster, and no wait between",
+            ));
         }
         at.lanes |= mask;
         if releases {
-            self.shared.clocks.release(w.index, &mut self.cluster.gathered);
+            self.shared
+                .clocks
+                .release(w.index, &mut self.cluster.gathered);
             self.shared.clocks.bump(w.index as usize);
         }
         self.finish_arrival(w);
@@ -239,7 +249,10 @@ impl Worker<'_, '_> {
         let done = self.cluster.done;
         let at = &mut self.cluster.warps[w.index as usize];
         if at.arrivals == at.waits {
-            return Err(self.misused(w, "a wait at the barrier of the cluster, and no arrival before"));
+            return Err(self.misused(
+                w,
+                "a wait at the barrier of the cluster, and no arrival before",
+            ));
         }
         at.sleeps = (done < at.arrivals).then_some(w.now.pc);
         if at.sleeps.is_some() {
@@ -263,10 +276,20 @@ impl Worker<'_, '_> {
 
     /// Ends the phase of the barrier if all warps that have not exited have arrived.
     fn complete_cluster(&mut self) {
-        let Cluster { warps, done, gathered, last, awake, .. } = &mut self.cluster;
+        let Cluster {
+            warps,
+            done,
+            gathered,
+            last,
+            awake,
+            ..
+        } = &mut self.cluster;
         let arrived = |w: &AtBarrier| w.arrivals > *done;
         // The warp that runs now is not at its place, and counts as one that has exited: it has just arrived.
-        let missing = self.warps.iter().any(|w| w.present() != 0 && !arrived(&warps[w.index as usize]));
+        let missing = self
+            .warps
+            .iter()
+            .any(|w| w.present() != 0 && !arrived(&warps[w.index as usize]));
         if missing || !warps.iter().any(arrived) {
             return;
         }
@@ -278,7 +301,11 @@ impl Worker<'_, '_> {
     }
 
     pub(super) fn check_present(&self, w: &Warp, mask: u32) -> Checked<()> {
-        if mask == w.live { Ok(()) } else { self.check_whole(w, mask) }
+        if mask == w.live {
+            Ok(())
+        } else {
+            self.check_whole(w, mask)
+        }
     }
 
     fn misused(&self, w: &Warp, what: &str) -> Box<Fault> {
@@ -292,10 +319,18 @@ impl Worker<'_, '_> {
     /// Only a kernel that says how many of its blocks a multiprocessor holds knows what it is launched with.
     pub(crate) fn set_registers(&mut self, w: &Warp, mask: u32, wanted: u32) -> Checked<bool> {
         self.check_whole(w, mask)?;
-        let Some(blocks) = self.grid.launch.kernel.minnctapersm else { return Ok(false) };
+        let Some(blocks) = self.grid.launch.kernel.minnctapersm else {
+            return Ok(false);
+        };
         let threads: u32 = self.grid.launch.block.iter().product();
         let launched = (REGISTERS / (threads * blocks.max(1)) / 8 * 8).min(MOST_REGISTERS);
-        let Cluster { registers, free, short, awake, .. } = &mut self.cluster;
+        let Cluster {
+            registers,
+            free,
+            short,
+            awake,
+            ..
+        } = &mut self.cluster;
         registers.resize(short.len(), launched);
         let (held, free) = (&mut registers[w.index as usize], &mut free[w.rank as usize]);
         let available = *free + 32 * *held;

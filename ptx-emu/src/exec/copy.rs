@@ -89,10 +89,21 @@ impl Copies {
     /// The instruction of the copy whose destination is among `bytes` bytes.
     pub(crate) fn within(&self, address: u64, bytes: u64) -> Option<u32> {
         let meets = |to: u32, size: u32| {
-            u64::from(to) < address.saturating_add(bytes) && address < u64::from(to) + u64::from(size)
+            u64::from(to) < address.saturating_add(bytes)
+                && address < u64::from(to) + u64::from(size)
         };
-        let flight = self.arrivals.iter().find(|f| meets(f.to, f.bytes)).map(|f| f.pc);
-        flight.or_else(|| self.own.iter().flatten().find(|c| meets(c.to, c.bytes)).map(|c| c.pc))
+        let flight = self
+            .arrivals
+            .iter()
+            .find(|f| meets(f.to, f.bytes))
+            .map(|f| f.pc);
+        flight.or_else(|| {
+            self.own
+                .iter()
+                .flatten()
+                .find(|c| meets(c.to, c.bytes))
+                .map(|c| c.pc)
+        })
     }
 
     /// `cp.async.commit_group`
@@ -119,12 +130,19 @@ impl Copies {
     /// When the last arrival of a thread is due: the next is not before, as copies that it waits for are the former's.
     fn last_arrival(&self, thread: u32) -> u64 {
         let of_thread = |f: &&PendingArrival| f.before.is_some() && f.thread == thread;
-        self.arrivals.iter().filter(of_thread).map(|f| f.due).max().unwrap_or(0)
+        self.arrivals
+            .iter()
+            .filter(of_thread)
+            .map(|f| f.due)
+            .max()
+            .unwrap_or(0)
     }
 
     /// Whether a copy completes on the mbarrier at an address.
     pub(crate) fn aims_at(&self, address: u64) -> bool {
-        self.arrivals.iter().any(|f| u64::from(f.barrier) == address)
+        self.arrivals
+            .iter()
+            .any(|f| u64::from(f.barrier) == address)
     }
 }
 
@@ -149,7 +167,10 @@ impl<'g> Worker<'g, '_> {
                 None => vec![None],
             };
             for rank in all {
-                let (to, barrier) = (self.in_block(w, to[l], rank)?, self.in_block(w, barrier[l], rank)?);
+                let (to, barrier) = (
+                    self.in_block(w, to[l], rank)?,
+                    self.in_block(w, barrier[l], rank)?,
+                );
                 self.issue(w, l, (to, from[l], bytes[l]), barrier)?;
             }
         }
@@ -175,18 +196,33 @@ impl<'g> Worker<'g, '_> {
                 continue;
             }
             let offset = |at: u64| (from[l] + at - u64::from(crate::decode::SHARED_BASE)) as usize;
-            let words = (0..u64::from(bytes[l])).step_by(4).map(|at| self.shared.read(offset(at), 4) as u32);
+            let words = (0..u64::from(bytes[l]))
+                .step_by(4)
+                .map(|at| self.shared.read(offset(at), 4) as u32);
             let words = words.collect();
             let shared = Some((from[l], self.version(from[l], bytes[l])));
             let (to, barrier, bytes) = (to[l] as u32, barrier[l] as u32, bytes[l]);
-            let arrival = PendingArrival { to, bytes, barrier, words, shared, ..PendingArrival::default() };
+            let arrival = PendingArrival {
+                to,
+                bytes,
+                barrier,
+                words,
+                shared,
+                ..PendingArrival::default()
+            };
             self.pend(w, l, arrival);
         }
         Ok(())
     }
 
     /// Checks that what a store to another block completes on is there, too.
-    fn check_beside(&self, w: &Warp, lane: usize, (to, barrier): (u64, u64), name: &str) -> Checked<()> {
+    fn check_beside(
+        &self,
+        w: &Warp,
+        lane: usize,
+        (to, barrier): (u64, u64),
+        name: &str,
+    ) -> Checked<()> {
         if self.shared.rank(to) == self.shared.rank(barrier) {
             return Ok(());
         }
@@ -232,13 +268,24 @@ impl<'g> Worker<'g, '_> {
         if reduction.is_none() {
             self.claim(w, lane, to, bytes, Proxy::Generic)?;
         }
-        let name = if reduction.is_some() { "red.async" } else { "st.async" };
+        let name = if reduction.is_some() {
+            "red.async"
+        } else {
+            "st.async"
+        };
         self.check_beside(w, lane, (to, barrier), name)?;
         if reduction.is_some() {
             self.claim_reduction(w, lane, (to, barrier as u32), bytes)?;
         }
         let (to, barrier) = (to as u32, barrier as u32);
-        let arrival = PendingArrival { to, bytes, barrier, words, reduction, ..PendingArrival::default() };
+        let arrival = PendingArrival {
+            to,
+            bytes,
+            barrier,
+            words,
+            reduction,
+            ..PendingArrival::default()
+        };
         self.pend(w, lane, arrival);
         Ok(())
     }
@@ -258,25 +305,40 @@ impl<'g> Worker<'g, '_> {
             fault.instead = "use red.shared::cta, or name another block of the cluster by mapa";
             return Err(fault);
         }
-        let access = Access { pc: w.now.pc, reads: true, writes: true, strong: true, ..Access::default() };
+        let access = Access {
+            pc: w.now.pc,
+            reads: true,
+            writes: true,
+            strong: true,
+            ..Access::default()
+        };
         let offset = self.touch(w, lane, to, bytes, access)?;
         if let Some((_, agent)) = self.agent(barrier) {
             let value = self.shared.read(offset, bytes);
-            self.shared.land_strong(to as u32, value, bytes, agent, w.now.pc);
+            self.shared
+                .land_strong(to as u32, value, bytes, agent, w.now.pc);
         }
         Ok(())
     }
 
     /// Lets a copy of a lane land later, and covers where it lands.
     fn pend(&mut self, w: &Warp, lane: usize, arrival: PendingArrival) {
-        let due = self.copies.later(self.grid.schedule.seed ^ u64::from(self.blocks[0][0]));
+        let due = self
+            .copies
+            .later(self.grid.schedule.seed ^ u64::from(self.blocks[0][0]));
         let (pc, thread) = (w.now.pc, w.index * 32 + lane as u32);
         let mut phases = Clock::new();
         self.shared.clocks.release_phases(w.index, &mut phases);
         if arrival.reduction.is_none() {
             self.shared.cover(arrival.to, arrival.bytes, true);
         }
-        self.copies.arrivals.push(PendingArrival { pc, thread, due, phases, ..arrival });
+        self.copies.arrivals.push(PendingArrival {
+            pc,
+            thread,
+            due,
+            phases,
+            ..arrival
+        });
     }
 
     fn issue(
@@ -293,7 +355,17 @@ impl<'g> Worker<'g, '_> {
         self.record_source(w, lane, a, from, bytes)?;
         if bytes > 0 {
             let (to, barrier) = (to as u32, barrier as u32);
-            self.pend(w, lane, PendingArrival { to, from, bytes, barrier, ..PendingArrival::default() });
+            self.pend(
+                w,
+                lane,
+                PendingArrival {
+                    to,
+                    from,
+                    bytes,
+                    barrier,
+                    ..PendingArrival::default()
+                },
+            );
         }
         Ok(())
     }
@@ -310,7 +382,13 @@ impl<'g> Worker<'g, '_> {
         self.check_target(w, lane, barrier)?;
         self.claim(w, lane, to, bytes, Proxy::Async)?;
         let (to, barrier) = (to as u32, barrier as u32);
-        let arrival = PendingArrival { to, bytes, barrier, boxed: Some(boxed), ..PendingArrival::default() };
+        let arrival = PendingArrival {
+            to,
+            bytes,
+            barrier,
+            boxed: Some(boxed),
+            ..PendingArrival::default()
+        };
         self.pend(w, lane, arrival);
         Ok(())
     }
@@ -322,11 +400,16 @@ impl<'g> Worker<'g, '_> {
         self.addresses(w, mask, &c.from, &mut from)?;
         self.check_alignment(w, mask, &to, c.bytes)?;
         self.check_alignment(w, mask, &from, c.bytes)?;
-        let sizes = c.source_bytes.map_or(Ok([c.bytes; 32]), |slot| self.words(w, mask, slot))?;
+        let sizes = c
+            .source_bytes
+            .map_or(Ok([c.bytes; 32]), |slot| self.words(w, mask, slot))?;
         for l in lanes(mask) {
             let source_bytes = sizes[l];
             if source_bytes > c.bytes {
-                let what = format!("cp.async reads {source_bytes} bytes where it copies {}", c.bytes);
+                let what = format!(
+                    "cp.async reads {source_bytes} bytes where it copies {}",
+                    c.bytes
+                );
                 return Err(self.fault(w, 1 << l, Class::OutOfBounds, what));
             }
             self.claim(w, l, to[l], c.bytes, Proxy::Generic)?;
@@ -361,7 +444,12 @@ impl<'g> Worker<'g, '_> {
     }
 
     /// Completes those of a warp's own copies for which `which` holds. Returns whether there were any.
-    fn land_own(&mut self, warp: u32, agent: Option<usize>, which: impl Fn(&PendingCopy) -> bool) -> bool {
+    fn land_own(
+        &mut self,
+        warp: u32,
+        agent: Option<usize>,
+        which: impl Fn(&PendingCopy) -> bool,
+    ) -> bool {
         let mut own = std::mem::take(&mut self.copies.own[warp as usize]);
         let before = own.len();
         own.retain(|c| {
@@ -369,7 +457,12 @@ impl<'g> Worker<'g, '_> {
             if arrives {
                 self.shared.cover(c.to, c.bytes, false);
                 let by = agent.map_or(Writer::Thread(c.thread), Writer::Agent);
-                self.shared.land(c.to, self.grid.words(c.from, c.bytes, c.source_bytes), by, c.pc);
+                self.shared.land(
+                    c.to,
+                    self.grid.words(c.from, c.bytes, c.source_bytes),
+                    by,
+                    c.pc,
+                );
             }
             !arrives
         });
@@ -395,11 +488,20 @@ impl<'g> Worker<'g, '_> {
             if more {
                 self.expect_more(w, l, i)?;
             }
-            let due = self.copies.later(self.grid.schedule.seed ^ u64::from(self.blocks[0][0]));
+            let due = self
+                .copies
+                .later(self.grid.schedule.seed ^ u64::from(self.blocks[0][0]));
             let due = due.max(self.copies.last_arrival(w.index * 32 + l as u32));
             let (pc, thread, barrier) = (w.now.pc, w.index * 32 + l as u32, addresses[l] as u32);
             let before = Some(self.copies.issued);
-            let arrival = PendingArrival { pc, thread, barrier, due, before, ..PendingArrival::default() };
+            let arrival = PendingArrival {
+                pc,
+                thread,
+                barrier,
+                due,
+                before,
+                ..PendingArrival::default()
+            };
             self.copies.arrivals.push(arrival);
         }
         Ok(())
@@ -408,10 +510,18 @@ impl<'g> Worker<'g, '_> {
     /// Checks that a copy issued by a thread may write its destination.
     fn claim(&mut self, w: &Warp, lane: usize, to: u64, bytes: u32, proxy: Proxy) -> Checked<()> {
         let thread = w.index * 32 + lane as u32;
-        let access = Access { pc: w.now.pc, thread, writes: true, proxy, ..Access::default() };
+        let access = Access {
+            pc: w.now.pc,
+            thread,
+            writes: true,
+            proxy,
+            ..Access::default()
+        };
         if !self.shared.may_claim(to, bytes, access) {
             let places = (0..bytes.into()).step_by(4).map(|at| to.wrapping_add(at));
-            places.into_iter().try_for_each(|place| self.claim_word(w, lane, place, access))?;
+            places
+                .into_iter()
+                .try_for_each(|place| self.claim_word(w, lane, place, access))?;
         }
         if bytes > 0 {
             self.shared.claim(to as u32, bytes, access);
@@ -426,7 +536,9 @@ impl<'g> Worker<'g, '_> {
             Proxy::Generic => None,
         };
         self.touch(w, lane, place, 4, access)?;
-        unfenced.map_or(Ok(()), |earlier| Err(self.overtakes(w, lane, place, earlier)))
+        unfenced.map_or(Ok(()), |earlier| {
+            Err(self.overtakes(w, lane, place, earlier))
+        })
     }
 
     pub(crate) fn check_size(&self, w: &Warp, lane: usize, bytes: u32) -> Checked<()> {
@@ -445,7 +557,14 @@ impl<'g> Worker<'g, '_> {
     }
 
     /// Records what a copy reads, when traced.
-    fn record_source(&mut self, w: &Warp, lane: usize, a: &Allocation, from: u64, bytes: u32) -> Checked<()> {
+    fn record_source(
+        &mut self,
+        w: &Warp,
+        lane: usize,
+        a: &Allocation,
+        from: u64,
+        bytes: u32,
+    ) -> Checked<()> {
         if self.recorder.is_none() {
             return Ok(());
         }
@@ -464,14 +583,21 @@ impl<'g> Worker<'g, '_> {
     }
 
     /// `cp.async.bulk.prefetch.L2`: nothing happens, but the bytes must exist.
-    pub(crate) fn bulk_prefetch(&mut self, w: &Warp, mask: u32, from: Address, bytes: u32) -> Checked<()> {
+    pub(crate) fn bulk_prefetch(
+        &mut self,
+        w: &Warp,
+        mask: u32,
+        from: Address,
+        bytes: u32,
+    ) -> Checked<()> {
         let mut addresses = [0; 32];
         self.addresses(w, mask, &from, &mut addresses)?;
         self.check_alignment(w, mask, &addresses, 16)?;
         let bytes = self.words(w, mask, bytes)?;
         lanes(mask).try_for_each(|l| {
             self.check_size(w, l, bytes[l])?;
-            self.lane_allocation(w, l, addresses[l], bytes[l]).map(|_| ())
+            self.lane_allocation(w, l, addresses[l], bytes[l])
+                .map(|_| ())
         })
     }
 
@@ -480,7 +606,12 @@ impl<'g> Worker<'g, '_> {
         self.copies.turns += 1;
         self.store_due();
         let mut landed = false;
-        while let Some(i) = self.copies.arrivals.iter().position(|f| f.due <= self.copies.turns) {
+        while let Some(i) = self
+            .copies
+            .arrivals
+            .iter()
+            .position(|f| f.due <= self.copies.turns)
+        {
             self.land(i)?;
             landed = true;
         }
@@ -499,7 +630,9 @@ impl<'g> Worker<'g, '_> {
     fn land(&mut self, i: usize) -> Checked<()> {
         let f = self.copies.arrivals.remove(i);
         // It existed at the issue, and cannot be invalidated while a copy is pending.
-        let Some((target, agent)) = self.agent(f.barrier) else { return Ok(()) };
+        let Some((target, agent)) = self.agent(f.barrier) else {
+            return Ok(());
+        };
         if let Some(before) = f.before {
             let mine = |c: &PendingCopy| c.thread == f.thread && c.number < before;
             let landed = self.land_own(f.thread / 32, Some(agent), mine);
@@ -519,14 +652,19 @@ impl<'g> Worker<'g, '_> {
         self.shared.cover(f.to, f.bytes, false);
         match &f.boxed {
             None if !f.words.is_empty() => {
-                self.shared.land(f.to, f.words.iter().copied(), Writer::Agent(agent), f.pc);
+                self.shared
+                    .land(f.to, f.words.iter().copied(), Writer::Agent(agent), f.pc);
             }
-            None => {
-                self.shared.land(f.to, self.grid.words(f.from, f.bytes, f.bytes), Writer::Agent(agent), f.pc)
-            }
+            None => self.shared.land(
+                f.to,
+                self.grid.words(f.from, f.bytes, f.bytes),
+                Writer::Agent(agent),
+                f.pc,
+            ),
             Some(boxed) => {
                 let words = self.box_words(boxed, f.to.into());
-                self.shared.land(f.to, words.into_iter(), Writer::Agent(agent), f.pc);
+                self.shared
+                    .land(f.to, words.into_iter(), Writer::Agent(agent), f.pc);
                 self.shared.set_pattern(f.to, f.bytes, boxed.map.swizzle);
             }
         }
@@ -537,31 +675,66 @@ impl<'g> Worker<'g, '_> {
     /// All warps have exited, of the cluster or of the block of this rank: every copy must have been waited for, and every
     /// byte that was expected have come.
     pub(crate) fn unfinished(&self, rank: Option<u32>) -> Checked<()> {
-        let here = |thread: u32| rank.is_none_or(|rank| self.warps[thread as usize / 32].rank == rank);
+        let here =
+            |thread: u32| rank.is_none_or(|rank| self.warps[thread as usize / 32].rank == rank);
         if let Some((pc, thread)) = self.products.forgotten(here) {
             let what = "the block has ended, and a warp has not waited for a product".to_string();
             let instead = "execute wgmma.commit_group and wgmma.wait_group 0 before the block ends";
             return Err(self.left_behind(pc, thread, what, instead));
         }
         if let Some((pc, thread)) = self.stores.forgotten(here) {
-            let what = "the block has ended, and a copy may still read its shared memory".to_string();
+            let what =
+                "the block has ended, and a copy may still read its shared memory".to_string();
             let instead = "execute cp.async.bulk.wait_group.read 0 before the block ends";
             return Err(self.left_behind(pc, thread, what, instead));
         }
-        let lands_here =
-            |f: &&PendingArrival| rank.is_none_or(|rank| self.shared.rank(f.barrier.into()) == rank);
-        let flying = self.copies.arrivals.iter().find(lands_here).map(|f| (f.pc, f.thread));
-        let own = self.copies.own.iter().flatten().find(|c| here(c.thread)).map(|c| (c.pc, c.thread));
-        let forgotten = if rank.is_none() { self.mbarriers.forgotten() } else { None };
+        let lands_here = |f: &&PendingArrival| {
+            rank.is_none_or(|rank| self.shared.rank(f.barrier.into()) == rank)
+        };
+        let flying = self
+            .copies
+            .arrivals
+            .iter()
+            .find(lands_here)
+            .map(|f| (f.pc, f.thread));
+        let own = self
+            .copies
+            .own
+            .iter()
+            .flatten()
+            .find(|c| here(c.thread))
+            .map(|c| (c.pc, c.thread));
+        let forgotten = if rank.is_none() {
+            self.mbarriers.forgotten()
+        } else {
+            None
+        };
         if let Some((pc, thread)) = flying.or(own).or(forgotten) {
             let what = "the block has ended, and nothing has waited for a copy".to_string();
-            return Err(self.left_behind(pc, thread, what, "wait for every copy before the block ends"));
+            return Err(self.left_behind(
+                pc,
+                thread,
+                what,
+                "wait for every copy before the block ends",
+            ));
         }
-        let expecting = if rank.is_none() { self.mbarriers.expecting() } else { None };
-        let Some((address, bytes, (pc, thread))) = expecting else { return Ok(()) };
+        let expecting = if rank.is_none() {
+            self.mbarriers.expecting()
+        } else {
+            None
+        };
+        let Some((address, bytes, (pc, thread))) = expecting else {
+            return Ok(());
+        };
         let address = self.shared.local(address.into());
-        let what = format!("the block has ended, and the mbarrier at 0x{address:x} lacks {bytes} bytes");
-        Err(self.left_behind(pc, thread, what, "expect exactly the bytes that copies bring"))
+        let what =
+            format!("the block has ended, and the mbarrier at 0x{address:x} lacks {bytes} bytes");
+        Err(self.left_behind(
+            pc,
+            thread,
+            what,
+            "expect exactly the bytes that copies bring",
+        ))
     }
 
     fn left_behind(&self, pc: u32, thread: u32, what: String, instead: &'static str) -> Box<Fault> {

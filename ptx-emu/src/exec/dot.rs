@@ -38,7 +38,12 @@ pub(crate) struct Factors {
 impl Factors {
     /// Values of a type whose least exponent is this: smaller ones have it, too. At most 32.
     pub(crate) fn new(values: impl Iterator<Item = f32>, least: i32) -> Factors {
-        let mut all = Factors { len: 0, values: [0.0; MOST], exponents: [ZERO; MOST], special: false };
+        let mut all = Factors {
+            len: 0,
+            values: [0.0; MOST],
+            exponents: [ZERO; MOST],
+            special: false,
+        };
         for value in values {
             all.values[all.len] = value;
             all.exponents[all.len] = exponent(value, least);
@@ -52,7 +57,11 @@ impl Factors {
 /// The exponent of a value, or `least`, if that is larger.
 fn exponent(value: f32, least: i32) -> i16 {
     let exponent = (value.to_bits() >> 23 & 0xff) as i32 - 127;
-    if value == 0.0 { ZERO } else { exponent.max(least).max(-126) as i16 }
+    if value == 0.0 {
+        ZERO
+    } else {
+        exponent.max(least).max(-126) as i16
+    }
 }
 
 /// What is kept: of an addend, bits below the largest exponent; of the result, bits in all.
@@ -65,13 +74,24 @@ pub(crate) struct Kept {
 }
 
 /// Of products of 16-bit and 19-bit elements.
-pub(crate) const WIDE: Kept = Kept { fraction: 25, result: 24, odd: false };
+pub(crate) const WIDE: Kept = Kept {
+    fraction: 25,
+    result: 24,
+    odd: false,
+};
 /// Of 16-bit elements, for a result that is rounded to a half.
 pub(crate) const HALVES: Kept = Kept { odd: true, ..WIDE };
 /// Of products of 8-bit floats.
-pub(crate) const NARROW: Kept = Kept { fraction: 13, result: 14, odd: false };
+pub(crate) const NARROW: Kept = Kept {
+    fraction: 13,
+    result: 14,
+    odd: false,
+};
 /// The same for a result that is rounded to a half.
-pub(crate) const NARROW_HALVES: Kept = Kept { odd: true, ..NARROW };
+pub(crate) const NARROW_HALVES: Kept = Kept {
+    odd: true,
+    ..NARROW
+};
 
 /// One step: the sum and the products of these factors.
 ///
@@ -85,7 +105,13 @@ pub(crate) fn add_products(sum: f32, a: &Factors, b: &Factors, kept: Kept) -> f3
     let rows = |factors: &Factors| factors.len.div_ceil(LANES);
     let rows = rows(a).max(rows(b));
     let mut largest = [exponent(sum, -126); LANES];
-    for (a, b) in a.exponents.as_chunks::<LANES>().0.iter().zip(b.exponents.as_chunks::<LANES>().0).take(rows)
+    for (a, b) in a
+        .exponents
+        .as_chunks::<LANES>()
+        .0
+        .iter()
+        .zip(b.exponents.as_chunks::<LANES>().0)
+        .take(rows)
     {
         for ((largest, a), b) in largest.iter_mut().zip(a).zip(b) {
             *largest = (*largest).max(a.wrapping_add(*b));
@@ -98,9 +124,15 @@ pub(crate) fn add_products(sum: f32, a: &Factors, b: &Factors, kept: Kept) -> f3
     let scale = power_of_two(fraction - largest);
     let total = match IN_SINGLES.contains(&largest) {
         true => total(a, b, rows, |a, b| (a * b * scale as f32) as i32),
-        false => total(a, b, rows, |a, b| (f64::from(a) * f64::from(b) * scale) as i32),
+        false => total(a, b, rows, |a, b| {
+            (f64::from(a) * f64::from(b) * scale) as i32
+        }),
     };
-    single(total + i64::from((f64::from(sum) * scale) as i32), largest - fraction, kept)
+    single(
+        total + i64::from((f64::from(sum) * scale) as i32),
+        largest - fraction,
+        kept,
+    )
 }
 
 /// The largest exponents of products with which neither these nor their scale leave the range of singles.
@@ -110,7 +142,14 @@ const IN_SINGLES: RangeInclusive<i32> = -100..=125;
 #[inline(always)]
 fn total(a: &Factors, b: &Factors, rows: usize, cut: impl Fn(f32, f32) -> i32) -> i64 {
     let mut total = [0i32; LANES];
-    for (a, b) in a.values.as_chunks::<LANES>().0.iter().zip(b.values.as_chunks::<LANES>().0).take(rows) {
+    for (a, b) in a
+        .values
+        .as_chunks::<LANES>()
+        .0
+        .iter()
+        .zip(b.values.as_chunks::<LANES>().0)
+        .take(rows)
+    {
         for ((total, a), b) in total.iter_mut().zip(a).zip(b) {
             // Below 2^27 each: without the check for overflow of test builds, this is done side by side.
             *total = total.wrapping_add(cut(*a, *b));
@@ -124,20 +163,37 @@ fn single(n: i64, e: i32, kept: Kept) -> f32 {
     let spare = 64 - n.unsigned_abs().leading_zeros() as i32 - kept.result;
     // Below the least exponent, a single has fewer bits.
     let spare = spare.max(-149 - e);
-    let magnitude = if spare > 0 { n.unsigned_abs() >> spare.min(63) } else { n.unsigned_abs() };
+    let magnitude = if spare > 0 {
+        n.unsigned_abs() >> spare.min(63)
+    } else {
+        n.unsigned_abs()
+    };
     let cut = spare > 0 && magnitude << spare.min(63) != n.unsigned_abs();
     let magnitude = magnitude | u64::from(kept.odd && cut);
     let value = magnitude as f64 * power_of_two(e + spare.max(0));
     // Toward zero from what no single holds, too.
-    let value = if value > f64::from(f32::MAX) { f32::INFINITY } else { value as f32 };
+    let value = if value > f64::from(f32::MAX) {
+        f32::INFINITY
+    } else {
+        value as f32
+    };
     if n < 0 { -value } else { value }
 }
 
 /// The same where something is infinite or no number.
 fn add_special(sum: f32, a: &Factors, b: &Factors) -> f32 {
-    let products = a.values.iter().zip(&b.values).take(a.len).map(|(a, b)| f64::from(*a) * f64::from(*b));
+    let products = a
+        .values
+        .iter()
+        .zip(&b.values)
+        .take(a.len)
+        .map(|(a, b)| f64::from(*a) * f64::from(*b));
     let total = products.fold(f64::from(sum), |total, product| total + product);
-    if total.is_nan() { f32::from_bits(0x7fff_ffff) } else { total as f32 }
+    if total.is_nan() {
+        f32::from_bits(0x7fff_ffff)
+    } else {
+        total as f32
+    }
 }
 
 #[cfg(test)]
@@ -145,7 +201,8 @@ mod tests {
     use super::*;
 
     fn sum(start: f32, products: &[(f32, f32)]) -> f32 {
-        let factors = |which: fn(&(f32, f32)) -> f32| Factors::new(products.iter().map(which), -126);
+        let factors =
+            |which: fn(&(f32, f32)) -> f32| Factors::new(products.iter().map(which), -126);
         add_products(start, &factors(|p| p.0), &factors(|p| p.1), WIDE)
     }
 
@@ -168,8 +225,11 @@ mod tests {
 
     #[test]
     fn the_sum_is_one_addend_among_the_products() {
-        let at =
-            |i: usize| (0..16).map(|j| if j == i { (3.0, 0.5) } else { (0.25, -1.0) }).collect::<Vec<_>>();
+        let at = |i: usize| {
+            (0..16)
+                .map(|j| if j == i { (3.0, 0.5) } else { (0.25, -1.0) })
+                .collect::<Vec<_>>()
+        };
         for i in 0..16 {
             assert_eq!(sum(100.0, &at(i)), 100.0 + 1.5 - 15.0 * 0.25);
         }
@@ -193,7 +253,11 @@ mod tests {
         let parts = |x: f32| {
             let (bits, sign) = (x.to_bits(), if x < 0.0 { -1 } else { 1 });
             let (exponent, m) = ((bits >> 23 & 0xff) as i32, i128::from(bits & 0x7f_ffff));
-            if exponent == 0 { (sign * m, -126) } else { (sign * (m | 1 << 23), exponent - 127) }
+            if exponent == 0 {
+                (sign * m, -126)
+            } else {
+                (sign * (m | 1 << 23), exponent - 127)
+            }
         };
         let mut addends = vec![{
             let (m, e) = parts(sum);
@@ -204,7 +268,12 @@ mod tests {
             (a * b, e + f)
         }));
         // Each is `m * 2^(e - 46)`.
-        let Some(largest) = addends.iter().filter(|(m, _)| *m != 0).map(|(_, e)| *e).max() else {
+        let Some(largest) = addends
+            .iter()
+            .filter(|(m, _)| *m != 0)
+            .map(|(_, e)| *e)
+            .max()
+        else {
             return 0.0;
         };
         let cut = |(m, e): &(i128, i32)| {
@@ -220,7 +289,10 @@ mod tests {
     fn halves_are_rounded_once() {
         let sum = |kept| add_products(1.0 + f32::powi(2.0, -11), &tiny(), &tiny(), kept);
         assert_eq!(sum(WIDE).to_bits(), (1.0 + f32::powi(2.0, -11)).to_bits());
-        assert_eq!(sum(HALVES).to_bits(), (1.0 + f32::powi(2.0, -11)).to_bits() + 1);
+        assert_eq!(
+            sum(HALVES).to_bits(),
+            (1.0 + f32::powi(2.0, -11)).to_bits() + 1
+        );
     }
 
     /// Its square is 2^-24.
@@ -232,14 +304,16 @@ mod tests {
     fn random_products_are_added_as_defined() {
         let mut state = 7u64;
         let mut random = |spread: u32| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             let bits = (state >> 32) as u32;
             match bits % 17 {
                 0 => 0.0,
                 1 => f32::from_bits(bits & 0x807f_ffff),
-                _ => {
-                    f32::from_bits(bits & 0x807f_ffff | (127 - spread / 2 + (bits >> 8) % (spread + 1)) << 23)
-                }
+                _ => f32::from_bits(
+                    bits & 0x807f_ffff | (127 - spread / 2 + (bits >> 8) % (spread + 1)) << 23,
+                ),
             }
         };
         for round in 0..20_000 {
@@ -247,10 +321,15 @@ mod tests {
             let mut factor = || f32::from_bits(random(spread).to_bits() & !0xfff);
             let products: Vec<_> = (0..round % 17).map(|_| (factor(), factor())).collect();
             let (start, kept) = (random(spread), if round % 3 == 0 { NARROW } else { WIDE });
-            let factors = |which: fn(&(f32, f32)) -> f32| Factors::new(products.iter().map(which), -126);
+            let factors =
+                |which: fn(&(f32, f32)) -> f32| Factors::new(products.iter().map(which), -126);
             let found = add_products(start, &factors(|p| p.0), &factors(|p| p.1), kept);
             let wanted = defined(start, &products, kept);
-            assert_eq!(found.to_bits(), wanted.to_bits(), "{start} {products:?}: {found}, not {wanted}");
+            assert_eq!(
+                found.to_bits(),
+                wanted.to_bits(),
+                "{start} {products:?}: {found}, not {wanted}"
+            );
         }
     }
 }

@@ -57,17 +57,31 @@ impl<'g> Worker<'g, '_> {
 
     /// Whether bytes that a heap holds lie in one of its blocks; true outside of heaps.
     fn is_block(&self, address: u64, bytes: u32) -> bool {
-        self.grid.table.heap_at(address).is_none_or(|heap| heap.is_live(address, bytes.into()))
+        self.grid
+            .table
+            .heap_at(address)
+            .is_none_or(|heap| heap.is_live(address, bytes.into()))
     }
 
     #[cold]
     fn outside(&self, w: &Warp, lane: usize, address: u64, bytes: u32) -> Box<Fault> {
-        let of_heap = || self.grid.table.heap_at(address).is_some_and(|heap| heap.freed(address).is_some());
+        let of_heap = || {
+            self.grid
+                .table
+                .heap_at(address)
+                .is_some_and(|heap| heap.freed(address).is_some())
+        };
         let freed = self.grid.table.find_freed(address).is_some() || of_heap();
-        let class = if freed { Class::AfterFree } else { Class::OutOfBounds };
+        let class = if freed {
+            Class::AfterFree
+        } else {
+            Class::OutOfBounds
+        };
         let what = match freed {
             true => format!("{bytes} bytes at 0x{address:x} are accessed after they were freed"),
-            false => format!("{bytes} bytes at 0x{address:x} are accessed, which no allocation holds"),
+            false => {
+                format!("{bytes} bytes at 0x{address:x} are accessed, which no allocation holds")
+            }
         };
         let mut fault = self.fault(w, 1 << lane, class, what);
         fault.instead = match freed {
@@ -133,9 +147,11 @@ impl<'g> Worker<'g, '_> {
         self.are_all_aligned(w, mask, addresses, pattern, bytes)?;
         let (low, end) = span(addresses, pattern, bytes);
         if let Some(a) = self.one(t.site, low, end) {
-            if end - a.base > a.prefix() && !(end - low <= 1024 && a.is_initialised(low - a.base, end - low))
+            if end - a.base > a.prefix()
+                && !(end - low <= 1024 && a.is_initialised(low - a.base, end - low))
             {
-                lanes(mask).try_for_each(|lane| self.check_lane(w, lane, a, addresses[lane], bytes))?;
+                lanes(mask)
+                    .try_for_each(|lane| self.check_lane(w, lane, a, addresses[lane], bytes))?;
             }
             return Ok(Some(a));
         }
@@ -157,7 +173,14 @@ impl<'g> Worker<'g, '_> {
         let one = self.check_reads(w, mask, t, addresses, pattern)?;
         if self.recorder.is_some() {
             let bytes = t.width.bytes * t.regs.len() as u32;
-            self.record(w, mask, (read_operation(t), t.scope, None), one, addresses, bytes)?;
+            self.record(
+                w,
+                mask,
+                (read_operation(t), t.scope, None),
+                one,
+                addresses,
+                bytes,
+            )?;
         }
         let whole = self.hold(t, one, addresses);
         if let Some(a) = one
@@ -184,10 +207,16 @@ impl<'g> Worker<'g, '_> {
                     w.regs.set(to.slot, mask, &out.map(|v| v & keep));
                 }
                 _ => {
-                    let read = |lane: usize| self.read_lane(one, addresses[lane], step, t.width.bytes);
+                    let read =
+                        |lane: usize| self.read_lane(one, addresses[lane], step, t.width.bytes);
                     let mut out = [0; 32];
                     lanes(mask).for_each(|lane| out[lane] = read(lane));
-                    put(w, *to, mask, &out.map(|v| extend(v, t.width.bytes, t.width.signed, to.bits)));
+                    put(
+                        w,
+                        *to,
+                        mask,
+                        &out.map(|v| extend(v, t.width.bytes, t.width.signed, to.bits)),
+                    );
                 }
             }
         }
@@ -231,11 +260,20 @@ impl<'g> Worker<'g, '_> {
         let (low, end) = span(addresses, pattern, bytes);
         let one = self.one(t.site, low, end);
         if one.is_none() {
-            lanes(mask)
-                .try_for_each(|lane| self.lane_allocation(w, lane, addresses[lane], bytes).map(|_| ()))?;
+            lanes(mask).try_for_each(|lane| {
+                self.lane_allocation(w, lane, addresses[lane], bytes)
+                    .map(|_| ())
+            })?;
         }
         if self.recorder.is_some() {
-            self.record(w, mask, (stored(t.order), t.scope, Some(t)), one, addresses, bytes)?;
+            self.record(
+                w,
+                mask,
+                (stored(t.order), t.scope, Some(t)),
+                one,
+                addresses,
+                bytes,
+            )?;
             self.store_late(w, mask, t, addresses);
         }
         if let Some(a) = one.filter(|a| !a.constant && pattern == AddressPattern::Consecutive)
@@ -269,11 +307,21 @@ impl<'g> Worker<'g, '_> {
     }
 
     /// Stores words of all lanes side by side, in bounds.
-    fn store_consecutive(&self, w: &Warp, mask: u32, t: &Transfer, a: &Allocation, low: u64) -> Checked<()> {
+    fn store_consecutive(
+        &self,
+        w: &Warp,
+        mask: u32,
+        t: &Transfer,
+        a: &Allocation,
+        low: u64,
+    ) -> Checked<()> {
         let (first, count) = (((low - a.base) / 4) as usize, t.regs.len());
         let words = &a.words()[first..first + 32 * count];
         for (i, from) in t.regs.iter().flatten().enumerate() {
-            let values = w.regs.get::<u32>(from.slot, mask).map_err(|u| self.undefined(w, u))?;
+            let values = w
+                .regs
+                .get::<u32>(from.slot, mask)
+                .map_err(|u| self.undefined(w, u))?;
             match count {
                 1 => scatter::<1>(words, i, values),
                 2 => scatter::<2>(words, i, values),
@@ -296,7 +344,9 @@ impl<'g> Worker<'g, '_> {
     ) {
         if let Some(a) = one {
             let whole = u64::from(mask.count_ones()) * u64::from(bytes) == end - low
-                && addresses.windows(2).all(|pair| pair[1] <= pair[0] + u64::from(bytes));
+                && addresses
+                    .windows(2)
+                    .all(|pair| pair[1] <= pair[0] + u64::from(bytes));
             if whole && mask == u32::MAX {
                 return a.initialise(low - a.base, end - low);
             }
@@ -319,7 +369,11 @@ impl<'g> Worker<'g, '_> {
         addresses: &Addresses,
         bytes: u32,
     ) -> Checked<()> {
-        if self.recorder.as_ref().is_some_and(|r| r.bytes() as u64 > self.grid.watch.most_recorded()) {
+        if self
+            .recorder
+            .as_ref()
+            .is_some_and(|r| r.bytes() as u64 > self.grid.watch.most_recorded())
+        {
             return Err(self.record_full(w, mask));
         }
         if let Some(a) = one
@@ -329,8 +383,11 @@ impl<'g> Worker<'g, '_> {
         }
         for lane in lanes(mask) {
             let address = addresses[lane];
-            let Some(a) = one.or_else(|| self.grid.table.reach(address)) else { continue };
-            let Some(racing) = self.record_lane(w, lane, (operation, scope), (a, address), bytes) else {
+            let Some(a) = one.or_else(|| self.grid.table.reach(address)) else {
+                continue;
+            };
+            let Some(racing) = self.record_lane(w, lane, (operation, scope), (a, address), bytes)
+            else {
                 continue;
             };
             let fault = self.global_race(w, lane, operation, address, racing);
@@ -362,8 +419,19 @@ impl<'g> Worker<'g, '_> {
         bytes: u32,
     ) -> Option<RacingAccess> {
         let (recorder, clocks) = (self.recorder.as_mut()?, &self.shared.clocks);
-        let seen = if scope == Scope::Device { operation } else { operation.within_block() };
-        let racing = recorder.record((clocks, w.index), w.now.pc, seen, a, address - a.base, bytes);
+        let seen = if scope == Scope::Device {
+            operation
+        } else {
+            operation.within_block()
+        };
+        let racing = recorder.record(
+            (clocks, w.index),
+            w.now.pc,
+            seen,
+            a,
+            address - a.base,
+            bytes,
+        );
         let access = Access {
             pc: w.now.pc,
             thread: w.index * 32 + lane as u32,
@@ -414,7 +482,11 @@ impl<'g> Worker<'g, '_> {
         fault.instead = instead;
         fault.other = match (racing.pc, racing.thread) {
             (Some(pc), Some(thread)) => Some(self.earlier(pc, thread.into(), did)),
-            (Some(pc), None) => Some(OtherPlace { place: self.place(pc), did, who: "another block".into() }),
+            (Some(pc), None) => Some(OtherPlace {
+                place: self.place(pc),
+                did,
+                who: "another block".into(),
+            }),
             (None, _) => None,
         };
         self.locate(&mut fault, address);
@@ -423,7 +495,12 @@ impl<'g> Worker<'g, '_> {
 
     #[cold]
     pub(super) fn read_only(&self, w: &Warp, lane: usize, address: u64) -> Box<Fault> {
-        let mut fault = self.fault(w, 1 << lane, Class::ReadOnlySpace, "a .const variable is written");
+        let mut fault = self.fault(
+            w,
+            1 << lane,
+            Class::ReadOnlySpace,
+            "a .const variable is written",
+        );
         fault.instead = "declare it .global";
         self.locate(&mut fault, address);
         fault
@@ -448,7 +525,9 @@ impl<'g> Worker<'g, '_> {
         let mut old = [0; 32];
         for lane in self.lane_order(mask) {
             let a = self.atomic_place(w, lane, t, addresses)?;
-            old[lane] = update(a, addresses[lane] - a.base, t.bytes, |m| (t.f)(m, b[lane], c[lane]));
+            old[lane] = update(a, addresses[lane] - a.base, t.bytes, |m| {
+                (t.f)(m, b[lane], c[lane])
+            });
             w.effects += u64::from((t.f)(old[lane], b[lane], c[lane]) != old[lane]);
         }
         if let Some(d) = t.d {
@@ -491,7 +570,11 @@ fn narrow(a: &Allocation, addresses: &Addresses, step: u64, width: Width, out: &
     for (out, at) in out.iter_mut().zip(addresses) {
         let offset = at - a.base + step;
         let top = words[(offset / 4) as usize].load(Relaxed) >> (8 * (offset % 4)) << unused;
-        *out = if width.signed { (top as i32 >> unused) as u32 } else { top >> unused };
+        *out = if width.signed {
+            (top as i32 >> unused) as u32
+        } else {
+            top >> unused
+        };
     }
 }
 

@@ -107,12 +107,24 @@ fn impossible(launch: &Launch<'_>, cluster: [u32; 3]) -> Option<String> {
     if let Some(what) = impossible_cluster(launch, cluster) {
         return Some(what);
     }
-    let threads = launch.block.iter().fold(1, |all: u64, n| all.saturating_mul(u64::from(*n)));
+    let threads = launch
+        .block
+        .iter()
+        .fold(1, |all: u64, n| all.saturating_mul(u64::from(*n)));
     let kernel = launch.kernel;
     let shared = u64::from(kernel.static_shared) + u64::from(launch.dynamic_shared);
-    let bytes = kernel.params.last().map_or(0, |p| (p.offset + p.size) as usize);
-    let too_many = launch.grid.iter().zip(MOST_BLOCKS).any(|(n, most)| *n == 0 || *n > most);
-    let named = kernel.maxntid.map(|[x, y, z]| u64::from(x) * u64::from(y) * u64::from(z));
+    let bytes = kernel
+        .params
+        .last()
+        .map_or(0, |p| (p.offset + p.size) as usize);
+    let too_many = launch
+        .grid
+        .iter()
+        .zip(MOST_BLOCKS)
+        .any(|(n, most)| *n == 0 || *n > most);
+    let named = kernel
+        .maxntid
+        .map(|[x, y, z]| u64::from(x) * u64::from(y) * u64::from(z));
     if threads == 0 || threads > MOST_THREADS || launch.block[2] > 64 {
         return Some(format!(
             "a block of {:?} threads: at most {MOST_THREADS}, none of a size 0",
@@ -120,35 +132,58 @@ fn impossible(launch: &Launch<'_>, cluster: [u32; 3]) -> Option<String> {
         ));
     }
     if too_many {
-        return Some(format!("a grid of {:?} blocks: 1 to {MOST_BLOCKS:?}", launch.grid));
+        return Some(format!(
+            "a grid of {:?} blocks: 1 to {MOST_BLOCKS:?}",
+            launch.grid
+        ));
     }
     if let Some(size) = kernel.reqntid.filter(|size| *size != launch.block) {
-        return Some(format!("a block of {:?} threads: .reqntid says {size:?}", launch.block));
+        return Some(format!(
+            "a block of {:?} threads: .reqntid says {size:?}",
+            launch.block
+        ));
     }
     if let Some(most) = named.filter(|most| threads > *most) {
-        return Some(format!("a block of {threads} threads: .maxntid says at most {most}"));
+        return Some(format!(
+            "a block of {threads} threads: .maxntid says at most {most}"
+        ));
     }
     if shared > MOST_SHARED {
-        return Some(format!("{shared} bytes of shared memory: at most {MOST_SHARED}"));
+        return Some(format!(
+            "{shared} bytes of shared memory: at most {MOST_SHARED}"
+        ));
     }
     if launch.params.len() < bytes {
-        return Some(format!("{} bytes of parameters: the kernel takes {bytes}", launch.params.len()));
+        return Some(format!(
+            "{} bytes of parameters: the kernel takes {bytes}",
+            launch.params.len()
+        ));
     }
     None
 }
 
 /// Why a launch in clusters is impossible.
 fn impossible_cluster(launch: &Launch<'_>, cluster: [u32; 3]) -> Option<String> {
-    let size = cluster.iter().fold(1, |all: u64, n| all.saturating_mul(u64::from(*n)));
+    let size = cluster
+        .iter()
+        .fold(1, |all: u64, n| all.saturating_mul(u64::from(*n)));
     if size == 0 || size > MOST_CLUSTER {
-        return Some(format!("clusters of {cluster:?} blocks: 1 to {MOST_CLUSTER} in all"));
+        return Some(format!(
+            "clusters of {cluster:?} blocks: 1 to {MOST_CLUSTER} in all"
+        ));
     }
     if let Some(named) = launch.kernel.cluster.filter(|named| *named != cluster) {
-        return Some(format!("clusters of {cluster:?} blocks: .reqnctapercluster says {named:?}"));
+        return Some(format!(
+            "clusters of {cluster:?} blocks: .reqnctapercluster says {named:?}"
+        ));
     }
     let whole = launch.grid.iter().zip(cluster).all(|(n, c)| n % c == 0);
-    (!whole)
-        .then(|| format!("a grid of {:?} blocks, which are no whole clusters of {cluster:?}", launch.grid))
+    (!whole).then(|| {
+        format!(
+            "a grid of {:?} blocks, which are no whole clusters of {cluster:?}",
+            launch.grid
+        )
+    })
 }
 
 /// Runs a launch to its end, or as far as faults let it come.
@@ -164,7 +199,11 @@ pub(crate) fn run(
         Ok(grid) => grid,
         Err(refused) => {
             return Watched {
-                found: vec![Found { fault: *refused, blocks: 0, ended: true }],
+                found: vec![Found {
+                    fault: *refused,
+                    blocks: 0,
+                    ended: true,
+                }],
                 ..Watched::default()
             };
         }
@@ -175,16 +214,24 @@ pub(crate) fn run(
     if let Some((verdict, lasted, waiting)) = standstill.into_verdict() {
         let turn = waiting.first().map_or(0, |block| block.turn);
         let fault = standstill_fault(verdict, lasted, waiting, unbegun);
-        fault.into_iter().for_each(|fault| grid.record(turn, fault, None));
+        fault
+            .into_iter()
+            .for_each(|fault| grid.record(turn, fault, None));
     }
     if grid.workspace != 0 {
         // It was allocated for this launch, and no kernel can free it.
         let _ = memory.free(grid.workspace);
     }
     grid.print(place);
-    stats.conditions = grid.conditions.into_inner().unwrap_or_else(PoisonError::into_inner);
+    stats.conditions = grid
+        .conditions
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
     grid.table.live().iter().for_each(|a| a.advance());
-    let mut found = grid.faults.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut found = grid
+        .faults
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
     found.sort_by_key(|(turn, _)| *turn);
     if watch.faults == Faults::First {
         let first = found.first().map(|(turn, _)| *turn);
@@ -192,17 +239,46 @@ pub(crate) fn run(
     }
     let mut found: Vec<Found> = found.into_iter().map(|(_, found)| found).collect();
     if found.is_empty() || watch.faults == Faults::EachBlock {
-        let written = stats.accesses.as_ref().and_then(|a| read_only_written(launch, schedule, a));
-        found.extend(written.map(|fault| Found { fault: *fault, blocks: 1, ended: true }));
+        let written = stats
+            .accesses
+            .as_ref()
+            .and_then(|a| read_only_written(launch, schedule, a));
+        found.extend(written.map(|fault| Found {
+            fault: *fault,
+            blocks: 1,
+            ended: true,
+        }));
     }
-    let mut beside = grid.beside.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut beside = grid
+        .beside
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
     beside.sort_by_key(|fault| fault.place.as_ref().map(|place| (place.line, place.column)));
-    found.extend(beside.into_iter().map(|fault| Found { fault, blocks: 1, ended: false }));
-    let observed = grid.observed.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let profile = observed.as_ref().filter(|_| watch.profile).map(|observed| observed.profile(grid.code));
-    let notes = grid.notes.into_inner().unwrap_or_else(PoisonError::into_inner);
+    found.extend(beside.into_iter().map(|fault| Found {
+        fault,
+        blocks: 1,
+        ended: false,
+    }));
+    let observed = grid
+        .observed
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    let profile = observed
+        .as_ref()
+        .filter(|_| watch.profile)
+        .map(|observed| observed.profile(grid.code));
+    let notes = grid
+        .notes
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
     let steps = observed.map(|observed| observed.steps).unwrap_or_default();
-    Watched { stats, found, notes, profile, steps }
+    Watched {
+        stats,
+        found,
+        notes,
+        profile,
+        steps,
+    }
 }
 
 impl<'a> Grid<'a> {
@@ -245,11 +321,24 @@ impl<'a> Grid<'a> {
             next: AtomicU64::new(0),
             resident: AtomicU64::new(0),
             standstill: Standstill::new(place.outside, watch.wait_limit),
-            clusters: launch.grid.iter().zip(cluster).map(|(n, c)| u64::from(n / c)).product(),
+            clusters: launch
+                .grid
+                .iter()
+                .zip(cluster)
+                .map(|(n, c)| u64::from(n / c))
+                .product(),
             faults: Mutex::default(),
             notes: Mutex::default(),
-            rules: if watch.arithmetic { rules(code) } else { Vec::new() },
-            origins: if watch.provenance { origins(code) } else { Vec::new() },
+            rules: if watch.arithmetic {
+                rules(code)
+            } else {
+                Vec::new()
+            },
+            origins: if watch.provenance {
+                origins(code)
+            } else {
+                Vec::new()
+            },
             beside: Mutex::default(),
             observed: Mutex::default(),
             workspace,
@@ -270,14 +359,22 @@ fn workspace(memory: &Memory, device: u32) -> Result<u64, MemoryError> {
 }
 
 /// The fault of loading with `.nc` what the same launch writes.
-fn read_only_written(launch: &Launch<'_>, schedule: &Schedule, accesses: &Accesses) -> Option<Box<Fault>> {
+fn read_only_written(
+    launch: &Launch<'_>,
+    schedule: &Schedule,
+    accesses: &Accesses,
+) -> Option<Box<Fault>> {
     let (load, store, address) = accesses.read_only_written()?;
     let what = "data loaded with .nc is written during the same launch".to_string();
     Some(Box::new(Fault {
         class: Class::ReadOnlyWritten,
         instead: "load it without .nc, or write elsewhere",
         place: Some(load.place.clone()),
-        other: Some(OtherPlace { place: store.place.clone(), did: "wrote", who: "a thread".into() }),
+        other: Some(OtherPlace {
+            place: store.place.clone(),
+            did: "wrote",
+            who: "a thread".into(),
+        }),
         address: Some(address),
         allocation: Some(load.allocation.clone()),
         ..*refuse(launch, schedule, what)
@@ -297,7 +394,8 @@ impl Grid<'_> {
 
     /// Gives the host what was printed, block by block.
     fn print(&self, place: &LaunchSite<'_>) {
-        let mut printed = std::mem::take(&mut *self.printed.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut printed =
+            std::mem::take(&mut *self.printed.lock().unwrap_or_else(PoisonError::into_inner));
         printed.sort_by_key(|(block, _)| *block);
         let text: String = printed.into_iter().map(|(_, text)| text).collect();
         match place.print {
@@ -309,11 +407,20 @@ impl Grid<'_> {
     }
 
     /// The words of a copy from an address that was checked: those of its source, then zeros.
-    pub(crate) fn words(&self, from: u64, bytes: u32, source_bytes: u32) -> impl Iterator<Item = u32> {
+    pub(crate) fn words(
+        &self,
+        from: u64,
+        bytes: u32,
+        source_bytes: u32,
+    ) -> impl Iterator<Item = u32> {
         let a = self.table.find(from).filter(|_| source_bytes > 0);
         (0..bytes / 4).map(move |i| {
             let left = source_bytes.saturating_sub(4 * i);
-            let keep = if left >= 4 { u32::MAX } else { (1 << (8 * left)) - 1 };
+            let keep = if left >= 4 {
+                u32::MAX
+            } else {
+                (1 << (8 * left)) - 1
+            };
             let word = |a: &Arc<Allocation>| {
                 a.words()[((from - a.base) / 4) as usize + i as usize].load(Relaxed) & keep
             };
@@ -338,7 +445,10 @@ impl Grid<'_> {
             for _ in 0..threads {
                 scope.spawn(|_| {
                     let stats = Rotation::new(self).run();
-                    total.lock().unwrap_or_else(PoisonError::into_inner).add(&stats);
+                    total
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .add(&stats);
                 });
             }
         });
@@ -352,7 +462,9 @@ impl Grid<'_> {
         }
         let resident = self.resident.fetch_add(1, Relaxed);
         let has_space = self.cooperative || resident < MOST_RESIDENT;
-        let turn = has_space.then(|| self.next.fetch_add(1, Relaxed)).filter(|turn| *turn < self.clusters);
+        let turn = has_space
+            .then(|| self.next.fetch_add(1, Relaxed))
+            .filter(|turn| *turn < self.clusters);
         if turn.is_none() {
             self.release();
         }
@@ -384,12 +496,17 @@ impl Grid<'_> {
 
     fn record_one(&self, turn: u64, fault: Box<Fault>) {
         let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = faults.iter().position(|(_, known)| known.fault.is_same(&fault));
+        let known = faults
+            .iter()
+            .position(|(_, known)| known.fault.is_same(&fault));
         let one_is_enough = self.watch.faults == Faults::First || self.cooperative;
         let many = known.is_none() && faults.len() >= MOST_FAULTS;
         if one_is_enough
             || many
-            || matches!(fault.class, Class::OutOfFuel | Class::TimeLimit | Class::TraceFull)
+            || matches!(
+                fault.class,
+                Class::OutOfFuel | Class::TimeLimit | Class::TraceFull
+            )
         {
             self.stop.store(true, Relaxed);
         }
@@ -402,7 +519,14 @@ impl Grid<'_> {
                 }
             }
             None if self.may_follow(&faults, &fault) => {}
-            None => faults.push((turn, Found { fault: *fault, blocks: 1, ended: true })),
+            None => faults.push((
+                turn,
+                Found {
+                    fault: *fault,
+                    blocks: 1,
+                    ended: true,
+                },
+            )),
         }
     }
 
@@ -427,7 +551,10 @@ impl Grid<'_> {
     fn may_follow(&self, known: &[(u64, Found)], fault: &Fault) -> bool {
         self.watch.faults == Faults::EachBlock
             && !known.is_empty()
-            && matches!(fault.class, Class::UninitialisedGlobal | Class::OutOfFuel | Class::TimeLimit)
+            && matches!(
+                fault.class,
+                Class::UninitialisedGlobal | Class::OutOfFuel | Class::TimeLimit
+            )
     }
 
     /// The index of the first block of the cluster whose turn it is.

@@ -20,7 +20,10 @@ fn known(regs: &Regs, source: PredSource) -> (u32, u32) {
     match source {
         PredSource::Register { slot, negated } => {
             let value = regs.pred[slot as usize];
-            (regs.pred_defined[slot as usize], if negated { !value } else { value })
+            (
+                regs.pred_defined[slot as usize],
+                if negated { !value } else { value },
+            )
         }
         PredSource::Constant(value) => (u32::MAX, if value { u32::MAX } else { 0 }),
     }
@@ -35,7 +38,11 @@ fn outcomes(regs: &Regs, table: u8, a: PredSource, b: PredSource) -> (u32, u32) 
     let mut found = (0, 0);
     for case in 0..4 {
         let lanes = may(a, case & 2 != 0) & may(b, case & 1 != 0);
-        let to = if table >> case & 1 != 0 { &mut found.0 } else { &mut found.1 };
+        let to = if table >> case & 1 != 0 {
+            &mut found.0
+        } else {
+            &mut found.1
+        };
         *to |= lanes;
     }
     found
@@ -51,10 +58,18 @@ impl Worker<'_, '_> {
                 self.for_the_others(w, mask, u, &to, |w, lanes| run(&mut w.regs, lanes, slots))
             }
             Op::SetP(s) if s.test.with.is_none() => {
-                let to: Vec<_> = [s.p, s.q].into_iter().flatten().map(|slot| (Bank::Pred, slot)).collect();
-                self.for_the_others(w, mask, u, &to, |w, lanes| set_predicates(&mut w.regs, lanes, s))
+                let to: Vec<_> = [s.p, s.q]
+                    .into_iter()
+                    .flatten()
+                    .map(|slot| (Bank::Pred, slot))
+                    .collect();
+                self.for_the_others(w, mask, u, &to, |w, lanes| {
+                    set_predicates(&mut w.regs, lanes, s)
+                })
             }
-            Op::Logic { table, d, a, b } => self.logic_for_the_others(w, mask, u, (*table, *d), [*a, *b]),
+            Op::Logic { table, d, a, b } => {
+                self.logic_for_the_others(w, mask, u, (*table, *d), [*a, *b])
+            }
             _ => Err(self.undefined(w, u)),
         }
     }
@@ -108,7 +123,9 @@ impl Worker<'_, '_> {
         for (u, fault) in missing {
             let silent = copies
                 && u.bank != Bank::Pred
-                && w.regs.found_nothing(u.bank.bits(), u.slot, u.lanes).is_none();
+                && w.regs
+                    .found_nothing(u.bank.bits(), u.slot, u.lanes)
+                    .is_none();
             for &(bank, slot) in to {
                 match silent && w.lost_at(u.slot, u.lanes).is_none() {
                     true => w.regs.forget(bank.bits(), slot, u.lanes),

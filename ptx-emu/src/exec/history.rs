@@ -20,7 +20,11 @@ pub(super) struct History {
 impl History {
     pub(super) fn new(words: usize, warps: usize) -> History {
         let none = LastAccess::default();
-        History { warps, reads: vec![none; words * warps], plain: vec![none; words] }
+        History {
+            warps,
+            reads: vec![none; words * warps],
+            plain: vec![none; words],
+        }
     }
 
     /// Forgets everything.
@@ -42,15 +46,26 @@ impl History {
             return Some((plain, true));
         }
         let own = usize::from(new.thread) / 32;
-        let reads = self.reads[word * self.warps..][..self.warps].iter().enumerate();
-        let mut others = reads.filter(|(warp, _)| access.writes && *warp != own).map(|(_, read)| read);
+        let reads = self.reads[word * self.warps..][..self.warps]
+            .iter()
+            .enumerate();
+        let mut others = reads
+            .filter(|(warp, _)| access.writes && *warp != own)
+            .map(|(_, read)| read);
         others.find(|read| races(read)).map(|read| (*read, false))
     }
 
     /// Whether no earlier access can race with a write to a word: all are such, or of its own warp.
-    pub(super) fn is_quiet(&self, word: usize, access: Access, quiet: impl Fn(&LastAccess) -> bool) -> bool {
+    pub(super) fn is_quiet(
+        &self,
+        word: usize,
+        access: Access,
+        quiet: impl Fn(&LastAccess) -> bool,
+    ) -> bool {
         let own = access.thread as usize / 32;
-        let mut reads = self.reads[word * self.warps..][..self.warps].iter().enumerate();
+        let mut reads = self.reads[word * self.warps..][..self.warps]
+            .iter()
+            .enumerate();
         !access.strong && reads.all(|(warp, read)| warp == own || quiet(read))
     }
 

@@ -41,17 +41,22 @@ fn are_rounded_apart(a: u64, b: u64, bytes: u32, near: i32) -> bool {
 
 /// Whether a store is of what lanes have summed: an operand of the last sum came from a shuffle.
 fn is_summed(places: &[SourcePlace], store: usize) -> bool {
-    let stored = parts(&places[store]).1.split_once(']').map_or("", |(_, values)| values);
+    let stored = parts(&places[store])
+        .1
+        .split_once(']')
+        .map_or("", |(_, values)| values);
     registers(stored).any(|register| sums(places, store, register, MOST_STEPS))
 }
 
 /// Whether the value that a register has before an instruction is a sum with what came from a shuffle.
 fn sums(places: &[SourcePlace], before: usize, register: &str, steps: usize) -> bool {
-    let Some((at, name, sources)) = definition(places, before, register).filter(|_| steps > 0) else {
+    let Some((at, name, sources)) = definition(places, before, register).filter(|_| steps > 0)
+    else {
         return false;
     };
-    let shuffled =
-        |source| definition(places, at, source).is_some_and(|(_, name, _)| name.starts_with("shfl"));
+    let shuffled = |source| {
+        definition(places, at, source).is_some_and(|(_, name, _)| name.starts_with("shfl"))
+    };
     match name.split('.').next() {
         Some("add" | "fma" | "mul") if registers(sources).any(shuffled) => true,
         Some("add" | "fma" | "mul" | "mov" | "cvt" | "selp") => {
@@ -87,7 +92,8 @@ impl Worker<'_, '_> {
     /// Whether a store at `pc` is of sums of lanes, of which two values are rounded differently.
     #[cold]
     pub(super) fn sums_apart(&self, pc: u32, (a, b): (u64, u64), bytes: u32) -> bool {
-        are_rounded_apart(a, b, bytes, NEAR_OF_SUMS) && is_summed(&self.grid.code.places, pc as usize)
+        are_rounded_apart(a, b, bytes, NEAR_OF_SUMS)
+            && is_summed(&self.grid.code.places, pc as usize)
     }
 
     /// Lanes of one store that write the same address must write the same value.
@@ -163,7 +169,12 @@ mod tests {
         assert!(are_rounded_apart(bits(32.25), bits(32.5), 4, NEAR_OF_SUMS));
         assert!(!are_rounded_apart(bits(1.0), bits(f32::NAN), 4, NEAR));
         assert!(!are_rounded_apart(7, 8, 4, NEAR_OF_SUMS));
-        assert!(are_rounded_apart(1f64.to_bits(), (1f64 + f64::EPSILON).to_bits(), 8, NEAR));
+        assert!(are_rounded_apart(
+            1f64.to_bits(),
+            (1f64 + f64::EPSILON).to_bits(),
+            8,
+            NEAR
+        ));
         assert!(!are_rounded_apart(1000, 1001, 8, NEAR));
     }
 

@@ -34,8 +34,13 @@ impl Worker<'_, '_> {
         }
         let code = self.grid.code;
         for lane in lanes(mask) {
-            let access = Access { thread: w.index * 32 + lane as u32, ..access };
-            let Some(store) = self.shared.stored_in_step(at[lane], bytes, access) else { continue };
+            let access = Access {
+                thread: w.index * 32 + lane as u32,
+                ..access
+            };
+            let Some(store) = self.shared.stored_in_step(at[lane], bytes, access) else {
+                continue;
+            };
             if is_atomic(&code.places[store.pc as usize]) || polls(code, w.now.pc) {
                 continue;
             }
@@ -56,9 +61,16 @@ impl Shared {
     fn stored_in_step(&self, address: u64, bytes: u32, access: Access) -> Option<LastAccess> {
         let offset = address.wrapping_sub(SHARED_BASE.into());
         let words = offset / 4..offset.checked_add(bytes.into())?.div_ceil(4);
-        let mask = if bytes >= 4 { 15 } else { ((1 << bytes) - 1) << (offset % 4) };
+        let mask = if bytes >= 4 {
+            15
+        } else {
+            ((1 << bytes) - 1) << (offset % 4)
+        };
         // Both as if they were plain: then they race.
-        let load = LastAccess { strong: false, ..self.stamp(access, mask) };
+        let load = LastAccess {
+            strong: false,
+            ..self.stamp(access, mask)
+        };
         let mut stores = words.filter_map(|word| Some(self.cells.get(word as usize)?.write));
         stores.find(|store| store.strong && store.is_of_warp(&load) && self.races(store, &load))
     }
@@ -74,7 +86,8 @@ fn polls(code: &Code, load: u32) -> bool {
     };
     (0..).zip(&code.ops).any(|(pc, step)| match step.op {
         Op::Branch { target, .. } if target <= pc => {
-            let again = |pc: u32| pc == load || place(pc).0.starts_with("ld") && address(place(pc).1) == of;
+            let again =
+                |pc: u32| pc == load || place(pc).0.starts_with("ld") && address(place(pc).1) == of;
             (target..=pc).any(again) && !(target..=pc).any(acts)
         }
         _ => false,

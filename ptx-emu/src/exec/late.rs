@@ -46,7 +46,8 @@ impl LateStores {
     /// What a thread of a block did is known to others from now on: those stores of it for which `ordered` holds, of a
     /// thread and its count.
     pub(super) fn arrive(&mut self, block: u32, ordered: impl Fn(u16, u32) -> bool) {
-        self.0.retain(|_, late| late.block != block || !ordered(late.thread, late.count));
+        self.0
+            .retain(|_, late| late.block != block || !ordered(late.thread, late.count));
     }
 
     /// Somebody writes some bytes, or has seen what they are.
@@ -58,7 +59,10 @@ impl LateStores {
 
     /// What a block reads at an address that another block's store has not reached.
     fn read(&mut self, address: u64, bytes: u32, block: u32) -> Option<Before> {
-        let late = self.0.get_mut(&address).filter(|late| late.block != block)?;
+        let late = self
+            .0
+            .get_mut(&address)
+            .filter(|late| late.block != block)?;
         if late.bytes != bytes || late.told.contains(&block) {
             self.0.remove(&address);
             return None;
@@ -73,7 +77,9 @@ impl Worker<'_, '_> {
     pub(super) fn store_late(&mut self, w: &Warp, mask: u32, t: &Transfer, addresses: &Addresses) {
         let bytes = t.width.bytes;
         let strong = t.order.is_strong() && t.order != MemoryOrder::Release;
-        let Some(recorder) = &mut self.recorder else { return };
+        let Some(recorder) = &mut self.recorder else {
+            return;
+        };
         let block = recorder.block();
         let whole = bytes * t.regs.len() as u32;
         // Of 128 bits, both halves arrive at once.
@@ -84,28 +90,49 @@ impl Worker<'_, '_> {
         for lane in lanes(mask) {
             let address = addresses[lane];
             recorder.late.forget(address, whole);
-            let Some(a) = self.grid.table.reach(address).filter(|_| stays) else { continue };
+            let Some(a) = self.grid.table.reach(address).filter(|_| stays) else {
+                continue;
+            };
             let offset = address - a.base;
             let known = a.is_initialised(offset, whole.into());
-            let parts = (0..t.regs.len() as u64).rev().map(|i| read(a, offset + i * u64::from(bytes), bytes));
+            let parts = (0..t.regs.len() as u64)
+                .rev()
+                .map(|i| read(a, offset + i * u64::from(bytes), bytes));
             let value = parts.fold(0, |all, part| all << 64 | u128::from(part));
-            let before = Before { value, known, pc: w.now.pc };
-            let (thread, count) =
-                ((w.index * 32) as u16 + lane as u16, self.shared.clocks.count(w.index as usize));
-            recorder
-                .late
-                .0
-                .insert(address, LateStore { bytes: whole, before, block, thread, count, told: Vec::new() });
+            let before = Before {
+                value,
+                known,
+                pc: w.now.pc,
+            };
+            let (thread, count) = (
+                (w.index * 32) as u16 + lane as u16,
+                self.shared.clocks.count(w.index as usize),
+            );
+            recorder.late.0.insert(
+                address,
+                LateStore {
+                    bytes: whole,
+                    before,
+                    block,
+                    thread,
+                    count,
+                    told: Vec::new(),
+                },
+            );
         }
     }
 
     /// A lane fences or releases at a scope that reaches other blocks.
     pub(super) fn stores_arrive(&mut self, w: &Warp, mask: u32) {
-        let Some(recorder) = &mut self.recorder else { return };
+        let Some(recorder) = &mut self.recorder else {
+            return;
+        };
         let (block, clocks) = (recorder.block(), &self.shared.clocks);
         for lane in lanes(mask) {
             let own = (w.index * 32) as u16 + lane as u16;
-            recorder.late.arrive(block, |thread, count| thread == own || clocks.ordered(thread, count, own));
+            recorder.late.arrive(block, |thread, count| {
+                thread == own || clocks.ordered(thread, count, own)
+            });
         }
     }
 
@@ -118,17 +145,21 @@ impl Worker<'_, '_> {
         addresses: &Addresses,
     ) -> Checked<()> {
         let bytes = t.width.bytes * t.regs.len() as u32;
-        let Some(recorder) = self.recorder.as_mut().filter(|_| t.order.is_strong()) else { return Ok(()) };
+        let Some(recorder) = self.recorder.as_mut().filter(|_| t.order.is_strong()) else {
+            return Ok(());
+        };
         let block = recorder.block();
         let mut found = [None; 32];
-        lanes(mask).for_each(|lane| found[lane] = recorder.late.read(addresses[lane], bytes, block));
+        lanes(mask)
+            .for_each(|lane| found[lane] = recorder.late.read(addresses[lane], bytes, block));
         for lane in lanes(mask) {
             let Some(before) = found[lane] else { continue };
             w.effects += 1;
             if !before.known {
                 let what = "a byte is read that nobody has written as far as this block can see: nothing makes the store arrive before";
                 let mut fault = self.fault(w, 1 << lane, Class::UninitialisedGlobal, what);
-                fault.instead = "put a fence (__threadfence) between the store and what tells others of it";
+                fault.instead =
+                    "put a fence (__threadfence) between the store and what tells others of it";
                 fault.other = Some(crate::OtherPlace {
                     place: self.place(before.pc),
                     did: "stores it",
@@ -141,7 +172,12 @@ impl Worker<'_, '_> {
                 let value = (before.value >> (8 * t.width.bytes as usize * i)) as u64;
                 let value = value & u64::MAX >> (64 - 8 * t.width.bytes);
                 let Some(to) = to else { continue };
-                put(w, *to, 1 << lane, &[extend(value, t.width.bytes, t.width.signed, to.bits); 32]);
+                put(
+                    w,
+                    *to,
+                    1 << lane,
+                    &[extend(value, t.width.bytes, t.width.signed, to.bits); 32],
+                );
             }
         }
         Ok(())

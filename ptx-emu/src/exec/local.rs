@@ -21,8 +21,13 @@ fn slice(w: &Warp, lane: usize) -> u64 {
 pub(super) fn convert(w: &mut Warp, mask: u32, d: u32, a: u32, to: bool) -> Result<(), Undefined> {
     let a = *w.regs.get::<u64>(a, mask)?;
     let base = |lane| LOCAL_WINDOW + slice(w, lane);
-    let moved =
-        |lane: usize| if to { a[lane].wrapping_sub(base(lane)) } else { a[lane].wrapping_add(base(lane)) };
+    let moved = |lane: usize| {
+        if to {
+            a[lane].wrapping_sub(base(lane))
+        } else {
+            a[lane].wrapping_add(base(lane))
+        }
+    };
     let out = std::array::from_fn(moved);
     w.regs.set(d, mask, &out);
     Ok(())
@@ -30,7 +35,9 @@ pub(super) fn convert(w: &mut Warp, mask: u32, d: u32, a: u32, to: bool) -> Resu
 
 /// A thread's own local address of one in the window, if it is its own.
 pub(super) fn own(w: &Warp, lane: usize, address: u64) -> Option<u64> {
-    address.checked_sub(slice(w, lane)).filter(|own| *own < SLICE)
+    address
+        .checked_sub(slice(w, lane))
+        .filter(|own| *own < SLICE)
 }
 
 /// Bytes that alignment leaves between members of a structure.
@@ -38,7 +45,12 @@ const MOST_GAP: usize = 7;
 
 impl Worker<'_, '_> {
     /// The threads' own addresses of those in the window.
-    pub(super) fn own_addresses(&self, w: &Warp, mask: u32, addresses: &mut Addresses) -> Checked<()> {
+    pub(super) fn own_addresses(
+        &self,
+        w: &Warp,
+        mask: u32,
+        addresses: &mut Addresses,
+    ) -> Checked<()> {
         for lane in lanes(mask) {
             let Some(own) = own(w, lane, addresses[lane]) else {
                 return Err(self.of_another_thread(w, lane, addresses[lane]));
@@ -54,12 +66,16 @@ impl Worker<'_, '_> {
     fn of_another_thread(&self, w: &Warp, lane: usize, address: u64) -> Box<Fault> {
         let owner = (address / SLICE) as u32;
         let [width, height, _] = self.grid.launch.block;
-        let (x, y, z) = (owner % width, owner / width % height, owner / (width * height));
-        let what =
-            format!("an address in the local memory of thread ({x},{y},{z}) is used by another thread");
+        let (x, y, z) = (
+            owner % width,
+            owner / width % height,
+            owner / (width * height),
+        );
+        let what = format!(
+            "an address in the local memory of thread ({x},{y},{z}) is used by another thread"
+        );
         let mut fault = self.fault(w, 1 << lane, Class::OutOfBounds, what);
-        fault.instead =
-            "each thread has a local memory of its own: pass the value, or keep it in shared memory";
+        fault.instead = "each thread has a local memory of its own: pass the value, or keep it in shared memory";
         fault.address = Some(address % SLICE);
         fault
     }
@@ -90,10 +106,17 @@ impl Worker<'_, '_> {
                 }
             }
             if let Some(to) = to {
-                put(w, *to, mask, &out.map(|v| extend(v, bytes, t.width.signed, to.bits)));
+                put(
+                    w,
+                    *to,
+                    mask,
+                    &out.map(|v| extend(v, bytes, t.width.signed, to.bits)),
+                );
                 w.regs.forget(to.bits, to.slot, unknown);
                 let (lanes, fault) = nothing;
-                fault.into_iter().for_each(|fault| w.regs.put_off(to.bits, to.slot, lanes, fault));
+                fault
+                    .into_iter()
+                    .for_each(|fault| w.regs.put_off(to.bits, to.slot, lanes, fault));
             }
         }
         Ok(())
@@ -109,8 +132,9 @@ impl Worker<'_, '_> {
         t: &Transfer,
     ) -> Checked<Option<u64>> {
         let (bytes, at) = (t.width.bytes as usize, start + before);
-        let byte =
-            |k: usize| u64::from(w.local[(at + k) / 4][lane] >> (8 * ((at + k) % 4)) & 0xff) << (8 * k);
+        let byte = |k: usize| {
+            u64::from(w.local[(at + k) / 4][lane] >> (8 * ((at + k) % 4)) & 0xff) << (8 * k)
+        };
         let written = |at: usize| w.local_init[at / 4][lane] >> (at % 4) & 1 != 0;
         let missing = |k: &usize| !written(at + k);
         let wrong = |k: &usize| match t.unwritten {
@@ -147,7 +171,8 @@ impl Worker<'_, '_> {
                     let at = addresses[lane] as usize + bytes as usize * i + k;
                     let shift = 8 * (at % 4);
                     let word = &mut w.local[at / 4][lane];
-                    *word = *word & !(0xff << shift) | ((values[lane] >> (8 * k)) as u32 & 0xff) << shift;
+                    *word = *word & !(0xff << shift)
+                        | ((values[lane] >> (8 * k)) as u32 & 0xff) << shift;
                     let init = &mut w.local_init[at / 4][lane];
                     *init = *init & !(1 << (at % 4)) | ((known >> lane & 1) as u8) << (at % 4);
                 }
@@ -161,8 +186,8 @@ impl Worker<'_, '_> {
         let bytes = t.width.bytes * t.regs.len() as u32;
         self.check_alignment(w, mask, addresses, bytes)?;
         let end = u64::from(w.top);
-        let bad =
-            lanes(mask).filter(|l| addresses[*l] == 0 || addresses[*l].saturating_add(bytes.into()) > end);
+        let bad = lanes(mask)
+            .filter(|l| addresses[*l] == 0 || addresses[*l].saturating_add(bytes.into()) > end);
         let bad = bad.fold(0, set_bit);
         if bad == 0 {
             return Ok(());

@@ -41,7 +41,12 @@ struct Flow {
 
 /// The position of a warp.
 fn position(w: &Warp) -> (usize, Vec<[u32; 3]>) {
-    (w.calls.len(), w.frames().map(|Frame { pc, join, mask }| [*pc, *join, *mask]).collect())
+    (
+        w.calls.len(),
+        w.frames()
+            .map(|Frame { pc, join, mask }| [*pc, *join, *mask])
+            .collect(),
+    )
 }
 
 impl Worker<'_, '_> {
@@ -71,7 +76,11 @@ impl Worker<'_, '_> {
                 changed.extend(differing(Bank::W64, &lanes64, &w.regs.w64.lanes));
                 changed.extend(differing(Bank::Pred, &predicates, &w.regs.pred));
                 let bound = is_bound(self.grid.code, &steps, changed);
-                return Ok(if bound { Iteration::Bound } else { Iteration::Unknown });
+                return Ok(if bound {
+                    Iteration::Bound
+                } else {
+                    Iteration::Unknown
+                });
             }
         }
         Ok(Iteration::Unknown)
@@ -81,13 +90,17 @@ impl Worker<'_, '_> {
 /// Returns the registers of a bank that have changed.
 fn differing<T: PartialEq>(bank: Bank, old: &[T], new: &[T]) -> impl Iterator<Item = Register> {
     let pairs = old.iter().zip(new).enumerate();
-    pairs.filter(|(_, (old, new))| old != new).map(move |(slot, _)| (bank, slot as u32))
+    pairs
+        .filter(|(_, (old, new))| old != new)
+        .map(move |(slot, _)| (bank, slot as u32))
 }
 
 /// Returns true if the registers that change in a loop of these instructions decide nothing in it.
 fn is_bound(code: &Code, steps: &FxHashSet<u32>, mut changed: FxHashSet<Register>) -> bool {
-    let flows: Vec<(&Op, Flow)> =
-        steps.iter().map(|&pc| (&code.ops[pc as usize].op, flow(code, pc))).collect();
+    let flows: Vec<(&Op, Flow)> = steps
+        .iter()
+        .map(|&pc| (&code.ops[pc as usize].op, flow(code, pc)))
+        .collect();
     for (op, flow) in &flows {
         match op {
             // A clock may show the same time twice.
@@ -105,8 +118,12 @@ fn is_bound(code: &Code, steps: &FxHashSet<u32>, mut changed: FxHashSet<Register
         let known = changed.len();
         for (op, flow) in &flows {
             let reads = flow.reads.iter().any(|register| changed.contains(register));
-            let writes = flow.writes.iter().any(|register| changed.contains(register));
-            let ignores = !reads && !writes || matches!(op, Op::Sleep | Op::Clock { .. } | Op::Nothing);
+            let writes = flow
+                .writes
+                .iter()
+                .any(|register| changed.contains(register));
+            let ignores =
+                !reads && !writes || matches!(op, Op::Sleep | Op::Clock { .. } | Op::Nothing);
             if ignores {
                 continue;
             }
@@ -122,8 +139,15 @@ fn is_bound(code: &Code, steps: &FxHashSet<u32>, mut changed: FxHashSet<Register
         }
     }
     // A guard decides whether the instruction is executed, which includes branches.
-    let guard = |pc: &u32| code.ops[*pc as usize].guard.map(|guard| (Bank::Pred, guard.pred));
-    !steps.iter().filter_map(guard).any(|guard| changed.contains(&guard))
+    let guard = |pc: &u32| {
+        code.ops[*pc as usize]
+            .guard
+            .map(|guard| (Bank::Pred, guard.pred))
+    };
+    !steps
+        .iter()
+        .filter_map(guard)
+        .any(|guard| changed.contains(&guard))
 }
 
 /// Returns true if an instruction only computes registers of a lane from others.
@@ -145,21 +169,32 @@ fn is_on_registers(op: &Op) -> bool {
 /// Returns true if an instruction reads or writes the carry, which is not a register by name.
 fn has_carry(code: &Code, pc: u32) -> bool {
     let (name, _) = parts(&code.places[pc as usize]);
-    name.split('.').any(|part| matches!(part, "cc" | "addc" | "subc" | "madc"))
+    name.split('.')
+        .any(|part| matches!(part, "cc" | "addc" | "subc" | "madc"))
 }
 
 /// Returns the registers that an instruction writes, by its first operand, and those that it reads, without its guard.
 fn flow(code: &Code, pc: u32) -> Flow {
     let (_, operands) = parts(&code.places[pc as usize]);
     let (first, others) = split(operands);
-    Flow { writes: named(code, pc, first), reads: named(code, pc, others) }
+    Flow {
+        writes: named(code, pc, first),
+        reads: named(code, pc, others),
+    }
 }
 
 /// Returns the registers that a part of an instruction names.
 fn named(code: &Code, pc: u32, text: &str) -> Vec<Register> {
-    let routine = code.routines.partition_point(|r| r.start <= pc).saturating_sub(1);
+    let routine = code
+        .routines
+        .partition_point(|r| r.start <= pc)
+        .saturating_sub(1);
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '%' | '$' | '_');
     let names: Vec<&str> = text.split(|c| !is_part(c)).collect();
     let name = |(bank, slot): &Register| code.name_of(routine as u32, *bank, *slot).unwrap_or("");
-    code.mentioned(pc).iter().filter(|register| names.contains(&name(register))).copied().collect()
+    code.mentioned(pc)
+        .iter()
+        .filter(|register| names.contains(&name(register)))
+        .copied()
+        .collect()
 }

@@ -27,13 +27,22 @@ impl Marks {
 
     /// The mark of a lane of a register that holds `bits`; 0 if there is none.
     pub(crate) fn of(&self, key: u64, lane: usize, bits: u64) -> u32 {
-        self.0.get(&key).map(|marks| marks[lane]).filter(|mark| mark.bits == bits).map_or(0, |mark| mark.of)
+        self.0
+            .get(&key)
+            .map(|marks| marks[lane])
+            .filter(|mark| mark.bits == bits)
+            .map_or(0, |mark| mark.of)
     }
 
     /// Marks a lane of a register that holds `bits`; 0 removes its mark.
     pub(crate) fn set(&mut self, key: u64, lane: usize, bits: u64, of: u32) {
         match of {
-            0 => _ = self.0.get_mut(&key).map(|marks| marks[lane] = Mark::default()),
+            0 => {
+                _ = self
+                    .0
+                    .get_mut(&key)
+                    .map(|marks| marks[lane] = Mark::default())
+            }
             _ => self.0.entry(key).or_default()[lane] = Mark { bits, of },
         }
     }
@@ -42,11 +51,15 @@ impl Marks {
     pub(crate) fn take_lanes(&mut self, other: &Marks, lanes: u32) {
         let in_lanes = |lane: usize| lanes >> lane & 1 != 0;
         for marks in self.0.values_mut() {
-            (0..32).filter(|lane| in_lanes(*lane)).for_each(|lane| marks[lane] = Mark::default());
+            (0..32)
+                .filter(|lane| in_lanes(*lane))
+                .for_each(|lane| marks[lane] = Mark::default());
         }
         for (key, marks) in &other.0 {
             let own = self.0.entry(*key).or_default();
-            (0..32).filter(|lane| in_lanes(*lane)).for_each(|lane| own[lane] = marks[lane]);
+            (0..32)
+                .filter(|lane| in_lanes(*lane))
+                .for_each(|lane| own[lane] = marks[lane]);
         }
     }
 }

@@ -30,13 +30,19 @@ type Registers = [[u32; 32]; 4];
 impl Worker<'_, '_> {
     pub(crate) fn mma(&mut self, w: &mut Warp, mask: u32, m: &Mma) -> Checked<()> {
         self.check_whole(w, mask)?;
-        let (a, b, c) = (self.fragment(w, &m.a)?, self.fragment(w, &m.b)?, self.fragment(w, &m.c)?);
+        let (a, b, c) = (
+            self.fragment(w, &m.a)?,
+            self.fragment(w, &m.b)?,
+            self.fragment(w, &m.c)?,
+        );
         let d = match m.left {
             Element::F16 => halves(m, &a, &b, &c, |h| f16::from_bits(h).wide()),
             Element::Bf16 => halves(m, &a, &b, &c, |h| bf16::from_bits(h).wide()),
             _ => bytes(m, &a, &b, &c),
         };
-        m.d.iter().zip(&d).for_each(|(slot, values)| w.regs.set(*slot, mask, values));
+        m.d.iter()
+            .zip(&d)
+            .for_each(|(slot, values)| w.regs.set(*slot, mask, values));
         Ok(())
     }
 
@@ -48,17 +54,23 @@ impl Worker<'_, '_> {
         let mut addresses = [0; 32];
         self.shared_addresses(w, named, &m.address, m.space, &mut addresses)?;
         self.check_alignment(w, named, &addresses, 16)?;
-        let access = Access { pc: w.now.pc, reads: true, ..Access::default() };
+        let access = Access {
+            pc: w.now.pc,
+            reads: true,
+            ..Access::default()
+        };
         for (j, slot) in m.d.iter().enumerate() {
             let mut rows = [[0u16; 8]; 8];
             for (r, row) in rows.iter_mut().enumerate() {
                 for half in 0..2 {
-                    let offset = self.touch(w, 8 * j + r, addresses[8 * j + r] + 8 * half, 8, access)?;
+                    let offset =
+                        self.touch(w, 8 * j + r, addresses[8 * j + r] + 8 * half, 8, access)?;
                     let bits = self.shared.read(offset, 8);
                     (0..4).for_each(|i| row[4 * half as usize + i] = (bits >> (16 * i)) as u16);
                 }
             }
-            let element = |a: usize, b: usize| u32::from(if m.transposed { rows[b][a] } else { rows[a][b] });
+            let element =
+                |a: usize, b: usize| u32::from(if m.transposed { rows[b][a] } else { rows[a][b] });
             let out: [u32; 32] = std::array::from_fn(|lane| {
                 let (g, t) = (lane / 4, lane % 4);
                 element(g, 2 * t) | element(g, 2 * t + 1) << 16
@@ -75,13 +87,20 @@ impl Worker<'_, '_> {
         let mut addresses = [0; 32];
         self.shared_addresses(w, named, &m.address, m.space, &mut addresses)?;
         self.check_alignment(w, named, &addresses, 16)?;
-        let access = Access { pc: w.now.pc, writes: true, ..Access::default() };
+        let access = Access {
+            pc: w.now.pc,
+            writes: true,
+            ..Access::default()
+        };
         for (j, slot) in m.d.iter().enumerate() {
             let rows = spread(&self.words(w, mask, *slot)?, m.transposed);
             for (r, row) in rows.iter().enumerate() {
                 for (half, part) in row.as_chunks::<4>().0.iter().enumerate() {
                     let at = addresses[8 * j + r] + 8 * half as u64;
-                    let bits = part.iter().rev().fold(0, |bits, v| bits << 16 | u64::from(*v));
+                    let bits = part
+                        .iter()
+                        .rev()
+                        .fold(0, |bits, v| bits << 16 | u64::from(*v));
                     let offset = match self.touch(w, 8 * j + r, at, 8, access) {
                         Ok(offset) => offset,
                         Err(fault) => {
@@ -112,7 +131,10 @@ impl Worker<'_, '_> {
     fn fragment(&self, w: &Warp, slots: &[u32]) -> Checked<Registers> {
         let mut out = [[0; 32]; 4];
         for (out, slot) in out.iter_mut().zip(slots) {
-            *out = *w.regs.get::<u32>(*slot, u32::MAX).map_err(|u| self.undefined(w, u))?;
+            *out = *w
+                .regs
+                .get::<u32>(*slot, u32::MAX)
+                .map_err(|u| self.undefined(w, u))?;
         }
         Ok(out)
     }
@@ -124,7 +146,11 @@ fn spread(register: &[u32; 32], transposed: bool) -> [[u16; 8]; 8] {
     for (lane, value) in register.iter().enumerate() {
         for i in 0..2 {
             let (row, column) = (lane / 4, 2 * (lane % 4) + i);
-            let (row, column) = if transposed { (column, row) } else { (row, column) };
+            let (row, column) = if transposed {
+                (column, row)
+            } else {
+                (row, column)
+            };
             rows[row][column] = (value >> (16 * i)) as u16;
         }
     }
@@ -132,26 +158,36 @@ fn spread(register: &[u32; 32], transposed: bool) -> [[u16; 8]; 8] {
 }
 
 /// Lays out a, of which `EACH` elements fill a register: rows of `DEPTH` elements.
-fn left<const EACH: usize>(a: &[[u32; 32]], element: impl Fn(u32, usize) -> f32) -> [[f32; DEPTH]; ROWS] {
+fn left<const EACH: usize>(
+    a: &[[u32; 32]],
+    element: impl Fn(u32, usize) -> f32,
+) -> [[f32; DEPTH]; ROWS] {
     let mut out = [[0.0; DEPTH]; ROWS];
     for (r, register) in a.iter().enumerate() {
         for (lane, value) in register.iter().enumerate() {
             let column = EACH * (lane % 4) + 4 * EACH * (r / 2);
             let row = &mut out[lane / 4 + 8 * (r % 2)][column..column + EACH];
-            row.iter_mut().enumerate().for_each(|(i, row)| *row = element(*value, i));
+            row.iter_mut()
+                .enumerate()
+                .for_each(|(i, row)| *row = element(*value, i));
         }
     }
     out
 }
 
 /// Lays out b: rows of `COLUMNS` elements.
-fn right<const EACH: usize>(b: &[[u32; 32]], element: impl Fn(u32, usize) -> f32) -> [[f32; COLUMNS]; DEPTH] {
+fn right<const EACH: usize>(
+    b: &[[u32; 32]],
+    element: impl Fn(u32, usize) -> f32,
+) -> [[f32; COLUMNS]; DEPTH] {
     let mut out = [[0.0; COLUMNS]; DEPTH];
     for (r, register) in b.iter().enumerate() {
         for (lane, value) in register.iter().enumerate() {
             let row = EACH * (lane % 4) + 4 * EACH * r;
             let rows = &mut out[row..row + EACH];
-            rows.iter_mut().enumerate().for_each(|(i, row)| row[lane / 4] = element(*value, i));
+            rows.iter_mut()
+                .enumerate()
+                .for_each(|(i, row)| row[lane / 4] = element(*value, i));
         }
     }
     out
@@ -175,9 +211,18 @@ fn scatter<T: Copy>(d: &[[T; COLUMNS]; ROWS], bits: impl Fn(T) -> u32) -> Regist
     })
 }
 
-fn halves(m: &Mma, a: &Registers, b: &Registers, c: &Registers, wide: impl Fn(u16) -> f32) -> Registers {
+fn halves(
+    m: &Mma,
+    a: &Registers,
+    b: &Registers,
+    c: &Registers,
+    wide: impl Fn(u16) -> f32,
+) -> Registers {
     let element = |register: u32, i: usize| wide((register >> (16 * i)) as u16);
-    let (a, b) = (left::<2>(&a[..m.a.len()], element), right::<2>(&b[..m.b.len()], element));
+    let (a, b) = (
+        left::<2>(&a[..m.a.len()], element),
+        right::<2>(&b[..m.b.len()], element),
+    );
     let least = m.left.least_exponent();
     let columns: [Factors; COLUMNS] =
         std::array::from_fn(|n| Factors::new(b[..m.depth].iter().map(|row| row[n]), least));
@@ -196,17 +241,26 @@ fn bytes(m: &Mma, a: &Registers, b: &Registers, c: &Registers) -> Registers {
     let of = |kind: Element| {
         move |register: u32, i: usize| {
             let byte = (register >> (8 * i)) as u8;
-            if kind == Element::S8 { f32::from(byte as i8) } else { f32::from(byte) }
+            if kind == Element::S8 {
+                f32::from(byte as i8)
+            } else {
+                f32::from(byte)
+            }
         }
     };
-    let (a, b) = (left::<4>(&a[..m.a.len()], of(m.left)), right::<4>(&b[..m.b.len()], of(m.right)));
+    let (a, b) = (
+        left::<4>(&a[..m.a.len()], of(m.left)),
+        right::<4>(&b[..m.b.len()], of(m.right)),
+    );
     let mut d = sums(c, |bits| bits);
     for (d, a) in d.iter_mut().zip(&a) {
         let mut sum = [0f32; COLUMNS];
         for (a, b) in a[..m.depth].iter().zip(&b) {
             sum = std::array::from_fn(|n| sum[n] + a * b[n]);
         }
-        d.iter_mut().zip(sum).for_each(|(d, sum)| *d = d.wrapping_add(sum as i32 as u32));
+        d.iter_mut()
+            .zip(sum)
+            .for_each(|(d, sum)| *d = d.wrapping_add(sum as i32 as u32));
     }
     scatter(&d, |sum| sum)
 }

@@ -103,13 +103,16 @@ impl Mbarriers {
     }
 
     fn find(&self, address: u64) -> Option<usize> {
-        self.objects.iter().position(|o| u64::from(o.address) == address)
+        self.objects
+            .iter()
+            .position(|o| u64::from(o.address) == address)
     }
 
     /// The mbarrier among `bytes` bytes.
     pub(crate) fn within(&self, address: u64, bytes: u64) -> Option<(u32, LastAccess)> {
         let meets = |o: &&MbarrierState| {
-            u64::from(o.address) < address.saturating_add(bytes) && address < u64::from(o.address) + 8
+            u64::from(o.address) < address.saturating_add(bytes)
+                && address < u64::from(o.address) + 8
         };
         self.objects.iter().find(meets).map(|o| (o.address, o.init))
     }
@@ -123,12 +126,18 @@ impl Mbarriers {
 
     /// A copy that arrived, and that nobody has waited for: instruction and thread.
     pub(crate) fn forgotten(&self) -> Option<(u32, u32)> {
-        self.objects.iter().find_map(|o| o.copied.first()).map(|(_, pc, thread)| (*pc, *thread))
+        self.objects
+            .iter()
+            .find_map(|o| o.copied.first())
+            .map(|(_, pc, thread)| (*pc, *thread))
     }
 
     /// An mbarrier that still expects bytes: address, bytes, last arrival.
     pub(crate) fn expecting(&self) -> Option<(u32, i64, (u32, u32))> {
-        self.objects.iter().find(|o| o.bytes != 0).map(|o| (o.address, o.bytes, o.arrived))
+        self.objects
+            .iter()
+            .find(|o| o.bytes != 0)
+            .map(|o| (o.address, o.bytes, o.arrived))
     }
 }
 
@@ -143,7 +152,9 @@ impl Worker<'_, '_> {
                 let counts = self.words(w, mask, count)?;
                 lanes(mask).try_for_each(|l| self.init(w, l, addresses[l], counts[l]))
             }
-            MbarrierOperation::Inval => lanes(mask).try_for_each(|l| self.inval(w, l, addresses[l])),
+            MbarrierOperation::Inval => {
+                lanes(mask).try_for_each(|l| self.inval(w, l, addresses[l]))
+            }
             MbarrierOperation::ExpectTx { bytes } => {
                 let bytes = self.words(w, mask, bytes)?;
                 lanes(mask).try_for_each(|l| {
@@ -151,7 +162,13 @@ impl Worker<'_, '_> {
                     self.expect(w, l, i, bytes[l].into())
                 })
             }
-            MbarrierOperation::Arrive { state, expect, count, drops, completes } => {
+            MbarrierOperation::Arrive {
+                state,
+                expect,
+                count,
+                drops,
+                completes,
+            } => {
                 let expect = expect.map(|slot| self.words(w, mask, slot)).transpose()?;
                 let counts = count.map_or(Ok([1; 32]), |slot| self.words(w, mask, slot))?;
                 let mut states = [0; 32];
@@ -170,7 +187,9 @@ impl Worker<'_, '_> {
                     self.arrive_at(w, l, i, counts[l])?;
                 }
                 self.shared.clocks.bump(w.index as usize);
-                state.into_iter().for_each(|slot| w.regs.set(slot, mask, &states));
+                state
+                    .into_iter()
+                    .for_each(|slot| w.regs.set(slot, mask, &states));
                 Ok(())
             }
         }
@@ -182,7 +201,10 @@ impl Worker<'_, '_> {
         if count < o.pending || o.bytes != 0 {
             return Ok(());
         }
-        let what = format!("an arrival with .noComplete that completes phase {} of an mbarrier", o.done);
+        let what = format!(
+            "an arrival with .noComplete that completes phase {} of an mbarrier",
+            o.done
+        );
         Err(self.bad_mbarrier(w, lane, o.address.into(), what, "leave .noComplete out"))
     }
 
@@ -194,7 +216,8 @@ impl Worker<'_, '_> {
             return Ok(());
         }
         let (address, all) = (o.address, o.count);
-        let what = format!("mbarrier.arrive_drop of {count} arrivals, of {all} that a phase expects");
+        let what =
+            format!("mbarrier.arrive_drop of {count} arrivals, of {all} that a phase expects");
         Err(self.bad_mbarrier(w, lane, address.into(), what, "a thread drops out once"))
     }
 
@@ -213,7 +236,10 @@ impl Worker<'_, '_> {
 
     /// A word of each lane.
     pub(crate) fn words(&self, w: &Warp, mask: u32, slot: u32) -> Checked<[u32; 32]> {
-        w.regs.get::<u32>(slot, mask).copied().map_err(|u| self.undefined(w, u))
+        w.regs
+            .get::<u32>(slot, mask)
+            .copied()
+            .map_err(|u| self.undefined(w, u))
     }
 
     fn init(&mut self, w: &Warp, lane: usize, address: u64, count: u32) -> Checked<()> {
@@ -224,19 +250,29 @@ impl Worker<'_, '_> {
         if let Some(i) = self.mbarriers.find(address) {
             let first = self.mbarriers.objects[i].init;
             let what = "mbarrier.init of what is an mbarrier already".to_string();
-            let mut fault =
-                self.bad_mbarrier(w, lane, address, what, "initialise it once, or mbarrier.inval it first");
+            let mut fault = self.bad_mbarrier(
+                w,
+                lane,
+                address,
+                what,
+                "initialise it once, or mbarrier.inval it first",
+            );
             fault.other = Some(self.earlier(first.pc, first.thread.into(), "initialised it"));
             return Err(fault);
         }
-        let access = Access { pc: w.now.pc, writes: true, ..Access::default() };
+        let access = Access {
+            pc: w.now.pc,
+            writes: true,
+            ..Access::default()
+        };
         self.touch(w, lane, address, 8, access)?;
         let address = address as u32;
         let known = self.mbarriers.agents.iter().find(|(a, _)| *a == address);
         let agent = match known {
             Some((_, agent)) => *agent,
             None if self.mbarriers.agents.len() == MOST_AGENTS => {
-                let what = format!("unsupported in ptx-emu: more than {MOST_AGENTS} mbarriers in a block");
+                let what =
+                    format!("unsupported in ptx-emu: more than {MOST_AGENTS} mbarriers in a block");
                 return Err(self.bad_mbarrier(w, lane, address.into(), what, ""));
             }
             None => {
@@ -246,7 +282,10 @@ impl Worker<'_, '_> {
             }
         };
         self.shared.cover(address, 8, true);
-        let access = Access { thread: w.index * 32 + lane as u32, ..access };
+        let access = Access {
+            thread: w.index * 32 + lane as u32,
+            ..access
+        };
         self.mbarriers.objects.push(MbarrierState {
             address,
             count,
@@ -284,10 +323,21 @@ impl Worker<'_, '_> {
     fn check_unused(&self, w: &Warp, lane: usize, i: usize) -> Checked<()> {
         let o = &self.mbarriers.objects[i];
         let (pc, thread) = (w.now.pc, w.index * 32 + lane as u32);
-        let now = self.shared.stamp(Access { pc, thread, writes: true, ..Access::default() }, 15);
+        let now = self.shared.stamp(
+            Access {
+                pc,
+                thread,
+                writes: true,
+                ..Access::default()
+            },
+            15,
+        );
         let late = |last: &&LastAccess| !last.is_of_warp(&now) && self.shared.races(last, &now);
-        let Some(last) = o.uses.iter().find(late) else { return Ok(()) };
-        let what = "mbarrier.inval, and nothing orders the last use of another warp before it".to_string();
+        let Some(last) = o.uses.iter().find(late) else {
+            return Ok(());
+        };
+        let what =
+            "mbarrier.inval, and nothing orders the last use of another warp before it".to_string();
         let instead = "put a barrier between, or an atomic that releases and acquires";
         let mut fault = self.bad_mbarrier(w, lane, o.address.into(), what, instead);
         fault.other = Some(self.earlier(last.pc, last.thread.into(), "used it"));
@@ -301,7 +351,9 @@ impl Worker<'_, '_> {
         }
         let Some(i) = self.mbarriers.find(address) else {
             let address = self.shared.local(address);
-            let what = format!("there is no mbarrier at 0x{address:x}: mbarrier.init has not been executed");
+            let what = format!(
+                "there is no mbarrier at 0x{address:x}: mbarrier.init has not been executed"
+            );
             return Err(self.bad_mbarrier(
                 w,
                 lane,
@@ -312,8 +364,14 @@ impl Worker<'_, '_> {
         };
         let init = self.mbarriers.objects[i].init;
         let thread = w.index * 32 + lane as u32;
-        let access =
-            Access { pc: w.now.pc, thread, reads: true, writes: true, strong: true, ..Access::default() };
+        let access = Access {
+            pc: w.now.pc,
+            thread,
+            reads: true,
+            writes: true,
+            strong: true,
+            ..Access::default()
+        };
         let now = self.shared.stamp(access, 15);
         if !self.shared.races(&init, &now) {
             let uses = &mut self.mbarriers.objects[i].uses;
@@ -323,7 +381,8 @@ impl Worker<'_, '_> {
             }
             return Ok(i);
         }
-        let what = "an mbarrier is used, and nothing orders this after its mbarrier.init".to_string();
+        let what =
+            "an mbarrier is used, and nothing orders this after its mbarrier.init".to_string();
         let mut fault = self.bad_mbarrier(w, lane, address, what, "put a barrier between");
         fault.other = Some(self.earlier(init.pc, init.thread.into(), "initialised it"));
         Err(fault)
@@ -354,7 +413,13 @@ impl Worker<'_, '_> {
         }
         let (address, bytes) = (o.address, o.bytes);
         let what = format!("an mbarrier expects {bytes} bytes: at most {MOST_BYTES}");
-        Err(self.bad_mbarrier(w, lane, address.into(), what, "split the copy over several phases"))
+        Err(self.bad_mbarrier(
+            w,
+            lane,
+            address.into(),
+            what,
+            "split the copy over several phases",
+        ))
     }
 
     /// Whether the thread knows in which phase it is.
@@ -377,7 +442,10 @@ impl Worker<'_, '_> {
 
     /// Phases of an mbarrier that a warp knows to be complete.
     fn known_phases(&self, w: &Warp, o: &MbarrierState) -> u32 {
-        self.shared.clocks.known(w.index, o.agent).saturating_sub(o.base)
+        self.shared
+            .clocks
+            .known(w.index, o.agent)
+            .saturating_sub(o.base)
     }
 
     fn arrive_at(&mut self, w: &Warp, lane: usize, i: usize, count: u32) -> Checked<()> {
@@ -401,19 +469,28 @@ impl Worker<'_, '_> {
         o.pending -= count;
         o.arrived = (w.now.pc, thread);
         self.shared.clocks.release(w.index, &mut o.gathered);
-        self.end_phase(i).map_err(|late| self.too_late(w, thread, w.now.pc, i, late))
+        self.end_phase(i)
+            .map_err(|late| self.too_late(w, thread, w.now.pc, i, late))
     }
 
     /// An arrival that a thread's copies make, with what they wrote if they did: what the thread did besides is not
     /// released.
-    pub(crate) fn copy_arrived(&mut self, i: usize, pc: u32, thread: u32, wrote: bool) -> Checked<()> {
+    pub(crate) fn copy_arrived(
+        &mut self,
+        i: usize,
+        pc: u32,
+        thread: u32,
+        wrote: bool,
+    ) -> Checked<()> {
         let o = &mut self.mbarriers.objects[i];
         if o.pending == 0 {
             let (address, done, count) = (o.address, o.done, o.count);
-            let what = format!("an arrival at an mbarrier where none of {count} is left in phase {done}");
+            let what =
+                format!("an arrival at an mbarrier where none of {count} is left in phase {done}");
             let warp = &self.warps[thread as usize / 32];
             let instead = "initialise it with the number of arrivals";
-            let mut fault = self.bad_mbarrier(warp, thread as usize % 32, address.into(), what, instead);
+            let mut fault =
+                self.bad_mbarrier(warp, thread as usize % 32, address.into(), what, instead);
             fault.place = Some(self.place(pc));
             return Err(fault);
         }
@@ -442,13 +519,20 @@ impl Worker<'_, '_> {
 
     /// Ends the phase if nothing is missing; gives a warp whose wait for the phase before may come after.
     fn end_phase(&mut self, i: usize) -> Result<(), (u32, u32)> {
-        let Mbarriers { objects, sleeps, awake, .. } = &mut self.mbarriers;
+        let Mbarriers {
+            objects,
+            sleeps,
+            awake,
+            ..
+        } = &mut self.mbarriers;
         let o = &mut objects[i];
         if o.pending > 0 || o.bytes != 0 {
             return Ok(());
         }
         let late = |(warp, count, _): &&(u32, u32, u32)| {
-            o.gathered.get(*warp as usize).is_none_or(|known| known < count)
+            o.gathered
+                .get(*warp as usize)
+                .is_none_or(|known| known < count)
         };
         if let Some((warp, _, pc)) = o.waits.iter().find(late) {
             return Err((*warp, *pc));
@@ -459,18 +543,29 @@ impl Worker<'_, '_> {
         o.pending = o.count;
         o.waits.clear();
         for (warp, sleep) in sleeps.iter_mut().enumerate() {
-            let Some(sleep) = sleep.as_mut().filter(|s| s.address == o.address && s.woken.is_none()) else {
+            let Some(sleep) = sleep
+                .as_mut()
+                .filter(|s| s.address == o.address && s.woken.is_none())
+            else {
                 continue;
             };
             sleep.woken = Some(o.done);
-            o.waits.push((warp as u32, self.shared.clocks.count(warp), sleep.pc));
+            o.waits
+                .push((warp as u32, self.shared.clocks.count(warp), sleep.pc));
             awake.push(warp as u32);
         }
         Ok(())
     }
 
     #[cold]
-    fn too_late(&self, w: &Warp, thread: u32, pc: u32, i: usize, (waiter, wait): (u32, u32)) -> Box<Fault> {
+    fn too_late(
+        &self,
+        w: &Warp,
+        thread: u32,
+        pc: u32,
+        i: usize,
+        (waiter, wait): (u32, u32),
+    ) -> Box<Fault> {
         let o = &self.mbarriers.objects[i];
         let what = format!(
             "phase {} of an mbarrier ends here, and nothing orders a wait for the phase before ahead of it: with another timing that wait would be for phase {}",
@@ -479,7 +574,8 @@ impl Worker<'_, '_> {
         );
         let mut fault = self.fault(w, 1 << (thread % 32), Class::PhaseAliased, what);
         fault.place = Some(self.place(pc));
-        fault.instead = "who waits for a phase must arrive, or be waited for, before the next one ends";
+        fault.instead =
+            "who waits for a phase must arrive, or be waited for, before the next one ends";
         fault.other = Some(self.earlier(wait, waiter * 32, "waited"));
         self.locate_shared(&mut fault, o.address.into());
         fault
@@ -487,13 +583,21 @@ impl Worker<'_, '_> {
 
     /// `mbarrier.try_wait` and `.test_wait`. The first failed wait returns false, so that a missing loop shows; a second
     /// `try_wait` for the same phase sleeps until the phase is complete.
-    pub(crate) fn wait(&mut self, w: &mut Warp, mask: u32, b: &MbarrierWait) -> Checked<WaitOutcome> {
+    pub(crate) fn wait(
+        &mut self,
+        w: &mut Warp,
+        mask: u32,
+        b: &MbarrierWait,
+    ) -> Checked<WaitOutcome> {
         let mut addresses = [0; 32];
         self.shared_addresses(w, mask, &b.address, b.space, &mut addresses)?;
         self.check_alignment(w, mask, &addresses, 8)?;
         let phases = match b.phase {
             Phase::Parity(slot) => self.words(w, mask, slot)?.map(u64::from),
-            Phase::State(slot) => *w.regs.get::<u64>(slot, mask).map_err(|u| self.undefined(w, u))?,
+            Phase::State(slot) => *w
+                .regs
+                .get::<u64>(slot, mask)
+                .map_err(|u| self.undefined(w, u))?,
         };
         let first = mask.trailing_zeros() as usize;
         let key = (addresses[first], phases[first]);
@@ -508,18 +612,33 @@ impl Worker<'_, '_> {
         if yes == mask {
             *failed = None;
         } else if again && same && b.suspends {
-            let sleep = Waiter { address: key.0 as u32, pc: w.now.pc, woken: None };
+            let sleep = Waiter {
+                address: key.0 as u32,
+                pc: w.now.pc,
+                woken: None,
+            };
             self.mbarriers.sleeps[w.index as usize] = Some(sleep);
             return Ok(WaitOutcome::Suspended);
         }
         if let Some(p) = b.p {
             w.regs.set_pred(p, mask, yes);
         }
-        Ok(if yes == mask { WaitOutcome::Answered } else { WaitOutcome::NotYet })
+        Ok(if yes == mask {
+            WaitOutcome::Answered
+        } else {
+            WaitOutcome::NotYet
+        })
     }
 
     /// Whether a phase is complete. If so, the warp is ordered after it.
-    fn is_over(&mut self, w: &Warp, lane: usize, address: u64, how: Phase, phase: u64) -> Checked<bool> {
+    fn is_over(
+        &mut self,
+        w: &Warp,
+        lane: usize,
+        address: u64,
+        how: Phase,
+        phase: u64,
+    ) -> Checked<bool> {
         let i = self.object(w, lane, address)?;
         let sleep = self.mbarriers.sleeps[w.index as usize].take();
         let o = &self.mbarriers.objects[i];
@@ -534,7 +653,11 @@ impl Worker<'_, '_> {
                 "",
             ));
         }
-        let over = if parity { u64::from(done & 1) != phase } else { u64::from(done) > phase };
+        let over = if parity {
+            u64::from(done & 1) != phase
+        } else {
+            u64::from(done) > phase
+        };
         if !over {
             return Ok(false);
         }
@@ -546,7 +669,11 @@ impl Worker<'_, '_> {
         o.copied.retain(|(of, ..)| *of >= done);
         if parity {
             o.waits.retain(|(warp, ..)| *warp != w.index);
-            o.waits.push((w.index, self.shared.clocks.count(w.index as usize), w.now.pc));
+            o.waits.push((
+                w.index,
+                self.shared.clocks.count(w.index as usize),
+                w.now.pc,
+            ));
         }
         Ok(true)
     }
@@ -561,7 +688,8 @@ impl Worker<'_, '_> {
         );
         let mut fault = self.bad_mbarrier(w, lane, o.address.into(), what, "");
         fault.class = Class::PhaseAliased;
-        fault.instead = "let each warp wait for every phase, or give it an mbarrier of which it does";
+        fault.instead =
+            "let each warp wait for every phase, or give it an mbarrier of which it does";
         let (pc, thread) = o.arrived;
         fault.other = Some(self.earlier(pc, thread, "arrived last"));
         fault
@@ -574,7 +702,11 @@ impl Worker<'_, '_> {
             self.shared.clocks.proxy_fence(w.index);
         }
         let own = |o: &&mut MbarrierState| u32::from(o.init.thread) / 32 == w.index;
-        self.mbarriers.objects.iter_mut().filter(own).for_each(|o| o.fenced = true);
+        self.mbarriers
+            .objects
+            .iter_mut()
+            .filter(own)
+            .for_each(|o| o.fenced = true);
     }
 
     /// Checks the mbarrier that a copy is to complete on. Blocks of a cluster need a fence; in one block, order is enough.
@@ -584,9 +716,9 @@ impl Worker<'_, '_> {
         if o.fenced || self.blocks.len() == 1 {
             return Ok(());
         }
-        let what = "a copy completes on an mbarrier whose initialisation it may not see".to_string();
-        let instead =
-            "execute fence.mbarrier_init or fence.proxy.async between mbarrier.init and the barrier after it";
+        let what =
+            "a copy completes on an mbarrier whose initialisation it may not see".to_string();
+        let instead = "execute fence.mbarrier_init or fence.proxy.async between mbarrier.init and the barrier after it";
         let mut fault = self.bad_mbarrier(w, lane, address, what, instead);
         fault.other = Some(self.earlier(o.init.pc, o.init.thread.into(), "initialised it"));
         Err(fault)

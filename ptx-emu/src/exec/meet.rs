@@ -120,7 +120,11 @@ fn is_aligned(op: &Op) -> bool {
 fn results(op: &Op) -> (Option<u32>, Option<u32>) {
     match op {
         Op::Shuffle(s) => (s.d, s.p),
-        Op::Vote { mode: Vote::Ballot, d, .. } => (Some(*d), None),
+        Op::Vote {
+            mode: Vote::Ballot,
+            d,
+            ..
+        } => (Some(*d), None),
         Op::Vote { d, .. } => (None, Some(*d)),
         Op::Match { d, p, .. } => (Some(*d), *p),
         Op::Redux { d, .. } => (Some(*d), None),
@@ -144,14 +148,31 @@ fn auxiliary(op: &Op) -> Op {
         Op::Vote { mode, .. } => Op::Vote {
             mode: *mode,
             d: if *mode == Vote::Ballot { D } else { P },
-            pred: PredSource::Register { slot: HOLDS, negated: false },
+            pred: PredSource::Register {
+                slot: HOLDS,
+                negated: false,
+            },
             mask: MASK,
         },
-        Op::Match { all, wide, .. } => {
-            Op::Match { all: *all, d: D, p: all.then_some(P), a: A, wide: *wide, mask: MASK }
-        }
-        Op::Redux { f, .. } => Op::Redux { f: *f, d: D, a: A, mask: MASK },
-        Op::Elect { .. } => Op::Elect { d: Some(D), p: P, mask: MASK },
+        Op::Match { all, wide, .. } => Op::Match {
+            all: *all,
+            d: D,
+            p: all.then_some(P),
+            a: A,
+            wide: *wide,
+            mask: MASK,
+        },
+        Op::Redux { f, .. } => Op::Redux {
+            f: *f,
+            d: D,
+            a: A,
+            mask: MASK,
+        },
+        Op::Elect { .. } => Op::Elect {
+            d: Some(D),
+            p: P,
+            mask: MASK,
+        },
         _ => Op::WarpBarrier { mask: MASK },
     }
 }
@@ -241,12 +262,23 @@ impl Worker<'_, '_> {
         }
     }
 
-    fn gather_named(&mut self, w: &mut Warp, mask: u32, op: &Op, register: u32) -> Checked<Gathering> {
+    fn gather_named(
+        &mut self,
+        w: &mut Warp,
+        mask: u32,
+        op: &Op,
+        register: u32,
+    ) -> Checked<Gathering> {
         if register == EXECUTING {
             return Ok(Gathering::Executes);
         }
-        let masks = *w.regs.get::<u32>(register, mask).map_err(|u| self.undefined(w, u))?;
-        let Some(group) = self.incomplete_group(w, mask, &masks) else { return Ok(Gathering::Executes) };
+        let masks = *w
+            .regs
+            .get::<u32>(register, mask)
+            .map_err(|u| self.undefined(w, u))?;
+        let Some(group) = self.incomplete_group(w, mask, &masks) else {
+            return Ok(Gathering::Executes);
+        };
         let named = masks[group.trailing_zeros() as usize];
         let independent = self.grid.code.independent;
         if !independent && w.missing(named, group) & w.lanes_apart() == 0 {
@@ -257,7 +289,12 @@ impl Worker<'_, '_> {
         let pc = (!independent).then_some(w.now.pc);
         w.park_here(
             group,
-            StrandState::Waits(Meeting { kind, named, at: MeetingPlace::Mask, pc }),
+            StrandState::Waits(Meeting {
+                kind,
+                named,
+                at: MeetingPlace::Mask,
+                pc,
+            }),
             self.grid.code,
         );
         self.arrived(w)
@@ -271,7 +308,9 @@ impl Worker<'_, '_> {
         let mut found = None;
         while left != 0 {
             let named = masks[left.trailing_zeros() as usize];
-            let group = lanes(left).filter(|l| masks[*l] == named).fold(0, super::set_bit);
+            let group = lanes(left)
+                .filter(|l| masks[*l] == named)
+                .fold(0, super::set_bit);
             if group & !named != 0 || seen & named != 0 {
                 return None;
             }
@@ -305,7 +344,12 @@ impl Worker<'_, '_> {
         let kind = self.kind(w.now.pc);
         w.park_here(
             mask,
-            StrandState::Waits(Meeting { kind, named: u32::MAX, at, pc: None }),
+            StrandState::Waits(Meeting {
+                kind,
+                named: u32::MAX,
+                at,
+                pc: None,
+            }),
             self.grid.code,
         );
         self.arrived(w)
@@ -322,7 +366,11 @@ impl Worker<'_, '_> {
     /// Executes the instructions of groups that are complete after lanes have arrived, and lets other lanes run.
     fn arrived(&mut self, w: &mut Warp) -> Checked<Gathering> {
         self.forget_pending();
-        Ok(if self.complete_meetings(w)? { Gathering::Waits } else { Gathering::Elsewhere })
+        Ok(if self.complete_meetings(w)? {
+            Gathering::Waits
+        } else {
+            Gathering::Elsewhere
+        })
     }
 
     /// Lets other lanes run first where lanes are about to wait for an mbarrier, because the whole warp waits with them.
@@ -358,7 +406,11 @@ impl Worker<'_, '_> {
             }
             w.unpark(w.apart.len() - 1);
         }
-        Ok(if joined { Gathering::Elsewhere } else { Gathering::Executes })
+        Ok(if joined {
+            Gathering::Elsewhere
+        } else {
+            Gathering::Executes
+        })
     }
 
     /// Executes the instructions of the groups that are complete. Returns true if the warp waits at a barrier now.
@@ -453,7 +505,9 @@ impl Worker<'_, '_> {
             if w.apart[i].meeting() != Some(meeting) {
                 continue;
             }
-            let Op::Barrier(b) = &ops[w.apart[i].context.now.pc as usize].op else { continue };
+            let Op::Barrier(b) = &ops[w.apart[i].context.now.pc as usize].op else {
+                continue;
+            };
             let mut strands = std::mem::take(&mut w.apart);
             let strand = &mut strands[i];
             w.swap_context(&mut strand.context);
@@ -468,7 +522,9 @@ impl Worker<'_, '_> {
             holds |= own?;
             first = first.or(Some((i, b)));
         }
-        let Some((first, b)) = first else { return Ok(false) };
+        let Some((first, b)) = first else {
+            return Ok(false);
+        };
         // The running strand has no lanes left, since all of them have arrived.
         w.unpark(first);
         w.forced &= !arrived;
@@ -480,7 +536,9 @@ impl Worker<'_, '_> {
 
     /// Lets the first strand execute a wait at the barrier of the cluster for all lanes of the warp.
     fn wait_together(&mut self, w: &mut Warp, meeting: &Meeting, arrived: u32) {
-        let Some(first) = w.apart.iter().position(|s| s.meeting() == Some(meeting)) else { return };
+        let Some(first) = w.apart.iter().position(|s| s.meeting() == Some(meeting)) else {
+            return;
+        };
         // The running strand has no lanes left, since all of them have arrived.
         w.unpark(first);
         for strand in w.apart.iter_mut().filter(|s| s.meeting() == Some(meeting)) {
@@ -533,7 +591,11 @@ impl Worker<'_, '_> {
         self.complete_meetings(w)?;
         let all = w.lanes();
         let progress = w.runnable().is_some();
-        if progress || w.apart.iter().any(|s| matches!(s.state, StrandState::Polled)) {
+        if progress
+            || w.apart
+                .iter()
+                .any(|s| matches!(s.state, StrandState::Polled))
+        {
             w.park(all, StrandState::Polled, self.grid.code);
             w.pick(self.grid.code);
         }
@@ -560,25 +622,44 @@ impl Worker<'_, '_> {
     /// Returns the fault of lanes that wait for others of their warp which never arrive.
     fn never_met(&mut self, w: &mut Warp) -> Box<Fault> {
         let Some(first) = w.apart.iter().position(|strand| strand.meeting().is_some()) else {
-            return self.fault(w, w.now.mask, Class::InactiveLane, "lanes of the warp wait for each other");
+            return self.fault(
+                w,
+                w.now.mask,
+                Class::InactiveLane,
+                "lanes of the warp wait for each other",
+            );
         };
-        let Some(meeting) = w.apart[first].meeting().cloned() else { unreachable!("it was found above") };
+        let Some(meeting) = w.apart[first].meeting().cloned() else {
+            unreachable!("it was found above")
+        };
         let same = w.apart.iter().filter(|s| s.meeting() == Some(&meeting));
         let arrived = same.fold(0, |all, s| all | s.context.lanes());
         let missing = w.missing(meeting.named, arrived);
-        let other =
-            w.apart.iter().find(|s| s.context.lanes() & missing != 0 && s.meeting() != Some(&meeting));
-        let other = other.map(|s| (s.context.lanes() & missing, s.context.now.pc, s.meeting().cloned()));
+        let other = w
+            .apart
+            .iter()
+            .find(|s| s.context.lanes() & missing != 0 && s.meeting() != Some(&meeting));
+        let other = other.map(|s| {
+            (
+                s.context.lanes() & missing,
+                s.context.now.pc,
+                s.meeting().cloned(),
+            )
+        });
         w.unpark(first);
         let lanes = show_lanes(arrived);
         let others = show_lanes(missing);
         let (class, waited_for) = match meeting.at {
-            MeetingPlace::Mask => {
-                (Class::InactiveLane, format!("the mask 0x{:08x} names {others}", meeting.named))
-            }
+            MeetingPlace::Mask => (
+                Class::InactiveLane,
+                format!("the mask 0x{:08x} names {others}", meeting.named),
+            ),
             MeetingPlace::Barrier(barrier) => {
                 let id = barrier.number();
-                (Class::DivergentBarrier, format!("{lanes} of the warp wait at barrier {id} for {others}"))
+                (
+                    Class::DivergentBarrier,
+                    format!("{lanes} of the warp wait at barrier {id} for {others}"),
+                )
             }
             MeetingPlace::Cluster => (
                 Class::DivergentBarrier,
@@ -589,22 +670,37 @@ impl Worker<'_, '_> {
             None if missing.is_power_of_two() => "which exits without executing this".into(),
             None => "which exit without executing this".into(),
             Some((who, pc, theirs)) => {
-                let verb = if who.is_power_of_two() { "waits" } else { "wait" };
+                let verb = if who.is_power_of_two() {
+                    "waits"
+                } else {
+                    "wait"
+                };
                 let line = self.place(*pc).line;
-                let who =
-                    if *who == missing { "which".into() } else { format!("of which {}", show_lanes(*who)) };
+                let who = if *who == missing {
+                    "which".into()
+                } else {
+                    format!("of which {}", show_lanes(*who))
+                };
                 match theirs {
                     Some(m) if m.kind == meeting.kind && m.named != meeting.named => {
-                        format!("{who} {verb} in line {line} with the mask 0x{:08x}", m.named)
+                        format!(
+                            "{who} {verb} in line {line} with the mask 0x{:08x}",
+                            m.named
+                        )
                     }
-                    Some(Meeting { kind, at: MeetingPlace::Barrier(barrier), .. })
-                        if *kind == meeting.kind =>
-                    {
+                    Some(Meeting {
+                        kind,
+                        at: MeetingPlace::Barrier(barrier),
+                        ..
+                    }) if *kind == meeting.kind => {
                         let id = barrier.number();
                         let count = barrier.count;
                         format!("{who} {verb} in line {line} at barrier {id} for {count} threads")
                     }
-                    _ => format!("{who} {verb} at {} in line {line}", parts(&self.place(*pc)).0),
+                    _ => format!(
+                        "{who} {verb} at {} in line {line}",
+                        parts(&self.place(*pc)).0
+                    ),
                 }
             }
         };
@@ -619,7 +715,11 @@ impl Worker<'_, '_> {
         };
         fault.other = other.map(|(who, pc, _)| OtherPlace {
             place: self.place(pc),
-            did: if who.is_power_of_two() { "waits" } else { "wait" },
+            did: if who.is_power_of_two() {
+                "waits"
+            } else {
+                "wait"
+            },
             who: show_lanes(who),
         });
         fault
@@ -633,6 +733,9 @@ fn complete_meeting(w: &Warp) -> Option<(Meeting, u32)> {
         let same = w.apart.iter().filter(|s| s.meeting() == Some(meeting));
         (meeting, same.fold(0, |all, s| all | s.context.lanes()))
     });
-    let mut complete = with_lanes.filter(|(meeting, arrived)| w.missing(meeting.named, *arrived) == 0);
-    complete.next().map(|(meeting, arrived)| (meeting.clone(), arrived))
+    let mut complete =
+        with_lanes.filter(|(meeting, arrived)| w.missing(meeting.named, *arrived) == 0);
+    complete
+        .next()
+        .map(|(meeting, arrived)| (meeting.clone(), arrived))
 }

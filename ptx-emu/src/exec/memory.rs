@@ -50,7 +50,9 @@ pub(super) fn are_distinct(addresses: &Addresses, mask: u32, bytes: u32) -> bool
     let mut taken = [0u64; 64];
     lanes(mask).all(|lane| {
         let element = (addresses[lane] - low) / u64::from(bytes);
-        let Some(word) = taken.get_mut((element / 64) as usize) else { return false };
+        let Some(word) = taken.get_mut((element / 64) as usize) else {
+            return false;
+        };
         let free = *word >> (element % 64) & 1 == 0;
         *word |= 1 << (element % 64);
         free
@@ -60,7 +62,9 @@ pub(super) fn are_distinct(addresses: &Addresses, mask: u32, bytes: u32) -> bool
 /// Writes a register of any size in the lanes of a mask.
 /// The lanes whose value is not 0.
 pub(super) fn lanes_of(values: &[u64; 32]) -> u32 {
-    (0..32).filter(|lane| values[*lane] != 0).fold(0, |lanes, lane| lanes | 1 << lane)
+    (0..32)
+        .filter(|lane| values[*lane] != 0)
+        .fold(0, |lanes, lane| lanes | 1 << lane)
 }
 
 pub(crate) fn put(w: &mut Warp, to: RegisterOperand, mask: u32, values: &[u64; 32]) {
@@ -94,17 +98,28 @@ impl Worker<'_, '_> {
 
     /// Computes the address of each lane.
     #[inline(always)]
-    pub(crate) fn addresses(&self, w: &Warp, mask: u32, a: &Address, out: &mut Addresses) -> Checked<()> {
+    pub(crate) fn addresses(
+        &self,
+        w: &Warp,
+        mask: u32,
+        a: &Address,
+        out: &mut Addresses,
+    ) -> Checked<()> {
         let offset = a.offset as u64;
         match a.wide {
             true => match w.regs.get::<u64>(a.slot, mask) {
-                Ok(base) => out.iter_mut().zip(base).for_each(|(out, base)| *out = base.wrapping_add(offset)),
+                Ok(base) => out
+                    .iter_mut()
+                    .zip(base)
+                    .for_each(|(out, base)| *out = base.wrapping_add(offset)),
                 Err(u) => return Err(self.undefined(w, u)),
             },
             false => match w.regs.get::<u32>(a.slot, mask) {
                 Ok(base) => {
                     let sum = |base: u32| u64::from(base.wrapping_add(offset as u32));
-                    out.iter_mut().zip(base).for_each(|(out, base)| *out = sum(*base));
+                    out.iter_mut()
+                        .zip(base)
+                        .for_each(|(out, base)| *out = sum(*base));
                 }
                 Err(u) => return Err(self.undefined(w, u)),
             },
@@ -122,20 +137,40 @@ impl Worker<'_, '_> {
         let mut addresses = [0; 32];
         self.addresses(w, mask, &t.address, &mut addresses)?;
         self.place_all(w, mask, t.space, &mut addresses)?;
-        self.observe(w, mask, t.space, &addresses, t.width.bytes * t.regs.len() as u32);
+        self.observe(
+            w,
+            mask,
+            t.space,
+            &addresses,
+            t.width.bytes * t.regs.len() as u32,
+        );
         match t.space {
             Space::Global | Space::Const => self.load_global(w, mask, t, &addresses),
             Space::Shared | Space::Cluster => self.load_shared(w, mask, t, &addresses),
             Space::Local => self.load_local(w, mask, t, &addresses),
             Space::Param => self.load_parameters(w, mask, t, &addresses),
-            Space::Generic => self.split(w, mask, &addresses, |me, w, mask, place, addresses| match place {
-                Resolved::Global => me.load_global(w, mask, t, addresses),
-                Resolved::Shared => me.load_shared(w, mask, t, addresses),
-                Resolved::Local => me.load_local(w, mask, t, addresses),
-                Resolved::Param => me.load_parameters(w, mask, t, addresses),
-            }),
+            Space::Generic => {
+                self.split(
+                    w,
+                    mask,
+                    &addresses,
+                    |me, w, mask, place, addresses| match place {
+                        Resolved::Global => me.load_global(w, mask, t, addresses),
+                        Resolved::Shared => me.load_shared(w, mask, t, addresses),
+                        Resolved::Local => me.load_local(w, mask, t, addresses),
+                        Resolved::Param => me.load_parameters(w, mask, t, addresses),
+                    },
+                )
+            }
         }?;
-        self.synchronise(w, mask, t.space, (t.order, t.scope), &addresses, Does::Reads);
+        self.synchronise(
+            w,
+            mask,
+            t.space,
+            (t.order, t.scope),
+            &addresses,
+            Does::Reads,
+        );
         Ok(())
     }
 
@@ -143,28 +178,56 @@ impl Worker<'_, '_> {
         let mut addresses = [0; 32];
         self.addresses(w, mask, &t.address, &mut addresses)?;
         self.place_all(w, mask, t.space, &mut addresses)?;
-        self.observe(w, mask, t.space, &addresses, t.width.bytes * t.regs.len() as u32);
+        self.observe(
+            w,
+            mask,
+            t.space,
+            &addresses,
+            t.width.bytes * t.regs.len() as u32,
+        );
         match t.space {
             Space::Global | Space::Const => self.store_global(w, mask, t, &addresses),
             Space::Shared | Space::Cluster => self.store_shared(w, mask, t, &addresses),
             Space::Local => self.store_local(w, mask, t, &addresses),
             Space::Param => Err(self.parameters_written(w, mask)),
-            Space::Generic => self.split(w, mask, &addresses, |me, w, mask, place, addresses| match place {
-                Resolved::Global => me.store_global(w, mask, t, addresses),
-                Resolved::Shared => me.store_shared(w, mask, t, addresses),
-                Resolved::Local => me.store_local(w, mask, t, addresses),
-                Resolved::Param => Err(me.parameters_written(w, mask)),
-            }),
+            Space::Generic => {
+                self.split(
+                    w,
+                    mask,
+                    &addresses,
+                    |me, w, mask, place, addresses| match place {
+                        Resolved::Global => me.store_global(w, mask, t, addresses),
+                        Resolved::Shared => me.store_shared(w, mask, t, addresses),
+                        Resolved::Local => me.store_local(w, mask, t, addresses),
+                        Resolved::Param => Err(me.parameters_written(w, mask)),
+                    },
+                )
+            }
         }?;
-        self.synchronise(w, mask, t.space, (t.order, t.scope), &addresses, Does::Writes);
+        self.synchronise(
+            w,
+            mask,
+            t.space,
+            (t.order, t.scope),
+            &addresses,
+            Does::Writes,
+        );
         Ok(())
     }
 
     /// `discard`
-    pub(crate) fn discard(&mut self, w: &mut Warp, mask: u32, halves: &[Transfer; 2]) -> Checked<()> {
+    pub(crate) fn discard(
+        &mut self,
+        w: &mut Warp,
+        mask: u32,
+        halves: &[Transfer; 2],
+    ) -> Checked<()> {
         let mut addresses = [0; 32];
         self.addresses(w, mask, &halves[0].address, &mut addresses)?;
-        let bytes = halves.iter().map(|half| half.width.bytes * half.regs.len() as u32).sum();
+        let bytes = halves
+            .iter()
+            .map(|half| half.width.bytes * half.regs.len() as u32)
+            .sum();
         self.check_alignment(w, mask, &addresses, bytes)?;
         if let Some(lane) = lanes(mask).find(|l| resolve(addresses[*l]).0 != Resolved::Global) {
             let what = "discard of what is not global memory";
@@ -180,12 +243,21 @@ impl Worker<'_, '_> {
         self.observe(w, mask, a.space, &addresses, a.bytes);
         match a.space {
             Space::Shared | Space::Cluster => self.atomic_shared(w, mask, a, &addresses),
-            Space::Generic => self.split(w, mask, &addresses, |me, w, mask, place, addresses| match place {
-                Resolved::Global => me.atomic_global(w, mask, a, addresses),
-                Resolved::Shared => me.atomic_shared(w, mask, a, addresses),
-                Resolved::Local => Err(me.fault(w, mask, Class::OutOfBounds, "an atomic on local memory")),
-                Resolved::Param => Err(me.parameters_written(w, mask)),
-            }),
+            Space::Generic => {
+                self.split(
+                    w,
+                    mask,
+                    &addresses,
+                    |me, w, mask, place, addresses| match place {
+                        Resolved::Global => me.atomic_global(w, mask, a, addresses),
+                        Resolved::Shared => me.atomic_shared(w, mask, a, addresses),
+                        Resolved::Local => {
+                            Err(me.fault(w, mask, Class::OutOfBounds, "an atomic on local memory"))
+                        }
+                        Resolved::Param => Err(me.parameters_written(w, mask)),
+                    },
+                )
+            }
             _ => self.atomic_global(w, mask, a, &addresses),
         }?;
         self.synchronise(w, mask, a.space, (a.order, a.scope), &addresses, Does::Both);
@@ -193,7 +265,13 @@ impl Worker<'_, '_> {
     }
 
     /// Atomics on the elements of a vector of so many bytes.
-    pub(crate) fn atomics(&mut self, w: &mut Warp, mask: u32, bytes: u32, all: &[Atomic]) -> Checked<()> {
+    pub(crate) fn atomics(
+        &mut self,
+        w: &mut Warp,
+        mask: u32,
+        bytes: u32,
+        all: &[Atomic],
+    ) -> Checked<()> {
         let mut addresses = [0; 32];
         self.addresses(w, mask, &all[0].address, &mut addresses)?;
         self.check_alignment(w, mask, &addresses, bytes)?;
@@ -210,13 +288,20 @@ impl Worker<'_, '_> {
             self.stores_arrive(w, mask);
         }
         let clocks = &mut self.shared.clocks;
-        let mut recorder = self.recorder.as_mut().filter(|_| fence.scope == Scope::Device);
+        let mut recorder = self
+            .recorder
+            .as_mut()
+            .filter(|_| fence.scope == Scope::Device);
         if fence.acquires {
             clocks.acquire_fence(w.index);
-            recorder.iter_mut().for_each(|r| r.acquire_fence(clocks, w.index));
+            recorder
+                .iter_mut()
+                .for_each(|r| r.acquire_fence(clocks, w.index));
         }
         if fence.releases {
-            recorder.iter_mut().for_each(|r| r.release_fence(clocks, w.index));
+            recorder
+                .iter_mut()
+                .for_each(|r| r.release_fence(clocks, w.index));
             clocks.release_fence(w.index);
         }
     }
@@ -252,7 +337,11 @@ impl Worker<'_, '_> {
             acquires: order.acquires(),
             releases: order.releases(),
         };
-        let window = if matches!(space, Space::Shared | Space::Cluster) { SHARED_WINDOW } else { 0 };
+        let window = if matches!(space, Space::Shared | Space::Cluster) {
+            SHARED_WINDOW
+        } else {
+            0
+        };
         if strong.releases && scope == Scope::Device {
             self.stores_arrive(w, mask);
         }
@@ -261,10 +350,16 @@ impl Worker<'_, '_> {
         let (clocks, mut recorder) = (&mut self.shared.clocks, self.recorder.as_mut());
         for key in keys() {
             clocks.observe(w.index, key, strong);
-            recorder.iter_mut().filter(|_| far(key)).for_each(|r| r.observe(clocks, w.index, key, strong));
+            recorder
+                .iter_mut()
+                .filter(|_| far(key))
+                .for_each(|r| r.observe(clocks, w.index, key, strong));
         }
         for key in keys() {
-            recorder.iter_mut().filter(|_| far(key)).for_each(|r| r.publish(clocks, w.index, key, strong));
+            recorder
+                .iter_mut()
+                .filter(|_| far(key))
+                .for_each(|r| r.publish(clocks, w.index, key, strong));
             clocks.publish(w.index, key, strong);
         }
         if strong.releases {
@@ -280,11 +375,24 @@ impl Worker<'_, '_> {
         addresses: &Addresses,
         mut f: impl FnMut(&mut Self, &mut Warp, u32, Resolved, &Addresses) -> Checked<()>,
     ) -> Checked<()> {
-        for place in [Resolved::Global, Resolved::Shared, Resolved::Local, Resolved::Param] {
-            let these = lanes(mask).filter(|l| resolve(addresses[*l]).0 == place).fold(0, set_bit);
+        for place in [
+            Resolved::Global,
+            Resolved::Shared,
+            Resolved::Local,
+            Resolved::Param,
+        ] {
+            let these = lanes(mask)
+                .filter(|l| resolve(addresses[*l]).0 == place)
+                .fold(0, set_bit);
             if these != 0 {
                 let first = addresses[these.trailing_zeros() as usize];
-                let own = |lane: usize| if these >> lane & 1 != 0 { addresses[lane] } else { first };
+                let own = |lane: usize| {
+                    if these >> lane & 1 != 0 {
+                        addresses[lane]
+                    } else {
+                        first
+                    }
+                };
                 let mut own: Addresses = std::array::from_fn(|lane| resolve(own(lane)).1);
                 if place == Resolved::Shared {
                     self.place_all(w, these, Space::Cluster, &mut own)?;
@@ -308,14 +416,21 @@ impl Worker<'_, '_> {
         bytes: u32,
     ) -> Checked<()> {
         let odd = addresses.iter().fold(0, |all, a| all | a) & u64::from(bytes - 1);
-        if odd == 0 { Ok(()) } else { Err(self.misaligned(w, mask, addresses, bytes)) }
+        if odd == 0 {
+            Ok(())
+        } else {
+            Err(self.misaligned(w, mask, addresses, bytes))
+        }
     }
 
     #[cold]
     fn misaligned(&self, w: &Warp, mask: u32, addresses: &Addresses, bytes: u32) -> Box<Fault> {
-        let bad = lanes(mask).filter(|l| !addresses[*l].is_multiple_of(bytes.into())).fold(0, set_bit);
+        let bad = lanes(mask)
+            .filter(|l| !addresses[*l].is_multiple_of(bytes.into()))
+            .fold(0, set_bit);
         let address = addresses[bad.trailing_zeros() as usize % 32];
-        let what = format!("an access of {bytes} bytes at 0x{address:x}, which is no multiple of {bytes}");
+        let what =
+            format!("an access of {bytes} bytes at 0x{address:x}, which is no multiple of {bytes}");
         let mut fault = self.fault(w, bad, Class::Misaligned, what);
         fault.instead = "the address must be a multiple of the size of the whole vector";
         self.locate(&mut fault, address);
@@ -337,9 +452,20 @@ impl Worker<'_, '_> {
         };
     }
 
-    fn load_shared(&mut self, w: &mut Warp, mask: u32, t: &Transfer, addresses: &Addresses) -> Checked<()> {
+    fn load_shared(
+        &mut self,
+        w: &mut Warp,
+        mask: u32,
+        t: &Transfer,
+        addresses: &Addresses,
+    ) -> Checked<()> {
         let bytes = t.width.bytes;
-        let access = Access { pc: w.now.pc, reads: true, strong: t.order.is_strong(), ..Access::default() };
+        let access = Access {
+            pc: w.now.pc,
+            reads: true,
+            strong: t.order.is_strong(),
+            ..Access::default()
+        };
         let whole = bytes * t.regs.len() as u32;
         self.check_alignment(w, mask, addresses, whole)?;
         if access.strong {
@@ -352,7 +478,10 @@ impl Worker<'_, '_> {
         let checked = whole.is_multiple_of(4)
             && (t.space == Space::Shared || self.blocks.len() == 1)
             && lanes(mask).all(|lane| {
-                let access = Access { thread: w.index * 32 + lane as u32, ..access };
+                let access = Access {
+                    thread: w.index * 32 + lane as u32,
+                    ..access
+                };
                 let offset = self.shared.read_words(addresses[lane], whole, access);
                 offsets[lane] = offset.unwrap_or(0);
                 offset.is_some()
@@ -363,7 +492,9 @@ impl Worker<'_, '_> {
                 let step = bytes as usize * i;
                 let offset = match checked {
                     true => Ok(offsets[lane] + step),
-                    false => self.touch_or_guess(w, lane, addresses[lane] + step as u64, bytes, access),
+                    false => {
+                        self.touch_or_guess(w, lane, addresses[lane] + step as u64, bytes, access)
+                    }
                 };
                 match offset {
                     Ok(offset) => out[lane] = self.shared.read(offset, bytes),
@@ -375,17 +506,35 @@ impl Worker<'_, '_> {
                 }
             }
             if let Some(to) = to {
-                put(w, *to, mask, &out.map(|v| extend(v, bytes, t.width.signed, to.bits)));
+                put(
+                    w,
+                    *to,
+                    mask,
+                    &out.map(|v| extend(v, bytes, t.width.signed, to.bits)),
+                );
                 let (lanes, fault) = nothing;
-                fault.into_iter().for_each(|fault| w.regs.put_off(to.bits, to.slot, lanes, fault));
+                fault
+                    .into_iter()
+                    .for_each(|fault| w.regs.put_off(to.bits, to.slot, lanes, fault));
             }
         }
         Ok(())
     }
 
-    fn store_shared(&mut self, w: &mut Warp, mask: u32, t: &Transfer, addresses: &Addresses) -> Checked<()> {
+    fn store_shared(
+        &mut self,
+        w: &mut Warp,
+        mask: u32,
+        t: &Transfer,
+        addresses: &Addresses,
+    ) -> Checked<()> {
         let bytes = t.width.bytes;
-        let access = Access { pc: w.now.pc, writes: true, strong: t.order.is_strong(), ..Access::default() };
+        let access = Access {
+            pc: w.now.pc,
+            writes: true,
+            strong: t.order.is_strong(),
+            ..Access::default()
+        };
         self.check_alignment(w, mask, addresses, bytes * t.regs.len() as u32)?;
         if self.store_together(w, mask, t, addresses, access) {
             w.effects += 1;
@@ -410,8 +559,20 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    fn atomic_shared(&mut self, w: &mut Warp, mask: u32, a: &Atomic, addresses: &Addresses) -> Checked<()> {
-        let access = Access { pc: w.now.pc, reads: true, writes: true, strong: true, ..Access::default() };
+    fn atomic_shared(
+        &mut self,
+        w: &mut Warp,
+        mask: u32,
+        a: &Atomic,
+        addresses: &Addresses,
+    ) -> Checked<()> {
+        let access = Access {
+            pc: w.now.pc,
+            reads: true,
+            writes: true,
+            strong: true,
+            ..Access::default()
+        };
         self.check_alignment(w, mask, addresses, a.bytes)?;
         if let Some(high) = &a.high {
             return self.wide_atomic_shared(w, mask, (a, high), addresses, access);
@@ -438,7 +599,9 @@ impl Worker<'_, '_> {
     /// The order in which the lanes of an atomic take effect, which is free.
     pub(crate) fn lane_order(&self, mask: u32) -> impl Iterator<Item = usize> + use<> {
         let reversed = self.grid.schedule.order == crate::Order::Reversed;
-        (0..32).map(move |i| if reversed { 31 - i } else { i }).filter(move |l| mask >> l & 1 != 0)
+        (0..32)
+            .map(move |i| if reversed { 31 - i } else { i })
+            .filter(move |l| mask >> l & 1 != 0)
     }
 
     /// Checks one lane's access to shared memory; gives the offset of its bytes.
@@ -451,7 +614,10 @@ impl Worker<'_, '_> {
         bytes: u32,
         access: Access,
     ) -> Checked<usize> {
-        let access = Access { thread: w.index * 32 + lane as u32, ..access };
+        let access = Access {
+            thread: w.index * 32 + lane as u32,
+            ..access
+        };
         if self.blocks.len() > 1 {
             self.visit(w, lane, address)?;
         }
@@ -488,33 +654,54 @@ impl Worker<'_, '_> {
                 let at = self.shared.local(address & !(1 << 63));
                 match self.beyond_dynamic(at, bytes) {
                     Some(more) => {
-                        let what =
-                            format!("shared memory is {does} at 0x{at:x}, outside every variable: {more}");
+                        let what = format!(
+                            "shared memory is {does} at 0x{at:x}, outside every variable: {more}"
+                        );
                         (Class::OutOfBounds, address, what, DYNAMIC)
                     }
                     None => {
-                        let what = format!("shared memory is {does} at 0x{at:x}, outside every variable");
-                        (Class::OutOfBounds, address, what, "the address must lie within one shared variable")
+                        let what =
+                            format!("shared memory is {does} at 0x{at:x}, outside every variable");
+                        (
+                            Class::OutOfBounds,
+                            address,
+                            what,
+                            "the address must lie within one shared variable",
+                        )
                     }
                 }
             }
             AccessError::Uninitialised { byte } => {
-                let what = "shared memory is read that no thread of the block has written".to_string();
-                (Class::UninitialisedShared, byte.into(), what, "write it first, and put a barrier between")
+                let what =
+                    "shared memory is read that no thread of the block has written".to_string();
+                (
+                    Class::UninitialisedShared,
+                    byte.into(),
+                    what,
+                    "write it first, and put a barrier between",
+                )
             }
             AccessError::Race { .. } => {
                 let what = format!(
                     "shared memory is {does} while another thread uses it, and nothing orders the two"
                 );
-                (Class::SharedRace, address, what, "put a barrier between the two")
+                (
+                    Class::SharedRace,
+                    address,
+                    what,
+                    "put a barrier between the two",
+                )
             }
         };
         let mut fault = self.fault(w, 1 << lane, class, what);
         fault.instead = instead;
         self.locate_shared(&mut fault, address);
         if let AccessError::Race { other, wrote } = wrong {
-            fault.other =
-                Some(self.earlier(other.pc, other.thread.into(), if wrote { "wrote" } else { "read" }));
+            fault.other = Some(self.earlier(
+                other.pc,
+                other.thread.into(),
+                if wrote { "wrote" } else { "read" },
+            ));
         }
         fault
     }
@@ -534,7 +721,14 @@ impl Worker<'_, '_> {
     }
 
     /// The fault of touching what is an mbarrier, or what a copy is on its way to.
-    fn covered(&self, w: &Warp, lane: usize, address: u64, bytes: u32, does: &str) -> Option<Box<Fault>> {
+    fn covered(
+        &self,
+        w: &Warp,
+        lane: usize,
+        address: u64,
+        bytes: u32,
+        does: &str,
+    ) -> Option<Box<Fault>> {
         if let Some(copy) = self.copies.within(address, bytes.into()) {
             return Some(self.not_waited(w, lane, address, copy, does));
         }
@@ -548,12 +742,17 @@ impl Worker<'_, '_> {
     }
 
     fn not_waited(&self, w: &Warp, lane: usize, address: u64, copy: u32, does: &str) -> Box<Fault> {
-        let what =
-            format!("shared memory is {does} that a copy writes, and the thread has not waited for the copy");
+        let what = format!(
+            "shared memory is {does} that a copy writes, and the thread has not waited for the copy"
+        );
         let mut fault = self.fault(w, 1 << lane, Class::AsyncCopy, what);
         fault.instead = "wait for the mbarrier or the group of the copy; if the copy is too early, let it wait for those who read";
         self.locate_shared(&mut fault, address);
-        fault.other = Some(OtherPlace { place: self.place(copy), did: "writes it", who: "a copy".into() });
+        fault.other = Some(OtherPlace {
+            place: self.place(copy),
+            did: "writes it",
+            who: "a copy".into(),
+        });
         fault
     }
 
@@ -568,10 +767,15 @@ impl Worker<'_, '_> {
     ) -> Checked<()> {
         self.addresses(w, mask, a, out)?;
         if space == Space::Generic {
-            out.iter_mut().for_each(|a| *a = a.wrapping_sub(SHARED_WINDOW));
+            out.iter_mut()
+                .for_each(|a| *a = a.wrapping_sub(SHARED_WINDOW));
         }
         // A generic address may be one that `mapa` gave.
-        let space = if space == Space::Generic { Space::Cluster } else { space };
+        let space = if space == Space::Generic {
+            Space::Cluster
+        } else {
+            space
+        };
         self.place_all(w, mask, space, out)
     }
 }

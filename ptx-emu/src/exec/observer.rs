@@ -11,7 +11,9 @@ use super::values::Values;
 use super::warp::Warp;
 use super::{lanes, set_bit};
 use crate::code::{Code, Space};
-use crate::observe::{Followed, MemoryProfile, MemorySpace, Profile, RegisterStep, SiteProfile, Step};
+use crate::observe::{
+    Followed, MemoryProfile, MemorySpace, Profile, RegisterStep, SiteProfile, Step,
+};
 
 /// What one worker observes.
 #[derive(Debug)]
@@ -47,7 +49,11 @@ impl Observer {
     /// An observer, if the launch asks for one.
     pub(crate) fn of(grid: &Grid<'_>) -> Option<Box<Observer>> {
         let watch = grid.watch;
-        let sites = if watch.profile { grid.code.ops.len() } else { 0 };
+        let sites = if watch.profile {
+            grid.code.ops.len()
+        } else {
+            0
+        };
         let observer = || Observer {
             counts: vec![Counts::default(); sites],
             followed: watch.followed,
@@ -66,7 +72,10 @@ impl Observer {
             own.lanes += more.lanes;
             own.diverged += more.diverged;
             for (space, more) in more.memory {
-                own.memory.entry(space).and_modify(|known| known.add(&more)).or_insert(more);
+                own.memory
+                    .entry(space)
+                    .and_modify(|known| known.add(&more))
+                    .or_insert(more);
             }
         }
         self.steps.extend(other.steps);
@@ -74,7 +83,11 @@ impl Observer {
 
     /// The counts by place.
     pub(crate) fn profile(&self, code: &Code) -> Profile {
-        let executed = self.counts.iter().zip(&code.places).filter(|(counts, _)| counts.warps > 0);
+        let executed = self
+            .counts
+            .iter()
+            .zip(&code.places)
+            .filter(|(counts, _)| counts.warps > 0);
         let site = |(counts, place): (&Counts, &crate::SourcePlace)| SiteProfile {
             place: place.clone(),
             warps: counts.warps,
@@ -82,19 +95,32 @@ impl Observer {
             diverged: counts.diverged,
             memory: counts.memory.values().copied().collect(),
         };
-        Profile { sites: executed.map(site).collect() }
+        Profile {
+            sites: executed.map(site).collect(),
+        }
     }
 
     fn count(&mut self, w: &Warp, mask: u32) {
-        let Some(counts) = self.counts.get_mut(w.now.pc as usize) else { return };
+        let Some(counts) = self.counts.get_mut(w.now.pc as usize) else {
+            return;
+        };
         counts.warps += 1;
         counts.lanes += u64::from(mask.count_ones());
         counts.diverged += u64::from(w.now.mask != w.present());
     }
 
     /// Counts an access of a warp.
-    pub(crate) fn access(&mut self, pc: u32, space: MemorySpace, mask: u32, at: &Addresses, bytes: u32) {
-        let Some(counts) = self.counts.get_mut(pc as usize) else { return };
+    pub(crate) fn access(
+        &mut self,
+        pc: u32,
+        space: MemorySpace,
+        mask: u32,
+        at: &Addresses,
+        bytes: u32,
+    ) {
+        let Some(counts) = self.counts.get_mut(pc as usize) else {
+            return;
+        };
         let mut more = MemoryProfile {
             space,
             requests: 1,
@@ -108,7 +134,11 @@ impl Observer {
             MemorySpace::Shared => (more.passes, more.least_passes) = passes(mask, at, bytes),
             MemorySpace::Local => {}
         }
-        counts.memory.entry(space).and_modify(|known| known.add(&more)).or_insert(more);
+        counts
+            .memory
+            .entry(space)
+            .and_modify(|known| known.add(&more))
+            .or_insert(more);
     }
 }
 
@@ -124,7 +154,8 @@ impl MemoryProfile {
 
 /// Sectors of 32 bytes that lanes touch.
 fn sectors(mask: u32, at: &Addresses, bytes: u32) -> u64 {
-    let touched = lanes(mask).flat_map(|lane| at[lane] / 32..=(at[lane] + u64::from(bytes.max(1)) - 1) / 32);
+    let touched =
+        lanes(mask).flat_map(|lane| at[lane] / 32..=(at[lane] + u64::from(bytes.max(1)) - 1) / 32);
     let mut touched: Vec<u64> = touched.collect();
     touched.sort_unstable();
     touched.dedup();
@@ -137,12 +168,15 @@ fn passes(mask: u32, at: &Addresses, bytes: u32) -> (u64, u64) {
     let mut all = (0, 0);
     for first in (0..32).step_by(group) {
         let active = lanes(mask).filter(|lane| (first..first + group).contains(lane));
-        let words = active.flat_map(|lane| at[lane] / 4..=(at[lane] + u64::from(bytes.max(1)) - 1) / 4);
+        let words =
+            active.flat_map(|lane| at[lane] / 4..=(at[lane] + u64::from(bytes.max(1)) - 1) / 4);
         let mut words: Vec<u64> = words.collect();
         words.sort_unstable();
         words.dedup();
         let mut banks = [0; 32];
-        words.iter().for_each(|word| banks[(word % 32) as usize] += 1);
+        words
+            .iter()
+            .for_each(|word| banks[(word % 32) as usize] += 1);
         all.0 += banks.into_iter().max().unwrap_or(0);
         all.1 += u64::from(!words.is_empty());
     }
@@ -153,16 +187,29 @@ fn passes(mask: u32, at: &Addresses, bytes: u32) -> (u64, u64) {
 fn value(w: &Warp, bank: Bank, slot: u32, lane: u32) -> Option<u64> {
     let (slot, written) = (slot as usize, |mask: u32| mask >> lane & 1 != 0);
     match bank {
-        Bank::Pred => written(w.regs.pred_defined[slot]).then(|| u64::from(w.regs.pred[slot] >> lane & 1)),
-        Bank::W32 => written(w.regs.w32.defined[slot]).then(|| w.regs.w32.lanes[slot][lane as usize].into()),
-        Bank::W64 => written(w.regs.w64.defined[slot]).then(|| w.regs.w64.lanes[slot][lane as usize]),
+        Bank::Pred => {
+            written(w.regs.pred_defined[slot]).then(|| u64::from(w.regs.pred[slot] >> lane & 1))
+        }
+        Bank::W32 => {
+            written(w.regs.w32.defined[slot]).then(|| w.regs.w32.lanes[slot][lane as usize].into())
+        }
+        Bank::W64 => {
+            written(w.regs.w64.defined[slot]).then(|| w.regs.w64.lanes[slot][lane as usize])
+        }
     }
 }
 
 impl Worker<'_, '_> {
     /// Counts an access, by the spaces that its addresses lie in.
     #[inline]
-    pub(super) fn observe(&mut self, w: &Warp, mask: u32, space: Space, addresses: &Addresses, bytes: u32) {
+    pub(super) fn observe(
+        &mut self,
+        w: &Warp,
+        mask: u32,
+        space: Space,
+        addresses: &Addresses,
+        bytes: u32,
+    ) {
         if let Some(observer) = &mut self.observer {
             let space_of = |lane: &usize| match (space, resolve(addresses[*lane]).0) {
                 (Space::Shared | Space::Cluster, _) => MemorySpace::Shared,
@@ -172,7 +219,9 @@ impl Worker<'_, '_> {
                 _ => MemorySpace::Global,
             };
             for space in [MemorySpace::Global, MemorySpace::Shared, MemorySpace::Local] {
-                let part = lanes(mask).filter(|lane| space_of(lane) == space).fold(0, set_bit);
+                let part = lanes(mask)
+                    .filter(|lane| space_of(lane) == space)
+                    .fold(0, set_bit);
                 if part != 0 {
                     observer.access(w.now.pc, space, part, addresses, bytes);
                 }
@@ -186,18 +235,27 @@ impl Worker<'_, '_> {
         self.before_pointers(w, mask);
         let observer = self.observer.as_mut()?;
         observer.count(w, mask);
-        let followed = observer.followed.filter(|f| observer.steps.len() < f.most)?;
+        let followed = observer
+            .followed
+            .filter(|f| observer.steps.len() < f.most)?;
         if self.blocks[w.rank as usize] != followed.block {
             return None;
         }
         let [x, y, _] = self.grid.launch.block;
         let [tx, ty, tz] = followed.thread;
-        let lane = (tx + x * (ty + y * tz)).checked_sub(32 * w.number).filter(|lane| *lane < 32)?;
+        let lane = (tx + x * (ty + y * tz))
+            .checked_sub(32 * w.number)
+            .filter(|lane| *lane < 32)?;
         if w.now.mask >> lane & 1 == 0 {
             return None;
         }
         let pc = w.now.pc;
-        let values = self.grid.code.mentioned(pc).iter().map(|(bank, slot)| value(w, *bank, *slot, lane));
+        let values = self
+            .grid
+            .code
+            .mentioned(pc)
+            .iter()
+            .map(|(bank, slot)| value(w, *bank, *slot, lane));
         Some(Before {
             pc,
             lane,
@@ -218,22 +276,35 @@ impl Worker<'_, '_> {
     pub(crate) fn after(&mut self, w: &mut Warp, before: Option<Before>) {
         self.after_values(w);
         self.after_pointers(w);
-        let (Some(before), Some(observer)) = (before, self.observer.as_mut()) else { return };
+        let (Some(before), Some(observer)) = (before, self.observer.as_mut()) else {
+            return;
+        };
         let code = self.grid.code;
         let same = (w.routine, w.calls.len()) == (before.routine, before.depth);
         let registers = code.mentioned(before.pc).iter().zip(before.values);
         let registers = registers.map(|((bank, slot), value_before)| RegisterStep {
-            name: code.name_of(before.routine, *bank, *slot).unwrap_or("a temporary").to_owned(),
+            name: code
+                .name_of(before.routine, *bank, *slot)
+                .unwrap_or("a temporary")
+                .to_owned(),
             bits: match bank {
                 Bank::Pred => 1,
                 Bank::W32 => 32,
                 Bank::W64 => 64,
             },
             before: value_before,
-            after: if same { value(w, *bank, *slot, before.lane) } else { value_before },
+            after: if same {
+                value(w, *bank, *slot, before.lane)
+            } else {
+                value_before
+            },
         });
         let place = code.places[before.pc as usize].clone();
-        observer.steps.push(Step { place, executed: before.executed, registers: registers.collect() });
+        observer.steps.push(Step {
+            place,
+            executed: before.executed,
+            registers: registers.collect(),
+        });
     }
 }
 

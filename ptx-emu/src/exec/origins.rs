@@ -61,12 +61,18 @@ pub(super) fn origins(code: &Code) -> Vec<Origin> {
             frames.entry(routine(code, pc)).or_default().push(offset);
         }
     }
-    frames.values_mut().for_each(|offsets| offsets.sort_unstable());
-    (0..code.ops.len()).map(|pc| origin(code, pc, &frames)).collect()
+    frames
+        .values_mut()
+        .for_each(|offsets| offsets.sort_unstable());
+    (0..code.ops.len())
+        .map(|pc| origin(code, pc, &frames))
+        .collect()
 }
 
 fn routine(code: &Code, pc: usize) -> u32 {
-    code.routines.partition_point(|r| r.start as usize <= pc).saturating_sub(1) as u32
+    code.routines
+        .partition_point(|r| r.start as usize <= pc)
+        .saturating_sub(1) as u32
 }
 
 /// The offset of an object of local memory, as compilers take its address: `add.u64 %rd1, %SP, 16`.
@@ -82,26 +88,42 @@ fn frame_offset(code: &Code, pc: usize) -> Option<u64> {
 fn origin(code: &Code, pc: usize, frames: &Frames) -> Origin {
     match &code.ops[pc].op {
         Op::Alu(_, slots) => of_arithmetic(code, pc, slots, frames),
-        Op::Window { d, a, .. } => {
-            Origin::Copies { d: (Bank::W64, *d), from: vec![(Bank::W64, *a)], moved: true }
-        }
+        Op::Window { d, a, .. } => Origin::Copies {
+            d: (Bank::W64, *d),
+            from: vec![(Bank::W64, *a)],
+            moved: true,
+        },
         Op::LoadParam(p) => Origin::Loads(pointers(p.width, &p.regs)),
         Op::Load(t) | Op::Store(t) => {
-            let loads =
-                if matches!(code.ops[pc].op, Op::Load(_)) { pointers(t.width, &t.regs) } else { vec![] };
+            let loads = if matches!(code.ops[pc].op, Op::Load(_)) {
+                pointers(t.width, &t.regs)
+            } else {
+                vec![]
+            };
             let bytes = t.width.bytes * t.regs.len() as u32;
-            Origin::Accesses { address: t.address, bytes, space: t.space, loads }
+            Origin::Accesses {
+                address: t.address,
+                bytes,
+                space: t.space,
+                loads,
+            }
         }
-        Op::Atomic(a) => {
-            Origin::Accesses { address: a.address, bytes: a.bytes, space: a.space, loads: vec![] }
-        }
+        Op::Atomic(a) => Origin::Accesses {
+            address: a.address,
+            bytes: a.bytes,
+            space: a.space,
+            loads: vec![],
+        },
         _ => Origin::Nothing,
     }
 }
 
 /// The registers of a load that are as wide as pointers.
 fn pointers(width: Width, regs: &[Option<RegisterOperand>]) -> Vec<Register> {
-    let wide = regs.iter().flatten().filter(|r| r.bits == 64 && width.bytes == 8);
+    let wide = regs
+        .iter()
+        .flatten()
+        .filter(|r| r.bits == 64 && width.bytes == 8);
     wide.map(|r| (Bank::W64, r.slot)).collect()
 }
 
@@ -110,29 +132,57 @@ fn of_arithmetic(code: &Code, pc: usize, slots: &Slots, frames: &Frames) -> Orig
     let (first, others) = split(operands);
     let to = named(code, pc, first);
     let [d] = to[..] else { return Origin::Nothing };
-    let variable = others.trim_start_matches(',').trim().split(['+', ' ']).next().unwrap_or("");
-    let region = code.shared.iter().position(|region| region.name == variable);
+    let variable = others
+        .trim_start_matches(',')
+        .trim()
+        .split(['+', ' '])
+        .next()
+        .unwrap_or("");
+    let region = code
+        .shared
+        .iter()
+        .position(|region| region.name == variable);
     let same = |slot: u32| (d.0, slot);
     match (name.split('.').next().unwrap_or(""), region) {
         ("mov", Some(region)) => Origin::Shared { d, region },
-        ("mov" | "cvta" | "selp", _) => Origin::Copies { d, from: named(code, pc, others), moved: false },
-        ("cvt", _) if !name.contains(".f") => {
-            Origin::Copies { d, from: named(code, pc, others), moved: false }
-        }
+        ("mov" | "cvta" | "selp", _) => Origin::Copies {
+            d,
+            from: named(code, pc, others),
+            moved: false,
+        },
+        ("cvt", _) if !name.contains(".f") => Origin::Copies {
+            d,
+            from: named(code, pc, others),
+            moved: false,
+        },
         ("add", _) if frame_offset(code, pc).is_some() => {
             let own = frame_offset(code, pc).unwrap_or(0);
             let offsets = frames.get(&routine(code, pc)).into_iter().flatten();
             let next = offsets.copied().find(|offset| *offset > own);
-            Origin::Frame { d, offset: own, bytes: next.map_or(u64::MAX, |next| next - own) }
+            Origin::Frame {
+                d,
+                offset: own,
+                bytes: next.map_or(u64::MAX, |next| next - own),
+            }
         }
-        ("add" | "and" | "or" | "xor", _) if is_word(name) => {
-            Origin::Moves { d, sources: vec![same(slots.a), same(slots.b)] }
-        }
-        ("sub", _) if is_word(name) => Origin::Subtracts { d, a: same(slots.a), b: same(slots.b) },
+        ("add" | "and" | "or" | "xor", _) if is_word(name) => Origin::Moves {
+            d,
+            sources: vec![same(slots.a), same(slots.b)],
+        },
+        ("sub", _) if is_word(name) => Origin::Subtracts {
+            d,
+            a: same(slots.a),
+            b: same(slots.b),
+        },
         ("mad", _) if is_word(name) => {
-            let Some((_, [a, ..])) = types(name) else { return Origin::Nothing };
+            let Some((_, [a, ..])) = types(name) else {
+                return Origin::Nothing;
+            };
             let factor = |slot: u32| (bank(*a), slot);
-            Origin::Moves { d, sources: vec![factor(slots.a), factor(slots.b), same(slots.c)] }
+            Origin::Moves {
+                d,
+                sources: vec![factor(slots.a), factor(slots.b), same(slots.c)],
+            }
         }
         _ => Origin::Nothing,
     }
@@ -140,5 +190,8 @@ fn of_arithmetic(code: &Code, pc: usize, slots: &Slots, frames: &Frames) -> Orig
 
 /// Whether an instruction is one on whole words, as addresses are.
 fn is_word(name: &str) -> bool {
-    ["u32", "s32", "b32", "u64", "s64", "b64"].iter().any(|ty| name.ends_with(ty)) && !name.contains(".cc")
+    ["u32", "s32", "b32", "u64", "s64", "b64"]
+        .iter()
+        .any(|ty| name.ends_with(ty))
+        && !name.contains(".cc")
 }

@@ -158,7 +158,10 @@ impl Sets {
             }
             rest = below;
         }
-        let kept = others.iter().rev().fold(rest, |set, top| self.with(set, *top));
+        let kept = others
+            .iter()
+            .rev()
+            .fold(rest, |set, top| self.with(set, *top));
         let result = self.with(kept, stamp);
         self.last = (set, stamp, result);
         result
@@ -194,7 +197,8 @@ pub(crate) struct OwnersRace {
 impl Owners {
     /// Bytes that all this takes.
     pub(super) fn bytes(&self) -> usize {
-        let pages = self.pages.pages.len() * size_of::<Page>() + self.pages.elements * size_of::<Id>();
+        let pages =
+            self.pages.pages.len() * size_of::<Page>() + self.pages.elements * size_of::<Id>();
         let sets = self.sets.sets.len() * (size_of::<(Id, Id)>() + size_of::<(Id, Id, Id)>());
         pages + sets + self.sets.stamps.len() * size_of::<Stamp>()
     }
@@ -213,8 +217,9 @@ impl Owners {
             page.refine(bytes.trailing_zeros().min(2));
             let first = (address % PAGE) as usize >> page.shift;
             let count = (bytes as usize >> page.shift).max(1);
-            (first..first + count)
-                .fold(None, |found, i| found.or(page.touch(sets, i, (me, stamp), operation, &mut ordered)))
+            (first..first + count).fold(None, |found, i| {
+                found.or(page.touch(sets, i, (me, stamp), operation, &mut ordered))
+            })
         })
     }
 }
@@ -242,7 +247,9 @@ impl Owners {
         let stamp = self.sets.stamp(me);
         for (number, part) in parts(bytes) {
             let sets = &mut self.sets;
-            self.pages.with(number, |page| page.note(sets, page.elements(part), stamp, operation));
+            self.pages.with(number, |page| {
+                page.note(sets, page.elements(part), stamp, operation)
+            });
         }
     }
 }
@@ -251,7 +258,8 @@ impl Owners {
 fn parts(bytes: Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> {
     let within = |page: u64, address: u64| address.saturating_sub(page * PAGE).min(PAGE) as usize;
     let (start, end) = (bytes.start, bytes.end);
-    (start / PAGE..=(end - 1) / PAGE).map(move |page| (page, within(page, start)..within(page, end)))
+    (start / PAGE..=(end - 1) / PAGE)
+        .map(move |page| (page, within(page, start)..within(page, end)))
 }
 
 fn at(list: &[Id], i: usize) -> Id {
@@ -268,7 +276,10 @@ impl Page {
         } else if shift < self.shift {
             let times = 1 << (self.shift - shift);
             for list in [&mut self.readers, &mut self.writers, &mut self.strong] {
-                *list = list.iter().flat_map(|owner| std::iter::repeat_n(*owner, times)).collect();
+                *list = list
+                    .iter()
+                    .flat_map(|owner| std::iter::repeat_n(*owner, times))
+                    .collect();
             }
             self.shift = shift;
         }
@@ -294,15 +305,24 @@ impl Page {
     ) -> Option<OwnersRace> {
         let writer = at(&self.writers, i);
         if writer != 0 && !ordered(sets.get(writer)) {
-            return Some(OwnersRace { wrote: true, reset: false });
+            return Some(OwnersRace {
+                wrote: true,
+                reset: false,
+            });
         }
         let (strong, readers) = (at(&self.strong, i), at(&self.readers, i));
         if !operation.is_strong() && !sets.all_ordered(strong, me, ordered) {
             let last = sets.get(sets.top(strong));
-            return Some(OwnersRace { wrote: true, reset: last.block == me.block });
+            return Some(OwnersRace {
+                wrote: true,
+                reset: last.block == me.block,
+            });
         }
         let reads = operation.writes() && !sets.all_ordered(readers, me, ordered);
-        reads.then_some(OwnersRace { wrote: false, reset: false })
+        reads.then_some(OwnersRace {
+            wrote: false,
+            reset: false,
+        })
     }
 
     /// Elements that the lists have room for.
@@ -327,7 +347,11 @@ impl Page {
         // Neighbours mostly have the same owners.
         let mut last = None;
         elements.all(|i| {
-            let owners = (at(&self.writers, i), at(&self.strong, i), at(&self.readers, i));
+            let owners = (
+                at(&self.writers, i),
+                at(&self.strong, i),
+                at(&self.readers, i),
+            );
             let same = last.replace(owners) == Some(owners);
             same || self.races(sets, i, me, operation, ordered).is_none()
         })
@@ -347,10 +371,18 @@ impl Page {
     }
 
     /// Notes an access to some elements.
-    fn note(&mut self, sets: &mut Sets, elements: Range<usize>, stamp: Id, operation: MemoryOperation) {
+    fn note(
+        &mut self,
+        sets: &mut Sets,
+        elements: Range<usize>,
+        stamp: Id,
+        operation: MemoryOperation,
+    ) {
         match operation {
             MemoryOperation::Read | MemoryOperation::ReadOnly => {
-                self.readers[elements].iter_mut().for_each(|set| *set = sets.insert(*set, stamp));
+                self.readers[elements]
+                    .iter_mut()
+                    .for_each(|set| *set = sets.insert(*set, stamp));
             }
             MemoryOperation::Atomic | MemoryOperation::StrongWrite | MemoryOperation::Release => {
                 for i in elements {

@@ -23,7 +23,12 @@ impl Worker<'_, '_> {
         let outside = |lane: &usize| addresses[*lane].saturating_add(whole) > params.len() as u64;
         let bad = lanes(mask).filter(outside).fold(0, set_bit);
         if bad != 0 {
-            return Err(self.beyond_parameters(w, bad, addresses[bad.trailing_zeros() as usize], whole));
+            return Err(self.beyond_parameters(
+                w,
+                bad,
+                addresses[bad.trailing_zeros() as usize],
+                whole,
+            ));
         }
         for (i, to) in t.regs.iter().enumerate() {
             let mut out = [0; 32];
@@ -33,7 +38,12 @@ impl Worker<'_, '_> {
                 out[lane] = (0..bytes as usize).map(byte).sum();
             }
             if let Some(to) = to {
-                put(w, *to, mask, &out.map(|v| extend(v, bytes, t.width.signed, to.bits)));
+                put(
+                    w,
+                    *to,
+                    mask,
+                    &out.map(|v| extend(v, bytes, t.width.signed, to.bits)),
+                );
             }
         }
         Ok(())
@@ -53,7 +63,12 @@ impl Worker<'_, '_> {
 
     #[cold]
     pub(super) fn parameters_written(&self, w: &Warp, mask: u32) -> Box<Fault> {
-        let mut fault = self.fault(w, mask, Class::ReadOnlySpace, "a parameter of the kernel is written");
+        let mut fault = self.fault(
+            w,
+            mask,
+            Class::ReadOnlySpace,
+            "a parameter of the kernel is written",
+        );
         fault.instead = "copy it to a variable of the thread first";
         fault
     }

@@ -73,7 +73,10 @@ pub(super) fn gather(
         (AddressPattern::Consecutive, 2) => consecutive::<2>(&words[first..], i, out),
         (AddressPattern::Consecutive, 4) => consecutive::<4>(&words[first..], i, out),
         (AddressPattern::Same, _) => *out = [words[first + i].load(Relaxed); 32],
-        _ => out.iter_mut().zip(addresses).for_each(|(out, at)| *out = words[index(*at) + i].load(Relaxed)),
+        _ => out
+            .iter_mut()
+            .zip(addresses)
+            .for_each(|(out, at)| *out = words[index(*at) + i].load(Relaxed)),
     }
 }
 
@@ -98,14 +101,19 @@ pub(super) fn load_consecutive(w: &mut Warp, t: &Transfer, a: &Allocation, low: 
 #[inline(always)]
 fn consecutive<const N: usize>(words: &[AtomicU32], i: usize, out: &mut [u32; 32]) {
     let lanes = &words[..32 * N].as_chunks::<N>().0[..32];
-    out.iter_mut().zip(lanes).for_each(|(out, lane)| *out = lane[i].load(Relaxed));
+    out.iter_mut()
+        .zip(lanes)
+        .for_each(|(out, lane)| *out = lane[i].load(Relaxed));
 }
 
 /// Stores every `N`th word, from word `i` on.
 #[inline(always)]
 pub(super) fn scatter<const N: usize>(words: &[AtomicU32], i: usize, values: &[u32; 32]) {
     let lanes = &words[..32 * N].as_chunks::<N>().0[..32];
-    lanes.iter().zip(values).for_each(|(lane, value)| lane[i].store(*value, Relaxed));
+    lanes
+        .iter()
+        .zip(values)
+        .for_each(|(lane, value)| lane[i].store(*value, Relaxed));
 }
 
 /// Whether the elements of a store are whole registers of 32 bits.

@@ -47,7 +47,11 @@ pub(crate) fn pieces(format: &str) -> Vec<Piece> {
         rest = &rest[at..];
         match conversion(&rest[1..]) {
             Some((c, length)) => {
-                pieces.push(if c.kind == '%' { Piece::Text("%".into()) } else { Piece::Conversion(c) });
+                pieces.push(if c.kind == '%' {
+                    Piece::Text("%".into())
+                } else {
+                    Piece::Conversion(c)
+                });
                 rest = &rest[1 + length..];
             }
             None => {
@@ -62,7 +66,10 @@ pub(crate) fn pieces(format: &str) -> Vec<Piece> {
 
 /// The conversion behind a `%`, and its length.
 fn conversion(text: &str) -> Option<(Conversion, usize)> {
-    let mut c = Conversion { bits: 32, ..Conversion::default() };
+    let mut c = Conversion {
+        bits: 32,
+        ..Conversion::default()
+    };
     let mut rest = text.trim_start_matches(['-', '+', ' ', '#', '0']);
     c.flags = text[..text.len() - rest.len()].into();
     c.width = amount(&mut rest);
@@ -79,7 +86,10 @@ fn conversion(text: &str) -> Option<(Conversion, usize)> {
         _ if c.long => 64,
         _ => 32,
     };
-    c.kind = sizes.chars().next().filter(|kind| "diouxXcspfFeEgGaA%".contains(*kind))?;
+    c.kind = sizes
+        .chars()
+        .next()
+        .filter(|kind| "diouxXcspfFeEgGaA%".contains(*kind))?;
     Some((c, text.len() - sizes.len() + 1))
 }
 
@@ -97,7 +107,9 @@ fn amount(rest: &mut &str) -> Option<Amount> {
 impl Conversion {
     /// Bytes of each argument in the list.
     pub(crate) fn takes(&self) -> Vec<u32> {
-        let stars = [self.width, self.precision].into_iter().filter(|a| *a == Some(Amount::Argument));
+        let stars = [self.width, self.precision]
+            .into_iter()
+            .filter(|a| *a == Some(Amount::Argument));
         let own = match self.kind {
             'd' | 'i' | 'o' | 'u' | 'x' | 'X' if !self.long => 4,
             'c' => 4,
@@ -124,7 +136,13 @@ pub(crate) fn format_piece(piece: &Piece, arguments: &[Argument]) -> String {
     };
     let mut c = c.clone();
     let mut arguments = arguments.iter();
-    let star = |a: Option<&Argument>| if let Some(Argument::Number(n)) = a { *n as i32 } else { 0 };
+    let star = |a: Option<&Argument>| {
+        if let Some(Argument::Number(n)) = a {
+            *n as i32
+        } else {
+            0
+        }
+    };
     if c.width == Some(Amount::Argument) {
         let width = star(arguments.next());
         if width < 0 {
@@ -151,7 +169,9 @@ fn precision(c: &Conversion) -> Option<usize> {
 }
 
 fn cut(c: &Conversion, text: &str) -> String {
-    text.chars().take(precision(c).unwrap_or(usize::MAX)).collect()
+    text.chars()
+        .take(precision(c).unwrap_or(usize::MAX))
+        .collect()
 }
 
 fn number(c: &Conversion, n: u64) -> String {
@@ -160,9 +180,29 @@ fn number(c: &Conversion, n: u64) -> String {
     match c.kind {
         'd' | 'i' => integer(c, sign(c, signed < 0), signed.unsigned_abs().to_string()),
         'u' => integer(c, "", unsigned.to_string()),
-        'o' => integer(c, if c.has('#') { "0" } else { "" }, format!("{unsigned:o}")),
-        'x' => integer(c, if c.has('#') && unsigned != 0 { "0x" } else { "" }, format!("{unsigned:x}")),
-        'X' => integer(c, if c.has('#') && unsigned != 0 { "0X" } else { "" }, format!("{unsigned:X}")),
+        'o' => integer(
+            c,
+            if c.has('#') { "0" } else { "" },
+            format!("{unsigned:o}"),
+        ),
+        'x' => integer(
+            c,
+            if c.has('#') && unsigned != 0 {
+                "0x"
+            } else {
+                ""
+            },
+            format!("{unsigned:x}"),
+        ),
+        'X' => integer(
+            c,
+            if c.has('#') && unsigned != 0 {
+                "0X"
+            } else {
+                ""
+            },
+            format!("{unsigned:X}"),
+        ),
         'c' => pad(c, "", char::from(n as u8).to_string(), false),
         'p' if n == 0 => pad(c, "", "(nil)".into(), false),
         'p' => pad(c, "", format!("0x{n:x}"), false),
@@ -189,7 +229,9 @@ fn integer(c: &Conversion, prefix: &str, digits: String) -> String {
 
 /// Fills up to the width: with zeros between prefix and body where the flags say so and `zeros` allows it.
 fn pad(c: &Conversion, prefix: &str, body: String, zeros: bool) -> String {
-    let Some(Amount::Is(width)) = c.width else { return format!("{prefix}{body}") };
+    let Some(Amount::Is(width)) = c.width else {
+        return format!("{prefix}{body}");
+    };
     let missing = width.saturating_sub(prefix.chars().count() + body.chars().count());
     match (c.has('-'), c.has('0') && zeros) {
         (true, _) => format!("{prefix}{body}{}", " ".repeat(missing)),
@@ -208,7 +250,12 @@ fn float(c: &Conversion, x: f64) -> String {
         'g' => general(c, x.abs()),
         _ => hexadecimal(x.abs(), precision(c)),
     };
-    pad(c, prefix, if upper { body.to_uppercase() } else { body }, x.is_finite())
+    pad(
+        c,
+        prefix,
+        if upper { body.to_uppercase() } else { body },
+        x.is_finite(),
+    )
 }
 
 /// `d.ddde+dd`
@@ -224,7 +271,10 @@ fn exponential(x: f64, precision: usize) -> String {
 fn general(c: &Conversion, x: f64) -> String {
     let digits = precision(c).unwrap_or(6).max(1);
     let scientific = exponential(x, digits - 1);
-    let exponent: i32 = scientific.split_once('e').and_then(|(_, e)| e.parse().ok()).unwrap_or(0);
+    let exponent: i32 = scientific
+        .split_once('e')
+        .and_then(|(_, e)| e.parse().ok())
+        .unwrap_or(0);
     let trim = |text: &str| match text.contains('.') && !c.has('#') {
         true => text.trim_end_matches('0').trim_end_matches('.').to_string(),
         false => text.to_string(),
@@ -233,7 +283,10 @@ fn general(c: &Conversion, x: f64) -> String {
         let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "+00"));
         return format!("{}e{exponent}", trim(mantissa));
     }
-    trim(&format!("{x:.*}", (digits as i32 - 1 - exponent).max(0) as usize))
+    trim(&format!(
+        "{x:.*}",
+        (digits as i32 - 1 - exponent).max(0) as usize
+    ))
 }
 
 /// `0x1.8p+1`

@@ -50,7 +50,8 @@ struct Pending {
 }
 
 fn mark(regs: &Regs, register: Register, lane: usize) -> u32 {
-    regs.pointers.of(key(register), lane, regs.bits(register, lane))
+    regs.pointers
+        .of(key(register), lane, regs.bits(register, lane))
 }
 
 fn set(regs: &mut Regs, register: Register, lane: usize, of: u32) {
@@ -60,10 +61,17 @@ fn set(regs: &mut Regs, register: Register, lane: usize, of: u32) {
 
 fn pending(w: &Warp, mask: u32, sources: &[Register]) -> Option<Pending> {
     let all = |register: &Register| {
-        let (value, of) = (|lane| w.regs.bits(*register, lane), |lane| mark(&w.regs, *register, lane));
+        let (value, of) = (
+            |lane| w.regs.bits(*register, lane),
+            |lane| mark(&w.regs, *register, lane),
+        );
         (std::array::from_fn(value), std::array::from_fn(of))
     };
-    Some(Pending { pc: w.now.pc, mask, sources: sources.iter().map(all).collect() })
+    Some(Pending {
+        pc: w.now.pc,
+        mask,
+        sources: sources.iter().map(all).collect(),
+    })
 }
 
 impl Provenance {
@@ -92,16 +100,25 @@ impl Worker<'_, '_> {
         let grid = self.grid;
         let mut pending = match &grid.origins[w.now.pc as usize] {
             Origin::Nothing => None,
-            Origin::Frame { .. } | Origin::Shared { .. } | Origin::Loads(_) => pending(w, mask, &[]),
+            Origin::Frame { .. } | Origin::Shared { .. } | Origin::Loads(_) => {
+                pending(w, mask, &[])
+            }
             Origin::Copies { from, .. } => pending(w, mask, from),
             Origin::Moves { sources, .. } => pending(w, mask, sources),
             Origin::Subtracts { a, b, .. } => pending(w, mask, &[*a, *b]),
-            Origin::Accesses { address, bytes, space, .. } => {
+            Origin::Accesses {
+                address,
+                bytes,
+                space,
+                ..
+            } => {
                 self.check_origin(w, mask, address, (*bytes, *space));
                 pending(w, mask, &[])
             }
         };
-        self.provenance().into_iter().for_each(|known| known.pending = pending.take());
+        self.provenance()
+            .into_iter()
+            .for_each(|known| known.pending = pending.take());
     }
 
     /// Forgets the instruction that was about to be executed.
@@ -113,7 +130,9 @@ impl Worker<'_, '_> {
 
     /// Marks what the instruction has given.
     pub(super) fn after_pointers(&mut self, w: &mut Warp) {
-        let Some(p) = self.provenance().and_then(|known| known.pending.take()) else { return };
+        let Some(p) = self.provenance().and_then(|known| known.pending.take()) else {
+            return;
+        };
         let grid = self.grid;
         for lane in lanes(p.mask) {
             let marks = || p.sources.iter().map(|(_, marks)| marks[lane]);
@@ -128,7 +147,9 @@ impl Worker<'_, '_> {
                 }
                 Origin::Copies { d, moved, .. } => (d, copied(&w.regs, &p, *d, lane, *moved)),
                 Origin::Moves { d, .. } => (d, sum(marks())),
-                Origin::Subtracts { d, .. } => (d, difference(p.sources[0].1[lane], p.sources[1].1[lane])),
+                Origin::Subtracts { d, .. } => {
+                    (d, difference(p.sources[0].1[lane], p.sources[1].1[lane]))
+                }
                 Origin::Nothing => continue,
             };
             set(&mut w.regs, *d, lane, of);
@@ -139,47 +160,90 @@ impl Worker<'_, '_> {
         self.provenance().map_or(0, |known| known.number(object))
     }
 
-    fn object_of_frame(&mut self, w: &Warp, d: Register, lane: usize, (offset, bytes): (u64, u64)) -> u32 {
+    fn object_of_frame(
+        &mut self,
+        w: &Warp,
+        d: Register,
+        lane: usize,
+        (offset, bytes): (u64, u64),
+    ) -> u32 {
         let value = w.regs.bits(d, lane);
         let start = match resolve(value) {
             (Resolved::Local, at) => own(w, lane, at),
             _ => Some(value),
         };
         let end = |start: u64| start.saturating_add(bytes);
-        let object = |start| Object { space: Resolved::Local, start, end: end(start), offset };
+        let object = |start| Object {
+            space: Resolved::Local,
+            start,
+            end: end(start),
+            offset,
+        };
         start.map_or(0, |start| self.number(object(start)))
     }
 
     fn object_of_shared(&mut self, region: usize) -> u32 {
         let region = &self.grid.code.shared[region];
-        let bytes = if region.dynamic { self.grid.launch.dynamic_shared } else { region.bytes };
+        let bytes = if region.dynamic {
+            self.grid.launch.dynamic_shared
+        } else {
+            region.bytes
+        };
         let start = region.address.into();
-        self.number(Object { space: Resolved::Shared, start, end: start + u64::from(bytes), offset: 0 })
+        self.number(Object {
+            space: Resolved::Shared,
+            start,
+            end: start + u64::from(bytes),
+            offset: 0,
+        })
     }
 
     /// A register was loaded with an address, if an allocation is there.
     fn loaded(&mut self, w: &mut Warp, d: Register, lane: usize) {
         let found = self.grid.table.find(w.regs.bits(d, lane));
         let space = Resolved::Global;
-        let object = found.map(|a| Object { space, start: a.base, end: a.base + a.bytes, offset: 0 });
+        let object = found.map(|a| Object {
+            space,
+            start: a.base,
+            end: a.base + a.bytes,
+            offset: 0,
+        });
         let of = object.map_or(0, |object| self.number(object));
         set(&mut w.regs, d, lane, of);
     }
 
     /// Whether the addresses of an access are within what they were derived from, or nowhere.
-    fn check_origin(&mut self, w: &Warp, mask: u32, address: &Address, (bytes, space): (u32, Space)) {
-        let register = (if address.wide { Bank::W64 } else { Bank::W32 }, address.slot);
+    fn check_origin(
+        &mut self,
+        w: &Warp,
+        mask: u32,
+        address: &Address,
+        (bytes, space): (u32, Space),
+    ) {
+        let register = (
+            if address.wide { Bank::W64 } else { Bank::W32 },
+            address.slot,
+        );
         if w.regs.pointers.is_empty()
-            || w.regs.defined(if address.wide { 64 } else { 32 }, address.slot) & mask != mask
+            || w.regs
+                .defined(if address.wide { 64 } else { 32 }, address.slot)
+                & mask
+                != mask
         {
             return;
         }
         for lane in lanes(mask) {
             let of = mark(&w.regs, register, lane);
-            let known =
-                self.provenance().and_then(|known| known.objects.get(of.wrapping_sub(1) as usize).copied());
-            let at = w.regs.bits(register, lane).wrapping_add_signed(address.offset);
-            let Some((object, at)) = known.zip(within(w, lane, space, at)) else { continue };
+            let known = self
+                .provenance()
+                .and_then(|known| known.objects.get(of.wrapping_sub(1) as usize).copied());
+            let at = w
+                .regs
+                .bits(register, lane)
+                .wrapping_add_signed(address.offset);
+            let Some((object, at)) = known.zip(within(w, lane, space, at)) else {
+                continue;
+            };
             if let Some(fault) = self.strayed(w, lane, object, (at, bytes)) {
                 return self.grid.beside(fault);
             }
@@ -200,14 +264,18 @@ impl Worker<'_, '_> {
         }
         let between = |from: AllocationInfo, to: AllocationInfo| {
             (
-                format!("an address that was derived from `{}` leads into `{}`", from.label, to.label),
+                format!(
+                    "an address that was derived from `{}` leads into `{}`",
+                    from.label, to.label
+                ),
                 Some(from),
             )
         };
         let (what, from) = match space {
-            Resolved::Global => {
-                between(self.grid.table.find(object.start)?.info(), self.grid.table.find(at)?.info())
-            }
+            Resolved::Global => between(
+                self.grid.table.find(object.start)?.info(),
+                self.grid.table.find(at)?.info(),
+            ),
             // Those of a cluster have parts of one memory.
             Resolved::Shared if self.blocks.len() > 1 => return None,
             Resolved::Shared => between(self.shared_variable(object.start)?, self.variable_at(at)?),
@@ -223,7 +291,8 @@ impl Worker<'_, '_> {
 
     /// The variable of shared memory that holds an address.
     fn variable_at(&self, at: u64) -> Option<AllocationInfo> {
-        self.shared_variable(at).filter(|found| (found.base..found.base + found.bytes).contains(&at))
+        self.shared_variable(at)
+            .filter(|found| (found.base..found.base + found.bytes).contains(&at))
     }
 }
 
@@ -244,7 +313,10 @@ fn within(w: &Warp, lane: usize, space: Space, at: u64) -> Option<(Resolved, u64
 /// What is wrong with a local address that has left its variable.
 fn outside(object: Object, at: u64) -> String {
     let offset = object.offset.wrapping_add(at.wrapping_sub(object.start)) as i64;
-    let size = object.end.checked_sub(object.start).filter(|_| object.end < u64::MAX);
+    let size = object
+        .end
+        .checked_sub(object.start)
+        .filter(|_| object.end < u64::MAX);
     let size = size.map_or(String::new(), |size| format!(" of {size} bytes"));
     format!(
         "an address that was derived from the local variable{size} at offset {} leads to offset {offset}, \
@@ -256,8 +328,11 @@ fn outside(object: Object, at: u64) -> String {
 /// The mark of a copy: that of a source with its value, or of the only source if it was moved to another space.
 fn copied(regs: &Regs, p: &Pending, d: Register, lane: usize, moved: bool) -> u32 {
     let value = regs.bits(d, lane);
-    let found =
-        p.sources.iter().filter(|(values, _)| moved || values[lane] == value).map(|(_, marks)| marks[lane]);
+    let found = p
+        .sources
+        .iter()
+        .filter(|(values, _)| moved || values[lane] == value)
+        .map(|(_, marks)| marks[lane]);
     found.max().unwrap_or(0)
 }
 

@@ -97,7 +97,13 @@ impl Reads {
 
     /// Notes a read of all lanes of a warp; false if there is no room.
     #[inline(always)]
-    pub(super) fn note(&mut self, clocks: &Clocks, new: LastAccess, shape: Shape, count: u32) -> bool {
+    pub(super) fn note(
+        &mut self,
+        clocks: &Clocks,
+        new: LastAccess,
+        shape: Shape,
+        count: u32,
+    ) -> bool {
         if self.noted_at != clocks.meetings() {
             self.clear();
             self.noted_at = clocks.meetings();
@@ -107,15 +113,22 @@ impl Reads {
             Some((seen, changes)) if *changes == clocks.changes() => *seen,
             _ => self.add_clock(clocks, warp),
         };
-        self.noted.push(Noted { new, shape, count, seen });
+        self.noted.push(Noted {
+            new,
+            shape,
+            count,
+            seen,
+        });
         self.noted.len() < MOST
     }
 
     #[inline(never)]
     fn add_clock(&mut self, clocks: &Clocks, warp: usize) -> u32 {
-        self.latest.resize(clocks.warps().max(self.latest.len()), (0, u64::MAX));
+        self.latest
+            .resize(clocks.warps().max(self.latest.len()), (0, u64::MAX));
         let at = self.seen.len() as u32;
-        self.seen.extend_from_slice(&clocks.seen(warp)[..clocks.warps()]);
+        self.seen
+            .extend_from_slice(&clocks.seen(warp)[..clocks.warps()]);
         self.latest[warp] = (at, clocks.changes());
         at
     }
@@ -127,7 +140,9 @@ impl Reads {
 
     /// What is noted, each with what the warp knew of so many warps.
     pub(super) fn noted(&self, warps: usize) -> impl Iterator<Item = (&Noted, &[u32])> {
-        self.noted.iter().map(move |noted| (noted, &self.seen[noted.seen as usize..][..warps]))
+        self.noted
+            .iter()
+            .map(move |noted| (noted, &self.seen[noted.seen as usize..][..warps]))
     }
 
     /// The words have got to know all that is noted, as far as it is needed.

@@ -35,14 +35,28 @@ fn runs_of(
         return Some(1);
     }
     if mask == u32::MAX && uneven == 0 {
-        runs[0] = (first..first + 32 * each, Spread::Beside { first, lane: 0, shift });
+        runs[0] = (
+            first..first + 32 * each,
+            Spread::Beside {
+                first,
+                lane: 0,
+                shift,
+            },
+        );
         return Some(1);
     }
     let (mut count, mut next) = (0, u64::MAX);
     for (lane, address) in addresses.iter().enumerate().filter(|_| mask == u32::MAX) {
         let first = address / 4;
         if first != next {
-            *runs.get_mut(count)? = (first..first, Spread::Beside { first, lane: lane as u32, shift });
+            *runs.get_mut(count)? = (
+                first..first,
+                Spread::Beside {
+                    first,
+                    lane: lane as u32,
+                    shift,
+                },
+            );
             count += 1;
         }
         next = first + each;
@@ -64,16 +78,31 @@ impl Worker<'_, '_> {
     ) -> bool {
         let writes = operation.writes();
         let whole = bytes.is_multiple_of(4) && (bytes / 4).is_power_of_two();
-        let Some(recorder) = self.recorder.as_mut().filter(|_| whole) else { return false };
-        let seen = if scope == Scope::Device { operation } else { operation.within_block() };
+        let Some(recorder) = self.recorder.as_mut().filter(|_| whole) else {
+            return false;
+        };
+        let seen = if scope == Scope::Device {
+            operation
+        } else {
+            operation.within_block()
+        };
         if operation.is_strong() {
             return false;
         }
-        let access = Access { pc: w.now.pc, thread: w.index * 32, reads: true, writes, ..Access::default() };
+        let access = Access {
+            pc: w.now.pc,
+            thread: w.index * 32,
+            reads: true,
+            writes,
+            ..Access::default()
+        };
         let mut runs = [const { (0..0, Spread::Same(0)) }; MOST_RUNS];
         match runs_of(mask, addresses, bytes / 4, &mut runs) {
             None => false,
-            Some(_) if writes && matches!(runs[0].1, Spread::Same(lanes) if !lanes.is_power_of_two()) => {
+            Some(_)
+                if writes
+                    && matches!(runs[0].1, Spread::Same(lanes) if !lanes.is_power_of_two()) =>
+            {
                 false
             }
             Some(n) => recorder.record_together(&self.shared, access, seen, a.base, &runs[..n]),

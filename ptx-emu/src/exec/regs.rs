@@ -20,7 +20,11 @@ pub(crate) struct File<T> {
 impl<T: Copy> File<T> {
     fn take_lanes(&mut self, other: &File<T>, lanes: u32) {
         for (to, from) in self.lanes.iter_mut().zip(&other.lanes) {
-            let taken = to.iter_mut().zip(from).enumerate().filter(|(lane, _)| lanes >> lane & 1 != 0);
+            let taken = to
+                .iter_mut()
+                .zip(from)
+                .enumerate()
+                .filter(|(lane, _)| lanes >> lane & 1 != 0);
             taken.for_each(|(_, (to, from))| *to = *from);
         }
         for (to, from) in self.defined.iter_mut().zip(&other.defined) {
@@ -128,7 +132,11 @@ impl Regs {
         let file = R::file(self);
         let missing = mask & !file.defined[slot as usize];
         if missing != 0 {
-            return Err(Undefined { bank: R::BANK, slot, lanes: missing });
+            return Err(Undefined {
+                bank: R::BANK,
+                slot,
+                lanes: missing,
+            });
         }
         Ok(&file.lanes[slot as usize])
     }
@@ -167,7 +175,10 @@ impl Regs {
             _ => &mut self.w32.defined,
         };
         defined[slot as usize] &= !lanes;
-        let same = self.put_off.iter_mut().filter(|p| (p.file, p.slot) == (file_of(bits), slot));
+        let same = self
+            .put_off
+            .iter_mut()
+            .filter(|p| (p.file, p.slot) == (file_of(bits), slot));
         same.for_each(|p| p.lanes &= !lanes);
         self.put_off.retain(|p| p.lanes != 0);
     }
@@ -196,11 +207,16 @@ impl Regs {
         self.w64.take_lanes(&other.w64, lanes);
         let masks = self.pred.iter_mut().chain(&mut self.pred_defined);
         let others = other.pred.iter().chain(&other.pred_defined);
-        masks.zip(others).for_each(|(to, from)| *to = *to & !lanes | from & lanes);
+        masks
+            .zip(others)
+            .for_each(|(to, from)| *to = *to & !lanes | from & lanes);
         self.spoilt.take_lanes(&other.spoilt, lanes);
         self.pointers.take_lanes(&other.pointers, lanes);
         self.put_off.iter_mut().for_each(|p| p.lanes &= !lanes);
-        let taken = other.put_off.iter().map(|p| PutOff { lanes: p.lanes & lanes, ..p.clone() });
+        let taken = other.put_off.iter().map(|p| PutOff {
+            lanes: p.lanes & lanes,
+            ..p.clone()
+        });
         self.put_off.extend(taken);
         self.put_off.retain(|p| p.lanes != 0);
     }
@@ -208,20 +224,34 @@ impl Regs {
     /// A load found nothing for some lanes of a register of so many bits.
     pub(super) fn put_off(&mut self, bits: u32, slot: u32, lanes: u32, fault: Box<Fault>) {
         self.forget(bits, slot, lanes);
-        self.put_off.push(PutOff { file: file_of(bits), slot, lanes, fault });
+        self.put_off.push(PutOff {
+            file: file_of(bits),
+            slot,
+            lanes,
+            fault,
+        });
     }
 
     /// What to say of the use of a register that a load found nothing for.
     pub(super) fn found_nothing(&self, bits: u32, slot: u32, lanes: u32) -> Option<&Fault> {
-        let mut of = self.put_off.iter().filter(|p| (p.file, p.slot) == (file_of(bits), slot));
-        of.find(|p| p.lanes & lanes & !self.defined(bits, slot) != 0).map(|p| &*p.fault)
+        let mut of = self
+            .put_off
+            .iter()
+            .filter(|p| (p.file, p.slot) == (file_of(bits), slot));
+        of.find(|p| p.lanes & lanes & !self.defined(bits, slot) != 0)
+            .map(|p| &*p.fault)
     }
 
     /// The faults that are put off for lanes of a 32-bit register.
     pub(super) fn put_off_of(&self, slot: u32) -> Vec<(u32, Box<Fault>)> {
-        let of = self.put_off.iter().filter(|p| (p.file, p.slot) == (32, slot));
+        let of = self
+            .put_off
+            .iter()
+            .filter(|p| (p.file, p.slot) == (32, slot));
         let lanes = |p: &PutOff| p.lanes & !self.w32.defined[slot as usize];
-        of.map(|p| (lanes(p), p.fault.clone())).filter(|(lanes, _)| *lanes != 0).collect()
+        of.map(|p| (lanes(p), p.fault.clone()))
+            .filter(|(lanes, _)| *lanes != 0)
+            .collect()
     }
 
     /// The lanes in which a predicate is true; the lanes of `mask` must have written it.
@@ -229,7 +259,11 @@ impl Regs {
     pub(crate) fn pred(&self, slot: u32, mask: u32) -> Result<u32, Undefined> {
         let missing = mask & !self.pred_defined[slot as usize];
         if missing != 0 {
-            return Err(Undefined { bank: Bank::Pred, slot, lanes: missing });
+            return Err(Undefined {
+                bank: Bank::Pred,
+                slot,
+                lanes: missing,
+            });
         }
         Ok(self.pred[slot as usize])
     }
@@ -332,12 +366,18 @@ const CHUNK: usize = 8;
 fn fill<R: Raw>(regs: &mut Regs, d: u32, mask: u32, mut f: impl FnMut(&Regs, usize) -> [R; CHUNK]) {
     for chunk in 0..32 / CHUNK {
         let out = f(regs, chunk);
-        let to = &mut R::file_mut(regs).lanes[d as usize].as_chunks_mut::<CHUNK>().0[chunk];
+        let to = &mut R::file_mut(regs).lanes[d as usize]
+            .as_chunks_mut::<CHUNK>()
+            .0[chunk];
         if mask == u32::MAX {
             *to = out;
         } else {
             for (i, (to, out)) in to.iter_mut().zip(out).enumerate() {
-                *to = if mask >> (chunk * CHUNK + i) & 1 != 0 { out } else { *to };
+                *to = if mask >> (chunk * CHUNK + i) & 1 != 0 {
+                    out
+                } else {
+                    *to
+                };
             }
         }
     }
@@ -346,7 +386,10 @@ fn fill<R: Raw>(regs: &mut Regs, d: u32, mask: u32, mut f: impl FnMut(&Regs, usi
 
 #[inline(always)]
 fn chunk<V: Value>(regs: &Regs, slot: u32, chunk: usize) -> [V; CHUNK] {
-    V::Raw::file(regs).lanes[slot as usize].as_chunks::<CHUNK>().0[chunk].map(V::from_raw)
+    V::Raw::file(regs).lanes[slot as usize]
+        .as_chunks::<CHUNK>()
+        .0[chunk]
+        .map(V::from_raw)
 }
 
 /// `d = f(a)` in every lane of `mask`.
@@ -394,7 +437,11 @@ pub(crate) fn map3<A: Value, B: Value, C: Value, D: Value>(
     regs.get::<B::Raw>(s.b, mask)?;
     regs.get::<C::Raw>(s.c, mask)?;
     fill(regs, s.d, mask, |regs, k| {
-        let (a, b, c) = (chunk::<A>(regs, s.a, k), chunk::<B>(regs, s.b, k), chunk::<C>(regs, s.c, k));
+        let (a, b, c) = (
+            chunk::<A>(regs, s.a, k),
+            chunk::<B>(regs, s.b, k),
+            chunk::<C>(regs, s.c, k),
+        );
         std::array::from_fn(|i| f(a[i], b[i], c[i]).to_raw())
     });
     Ok(())
@@ -420,7 +467,10 @@ pub(crate) fn each2<A: Value, B: Value, D: Value>(
     s: &Slots,
     f: fn(A, B) -> D,
 ) -> Result<(), Undefined> {
-    let (a, b) = (regs.get::<A::Raw>(s.a, mask)?, regs.get::<B::Raw>(s.b, mask)?);
+    let (a, b) = (
+        regs.get::<A::Raw>(s.a, mask)?,
+        regs.get::<B::Raw>(s.b, mask)?,
+    );
     let out = each(mask, |i| f(A::from_raw(a[i]), B::from_raw(b[i])));
     regs.set(s.d, mask, &out);
     Ok(())
@@ -433,13 +483,24 @@ pub(crate) fn each3<A: Value, B: Value, C: Value, D: Value>(
     s: &Slots,
     f: fn(A, B, C) -> D,
 ) -> Result<(), Undefined> {
-    let (a, b) = (regs.get::<A::Raw>(s.a, mask)?, regs.get::<B::Raw>(s.b, mask)?);
+    let (a, b) = (
+        regs.get::<A::Raw>(s.a, mask)?,
+        regs.get::<B::Raw>(s.b, mask)?,
+    );
     let c = regs.get::<C::Raw>(s.c, mask)?;
-    let out = each(mask, |i| f(A::from_raw(a[i]), B::from_raw(b[i]), C::from_raw(c[i])));
+    let out = each(mask, |i| {
+        f(A::from_raw(a[i]), B::from_raw(b[i]), C::from_raw(c[i]))
+    });
     regs.set(s.d, mask, &out);
     Ok(())
 }
 
 fn each<D: Value>(mask: u32, mut f: impl FnMut(usize) -> D) -> [D::Raw; 32] {
-    std::array::from_fn(|lane| if mask >> lane & 1 != 0 { f(lane).to_raw() } else { D::Raw::default() })
+    std::array::from_fn(|lane| {
+        if mask >> lane & 1 != 0 {
+            f(lane).to_raw()
+        } else {
+            D::Raw::default()
+        }
+    })
 }

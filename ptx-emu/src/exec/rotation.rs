@@ -79,7 +79,10 @@ impl<'g, 'a> Rotation<'g, 'a> {
             if self.waits {
                 let stamp = self.grid.standstill.stamp();
                 if stamp != self.still.stamp {
-                    self.still = Still { stamp, ..Still::default() };
+                    self.still = Still {
+                        stamp,
+                        ..Still::default()
+                    };
                 }
             }
             let fuel = block.worker.fuel;
@@ -132,7 +135,11 @@ impl<'g, 'a> Rotation<'g, 'a> {
             return Some(self.begin(turn));
         }
         // The blocks that wait for the one that has just ended have mostly begun last.
-        if std::mem::take(&mut self.ended) { self.live.pop_back() } else { self.live.pop_front() }
+        if std::mem::take(&mut self.ended) {
+            self.live.pop_back()
+        } else {
+            self.live.pop_front()
+        }
     }
 
     fn begin(&mut self, turn: u64) -> Live<'g, 'a> {
@@ -140,7 +147,12 @@ impl<'g, 'a> Rotation<'g, 'a> {
         worker.begin(self.grid.block(turn));
         let running = self.recorder.as_mut().map(|recorder| recorder.begin());
         let effects = worker.effects;
-        Live { turn, worker, running, effects }
+        Live {
+            turn,
+            worker,
+            running,
+            effects,
+        }
     }
 
     /// Lets a block run; none if it has a fault, which is recorded.
@@ -157,7 +169,12 @@ impl<'g, 'a> Rotation<'g, 'a> {
         let progress = block.worker.advance(rounds);
         std::mem::swap(&mut self.recorder, &mut block.worker.recorder);
         block.running = self.recorder.as_mut().map(|recorder| recorder.suspend());
-        progress.map_err(|fault| self.grid.record(block.turn, fault, block.worker.postponed.take())).ok()
+        progress
+            .map_err(|fault| {
+                self.grid
+                    .record(block.turn, fault, block.worker.postponed.take())
+            })
+            .ok()
     }
 
     /// Keeps a block that waits. Returns true if the launch ends because it stands still.
@@ -183,18 +200,35 @@ impl<'g, 'a> Rotation<'g, 'a> {
         }
         self.still.rounds = self.still.rounds.saturating_add(1);
         let Still { stamp, rounds, .. } = self.still;
-        let polled = self.live.iter().map(|block| block.worker.polled()).max().unwrap_or_default();
-        self.grid.standstill.rest(self.number, Rest { stamp, polled, rounds })
+        let polled = self
+            .live
+            .iter()
+            .map(|block| block.worker.polled())
+            .max()
+            .unwrap_or_default();
+        self.grid.standstill.rest(
+            self.number,
+            Rest {
+                stamp,
+                polled,
+                rounds,
+            },
+        )
     }
 
     fn finish(self) -> Stats {
         let grid = self.grid;
         let mut stats = Stats::default();
-        let workers = self.spare.into_iter().chain(self.live.into_iter().map(|block| block.worker));
+        let workers = self
+            .spare
+            .into_iter()
+            .chain(self.live.into_iter().map(|block| block.worker));
         workers.for_each(|worker| stats.add(&worker.finish()));
         let place = |pc: u32| grid.code.places[pc as usize].clone();
         let find = |base| grid.table.reach(base).map(|a| a.info());
-        stats.accesses = self.recorder.map(|r| r.finish(&grid.launch.kernel.name, place, find));
+        stats.accesses = self
+            .recorder
+            .map(|r| r.finish(&grid.launch.kernel.name, place, find));
         stats
     }
 }

@@ -56,7 +56,9 @@ pub(crate) enum Rule {
 /// The rules of all instructions.
 pub(crate) fn rules(code: &Code) -> Vec<Rule> {
     let mut names = BTreeMap::new();
-    (0..code.ops.len()).map(|pc| rule(code, pc, &mut names)).collect()
+    (0..code.ops.len())
+        .map(|pc| rule(code, pc, &mut names))
+        .collect()
 }
 
 /// The destination's and the sources' types of rows, by their names.
@@ -80,9 +82,10 @@ fn rule(code: &Code, pc: usize, known: &mut Known) -> Rule {
                 },
             }
         }
-        Op::Shuffle(s) => {
-            s.d.map_or(Rule::Nothing, |d| Rule::Exchanges { to: (Bank::W32, d), from: (Bank::W32, s.a) })
-        }
+        Op::Shuffle(s) => s.d.map_or(Rule::Nothing, |d| Rule::Exchanges {
+            to: (Bank::W32, d),
+            from: (Bank::W32, s.a),
+        }),
         Op::Load(_) | Op::LoadParam(_) | Op::Copies(_) => Rule::Fills(named(first)),
         Op::Image(of) if !of.stores() => Rule::Fills(named(first)),
         op if uses(op) => Rule::Uses(named(operands)),
@@ -125,24 +128,43 @@ fn opcode(name: &str) -> &str {
 
 /// The first operand, and the others.
 pub(super) fn split(operands: &str) -> (&str, &str) {
-    let end = if operands.starts_with('{') { operands.find('}').unwrap_or(0) } else { 0 };
-    let end = operands[end..].find(',').map_or(operands.len(), |comma| end + comma);
+    let end = if operands.starts_with('{') {
+        operands.find('}').unwrap_or(0)
+    } else {
+        0
+    };
+    let end = operands[end..]
+        .find(',')
+        .map_or(operands.len(), |comma| end + comma);
     operands.split_at(end)
 }
 
 /// The registers of values that a part of an instruction names.
 pub(super) fn named(code: &Code, pc: usize, text: &str) -> Vec<Register> {
-    let routine = code.routines.partition_point(|r| r.start as usize <= pc).saturating_sub(1);
-    let known = code.mentioned(pc as u32).iter().filter(|(bank, _)| *bank != Bank::Pred);
+    let routine = code
+        .routines
+        .partition_point(|r| r.start as usize <= pc)
+        .saturating_sub(1);
+    let known = code
+        .mentioned(pc as u32)
+        .iter()
+        .filter(|(bank, _)| *bank != Bank::Pred);
     let name = |(bank, slot): &Register| code.name_of(routine as u32, *bank, *slot).unwrap_or("");
     let part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '%' | '$' | '_');
     let names: Vec<&str> = text.split(|c| !part(c)).collect();
-    known.filter(|register| names.contains(&name(register))).copied().collect()
+    known
+        .filter(|register| names.contains(&name(register)))
+        .copied()
+        .collect()
 }
 
 /// The types of the row of a name.
 pub(super) fn types(name: &str) -> Option<(Type, &'static [Type])> {
-    let dotted: Vec<String> = name.split('.').skip(1).map(|part| format!(".{part}")).collect();
+    let dotted: Vec<String> = name
+        .split('.')
+        .skip(1)
+        .map(|part| format!(".{part}"))
+        .collect();
     let suffixes: Vec<(&str, u32)> = dotted.iter().map(|part| (part.as_str(), 0)).collect();
     let row = match isa::find(opcode(name), name) {
         Lookup::Row(row) => row,
@@ -158,31 +180,60 @@ fn of_row(opcode: &str, d: Type, sources: &[Type], slots: &Slots) -> Rule {
     let at = |slot: u32, ty: Type| ((bank(ty), slot), ty);
     let numbered = [slots.a, slots.b, slots.c, slots.x];
     match opcode {
-        "div" | "rem" if is_integer(d) => Rule::Divides { a: at(slots.a, d), b: (bank(d), slots.b) },
+        "div" | "rem" if is_integer(d) => Rule::Divides {
+            a: at(slots.a, d),
+            b: (bank(d), slots.b),
+        },
         _ => Rule::Computes {
             d: at(slots.d, d),
-            sources: numbered.iter().zip(sources).map(|(slot, ty)| at(*slot, *ty)).collect(),
+            sources: numbered
+                .iter()
+                .zip(sources)
+                .map(|(slot, ty)| at(*slot, *ty))
+                .collect(),
         },
     }
 }
 
 /// The rule of a conversion between types that hold numbers as they are. Its registers may be wider than their types.
-fn of_conversion(name: &str, slots: &Slots, [to_named, from_named]: [&[Register]; 2]) -> Option<Rule> {
+fn of_conversion(
+    name: &str,
+    slots: &Slots,
+    [to_named, from_named]: [&[Register]; 2],
+) -> Option<Rule> {
     let types: Vec<Type> = name.split('.').skip(1).filter_map(suffix).collect();
-    let [.., to, from] = types[..] else { return None };
+    let [.., to, from] = types[..] else {
+        return None;
+    };
     let at = |slot: u32, ty: Type, named: &[Register]| {
-        (named.iter().find(|register| register.1 == slot).copied().unwrap_or((bank(ty), slot)), ty)
+        (
+            named
+                .iter()
+                .find(|register| register.1 == slot)
+                .copied()
+                .unwrap_or((bank(ty), slot)),
+            ty,
+        )
     };
     let source = |slot: u32| at(slot, from, from_named);
     let known = |ty: Type| is_integer(ty) || is_float(ty);
     match is_integer(to) {
         _ if !known(to) || !known(from) => None,
-        true if is_float(from) && !name.contains(".sat") => Some(Rule::Rounds { a: source(slots.a), to }),
+        true if is_float(from) && !name.contains(".sat") => Some(Rule::Rounds {
+            a: source(slots.a),
+            to,
+        }),
         true => Some(Rule::Nothing),
         false => {
             let pair = matches!(to, Type::F16x2 | Type::Bf16x2) && from == Type::F32;
-            let sources = [slots.a, slots.b].into_iter().take(1 + usize::from(pair)).map(source);
-            Some(Rule::Computes { d: at(slots.d, to, to_named), sources: sources.collect() })
+            let sources = [slots.a, slots.b]
+                .into_iter()
+                .take(1 + usize::from(pair))
+                .map(source);
+            Some(Rule::Computes {
+                d: at(slots.d, to, to_named),
+                sources: sources.collect(),
+            })
         }
     }
 }

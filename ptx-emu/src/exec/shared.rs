@@ -43,14 +43,25 @@ impl LastAccess {
     /// This read, and what its warp read of the same word since it last synchronised.
     pub(crate) fn with(self, last: &LastAccess) -> LastAccess {
         let same = last.clock == self.clock;
-        let (bytes, strong) = if same { (last.bytes, last.strong) } else { (0, true) };
-        LastAccess { bytes: self.bytes | bytes, strong: self.strong && strong, ..self }
+        let (bytes, strong) = if same {
+            (last.bytes, last.strong)
+        } else {
+            (0, true)
+        };
+        LastAccess {
+            bytes: self.bytes | bytes,
+            strong: self.strong && strong,
+            ..self
+        }
     }
 
     /// This write, and what its thread wrote to the same word since it last synchronised.
     pub(crate) fn after(self, last: &LastAccess) -> LastAccess {
         let same = last.thread == self.thread && last.clock == self.clock;
-        LastAccess { bytes: self.bytes | if same { last.bytes } else { 0 }, ..self }
+        LastAccess {
+            bytes: self.bytes | if same { last.bytes } else { 0 },
+            ..self
+        }
     }
 }
 
@@ -141,13 +152,26 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// Memory for the given variables of each of so many blocks.
-    pub(crate) fn new(regions: &[Region], dynamic: u32, [warps, blocks]: [u32; 2], traced: bool) -> Shared {
+    pub(crate) fn new(
+        regions: &[Region],
+        dynamic: u32,
+        [warps, blocks]: [u32; 2],
+        traced: bool,
+    ) -> Shared {
         let size = |r: &Region| if r.dynamic { dynamic } else { r.bytes };
-        let end =
-            regions.iter().filter(|r| size(r) > 0).map(|r| r.address + size(r)).max().unwrap_or(SHARED_BASE);
+        let end = regions
+            .iter()
+            .filter(|r| size(r) > 0)
+            .map(|r| r.address + size(r))
+            .max()
+            .unwrap_or(SHARED_BASE);
         let words = (end - SHARED_BASE).div_ceil(4) as usize;
         // What lies beside a block's memory is nobody's, and addresses of all blocks are aligned alike.
-        let stride = if blocks > 1 { (4 * words as u32 + 1).next_multiple_of(PATTERN) } else { u32::MAX };
+        let stride = if blocks > 1 {
+            (4 * words as u32 + 1).next_multiple_of(PATTERN)
+        } else {
+            u32::MAX
+        };
         let mut valid = vec![0; words];
         for r in regions.iter().filter(|r| size(r) > 0) {
             let start = (r.address - SHARED_BASE) as usize;
@@ -235,22 +259,33 @@ impl Shared {
 
     /// The swizzle that a tensor copy wrote a word with, in bytes, at an offset that was checked; 16 for none.
     pub(crate) fn pattern(&self, offset: usize) -> Option<u32> {
-        self.patterns.get(offset / 4).filter(|p| **p > 0).map(|p| u32::from(*p) * 16)
+        self.patterns
+            .get(offset / 4)
+            .filter(|p| **p > 0)
+            .map(|p| u32::from(*p) * 16)
     }
 
     /// The last write to a word, at an offset that was checked, if copies and products that a warp asks for may not see
     /// it.
     pub(crate) fn unproxied(&self, offset: usize, bytes: u32, warp: u32) -> Option<LastAccess> {
-        let writes = self.cells[offset / 4..(offset + bytes as usize) / 4].iter().map(|cell| cell.write);
-        writes.into_iter().find(|write| !self.clocks.proxied(warp, write.thread, write.clock))
+        let writes = self.cells[offset / 4..(offset + bytes as usize) / 4]
+            .iter()
+            .map(|cell| cell.write);
+        writes
+            .into_iter()
+            .find(|write| !self.clocks.proxied(warp, write.thread, write.clock))
     }
 
     /// A number that differs when some of these bytes were written again.
     pub(crate) fn version(&self, offset: usize, bytes: u32) -> u64 {
-        let writes = self.cells[offset / 4..(offset + bytes as usize) / 4].iter().map(|cell| cell.write);
+        let writes = self.cells[offset / 4..(offset + bytes as usize) / 4]
+            .iter()
+            .map(|cell| cell.write);
         writes.fold(0, |sum, w| {
             let write = u64::from(w.clock) << 32 | u64::from(w.pc) << 16 | u64::from(w.thread);
-            (sum ^ write).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+            (sum ^ write)
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                .rotate_left(29)
         })
     }
 
@@ -268,7 +303,13 @@ impl Shared {
     }
 
     /// A copy's words arrive: written by `by`, a thread or the first thread of an agent's number.
-    pub(crate) fn land(&mut self, address: u32, values: impl Iterator<Item = u32>, by: Writer, pc: u32) {
+    pub(crate) fn land(
+        &mut self,
+        address: u32,
+        values: impl Iterator<Item = u32>,
+        by: Writer,
+        pc: u32,
+    ) {
         self.settle();
         if self.readers.is_empty() {
             self.readers = vec![(0, 0); self.words.len() * self.clocks.warps()];
@@ -277,32 +318,66 @@ impl Shared {
             Writer::Thread(thread) => (thread, thread as usize / 32),
             Writer::Agent(agent) => (agent as u32 * 32, agent),
         };
-        let write =
-            LastAccess { clock: self.clocks.count(who), pc, thread: thread as u16, bytes: 15, strong: false };
+        let write = LastAccess {
+            clock: self.clocks.count(who),
+            pc,
+            thread: thread as u16,
+            bytes: 15,
+            strong: false,
+        };
         self.last_write = self.last_write.max(write.clock);
         let first = ((address - SHARED_BASE) / 4) as usize;
         for (i, value) in values.enumerate() {
             self.words[first + i] = value;
             self.init[first + i] = 15;
-            self.cells[first + i] = Cell { write, reads: [LastAccess::default(); 2] };
-            self.history.iter_mut().for_each(|history| history.overwritten(first + i));
+            self.cells[first + i] = Cell {
+                write,
+                reads: [LastAccess::default(); 2],
+            };
+            self.history
+                .iter_mut()
+                .for_each(|history| history.overwritten(first + i));
         }
     }
 
     /// A reduction of these words arrives, at an address that was checked: a strong write of an agent.
-    pub(crate) fn reduce(&mut self, address: u32, words: &[u32], by: Reduction, agent: usize, pc: u32) {
-        let value = words.iter().rev().fold(0, |all, word| all << 32 | u64::from(*word));
+    pub(crate) fn reduce(
+        &mut self,
+        address: u32,
+        words: &[u32],
+        by: Reduction,
+        agent: usize,
+        pc: u32,
+    ) {
+        let value = words
+            .iter()
+            .rev()
+            .fold(0, |all, word| all << 32 | u64::from(*word));
         let old = self.read((address - SHARED_BASE) as usize, by.bytes);
         self.land_strong(address, (by.f)(old, value, 0), by.bytes, agent, pc);
     }
 
     /// As [`land`](Shared::land) for a value that is written by a strong access.
-    pub(crate) fn land_strong(&mut self, address: u32, value: u64, bytes: u32, agent: usize, pc: u32) {
+    pub(crate) fn land_strong(
+        &mut self,
+        address: u32,
+        value: u64,
+        bytes: u32,
+        agent: usize,
+        pc: u32,
+    ) {
         let words = [value as u32, (value >> 32) as u32];
         let count = bytes as usize / 4;
-        self.land(address, words.into_iter().take(count), Writer::Agent(agent), pc);
+        self.land(
+            address,
+            words.into_iter().take(count),
+            Writer::Agent(agent),
+            pc,
+        );
         let first = ((address - SHARED_BASE) / 4) as usize;
-        self.cells[first..first + count].iter_mut().for_each(|cell| cell.write.strong = true);
+        self.cells[first..first + count]
+            .iter_mut()
+            .for_each(|cell| cell.write.strong = true);
     }
 
     /// Whether a write was an agent's.
@@ -312,14 +387,23 @@ impl Shared {
 
     /// Checks an access to `bytes` bytes (1, 2, 4 or 8, aligned) and remembers it; gives the byte offset.
     #[inline]
-    pub(crate) fn touch(&mut self, address: u64, bytes: u32, access: Access) -> Result<usize, AccessError> {
+    pub(crate) fn touch(
+        &mut self,
+        address: u64,
+        bytes: u32,
+        access: Access,
+    ) -> Result<usize, AccessError> {
         let offset = address.wrapping_sub(SHARED_BASE.into());
         let first = offset / 4;
         if first + u64::from(bytes.div_ceil(4)) > self.words.len() as u64 {
             return Err(AccessError::Outside);
         }
         let first = first as usize;
-        let mask = if bytes >= 4 { 15 } else { ((1 << bytes) - 1) << (offset % 4) };
+        let mask = if bytes >= 4 {
+            15
+        } else {
+            ((1 << bytes) - 1) << (offset % 4)
+        };
         self.settle();
         for word in first..first + bytes.div_ceil(4) as usize {
             self.touch_word(word, mask, access)?;
@@ -330,7 +414,11 @@ impl Shared {
     /// As [`Shared::touch`], for an access whose race is tolerated.
     pub(crate) fn touch_racing(&mut self, address: u64, bytes: u32, access: Access) -> usize {
         let offset = (address - u64::from(SHARED_BASE)) as usize;
-        let mask = if bytes >= 4 { 15 } else { ((1 << bytes) - 1) << (offset % 4) };
+        let mask = if bytes >= 4 {
+            15
+        } else {
+            ((1 << bytes) - 1) << (offset % 4)
+        };
         let new = self.stamp(access, mask);
         self.settle();
         for word in offset / 4..offset / 4 + bytes.div_ceil(4) as usize {
@@ -342,7 +430,11 @@ impl Shared {
                     self.last_write = self.last_write.max(new.clock);
                 }
                 false => {
-                    remember(&mut cell.reads, new, self.clocks.seen(access.thread as usize / 32));
+                    remember(
+                        &mut cell.reads,
+                        new,
+                        self.clocks.seen(access.thread as usize / 32),
+                    );
                     self.reads.kept(&self.clocks);
                 }
             }
@@ -372,12 +464,22 @@ impl Shared {
         let unordered = |t: &LastAccess| self.races(t, &new);
         let cell = &self.cells[word];
         if unordered(&cell.write) && !(access.writes && same_store(&cell.write, &new)) {
-            return Err(AccessError::Race { other: cell.write, wrote: true });
+            return Err(AccessError::Race {
+                other: cell.write,
+                wrote: true,
+            });
         }
         if access.writes
-            && let Some(other) = cell.reads.iter().chain(self.async_reads(word)).find(|t| unordered(t))
+            && let Some(other) = cell
+                .reads
+                .iter()
+                .chain(self.async_reads(word))
+                .find(|t| unordered(t))
         {
-            return Err(AccessError::Race { other: *other, wrote: false });
+            return Err(AccessError::Race {
+                other: *other,
+                wrote: false,
+            });
         }
         if let Some(history) = &self.history
             && let Some((other, wrote)) = history.race(word, &new, access, unordered)
@@ -403,7 +505,11 @@ impl Shared {
         }
         let cell = &mut self.cells[word];
         if !access.writes {
-            remember(&mut cell.reads, new, self.clocks.seen(access.thread as usize / 32));
+            remember(
+                &mut cell.reads,
+                new,
+                self.clocks.seen(access.thread as usize / 32),
+            );
             return Ok(());
         }
         cell.write = new.after(&cell.write);
@@ -426,7 +532,11 @@ impl Shared {
         self.reads.kept(&self.clocks);
         let new = self.stamp(access, 15);
         let warp = access.thread as usize / 32;
-        let (seen, past, warps) = (self.clocks.seen(warp), self.clocks.past(), self.clocks.warps());
+        let (seen, past, warps) = (
+            self.clocks.seen(warp),
+            self.clocks.past(),
+            self.clocks.warps(),
+        );
         for word in first as usize..(first + count) as usize {
             let cell = &mut self.cells[word];
             let last = &cell.write;
@@ -447,14 +557,20 @@ impl Shared {
     /// What copies and products have read of a word.
     fn async_reads(&self, word: usize) -> &[LastAccess] {
         let warps = self.clocks.warps();
-        self.async_readers.get(word * warps..(word + 1) * warps).unwrap_or_default()
+        self.async_readers
+            .get(word * warps..(word + 1) * warps)
+            .unwrap_or_default()
     }
 
     /// The last read of each warp since a copy wrote a word, as one of its first thread.
     pub(super) fn copied_reads(&self, word: usize, bytes: u8) -> impl Iterator<Item = LastAccess> {
         let warps = self.clocks.warps();
         let copied = self.by_agent(&self.cells[word].write);
-        let reads = if copied { &self.readers[word * warps..][..warps] } else { &[] };
+        let reads = if copied {
+            &self.readers[word * warps..][..warps]
+        } else {
+            &[]
+        };
         let read = move |(v, (clock, pc)): (u16, &(u32, u32))| LastAccess {
             clock: *clock,
             pc: *pc,
@@ -486,14 +602,19 @@ impl Shared {
             v != warp && t.clock > seen[v].max(past)
         };
         match self.copied_reads(word, mask).find(racing) {
-            Some(other) => Err(AccessError::Race { other, wrote: false }),
+            Some(other) => Err(AccessError::Race {
+                other,
+                wrote: false,
+            }),
             None => Ok(()),
         }
     }
 
     /// An access that happens now.
     pub(crate) fn stamp(&self, access: Access, bytes: u8) -> LastAccess {
-        let Access { pc, thread, strong, .. } = access;
+        let Access {
+            pc, thread, strong, ..
+        } = access;
         LastAccess {
             clock: self.clocks.count(thread as usize / 32),
             pc,
@@ -508,7 +629,9 @@ impl Shared {
         earlier.clock > self.clocks.past()
             && earlier.bytes & new.bytes != 0
             && earlier.thread != new.thread
-            && !self.clocks.ordered(earlier.thread, earlier.clock, new.thread)
+            && !self
+                .clocks
+                .ordered(earlier.thread, earlier.clock, new.thread)
             && !(earlier.strong && new.strong)
     }
 
@@ -550,5 +673,8 @@ pub(super) fn remember(reads: &mut [LastAccess; 2], new: LastAccess, seen: &[u32
         [a, _] if over(a) || a.thread == new.thread => (0, 0),
         _ => (1, 0),
     };
-    reads[at] = LastAccess { bytes: new.bytes | keep, ..new };
+    reads[at] = LastAccess {
+        bytes: new.bytes | keep,
+        ..new
+    };
 }

@@ -60,9 +60,16 @@ impl Worker<'_, '_> {
     }
 
     #[cold]
-    fn bad_metadata(&self, w: &Warp, lane: usize, (row, column): (usize, usize), bits: u32) -> Box<Fault> {
-        let what =
-            format!("metadata 0b{bits:04b} of row {row} of a from column {column} on, which means nothing");
+    fn bad_metadata(
+        &self,
+        w: &Warp,
+        lane: usize,
+        (row, column): (usize, usize),
+        bits: u32,
+    ) -> Box<Fault> {
+        let what = format!(
+            "metadata 0b{bits:04b} of row {row} of a from column {column} on, which means nothing"
+        );
         let mut fault = self.fault(w, 1 << lane, Class::Descriptor, what);
         fault.instead = "give two different indices, ascending for .sp::ordered_metadata and wgmma; of .tf32, 0b0100 or 0b1110";
         fault

@@ -79,7 +79,11 @@ pub(super) struct Rest {
 
 impl<'a> Standstill<'a> {
     pub(crate) fn new(outside: Option<&'a dyn Outside>, limit: Option<Duration>) -> Self {
-        Self { outside, limit, ..Self::default() }
+        Self {
+            outside,
+            limit,
+            ..Self::default()
+        }
     }
 
     /// Whether something other than the launch may change the memory that it reads.
@@ -102,7 +106,10 @@ impl<'a> Standstill<'a> {
     pub(super) fn leave(&self, rotation: usize, waiting: impl Iterator<Item = BlockWaits>) {
         let mut state = self.state();
         // A rotation without blocks can change nothing, so it counts as one that rests for ever.
-        state.rests[rotation] = Some(Rest { stamp: Stamp(u64::MAX), ..Rest::default() });
+        state.rests[rotation] = Some(Rest {
+            stamp: Stamp(u64::MAX),
+            ..Rest::default()
+        });
         if state.verdict.is_some() {
             state.waiting.extend(waiting);
         }
@@ -142,8 +149,14 @@ impl<'a> Standstill<'a> {
         }
         self.pausing.fetch_add(1, SeqCst);
         if self.stamp() == rest.stamp {
-            let pause = SHORTEST_PAUSE.saturating_mul(1 << rest.rounds.min(6)).min(LONGEST_PAUSE);
-            state = self.woken.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0;
+            let pause = SHORTEST_PAUSE
+                .saturating_mul(1 << rest.rounds.min(6))
+                .min(LONGEST_PAUSE);
+            state = self
+                .woken
+                .wait_timeout(state, pause)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
         self.pausing.fetch_sub(1, SeqCst);
         state.verdict.is_some()
@@ -152,12 +165,16 @@ impl<'a> Standstill<'a> {
     /// Returns true if all rotations rest at this stamp, and adds up for how long.
     fn all_rest(&self, state: &mut State, stamp: Stamp) -> bool {
         let ended = Stamp(u64::MAX);
-        let rests = |rest: &Option<Rest>| rest.is_some_and(|rest| [stamp, ended].contains(&rest.stamp));
+        let rests =
+            |rest: &Option<Rest>| rest.is_some_and(|rest| [stamp, ended].contains(&rest.stamp));
         if !state.rests.iter().all(rests) || self.stamp() != stamp {
             return false;
         }
         let now = Instant::now();
-        let since = state.looked.replace(now).map_or(Duration::ZERO, |looked| now - looked);
+        let since = state
+            .looked
+            .replace(now)
+            .map_or(Duration::ZERO, |looked| now - looked);
         if state.stamp == stamp {
             state.lasted += since.min(LONGEST_STEP);
         } else {
@@ -184,9 +201,18 @@ impl<'a> Standstill<'a> {
 
     /// Returns true if nothing outside can end the standstill.
     fn is_final(&self, state: &State) -> bool {
-        let Some(outside) = self.outside else { return true };
+        let Some(outside) = self.outside else {
+            return true;
+        };
         let may_change = outside.may_change();
-        match state.rests.iter().flatten().map(|rest| rest.polled).max().unwrap_or_default() {
+        match state
+            .rests
+            .iter()
+            .flatten()
+            .map(|rest| rest.polled)
+            .max()
+            .unwrap_or_default()
+        {
             Polled::Block => true,
             // The outside may have changed memory and have become quiet while it was asked.
             Polled::Device => !may_change && self.stamp() == state.stamp,
@@ -196,8 +222,13 @@ impl<'a> Standstill<'a> {
 
     /// The verdict, if one was reached, with the blocks that wait.
     pub(crate) fn into_verdict(self) -> Option<(Verdict, Duration, Vec<BlockWaits>)> {
-        let mut state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self
+            .state
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
         state.waiting.sort_by_key(|block| block.turn);
-        state.verdict.map(|verdict| (verdict, state.lasted, state.waiting))
+        state
+            .verdict
+            .map(|verdict| (verdict, state.lasted, state.waiting))
     }
 }

@@ -9,23 +9,36 @@ use super::warp::Warp;
 use super::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW, lanes, set_bit};
 use crate::Class;
 use crate::code::{
-    ClockPart, Combine, LoadParam, Op, PairTest, PredSource, RegisterOperand, ResolvedGuard, SetP, Space,
-    Test, Window,
+    ClockPart, Combine, LoadParam, Op, PairTest, PredSource, RegisterOperand, ResolvedGuard, SetP,
+    Space, Test, Window,
 };
 use crate::exec::regs::{Regs, Undefined};
 
 /// The lanes of `mask` in which a predicate holds.
 pub(crate) fn pred(regs: &Regs, source: PredSource, mask: u32) -> Result<u32, Undefined> {
     match source {
-        PredSource::Register { slot, negated: false } => Ok(regs.pred(slot, mask)? & mask),
-        PredSource::Register { slot, negated: true } => Ok(!regs.pred(slot, mask)? & mask),
+        PredSource::Register {
+            slot,
+            negated: false,
+        } => Ok(regs.pred(slot, mask)? & mask),
+        PredSource::Register {
+            slot,
+            negated: true,
+        } => Ok(!regs.pred(slot, mask)? & mask),
         PredSource::Constant(true) => Ok(mask),
         PredSource::Constant(false) => Ok(0),
     }
 }
 
 fn guarded(regs: &Regs, guard: ResolvedGuard, mask: u32) -> Result<u32, Undefined> {
-    pred(regs, PredSource::Register { slot: guard.pred, negated: guard.negated }, mask)
+    pred(
+        regs,
+        PredSource::Register {
+            slot: guard.pred,
+            negated: guard.negated,
+        },
+        mask,
+    )
 }
 
 fn combine(
@@ -34,7 +47,9 @@ fn combine(
     holds: u32,
     with: Option<(Combine, PredSource)>,
 ) -> Result<u32, Undefined> {
-    let Some((how, source)) = with else { return Ok(holds) };
+    let Some((how, source)) = with else {
+        return Ok(holds);
+    };
     let other = pred(regs, source, mask)?;
     Ok(match how {
         Combine::And => holds & other,
@@ -71,9 +86,14 @@ fn compare_pairs(regs: &Regs, mask: u32, t: &PairTest) -> Result<[u32; 2], Undef
     let outcome = |a: f32, b: f32| a.partial_cmp(&b).map_or(3, |order| order as i8 + 1);
     let holds = |half: u32| {
         let of = |x: u32| (t.wide)((x >> (16 * half)) as u16);
-        (0..32).filter(|i| t.outcomes >> outcome(of(a[*i]), of(b[*i])) & 1 != 0).fold(0, set_bit)
+        (0..32)
+            .filter(|i| t.outcomes >> outcome(of(a[*i]), of(b[*i])) & 1 != 0)
+            .fold(0, set_bit)
     };
-    Ok([combine(regs, mask, holds(0), t.with)?, combine(regs, mask, holds(1), t.with)?])
+    Ok([
+        combine(regs, mask, holds(0), t.with)?,
+        combine(regs, mask, holds(1), t.with)?,
+    ])
 }
 
 fn set_pair_predicates(
@@ -120,7 +140,9 @@ fn logic(
 ) -> Result<(), Undefined> {
     let (a, b) = (pred(regs, a, mask)?, pred(regs, b, mask)?);
     let cases = [!a & !b, !a & b, a & !b, a & b];
-    let value = (0..4).filter(|i| table >> i & 1 != 0).fold(0, |value, i| value | cases[i]);
+    let value = (0..4)
+        .filter(|i| table >> i & 1 != 0)
+        .fold(0, |value, i| value | cases[i]);
     regs.set_pred(d, mask, value);
     Ok(())
 }
@@ -134,7 +156,11 @@ fn window(regs: &mut Regs, mask: u32, d: u32, a: u32, base: u64) -> Result<(), U
 
 /// What is added to an address in a window, or, with `to`, to a generic one.
 fn window_base(window: Window, to: bool) -> u64 {
-    let base = if window == Space::Shared { SHARED_WINDOW } else { PARAM_WINDOW };
+    let base = if window == Space::Shared {
+        SHARED_WINDOW
+    } else {
+        PARAM_WINDOW
+    };
     if to { base.wrapping_neg() } else { base }
 }
 
@@ -155,7 +181,9 @@ fn is_space(
         Space::Param => within(a, PARAM_WINDOW),
         Space::Const => constant(a),
         Space::Global | Space::Generic => {
-            ![SHARED_WINDOW, LOCAL_WINDOW, PARAM_WINDOW].iter().any(|window| within(a, *window))
+            ![SHARED_WINDOW, LOCAL_WINDOW, PARAM_WINDOW]
+                .iter()
+                .any(|window| within(a, *window))
                 && !constant(a)
         }
     };
@@ -168,7 +196,11 @@ fn is_space(
 #[inline(always)]
 pub(crate) fn extend(value: u64, bytes: u32, signed: bool, bits: u32) -> u64 {
     let shift = 64 - 8 * bytes;
-    let value = if signed { ((value << shift) as i64 >> shift) as u64 } else { value };
+    let value = if signed {
+        ((value << shift) as i64 >> shift) as u64
+    } else {
+        value
+    };
     value & u64::MAX >> (64 - bits)
 }
 
@@ -176,9 +208,15 @@ fn load_param(regs: &mut Regs, mask: u32, params: &[u8], p: &LoadParam) {
     for (i, to) in p.regs.iter().enumerate() {
         let start = p.offset as usize + i * p.width.bytes as usize;
         let mut bytes = [0; 8];
-        bytes[..p.width.bytes as usize].copy_from_slice(&params[start..start + p.width.bytes as usize]);
+        bytes[..p.width.bytes as usize]
+            .copy_from_slice(&params[start..start + p.width.bytes as usize]);
         let Some(to) = to else { continue };
-        let value = extend(u64::from_le_bytes(bytes), p.width.bytes, p.width.signed, to.bits);
+        let value = extend(
+            u64::from_le_bytes(bytes),
+            p.width.bytes,
+            p.width.signed,
+            to.bits,
+        );
         match to.bits {
             64 => regs.set(to.slot, mask, &[value; 32]),
             _ => regs.set(to.slot, mask, &[value as u32; 32]),
@@ -231,7 +269,11 @@ enum Next {
 
 impl Worker<'_, '_> {
     /// Runs a warp until it waits, ends, or has executed `until` instructions.
-    pub(crate) fn execute<const OBSERVED: bool>(&mut self, w: &mut Warp, until: u64) -> Checked<Pause> {
+    pub(crate) fn execute<const OBSERVED: bool>(
+        &mut self,
+        w: &mut Warp,
+        until: u64,
+    ) -> Checked<Pause> {
         let ops = &self.grid.code.ops[..];
         loop {
             if w.now.pc == w.now.join || w.now.mask == 0 {
@@ -373,7 +415,11 @@ impl Worker<'_, '_> {
                 w.reconverge(self.grid.code);
                 return Ok(Next::Frame);
             }
-            Op::BranchIndexed { index, targets, join } => {
+            Op::BranchIndexed {
+                index,
+                targets,
+                join,
+            } => {
                 self.branch_indexed(w, mask, *index, targets, *join)?;
                 return Ok(Next::Frame);
             }
@@ -389,11 +435,19 @@ impl Worker<'_, '_> {
                     self.check_present(w, mask)?;
                 }
                 let waits = self.cluster_wait(w)?;
-                return Ok(if waits { Next::Pause(Pause::Waits) } else { Next::Following });
+                return Ok(if waits {
+                    Next::Pause(Pause::Waits)
+                } else {
+                    Next::Following
+                });
             }
             Op::SetMaxRegisters { count } => {
                 let waits = self.set_registers(w, mask, *count)?;
-                return Ok(if waits { Next::Pause(Pause::Waits) } else { Next::Following });
+                return Ok(if waits {
+                    Next::Pause(Pause::Waits)
+                } else {
+                    Next::Following
+                });
             }
             Op::Barrier(b) => {
                 w.effects += 1;
@@ -412,17 +466,45 @@ impl Worker<'_, '_> {
     }
 
     /// Instructions that inner loops seldom hold.
-    pub(super) fn rare(&mut self, w: &mut Warp, mask: u32, op: &Op) -> Checked<Result<(), Undefined>> {
+    pub(super) fn rare(
+        &mut self,
+        w: &mut Warp,
+        mask: u32,
+        op: &Op,
+    ) -> Checked<Result<(), Undefined>> {
         match op {
             Op::Atomic(a) => self.atomic(w, mask, a)?,
             Op::Atomics(v) => self.atomics(w, mask, v.0, &v.1)?,
             Op::Shuffle(s) => self.shuffle(w, mask, s)?,
-            Op::Vote { mode, d, pred, mask: named } => self.vote(w, mask, *mode, *d, *pred, *named)?,
-            Op::Match { all, d, p, a, wide, mask: named } => {
-                let m = Match { all: *all, d: *d, p: *p, a: *a, wide: *wide };
+            Op::Vote {
+                mode,
+                d,
+                pred,
+                mask: named,
+            } => self.vote(w, mask, *mode, *d, *pred, *named)?,
+            Op::Match {
+                all,
+                d,
+                p,
+                a,
+                wide,
+                mask: named,
+            } => {
+                let m = Match {
+                    all: *all,
+                    d: *d,
+                    p: *p,
+                    a: *a,
+                    wide: *wide,
+                };
                 self.matches(w, mask, &m, *named)?
             }
-            Op::Redux { f, d, a, mask: named } => self.redux(w, mask, *f, *d, *a, *named)?,
+            Op::Redux {
+                f,
+                d,
+                a,
+                mask: named,
+            } => self.redux(w, mask, *f, *d, *a, *named)?,
             Op::Elect { d, p, mask: named } => self.elect(w, mask, *d, *p, *named)?,
             Op::WarpBarrier { mask: named } => self.warp_barrier(w, mask, *named)?,
             Op::Fence(fence) => self.fence(w, mask, *fence),
@@ -439,10 +521,20 @@ impl Worker<'_, '_> {
             Op::GridWait => self.grid_wait(w),
             Op::GridTrigger => self.grid_trigger(w),
             Op::ActiveMask { d } => w.regs.set(*d, mask, &[mask; 32]),
-            Op::Window { d, a, window: Space::Local, to } => {
+            Op::Window {
+                d,
+                a,
+                window: Space::Local,
+                to,
+            } => {
                 return Ok(super::local::convert(w, mask, *d, *a, *to));
             }
-            Op::Window { d, a, window: space, to } => {
+            Op::Window {
+                d,
+                a,
+                window: space,
+                to,
+            } => {
                 return Ok(window(&mut w.regs, mask, *d, *a, window_base(*space, *to)));
             }
             Op::IsSpace { d, a, space } => {
@@ -528,16 +620,29 @@ impl Worker<'_, '_> {
         targets: &[u32],
         join: u32,
     ) -> Checked<()> {
-        let index = *w.regs.get::<u32>(index, mask).map_err(|u| self.undefined(w, u))?;
-        let bad = lanes(mask).filter(|l| index[*l] as usize >= targets.len()).fold(0, set_bit);
+        let index = *w
+            .regs
+            .get::<u32>(index, mask)
+            .map_err(|u| self.undefined(w, u))?;
+        let bad = lanes(mask)
+            .filter(|l| index[*l] as usize >= targets.len())
+            .fold(0, set_bit);
         if bad != 0 {
             let lane = bad.trailing_zeros() as usize;
-            let what = format!("brx.idx with index {} into a list of {} labels", index[lane], targets.len());
+            let what = format!(
+                "brx.idx with index {} into a list of {} labels",
+                index[lane],
+                targets.len()
+            );
             return Err(self.fault(w, bad, Class::OutOfBounds, what));
         }
         let mut groups: Vec<(u32, u32)> = Vec::new();
         for lane in lanes(w.now.mask) {
-            let to = if mask >> lane & 1 != 0 { targets[index[lane] as usize] } else { w.now.pc + 1 };
+            let to = if mask >> lane & 1 != 0 {
+                targets[index[lane] as usize]
+            } else {
+                w.now.pc + 1
+            };
             match groups.iter_mut().find(|(pc, _)| *pc == to) {
                 Some((_, mask)) => *mask |= 1 << lane,
                 None => groups.push((to, 1 << lane)),

@@ -58,7 +58,10 @@ impl BulkStores {
     }
 
     fn committed(&self, thread: u32) -> u32 {
-        self.groups.iter().find(|(t, _)| *t == thread).map_or(0, |(_, n)| *n)
+        self.groups
+            .iter()
+            .find(|(t, _)| *t == thread)
+            .map_or(0, |(_, n)| *n)
     }
 
     /// `cp.async.bulk.commit_group`
@@ -78,7 +81,10 @@ impl BulkStores {
 
     /// A copy that nobody has waited for, of a thread for which `of` holds: instruction and thread.
     pub(crate) fn forgotten(&self, of: impl Fn(u32) -> bool) -> Option<(u32, u32)> {
-        self.pending.iter().find(|s| of(s.thread)).map(|s| (s.pc, s.thread))
+        self.pending
+            .iter()
+            .find(|s| of(s.thread))
+            .map(|s| (s.pc, s.thread))
     }
 }
 
@@ -115,7 +121,10 @@ impl Worker<'_, '_> {
         self.check_alignment(w, mask, &from, 128)?;
         for l in lanes(mask) {
             let boxed = self.tensor_box(w, l, &t.at, true)?;
-            let reduction = t.reduction.map(|op| self.tensor_reduction(w, l, op, &boxed)).transpose()?;
+            let reduction = t
+                .reduction
+                .map(|op| self.tensor_reduction(w, l, op, &boxed))
+                .transpose()?;
             for (address, bytes, _) in boxed.map.rows(&boxed.place).into_iter().flatten() {
                 match reduction {
                     None => self.check_written(w, l, address, bytes)?,
@@ -130,21 +139,37 @@ impl Worker<'_, '_> {
     }
 
     /// What a reduction does to the elements of a tensor, whose map says their type.
-    fn tensor_reduction(&self, w: &Warp, lane: usize, op: &str, boxed: &TensorBox) -> Checked<Reduction> {
+    fn tensor_reduction(
+        &self,
+        w: &Warp,
+        lane: usize,
+        op: &str,
+        boxed: &TensorBox,
+    ) -> Checked<Reduction> {
         let map = &boxed.map;
-        map.element_type().and_then(|ty| tensor_reduction(op, ty)).ok_or_else(|| {
-            let what = format!("`{op}` of a tensor of {:?} elements of {} bytes", map.kind, map.element);
-            let mut fault = self.fault(w, 1 << lane, Class::Descriptor, what);
-            fault.instead = "encode the map with a type that the reduction takes";
-            fault
-        })
+        map.element_type()
+            .and_then(|ty| tensor_reduction(op, ty))
+            .ok_or_else(|| {
+                let what = format!(
+                    "`{op}` of a tensor of {:?} elements of {} bytes",
+                    map.kind, map.element
+                );
+                let mut fault = self.fault(w, 1 << lane, Class::Descriptor, what);
+                fault.instead = "encode the map with a type that the reduction takes";
+                fault
+            })
     }
 
     /// Checks and records what a copy writes.
     fn check_written(&mut self, w: &Warp, lane: usize, to: u64, bytes: u32) -> Checked<()> {
         let a = self.lane_allocation(w, lane, to, bytes)?;
         if a.constant {
-            return Err(self.fault(w, 1 << lane, Class::ReadOnlySpace, "a .const variable is written"));
+            return Err(self.fault(
+                w,
+                1 << lane,
+                Class::ReadOnlySpace,
+                "a .const variable is written",
+            ));
         }
         self.record_range(w, lane, MemoryOperation::Write, to, bytes)
     }
@@ -154,19 +179,34 @@ impl Worker<'_, '_> {
         let a = self.lane_allocation(w, lane, to, bytes)?;
         self.check_lane(w, lane, a, to, bytes)?;
         if a.constant {
-            return Err(self.fault(w, 1 << lane, Class::ReadOnlySpace, "a .const variable is written"));
+            return Err(self.fault(
+                w,
+                1 << lane,
+                Class::ReadOnlySpace,
+                "a .const variable is written",
+            ));
         }
         self.record_range(w, lane, MemoryOperation::Atomic, to, bytes)
     }
 
     /// Checks that memory that a tensor copy wrote was swizzled alike.
-    pub(crate) fn check_pattern(&mut self, w: &Warp, lane: usize, place: u64, swizzle: u32) -> Checked<()> {
+    pub(crate) fn check_pattern(
+        &mut self,
+        w: &Warp,
+        lane: usize,
+        place: u64,
+        swizzle: u32,
+    ) -> Checked<()> {
         let offset = (place - u64::from(crate::decode::SHARED_BASE)) as usize;
         let name = |bytes: u32| match bytes {
             0 | 16 => "none".to_string(),
             n => format!("{n} bytes"),
         };
-        match self.shared.pattern(offset).filter(|known| *known != swizzle.max(16)) {
+        match self
+            .shared
+            .pattern(offset)
+            .filter(|known| *known != swizzle.max(16))
+        {
             None => Ok(()),
             Some(known) => {
                 let what = format!(
@@ -184,7 +224,10 @@ impl Worker<'_, '_> {
 
     /// A number that differs when some bytes of shared memory, which were checked, were written again.
     pub(crate) fn version(&self, place: u64, bytes: u32) -> u64 {
-        self.shared.version((place - u64::from(crate::decode::SHARED_BASE)) as usize, bytes)
+        self.shared.version(
+            (place - u64::from(crate::decode::SHARED_BASE)) as usize,
+            bytes,
+        )
     }
 
     /// Checks that something beside the threads may read bytes of shared memory, as a read of this lane now.
@@ -196,7 +239,12 @@ impl Worker<'_, '_> {
         place: u64,
         bytes: u32,
     ) -> Checked<()> {
-        let access = Access { pc, reads: true, proxy: Proxy::Async, ..Access::default() };
+        let access = Access {
+            pc,
+            reads: true,
+            proxy: Proxy::Async,
+            ..Access::default()
+        };
         for at in (0..u64::from(bytes)).step_by(8) {
             let offset = self.touch(w, lane, place + at, 8, access)?;
             if let Some(write) = self.shared.unproxied(offset, 8, w.index) {
@@ -220,25 +268,47 @@ impl Worker<'_, '_> {
         place: u64,
         (earlier, wrote): (LastAccess, bool),
     ) -> Box<Fault> {
-        let (used, did) = if wrote { ("store wrote", "wrote it") } else { ("load reads", "read it") };
+        let (used, did) = if wrote {
+            ("store wrote", "wrote it")
+        } else {
+            ("load reads", "read it")
+        };
         let what = format!(
             "a copy overwrites shared memory that an ordinary {used}, and no fence orders the two proxies: the copy may overtake it"
         );
         let mut fault = self.fault(w, 1 << lane, Class::ProxyFence, what);
-        fault.instead =
-            "execute fence.proxy.async after it, and before the arrival or barrier that lets the copy begin";
+        fault.instead = "execute fence.proxy.async after it, and before the arrival or barrier that lets the copy begin";
         fault.other = Some(self.earlier(earlier.pc, earlier.thread.into(), did));
         self.locate_shared(&mut fault, place);
         fault
     }
 
-    fn issue_store(&mut self, w: &Warp, lane: usize, from: u64, bytes: u32, target: Target) -> Checked<()> {
+    fn issue_store(
+        &mut self,
+        w: &Warp,
+        lane: usize,
+        from: u64,
+        bytes: u32,
+        target: Target,
+    ) -> Checked<()> {
         self.read_beside(w, lane, w.now.pc, from, bytes)?;
         let version = self.version(from, bytes);
         let (pc, thread) = (w.now.pc, w.index * 32 + lane as u32);
-        let due = self.copies.later(self.grid.schedule.seed ^ u64::from(self.blocks[0][0]));
+        let due = self
+            .copies
+            .later(self.grid.schedule.seed ^ u64::from(self.blocks[0][0]));
         let (group, from) = (self.stores.committed(thread), from as u32);
-        let store = PendingStore { pc, thread, from, bytes, target, group, due, done: bytes == 0, version };
+        let store = PendingStore {
+            pc,
+            thread,
+            from,
+            bytes,
+            target,
+            group,
+            due,
+            done: bytes == 0,
+            version,
+        };
         self.stores.pending.push(store);
         Ok(())
     }
@@ -255,13 +325,20 @@ impl Worker<'_, '_> {
     }
 
     /// `cp.async.bulk.wait_group`: after `.read`, the copies may still be on their way to global memory.
-    pub(crate) fn wait_stores(&mut self, w: &Warp, mask: u32, keep: u32, _read: bool) -> Checked<()> {
+    pub(crate) fn wait_stores(
+        &mut self,
+        w: &Warp,
+        mask: u32,
+        keep: u32,
+        _read: bool,
+    ) -> Checked<()> {
         let waited = |s: &PendingStore, stores: &BulkStores| {
             let own = s.thread / 32 == w.index && mask >> (s.thread % 32) & 1 != 0;
             own && s.group + keep < stores.committed(s.thread)
         };
-        let (done, left): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.stores.pending).into_iter().partition(|s| waited(s, &self.stores));
+        let (done, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.stores.pending)
+            .into_iter()
+            .partition(|s| waited(s, &self.stores));
         self.stores.pending = left;
         for mut store in done {
             let lane = store.thread as usize % 32;
@@ -278,7 +355,13 @@ impl Worker<'_, '_> {
     }
 
     /// The fault of writing what something beside the threads was reading.
-    pub(crate) fn written_meanwhile(&self, w: &Warp, lane: usize, pc: u32, place: u64) -> Box<Fault> {
+    pub(crate) fn written_meanwhile(
+        &self,
+        w: &Warp,
+        lane: usize,
+        pc: u32,
+        place: u64,
+    ) -> Box<Fault> {
         let what = "shared memory was written while this, beside the threads, was reading it";
         let mut fault = self.fault(w, 1 << lane, Class::AsyncCopy, what);
         fault.place = Some(self.place(pc));
@@ -291,7 +374,8 @@ impl Worker<'_, '_> {
         store.done = true;
         let offset = |place: u64| (place - u64::from(crate::decode::SHARED_BASE)) as usize;
         let unit = |at: u64| {
-            let [low, high] = [0, 8].map(|half| self.shared.read(offset(at + half), 8).to_le_bytes());
+            let [low, high] =
+                [0, 8].map(|half| self.shared.read(offset(at + half), 8).to_le_bytes());
             [low, high].concat()
         };
         let write = |address: u64, bytes: &[u8]| {
@@ -300,21 +384,32 @@ impl Worker<'_, '_> {
                 a.initialise(address - a.base, bytes.len() as u64);
             }
         };
-        let (from, units) = (u64::from(store.from), (0..u64::from(store.bytes)).step_by(16));
+        let (from, units) = (
+            u64::from(store.from),
+            (0..u64::from(store.bytes)).step_by(16),
+        );
         match &store.target {
             Target::Bytes(to) => units.for_each(|at| write(to + at, &unit(from + at))),
             Target::Elements(to, reduction) => {
-                let Some(a) = self.grid.table.find(*to) else { return };
+                let Some(a) = self.grid.table.find(*to) else {
+                    return;
+                };
                 for at in (0..u64::from(store.bytes)).step_by(reduction.bytes as usize) {
                     let copied = self.shared.read(offset(from + at), reduction.bytes);
-                    update(a, to + at - a.base, reduction.bytes, |old| (reduction.f)(old, copied, 0));
+                    update(a, to + at - a.base, reduction.bytes, |old| {
+                        (reduction.f)(old, copied, 0)
+                    });
                 }
             }
             Target::Box(boxed, reduction) => {
                 let map = &boxed.map;
-                let plain: Vec<u8> = units.flat_map(|at| unit(swizzled(from + at, map.swizzle))).collect();
+                let plain: Vec<u8> = units
+                    .flat_map(|at| unit(swizzled(from + at, map.swizzle)))
+                    .collect();
                 for (row, to) in map.rows(&boxed.place).into_iter().enumerate() {
-                    let Some((address, bytes, before)) = to else { continue };
+                    let Some((address, bytes, before)) = to else {
+                        continue;
+                    };
                     let at = row * map.row_bytes() as usize + before as usize;
                     let part = &plain[at..at + bytes as usize];
                     match reduction {
@@ -328,9 +423,14 @@ impl Worker<'_, '_> {
 
     /// Changes the elements of a row of a tensor.
     fn reduce_row(&self, address: u64, part: &[u8], reduction: Reduction) {
-        let Some(a) = self.grid.table.find(address) else { return };
+        let Some(a) = self.grid.table.find(address) else {
+            return;
+        };
         for (i, element) in part.chunks(reduction.bytes as usize).enumerate() {
-            let copied = element.iter().rev().fold(0, |bits, byte| bits << 8 | u64::from(*byte));
+            let copied = element
+                .iter()
+                .rev()
+                .fold(0, |bits, byte| bits << 8 | u64::from(*byte));
             let at = address - a.base + i as u64 * u64::from(reduction.bytes);
             update(a, at, reduction.bytes, |old| (reduction.f)(old, copied, 0));
         }

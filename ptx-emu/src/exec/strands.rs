@@ -64,7 +64,10 @@ struct Level {
 
 impl Context {
     pub(super) fn frames(&self) -> impl Iterator<Item = &Frame> {
-        self.stack.iter().chain([&self.now]).chain(self.calls.iter().map(|call| &call.now))
+        self.stack
+            .iter()
+            .chain([&self.now])
+            .chain(self.calls.iter().map(|call| &call.now))
     }
 
     /// Returns the lanes of the context, some of which may have exited.
@@ -73,9 +76,16 @@ impl Context {
     }
 
     fn levels(&self) -> Vec<Level> {
-        let floors = self.calls.iter().map(|call| call.floor).chain([self.floor, self.stack.len()]);
+        let floors = self
+            .calls
+            .iter()
+            .map(|call| call.floor)
+            .chain([self.floor, self.stack.len()]);
         let floors: Vec<usize> = floors.collect();
-        let callers = self.calls.iter().map(|call| (call.now, call.routine, call.frame));
+        let callers = self
+            .calls
+            .iter()
+            .map(|call| (call.now, call.routine, call.frame));
         let all = callers.chain([(self.now, self.routine, self.frame)]);
         let level = |((now, routine, frame), ends): (_, &[usize])| Level {
             now,
@@ -94,7 +104,8 @@ impl Context {
         let (own, others) = (self.levels(), other.levels());
         let same = |k: usize| {
             own[k].now.pc == others[k].now.pc
-                && (own[k + 1].routine, own[k + 1].frame) == (others[k + 1].routine, others[k + 1].frame)
+                && (own[k + 1].routine, own[k + 1].frame)
+                    == (others[k + 1].routine, others[k + 1].frame)
         };
         (0..depth).all(same)
     }
@@ -114,10 +125,19 @@ impl Context {
 
     /// Returns true if both contexts are at the same instructions of the same calls.
     fn is_beside(&self, other: &Context) -> bool {
-        let position = |frame: &Frame| if frame.mask == 0 { None } else { Some((frame.pc, frame.join)) };
+        let position = |frame: &Frame| {
+            if frame.mask == 0 {
+                None
+            } else {
+                Some((frame.pc, frame.join))
+            }
+        };
         let same = |(a, b): (&Level, &Level)| {
             let waiting = |c: &Context, level: &Level| -> Vec<_> {
-                c.stack[level.stack.clone()].iter().filter_map(position).collect()
+                c.stack[level.stack.clone()]
+                    .iter()
+                    .filter_map(position)
+                    .collect()
             };
             position(&a.now) == position(&b.now)
                 && (a.routine, a.frame) == (b.routine, b.frame)
@@ -144,10 +164,18 @@ impl Context {
     }
 
     fn drop_empty_frames(&mut self) {
-        let kept = |end: usize| self.stack[..end].iter().filter(|frame| frame.mask != 0).count();
+        let kept = |end: usize| {
+            self.stack[..end]
+                .iter()
+                .filter(|frame| frame.mask != 0)
+                .count()
+        };
         let floors: Vec<usize> = self.calls.iter().map(|call| kept(call.floor)).collect();
         self.floor = kept(self.floor);
-        self.calls.iter_mut().zip(floors).for_each(|(call, floor)| call.floor = floor);
+        self.calls
+            .iter_mut()
+            .zip(floors)
+            .for_each(|(call, floor)| call.floor = floor);
         self.stack.retain(|frame| frame.mask != 0);
     }
 
@@ -160,7 +188,10 @@ impl Context {
             self.now = other.now;
         }
         self.now.mask |= other.now.mask;
-        self.stack.iter_mut().zip(&other.stack).for_each(|(own, other)| own.mask |= other.mask);
+        self.stack
+            .iter_mut()
+            .zip(&other.stack)
+            .for_each(|(own, other)| own.mask |= other.mask);
         self.regs.take_lanes(&other.regs, lanes);
         self.lost.extend(other.lost);
         self.returned |= other.returned;
@@ -179,7 +210,11 @@ impl Context {
 
 impl Strand {
     fn new(context: Context, state: StrandState) -> Strand {
-        Strand { context, state, reduction: None }
+        Strand {
+            context,
+            state,
+            reduction: None,
+        }
     }
 
     pub(super) fn is_runnable(&self) -> bool {
@@ -198,7 +233,10 @@ impl Strand {
     pub(super) fn meeting(&self) -> Option<&Meeting> {
         match &self.state {
             StrandState::Waits(meeting) => Some(meeting),
-            StrandState::Runnable | StrandState::Polled | StrandState::AtJoin | StrandState::Aligned => None,
+            StrandState::Runnable
+            | StrandState::Polled
+            | StrandState::AtJoin
+            | StrandState::Aligned => None,
         }
     }
 }
@@ -208,7 +246,11 @@ impl Warp {
     pub(super) fn frames(&self) -> impl Iterator<Item = &Frame> {
         let callers = self.calls.iter().map(|call| &call.now);
         let apart = self.apart.iter().flat_map(|strand| strand.context.frames());
-        self.stack.iter().chain([&self.now]).chain(callers).chain(apart)
+        self.stack
+            .iter()
+            .chain([&self.now])
+            .chain(callers)
+            .chain(apart)
     }
 
     /// Exchanges the running context for another one.
@@ -233,8 +275,13 @@ impl Warp {
 
     /// Returns to the kernel's own registers when a fault has ended the launch while lanes were apart.
     pub(super) fn forget_strands(&mut self) {
-        let Some(mut strand) = self.apart.drain(..).next() else { return };
-        if self.regs.w32.defined.is_empty() && self.regs.w64.defined.is_empty() && self.regs.pred.is_empty() {
+        let Some(mut strand) = self.apart.drain(..).next() else {
+            return;
+        };
+        if self.regs.w32.defined.is_empty()
+            && self.regs.w64.defined.is_empty()
+            && self.regs.pred.is_empty()
+        {
             self.swap_context(&mut strand.context);
         }
     }
@@ -248,7 +295,10 @@ impl Warp {
 
     /// Returns the lanes that are in other strands than the running one, and have not exited.
     pub(super) fn lanes_apart(&self) -> u32 {
-        self.apart.iter().fold(0, |all, strand| all | strand.context.lanes()) & self.present()
+        self.apart
+            .iter()
+            .fold(0, |all, strand| all | strand.context.lanes())
+            & self.present()
     }
 
     /// Parks some of the running lanes. The rest of their strand continues, if there is any.
@@ -272,7 +322,10 @@ impl Warp {
     pub(super) fn park_here(&mut self, lanes: u32, state: StrandState, code: &Code) {
         let next = self.now.pc + 1;
         if lanes != self.now.mask && self.now.join != next {
-            self.stack.push(Frame { pc: next, ..self.now });
+            self.stack.push(Frame {
+                pc: next,
+                ..self.now
+            });
             self.now.join = next;
         }
         self.park(lanes, state, code);
@@ -302,7 +355,10 @@ impl Warp {
 
     /// Runs another strand in place of the running one, which has no lanes or is parked. Returns false if all wait.
     pub(super) fn pick(&mut self, code: &Code) -> bool {
-        let Some(next) = self.runnable().or_else(|| self.apart.iter().position(Strand::has_polled)) else {
+        let Some(next) = self
+            .runnable()
+            .or_else(|| self.apart.iter().position(Strand::has_polled))
+        else {
             return false;
         };
         let at_join = self.apart[next].is_at_join();
@@ -343,7 +399,11 @@ impl Warp {
             own.absorb(self.apart.remove(at).context);
         }
         let comes = |strand: &Strand| strand.context.comes_to(&own, code);
-        match self.apart.iter().position(|strand| strand.is_runnable() && comes(strand)) {
+        match self
+            .apart
+            .iter()
+            .position(|strand| strand.is_runnable() && comes(strand))
+        {
             Some(next) => {
                 self.apart.push(Strand::new(own, StrandState::AtJoin));
                 self.unpark(next);
@@ -359,14 +419,20 @@ impl Warp {
     /// if the call is over for the running lanes, and false if another strand runs now.
     pub(super) fn reconverge_behind_call(&mut self) -> bool {
         let mut own = self.take_context();
-        while let Some(at) =
-            self.apart.iter().position(|strand| strand.is_at_join() && strand.context.is_beside(&own))
+        while let Some(at) = self
+            .apart
+            .iter()
+            .position(|strand| strand.is_at_join() && strand.context.is_beside(&own))
         {
             own.absorb(self.apart.remove(at).context);
         }
         let depth = own.calls.len();
         let comes = |strand: &Strand| strand.context.shares_calls(&own, depth);
-        match self.apart.iter().position(|strand| strand.is_runnable() && comes(strand)) {
+        match self
+            .apart
+            .iter()
+            .position(|strand| strand.is_runnable() && comes(strand))
+        {
             Some(next) => {
                 self.apart.push(Strand::new(own, StrandState::AtJoin));
                 self.unpark(next);
@@ -389,7 +455,11 @@ impl Warp {
             while other < self.apart.len() {
                 let [own, next] = [&self.apart[at], &self.apart[other]];
                 let plain = own.reduction.is_none() && next.reduction.is_none();
-                if plain && own.is_runnable() && next.is_runnable() && own.context.is_beside(&next.context) {
+                if plain
+                    && own.is_runnable()
+                    && next.is_runnable()
+                    && own.context.is_beside(&next.context)
+                {
                     let next = self.apart.remove(other);
                     self.apart[at].context.absorb(next.context);
                 } else {
@@ -404,8 +474,9 @@ impl Warp {
     pub(super) fn absorb_aligned(&mut self) -> bool {
         let mut own = self.take_context();
         let before = own.now.mask;
-        let arrived =
-            |own: &Context, s: &Strand| matches!(s.state, StrandState::Aligned) && s.context.is_beside(own);
+        let arrived = |own: &Context, s: &Strand| {
+            matches!(s.state, StrandState::Aligned) && s.context.is_beside(own)
+        };
         while let Some(at) = self.apart.iter().position(|strand| arrived(&own, strand)) {
             own.absorb(self.apart.remove(at).context);
         }

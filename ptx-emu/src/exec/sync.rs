@@ -50,9 +50,15 @@ impl Worker<'_, '_> {
     /// The groups of a `.sync` instruction that `mask` lanes execute, whose masks are in register `named`.
     pub(crate) fn groups(&self, w: &Warp, mask: u32, named: u32) -> Checked<Groups> {
         if named == EXECUTING {
-            return Ok(Groups { masks: [mask; 32], left: mask });
+            return Ok(Groups {
+                masks: [mask; 32],
+                left: mask,
+            });
         }
-        let masks = *w.regs.get::<u32>(named, mask).map_err(|u| self.undefined(w, u))?;
+        let masks = *w
+            .regs
+            .get::<u32>(named, mask)
+            .map_err(|u| self.undefined(w, u))?;
         let groups = Groups { masks, left: mask };
         for group in groups {
             self.check_group(w, mask, group, &masks)?;
@@ -67,7 +73,10 @@ impl Worker<'_, '_> {
             let what = format!("{who} executes this, but the mask 0x{named:08x} does not name it");
             return Err(self.bad_mask(w, group & !named, what));
         }
-        if let Some(other) = lanes(mask & !group).map(|l| masks[l]).find(|other| other & named != 0) {
+        if let Some(other) = lanes(mask & !group)
+            .map(|l| masks[l])
+            .find(|other| other & named != 0)
+        {
             let others = same_mask(masks, mask, other);
             let what = format!(
                 "{} name the mask 0x{named:08x} and {} the mask 0x{other:08x}, which overlap",
@@ -79,7 +88,8 @@ impl Worker<'_, '_> {
         let missing = named & w.present() & !group;
         if missing != 0 {
             let who = show_lanes(missing);
-            let what = format!("the mask 0x{named:08x} names {who}, not among those that execute this");
+            let what =
+                format!("the mask 0x{named:08x} names {who}, not among those that execute this");
             return Err(self.bad_mask(w, missing, what));
         }
         Ok(())
@@ -96,7 +106,10 @@ impl Worker<'_, '_> {
         if mask == u32::MAX {
             return Ok(());
         }
-        let what = format!("an .aligned instruction is executed by {} alone", show_lanes(mask));
+        let what = format!(
+            "an .aligned instruction is executed by {} alone",
+            show_lanes(mask)
+        );
         let mut fault = self.fault(w, !mask, Class::InactiveLane, what);
         fault.instead = "all 32 lanes of the warp must execute it together";
         Err(fault)
@@ -114,11 +127,19 @@ impl Worker<'_, '_> {
     /// if the fault of that was put off, it still is.
     pub(crate) fn shuffle(&mut self, w: &mut Warp, mask: u32, s: &Shuffle) -> Checked<()> {
         let groups = self.groups(w, mask, s.mask)?;
-        let read = |slot| w.regs.get::<u32>(slot, mask).copied().map_err(|u| self.undefined(w, u));
+        let read = |slot| {
+            w.regs
+                .get::<u32>(slot, mask)
+                .copied()
+                .map_err(|u| self.undefined(w, u))
+        };
         let (b, c) = (read(s.b)?, read(s.c)?);
         let put_off = w.regs.put_off_of(s.a);
         let mut sources = [None; 32];
-        let (a, written) = (w.regs.w32.lanes[s.a as usize], w.regs.w32.defined[s.a as usize]);
+        let (a, written) = (
+            w.regs.w32.lanes[s.a as usize],
+            w.regs.w32.defined[s.a as usize],
+        );
         let (mut out, mut valid, mut lost) = (a, 0, 0);
         for group in groups {
             for lane in lanes(group) {
@@ -130,7 +151,8 @@ impl Worker<'_, '_> {
                     continue;
                 }
                 if group >> from & 1 == 0 {
-                    let what = format!("lane {lane} reads from lane {from}, which does not take part");
+                    let what =
+                        format!("lane {lane} reads from lane {from}, which does not take part");
                     return Err(self.bad_mask(w, 1 << lane, what));
                 }
                 (out[lane], sources[lane]) = (a[from as usize], Some(from));
@@ -140,7 +162,8 @@ impl Worker<'_, '_> {
         if let Some(d) = s.d {
             w.regs.set(d, mask, &out);
             for (from, fault) in put_off {
-                let reads = |lane: &usize| sources[*lane].is_some_and(|source| from >> source & 1 != 0);
+                let reads =
+                    |lane: &usize| sources[*lane].is_some_and(|source| from >> source & 1 != 0);
                 let to = lanes(mask).filter(reads).fold(0, set_bit);
                 lost &= !to;
                 if to != 0 {
@@ -158,12 +181,16 @@ impl Worker<'_, '_> {
     /// The fault of reading a register that `shfl` at `pc` filled from lanes that had not written the source.
     #[cold]
     pub(crate) fn lost_in_shuffle(&self, w: &Warp, name: &str, lanes: u32, pc: u32) -> Box<Fault> {
-        let what =
-            format!("register {name} is read, but shfl filled it from lanes that had not written the source");
+        let what = format!(
+            "register {name} is read, but shfl filled it from lanes that had not written the source"
+        );
         let mut fault = self.fault(w, lanes, Class::UninitialisedRegister, what);
-        fault.instead =
-            "write the source in every lane from which another reads, or do not use what comes from there";
-        fault.other = Some(OtherPlace { place: self.place(pc), did: "filled it", who: "shfl".into() });
+        fault.instead = "write the source in every lane from which another reads, or do not use what comes from there";
+        fault.other = Some(OtherPlace {
+            place: self.place(pc),
+            did: "filled it",
+            who: "shfl".into(),
+        });
         fault
     }
 
@@ -191,14 +218,31 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    pub(crate) fn matches(&mut self, w: &mut Warp, mask: u32, m: &Match, named: u32) -> Checked<()> {
+    pub(crate) fn matches(
+        &mut self,
+        w: &mut Warp,
+        mask: u32,
+        m: &Match,
+        named: u32,
+    ) -> Checked<()> {
         let groups = self.groups(w, mask, named)?;
         let values: [u64; 32] = match m.wide {
-            true => *w.regs.get::<u64>(m.a, mask).map_err(|u| self.undefined(w, u))?,
-            false => w.regs.get::<u32>(m.a, mask).map_err(|u| self.undefined(w, u))?.map(u64::from),
+            true => *w
+                .regs
+                .get::<u64>(m.a, mask)
+                .map_err(|u| self.undefined(w, u))?,
+            false => w
+                .regs
+                .get::<u32>(m.a, mask)
+                .map_err(|u| self.undefined(w, u))?
+                .map(u64::from),
         };
         for group in groups {
-            let equal = |lane: usize| lanes(group).filter(|l| values[*l] == values[lane]).fold(0, set_bit);
+            let equal = |lane: usize| {
+                lanes(group)
+                    .filter(|l| values[*l] == values[lane])
+                    .fold(0, set_bit)
+            };
             let out: [u32; 32] = std::array::from_fn(|lane| match (equal(lane), m.all) {
                 (same, false) => same,
                 (same, true) if same == group => group,
@@ -223,7 +267,10 @@ impl Worker<'_, '_> {
         named: u32,
     ) -> Checked<()> {
         let groups = self.groups(w, mask, named)?;
-        let values = *w.regs.get::<u32>(a, mask).map_err(|u| self.undefined(w, u))?;
+        let values = *w
+            .regs
+            .get::<u32>(a, mask)
+            .map_err(|u| self.undefined(w, u))?;
         for group in groups {
             let total = lanes(group).map(|l| values[l]).reduce(f).unwrap_or(0);
             w.regs.set(d, group, &[total; 32]);
@@ -259,7 +306,10 @@ fn source(mode: ShuffleMode, lane: u32, b: u32, c: u32) -> (u32, bool) {
     let most = lane & segment | clamp & !segment;
     let least = lane & segment;
     let (from, within) = match mode {
-        ShuffleMode::Up => (lane.wrapping_sub(b), lane.wrapping_sub(b) as i32 >= most as i32),
+        ShuffleMode::Up => (
+            lane.wrapping_sub(b),
+            lane.wrapping_sub(b) as i32 >= most as i32,
+        ),
         ShuffleMode::Down => (lane + b, lane + b <= most),
         ShuffleMode::Bfly => (lane ^ b, (lane ^ b) <= most),
         ShuffleMode::Idx => (least | b & !segment, (least | b & !segment) <= most),

@@ -34,14 +34,18 @@ impl Worker<'_, '_> {
             (SystemCall::Print, [format, list]) => self.print(w, mask, format, list)?,
             (SystemCall::Malloc, [bytes]) => self.malloc(w, mask, bytes),
             (SystemCall::Free, [address]) => self.free(w, mask, address)?,
-            (SystemCall::SetCondition, [handles, values]) => self.set_conditions(mask, handles, values),
+            (SystemCall::SetCondition, [handles, values]) => {
+                self.set_conditions(mask, handles, values)
+            }
             (SystemCall::AssertFail, [message, file, line, function, _]) => {
                 return Err(self.assertion(w, mask, [message, file, function], line)?);
             }
             _ => [0; 32],
         };
         match call.returns.first() {
-            Some(Passed::Local { offset, bytes }) => write_local(w, w.frame + offset, *bytes, mask, &result),
+            Some(Passed::Local { offset, bytes }) => {
+                write_local(w, w.frame + offset, *bytes, mask, &result)
+            }
             Some(Passed::Register(r)) => put(w, *r, mask, &result),
             _ => {}
         }
@@ -51,7 +55,11 @@ impl Worker<'_, '_> {
     /// Keeps what the lanes set of conditions, in their order.
     fn set_conditions(&mut self, mask: u32, handles: &[u64; 32], values: &[u64; 32]) -> [u64; 32] {
         let set = lanes(mask).map(|lane| (handles[lane], values[lane] as u32));
-        self.grid.conditions.lock().unwrap_or_else(PoisonError::into_inner).extend(set);
+        self.grid
+            .conditions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend(set);
         [0; 32]
     }
 
@@ -76,7 +84,11 @@ impl Worker<'_, '_> {
 
     #[cold]
     fn bad_free(&self, w: &Warp, lane: usize, address: u64) -> Box<Fault> {
-        let freed = self.grid.table.heap_at(address).is_some_and(|heap| heap.freed(address).is_some());
+        let freed = self
+            .grid
+            .table
+            .heap_at(address)
+            .is_some_and(|heap| heap.freed(address).is_some());
         let what = match freed {
             true => format!("0x{address:x} is freed again"),
             false => format!("0x{address:x} is freed, which malloc of a kernel did not give"),
@@ -100,14 +112,23 @@ impl Worker<'_, '_> {
             self.text(w, lane, file[lane])?,
             self.text(w, lane, function[lane])?,
         ];
-        let what = format!("{file}:{}: {function}: assertion `{message}` failed", line[lane] as u32);
+        let what = format!(
+            "{file}:{}: {function}: assertion `{message}` failed",
+            line[lane] as u32
+        );
         let mut fault = self.fault(w, mask, Class::Assertion, what);
         fault.instead = "the kernel itself says that something is wrong";
         Ok(fault)
     }
 
     /// Prints for each lane; gives the number of arguments, or -1 without a format.
-    fn print(&mut self, w: &Warp, mask: u32, formats: &[u64; 32], lists: &[u64; 32]) -> Checked<[u64; 32]> {
+    fn print(
+        &mut self,
+        w: &Warp,
+        mask: u32,
+        formats: &[u64; 32],
+        lists: &[u64; 32],
+    ) -> Checked<[u64; 32]> {
         let mut out = [0; 32];
         let mut text = String::new();
         for lane in lanes(mask) {
@@ -146,7 +167,11 @@ impl Worker<'_, '_> {
             }
             if let (true, Some(Argument::Number(address))) = (c.is_text(), arguments.last()) {
                 let address = *address;
-                let string = if address == 0 { "(null)".into() } else { self.text(w, lane, address)? };
+                let string = if address == 0 {
+                    "(null)".into()
+                } else {
+                    self.text(w, lane, address)?
+                };
                 arguments.pop();
                 arguments.push(Argument::Text(string));
             }
@@ -184,8 +209,16 @@ impl Worker<'_, '_> {
                 Ok(read(a, at - a.base, 1) as u8)
             }
             (Resolved::Shared, at) => {
-                let access = Access { pc: w.now.pc, reads: true, ..Access::default() };
-                let place = if self.blocks.len() > 1 { self.shared.place(at, w.rank) } else { at };
+                let access = Access {
+                    pc: w.now.pc,
+                    reads: true,
+                    ..Access::default()
+                };
+                let place = if self.blocks.len() > 1 {
+                    self.shared.place(at, w.rank)
+                } else {
+                    at
+                };
                 let offset = self.touch(w, lane, place, 1, access)?;
                 Ok(self.shared.read(offset, 1) as u8)
             }

@@ -39,7 +39,10 @@ impl Worker<'_, '_> {
         t: &TensorPlace,
         changes: bool,
     ) -> Checked<TensorBox> {
-        let address = w.regs.get::<u64>(t.map, 1 << lane).map_err(|u| self.undefined(w, u))?[lane];
+        let address = w
+            .regs
+            .get::<u64>(t.map, 1 << lane)
+            .map_err(|u| self.undefined(w, u))?[lane];
         let mut place = Vec::new();
         for slot in &t.place {
             place.push(self.words(w, 1 << lane, *slot)?[lane] as i32);
@@ -48,7 +51,10 @@ impl Worker<'_, '_> {
         self.check_place(w, lane, changes, &map, &place)?;
         let wrong = match map.dims.len() {
             n if n != place.len() => {
-                format!("{} coordinates for a tensor map of {n} dimensions", place.len())
+                format!(
+                    "{} coordinates for a tensor map of {n} dimensions",
+                    place.len()
+                )
             }
             _ if map.swizzle != 0 && map.row_bytes() != map.swizzle => {
                 format!(
@@ -74,7 +80,8 @@ impl Worker<'_, '_> {
     ) -> Checked<()> {
         let inner = i64::from(place.first().copied().unwrap_or(0)) * i64::from(map.element);
         if inner % 16 != 0 {
-            let what = format!("a box that begins {inner} bytes into its row, which is no multiple of 16");
+            let what =
+                format!("a box that begins {inner} bytes into its row, which is no multiple of 16");
             return Err(self.fault(w, 1 << lane, Class::Misaligned, what));
         }
         if changes && place.iter().any(|at| *at < 0) {
@@ -90,7 +97,9 @@ impl Worker<'_, '_> {
     fn tensor_map(&self, w: &Warp, lane: usize, address: u64) -> Checked<TensorMap> {
         let mut bytes = [0; 128];
         let offset = address.wrapping_sub(PARAM_WINDOW);
-        if !address.is_multiple_of(64) && offset >= WINDOW || !offset.is_multiple_of(64) && offset < WINDOW {
+        if !address.is_multiple_of(64) && offset >= WINDOW
+            || !offset.is_multiple_of(64) && offset < WINDOW
+        {
             let what = format!("a tensor map at 0x{address:x}, which is no multiple of 64");
             return Err(self.fault(w, 1 << lane, Class::Misaligned, what));
         }
@@ -98,7 +107,11 @@ impl Worker<'_, '_> {
             return Err(self.unfenced_map(w, lane, address));
         }
         if offset < WINDOW {
-            let from = self.grid.launch.params.get(offset as usize..offset as usize + 128);
+            let from = self
+                .grid
+                .launch
+                .params
+                .get(offset as usize..offset as usize + 128);
             bytes.copy_from_slice(from.ok_or_else(|| self.no_map(w, lane, address))?);
         } else {
             let a = self.lane_allocation(w, lane, address, 128)?;
@@ -138,8 +151,10 @@ impl Worker<'_, '_> {
                 None => vec![None],
             };
             for rank in all {
-                let (to, barrier) =
-                    (self.in_block(w, to[lane], rank)?, self.in_block(w, barrier[lane], rank)?);
+                let (to, barrier) = (
+                    self.in_block(w, to[lane], rank)?,
+                    self.in_block(w, barrier[lane], rank)?,
+                );
                 self.issue_box(w, lane, (to, barrier), boxed.clone())?;
             }
         }
@@ -151,15 +166,25 @@ impl Worker<'_, '_> {
         lanes(mask).try_for_each(|lane| {
             let boxed = self.tensor_box(w, lane, at, false)?;
             let mut rows = boxed.map.rows(&boxed.place).into_iter().flatten();
-            rows.try_for_each(|(address, bytes, _)| self.lane_allocation(w, lane, address, bytes).map(drop))
+            rows.try_for_each(|(address, bytes, _)| {
+                self.lane_allocation(w, lane, address, bytes).map(drop)
+            })
         })
     }
 
     /// The ranks of the blocks that a mask names.
-    pub(crate) fn named_blocks(&self, w: &Warp, lane: usize, mask: u32) -> Checked<Vec<Option<u32>>> {
+    pub(crate) fn named_blocks(
+        &self,
+        w: &Warp,
+        lane: usize,
+        mask: u32,
+    ) -> Checked<Vec<Option<u32>>> {
         let blocks = self.blocks.len() as u32;
         if mask != 0 && mask >> blocks == 0 {
-            return Ok((0..blocks).filter(|r| mask >> r & 1 != 0).map(Some).collect());
+            return Ok((0..blocks)
+                .filter(|r| mask >> r & 1 != 0)
+                .map(Some)
+                .collect());
         }
         let what = format!("a copy to the blocks 0b{mask:b} of a cluster of {blocks}");
         Err(self.fault(w, 1 << lane, Class::OutOfBounds, what))
@@ -171,7 +196,9 @@ impl Worker<'_, '_> {
         self.place_all(w, 1, Space::Cluster, &mut all)?;
         let place = all[0];
         Ok(match rank {
-            Some(rank) if self.blocks.len() > 1 => self.shared.place(self.shared.local(place), rank),
+            Some(rank) if self.blocks.len() > 1 => {
+                self.shared.place(self.shared.local(place), rank)
+            }
             _ => place,
         })
     }
@@ -203,9 +230,18 @@ impl Worker<'_, '_> {
             let here = address + u64::from(at);
             let part = (bytes - at).min(16 - (here % 16) as u32);
             // Pieces of a size that divides their address.
-            let part = part.min(1 << here.trailing_zeros().min(4)).next_power_of_two();
+            let part = part
+                .min(1 << here.trailing_zeros().min(4))
+                .next_power_of_two();
             let part = if at + part > bytes { 1 } else { part };
-            self.record(w, 1 << lane, (operation, Scope::Device, None), None, &[here; 32], part)?;
+            self.record(
+                w,
+                1 << lane,
+                (operation, Scope::Device, None),
+                None,
+                &[here; 32],
+                part,
+            )?;
             at += part;
         }
         Ok(())
@@ -216,7 +252,9 @@ impl Worker<'_, '_> {
         let map = &boxed.map;
         let mut plain = vec![0u8; map.box_bytes() as usize];
         for (row, from) in map.rows(&boxed.place).into_iter().enumerate() {
-            let Some((address, bytes, before)) = from else { continue };
+            let Some((address, bytes, before)) = from else {
+                continue;
+            };
             let at = row * map.row_bytes() as usize + before as usize;
             if let Some(a) = self.grid.table.find(address) {
                 a.read(address - a.base, &mut plain[at..at + bytes as usize]);

@@ -41,10 +41,19 @@ impl Worker<'_, '_> {
             let mut bytes = [0; BYTES as usize];
             match place {
                 Resolved::Shared => {
-                    let space = if c.space == Space::Shared { Space::Shared } else { Space::Cluster };
+                    let space = if c.space == Space::Shared {
+                        Space::Shared
+                    } else {
+                        Space::Cluster
+                    };
                     let mut places = [address; 32];
                     self.place_all(w, 1 << lane, space, &mut places)?;
-                    let access = Access { pc: w.now.pc, reads: true, writes: true, ..Access::default() };
+                    let access = Access {
+                        pc: w.now.pc,
+                        reads: true,
+                        writes: true,
+                        ..Access::default()
+                    };
                     self.shared_map(w, lane, places[lane], &mut bytes, access)?;
                     self.replace(w, lane, c, values[lane], &mut bytes)?;
                     self.put_shared_map(places[lane], &bytes);
@@ -72,7 +81,12 @@ impl Worker<'_, '_> {
         bytes: &mut [u8; BYTES as usize],
     ) -> Checked<()> {
         TensorMap::replace(bytes, c.field, value).map_err(|wrong| {
-            self.fault(w, 1 << lane, Class::Descriptor, format!("tensormap.replace: {wrong}"))
+            self.fault(
+                w,
+                1 << lane,
+                Class::Descriptor,
+                format!("tensormap.replace: {wrong}"),
+            )
         })
     }
 
@@ -92,7 +106,11 @@ impl Worker<'_, '_> {
                 continue;
             }
             let mut bytes = [0; BYTES as usize];
-            let access = Access { pc: w.now.pc, reads: true, ..Access::default() };
+            let access = Access {
+                pc: w.now.pc,
+                reads: true,
+                ..Access::default()
+            };
             self.shared_map(w, lane, source[lane], &mut bytes, access)?;
             self.global_map(w, lane, target[lane], None)?;
             self.put_global_map(target[lane], &bytes);
@@ -104,13 +122,19 @@ impl Worker<'_, '_> {
     fn fence_map(&mut self, w: &Warp, mask: u32, at: &Address) -> Checked<()> {
         let mut addresses = [0; 32];
         self.addresses(w, mask, at, &mut addresses)?;
-        self.changed_maps.retain(|changed| !addresses.contains(changed));
+        self.changed_maps
+            .retain(|changed| !addresses.contains(changed));
         Ok(())
     }
 
     fn check_map_alignment(&self, w: &Warp, mask: u32, addresses: &[u64; 32]) -> Checked<()> {
-        let Some(lane) = lanes(mask).find(|lane| !addresses[*lane].is_multiple_of(64)) else { return Ok(()) };
-        let what = format!("a tensor map at 0x{:x}, which is no multiple of 64", addresses[lane]);
+        let Some(lane) = lanes(mask).find(|lane| !addresses[*lane].is_multiple_of(64)) else {
+            return Ok(());
+        };
+        let what = format!(
+            "a tensor map at 0x{:x}, which is no multiple of 64",
+            addresses[lane]
+        );
         Err(self.fault(w, 1 << lane, Class::Misaligned, what))
     }
 
@@ -133,7 +157,8 @@ impl Worker<'_, '_> {
     fn put_shared_map(&mut self, place: u64, bytes: &[u8; BYTES as usize]) {
         let offset = (place - u64::from(crate::decode::SHARED_BASE)) as usize;
         for (i, part) in bytes.as_chunks::<8>().0.iter().enumerate() {
-            self.shared.write(offset + 8 * i, 8, u64::from_le_bytes(*part));
+            self.shared
+                .write(offset + 8 * i, 8, u64::from_le_bytes(*part));
         }
     }
 

@@ -45,16 +45,32 @@ impl Groups {
         let apart = |half: &[u32]| half.iter().fold(0, |all, word| all | (word ^ half[0]));
         // Numbers of words are small enough to have a sign, and signed comparisons are what processors have for vectors.
         let signed = |(a, b): (&u32, &u32)| i32::from(*a as i32 >= *b as i32);
-        let falls = |half: &[u32]| half.iter().zip(&half[1..]).fold(0, |any, pair| any | signed(pair)) != 0;
+        let falls = |half: &[u32]| {
+            half.iter()
+                .zip(&half[1..])
+                .fold(0, |any, pair| any | signed(pair))
+                != 0
+        };
         let differ = low.iter().zip(high).fold(0, |all, (a, b)| all | (a ^ b));
         match mask {
-            u32::MAX if apart(words) == 0 => {
-                Groups { words: *words, lanes: [u32::MAX; 32], count: 1, rising: true }
-            }
-            u32::MAX if differ == 0 && !falls(low) => {
-                Groups { words: *words, lanes: PAIRS, count: 16, rising: true }
-            }
-            u32::MAX if !falls(words) => Groups { words: *words, lanes: SINGLE, count: 32, rising: true },
+            u32::MAX if apart(words) == 0 => Groups {
+                words: *words,
+                lanes: [u32::MAX; 32],
+                count: 1,
+                rising: true,
+            },
+            u32::MAX if differ == 0 && !falls(low) => Groups {
+                words: *words,
+                lanes: PAIRS,
+                count: 16,
+                rising: true,
+            },
+            u32::MAX if !falls(words) => Groups {
+                words: *words,
+                lanes: SINGLE,
+                count: 32,
+                rising: true,
+            },
             _ => Groups::of_runs(words, mask),
         }
     }
@@ -68,7 +84,12 @@ impl Groups {
             Shape::Twice(first) => (beside(first), PAIRS, 16),
             Shape::Beside(first) => (beside(first), SINGLE, 32),
         };
-        let mut groups = Groups { words, lanes, count: groups, rising: groups != 2 };
+        let mut groups = Groups {
+            words,
+            lanes,
+            count: groups,
+            rising: groups != 2,
+        };
         if let Shape::Halves(_, second) = shape {
             (groups.words[1], groups.lanes[1]) = (second, 0xffff_0000);
         }
@@ -77,7 +98,12 @@ impl Groups {
 
     /// Lanes side by side that access the same words.
     fn of_runs(words: &[u32; 32], mask: u32) -> Groups {
-        let mut groups = Groups { words: [0; 32], lanes: [0; 32], count: 0, rising: false };
+        let mut groups = Groups {
+            words: [0; 32],
+            lanes: [0; 32],
+            count: 0,
+            rising: false,
+        };
         let mut begins = 1;
         (1..32).for_each(|i| begins |= u32::from(words[i] != words[i - 1]) << i);
         while begins != 0 {
@@ -94,7 +120,10 @@ impl Groups {
 
     /// The first word, where groups of so many words each lie side by side, in order.
     fn dense(&self, count: usize) -> Option<usize> {
-        let (first, last) = (self.words[0] as usize, *self.words.get(self.count.wrapping_sub(1))? as usize);
+        let (first, last) = (
+            self.words[0] as usize,
+            *self.words.get(self.count.wrapping_sub(1))? as usize,
+        );
         (self.rising && last == first + (self.count - 1) * count).then_some(first)
     }
 
@@ -133,7 +162,11 @@ impl Shared {
             Some(seen) => View::then(&self.clocks, seen, new),
             None => View::of(&self.clocks, new),
         };
-        let access = Access { reads: true, strong: new.strong, ..Access::default() };
+        let access = Access {
+            reads: true,
+            strong: new.strong,
+            ..Access::default()
+        };
         let (warp, warps) = (usize::from(new.thread) / 32, self.clocks.warps());
         for (first, lanes) in groups.iter() {
             for word in first..first + count {
@@ -192,13 +225,21 @@ impl Shared {
     /// Whether all bytes of some words may be read.
     #[inline(always)]
     fn are_written(&self, first: usize, count: usize) -> bool {
-        let (valid, init) = (&self.valid[first..first + count], &self.init[first..first + count]);
+        let (valid, init) = (
+            &self.valid[first..first + count],
+            &self.init[first..first + count],
+        );
         let ((valid, rest), (init, more)) = (valid.as_chunks::<16>(), init.as_chunks::<16>());
         let mut all = [15u8; 16];
         for (valid, init) in valid.iter().zip(init) {
-            all.iter_mut().zip(valid.iter().zip(init)).for_each(|(all, (valid, init))| *all &= valid & init);
+            all.iter_mut()
+                .zip(valid.iter().zip(init))
+                .for_each(|(all, (valid, init))| *all &= valid & init);
         }
-        let rest = rest.iter().zip(more).fold(15, |all, (valid, init)| all & valid & init);
+        let rest = rest
+            .iter()
+            .zip(more)
+            .fold(15, |all, (valid, init)| all & valid & init);
         all.iter().fold(rest, |all, part| all & part) == 15
     }
 
@@ -218,7 +259,8 @@ impl Shared {
     fn write_groups(&mut self, groups: &Groups, count: usize, access: Access) -> bool {
         self.settle();
         let view = View::of(&self.clocks, self.stamp(access, 15));
-        let unread = self.reads.are_over(&self.clocks) && !(access.strong && self.history.is_some());
+        let unread =
+            self.reads.are_over(&self.clocks) && !(access.strong && self.history.is_some());
         let history = self.history.as_ref().filter(|_| !unread);
         let may = |(word, lane): (usize, u32)| {
             let cell = &self.cells[word];
@@ -228,7 +270,8 @@ impl Shared {
                 && (unread || cell.reads.iter().all(|read| view.is_quiet(read, lane)))
                 && history.is_none_or(|h| h.is_quiet(word, access, |t| view.is_quiet(t, lane)))
         };
-        let quiet = |(first, lane): (usize, u32)| (first..first + count).all(|word| may((word, lane)));
+        let quiet =
+            |(first, lane): (usize, u32)| (first..first + count).all(|word| may((word, lane)));
         if !self.async_readers.is_empty() || !groups.iter().all(quiet) {
             return false;
         }
@@ -285,8 +328,13 @@ impl Worker<'_, '_> {
         addresses: &Addresses,
         access: Access,
     ) -> bool {
-        let Some((count, first)) = self.words_of(t, addresses) else { return false };
-        let access = Access { thread: w.index * 32, ..access };
+        let Some((count, first)) = self.words_of(t, addresses) else {
+            return false;
+        };
+        let access = Access {
+            thread: w.index * 32,
+            ..access
+        };
         if self.notes_reads
             && mask == u32::MAX
             && !access.strong
@@ -296,7 +344,10 @@ impl Worker<'_, '_> {
             self.read_shape(w, t, shape, &first);
             return true;
         }
-        if !self.shared.read_groups(&Groups::of(&first, mask), count, access) {
+        if !self
+            .shared
+            .read_groups(&Groups::of(&first, mask), count, access)
+        {
             return false;
         }
         self.read_words(w, mask, t, &first);
@@ -309,7 +360,9 @@ impl Worker<'_, '_> {
         if t.width.bytes != 4 || t.regs.len() > 1 {
             return self.read_words(w, u32::MAX, t, first);
         }
-        let (Some(to), words) = (t.regs[0], &self.shared.words[..]) else { return };
+        let (Some(to), words) = (t.regs[0], &self.shared.words[..]) else {
+            return;
+        };
         let mut out = [0; 32];
         let (low, high) = out.split_at_mut(16);
         let run = |first: u32| &words[first as usize..][..16];
@@ -339,12 +392,15 @@ impl Worker<'_, '_> {
             match t.width.bytes {
                 4 => {
                     let mut out = [0; 32];
-                    out.iter_mut().zip(first).for_each(|(out, at)| *out = words[*at as usize + i]);
+                    out.iter_mut()
+                        .zip(first)
+                        .for_each(|(out, at)| *out = words[*at as usize + i]);
                     w.regs.set(to.slot, mask, &out);
                 }
                 _ => {
                     let half = |at: usize| u64::from(words[at]);
-                    let whole = |at: u32| half(at as usize + 2 * i) | half(at as usize + 2 * i + 1) << 32;
+                    let whole =
+                        |at: u32| half(at as usize + 2 * i) | half(at as usize + 2 * i + 1) << 32;
                     w.regs.set(to.slot, mask, &first.map(whole));
                 }
             }
@@ -364,11 +420,17 @@ impl Worker<'_, '_> {
         if !are_distinct(addresses, mask, t.width.bytes * t.regs.len() as u32) {
             return false;
         }
-        let Some((count, first)) = self.words_of(t, addresses) else { return false };
+        let Some((count, first)) = self.words_of(t, addresses) else {
+            return false;
+        };
         let groups = Groups::of(&first, mask);
-        let access = Access { thread: w.index * 32, ..access };
-        let from =
-            |r: &Option<RegisterOperand>| r.is_some_and(|r| w.regs.defined(r.bits, r.slot) & mask == mask);
+        let access = Access {
+            thread: w.index * 32,
+            ..access
+        };
+        let from = |r: &Option<RegisterOperand>| {
+            r.is_some_and(|r| w.regs.defined(r.bits, r.slot) & mask == mask)
+        };
         if !t.regs.iter().all(from) || !self.shared.write_groups(&groups, count, access) {
             return false;
         }
@@ -380,8 +442,9 @@ impl Worker<'_, '_> {
                     let (at, value) = (first[lane] as usize + 2 * i, w.regs.w64.lanes[slot][lane]);
                     (words[at], words[at + 1]) = (value as u32, (value >> 32) as u32);
                 }),
-                _ => lanes(mask)
-                    .for_each(|lane| words[first[lane] as usize + i] = w.regs.w32.lanes[slot][lane]),
+                _ => lanes(mask).for_each(|lane| {
+                    words[first[lane] as usize + i] = w.regs.w32.lanes[slot][lane]
+                }),
             }
         }
         true
@@ -406,11 +469,23 @@ mod tests {
     }
 
     fn memory(traced: bool) -> Shared {
-        let region = Region { name: "x".into(), address: SHARED_BASE, bytes: 4 * WORDS, dynamic: false };
+        let region = Region {
+            name: "x".into(),
+            address: SHARED_BASE,
+            bytes: 4 * WORDS,
+            dynamic: false,
+        };
         let mut shared = Shared::new(&[region], 0, [3, 1], traced);
         shared.start();
-        let access = Access { writes: true, ..Access::default() };
-        (0..WORDS).for_each(|word| _ = shared.touch(u64::from(SHARED_BASE + 4 * word), 4, access).unwrap());
+        let access = Access {
+            writes: true,
+            ..Access::default()
+        };
+        (0..WORDS).for_each(|word| {
+            _ = shared
+                .touch(u64::from(SHARED_BASE + 4 * word), 4, access)
+                .unwrap()
+        });
         shared.clocks.barrier(&[0, 1, 2], &[0, 1, 2]);
         shared
     }
@@ -421,14 +496,26 @@ mod tests {
         let [mut noting, mut plain] = [memory(traced), memory(traced)];
         for pc in 1..60 {
             let (warp, at) = (next(3) as u32, [next(120) as u32, next(120) as u32]);
-            let access = Access { pc, thread: 32 * warp, reads: true, ..Access::default() };
+            let access = Access {
+                pc,
+                thread: 32 * warp,
+                reads: true,
+                ..Access::default()
+            };
             match next(16) {
                 0 => [&mut noting, &mut plain].map(|s| s.clocks.barrier(&[0, 1, 2], &[0, 1, 2])),
                 1 => [&mut noting, &mut plain].map(|s| s.clocks.barrier(&[0, 1], &[0, 1])),
-                2 => [&mut noting, &mut plain].map(|s| s.clocks.sync_lanes(warp, u32::MAX, u32::MAX)),
+                2 => {
+                    [&mut noting, &mut plain].map(|s| s.clocks.sync_lanes(warp, u32::MAX, u32::MAX))
+                }
                 3 => {
                     let thread = 32 * warp + next(32) as u32;
-                    let access = Access { thread, writes: true, reads: false, ..access };
+                    let access = Access {
+                        thread,
+                        writes: true,
+                        reads: false,
+                        ..access
+                    };
                     let address = u64::from(SHARED_BASE + 4 * at[0]);
                     let done = [&mut noting, &mut plain].map(|s| s.touch(address, 4, access));
                     assert_eq!(format!("{:?}", done[0]), format!("{:?}", done[1]), "{pc}");
@@ -440,7 +527,10 @@ mod tests {
                 _ => {
                     let count = 1 + next(2) as u32;
                     let first = first_words(next(4), at, count);
-                    let (shape, groups) = (Shape::of(&first, count).unwrap(), Groups::of(&first, u32::MAX));
+                    let (shape, groups) = (
+                        Shape::of(&first, count).unwrap(),
+                        Groups::of(&first, u32::MAX),
+                    );
                     let same = Groups::of_shape(shape, count);
                     assert_eq!(
                         groups.iter().collect::<Vec<_>>(),
@@ -449,7 +539,11 @@ mod tests {
                     );
                     let noted = noting.note_read(shape, count as usize, access);
                     let done = noted || noting.read_groups(&groups, count as usize, access);
-                    assert_eq!(done, plain.read_groups(&groups, count as usize, access), "{pc}");
+                    assert_eq!(
+                        done,
+                        plain.read_groups(&groups, count as usize, access),
+                        "{pc}"
+                    );
                     if !done {
                         return true;
                     }

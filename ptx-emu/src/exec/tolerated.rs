@@ -22,7 +22,8 @@ use crate::{Class, Fault};
 const MOST_COPIES: usize = 8;
 
 const SAME_VALUE: &str = "threads store the same value to one address, in no order";
-const GUESS: &str = "a loop of compare-and-swap begins with a plain load, which may see any older value";
+const GUESS: &str =
+    "a loop of compare-and-swap begins with a plain load, which may see any older value";
 const RESET: &str = "a counter is reset by a plain store, after the last atomic on it";
 
 impl Worker<'_, '_> {
@@ -36,23 +37,29 @@ impl Worker<'_, '_> {
         racing: &RacingAccess,
         stored: Option<&Transfer>,
     ) -> Option<&'static str> {
-        let Some(recorder) = &self.recorder else { return None };
+        let Some(recorder) = &self.recorder else {
+            return None;
+        };
         let code = self.grid.code;
         let offset = address - a.base;
         let atomics_wrote = || match (racing.thread, racing.pc) {
             (Some(_), Some(pc)) => is_atomic(&code.places[pc as usize]),
-            _ => recorder
-                .all(a.base, offset, true, |pc, _| pc == w.now.pc || is_atomic(&code.places[pc as usize])),
+            _ => recorder.all(a.base, offset, true, |pc, _| {
+                pc == w.now.pc || is_atomic(&code.places[pc as usize])
+            }),
         };
         let guess = |pc: u32| is_guess(code, &code.places[pc as usize]);
         match operation {
             MemoryOperation::Write
-                if racing.wrote && stored.is_some_and(|t| self.stores_the_same(w, lane, t, (a, offset))) =>
+                if racing.wrote
+                    && stored.is_some_and(|t| self.stores_the_same(w, lane, t, (a, offset))) =>
             {
                 Some(SAME_VALUE)
             }
             MemoryOperation::Write if racing.reset && atomics_wrote() => Some(RESET),
-            MemoryOperation::Read if racing.wrote && guess(w.now.pc) && atomics_wrote() => Some(GUESS),
+            MemoryOperation::Read if racing.wrote && guess(w.now.pc) && atomics_wrote() => {
+                Some(GUESS)
+            }
             MemoryOperation::Atomic if !racing.wrote => match (racing.thread, racing.pc) {
                 (Some(_), Some(pc)) => guess(pc).then_some(GUESS),
                 _ => {
@@ -65,7 +72,13 @@ impl Worker<'_, '_> {
     }
 
     /// Whether a store leaves the bytes as they are, or as rounding may have it.
-    fn stores_the_same(&self, w: &Warp, lane: usize, t: &Transfer, (a, offset): (&Allocation, u64)) -> bool {
+    fn stores_the_same(
+        &self,
+        w: &Warp,
+        lane: usize,
+        t: &Transfer,
+        (a, offset): (&Allocation, u64),
+    ) -> bool {
         let bytes = t.width.bytes;
         a.is_initialised(offset, u64::from(bytes) * t.regs.len() as u64)
             && t.regs.iter().enumerate().all(|(i, from)| {
@@ -98,7 +111,10 @@ impl Worker<'_, '_> {
         (address, bytes): (u64, u32),
         value: u64,
     ) -> Checked<()> {
-        let stored = fault.other.as_ref().is_some_and(|other| other.did == "wrote");
+        let stored = fault
+            .other
+            .as_ref()
+            .is_some_and(|other| other.did == "wrote");
         if fault.class != Class::SharedRace || !stored {
             return Err(fault);
         }
@@ -106,7 +122,9 @@ impl Worker<'_, '_> {
         let there = self.shared.read(offset, bytes);
         match there == value & u64::MAX >> (64 - 8 * bytes) {
             true => self.tolerate(fault, SAME_VALUE),
-            false if self.sums_apart(w.now.pc, (there, value), bytes) => self.tolerate(fault, ROUNDED),
+            false if self.sums_apart(w.now.pc, (there, value), bytes) => {
+                self.tolerate(fault, ROUNDED)
+            }
             false => Err(fault),
         }
     }
@@ -151,7 +169,10 @@ impl Worker<'_, '_> {
         bytes: u32,
         access: Access,
     ) -> usize {
-        let access = Access { thread: w.index * 32 + lane as u32, ..access };
+        let access = Access {
+            thread: w.index * 32 + lane as u32,
+            ..access
+        };
         self.shared.touch_racing(address, bytes, access)
     }
 }
@@ -160,7 +181,9 @@ impl Worker<'_, '_> {
 pub(super) fn parts(place: &SourcePlace) -> (&str, &str) {
     let text = place.text.trim();
     let text = match text.strip_prefix('@') {
-        Some(rest) => rest.split_once(char::is_whitespace).map_or("", |(_, rest)| rest.trim_start()),
+        Some(rest) => rest
+            .split_once(char::is_whitespace)
+            .map_or("", |(_, rest)| rest.trim_start()),
         None => text,
     };
     text.split_once(char::is_whitespace).unwrap_or((text, ""))
@@ -184,7 +207,9 @@ fn origin<'c>(code: &'c Code, mut register: &'c str) -> &'c str {
             let (opcode, operands) = parts(place);
             let mut operands = operands.split(',').map(str::trim);
             let copies = matches!(opcode.split('.').next(), Some("mov" | "cvta" | "and"));
-            (copies && operands.next() == Some(register)).then(|| operands.next()).flatten()
+            (copies && operands.next() == Some(register))
+                .then(|| operands.next())
+                .flatten()
         });
         match from.filter(|from| from.starts_with('%')) {
             Some(from) => register = from,

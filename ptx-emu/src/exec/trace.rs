@@ -79,7 +79,11 @@ impl Recorder {
     pub(crate) fn begin(&mut self) -> Running {
         self.begun += 1;
         let words = self.spare.take().unwrap_or_default();
-        Running { order: BlockOrder::new(self.begun), words, ..Running::default() }
+        Running {
+            order: BlockOrder::new(self.begun),
+            words,
+            ..Running::default()
+        }
     }
 
     /// A block has ended: the next one may use its room.
@@ -120,7 +124,11 @@ impl Recorder {
         self.blocks_waited += u32::from(waits.is_empty());
         waits.resize(clocks.warps(), 0);
         let count = &mut waits[warp as usize];
-        *count = if *count == 0 { clocks.count(warp as usize) } else { *count };
+        *count = if *count == 0 {
+            clocks.count(warp as usize)
+        } else {
+            *count
+        };
     }
 
     /// A warp executes `griddepcontrol.launch_dependents`.
@@ -149,12 +157,16 @@ impl Recorder {
 
     /// The reading half of a strong access to global memory at a scope that reaches other blocks.
     pub(crate) fn observe(&mut self, clocks: &mut Clocks, warp: u32, address: u64, access: Strong) {
-        self.running.order.observe(&self.exchange, clocks, warp, address, access);
+        self.running
+            .order
+            .observe(&self.exchange, clocks, warp, address, access);
     }
 
     /// The writing half of a strong access to global memory at a scope that reaches other blocks.
     pub(crate) fn publish(&mut self, clocks: &Clocks, warp: u32, address: u64, access: Strong) {
-        self.running.order.publish(&mut self.exchange, clocks, warp, address, access);
+        self.running
+            .order
+            .publish(&mut self.exchange, clocks, warp, address, access);
     }
 
     /// Records an access of a warp; gives the block it races with.
@@ -168,14 +180,27 @@ impl Recorder {
         bytes: u32,
     ) -> Option<RacingAccess> {
         let key = (pc, a.base, self.waited(clocks, warp));
-        let site = self.sites.entry(key).or_insert_with(|| (operation, ByteSet::default()));
+        let site = self
+            .sites
+            .entry(key)
+            .or_insert_with(|| (operation, ByteSet::default()));
         self.marked += site.1.insert(offset, bytes);
         let order = &mut self.running.order;
-        let me = Stamp { block: order.block, warp, count: clocks.count(warp as usize) };
+        let me = Stamp {
+            block: order.block,
+            warp,
+            count: clocks.count(warp as usize),
+        };
         let ordered = |earlier| order.ordered(clocks, warp, earlier);
         let OwnersRace { wrote, reset } =
-            self.owners.touch(a.base + offset, bytes, (me, operation), ordered)?;
-        Some(RacingAccess { wrote, reset, pc: self.instruction_that(a.base, offset, wrote), thread: None })
+            self.owners
+                .touch(a.base + offset, bytes, (me, operation), ordered)?;
+        Some(RacingAccess {
+            wrote,
+            reset,
+            pc: self.instruction_that(a.base, offset, wrote),
+            thread: None,
+        })
     }
 
     /// Records an access of lanes to runs of words, by their addresses divided by 4, if it races with nothing; false if it
@@ -190,8 +215,16 @@ impl Recorder {
     ) -> bool {
         let view = View::of(&shared.clocks, shared.stamp(access, 15));
         let (clocks, warp) = (&shared.clocks, access.thread / 32);
-        let (order, owners, words) = (&mut self.running.order, &mut self.owners, &mut self.running.words);
-        let me = Stamp { block: order.block, warp, count: clocks.count(warp as usize) };
+        let (order, owners, words) = (
+            &mut self.running.order,
+            &mut self.owners,
+            &mut self.running.words,
+        );
+        let me = Stamp {
+            block: order.block,
+            warp,
+            count: clocks.count(warp as usize),
+        };
         let bytes = |run: &Range<u64>| run.start * 4..run.end * 4;
         let mut ordered = |earlier| order.ordered(clocks, warp, earlier);
         let mut quiet = |(run, spread): &(Range<u64>, Spread)| {
@@ -202,12 +235,19 @@ impl Recorder {
             return false;
         }
         let key = (access.pc, base, self.waited(clocks, warp));
-        let site = self.sites.entry(key).or_insert_with(|| (operation, ByteSet::default()));
+        let site = self
+            .sites
+            .entry(key)
+            .or_insert_with(|| (operation, ByteSet::default()));
         for (run, spread) in runs {
             let bytes = bytes(run);
-            self.running.words.keep_all(run.clone(), &view, *spread, access.writes);
+            self.running
+                .words
+                .keep_all(run.clone(), &view, *spread, access.writes);
             self.owners.note(bytes.clone(), (me, operation));
-            self.marked += site.1.insert_run(bytes.start - base, bytes.end - bytes.start);
+            self.marked += site
+                .1
+                .insert_run(bytes.start - base, bytes.end - bytes.start);
         }
         true
     }
@@ -220,7 +260,11 @@ impl Recorder {
         address: u64,
         bytes: u32,
     ) -> Option<RacingAccess> {
-        let mask = if bytes >= 4 { 15 } else { ((1 << bytes) - 1) << (address % 4) };
+        let mask = if bytes >= 4 {
+            15
+        } else {
+            ((1 << bytes) - 1) << (address % 4)
+        };
         let new = shared.stamp(access, mask);
         let mut found = None;
         for word in address / 4..address / 4 + u64::from(bytes.div_ceil(4)) {
@@ -230,7 +274,12 @@ impl Recorder {
             words.keep(word, new, access.writes);
         }
         let (last, wrote) = found?;
-        Some(RacingAccess { wrote, reset: false, pc: Some(last.pc), thread: Some(last.thread) })
+        Some(RacingAccess {
+            wrote,
+            reset: false,
+            pc: Some(last.pc),
+            thread: Some(last.thread),
+        })
     }
 
     /// Whether all instructions that have written or read a byte are such.
@@ -244,7 +293,10 @@ impl Recorder {
         let here = |(operation, bytes): &(MemoryOperation, ByteSet)| {
             operation.writes() == wrote && bytes.contains(offset)
         };
-        let mut sites = self.sites.iter().filter(|((_, b, _), site)| *b == base && here(site));
+        let mut sites = self
+            .sites
+            .iter()
+            .filter(|((_, b, _), site)| *b == base && here(site));
         sites.all(|((pc, ..), (operation, _))| such(*pc, *operation))
     }
 
@@ -253,7 +305,11 @@ impl Recorder {
         let did = |(operation, bytes): &(MemoryOperation, ByteSet)| {
             operation.writes() == wrote && bytes.contains(offset)
         };
-        self.sites.iter().filter(|((_, b, _), site)| *b == base && did(site)).map(|((pc, ..), _)| *pc).min()
+        self.sites
+            .iter()
+            .filter(|((_, b, _), site)| *b == base && did(site))
+            .map(|((pc, ..), _)| *pc)
+            .min()
     }
 
     /// The finished record, sorted by instruction and address.
@@ -267,11 +323,21 @@ impl Recorder {
             .sites
             .into_iter()
             .filter_map(|((pc, base, waited), (operation, bytes))| {
-                Some(Site { place: place(pc), pc, operation, allocation: find(base)?, waited, bytes })
+                Some(Site {
+                    place: place(pc),
+                    pc,
+                    operation,
+                    allocation: find(base)?,
+                    waited,
+                    bytes,
+                })
             })
             .collect();
         sites.sort_by_key(|s| (s.pc, s.allocation.base, s.waited));
-        let trigger = |(pc, waited)| Trigger { place: place(pc), waited };
+        let trigger = |(pc, waited)| Trigger {
+            place: place(pc),
+            waited,
+        };
         Accesses {
             kernel: kernel.into(),
             sites,

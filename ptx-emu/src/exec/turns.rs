@@ -95,7 +95,11 @@ impl Polling {
 
     /// Returns the memory that the warp polls.
     pub(super) fn polled(&self) -> Polled {
-        if self.again { self.polled } else { Polled::Block }
+        if self.again {
+            self.polled
+        } else {
+            Polled::Block
+        }
     }
 
     /// Returns the last instruction that read memory while the warp polled, and the address.
@@ -126,7 +130,9 @@ impl Worker<'_, '_> {
                     Class::InactiveLane => {
                         "correct the mask first: the lanes do not meet, and this may follow from that"
                     }
-                    _ => "correct the barrier first: it orders nothing, and this may follow from that",
+                    _ => {
+                        "correct the barrier first: it orders nothing, and this may follow from that"
+                    }
                 };
                 self.postponed = Some(first);
                 Err(fault)
@@ -166,8 +172,13 @@ impl Worker<'_, '_> {
     /// Returns true if a warp waits at a barrier that lies between the two accesses of a race in the text. It would have ordered
     /// them if all warps had reached it.
     fn misses_barrier(&self, race: &Fault) -> bool {
-        let (Some(place), Some(other)) = (&race.place, &race.other) else { return false };
-        let waiting = self.warps.iter().filter_map(|w| self.barriers.waiting_at(w.index));
+        let (Some(place), Some(other)) = (&race.place, &race.other) else {
+            return false;
+        };
+        let waiting = self
+            .warps
+            .iter()
+            .filter_map(|w| self.barriers.waiting_at(w.index));
         let position = |place: &SourcePlace| (place.line, place.column);
         let mut positions = waiting.map(|(_, pc, ..)| position(&self.place(pc)));
         positions.any(|at| position(&other.place) < at && at < position(place))
@@ -262,7 +273,8 @@ impl Worker<'_, '_> {
             Order::InOrder => {}
             Order::Reversed => ready.reverse(),
             Order::Shuffled => {
-                let seed = mix(self.grid.schedule.seed ^ round << 32) ^ u64::from(self.blocks[0][0]);
+                let seed =
+                    mix(self.grid.schedule.seed ^ round << 32) ^ u64::from(self.blocks[0][0]);
                 ready.sort_by_key(|w| mix(seed ^ u64::from(*w)));
             }
         }
@@ -305,7 +317,10 @@ impl Worker<'_, '_> {
 
     fn turn_length(&self, warp: usize) -> u64 {
         match self.grid.interleaves {
-            true => MIXED_TURNS[(mix(self.grid.schedule.seed ^ self.round << 32 ^ warp as u64) % 4) as usize],
+            true => {
+                MIXED_TURNS
+                    [(mix(self.grid.schedule.seed ^ self.round << 32 ^ warp as u64) % 4) as usize]
+            }
             false => TURN,
         }
     }
@@ -330,7 +345,11 @@ impl Worker<'_, '_> {
             w.polling.unknown = 0;
             w.polling.polled = Polled::Block;
             w.polling.again = pause == Pause::Yields && w.effects == before;
-            w.polling.yields = if w.polling.again { w.polling.yields + 1 } else { 0 };
+            w.polling.yields = if w.polling.again {
+                w.polling.yields + 1
+            } else {
+                0
+            };
             w.polling.yields_alike = false;
             // Most waits succeed soon, so the state is not looked at before.
             if w.polling.yields > MOST_QUIET {
@@ -419,12 +438,16 @@ impl Worker<'_, '_> {
         };
         let mut addresses = [0; 32];
         w.polling.asks |= strong;
-        let known = self.addresses(w, w.now.mask, address, &mut addresses).is_ok();
+        let known = self
+            .addresses(w, w.now.mask, address, &mut addresses)
+            .is_ok();
         if known && w.now.mask != 0 {
             let first = addresses[w.now.mask.trailing_zeros() as usize];
             w.polling.asked = Some((w.now.pc, first));
             if self.grid.standstill.is_open() && w.polling.polled != Polled::Host {
-                let polled = lanes(w.now.mask).map(|lane| self.polled_at(addresses[lane])).max();
+                let polled = lanes(w.now.mask)
+                    .map(|lane| self.polled_at(addresses[lane]))
+                    .max();
                 w.polling.polled = w.polling.polled.max(polled.unwrap_or_default());
             }
         }
@@ -440,8 +463,10 @@ impl Worker<'_, '_> {
     }
 
     fn out_of_fuel(&self, warp: &Warp) -> Box<Fault> {
-        let what =
-            format!("the block has executed {} warp instructions and not ended", self.grid.schedule.fuel);
+        let what = format!(
+            "the block has executed {} warp instructions and not ended",
+            self.grid.schedule.fuel
+        );
         let mut fault = self.fault(warp, warp.now.mask, Class::OutOfFuel, what);
         fault.instead = "look for a loop that never ends, or raise the schedule's fuel";
         fault
@@ -449,10 +474,17 @@ impl Worker<'_, '_> {
 
     /// The fault of a launch that has not ended in its time.
     fn in_time(&self) -> Checked<()> {
-        if self.grid.watch.deadline.is_none_or(|end| Instant::now() < end) {
+        if self
+            .grid
+            .watch
+            .deadline
+            .is_none_or(|end| Instant::now() < end)
+        {
             return Ok(());
         }
-        let Some(warp) = self.warps.iter().find(|w| w.present() != 0) else { return Ok(()) };
+        let Some(warp) = self.warps.iter().find(|w| w.present() != 0) else {
+            return Ok(());
+        };
         let what = "the launch has not ended within its time limit; this warp is still running";
         let mut fault = self.fault(warp, warp.present(), Class::TimeLimit, what);
         fault.instead = "look for a loop that waits for what never comes, or raise the limit";
@@ -461,13 +493,16 @@ impl Worker<'_, '_> {
 
     /// No warp is ready. This is fine if all have exited and nothing is left incomplete.
     fn stuck(&self) -> Checked<()> {
-        let Some(first) = self.warps.iter().find(|w| w.present() != 0) else { return self.left_over() };
+        let Some(first) = self.warps.iter().find(|w| w.present() != 0) else {
+            return self.left_over();
+        };
         let what = format!("no warp can continue: {}", self.wait_reasons());
         let at_barrier = |w: &Warp| w.present() == 0 || self.barriers.waiting_at(w.index).is_some();
         let (class, instead) = match self.warps.iter().all(at_barrier) {
-            true => {
-                (Class::BarrierMismatch, "all warps must reach the same barriers with the same thread counts")
-            }
+            true => (
+                Class::BarrierMismatch,
+                "all warps must reach the same barriers with the same thread counts",
+            ),
             false => (
                 Class::Deadlock,
                 "every phase needs its arrivals, and copies of exactly the bytes it expects",
@@ -483,10 +518,13 @@ impl Worker<'_, '_> {
     /// All warps have exited; a barrier at which some only arrived must have been completed.
     fn left_over(&self) -> Checked<()> {
         self.unfinished(None)?;
-        let Some((id, pc, warp, arrived, expected)) = self.barriers.left_over() else { return Ok(()) };
+        let Some((id, pc, warp, arrived, expected)) = self.barriers.left_over() else {
+            return Ok(());
+        };
         let warp = &self.warps[warp as usize];
-        let what =
-            format!("the block has ended, and {arrived} of {expected} threads have arrived at barrier {id}");
+        let what = format!(
+            "the block has ended, and {arrived} of {expected} threads have arrived at barrier {id}"
+        );
         let mut fault = self.fault(warp, warp.live, Class::BarrierMismatch, what);
         fault.place = Some(self.place(pc));
         fault.instead = "all warps must reach the same barriers with the same thread counts";
@@ -496,7 +534,10 @@ impl Worker<'_, '_> {
     /// Returns the memory that the warps poll.
     pub(super) fn polled(&self) -> Polled {
         let waiting = self.warps.iter().filter(|w| w.present() != 0);
-        waiting.map(|w| w.polling.polled()).max().unwrap_or_default()
+        waiting
+            .map(|w| w.polling.polled())
+            .max()
+            .unwrap_or_default()
     }
 
     /// Whether nothing that runs beside the warps can still change what they see.
@@ -509,20 +550,38 @@ impl Worker<'_, '_> {
 fn state(w: &Warp) -> u64 {
     let mut hasher = FxHasher::default();
     for frame in w.frames() {
-        [frame.pc, frame.join, frame.mask].iter().for_each(|n| hasher.write_u32(*n));
+        [frame.pc, frame.join, frame.mask]
+            .iter()
+            .for_each(|n| hasher.write_u32(*n));
     }
-    w.regs.w32.defined.iter().zip(&w.regs.w32.lanes).filter(|(known, _)| **known != 0).for_each(
-        |(_, lanes)| {
+    w.regs
+        .w32
+        .defined
+        .iter()
+        .zip(&w.regs.w32.lanes)
+        .filter(|(known, _)| **known != 0)
+        .for_each(|(_, lanes)| {
             lanes.iter().for_each(|value| hasher.write_u32(*value));
-        },
-    );
-    w.regs.w64.defined.iter().zip(&w.regs.w64.lanes).filter(|(known, _)| **known != 0).for_each(
-        |(_, lanes)| {
+        });
+    w.regs
+        .w64
+        .defined
+        .iter()
+        .zip(&w.regs.w64.lanes)
+        .filter(|(known, _)| **known != 0)
+        .for_each(|(_, lanes)| {
             lanes.iter().for_each(|value| hasher.write_u64(*value));
-        },
-    );
-    w.regs.pred.iter().zip(&w.regs.pred_defined).for_each(|(value, known)| hasher.write_u32(value & known));
+        });
+    w.regs
+        .pred
+        .iter()
+        .zip(&w.regs.pred_defined)
+        .for_each(|(value, known)| hasher.write_u32(value & known));
     hasher.write_usize(w.calls.len());
-    w.local.iter().take(w.top.div_ceil(4) as usize).flatten().for_each(|word| hasher.write_u32(*word));
+    w.local
+        .iter()
+        .take(w.top.div_ceil(4) as usize)
+        .flatten()
+        .for_each(|word| hasher.write_u32(*word));
     hasher.finish()
 }

@@ -41,16 +41,24 @@ struct ParameterAccess {
 
 /// Returns the instructions of the kernel itself. Registers of functions have the same numbers.
 fn kernel(code: &Code) -> std::ops::Range<usize> {
-    0..code.routines.get(1).map_or(code.ops.len(), |function| function.start as usize)
+    0..code
+        .routines
+        .get(1)
+        .map_or(code.ops.len(), |function| function.start as usize)
 }
 
 /// Returns the use of each parameter.
 pub(crate) fn parameter_uses(code: &Code, params: &[Param]) -> Vec<ParameterUse> {
     let mut uses = vec![ParameterUse::default(); params.len()];
     let sources = sources(code, params, &mut uses);
-    let accesses: Vec<ParameterAccess> = kernel(code).filter_map(|pc| access(code, pc, &sources)).collect();
-    let certain: BTreeSet<usize> =
-        accesses.iter().filter(|a| a.params.len() == 1).flat_map(|a| a.params.iter().copied()).collect();
+    let accesses: Vec<ParameterAccess> = kernel(code)
+        .filter_map(|pc| access(code, pc, &sources))
+        .collect();
+    let certain: BTreeSet<usize> = accesses
+        .iter()
+        .filter(|a| a.params.len() == 1)
+        .flat_map(|a| a.params.iter().copied())
+        .collect();
     for access in &accesses {
         // Where an address has several sources, those that are addresses elsewhere are the likely ones.
         let likely: Vec<usize> = access.params.intersection(&certain).copied().collect();
@@ -83,18 +91,25 @@ fn passed(code: &Code, pc: usize, sources: &Sources) -> BTreeSet<usize> {
     }
     let value = operands.rsplit(']').next().unwrap_or("");
     let registers = named(code, pc, value);
-    registers.iter().flat_map(|register| sources.get(register).into_iter().flatten().copied()).collect()
+    registers
+        .iter()
+        .flat_map(|register| sources.get(register).into_iter().flatten().copied())
+        .collect()
 }
 
 /// Returns the offset and the size of each part of the parameters that the kernel loads, widest first.
 pub(crate) fn parameter_loads(code: &Code) -> Vec<(u32, u32)> {
-    let loads = code.ops[kernel(code)].iter().filter_map(|step| match &step.op {
-        Op::LoadParam(load) => Some(load),
-        _ => None,
-    });
+    let loads = code.ops[kernel(code)]
+        .iter()
+        .filter_map(|step| match &step.op {
+            Op::LoadParam(load) => Some(load),
+            _ => None,
+        });
     let mut parts: Vec<(u32, u32)> = loads
         .flat_map(|load| {
-            let used = (0..).zip(&load.regs).filter(|(_, register)| register.is_some());
+            let used = (0..)
+                .zip(&load.regs)
+                .filter(|(_, register)| register.is_some());
             used.map(|(i, _)| (load.offset + i * load.width.bytes, load.width.bytes))
         })
         .collect();
@@ -128,12 +143,20 @@ fn sources(code: &Code, params: &[Param], uses: &mut [ParameterUse]) -> Sources 
 
 /// Returns the parameters that an instruction loads, each with its register.
 fn loaded(code: &Code, pc: usize, params: &[Param]) -> Vec<(usize, Register)> {
-    let Op::LoadParam(load) = &code.ops[pc].op else { return Vec::new() };
+    let Op::LoadParam(load) = &code.ops[pc].op else {
+        return Vec::new();
+    };
     let parts = (0..).zip(&load.regs).filter_map(|(i, register)| {
         let register = (*register)?;
         let at = load.offset + i * load.width.bytes;
-        let param = params.iter().position(|p| (p.offset..p.offset + p.size).contains(&at))?;
-        let bank = if register.bits == 64 { Bank::W64 } else { Bank::W32 };
+        let param = params
+            .iter()
+            .position(|p| (p.offset..p.offset + p.size).contains(&at))?;
+        let bank = if register.bits == 64 {
+            Bank::W64
+        } else {
+            Bank::W32
+        };
         Some((param, (bank, register.slot)))
     });
     parts.collect()
@@ -148,7 +171,11 @@ fn derive(code: &Code, pc: usize, params: &[Param], sources: &mut Sources) {
     let (name, operands) = parts(&code.places[pc]);
     let (first, others) = split(operands);
     let last = others.rsplit(',').next().unwrap_or("");
-    let second = others.trim_start_matches(',').split(',').next().unwrap_or("");
+    let second = others
+        .trim_start_matches(',')
+        .split(',')
+        .next()
+        .unwrap_or("");
     let from = match name.split('.').next().unwrap_or("") {
         "mov" | "cvta" | "add" | "selp" | "and" | "or" => others,
         "cvt" if !name.contains(".f") => others,
@@ -175,7 +202,9 @@ fn access(code: &Code, pc: usize, sources: &Sources) -> Option<ParameterAccess> 
     let (name, operands) = parts(&code.places[pc]);
     let mut suffixes = name.split('.');
     let opcode = suffixes.next().unwrap_or("");
-    let elsewhere = [".shared", ".local", ".param", ".const"].iter().any(|space| name.contains(space));
+    let elsewhere = [".shared", ".local", ".param", ".const"]
+        .iter()
+        .any(|space| name.contains(space));
     let (loads, stores, operand) = match opcode {
         "cp" if name.contains(".async") && name.contains(".global.shared") => (false, true, 0),
         "cp" if name.contains(".async") => (true, false, 1),
@@ -187,17 +216,31 @@ fn access(code: &Code, pc: usize, sources: &Sources) -> Option<ParameterAccess> 
         "wmma" if name.contains(".store") => (false, true, 0),
         _ => return None,
     };
-    let mut brackets = operands.split('[').skip(1).map(|rest| rest.split(']').next().unwrap_or(""));
+    let mut brackets = operands
+        .split('[')
+        .skip(1)
+        .map(|rest| rest.split(']').next().unwrap_or(""));
     let address = named(code, pc, brackets.nth(operand)?);
-    let params: BTreeSet<usize> =
-        address.iter().flat_map(|register| sources.get(register).into_iter().flatten().copied()).collect();
+    let params: BTreeSet<usize> = address
+        .iter()
+        .flat_map(|register| sources.get(register).into_iter().flatten().copied())
+        .collect();
     if params.is_empty() {
         return None;
     }
-    let values: Vec<Register> =
-        named(code, pc, operands).into_iter().filter(|register| !address.contains(register)).collect();
-    let element = suffixes.filter_map(|suffix| element(code, suffix, &values)).next_back();
-    Some(ParameterAccess { params, loads, stores, element })
+    let values: Vec<Register> = named(code, pc, operands)
+        .into_iter()
+        .filter(|register| !address.contains(register))
+        .collect();
+    let element = suffixes
+        .filter_map(|suffix| element(code, suffix, &values))
+        .next_back();
+    Some(ParameterAccess {
+        params,
+        loads,
+        stores,
+        element,
+    })
 }
 
 /// Returns the elements that the type of an instruction stands for, with the registers that hold them.
@@ -220,8 +263,9 @@ fn element(code: &Code, suffix: &str, values: &[Register]) -> Option<ElementType
 /// Returns the floats that registers hold, by the instructions that use the registers: directly or after one move.
 fn float_of(code: &Code, values: &[Register], bytes: u32) -> Option<ElementType> {
     let mut all: BTreeSet<Register> = values.iter().copied().collect();
-    let touches =
-        |pc: usize, all: &BTreeSet<Register>| code.mentioned(pc as u32).iter().any(|r| all.contains(r));
+    let touches = |pc: usize, all: &BTreeSet<Register>| {
+        code.mentioned(pc as u32).iter().any(|r| all.contains(r))
+    };
     let is_move = |pc: usize| parts(&code.places[pc]).0.starts_with("mov.");
     let near: BTreeSet<Register> = kernel(code)
         .filter(|pc| is_move(*pc) && touches(*pc, &all))
@@ -230,13 +274,21 @@ fn float_of(code: &Code, values: &[Register], bytes: u32) -> Option<ElementType>
     all.extend(near);
     let types: &[(&str, &str)] = match bytes {
         2 => &[("f16", "f16"), ("bf16", "bf16")],
-        4 => &[("f32", "f32"), ("f16x2", "f16"), ("bf16x2", "bf16"), ("f16", "f16"), ("bf16", "bf16")],
+        4 => &[
+            ("f32", "f32"),
+            ("f16x2", "f16"),
+            ("bf16x2", "bf16"),
+            ("f16", "f16"),
+            ("bf16", "bf16"),
+        ],
         8 => &[("f64", "f64"), ("f32", "f32"), ("f16x2", "f16")],
         _ => &[],
     };
     let mut used = kernel(code).filter(|pc| touches(*pc, &all)).flat_map(|pc| {
         let suffixes = parts(&code.places[pc]).0.split('.').skip(1);
-        suffixes.filter_map(|suffix| types.iter().find(|(known, _)| *known == suffix)).map(|(_, name)| *name)
+        suffixes
+            .filter_map(|suffix| types.iter().find(|(known, _)| *known == suffix))
+            .map(|(_, name)| *name)
     });
     used.next().and_then(ElementType::parse)
 }

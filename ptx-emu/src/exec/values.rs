@@ -70,7 +70,11 @@ fn sort(ty: Type, bits: u64) -> Sort {
 
 /// Whether a part of a register may be a float that is not finite.
 fn may_be_spoilt(bank: Bank, bits: u64) -> bool {
-    let word = |bits| [Type::F32, Type::F16x2].iter().any(|ty| sort(*ty, bits) != Sort::Finite);
+    let word = |bits| {
+        [Type::F32, Type::F16x2]
+            .iter()
+            .any(|ty| sort(*ty, bits) != Sort::Finite)
+    };
     match bank {
         Bank::W64 => sort(Type::F64, bits) != Sort::Finite || word(bits) || word(bits >> 32),
         _ => word(bits),
@@ -115,18 +119,27 @@ fn saturates(value: f64, to: Type) -> bool {
     } else {
         0.0
     };
-    let most = if least < 0.0 { -least } else { 2f64.powi(to.bits() as i32) };
+    let most = if least < 0.0 {
+        -least
+    } else {
+        2f64.powi(to.bits() as i32)
+    };
     !(value > least - 1.0 && value < most)
 }
 
 fn is_written(regs: &Regs, (bank, slot): Register, mask: u32) -> bool {
-    let defined = if bank == Bank::W64 { &regs.w64.defined } else { &regs.w32.defined };
+    let defined = if bank == Bank::W64 {
+        &regs.w64.defined
+    } else {
+        &regs.w32.defined
+    };
     defined[slot as usize] & mask == mask
 }
 
 /// The mark of a register in a lane.
 fn mark(regs: &Regs, register: Register, lane: usize) -> u32 {
-    regs.spoilt.of(key(register), lane, regs.bits(register, lane))
+    regs.spoilt
+        .of(key(register), lane, regs.bits(register, lane))
 }
 
 fn set(regs: &mut Regs, register: Register, lane: usize, of: u32) {
@@ -155,16 +168,22 @@ impl Worker<'_, '_> {
                 None
             }
             Rule::Uses(registers) => {
-                registers.iter().for_each(|register| self.uses(w, mask, *register));
+                registers
+                    .iter()
+                    .for_each(|register| self.uses(w, mask, *register));
                 None
             }
-            Rule::Computes { sources, .. } => pending(w, mask, sources.iter().map(|(register, _)| *register)),
+            Rule::Computes { sources, .. } => {
+                pending(w, mask, sources.iter().map(|(register, _)| *register))
+            }
             Rule::Passes { from, .. } => pending(w, mask, from.iter().copied()),
             Rule::Exchanges { from, .. } => pending(w, mask, [*from].into_iter()),
             Rule::Fills(_) => pending(w, mask, [].into_iter()),
             Rule::Nothing => None,
         };
-        self.values().into_iter().for_each(|values| values.pending = pending.clone());
+        self.values()
+            .into_iter()
+            .for_each(|values| values.pending = pending.clone());
     }
 
     /// Forgets the instruction that was about to be executed.
@@ -176,12 +195,18 @@ impl Worker<'_, '_> {
 
     /// Looks at what the instruction has given.
     pub(super) fn after_values(&mut self, w: &mut Warp) {
-        let Some(p) = self.values().and_then(|values| values.pending.take()) else { return };
+        let Some(p) = self.values().and_then(|values| values.pending.take()) else {
+            return;
+        };
         let grid = self.grid;
         match &grid.rules[p.pc as usize] {
             Rule::Computes { d, sources } => lanes(p.mask).for_each(|lane| {
                 let sort = sort(d.1, w.regs.bits(d.0, lane));
-                let of = if sort == Sort::Finite { 0 } else { self.spoilt(w, &p, lane, sort, sources) };
+                let of = if sort == Sort::Finite {
+                    0
+                } else {
+                    self.spoilt(w, &p, lane, sort, sources)
+                };
                 set(&mut w.regs, d.0, lane, of);
             }),
             Rule::Passes { to, exactly, .. } => {
@@ -189,7 +214,8 @@ impl Worker<'_, '_> {
             }
             Rule::Exchanges { to, .. } => exchange(w, &p, *to),
             Rule::Fills(to) => {
-                to.iter().for_each(|to| lanes(p.mask).for_each(|lane| set(&mut w.regs, *to, lane, 0)));
+                to.iter()
+                    .for_each(|to| lanes(p.mask).for_each(|lane| set(&mut w.regs, *to, lane, 0)));
             }
             _ => {}
         }
@@ -207,13 +233,20 @@ impl Worker<'_, '_> {
         if let Some(of) = p.marks.iter().map(|marks| marks[lane]).find(|of| *of != 0) {
             return of;
         }
-        let worst = sources.iter().zip(&p.sources).map(|((_, ty), values)| sort(*ty, values[lane])).max();
-        let appears =
-            worst.is_none_or(|worst| worst < result && (result == Sort::Nan || worst == Sort::Finite));
+        let worst = sources
+            .iter()
+            .zip(&p.sources)
+            .map(|((_, ty), values)| sort(*ty, values[lane]))
+            .max();
+        let appears = worst
+            .is_none_or(|worst| worst < result && (result == Sort::Nan || worst == Sort::Finite));
         if !appears {
             return 0;
         }
-        let operands = sources.iter().zip(&p.sources).map(|((_, ty), values)| show(*ty, values[lane]));
+        let operands = sources
+            .iter()
+            .zip(&p.sources)
+            .map(|((_, ty), values)| show(*ty, values[lane]));
         let operands = operands.collect::<Vec<_>>().join(", ");
         self.first_seen(w, p.pc, lane, || match result {
             Sort::Nan => format!("NaN appears here, of {operands}"),
@@ -228,7 +261,9 @@ impl Worker<'_, '_> {
         }
         let mut fault = self.fault(w, 1 << lane, Class::NotFinite, what());
         fault.instead = "check the operands before, or the result before it is used";
-        let Some(values) = self.values() else { return 0 };
+        let Some(values) = self.values() else {
+            return 0;
+        };
         values.origins.push(*fault);
         let of = values.origins.len() as u32;
         values.numbers.insert(pc, of);
@@ -240,15 +275,27 @@ impl Worker<'_, '_> {
         if w.regs.spoilt.is_empty() {
             return;
         }
-        let Some((lane, of)) =
-            lanes(mask).map(|lane| (lane, mark(&w.regs, register, lane))).find(|(_, of)| *of != 0)
+        let Some((lane, of)) = lanes(mask)
+            .map(|lane| (lane, mark(&w.regs, register, lane)))
+            .find(|(_, of)| *of != 0)
         else {
             return;
         };
         let who = format!("{} lane {lane}", self.warp_name(w.index));
-        let other = OtherPlace { place: self.place(w.now.pc), did: "handed it on", who };
-        let origin = self.values().and_then(|values| values.origins.get(of as usize - 1).cloned());
-        origin.into_iter().for_each(|fault| self.grid.beside(Fault { other: Some(other.clone()), ..fault }));
+        let other = OtherPlace {
+            place: self.place(w.now.pc),
+            did: "handed it on",
+            who,
+        };
+        let origin = self
+            .values()
+            .and_then(|values| values.origins.get(of as usize - 1).cloned());
+        origin.into_iter().for_each(|fault| {
+            self.grid.beside(Fault {
+                other: Some(other.clone()),
+                ..fault
+            })
+        });
     }
 
     fn divides(&mut self, w: &Warp, mask: u32, (a, ty): (Register, Type), b: Register) {
@@ -256,7 +303,9 @@ impl Worker<'_, '_> {
             return;
         }
         let zero = |lane: &usize| show(ty, w.regs.bits(b, *lane)) == "0";
-        let Some(lane) = lanes(mask).find(zero) else { return };
+        let Some(lane) = lanes(mask).find(zero) else {
+            return;
+        };
         let what = format!("{} is divided by 0", show(ty, w.regs.bits(a, lane)));
         let mut fault = self.fault(w, 1 << lane, Class::DivisionByZero, what);
         fault.instead = "check the divisor before: what a division by zero gives is left open";
@@ -269,19 +318,27 @@ impl Worker<'_, '_> {
         }
         self.uses(w, mask, a);
         let marked = |lane: usize| mark(&w.regs, a, lane) != 0;
-        let saturates = |lane: &usize| !marked(*lane) && saturates(double(ty, w.regs.bits(a, *lane)), to);
-        let Some(lane) = lanes(mask).find(saturates) else { return };
-        let what =
-            format!("{} is converted to a {to}, which does not hold it", show(ty, w.regs.bits(a, lane)));
+        let saturates =
+            |lane: &usize| !marked(*lane) && saturates(double(ty, w.regs.bits(a, *lane)), to);
+        let Some(lane) = lanes(mask).find(saturates) else {
+            return;
+        };
+        let what = format!(
+            "{} is converted to a {to}, which does not hold it",
+            show(ty, w.regs.bits(a, lane))
+        );
         let mut fault = self.fault(w, 1 << lane, Class::Saturated, what);
-        fault.instead =
-            "check the number before: the conversion gives the nearest integer that there is, and 0 for NaN";
+        fault.instead = "check the number before: the conversion gives the nearest integer that there is, and 0 for NaN";
         self.grid.beside(*fault);
     }
 }
 
 /// What is to be looked at after an instruction, if its sources are written.
-fn pending(w: &Warp, mask: u32, sources: impl Iterator<Item = Register> + Clone) -> Option<Pending> {
+fn pending(
+    w: &Warp,
+    mask: u32,
+    sources: impl Iterator<Item = Register> + Clone,
+) -> Option<Pending> {
     let all = |register: Register| std::array::from_fn(|lane| w.regs.bits(register, lane));
     let marks = |register: Register| std::array::from_fn(|lane| mark(&w.regs, register, lane));
     let marked = sources.clone().filter(|_| !w.regs.spoilt.is_empty());
@@ -298,19 +355,30 @@ fn pass(w: &mut Warp, p: &Pending, to: Register, exactly: bool) {
     for lane in lanes(p.mask) {
         let value = w.regs.bits(to, lane);
         let same = |values: &[u64; 32]| !exactly || values[lane] == value;
-        let found =
-            p.sources.iter().zip(&p.marks).filter(|(values, _)| same(values)).map(|(_, marks)| marks[lane]);
-        let of = found.max().filter(|_| may_be_spoilt(to.0, value)).unwrap_or(0);
+        let found = p
+            .sources
+            .iter()
+            .zip(&p.marks)
+            .filter(|(values, _)| same(values))
+            .map(|(_, marks)| marks[lane]);
+        let of = found
+            .max()
+            .filter(|_| may_be_spoilt(to.0, value))
+            .unwrap_or(0);
         set(&mut w.regs, to, lane, of);
     }
 }
 
 /// A register is what a lane had.
 fn exchange(w: &mut Warp, p: &Pending, to: Register) {
-    let [(from, marks)] = &p.sources.iter().zip(&p.marks).collect::<Vec<_>>()[..] else { return };
+    let [(from, marks)] = &p.sources.iter().zip(&p.marks).collect::<Vec<_>>()[..] else {
+        return;
+    };
     for lane in lanes(p.mask) {
         let value = w.regs.bits(to, lane);
-        let of = (0..32).find(|i| marks[*i] != 0 && from[*i] == value).map_or(0, |i| marks[i]);
+        let of = (0..32)
+            .find(|i| marks[*i] != 0 && from[*i] == value)
+            .map_or(0, |i| marks[i]);
         set(&mut w.regs, to, lane, of);
     }
 }

@@ -13,7 +13,11 @@ pub(crate) fn run(regs: &mut Regs, mask: u32, v: &Video) -> Result<(), Undefined
 
 fn extended(value: u64, bits: u32, signed: bool) -> i128 {
     let shift = 64 - bits;
-    if signed { ((value << shift) as i64 >> shift).into() } else { (value << shift >> shift).into() }
+    if signed {
+        ((value << shift) as i64 >> shift).into()
+    } else {
+        (value << shift >> shift).into()
+    }
 }
 
 fn clamped(value: i128, bits: u32, signed: bool) -> i128 {
@@ -27,28 +31,51 @@ fn clamped(value: i128, bits: u32, signed: bool) -> i128 {
 /// a shift.
 fn saturated(value: i128, bits: u32, signed: bool, shifts: bool) -> i128 {
     let value = value << (128 - 34) >> (128 - 34);
-    if bits == 32 && !signed && !shifts { value.max(0) } else { clamped(value, bits, signed) }
+    if bits == 32 && !signed && !shifts {
+        value.max(0)
+    } else {
+        clamped(value, bits, signed)
+    }
 }
 
 /// The scaled sum of `vmad.sat`; an unsigned one that is negative counts as too large if it was shifted, as on an H100.
 fn saturated_product(value: i128, signed: bool, shifted: bool) -> i128 {
-    if !signed && shifted && value < 0 { u32::MAX.into() } else { clamped(value, 32, signed) }
+    if !signed && shifted && value < 0 {
+        u32::MAX.into()
+    } else {
+        clamped(value, 32, signed)
+    }
 }
 
 /// `.min` or `.max`, as on an H100: a result is compared with 64 bits, or with 32 and its sign; where the type is
 /// unsigned, negative ones are larger than all others.
 fn second(v: &Video, result: i128, c: u32, least: bool) -> u32 {
-    let result = if v.narrow { i128::from(result as i32) } else { result };
+    let result = if v.narrow {
+        i128::from(result as i32)
+    } else {
+        result
+    };
     let c = extended(c.into(), 32, v.signed[0]);
-    let order = |x: i128| if v.signed[0] { i128::from(x as i64) } else { i128::from(x as u64) };
-    let takes_c = if least { order(c) < order(result) } else { order(c) > order(result) };
+    let order = |x: i128| {
+        if v.signed[0] {
+            i128::from(x as i64)
+        } else {
+            i128::from(x as u64)
+        }
+    };
+    let takes_c = if least {
+        order(c) < order(result)
+    } else {
+        order(c) > order(result)
+    };
     (if takes_c { c } else { result }) as u32
 }
 
 /// The result of one operation. `vmad` takes whole registers as signed, whatever their types, as an H200 does.
 fn result(v: &Video, both: u64, [to, a, b]: [VideoElement; 3]) -> i128 {
     let late = matches!(v.second, Second::Product { .. });
-    let of = |e: VideoElement, signed| extended(both >> e.place, e.bits, signed || late && e.bits == 32);
+    let of =
+        |e: VideoElement, signed| extended(both >> e.place, e.bits, signed || late && e.bits == 32);
     let (a, b) = (of(a, v.signed[1]), of(b, v.signed[2]));
     let b = match v.wrap {
         Some(true) => b & 31,
@@ -65,8 +92,9 @@ fn result(v: &Video, both: u64, [to, a, b]: [VideoElement; 3]) -> i128 {
 fn lane(v: &Video, a: u32, b: u32, c: u32) -> u32 {
     let both = u64::from(b) << 32 | u64::from(a);
     let results = v.elements.iter().map(|e| (e[0], result(v, both, *e)));
-    let first =
-        |results: &mut dyn Iterator<Item = (VideoElement, i128)>| results.next().map_or(0, |(_, r)| r);
+    let first = |results: &mut dyn Iterator<Item = (VideoElement, i128)>| {
+        results.next().map_or(0, |(_, r)| r)
+    };
     let mut results = results;
     match v.second {
         Second::Nothing => first(&mut results) as u32,
@@ -81,7 +109,11 @@ fn lane(v: &Video, a: u32, b: u32, c: u32) -> u32 {
             let signed = v.signed[1] || v.signed[2];
             let sum = first(&mut results) + extended(c.into(), 32, true) + i128::from(plus_one);
             let scaled = sum >> shift;
-            (if v.saturate { saturated_product(scaled, signed, shift > 0) } else { scaled }) as u32
+            (if v.saturate {
+                saturated_product(scaled, signed, shift > 0)
+            } else {
+                scaled
+            }) as u32
         }
     }
 }

@@ -22,13 +22,24 @@ impl<'a> View<'a> {
 
     /// As the warp saw it when it knew so much of the others.
     pub(super) fn then(clocks: &'a Clocks, seen: &'a [u32], new: LastAccess) -> View<'a> {
-        let floor = seen[..clocks.warps()].iter().copied().fold(u32::MAX, u32::min);
-        View { clocks, seen, floor, new }
+        let floor = seen[..clocks.warps()]
+            .iter()
+            .copied()
+            .fold(u32::MAX, u32::min);
+        View {
+            clocks,
+            seen,
+            floor,
+            new,
+        }
     }
 
     #[inline(always)]
     pub(super) fn at(&self, lane: u32) -> LastAccess {
-        LastAccess { thread: self.new.thread + lane as u16, ..self.new }
+        LastAccess {
+            thread: self.new.thread + lane as u16,
+            ..self.new
+        }
     }
 
     #[inline(always)]
@@ -52,7 +63,8 @@ impl<'a> View<'a> {
     fn is_quiet_by_far(&self, t: &LastAccess, lanes: u32) -> bool {
         self.is_over(t)
             || self.new.strong && t.strong
-            || lanes.is_power_of_two() && t.thread == self.new.thread + lanes.trailing_zeros() as u16
+            || lanes.is_power_of_two()
+                && t.thread == self.new.thread + lanes.trailing_zeros() as u16
     }
 
     /// Remembers that these lanes have read a word, the lowest first.
@@ -115,9 +127,16 @@ mod tests {
         clocks.barrier(&[0, 1, 2], &[0, 1, 2]);
         clocks.bump(1);
         clocks.barrier(&[0, 2], &[0, 2]);
-        let read =
-            |(clock, thread): (u32, u16)| LastAccess { clock, thread, bytes: 15, ..LastAccess::default() };
-        let new = LastAccess { pc: 7, ..read((clocks.count(1), 32)) };
+        let read = |(clock, thread): (u32, u16)| LastAccess {
+            clock,
+            thread,
+            bytes: 15,
+            ..LastAccess::default()
+        };
+        let new = LastAccess {
+            pc: 7,
+            ..read((clocks.count(1), 32))
+        };
         let view = View::of(&clocks, new);
         let threads = [1, 33, 34, 40, 63, 70];
         let earlier = || (0..5).flat_map(|clock| threads.map(|thread| read((clock, thread))));
@@ -126,9 +145,14 @@ mod tests {
             for lanes in [1, 2, 6, 0x102, u32::MAX, 0x8000_0002, 0x10001] {
                 let (mut together, mut one_by_one) = ([a, b], [a, b]);
                 view.remember(&mut together, lanes);
-                super::super::lanes(lanes)
-                    .for_each(|lane| remember(&mut one_by_one, view.at(lane as u32), clocks.seen(1)));
-                assert_eq!(format!("{together:?}"), format!("{one_by_one:?}"), "{a:?} {b:?} {lanes:x}");
+                super::super::lanes(lanes).for_each(|lane| {
+                    remember(&mut one_by_one, view.at(lane as u32), clocks.seen(1))
+                });
+                assert_eq!(
+                    format!("{together:?}"),
+                    format!("{one_by_one:?}"),
+                    "{a:?} {b:?} {lanes:x}"
+                );
                 cases += 1;
             }
         }

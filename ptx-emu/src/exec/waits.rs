@@ -28,13 +28,37 @@ pub(crate) enum Verdict {
 /// The reason why one warp cannot continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum WaitReason {
-    ClusterBarrier { line: u32, arrived: usize, all: usize },
-    Registers { line: u32, wanted: u32, free: u32 },
-    Barrier { id: u32, line: u32, arrived: u32, expected: u32 },
-    Mbarrier { address: u64, line: u32, arrivals: u32, bytes: i64 },
+    ClusterBarrier {
+        line: u32,
+        arrived: usize,
+        all: usize,
+    },
+    Registers {
+        line: u32,
+        wanted: u32,
+        free: u32,
+    },
+    Barrier {
+        id: u32,
+        line: u32,
+        arrived: u32,
+        expected: u32,
+    },
+    Mbarrier {
+        address: u64,
+        line: u32,
+        arrivals: u32,
+        bytes: i64,
+    },
     Exited,
-    Polls { line: u32, lanes: String },
-    Loops { line: u32, lanes: String },
+    Polls {
+        line: u32,
+        lanes: String,
+    },
+    Loops {
+        line: u32,
+        lanes: String,
+    },
 }
 
 /// Whether a sentence is about one warp or about several.
@@ -47,7 +71,11 @@ enum Number {
 impl WaitReason {
     /// The predicate of a sentence whose subject is one warp, or several.
     fn predicate(&self, number: Number) -> String {
-        let wait = if number == Number::One { "waits" } else { "wait" };
+        let wait = if number == Number::One {
+            "waits"
+        } else {
+            "wait"
+        };
         match self {
             Self::ClusterBarrier { line, arrived, all } => format!(
                 "{wait} at the cluster's barrier in line {line} ({arrived} of {all} warps have arrived)"
@@ -55,10 +83,20 @@ impl WaitReason {
             Self::Registers { line, wanted, free } => {
                 format!("{wait} in line {line} for {wanted} registers, of which {free} are free")
             }
-            Self::Barrier { id, line, arrived, expected } => format!(
+            Self::Barrier {
+                id,
+                line,
+                arrived,
+                expected,
+            } => format!(
                 "{wait} at barrier {id} in line {line} ({arrived} of {expected} threads have arrived)"
             ),
-            Self::Mbarrier { address, line, arrivals, bytes } => format!(
+            Self::Mbarrier {
+                address,
+                line,
+                arrivals,
+                bytes,
+            } => format!(
                 "{wait} at the mbarrier at 0x{address:x} in line {line} ({arrivals} arrivals and {bytes} bytes are missing)"
             ),
             Self::Exited if number == Number::One => "has exited".into(),
@@ -70,7 +108,9 @@ impl WaitReason {
             Self::Loops { line, lanes } if number == Number::One => {
                 format!("is in a loop that nothing ends, at line {line}{lanes}")
             }
-            Self::Loops { line, lanes } => format!("are in a loop that nothing ends, at line {line}{lanes}"),
+            Self::Loops { line, lanes } => {
+                format!("are in a loop that nothing ends, at line {line}{lanes}")
+            }
         }
     }
 }
@@ -95,22 +135,43 @@ impl Worker<'_, '_> {
         for w in &self.warps {
             let reason = self.wait_reason(w);
             let rank = w.index / per_block;
-            let group = groups.iter_mut().find(|(of, known, _)| *of == rank && *known == reason);
+            let group = groups
+                .iter_mut()
+                .find(|(of, known, _)| *of == rank && *known == reason);
             match group {
                 Some((_, _, warps)) => warps.push(w.index % per_block),
                 None => groups.push((rank, reason, vec![w.index % per_block])),
             }
         }
-        let left: usize = groups.iter().skip(MOST_WARP_GROUPS).map(|(_, _, warps)| warps.len()).sum();
-        let named = groups.iter().take(MOST_WARP_GROUPS).map(|(rank, reason, warps)| {
-            let number = if warps.len() == 1 { Number::One } else { Number::Several };
-            let of = match self.blocks.len() {
-                1 => String::new(),
-                _ => format!(" of block {rank} of the cluster"),
-            };
-            let subject = if number == Number::One { "warp" } else { "warps" };
-            format!("{subject} {}{of} {}", show_ranges(warps), reason.predicate(number))
-        });
+        let left: usize = groups
+            .iter()
+            .skip(MOST_WARP_GROUPS)
+            .map(|(_, _, warps)| warps.len())
+            .sum();
+        let named = groups
+            .iter()
+            .take(MOST_WARP_GROUPS)
+            .map(|(rank, reason, warps)| {
+                let number = if warps.len() == 1 {
+                    Number::One
+                } else {
+                    Number::Several
+                };
+                let of = match self.blocks.len() {
+                    1 => String::new(),
+                    _ => format!(" of block {rank} of the cluster"),
+                };
+                let subject = if number == Number::One {
+                    "warp"
+                } else {
+                    "warps"
+                };
+                format!(
+                    "{subject} {}{of} {}",
+                    show_ranges(warps),
+                    reason.predicate(number)
+                )
+            });
         let mut named: Vec<String> = named.collect();
         named.extend((left > 0).then(|| format!("{left} other warps wait")));
         named.join("; ")
@@ -121,28 +182,55 @@ impl Worker<'_, '_> {
         let warp = w.index;
         let line = |pc: u32| self.place(pc).line;
         if let Some((pc, arrived, all)) = self.cluster.waiting_at(warp) {
-            return WaitReason::ClusterBarrier { line: line(pc), arrived, all };
+            return WaitReason::ClusterBarrier {
+                line: line(pc),
+                arrived,
+                all,
+            };
         }
         if let Some((pc, wanted, free)) = self.cluster.short_of(warp) {
-            return WaitReason::Registers { line: line(pc), wanted, free };
+            return WaitReason::Registers {
+                line: line(pc),
+                wanted,
+                free,
+            };
         }
         if let Some((id, pc, arrived, expected)) = self.barriers.waiting_at(warp) {
-            return WaitReason::Barrier { id, line: line(pc), arrived, expected };
+            return WaitReason::Barrier {
+                id,
+                line: line(pc),
+                arrived,
+                expected,
+            };
         }
         if let Some((pc, address, arrivals, bytes)) = self.mbarriers.sleeping_at(warp) {
             let address = self.shared.local(address.into());
-            return WaitReason::Mbarrier { address, line: line(pc), arrivals, bytes };
+            return WaitReason::Mbarrier {
+                address,
+                line: line(pc),
+                arrivals,
+                bytes,
+            };
         }
         match (w.present(), w.polling.asked()) {
             (0, _) => WaitReason::Exited,
-            (_, Some((pc, _))) => WaitReason::Polls { line: line(pc), lanes: self.waiting_lanes(w) },
-            (_, None) => WaitReason::Loops { line: line(w.now.pc), lanes: self.waiting_lanes(w) },
+            (_, Some((pc, _))) => WaitReason::Polls {
+                line: line(pc),
+                lanes: self.waiting_lanes(w),
+            },
+            (_, None) => WaitReason::Loops {
+                line: line(w.now.pc),
+                lanes: self.waiting_lanes(w),
+            },
         }
     }
 
     /// Returns what the warps of a block wait for that does nothing but wait.
     pub(super) fn waits(&self, turn: u64) -> BlockWaits {
-        let first = self.warps.iter().find(|w| w.polling.is_again() && w.present() != 0);
+        let first = self
+            .warps
+            .iter()
+            .find(|w| w.polling.is_again() && w.present() != 0);
         let first = first.or_else(|| self.warps.iter().find(|w| w.present() != 0));
         let first = first.unwrap_or(&self.warps[0]);
         let mut fault = self.fault(first, first.now.mask, Class::Deadlock, "");
@@ -150,7 +238,12 @@ impl Worker<'_, '_> {
             fault.place = Some(self.place(pc));
             self.locate(&mut fault, address);
         }
-        BlockWaits { turn, block: self.blocks[0], reasons: self.wait_reasons(), fault }
+        BlockWaits {
+            turn,
+            block: self.blocks[0],
+            reasons: self.wait_reasons(),
+            fault,
+        }
     }
 }
 
@@ -164,17 +257,29 @@ pub(super) fn standstill_fault(
 ) -> Option<Box<Fault>> {
     let mut groups: Vec<(&str, Vec<[u32; 3]>)> = Vec::new();
     for waits in &waiting {
-        match groups.iter_mut().find(|(reasons, _)| *reasons == waits.reasons) {
+        match groups
+            .iter_mut()
+            .find(|(reasons, _)| *reasons == waits.reasons)
+        {
             Some((_, blocks)) => blocks.push(waits.block),
             None => groups.push((&waits.reasons, vec![waits.block])),
         }
     }
-    let mut named: Vec<String> =
-        groups.iter().take(MOST_BLOCK_GROUPS).map(|(reasons, blocks)| in_blocks(blocks, reasons)).collect();
-    let left: usize = groups.iter().skip(MOST_BLOCK_GROUPS).map(|(_, blocks)| blocks.len()).sum();
+    let mut named: Vec<String> = groups
+        .iter()
+        .take(MOST_BLOCK_GROUPS)
+        .map(|(reasons, blocks)| in_blocks(blocks, reasons))
+        .collect();
+    let left: usize = groups
+        .iter()
+        .skip(MOST_BLOCK_GROUPS)
+        .map(|(_, blocks)| blocks.len())
+        .sum();
     named.extend((left > 0).then(|| format!("{left} other blocks wait")));
     let blocks = if unbegun == 1 { "block" } else { "blocks" };
-    named.extend((unbegun > 0).then(|| format!("{unbegun} {blocks} cannot begin before others end")));
+    named.extend(
+        (unbegun > 0).then(|| format!("{unbegun} {blocks} cannot begin before others end")),
+    );
     let named = named.join("; ");
     let mut fault = waiting.into_iter().next()?.fault;
     match verdict {
@@ -207,6 +312,10 @@ fn in_blocks(blocks: &[[u32; 3]], reasons: &str) -> String {
     }
     match blocks {
         [one] => format!("in block {}, {reasons}", name(one)),
-        _ => format!("in {} blocks, {}, {reasons}", blocks.len(), names.join(", ")),
+        _ => format!(
+            "in {} blocks, {}, {reasons}",
+            blocks.len(),
+            names.join(", ")
+        ),
     }
 }

@@ -116,7 +116,9 @@ pub(super) fn fit_registers(regs: &mut Regs, routine: &Routine, variables: &[u64
     for (bank, slot, value) in &routine.constants {
         let value = match *value {
             Constant::Bits(bits) => bits,
-            Constant::Variable(index, offset) => variables[index as usize].wrapping_add_signed(offset),
+            Constant::Variable(index, offset) => {
+                variables[index as usize].wrapping_add_signed(offset)
+            }
             Constant::Local(offset) => offset.into(),
         };
         write(regs, *bank, *slot as usize, value);
@@ -160,7 +162,11 @@ impl Warp {
         if let Some(outermost) = self.calls.drain(..).next() {
             self.regs = outermost.regs;
         }
-        self.now = Frame { pc: 0, join: NEVER, mask: self.live };
+        self.now = Frame {
+            pc: 0,
+            join: NEVER,
+            mask: self.live,
+        };
         (self.routine, self.frame, self.top) = (0, 0, code.routines[0].local);
         (self.returned, self.floor) = (0, 0);
         self.stack.clear();
@@ -206,12 +212,19 @@ impl Warp {
         }
         self.regs.w32.defined[slot as usize] &= !lost;
         self.lost.retain(|l| l.lanes != 0);
-        self.lost.push(Lost { slot, pc: self.now.pc, lanes: lost });
+        self.lost.push(Lost {
+            slot,
+            pc: self.now.pc,
+            lanes: lost,
+        });
     }
 
     /// The shuffle that left one of the lanes of a 32-bit register unwritten, and the lanes it did.
     pub(crate) fn lost_at(&self, slot: u32, lanes: u32) -> Option<(u32, u32)> {
-        let found = self.lost.iter().find(|l| l.slot == slot && l.lanes & lanes != 0)?;
+        let found = self
+            .lost
+            .iter()
+            .find(|l| l.slot == slot && l.lanes & lanes != 0)?;
         Some((found.pc, found.lanes & lanes))
     }
 
@@ -219,7 +232,11 @@ impl Warp {
     pub(crate) fn thread(&self, lane: u32, threads: [u32; 3]) -> [u32; 3] {
         let t = self.number * 32 + lane;
         let [x, y, _] = threads;
-        if t < x { [t, 0, 0] } else { [t % x, t / x % y, t / (x * y)] }
+        if t < x {
+            [t, 0, 0]
+        } else {
+            [t % x, t / x % y, t / (x * y)]
+        }
     }
 
     fn special(&self, special: Special, lane: u32, id: &Identity) -> u32 {
@@ -272,7 +289,10 @@ impl Warp {
     /// Splits the running lanes into groups, each with its own next instruction; the first group runs first.
     pub(crate) fn diverge(&mut self, groups: &[(u32, u32)], join: u32) {
         if join != self.now.join {
-            self.stack.push(Frame { pc: join, ..self.now });
+            self.stack.push(Frame {
+                pc: join,
+                ..self.now
+            });
         }
         for &(pc, mask) in groups.iter().rev() {
             self.stack.push(Frame { pc, join, mask });
@@ -305,7 +325,9 @@ impl Warp {
         self.now.mask = 0;
         let gone = self.exited | self.returned;
         while self.stack.len() > self.floor {
-            let Some(mut frame) = self.stack.pop() else { return };
+            let Some(mut frame) = self.stack.pop() else {
+                return;
+            };
             frame.mask &= !gone;
             if frame.mask != 0 && frame.pc != frame.join {
                 self.now = frame;

@@ -21,8 +21,14 @@ use crate::isa::number::{Half, Round, narrow16, small_float};
 impl Worker<'_, '_> {
     /// Of a sparse left matrix, the columns of the elements of the warp's rows that are stored; else nothing.
     pub(super) fn columns_of_group(&self, w: &Warp, p: &Wgmma) -> Checked<Vec<Vec<usize>>> {
-        let shape = Shape { rows: ROWS, columns: p.columns, depth: p.depth };
-        let Some(sparsity) = p.sparsity else { return Ok(Vec::new()) };
+        let shape = Shape {
+            rows: ROWS,
+            columns: p.columns,
+            depth: p.depth,
+        };
+        let Some(sparsity) = p.sparsity else {
+            return Ok(Vec::new());
+        };
         self.stored_columns(w, (shape, p.left.item()), sparsity, rows_above(w))
     }
 
@@ -30,7 +36,9 @@ impl Worker<'_, '_> {
     pub(super) fn compute(&mut self, w: &mut Warp, pending: &Pending) -> Checked<()> {
         let p = self.product(pending.pc);
         let left = match &p.a {
-            LeftMatrix::Shared(_) => self.matrix(w, Matrix::left(pending.a, p), p.left, rows_above(w), ROWS),
+            LeftMatrix::Shared(_) => {
+                self.matrix(w, Matrix::left(pending.a, p), p.left, rows_above(w), ROWS)
+            }
             LeftMatrix::Registers(slots) => self.left_registers(w, slots, p.left)?,
         };
         let right = self.matrix(w, Matrix::right(pending.b, p), p.right, 0, p.columns);
@@ -44,16 +52,33 @@ impl Worker<'_, '_> {
     }
 
     /// Rows of the left matrix, or columns of the right one, as rows of the inner dimension.
-    fn matrix(&self, w: &Warp, m: Matrix, element: Element, first: usize, outer: usize) -> Vec<Vec<f32>> {
+    fn matrix(
+        &self,
+        w: &Warp,
+        m: Matrix,
+        element: Element,
+        first: usize,
+        outer: usize,
+    ) -> Vec<Vec<f32>> {
         let units = m.units(first, outer, element).into_iter().flat_map(|unit| {
-            let offset = (self.shared.place(unit, w.rank) - u64::from(crate::decode::SHARED_BASE)) as usize;
+            let offset =
+                (self.shared.place(unit, w.rank) - u64::from(crate::decode::SHARED_BASE)) as usize;
             [0, 8].map(|half| self.shared.read(offset + half, 8).to_le_bytes())
         });
         let bytes: Vec<u8> = units.flatten().collect();
         let size = element.bytes();
-        let bits = |at: usize| (0..size).rev().fold(0u32, |bits, i| bits << 8 | u32::from(bytes[at + i]));
-        let at =
-            |o: usize, k: usize| if m.transposed { (k * outer + o) * size } else { o * m.bytes + k * size };
+        let bits = |at: usize| {
+            (0..size)
+                .rev()
+                .fold(0u32, |bits, i| bits << 8 | u32::from(bytes[at + i]))
+        };
+        let at = |o: usize, k: usize| {
+            if m.transposed {
+                (k * outer + o) * size
+            } else {
+                o * m.bytes + k * size
+            }
+        };
         let row = |o: usize| (0..m.bytes / size).map(move |k| float(element, bits(at(o, k))));
         (0..outer).map(|o| row(o).collect()).collect()
     }
@@ -108,7 +133,10 @@ fn put_sums(w: &mut Warp, p: &Wgmma, d: &[Vec<u32>]) {
 
 /// The row within the warp's, and the column, of a sum.
 fn place_of_sum(r: usize, lane: usize) -> (usize, usize) {
-    (lane / 4 + 8 * (r / 2 % 2), 8 * (r / 4) + 2 * (lane % 4) + r % 2)
+    (
+        lane / 4 + 8 * (r / 2 % 2),
+        8 * (r / 4) + 2 * (lane % 4) + r % 2,
+    )
 }
 
 /// Rows of the left matrix, as far as they are stored, and columns of the right one.
@@ -117,8 +145,17 @@ type Matrices<'a> = (&'a [Vec<f32>], &'a [Vec<f32>]);
 fn add_integers(p: &Wgmma, stored: &[Vec<usize>], (left, right): Matrices<'_>, d: &mut [Vec<u32>]) {
     for (r, sums) in d.iter_mut().enumerate() {
         for (sum, right) in sums.iter_mut().zip(right) {
-            let met = |i: usize| if stored.is_empty() { right[i] } else { right[stored[r][i]] };
-            let products = left[r].iter().enumerate().map(|(i, a)| *a as i64 * met(i) as i64);
+            let met = |i: usize| {
+                if stored.is_empty() {
+                    right[i]
+                } else {
+                    right[stored[r][i]]
+                }
+            };
+            let products = left[r]
+                .iter()
+                .enumerate()
+                .map(|(i, a)| *a as i64 * met(i) as i64);
             *sum = total(i64::from(*sum as i32) + products.sum::<i64>(), p.saturate) as u32;
         }
     }
@@ -127,9 +164,13 @@ fn add_integers(p: &Wgmma, stored: &[Vec<usize>], (left, right): Matrices<'_>, d
 fn add_floats(p: &Wgmma, stored: &[Vec<usize>], (left, right): Matrices<'_>, d: &mut [Vec<u32>]) {
     let sign = |negated: bool| if negated { -1.0 } else { 1.0 };
     let scale = sign(p.negated[0]) * sign(p.negated[1]);
-    let of_right = |values: &mut dyn Iterator<Item = f32>| Factors::new(values, p.right.least_exponent());
+    let of_right =
+        |values: &mut dyn Iterator<Item = f32>| Factors::new(values, p.right.least_exponent());
     let whole: Vec<Factors> = match stored {
-        [] => right.iter().map(|column| of_right(&mut column.iter().copied())).collect(),
+        [] => right
+            .iter()
+            .map(|column| of_right(&mut column.iter().copied()))
+            .collect(),
         _ => Vec::new(),
     };
     for (r, sums) in d.iter_mut().enumerate() {

@@ -74,8 +74,14 @@ impl Products {
 
     /// A product that its warp has not waited for: instruction and thread.
     pub(crate) fn forgotten(&self, of: impl Fn(u32) -> bool) -> Option<(u32, u32)> {
-        let warps = self.warps.iter().enumerate().filter(|(w, _)| of(*w as u32 * 32));
-        warps.filter_map(|(w, own)| Some((own.pending.first()?.pc, w as u32 * 32))).next()
+        let warps = self
+            .warps
+            .iter()
+            .enumerate()
+            .filter(|(w, _)| of(*w as u32 * 32));
+        warps
+            .filter_map(|(w, own)| Some((own.pending.first()?.pc, w as u32 * 32)))
+            .next()
     }
 }
 
@@ -98,7 +104,14 @@ impl Matrix {
     fn new(bits: u64, transposed: bool, bytes: usize) -> Matrix {
         let field = |at: u32| (bits >> at & 0x3fff) << 4;
         let swizzle = [0, 128, 64, 32][(bits >> 62) as usize];
-        Matrix { start: field(0), leading: field(16), stride: field(32), swizzle, transposed, bytes }
+        Matrix {
+            start: field(0),
+            leading: field(16),
+            stride: field(32),
+            swizzle,
+            transposed,
+            bytes,
+        }
     }
 
     /// That of a product's left operand.
@@ -127,10 +140,12 @@ impl Matrix {
                 "a matrix at 0x{:x}: with a swizzle of {} bytes, it begins in the first row of {repeats} bytes",
                 self.start, self.swizzle
             )),
-            _ if !self.transposed && self.bytes > DEPTH && self.leaves_row(within) => Some(format!(
-                "unsupported in ptx-emu: {} bytes of the inner dimension from byte {within} of a row of {} on",
-                self.bytes, self.swizzle
-            )),
+            _ if !self.transposed && self.bytes > DEPTH && self.leaves_row(within) => {
+                Some(format!(
+                    "unsupported in ptx-emu: {} bytes of the inner dimension from byte {within} of a row of {} on",
+                    self.bytes, self.swizzle
+                ))
+            }
             _ => None,
         }
     }
@@ -145,13 +160,21 @@ impl Matrix {
     fn unit(&self, outer: u64, unit: u64) -> u64 {
         let span = u64::from(self.swizzle);
         let plain = match (self.transposed, self.swizzle) {
-            (false, 0) => self.start + outer / 8 * self.stride + outer % 8 * 16 + unit * self.leading,
+            (false, 0) => {
+                self.start + outer / 8 * self.stride + outer % 8 * 16 + unit * self.leading
+            }
             (false, _) => self.start + outer / 8 * self.stride + outer % 8 * span + 16 * unit,
             // Here the two distances stand the other way round.
-            (true, 0) => self.start + unit * self.stride + outer / 8 * self.leading + outer % 8 * 16,
+            (true, 0) => {
+                self.start + unit * self.stride + outer / 8 * self.leading + outer % 8 * 16
+            }
             (true, _) => {
                 let (panel, within) = (16 * unit / span, 16 * unit % span);
-                self.start + panel * self.leading + outer / 8 * self.stride + outer % 8 * span + within
+                self.start
+                    + panel * self.leading
+                    + outer / 8 * self.stride
+                    + outer % 8 * span
+                    + within
             }
         };
         swizzled(plain, self.swizzle)
@@ -163,10 +186,14 @@ impl Matrix {
         let bytes = element.bytes() as u64;
         let (depth, across) = (self.bytes as u64 / bytes, self.bytes as u64 / 16);
         match self.transposed {
-            false => (first..first + outer).flat_map(|r| (0..across).map(move |u| self.unit(r, u))).collect(),
+            false => (first..first + outer)
+                .flat_map(|r| (0..across).map(move |u| self.unit(r, u)))
+                .collect(),
             true => {
                 let units = first * bytes / 16..(first + outer) * bytes / 16;
-                (0..depth).flat_map(|k| units.clone().map(move |u| self.unit(k, u))).collect()
+                (0..depth)
+                    .flat_map(|k| units.clone().map(move |u| self.unit(k, u)))
+                    .collect()
             }
         }
     }
@@ -183,11 +210,19 @@ impl<'g> Worker<'g, '_> {
         self.check_whole(w, mask)?;
         self.check_fenced(w, p)?;
         let uniform = |slot: u32| self.uniform_long(w, slot);
-        let a = if let LeftMatrix::Shared(slot) = p.a { uniform(slot)? } else { 0 };
+        let a = if let LeftMatrix::Shared(slot) = p.a {
+            uniform(slot)?
+        } else {
+            0
+        };
         let b = uniform(p.b)?;
         let holds = pred(&w.regs, p.add, mask).map_err(|u| self.undefined(w, u))?;
         if holds != 0 && holds != u32::MAX {
-            return Err(self.misuse(w, "lanes of a warp disagree whether sums are added to".into(), ""));
+            return Err(self.misuse(
+                w,
+                "lanes of a warp disagree whether sums are added to".into(),
+                "",
+            ));
         }
         self.step_together(w, (a, b))?;
         let columns = self.columns_of_group(w, p)?;
@@ -195,10 +230,20 @@ impl<'g> Worker<'g, '_> {
         let version = self.versions(w, p, (a, b));
         let own = &mut self.products.warps[w.index as usize];
         let (pc, group, add) = (w.now.pc, own.groups, holds != 0);
-        own.pending.push(Pending { pc, a, b, add, columns, version, group, done: false });
+        own.pending.push(Pending {
+            pc,
+            a,
+            b,
+            add,
+            columns,
+            version,
+            group,
+            done: false,
+        });
         let schedule = self.grid.schedule;
         let number = u64::from(own.groups) << 32 | self.copies.turns();
-        let early = schedule.order != Order::InOrder && mix(schedule.seed ^ number).is_multiple_of(2);
+        let early =
+            schedule.order != Order::InOrder && mix(schedule.seed ^ number).is_multiple_of(2);
         if early {
             self.compute_pending(w, |_| true)?;
         }
@@ -230,7 +275,12 @@ impl<'g> Worker<'g, '_> {
         self.step_together(w, (0, 0))?;
         let groups = self.products.warps[w.index as usize].groups as usize;
         let over = move |p: &Pending| p.group as usize + keep < groups;
-        for p in self.products.warps[w.index as usize].pending.clone().iter().filter(|p| over(p)) {
+        for p in self.products.warps[w.index as usize]
+            .pending
+            .clone()
+            .iter()
+            .filter(|p| over(p))
+        {
             let product = self.product(p.pc);
             if self.versions(w, product, (p.a, p.b)) != p.version {
                 let place = self.shared.place(Matrix::right(p.b, product).start, w.rank);
@@ -239,9 +289,13 @@ impl<'g> Worker<'g, '_> {
             self.check_operands(w, p.pc, product, (p.a, p.b))?;
         }
         self.compute_pending(w, over)?;
-        self.products.warps[w.index as usize].pending.retain(|p| !over(p));
+        self.products.warps[w.index as usize]
+            .pending
+            .retain(|p| !over(p));
         // All lanes come after what the products read.
-        self.shared.clocks.sync_lanes(w.index, u32::MAX, w.present());
+        self.shared
+            .clocks
+            .sync_lanes(w.index, u32::MAX, w.present());
         Ok(())
     }
 
@@ -263,23 +317,29 @@ impl<'g> Worker<'g, '_> {
             if let Some(slot) = used(read).or(used(written)) {
                 let name = self.register_name(slot);
                 let what = format!("{name} is a sum of a product that the warp has not waited for");
-                let instead = "execute wgmma.wait_group first, so that the group of the product is over";
+                let instead =
+                    "execute wgmma.wait_group first, so that the group of the product is over";
                 let mut fault = self.misuse(w, what, instead);
                 fault.other = Some(self.earlier(pc, w.index * 32, "asked for it"));
                 return Err(fault);
             }
-            let LeftMatrix::Registers(left) = &product.a else { continue };
+            let LeftMatrix::Registers(left) = &product.a else {
+                continue;
+            };
             if let Some(slot) = written.iter().find(|s| left.contains(s)) {
                 let name = self.register_name(*slot);
-                let what =
-                    format!("{name} is written, which a product reads that the warp has not waited for");
-                let mut fault = self.misuse(w, what, "wait for the product, or use another register");
+                let what = format!(
+                    "{name} is written, which a product reads that the warp has not waited for"
+                );
+                let mut fault =
+                    self.misuse(w, what, "wait for the product, or use another register");
                 fault.other = Some(self.earlier(pc, w.index * 32, "asked for it"));
                 return Err(fault);
             }
         }
         let own = &mut self.products.warps[w.index as usize];
-        own.written.extend(written.iter().map(|slot| (*slot, w.now.pc)));
+        own.written
+            .extend(written.iter().map(|slot| (*slot, w.now.pc)));
         own.read.extend(read.iter().map(|slot| (*slot, w.now.pc)));
         Ok(())
     }
@@ -296,7 +356,11 @@ impl<'g> Worker<'g, '_> {
         let own = &self.products.warps[w.index as usize];
         let instead = "execute wgmma.fence before the first product, and after other instructions have used its registers";
         if !own.fenced {
-            return Err(self.misuse(w, "no wgmma.fence comes before this product".into(), instead));
+            return Err(self.misuse(
+                w,
+                "no wgmma.fence comes before this product".into(),
+                instead,
+            ));
         }
         let other_sums = |q: &&Pending| {
             let q = self.product(q.pc);
@@ -309,11 +373,20 @@ impl<'g> Worker<'g, '_> {
             fault.other = Some(self.earlier(q.pc, w.index * 32, "asked for them"));
             return Err(fault);
         }
-        let left: &[u32] = if let LeftMatrix::Registers(left) = &p.a { left } else { &[] };
-        let of =
-            |used: &[(u32, u32)], slots: &[u32]| used.iter().find(|(slot, _)| slots.contains(slot)).copied();
-        let used = of(&own.written, &p.d).or(of(&own.read, &p.d)).or(of(&own.written, left));
-        let Some((slot, pc)) = used else { return Ok(()) };
+        let left: &[u32] = if let LeftMatrix::Registers(left) = &p.a {
+            left
+        } else {
+            &[]
+        };
+        let of = |used: &[(u32, u32)], slots: &[u32]| {
+            used.iter().find(|(slot, _)| slots.contains(slot)).copied()
+        };
+        let used = of(&own.written, &p.d)
+            .or(of(&own.read, &p.d))
+            .or(of(&own.written, left));
+        let Some((slot, pc)) = used else {
+            return Ok(());
+        };
         let what = format!(
             "{} was used since the last wgmma.fence, and a product uses it",
             self.register_name(slot)
@@ -330,7 +403,10 @@ impl<'g> Worker<'g, '_> {
     }
 
     fn uniform_long(&self, w: &Warp, slot: u32) -> Checked<u64> {
-        let values = w.regs.get::<u64>(slot, u32::MAX).map_err(|u| self.undefined(w, u))?;
+        let values = w
+            .regs
+            .get::<u64>(slot, u32::MAX)
+            .map_err(|u| self.undefined(w, u))?;
         match values.iter().all(|v| *v == values[0]) {
             true => Ok(values[0]),
             false => Err(self.misuse(w, "lanes of a warp give different descriptors".into(), "")),
@@ -341,7 +417,10 @@ impl<'g> Worker<'g, '_> {
     fn step_together(&mut self, w: &Warp, (a, b): (u64, u64)) -> Checked<()> {
         let per_block = self.warps.len() / self.blocks.len();
         if w.number as usize / 4 * 4 + 4 > per_block {
-            let what = format!("warp {} is of no whole warpgroup: the block has {per_block} warps", w.number);
+            let what = format!(
+                "warp {} is of no whole warpgroup: the block has {per_block} warps",
+                w.number
+            );
             return Err(self.misuse(w, what, "launch whole warpgroups, four warps each"));
         }
         // Warpgroups of a block do not begin at multiples of four where its warps do not.
@@ -357,19 +436,33 @@ impl<'g> Worker<'g, '_> {
         if (pc, first_a, first_b) == (w.now.pc, a, b) {
             return Ok(());
         }
-        let what = "warps of a warpgroup execute different products, or on different matrices".into();
-        let mut fault =
-            self.misuse(w, what, "all four warps must execute the same instructions on the same matrices");
+        let what =
+            "warps of a warpgroup execute different products, or on different matrices".into();
+        let mut fault = self.misuse(
+            w,
+            what,
+            "all four warps must execute the same instructions on the same matrices",
+        );
         fault.other = Some(self.earlier(pc, other * 32, "executed this"));
         Err(fault)
     }
 
     /// The matrices in shared memory that a warp reads, each with its elements, and the units of 16 bytes.
-    fn operands(&self, w: &Warp, p: &Wgmma, (a, b): (u64, u64)) -> Vec<(u64, Matrix, Element, Vec<u64>)> {
+    fn operands(
+        &self,
+        w: &Warp,
+        p: &Wgmma,
+        (a, b): (u64, u64),
+    ) -> Vec<(u64, Matrix, Element, Vec<u64>)> {
         let first = rows_above(w);
         let one = |bits, matrix: Matrix, element, first, outer| {
             let places = matrix.units(first, outer, element).into_iter();
-            (bits, matrix, element, places.map(|unit| self.shared.place(unit, w.rank)).collect())
+            (
+                bits,
+                matrix,
+                element,
+                places.map(|unit| self.shared.place(unit, w.rank)).collect(),
+            )
         };
         let right = one(b, Matrix::right(b, p), p.right, 0, p.columns);
         match p.a {
@@ -382,7 +475,9 @@ impl<'g> Worker<'g, '_> {
     fn versions(&self, w: &Warp, p: &Wgmma, bits: (u64, u64)) -> u64 {
         let operands = self.operands(w, p, bits);
         let places = operands.iter().flat_map(|(.., places)| places);
-        places.fold(0u64, |version, place| version.rotate_left(5) ^ self.version(*place, 16))
+        places.fold(0u64, |version, place| {
+            version.rotate_left(5) ^ self.version(*place, 16)
+        })
     }
 
     /// Checks that matrices in shared memory may be read now.

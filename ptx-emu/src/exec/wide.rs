@@ -38,13 +38,24 @@ fn give(w: &mut Warp, (a, high): (&Atomic, &High), mask: u32, old: &Wide) {
 }
 
 impl Worker<'_, '_> {
-    fn take_wide(&self, w: &Warp, mask: u32, low: RegisterOperand, high: RegisterOperand) -> Checked<Wide> {
+    fn take_wide(
+        &self,
+        w: &Warp,
+        mask: u32,
+        low: RegisterOperand,
+        high: RegisterOperand,
+    ) -> Checked<Wide> {
         let (low, high) = (self.take(w, low, mask)?, self.take(w, high, mask)?);
         Ok(std::array::from_fn(|lane| join(low[lane], high[lane])))
     }
 
     /// The operands `b` and `c`, which is `b` where there is none.
-    fn wide_operands(&self, w: &Warp, mask: u32, (a, high): (&Atomic, &High)) -> Checked<(Wide, Wide)> {
+    fn wide_operands(
+        &self,
+        w: &Warp,
+        mask: u32,
+        (a, high): (&Atomic, &High),
+    ) -> Checked<(Wide, Wide)> {
         let b = self.take_wide(w, mask, a.b, high.b)?;
         match (a.c, high.c) {
             (Some(low), Some(high)) => Ok((b, self.take_wide(w, mask, low, high)?)),

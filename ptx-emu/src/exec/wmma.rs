@@ -12,8 +12,8 @@ use super::lanes;
 use super::warp::Warp;
 use crate::Class;
 use crate::code::{
-    Address, Fragment, Item, MemoryOrder, Product, RegisterOperand, Role, Scope, Shape, Transfer, Unwritten,
-    WarpMatrix, Width, quad_place,
+    Address, Fragment, Item, MemoryOrder, Product, RegisterOperand, Role, Scope, Shape, Transfer,
+    Unwritten, WarpMatrix, Width, quad_place,
 };
 use crate::isa::number::{Half, Round, canon, narrow16, small_float};
 
@@ -28,7 +28,10 @@ struct Matrix {
 
 impl Matrix {
     fn new((rows, columns): (usize, usize)) -> Matrix {
-        Matrix { columns, bits: vec![0; rows * columns] }
+        Matrix {
+            columns,
+            bits: vec![0; rows * columns],
+        }
     }
 
     fn at(&self, row: usize, column: usize) -> u64 {
@@ -37,7 +40,12 @@ impl Matrix {
 }
 
 impl Worker<'_, '_> {
-    pub(crate) fn multiply_fragments(&mut self, w: &mut Warp, mask: u32, p: &Product) -> Checked<()> {
+    pub(crate) fn multiply_fragments(
+        &mut self,
+        w: &mut Warp,
+        mask: u32,
+        p: &Product,
+    ) -> Checked<()> {
         self.check_whole(w, mask)?;
         if let Some(by_rows) = p.quads {
             return self.multiply_quads(w, p, by_rows);
@@ -45,7 +53,10 @@ impl Worker<'_, '_> {
         let read = |f: &Fragment| self.gathered(w, p.shape, f);
         let (b, c) = (read(&p.b)?, read(&p.c)?);
         let (a, columns) = match p.sparsity {
-            None => (read(&p.a)?, vec![(0..p.shape.depth).collect(); p.shape.rows]),
+            None => (
+                read(&p.a)?,
+                vec![(0..p.shape.depth).collect(); p.shape.rows],
+            ),
             Some(sparsity) => (
                 self.gathered(w, p.shape.packed(), &p.a)?,
                 self.stored_columns(w, (p.shape, p.a.item), sparsity, 0)?,
@@ -55,8 +66,9 @@ impl Worker<'_, '_> {
         for (row, columns) in columns.iter().enumerate() {
             for column in 0..p.shape.columns {
                 let stored = columns.iter().enumerate();
-                let factors: Vec<(u64, u64)> =
-                    stored.map(|(i, k)| (a.at(row, i), b.at(*k, column))).collect();
+                let factors: Vec<(u64, u64)> = stored
+                    .map(|(i, k)| (a.at(row, i), b.at(*k, column)))
+                    .collect();
                 d.bits[row * d.columns + column] = sum(p, &factors, c.at(row, column));
             }
         }
@@ -102,7 +114,8 @@ impl Worker<'_, '_> {
                 for i in 0..each {
                     let (row, column) = quad_place(f, by_rows, lane, r * each + i);
                     let to = &mut out[lane / 4 % 4];
-                    to.bits[row * to.columns + column] = value >> (bits * i) & u64::MAX >> (64 - bits);
+                    to.bits[row * to.columns + column] =
+                        value >> (bits * i) & u64::MAX >> (64 - bits);
                 }
             }
         }
@@ -118,7 +131,8 @@ impl Worker<'_, '_> {
             for (lane, value) in register.iter().enumerate() {
                 for i in 0..f.item.each() {
                     let (row, column) = shape.place(f.role, f.item, (r, lane, i));
-                    out.bits[row * out.columns + column] = value >> (bits * i) & u64::MAX >> (64 - bits);
+                    out.bits[row * out.columns + column] =
+                        value >> (bits * i) & u64::MAX >> (64 - bits);
                 }
             }
         }
@@ -137,9 +151,18 @@ impl Worker<'_, '_> {
             for i in 0..(32 / bits).max(1) {
                 w.regs.set(m.place, mask, &addresses(m, base, stride, r, i));
                 self.load(w, mask, &transfer)?;
-                let values =
-                    self.take(w, RegisterOperand { slot: m.value, bits: register_bits(f.item) }, mask)?;
-                register.iter_mut().zip(values).for_each(|(all, v)| *all |= v << (bits * i % 64));
+                let values = self.take(
+                    w,
+                    RegisterOperand {
+                        slot: m.value,
+                        bits: register_bits(f.item),
+                    },
+                    mask,
+                )?;
+                register
+                    .iter_mut()
+                    .zip(values)
+                    .for_each(|(all, v)| *all |= v << (bits * i % 64));
             }
             for slot in f.slots.iter().skip(r).step_by(once) {
                 super::memory::put(w, self::register(f.item, *slot), mask, &register);
@@ -149,7 +172,12 @@ impl Worker<'_, '_> {
     }
 
     /// `wmma.store`
-    pub(crate) fn store_fragment(&mut self, w: &mut Warp, mask: u32, m: &WarpMatrix) -> Checked<()> {
+    pub(crate) fn store_fragment(
+        &mut self,
+        w: &mut Warp,
+        mask: u32,
+        m: &WarpMatrix,
+    ) -> Checked<()> {
         let (base, stride) = self.origin(w, mask, m)?;
         let f = &m.fragment;
         let transfer = transfer(m);
@@ -158,7 +186,10 @@ impl Worker<'_, '_> {
             let register = self.take(w, register(f.item, *slot), mask)?;
             for i in 0..(32 / bits).max(1) {
                 w.regs.set(m.place, mask, &addresses(m, base, stride, r, i));
-                let to = RegisterOperand { slot: m.value, bits: register_bits(f.item) };
+                let to = RegisterOperand {
+                    slot: m.value,
+                    bits: register_bits(f.item),
+                };
                 super::memory::put(
                     w,
                     to,
@@ -179,7 +210,8 @@ impl Worker<'_, '_> {
         let strides = self.words(w, mask, m.stride)?;
         let odd = lanes(mask).find(|l| bases[*l] != bases[0] || strides[*l] != strides[0]);
         if let Some(lane) = odd {
-            let what = format!("lane {lane} names another address or stride of a matrix than lane 0");
+            let what =
+                format!("lane {lane} names another address or stride of a matrix than lane 0");
             let mut fault = self.fault(w, 1 << lane, Class::Descriptor, what);
             fault.instead = "all lanes of the warp must name the same matrix";
             return Err(fault);
@@ -187,12 +219,15 @@ impl Worker<'_, '_> {
         let (rows, columns) = m.shape.extent(m.fragment.role);
         let least = if m.by_rows { columns } else { rows };
         if (strides[0] as usize) < least {
-            let what =
-                format!("a matrix with {least} elements in a row or column, and a stride of {}", strides[0]);
+            let what = format!(
+                "a matrix with {least} elements in a row or column, and a stride of {}",
+                strides[0]
+            );
             return Err(self.fault(w, mask, Class::Descriptor, what));
         }
-        let fragment =
-            m.shape.registers(m.fragment.role, m.fragment.item) * register_bits(m.fragment.item) as usize / 8;
+        let fragment = m.shape.registers(m.fragment.role, m.fragment.item)
+            * register_bits(m.fragment.item) as usize
+            / 8;
         self.check_alignment(w, mask, &bases, fragment.min(16) as u32)?;
         Ok((bases[0], strides[0].into()))
     }
@@ -201,9 +236,17 @@ impl Worker<'_, '_> {
 /// Where the elements of a lane lie that belong to part `i` of register `r`.
 fn addresses(m: &WarpMatrix, base: u64, stride: u64, r: usize, i: usize) -> [u64; 32] {
     std::array::from_fn(|lane| {
-        let (row, column) = m.shape.place(m.fragment.role, m.fragment.item, (r, lane, i));
-        let (outer, inner) = if m.by_rows { (row, column) } else { (column, row) };
-        base.wrapping_add((outer as u64 * stride + inner as u64) * m.fragment.item.bits() as u64 / 8)
+        let (row, column) = m
+            .shape
+            .place(m.fragment.role, m.fragment.item, (r, lane, i));
+        let (outer, inner) = if m.by_rows {
+            (row, column)
+        } else {
+            (column, row)
+        };
+        base.wrapping_add(
+            (outer as u64 * stride + inner as u64) * m.fragment.item.bits() as u64 / 8,
+        )
     })
 }
 
@@ -213,9 +256,19 @@ fn transfer(m: &WarpMatrix) -> Transfer {
     let bytes = if bits < 8 { 4 } else { bits as u32 / 8 };
     Transfer {
         space: m.space,
-        address: Address { slot: m.place, wide: true, offset: 0 },
-        width: Width { bytes, signed: false },
-        regs: vec![Some(RegisterOperand { slot: m.value, bits: register_bits(m.fragment.item) })],
+        address: Address {
+            slot: m.place,
+            wide: true,
+            offset: 0,
+        },
+        width: Width {
+            bytes,
+            signed: false,
+        },
+        regs: vec![Some(RegisterOperand {
+            slot: m.value,
+            bits: register_bits(m.fragment.item),
+        })],
         read_only: false,
         unwritten: Unwritten::Fault,
         order: MemoryOrder::Weak,
@@ -229,7 +282,10 @@ fn register_bits(item: Item) -> u32 {
 }
 
 fn register(item: Item, slot: u32) -> RegisterOperand {
-    RegisterOperand { slot, bits: register_bits(item) }
+    RegisterOperand {
+        slot,
+        bits: register_bits(item),
+    }
 }
 
 fn scatter(w: &mut Warp, shape: Shape, f: &Fragment, d: &Matrix) {
@@ -240,7 +296,9 @@ fn scatter(w: &mut Warp, shape: Shape, f: &Fragment, d: &Matrix) {
                 let (row, column) = shape.place(f.role, f.item, (r, lane, i));
                 d.at(row, column) << (bits * i)
             };
-            (0..f.item.each()).map(element).fold(0, |all, bits| all | bits)
+            (0..f.item.each())
+                .map(element)
+                .fold(0, |all, bits| all | bits)
         });
         super::memory::put(w, register(f.item, *slot), u32::MAX, &values);
     }
@@ -249,7 +307,10 @@ fn scatter(w: &mut Warp, shape: Shape, f: &Fragment, d: &Matrix) {
 /// A sum of `mma.m8n8k4` of halves, of which sm_90 makes instructions on singles: the products one after another and then
 /// `c`, or for a half `c` and the products of two places after those of the two before. By what ptxas 13.5 writes.
 fn quad_sum([of_d, of_c]: [Item; 2], factors: &[(u64, u64)], c: u64) -> u64 {
-    let factors: Vec<[f32; 2]> = factors.iter().map(|&(a, b)| [a, b].map(|x| float(Item::F16, x))).collect();
+    let factors: Vec<[f32; 2]> = factors
+        .iter()
+        .map(|&(a, b)| [a, b].map(|x| float(Item::F16, x)))
+        .collect();
     let chain = |of: &[[f32; 2]]| of.iter().fold(0f32, |sum, [a, b]| a.mul_add(*b, sum));
     let c = float(of_c, c);
     match of_d {
@@ -266,7 +327,10 @@ fn sum(p: &Product, factors: &[(u64, u64)], c: u64) -> u64 {
     match p.a.item {
         Item::F64 => {
             let double = |bits: u64| f64::from_bits(bits);
-            factors.iter().fold(double(c), |sum, (a, b)| double(*a).mul_add(double(*b), sum)).to_bits()
+            factors
+                .iter()
+                .fold(double(c), |sum, (a, b)| double(*a).mul_add(double(*b), sum))
+                .to_bits()
         }
         Item::B1 => {
             let counted = |(a, b): &(u64, u64)| if p.exclusive { a ^ b } else { a & b };
@@ -284,7 +348,11 @@ fn sum(p: &Product, factors: &[(u64, u64)], c: u64) -> u64 {
 
 /// A sum of 32 bits, which wraps unless it is clamped.
 pub(super) fn total(sum: i64, saturate: bool) -> u64 {
-    let sum = if saturate { sum.clamp(i32::MIN.into(), i32::MAX.into()) } else { sum };
+    let sum = if saturate {
+        sum.clamp(i32::MIN.into(), i32::MAX.into())
+    } else {
+        sum
+    };
     u64::from(sum as u32)
 }
 
@@ -309,7 +377,11 @@ fn float(item: Item, bits: u64) -> f32 {
 
 /// Products of a step: `wmma` on `.tf32` adds four at once, then the other four, as an H200 does; `mma` all eight.
 fn step(p: &Product) -> usize {
-    if p.a.item == Item::Tf32 && p.shape.columns == 16 { 4 } else { STEP }
+    if p.a.item == Item::Tf32 && p.shape.columns == 16 {
+        4
+    } else {
+        STEP
+    }
 }
 
 fn float_sum(p: &Product, factors: &[(u64, u64)], c: u64) -> u64 {
@@ -319,8 +391,12 @@ fn float_sum(p: &Product, factors: &[(u64, u64)], c: u64) -> u64 {
     }
     let least = if p.a.item == Item::F16 { -14 } else { -126 };
     let kept = if p.d.item == Item::F16 { HALVES } else { WIDE };
-    let steps = factors.chunks(step(p)).map(|step| of_step(p, step.iter(), least));
-    let sum = steps.fold(c, |sum, (left, right)| add_products(sum, &left, &right, kept));
+    let steps = factors
+        .chunks(step(p))
+        .map(|step| of_step(p, step.iter(), least));
+    let sum = steps.fold(c, |sum, (left, right)| {
+        add_products(sum, &left, &right, kept)
+    });
     match p.d.item {
         Item::F16 => narrow16(sum.into(), Round::Nearest).into(),
         _ => sum.to_bits().into(),
@@ -335,7 +411,10 @@ fn small_sum(p: &Product, factors: &[(u64, u64)], c: f32) -> u64 {
     let rounded = |sum: f64| f16::from_bits(narrow16(sum, Round::Nearest)).wide();
     let mut sum = 0.0;
     for upper in [false, true] {
-        let of_half = factors.iter().enumerate().filter(|(i, _)| (i % 4 >= 2) == upper);
+        let of_half = factors
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| (i % 4 >= 2) == upper);
         // Halves have this least exponent, also where that of the 8-bit floats is larger.
         let (left, right) = of_step(p, of_half.map(|(_, factors)| factors), -14);
         let next = add_products(sum, &left, &right, if halves { HALVES } else { WIDE });
@@ -354,5 +433,8 @@ fn of_step<'a>(
     least: i32,
 ) -> (Factors, Factors) {
     let left = factors.clone().map(|(a, _)| float(p.a.item, *a));
-    (Factors::new(left, least), Factors::new(factors.map(|(_, b)| float(p.b.item, *b)), least))
+    (
+        Factors::new(left, least),
+        Factors::new(factors.map(|(_, b)| float(p.b.item, *b)), least),
+    )
 }

@@ -108,10 +108,18 @@ impl Line {
     fn word(&self, i: usize) -> Word {
         let part = |last: LastAccess, shift: u8| match last.clock {
             0 => last,
-            _ => LastAccess { thread: last.thread + (i >> shift) as u16, ..last },
+            _ => LastAccess {
+                thread: last.thread + (i >> shift) as u16,
+                ..last
+            },
         };
         let write = part(self.write, self.write_shift);
-        Word { write, plain: write, read: part(self.read, self.read_shift), others: 0 }
+        Word {
+            write,
+            plain: write,
+            read: part(self.read, self.read_shift),
+            others: 0,
+        }
     }
 
     /// Whether the words have one record, and nothing in it can race with an access of lanes side by side.
@@ -147,7 +155,8 @@ impl Word {
     #[inline(always)]
     fn is_quiet(&self, view: &View<'_>, lanes: u32, writes: bool) -> bool {
         let reads = !writes
-            || self.others == 0 && (self.read.is_of_warp(&view.new) || view.is_quiet(&self.read, lanes));
+            || self.others == 0
+                && (self.read.is_of_warp(&view.new) || view.is_quiet(&self.read, lanes));
         reads && view.is_quiet(&self.write, lanes)
     }
 
@@ -192,7 +201,8 @@ fn parts(run: Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> {
     let size = LINE as u64;
     let within = move |line: u64, word: u64| word.saturating_sub(line * size).min(size) as usize;
     let (start, end) = (run.start, run.end);
-    (start / size..=(end - 1) / size).map(move |line| (line, within(line, start)..within(line, end)))
+    (start / size..=(end - 1) / size)
+        .map(move |line| (line, within(line, start)..within(line, end)))
 }
 
 impl Words {
@@ -253,7 +263,10 @@ impl Words {
 
     /// The reads of further warps of a word.
     fn others_of(&self, word: &Word) -> &[LastAccess] {
-        self.others.lists.get((word.others as usize).wrapping_sub(1)).map_or(&[], |list| list)
+        self.others
+            .lists
+            .get((word.others as usize).wrapping_sub(1))
+            .map_or(&[], |list| list)
     }
 
     /// Gives the words of a line a record each.
@@ -307,18 +320,35 @@ impl Words {
         !view.new.strong
             && parts(run).all(|(number, range)| {
                 let (first, line) = (number * LINE as u64, *self.line(number));
-                let whole = if range.len() == LINE { spread.over_line(first) } else { None };
-                let quiet =
-                    |i: usize| self.word(&line, i).is_quiet(view, spread.at(first + i as u64).1, writes);
-                whole.is_some_and(|lanes| line.is_quiet(view, lanes, writes)) || range.clone().all(quiet)
+                let whole = if range.len() == LINE {
+                    spread.over_line(first)
+                } else {
+                    None
+                };
+                let quiet = |i: usize| {
+                    self.word(&line, i)
+                        .is_quiet(view, spread.at(first + i as u64).1, writes)
+                };
+                whole.is_some_and(|lanes| line.is_quiet(view, lanes, writes))
+                    || range.clone().all(quiet)
             })
     }
 
     /// Remembers an access to a run of words.
-    pub(super) fn keep_all(&mut self, run: Range<u64>, view: &View<'_>, spread: Spread, writes: bool) {
+    pub(super) fn keep_all(
+        &mut self,
+        run: Range<u64>,
+        view: &View<'_>,
+        spread: Spread,
+        writes: bool,
+    ) {
         for (number, range) in parts(run) {
             let first = number * LINE as u64;
-            let whole = if range.len() == LINE { spread.over_line(first) } else { None };
+            let whole = if range.len() == LINE {
+                spread.over_line(first)
+            } else {
+                None
+            };
             let as_one = |(lane, shift)| self.line(number).keep(view.at(lane), shift, writes);
             if !whole.is_some_and(as_one) {
                 let words = self.split(number) as usize - 1;
@@ -340,7 +370,11 @@ mod tests {
     fn show(words: &mut Words, at: u64) -> String {
         let line = *words.line(at / LINE as u64);
         let word = words.word(&line, (at % LINE as u64) as usize);
-        format!("{:?} {:?}", Word { others: 0, ..word }, words.others_of(&word))
+        format!(
+            "{:?} {:?}",
+            Word { others: 0, ..word },
+            words.others_of(&word)
+        )
     }
 
     /// A line with one record says of each of its words what a record of the word would say.
@@ -351,7 +385,8 @@ mod tests {
             state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
             (state >> 33) % n
         };
-        let (mut clocks, mut lines, mut words) = (Clocks::new(3), Words::default(), Words::default());
+        let (mut clocks, mut lines, mut words) =
+            (Clocks::new(3), Words::default(), Words::default());
         let (mut whole, mut quiet_ones) = (0, 0);
         clocks.start();
         for pc in 0..400 {
@@ -366,26 +401,47 @@ mod tests {
             }
             let (warp, shift, writes) = (next(3) as u16, next(3) as u32, next(3) == 0);
             let clock = clocks.count(warp.into());
-            let new = LastAccess { clock, pc, thread: 32 * warp, bytes: 15, strong: false };
+            let new = LastAccess {
+                clock,
+                pc,
+                thread: 32 * warp,
+                bytes: 15,
+                strong: false,
+            };
             let view = View::of(&clocks, new);
             // Lines that begin with a lane, some words of lines, and the same words for all.
             let first = 16 * next(4) + if next(4) == 0 { next(4) << shift } else { 0 };
             let (run, spread) = match next(8) {
                 0 => (first..first + (1 << shift), Spread::Same(u32::MAX)),
-                _ => (first..first + (32 << shift), Spread::Beside { first, lane: 0, shift }),
+                _ => (
+                    first..first + (32 << shift),
+                    Spread::Beside {
+                        first,
+                        lane: 0,
+                        shift,
+                    },
+                ),
             };
             let mut single = |at: u64| words.are_quiet(at..at + 1, &view, spread, writes);
             let quiet = run.clone().all(&mut single);
-            assert_eq!(lines.are_quiet(run.clone(), &view, spread, writes), quiet, "{pc}");
+            assert_eq!(
+                lines.are_quiet(run.clone(), &view, spread, writes),
+                quiet,
+                "{pc}"
+            );
             lines.keep_all(run.clone(), &view, spread, writes);
             run.for_each(|at| words.keep(at, view.at(spread.at(at).0), writes));
             for at in 0..208 {
                 assert_eq!(show(&mut lines, at), show(&mut words, at), "{pc} {at}");
-                whole += u32::from(lines.line(at / 16).words == 0 && lines.line(at / 16).read.clock > 0);
+                whole +=
+                    u32::from(lines.line(at / 16).words == 0 && lines.line(at / 16).read.clock > 0);
             }
             quiet_ones += u32::from(quiet);
         }
-        assert!(whole > 10_000 && quiet_ones > 50 && quiet_ones < 350, "{whole} {quiet_ones}");
+        assert!(
+            whole > 10_000 && quiet_ones > 50 && quiet_ones < 350,
+            "{whole} {quiet_ones}"
+        );
         assert!(lines.bytes() > 0);
     }
 }

@@ -18,7 +18,9 @@ impl fmt::Display for ImageError {
         match self {
             Self::Image(what) => write!(f, "an image cannot have {what}"),
             Self::Sampler(what) => f.write_str(what),
-            Self::Handle(handle) => write!(f, "0x{handle:x} is not the handle of a texture or surface"),
+            Self::Handle(handle) => {
+                write!(f, "0x{handle:x} is not the handle of a texture or surface")
+            }
         }
     }
 }

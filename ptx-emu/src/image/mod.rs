@@ -120,7 +120,8 @@ impl Sampler {
 
     /// Whether a kernel reads floats from texels of a format.
     pub(crate) fn gives_floats(&self, format: TexelFormat) -> bool {
-        format.channel.is_float() || self.read == Read::NormalizedFloat && format.channel.bytes() < 4
+        format.channel.is_float()
+            || self.read == Read::NormalizedFloat && format.channel.bytes() < 4
     }
 }
 
@@ -168,7 +169,13 @@ impl Image {
     /// An image at address 0 whose rows follow each other without gaps: [`Image::bytes`] says how much memory it needs.
     pub fn new(format: TexelFormat, shape: Shape, extent: [u32; 3]) -> Image {
         let pitch = u64::from(extent[0]) * u64::from(format.bytes());
-        Image { address: 0, format, shape, extent, pitch }
+        Image {
+            address: 0,
+            format,
+            shape,
+            extent,
+            pitch,
+        }
     }
 
     /// Bytes of a row that hold texels.
@@ -179,13 +186,17 @@ impl Image {
     /// Bytes from its first texel to behind its last one.
     pub fn bytes(&self) -> u64 {
         let rows = u64::from(self.extent[1]) * u64::from(self.extent[2]);
-        self.pitch.saturating_mul(rows.saturating_sub(1)).saturating_add(self.row_bytes())
+        self.pitch
+            .saturating_mul(rows.saturating_sub(1))
+            .saturating_add(self.row_bytes())
     }
 
     /// The address of a byte of a row.
     pub(crate) fn place(&self, byte: u64, [y, z]: [u32; 2]) -> u64 {
         let row = u64::from(z) * u64::from(self.extent[1]) + u64::from(y);
-        self.address.wrapping_add(row.wrapping_mul(self.pitch)).wrapping_add(byte)
+        self.address
+            .wrapping_add(row.wrapping_mul(self.pitch))
+            .wrapping_add(byte)
     }
 
     /// Whether there may be such an image.
@@ -202,7 +213,10 @@ impl Image {
         if w == 0 || h == 0 || d == 0 {
             return wrong(format!("a size of {w} x {h} x {d} texels"));
         }
-        if !rows && h > 1 || !slices && d > 1 || [w, h, d].iter().zip(most).any(|(n, most)| *n > most) {
+        if !rows && h > 1
+            || !slices && d > 1
+            || [w, h, d].iter().zip(most).any(|(n, most)| *n > most)
+        {
             let [mw, mh, md] = most;
             return wrong(format!(
                 "{w} x {h} x {d} texels of a {name} image, which has at most {mw} x {mh} x {md}"
@@ -222,7 +236,10 @@ impl Image {
             ));
         }
         if !self.address.is_multiple_of(16) {
-            return wrong(format!("texels at 0x{:x}, which is no multiple of 16", self.address));
+            return wrong(format!(
+                "texels at 0x{:x}, which is no multiple of 16",
+                self.address
+            ));
         }
         match self.address.checked_add(self.bytes()) {
             Some(_) => Ok(()),

@@ -44,7 +44,10 @@ impl Objects {
     }
 
     pub(crate) fn remove(&mut self, handle: u64) -> Result<(), ImageError> {
-        self.live.remove(&handle).map(|_| ()).ok_or(ImageError::Handle(handle))
+        self.live
+            .remove(&handle)
+            .map(|_| ())
+            .ok_or(ImageError::Handle(handle))
     }
 
     pub(crate) fn find(&self, handle: u64) -> Option<&Object> {
@@ -53,7 +56,10 @@ impl Objects {
 
     /// Whether a handle stood for something that was removed.
     pub(crate) fn removed(&self, handle: u64) -> bool {
-        handle.checked_sub(FIRST).is_some_and(|number| number < self.made) && self.find(handle).is_none()
+        handle
+            .checked_sub(FIRST)
+            .is_some_and(|number| number < self.made)
+            && self.find(handle).is_none()
     }
 }
 
@@ -65,9 +71,9 @@ impl Sampler {
             (Shape::Linear, Filter::Linear) => {
                 wrong("texels in linear memory are read by their index, without a filter")
             }
-            (Shape::Linear, _) if self.coordinates == Coordinates::Normalized => {
-                wrong("texels in linear memory are read by their index, not by normalized coordinates")
-            }
+            (Shape::Linear, _) if self.coordinates == Coordinates::Normalized => wrong(
+                "texels in linear memory are read by their index, not by normalized coordinates",
+            ),
             (_, Filter::Linear) if !self.gives_floats(image.format) => wrong(
                 "a linear filter is of floats: texels of integers of 8 and 16 bits are read as normalized floats for it",
             ),

@@ -19,29 +19,63 @@ type Update = fn(u64, u64, u64) -> u64;
 
 /// Operation, types, and the update. The old value is `m`.
 const OPERATIONS: &[(&str, &[Type], Update)] = &[
-    (".add", &[Type::U32, Type::S32], |m, b, _| u64::from((m as u32).wrapping_add(b as u32))),
+    (".add", &[Type::U32, Type::S32], |m, b, _| {
+        u64::from((m as u32).wrapping_add(b as u32))
+    }),
     (".add", &[Type::U64], |m, b, _| m.wrapping_add(b)),
-    (".add", &[Type::F32], |m, b, _| f32s(m, b, |m, b| ftz(canon(ftz(m) + ftz(b))))),
-    (".add", &[Type::F64], |m, b, _| (f64::from_bits(m) + f64::from_bits(b)).to_bits()),
-    (".add.noftz", &[Type::F16, Type::F16x2], |m, b, _| f16s(m, b, halves::add)),
-    (".min.noftz", &[Type::F16, Type::F16x2], |m, b, _| f16s(m, b, halves::min)),
-    (".max.noftz", &[Type::F16, Type::F16x2], |m, b, _| f16s(m, b, halves::max)),
-    (".add.noftz", &[Type::Bf16, Type::Bf16x2], |m, b, _| bf16s(m, b, halves::add)),
-    (".min.noftz", &[Type::Bf16, Type::Bf16x2], |m, b, _| bf16s(m, b, halves::min)),
-    (".max.noftz", &[Type::Bf16, Type::Bf16x2], |m, b, _| bf16s(m, b, halves::max)),
-    (".inc", &[Type::U32], |m, b, _| if m >= b { 0 } else { m + 1 }),
-    (".dec", &[Type::U32], |m, b, _| if m == 0 || m > b { b } else { m - 1 }),
+    (".add", &[Type::F32], |m, b, _| {
+        f32s(m, b, |m, b| ftz(canon(ftz(m) + ftz(b))))
+    }),
+    (".add", &[Type::F64], |m, b, _| {
+        (f64::from_bits(m) + f64::from_bits(b)).to_bits()
+    }),
+    (".add.noftz", &[Type::F16, Type::F16x2], |m, b, _| {
+        f16s(m, b, halves::add)
+    }),
+    (".min.noftz", &[Type::F16, Type::F16x2], |m, b, _| {
+        f16s(m, b, halves::min)
+    }),
+    (".max.noftz", &[Type::F16, Type::F16x2], |m, b, _| {
+        f16s(m, b, halves::max)
+    }),
+    (".add.noftz", &[Type::Bf16, Type::Bf16x2], |m, b, _| {
+        bf16s(m, b, halves::add)
+    }),
+    (".min.noftz", &[Type::Bf16, Type::Bf16x2], |m, b, _| {
+        bf16s(m, b, halves::min)
+    }),
+    (".max.noftz", &[Type::Bf16, Type::Bf16x2], |m, b, _| {
+        bf16s(m, b, halves::max)
+    }),
+    (
+        ".inc",
+        &[Type::U32],
+        |m, b, _| if m >= b { 0 } else { m + 1 },
+    ),
+    (".dec", &[Type::U32], |m, b, _| {
+        if m == 0 || m > b { b } else { m - 1 }
+    }),
     (".min", &[Type::U32, Type::U64], |m, b, _| m.min(b)),
     (".max", &[Type::U32, Type::U64], |m, b, _| m.max(b)),
-    (".min", &[Type::S32], |m, b, _| u64::from((m as i32).min(b as i32) as u32)),
-    (".max", &[Type::S32], |m, b, _| u64::from((m as i32).max(b as i32) as u32)),
-    (".min", &[Type::S64], |m, b, _| (m as i64).min(b as i64) as u64),
-    (".max", &[Type::S64], |m, b, _| (m as i64).max(b as i64) as u64),
+    (".min", &[Type::S32], |m, b, _| {
+        u64::from((m as i32).min(b as i32) as u32)
+    }),
+    (".max", &[Type::S32], |m, b, _| {
+        u64::from((m as i32).max(b as i32) as u32)
+    }),
+    (".min", &[Type::S64], |m, b, _| {
+        (m as i64).min(b as i64) as u64
+    }),
+    (".max", &[Type::S64], |m, b, _| {
+        (m as i64).max(b as i64) as u64
+    }),
     (".and", &[Type::B32, Type::B64], |m, b, _| m & b),
     (".or", &[Type::B32, Type::B64], |m, b, _| m | b),
     (".xor", &[Type::B32, Type::B64], |m, b, _| m ^ b),
     (".exch", &[Type::B32, Type::B64], |_, b, _| b),
-    (".cas", &[Type::B16, Type::B32, Type::B64], |m, b, c| if m == b { c } else { m }),
+    (".cas", &[Type::B16, Type::B32, Type::B64], |m, b, c| {
+        if m == b { c } else { m }
+    }),
 ];
 
 /// `.add.f32` on shared memory and by bulk copies keeps subnormals; [`OPERATIONS`] has the one on global memory, which
@@ -57,16 +91,22 @@ const ORDERS: &[(&str, MemoryOrder)] = &[
 ];
 
 fn f32s(a: u64, b: u64, f: impl Fn(f32, f32) -> f32) -> u64 {
-    f(f32::from_bits(a as u32), f32::from_bits(b as u32)).to_bits().into()
+    f(f32::from_bits(a as u32), f32::from_bits(b as u32))
+        .to_bits()
+        .into()
 }
 
 /// Two halves, of which a scalar is the lower one: what the upper one becomes is not stored then.
 fn f16s(m: u64, b: u64, f: fn(f16, f16) -> f16) -> u64 {
-    pairs(m, b, |m, b| f(f16::from_bits(m), f16::from_bits(b)).to_bits())
+    pairs(m, b, |m, b| {
+        f(f16::from_bits(m), f16::from_bits(b)).to_bits()
+    })
 }
 
 fn bf16s(m: u64, b: u64, f: fn(bf16, bf16) -> bf16) -> u64 {
-    pairs(m, b, |m, b| f(bf16::from_bits(m), bf16::from_bits(b)).to_bits())
+    pairs(m, b, |m, b| {
+        f(bf16::from_bits(m), bf16::from_bits(b)).to_bits()
+    })
 }
 
 fn pairs(m: u64, b: u64, f: impl Fn(u16, u16) -> u16) -> u64 {
@@ -102,26 +142,62 @@ fn asynchronous(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let mmio = d.eat(".mmio");
     if mmio || d.peek() == Some(".release") {
         d.require(&[(".release", ())])?;
-        d.require(if mmio { &[(".sys", ())] } else { &[(".sys", ()), (".gpu", ())][..] })?;
-        let space = if d.eat(".global") { Space::Global } else { Space::Generic };
+        d.require(if mmio {
+            &[(".sys", ())]
+        } else {
+            &[(".sys", ()), (".gpu", ())][..]
+        })?;
+        let space = if d.eat(".global") {
+            Space::Global
+        } else {
+            Space::Generic
+        };
         let (ty, f) = asynchronous_operation(d)?;
         d.operands(2, 2)?;
         let (address, b) = (d.address(0, false)?, d.word(1, ty)?);
         let (order, scope, site) = (MemoryOrder::Release, Scope::Device, d.site());
         let bytes = ty.bytes();
-        let atomic = Atomic { space, address, bytes, f, d: None, b, c: None, high: None, order, scope, site };
+        let atomic = Atomic {
+            space,
+            address,
+            bytes,
+            f,
+            d: None,
+            b,
+            c: None,
+            high: None,
+            order,
+            scope,
+            site,
+        };
         return Ok(Op::Atomic(Box::new(atomic)));
     }
     d.require(&[(".relaxed", ())])?;
     d.require(&[(".cluster", ())])?;
-    let space = if d.eat(".shared::cluster") { Space::Cluster } else { Space::Generic };
+    let space = if d.eat(".shared::cluster") {
+        Space::Cluster
+    } else {
+        Space::Generic
+    };
     d.require(&[(".mbarrier::complete_tx::bytes", ())])?;
     let (ty, f) = asynchronous_operation(d)?;
     d.operands(3, 3)?;
-    let [to, barrier] = [asynchronous_address(d, 0, space)?, asynchronous_address(d, 2, space)?];
+    let [to, barrier] = [
+        asynchronous_address(d, 0, space)?,
+        asynchronous_address(d, 2, space)?,
+    ];
     let values = vec![d.word(1, ty)?];
-    let reduction = Some(Reduction { bytes: ty.bytes(), f });
-    Ok(Op::AsyncStore(Box::new(AsyncStore { space, to, values, barrier, reduction })))
+    let reduction = Some(Reduction {
+        bytes: ty.bytes(),
+        f,
+    });
+    Ok(Op::AsyncStore(Box::new(AsyncStore {
+        space,
+        to,
+        values,
+        barrier,
+        reduction,
+    })))
 }
 
 /// An address of shared memory. ptxas takes 32 bits of a generic one, too, of which the manual says nothing.
@@ -136,7 +212,12 @@ fn asynchronous_address(d: &mut Decode<'_, '_>, operand: usize, space: Space) ->
 }
 
 fn asynchronous_operation(d: &mut Decode<'_, '_>) -> Parsed<(Type, Update)> {
-    let (op, types) = d.require(&ASYNCHRONOUS.iter().map(|row| (row.0, *row)).collect::<Vec<_>>())?;
+    let (op, types) = d.require(
+        &ASYNCHRONOUS
+            .iter()
+            .map(|row| (row.0, *row))
+            .collect::<Vec<_>>(),
+    )?;
     let ty = d.ty(types)?;
     let like = if ty == Type::S64 { Type::U64 } else { ty };
     match of(op).find(|(_, types, _)| types.contains(&like)) {
@@ -165,7 +246,9 @@ fn suffixes(d: &mut Decode<'_, '_>, orders: &[(&str, MemoryOrder)]) -> Parsed<Su
         .map(|(name, ..)| (*name, *name))
         .filter(|(name, _)| !name.ends_with("noftz"))
         .collect();
-    let types = OPERATIONS.iter().flat_map(|(_, types, _)| types.iter().map(|ty| (ty.name(), *ty)));
+    let types = OPERATIONS
+        .iter()
+        .flat_map(|(_, types, _)| types.iter().map(|ty| (ty.name(), *ty)));
     let types: Vec<(&str, Type)> = types.chain([(Type::B128.name(), Type::B128)]).collect();
     while take(d, &mut order, orders)
         || take(d, &mut scope, memory::SCOPES)
@@ -176,10 +259,21 @@ fn suffixes(d: &mut Decode<'_, '_>, orders: &[(&str, MemoryOrder)]) -> Parsed<Su
         || take(d, &mut cache_hint, &[(".L2::cache_hint", ())])
         || op.is_none() && take(d, &mut early, &types)
     {}
-    let Some(op) = op else { return d.error(format!("`{}` lacks an operation such as .add", d.name())) };
-    let op = if no_flush.is_some() { format!("{op}.noftz") } else { op.to_string() };
-    let wide = wide::update_of(&op).filter(|_| orders.len() == ORDERS.len()).map(|_| Type::B128);
-    let types: Vec<Type> = of(&op).flat_map(|(_, types, _)| types.iter().copied()).chain(wide).collect();
+    let Some(op) = op else {
+        return d.error(format!("`{}` lacks an operation such as .add", d.name()));
+    };
+    let op = if no_flush.is_some() {
+        format!("{op}.noftz")
+    } else {
+        op.to_string()
+    };
+    let wide = wide::update_of(&op)
+        .filter(|_| orders.len() == ORDERS.len())
+        .map(|_| Type::B128);
+    let types: Vec<Type> = of(&op)
+        .flat_map(|(_, types, _)| types.iter().copied())
+        .chain(wide)
+        .collect();
     Ok(Suffixes {
         order: order.unwrap_or(MemoryOrder::Relaxed),
         scope: scope.unwrap_or(Scope::Device),
@@ -213,16 +307,29 @@ fn of(op: &str) -> impl Iterator<Item = &'static (&'static str, &'static [Type],
 
 /// `.op{.noftz}.type` of a bulk reduction, which flushes nothing, as an H100.
 pub(super) fn reduction(d: &mut Decode<'_, '_>) -> Parsed<(Type, Update)> {
-    const OPS: &[&str] = &[".add", ".inc", ".dec", ".min", ".max", ".and", ".or", ".xor"];
+    const OPS: &[&str] = &[
+        ".add", ".inc", ".dec", ".min", ".max", ".and", ".or", ".xor",
+    ];
     let op = d.require(&OPS.iter().map(|op| (*op, *op)).collect::<Vec<_>>())?;
-    let name = if d.eat(".noftz") { format!("{op}.noftz") } else { op.to_string() };
+    let name = if d.eat(".noftz") {
+        format!("{op}.noftz")
+    } else {
+        op.to_string()
+    };
     // Minima and maxima of halves, which do not flush, have no suffix that says so.
     let scalars = |(_, types, f): &(&str, &'static [Type], Update)| {
         types.iter().map(|ty| (*ty, *f)).collect::<Vec<_>>()
     };
-    let halves = if matches!(op, ".min" | ".max") { format!("{op}.noftz") } else { String::new() };
+    let halves = if matches!(op, ".min" | ".max") {
+        format!("{op}.noftz")
+    } else {
+        String::new()
+    };
     let rows: Vec<(Type, Update)> = of(&name).chain(of(&halves)).flat_map(scalars).collect();
-    let rows: Vec<_> = rows.into_iter().filter(|(ty, _)| !matches!(ty, Type::F16x2 | Type::Bf16x2)).collect();
+    let rows: Vec<_> = rows
+        .into_iter()
+        .filter(|(ty, _)| !matches!(ty, Type::F16x2 | Type::Bf16x2))
+        .collect();
     let ty = d.ty(&rows.iter().map(|(ty, _)| *ty).collect::<Vec<_>>())?;
     match rows.into_iter().find(|(of, _)| *of == ty) {
         Some((Type::F32, _)) if op == ".add" => Ok((ty, ADD_SUBNORMALS)),
@@ -233,7 +340,9 @@ pub(super) fn reduction(d: &mut Decode<'_, '_>) -> Parsed<(Type, Update)> {
 
 /// The update of a scalar of a type, if the operation has it.
 pub(super) fn update_of(op: &str, ty: Type) -> Option<Update> {
-    of(op).find(|(_, types, _)| types.contains(&ty)).map(|(.., f)| *f)
+    of(op)
+        .find(|(_, types, _)| types.contains(&ty))
+        .map(|(.., f)| *f)
 }
 
 /// What a reduction of a tensor does to elements of a type: halves are not flushed, and bits have no sign.
@@ -244,7 +353,10 @@ pub(crate) fn tensor_reduction(op: &str, ty: Type) -> Option<Reduction> {
         (".and" | ".or" | ".xor", Type::U64 | Type::S64) => (op.into(), Type::B64),
         _ => (op.into(), ty),
     };
-    update_of(&name, ty).map(|f| Reduction { bytes: ty.bytes(), f })
+    update_of(&name, ty).map(|f| Reduction {
+        bytes: ty.bytes(),
+        f,
+    })
 }
 
 /// The form that a scalar or vector type has; why it has none.
@@ -253,12 +365,27 @@ fn illegal(s: &Suffixes) -> Option<&'static str> {
     let bytes = s.count as u32 * s.ty.bytes();
     let vector = s.count > 1;
     let wrong = [
-        (matches!(s.space, Space::Const | Space::Local), "atomics act on .global and .shared"),
-        (vector && !matches!(s.space, Space::Global | Space::Generic), "atomics on vectors act on .global"),
-        (vector && !(halves || s.ty == Type::F32 && s.op == ".add"), "there are no vectors of this type"),
+        (
+            matches!(s.space, Space::Const | Space::Local),
+            "atomics act on .global and .shared",
+        ),
+        (
+            vector && !matches!(s.space, Space::Global | Space::Generic),
+            "atomics on vectors act on .global",
+        ),
+        (
+            vector && !(halves || s.ty == Type::F32 && s.op == ".add"),
+            "there are no vectors of this type",
+        ),
         (bytes > 16, "a vector has at most 16 bytes"),
-        (s.cache_hint && s.ty == Type::B128, "atomics on 128 bits take no cache policy"),
-        (halves && !vector && s.op != ".add.noftz", "halves alone are added only"),
+        (
+            s.cache_hint && s.ty == Type::B128,
+            "atomics on 128 bits take no cache policy",
+        ),
+        (
+            halves && !vector && s.op != ".add.noftz",
+            "halves alone are added only",
+        ),
     ];
     wrong.iter().find(|(wrong, _)| *wrong).map(|(_, why)| *why)
 }
@@ -287,8 +414,9 @@ fn decode(d: &mut Decode<'_, '_>, at: usize) -> Parsed<Op> {
     for i in 0..s.count {
         atomics.push(one(d, &s, f, (at, i, sources == 2))?);
     }
-    let mixed =
-        |(i, a): (usize, &Atomic)| a.d.is_some_and(|d| atomics[i + 1..].iter().any(|b| b.b.slot == d.slot));
+    let mixed = |(i, a): (usize, &Atomic)| {
+        a.d.is_some_and(|d| atomics[i + 1..].iter().any(|b| b.b.slot == d.slot))
+    };
     if atomics.iter().enumerate().any(mixed) {
         return d.error("unsupported in ptx-emu: an element of d that is a later element of b");
     }
@@ -296,7 +424,10 @@ fn decode(d: &mut Decode<'_, '_>, at: usize) -> Parsed<Op> {
         Some(atomic) if atomics.is_empty() => Ok(Op::Atomic(Box::new(atomic))),
         last => {
             atomics.extend(last);
-            Ok(Op::Atomics(Box::new((s.count as u32 * s.ty.bytes(), atomics))))
+            Ok(Op::Atomics(Box::new((
+                s.count as u32 * s.ty.bytes(),
+                atomics,
+            ))))
         }
     }
 }
@@ -310,22 +441,48 @@ fn one(
 ) -> Parsed<Atomic> {
     let element = |d: &Decode<'_, '_>, operand: usize| match d.elements(operand).len() == s.count {
         true => Ok(()),
-        false => d.error(format!("`{}` needs vectors of {} elements", d.name(), s.count)),
+        false => d.error(format!(
+            "`{}` needs vectors of {} elements",
+            d.name(),
+            s.count
+        )),
     };
     element(d, at + 1)?;
     let old = match (at, matches!(d.operand(0).kind, OperandKind::Sink)) {
         (1, false) => {
             element(d, 0)?;
-            Some(RegisterOperand { slot: d.element_dst(&d.elements(0)[i], s.ty)?, bits: s.ty.bits() })
+            Some(RegisterOperand {
+                slot: d.element_dst(&d.elements(0)[i], s.ty)?,
+                bits: s.ty.bits(),
+            })
         }
         _ => None,
     };
     let mut address = d.address(at, matches!(s.space, Space::Shared | Space::Cluster))?;
     address.offset += i as i64 * i64::from(s.ty.bytes());
-    let b = RegisterOperand { slot: d.element_src(&d.elements(at + 1)[i], s.ty)?, bits: s.ty.bits() };
-    let c = if two { Some(d.word(at + 2, s.ty)?) } else { None };
+    let b = RegisterOperand {
+        slot: d.element_src(&d.elements(at + 1)[i], s.ty)?,
+        bits: s.ty.bits(),
+    };
+    let c = if two {
+        Some(d.word(at + 2, s.ty)?)
+    } else {
+        None
+    };
     let (space, order, scope, site) = (s.space, s.order, s.scope, d.site());
-    Ok(Atomic { space, address, bytes: s.ty.bytes(), f, d: old, b, c, high: None, order, scope, site })
+    Ok(Atomic {
+        space,
+        address,
+        bytes: s.ty.bytes(),
+        f,
+        d: old,
+        b,
+        c,
+        high: None,
+        order,
+        scope,
+        site,
+    })
 }
 
 /// `atom.exch.b128` and `atom.cas.b128`
@@ -339,8 +496,17 @@ fn of_128_bits(d: &mut Decode<'_, '_>, s: &Suffixes, f: wide::WideUpdate) -> Par
     };
     let address = d.address(1, matches!(s.space, Space::Shared | Space::Cluster))?;
     let b = halves(d.halves_src(d.operand(2))?);
-    let c = if n == 4 { Some(halves(d.halves_src(d.operand(3))?)) } else { None };
-    let high = High { f, d: old.map(|d| d[1]), b: b[1], c: c.map(|c| c[1]) };
+    let c = if n == 4 {
+        Some(halves(d.halves_src(d.operand(3))?))
+    } else {
+        None
+    };
+    let high = High {
+        f,
+        d: old.map(|d| d[1]),
+        b: b[1],
+        c: c.map(|c| c[1]),
+    };
     Ok(Op::Atomic(Box::new(Atomic {
         space: s.space,
         address,

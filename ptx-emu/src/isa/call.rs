@@ -7,8 +7,12 @@ use crate::parse::ast::{Number, Operand, OperandKind, Variable};
 use crate::parse::types::{Kind, Type};
 use crate::parse::{Parsed, error, unsupported};
 
-pub(super) const DECODERS: &[(&str, Decoder)] =
-    &[("call", call), ("alloca", alloca), ("stacksave", stacksave), ("stackrestore", stackrestore)];
+pub(super) const DECODERS: &[(&str, Decoder)] = &[
+    ("call", call),
+    ("alloca", alloca),
+    ("stacksave", stacksave),
+    ("stackrestore", stackrestore),
+];
 
 /// A function that a device has: its name, the bytes of what it takes, and of what it gives.
 type System = (&'static str, SystemCall, &'static [u32], &'static [u32]);
@@ -16,10 +20,20 @@ type System = (&'static str, SystemCall, &'static [u32], &'static [u32]);
 /// The functions that a device has (CUDA programming guide, "Formatted Output", "Assertion", "Dynamic Global Memory").
 const SYSTEM: &[System] = &[
     ("vprintf", SystemCall::Print, &[8, 8], &[4]),
-    ("__assertfail", SystemCall::AssertFail, &[8, 8, 4, 8, 8], &[]),
+    (
+        "__assertfail",
+        SystemCall::AssertFail,
+        &[8, 8, 4, 8, 8],
+        &[],
+    ),
     ("malloc", SystemCall::Malloc, &[8], &[8]),
     ("free", SystemCall::Free, &[8], &[]),
-    ("cudaGraphSetConditional", SystemCall::SetCondition, &[8, 4], &[]),
+    (
+        "cudaGraphSetConditional",
+        SystemCall::SetCondition,
+        &[8, 4],
+        &[],
+    ),
 ];
 
 /// `call{.uni} {(ret),} target {, (args)} {, list};`
@@ -28,17 +42,42 @@ fn call(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.end()?;
     let operands = &d.inst.operands[..];
     let (returns, rest) = match operands {
-        [Operand { kind: OperandKind::List(returns), .. }, rest @ ..] => (&returns[..], rest),
+        [
+            Operand {
+                kind: OperandKind::List(returns),
+                ..
+            },
+            rest @ ..,
+        ] => (&returns[..], rest),
         _ => (&[][..], operands),
     };
-    let [target, rest @ ..] = rest else { return d.error("a call names a function or a register") };
+    let [target, rest @ ..] = rest else {
+        return d.error("a call names a function or a register");
+    };
     let (arguments, rest) = match rest {
-        [Operand { kind: OperandKind::List(arguments), .. }, rest @ ..] => (&arguments[..], rest),
+        [
+            Operand {
+                kind: OperandKind::List(arguments),
+                ..
+            },
+            rest @ ..,
+        ] => (&arguments[..], rest),
         _ => (&[][..], rest),
     };
-    let returns: Vec<Passed> = returns.iter().map(|o| passed(d, o)).collect::<Parsed<_>>()?;
-    let arguments: Vec<Passed> = arguments.iter().map(|o| passed(d, o)).collect::<Parsed<_>>()?;
-    if let Some(o) = d.inst.operands.first().filter(|_| returns.iter().any(|p| p.bytes().is_none())) {
+    let returns: Vec<Passed> = returns
+        .iter()
+        .map(|o| passed(d, o))
+        .collect::<Parsed<_>>()?;
+    let arguments: Vec<Passed> = arguments
+        .iter()
+        .map(|o| passed(d, o))
+        .collect::<Parsed<_>>()?;
+    if let Some(o) = d
+        .inst
+        .operands
+        .first()
+        .filter(|_| returns.iter().any(|p| p.bytes().is_none()))
+    {
         return error(o.at, "what comes back needs a variable or a register");
     }
     let OperandKind::Name(name) = target.kind else {
@@ -46,14 +85,24 @@ fn call(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     };
     let target = match d.register(name, target.at) {
         Some(register) if register.ty.bits() == 64 && register.ty.kind() != Kind::Float => {
-            CallTarget::Register { slot: register.slot, list: callees(d, rest)? }
+            CallTarget::Register {
+                slot: register.slot,
+                list: callees(d, rest)?,
+            }
         }
         Some(register) => {
-            return d.error(format!("`{name}` is a {} register: an address has 64 bits", register.ty));
+            return d.error(format!(
+                "`{name}` is a {} register: an address has 64 bits",
+                register.ty
+            ));
         }
         None => named(d, name, &arguments, &returns)?,
     };
-    Ok(Op::Call(Box::new(Call { target, arguments, returns })))
+    Ok(Op::Call(Box::new(Call {
+        target,
+        arguments,
+        returns,
+    })))
 }
 
 /// What a call passes, or where it puts what comes back.
@@ -64,37 +113,64 @@ fn passed<'a>(d: &mut Decode<'_, 'a>, o: &Operand<'a>) -> Parsed<Passed> {
                 return Ok(Passed::Local { offset, bytes });
             }
             let Some(register) = d.register(name, o.at) else {
-                return error(o.at, format!("`{name}` is not declared as a .param variable or a register"));
+                return error(
+                    o.at,
+                    format!("`{name}` is not declared as a .param variable or a register"),
+                );
             };
             if register.ty == Type::B128 {
                 return unsupported(o.at, ".b128 registers as arguments");
             }
-            Ok(Passed::Register(RegisterOperand { slot: register.slot, bits: register.ty.bits() }))
+            Ok(Passed::Register(RegisterOperand {
+                slot: register.slot,
+                bits: register.ty.bits(),
+            }))
         }
         OperandKind::Number(Number::Int(n)) => Ok(Passed::Literal(n as u64)),
         OperandKind::Number(Number::F32(bits)) => Ok(Passed::Literal(bits.into())),
         OperandKind::Number(Number::F64(bits)) => Ok(Passed::Literal(bits)),
         OperandKind::Sink => unsupported(o.at, "`_` as an argument"),
-        _ => error(o.at, "a .param variable, a register or a literal was expected"),
+        _ => error(
+            o.at,
+            "a .param variable, a register or a literal was expected",
+        ),
     }
 }
 
 /// The functions of the list behind a call through a register; none where there is a prototype.
 fn callees(d: &Decode<'_, '_>, rest: &[Operand<'_>]) -> Parsed<Option<Box<[u32]>>> {
     match rest {
-        [Operand { kind: OperandKind::Name(name), .. }] => Ok(d.callees(name).map(Vec::into_boxed_slice)),
+        [
+            Operand {
+                kind: OperandKind::Name(name),
+                ..
+            },
+        ] => Ok(d.callees(name).map(Vec::into_boxed_slice)),
         _ => d.error("a call through a register needs a prototype or a list of targets"),
     }
 }
 
 /// A function of the module, or one that the device has.
-fn named(d: &Decode<'_, '_>, name: &str, arguments: &[Passed], returns: &[Passed]) -> Parsed<CallTarget> {
+fn named(
+    d: &Decode<'_, '_>,
+    name: &str,
+    arguments: &[Passed],
+    returns: &[Passed],
+) -> Parsed<CallTarget> {
     if let Some(number) = d.functions().number(name) {
         let function = d.functions().defined[number as usize];
         if function.params.iter().any(|v| v.count.is_none()) {
-            return unsupported(d.inst.at, format!("call of `{name}`, which takes any number of arguments"));
+            return unsupported(
+                d.inst.at,
+                format!("call of `{name}`, which takes any number of arguments"),
+            );
         }
-        fits(d, name, (arguments, &sizes(&function.params)), (returns, &sizes(&function.returns)))?;
+        fits(
+            d,
+            name,
+            (arguments, &sizes(&function.params)),
+            (returns, &sizes(&function.returns)),
+        )?;
         return Ok(CallTarget::Function(number));
     }
     if d.functions().declared(name).is_none() {
@@ -113,7 +189,10 @@ fn named(d: &Decode<'_, '_>, name: &str, arguments: &[Passed], returns: &[Passed
 fn sizes(variables: &[Variable<'_>]) -> Vec<u32> {
     let size = |v: &Variable<'_>| layout(v).map_or(0, |(bytes, _)| bytes as u32);
     // As the registers that are passed: a predicate has no bytes.
-    variables.iter().map(|v| if v.ty == Type::Pred { 0 } else { size(v) }).collect()
+    variables
+        .iter()
+        .map(|v| if v.ty == Type::Pred { 0 } else { size(v) })
+        .collect()
 }
 
 /// Checks number and sizes of what a call passes and takes back.
@@ -128,9 +207,18 @@ fn fits(
         let same = |(size, wanted): (&Option<u32>, &u32)| size.is_none_or(|size| size == *wanted);
         if sizes.len() != wanted.len() || !sizes.iter().zip(wanted).all(same) {
             let list = |sizes: Vec<String>| {
-                if sizes.is_empty() { "nothing".into() } else { sizes.join(", ") + " bytes" }
+                if sizes.is_empty() {
+                    "nothing".into()
+                } else {
+                    sizes.join(", ") + " bytes"
+                }
             };
-            let found = list(sizes.iter().map(|s| s.map_or("any".into(), |s| s.to_string())).collect());
+            let found = list(
+                sizes
+                    .iter()
+                    .map(|s| s.map_or("any".into(), |s| s.to_string()))
+                    .collect(),
+            );
             let wanted = list(wanted.iter().map(u32::to_string).collect());
             return d.error(format!("`{name}` {what} {wanted}, not {found}"));
         }
@@ -142,18 +230,34 @@ fn fits(
 fn alloca(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let ty = d.ty(&[Type::U32, Type::U64])?;
     let n = d.operands(2, 3)?;
-    let align = if n == 3 { d.immediate(2, 1 << 16)? as u32 } else { 8 };
+    let align = if n == 3 {
+        d.immediate(2, 1 << 16)? as u32
+    } else {
+        8
+    };
     if !align.is_power_of_two() {
         return d.error(format!("alignment {align} is not a power of two"));
     }
     let (to, size) = (d.dst(0, ty)?, d.word(1, ty)?);
-    Ok(Op::Alloca { d: RegisterOperand { slot: to, bits: ty.bits() }, size, align })
+    Ok(Op::Alloca {
+        d: RegisterOperand {
+            slot: to,
+            bits: ty.bits(),
+        },
+        size,
+        align,
+    })
 }
 
 fn stacksave(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let ty = d.ty(&[Type::U32, Type::U64])?;
     d.operands(1, 1)?;
-    Ok(Op::StackSave { d: RegisterOperand { slot: d.dst(0, ty)?, bits: ty.bits() } })
+    Ok(Op::StackSave {
+        d: RegisterOperand {
+            slot: d.dst(0, ty)?,
+            bits: ty.bits(),
+        },
+    })
 }
 
 fn stackrestore(d: &mut Decode<'_, '_>) -> Parsed<Op> {

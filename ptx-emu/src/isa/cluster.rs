@@ -24,7 +24,12 @@ fn mapa(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         Some(slot) => slot,
         None => d.src(1, ty)?,
     };
-    Ok(Op::MapAddress { d: d.dst(0, ty)?, a, rank: d.src(2, Type::U32)?, wide })
+    Ok(Op::MapAddress {
+        d: d.dst(0, ty)?,
+        a,
+        rank: d.src(2, Type::U32)?,
+        wide,
+    })
 }
 
 /// `barrier.cluster.arrive{.release, .relaxed}{.aligned}` and `barrier.cluster.wait{.acquire}{.aligned}`, the opcode
@@ -34,9 +39,15 @@ pub(super) fn barrier(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let waits = d.require(&[(".arrive", false), (".wait", true)])?;
     let releases = match waits {
         true => d.eat(".acquire"),
-        false => d.choose(&[(".release", true), (".relaxed", false)]).unwrap_or(true),
+        false => d
+            .choose(&[(".release", true), (".relaxed", false)])
+            .unwrap_or(true),
     };
     let aligned = d.eat(".aligned");
     d.operands(0, 0)?;
-    Ok(if waits { Op::ClusterWait { aligned } } else { Op::ClusterArrive { releases, aligned } })
+    Ok(if waits {
+        Op::ClusterWait { aligned }
+    } else {
+        Op::ClusterArrive { releases, aligned }
+    })
 }

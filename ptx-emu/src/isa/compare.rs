@@ -19,8 +19,12 @@ use crate::parse::Parsed;
 use crate::parse::ast::OperandKind;
 use crate::parse::types::Type;
 
-pub(super) const DECODERS: &[(&str, Decoder)] =
-    &[("setp", setp), ("set", set), ("selp", selp), ("testp", testp)];
+pub(super) const DECODERS: &[(&str, Decoder)] = &[
+    ("setp", setp),
+    ("set", set),
+    ("selp", selp),
+    ("testp", testp),
+];
 
 /// Types that can be compared.
 const TYPES: &[Type] = &[
@@ -151,19 +155,28 @@ struct Head<'a> {
 
 fn head<'a>(d: &mut Decode<'_, 'a>) -> Parsed<Head<'a>> {
     const OPS: [&str; 18] = [
-        ".eq", ".ne", ".lt", ".le", ".gt", ".ge", ".lo", ".ls", ".hi", ".hs", ".equ", ".neu", ".ltu", ".leu",
-        ".gtu", ".geu", ".num", ".nan",
+        ".eq", ".ne", ".lt", ".le", ".gt", ".ge", ".lo", ".ls", ".hi", ".hs", ".equ", ".neu",
+        ".ltu", ".leu", ".gtu", ".geu", ".num", ".nan",
     ];
     let choices = OPS.map(|op| (op, op));
     let op = d.require(&choices)?;
-    let combine = d.choose(&[(".and", Combine::And), (".or", Combine::Or), (".xor", Combine::Xor)]);
-    Ok(Head { op, combine, flush: d.eat(".ftz") })
+    let combine = d.choose(&[
+        (".and", Combine::And),
+        (".or", Combine::Or),
+        (".xor", Combine::Xor),
+    ]);
+    Ok(Head {
+        op,
+        combine,
+        flush: d.eat(".ftz"),
+    })
 }
 
 /// The comparison of operands `i` and `i + 1`, and the predicate after them when there is one to combine.
 fn test(d: &mut Decode<'_, '_>, head: &Head<'_>, ty: Type, i: usize) -> Parsed<Test> {
     let flushes = matches!(ty, Type::F32 | Type::F16);
-    let Some(compare) = comparison(head.op, ty, head.flush).filter(|_| flushes || !head.flush) else {
+    let Some(compare) = comparison(head.op, ty, head.flush).filter(|_| flushes || !head.flush)
+    else {
         return d.error(format!("`{}` does not compare {ty} values", d.name()));
     };
     let (a, b) = (d.src(i, ty)?, d.src(i + 1, ty)?);
@@ -171,7 +184,12 @@ fn test(d: &mut Decode<'_, '_>, head: &Head<'_>, ty: Type, i: usize) -> Parsed<T
         Some(combine) => Some((combine, d.pred(i + 2)?)),
         None => None,
     };
-    Ok(Test { compare, a, b, with })
+    Ok(Test {
+        compare,
+        a,
+        b,
+        with,
+    })
 }
 
 fn setp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
@@ -185,11 +203,18 @@ fn setp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         OperandKind::Sink => (None, None),
         _ => (Some(d.dst(0, Type::Pred)?), None),
     };
-    if matches!((ty, &o.kind), (Type::F16 | Type::Bf16, OperandKind::Pair(..))) {
+    if matches!(
+        (ty, &o.kind),
+        (Type::F16 | Type::Bf16, OperandKind::Pair(..))
+    ) {
         return d.error(format!("`{}` writes one predicate", d.name()));
     }
     if PAIRS.contains(&ty) {
-        return Ok(Op::SetPairP { test: Box::new(pair_test(d, &head, ty)?), p, q });
+        return Ok(Op::SetPairP {
+            test: Box::new(pair_test(d, &head, ty)?),
+            p,
+            q,
+        });
     }
     let test = test(d, &head, ty, 1)?;
     Ok(Op::SetP(Box::new(SetP { test, p, q })))
@@ -224,14 +249,27 @@ fn set(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         _ => !PAIRS.contains(&ty),
     };
     if !exists {
-        return d
-            .error(format!("`{}` is not an instruction: {ty} values are not compared into {to}", d.name()));
+        return d.error(format!(
+            "`{}` is not an instruction: {ty} values are not compared into {to}",
+            d.name()
+        ));
     }
-    let one = ONES.iter().find(|(ty, _)| *ty == to).map_or(u32::MAX, |(_, one)| *one);
+    let one = ONES
+        .iter()
+        .find(|(ty, _)| *ty == to)
+        .map_or(u32::MAX, |(_, one)| *one);
     let to = d.dst(0, to)?;
     match PAIRS.contains(&ty) {
-        true => Ok(Op::SetPair { test: Box::new(pair_test(d, &head, ty)?), d: to, one }),
-        false => Ok(Op::Set { test: test(d, &head, ty, 1)?, d: to, one }),
+        true => Ok(Op::SetPair {
+            test: Box::new(pair_test(d, &head, ty)?),
+            d: to,
+            one,
+        }),
+        false => Ok(Op::Set {
+            test: test(d, &head, ty, 1)?,
+            d: to,
+            one,
+        }),
     }
 }
 
@@ -272,7 +310,13 @@ fn pair_test(d: &mut Decode<'_, '_>, head: &Head<'_>, ty: Type) -> Parsed<PairTe
         Some(combine) => Some((combine, d.pred(3)?)),
         None => None,
     };
-    Ok(PairTest { outcomes: *outcomes, wide, a, b, with })
+    Ok(PairTest {
+        outcomes: *outcomes,
+        wide,
+        a,
+        b,
+        with,
+    })
 }
 
 fn selp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
@@ -280,17 +324,44 @@ fn selp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.operands(4, 4)?;
     let (to, a, b) = (d.dst(0, ty)?, d.src(1, ty)?, d.src(2, ty)?);
     let slots = match d.pred(3)? {
-        PredSource::Register { slot, negated: false } => Slots { d: to, a, b, c: slot, ..Slots::default() },
+        PredSource::Register {
+            slot,
+            negated: false,
+        } => Slots {
+            d: to,
+            a,
+            b,
+            c: slot,
+            ..Slots::default()
+        },
         // `!p` selects the first operand where `p` is false.
-        PredSource::Register { slot, negated: true } => {
-            Slots { d: to, a: b, b: a, c: slot, ..Slots::default() }
-        }
+        PredSource::Register {
+            slot,
+            negated: true,
+        } => Slots {
+            d: to,
+            a: b,
+            b: a,
+            c: slot,
+            ..Slots::default()
+        },
         PredSource::Constant(holds) => {
             let a = if holds { a } else { b };
-            return Ok(Op::Alu(super::memory::copy(ty), Slots { d: to, a, ..Slots::default() }));
+            return Ok(Op::Alu(
+                super::memory::copy(ty),
+                Slots {
+                    d: to,
+                    a,
+                    ..Slots::default()
+                },
+            ));
         }
     };
-    let run: Alu = if ty.bits() == 64 { select::<u64> } else { select::<u32> };
+    let run: Alu = if ty.bits() == 64 {
+        select::<u64>
+    } else {
+        select::<u32>
+    };
     Ok(Op::Alu(run, slots))
 }
 
@@ -327,9 +398,20 @@ fn testp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             comparison!(f64, |x| x, |a, _b| a.is_subnormal()),
         ],
     }[property];
-    let Some(compare) = compare else { return d.error("testp has no such property") };
-    let test = Test { compare, a, b: a, with: None };
-    Ok(Op::SetP(Box::new(SetP { test, p: Some(d.dst(0, Type::Pred)?), q: None })))
+    let Some(compare) = compare else {
+        return d.error("testp has no such property");
+    };
+    let test = Test {
+        compare,
+        a,
+        b: a,
+        with: None,
+    };
+    Ok(Op::SetP(Box::new(SetP {
+        test,
+        p: Some(d.dst(0, Type::Pred)?),
+        q: None,
+    })))
 }
 
 /// Reads each source only in the lanes that choose it: the other may be undefined.

@@ -25,7 +25,10 @@ const UNKNOWN: u32 = u32::MAX;
 fn bra(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.eat(".uni");
     d.operands(1, 1)?;
-    Ok(Op::Branch { target: d.label(0)?, join: UNKNOWN })
+    Ok(Op::Branch {
+        target: d.label(0)?,
+        join: UNKNOWN,
+    })
 }
 
 fn brx(d: &mut Decode<'_, '_>) -> Parsed<Op> {
@@ -33,7 +36,11 @@ fn brx(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.eat(".uni");
     d.operands(2, 2)?;
     let targets = d.label_list(1)?.into_boxed_slice();
-    Ok(Op::BranchIndexed { index: d.src(0, Type::U32)?, targets, join: UNKNOWN })
+    Ok(Op::BranchIndexed {
+        index: d.src(0, Type::U32)?,
+        targets,
+        join: UNKNOWN,
+    })
 }
 
 /// `ret` at the top level of a kernel ends the thread, as `exit` does.
@@ -67,7 +74,10 @@ fn prefetch(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         d.address(0, false)?;
         return Ok(Op::Nothing);
     }
-    let maps = matches!(d.inst.mods[..], [(".const" | ".param", _), (".tensormap", _)]);
+    let maps = matches!(
+        d.inst.mods[..],
+        [(".const" | ".param", _), (".tensormap", _)]
+    );
     if maps {
         d.choose(&[(".const", ()), (".param", ())]);
     }
@@ -77,7 +87,12 @@ fn prefetch(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         return Ok(Op::Nothing);
     }
     d.choose(&[(".global", ()), (".local", ())]);
-    d.require(&[(".L1", ()), (".L2", ()), (".L2::evict_last", ()), (".L2::evict_normal", ())])?;
+    d.require(&[
+        (".L1", ()),
+        (".L2", ()),
+        (".L2::evict_last", ()),
+        (".L2::evict_normal", ()),
+    ])?;
     d.operands(1, 1)?;
     d.address(0, false)?;
     Ok(Op::Nothing)
@@ -98,8 +113,11 @@ fn setmaxnreg(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.operands(1, 1)?;
     let count = d.immediate(0, 256)?;
     if count < 24 || count % 8 != 0 {
-        return d
-            .error(format!("setmaxnreg to {count} registers: a multiple of 8 from 24 to 256 was expected"));
+        return d.error(format!(
+            "setmaxnreg to {count} registers: a multiple of 8 from 24 to 256 was expected"
+        ));
     }
-    Ok(Op::SetMaxRegisters { count: count as u32 })
+    Ok(Op::SetMaxRegisters {
+        count: count as u32,
+    })
 }

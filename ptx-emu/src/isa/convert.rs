@@ -107,7 +107,8 @@ struct Conversion {
 }
 
 fn fast(name: &str) -> Option<&'static Row> {
-    FAST.iter().find(|row| super::expand(row.names).iter().any(|n| n == name))
+    FAST.iter()
+        .find(|row| super::expand(row.names).iter().any(|n| n == name))
 }
 
 fn is_float(ty: Type) -> bool {
@@ -117,7 +118,9 @@ fn is_float(ty: Type) -> bool {
 fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let name = d.name();
     let row = fast(&name);
-    if let Some(row) = row.filter(|row| row.src.len() == 2 || row.dst == Type::U32 && name.contains("tf32")) {
+    if let Some(row) =
+        row.filter(|row| row.src.len() == 2 || row.dst == Type::U32 && name.contains("tf32"))
+    {
         return d.row(row);
     }
     if let Some(op) = super::narrow::cvt(d)? {
@@ -127,7 +130,15 @@ fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let (ftz, sat, relu) = (d.eat(".ftz"), d.eat(".sat"), d.eat(".relu"));
     let (to, from) = (d.ty(TYPES)?, d.ty(TYPES)?);
     d.operands(2, 2)?;
-    let c = Conversion { mode, ftz, sat, relu, to, from, bits: 0 };
+    let c = Conversion {
+        mode,
+        ftz,
+        sat,
+        relu,
+        to,
+        from,
+        bits: 0,
+    };
     if let Some(wrong) = illegal(&c) {
         return d.error(format!("`{name}`: {wrong}"));
     }
@@ -155,7 +166,10 @@ fn illegal(c: &Conversion) -> Option<&'static str> {
             c.mode.is_none() && !is_float(c.to) && is_float(c.from),
             "an integer rounding mode such as .rzi is required",
         ),
-        (c.mode.is_some() && !is_float(c.to) && !is_float(c.from), "integers convert without rounding mode"),
+        (
+            c.mode.is_some() && !is_float(c.to) && !is_float(c.from),
+            "integers convert without rounding mode",
+        ),
         (
             matches!(c.mode, Some(Mode::Float(_))) && !is_float(c.to),
             "an integer rounding mode such as .rzi is required",
@@ -165,17 +179,27 @@ fn illegal(c: &Conversion) -> Option<&'static str> {
             "a rounding mode such as .rn is required",
         ),
         (
-            matches!(c.mode, Some(Mode::Float(_))) && is_float(c.from) && is_float(c.to) && !narrows,
+            matches!(c.mode, Some(Mode::Float(_)))
+                && is_float(c.from)
+                && is_float(c.to)
+                && !narrows,
             "widening is exact and takes no rounding mode",
         ),
-        (c.ftz && c.to != Type::F32 && c.from != Type::F32, ".ftz applies to .f32 only"),
+        (
+            c.ftz && c.to != Type::F32 && c.from != Type::F32,
+            ".ftz applies to .f32 only",
+        ),
         (
             c.sat
                 && (c.to == Type::Bf16
-                    || c.from == Type::Bf16 && !matches!((c.to, c.ftz), (Type::F32, false) | (Type::F64, _))),
+                    || c.from == Type::Bf16
+                        && !matches!((c.to, c.ftz), (Type::F32, false) | (Type::F64, _))),
             "`.sat` does not go with .bf16",
         ),
-        (c.relu && !(narrows && c.to.bits() == 16), ".relu applies when narrowing to .f16 or .bf16"),
+        (
+            c.relu && !(narrows && c.to.bits() == 16),
+            ".relu applies when narrowing to .f16 or .bf16",
+        ),
     ];
     wrong.iter().find(|(wrong, _)| *wrong).map(|(_, why)| *why)
 }
@@ -190,7 +214,15 @@ fn general(d: &mut Decode<'_, '_>, mut c: Conversion) -> Parsed<Op> {
         (true, false) => convert::<u32, u64>,
         (true, true) => convert::<u64, u64>,
     };
-    Ok(Op::Alu(run, Slots { d: to.slot, a, x: c.pack(), ..Slots::default() }))
+    Ok(Op::Alu(
+        run,
+        Slots {
+            d: to.slot,
+            a,
+            x: c.pack(),
+            ..Slots::default()
+        },
+    ))
 }
 
 /// A register's bits as 64 bits and back.
@@ -227,7 +259,10 @@ fn convert<S: Bits, D: Bits>(regs: &mut Regs, mask: u32, s: &Slots) -> Result<()
 
 impl Conversion {
     fn pack(&self) -> u32 {
-        let mode = MODES.iter().position(|(_, m)| Some(*m) == self.mode).unwrap_or(8) as u32;
+        let mode = MODES
+            .iter()
+            .position(|(_, m)| Some(*m) == self.mode)
+            .unwrap_or(8) as u32;
         let index = |ty| TYPES.iter().position(|t| *t == ty).unwrap_or(0) as u32;
         let flags = u32::from(self.ftz) | u32::from(self.sat) << 1 | u32::from(self.relu) << 2;
         mode | flags << 4 | index(self.to) << 8 | index(self.from) << 12 | self.bits << 16
@@ -275,7 +310,11 @@ impl Conversion {
 
     fn clamp(&self, value: i128) -> i128 {
         let (least, most) = self.range();
-        if self.sat { value.clamp(least, most) } else { value }
+        if self.sat {
+            value.clamp(least, most)
+        } else {
+            value
+        }
     }
 
     /// Truncates to the destination type, and extends that to the register.
@@ -349,7 +388,11 @@ impl Conversion {
             Some(Mode::Integer(round)) => rounded(self.float(raw), round),
             _ => self.float(raw),
         };
-        let value = if self.relu && value <= 0.0 { 0.0 } else { value };
+        let value = if self.relu && value <= 0.0 {
+            0.0
+        } else {
+            value
+        };
         match self.to {
             Type::F64 => self.saturate64(value).to_bits(),
             _ => self.finish(value),

@@ -2,7 +2,9 @@
 //! Asynchronous copy", "Parallel Synchronization and Communication Instructions: mbarrier").
 
 use super::Decoder;
-use crate::code::{BulkCopy, Mbarrier, MbarrierOperation, MbarrierWait, Op, Phase, Space, ThreadCopy};
+use crate::code::{
+    BulkCopy, Mbarrier, MbarrierOperation, MbarrierWait, Op, Phase, Space, ThreadCopy,
+};
 use crate::decode::Decode;
 use crate::parse::ast::OperandKind;
 use crate::parse::types::Type;
@@ -40,7 +42,9 @@ fn mbarrier(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             let space = place(d)?;
             d.operands(2, 2)?;
             literal(d, 1, 1, MOST_COUNT)?;
-            let operation = MbarrierOperation::Init { count: d.src(1, Type::U32)? };
+            let operation = MbarrierOperation::Init {
+                count: d.src(1, Type::U32)?,
+            };
             change(d, space, 0, operation)
         }
         CopyForm::Inval => {
@@ -52,7 +56,9 @@ fn mbarrier(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             semantics(d, ".relaxed");
             let space = place(d)?;
             d.operands(2, 2)?;
-            let operation = MbarrierOperation::ExpectTx { bytes: d.src(1, Type::U32)? };
+            let operation = MbarrierOperation::ExpectTx {
+                bytes: d.src(1, Type::U32)?,
+            };
             change(d, space, 0, operation)
         }
         CopyForm::Arrive => arrive(d, false),
@@ -74,8 +80,11 @@ fn semantics(d: &mut Decode<'_, '_>, default: &str) {
 
 /// `{.shared, .shared::cta, .shared::cluster}.b64`
 fn place(d: &mut Decode<'_, '_>) -> Parsed<Space> {
-    let spaces =
-        [(".shared", Space::Shared), (".shared::cta", Space::Shared), (".shared::cluster", Space::Cluster)];
+    let spaces = [
+        (".shared", Space::Shared),
+        (".shared::cta", Space::Shared),
+        (".shared::cluster", Space::Cluster),
+    ];
     let space = d.choose(&spaces).unwrap_or(Space::Generic);
     d.ty(&[Type::B64])?;
     Ok(space)
@@ -85,14 +94,26 @@ fn place(d: &mut Decode<'_, '_>) -> Parsed<Space> {
 fn literal(d: &Decode<'_, '_>, i: usize, least: u64, most: u64) -> Parsed<()> {
     let o = d.operand(i);
     match matches!(o.kind, OperandKind::Number(_)) && d.immediate(i, most)? < least {
-        true => error(o.at, format!("a number from {least} to {most} was expected")),
+        true => error(
+            o.at,
+            format!("a number from {least} to {most} was expected"),
+        ),
         false => Ok(()),
     }
 }
 
-fn change(d: &mut Decode<'_, '_>, space: Space, at: usize, operation: MbarrierOperation) -> Parsed<Op> {
+fn change(
+    d: &mut Decode<'_, '_>,
+    space: Space,
+    at: usize,
+    operation: MbarrierOperation,
+) -> Parsed<Op> {
     let address = d.address(at, space != Space::Generic)?;
-    Ok(Op::Mbarrier(Box::new(Mbarrier { space, address, operation })))
+    Ok(Op::Mbarrier(Box::new(Mbarrier {
+        space,
+        address,
+        operation,
+    })))
 }
 
 /// `mbarrier.arrive{_drop}{.expect_tx}{.noComplete}{.release.scope}{.shared}.b64 state, [a]{, count | bytes}`
@@ -106,9 +127,24 @@ fn arrive(d: &mut Decode<'_, '_>, drops: bool) -> Parsed<Op> {
         OperandKind::Sink => None,
         _ => Some(d.dst(0, Type::B64)?),
     };
-    let last = if n == 3 { Some(d.src(2, Type::U32)?) } else { None };
+    let last = if n == 3 {
+        Some(d.src(2, Type::U32)?)
+    } else {
+        None
+    };
     let (expect, count) = if expects { (last, None) } else { (None, last) };
-    change(d, space, 1, MbarrierOperation::Arrive { state, expect, count, drops, completes })
+    change(
+        d,
+        space,
+        1,
+        MbarrierOperation::Arrive {
+            state,
+            expect,
+            count,
+            drops,
+            completes,
+        },
+    )
 }
 
 /// Returns true if an operand is a predicate register, negated or not.
@@ -141,7 +177,13 @@ fn wait(d: &mut Decode<'_, '_>, suspends: bool) -> Parsed<Op> {
         false => Phase::State(d.src(2, Type::B64)?),
     };
     let address = d.address(1, space != Space::Generic)?;
-    Ok(Op::MbarrierWait(Box::new(MbarrierWait { space, address, p, phase, suspends })))
+    Ok(Op::MbarrierWait(Box::new(MbarrierWait {
+        space,
+        address,
+        p,
+        phase,
+        suspends,
+    })))
 }
 
 /// `fence.proxy.async{.space}` and `fence.mbarrier_init.release.cluster`, the opcode consumed.
@@ -160,7 +202,9 @@ pub(super) fn proxy_fence(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         | "fence.mbarrier_init.release.cluster" => {
             d.skip();
             d.operands(0, 0)?;
-            Ok(Op::ProxyFence { mbarriers: name.ends_with("cluster") && name.contains("init") })
+            Ok(Op::ProxyFence {
+                mbarriers: name.ends_with("cluster") && name.contains("init"),
+            })
         }
         name if name.starts_with("fence.proxy.tensormap") => super::tensor::fence(d),
         name => d.error(format!("unsupported in ptx-emu: {name}")),
@@ -175,7 +219,11 @@ fn cp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if d.eat(".bulk") {
         return bulk(d);
     }
-    match d.choose(&[(".ca", Single::Ca), (".cg", Single::Cg), (".mbarrier", Single::Arrives)]) {
+    match d.choose(&[
+        (".ca", Single::Ca),
+        (".cg", Single::Cg),
+        (".mbarrier", Single::Arrives),
+    ]) {
         Some(Single::Arrives) => copy_arrives(d),
         Some(cached) => single(d, cached == Single::Cg),
         None => group(d),
@@ -207,16 +255,32 @@ fn single(d: &mut Decode<'_, '_>, cg: bool) -> Parsed<Op> {
         return d.error(format!("`{}` copies {sizes} bytes, not {bytes}", d.name()));
     }
     if n > least && is_predicate(d, 3) {
-        return unsupported(d.inst.at, format!("{} with a predicate that ignores the source", d.name()));
+        return unsupported(
+            d.inst.at,
+            format!("{} with a predicate that ignores the source", d.name()),
+        );
     }
-    let source_bytes = if n > least { Some(d.src(3, Type::U32)?) } else { None };
+    let source_bytes = if n > least {
+        Some(d.src(3, Type::U32)?)
+    } else {
+        None
+    };
     let (to, from) = (d.address(0, true)?, d.address(1, false)?);
-    Ok(Op::Copy(Box::new(ThreadCopy { to, from, bytes, source_bytes })))
+    Ok(Op::Copy(Box::new(ThreadCopy {
+        to,
+        from,
+        bytes,
+        source_bytes,
+    })))
 }
 
 /// `cp.async.commit_group`, `cp.async.wait_group n` and `cp.async.wait_all`
 fn group(d: &mut Decode<'_, '_>) -> Parsed<Op> {
-    let forms = &[(".commit_group", None), (".wait_group", Some(false)), (".wait_all", Some(true))];
+    let forms = &[
+        (".commit_group", None),
+        (".wait_group", Some(false)),
+        (".wait_all", Some(true)),
+    ];
     let Some(form) = d.choose(forms) else {
         return d.error(format!("unsupported in ptx-emu: {}", d.name()));
     };
@@ -225,7 +289,9 @@ fn group(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     Ok(match form {
         None => Op::CopyCommit,
         Some(true) => Op::CopyWait { keep: None },
-        Some(false) => Op::CopyWait { keep: Some(d.immediate(0, 1 << 20)? as u32) },
+        Some(false) => Op::CopyWait {
+            keep: Some(d.immediate(0, 1 << 20)? as u32),
+        },
     })
 }
 
@@ -235,7 +301,11 @@ fn copy_arrives(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let more = !d.eat(".noinc");
     let space = place(d)?;
     d.operands(1, 1)?;
-    Ok(Op::CopyArrives(Box::new((space, d.address(0, space != Space::Generic)?, more))))
+    Ok(Op::CopyArrives(Box::new((
+        space,
+        d.address(0, space != Space::Generic)?,
+        more,
+    ))))
 }
 
 /// `cp.async.bulk.dst.global.mbarrier::complete_tx::bytes{.multicast::cluster}{.L2::cache_hint} [d], [s], n, [bar]{, blocks}{, policy}`
@@ -251,7 +321,10 @@ fn bulk(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     }
     let into = match prefetches {
         true => d.choose(&[(".L2", Space::Global)]),
-        false => d.choose(&[(".shared::cluster", Space::Cluster), (".shared::cta", Space::Shared)]),
+        false => d.choose(&[
+            (".shared::cluster", Space::Cluster),
+            (".shared::cta", Space::Shared),
+        ]),
     };
     let source = d.choose(&[(".global", Space::Global), (".shared::cta", Space::Shared)]);
     // Within shared memory, a copy is to the cluster, in which the block itself is.
@@ -266,7 +339,11 @@ fn bulk(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if !whole || d.peek().is_some() {
         return d.error(format!("unsupported in ptx-emu: {}", d.name()));
     }
-    let (n, size) = if prefetches { (2, 1) } else { (4 + usize::from(several), 2) };
+    let (n, size) = if prefetches {
+        (2, 1)
+    } else {
+        (4 + usize::from(several), 2)
+    };
     d.operands(n + usize::from(hinted), n + usize::from(hinted))?;
     if hinted {
         d.src(n, Type::B64)?;
@@ -274,18 +351,31 @@ fn bulk(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if matches!(d.operand(size).kind, OperandKind::Number(_)) {
         let bytes = d.immediate(size, u32::MAX.into())?;
         if bytes % 16 != 0 {
-            return d.error(format!("a bulk copy of {bytes} bytes: the size is a multiple of 16"));
+            return d.error(format!(
+                "a bulk copy of {bytes} bytes: the size is a multiple of 16"
+            ));
         }
     }
     if prefetches {
-        return Ok(Op::BulkPrefetch(Box::new((d.address(0, false)?, d.src(1, Type::U32)?))));
+        return Ok(Op::BulkPrefetch(Box::new((
+            d.address(0, false)?,
+            d.src(1, Type::U32)?,
+        ))));
     }
     Ok(Op::Bulk(Box::new(BulkCopy {
         to: d.address(0, true)?,
         from: d.address(1, between)?,
         bytes: d.src(2, Type::U32)?,
         barrier: d.address(3, true)?,
-        source: if between { Space::Shared } else { Space::Global },
-        blocks: if several { Some(d.src(4, Type::U16)?) } else { None },
+        source: if between {
+            Space::Shared
+        } else {
+            Space::Global
+        },
+        blocks: if several {
+            Some(d.src(4, Type::U16)?)
+        } else {
+            None
+        },
     })))
 }

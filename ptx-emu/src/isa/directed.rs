@@ -97,7 +97,11 @@ pub(crate) const PAIRS: &[[Row; 8]] = pairs! {
 fn div(a: f32, b: f32, round: Round) -> f32 {
     let (a, b) = (ftz(a), ftz(b));
     let cut = div32(a, b, Zero);
-    if cut.abs() < f32::MIN_POSITIVE { ftz(cut) } else { div32(a, b, round) }
+    if cut.abs() < f32::MIN_POSITIVE {
+        ftz(cut)
+    } else {
+        div32(a, b, round)
+    }
 }
 
 fn root(a: f32, round: Round) -> f32 {

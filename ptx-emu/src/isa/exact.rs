@@ -22,9 +22,17 @@ struct Parts {
 fn parts(x: f64) -> Parts {
     let bits = x.to_bits();
     let (field, low) = ((bits >> 52 & 0x7ff) as i32, bits & ((1 << 52) - 1));
-    let (mantissa, exponent) = if field == 0 { (low, LEAST) } else { (low | 1 << 52, field - 1075) };
+    let (mantissa, exponent) = if field == 0 {
+        (low, LEAST)
+    } else {
+        (low | 1 << 52, field - 1075)
+    };
     let shift = mantissa.leading_zeros() as i32 - 11;
-    Parts { negative: x.is_sign_negative(), mantissa: mantissa << shift, exponent: exponent - shift }
+    Parts {
+        negative: x.is_sign_negative(),
+        mantissa: mantissa << shift,
+        exponent: exponent - shift,
+    }
 }
 
 /// An exact value: `mantissa * 2^exponent`, and less than one unit more if something was `cut` off.
@@ -40,27 +48,55 @@ impl Value {
     fn product(a: f64, b: f64) -> Value {
         let (a, b) = (parts(a), parts(b));
         let mantissa = u128::from(a.mantissa) * u128::from(b.mantissa);
-        Value { negative: a.negative != b.negative, mantissa, exponent: a.exponent + b.exponent, cut: false }
+        Value {
+            negative: a.negative != b.negative,
+            mantissa,
+            exponent: a.exponent + b.exponent,
+            cut: false,
+        }
     }
 
     fn of(a: f64) -> Value {
-        let Parts { negative, mantissa, exponent } = parts(a);
-        Value { negative, mantissa: mantissa.into(), exponent, cut: false }
+        let Parts {
+            negative,
+            mantissa,
+            exponent,
+        } = parts(a);
+        Value {
+            negative,
+            mantissa: mantissa.into(),
+            exponent,
+            cut: false,
+        }
     }
 
     /// The same value with its first bit at a fixed place; nothing may have been cut off.
     fn aligned(self) -> Value {
         let shift = self.mantissa.leading_zeros() as i32 - (128 - WIDE);
-        Value { mantissa: self.mantissa << shift, exponent: self.exponent - shift, ..self }
+        Value {
+            mantissa: self.mantissa << shift,
+            exponent: self.exponent - shift,
+            ..self
+        }
     }
 
     /// Makes the exponent larger by so much; what falls off is remembered.
     fn lowered(self, by: i32) -> Value {
         if by >= 128 {
-            return Value { mantissa: 0, exponent: self.exponent + by, cut: true, ..self };
+            return Value {
+                mantissa: 0,
+                exponent: self.exponent + by,
+                cut: true,
+                ..self
+            };
         }
         let mantissa = self.mantissa >> by;
-        Value { mantissa, exponent: self.exponent + by, cut: mantissa << by != self.mantissa, ..self }
+        Value {
+            mantissa,
+            exponent: self.exponent + by,
+            cut: mantissa << by != self.mantissa,
+            ..self
+        }
     }
 
     /// The sum, or nothing when it is exactly zero.
@@ -74,7 +110,11 @@ impl Value {
             // What was cut off b is missing from the difference, too.
             false => a.mantissa - b.mantissa - u128::from(b.cut),
         };
-        (mantissa != 0 || b.cut).then_some(Value { mantissa, cut: b.cut, ..a })
+        (mantissa != 0 || b.cut).then_some(Value {
+            mantissa,
+            cut: b.cut,
+            ..a
+        })
     }
 
     /// The nearest double in the direction of a rounding mode.
@@ -143,8 +183,11 @@ fn toward_zero(round: Round, negative: bool) -> bool {
 
 /// `mantissa * 2^exponent`, of at most 53 bits, or 54 of which the last 53 are zero.
 fn pack(negative: bool, mantissa: u64, exponent: i32, finite: bool) -> f64 {
-    let (mantissa, exponent) =
-        if mantissa >> 53 != 0 { (mantissa >> 1, exponent + 1) } else { (mantissa, exponent) };
+    let (mantissa, exponent) = if mantissa >> 53 != 0 {
+        (mantissa >> 1, exponent + 1)
+    } else {
+        (mantissa, exponent)
+    };
     let bits = match mantissa >> 52 {
         0 => mantissa,
         _ if exponent > 971 && finite => f64::MAX.to_bits(),
@@ -166,15 +209,25 @@ fn ordinary(x: f64) -> bool {
 /// `a + b` under a rounding mode.
 pub(crate) fn add64(a: f64, b: f64, round: Round) -> f64 {
     if ordinary(a) && ordinary(b) {
-        return Value::of(a).plus(Value::of(b)).map_or(cancelled(round), |sum| sum.round(round));
+        return Value::of(a)
+            .plus(Value::of(b))
+            .map_or(cancelled(round), |sum| sum.round(round));
     }
     // Two zeros of opposite signs cancel; of equal signs, or with another number, the host's sum is exact.
-    if a == 0.0 && b == 0.0 && a.to_bits() != b.to_bits() { cancelled(round) } else { a + b }
+    if a == 0.0 && b == 0.0 && a.to_bits() != b.to_bits() {
+        cancelled(round)
+    } else {
+        a + b
+    }
 }
 
 /// `a * b` under a rounding mode.
 pub(crate) fn mul64(a: f64, b: f64, round: Round) -> f64 {
-    if ordinary(a) && ordinary(b) { Value::product(a, b).round(round) } else { a * b }
+    if ordinary(a) && ordinary(b) {
+        Value::product(a, b).round(round)
+    } else {
+        a * b
+    }
 }
 
 /// `a * b + c` under a rounding mode.
@@ -188,7 +241,9 @@ pub(crate) fn fma64(a: f64, b: f64, c: f64, round: Round) -> f64 {
     }
     let product = Value::product(a, b);
     match ordinary(c) {
-        true => product.plus(Value::of(c)).map_or(cancelled(round), |sum| sum.round(round)),
+        true => product
+            .plus(Value::of(c))
+            .map_or(cancelled(round), |sum| sum.round(round)),
         false => product.round(round),
     }
 }
@@ -201,8 +256,13 @@ pub(crate) fn div64(a: f64, b: f64, round: Round) -> f64 {
     let (a, b) = (parts(a), parts(b));
     let (dividend, divisor) = (u128::from(a.mantissa) << 66, u128::from(b.mantissa));
     let (mantissa, cut) = (dividend / divisor, dividend % divisor != 0);
-    Value { negative: a.negative != b.negative, mantissa, exponent: a.exponent - b.exponent - 66, cut }
-        .round(round)
+    Value {
+        negative: a.negative != b.negative,
+        mantissa,
+        exponent: a.exponent - b.exponent - 66,
+        cut,
+    }
+    .round(round)
 }
 
 /// `sqrt(a)` under a rounding mode.
@@ -210,18 +270,29 @@ pub(crate) fn sqrt64(a: f64, round: Round) -> f64 {
     if !ordinary(a) || a < 0.0 {
         return a.sqrt();
     }
-    let Parts { mantissa, exponent, .. } = parts(a);
+    let Parts {
+        mantissa, exponent, ..
+    } = parts(a);
     let odd = exponent & 1;
     let square = u128::from(mantissa) << (72 + odd);
     let root = square.isqrt();
-    Value { negative: false, mantissa: root, exponent: (exponent - 72 - odd) / 2, cut: root * root != square }
-        .round(round)
+    Value {
+        negative: false,
+        mantissa: root,
+        exponent: (exponent - 72 - odd) / 2,
+        cut: root * root != square,
+    }
+    .round(round)
 }
 
 /// The upper half of a double that is not subnormal; of one that is, a zero of its sign.
 fn upper(x: f64) -> f64 {
     let bits = x.to_bits();
-    let flushed = if x.is_subnormal() { bits & 1 << 63 } else { bits };
+    let flushed = if x.is_subnormal() {
+        bits & 1 << 63
+    } else {
+        bits
+    };
     f64::from_bits(flushed & 0xffff_ffff << 32)
 }
 

@@ -65,7 +65,11 @@ fn extended(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     };
     let sources = if product.is_some() { 3 } else { 2 };
     d.operands(1 + sources, 1 + sources)?;
-    let run: Alu = if ty.bits() == 32 { run::<u32> } else { run::<u64> };
+    let run: Alu = if ty.bits() == 32 {
+        run::<u32>
+    } else {
+        run::<u64>
+    };
     let Op::Alu(_, mut slots) = d.alu(run, ty, &[ty, ty, ty][..sources])? else {
         return d.error("not arithmetic");
     };
@@ -83,7 +87,11 @@ fn pack(left: Left, subtract: bool, carry_in: bool, carry_out: bool) -> u32 {
 fn unpack(x: u32) -> (Left, bool, CarryIn, bool) {
     let left = [Left::First, Left::Low, Left::High, Left::HighSigned][(x >> 3) as usize & 3];
     let subtract = x & 4 != 0;
-    let carry_in = if x & 1 != 0 { CarryIn::Flag } else { CarryIn::Constant(u32::from(subtract)) };
+    let carry_in = if x & 1 != 0 {
+        CarryIn::Flag
+    } else {
+        CarryIn::Constant(u32::from(subtract))
+    };
     (left, subtract, carry_in, x & 2 != 0)
 }
 
@@ -137,11 +145,19 @@ fn run<R: Word>(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> 
         CarryIn::Constant(carry) => carry.wrapping_neg(),
     };
     let (a, b) = (regs.get::<R>(s.a, mask)?, regs.get::<R>(s.b, mask)?);
-    let right = if matches!(left, Left::First) { b } else { regs.get::<R>(s.c, mask)? };
+    let right = if matches!(left, Left::First) {
+        b
+    } else {
+        regs.get::<R>(s.c, mask)?
+    };
     let low = (1u128 << R::BITS) - 1;
     let (mut out, mut carries) = ([R::default(); 32], 0);
     for i in 0..32 {
-        let right = if subtract { !right[i].wide() & low } else { right[i].wide() };
+        let right = if subtract {
+            !right[i].wide() & low
+        } else {
+            right[i].wide()
+        };
         let sum = summand(left, a[i], b[i]).wide() + right + u128::from(flags >> i & 1);
         out[i] = R::low(sum);
         carries |= ((sum >> R::BITS) as u32 & 1) << i;

@@ -25,8 +25,18 @@ fn recip(x: f32, round: Round) -> f32 {
 
 /// The commonest instruction of all has its own fast path.
 pub(crate) const FUSED: &[Row] = &[
-    Row { names: "{fma,mad}.rn.f32", dst: Type::F32, src: &[Type::F32; 3], run: fma_lanes },
-    Row { names: "{fma,mad}.rn.ftz.f32", dst: Type::F32, src: &[Type::F32; 3], run: fma_lanes_ftz },
+    Row {
+        names: "{fma,mad}.rn.f32",
+        dst: Type::F32,
+        src: &[Type::F32; 3],
+        run: fma_lanes,
+    },
+    Row {
+        names: "{fma,mad}.rn.ftz.f32",
+        dst: Type::F32,
+        src: &[Type::F32; 3],
+        run: fma_lanes_ftz,
+    },
 ];
 
 fn fma_lanes(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
@@ -39,7 +49,12 @@ fn fma_lanes_ftz(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined>
 
 /// `fma` of all lanes, with operands and result flushed by `flush`.
 #[inline(always)]
-fn fused(regs: &mut Regs, mask: u32, s: &Slots, flush: impl Fn(f32) -> f32 + Copy) -> Result<(), Undefined> {
+fn fused(
+    regs: &mut Regs,
+    mask: u32,
+    s: &Slots,
+    flush: impl Fn(f32) -> f32 + Copy,
+) -> Result<(), Undefined> {
     let take = |slot| regs.get::<u32>(slot, mask);
     let sums = fma32_many(take(s.a)?, take(s.b)?, take(s.c)?, flush);
     regs.set(s.d, mask, &sums);

@@ -24,17 +24,28 @@ pub(super) fn mul<H: Half>(a: H, b: H) -> H {
 /// `.ftz`: a product that is tiny before it is rounded becomes zero, as on an H200.
 pub(super) fn mul_ftz(a: f16, b: f16) -> f16 {
     let exact = f64::from(ftz16(a).wide()) * f64::from(ftz16(b).wide());
-    f16::round(if exact.abs() < 1.0 / 16384.0 { 0f64.copysign(exact) } else { exact })
+    f16::round(if exact.abs() < 1.0 / 16384.0 {
+        0f64.copysign(exact)
+    } else {
+        exact
+    })
 }
 
 pub(super) fn fma<H: Half>(a: H, b: H, c: H) -> H {
-    H::round(sum_to_odd(f64::from(a.wide()) * f64::from(b.wide()), c.wide().into()))
+    H::round(sum_to_odd(
+        f64::from(a.wide()) * f64::from(b.wide()),
+        c.wide().into(),
+    ))
 }
 
 pub(super) fn relu<H: Half>(x: H) -> H {
     let x = x.wide();
     // A NaN stays one.
-    if x <= 0.0 { H::round(0.0) } else { H::round(x.into()) }
+    if x <= 0.0 {
+        H::round(0.0)
+    } else {
+        H::round(x.into())
+    }
 }
 
 pub(super) fn min<H: Half>(a: H, b: H) -> H {
@@ -46,19 +57,35 @@ pub(super) fn max<H: Half>(a: H, b: H) -> H {
 }
 
 pub(super) fn min_nan<H: Half>(a: H, b: H) -> H {
-    if a.wide().is_nan() || b.wide().is_nan() { H::round(f64::NAN) } else { min(a, b) }
+    if a.wide().is_nan() || b.wide().is_nan() {
+        H::round(f64::NAN)
+    } else {
+        min(a, b)
+    }
 }
 
 pub(super) fn max_nan<H: Half>(a: H, b: H) -> H {
-    if a.wide().is_nan() || b.wide().is_nan() { H::round(f64::NAN) } else { max(a, b) }
+    if a.wide().is_nan() || b.wide().is_nan() {
+        H::round(f64::NAN)
+    } else {
+        max(a, b)
+    }
 }
 
 pub(super) fn ftz16(x: f16) -> f16 {
-    if x.to_bits() & 0x7c00 == 0 { f16::from_bits(x.to_bits() & 0x8000) } else { x }
+    if x.to_bits() & 0x7c00 == 0 {
+        f16::from_bits(x.to_bits() & 0x8000)
+    } else {
+        x
+    }
 }
 
 fn ftz_bf(x: bf16) -> bf16 {
-    if x.to_bits() & 0x7f80 == 0 { bf16::from_bits(x.to_bits() & 0x8000) } else { x }
+    if x.to_bits() & 0x7f80 == 0 {
+        bf16::from_bits(x.to_bits() & 0x8000)
+    } else {
+        x
+    }
 }
 
 pub(super) fn sat<H: Half>(x: H) -> H {
@@ -73,19 +100,35 @@ fn function<H: Half>(x: H, f: impl Fn(f64) -> f64) -> H {
 const NAN: u16 = 0x7fff;
 
 pub(super) fn flip(x: f16) -> f16 {
-    f16::from_bits(if x.is_nan() { NAN } else { x.to_bits() ^ 0x8000 })
+    f16::from_bits(if x.is_nan() {
+        NAN
+    } else {
+        x.to_bits() ^ 0x8000
+    })
 }
 
 fn flip_bf(x: bf16) -> bf16 {
-    bf16::from_bits(if x.is_nan() { NAN } else { x.to_bits() ^ 0x8000 })
+    bf16::from_bits(if x.is_nan() {
+        NAN
+    } else {
+        x.to_bits() ^ 0x8000
+    })
 }
 
 pub(super) fn magnitude(x: f16) -> f16 {
-    f16::from_bits(if x.is_nan() { NAN } else { x.to_bits() & 0x7fff })
+    f16::from_bits(if x.is_nan() {
+        NAN
+    } else {
+        x.to_bits() & 0x7fff
+    })
 }
 
 fn magnitude_bf(x: bf16) -> bf16 {
-    bf16::from_bits(if x.is_nan() { NAN } else { x.to_bits() & 0x7fff })
+    bf16::from_bits(if x.is_nan() {
+        NAN
+    } else {
+        x.to_bits() & 0x7fff
+    })
 }
 
 fn one<H, D>(a: Two<H>, f: impl Fn(H) -> D) -> Two<D> {

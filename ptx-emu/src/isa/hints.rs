@@ -2,7 +2,9 @@
 //! "Miscellaneous Instructions").
 
 use super::Decoder;
-use crate::code::{Address, MemoryOrder, Op, RegisterOperand, Scope, Space, Transfer, Unwritten, Width};
+use crate::code::{
+    Address, MemoryOrder, Op, RegisterOperand, Scope, Space, Transfer, Unwritten, Width,
+};
 use crate::decode::Decode;
 use crate::exec::regs::Bank;
 use crate::parse::Parsed;
@@ -36,18 +38,31 @@ const NOISE: u64 = 0xd15c_a4de_d15c_a4de;
 
 /// `discard{.global}.L2 [a], 128`: a plain store of what nobody knows (manual, "discard").
 fn discard(d: &mut Decode<'_, '_>) -> Parsed<Op> {
-    let space = if d.eat(".global") { Space::Global } else { Space::Generic };
+    let space = if d.eat(".global") {
+        Space::Global
+    } else {
+        Space::Generic
+    };
     d.require(&[(".L2", ())])?;
     d.operands(2, 2)?;
     if d.immediate(1, DISCARDED.into())? != u64::from(DISCARDED) {
         return d.error("discard is for 128 bytes");
     }
     let address = d.address(0, false)?;
-    let noise = RegisterOperand { slot: d.literal(Bank::W64, NOISE), bits: 64 };
+    let noise = RegisterOperand {
+        slot: d.literal(Bank::W64, NOISE),
+        bits: 64,
+    };
     let half = |site: u32, offset: i64| Transfer {
         space,
-        address: Address { offset: address.offset + offset, ..address },
-        width: Width { bytes: 8, signed: false },
+        address: Address {
+            offset: address.offset + offset,
+            ..address
+        },
+        width: Width {
+            bytes: 8,
+            signed: false,
+        },
         regs: vec![Some(noise); DISCARDED as usize / 16],
         read_only: false,
         unwritten: Unwritten::Fault,
@@ -55,7 +70,10 @@ fn discard(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         scope: Scope::Block,
         site,
     };
-    Ok(Op::Discard(Box::new([half(d.site(), 0), half(d.site(), i64::from(DISCARDED / 2))])))
+    Ok(Op::Discard(Box::new([
+        half(d.site(), 0),
+        half(d.site(), i64::from(DISCARDED / 2)),
+    ])))
 }
 
 /// Counters of a profiler, which there is none of here.
@@ -74,7 +92,11 @@ fn brkpt(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 
 /// `getctarank{.shared::cluster}.type d, a`
 fn getctarank(d: &mut Decode<'_, '_>) -> Parsed<Op> {
-    let space = if d.eat(".shared::cluster") { Space::Cluster } else { Space::Generic };
+    let space = if d.eat(".shared::cluster") {
+        Space::Cluster
+    } else {
+        Space::Generic
+    };
     let ty = d.ty(&[Type::U32, Type::U64])?;
     let wide = ty == Type::U64;
     d.operands(2, 2)?;
@@ -87,6 +109,14 @@ fn getctarank(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         Some(slot) => slot,
         None => d.src(1, ty)?,
     };
-    let address = Address { slot, wide, offset: 0 };
-    Ok(Op::ClusterRank(Box::new((space, address, d.dst(0, Type::U32)?))))
+    let address = Address {
+        slot,
+        wide,
+        offset: 0,
+    };
+    Ok(Op::ClusterRank(Box::new((
+        space,
+        address,
+        d.dst(0, Type::U32)?,
+    ))))
 }

@@ -12,11 +12,23 @@ fn bfe(a: i64, bits: u32, b: u32, c: u32, signed: bool) -> u64 {
     let (pos, len) = (limited(b, bits), limited(c, bits));
     let msb = bits - 1;
     let sign_at = (pos + len.max(1) - 1).min(msb);
-    let sign = if !signed || len == 0 { 0 } else { (a >> sign_at) & 1 };
+    let sign = if !signed || len == 0 {
+        0
+    } else {
+        (a >> sign_at) & 1
+    };
     let fill = if sign == 1 { u64::MAX } else { 0 };
-    let field = if pos > msb { 0 } else { (a as u64 & u64::MAX >> (64 - bits)) >> pos };
+    let field = if pos > msb {
+        0
+    } else {
+        (a as u64 & u64::MAX >> (64 - bits)) >> pos
+    };
     let have = len.min((msb + 1).saturating_sub(pos));
-    let keep = if have >= 64 { u64::MAX } else { (1 << have) - 1 };
+    let keep = if have >= 64 {
+        u64::MAX
+    } else {
+        (1 << have) - 1
+    };
     field & keep | fill & !keep
 }
 
@@ -54,12 +66,16 @@ fn signed_byte(x: u32, i: u32) -> i32 {
 /// The dot product of the four bytes of each operand; it cannot overflow.
 #[inline(always)]
 fn dot(a: u32, b: u32, of_a: impl Fn(u32, u32) -> i32, of_b: impl Fn(u32, u32) -> i32) -> i32 {
-    (0..4).fold(0i32, |sum, i| sum.wrapping_add(of_a(a, i).wrapping_mul(of_b(b, i))))
+    (0..4).fold(0i32, |sum, i| {
+        sum.wrapping_add(of_a(a, i).wrapping_mul(of_b(b, i)))
+    })
 }
 
 /// The dot product of the two halves of `a` with two bytes of `b`, from byte `from` on.
 fn dot2(a: [i32; 2], b: u32, of_b: fn(u32, u32) -> i32, from: u32) -> i32 {
-    (0..2).fold(0i32, |sum, i| sum.wrapping_add(a[i as usize].wrapping_mul(of_b(b, from + i))))
+    (0..2).fold(0i32, |sum, i| {
+        sum.wrapping_add(a[i as usize].wrapping_mul(of_b(b, from + i)))
+    })
 }
 
 fn halves(x: u32) -> [i32; 2] {
@@ -82,7 +98,11 @@ fn find_nth(mask: u32, base: u32, offset: i32) -> u32 {
         _ => Box::new((0..=base.min(31)).rev()),
     };
     let skip = offset.unsigned_abs().saturating_sub(1) as usize;
-    places.by_ref().filter(|place| mask >> (place & 31) & 1 != 0).nth(skip).unwrap_or(u32::MAX)
+    places
+        .by_ref()
+        .filter(|place| mask >> (place & 31) & 1 != 0)
+        .nth(skip)
+        .unwrap_or(u32::MAX)
 }
 
 /// The low bits of `a`, extended; how many, `b` says (manual, "szext").

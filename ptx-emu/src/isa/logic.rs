@@ -52,7 +52,11 @@ fn nibbles(c: u32) -> [u32; 4] {
 }
 
 fn mask_bits(a: u32, b: u32, wrap: bool) -> u32 {
-    let (a, b) = if wrap { (a & 31, b & 31) } else { (a.min(32), b.min(32)) };
+    let (a, b) = if wrap {
+        (a & 31, b & 31)
+    } else {
+        (a.min(32), b.min(32))
+    };
     ((((1u64 << b) - 1) << a) & 0xffff_ffff) as u32
 }
 
@@ -155,7 +159,11 @@ fn bfi(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 
 fn bfi32(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
     let length = *regs.get::<u32>(s.x, mask)?;
-    let (a, b, c) = (regs.get::<u32>(s.a, mask)?, regs.get::<u32>(s.b, mask)?, regs.get::<u32>(s.c, mask)?);
+    let (a, b, c) = (
+        regs.get::<u32>(s.a, mask)?,
+        regs.get::<u32>(s.b, mask)?,
+        regs.get::<u32>(s.c, mask)?,
+    );
     let out = std::array::from_fn(|i| insert32(a[i], b[i], c[i], length[i]));
     regs.set(s.d, mask, &out);
     Ok(())
@@ -163,7 +171,11 @@ fn bfi32(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
 
 fn bfi64(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
     let length = *regs.get::<u32>(s.x, mask)?;
-    let (a, b, c) = (regs.get::<u64>(s.a, mask)?, regs.get::<u64>(s.b, mask)?, regs.get::<u32>(s.c, mask)?);
+    let (a, b, c) = (
+        regs.get::<u64>(s.a, mask)?,
+        regs.get::<u64>(s.b, mask)?,
+        regs.get::<u32>(s.c, mask)?,
+    );
     let out = std::array::from_fn(|i| insert64(a[i], b[i], c[i], length[i]));
     regs.set(s.d, mask, &out);
     Ok(())

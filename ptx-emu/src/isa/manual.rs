@@ -122,17 +122,35 @@ const FORMS: &[&str] = &[
 ];
 
 /// Opcodes and first suffixes of instructions of which no form is decoded.
-const FAMILIES: &[(&str, &str)] = &[("mma", ".sp"), ("mma", ".sp::ordered_metadata"), ("st", ".bulk")];
+const FAMILIES: &[(&str, &str)] = &[
+    ("mma", ".sp"),
+    ("mma", ".sp::ordered_metadata"),
+    ("st", ".bulk"),
+];
 
 /// Whether the manual has a form.
 pub(super) fn has(opcode: &str, suffixes: &[(&str, At)]) -> bool {
-    if suffixes.first().is_some_and(|(first, _)| FAMILIES.contains(&(opcode, first))) {
+    if suffixes
+        .first()
+        .is_some_and(|(first, _)| FAMILIES.contains(&(opcode, first)))
+    {
         return true;
     }
     static KNOWN: OnceLock<HashSet<String>> = OnceLock::new();
-    let known =
-        KNOWN.get_or_init(|| FORMS.iter().flat_map(|form| expand(form)).map(|name| key(&name)).collect());
-    known.contains(&sorted(opcode, suffixes.iter().map(|(s, _)| s.trim_start_matches('.')).collect()))
+    let known = KNOWN.get_or_init(|| {
+        FORMS
+            .iter()
+            .flat_map(|form| expand(form))
+            .map(|name| key(&name))
+            .collect()
+    });
+    known.contains(&sorted(
+        opcode,
+        suffixes
+            .iter()
+            .map(|(s, _)| s.trim_start_matches('.'))
+            .collect(),
+    ))
 }
 
 /// The key of a full name.

@@ -8,8 +8,12 @@ use crate::parse::ast::{Operand, OperandKind};
 use crate::parse::types::Type;
 use crate::parse::{Parsed, error};
 
-pub(super) const DECODERS: &[(&str, Decoder)] =
-    &[("mma", mma), ("ldmatrix", ldmatrix), ("stmatrix", stmatrix), ("movmatrix", movmatrix)];
+pub(super) const DECODERS: &[(&str, Decoder)] = &[
+    ("mma", mma),
+    ("ldmatrix", ldmatrix),
+    ("stmatrix", stmatrix),
+    ("movmatrix", movmatrix),
+];
 
 /// A supported product: shape, types of d, a, b and c, depth, and what the registers of a and b hold.
 type Form = (&'static str, [Type; 4], usize, Element, Element);
@@ -17,18 +21,90 @@ type Form = (&'static str, [Type; 4], usize, Element, Element);
 const FORMS: &[Form] = {
     use Type::{Bf16, F16, F32, S8, S32, U8};
     &[
-        (".m16n8k8", [F32, F16, F16, F32], 8, Element::F16, Element::F16),
-        (".m16n8k16", [F32, F16, F16, F32], 16, Element::F16, Element::F16),
-        (".m16n8k8", [F32, Bf16, Bf16, F32], 8, Element::Bf16, Element::Bf16),
-        (".m16n8k16", [F32, Bf16, Bf16, F32], 16, Element::Bf16, Element::Bf16),
-        (".m16n8k16", [S32, S8, S8, S32], 16, Element::S8, Element::S8),
-        (".m16n8k16", [S32, S8, U8, S32], 16, Element::S8, Element::U8),
-        (".m16n8k16", [S32, U8, S8, S32], 16, Element::U8, Element::S8),
-        (".m16n8k16", [S32, U8, U8, S32], 16, Element::U8, Element::U8),
-        (".m16n8k32", [S32, S8, S8, S32], 32, Element::S8, Element::S8),
-        (".m16n8k32", [S32, S8, U8, S32], 32, Element::S8, Element::U8),
-        (".m16n8k32", [S32, U8, S8, S32], 32, Element::U8, Element::S8),
-        (".m16n8k32", [S32, U8, U8, S32], 32, Element::U8, Element::U8),
+        (
+            ".m16n8k8",
+            [F32, F16, F16, F32],
+            8,
+            Element::F16,
+            Element::F16,
+        ),
+        (
+            ".m16n8k16",
+            [F32, F16, F16, F32],
+            16,
+            Element::F16,
+            Element::F16,
+        ),
+        (
+            ".m16n8k8",
+            [F32, Bf16, Bf16, F32],
+            8,
+            Element::Bf16,
+            Element::Bf16,
+        ),
+        (
+            ".m16n8k16",
+            [F32, Bf16, Bf16, F32],
+            16,
+            Element::Bf16,
+            Element::Bf16,
+        ),
+        (
+            ".m16n8k16",
+            [S32, S8, S8, S32],
+            16,
+            Element::S8,
+            Element::S8,
+        ),
+        (
+            ".m16n8k16",
+            [S32, S8, U8, S32],
+            16,
+            Element::S8,
+            Element::U8,
+        ),
+        (
+            ".m16n8k16",
+            [S32, U8, S8, S32],
+            16,
+            Element::U8,
+            Element::S8,
+        ),
+        (
+            ".m16n8k16",
+            [S32, U8, U8, S32],
+            16,
+            Element::U8,
+            Element::U8,
+        ),
+        (
+            ".m16n8k32",
+            [S32, S8, S8, S32],
+            32,
+            Element::S8,
+            Element::S8,
+        ),
+        (
+            ".m16n8k32",
+            [S32, S8, U8, S32],
+            32,
+            Element::S8,
+            Element::U8,
+        ),
+        (
+            ".m16n8k32",
+            [S32, U8, S8, S32],
+            32,
+            Element::U8,
+            Element::S8,
+        ),
+        (
+            ".m16n8k32",
+            [S32, U8, U8, S32],
+            32,
+            Element::U8,
+            Element::U8,
+        ),
     ]
 };
 
@@ -70,7 +146,11 @@ fn ldmatrix(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let shared = d.choose(&[(".shared", ()), (".shared::cta", ())]).is_some();
     d.require(&[(".b16", ())])?;
     d.operands(2, 2)?;
-    let space = if shared { Space::Shared } else { Space::Generic };
+    let space = if shared {
+        Space::Shared
+    } else {
+        Space::Generic
+    };
     let address = d.address(1, shared)?;
     Ok(Op::LoadMatrix(Box::new(LoadMatrix {
         space,
@@ -92,10 +172,19 @@ fn stmatrix(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let shared = d.choose(&[(".shared", ()), (".shared::cta", ())]).is_some();
     d.require(&[(".b16", ())])?;
     d.operands(2, 2)?;
-    let space = if shared { Space::Shared } else { Space::Generic };
+    let space = if shared {
+        Space::Shared
+    } else {
+        Space::Generic
+    };
     let address = d.address(0, shared)?;
     let d = registers(d, 1, Type::B32, count)?;
-    Ok(Op::StoreMatrix(Box::new(LoadMatrix { space, address, transposed, d })))
+    Ok(Op::StoreMatrix(Box::new(LoadMatrix {
+        space,
+        address,
+        transposed,
+        d,
+    })))
 }
 
 /// `movmatrix.sync.aligned.m8n8.trans.b16 d, a`
@@ -105,17 +194,28 @@ fn movmatrix(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     }
     d.skip();
     d.operands(2, 2)?;
-    Ok(Op::MoveMatrix { d: d.dst(0, Type::B32)?, a: d.src(1, Type::B32)? })
+    Ok(Op::MoveMatrix {
+        d: d.dst(0, Type::B32)?,
+        a: d.src(1, Type::B32)?,
+    })
 }
 
 /// A vector of `count` registers of a type.
-pub(super) fn registers(d: &mut Decode<'_, '_>, i: usize, ty: Type, count: usize) -> Parsed<Vec<u32>> {
+pub(super) fn registers(
+    d: &mut Decode<'_, '_>,
+    i: usize,
+    ty: Type,
+    count: usize,
+) -> Parsed<Vec<u32>> {
     let elements = d.elements(i);
     let at = d.operand(i).at;
     if elements.len() != count {
         return error(
             at,
-            format!("a vector of {count} {ty} registers was expected, not of {}", elements.len()),
+            format!(
+                "a vector of {count} {ty} registers was expected, not of {}",
+                elements.len()
+            ),
         );
     }
     // What is written may be thrown away, what is read may be a literal.
@@ -128,7 +228,10 @@ pub(super) fn registers(d: &mut Decode<'_, '_>, i: usize, ty: Type, count: usize
     if !elements.iter().all(fits) {
         return error(at, format!("{ty} registers were expected"));
     }
-    elements.iter().map(|element| element_of(d, element, ty)).collect()
+    elements
+        .iter()
+        .map(|element| element_of(d, element, ty))
+        .collect()
 }
 
 fn element_of<'a>(d: &mut Decode<'_, 'a>, o: &'a Operand<'a>, ty: Type) -> Parsed<u32> {

@@ -3,7 +3,8 @@
 use super::{Decoder, wide};
 use crate::async_code::AsyncStore;
 use crate::code::{
-    ClockPart, LoadParam, MemoryOrder, Op, RegisterOperand, Scope, Space, Transfer, Unwritten, Width,
+    ClockPart, LoadParam, MemoryOrder, Op, RegisterOperand, Scope, Space, Transfer, Unwritten,
+    Width,
 };
 use crate::decode::{Decode, bank};
 use crate::exec::regs::{Alu, B16, B32, B64, Bank, Regs, Slots, Undefined, map1};
@@ -71,8 +72,12 @@ pub(super) const SPACES: &[(&str, Space)] = &[
 const PARAMETERS: &[(&str, Space)] = &[(".param", Space::Param), (".param::entry", Space::Param)];
 
 /// Scopes of memory ordering.
-pub(super) const SCOPES: &[(&str, Scope)] =
-    &[(".cta", Scope::Block), (".cluster", Scope::Block), (".gpu", Scope::Device), (".sys", Scope::Device)];
+pub(super) const SCOPES: &[(&str, Scope)] = &[
+    (".cta", Scope::Block),
+    (".cluster", Scope::Block),
+    (".gpu", Scope::Device),
+    (".sys", Scope::Device),
+];
 
 /// How far and how long a line is cached: hints without effect here.
 const HINTS: &[(&str, ())] = &[
@@ -141,15 +146,18 @@ fn mov(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     }
     match &from.kind {
         OperandKind::Vector(_) => super::packing::pack(d, ty),
-        OperandKind::Name("%clock" | "%globaltimer_lo") => {
-            Ok(Op::Clock { d: d.dst(0, Type::U32)?, part: ClockPart::Low })
-        }
-        OperandKind::Name("%clock_hi" | "%globaltimer_hi") => {
-            Ok(Op::Clock { d: d.dst(0, Type::U32)?, part: ClockPart::High })
-        }
-        OperandKind::Name("%clock64" | "%globaltimer") => {
-            Ok(Op::Clock { d: d.dst(0, Type::U64)?, part: ClockPart::Whole })
-        }
+        OperandKind::Name("%clock" | "%globaltimer_lo") => Ok(Op::Clock {
+            d: d.dst(0, Type::U32)?,
+            part: ClockPart::Low,
+        }),
+        OperandKind::Name("%clock_hi" | "%globaltimer_hi") => Ok(Op::Clock {
+            d: d.dst(0, Type::U32)?,
+            part: ClockPart::High,
+        }),
+        OperandKind::Name("%clock64" | "%globaltimer") => Ok(Op::Clock {
+            d: d.dst(0, Type::U64)?,
+            part: ClockPart::Whole,
+        }),
         OperandKind::Number(_) | OperandKind::Not(_) if ty == Type::Pred => predicate(d),
         OperandKind::Name(name) => named(d, ty, name, 0),
         OperandKind::Sum(name, offset) => named(d, ty, name, *offset),
@@ -160,7 +168,12 @@ fn mov(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 /// `mov.pred` of a constant or a negated predicate, as the conjunction of the operand with itself.
 fn predicate(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let a = d.pred(1)?;
-    Ok(Op::Logic { table: 0b1000, d: d.dst(0, Type::Pred)?, a, b: a })
+    Ok(Op::Logic {
+        table: 0b1000,
+        d: d.dst(0, Type::Pred)?,
+        a,
+        b: a,
+    })
 }
 
 /// `mov` from a special register, an address of a variable or function, or a register.
@@ -175,28 +188,64 @@ fn named(d: &mut Decode<'_, '_>, ty: Type, name: &str, offset: i64) -> Parsed<Op
         if !int {
             return d.error(format!("`{name}` is a 32-bit integer; mov it with .u32"));
         }
-        return Ok(Op::Alu(run, Slots { d: d.dst(0, ty)?, a, ..Slots::default() }));
+        return Ok(Op::Alu(
+            run,
+            Slots {
+                d: d.dst(0, ty)?,
+                a,
+                ..Slots::default()
+            },
+        ));
     }
     if int
         && ty.bits() >= 32
         && let Some(a) = d.variable(name, offset, ty.bits() == 64)
     {
-        return Ok(Op::Alu(copy(ty), Slots { d: d.dst(0, ty)?, a, ..Slots::default() }));
+        return Ok(Op::Alu(
+            copy(ty),
+            Slots {
+                d: d.dst(0, ty)?,
+                a,
+                ..Slots::default()
+            },
+        ));
     }
     if let (32.., true, Some((param, _))) = (ty.bits(), int, d.param(name)) {
         // The address of a kernel's parameter is its offset, also in 32 bits: Triton writes these since 3.9.
         let at = (i64::from(param.offset) + offset) as u64;
         let a = d.literal(bank(ty), at);
-        return Ok(Op::Alu(copy(ty), Slots { d: d.dst(0, ty)?, a, ..Slots::default() }));
+        return Ok(Op::Alu(
+            copy(ty),
+            Slots {
+                d: d.dst(0, ty)?,
+                a,
+                ..Slots::default()
+            },
+        ));
     }
-    if let (Type::B64 | Type::U64 | Type::S64, 0, Some(a)) = (ty, offset, d.function_address(name)) {
-        return Ok(Op::Alu(copy(ty), Slots { d: d.dst(0, ty)?, a, ..Slots::default() }));
+    if let (Type::B64 | Type::U64 | Type::S64, 0, Some(a)) = (ty, offset, d.function_address(name))
+    {
+        return Ok(Op::Alu(
+            copy(ty),
+            Slots {
+                d: d.dst(0, ty)?,
+                a,
+                ..Slots::default()
+            },
+        ));
     }
     if int && d.functions().knows(name) {
         return unsupported(d.inst.at, format!("this move of the address of `{name}`"));
     }
     if let (true, 16, Some(a)) = (int, ty.bits(), d.variable(name, offset, false)) {
-        return Ok(Op::Alu(narrow, Slots { d: d.dst(0, ty)?, a, ..Slots::default() }));
+        return Ok(Op::Alu(
+            narrow,
+            Slots {
+                d: d.dst(0, ty)?,
+                a,
+                ..Slots::default()
+            },
+        ));
     }
     d.alu(copy(ty), ty, &[ty])
 }
@@ -216,7 +265,11 @@ struct Suffixes {
 /// `{.weak | .volatile | .relaxed.scope | .acquire.scope | .release.scope}{.ss}{hints}{.nc}{hints}{.vec}.type`
 fn suffixes(d: &mut Decode<'_, '_>, ordered: &[(&str, MemoryOrder)]) -> Parsed<Suffixes> {
     // `.mmio` is for devices other than memory: here it is what it is on memory, a relaxed access.
-    let order = if d.eat(".mmio") { Some(d.require(&ordered[..1])?) } else { d.choose(ordered) };
+    let order = if d.eat(".mmio") {
+        Some(d.require(&ordered[..1])?)
+    } else {
+        d.choose(ordered)
+    };
     let scope = match order {
         Some(_) => d.require(SCOPES)?,
         None => {
@@ -225,9 +278,19 @@ fn suffixes(d: &mut Decode<'_, '_>, ordered: &[(&str, MemoryOrder)]) -> Parsed<S
         }
     };
     let volatile = order.is_none() && d.eat(".volatile");
-    let order = if volatile { MemoryOrder::Relaxed } else { order.unwrap_or(MemoryOrder::Weak) };
-    let param = d.choose(&[(".param", ()), (".param::entry", ()), (".param::func", ())]).is_some();
-    let space = if param { Space::Const } else { d.choose(SPACES).unwrap_or(Space::Generic) };
+    let order = if volatile {
+        MemoryOrder::Relaxed
+    } else {
+        order.unwrap_or(MemoryOrder::Weak)
+    };
+    let param = d
+        .choose(&[(".param", ()), (".param::entry", ()), (".param::func", ())])
+        .is_some();
+    let space = if param {
+        Space::Const
+    } else {
+        d.choose(SPACES).unwrap_or(Space::Generic)
+    };
     while d.choose(HINTS).is_some() {}
     let read_only = d.eat(".nc");
     let mut cache_hint = d.eat(".L2::cache_hint");
@@ -240,12 +303,24 @@ fn suffixes(d: &mut Decode<'_, '_>, ordered: &[(&str, MemoryOrder)]) -> Parsed<S
     if count as u32 * ty.bytes() > most || count == 8 && ty.bytes() != 4 {
         return d.error(format!("`{}`: a vector has at most {most} bytes", d.name()));
     }
-    Ok(Suffixes { space, param, order, scope, read_only, cache_hint, ty, count })
+    Ok(Suffixes {
+        space,
+        param,
+        order,
+        scope,
+        read_only,
+        cache_hint,
+        ty,
+        count,
+    })
 }
 
 /// How an element lies in memory; 128 bits are two elements.
 fn width(ty: Type) -> Width {
-    Width { bytes: ty.bytes().min(8), signed: ty.kind() == Kind::Signed }
+    Width {
+        bytes: ty.bytes().min(8),
+        signed: ty.kind() == Kind::Signed,
+    }
 }
 
 /// Half of 128 bits.
@@ -256,14 +331,25 @@ fn half(slot: u32) -> Option<RegisterOperand> {
 /// The elements of a vector operand, whose number the instruction says.
 fn elements<'a>(d: &Decode<'_, 'a>, i: usize, count: usize) -> Parsed<&'a [Ast<'a>]> {
     let elements = d.elements(i);
-    match elements.len() == count && (count == 1 || matches!(d.operand(i).kind, OperandKind::Vector(_))) {
+    match elements.len() == count
+        && (count == 1 || matches!(d.operand(i).kind, OperandKind::Vector(_)))
+    {
         true => Ok(elements),
-        false => error(d.operand(i).at, format!("`{}` needs a vector of {count} elements", d.name())),
+        false => error(
+            d.operand(i).at,
+            format!("`{}` needs a vector of {count} elements", d.name()),
+        ),
     }
 }
 
 fn ld(d: &mut Decode<'_, '_>) -> Parsed<Op> {
-    let s = suffixes(d, &[(".relaxed", MemoryOrder::Relaxed), (".acquire", MemoryOrder::Acquire)])?;
+    let s = suffixes(
+        d,
+        &[
+            (".relaxed", MemoryOrder::Relaxed),
+            (".acquire", MemoryOrder::Acquire),
+        ],
+    )?;
     let s = if s.param { of_parameter(d, s, 1) } else { s };
     if s.read_only && (s.space != Space::Global || s.order != MemoryOrder::Weak) {
         return d.error("`.nc` loads from .global only, without an order");
@@ -279,7 +365,10 @@ fn ld(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             OperandKind::Sink => None,
             _ => {
                 let register = d.wider(element, s.ty)?;
-                Some(RegisterOperand { slot: register.slot, bits: register.ty.bits() })
+                Some(RegisterOperand {
+                    slot: register.slot,
+                    bits: register.ty.bits(),
+                })
             }
         });
     }
@@ -293,7 +382,13 @@ fn st(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if d.eat(".async") {
         return store_async(d);
     }
-    let s = suffixes(d, &[(".relaxed", MemoryOrder::Relaxed), (".release", MemoryOrder::Release)])?;
+    let s = suffixes(
+        d,
+        &[
+            (".relaxed", MemoryOrder::Relaxed),
+            (".release", MemoryOrder::Release),
+        ],
+    )?;
     let s = if s.param { of_parameter(d, s, 0) } else { s };
     if s.read_only || s.param || s.space == Space::Param || s.space == Space::Const {
         return d.error(format!("`{}`: this space can only be read", d.name()));
@@ -308,9 +403,15 @@ fn st(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         regs.push(Some(match element.kind {
             OperandKind::Name(_) => {
                 let register = d.wider(element, s.ty)?;
-                RegisterOperand { slot: register.slot, bits: register.ty.bits() }
+                RegisterOperand {
+                    slot: register.slot,
+                    bits: register.ty.bits(),
+                }
             }
-            _ => RegisterOperand { slot: d.element_src(element, s.ty)?, bits: s.ty.bits().max(16) },
+            _ => RegisterOperand {
+                slot: d.element_src(element, s.ty)?,
+                bits: s.ty.bits().max(16),
+            },
         }));
     }
     transfer(d, s, regs, 0).map(|t| Op::Store(Box::new(t)))
@@ -333,21 +434,42 @@ fn store_async(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.operands(3, 3)?;
     let mut values = Vec::new();
     for element in elements(d, 1, count)? {
-        values.push(RegisterOperand { slot: d.element_src(element, ty)?, bits: ty.bits() });
+        values.push(RegisterOperand {
+            slot: d.element_src(element, ty)?,
+            bits: ty.bits(),
+        });
     }
     let (to, barrier) = (d.address(0, true)?, d.address(2, true)?);
-    Ok(Op::AsyncStore(Box::new(AsyncStore { space: Space::Cluster, to, values, barrier, reduction: None })))
+    Ok(Op::AsyncStore(Box::new(AsyncStore {
+        space: Space::Cluster,
+        to,
+        values,
+        barrier,
+        reduction: None,
+    })))
 }
 
 /// The space that `.param` means: what a call passes, and a function's own parameters, are the thread's own memory.
 /// A kernel's parameters by name are read at once; through a register they are memory of a space of their own.
 fn of_parameter(d: &mut Decode<'_, '_>, s: Suffixes, at: usize) -> Suffixes {
-    let Some(o) = d.inst.operands.get(at) else { return s };
-    let OperandKind::Address(Some(name), _) = o.kind else { return s };
+    let Some(o) = d.inst.operands.get(at) else {
+        return s;
+    };
+    let OperandKind::Address(Some(name), _) = o.kind else {
+        return s;
+    };
     let local = d.is_local(name);
     match (local || d.in_function(), d.register(name, o.at).is_some()) {
-        (true, _) => Suffixes { param: false, space: Space::Local, ..s },
-        (false, true) => Suffixes { param: false, space: Space::Param, ..s },
+        (true, _) => Suffixes {
+            param: false,
+            space: Space::Local,
+            ..s
+        },
+        (false, true) => Suffixes {
+            param: false,
+            space: Space::Param,
+            ..s
+        },
         (false, false) => s,
     }
 }
@@ -368,18 +490,27 @@ fn transfer(
     at: usize,
 ) -> Parsed<Transfer> {
     if let (Space::Const, OperandKind::Address(Some(name), _)) = (s.space, &d.operand(at).kind)
-        && d.register(name, d.operand(at).at).is_some_and(|r| r.ty.bits() == 32)
+        && d.register(name, d.operand(at).at)
+            .is_some_and(|r| r.ty.bits() == 32)
     {
         return unsupported(
             d.operand(at).at,
             format!("`{name}`, a 32-bit register, as an address in .const"),
         );
     }
-    let address =
-        d.address(at, matches!(s.space, Space::Shared | Space::Cluster | Space::Local | Space::Param))?;
+    let address = d.address(
+        at,
+        matches!(
+            s.space,
+            Space::Shared | Space::Cluster | Space::Local | Space::Param
+        ),
+    )?;
     static_bounds(d, &s, at)?;
     // An address that is a variable is one of its space, whether the instruction says so or not.
-    let space = d.local_by_name(at).filter(|_| s.space == Space::Generic).unwrap_or(s.space);
+    let space = d
+        .local_by_name(at)
+        .filter(|_| s.space == Space::Generic)
+        .unwrap_or(s.space);
     let width = width(s.ty);
     Ok(Transfer {
         space,
@@ -397,11 +528,18 @@ fn transfer(
 /// An access to a static shared variable by name must lie within it, and be aligned.
 fn static_bounds(d: &Decode<'_, '_>, s: &Suffixes, at: usize) -> Parsed<()> {
     let o = d.operand(at);
-    let OperandKind::Address(Some(name), offset) = o.kind else { return Ok(()) };
-    let Some(bytes) = d.shared_bytes(name).filter(|_| s.space == Space::Shared) else { return Ok(()) };
+    let OperandKind::Address(Some(name), offset) = o.kind else {
+        return Ok(());
+    };
+    let Some(bytes) = d.shared_bytes(name).filter(|_| s.space == Space::Shared) else {
+        return Ok(());
+    };
     let size = i64::from(s.ty.bytes()) * s.count as i64;
     if offset < 0 || offset + size > bytes.into() {
-        return error(o.at, format!("{size} bytes at offset {offset} of `{name}`, which has {bytes} bytes"));
+        return error(
+            o.at,
+            format!("{size} bytes at offset {offset} of `{name}`, which has {bytes} bytes"),
+        );
     }
     Ok(())
 }
@@ -409,7 +547,10 @@ fn static_bounds(d: &Decode<'_, '_>, s: &Suffixes, at: usize) -> Parsed<()> {
 fn load_param(d: &Decode<'_, '_>, s: &Suffixes, regs: Vec<Option<RegisterOperand>>) -> Parsed<Op> {
     let o = d.operand(1);
     let OperandKind::Address(Some(name), offset) = o.kind else {
-        return error(o.at, "ld.param reads a parameter by its name or through a register");
+        return error(
+            o.at,
+            "ld.param reads a parameter by its name or through a register",
+        );
     };
     let Some((param, _)) = d.param(name) else {
         return error(o.at, format!("there is no parameter `{name}`"));
@@ -418,13 +559,23 @@ fn load_param(d: &Decode<'_, '_>, s: &Suffixes, regs: Vec<Option<RegisterOperand
     if offset < 0 || offset + size > param.size.into() {
         return error(
             o.at,
-            format!("{size} bytes at offset {offset} of parameter `{name}`, which has {} bytes", param.size),
+            format!(
+                "{size} bytes at offset {offset} of parameter `{name}`, which has {} bytes",
+                param.size
+            ),
         );
     }
     if offset % size != 0 || i64::from(param.offset) % size != 0 {
-        return error(o.at, format!("offset {offset} of parameter `{name}` is not aligned to {size} bytes"));
+        return error(
+            o.at,
+            format!("offset {offset} of parameter `{name}` is not aligned to {size} bytes"),
+        );
     }
-    let load = LoadParam { offset: param.offset + offset as u32, width: width(s.ty), regs };
+    let load = LoadParam {
+        offset: param.offset + offset as u32,
+        width: width(s.ty),
+        regs,
+    };
     Ok(Op::LoadParam(Box::new(load)))
 }
 
@@ -438,7 +589,11 @@ fn cvta(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         return unsupported(d.inst.at, d.name());
     }
     // A function's own parameters are in its local memory.
-    let window = if window == Space::Param && d.in_function() { Space::Local } else { window };
+    let window = if window == Space::Param && d.in_function() {
+        Space::Local
+    } else {
+        window
+    };
     let a = match d.operand(1).kind {
         OperandKind::Name(name) if !to => address_of(d, name, 0),
         OperandKind::Sum(name, offset) if !to => address_of(d, name, offset),
@@ -450,8 +605,20 @@ fn cvta(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     };
     let to_slot = d.dst(0, Type::U64)?;
     match window {
-        Space::Shared | Space::Local | Space::Param => Ok(Op::Window { d: to_slot, a, window, to }),
-        _ => Ok(Op::Alu(copy64, Slots { d: to_slot, a, ..Slots::default() })),
+        Space::Shared | Space::Local | Space::Param => Ok(Op::Window {
+            d: to_slot,
+            a,
+            window,
+            to,
+        }),
+        _ => Ok(Op::Alu(
+            copy64,
+            Slots {
+                d: to_slot,
+                a,
+                ..Slots::default()
+            },
+        )),
     }
 }
 
@@ -469,11 +636,19 @@ fn isspacep(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let space = d.require(&[SPACES, PARAMETERS].concat())?;
     d.operands(2, 2)?;
     if let OperandKind::Name(name) = d.operand(1).kind
-        && d.register(name, d.operand(1).at).is_some_and(|r| r.ty.bits() == 32)
+        && d.register(name, d.operand(1).at)
+            .is_some_and(|r| r.ty.bits() == 32)
     {
-        return unsupported(d.inst.at, format!("isspacep of `{name}`, a 32-bit register"));
+        return unsupported(
+            d.inst.at,
+            format!("isspacep of `{name}`, a 32-bit register"),
+        );
     }
-    Ok(Op::IsSpace { d: d.dst(0, Type::Pred)?, a: d.src(1, Type::U64)?, space })
+    Ok(Op::IsSpace {
+        d: d.dst(0, Type::Pred)?,
+        a: d.src(1, Type::U64)?,
+        space,
+    })
 }
 
 /// What a cache policy is made from.
@@ -519,5 +694,12 @@ fn createpolicy(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             d.src(1, Type::B64)?;
         }
     }
-    Ok(Op::Alu(copy64, Slots { d: d.dst(0, Type::B64)?, a: d.literal(Bank::W64, 0), ..Slots::default() }))
+    Ok(Op::Alu(
+        copy64,
+        Slots {
+            d: d.dst(0, Type::B64)?,
+            a: d.literal(Bank::W64, 0),
+            ..Slots::default()
+        },
+    ))
 }

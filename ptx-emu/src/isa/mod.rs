@@ -124,25 +124,44 @@ fn index() -> &'static Index {
     static INDEX: OnceLock<Index> = OnceLock::new();
     INDEX.get_or_init(|| {
         let named = |row: &'static Row| expand(row.names).into_iter().map(move |name| (name, row));
-        let rows: HashMap<String, &'static Row> =
-            ROWS.iter().flat_map(|chapter| chapter.iter()).flat_map(named).collect();
+        let rows: HashMap<String, &'static Row> = ROWS
+            .iter()
+            .flat_map(|chapter| chapter.iter())
+            .flat_map(named)
+            .collect();
         let mut by_suffix = HashMap::new();
         for (name, row) in &rows {
-            by_suffix.entry(manual::key(name)).and_modify(|other| *other = None).or_insert(Some(*row));
+            by_suffix
+                .entry(manual::key(name))
+                .and_modify(|other| *other = None)
+                .or_insert(Some(*row));
         }
-        let decoders = DECODERS.iter().flat_map(|chapter| chapter.iter().copied()).collect();
-        Index { rows, sorted: by_suffix, decoders }
+        let decoders = DECODERS
+            .iter()
+            .flat_map(|chapter| chapter.iter().copied())
+            .collect();
+        Index {
+            rows,
+            sorted: by_suffix,
+            decoders,
+        }
     })
 }
 
 /// All names that a pattern with alternatives in braces stands for.
 fn expand(pattern: &str) -> Vec<String> {
-    let Some((head, rest)) = pattern.split_once('{') else { return vec![pattern.to_string()] };
+    let Some((head, rest)) = pattern.split_once('{') else {
+        return vec![pattern.to_string()];
+    };
     let (choices, tail) = rest.split_once('}').unwrap_or((rest, ""));
     let tails = expand(tail);
     choices
         .split(',')
-        .flat_map(|choice| tails.iter().map(move |tail| format!("{head}{choice}{tail}")))
+        .flat_map(|choice| {
+            tails
+                .iter()
+                .map(move |tail| format!("{head}{choice}{tail}"))
+        })
         .collect()
 }
 
@@ -172,7 +191,13 @@ pub(crate) fn is_lacking(opcode: &str, suffixes: &[(&str, At)], why: &str) -> bo
 
 /// Looks up an instruction whose suffixes stand in another order than the manual's.
 pub(crate) fn find_in_any_order(opcode: &str, suffixes: &[(&str, At)]) -> Lookup {
-    let key = sorted(opcode, suffixes.iter().map(|(s, _)| s.trim_start_matches('.')).collect());
+    let key = sorted(
+        opcode,
+        suffixes
+            .iter()
+            .map(|(s, _)| s.trim_start_matches('.'))
+            .collect(),
+    );
     match (index().sorted.get(&key), index().decoders.get(opcode)) {
         (Some(Some(row)), _) => Lookup::Row(row),
         (_, Some(decoder)) => Lookup::Decoder(*decoder),
@@ -260,7 +285,9 @@ mod tests {
     use crate::exec::regs::{Bank, File, Raw, Regs, Slots};
 
     fn rows() -> impl Iterator<Item = &'static Row> {
-        ROWS.iter().chain(&[convert::FAST]).flat_map(|chapter| chapter.iter())
+        ROWS.iter()
+            .chain(&[convert::FAST])
+            .flat_map(|chapter| chapter.iter())
     }
 
     /// Forms are looked up whatever the order of their suffixes.
@@ -276,16 +303,23 @@ mod tests {
     fn every_name_is_declared_once() {
         let mut seen = HashSet::new();
         let names = rows().flat_map(|row| expand(row.names));
-        let decoders = DECODERS.iter().flat_map(|d| d.iter()).map(|(name, _)| format!("{name} (decoded)"));
+        let decoders = DECODERS
+            .iter()
+            .flat_map(|d| d.iter())
+            .map(|(name, _)| format!("{name} (decoded)"));
         let unsupported = UNSUPPORTED.iter().map(|name| format!("{name} (decoded)"));
-        let twice: Vec<String> =
-            names.chain(decoders).chain(unsupported).filter(|n| !seen.insert(n.clone())).collect();
+        let twice: Vec<String> = names
+            .chain(decoders)
+            .chain(unsupported)
+            .filter(|n| !seen.insert(n.clone()))
+            .collect();
         assert!(twice.is_empty(), "{twice:?}");
     }
 
     fn fill<R: Raw>(file: &mut File<R>, values: [R; 4]) {
         for slot in 0..4 {
-            file.lanes.push(std::array::from_fn(|lane| values[lane >> (2 * slot) & 3]));
+            file.lanes
+                .push(std::array::from_fn(|lane| values[lane >> (2 * slot) & 3]));
             file.defined.push(if slot < 3 { u32::MAX } else { 0 });
         }
     }
@@ -294,14 +328,28 @@ mod tests {
     #[test]
     fn every_row_runs_on_extreme_operands() {
         for row in rows() {
-            for values in [[0, u64::MAX, 1, 1 << 63], [0x7fc0_0000, 0x8000_0000, 0x7f80_0000, 31]] {
+            for values in [
+                [0, u64::MAX, 1, 1 << 63],
+                [0x7fc0_0000, 0x8000_0000, 0x7f80_0000, 31],
+            ] {
                 let mut regs = Regs::default();
                 fill(&mut regs.w32, values.map(|v| v as u32));
                 fill(&mut regs.w64, values);
-                let slots = Slots { d: 3, a: 0, b: 1, c: 2, ..Slots::default() };
-                (row.run)(&mut regs, 0x8001, &slots).unwrap_or_else(|u| panic!("{}: {u:?}", row.names));
+                let slots = Slots {
+                    d: 3,
+                    a: 0,
+                    b: 1,
+                    c: 2,
+                    ..Slots::default()
+                };
+                (row.run)(&mut regs, 0x8001, &slots)
+                    .unwrap_or_else(|u| panic!("{}: {u:?}", row.names));
                 let wide = crate::decode::bank(row.dst) == Bank::W64;
-                let defined = if wide { regs.w64.defined[3] } else { regs.w32.defined[3] };
+                let defined = if wide {
+                    regs.w64.defined[3]
+                } else {
+                    regs.w32.defined[3]
+                };
                 assert_eq!(defined, 0x8001, "{}", row.names);
             }
         }

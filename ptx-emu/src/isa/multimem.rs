@@ -4,7 +4,9 @@
 use super::Decoder;
 use super::atomic::update_of;
 use super::memory::SCOPES;
-use crate::code::{Atomic, MemoryOrder, Op, RegisterOperand, Scope, Space, Transfer, Unwritten, Width};
+use crate::code::{
+    Atomic, MemoryOrder, Op, RegisterOperand, Scope, Space, Transfer, Unwritten, Width,
+};
 use crate::decode::Decode;
 use crate::parse::Parsed;
 use crate::parse::ast::{Operand, OperandKind};
@@ -12,8 +14,22 @@ use crate::parse::types::{Kind, Type};
 
 pub(super) const DECODERS: &[(&str, Decoder)] = &[("multimem", multimem)];
 
-const INTEGERS: &[Type] = &[Type::B32, Type::B64, Type::U32, Type::U64, Type::S32, Type::S64];
-const FLOATS: &[Type] = &[Type::F16, Type::F16x2, Type::Bf16, Type::Bf16x2, Type::F32, Type::F64];
+const INTEGERS: &[Type] = &[
+    Type::B32,
+    Type::B64,
+    Type::U32,
+    Type::U64,
+    Type::S32,
+    Type::S64,
+];
+const FLOATS: &[Type] = &[
+    Type::F16,
+    Type::F16x2,
+    Type::Bf16,
+    Type::Bf16x2,
+    Type::F32,
+    Type::F64,
+];
 
 /// Which of the instructions it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -36,7 +52,11 @@ struct Suffixes {
 /// `multimem.ld_reduce{.sem}{.scope}{.ss}.op{.acc}{.vec}.type d, [a]`, `multimem.st{.sem}{.scope}{.ss}{.vec}.type [a], b`,
 /// `multimem.red{.sem}{.scope}{.ss}.op{.vec}.type [a], b`
 fn multimem(d: &mut Decode<'_, '_>) -> Parsed<Op> {
-    let form = d.require(&[(".ld_reduce", Form::Load), (".st", Form::Store), (".red", Form::Reduce)])?;
+    let form = d.require(&[
+        (".ld_reduce", Form::Load),
+        (".st", Form::Store),
+        (".red", Form::Reduce),
+    ])?;
     let s = suffixes(d, form)?;
     d.operands(2, 2)?;
     let (at, other) = if form == Form::Load { (1, 0) } else { (0, 1) };
@@ -50,12 +70,18 @@ fn multimem(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             Form::Load => d.element_dst(element, s.ty)?,
             _ => d.element_src(element, s.ty)?,
         };
-        regs.push(Some(RegisterOperand { slot, bits: s.ty.bits() }));
+        regs.push(Some(RegisterOperand {
+            slot,
+            bits: s.ty.bits(),
+        }));
     }
     let transfer = Transfer {
         space: s.space,
         address: d.address(at, false)?,
-        width: Width { bytes: s.ty.bytes(), signed: s.ty.kind() == Kind::Signed },
+        width: Width {
+            bytes: s.ty.bytes(),
+            signed: s.ty.kind() == Kind::Signed,
+        },
         regs,
         read_only: false,
         unwritten: Unwritten::Fault,
@@ -63,7 +89,11 @@ fn multimem(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         scope: s.scope,
         site: d.site(),
     };
-    Ok(if form == Form::Load { Op::Load(Box::new(transfer)) } else { Op::Store(Box::new(transfer)) })
+    Ok(if form == Form::Load {
+        Op::Load(Box::new(transfer))
+    } else {
+        Op::Store(Box::new(transfer))
+    })
 }
 
 fn suffixes(d: &mut Decode<'_, '_>, form: Form) -> Parsed<Suffixes> {
@@ -78,17 +108,34 @@ fn suffixes(d: &mut Decode<'_, '_>, form: Form) -> Parsed<Suffixes> {
             (".relaxed", MemoryOrder::Relaxed),
             (".release", MemoryOrder::Release),
         ],
-        Form::Reduce => &[(".relaxed", MemoryOrder::Relaxed), (".release", MemoryOrder::Release)],
+        Form::Reduce => &[
+            (".relaxed", MemoryOrder::Relaxed),
+            (".release", MemoryOrder::Release),
+        ],
     };
     let named = d.choose(orders);
     let scope = match named {
-        Some(MemoryOrder::Relaxed | MemoryOrder::Acquire | MemoryOrder::Release) => Some(d.require(SCOPES)?),
+        Some(MemoryOrder::Relaxed | MemoryOrder::Acquire | MemoryOrder::Release) => {
+            Some(d.require(SCOPES)?)
+        }
         _ => None,
     };
-    let usual = if form == Form::Reduce { MemoryOrder::Relaxed } else { MemoryOrder::Weak };
-    let space = if d.eat(".global") { Space::Global } else { Space::Generic };
+    let usual = if form == Form::Reduce {
+        MemoryOrder::Relaxed
+    } else {
+        MemoryOrder::Weak
+    };
+    let space = if d.eat(".global") {
+        Space::Global
+    } else {
+        Space::Generic
+    };
     let operations = [".add", ".min", ".max", ".and", ".or", ".xor"].map(|op| (op, op));
-    let op = if form == Form::Store { "" } else { d.require(&operations)? };
+    let op = if form == Form::Store {
+        ""
+    } else {
+        d.require(&operations)?
+    };
     let accumulates = d.eat(".acc::f32");
     let count = d.choose(&[(".v2", 2), (".v4", 4), (".v8", 8)]).unwrap_or(1);
     let ty = d.ty(&[INTEGERS, FLOATS].concat())?;
@@ -102,7 +149,10 @@ fn suffixes(d: &mut Decode<'_, '_>, form: Form) -> Parsed<Suffixes> {
         || matches!(ty, Type::B32 | Type::B64) && matches!(op, ".add" | ".min" | ".max")
         || bits && !matches!(ty, Type::B32 | Type::B64);
     if wrong {
-        return d.error(format!("`{}`: there is no such type of this operation", d.name()));
+        return d.error(format!(
+            "`{}`: there is no such type of this operation",
+            d.name()
+        ));
     }
     Ok(Suffixes {
         order: named.unwrap_or(usual),
@@ -116,7 +166,10 @@ fn suffixes(d: &mut Decode<'_, '_>, form: Form) -> Parsed<Suffixes> {
 
 /// The elements of a vector, or one register.
 fn elements<'a>(d: &Decode<'_, 'a>, i: usize, count: usize) -> Parsed<&'a [Operand<'a>]> {
-    let (elements, vector) = (d.elements(i), matches!(d.operand(i).kind, OperandKind::Vector(_)));
+    let (elements, vector) = (
+        d.elements(i),
+        matches!(d.operand(i).kind, OperandKind::Vector(_)),
+    );
     match elements.len() == count && vector == (count > 1) {
         true => Ok(elements),
         false => d.error(format!("`{}` needs {count} elements", d.name())),
@@ -125,16 +178,30 @@ fn elements<'a>(d: &Decode<'_, 'a>, i: usize, count: usize) -> Parsed<&'a [Opera
 
 fn reduce<'a>(d: &mut Decode<'_, 'a>, s: &Suffixes, elements: &'a [Operand<'a>]) -> Parsed<Op> {
     let halves = s.ty.bits() == 16 || matches!(s.ty, Type::F16x2 | Type::Bf16x2);
-    let name = if halves { format!("{}.noftz", s.op) } else { s.op.to_string() };
-    let like = if s.ty == Type::S64 && s.op == ".add" { Type::U64 } else { s.ty };
+    let name = if halves {
+        format!("{}.noftz", s.op)
+    } else {
+        s.op.to_string()
+    };
+    let like = if s.ty == Type::S64 && s.op == ".add" {
+        Type::U64
+    } else {
+        s.ty
+    };
     let Some(f) = update_of(&name, like) else {
-        return d.error(format!("`{}`: there is no such type of this operation", d.name()));
+        return d.error(format!(
+            "`{}`: there is no such type of this operation",
+            d.name()
+        ));
     };
     let mut atomics = Vec::new();
     for (i, element) in elements.iter().enumerate() {
         let mut address = d.address(0, false)?;
         address.offset += i as i64 * i64::from(s.ty.bytes());
-        let b = RegisterOperand { slot: d.element_src(element, s.ty)?, bits: s.ty.bits() };
+        let b = RegisterOperand {
+            slot: d.element_src(element, s.ty)?,
+            bits: s.ty.bits(),
+        };
         atomics.push(Atomic {
             space: s.space,
             address,
@@ -153,7 +220,10 @@ fn reduce<'a>(d: &mut Decode<'_, 'a>, s: &Suffixes, elements: &'a [Operand<'a>])
         Some(atomic) if atomics.is_empty() => Ok(Op::Atomic(Box::new(atomic))),
         last => {
             atomics.extend(last);
-            Ok(Op::Atomics(Box::new((s.count as u32 * s.ty.bytes(), atomics))))
+            Ok(Op::Atomics(Box::new((
+                s.count as u32 * s.ty.bytes(),
+                atomics,
+            ))))
         }
     }
 }

@@ -55,15 +55,26 @@ struct Narrowing {
 
 impl Narrowing {
     fn pack(self) -> u32 {
-        let flags = u32::from(self.away) | u32::from(self.relu) << 1 | u32::from(self.satfinite) << 2;
+        let flags =
+            u32::from(self.away) | u32::from(self.relu) << 1 | u32::from(self.satfinite) << 2;
         self.format as u32 | u32::from(self.round == Round::Zero) << 4 | flags << 8
     }
 
     fn unpack(x: u32) -> Narrowing {
-        let formats = [Format::F16, Format::Bf16, Format::Tf32, Format::E4m3, Format::E5m2];
+        let formats = [
+            Format::F16,
+            Format::Bf16,
+            Format::Tf32,
+            Format::E4m3,
+            Format::E5m2,
+        ];
         Narrowing {
             format: formats[x as usize & 15],
-            round: if x >> 4 & 1 != 0 { Round::Zero } else { Round::Nearest },
+            round: if x >> 4 & 1 != 0 {
+                Round::Zero
+            } else {
+                Round::Nearest
+            },
             away: x >> 8 & 1 != 0,
             relu: x >> 9 & 1 != 0,
             satfinite: x >> 10 & 1 != 0,
@@ -74,7 +85,11 @@ impl Narrowing {
     fn bits(self, x: f64) -> u32 {
         let x = if self.relu && x <= 0.0 { 0.0 } else { x };
         let most = self.format.largest();
-        let x = if self.satfinite && !x.is_nan() { x.clamp(-most, most) } else { x };
+        let x = if self.satfinite && !x.is_nan() {
+            x.clamp(-most, most)
+        } else {
+            x
+        };
         match self.format {
             Format::F16 => narrow16(x, self.round).into(),
             Format::Bf16 => narrow_bf16(x, self.round).into(),
@@ -89,7 +104,11 @@ impl Narrowing {
 /// Ten mantissa bits, ties away from zero; what was clamped stays finite.
 fn tf32_away(x: f32, satfinite: bool) -> u32 {
     let bits = super::convert::tf32(x);
-    if satfinite && bits & 0x7fff_ffff == 0x7f80_0000 { bits & 0x8000_0000 | 0x7f7f_e000 } else { bits }
+    if satfinite && bits & 0x7fff_ffff == 0x7f80_0000 {
+        bits & 0x8000_0000 | 0x7f7f_e000
+    } else {
+        bits
+    }
 }
 
 /// A double as the bits of a `.tf32`.
@@ -99,7 +118,11 @@ fn narrow_tf32(x: f64, round: Round) -> u32 {
     }
     let rounded = narrow(x, 10, -126, round);
     let most = Format::Tf32.largest();
-    let rounded = if round == Round::Zero && x.is_finite() { rounded.clamp(-most, most) } else { rounded };
+    let rounded = if round == Round::Zero && x.is_finite() {
+        rounded.clamp(-most, most)
+    } else {
+        rounded
+    };
     (rounded as f32).to_bits()
 }
 
@@ -113,7 +136,8 @@ fn narrow8(x: f64, mantissa: i32, least: i32) -> u8 {
     let magnitude = match rounded < power_of_two(least) {
         true => (rounded * power_of_two(mantissa - least)) as u8,
         false => {
-            ((rounded.to_bits() >> (52 - mantissa)) as i64 - (i64::from(1022 + least) << mantissa)) as u8
+            ((rounded.to_bits() >> (52 - mantissa)) as i64 - (i64::from(1022 + least) << mantissa))
+                as u8
         }
     };
     sign | magnitude
@@ -125,7 +149,14 @@ fn widen8(format: Format, bits: u8, relu: bool) -> u16 {
         Format::E4m3 => small_float(bits.into(), 4),
         _ => small_float(bits.into(), 5),
     };
-    narrow16(if relu && value <= 0.0 { 0.0 } else { value.into() }, Round::Nearest)
+    narrow16(
+        if relu && value <= 0.0 {
+            0.0
+        } else {
+            value.into()
+        },
+        Round::Nearest,
+    )
 }
 
 /// Decodes a conversion that [`convert`](super::convert) has no general rule for, if it is one.
@@ -137,8 +168,17 @@ pub(super) fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Option<Op>> {
     if let Some(op) = super::tiny::cvt(d)? {
         return Ok(Some(op));
     }
-    let special =
-        [".satfinite", ".rna", ".tf32", ".f16x2", ".bf16x2", ".e4m3x2", ".e5m2x2"].iter().any(|s| has(d, s));
+    let special = [
+        ".satfinite",
+        ".rna",
+        ".tf32",
+        ".f16x2",
+        ".bf16x2",
+        ".e4m3x2",
+        ".e5m2x2",
+    ]
+    .iter()
+    .any(|s| has(d, s));
     if !special {
         return Ok(None);
     }
@@ -152,8 +192,17 @@ pub(super) fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Option<Op>> {
     let types: Vec<Type> = FORMATS.iter().map(|(ty, _)| *ty).collect();
     let to = d.ty(&types)?;
     let from = d.ty(&[Type::F32, Type::F16x2, Type::E4m3x2, Type::E5m2x2])?;
-    let format = FORMATS.iter().find(|(ty, _)| *ty == to).map_or(Format::F16, |(_, f)| *f);
-    let n = Narrowing { format, round, away, relu, satfinite };
+    let format = FORMATS
+        .iter()
+        .find(|(ty, _)| *ty == to)
+        .map_or(Format::F16, |(_, f)| *f);
+    let n = Narrowing {
+        format,
+        round,
+        away,
+        relu,
+        satfinite,
+    };
     if let Some(wrong) = illegal(&n, to, from) {
         return d.error(format!("`{}`: {wrong}", d.name()));
     }
@@ -169,10 +218,22 @@ fn illegal(n: &Narrowing, to: Type, from: Type) -> Option<&'static str> {
     let wrong = [
         (n.away && to != Type::Tf32, ".rna is for .tf32"),
         (n.away && n.relu, ".rna goes without .relu"),
-        (eight(to) && !n.satfinite, "conversions to 8-bit floats need .satfinite"),
-        ((eight(to) || eight(from)) && n.round != Round::Nearest, "8-bit floats are rounded with .rn"),
-        (eight(from) && (to != Type::F16x2 || n.satfinite), "8-bit floats are converted to .f16x2 only"),
-        (from == Type::F16x2 && !eight(to), "a pair of halves is converted to 8-bit floats only"),
+        (
+            eight(to) && !n.satfinite,
+            "conversions to 8-bit floats need .satfinite",
+        ),
+        (
+            (eight(to) || eight(from)) && n.round != Round::Nearest,
+            "8-bit floats are rounded with .rn",
+        ),
+        (
+            eight(from) && (to != Type::F16x2 || n.satfinite),
+            "8-bit floats are converted to .f16x2 only",
+        ),
+        (
+            from == Type::F16x2 && !eight(to),
+            "a pair of halves is converted to 8-bit floats only",
+        ),
     ];
     wrong.iter().find(|(wrong, _)| *wrong).map(|(_, why)| *why)
 }
@@ -189,7 +250,16 @@ fn conversion(d: &mut Decode<'_, '_>, n: Narrowing, to: Type, from: Type) -> Par
     d.operands(1 + sources, 1 + sources)?;
     let b = if sources == 2 { d.src(2, from)? } else { 0 };
     let to = if to == Type::Tf32 { Type::B32 } else { to };
-    Ok(Op::Alu(run, Slots { d: d.dst(0, to)?, a: d.src(1, from)?, b, x: n.pack(), ..Slots::default() }))
+    Ok(Op::Alu(
+        run,
+        Slots {
+            d: d.dst(0, to)?,
+            a: d.src(1, from)?,
+            b,
+            x: n.pack(),
+            ..Slots::default()
+        },
+    ))
 }
 
 fn single(bits: u32) -> f64 {
@@ -207,7 +277,11 @@ fn one(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
 fn two(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
     let n = Narrowing::unpack(s.x);
     let (a, b) = (regs.get::<u32>(s.a, mask)?, regs.get::<u32>(s.b, mask)?);
-    let width = if matches!(n.format, Format::E4m3 | Format::E5m2) { 8 } else { 16 };
+    let width = if matches!(n.format, Format::E4m3 | Format::E5m2) {
+        8
+    } else {
+        16
+    };
     let out = std::array::from_fn(|i| n.bits(single(a[i])) << width | n.bits(single(b[i])));
     regs.set(s.d, mask, &out);
     Ok(())
@@ -216,7 +290,9 @@ fn two(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
 fn halves_to_eight(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
     let n = Narrowing::unpack(s.x);
     let half = |bits: u32| n.bits(f16::from_bits(bits as u16).wide().into());
-    let out = regs.get::<u32>(s.a, mask)?.map(|a| half(a >> 16) << 8 | half(a));
+    let out = regs
+        .get::<u32>(s.a, mask)?
+        .map(|a| half(a >> 16) << 8 | half(a));
     regs.set(s.d, mask, &out);
     Ok(())
 }
@@ -232,7 +308,9 @@ fn from_e5m2(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
 fn from_eight(regs: &mut Regs, mask: u32, s: &Slots, format: Format) -> Result<(), Undefined> {
     let relu = Narrowing::unpack(s.x).relu;
     let wide = |bits: u32| u32::from(widen8(format, bits as u8, relu));
-    let out = regs.get::<u32>(s.a, mask)?.map(|a| wide(a >> 8) << 16 | wide(a));
+    let out = regs
+        .get::<u32>(s.a, mask)?
+        .map(|a| wide(a >> 8) << 16 | wide(a));
     regs.set(s.d, mask, &out);
     Ok(())
 }
@@ -252,7 +330,11 @@ const PACKED: &[(&str, (i32, i32, u32))] = &[
 /// `cvt.pack.sat.type.s32 d, a, b` and `cvt.pack.sat.type.s32.b32 d, a, b, c`
 fn pack(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.require(&[(".sat", ())])?;
-    let choices: Vec<(&str, usize)> = PACKED.iter().enumerate().map(|(i, (name, _))| (*name, i)).collect();
+    let choices: Vec<(&str, usize)> = PACKED
+        .iter()
+        .enumerate()
+        .map(|(i, (name, _))| (*name, i))
+        .collect();
     let form = d.require(&choices)?;
     d.require(&[(".s32", ())])?;
     let bits = PACKED[form].1.2;
@@ -261,16 +343,38 @@ fn pack(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     }
     let n = if bits < 16 { 4 } else { 3 };
     d.operands(n, n)?;
-    let c = if n == 4 { d.src(3, Type::B32)? } else { d.src(2, Type::S32)? };
-    let (to, a, b) = (d.dst(0, Type::B32)?, d.src(1, Type::S32)?, d.src(2, Type::S32)?);
-    Ok(Op::Alu(pack_lanes, Slots { d: to, a, b, c, x: form as u32, e: 0 }))
+    let c = if n == 4 {
+        d.src(3, Type::B32)?
+    } else {
+        d.src(2, Type::S32)?
+    };
+    let (to, a, b) = (
+        d.dst(0, Type::B32)?,
+        d.src(1, Type::S32)?,
+        d.src(2, Type::S32)?,
+    );
+    Ok(Op::Alu(
+        pack_lanes,
+        Slots {
+            d: to,
+            a,
+            b,
+            c,
+            x: form as u32,
+            e: 0,
+        },
+    ))
 }
 
 /// Two saturated integers, the first above the second, and what `c` had below above both.
 fn pack_lanes(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
     let (least, most, bits) = PACKED[s.x as usize].1;
     let field = |x: u32| (x as i32).clamp(least, most) as u32 & ((1 << bits) - 1);
-    let (a, b, c) = (regs.get::<u32>(s.a, mask)?, regs.get::<u32>(s.b, mask)?, regs.get::<u32>(s.c, mask)?);
+    let (a, b, c) = (
+        regs.get::<u32>(s.a, mask)?,
+        regs.get::<u32>(s.b, mask)?,
+        regs.get::<u32>(s.c, mask)?,
+    );
     let above = |c: u32| if bits < 16 { c << (2 * bits) } else { 0 };
     let out = std::array::from_fn(|i| above(c[i]) | field(a[i]) << bits | field(b[i]));
     regs.set(s.d, mask, &out);

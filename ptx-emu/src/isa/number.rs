@@ -21,14 +21,22 @@ pub(crate) enum Round {
 #[inline(always)]
 pub(crate) fn canon(x: f32) -> f32 {
     let bits = x.to_bits();
-    f32::from_bits(if bits as i32 & i32::MAX > 0x7f80_0000 { 0x7fff_ffff } else { bits })
+    f32::from_bits(if bits as i32 & i32::MAX > 0x7f80_0000 {
+        0x7fff_ffff
+    } else {
+        bits
+    })
 }
 
 /// Subnormals become zero of the same sign (`.ftz`).
 #[inline(always)]
 pub(crate) fn ftz(x: f32) -> f32 {
     let flushed = f32::from_bits(x.to_bits() & 0x8000_0000);
-    if x.abs() < f32::MIN_POSITIVE { flushed } else { x }
+    if x.abs() < f32::MIN_POSITIVE {
+        flushed
+    } else {
+        x
+    }
 }
 
 /// Clamps to [0, 1]; NaN becomes +0 (`.sat`).
@@ -143,11 +151,20 @@ pub(crate) fn fma32_many(
         let tiny = i32::from(high > 0) & i32::from(high < LEAST);
         doubt |= i32::from(low[i] & 0x1fff_ffff == 0x1000_0000) | tiny;
     }
-    if doubt != 0 { fma32_one_by_one(a, b, c, flush) } else { out.map(|sum| flush(canon(sum)).to_bits()) }
+    if doubt != 0 {
+        fma32_one_by_one(a, b, c, flush)
+    } else {
+        out.map(|sum| flush(canon(sum)).to_bits())
+    }
 }
 
 #[inline(never)]
-fn fma32_one_by_one(a: &[u32; 32], b: &[u32; 32], c: &[u32; 32], flush: impl Fn(f32) -> f32) -> [u32; 32] {
+fn fma32_one_by_one(
+    a: &[u32; 32],
+    b: &[u32; 32],
+    c: &[u32; 32],
+    flush: impl Fn(f32) -> f32,
+) -> [u32; 32] {
     let single = |bits: u32| flush(f32::from_bits(bits));
     std::array::from_fn(|i| flush(fma32(single(a[i]), single(b[i]), single(c[i]))).to_bits())
 }
@@ -168,7 +185,11 @@ pub(crate) fn to_odd(value: f64, lost: f64) -> f64 {
     let inexact = lost != 0.0 && lost.abs() < f64::INFINITY;
     let away = (lost > 0.0) == (value > 0.0);
     let step = if away { 1 } else { u64::MAX };
-    let moved = if inexact && bits & 1 == 0 { bits.wrapping_add(step) } else { bits };
+    let moved = if inexact && bits & 1 == 0 {
+        bits.wrapping_add(step)
+    } else {
+        bits
+    };
     f64::from_bits(moved)
 }
 
@@ -213,7 +234,11 @@ pub(crate) fn fma32_round(a: f32, b: f32, c: f32, round: Round) -> f32 {
     let cancels = sum == 0.0
         && product == -f64::from(c)
         && (product != 0.0 || product.to_bits() != f64::from(c).to_bits());
-    if round == Round::Down && cancels { -0.0 } else { sum }
+    if round == Round::Down && cancels {
+        -0.0
+    } else {
+        sum
+    }
 }
 
 /// `a / b` under a rounding mode.
@@ -221,7 +246,11 @@ pub(crate) fn div32(a: f32, b: f32, round: Round) -> f32 {
     let (a, b) = (f64::from(a), f64::from(b));
     let quotient = a / b;
     let left = (-quotient).mul_add(b, a);
-    let lost = if left == 0.0 || !quotient.is_finite() { 0.0 } else { left * b.signum() };
+    let lost = if left == 0.0 || !quotient.is_finite() {
+        0.0
+    } else {
+        left * b.signum()
+    };
     round32(to_odd(quotient, lost), round)
 }
 
@@ -229,7 +258,11 @@ pub(crate) fn div32(a: f32, b: f32, round: Round) -> f32 {
 pub(crate) fn sqrt32(a: f32, round: Round) -> f32 {
     let a = f64::from(a);
     let root = a.sqrt();
-    let lost = if root.is_finite() { (-root).mul_add(root, a) } else { 0.0 };
+    let lost = if root.is_finite() {
+        (-root).mul_add(root, a)
+    } else {
+        0.0
+    };
     round32(to_odd(root, lost), round)
 }
 
@@ -288,7 +321,11 @@ pub(crate) fn widen16(h: u16) -> u32 {
     // Multiplying by 2^112 rebiases normal numbers and renormalises subnormal ones, exactly.
     let scaled = (f32::from_bits(shifted) * f32::from_bits(0x7780_0000)).to_bits();
     let special = shifted | 0x7f80_0000;
-    sign | if exponent == 0x0f80_0000 { special } else { scaled }
+    sign | if exponent == 0x0f80_0000 {
+        special
+    } else {
+        scaled
+    }
 }
 
 /// `2^exponent`, which is a normal number.
@@ -303,7 +340,11 @@ pub(crate) fn power_of_two(exponent: i32) -> f64 {
 pub(crate) fn nearest(x: f64) -> f64 {
     // From here on doubles are integral, and adding it rounds to an integral value.
     const INTEGRAL: f64 = (1u64 << 52) as f64;
-    if x.abs() < INTEGRAL { ((x.abs() + INTEGRAL) - INTEGRAL).copysign(x) } else { x }
+    if x.abs() < INTEGRAL {
+        ((x.abs() + INTEGRAL) - INTEGRAL).copysign(x)
+    } else {
+        x
+    }
 }
 
 /// Rounds to a format of `mantissa` stored bits whose smallest normal number is `2^least`.
@@ -384,8 +425,10 @@ pub(crate) fn narrow_single(x: f32) -> u16 {
 /// An 8-bit float with so many bits of exponent: with 4, there are no infinities and one NaN.
 pub(crate) fn small_float(bits: u32, exponent_bits: u32) -> f32 {
     let fraction_bits = 7 - exponent_bits;
-    let (exponent, fraction) =
-        (bits >> fraction_bits & ((1 << exponent_bits) - 1), bits & ((1 << fraction_bits) - 1));
+    let (exponent, fraction) = (
+        bits >> fraction_bits & ((1 << exponent_bits) - 1),
+        bits & ((1 << fraction_bits) - 1),
+    );
     let bias = (1 << (exponent_bits - 1)) - 1;
     let scale = |e: i32| 2f32.powi(e - fraction_bits as i32);
     let magnitude = match (exponent_bits, exponent, fraction) {
@@ -395,7 +438,11 @@ pub(crate) fn small_float(bits: u32, exponent_bits: u32) -> f32 {
         (_, 0, _) => fraction as f32 * scale(1 - bias),
         _ => (fraction | 1 << fraction_bits) as f32 * scale(exponent as i32 - bias),
     };
-    if bits & 0x80 != 0 { -magnitude } else { magnitude }
+    if bits & 0x80 != 0 {
+        -magnitude
+    } else {
+        magnitude
+    }
 }
 
 #[cfg(test)]
@@ -405,8 +452,17 @@ mod tests {
     /// Lanes together give what the standard library's fused operation gives, also halfway and where results are tiny.
     #[test]
     fn many_lanes_are_fused() {
-        let corners =
-            [0, 1, 0x8000_0000, 0x0080_0000, 0x3f80_0000, 0x3f80_0001, 0x7f7f_ffff, 0x7f80_0000, 0x7fc0_0000];
+        let corners = [
+            0,
+            1,
+            0x8000_0000,
+            0x0080_0000,
+            0x3f80_0000,
+            0x3f80_0001,
+            0x7f7f_ffff,
+            0x7f80_0000,
+            0x7fc0_0000,
+        ];
         let mut state = 1u64;
         let mut next = || {
             state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
@@ -421,7 +477,8 @@ mod tests {
             }
         };
         for _ in 0..5000 {
-            let [a, b, c]: [[u32; 32]; 3] = std::array::from_fn(|_| std::array::from_fn(|_| next()));
+            let [a, b, c]: [[u32; 32]; 3] =
+                std::array::from_fn(|_| std::array::from_fn(|_| next()));
             let all = fma32_many(&a, &b, &c, |x| x);
             // Also alone, as other lanes in doubt lead all to the exact way.
             for i in 0..32 {
@@ -439,7 +496,14 @@ mod tests {
             assert_eq!(power_of_two(exponent), 2f64.powi(exponent));
         }
         let halves = (-40..40).map(|i| f64::from(i) / 2.0);
-        let edges = [0.49999999999999994, 4503599627370495.5, 4503599627370496.0, 9e15, 1e300, f64::INFINITY];
+        let edges = [
+            0.49999999999999994,
+            4503599627370495.5,
+            4503599627370496.0,
+            9e15,
+            1e300,
+            f64::INFINITY,
+        ];
         for x in halves.chain(edges).chain(edges.map(|x| -x)) {
             assert_eq!(nearest(x).to_bits(), x.round_ties_even().to_bits(), "{x}");
         }

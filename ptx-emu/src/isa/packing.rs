@@ -32,13 +32,29 @@ pub(super) fn pack(d: &mut Decode<'_, '_>, ty: Type) -> Parsed<Op> {
     let run: Alu = match (ty, elements.len()) {
         (Type::B16, _) => pack_bytes::<2>,
         (Type::B32, 4) => pack_bytes::<4>,
-        (Type::B32, _) => {
-            |r, m, s| map2(r, m, s, |a: B16, b: B16| B32(u32::from(a.0) | u32::from(b.0) << 16))
-        }
-        (_, 2) => |r, m, s| map2(r, m, s, |a: B32, b: B32| B64(u64::from(a.0) | u64::from(b.0) << 32)),
+        (Type::B32, _) => |r, m, s| {
+            map2(r, m, s, |a: B16, b: B16| {
+                B32(u32::from(a.0) | u32::from(b.0) << 16)
+            })
+        },
+        (_, 2) => |r, m, s| {
+            map2(r, m, s, |a: B32, b: B32| {
+                B64(u64::from(a.0) | u64::from(b.0) << 32)
+            })
+        },
         _ => pack4,
     };
-    Ok(Op::Alu(run, Slots { d: d.dst(0, ty)?, e: 0, a: s[0], b: s[1], c: s[2], x: s[3] }))
+    Ok(Op::Alu(
+        run,
+        Slots {
+            d: d.dst(0, ty)?,
+            e: 0,
+            a: s[0],
+            b: s[1],
+            c: s[2],
+            x: s[3],
+        },
+    ))
 }
 
 /// Bytes, the lowest first.
@@ -46,7 +62,9 @@ fn pack_bytes<const N: usize>(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(
     let mut out = [0u32; 32];
     for (i, slot) in [s.a, s.b, s.c, s.x].into_iter().take(N).enumerate() {
         let part = regs.get::<u32>(slot, mask)?;
-        out.iter_mut().zip(part).for_each(|(out, part)| *out |= (*part & 0xff) << (8 * i));
+        out.iter_mut()
+            .zip(part)
+            .for_each(|(out, part)| *out |= (*part & 0xff) << (8 * i));
     }
     regs.set(s.d, mask, &out);
     Ok(())
@@ -64,7 +82,9 @@ fn pack4(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
     let mut out = [0u64; 32];
     for (i, slot) in [s.a, s.b, s.c, s.x].into_iter().enumerate() {
         let part = regs.get::<u32>(slot, mask)?;
-        out.iter_mut().zip(part).for_each(|(out, part)| *out |= u64::from(*part & 0xffff) << (16 * i));
+        out.iter_mut()
+            .zip(part)
+            .for_each(|(out, part)| *out |= u64::from(*part & 0xffff) << (16 * i));
     }
     regs.set(s.d, mask, &out);
     Ok(())
@@ -85,7 +105,17 @@ pub(super) fn unpack(d: &mut Decode<'_, '_>, ty: Type) -> Parsed<Op> {
         (_, 2) => unpack64,
         _ => unpack4,
     };
-    Ok(Op::Alu(run, Slots { d: to[0], e: to[1], a: d.src(1, ty)?, b: to[2], c: to[3], x: 0 }))
+    Ok(Op::Alu(
+        run,
+        Slots {
+            d: to[0],
+            e: to[1],
+            a: d.src(1, ty)?,
+            b: to[2],
+            c: to[3],
+            x: 0,
+        },
+    ))
 }
 
 fn unpack32(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {

@@ -26,7 +26,10 @@ pub(super) fn bulk(d: &mut Decode<'_, '_>) -> Parsed<Option<Op>> {
             d.eat(".wait_group");
             let read = d.eat(".read");
             d.operands(1, 1)?;
-            Ok(Some(Op::BulkWait { keep: d.immediate(0, 1 << 20)? as u32, read }))
+            Ok(Some(Op::BulkWait {
+                keep: d.immediate(0, 1 << 20)? as u32,
+                read,
+            }))
         }
         Some(".global") => store(d).map(Some),
         _ => Ok(None),
@@ -41,7 +44,12 @@ fn store(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let n = 3 + hint(d)?;
     d.operands(n, n)?;
     let (to, from) = (d.address(0, false)?, d.address(1, true)?);
-    Ok(Op::BulkStore(Box::new(BulkStore { to, from, bytes: d.src(2, Type::U32)?, reduction: None })))
+    Ok(Op::BulkStore(Box::new(BulkStore {
+        to,
+        from,
+        bytes: d.src(2, Type::U32)?,
+        reduction: None,
+    })))
 }
 
 /// `cp.reduce.async.bulk.global.shared::cta.bulk_group{.L2::cache_hint}.op{.noftz}.type [d], [s], n{, policy}`
@@ -50,7 +58,10 @@ pub(super) fn reduce(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if bulk && d.eat(".tensor") {
         return reduce_tensor(d);
     }
-    let known = bulk && [".global", ".shared::cta", ".bulk_group"].iter().all(|suffix| d.eat(suffix));
+    let known = bulk
+        && [".global", ".shared::cta", ".bulk_group"]
+            .iter()
+            .all(|suffix| d.eat(suffix));
     if !known {
         return d.error(format!("unsupported in ptx-emu: {}", d.name()));
     }
@@ -58,8 +69,16 @@ pub(super) fn reduce(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let (ty, f) = super::atomic::reduction(d)?;
     d.operands(3 + hinted, 3 + hinted)?;
     let (to, from) = (d.address(0, false)?, d.address(1, true)?);
-    let reduction = Some(Reduction { bytes: ty.bytes(), f });
-    Ok(Op::BulkStore(Box::new(BulkStore { to, from, bytes: d.src(2, Type::U32)?, reduction })))
+    let reduction = Some(Reduction {
+        bytes: ty.bytes(),
+        f,
+    });
+    Ok(Op::BulkStore(Box::new(BulkStore {
+        to,
+        from,
+        bytes: d.src(2, Type::U32)?,
+        reduction,
+    })))
 }
 
 fn hint(d: &mut Decode<'_, '_>) -> Parsed<usize> {
@@ -87,7 +106,9 @@ fn tensor(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         d.operands(n, n)?;
         return stored(d, dimensions, None);
     }
-    let into = d.choose(&[(".shared::cluster", ()), (".shared::cta", ())]).is_some();
+    let into = d
+        .choose(&[(".shared::cluster", ()), (".shared::cta", ())])
+        .is_some();
     let known = into && d.eat(".global") && {
         d.eat(".tile");
         d.eat(".mbarrier::complete_tx::bytes")
@@ -99,15 +120,35 @@ fn tensor(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     }
     d.operands(n, n)?;
     let at = place(d, 1, dimensions)?;
-    let blocks = if several { Some(d.src(3, Type::U16)?) } else { None };
+    let blocks = if several {
+        Some(d.src(3, Type::U16)?)
+    } else {
+        None
+    };
     let (shared, barrier) = (d.address(0, true)?, Some(d.address(2, true)?));
-    Ok(Op::TensorLoad(Box::new(TensorCopy { at, shared, barrier, blocks, reduction: None })))
+    Ok(Op::TensorLoad(Box::new(TensorCopy {
+        at,
+        shared,
+        barrier,
+        blocks,
+        reduction: None,
+    })))
 }
 
 /// The operands of a store, or of a reduction: `[map, {c}], [s]`.
-fn stored(d: &mut Decode<'_, '_>, dimensions: usize, reduction: Option<&'static str>) -> Parsed<Op> {
+fn stored(
+    d: &mut Decode<'_, '_>,
+    dimensions: usize,
+    reduction: Option<&'static str>,
+) -> Parsed<Op> {
     let (at, shared) = (place(d, 0, dimensions)?, d.address(1, true)?);
-    Ok(Op::TensorStore(Box::new(TensorCopy { at, shared, barrier: None, blocks: None, reduction })))
+    Ok(Op::TensorStore(Box::new(TensorCopy {
+        at,
+        shared,
+        barrier: None,
+        blocks: None,
+        reduction,
+    })))
 }
 
 const REDUCTIONS: &[(&str, &str)] = &[
@@ -149,7 +190,9 @@ pub(super) fn prefetch(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         return d.error(format!("unsupported in ptx-emu: {}", d.name()));
     }
     d.operands(n, n)?;
-    Ok(Op::TensorMap(Box::new(OfMap::Prefetch(place(d, 0, dimensions)?))))
+    Ok(Op::TensorMap(Box::new(OfMap::Prefetch(place(
+        d, 0, dimensions,
+    )?))))
 }
 
 /// `[map, {x, y}]`: slots of the map's address and of the coordinates.
@@ -160,10 +203,19 @@ fn place(d: &mut Decode<'_, '_>, i: usize, dimensions: usize) -> Parsed<TensorPl
     };
     if coordinates.len() != dimensions {
         let n = coordinates.len();
-        return error(o.at, format!("{dimensions} coordinates were expected, not {n}"));
+        return error(
+            o.at,
+            format!("{dimensions} coordinates were expected, not {n}"),
+        );
     }
-    let place: Parsed<Vec<u32>> = coordinates.iter().map(|c| d.element_src(c, Type::S32)).collect();
-    Ok(TensorPlace { map: d.named(map, o.at, Type::B64)?, place: place? })
+    let place: Parsed<Vec<u32>> = coordinates
+        .iter()
+        .map(|c| d.element_src(c, Type::S32))
+        .collect();
+    Ok(TensorPlace {
+        map: d.named(map, o.at, Type::B64)?,
+        place: place?,
+    })
 }
 
 /// A field as the manual names it: of the whole map, of a dimension, or one whose values have numbers.
@@ -198,16 +250,34 @@ const ELEMENTS: &[u32] = {
 };
 
 const FIELDS: &[(&str, Named)] = &[
-    (".global_address", Named::Whole(MapField::Address, Type::B64)),
+    (
+        ".global_address",
+        Named::Whole(MapField::Address, Type::B64),
+    ),
     (".rank", Named::Whole(MapField::Rank, Type::B32)),
     (".box_dim", Named::Each(MapField::Boxed, 4, Type::B32)),
     (".global_dim", Named::Each(MapField::Dim, 4, Type::B32)),
-    (".global_stride", Named::Each(MapField::Stride, 3, Type::B64)),
-    (".element_stride", Named::Each(|_| MapField::Only(1), 4, Type::B32)),
+    (
+        ".global_stride",
+        Named::Each(MapField::Stride, 3, Type::B64),
+    ),
+    (
+        ".element_stride",
+        Named::Each(|_| MapField::Only(1), 4, Type::B32),
+    ),
     (".elemtype", Named::Number(MapField::Element, ELEMENTS)),
-    (".interleave_layout", Named::Number(MapField::Only(0), &[0, 1, 2])),
-    (".swizzle_mode", Named::Number(MapField::Swizzle, &[0, 32, 64, 128])),
-    (".swizzle_atomicity", Named::Number(MapField::Only(0), &[0, 1, 2, 3])),
+    (
+        ".interleave_layout",
+        Named::Number(MapField::Only(0), &[0, 1, 2]),
+    ),
+    (
+        ".swizzle_mode",
+        Named::Number(MapField::Swizzle, &[0, 32, 64, 128]),
+    ),
+    (
+        ".swizzle_atomicity",
+        Named::Number(MapField::Only(0), &[0, 1, 2, 3]),
+    ),
     (".fill_mode", Named::Number(MapField::Only(0), &[0, 1])),
 ];
 
@@ -237,11 +307,22 @@ fn tensormap(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         Named::Number(field, values) => {
             d.operands(2, 2)?;
             let value = values[d.immediate(1, values.len() as u64 - 1)? as usize];
-            (field, RegisterOperand { slot: d.literal(Bank::W32, value.into()), bits: 32 })
+            (
+                field,
+                RegisterOperand {
+                    slot: d.literal(Bank::W32, value.into()),
+                    bits: 32,
+                },
+            )
         }
     };
     let address = d.address(0, space == Space::Shared)?;
-    Ok(Op::TensorMap(Box::new(OfMap::Change(MapChange { space, address, field, value }))))
+    Ok(Op::TensorMap(Box::new(OfMap::Change(MapChange {
+        space,
+        address,
+        field,
+        value,
+    }))))
 }
 
 const SCOPES: &[(&str, ())] = &[(".cta", ()), (".cluster", ()), (".gpu", ()), (".sys", ())];
@@ -257,7 +338,10 @@ fn map_copy(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.require(&[(".aligned", ())])?;
     d.operands(3, 3)?;
     whole_map(d, 2)?;
-    Ok(Op::TensorMap(Box::new(OfMap::Copy([d.address(0, false)?, d.address(1, true)?]))))
+    Ok(Op::TensorMap(Box::new(OfMap::Copy([
+        d.address(0, false)?,
+        d.address(1, true)?,
+    ]))))
 }
 
 /// `fence.proxy.tensormap::generic.acquire.scope [map], 128` and `.release.scope`, which orders what comes before.
@@ -279,6 +363,9 @@ pub(super) fn fence(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 fn whole_map(d: &Decode<'_, '_>, i: usize) -> Parsed<()> {
     match d.immediate(i, 128)? {
         128 => Ok(()),
-        _ => error(d.operand(i).at, "128, the size of a tensor map, was expected"),
+        _ => error(
+            d.operand(i).at,
+            "128, the size of a tensor map, was expected",
+        ),
     }
 }

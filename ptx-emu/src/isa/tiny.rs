@@ -24,16 +24,41 @@ struct Tiny {
 }
 
 const FORMATS: [Tiny; 3] = [
-    Tiny { ty: Type::E2m1x2, mantissa: 1, least: 0, largest: 6.0, bits: 4, half: 4 },
-    Tiny { ty: Type::E2m3x2, mantissa: 3, least: 0, largest: 7.5, bits: 6, half: 8 },
-    Tiny { ty: Type::E3m2x2, mantissa: 2, least: -2, largest: 28.0, bits: 6, half: 8 },
+    Tiny {
+        ty: Type::E2m1x2,
+        mantissa: 1,
+        least: 0,
+        largest: 6.0,
+        bits: 4,
+        half: 4,
+    },
+    Tiny {
+        ty: Type::E2m3x2,
+        mantissa: 3,
+        least: 0,
+        largest: 7.5,
+        bits: 6,
+        half: 8,
+    },
+    Tiny {
+        ty: Type::E3m2x2,
+        mantissa: 2,
+        least: -2,
+        largest: 28.0,
+        bits: 6,
+        half: 8,
+    },
 ];
 
 impl Tiny {
     /// The nearest number; the largest one where there is none, and for NaN.
     fn narrow(self, x: f32, relu: bool) -> u32 {
         let x = if relu && x <= 0.0 { 0.0 } else { f64::from(x) };
-        let x = if x.is_nan() { self.largest } else { x.clamp(-self.largest, self.largest) };
+        let x = if x.is_nan() {
+            self.largest
+        } else {
+            x.clamp(-self.largest, self.largest)
+        };
         let sign = u32::from(x.is_sign_negative()) << (self.bits - 1);
         let rounded = narrow(x, self.mantissa, self.least, Round::Nearest).abs();
         let magnitude = match rounded < power_of_two(self.least) {
@@ -49,12 +74,17 @@ impl Tiny {
     /// The value of a number.
     fn wide(self, bits: u32) -> f64 {
         let mantissa = f64::from(bits & ((1 << self.mantissa) - 1)) * power_of_two(-self.mantissa);
-        let exponent = (bits >> self.mantissa & ((1 << (self.bits - 1 - self.mantissa as u32)) - 1)) as i32;
+        let exponent =
+            (bits >> self.mantissa & ((1 << (self.bits - 1 - self.mantissa as u32)) - 1)) as i32;
         let magnitude = match exponent {
             0 => mantissa * power_of_two(self.least),
             _ => (1.0 + mantissa) * power_of_two(exponent - 1 + self.least),
         };
-        if bits >> (self.bits - 1) & 1 != 0 { -magnitude } else { magnitude }
+        if bits >> (self.bits - 1) & 1 != 0 {
+            -magnitude
+        } else {
+            magnitude
+        }
     }
 }
 
@@ -64,7 +94,9 @@ pub(super) fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Option<Op>> {
     if has(".ue8m0x2") {
         return exponents(d).map(Some);
     }
-    let Some(i) = FORMATS.iter().position(|format| has(format.ty.name())) else { return Ok(None) };
+    let Some(i) = FORMATS.iter().position(|format| has(format.ty.name())) else {
+        return Ok(None);
+    };
     d.require(&[(".rn", ())])?;
     let mut relu = d.eat(".relu");
     let satfinite = d.eat(".satfinite");
@@ -73,13 +105,29 @@ pub(super) fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Option<Op>> {
     let to = d.ty(&[tiny, Type::F16x2])?;
     let from = d.ty(&[if to == tiny { Type::F32 } else { tiny }])?;
     if satfinite != (to == tiny) {
-        return d.error(format!("`{}`: .satfinite goes with conversions to {tiny}, and must", d.name()));
+        return d.error(format!(
+            "`{}`: .satfinite goes with conversions to {tiny}, and must",
+            d.name()
+        ));
     }
-    let (run, sources): (Alu, usize) = if to == tiny { (narrow_pair, 2) } else { (widen_pair, 1) };
+    let (run, sources): (Alu, usize) = if to == tiny {
+        (narrow_pair, 2)
+    } else {
+        (widen_pair, 1)
+    };
     d.operands(1 + sources, 1 + sources)?;
     let b = if sources == 2 { d.src(2, from)? } else { 0 };
     let x = i as u32 | u32::from(relu) << 4;
-    Ok(Some(Op::Alu(run, Slots { d: d.dst(0, to)?, a: d.src(1, from)?, b, x, ..Slots::default() })))
+    Ok(Some(Op::Alu(
+        run,
+        Slots {
+            d: d.dst(0, to)?,
+            a: d.src(1, from)?,
+            b,
+            x,
+            ..Slots::default()
+        },
+    )))
 }
 
 /// The first source becomes the upper half.
@@ -98,7 +146,9 @@ fn widen_pair(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
         let value = format.wide(bits);
         u32::from(f16::from_f64(if relu && value <= 0.0 { 0.0 } else { value }).to_bits())
     };
-    let out = regs.get::<u32>(s.a, mask)?.map(|a| one(a >> format.half) << 16 | one(a));
+    let out = regs
+        .get::<u32>(s.a, mask)?
+        .map(|a| one(a >> format.half) << 16 | one(a));
     regs.set(s.d, mask, &out);
     Ok(())
 }
@@ -111,7 +161,14 @@ fn exponents(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         d.ty(&[Type::Ue8m0x2])?;
         d.operands(2, 2)?;
         let (to, a) = (d.dst(0, Type::Bf16x2)?, d.src(1, Type::Ue8m0x2)?);
-        return Ok(Op::Alu(powers, Slots { d: to, a, ..Slots::default() }));
+        return Ok(Op::Alu(
+            powers,
+            Slots {
+                d: to,
+                a,
+                ..Slots::default()
+            },
+        ));
     };
     let satfinite = d.eat(".satfinite");
     d.ty(&[Type::Ue8m0x2])?;
@@ -121,7 +178,16 @@ fn exponents(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let a = d.src(1, from)?;
     let b = if sources == 2 { d.src(2, from)? } else { a };
     let x = u32::from(up) | u32::from(satfinite) << 1 | u32::from(sources == 1) << 2;
-    Ok(Op::Alu(exponent_pair, Slots { d: d.dst(0, Type::Ue8m0x2)?, a, b, x, ..Slots::default() }))
+    Ok(Op::Alu(
+        exponent_pair,
+        Slots {
+            d: d.dst(0, Type::Ue8m0x2)?,
+            a,
+            b,
+            x,
+            ..Slots::default()
+        },
+    ))
 }
 
 /// The exponent of the power of two at or below a magnitude, or at or above it; the sign does not matter. All ones are NaN.
@@ -130,7 +196,11 @@ fn exponent(x: u32, up: bool, satfinite: bool) -> u32 {
     // Zero and what is below the smallest power, 2^-127, become that.
     let above = up && x & 0x007f_ffff != 0 && x > 0x0040_0000 && x < 0x7f80_0000;
     let found = (x >> 23) + u32::from(above);
-    if satfinite && found == 255 && x <= 0x7f80_0000 { 254 } else { found }
+    if satfinite && found == 255 && x <= 0x7f80_0000 {
+        254
+    } else {
+        found
+    }
 }
 
 fn exponent_pair(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
@@ -149,7 +219,9 @@ fn powers(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
         255 => 0x7fff,
         exponent => exponent << 7,
     };
-    let out = regs.get::<u32>(s.a, mask)?.map(|a| one(a >> 8) << 16 | one(a));
+    let out = regs
+        .get::<u32>(s.a, mask)?
+        .map(|a| one(a >> 8) << 16 | one(a));
     regs.set(s.d, mask, &out);
     Ok(())
 }

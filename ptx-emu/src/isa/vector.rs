@@ -34,7 +34,11 @@ pub(super) fn mov(d: &mut Decode<'_, '_>, count: usize) -> Parsed<Op> {
                 _ => d.special(&format!("{name}{part}")),
             };
             let Some(from) = from else { break };
-            copies.push(RegisterCopy { bank: bank(ty), to: d.element_dst(element, ty)?, from });
+            copies.push(RegisterCopy {
+                bank: bank(ty),
+                to: d.element_dst(element, ty)?,
+                from,
+            });
         }
     }
     if copies.len() == count {
@@ -49,7 +53,11 @@ pub(super) fn mov(d: &mut Decode<'_, '_>, count: usize) -> Parsed<Op> {
     let mut copies = Vec::new();
     for (to, from) in to.iter().zip(from) {
         let (to, from) = (d.element_dst(to, ty)?, d.element_src(from, ty)?);
-        copies.push(RegisterCopy { bank: bank(ty), to, from });
+        copies.push(RegisterCopy {
+            bank: bank(ty),
+            to,
+            from,
+        });
     }
     Ok(Op::Copies(copies.into()))
 }
@@ -58,6 +66,9 @@ fn vector<'a>(d: &Decode<'_, 'a>, i: usize, count: usize) -> Parsed<&'a [Operand
     let o = d.operand(i);
     match &o.kind {
         OperandKind::Vector(elements) if elements.len() == count => Ok(elements),
-        _ => error(o.at, format!("`{}` needs a vector of {count} elements", d.name())),
+        _ => error(
+            o.at,
+            format!("`{}` needs a vector of {count} elements", d.name()),
+        ),
     }
 }

@@ -41,7 +41,13 @@ const OPERATIONS: &[(&str, VideoOp)] = &[
     ("vadd", |a, b| a + b),
     ("vsub", |a, b| a - b),
     ("vabsdiff", |a, b| (a - b).abs()),
-    ("vavrg", |a, b| if a + b >= 0 { (a + b + 1) >> 1 } else { (a + b) >> 1 }),
+    ("vavrg", |a, b| {
+        if a + b >= 0 {
+            (a + b + 1) >> 1
+        } else {
+            (a + b) >> 1
+        }
+    }),
     ("vmin", |a, b| a.min(b)),
     ("vmax", |a, b| a.max(b)),
     ("vshl", |a, b| a << b),
@@ -62,7 +68,11 @@ const SIGNS: &[(&str, bool)] = &[(".u32", false), (".s32", true)];
 
 /// The types: whether d, a and b are signed. Those of a comparison are unsigned.
 fn signs(d: &mut Decode<'_, '_>) -> Parsed<[bool; 3]> {
-    let of_d = if d.inst.opcode.starts_with("vset") { false } else { d.require(SIGNS)? };
+    let of_d = if d.inst.opcode.starts_with("vset") {
+        false
+    } else {
+        d.require(SIGNS)?
+    };
     Ok([of_d, d.require(SIGNS)?, d.require(SIGNS)?])
 }
 
@@ -79,25 +89,41 @@ fn scalar(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let opcode = d.inst.opcode;
     let signed = signs(d)?;
     if opcode.starts_with("vsh") && signed[2] {
-        return d.error(format!("`{}`: the type of a shift's distance is .u32", d.name()));
+        return d.error(format!(
+            "`{}`: the type of a shift's distance is .u32",
+            d.name()
+        ));
     }
-    let (plus_one, saturate) = (opcode == "vmad" && d.eat(".po"), opcode != "vset" && d.eat(".sat"));
+    let (plus_one, saturate) = (
+        opcode == "vmad" && d.eat(".po"),
+        opcode != "vset" && d.eat(".sat"),
+    );
     let f = operation(d)?;
     let wrap = match opcode {
         "vshl" | "vshr" => Some(d.require(&[(".clamp", false), (".wrap", true)])?),
         _ => None,
     };
-    let shift = if opcode == "vmad" { d.choose(&[(".shr7", 7), (".shr15", 15)]).unwrap_or(0) } else { 0 };
+    let shift = if opcode == "vmad" {
+        d.choose(&[(".shr7", 7), (".shr15", 15)]).unwrap_or(0)
+    } else {
+        0
+    };
     let second = match opcode {
         "vmad" => Second::Product { plus_one, shift },
         _ => d
-            .choose(&[(".add", Second::Add), (".min", Second::Min), (".max", Second::Max)])
+            .choose(&[
+                (".add", Second::Add),
+                (".min", Second::Min),
+                (".max", Second::Max),
+            ])
             .unwrap_or(Second::Nothing),
     };
     let n = d.operands(3, 4)?;
     let (to, of_d) = part(d, 0)?;
     let merges = of_d.bits != 32;
-    if n != 3 + usize::from(merges || second != Second::Nothing) || merges && second != Second::Nothing {
+    if n != 3 + usize::from(merges || second != Second::Nothing)
+        || merges && second != Second::Nothing
+    {
         return d.error(format!(
             "`{}`: a third source goes with .add, .min or .max, or with a part of d",
             d.name()
@@ -105,7 +131,11 @@ fn scalar(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     }
     let ((a, of_a), (b, mut of_b)) = (part(d, 1)?, part(d, 2)?);
     of_b.place += 32;
-    let c = if n == 4 { Some(d.src(3, Type::B32)?) } else { None };
+    let c = if n == 4 {
+        Some(d.src(3, Type::B32)?)
+    } else {
+        None
+    };
     let second = if merges { Second::Merge } else { second };
     let narrow = matches!(d.inst.opcode, "vadd" | "vsub") || wrap.is_some() && saturate;
     Ok(Op::Video(Box::new(Video {
@@ -130,15 +160,37 @@ fn simd(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let f = operation(d)?;
     let adds_first = d.eat(".add");
     let saturate = !adds_first && d.eat(".sat");
-    let second = if adds_first { Second::Add } else { Second::Merge };
+    let second = if adds_first {
+        Second::Add
+    } else {
+        Second::Merge
+    };
     d.operands(4, 4)?;
     let (to, mask) = selected(d, 0, count)?;
     let (a, of_a) = selected(d, 1, count)?;
     let (b, of_b) = selected(d, 2, count)?;
     let c = Some(d.src(3, Type::B32)?);
-    let element = |i: usize| VideoElement { place: (i * 32 / count) as u32, bits: (32 / count) as u32 };
-    let elements = mask.iter().map(|i| [element(*i), element(of_a[*i]), element(of_b[*i])]).collect();
-    let video = Video { f, signed, saturate, wrap: None, second, narrow: false, d: to, a, b, c, elements };
+    let element = |i: usize| VideoElement {
+        place: (i * 32 / count) as u32,
+        bits: (32 / count) as u32,
+    };
+    let elements = mask
+        .iter()
+        .map(|i| [element(*i), element(of_a[*i]), element(of_b[*i])])
+        .collect();
+    let video = Video {
+        f,
+        signed,
+        saturate,
+        wrap: None,
+        second,
+        narrow: false,
+        d: to,
+        a,
+        b,
+        c,
+        elements,
+    };
     Ok(Op::Video(Box::new(video)))
 }
 
@@ -157,15 +209,30 @@ fn register<'a>(d: &mut Decode<'_, 'a>, i: usize) -> Parsed<(u32, Option<&'a str
 
 /// A register and the part of it that is used.
 fn part(d: &mut Decode<'_, '_>, i: usize) -> Parsed<(u32, VideoElement)> {
-    const PARTS: &[(&str, u32, u32)] =
-        &[("b0", 0, 8), ("b1", 8, 8), ("b2", 16, 8), ("b3", 24, 8), ("h0", 0, 16), ("h1", 16, 16)];
+    const PARTS: &[(&str, u32, u32)] = &[
+        ("b0", 0, 8),
+        ("b1", 8, 8),
+        ("b2", 16, 8),
+        ("b3", 24, 8),
+        ("h0", 0, 16),
+        ("h1", 16, 16),
+    ];
     let (slot, part) = register(d, i)?;
-    let Some(part) = part else { return Ok((slot, VideoElement { place: 0, bits: 32 })) };
+    let Some(part) = part else {
+        return Ok((slot, VideoElement { place: 0, bits: 32 }));
+    };
     match PARTS.iter().find(|(name, ..)| *name == part) {
-        Some((_, place, bits)) => Ok((slot, VideoElement { place: *place, bits: *bits })),
-        None => {
-            error(d.operand(i).at, format!("`.{part}` is not a part of a register: .b0 to .b3, .h0 or .h1"))
-        }
+        Some((_, place, bits)) => Ok((
+            slot,
+            VideoElement {
+                place: *place,
+                bits: *bits,
+            },
+        )),
+        None => error(
+            d.operand(i).at,
+            format!("`.{part}` is not a part of a register: .b0 to .b3, .h0 or .h1"),
+        ),
     }
 }
 
@@ -180,14 +247,18 @@ fn selected(d: &mut Decode<'_, '_>, i: usize, count: usize) -> Parsed<(u32, Vec<
     let letter = if count == 2 { 'h' } else { 'b' };
     let digit = |b: u8| b.is_ascii_digit().then(|| usize::from(b - b'0'));
     let places: Vec<usize> = digits.bytes().skip(1).rev().filter_map(digit).collect();
-    let written =
-        places.is_sorted_by(|a, b| a < b) && places.iter().all(|n| *n < count) && !places.is_empty();
+    let written = places.is_sorted_by(|a, b| a < b)
+        && places.iter().all(|n| *n < count)
+        && !places.is_empty();
     let read = places.len() == count && places.iter().all(|n| *n < 2 * count);
     if !digits.starts_with(letter)
         || places.len() + 1 != digits.len()
         || !(if i == 0 { written } else { read })
     {
-        return error(d.operand(i).at, format!("`.{digits}` does not select elements of this instruction"));
+        return error(
+            d.operand(i).at,
+            format!("`.{digits}` does not select elements of this instruction"),
+        );
     }
     Ok((slot, places))
 }

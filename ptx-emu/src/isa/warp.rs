@@ -28,7 +28,9 @@ fn bar(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if d.eat(".warp") {
         d.require(&[(".sync", ())])?;
         d.operands(1, 1)?;
-        return Ok(Op::WarpBarrier { mask: d.src(0, Type::B32)? });
+        return Ok(Op::WarpBarrier {
+            mask: d.src(0, Type::B32)?,
+        });
     }
     d.eat(".cta");
     block_barrier(d)
@@ -66,7 +68,11 @@ fn block_barrier(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         (BarrierForm::Sync, _) => BarrierKind::Sync,
         (BarrierForm::Arrive, _) => BarrierKind::Arrive,
         (_, reduction) => {
-            let ty = d.ty(if reduction == Some(0) { &[Type::U32] } else { &[Type::Pred] })?;
+            let ty = d.ty(if reduction == Some(0) {
+                &[Type::U32]
+            } else {
+                &[Type::Pred]
+            })?;
             let n = d.operands(3, 4)?;
             let (to, pred) = (d.dst(0, ty)?, d.pred(n - 1)?);
             match reduction {
@@ -83,8 +89,17 @@ fn block_barrier(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     };
     check_literals(d, first, counted)?;
     let id = d.src(first, Type::U32)?;
-    let count = if counted { Some(d.src(first + 1, Type::U32)?) } else { None };
-    Ok(Op::Barrier(Box::new(Barrier { kind, id, count, aligned })))
+    let count = if counted {
+        Some(d.src(first + 1, Type::U32)?)
+    } else {
+        None
+    };
+    Ok(Op::Barrier(Box::new(Barrier {
+        kind,
+        id,
+        count,
+        aligned,
+    })))
 }
 
 /// Literal barrier numbers and thread counts are checked before anything runs.
@@ -95,17 +110,27 @@ fn check_literals(d: &Decode<'_, '_>, first: usize, counted: bool) -> Parsed<()>
     if counted && matches!(d.operand(first + 1).kind, OperandKind::Number(_)) {
         let count = d.immediate(first + 1, 1024)?;
         if count == 0 || count % 32 != 0 {
-            return d.error(format!("a barrier for {count} threads: the count is a positive multiple of 32"));
+            return d.error(format!(
+                "a barrier for {count} threads: the count is a positive multiple of 32"
+            ));
         }
     }
     Ok(())
 }
 
 fn membar(d: &mut Decode<'_, '_>) -> Parsed<Op> {
-    let scopes = [(".cta", Scope::Block), (".gl", Scope::Device), (".sys", Scope::Device)];
+    let scopes = [
+        (".cta", Scope::Block),
+        (".gl", Scope::Device),
+        (".sys", Scope::Device),
+    ];
     let scope = d.require(&scopes)?;
     d.operands(0, 0)?;
-    Ok(Op::Fence(Fence { acquires: true, releases: true, scope }))
+    Ok(Op::Fence(Fence {
+        acquires: true,
+        releases: true,
+        scope,
+    }))
 }
 
 fn fence(d: &mut Decode<'_, '_>) -> Parsed<Op> {
@@ -113,12 +138,20 @@ fn fence(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         return super::copy::proxy_fence(d);
     }
     let both = (true, true);
-    let halves =
-        [(".sc", both), (".acq_rel", both), (".acquire", (true, false)), (".release", (false, true))];
+    let halves = [
+        (".sc", both),
+        (".acq_rel", both),
+        (".acquire", (true, false)),
+        (".release", (false, true)),
+    ];
     let (acquires, releases) = d.choose(&halves).unwrap_or(both);
     let scope = d.require(SCOPES)?;
     d.operands(0, 0)?;
-    Ok(Op::Fence(Fence { acquires, releases, scope }))
+    Ok(Op::Fence(Fence {
+        acquires,
+        releases,
+        scope,
+    }))
 }
 
 /// Whether a shuffle or vote names no mask: it has no `.sync`, as old targets and versions allow.
@@ -126,12 +159,20 @@ fn is_maskless(d: &mut Decode<'_, '_>) -> Parsed<bool> {
     if d.eat(".sync") {
         return Ok(false);
     }
-    if d.allows_maskless() { Ok(true) } else { d.require(&[(".sync", ())]).map(|()| false) }
+    if d.allows_maskless() {
+        Ok(true)
+    } else {
+        d.require(&[(".sync", ())]).map(|()| false)
+    }
 }
 
 /// The register of a mask, or [`EXECUTING`] where there is none.
 fn lane_mask(d: &mut Decode<'_, '_>, maskless: bool, i: usize) -> Parsed<u32> {
-    if maskless { Ok(EXECUTING) } else { d.src(i, Type::B32) }
+    if maskless {
+        Ok(EXECUTING)
+    } else {
+        d.src(i, Type::B32)
+    }
 }
 
 /// `shfl.sync.mode.b32 d|p, a, b, c, mask`, and without `.sync` and mask
@@ -147,9 +188,21 @@ fn shfl(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let operands = 5 - usize::from(maskless);
     d.operands(operands, operands)?;
     let (to, p) = d.dst_pair(0, Type::B32)?;
-    let (a, b, c) = (d.src(1, Type::B32)?, d.src(2, Type::B32)?, d.src(3, Type::B32)?);
+    let (a, b, c) = (
+        d.src(1, Type::B32)?,
+        d.src(2, Type::B32)?,
+        d.src(3, Type::B32)?,
+    );
     let mask = lane_mask(d, maskless, 4)?;
-    Ok(Op::Shuffle(Box::new(Shuffle { mode, d: to, p, a, b, c, mask })))
+    Ok(Op::Shuffle(Box::new(Shuffle {
+        mode,
+        d: to,
+        p,
+        a,
+        b,
+        c,
+        mask,
+    })))
 }
 
 fn vote(d: &mut Decode<'_, '_>) -> Parsed<Op> {
@@ -162,10 +215,19 @@ fn vote(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         (".ballot", Vote::Ballot),
     ])?;
     let maskless = !first && is_maskless(d)?;
-    let ty = d.ty(if mode == Vote::Ballot { &[Type::B32] } else { &[Type::Pred] })?;
+    let ty = d.ty(if mode == Vote::Ballot {
+        &[Type::B32]
+    } else {
+        &[Type::Pred]
+    })?;
     let operands = 3 - usize::from(maskless);
     d.operands(operands, operands)?;
-    Ok(Op::Vote { mode, d: d.dst(0, ty)?, pred: d.pred(1)?, mask: lane_mask(d, maskless, 2)? })
+    Ok(Op::Vote {
+        mode,
+        d: d.dst(0, ty)?,
+        pred: d.pred(1)?,
+        mask: lane_mask(d, maskless, 2)?,
+    })
 }
 
 fn matches(d: &mut Decode<'_, '_>) -> Parsed<Op> {
@@ -178,13 +240,31 @@ fn matches(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         return d.error("match.any has no predicate destination");
     }
     let to = to.unwrap_or_else(|| d.scratch(Bank::W32));
-    Ok(Op::Match { all, d: to, p, a: d.src(1, ty)?, wide: ty == Type::B64, mask: d.src(2, Type::B32)? })
+    Ok(Op::Match {
+        all,
+        d: to,
+        p,
+        a: d.src(1, ty)?,
+        wide: ty == Type::B64,
+        mask: d.src(2, Type::B32)?,
+    })
 }
 
 fn redux(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.require(&[(".sync", ())])?;
-    let op = d.require(&[(".add", 0), (".min", 1), (".max", 2), (".and", 3), (".or", 4), (".xor", 5)])?;
-    let ty = d.ty(if op < 3 { &[Type::U32, Type::S32] } else { &[Type::B32] })?;
+    let op = d.require(&[
+        (".add", 0),
+        (".min", 1),
+        (".max", 2),
+        (".and", 3),
+        (".or", 4),
+        (".xor", 5),
+    ])?;
+    let ty = d.ty(if op < 3 {
+        &[Type::U32, Type::S32]
+    } else {
+        &[Type::B32]
+    })?;
     let f: fn(u32, u32) -> u32 = match (op, ty) {
         (0, _) => u32::wrapping_add,
         (1, Type::S32) => |a, b| (a as i32).min(b as i32) as u32,
@@ -196,13 +276,20 @@ fn redux(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         _ => |a, b| a ^ b,
     };
     d.operands(3, 3)?;
-    Ok(Op::Redux { f, d: d.dst(0, ty)?, a: d.src(1, ty)?, mask: d.src(2, Type::B32)? })
+    Ok(Op::Redux {
+        f,
+        d: d.dst(0, ty)?,
+        a: d.src(1, ty)?,
+        mask: d.src(2, Type::B32)?,
+    })
 }
 
 fn activemask(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.ty(&[Type::B32])?;
     d.operands(1, 1)?;
-    Ok(Op::ActiveMask { d: d.dst(0, Type::B32)? })
+    Ok(Op::ActiveMask {
+        d: d.dst(0, Type::B32)?,
+    })
 }
 
 fn elect(d: &mut Decode<'_, '_>) -> Parsed<Op> {
@@ -210,7 +297,11 @@ fn elect(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.operands(2, 2)?;
     let (to, p) = d.dst_pair(0, Type::B32)?;
     match p {
-        Some(p) => Ok(Op::Elect { d: to, p, mask: d.src(1, Type::B32)? }),
+        Some(p) => Ok(Op::Elect {
+            d: to,
+            p,
+            mask: d.src(1, Type::B32)?,
+        }),
         None => d.error("elect.sync writes `d|p`: the predicate is missing"),
     }
 }

@@ -12,7 +12,12 @@ use crate::parse::{Parsed, error};
 pub(super) const DECODERS: &[(&str, Decoder)] = &[("wgmma", wgmma)];
 
 /// Depth and the type of sums, what sums are, and types of the left and the right matrix.
-type Form = (&'static str, Item, &'static [(&'static str, Element)], &'static [(&'static str, Element)]);
+type Form = (
+    &'static str,
+    Item,
+    &'static [(&'static str, Element)],
+    &'static [(&'static str, Element)],
+);
 
 const BYTES: &[(&str, Element)] = &[(".s8", Element::S8), (".u8", Element::U8)];
 const FLOATS: &[(&str, Element)] = &[(".e4m3", Element::E4m3), (".e5m2", Element::E5m2)];
@@ -54,7 +59,9 @@ fn wgmma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         "wgmma.wait_group.sync.aligned" => {
             d.skip();
             d.operands(1, 1)?;
-            Ok(Op::WgmmaWait { keep: d.immediate(0, 1 << 20)? as usize })
+            Ok(Op::WgmmaWait {
+                keep: d.immediate(0, 1 << 20)? as usize,
+            })
         }
         name => product(d, name),
     }
@@ -66,12 +73,23 @@ fn product(d: &mut Decode<'_, '_>, name: &str) -> Parsed<Op> {
     let Some(form) = form(name) else {
         return d.error(format!("unsupported in ptx-emu: {name}"));
     };
-    let Found { sparse, saturate, columns, sum, left, right } = form;
+    let Found {
+        sparse,
+        saturate,
+        columns,
+        sum,
+        left,
+        right,
+    } = form;
     d.skip();
     let in_registers = matches!(d.operand(1).kind, OperandKind::Vector(_));
     let scales = if sum == Item::S32 { 0 } else { 2 };
     let halves = matches!(left, Element::F16 | Element::Bf16);
-    let turns = if !halves { 0 } else { 2 - usize::from(in_registers) };
+    let turns = if !halves {
+        0
+    } else {
+        2 - usize::from(in_registers)
+    };
     // Where the predicate stands.
     let at = if sparse { 5 } else { 3 };
     d.operands(at + 1 + scales + turns, at + 1 + scales + turns)?;
@@ -81,7 +99,11 @@ fn product(d: &mut Decode<'_, '_>, name: &str) -> Parsed<Op> {
     };
     let b = d.src(2, Type::B64)?;
     let depth = if sparse { 64 } else { 32 } / left.bytes();
-    let sparsity = if sparse { Some(sparsity(d, columns, depth, left)?) } else { None };
+    let sparsity = if sparse {
+        Some(sparsity(d, columns, depth, left)?)
+    } else {
+        None
+    };
     let add = d.pred(at)?;
     let mut negated = [false; 2];
     for (i, negated) in negated.iter_mut().enumerate().take(scales) {
@@ -112,14 +134,27 @@ fn product(d: &mut Decode<'_, '_>, name: &str) -> Parsed<Op> {
 }
 
 /// The metadata and the selector of a sparse left matrix.
-fn sparsity(d: &mut Decode<'_, '_>, columns: usize, depth: usize, left: Element) -> Parsed<Sparsity> {
-    let shape = Shape { rows: 16, columns, depth };
+fn sparsity(
+    d: &mut Decode<'_, '_>,
+    columns: usize,
+    depth: usize,
+    left: Element,
+) -> Parsed<Sparsity> {
+    let shape = Shape {
+        rows: 16,
+        columns,
+        depth,
+    };
     let most = 4 / Sparsity::threads(shape, left.item()) - 1;
     let OperandKind::Name(_) = d.operand(3).kind else {
         return error(d.operand(3).at, "a register with metadata was expected");
     };
     let (metadata, selector) = (d.src(3, Type::B32)?, d.immediate(4, most as u64)? as usize);
-    Ok(Sparsity { metadata, selector, ordered: true })
+    Ok(Sparsity {
+        metadata,
+        selector,
+        ordered: true,
+    })
 }
 
 /// Whether each matrix is transposed, of which `turns` say so.
@@ -153,12 +188,16 @@ struct Found {
 
 fn form(name: &str) -> Option<Found> {
     let name = name.strip_prefix("wgmma.mma_async")?;
-    let (sparse, name) = name.strip_prefix(".sp").map_or((false, name), |rest| (true, rest));
+    let (sparse, name) = name
+        .strip_prefix(".sp")
+        .map_or((false, name), |rest| (true, rest));
     let shape = name.strip_prefix(".sync.aligned.m64n")?;
     let digits = shape.bytes().take_while(u8::is_ascii_digit).count();
     let (columns, rest) = shape.split_at(digits);
-    let columns: usize =
-        columns.parse().ok().filter(|n: &usize| n.is_multiple_of(8) && (8..=256).contains(n))?;
+    let columns: usize = columns
+        .parse()
+        .ok()
+        .filter(|n: &usize| n.is_multiple_of(8) && (8..=256).contains(n))?;
     // ptxas takes it behind the shape and behind the types.
     let plain = rest.replacen(".satfinite", "", 1);
     let saturate = plain.len() < rest.len();
@@ -170,6 +209,17 @@ fn form(name: &str) -> Option<Found> {
         Some((*sum, left.1, right.1))
     })?;
     // Of integers, there are not all numbers of columns, and they alone are clamped.
-    let exists = if sum == Item::S32 { columns.is_multiple_of(16) || columns <= 24 } else { !saturate };
-    exists.then_some(Found { sparse, saturate, columns, sum, left, right })
+    let exists = if sum == Item::S32 {
+        columns.is_multiple_of(16) || columns <= 24
+    } else {
+        !saturate
+    };
+    exists.then_some(Found {
+        sparse,
+        saturate,
+        columns,
+        sum,
+        left,
+        right,
+    })
 }

@@ -22,23 +22,55 @@ pub(super) fn update_of(op: &str) -> Option<WideUpdate> {
 /// `mov.b128`: from one register to another, or of two or four parts.
 pub(super) fn mov(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let (to, from) = (d.operand(0), d.operand(1));
-    if [to, from].iter().all(|o| matches!(o.kind, OperandKind::Vector(_))) {
+    if [to, from]
+        .iter()
+        .all(|o| matches!(o.kind, OperandKind::Vector(_)))
+    {
         return error(to.at, "mov.b128 needs a .b128 register on one side");
     }
     let (run, slots): (Alu, Slots) = match (parts(to)?, parts(from)?) {
         (Some([x, y, z, w]), _) => {
             let [a, b] = d.halves_src(from)?;
             let [x, y, z, w] = [x, y, z, w].map(|part| d.element_dst(part, Type::B32));
-            (unpack_words, Slots { d: x?, e: y?, b: z?, c: w?, a, x: b })
+            (
+                unpack_words,
+                Slots {
+                    d: x?,
+                    e: y?,
+                    b: z?,
+                    c: w?,
+                    a,
+                    x: b,
+                },
+            )
         }
         (None, Some([x, y, z, w])) => {
             let [x, y, z, w] = [x, y, z, w].map(|part| d.element_src(part, Type::B32));
             let [low, high] = d.halves_dst(to)?;
-            (pack_words, Slots { d: low, e: high, a: x?, b: y?, c: z?, x: w? })
+            (
+                pack_words,
+                Slots {
+                    d: low,
+                    e: high,
+                    a: x?,
+                    b: y?,
+                    c: z?,
+                    x: w?,
+                },
+            )
         }
         (None, None) => {
             let ([a, b], [low, high]) = (source(d, from)?, target(d, to)?);
-            (copy, Slots { d: low, e: high, a, b, ..Slots::default() })
+            (
+                copy,
+                Slots {
+                    d: low,
+                    e: high,
+                    a,
+                    b,
+                    ..Slots::default()
+                },
+            )
         }
     };
     Ok(Op::Alu(run, slots))
@@ -46,7 +78,9 @@ pub(super) fn mov(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 
 /// The four parts of an operand that has so many.
 fn parts<'a>(o: &'a Operand<'a>) -> Parsed<Option<[&'a Operand<'a>; 4]>> {
-    let OperandKind::Vector(elements) = &o.kind else { return Ok(None) };
+    let OperandKind::Vector(elements) = &o.kind else {
+        return Ok(None);
+    };
     match &elements[..] {
         [x, y, z, w] => Ok(Some([x, y, z, w])),
         [_, _] => Ok(None),
@@ -56,18 +90,20 @@ fn parts<'a>(o: &'a Operand<'a>) -> Parsed<Option<[&'a Operand<'a>; 4]>> {
 
 fn source<'a>(d: &mut Decode<'_, 'a>, o: &'a Operand<'a>) -> Parsed<[u32; 2]> {
     match &o.kind {
-        OperandKind::Vector(halves) => {
-            Ok([d.element_src(&halves[0], Type::B64)?, d.element_src(&halves[1], Type::B64)?])
-        }
+        OperandKind::Vector(halves) => Ok([
+            d.element_src(&halves[0], Type::B64)?,
+            d.element_src(&halves[1], Type::B64)?,
+        ]),
         _ => d.halves_src(o),
     }
 }
 
 fn target<'a>(d: &mut Decode<'_, 'a>, o: &'a Operand<'a>) -> Parsed<[u32; 2]> {
     match &o.kind {
-        OperandKind::Vector(halves) => {
-            Ok([d.element_dst(&halves[0], Type::B64)?, d.element_dst(&halves[1], Type::B64)?])
-        }
+        OperandKind::Vector(halves) => Ok([
+            d.element_dst(&halves[0], Type::B64)?,
+            d.element_dst(&halves[1], Type::B64)?,
+        ]),
         _ => d.halves_dst(o),
     }
 }

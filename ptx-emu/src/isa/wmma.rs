@@ -29,7 +29,11 @@ const ITEMS: &[(&str, Item)] = &[
 ];
 
 const fn shape(rows: usize, columns: usize, depth: usize) -> Shape {
-    Shape { rows, columns, depth }
+    Shape {
+        rows,
+        columns,
+        depth,
+    }
 }
 
 const SHAPES: &[(&str, Shape)] = &[
@@ -72,7 +76,11 @@ const MMA: &[Family] = &[
     (&[Bf16], &[F32], &[".m16n8k8", ".m16n8k16"]),
     (&[Tf32], &[F32], &[".m16n8k4", ".m16n8k8"]),
     (&[E4m3, E5m2], &[F16, F32], &[".m16n8k16", ".m16n8k32"]),
-    (&[F64], &[F64], &[".m8n8k4", ".m16n8k4", ".m16n8k8", ".m16n8k16"]),
+    (
+        &[F64],
+        &[F64],
+        &[".m8n8k4", ".m16n8k4", ".m16n8k8", ".m16n8k16"],
+    ),
     (&[S8, U8], &[S32], &[".m8n8k16", ".m16n8k16", ".m16n8k32"]),
     (&[S4, U4], &[S32], &[".m8n8k32", ".m16n8k32", ".m16n8k64"]),
     (&[B1], &[S32], &[".m8n8k128", ".m16n8k128", ".m16n8k256"]),
@@ -173,11 +181,20 @@ fn store(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 fn memory(d: &mut Decode<'_, '_>, role: Role, at: usize) -> Parsed<WarpMatrix> {
     sync(d)?;
     let (by_rows, name, shape) = layout(d)?;
-    let spaces = [(".global", Space::Global), (".shared", Space::Shared), (".shared::cta", Space::Shared)];
+    let spaces = [
+        (".global", Space::Global),
+        (".shared", Space::Shared),
+        (".shared::cta", Space::Shared),
+    ];
     let space = d.choose(&spaces).unwrap_or(Space::Generic);
     let item = d.require(ITEMS)?;
     let known = WMMA.iter().any(|(of, to, shapes)| {
-        shapes.contains(&name) && if role == Role::Sum { to.contains(&item) } else { of.contains(&item) }
+        shapes.contains(&name)
+            && if role == Role::Sum {
+                to.contains(&item)
+            } else {
+                of.contains(&item)
+            }
     });
     // Elements of less than a byte lie along the products that are summed.
     let along = item.bits() >= 8 || by_rows == (role == Role::Left);
@@ -191,9 +208,23 @@ fn memory(d: &mut Decode<'_, '_>, role: Role, at: usize) -> Parsed<WarpMatrix> {
     };
     let fragment = fragment(d, 1 - at, shape, role, item, true)?;
     let address: Address = d.address(at, space == Space::Shared)?;
-    let bank = if item.bits() == 64 { Bank::W64 } else { Bank::W32 };
+    let bank = if item.bits() == 64 {
+        Bank::W64
+    } else {
+        Bank::W32
+    };
     let (place, value, site) = (d.temporary(Bank::W64), d.temporary(bank), d.site());
-    Ok(WarpMatrix { shape, fragment, by_rows, space, address, stride, place, value, site })
+    Ok(WarpMatrix {
+        shape,
+        fragment,
+        by_rows,
+        space,
+        address,
+        stride,
+        place,
+        value,
+        site,
+    })
 }
 
 /// The elements of a row, or of a column.
@@ -212,7 +243,11 @@ fn fragment(
     wide: bool,
 ) -> Parsed<Fragment> {
     let needed = shape.registers(role, item);
-    let count = if wide && item == F16 && role != Role::Sum { 8 } else { needed };
+    let count = if wide && item == F16 && role != Role::Sum {
+        8
+    } else {
+        needed
+    };
     let ty = match item {
         F16 => Type::F16x2,
         Bf16 => Type::Bf16x2,
@@ -221,7 +256,11 @@ fn fragment(
         S32 => Type::S32,
         _ => Type::B32,
     };
-    Ok(Fragment { role, item, slots: registers(d, i, ty, count)? })
+    Ok(Fragment {
+        role,
+        item,
+        slots: registers(d, i, ty, count)?,
+    })
 }
 
 /// `wmma.mma{.op.popc}.sync.aligned.layout.layout.shape{.rn}.types{.satfinite} d, a, b, c`
@@ -234,7 +273,9 @@ fn multiply(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     for _ in 0..2 {
         d.require(&[(".row", ()), (".col", ())])?;
     }
-    let Some((name, shape)) = shaped(d) else { return unsupported(d) };
+    let Some((name, shape)) = shaped(d) else {
+        return unsupported(d);
+    };
     d.eat(".rn");
     let mut types = vec![];
     while let Some(item) = d.choose(ITEMS) {
@@ -253,10 +294,15 @@ fn multiply(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 /// `mma.sync.aligned.shape.row.col{.satfinite}.types{.op.popc} d, a, b, c`, with other layouts as [`quads`] has them, and
 /// `mma.sp{::ordered_metadata}.sync.aligned.shape.row.col{.satfinite}.types d, a, b, c, metadata, selector`
 pub(super) fn mma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
-    let sparse = [(".sp", Kind::Sparse), (".sp::ordered_metadata", Kind::Ordered)];
+    let sparse = [
+        (".sp", Kind::Sparse),
+        (".sp::ordered_metadata", Kind::Ordered),
+    ];
     let kind = d.choose(&sparse).unwrap_or(Kind::Mma);
     sync(d)?;
-    let Some((name, shape)) = shaped(d) else { return unsupported(d) };
+    let Some((name, shape)) = shaped(d) else {
+        return unsupported(d);
+    };
     let layouts = [d.choose(LAYOUTS), d.choose(LAYOUTS)];
     let saturate = d.eat(".satfinite");
     let mut types = [F32; 4];
@@ -290,7 +336,12 @@ pub(super) fn mma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 }
 
 /// `mma.sync.aligned.m8n8k4.layout.layout.type.f16.f16.type d, a, b, c`: four products, as sm_70 has them.
-fn quads(d: &mut Decode<'_, '_>, shape: Shape, [of_d, of_c]: [Item; 2], by_rows: [bool; 2]) -> Parsed<Op> {
+fn quads(
+    d: &mut Decode<'_, '_>,
+    shape: Shape,
+    [of_d, of_c]: [Item; 2],
+    by_rows: [bool; 2],
+) -> Parsed<Op> {
     let known = matches!([of_d, of_c], [F16 | F32, F16] | [F32, F32]);
     if !known || d.peek().is_some() {
         return unsupported(d);
@@ -299,7 +350,11 @@ fn quads(d: &mut Decode<'_, '_>, shape: Shape, [of_d, of_c]: [Item; 2], by_rows:
     let mut of = |i, role, item: Item| {
         let elements = if role == Role::Sum { 8 } else { 4 };
         let ty = if item == F32 { Type::F32 } else { Type::F16x2 };
-        Ok(Fragment { role, item, slots: registers(d, i, ty, elements / item.each())? })
+        Ok(Fragment {
+            role,
+            item,
+            slots: registers(d, i, ty, elements / item.each())?,
+        })
     };
     Ok(Op::Product(Box::new(Product {
         shape,
@@ -323,12 +378,17 @@ fn finish(
 ) -> Parsed<Op> {
     let wide = kind == Kind::Wmma;
     let saturate = wide && of_d == S32 && d.eat(".satfinite");
-    let known = exists(kind.table(), name, &[of_a, of_b], &[of_d, of_c]) && bits.is_some() == (of_a == B1);
+    let known =
+        exists(kind.table(), name, &[of_a, of_b], &[of_d, of_c]) && bits.is_some() == (of_a == B1);
     if !known || d.peek().is_some() {
         return unsupported(d);
     }
     let sparsity = sparsity(d, kind, shape, of_a)?;
-    let of_left = if kind.is_sparse() { shape.packed() } else { shape };
+    let of_left = if kind.is_sparse() {
+        shape.packed()
+    } else {
+        shape
+    };
     if of_a.bits() == 64 && wide && d.elements(1).len() != 1 {
         return error(d.operand(1).at, "one .f64 register was expected");
     }
@@ -346,14 +406,27 @@ fn finish(
 }
 
 /// The operands behind the matrices, whose number is checked.
-fn sparsity(d: &mut Decode<'_, '_>, kind: Kind, shape: Shape, item: Item) -> Parsed<Option<Sparsity>> {
+fn sparsity(
+    d: &mut Decode<'_, '_>,
+    kind: Kind,
+    shape: Shape,
+    item: Item,
+) -> Parsed<Option<Sparsity>> {
     let n = if kind.is_sparse() { 6 } else { 4 };
     d.operands(n, n)?;
     if n == 4 {
         return Ok(None);
     }
     // Where all threads hold metadata, there is nothing to select; of other numbers that say nothing, runs tell.
-    let most = if Sparsity::threads(shape, item) == 4 { 0 } else { 3 };
+    let most = if Sparsity::threads(shape, item) == 4 {
+        0
+    } else {
+        3
+    };
     let (metadata, selector) = (d.src(4, Type::B32)?, d.immediate(5, most)? as usize);
-    Ok(Some(Sparsity { metadata, selector, ordered: kind == Kind::Ordered }))
+    Ok(Some(Sparsity {
+        metadata,
+        selector,
+        ordered: kind == Kind::Ordered,
+    }))
 }

@@ -176,9 +176,10 @@ impl<'a> Operand<'a> {
             | OperandKind::Sum(n, _)
             | OperandKind::Address(Some(n), _) => vec![(n, self.at)],
             OperandKind::Vector(all) => all.iter().flat_map(Operand::names).collect(),
-            OperandKind::Tensor(n, all) | OperandKind::Resident(all, n) => {
-                [(*n, self.at)].into_iter().chain(all.iter().flat_map(Operand::names)).collect()
-            }
+            OperandKind::Tensor(n, all) | OperandKind::Resident(all, n) => [(*n, self.at)]
+                .into_iter()
+                .chain(all.iter().flat_map(Operand::names))
+                .collect(),
             OperandKind::Pair(p, q) => vec![(p, self.at), (q, self.at)],
             _ => Vec::new(),
         }

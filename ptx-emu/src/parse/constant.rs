@@ -113,7 +113,9 @@ impl<'a> Parser<'a> {
         if !self.eat('?')? {
             return Ok(condition);
         }
-        let Some(condition) = condition.bits() else { return error(at, "a condition is an integer") };
+        let Some(condition) = condition.bits() else {
+            return error(at, "a condition is an integer");
+        };
         let yes = self.choice(depth + 1)?;
         self.expect(':')?;
         let no = self.choice(depth + 1)?;
@@ -124,11 +126,15 @@ impl<'a> Parser<'a> {
     }
 
     fn binary(&mut self, level: usize, depth: usize) -> Parsed<Value> {
-        let Some(operators) = BINARY.get(level) else { return self.unary(depth) };
+        let Some(operators) = BINARY.get(level) else {
+            return self.unary(depth);
+        };
         let mut left = self.binary(level + 1, depth)?;
         loop {
             let at = self.at;
-            let Some(operator) = self.operator(operators)? else { return Ok(left) };
+            let Some(operator) = self.operator(operators)? else {
+                return Ok(left);
+            };
             let right = self.binary(level + 1, depth)?;
             left = combine(left, operator, right, at)?;
         }
@@ -169,7 +175,9 @@ impl<'a> Parser<'a> {
             Token::Mark('(') => self.parentheses(depth),
             Token::Number(n) => {
                 let rest = self.lexer.text().get(at as usize..).unwrap_or("");
-                let end = rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
+                let end = rest
+                    .find(|c: char| !c.is_ascii_alphanumeric())
+                    .unwrap_or(rest.len());
                 self.advance()?;
                 Ok(Value::from_literal(n, &rest[..end]))
             }
@@ -199,7 +207,11 @@ impl<'a> Parser<'a> {
         let Some(bits) = self.unary(depth + 1)?.bits() else {
             return error(at, format!("`({cast})` takes an integer"));
         };
-        Ok(if cast == ".s64" { Value::Signed(bits as i64) } else { Value::Unsigned(bits) })
+        Ok(if cast == ".s64" {
+            Value::Signed(bits as i64)
+        } else {
+            Value::Unsigned(bits)
+        })
     }
 }
 
@@ -219,7 +231,10 @@ fn signed(sign: char, value: Value, at: At) -> Parsed<Value> {
         ('!', Value::Signed(v)) => Value::truth(v == 0),
         ('!', Value::Unsigned(v)) => Value::truth(v == 0),
         ('-' | '+', _) => {
-            return error(at, format!("`{sign}` in front of a hexadecimal single such as 0f3f800000"));
+            return error(
+                at,
+                format!("`{sign}` in front of a hexadecimal single such as 0f3f800000"),
+            );
         }
         _ => return error(at, format!("`{sign}` takes an integer")),
     })
@@ -230,7 +245,10 @@ fn combine(left: Value, operator: &str, right: Value, at: At) -> Parsed<Value> {
         (Value::Double(a), Value::Double(b)) => return doubles(a, operator, b, at),
         (Value::Signed(a), Value::Signed(b)) => Integers::Signed(a, b),
         (Value::Single(_), _) | (_, Value::Single(_)) => {
-            return error(at, format!("`{operator}` with a hexadecimal single such as 0f3f800000"));
+            return error(
+                at,
+                format!("`{operator}` with a hexadecimal single such as 0f3f800000"),
+            );
         }
         _ => match (left.bits(), right.bits()) {
             (Some(a), Some(b)) => Integers::Unsigned(a, b),
@@ -240,8 +258,12 @@ fn combine(left: Value, operator: &str, right: Value, at: At) -> Parsed<Value> {
     let bits = left.bits().zip(right.bits());
     match (operator, bits, left) {
         // Only the left operand decides how the bits are shifted.
-        ("<<", Some((_, n)), Value::Signed(v)) => return Ok(Value::Signed(v.wrapping_shl(n as u32))),
-        (">>", Some((_, n)), Value::Signed(v)) => return Ok(Value::Signed(v.wrapping_shr(n as u32))),
+        ("<<", Some((_, n)), Value::Signed(v)) => {
+            return Ok(Value::Signed(v.wrapping_shl(n as u32)));
+        }
+        (">>", Some((_, n)), Value::Signed(v)) => {
+            return Ok(Value::Signed(v.wrapping_shr(n as u32)));
+        }
         ("<<", Some((v, n)), _) => return Ok(Value::Unsigned(v.wrapping_shl(n as u32))),
         (">>", Some((v, n)), _) => return Ok(Value::Unsigned(v.wrapping_shr(n as u32))),
         ("&&", Some((a, b)), _) => return Ok(Value::truth(a != 0 && b != 0)),
@@ -282,7 +304,9 @@ fn doubles(a: f64, operator: &str, b: f64, at: At) -> Parsed<Value> {
         "/" if b == 0.0 => return error(at, "a constant is divided by zero"),
         "/" => a / b,
         "==" | "!=" | "<" | "<=" | ">" | ">=" => {
-            let holds = a.partial_cmp(&b).map_or(operator == "!=", |order| compare(order, operator));
+            let holds = a
+                .partial_cmp(&b)
+                .map_or(operator == "!=", |order| compare(order, operator));
             return Ok(Value::truth(holds));
         }
         _ => return error(at, format!("`{operator}` takes integers")),

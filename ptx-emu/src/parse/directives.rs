@@ -14,7 +14,9 @@ impl<'a> Parser<'a> {
         };
         let text = format!("{:?}", f64::from_bits(bits));
         self.advance()?;
-        let parsed = text.split_once('.').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+        let parsed = text
+            .split_once('.')
+            .and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
         parsed.map_or_else(|| error(at, "not a version such as 7.0"), Ok)
     }
 
@@ -22,7 +24,11 @@ impl<'a> Parser<'a> {
         self.advance()?;
         let words = self.list(|p| p.name("a target such as sm_80"))?;
         let named = |w: &str| w.starts_with("sm_") || w.starts_with("compute_");
-        module.target = words.iter().copied().find(|(w, _)| named(w)).or(Some(words[0]));
+        module.target = words
+            .iter()
+            .copied()
+            .find(|(w, _)| named(w))
+            .or(Some(words[0]));
         Ok(())
     }
 
@@ -38,7 +44,9 @@ impl<'a> Parser<'a> {
     pub(super) fn file(&mut self, module: &mut Module<'a>) -> Parsed<()> {
         self.advance()?;
         let index = self.int("a file index", u32::MAX.into())? as u32;
-        let Token::Text(name) = self.token else { return self.unexpected("a file name in quotes") };
+        let Token::Text(name) = self.token else {
+            return self.unexpected("a file name in quotes");
+        };
         self.advance()?;
         module.files.push((index, name));
         while self.eat(',')? {

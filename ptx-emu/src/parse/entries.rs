@@ -19,7 +19,12 @@ impl<'a> Parser<'a> {
                 return Err(e);
             }
         };
-        let mut entry = Entry { name, at, defined: true, ..Entry::default() };
+        let mut entry = Entry {
+            name,
+            at,
+            defined: true,
+            ..Entry::default()
+        };
         let mark = self.mark();
         let known = self.known_arrays();
         match self.head(&mut entry) {
@@ -53,7 +58,14 @@ impl<'a> Parser<'a> {
         let returns = self.formals()?;
         let (name, at) = self.name("a function name")?;
         let params = self.formals()?;
-        let mut function = Entry { name, at, function: true, params, returns, ..Entry::default() };
+        let mut function = Entry {
+            name,
+            at,
+            function: true,
+            params,
+            returns,
+            ..Entry::default()
+        };
         self.function_directives()?;
         if self.eat(';')? {
             self.forget_arrays(known);
@@ -90,7 +102,11 @@ impl<'a> Parser<'a> {
     }
 
     fn formal(&mut self) -> Parsed<Vec<Variable<'a>>> {
-        let space = if self.eat_dot(".reg")? { StateSpace::Reg } else { StateSpace::Param };
+        let space = if self.eat_dot(".reg")? {
+            StateSpace::Reg
+        } else {
+            StateSpace::Param
+        };
         if space == StateSpace::Param && !self.eat_dot(".param")? {
             return self.unexpected("`.param` or `.reg`");
         }
@@ -99,7 +115,11 @@ impl<'a> Parser<'a> {
         }
         let (ty, vector, align) = self.variable_type()?;
         let formal = self.variable(space, ty, vector, align, false)?;
-        let size = if space == StateSpace::Reg { vector as usize } else { 1 };
+        let size = if space == StateSpace::Reg {
+            vector as usize
+        } else {
+            1
+        };
         Ok(self.split_formal(formal, size))
     }
 

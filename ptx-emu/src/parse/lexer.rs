@@ -61,7 +61,8 @@ impl<'a> Lexer<'a> {
                 self.dotted();
                 // `.5e-3` is a number, although `.5` may also begin a suffix.
                 let fraction = self.text[start + 1..self.pos].strip_suffix(['e', 'E']);
-                let digits = fraction.is_some_and(|f| !f.is_empty() && f.bytes().all(|b| b.is_ascii_digit()));
+                let digits = fraction
+                    .is_some_and(|f| !f.is_empty() && f.bytes().all(|b| b.is_ascii_digit()));
                 if digits && matches!(self.peek(0), b'+' | b'-') && self.peek(1).is_ascii_digit() {
                     self.pos += 1;
                     self.word();
@@ -88,7 +89,11 @@ impl<'a> Lexer<'a> {
     }
 
     fn peek(&self, ahead: usize) -> u8 {
-        self.text.as_bytes().get(self.pos + ahead).copied().unwrap_or(0)
+        self.text
+            .as_bytes()
+            .get(self.pos + ahead)
+            .copied()
+            .unwrap_or(0)
     }
 
     fn word(&mut self) {
@@ -133,10 +138,16 @@ impl<'a> Lexer<'a> {
     fn string(&mut self) -> Parsed<Token<'a>> {
         let (quote, start) = (self.pos, self.pos + 1);
         let body = &self.text[start..];
-        let end = body.bytes().position(|b| b == b'"' || b == b'\n').unwrap_or(body.len());
+        let end = body
+            .bytes()
+            .position(|b| b == b'"' || b == b'\n')
+            .unwrap_or(body.len());
         self.pos = start + end;
         if body.as_bytes().get(end) != Some(&b'"') {
-            return error(quote as At, "string without an end, `\"` expected on the same line");
+            return error(
+                quote as At,
+                "string without an end, `\"` expected on the same line",
+            );
         }
         self.pos += 1;
         match body[..end].bytes().position(|b| b >= 0x80) {
@@ -161,7 +172,10 @@ impl<'a> Lexer<'a> {
         let signed_exponent = matches!(self.text.as_bytes()[self.pos - 1], b'e' | b'E')
             && !self.text[start..].starts_with("0x")
             && matches!(self.peek(0), b'+' | b'-');
-        if signed_exponent && !self.text[start..].starts_with("0f") && !self.text[start..].starts_with("0d") {
+        if signed_exponent
+            && !self.text[start..].starts_with("0f")
+            && !self.text[start..].starts_with("0d")
+        {
             self.pos += 1;
             self.word();
         }
@@ -169,7 +183,9 @@ impl<'a> Lexer<'a> {
         match literal(text) {
             Literal::Number(number) => Ok(Token::Number(number)),
             // ptxas 13.5 keeps the low 64 bits of some of these, and rejects others.
-            Literal::TooLarge => unsupported(start as At, format!("`{text}`, which does not fit 64 bits")),
+            Literal::TooLarge => {
+                unsupported(start as At, format!("`{text}`, which does not fit 64 bits"))
+            }
             Literal::Malformed => error(start as At, format!("`{text}` is not a number")),
         }
     }
@@ -177,7 +193,9 @@ impl<'a> Lexer<'a> {
 
 fn stray<T>(at: usize, b: u8) -> Parsed<T> {
     let what = match b {
-        0x80.. => "non-ASCII character: some versions of ptxas reject it, even in comments".to_string(),
+        0x80.. => {
+            "non-ASCII character: some versions of ptxas reject it, even in comments".to_string()
+        }
         _ => format!("stray control character 0x{b:02x}"),
     };
     error(at as At, what)
@@ -195,7 +213,9 @@ enum Literal {
 fn literal(text: &str) -> Literal {
     let hex = |prefixes: [&str; 2], digits: usize| {
         let body = prefixes.iter().find_map(|p| text.strip_prefix(p))?;
-        (body.len() == digits).then(|| u64::from_str_radix(body, 16).ok()).flatten()
+        (body.len() == digits)
+            .then(|| u64::from_str_radix(body, 16).ok())
+            .flatten()
     };
     if let Some(bits) = hex(["0f", "0F"], 8) {
         return Literal::Number(Number::F32(bits as u32));
@@ -207,7 +227,9 @@ fn literal(text: &str) -> Literal {
         Literal::Malformed => {}
         found => return found,
     }
-    let plain = text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
+    let plain = text
+        .bytes()
+        .all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
     match text.parse::<f64>() {
         Ok(_) if !plain || !text.contains(['.', 'e', 'E']) => Literal::Malformed,
         Ok(value) if value.is_infinite() => Literal::TooLarge,

@@ -24,8 +24,9 @@ fn statement(s: &Statement<'_>) -> Option<String> {
 }
 
 fn inst(i: &Inst<'_>) -> String {
-    let guard =
-        i.guard.map_or(String::new(), |g| format!("@{}{} ", if g.negated { "!" } else { "" }, g.name));
+    let guard = i.guard.map_or(String::new(), |g| {
+        format!("@{}{} ", if g.negated { "!" } else { "" }, g.name)
+    });
     let mods: String = i.mods.iter().map(|(name, _)| *name).collect();
     let operands = list(&i.operands);
     let space = if operands.is_empty() { "" } else { " " };

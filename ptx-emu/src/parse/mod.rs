@@ -31,7 +31,10 @@ pub(crate) type Parsed<T> = Result<T, Error>;
 
 /// An error at `at`.
 pub(crate) fn error<T>(at: At, what: impl Into<String>) -> Parsed<T> {
-    Err(Error { at, what: what.into() })
+    Err(Error {
+        at,
+        what: what.into(),
+    })
 }
 
 /// How an error begins whose text may be right, before the form that is not implemented.
@@ -66,7 +69,9 @@ impl<'a> Source<'a> {
     /// Indexes the lines of `text`.
     pub(crate) fn new(text: &'a str) -> Source<'a> {
         let ends = text.bytes().enumerate().filter(|(_, b)| *b == b'\n');
-        let lines = std::iter::once(0).chain(ends.map(|(i, _)| i as At + 1)).collect();
+        let lines = std::iter::once(0)
+            .chain(ends.map(|(i, _)| i as At + 1))
+            .collect();
         Source { text, lines }
     }
 
@@ -80,13 +85,25 @@ impl<'a> Source<'a> {
     pub(crate) fn line(&self, line: u32) -> String {
         let start = self.lines[line as usize - 1] as usize;
         let text = self.text.get(start..).unwrap_or("");
-        text.lines().next().unwrap_or("").trim().chars().take(200).collect()
+        text.lines()
+            .next()
+            .unwrap_or("")
+            .trim()
+            .chars()
+            .take(200)
+            .collect()
     }
 
     /// The error as users see it.
     pub(crate) fn report(&self, error: &Error) -> ParseError {
         let (line, column) = self.place(error.at);
-        ParseError { line, column, kind: error.kind(), what: error.what.clone(), text: self.line(line) }
+        ParseError {
+            line,
+            column,
+            kind: error.kind(),
+            what: error.what.clone(),
+            text: self.line(line),
+        }
     }
 
     /// Errors as users see them, in order of place and each once.

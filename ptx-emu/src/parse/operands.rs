@@ -20,7 +20,10 @@ impl<'a> Parser<'a> {
                 if elements.len() > MOST_VECTOR {
                     return error(
                         at,
-                        format!("a vector of {} elements, at most {MOST_VECTOR}", elements.len()),
+                        format!(
+                            "a vector of {} elements, at most {MOST_VECTOR}",
+                            elements.len()
+                        ),
                     );
                 }
                 match self.eat('|')? {
@@ -71,8 +74,11 @@ impl<'a> Parser<'a> {
             }
             _ => None,
         };
-        let offset =
-            if base.is_none() || !matches!(self.token, Token::Mark(']' | ',')) { self.offset()? } else { 0 };
+        let offset = if base.is_none() || !matches!(self.token, Token::Mark(']' | ',')) {
+            self.offset()?
+        } else {
+            0
+        };
         if self.token == Token::Mark(',') {
             let Some(map) = base.filter(|_| offset == 0) else {
                 return error(self.at, "the address of a tensor map is a register");
@@ -111,7 +117,10 @@ impl<'a> Parser<'a> {
     fn scalar(&mut self) -> Parsed<Operand<'a>> {
         let at = self.at;
         if self.at_constant() {
-            return Ok(Operand { at, kind: OperandKind::Number(self.number()?) });
+            return Ok(Operand {
+                at,
+                kind: OperandKind::Number(self.number()?),
+            });
         }
         let kind = match self.token {
             Token::Mark('!') => {
@@ -128,7 +137,11 @@ impl<'a> Parser<'a> {
             }
             Token::Name("_") => {
                 self.advance()?;
-                if self.token == Token::Mark('|') { self.after_name("_", at)? } else { OperandKind::Sink }
+                if self.token == Token::Mark('|') {
+                    self.after_name("_", at)?
+                } else {
+                    OperandKind::Sink
+                }
             }
             Token::Name(name) => {
                 self.advance()?;
@@ -148,9 +161,10 @@ impl<'a> Parser<'a> {
                 let Some(element) = element else {
                     // ptxas 13.5 accepts elements that a vector of two does not have.
                     return match super::vectors::element(part) {
-                        Some(_) => {
-                            unsupported(at, format!("`{name}{part}`, beyond the elements of `{name}`"))
-                        }
+                        Some(_) => unsupported(
+                            at,
+                            format!("`{name}{part}`, beyond the elements of `{name}`"),
+                        ),
                         None => self.unexpected("an element such as .x"),
                     };
                 };
@@ -158,12 +172,17 @@ impl<'a> Parser<'a> {
                 Ok(OperandKind::Name(element))
             }
             Token::Dot(part) if selects(part) => {
-                let whole = self.lexer.text().get(at as usize..self.at as usize + part.len());
+                let whole = self
+                    .lexer
+                    .text()
+                    .get(at as usize..self.at as usize + part.len());
                 self.advance()?;
-                whole.filter(|w| w.len() == name.len() + part.len()).map_or_else(
-                    || error(at, format!("a blank between `{name}` and `{part}`")),
-                    |w| Ok(OperandKind::Name(w)),
-                )
+                whole
+                    .filter(|w| w.len() == name.len() + part.len())
+                    .map_or_else(
+                        || error(at, format!("a blank between `{name}` and `{part}`")),
+                        |w| Ok(OperandKind::Name(w)),
+                    )
             }
             Token::Mark('|') => {
                 self.advance()?;
@@ -173,7 +192,10 @@ impl<'a> Parser<'a> {
             Token::Mark('[') => self.element_of(name),
             _ => match self.vector(name) {
                 Some(elements) => {
-                    let element = |name: &'a String| Operand { at, kind: OperandKind::Name(name) };
+                    let element = |name: &'a String| Operand {
+                        at,
+                        kind: OperandKind::Name(name),
+                    };
                     Ok(OperandKind::Vector(elements.iter().map(element).collect()))
                 }
                 None => Ok(OperandKind::Name(name)),
@@ -185,7 +207,10 @@ impl<'a> Parser<'a> {
     fn element_of(&mut self, array: &'a str) -> Parsed<OperandKind<'a>> {
         let at = self.at;
         let Some(size) = self.element_size(array) else {
-            return error(at, format!("`{array}` is not an array, so it has no elements"));
+            return error(
+                at,
+                format!("`{array}` is not an array, so it has no elements"),
+            );
         };
         self.advance()?;
         if self.at_constant() {
@@ -203,7 +228,10 @@ impl<'a> Parser<'a> {
             self.offset()?;
         }
         self.expect(']')?;
-        unsupported(at, format!("`{array}[{register}]`, an array with a register as its index"))
+        unsupported(
+            at,
+            format!("`{array}[{register}]`, an array with a register as its index"),
+        )
     }
 }
 
@@ -211,5 +239,6 @@ impl<'a> Parser<'a> {
 fn selects(part: &str) -> bool {
     let digits = part.strip_prefix(".b").or(part.strip_prefix(".h"));
     matches!(part, ".x" | ".y" | ".z" | ".w" | ".r" | ".g" | ".b" | ".a")
-        || digits.is_some_and(|digits| digits.len() <= 4 && digits.bytes().all(|b| b.is_ascii_digit()))
+        || digits
+            .is_some_and(|digits| digits.len() <= 4 && digits.bytes().all(|b| b.is_ascii_digit()))
 }

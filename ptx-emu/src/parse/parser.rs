@@ -48,7 +48,10 @@ const ITEMS: &[&str] = &[
 /// The text is too long to be read.
 pub(crate) fn parse<'a>(text: &'a str, names: &'a VectorNames) -> Result<Module<'a>, Vec<Error>> {
     if text.len() > MOST_TEXT {
-        let what = format!("the text has {} bytes, at most {MOST_TEXT} are accepted", text.len());
+        let what = format!(
+            "the text has {} bytes, at most {MOST_TEXT} are accepted",
+            text.len()
+        );
         return Err(vec![Error { at: 0, what }]);
     }
     let mut p = Parser::new(text, names);
@@ -58,7 +61,10 @@ pub(crate) fn parse<'a>(text: &'a str, names: &'a VectorNames) -> Result<Module<
         p.recover_item(&mut module);
     }
     if module.version.is_none() && p.count == 0 {
-        p.fail(Error { at: 0, what: "no `.version` directive: a module starts with it".into() });
+        p.fail(Error {
+            at: 0,
+            what: "no `.version` directive: a module starts with it".into(),
+        });
     }
     p.hoist(&mut module);
     module.errors = p.errors;
@@ -159,18 +165,30 @@ impl<'a> Parser<'a> {
     /// Records a variable of the current scope, so that `name[1]` finds the size of its elements.
     pub(super) fn declare_array(&mut self, v: &Variable<'a>) {
         let element = v.array.then(|| v.ty.bytes());
-        self.arrays.push(DeclaredArray { name: v.name, element, depth: self.depth });
+        self.arrays.push(DeclaredArray {
+            name: v.name,
+            element,
+            depth: self.depth,
+        });
     }
 
     /// Returns the bytes of an element of the array `name`, or `None` if there is no array of this name.
     pub(super) fn element_size(&self, name: &str) -> Option<u32> {
-        self.arrays.iter().rev().find(|array| array.name == name)?.element
+        self.arrays
+            .iter()
+            .rev()
+            .find(|array| array.name == name)?
+            .element
     }
 
     /// Records that a register hides the array of the same name.
     pub(super) fn hide_array(&mut self, name: &'a str) {
         if self.element_size(name).is_some() {
-            self.arrays.push(DeclaredArray { name, element: None, depth: self.depth });
+            self.arrays.push(DeclaredArray {
+                name,
+                element: None,
+                depth: self.depth,
+            });
         }
     }
 
@@ -219,11 +237,15 @@ impl<'a> Parser<'a> {
                 Token::Mark('}') if depth <= 1 => return self.step_past('}'),
                 Token::Mark('}') => depth -= 1,
                 Token::Mark(';') if depth == 0 => return self.step_past(';'),
-                Token::Dot(word) if depth == 0 && self.at > start && !linking && ITEMS.contains(&word) => {
+                Token::Dot(word)
+                    if depth == 0 && self.at > start && !linking && ITEMS.contains(&word) =>
+                {
                     return;
                 }
                 // These stand in no braces or parentheses, so that a missing one hides no kernel.
-                Token::Dot(".entry" | ".func" | ".visible" | ".weak") if self.at > start && !linking => {
+                Token::Dot(".entry" | ".func" | ".visible" | ".weak")
+                    if self.at > start && !linking =>
+                {
                     return;
                 }
                 Token::Name(name) if !named => {
@@ -290,7 +312,10 @@ impl<'a> Parser<'a> {
     pub(super) fn unexpected<T>(&self, wanted: &str) -> Parsed<T> {
         match self.token {
             Token::Bad => error(self.at, FOLLOWS),
-            token => error(self.at, format!("{} where {wanted} was expected", show(token))),
+            token => error(
+                self.at,
+                format!("{} where {wanted} was expected", show(token)),
+            ),
         }
     }
 
@@ -303,7 +328,11 @@ impl<'a> Parser<'a> {
     }
 
     pub(super) fn expect(&mut self, mark: char) -> Parsed<()> {
-        if self.eat(mark)? { Ok(()) } else { self.unexpected(&format!("`{mark}`")) }
+        if self.eat(mark)? {
+            Ok(())
+        } else {
+            self.unexpected(&format!("`{mark}`"))
+        }
     }
 
     pub(super) fn eat_dot(&mut self, word: &str) -> Parsed<bool> {
@@ -335,14 +364,18 @@ impl<'a> Parser<'a> {
                 self.advance()?;
                 Ok(32)
             }
-            Token::Number(Number::Int(n)) => {
-                error(self.at, format!("{n} is too large for {what}: at most {most}"))
-            }
+            Token::Number(Number::Int(n)) => error(
+                self.at,
+                format!("{n} is too large for {what}: at most {most}"),
+            ),
             _ => self.unexpected(what),
         }
     }
 
-    pub(super) fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
+    pub(super) fn list<T>(
+        &mut self,
+        mut item: impl FnMut(&mut Self) -> Parsed<T>,
+    ) -> Parsed<Vec<T>> {
         let mut items = vec![item(self)?];
         while self.eat(',')? {
             items.push(item(self)?);
@@ -351,7 +384,9 @@ impl<'a> Parser<'a> {
     }
 
     fn item(&mut self, module: &mut Module<'a>) -> Parsed<()> {
-        let Token::Dot(word) = self.token else { return self.unexpected("a directive") };
+        let Token::Dot(word) = self.token else {
+            return self.unexpected("a directive");
+        };
         let at = self.at;
         match word {
             ".version" => {
@@ -423,7 +458,11 @@ impl<'a> Parser<'a> {
             }
             self.recover_statement(body);
             self.leave(self.depth);
-            while self.arrays.last().is_some_and(|array| array.depth > self.depth) {
+            while self
+                .arrays
+                .last()
+                .is_some_and(|array| array.depth > self.depth)
+            {
                 self.arrays.pop();
             }
         }
@@ -466,7 +505,8 @@ impl<'a> Parser<'a> {
             ".param" => {
                 self.advance()?;
                 let (ty, vector, align) = self.variable_type()?;
-                let passed = self.list(|p| p.variable(StateSpace::Param, ty, vector, align, false))?;
+                let passed =
+                    self.list(|p| p.variable(StateSpace::Param, ty, vector, align, false))?;
                 body.extend(passed.into_iter().map(Statement::Variable));
                 self.expect(';')
             }
@@ -479,7 +519,10 @@ impl<'a> Parser<'a> {
                 }
                 Ok(())
             }
-            _ => error(self.at, format!("unsupported in ptx-emu: directive `{word}` in a kernel")),
+            _ => error(
+                self.at,
+                format!("unsupported in ptx-emu: directive `{word}` in a kernel"),
+            ),
         }
     }
 
@@ -491,9 +534,15 @@ impl<'a> Parser<'a> {
         if size.is_some() {
             self.advance()?;
         }
-        let Token::Dot(word) = self.token else { return self.unexpected("a register type") };
-        let Some(ty) = Type::parse(word).filter(|t| t.bits() != 8 || t.kind() != Kind::Float) else {
-            return error(self.at, format!("`{word}` is not a register type that ptx-emu supports"));
+        let Token::Dot(word) = self.token else {
+            return self.unexpected("a register type");
+        };
+        let Some(ty) = Type::parse(word).filter(|t| t.bits() != 8 || t.kind() != Kind::Float)
+        else {
+            return error(
+                self.at,
+                format!("`{word}` is not a register type that ptx-emu supports"),
+            );
         };
         self.advance()?;
         let names = self.list(|p| {
@@ -509,14 +558,23 @@ impl<'a> Parser<'a> {
             Ok(RegisterName { name, at, count })
         })?;
         self.expect(';')?;
-        let split = if self.names.is_empty() { names } else { self.split(size.unwrap_or(1), names)? };
+        let split = if self.names.is_empty() {
+            names
+        } else {
+            self.split(size.unwrap_or(1), names)?
+        };
         Ok(Statement::Registers(ty, split))
     }
 
     /// `.loc file line column`, and for inlined code `, function_name LABEL {+ offset}, inlined_at file line column`.
     fn loc(&mut self) -> Parsed<Loc> {
         let (file, line, column) = self.source_place()?;
-        let mut loc = Loc { file, line, column, inlined_at: None };
+        let mut loc = Loc {
+            file,
+            line,
+            column,
+            inlined_at: None,
+        };
         while self.eat(',')? {
             match self.name("function_name or inlined_at")? {
                 ("inlined_at", _) => loc.inlined_at = Some(self.source_place()?),
@@ -590,7 +648,14 @@ impl<'a> Parser<'a> {
         };
         let end = self.at;
         self.expect(';')?;
-        Ok(Inst { at, end, guard, opcode, mods, operands })
+        Ok(Inst {
+            at,
+            end,
+            guard,
+            opcode,
+            mods,
+            operands,
+        })
     }
 }
 

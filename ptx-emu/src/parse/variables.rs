@@ -20,8 +20,12 @@ struct Extent {
 impl<'a> Parser<'a> {
     /// Reads the variables of a declaration that starts with a state space.
     pub(super) fn variables(&mut self, external: bool) -> Parsed<Vec<Variable<'a>>> {
-        let Token::Dot(word) = self.token else { return self.unexpected("a state space") };
-        let Some(space) = space(word) else { return self.unexpected("a state space") };
+        let Token::Dot(word) = self.token else {
+            return self.unexpected("a state space");
+        };
+        let Some(space) = space(word) else {
+            return self.unexpected("a state space");
+        };
         self.advance()?;
         if self.token == Token::Mark('[') {
             self.bank()?;
@@ -73,7 +77,9 @@ impl<'a> Parser<'a> {
             self.expect('(')?;
             self.list(|p| {
                 let at = p.at;
-                let Token::Dot(word) = p.token else { return p.unexpected("an attribute such as .managed") };
+                let Token::Dot(word) = p.token else {
+                    return p.unexpected("an attribute such as .managed");
+                };
                 p.advance()?;
                 match word {
                     ".managed" => Ok(()),
@@ -129,9 +135,26 @@ impl<'a> Parser<'a> {
             }
         }
         let array = !sizes.is_empty();
-        let init = if self.eat('=')? { self.initializer(&mut sizes, vector)? } else { Vec::new() };
-        let count = sizes.iter().try_fold(1, |count: u64, size| count.checked_mul((*size)?));
-        let variable = Variable { space, ty, vector, name, at, align, count, array, external, init };
+        let init = if self.eat('=')? {
+            self.initializer(&mut sizes, vector)?
+        } else {
+            Vec::new()
+        };
+        let count = sizes
+            .iter()
+            .try_fold(1, |count: u64, size| count.checked_mul((*size)?));
+        let variable = Variable {
+            space,
+            ty,
+            vector,
+            name,
+            at,
+            align,
+            count,
+            array,
+            external,
+            init,
+        };
         self.declare_array(&variable);
         Ok(variable)
     }
@@ -163,28 +186,47 @@ impl<'a> Parser<'a> {
     }
 
     /// Reads the values of the outermost of some dimensions. Zeros stand for missing values, except at the end.
-    fn nested(&mut self, dimensions: &[Option<u64>], values: &mut Vec<Initial<'a>>) -> Parsed<Extent> {
+    fn nested(
+        &mut self,
+        dimensions: &[Option<u64>],
+        values: &mut Vec<Initial<'a>>,
+    ) -> Parsed<Extent> {
         let Some((size, inner)) = dimensions.split_first() else {
             values.push(self.initial()?);
-            return Ok(Extent { elements: 1, values: 1 });
+            return Ok(Extent {
+                elements: 1,
+                values: 1,
+            });
         };
         // Only the first size may be absent, and the product of the others is what an element takes.
-        let each = inner.iter().try_fold(1, |each: u64, size| each.checked_mul((*size)?)).unwrap_or(u64::MAX);
+        let each = inner
+            .iter()
+            .try_fold(1, |each: u64, size| each.checked_mul((*size)?))
+            .unwrap_or(u64::MAX);
         self.expect('{')?;
-        let mut extent = Extent { elements: 0, values: 0 };
+        let mut extent = Extent {
+            elements: 0,
+            values: 0,
+        };
         if self.eat('}')? {
             return Ok(extent);
         }
         let mut missing = 0;
         loop {
             if size.is_some_and(|size| extent.elements >= size) {
-                return error(self.at, format!("more initial values than the {} elements", extent.elements));
+                return error(
+                    self.at,
+                    format!("more initial values than the {} elements", extent.elements),
+                );
             }
             if missing > 0 {
                 values.push(Initial::Zeros(missing));
             }
             let found = self.nested(inner, values)?;
-            extent.values = extent.values.saturating_add(missing).saturating_add(found.values);
+            extent.values = extent
+                .values
+                .saturating_add(missing)
+                .saturating_add(found.values);
             extent.elements += 1;
             missing = each.saturating_sub(found.values);
             if !self.eat(',')? {
@@ -197,8 +239,12 @@ impl<'a> Parser<'a> {
     /// Returns true if the properties of a texture or sampler come next: `{ width = 4, filter_mode = linear }`.
     fn is_description(&self) -> bool {
         let rest = self.lexer.text().get(self.at as usize..).unwrap_or("");
-        let Some(rest) = rest.strip_prefix('{') else { return false };
-        let name = rest.trim_start().trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_');
+        let Some(rest) = rest.strip_prefix('{') else {
+            return false;
+        };
+        let name = rest
+            .trim_start()
+            .trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_');
         name.trim_start().starts_with('=')
     }
 
@@ -217,8 +263,12 @@ impl<'a> Parser<'a> {
         if !self.eat('(')? {
             return Ok(Initial::Number(number));
         }
-        let Number::Int(mask) = number else { return error(at, "a mask is an integer") };
-        let Ok(mask) = u64::try_from(mask) else { return error(at, "a mask is a positive integer") };
+        let Number::Int(mask) = number else {
+            return error(at, "a mask is an integer");
+        };
+        let Ok(mask) = u64::try_from(mask) else {
+            return error(at, "a mask is a positive integer");
+        };
         let address = self.address_of(mask)?;
         self.expect(')')?;
         Ok(address)
@@ -234,10 +284,19 @@ impl<'a> Parser<'a> {
             self.expect(')')?;
         }
         let offset = self.added()?.wrapping_add(offset);
-        Ok(Initial::Address { name, at, offset, mask })
+        Ok(Initial::Address {
+            name,
+            at,
+            offset,
+            mask,
+        })
     }
 
     fn added(&mut self) -> Parsed<i64> {
-        if matches!(self.token, Token::Mark('+' | '-')) { self.offset() } else { Ok(0) }
+        if matches!(self.token, Token::Mark('+' | '-')) {
+            self.offset()
+        } else {
+            Ok(0)
+        }
     }
 }

@@ -63,7 +63,10 @@ fn declared(lexer: &mut Lexer<'_>, names: &mut VectorNames) {
             }
             Token::Number(super::ast::Number::Int(count)) => {
                 let numbered = |i| Some(format!("{}{i}", name?));
-                (0..count).map_while(numbered).take(MOST_VECTORS).for_each(|name| add(names, name));
+                (0..count)
+                    .map_while(numbered)
+                    .take(MOST_VECTORS)
+                    .for_each(|name| add(names, name));
             }
             _ => {}
         }
@@ -113,12 +116,23 @@ impl<'a> Parser<'a> {
                 None => own(register.name).into_iter().collect(),
             };
             if size > 1 && all.len() != register.count.unwrap_or(1) as usize {
-                return error(register.at, format!("more than {MOST_VECTORS} registers that are vectors"));
+                return error(
+                    register.at,
+                    format!("more than {MOST_VECTORS} registers that are vectors"),
+                );
             }
             for (name, elements) in all {
                 let elements = if size > 1 { &elements[..size] } else { &[] };
-                self.vectors.push(Vector { name, elements, depth: self.depth });
-                split.extend(elements.iter().map(|name| RegisterName { name, at: register.at, count: None }));
+                self.vectors.push(Vector {
+                    name,
+                    elements,
+                    depth: self.depth,
+                });
+                split.extend(elements.iter().map(|name| RegisterName {
+                    name,
+                    at: register.at,
+                    count: None,
+                }));
             }
             if size == 1 {
                 split.push(register);
@@ -132,7 +146,11 @@ impl<'a> Parser<'a> {
         let Some((name, elements)) = self.names.get_key_value(v.name).filter(|_| size > 1) else {
             return vec![v];
         };
-        self.vectors.push(Vector { name, elements: &elements[..size], depth: 1 });
+        self.vectors.push(Vector {
+            name,
+            elements: &elements[..size],
+            depth: 1,
+        });
         let element = |name: &'a String| Variable {
             space: StateSpace::Reg,
             ty: v.ty,

@@ -29,17 +29,40 @@ pub(crate) fn execute(text: &str) {
     };
     let memory = Memory::new(1 << 16);
     let address = memory.alloc(1 << 14).expect("there is room");
-    memory.fill(address, &[1], 1 << 14).expect("it was just allocated");
+    memory
+        .fill(address, &[1], 1 << 14)
+        .expect("it was just allocated");
     for kernel in module.kernels().take(4) {
-        let mut params = vec![0; kernel.params.last().map_or(0, |p| (p.offset + p.size) as usize)];
+        let mut params = vec![
+            0;
+            kernel
+                .params
+                .last()
+                .map_or(0, |p| (p.offset + p.size) as usize)
+        ];
         for (i, word) in params.chunks_exact_mut(8).enumerate() {
             word.copy_from_slice(&(address + 64 * i as u64).to_le_bytes());
         }
         let block = kernel.reqntid.unwrap_or([64, 1, 1]);
-        let launch = Launch { kernel, grid: [2, 1, 1], block, dynamic_shared: 64, params: &params };
+        let launch = Launch {
+            kernel,
+            grid: [2, 1, 1],
+            block,
+            dynamic_shared: 64,
+            params: &params,
+        };
         for (seed, trace) in [(0, Trace::Off), (1, Trace::On)] {
-            let order = if seed == 0 { Order::InOrder } else { Order::Shuffled };
-            let schedule = Schedule { threads: 1, fuel: 2000, order, seed };
+            let order = if seed == 0 {
+                Order::InOrder
+            } else {
+                Order::Shuffled
+            };
+            let schedule = Schedule {
+                threads: 1,
+                fuel: 2000,
+                order,
+                seed,
+            };
             if let Err(fault) = run(&memory, &launch, &schedule, trace) {
                 assert!(!fault.to_string().is_empty());
             }
@@ -197,7 +220,11 @@ const MOST: usize = 64;
 /// The program that bytes choose: the first byte is whether there are clusters, then there is one for each choice.
 pub(crate) fn assembled(data: &[u8]) -> String {
     let mut bytes = data.iter().copied();
-    let cluster = if bytes.next().is_some_and(|b| b & 1 != 0) { "\n.reqnctapercluster 2, 1, 1" } else { "" };
+    let cluster = if bytes.next().is_some_and(|b| b & 1 != 0) {
+        "\n.reqnctapercluster 2, 1, 1"
+    } else {
+        ""
+    };
     let mut text = format!(
         "{HEAD}.visible .entry k(.param .u64 x){cluster}\n{{\n{DECLARED}ALL: .branchtargets T0, T1, T2, T3;\n"
     );
@@ -229,8 +256,8 @@ fn instruction(template: &str, bytes: &mut impl Iterator<Item = u8>) -> String {
     out += opcode;
     out.push(' ');
     for (i, c) in operands.char_indices() {
-        let alone =
-            !before.is_alphanumeric() && !operands[i + 1..].starts_with(|c: char| c.is_alphanumeric());
+        let alone = !before.is_alphanumeric()
+            && !operands[i + 1..].starts_with(|c: char| c.is_alphanumeric());
         match c {
             'R' if alone => out += &format!("%r{}", next() % 8),
             'H' if alone => out += &format!("%h{}", next() % 4),

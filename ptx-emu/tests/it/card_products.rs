@@ -5,7 +5,15 @@ use crate::machine::{SETUP, Setup, kernel, launch};
 use crate::products::GROUP;
 
 /// Shape, type of sums, types of factors, words of the row and of the column, `c`, and what the card gave.
-type Mma = (&'static str, &'static str, [&'static str; 2], &'static [u32], &'static [u32], u32, u32);
+type Mma = (
+    &'static str,
+    &'static str,
+    [&'static str; 2],
+    &'static [u32],
+    &'static [u32],
+    u32,
+    u32,
+);
 
 /// The two steps the other way round, or of other elements, give other bits for each of these.
 const MMA: [Mma; 6] = [
@@ -139,7 +147,12 @@ const MMA: [Mma; 6] = [
 ];
 
 /// The sums of a kernel that reads `row`, `column` and `c`.
-fn sums(body: &str, target: &str, (row, column, c): (&[u32], &[u32], u32), setup: Setup) -> Vec<u8> {
+fn sums(
+    body: &str,
+    target: &str,
+    (row, column, c): (&[u32], &[u32], u32),
+    setup: Setup,
+) -> Vec<u8> {
     let text = kernel(body)
         .replace(".version 8.6", ".version 8.7")
         .replace("sm_90", target)
@@ -148,7 +161,9 @@ fn sums(body: &str, target: &str, (row, column, c): (&[u32], &[u32], u32), setup
     let words = row.iter().chain(column).chain([&c]).chain(&[0; 32]);
     let bytes: Vec<u8> = words.flat_map(|word| word.to_le_bytes()).collect();
     let room = u64::from(8 * setup.block);
-    launch(&text, &bytes, room, setup).unwrap_or_else(|f| panic!("{f}\n{text}")).0
+    launch(&text, &bytes, room, setup)
+        .unwrap_or_else(|f| panic!("{f}\n{text}"))
+        .0
 }
 
 /// `c` in a register, as often as it fits.
@@ -179,7 +194,11 @@ fn products_of_warps_have_the_bits_of_a_card() {
             8 * n,
         );
         let found = sums(&body, "sm_90", (row, column, all(ty, c)), SETUP);
-        let same = found.as_chunks::<4>().0.iter().all(|word| *word == all(ty, wanted).to_le_bytes());
+        let same = found
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .all(|word| *word == all(ty, wanted).to_le_bytes());
         assert!(same, "{inst} gives {:x?}, not {wanted:x}", &found[..4]);
     }
 }
@@ -310,7 +329,11 @@ fn products_of_warpgroups_have_the_bits_of_a_card() {
             8u64 << 16 | 16 << 32,
         );
         let found = sums(&body, "sm_90a", (&row, &column, all("f16", c)), GROUP);
-        let same = found.as_chunks::<4>().0.iter().all(|word| *word == all("f16", wanted).to_le_bytes());
+        let same = found
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .all(|word| *word == all("f16", wanted).to_le_bytes());
         assert!(same, "{inst} gives {:x?}, not {wanted:x}", &found[..4]);
     }
 }

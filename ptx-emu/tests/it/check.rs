@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use ptx_emu::check::{Argument, Buffer, Check, CheckError, ElementType, Expected, Finding, Note, Problem};
+use ptx_emu::check::{
+    Argument, Buffer, Check, CheckError, ElementType, Expected, Finding, Note, Problem,
+};
 use ptx_emu::{Class, Faults, Module, Trace};
 
 use crate::machine::kernel;
@@ -27,7 +29,10 @@ fn module(body: &str) -> Module {
 }
 
 fn classes(findings: &[Finding]) -> Vec<String> {
-    findings.iter().map(|finding| finding.problem.class()).collect()
+    findings
+        .iter()
+        .map(|finding| finding.problem.class())
+        .collect()
 }
 
 const COPY: &str = "ld.global.u32 %v, [%i]; st.global.u32 [%o], %v;";
@@ -38,9 +43,18 @@ fn a_kernel_without_faults_has_no_findings() {
     let mut check = check(&module);
     check.grid = [2, 1, 1];
     let report = check.run().unwrap();
-    assert!(report.findings.is_empty() && report.notes.is_empty(), "{report}");
-    assert_eq!((report.schedules, report.output::<u32>("out")), (4, (0..64).collect()));
-    assert_eq!((report.output::<f32>("out"), report.output::<u32>("none")), (vec![], vec![]));
+    assert!(
+        report.findings.is_empty() && report.notes.is_empty(),
+        "{report}"
+    );
+    assert_eq!(
+        (report.schedules, report.output::<u32>("out")),
+        (4, (0..64).collect())
+    );
+    assert_eq!(
+        (report.output::<f32>("out"), report.output::<u32>("none")),
+        (vec![], vec![])
+    );
 }
 
 #[test]
@@ -50,11 +64,26 @@ fn each_fault_is_found_once_in_all_schedules() {
     check.grid = [2, 1, 1];
     check.faults = Faults::EachBlock;
     let report = check.run().unwrap();
-    let [finding] = &report.findings[..] else { panic!("{report}") };
-    let Problem::Fault(fault) = &finding.problem else { panic!("{report}") };
+    let [finding] = &report.findings[..] else {
+        panic!("{report}")
+    };
+    let Problem::Fault(fault) = &finding.problem else {
+        panic!("{report}")
+    };
     // The first block reads the second half of the input.
-    assert_eq!((fault.class, fault.block, fault.lanes), (Class::OutOfBounds, [1, 0, 0], 1));
-    assert_eq!((finding.schedules, finding.blocks, finding.seed, report.schedules), (4, 4, 0, 4));
+    assert_eq!(
+        (fault.class, fault.block, fault.lanes),
+        (Class::OutOfBounds, [1, 0, 0], 1)
+    );
+    assert_eq!(
+        (
+            finding.schedules,
+            finding.blocks,
+            finding.seed,
+            report.schedules
+        ),
+        (4, 4, 0, 4)
+    );
 
     check.faults = Faults::First;
     let report = check.run().unwrap();
@@ -81,19 +110,44 @@ fn a_fault_ends_its_block_alone() {
 
 #[test]
 fn buffers_are_judged() {
-    let module = module(&format!("{COPY} setp.eq.u32 %p, %g, 3; @%p st.global.u32 [%i], 9;"));
+    let module = module(&format!(
+        "{COPY} setp.eq.u32 %p, %g, 3; @%p st.global.u32 [%i], 9;"
+    ));
     let mut checked = check(&module);
     let report = checked.run().unwrap();
-    let [Finding { problem: Problem::Changed(place), .. }] = &report.findings[..] else { panic!("{report}") };
-    assert_eq!(place.to_string(), "in[3] is 9, not 3; 1 of 64 elements are wrong");
+    let [
+        Finding {
+            problem: Problem::Changed(place),
+            ..
+        },
+    ] = &report.findings[..]
+    else {
+        panic!("{report}")
+    };
+    assert_eq!(
+        place.to_string(),
+        "in[3] is 9, not 3; 1 of 64 elements are wrong"
+    );
 
     checked.buffers[0].role = ptx_emu::check::Role::InOut;
     let report = checked.run().unwrap();
     assert!(report.findings.is_empty(), "{report}");
-    assert_eq!(report.notes, [Note::Unwritten { buffer: "out".into(), bytes: 128, of: 256 }]);
+    assert_eq!(
+        report.notes,
+        [Note::Unwritten {
+            buffer: "out".into(),
+            bytes: 128,
+            of: 256
+        }]
+    );
 
-    let bytes: Vec<u8> = (0..64u32).flat_map(|i| if i < 32 { i } else { 0 }.to_le_bytes()).collect();
-    checked.buffers[1].expected = Some(Expected { bytes, tolerance: 0.0 });
+    let bytes: Vec<u8> = (0..64u32)
+        .flat_map(|i| if i < 32 { i } else { 0 }.to_le_bytes())
+        .collect();
+    checked.buffers[1].expected = Some(Expected {
+        bytes,
+        tolerance: 0.0,
+    });
     assert!(checked.run().unwrap().findings.is_empty());
     checked.buffers[1].expected.as_mut().unwrap().bytes[4 * 7] = 1;
     let report = checked.run().unwrap();
@@ -116,7 +170,9 @@ fn results_that_depend_on_the_schedule_are_a_note() {
     check.grid = [5, 1, 1];
     let report = check.run().unwrap();
     assert!(report.findings.is_empty(), "{report}");
-    let [note @ Note::Differs { seeds: [0, 1], .. }] = &report.notes[..] else { panic!("{report}") };
+    let [note @ Note::Differs { seeds: [0, 1], .. }] = &report.notes[..] else {
+        panic!("{report}")
+    };
     assert!(
         note.to_string()
             .starts_with("`out` depends on the schedule: [0] is 0 with seed 0 and 4 with seed 1;")
@@ -126,8 +182,10 @@ fn results_that_depend_on_the_schedule_are_a_note() {
 #[test]
 fn a_launch_that_does_not_end_is_stopped() {
     // The first asks for what nobody stores, asleep, and counts; the second just runs.
-    let waits =
-        ["ld.volatile.global.u32 %o, [%in]; add.u32 %v, %v, 1; nanosleep.u32 100;", "add.u32 %v, %v, 1;"];
+    let waits = [
+        "ld.volatile.global.u32 %o, [%in]; add.u32 %v, %v, 1; nanosleep.u32 100;",
+        "add.u32 %v, %v, 1;",
+    ];
     for body in waits {
         let module = module(&format!(
             "mov.u32 %v, 0; again: {body} setp.ne.u32 %p, %v, 4000000000; @%p bra again; st.global.u32 [%o], %v;"
@@ -139,9 +197,18 @@ fn a_launch_that_does_not_end_is_stopped() {
         check.faults = Faults::EachBlock;
         let began = Instant::now();
         let report = check.run().unwrap();
-        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+        assert!(
+            began.elapsed() < Duration::from_secs(20),
+            "{:?}",
+            began.elapsed()
+        );
         assert_eq!(classes(&report.findings), ["TimeLimit"], "{report}");
-        assert!(report.to_string().contains("has not ended within its time limit"), "{report}");
+        assert!(
+            report
+                .to_string()
+                .contains("has not ended within its time limit"),
+            "{report}"
+        );
     }
 }
 
@@ -168,7 +235,10 @@ fn structures_and_variables_are_set() {
     let mut check = Check::of(&module, "k").unwrap();
     let (a, b) = (check.input("a", &[100u32]), check.output::<u32>("b", 1));
     check.args = vec![Argument::structure([a, b, 5u32.into()])];
-    check.variables = vec![("taps".into(), Argument::structure([7u32.into(), 20u32.into()]))];
+    check.variables = vec![(
+        "taps".into(),
+        Argument::structure([7u32.into(), 20u32.into()]),
+    )];
     let report = check.run().unwrap();
     assert_eq!(report.output::<u32>("b"), [125], "{report}");
     check.variables = vec![("s".into(), 1u8.into())];
@@ -181,7 +251,10 @@ fn structures_and_variables_are_set() {
 #[test]
 fn fuel_without_end_is_fuel() {
     let module = module(COPY);
-    let check = Check { fuel: u64::MAX, ..check(&module) };
+    let check = Check {
+        fuel: u64::MAX,
+        ..check(&module)
+    };
     assert!(check.run().unwrap().findings.is_empty());
 }
 
@@ -191,18 +264,37 @@ fn what_compares_nothing_is_refused() {
     let module = module(COPY);
     let error = |expected: Option<Expected>, contents: Option<Vec<u8>>| {
         let mut check = check(&module);
-        check.buffers[1] = Buffer { expected, contents, ..check.buffers[1].clone() };
+        check.buffers[1] = Buffer {
+            expected,
+            contents,
+            ..check.buffers[1].clone()
+        };
         check.run().unwrap_err().to_string()
     };
-    let expect = |bytes, tolerance| Some(Expected { bytes: vec![0; bytes], tolerance });
-    assert_eq!(error(expect(0, 0.0), None), "buffer `out`: 0 bytes are expected and it has 256");
-    assert_eq!(error(None, Some(vec![0; 9])), "buffer `out`: it begins with 9 bytes and has 256");
+    let expect = |bytes, tolerance| {
+        Some(Expected {
+            bytes: vec![0; bytes],
+            tolerance,
+        })
+    };
+    assert_eq!(
+        error(expect(0, 0.0), None),
+        "buffer `out`: 0 bytes are expected and it has 256"
+    );
+    assert_eq!(
+        error(None, Some(vec![0; 9])),
+        "buffer `out`: it begins with 9 bytes and has 256"
+    );
     let mut lost = check(&module);
     lost.args[0] = Argument::pointer(2, 0);
     let error_of_lost = lost.run().unwrap_err().to_string();
-    assert_eq!(error_of_lost, "buffer `2`: an argument points to it, and the check has 2");
+    assert_eq!(
+        error_of_lost,
+        "buffer `2`: an argument points to it, and the check has 2"
+    );
     for tolerance in [f64::INFINITY, f64::NAN, -1.0] {
-        let wanted = format!("buffer `out`: {tolerance} is no tolerance; it is 0 or more, and finite");
+        let wanted =
+            format!("buffer `out`: {tolerance} is no tolerance; it is 0 or more, and finite");
         assert_eq!(error(expect(256, tolerance), None), wanted);
     }
 }
@@ -210,12 +302,17 @@ fn what_compares_nothing_is_refused() {
 /// Bytes are counted word by word, whatever lies at the ends of the buffer and of what is written.
 #[test]
 fn unwritten_bytes_are_counted() {
-    let module = module("st.global.u32 [%out], 1; st.global.u8 [%out+65], 2; st.global.u64 [%out+88], 3;");
+    let module =
+        module("st.global.u32 [%out], 1; st.global.u8 [%out+65], 2; st.global.u64 [%out+88], 3;");
     let mut check = check(&module);
     for (count, unwritten) in [(24, 83), (1000, 3987)] {
         check.buffers[1] = Buffer::empty("out", ElementType::U32, count);
         let report = check.run().unwrap();
-        let note = Note::Unwritten { buffer: "out".into(), bytes: unwritten, of: 4 * count as u64 };
+        let note = Note::Unwritten {
+            buffer: "out".into(),
+            bytes: unwritten,
+            of: 4 * count as u64,
+        };
         assert_eq!(report.notes, [note]);
     }
 }
@@ -227,7 +324,10 @@ fn what_cannot_be_run_is_named() {
     assert_eq!(named.to_string(), "there is no kernel j; the module has k");
     let mut checked = check(&module);
     checked.args.pop();
-    assert_eq!(checked.run().unwrap_err().to_string(), "1 arguments are given; the kernel has 2 parameters");
+    assert_eq!(
+        checked.run().unwrap_err().to_string(),
+        "1 arguments are given; the kernel has 2 parameters"
+    );
     checked.args.push(1u32.into());
     assert_eq!(
         checked.run().unwrap_err().to_string(),

@@ -1,9 +1,15 @@
 //! Manual, "barrier.cluster", "mapa", "setmaxnreg", and accesses to `.shared::cluster`: blocks that share their memory.
 
-use ptx_emu::{Class, ElementKind, Fault, Launch, Memory, Module, Order, Schedule, TensorMap, Trace, run};
+use ptx_emu::{
+    Class, ElementKind, Fault, Launch, Memory, Module, Order, Schedule, TensorMap, Trace, run,
+};
 
-const SCHEDULES: [(Order, u64); 4] =
-    [(Order::InOrder, 0), (Order::Reversed, 1), (Order::Shuffled, 2), (Order::Shuffled, 3)];
+const SCHEDULES: [(Order, u64); 4] = [
+    (Order::InOrder, 0),
+    (Order::Reversed, 1),
+    (Order::Shuffled, 2),
+    (Order::Shuffled, 3),
+];
 
 /// A program in clusters of `blocks`: `%rank`, the peer's number `%peer`, 16 bytes of shared memory for each thread at
 /// `%own`, and at the same place of the peer's at `%far`; an mbarrier of `count` at `%bar`, and at `%there`.
@@ -26,15 +32,31 @@ fn program(blocks: u32, count: u32, body: &str) -> String {
 
 const ARRIVE: &str = "barrier.cluster.arrive.release.aligned;\n";
 const WAIT: &str = "barrier.cluster.wait.acquire.aligned;\n";
-const SYNC: &str = "barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;\n";
+const SYNC: &str =
+    "barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;\n";
 
 /// Runs four blocks of 64 threads; gives a word of each thread.
-fn launch(blocks: u32, count: u32, body: &str, (order, seed): (Order, u64)) -> Result<Vec<u32>, Box<Fault>> {
+fn launch(
+    blocks: u32,
+    count: u32,
+    body: &str,
+    (order, seed): (Order, u64),
+) -> Result<Vec<u32>, Box<Fault>> {
     let text = program(blocks, count, body);
     let module = Module::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     let memory = Memory::new(1 << 24);
-    let (x, out) = (memory.alloc(4096).expect("room"), memory.alloc(1024).expect("room"));
-    memory.write(x, &(0..1024u32).flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>()).expect("allocated");
+    let (x, out) = (
+        memory.alloc(4096).expect("room"),
+        memory.alloc(1024).expect("room"),
+    );
+    memory
+        .write(
+            x,
+            &(0..1024u32)
+                .flat_map(|v| v.to_le_bytes())
+                .collect::<Vec<_>>(),
+        )
+        .expect("allocated");
     memory.fill(out, &[0], 1024).expect("allocated");
     let map = TensorMap {
         address: x,
@@ -45,28 +67,62 @@ fn launch(blocks: u32, count: u32, body: &str, (order, seed): (Order, u64)) -> R
         strides: vec![],
         boxed: vec![256],
     };
-    let params = [&map.encode().expect("a map")[..], &out.to_le_bytes(), &x.to_le_bytes()].concat();
+    let params = [
+        &map.encode().expect("a map")[..],
+        &out.to_le_bytes(),
+        &x.to_le_bytes(),
+    ]
+    .concat();
     let kernel = module.kernel("k").expect("it is in the text");
-    let launch = Launch { kernel, grid: [4, 1, 1], block: [64, 1, 1], dynamic_shared: 4096, params: &params };
+    let launch = Launch {
+        kernel,
+        grid: [4, 1, 1],
+        block: [64, 1, 1],
+        dynamic_shared: 4096,
+        params: &params,
+    };
     for trace in [Trace::On, Trace::Off] {
-        run(&memory, &launch, &Schedule { order, seed, ..Schedule::default() }, trace)?;
+        run(
+            &memory,
+            &launch,
+            &Schedule {
+                order,
+                seed,
+                ..Schedule::default()
+            },
+            trace,
+        )?;
     }
     let mut bytes = vec![0; 1024];
     memory.read(out, &mut bytes).expect("allocated");
-    Ok(bytes.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect())
+    Ok(bytes
+        .as_chunks::<4>()
+        .0
+        .iter()
+        .map(|b| u32::from_le_bytes(*b))
+        .collect())
 }
 
 /// A block alone needs no fence behind the initialisation of an mbarrier, and Triton writes none; a cluster does.
 #[test]
 fn mbarriers_of_a_cluster_are_fenced() {
-    let late = ".shared .b64 late; mov.u32 %bar, late; @%first mbarrier.init.shared.b64 [late], 1;\n";
+    let late =
+        ".shared .b64 late; mov.u32 %bar, late; @%first mbarrier.init.shared.b64 [late], 1;\n";
     for schedule in SCHEDULES {
         let body = |mask| format!("{late}{SYNC}{}{STORE}{SYNC}", multicast(mask, 1024));
         let out = launch(1, 1, &body(1), schedule).unwrap_or_else(|fault| panic!("{fault}"));
-        assert!(out.iter().enumerate().all(|(i, v)| *v == 4 * (i as u32 % 64)), "{out:?}");
+        assert!(
+            out.iter()
+                .enumerate()
+                .all(|(i, v)| *v == 4 * (i as u32 % 64)),
+            "{out:?}"
+        );
         let fault = launch(2, 1, &body(3), schedule).expect_err("no fence");
         assert_eq!(fault.class, Class::Mbarrier, "{fault}");
-        assert!(fault.what.contains("whose initialisation it may not see"), "{fault}");
+        assert!(
+            fault.what.contains("whose initialisation it may not see"),
+            "{fault}"
+        );
     }
 }
 
@@ -119,7 +175,8 @@ fn blocks_reach_each_other() {
     for (body, value) in rows {
         for schedule in SCHEDULES {
             let body = [body, &[STORE][..]].concat().concat();
-            let out = launch(2, 64, &body, schedule).unwrap_or_else(|fault| panic!("{body}: {fault}"));
+            let out =
+                launch(2, 64, &body, schedule).unwrap_or_else(|fault| panic!("{body}: {fault}"));
             for (i, found) in out.into_iter().enumerate() {
                 let (block, t) = (i as u32 / 64, i as u32 % 64);
                 let peer = 1 - block % 2;
@@ -141,7 +198,12 @@ fn a_copy_reaches_all_blocks() {
         for blocks in [1, 2, 4] {
             let body = multicast((1 << blocks) - 1, 1024) + STORE + SYNC;
             let out = launch(blocks, 1, &body, schedule).unwrap_or_else(|fault| panic!("{fault}"));
-            assert!(out.iter().enumerate().all(|(i, v)| *v == 4 * (i as u32 % 64)), "{blocks}: {out:?}");
+            assert!(
+                out.iter()
+                    .enumerate()
+                    .all(|(i, v)| *v == 4 * (i as u32 % 64)),
+                "{blocks}: {out:?}"
+            );
         }
     }
 }
@@ -161,9 +223,15 @@ fn plain_bytes_reach_all_blocks() {
         for blocks in [1, 2, 4] {
             let body = plain_multicast((1 << blocks) - 1) + STORE + SYNC;
             let out = launch(blocks, 1, &body, schedule).unwrap_or_else(|fault| panic!("{fault}"));
-            assert!(out.iter().enumerate().all(|(i, v)| *v == 4 * (i as u32 % 64)), "{blocks}: {out:?}");
+            assert!(
+                out.iter()
+                    .enumerate()
+                    .all(|(i, v)| *v == 4 * (i as u32 % 64)),
+                "{blocks}: {out:?}"
+            );
         }
-        let fault = launch(2, 1, &(plain_multicast(1) + SYNC), schedule).expect_err("one block gets nothing");
+        let fault = launch(2, 1, &(plain_multicast(1) + SYNC), schedule)
+            .expect_err("one block gets nothing");
         assert_eq!(fault.class, Class::Deadlock, "{fault}");
     }
 }
@@ -192,14 +260,26 @@ fn stores_complete_on_an_mbarrier() {
         }
         let rows = [
             (stores(1040, "%there", wait), "at the mbarrier at"),
-            (stores(1024, "%bar", wait), "another block than that of its mbarrier"),
-            (stores(1024, "%there", wait).replace("[%far]", "[%far+8]"), "no multiple of 16"),
+            (
+                stores(1024, "%bar", wait),
+                "another block than that of its mbarrier",
+            ),
+            (
+                stores(1024, "%there", wait).replace("[%far]", "[%far+8]"),
+                "no multiple of 16",
+            ),
             // Before it lands, while it does not count as issued, and after.
-            (stores(1024, "%there", "") + STORE + wait, "has written|in flight|nothing orders"),
+            (
+                stores(1024, "%there", "") + STORE + wait,
+                "has written|in flight|nothing orders",
+            ),
         ];
         for (body, parts) in rows {
             let fault = launch(2, 1, &(declared(body.clone()) + SYNC), schedule).expect_err(&body);
-            assert!(parts.split('|').any(|part| fault.what.contains(part)), "{body}: {fault}");
+            assert!(
+                parts.split('|').any(|part| fault.what.contains(part)),
+                "{body}: {fault}"
+            );
         }
     }
 }
@@ -222,13 +302,28 @@ fn copies_within_shared_memory_reach_the_peer() {
         let run = |body: String| launch(2, 1, &(body + STORE + SYNC), schedule);
         let out = run(copy(fenced, "%there", 512, "")).unwrap_or_else(|fault| panic!("{fault}"));
         for (i, found) in out.into_iter().enumerate() {
-            assert_eq!(found, 1000 * (1 - i as u32 / 64 % 2) + i as u32 % 32, "thread {i}");
+            assert_eq!(
+                found,
+                1000 * (1 - i as u32 / 64 % 2) + i as u32 % 32,
+                "thread {i}"
+            );
         }
         for (body, part) in [
-            (copy("bar.sync 0;", "%there", 512, ""), "no fence orders the two proxies"),
-            (copy(fenced, "%bar", 512, ""), "another block than that of its mbarrier"),
             (
-                copy("add.u32 %s, %s, 8; fence.proxy.async; bar.sync 0;\n", "%there", 512, ""),
+                copy("bar.sync 0;", "%there", 512, ""),
+                "no fence orders the two proxies",
+            ),
+            (
+                copy(fenced, "%bar", 512, ""),
+                "another block than that of its mbarrier",
+            ),
+            (
+                copy(
+                    "add.u32 %s, %s, 8; fence.proxy.async; bar.sync 0;\n",
+                    "%there",
+                    512,
+                    "",
+                ),
                 "multiple of 16",
             ),
             (copy(fenced, "%there", 496, ""), "at the mbarrier at"),
@@ -239,8 +334,15 @@ fn copies_within_shared_memory_reach_the_peer() {
     }
     // What is written again at once is seen where the copy is still under way.
     let again = copy(fenced, "%there", 512, "@%first st.shared.u32 [%own], 7;");
-    let seen = (0..8)
-        .filter(|seed| launch(2, 1, &(again.clone() + STORE + SYNC), (Order::Shuffled, *seed)).is_err());
+    let seen = (0..8).filter(|seed| {
+        launch(
+            2,
+            1,
+            &(again.clone() + STORE + SYNC),
+            (Order::Shuffled, *seed),
+        )
+        .is_err()
+    });
     assert!(seen.count() > 0);
 }
 
@@ -279,17 +381,22 @@ fn reductions_complete_on_an_mbarrier() {
     ];
     for (i, (op, value, wanted)) in rows.iter().enumerate() {
         let body = reductions(op, value, wait) + STORE + SYNC;
-        let out = launch(2, 1, &body, SCHEDULES[i % 4]).unwrap_or_else(|fault| panic!("{op}: {fault}"));
-        assert!(out.iter().all(|found| *found == *wanted as u32), "{op}: {out:?}");
+        let out =
+            launch(2, 1, &body, SCHEDULES[i % 4]).unwrap_or_else(|fault| panic!("{op}: {fault}"));
+        assert!(
+            out.iter().all(|found| *found == *wanted as u32),
+            "{op}: {out:?}"
+        );
     }
-    let generic = "cvt.u64.u32 %v, %s; cvta.shared.u64 %v, %v; .reg .b64 %b; mapa.u64 %v, %v, %peer;
+    let generic =
+        "cvt.u64.u32 %v, %s; cvta.shared.u64 %v, %v; .reg .b64 %b; mapa.u64 %v, %v, %peer;
         cvt.u64.u32 %b, %bar; cvta.shared.u64 %b, %b; mapa.u64 %b, %b, %peer; red.async";
     let body = reductions("add.u32", "%t", wait)
         .replace("red.async", generic)
         .replace(".cluster.shared::cluster.mb", ".cluster.mb")
         .replace("[%r4], %t, [%there]", "[%v], %t, [%b]");
-    let out =
-        launch(2, 1, &(body.clone() + STORE + SYNC), SCHEDULES[2]).unwrap_or_else(|fault| panic!("{fault}"));
+    let out = launch(2, 1, &(body.clone() + STORE + SYNC), SCHEDULES[2])
+        .unwrap_or_else(|fault| panic!("{fault}"));
     assert!(out.iter().all(|found| *found == 2116), "{body}: {out:?}");
 }
 
@@ -301,17 +408,37 @@ fn reductions_are_checked() {
     let rows = [
         // The peer's value is read before it is waited for.
         (body("") + STORE + late, "nothing orders"),
-        (body(wait).replace("[%there];", "[%bar];"), "red.async to another block than that of its mbarrier"),
         (
-            body(wait).replace("[%there];", "[%bar];").replace("[%r4], ", "[%s], "),
+            body(wait).replace("[%there];", "[%bar];"),
+            "red.async to another block than that of its mbarrier",
+        ),
+        (
+            body(wait)
+                .replace("[%there];", "[%bar];")
+                .replace("[%r4], ", "[%s], "),
             "red.async to shared memory of the thread's own block",
         ),
-        (body(wait).replace("st.shared.v2.u32 [%own], {100, 0};", ""), "has written"),
-        (body(wait).replace("[%r4], ", "[%r4+2], "), "no multiple of 4"),
-        (body(wait).replace("[%r4], ", "[%r4+4096], "), "outside every variable"),
-        (body(wait).replace("_, [%bar], 256", "_, [%bar], 260"), "at the mbarrier at"),
+        (
+            body(wait).replace("st.shared.v2.u32 [%own], {100, 0};", ""),
+            "has written",
+        ),
+        (
+            body(wait).replace("[%r4], ", "[%r4+2], "),
+            "no multiple of 4",
+        ),
+        (
+            body(wait).replace("[%r4], ", "[%r4+4096], "),
+            "outside every variable",
+        ),
+        (
+            body(wait).replace("_, [%bar], 256", "_, [%bar], 260"),
+            "at the mbarrier at",
+        ),
         // It may come while its value is stored.
-        (body(wait).replace("red.async", "st.shared::cluster.u32 [%r4], 1; red.async"), "nothing orders"),
+        (
+            body(wait).replace("red.async", "st.shared::cluster.u32 [%r4], 1; red.async"),
+            "nothing orders",
+        ),
     ];
     for (body, part) in rows {
         for schedule in SCHEDULES {
@@ -334,7 +461,12 @@ fn atomics_take_short_addresses() {
     ]
     .concat();
     let out = launch(2, 1, &body, SCHEDULES[0]).unwrap_or_else(|fault| panic!("{fault}"));
-    assert!(out.iter().enumerate().all(|(i, v)| *v == 2 * (i as u32 % 64) + 11), "{out:?}");
+    assert!(
+        out.iter()
+            .enumerate()
+            .all(|(i, v)| *v == 2 * (i as u32 % 64) + 11),
+        "{out:?}"
+    );
 }
 
 /// Parts of a warp arrive and wait at different instructions, without `.aligned`.
@@ -350,29 +482,55 @@ fn parts_of_a_warp_meet_at_the_barrier_of_the_cluster() {
     let (arrive, wait) = ("barrier.cluster.arrive;\n", "barrier.cluster.wait;\n");
     let both = format!("{arrive}{wait}");
     let relaxed = format!("{arrive}add.u32 %r3, %t, 1;\n{wait}");
-    let exits = format!("setp.ge.u32 %p, %t, 40; {SYNC}@%p exit;\n{}", sides(&both, &both));
-    for barrier in [sides(&both, &both), sides(&both, &relaxed), format!("{}{wait}", sides(arrive, arrive))] {
+    let exits = format!(
+        "setp.ge.u32 %p, %t, 40; {SYNC}@%p exit;\n{}",
+        sides(&both, &both)
+    );
+    for barrier in [
+        sides(&both, &both),
+        sides(&both, &relaxed),
+        format!("{}{wait}", sides(arrive, arrive)),
+    ] {
         for schedule in SCHEDULES {
             let body = format!("{store}{barrier}{load}{SYNC}{STORE}");
-            let out = launch(2, 1, &body, schedule).unwrap_or_else(|fault| panic!("{fault}\n{body}"));
+            let out =
+                launch(2, 1, &body, schedule).unwrap_or_else(|fault| panic!("{fault}\n{body}"));
             let wanted = |i: u32| 1000 * (1 - i / 64 % 2) + i % 64;
             assert_eq!(out, (0..256).map(wanted).collect::<Vec<_>>(), "{body}");
         }
     }
-    launch(2, 1, &format!("{store}{exits}"), SCHEDULES[0]).unwrap_or_else(|fault| panic!("{fault}"));
+    launch(2, 1, &format!("{store}{exits}"), SCHEDULES[0])
+        .unwrap_or_else(|fault| panic!("{fault}"));
     let missed = [
-        (sides(&both, ""), Class::DivergentBarrier, "wait at the barrier of the cluster for lanes 0, 2"),
-        (sides(&both, "bar.warp.sync -1;\n"), Class::DivergentBarrier, "which wait at bar.warp.sync"),
+        (
+            sides(&both, ""),
+            Class::DivergentBarrier,
+            "wait at the barrier of the cluster for lanes 0, 2",
+        ),
+        (
+            sides(&both, "bar.warp.sync -1;\n"),
+            Class::DivergentBarrier,
+            "which wait at bar.warp.sync",
+        ),
         (
             sides(&both, &both.replace("wait", "wait.aligned")),
             Class::DivergentBarrier,
             "at barrier.cluster.wait.aligned",
         ),
-        (format!("{}{wait}", sides(arrive, "")), Class::BarrierMismatch, "no arrival before"),
-        (sides(&both, SYNC), Class::DivergentBarrier, "at barrier.cluster.arrive.release.aligned"),
+        (
+            format!("{}{wait}", sides(arrive, "")),
+            Class::BarrierMismatch,
+            "no arrival before",
+        ),
+        (
+            sides(&both, SYNC),
+            Class::DivergentBarrier,
+            "at barrier.cluster.arrive.release.aligned",
+        ),
     ];
     for (barrier, class, what) in missed {
-        let fault = launch(2, 1, &format!("{store}{barrier}{SYNC}"), SCHEDULES[0]).expect_err(&barrier);
+        let fault =
+            launch(2, 1, &format!("{store}{barrier}{SYNC}"), SCHEDULES[0]).expect_err(&barrier);
         assert_eq!(fault.class, class, "{fault}\n{barrier}");
         assert!(fault.what.contains(what), "{fault}\n{barrier}");
     }
@@ -381,7 +539,8 @@ fn parts_of_a_warp_meet_at_the_barrier_of_the_cluster() {
 #[test]
 fn mistakes_with_clusters() {
     use Class::{
-        AsyncUnfinished, BadLaunch, BarrierMismatch, ClusterExit, Deadlock, Mbarrier, OutOfBounds, SharedRace,
+        AsyncUnfinished, BadLaunch, BarrierMismatch, ClusterExit, Deadlock, Mbarrier, OutOfBounds,
+        SharedRace,
     };
     let write = "st.shared.u32 [%own], %t;\n";
     let read = "ld.shared::cluster.u32 %r2, [%far];\n";
@@ -390,23 +549,54 @@ fn mistakes_with_clusters() {
     let rows: &[(&[&str], Class, &str)] = &[
         // The peer may be gone.
         (&[write, SYNC, read], ClusterExit, ""),
-        (&["@%first mbarrier.arrive.shared::cluster.b64 _, [%there];"], ClusterExit, ""),
         (
-            &[write, SYNC, read, "barrier.cluster.arrive.relaxed.aligned;", WAIT],
+            &["@%first mbarrier.arrive.shared::cluster.b64 _, [%there];"],
+            ClusterExit,
+            "",
+        ),
+        (
+            &[
+                write,
+                SYNC,
+                read,
+                "barrier.cluster.arrive.relaxed.aligned;",
+                WAIT,
+            ],
             ClusterExit,
             "nothing orders an access",
         ),
         // A copy that one block does not get, and one that a block does not wait for.
         (&[&lost, SYNC], Deadlock, "at the mbarrier at"),
-        (&["setp.ne.u32 %p, %rank, 0; @%p exit;", &all], AsyncUnfinished, "nothing has waited"),
-        (&[write, SYNC, write, read, SYNC], SharedRace, "nothing orders the two"),
         (
-            &[write, SYNC, write, "barrier.cluster.arrive.relaxed.aligned;", WAIT, read, SYNC],
+            &["setp.ne.u32 %p, %rank, 0; @%p exit;", &all],
+            AsyncUnfinished,
+            "nothing has waited",
+        ),
+        (
+            &[write, SYNC, write, read, SYNC],
             SharedRace,
             "nothing orders the two",
         ),
         (
-            &["setp.eq.u32 %p, %rank, 0; @%p bra SKIP;", ARRIVE, WAIT, "SKIP: LOOP: bra LOOP;"],
+            &[
+                write,
+                SYNC,
+                write,
+                "barrier.cluster.arrive.relaxed.aligned;",
+                WAIT,
+                read,
+                SYNC,
+            ],
+            SharedRace,
+            "nothing orders the two",
+        ),
+        (
+            &[
+                "setp.eq.u32 %p, %rank, 0; @%p bra SKIP;",
+                ARRIVE,
+                WAIT,
+                "SKIP: LOOP: bra LOOP;",
+            ],
             Deadlock,
             "no thread can continue",
         ),
@@ -432,10 +622,21 @@ fn mistakes_with_clusters() {
             OutOfBounds,
             "is shared memory of no block",
         ),
-        (&["ld.shared.u32 %r2, [%far];"], OutOfBounds, "outside every variable"),
-        (&[&multicast(6, 1024), SYNC], OutOfBounds, "0b110 of a cluster of 2"),
         (
-            &["add.u32 %there, %there, 8; @%first mbarrier.arrive.shared::cluster.b64 _, [%there];", SYNC],
+            &["ld.shared.u32 %r2, [%far];"],
+            OutOfBounds,
+            "outside every variable",
+        ),
+        (
+            &[&multicast(6, 1024), SYNC],
+            OutOfBounds,
+            "0b110 of a cluster of 2",
+        ),
+        (
+            &[
+                "add.u32 %there, %there, 8; @%first mbarrier.arrive.shared::cluster.b64 _, [%there];",
+                SYNC,
+            ],
             Mbarrier,
             "there is no mbarrier",
         ),
@@ -449,7 +650,10 @@ fn mistakes_with_clusters() {
     }
     let fault = launch(3, 1, "", SCHEDULES[0]).expect_err("four blocks");
     assert_eq!(fault.class, BadLaunch);
-    assert_eq!(fault.what, "a grid of [4, 1, 1] blocks, which are no whole clusters of [3, 1, 1]");
+    assert_eq!(
+        fault.what,
+        "a grid of [4, 1, 1] blocks, which are no whole clusters of [3, 1, 1]"
+    );
 }
 
 /// A block's copy to all overtakes loads in another block, unless that fences them.
@@ -457,18 +661,35 @@ fn mistakes_with_clusters() {
 fn copies_to_all_blocks_overtake_loads() {
     const FENCE: &str = "fence.proxy.async.shared::cta;\n";
     let first = multicast(3, 1024);
-    let again = first.replace("LOOP", "AGAIN").replace("[%bar], 0;", "[%bar], 1;");
-    let here = ["setp.ne.u32 %p, %rank, 0; @%p bra SKIP;\n", FENCE, "SKIP:\n"].concat();
+    let again = first
+        .replace("LOOP", "AGAIN")
+        .replace("[%bar], 0;", "[%bar], 1;");
+    let here = [
+        "setp.ne.u32 %p, %rank, 0; @%p bra SKIP;\n",
+        FENCE,
+        "SKIP:\n",
+    ]
+    .concat();
     for schedule in SCHEDULES {
-        let run =
-            |fence: &str| launch(2, 1, &[&first[..], fence, SYNC, &again, STORE, SYNC].concat(), schedule);
+        let run = |fence: &str| {
+            launch(
+                2,
+                1,
+                &[&first[..], fence, SYNC, &again, STORE, SYNC].concat(),
+                schedule,
+            )
+        };
         run(FENCE).unwrap_or_else(|fault| panic!("{fault}"));
         for (fence, block) in [("", 0), (&here[..], 1)] {
             let fault = run(fence).expect_err("no fence");
             assert_eq!(fault.class, Class::ProxyFence, "{fault}");
             let other = fault.other.expect("the load");
             let wanted = format!("of block {block} of the cluster");
-            assert!(other.did == "read it" && other.who.contains(&wanted), "{}", other.who);
+            assert!(
+                other.did == "read it" && other.who.contains(&wanted),
+                "{}",
+                other.who
+            );
         }
     }
 }
@@ -479,10 +700,17 @@ fn the_peer_is_named() {
     let fault = launch(2, 1, &(multicast(1, 1024) + SYNC), SCHEDULES[0]).expect_err("lost");
     let wanted = "warps 0-1 of block 1 of the cluster wait at the mbarrier at 0x400 in line";
     assert!(fault.what.contains(wanted), "{fault}");
-    let body = ["st.shared.u32 [%own], %t;", SYNC, "ld.shared::cluster.u32 %r2, [%far];"].concat();
+    let body = [
+        "st.shared.u32 [%own], %t;",
+        SYNC,
+        "ld.shared::cluster.u32 %r2, [%far];",
+    ]
+    .concat();
     let fault = launch(2, 1, &body, SCHEDULES[0]).expect_err("too early");
     assert!(
-        fault.to_string().contains("put a barrier of the cluster before the end of every block"),
+        fault
+            .to_string()
+            .contains("put a barrier of the cluster before the end of every block"),
         "{fault}"
     );
 }
@@ -500,13 +728,31 @@ fn registers_are_passed_on() {
     let launch = |give, take, (order, seed): (Order, u64)| {
         let module = Module::parse(&text(give, take)).unwrap_or_else(|e| panic!("{e}"));
         let kernel = module.kernel("k").expect("it is in the text");
-        let launch = Launch { kernel, grid: [1; 3], block: [384, 1, 1], dynamic_shared: 0, params: &[] };
-        run(&Memory::new(1 << 20), &launch, &Schedule { order, seed, ..Schedule::default() }, Trace::Off)
+        let launch = Launch {
+            kernel,
+            grid: [1; 3],
+            block: [384, 1, 1],
+            dynamic_shared: 0,
+            params: &[],
+        };
+        run(
+            &Memory::new(1 << 20),
+            &launch,
+            &Schedule {
+                order,
+                seed,
+                ..Schedule::default()
+            },
+            Trace::Off,
+        )
     };
     for schedule in SCHEDULES {
         launch(40, 232, schedule).unwrap_or_else(|fault| panic!("{fault}"));
         let fault = launch(40, 240, schedule).expect_err("384 x 168 registers");
         assert_eq!(fault.class, Class::Deadlock, "{fault}");
-        assert!(fault.what.contains("for 2304 registers, of which"), "{fault}");
+        assert!(
+            fault.what.contains("for 2304 registers, of which"),
+            "{fault}"
+        );
     }
 }

@@ -27,7 +27,9 @@ fn integers_compare_signed_and_unsigned() {
 /// Ordered comparisons are false with a NaN, unordered ones true.
 #[test]
 fn floats_compare_ordered_and_unordered() {
-    let ops = ["eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"];
+    let ops = [
+        "eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan",
+    ];
     // Results for (1, 2), (2, 1), (1, 1), (1, NaN).
     let wanted = [
         [0, 0, 1, 0],
@@ -45,10 +47,26 @@ fn floats_compare_ordered_and_unordered() {
         [1, 1, 1, 0],
         [0, 0, 0, 1],
     ];
-    let inputs = [[f(1.0), f(2.0)], [f(2.0), f(1.0)], [f(1.0), f(1.0)], [f(1.0), NAN]];
-    let wide = [[g(1.0), g(2.0)], [g(2.0), g(1.0)], [g(1.0), g(1.0)], [g(1.0), g(f64::NAN)]];
-    let single: Vec<String> = ops.iter().map(|op| format!("setp.{op}.f32 %d, %a, %b")).collect();
-    let double: Vec<String> = ops.iter().map(|op| format!("setp.{op}.f64 %d, %a, %b")).collect();
+    let inputs = [
+        [f(1.0), f(2.0)],
+        [f(2.0), f(1.0)],
+        [f(1.0), f(1.0)],
+        [f(1.0), NAN],
+    ];
+    let wide = [
+        [g(1.0), g(2.0)],
+        [g(2.0), g(1.0)],
+        [g(1.0), g(1.0)],
+        [g(1.0), g(f64::NAN)],
+    ];
+    let single: Vec<String> = ops
+        .iter()
+        .map(|op| format!("setp.{op}.f32 %d, %a, %b"))
+        .collect();
+    let double: Vec<String> = ops
+        .iter()
+        .map(|op| format!("setp.{op}.f64 %d, %a, %b"))
+        .collect();
     let mut rows: Vec<Row> = Vec::new();
     for (op, wanted) in wanted.iter().enumerate() {
         for (case, wanted) in wanted.iter().enumerate() {
@@ -95,14 +113,49 @@ fn selection() {
         ("32 = 32 32 1", "selp.f32 %d, %a, %b, %c", &[7, 9, 0], 9),
         ("64 = 64 64 1", "selp.b64 %d, %a, %b, %c", &[7, 9, 0], 9),
         ("16 = 16 16 1", "selp.b16 %d, %a, %b, %c", &[7, 9, 1], 7),
-        ("32 = 32 32 32", "slct.u32.s32 %d, %a, %b, %c", &[7, 9, 0], 7),
-        ("32 = 32 32 32", "slct.u32.s32 %d, %a, %b, %c", &[7, 9, s(-1)], 9),
-        ("32 = 32 32 32", "slct.f32.f32 %d, %a, %b, %c", &[7, 9, f(-0.0)], 7),
-        ("32 = 32 32 32", "slct.u32.f32 %d, %a, %b, %c", &[7, 9, NAN], 9),
-        ("32 = 32 32", "set.lt.u32.s32 %d, %a, %b", &[s(-1), 0], 0xffff_ffff),
-        ("32 = 32 32", "set.lt.f32.s32 %d, %a, %b", &[s(-1), 0], f(1.0)),
+        (
+            "32 = 32 32 32",
+            "slct.u32.s32 %d, %a, %b, %c",
+            &[7, 9, 0],
+            7,
+        ),
+        (
+            "32 = 32 32 32",
+            "slct.u32.s32 %d, %a, %b, %c",
+            &[7, 9, s(-1)],
+            9,
+        ),
+        (
+            "32 = 32 32 32",
+            "slct.f32.f32 %d, %a, %b, %c",
+            &[7, 9, f(-0.0)],
+            7,
+        ),
+        (
+            "32 = 32 32 32",
+            "slct.u32.f32 %d, %a, %b, %c",
+            &[7, 9, NAN],
+            9,
+        ),
+        (
+            "32 = 32 32",
+            "set.lt.u32.s32 %d, %a, %b",
+            &[s(-1), 0],
+            0xffff_ffff,
+        ),
+        (
+            "32 = 32 32",
+            "set.lt.f32.s32 %d, %a, %b",
+            &[s(-1), 0],
+            f(1.0),
+        ),
         ("32 = 32 32", "set.gt.u32.f32 %d, %a, %b", &[f(1.0), NAN], 0),
-        ("32 = 32 32 1", "set.gt.and.u32.f32 %d, %a, %b, %c", &[f(1.0), 0, 1], 0xffff_ffff),
+        (
+            "32 = 32 32 1",
+            "set.gt.and.u32.f32 %d, %a, %b, %c",
+            &[f(1.0), 0, 1],
+            0xffff_ffff,
+        ),
     ];
     check(rows);
 }
@@ -126,7 +179,12 @@ fn properties() {
         (P, "testp.normal.f32 %d, %a", &[f(1.0)], 1),
         (P, "testp.subnormal.f32 %d, %a", &[1], 1),
         ("1 = 64", "testp.subnormal.f64 %d, %a", &[1], 1),
-        ("32 = 32 32", "copysign.f32 %d, %a, %b", &[f(-2.0), f(3.0)], f(-3.0)),
+        (
+            "32 = 32 32",
+            "copysign.f32 %d, %a, %b",
+            &[f(-2.0), f(3.0)],
+            f(-3.0),
+        ),
     ];
     check(rows);
 }

@@ -28,7 +28,10 @@ fn lanes_go_apart_and_meet() {
         activemask.b32 %r1;
         add.u32 %r0, %r0, %r1;";
     let mask = |t: u32| if t < 32 { u32::MAX } else { 0xff };
-    assert_eq!(each(body, 40), wanted(|t| (if t < 7 { 200u32 } else { 100 }).wrapping_add(mask(t))));
+    assert_eq!(
+        each(body, 40),
+        wanted(|t| (if t < 7 { 200u32 } else { 100 }).wrapping_add(mask(t)))
+    );
 }
 
 #[test]
@@ -43,8 +46,9 @@ fn each_lane_loops_its_own_number_of_times() {
         bra.uni LOOP;
     DONE:
         bar.warp.sync 0xffffffff;";
-    let body =
-        body.replace("0xffffffff", "%r9").replace("mov.u32 %r1, 0;", "mov.u32 %r1, 0; activemask.b32 %r9;");
+    let body = body
+        .replace("0xffffffff", "%r9")
+        .replace("mov.u32 %r1, 0;", "mov.u32 %r1, 0; activemask.b32 %r9;");
     assert_eq!(each(&body, 40), wanted(|t| (0..t).sum()));
 }
 
@@ -67,7 +71,10 @@ fn branches_nest() {
     EVEN:
         @%p1 add.u32 %r0, %r0, 2;";
     let odd = |t: u32| if t < 32 { 160 } else { 40 };
-    assert_eq!(each(body, 40), wanted(|t| t % 4 + if t % 2 == 1 { odd(t) } else { 0 }));
+    assert_eq!(
+        each(body, 40),
+        wanted(|t| t % 4 + if t % 2 == 1 { odd(t) } else { 0 })
+    );
 }
 
 /// Lanes that leave early do not keep the others from meeting, not even at a full-mask shuffle of the rest.
@@ -88,7 +95,12 @@ fn some_lanes_exit_early() {
         mov.u32 %r0, 2;
     OTHER:
         activemask.b32 %r0;";
-    assert_eq!(each(body, 32), (0..32).map(|t| if t < 4 { 7 } else { 0xffff_fff0 }).collect::<Vec<_>>());
+    assert_eq!(
+        each(body, 32),
+        (0..32)
+            .map(|t| if t < 4 { 7 } else { 0xffff_fff0 })
+            .collect::<Vec<_>>()
+    );
 }
 
 #[test]

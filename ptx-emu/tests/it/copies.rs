@@ -11,7 +11,12 @@ const HEAD: &str = ".shared .align 16 .b8 s[2048]; .reg .b32 %r<8>, %s, %n; .reg
 fn run(body: &str, setup: Setup) -> Result<Vec<u32>, Box<Fault>> {
     let input: Vec<u8> = (0..512u32).flat_map(|i| (i + 1).to_le_bytes()).collect();
     let (out, _) = launch(&kernel(&format!("{HEAD}{body}")), &input, 256, setup)?;
-    Ok(out.as_chunks::<4>().0.iter().map(|w| u32::from_le_bytes(*w)).collect())
+    Ok(out
+        .as_chunks::<4>()
+        .0
+        .iter()
+        .map(|w| u32::from_le_bytes(*w))
+        .collect())
 }
 
 const TWO_WARPS: Setup = Setup { block: 64, ..SETUP };
@@ -60,9 +65,18 @@ fn copies_arrive_when_waited_for() {
           WAIT: mbarrier.test_wait.shared.b64 %p1, [b], %d2; @!%p1 bra WAIT; ld.shared.u32 %r1, [%r6];", |t| t ^ 1),
     ];
     for (body, value) in rows {
-        for (order, seed) in [(Order::InOrder, 0), (Order::Reversed, 1), (Order::Shuffled, 2)] {
+        for (order, seed) in [
+            (Order::InOrder, 0),
+            (Order::Reversed, 1),
+            (Order::Shuffled, 2),
+        ] {
             for trace in [Trace::Off, Trace::On] {
-                let setup = Setup { order, seed, trace, ..TWO_WARPS };
+                let setup = Setup {
+                    order,
+                    seed,
+                    trace,
+                    ..TWO_WARPS
+                };
                 let found = run(&format!("{body}\nst.global.u32 [%d1], %r1;"), setup)
                     .unwrap_or_else(|fault| panic!("{body}: {fault}"));
                 assert_eq!(found, (0..64).map(value).collect::<Vec<_>>(), "{body}");
@@ -125,8 +139,20 @@ fn mistakes_with_copies() {
         ),
     ];
     for (body, class, part) in rows {
-        for (order, seed) in [(Order::InOrder, 0), (Order::Reversed, 1), (Order::Shuffled, 2)] {
-            let fault = run(&body.join("\n"), Setup { order, seed, ..TWO_WARPS }).expect_err(body[0]);
+        for (order, seed) in [
+            (Order::InOrder, 0),
+            (Order::Reversed, 1),
+            (Order::Shuffled, 2),
+        ] {
+            let fault = run(
+                &body.join("\n"),
+                Setup {
+                    order,
+                    seed,
+                    ..TWO_WARPS
+                },
+            )
+            .expect_err(body[0]);
             assert_eq!(fault.class, *class, "{body:?}: {fault}");
             assert!(fault.what.contains(part), "{body:?}: {fault}");
         }
@@ -162,11 +188,31 @@ fn matrices_are_loaded() {
     let straight: Value = |l| [(l / 4, 2 * (l % 4)), (l / 4, 2 * (l % 4) + 1)];
     let across: Value = |l| [(2 * (l % 4), l / 4), (2 * (l % 4) + 1, l / 4)];
     let rows = [
-        ("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r0]; mov.u32 %r5, %r1;", 0, straight),
-        ("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r1, %r5}, [%r0];", 1, straight),
-        ("ldmatrix.sync.aligned.m8n8.x4.shared::cta.b16 {%r1, %r2, %r3, %r5}, [%r0];", 3, straight),
-        ("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%r1, %r2, %r5, %r3}, [%r0];", 2, across),
-        ("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%r5}, [s];", 0, |_| [(0, 0), (0, 0)]),
+        (
+            "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r0]; mov.u32 %r5, %r1;",
+            0,
+            straight,
+        ),
+        (
+            "ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r1, %r5}, [%r0];",
+            1,
+            straight,
+        ),
+        (
+            "ldmatrix.sync.aligned.m8n8.x4.shared::cta.b16 {%r1, %r2, %r3, %r5}, [%r0];",
+            3,
+            straight,
+        ),
+        (
+            "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%r1, %r2, %r5, %r3}, [%r0];",
+            2,
+            across,
+        ),
+        (
+            "ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%r5}, [s];",
+            0,
+            |_| [(0, 0), (0, 0)],
+        ),
     ];
     for (inst, j, at) in rows {
         // The last row gives every lane one address, and all matrices the same row.
@@ -183,13 +229,26 @@ fn matrices_are_loaded() {
         }
     }
     let faults = [
-        ("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r0+8];", Class::Misaligned),
-        ("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r0+2048];", Class::OutOfBounds),
-        ("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r0+1024];", Class::UninitialisedShared),
-        ("@%p0 ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r0];", Class::InactiveLane),
+        (
+            "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r0+8];",
+            Class::Misaligned,
+        ),
+        (
+            "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r0+2048];",
+            Class::OutOfBounds,
+        ),
+        (
+            "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r0+1024];",
+            Class::UninitialisedShared,
+        ),
+        (
+            "@%p0 ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r0];",
+            Class::InactiveLane,
+        ),
     ];
     for (inst, class) in faults {
-        let fault = run(&format!("{fill}\nsetp.eq.u32 %p0, %t, 3;\n{inst}"), SETUP).expect_err(inst);
+        let fault =
+            run(&format!("{fill}\nsetp.eq.u32 %p0, %t, 3;\n{inst}"), SETUP).expect_err(inst);
         assert_eq!(fault.class, class, "{fault}");
     }
 }
@@ -206,16 +265,66 @@ fn forms_and_what_they_need() {
     // Form, lowest version, lowest target, a version or target below.
     type Need<'a> = (&'a str, &'a str, &'a str, Option<(&'a str, &'a str)>);
     let rows: &[Need<'_>] = &[
-        ("mbarrier.init.shared.b64 [%r0], 1;", "7.0", "sm_80", Some(("7.0", "sm_75"))),
-        ("mbarrier.init.shared::cta.b64 [%r0], 1;", "7.8", "sm_80", Some(("7.4", "sm_80"))),
-        ("mbarrier.inval.shared::cta.b64 [%r0];", "7.8", "sm_80", None),
-        ("mbarrier.arrive.shared::cta.b64 _, [%r0];", "7.8", "sm_80", None),
-        ("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r0], %r1;", "8.0", "sm_90", Some(("7.8", "sm_90"))),
-        ("mbarrier.try_wait.parity.shared::cta.b64 %p0, [%r0], %r1;", "7.8", "sm_90", Some(("8.0", "sm_80"))),
-        ("mbarrier.test_wait.parity.shared::cta.b64 %p0, [%r0], %r1;", "7.8", "sm_80", None),
-        ("mbarrier.test_wait.parity.shared.b64 %p0, [%r0], 1;", "7.1", "sm_80", Some(("7.0", "sm_80"))),
-        ("fence.mbarrier_init.release.cluster;", "8.0", "sm_90", Some(("7.8", "sm_90"))),
-        ("fence.proxy.async.shared::cta;", "8.0", "sm_90", Some(("8.0", "sm_80"))),
+        (
+            "mbarrier.init.shared.b64 [%r0], 1;",
+            "7.0",
+            "sm_80",
+            Some(("7.0", "sm_75")),
+        ),
+        (
+            "mbarrier.init.shared::cta.b64 [%r0], 1;",
+            "7.8",
+            "sm_80",
+            Some(("7.4", "sm_80")),
+        ),
+        (
+            "mbarrier.inval.shared::cta.b64 [%r0];",
+            "7.8",
+            "sm_80",
+            None,
+        ),
+        (
+            "mbarrier.arrive.shared::cta.b64 _, [%r0];",
+            "7.8",
+            "sm_80",
+            None,
+        ),
+        (
+            "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r0], %r1;",
+            "8.0",
+            "sm_90",
+            Some(("7.8", "sm_90")),
+        ),
+        (
+            "mbarrier.try_wait.parity.shared::cta.b64 %p0, [%r0], %r1;",
+            "7.8",
+            "sm_90",
+            Some(("8.0", "sm_80")),
+        ),
+        (
+            "mbarrier.test_wait.parity.shared::cta.b64 %p0, [%r0], %r1;",
+            "7.8",
+            "sm_80",
+            None,
+        ),
+        (
+            "mbarrier.test_wait.parity.shared.b64 %p0, [%r0], 1;",
+            "7.1",
+            "sm_80",
+            Some(("7.0", "sm_80")),
+        ),
+        (
+            "fence.mbarrier_init.release.cluster;",
+            "8.0",
+            "sm_90",
+            Some(("7.8", "sm_90")),
+        ),
+        (
+            "fence.proxy.async.shared::cta;",
+            "8.0",
+            "sm_90",
+            Some(("8.0", "sm_80")),
+        ),
         ("fence.proxy.async;", "8.0", "sm_90", None),
         (
             "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%r0], [%d0], %r1, [%r2], %d1;",
@@ -235,22 +344,57 @@ fn forms_and_what_they_need() {
             "sm_90",
             Some(("8.5", "sm_90")),
         ),
-        ("cp.async.bulk.prefetch.L2.global [%d0], %r0;", "8.0", "sm_90", None),
-        ("createpolicy.fractional.L2::evict_first.b64 %d0, 1.0;", "7.4", "sm_80", Some(("7.4", "sm_75"))),
-        ("createpolicy.fractional.L2::evict_last.b64 %d0, 1.0;", "7.4", "sm_80", None),
-        ("cp.async.ca.shared.global [%r0], [%d0], 4;", "7.0", "sm_80", Some(("6.5", "sm_75"))),
+        (
+            "cp.async.bulk.prefetch.L2.global [%d0], %r0;",
+            "8.0",
+            "sm_90",
+            None,
+        ),
+        (
+            "createpolicy.fractional.L2::evict_first.b64 %d0, 1.0;",
+            "7.4",
+            "sm_80",
+            Some(("7.4", "sm_75")),
+        ),
+        (
+            "createpolicy.fractional.L2::evict_last.b64 %d0, 1.0;",
+            "7.4",
+            "sm_80",
+            None,
+        ),
+        (
+            "cp.async.ca.shared.global [%r0], [%d0], 4;",
+            "7.0",
+            "sm_80",
+            Some(("6.5", "sm_75")),
+        ),
         (
             "cp.async.cg.shared.global.L2::cache_hint [%r0], [%d0], 16, %d1;",
             "7.4",
             "sm_80",
             Some(("7.3", "sm_80")),
         ),
-        ("cp.async.cg.shared.global.L2::128B [%r0], [%d0], 16;", "7.4", "sm_80", None),
+        (
+            "cp.async.cg.shared.global.L2::128B [%r0], [%d0], 16;",
+            "7.4",
+            "sm_80",
+            None,
+        ),
         ("cp.async.commit_group;", "7.0", "sm_80", None),
         ("cp.async.wait_group 3;", "7.0", "sm_80", None),
         ("cp.async.wait_all;", "7.0", "sm_80", None),
-        ("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%r0];", "7.8", "sm_80", Some(("7.7", "sm_80"))),
-        ("griddepcontrol.wait;", "7.8", "sm_90", Some(("8.0", "sm_89"))),
+        (
+            "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%r0];",
+            "7.8",
+            "sm_80",
+            Some(("7.7", "sm_80")),
+        ),
+        (
+            "griddepcontrol.wait;",
+            "7.8",
+            "sm_90",
+            Some(("8.0", "sm_89")),
+        ),
         ("griddepcontrol.launch_dependents;", "7.8", "sm_90", None),
         (&halves, "7.0", "sm_80", Some(("7.0", "sm_75"))),
         (&brain, "7.0", "sm_80", Some(("7.0", "sm_75"))),
@@ -264,31 +408,116 @@ fn forms_and_what_they_need() {
         ),
         ("bar.sync 1, 64;", "6.0", "sm_50", None),
         ("bar.arrive 1, 64;", "6.0", "sm_50", None),
-        ("barrier.cta.sync.aligned 1, 64;", "7.8", "sm_75", Some(("7.7", "sm_75"))),
+        (
+            "barrier.cta.sync.aligned 1, 64;",
+            "7.8",
+            "sm_75",
+            Some(("7.7", "sm_75")),
+        ),
         ("barrier.cta.arrive 1, 64;", "7.8", "sm_75", None),
-        ("setmaxnreg.inc.sync.aligned.u32 232;", "8.0", "sm_90a", Some(("8.0", "sm_90"))),
+        (
+            "setmaxnreg.inc.sync.aligned.u32 232;",
+            "8.0",
+            "sm_90a",
+            Some(("8.0", "sm_90")),
+        ),
         ("setmaxnreg.dec.sync.aligned.u32 40;", "8.0", "sm_90a", None),
-        ("elect.sync _|%p0, 0xffffffff;", "8.0", "sm_90", Some(("7.8", "sm_90"))),
-        ("ld.relaxed.gpu.global.v4.f32 {%f0,%f1,%f2,%f3}, [%d0];", "6.0", "sm_70", Some(("6.0", "sm_62"))),
-        ("ld.relaxed.gpu.global.v2.u32 {%r0,%r1}, [%d0];", "6.0", "sm_70", None),
-        ("st.relaxed.gpu.global.v4.u32 [%d0], {%r0,%r1,%r2,%r3};", "6.0", "sm_70", None),
-        ("ld.acquire.gpu.global.u32 %r0, [%d0];", "6.0", "sm_70", None),
-        ("ld.acquire.sys.global.u32 %r0, [%d0];", "6.0", "sm_70", None),
-        ("ld.relaxed.sys.global.u32 %r0, [%d0];", "6.0", "sm_70", None),
-        ("st.release.gpu.global.u32 [%d0], %r0;", "6.0", "sm_70", None),
-        ("st.release.sys.global.u32 [%d0], %r0;", "6.0", "sm_70", None),
-        ("st.relaxed.sys.global.u32 [%d0], %r0;", "6.0", "sm_70", None),
-        ("atom.acq_rel.gpu.global.inc.u32 %r0, [%d0], %r1;", "6.0", "sm_70", Some(("6.0", "sm_61"))),
-        ("atom.acq_rel.gpu.global.add.u32 %r0, [%d0], %r1;", "6.0", "sm_70", None),
-        ("red.release.gpu.global.add.u32 [%d0], %r1;", "6.0", "sm_70", None),
+        (
+            "elect.sync _|%p0, 0xffffffff;",
+            "8.0",
+            "sm_90",
+            Some(("7.8", "sm_90")),
+        ),
+        (
+            "ld.relaxed.gpu.global.v4.f32 {%f0,%f1,%f2,%f3}, [%d0];",
+            "6.0",
+            "sm_70",
+            Some(("6.0", "sm_62")),
+        ),
+        (
+            "ld.relaxed.gpu.global.v2.u32 {%r0,%r1}, [%d0];",
+            "6.0",
+            "sm_70",
+            None,
+        ),
+        (
+            "st.relaxed.gpu.global.v4.u32 [%d0], {%r0,%r1,%r2,%r3};",
+            "6.0",
+            "sm_70",
+            None,
+        ),
+        (
+            "ld.acquire.gpu.global.u32 %r0, [%d0];",
+            "6.0",
+            "sm_70",
+            None,
+        ),
+        (
+            "ld.acquire.sys.global.u32 %r0, [%d0];",
+            "6.0",
+            "sm_70",
+            None,
+        ),
+        (
+            "ld.relaxed.sys.global.u32 %r0, [%d0];",
+            "6.0",
+            "sm_70",
+            None,
+        ),
+        (
+            "st.release.gpu.global.u32 [%d0], %r0;",
+            "6.0",
+            "sm_70",
+            None,
+        ),
+        (
+            "st.release.sys.global.u32 [%d0], %r0;",
+            "6.0",
+            "sm_70",
+            None,
+        ),
+        (
+            "st.relaxed.sys.global.u32 [%d0], %r0;",
+            "6.0",
+            "sm_70",
+            None,
+        ),
+        (
+            "atom.acq_rel.gpu.global.inc.u32 %r0, [%d0], %r1;",
+            "6.0",
+            "sm_70",
+            Some(("6.0", "sm_61")),
+        ),
+        (
+            "atom.acq_rel.gpu.global.add.u32 %r0, [%d0], %r1;",
+            "6.0",
+            "sm_70",
+            None,
+        ),
+        (
+            "red.release.gpu.global.add.u32 [%d0], %r1;",
+            "6.0",
+            "sm_70",
+            None,
+        ),
         ("mov.u64 %d0, %globaltimer;", "6.0", "sm_50", None),
         ("mov.u64 %d0, %clock64;", "6.0", "sm_50", None),
         ("mov.u32 %r0, %smid;", "6.0", "sm_50", None),
         ("mov.u32 %r0, %nctaid.x;", "6.0", "sm_50", None),
         ("cvt.rni.s32.f32 %r0, %f0;", "6.0", "sm_50", None),
-        ("dp4a.u32.s32 %r0, %r1, %r2, %r3;", "6.0", "sm_61", Some(("6.0", "sm_60"))),
+        (
+            "dp4a.u32.s32 %r0, %r1, %r2, %r3;",
+            "6.0",
+            "sm_61",
+            Some(("6.0", "sm_60")),
+        ),
         ("dp4a.s32.u32 %r0, %r1, %r2, %r3;", "6.0", "sm_61", None),
-        ("@%p0 ld.shared.v4.u32 {%r0,%r1,%r2,%r3}, [%r4];", "6.0", "sm_50", None),
+        (
+            "@%p0 ld.shared.v4.u32 {%r0,%r1,%r2,%r3}, [%r4];",
+            "6.0",
+            "sm_50",
+            None,
+        ),
     ];
     let parse = |inst: &str, version: &str, target: &str| {
         Module::parse(&format!(
@@ -298,14 +527,22 @@ fn forms_and_what_they_need() {
     };
     for (inst, version, target, below) in rows {
         // A target has a lowest version of its own.
-        let parsed =
-            parse(inst, version, target).or_else(|e| match e.0[0].what.contains("the module says") {
+        let parsed = parse(inst, version, target).or_else(|e| {
+            match e.0[0].what.contains("the module says") {
                 true if e.0[0].what.starts_with("sm_") => parse(inst, "7.8", target),
                 _ => Err(e),
-            });
-        assert!(parsed.is_ok(), "{inst}: {}", parsed.expect_err("it is none"));
+            }
+        });
+        assert!(
+            parsed.is_ok(),
+            "{inst}: {}",
+            parsed.expect_err("it is none")
+        );
         if let Some((version, target)) = below {
-            assert!(parse(inst, version, target).is_err(), "{inst} for {target} at {version}");
+            assert!(
+                parse(inst, version, target).is_err(),
+                "{inst} for {target} at {version}"
+            );
         }
     }
 }
@@ -313,7 +550,10 @@ fn forms_and_what_they_need() {
 #[test]
 fn mistakes_in_the_text() {
     let rows = [
-        ("cp.async.cg.shared.global [%r0], [%d0], 8;", "`cp.async.cg.shared.global` copies 16 bytes, not 8"),
+        (
+            "cp.async.cg.shared.global [%r0], [%d0], 8;",
+            "`cp.async.cg.shared.global` copies 16 bytes, not 8",
+        ),
         (
             "cp.async.ca.shared.global [%r0], [%d0], 12;",
             "`cp.async.ca.shared.global` copies 4, 8 or 16 bytes, not 12",
@@ -330,24 +570,52 @@ fn mistakes_in_the_text() {
             "cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.u32 [%r0], [%r1], 16, [%r2];",
             "unsupported in ptx-emu: cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.u32",
         ),
-        ("mbarrier.pending_count.b64 %r0, %d0;", "unsupported in ptx-emu: mbarrier.pending_count.b64"),
-        ("mbarrier.init.shared.b64 [%r0], 0;", "a number from 1 to 1048575 was expected"),
-        ("mbarrier.try_wait.parity.shared.b64 %p0, [%r0], 2;", "an integer literal from 0 to 1 was expected"),
+        (
+            "mbarrier.pending_count.b64 %r0, %d0;",
+            "unsupported in ptx-emu: mbarrier.pending_count.b64",
+        ),
+        (
+            "mbarrier.init.shared.b64 [%r0], 0;",
+            "a number from 1 to 1048575 was expected",
+        ),
+        (
+            "mbarrier.try_wait.parity.shared.b64 %p0, [%r0], 2;",
+            "an integer literal from 0 to 1 was expected",
+        ),
         (
             "setmaxnreg.inc.sync.aligned.u32 100;",
             "`setmaxnreg` needs a target such as sm_90a, the target is sm_90",
         ),
-        ("fence.proxy.alias;", "unsupported in ptx-emu: fence.proxy.alias"),
+        (
+            "fence.proxy.alias;",
+            "unsupported in ptx-emu: fence.proxy.alias",
+        ),
         (
             "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%r0}, [%r0];",
             "unsupported in ptx-emu: ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8",
         ),
     ];
     for (inst, wanted) in rows {
-        let text = kernel(&format!(".reg .b32 %r<4>; .reg .b64 %d<2>; .reg .pred %p<2>;\n{inst}"));
-        assert_eq!(Module::parse(&text).and_then(Module::complete).expect_err(inst).0[0].what, wanted);
+        let text = kernel(&format!(
+            ".reg .b32 %r<4>; .reg .b64 %d<2>; .reg .pred %p<2>;\n{inst}"
+        ));
+        assert_eq!(
+            Module::parse(&text)
+                .and_then(Module::complete)
+                .expect_err(inst)
+                .0[0]
+                .what,
+            wanted
+        );
     }
     let text = kernel("setmaxnreg.inc.sync.aligned.u32 100;").replace("sm_90", "sm_90a");
     let wanted = "setmaxnreg to 100 registers: a multiple of 8 from 24 to 256 was expected";
-    assert_eq!(Module::parse(&text).and_then(Module::complete).expect_err(wanted).0[0].what, wanted);
+    assert_eq!(
+        Module::parse(&text)
+            .and_then(Module::complete)
+            .expect_err(wanted)
+            .0[0]
+            .what,
+        wanted
+    );
 }

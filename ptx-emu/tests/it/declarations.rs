@@ -18,8 +18,19 @@ fn stored(module: &Module, name: &str) -> u32 {
     let memory = Memory::new(1 << 20);
     let out = memory.alloc(4).expect("there is room");
     let params = out.to_le_bytes();
-    let launch = Launch { kernel, grid: [1; 3], block: [1; 3], dynamic_shared: 0, params: &params };
-    let schedule = Schedule { threads: 1, fuel: 1 << 16, order: Order::InOrder, seed: 0 };
+    let launch = Launch {
+        kernel,
+        grid: [1; 3],
+        block: [1; 3],
+        dynamic_shared: 0,
+        params: &params,
+    };
+    let schedule = Schedule {
+        threads: 1,
+        fuel: 1 << 16,
+        order: Order::InOrder,
+        seed: 0,
+    };
     run(&memory, &launch, &schedule, Trace::Off).unwrap_or_else(|fault| panic!("{fault}"));
     let mut bytes = [0; 4];
     memory.read(out, &mut bytes).expect("it was just allocated");
@@ -30,21 +41,38 @@ fn stored(module: &Module, name: &str) -> u32 {
 fn managed_variables_are_global_variables() {
     let rows = [
         (".global .attribute(.managed) .u32 g = 5;", 5),
-        (".global .attribute(.managed) .align 16 .b32 g[4] = {5, 6};", 5),
+        (
+            ".global .attribute(.managed) .align 16 .b32 g[4] = {5, 6};",
+            5,
+        ),
         (".global .align 16 .attribute(.managed) .u32 g = 6;", 6),
         (".attribute(.managed) .global .u32 g = 7;", 7),
-        (".visible .global .attribute(.managed, .unified(19, 95)) .u32 g = 8;", 8),
+        (
+            ".visible .global .attribute(.managed, .unified(19, 95)) .u32 g = 8;",
+            8,
+        ),
         (".global .attribute(.unified(0x10, 2)) .u32 g = 9;", 9),
-        (".weak .global .attribute(.managed) .attribute(.unified(1, 2)) .u32 g = 10;", 10),
+        (
+            ".weak .global .attribute(.managed) .attribute(.unified(1, 2)) .u32 g = 10;",
+            10,
+        ),
         (".global .attribute(.managed) .v2 .u32 g = {11, 12};", 11),
         (".global .attribute(.managed) .f32 g = 1.0;", 0x3f80_0000),
         (".global .attribute(.managed) .u32 f, g = 12;", 12),
-        (".global .attribute(.managed) .u32 g[2][2] = {{13}, {14}};", 13),
+        (
+            ".global .attribute(.managed) .u32 g[2][2] = {{13}, {14}};",
+            13,
+        ),
         (".common .global .attribute(.managed) .u32 g;", 0),
     ];
     for (declaration, wanted) in rows {
-        let text = format!("{HEAD}{declaration}\n{}", storing("k", "ld.global.u32 %r, [g];"));
-        let module = Module::parse(&text).and_then(Module::complete).unwrap_or_else(|e| panic!("{e}"));
+        let text = format!(
+            "{HEAD}{declaration}\n{}",
+            storing("k", "ld.global.u32 %r, [g];")
+        );
+        let module = Module::parse(&text)
+            .and_then(Module::complete)
+            .unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(stored(&module, "k"), wanted, "{declaration}");
     }
 }
@@ -77,15 +105,26 @@ fn errors_of_declarations_concern_their_users() {
         ".func g() { ret; } .func g() { ret; }",
     ];
     for declaration in rows {
-        let user = if declaration.contains(".func") { "call g, ();" } else { "ld.global.u32 %r, [g];" };
-        let text =
-            format!("{HEAD}{declaration}\n{}{}", storing("free", "mov.u32 %r, 1;"), storing("user", user));
+        let user = if declaration.contains(".func") {
+            "call g, ();"
+        } else {
+            "ld.global.u32 %r, [g];"
+        };
+        let text = format!(
+            "{HEAD}{declaration}\n{}{}",
+            storing("free", "mov.u32 %r, 1;"),
+            storing("user", user)
+        );
         let module = Module::parse(&text).unwrap_or_else(|e| panic!("{declaration}: {e}"));
         assert_eq!(stored(&module, "free"), 1, "{declaration}");
         assert!(module.kernel("user").is_err(), "{declaration}");
         assert_eq!(module.errors()[0].line, 4, "{declaration}");
         // One error for the declaration, and one for its user.
-        assert!(module.errors().len() <= 2, "{declaration}: {:?}", module.errors());
+        assert!(
+            module.errors().len() <= 2,
+            "{declaration}: {:?}",
+            module.errors()
+        );
     }
 }
 
@@ -98,10 +137,17 @@ fn broken_variables_are_broken_for_others() {
         storing("free", "mov.u32 %r, 1;")
     );
     let module = Module::parse(&text).unwrap_or_else(|e| panic!("{e}"));
-    let found: Vec<_> = module.errors().iter().map(|e| (e.line, e.what.as_str())).collect();
+    let found: Vec<_> = module
+        .errors()
+        .iter()
+        .map(|e| (e.line, e.what.as_str()))
+        .collect();
     assert_eq!(
         found,
-        [(4, "`.b99` is not a type of a variable"), (7, "unsupported in ptx-emu: the declaration of `c`"),]
+        [
+            (4, "`.b99` is not a type of a variable"),
+            (7, "unsupported in ptx-emu: the declaration of `c`"),
+        ]
     );
 }
 
@@ -112,22 +158,41 @@ fn functions_that_no_kernel_calls_are_reported_by_name() {
             ".func f(.param .b32 a) { .reg .b32 %q<2>; mov.b32 %q1, 1; foo.b32 %q1; ret; }",
             "`foo` is not an instruction",
         ),
-        (".func f() { .reg .b32 %q; add.u32 %q, %q; ret; }", "`add.u32` takes 3 operands, not 2"),
-        (".func f() { bra NOWHERE; }", "there is no label `NOWHERE` in this scope"),
-        (".func f() { call h, (); ret; }", "`h` is not declared as a function"),
-        (".func f() { .reg .b32 %q; mov.u32 %q, ; ret; }", "`;` where an operand was expected"),
+        (
+            ".func f() { .reg .b32 %q; add.u32 %q, %q; ret; }",
+            "`add.u32` takes 3 operands, not 2",
+        ),
+        (
+            ".func f() { bra NOWHERE; }",
+            "there is no label `NOWHERE` in this scope",
+        ),
+        (
+            ".func f() { call h, (); ret; }",
+            "`h` is not declared as a function",
+        ),
+        (
+            ".func f() { .reg .b32 %q; mov.u32 %q, ; ret; }",
+            "`;` where an operand was expected",
+        ),
         (
             ".func f() { .shared .b8 s[99999]; st.shared.u8 [s], 1; ret; }",
             "99999 bytes of static shared memory, at most 49152",
         ),
-        (".func f() { .reg .b32 %q, %q; ret; }", "`%q` is declared twice in this scope"),
+        (
+            ".func f() { .reg .b32 %q, %q; ret; }",
+            "`%q` is declared twice in this scope",
+        ),
     ];
     for (function, wanted) in rows {
         let text = format!("{HEAD}{function}\n{}", storing("k", "mov.u32 %r, 1;"));
         let module = Module::parse(&text).unwrap_or_else(|e| panic!("{function}: {e}"));
         assert_eq!(stored(&module, "k"), 1);
         let refused: Vec<_> = module.refused_functions().collect();
-        assert_eq!((refused.len(), refused[0].name.as_str()), (1, "f"), "{function}");
+        assert_eq!(
+            (refused.len(), refused[0].name.as_str()),
+            (1, "f"),
+            "{function}"
+        );
         let error = &refused[0].errors.0[0];
         assert_eq!((error.line, error.what.as_str()), (4, wanted), "{function}");
         assert!(module.declaration_errors().is_empty());
@@ -137,8 +202,14 @@ fn functions_that_no_kernel_calls_are_reported_by_name() {
 /// A function with any number of arguments is valid, but a call of it is unsupported.
 #[test]
 fn variadic_functions_are_unsupported_where_they_are_called() {
-    for last in [".param .b8 v[]", ".param .align 8 .b8 v[]", ".param .b32 v[]", ".param .u64 v[]"] {
-        let call = "{ .param .b32 a; .param .align 8 .b8 v[8]; st.param.b32 [a], 1; call f, (a, v); }";
+    for last in [
+        ".param .b8 v[]",
+        ".param .align 8 .b8 v[]",
+        ".param .b32 v[]",
+        ".param .u64 v[]",
+    ] {
+        let call =
+            "{ .param .b32 a; .param .align 8 .b8 v[8]; st.param.b32 [a], 1; call f, (a, v); }";
         let text = format!(
             "{HEAD}.func f (.param .b32 a, {last}) {{ ret; }}\n{}{}",
             storing("k", "mov.u32 %r, 1;"),
@@ -147,7 +218,11 @@ fn variadic_functions_are_unsupported_where_they_are_called() {
         let module = Module::parse(&text).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(stored(&module, "k"), 1);
         let unsupported = |e: &ptx_emu::ParseError| matches!(e.kind, ErrorKind::Unsupported(_));
-        assert!(module.errors().iter().all(unsupported), "{last}: {:?}", module.errors());
+        assert!(
+            module.errors().iter().all(unsupported),
+            "{last}: {:?}",
+            module.errors()
+        );
         assert!(module.kernel("calls").is_err());
     }
 }
@@ -184,8 +259,7 @@ fn kernels_of_one_name_are_refused() {
 /// Uses of registers that are not declared are one error for each family.
 #[test]
 fn one_missing_declaration_is_one_error() {
-    let body =
-        "reg .u32 %x<9>; mov.u32 %x1, 1; add.u32 %x2, %x1, %x1; add.u32 %x3, %x2, %x2; mov.u32 %r, %x3;";
+    let body = "reg .u32 %x<9>; mov.u32 %x1, 1; add.u32 %x2, %x1, %x1; add.u32 %x3, %x2, %x2; mov.u32 %r, %x3;";
     let text = format!("{HEAD}{}", storing("k", body));
     let module = Module::parse(&text).unwrap_or_else(|e| panic!("{e}"));
     let found: Vec<_> = module.errors().iter().map(|e| e.what.as_str()).collect();
@@ -245,7 +319,9 @@ fn random_declarations_are_refused_or_laid_out() {
     ];
     let mut state = 5u64;
     let mut below = |n: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % n
     };
     for _ in 0..4000 {
@@ -256,7 +332,9 @@ fn random_declarations_are_refused_or_laid_out() {
         }
         let text = format!("{HEAD}{declaration}\n{}", storing("k", "mov.u32 %r, 1;"));
         match Module::parse(&text) {
-            Ok(module) if module.kernel("k").is_ok() => assert_eq!(stored(&module, "k"), 1, "{declaration}"),
+            Ok(module) if module.kernel("k").is_ok() => {
+                assert_eq!(stored(&module, "k"), 1, "{declaration}")
+            }
             Ok(module) => assert!(!module.errors().is_empty(), "{declaration}"),
             Err(errors) => assert!(!errors.to_string().is_empty()),
         }

@@ -12,8 +12,16 @@ impl Big {
     /// `x * 2^1074`
     fn of(x: f64) -> Big {
         let (field, low) = (x.to_bits() >> 52 & 0x7ff, x.to_bits() & ((1 << 52) - 1));
-        let (mantissa, shift) = if field == 0 { (low, 0) } else { (low | 1 << 52, field as u32 - 1) };
-        Big(x.is_sign_negative(), vec![mantissa as u32, (mantissa >> 32) as u32]).shifted(shift)
+        let (mantissa, shift) = if field == 0 {
+            (low, 0)
+        } else {
+            (low | 1 << 52, field as u32 - 1)
+        };
+        Big(
+            x.is_sign_negative(),
+            vec![mantissa as u32, (mantissa >> 32) as u32],
+        )
+        .shifted(shift)
     }
 
     fn shifted(&self, by: u32) -> Big {
@@ -52,7 +60,11 @@ impl Big {
     }
 
     fn plus(&self, other: &Big) -> Big {
-        let (large, small) = if self.magnitude(other).is_lt() { (other, self) } else { (self, other) };
+        let (large, small) = if self.magnitude(other).is_lt() {
+            (other, self)
+        } else {
+            (self, other)
+        };
         let sign = if large.0 == small.0 { 1 } else { -1 };
         let (mut digits, mut carry) = (Vec::new(), 0i64);
         for i in 0..large.1.len().max(small.1.len()) + 1 {
@@ -118,10 +130,22 @@ fn rounded(op: &str, mode: &str, operands: [f64; 3], x: f64) -> bool {
 fn operands() -> Vec<f64> {
     let mut state = 9u64;
     let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         state ^ state >> 29
     };
-    let corners = [f64::MIN_POSITIVE, f64::MAX, 5e-324, 1.0, -1.0, 1.0 + f64::EPSILON, 1e-308, -4e-320, 3.0];
+    let corners = [
+        f64::MIN_POSITIVE,
+        f64::MAX,
+        5e-324,
+        1.0,
+        -1.0,
+        1.0 + f64::EPSILON,
+        1e-308,
+        -4e-320,
+        3.0,
+    ];
     (0..3 * 32 * 20)
         .map(|i| match i % 7 {
             0 => corners[next() as usize % corners.len()],
@@ -138,8 +162,19 @@ fn operands() -> Vec<f64> {
 #[test]
 fn directed_doubles_are_rounded_as_told() {
     let inputs = operands();
-    let bytes: Vec<u8> = inputs.iter().flat_map(|x| x.to_bits().to_le_bytes()).collect();
-    let ops = [("add", 2), ("sub", 2), ("mul", 2), ("fma", 3), ("div", 2), ("rcp", 1), ("sqrt", 1)];
+    let bytes: Vec<u8> = inputs
+        .iter()
+        .flat_map(|x| x.to_bits().to_le_bytes())
+        .collect();
+    let ops = [
+        ("add", 2),
+        ("sub", 2),
+        ("mul", 2),
+        ("fma", 3),
+        ("div", 2),
+        ("rcp", 1),
+        ("sqrt", 1),
+    ];
     let mut checked = 0;
     for (op, sources) in ops {
         for mode in ["rz", "rm", "rp"] {
@@ -152,15 +187,22 @@ fn directed_doubles_are_rounded_as_told() {
                 mad.wide.u32 %at, %i, 8, %out; st.global.f64 [%at], %f3;"
             );
             let room = inputs.len() as u64 / 3 * 8;
-            let setup = Setup { grid: inputs.len() as u32 / 96, ..SETUP };
-            let (out, _) = launch(&kernel(&body), &bytes, room, setup).unwrap_or_else(|f| panic!("{f}"));
+            let setup = Setup {
+                grid: inputs.len() as u32 / 96,
+                ..SETUP
+            };
+            let (out, _) =
+                launch(&kernel(&body), &bytes, room, setup).unwrap_or_else(|f| panic!("{f}"));
             for (x, found) in inputs.as_chunks::<3>().0.iter().zip(out.as_chunks::<8>().0) {
                 let found = f64::from_bits(u64::from_le_bytes(*found));
                 if op == "sqrt" && x[0] < 0.0 {
                     assert!(found.is_nan());
                     continue;
                 }
-                assert!(rounded(op, mode, *x, found), "{op}.{mode}.f64 of {x:?} is {found:e}");
+                assert!(
+                    rounded(op, mode, *x, found),
+                    "{op}.{mode}.f64 of {x:?} is {found:e}"
+                );
                 checked += 1;
             }
         }
@@ -181,29 +223,84 @@ fn special_doubles() {
         (TWO, "sub.rm.f64 %d, %a, %b", &[zero, zero], negative),
         (TWO, "add.rm.f64 %d, %a, %b", &[zero, zero], zero),
         (TWO, "mul.rp.f64 %d, %a, %b", &[g(1e300), g(1e300)], inf),
-        (TWO, "mul.rz.f64 %d, %a, %b", &[g(1e300), g(-1e300)], g(f64::MIN)),
-        (TWO, "mul.rz.f64 %d, %a, %b", &[inf, g(-2.0)], g(f64::NEG_INFINITY)),
-        (TWO, "div.rp.f64 %d, %a, %b", &[g(1.0), negative], g(f64::NEG_INFINITY)),
-        ("64 = 64 64 64", "fma.rm.f64 %d, %a, %b, %c", &[g(2.0), g(3.0), g(-6.0)], negative),
+        (
+            TWO,
+            "mul.rz.f64 %d, %a, %b",
+            &[g(1e300), g(-1e300)],
+            g(f64::MIN),
+        ),
+        (
+            TWO,
+            "mul.rz.f64 %d, %a, %b",
+            &[inf, g(-2.0)],
+            g(f64::NEG_INFINITY),
+        ),
+        (
+            TWO,
+            "div.rp.f64 %d, %a, %b",
+            &[g(1.0), negative],
+            g(f64::NEG_INFINITY),
+        ),
+        (
+            "64 = 64 64 64",
+            "fma.rm.f64 %d, %a, %b, %c",
+            &[g(2.0), g(3.0), g(-6.0)],
+            negative,
+        ),
         (
             "64 = 64 64 64",
             "fma.rz.f64 %d, %a, %b, %c",
             &[g(1e300), g(1e300), g(f64::NEG_INFINITY)],
             g(f64::NEG_INFINITY),
         ),
-        ("64 = 64 64 64", "fma.rp.f64 %d, %a, %b, %c", &[zero, g(5.0), g(7.0)], g(7.0)),
+        (
+            "64 = 64 64 64",
+            "fma.rp.f64 %d, %a, %b, %c",
+            &[zero, g(5.0), g(7.0)],
+            g(7.0),
+        ),
         ("64 = 64", "sqrt.rm.f64 %d, %a", &[negative], negative),
         ("64 = 64", "rcp.rz.f64 %d, %a", &[inf], zero),
         // The tables beside the two gross approximations.
         ("64 = 64", "rcp.approx.ftz.f64 %d, %a", &[g(4.0)], g(0.25)),
-        ("64 = 64", "rcp.approx.ftz.f64 %d, %a", &[g(-1e-310)], g(f64::NEG_INFINITY)),
-        ("64 = 64", "rcp.approx.ftz.f64 %d, %a", &[g(f64::NEG_INFINITY)], negative),
+        (
+            "64 = 64",
+            "rcp.approx.ftz.f64 %d, %a",
+            &[g(-1e-310)],
+            g(f64::NEG_INFINITY),
+        ),
+        (
+            "64 = 64",
+            "rcp.approx.ftz.f64 %d, %a",
+            &[g(f64::NEG_INFINITY)],
+            negative,
+        ),
         ("64 = 64", "rcp.approx.ftz.f64 %d, %a", &[g(1.7e308)], zero),
         // 1/3 is 0x3fd5_5555_5555_5555.
-        ("64 = 64", "rcp.approx.ftz.f64 %d, %a", &[g(3.0)], 0x3fd5_5555_0000_0000),
-        ("64 = 64", "rcp.approx.ftz.f64 %d, %a", &[0x3ff0_0000_ffff_ffff], g(1.0)),
-        ("64 = 64", "rsqrt.approx.ftz.f64 %d, %a", &[g(16.0)], g(0.25)),
-        ("64 = 64", "rsqrt.approx.ftz.f64 %d, %a", &[negative], g(f64::NEG_INFINITY)),
+        (
+            "64 = 64",
+            "rcp.approx.ftz.f64 %d, %a",
+            &[g(3.0)],
+            0x3fd5_5555_0000_0000,
+        ),
+        (
+            "64 = 64",
+            "rcp.approx.ftz.f64 %d, %a",
+            &[0x3ff0_0000_ffff_ffff],
+            g(1.0),
+        ),
+        (
+            "64 = 64",
+            "rsqrt.approx.ftz.f64 %d, %a",
+            &[g(16.0)],
+            g(0.25),
+        ),
+        (
+            "64 = 64",
+            "rsqrt.approx.ftz.f64 %d, %a",
+            &[negative],
+            g(f64::NEG_INFINITY),
+        ),
         ("64 = 64", "rsqrt.approx.ftz.f64 %d, %a", &[inf], zero),
     ];
     check(rows);

@@ -6,11 +6,16 @@ use crate::machine::{SETUP, Setup, kernel, launch};
 
 const TWO_WARPS: Setup = Setup { block: 64, ..SETUP };
 const SETUP_96: Setup = Setup { block: 96, ..SETUP };
-const TRACED: Setup = Setup { grid: 2, trace: Trace::On, ..SETUP };
+const TRACED: Setup = Setup {
+    grid: 2,
+    trace: Trace::On,
+    ..SETUP
+};
 
 /// The fault of a body run on 64 zero bytes of input and 64 uninitialised bytes of output.
 fn fault(body: &str, setup: Setup) -> Box<Fault> {
-    let body = format!(".reg .b32 %r<8>;\n.reg .b64 %d<8>;\n.reg .pred %p<4>;\n.reg .f32 %f<4>;\n{body}");
+    let body =
+        format!(".reg .b32 %r<8>;\n.reg .b64 %d<8>;\n.reg .pred %p<4>;\n.reg .f32 %f<4>;\n{body}");
     match launch(&kernel(&body), &[0; 64], 64, setup) {
         Ok(_) => panic!("no fault in\n{body}"),
         Err(fault) => fault,
@@ -109,19 +114,45 @@ fn bit_fields_are_set_one_by_one() {
     let read = "ld.local.u32 %r3, [l+4];\nst.global.u32 [%out], %r3;";
     let rows = [
         ("and.b32 %r1, %r0, -8;\n", store, true),
-        ("mov.b32 %r4, 5;\nbfi.b32 %r1, %r4, %r0, 0, 3;\n", store, true),
-        ("and.b32 %r1, %r0, -8;\n", "st.local.u32 [l+8], %r1;\n", false),
-        ("and.b32 %r1, %r0, -8;\n", "st.local.u32 [l+4], %r0;\n", false),
-        ("and.b32 %r1, %r0, -8;\nadd.u32 %r5, %r0, 1;\n", store, false),
-        ("and.b32 %r1, %r0, -8;\nadd.u32 %r5, %r1, 1;\n", store, false),
+        (
+            "mov.b32 %r4, 5;\nbfi.b32 %r1, %r4, %r0, 0, 3;\n",
+            store,
+            true,
+        ),
+        (
+            "and.b32 %r1, %r0, -8;\n",
+            "st.local.u32 [l+8], %r1;\n",
+            false,
+        ),
+        (
+            "and.b32 %r1, %r0, -8;\n",
+            "st.local.u32 [l+4], %r0;\n",
+            false,
+        ),
+        (
+            "and.b32 %r1, %r0, -8;\nadd.u32 %r5, %r0, 1;\n",
+            store,
+            false,
+        ),
+        (
+            "and.b32 %r1, %r0, -8;\nadd.u32 %r5, %r1, 1;\n",
+            store,
+            false,
+        ),
         ("add.u32 %r1, %r0, 8;\n", store, false),
     ];
     for (masks, stores, fine) in rows {
-        let body = format!(".reg .b32 %r<8>;\n{load}{masks}{stores}{}", if fine { read } else { "" });
+        let body = format!(
+            ".reg .b32 %r<8>;\n{load}{masks}{stores}{}",
+            if fine { read } else { "" }
+        );
         let result = launch(&kernel(&body), &[0; 64], 64, SETUP);
         match result {
             Ok(_) => assert!(fine, "no fault in {body}"),
-            Err(fault) => assert!(!fine && fault.class == Class::UninitialisedLocal, "{body}{fault}"),
+            Err(fault) => assert!(
+                !fine && fault.class == Class::UninitialisedLocal,
+                "{body}{fault}"
+            ),
         }
     }
 }
@@ -150,19 +181,43 @@ fn gaps_of_structures_are_copied_to_global_memory() {
     let set = ".reg .b32 %r<8>;\n.reg .b64 %d;\n.local .align 8 .b8 l[32];\nmov.b32 %r6, 5;\nst.local.u8 [l], %r6;\n\
                st.local.u32 [l+8], %r6;\nst.local.u32 [l+20], %r6;\nmul.wide.u32 %d, %t, 8;\nadd.u64 %d, %d, %out;\n";
     let rows = [
-        ("ld.local.v2.u32 {%r0, %r1}, [l];\nst.global.v2.u32 [%d], {%r0, %r1};", true),
-        ("ld.local.v2.u32 {%r0, %r1}, [l+8];\nst.global.v2.u32 [%d], {%r0, %r1};", true),
+        (
+            "ld.local.v2.u32 {%r0, %r1}, [l];\nst.global.v2.u32 [%d], {%r0, %r1};",
+            true,
+        ),
+        (
+            "ld.local.v2.u32 {%r0, %r1}, [l+8];\nst.global.v2.u32 [%d], {%r0, %r1};",
+            true,
+        ),
         ("ld.local.u32 %r0, [l];\nst.global.u32 [%out], %r0;", true),
-        ("ld.local.v2.u32 {%r0, %r1}, [l+8];\nst.global.v2.u32 [%d], {%r1, %r1};", false),
-        ("ld.local.v2.u32 {%r0, %r1}, [l+16];\nst.global.v2.u32 [%d], {%r0, %r1};", false),
-        ("ld.local.v2.u32 {%r0, %r1}, [l+24];\nst.global.v2.u32 [%d], {%r0, %r1};", false),
-        ("ld.local.u32 %r0, [l+12];\nst.global.u32 [%out], %r0;", false),
-        ("ld.local.v2.u32 {%r0, %r1}, [l];\nadd.u32 %r1, %r1, 1;\nst.global.v2.u32 [%d], {%r0, %r1};", false),
+        (
+            "ld.local.v2.u32 {%r0, %r1}, [l+8];\nst.global.v2.u32 [%d], {%r1, %r1};",
+            false,
+        ),
+        (
+            "ld.local.v2.u32 {%r0, %r1}, [l+16];\nst.global.v2.u32 [%d], {%r0, %r1};",
+            false,
+        ),
+        (
+            "ld.local.v2.u32 {%r0, %r1}, [l+24];\nst.global.v2.u32 [%d], {%r0, %r1};",
+            false,
+        ),
+        (
+            "ld.local.u32 %r0, [l+12];\nst.global.u32 [%out], %r0;",
+            false,
+        ),
+        (
+            "ld.local.v2.u32 {%r0, %r1}, [l];\nadd.u32 %r1, %r1, 1;\nst.global.v2.u32 [%d], {%r0, %r1};",
+            false,
+        ),
     ];
     for (copy, fine) in rows {
         match launch(&kernel(&format!("{set}{copy}")), &[0; 64], 256, SETUP) {
             Ok(_) => assert!(fine, "no fault in {copy}"),
-            Err(fault) => assert!(!fine && fault.class == Class::UninitialisedLocal, "{copy}{fault}"),
+            Err(fault) => assert!(
+                !fine && fault.class == Class::UninitialisedLocal,
+                "{copy}{fault}"
+            ),
         }
     }
 }
@@ -174,7 +229,10 @@ fn what_has_no_value_may_be_moved() {
                  ld.local.u32 %r2, [l];\nmov.b32 %r3, %r2;\nst.local.u32 [l+8], %r3;\n";
     let text = |use_of: &str| format!(".reg .b32 %r<9>;\n.reg .pred %q;\n{moves}{use_of}");
     for (fine, use_of) in [
-        (true, "mov.b32 %r4, %r3;\nshfl.sync.idx.b32 %r5, %r4, 0, 31, -1;"),
+        (
+            true,
+            "mov.b32 %r4, %r3;\nshfl.sync.idx.b32 %r5, %r4, 0, 31, -1;",
+        ),
         (
             true,
             "setp.eq.u32 %q, %t, 99;\nmov.b32 %r7, %r8;\nselp.b32 %r4, %r7, 5, %q;\nst.global.u32 [%out], %r4;",
@@ -193,8 +251,7 @@ fn what_has_no_value_may_be_moved() {
 
 #[test]
 fn uninitialised_register() {
-    let body =
-        "setp.lt.u32 %p0, %t, 3;\n@%p0 mov.u32 %r0, 1;\nadd.u32 %r1, %r0, 1;\nst.global.u32 [%out], %r1;";
+    let body = "setp.lt.u32 %p0, %t, 3;\n@%p0 mov.u32 %r0, 1;\nadd.u32 %r1, %r0, 1;\nst.global.u32 [%out], %r1;";
     check(
         body,
         SETUP,
@@ -379,7 +436,11 @@ fn forgotten_barrier() {
     let fault = fault(&body, TWO_WARPS);
     // Warp 0 finds what warp 1 has not written yet: nothing is there to race with.
     assert_eq!(fault.class, Class::UninitialisedShared);
-    let filled = body.replacen("st.shared", "st.shared.u32 [%r1], 0;\nbar.sync 0;\nst.shared", 1);
+    let filled = body.replacen(
+        "st.shared",
+        "st.shared.u32 [%r1], 0;\nbar.sync 0;\nst.shared",
+        1,
+    );
     check(
         &filled,
         TWO_WARPS,
@@ -418,7 +479,15 @@ fn forgotten_warp_barrier() {
         put a barrier between the two",
     );
     let mended = body.replace("xor.b32", "bar.warp.sync -1;\nxor.b32");
-    assert!(launch(&kernel(&format!(".reg .b32 %r<8>;\n{mended}")), &[0; 64], 64, SETUP).is_ok());
+    assert!(
+        launch(
+            &kernel(&format!(".reg .b32 %r<8>;\n{mended}")),
+            &[0; 64],
+            64,
+            SETUP
+        )
+        .is_ok()
+    );
 }
 
 #[test]
@@ -479,7 +548,11 @@ fn threads_race_on_global_memory() {
         mad.wide.u32 %d0, %r0, 4, %in;
         ld.global.u32 %r1, [%d0];";
     let body = body.replace("        ", "");
-    let setup = Setup { block: 16, trace: Trace::On, ..SETUP };
+    let setup = Setup {
+        block: 16,
+        trace: Trace::On,
+        ..SETUP
+    };
     check(
         &body,
         setup,
@@ -494,7 +567,13 @@ fn threads_race_on_global_memory() {
     );
     let mended = body.replace("xor.b32", "bar.sync 0;\nxor.b32");
     assert!(
-        launch(&kernel(&format!(".reg .b32 %r<8>; .reg .b64 %d<8>;\n{mended}")), &[0; 64], 64, setup).is_ok()
+        launch(
+            &kernel(&format!(".reg .b32 %r<8>; .reg .b64 %d<8>;\n{mended}")),
+            &[0; 64],
+            64,
+            setup
+        )
+        .is_ok()
     );
 }
 
@@ -544,20 +623,62 @@ fn bad_launches() {
     let text = kernel("").replace("out)\n", "out)\n.maxntid 64\n");
     let module = Module::parse(&text).expect("the kernel is right");
     let kernel = module.kernel("k").expect("it is called k");
-    let good = Launch { kernel, grid: [1, 1, 1], block: [32, 1, 1], dynamic_shared: 0, params: &[0; 16] };
+    let good = Launch {
+        kernel,
+        grid: [1, 1, 1],
+        block: [32, 1, 1],
+        dynamic_shared: 0,
+        params: &[0; 16],
+    };
     let rows = [
-        (Launch { block: [96, 1, 1], ..good }, "a block of 96 threads: .maxntid says at most 64"),
-        (Launch { block: [0, 1, 1], ..good }, "a block of [0, 1, 1] threads: at most 1024, none of a size 0"),
         (
-            Launch { grid: [1, 65536, 1], ..good },
+            Launch {
+                block: [96, 1, 1],
+                ..good
+            },
+            "a block of 96 threads: .maxntid says at most 64",
+        ),
+        (
+            Launch {
+                block: [0, 1, 1],
+                ..good
+            },
+            "a block of [0, 1, 1] threads: at most 1024, none of a size 0",
+        ),
+        (
+            Launch {
+                grid: [1, 65536, 1],
+                ..good
+            },
             "a grid of [1, 65536, 1] blocks: 1 to [2147483647, 65535, 65535]",
         ),
-        (Launch { dynamic_shared: 300_000, ..good }, "300000 bytes of shared memory: at most 232448"),
-        (Launch { params: &[0; 15], ..good }, "15 bytes of parameters: the kernel takes 16"),
+        (
+            Launch {
+                dynamic_shared: 300_000,
+                ..good
+            },
+            "300000 bytes of shared memory: at most 232448",
+        ),
+        (
+            Launch {
+                params: &[0; 15],
+                ..good
+            },
+            "15 bytes of parameters: the kernel takes 16",
+        ),
     ];
     for (launch, wanted) in rows {
-        let fault = run(&Memory::new(1 << 20), &launch, &Schedule::default(), Trace::Off).expect_err(wanted);
-        assert_eq!((fault.class, fault.what.as_str()), (Class::BadLaunch, wanted));
+        let fault = run(
+            &Memory::new(1 << 20),
+            &launch,
+            &Schedule::default(),
+            Trace::Off,
+        )
+        .expect_err(wanted);
+        assert_eq!(
+            (fault.class, fault.what.as_str()),
+            (Class::BadLaunch, wanted)
+        );
     }
 }
 
@@ -570,18 +691,36 @@ fn after_free() {
     memory.free(gone).expect("it was just allocated");
     let params = [gone.to_le_bytes(), gone.to_le_bytes()].concat();
     let kernel = module.kernel("k").expect("it is called k");
-    let launch = Launch { kernel, grid: [1, 1, 1], block: [32, 1, 1], dynamic_shared: 0, params: &params };
+    let launch = Launch {
+        kernel,
+        grid: [1, 1, 1],
+        block: [32, 1, 1],
+        dynamic_shared: 0,
+        params: &params,
+    };
     let fault = run(&memory, &launch, &Schedule::default(), Trace::Off).expect_err("it was freed");
     assert_eq!(fault.class, Class::AfterFree);
-    assert_eq!(fault.allocation.as_ref().map(|a| (a.label.as_str(), a.bytes)), Some(("weights", 64)));
+    assert_eq!(
+        fault
+            .allocation
+            .as_ref()
+            .map(|a| (a.label.as_str(), a.bytes)),
+        Some(("weights", 64))
+    );
 }
 
 /// `.loc` names the Rust line.
 #[test]
 fn the_rust_place_is_named() {
-    let text = kernel(".loc 1 42 7\ntrap;").replace(".visible", ".file 1 \"src/rms_norm.rs\"\n.visible");
+    let text =
+        kernel(".loc 1 42 7\ntrap;").replace(".visible", ".file 1 \"src/rms_norm.rs\"\n.visible");
     let fault = launch(&text, &[0; 4], 4, SETUP).expect_err("it traps");
-    assert!(fault.to_string().contains("at line 13: `trap` (src/rms_norm.rs:42:7)"), "{fault}");
+    assert!(
+        fault
+            .to_string()
+            .contains("at line 13: `trap` (src/rms_norm.rs:42:7)"),
+        "{fault}"
+    );
 }
 
 /// An algorithm may look one element too far; whoever uses what it found there is named by the load.
@@ -590,15 +729,30 @@ fn shared_memory_without_a_value_may_be_loaded() {
     let load = ".reg .b32 %r<9>; .reg .pred %q, %p<2>; .shared .b32 s[8]; setp.ne.u32 %q, %t, 99;\n\
                 ld.shared.u32 %r0, [s+4];\nmov.b32 %r1, %r0;\n";
     for (fine, uses) in [
-        (true, "selp.b32 %r2, 3, %r1, %q;\nst.global.u32 [%out], %r2;"),
+        (
+            true,
+            "selp.b32 %r2, 3, %r1, %q;\nst.global.u32 [%out], %r2;",
+        ),
         (true, "mov.b32 %r1, 4;\nst.global.u32 [%out], %r1;"),
         (false, "st.global.u32 [%out], %r1;"),
         (true, "selp.b32 %r2, %r1, 3, %q;\nadd.u32 %r3, %r2, 1;"),
-        (false, "selp.b32 %r2, %r1, 3, %q;\nadd.u32 %r3, %r2, 1;\nst.global.u32 [%out], %r3;"),
+        (
+            false,
+            "selp.b32 %r2, %r1, 3, %q;\nadd.u32 %r3, %r2, 1;\nst.global.u32 [%out], %r3;",
+        ),
         (false, ".local .b32 l[2];\nst.local.u32 [l], %r1;"),
-        (true, "shfl.sync.idx.b32 %r2, %r1, 0, 31, -1;\nadd.u32 %r3, %r2, 1;"),
-        (false, "shfl.sync.idx.b32 %r2, %r1, 0, 31, -1;\nst.global.u32 [%out], %r2;"),
-        (false, "add.u32 %r1, %r1, 1;\nshfl.sync.idx.b32 %r1, %r1, 0, 31, -1;\nst.global.u32 [%out], %r1;"),
+        (
+            true,
+            "shfl.sync.idx.b32 %r2, %r1, 0, 31, -1;\nadd.u32 %r3, %r2, 1;",
+        ),
+        (
+            false,
+            "shfl.sync.idx.b32 %r2, %r1, 0, 31, -1;\nst.global.u32 [%out], %r2;",
+        ),
+        (
+            false,
+            "add.u32 %r1, %r1, 1;\nshfl.sync.idx.b32 %r1, %r1, 0, 31, -1;\nst.global.u32 [%out], %r1;",
+        ),
         (
             true,
             "setp.gt.s32 %q, %r1, 3;\nsetp.gt.s32 %p0, %t, 99;\nand.pred %p1, %p0, %q;\nselp.b32 %r2, 1, 2, %p1;\nst.global.u32 [%out], %r2;",
@@ -611,14 +765,24 @@ fn shared_memory_without_a_value_may_be_loaded() {
             false,
             "setp.gt.s32 %q, %r1, 3;\nsetp.lt.s32 %p0, %t, 99;\nand.pred %p1, %p0, %q;\nselp.b32 %r2, 1, 2, %p1;\nst.global.u32 [%out], %r2;",
         ),
-        (false, "setp.gt.s32 %q, %r1, 3;\nnot.pred %p1, %q;\n@%p1 mov.b32 %r2, 1;"),
+        (
+            false,
+            "setp.gt.s32 %q, %r1, 3;\nnot.pred %p1, %q;\n@%p1 mov.b32 %r2, 1;",
+        ),
         (false, "setp.eq.u32 %q, %r1, 0;\n@%q bra OUT;\nOUT:"),
     ] {
         match launch(&kernel(&format!("{load}{uses}")), &[0; 64], 64, SETUP) {
             Ok(_) => assert!(fine, "{uses}"),
             Err(fault) => {
-                assert_eq!((fine, fault.class), (false, Class::UninitialisedShared), "{uses}: {fault}");
-                assert!(fault.to_string().contains("`ld.shared.u32 %r0, [s+4]`"), "{fault}");
+                assert_eq!(
+                    (fine, fault.class),
+                    (false, Class::UninitialisedShared),
+                    "{uses}: {fault}"
+                );
+                assert!(
+                    fault.to_string().contains("`ld.shared.u32 %r0, [s+4]`"),
+                    "{fault}"
+                );
             }
         }
     }

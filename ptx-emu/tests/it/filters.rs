@@ -7,7 +7,10 @@ use ptx_emu::{
 
 /// The bytes of texels of a type, one channel each.
 fn texels(channel: ChannelType, values: &[i64]) -> Vec<u8> {
-    values.iter().flat_map(|v| v.to_le_bytes()[..channel.bytes() as usize].to_vec()).collect()
+    values
+        .iter()
+        .flat_map(|v| v.to_le_bytes()[..channel.bytes() as usize].to_vec())
+        .collect()
 }
 
 /// The bodies for one to three dimensions.
@@ -21,7 +24,10 @@ const SHAPES: [Shape; 3] = [Shape::D1, Shape::D2, Shape::D3];
 /// What a texture of two texels in each direction gives between them, by weights of 256ths of the second ones.
 fn between(channel: ChannelType, values: &[i64], weights: &[u16]) -> u32 {
     let memory = Memory::new(1 << 20);
-    let format = TexelFormat { channel, channels: 1 };
+    let format = TexelFormat {
+        channel,
+        channels: 1,
+    };
     let extent = std::array::from_fn(|i| if i < weights.len() { 2 } else { 1 });
     let shape = SHAPES[weights.len() - 1];
     let image = image(&memory, format, shape, extent, &texels(channel, values));
@@ -33,7 +39,10 @@ fn between(channel: ChannelType, values: &[i64], weights: &[u16]) -> u32 {
         ..Sampler::POINT
     };
     let handle = memory.add_texture(&image, &sampler).expect("a texture");
-    let at: Vec<f32> = weights.iter().map(|w| 0.5 + f32::from(*w) / 256.0).collect();
+    let at: Vec<f32> = weights
+        .iter()
+        .map(|w| 0.5 + f32::from(*w) / 256.0)
+        .collect();
     let found = launch(&memory, handle, BODIES[weights.len() - 1], 1, &[bits(&at)]);
     found.unwrap_or_else(|f| panic!("{f}"))[0][0]
 }
@@ -44,9 +53,21 @@ const FLOATS: &[(&[u16], &[i64], u32)] = &[
     (&[165], &[0x40a5_668d, 0xbe54_63a3], 0x3fda_114a),
     (&[15], &[0xbdd3_21f5, 0x4000_c38f], 0x3caa_aed6),
     // Weights of two directions are whole 256ths.
-    (&[229, 128], &[0xbdf8_a3c1, 0x3f60_80bf, 0xc0f1_c97a, 0x3e21_3c97], 0x3d91_3f56),
-    (&[81, 128], &[0x3e62_3e89, 0xc0dd_228c, 0x404c_7789, 0xbedc_1121], 0x3c56_53f2),
-    (&[183, 111], &[0xc04e_3edd, 0xbe1d_8187, 0x40a5_38b9, 0x3f20_160d], 0x3e85_0034),
+    (
+        &[229, 128],
+        &[0xbdf8_a3c1, 0x3f60_80bf, 0xc0f1_c97a, 0x3e21_3c97],
+        0x3d91_3f56,
+    ),
+    (
+        &[81, 128],
+        &[0x3e62_3e89, 0xc0dd_228c, 0x404c_7789, 0xbedc_1121],
+        0x3c56_53f2,
+    ),
+    (
+        &[183, 111],
+        &[0xc04e_3edd, 0xbe1d_8187, 0x40a5_38b9, 0x3f20_160d],
+        0x3e85_0034,
+    ),
     (
         &[241, 63, 249],
         &[
@@ -111,24 +132,63 @@ fn means_of_small_texels_are_those_of_a_card() {
         (S8, [168, 12], [-81, 121, 67, -86], 0x3ebf_1d7e),
         // The smallest integer is more than -1 away from 0.
         (S8, [171, 137], [14, -126, 12, -128], 0xbf22_7145),
-        (U16, [168, 12], [41_161, 45_124, 22_976, 54_884], 0x3f2b_07ab),
-        (S16, [168, 12], [-24_375, -20_412, 22_976, -10_652], 0xbf21_f344),
-        (S16, [168, 12], [16_136, 9_261, 22_638, -12_176], 0x3eac_c15a),
+        (
+            U16,
+            [168, 12],
+            [41_161, 45_124, 22_976, 54_884],
+            0x3f2b_07ab,
+        ),
+        (
+            S16,
+            [168, 12],
+            [-24_375, -20_412, 22_976, -10_652],
+            0xbf21_f344,
+        ),
+        (
+            S16,
+            [168, 12],
+            [16_136, 9_261, 22_638, -12_176],
+            0x3eac_c15a,
+        ),
         // 6.918, 2.799, -0.976 and 3.691.
-        (F16, [168, 12], [0x46eb, 0x4199, 0xbbcf, 0x4362], 0x4083_e000),
-        (F16, [168, 12], [0xc0f1, 0xb0e1, 0xb017, 0x33df], 0xbf66_8000),
+        (
+            F16,
+            [168, 12],
+            [0x46eb, 0x4199, 0xbbcf, 0x4362],
+            0x4083_e000,
+        ),
+        (
+            F16,
+            [168, 12],
+            [0xc0f1, 0xb0e1, 0xb017, 0x33df],
+            0xbf66_8000,
+        ),
     ];
     for (channel, weights, values, wanted) in cases {
         let found = between(channel, &values, &weights);
-        assert_eq!(found, wanted, "{channel:?} {values:?}: {found:#x} {wanted:#x}");
+        assert_eq!(
+            found, wanted,
+            "{channel:?} {values:?}: {found:#x} {wanted:#x}"
+        );
     }
 }
 
 /// What bodies give of textures whose texels are their own numbers.
-fn numbered(shape: Shape, extent: [u32; 3], sampler: &Sampler, body: &str, inputs: &[Words]) -> Vec<f32> {
+fn numbered(
+    shape: Shape,
+    extent: [u32; 3],
+    sampler: &Sampler,
+    body: &str,
+    inputs: &[Words],
+) -> Vec<f32> {
     let memory = Memory::new(1 << 20);
-    let format = TexelFormat { channel: ChannelType::F32, channels: 1 };
-    let values: Vec<u8> = (0..extent.iter().product()).flat_map(|i| (i as f32).to_le_bytes()).collect();
+    let format = TexelFormat {
+        channel: ChannelType::F32,
+        channels: 1,
+    };
+    let values: Vec<u8> = (0..extent.iter().product())
+        .flat_map(|i| (i as f32).to_le_bytes())
+        .collect();
     let image = image(&memory, format, shape, extent, &values);
     let handle = memory.add_texture(&image, sampler).expect("a texture");
     let found = launch(&memory, handle, body, 1, inputs).unwrap_or_else(|f| panic!("{f}"));
@@ -157,7 +217,11 @@ fn normalized_coordinates_have_steps() {
 /// A direction whose quotient as a float would lead to a weight of 217/256 in x; a card has 216/256.
 #[test]
 fn quotients_of_directions_are_no_floats() {
-    let sampler = Sampler { coordinates: Coordinates::Normalized, filter: Filter::Linear, ..Sampler::POINT };
+    let sampler = Sampler {
+        coordinates: Coordinates::Normalized,
+        filter: Filter::Linear,
+        ..Sampler::POINT
+    };
     let body = "tex.cube.v4.f32.f32 {%d0, %d1, %d2, %d3}, [%t, {%c0, %c1, %c2, %c2}];";
     let direction = [0x3f74_5e8a, 0x3f18_43a8, 0x3eca_2134, 0];
     let found = numbered(Shape::Cube, [8, 8, 6], &sampler, body, &[direction]);
@@ -174,7 +238,8 @@ fn one_dimension_is_a_row_beside_the_border() {
         border: [100f32.to_bits(); 4],
         ..Sampler::POINT
     };
-    let found = |sampler: &Sampler| numbered(Shape::D1, [8, 1, 1], sampler, BODIES[0], &[bits(&[3.5])])[0];
+    let found =
+        |sampler: &Sampler| numbered(Shape::D1, [8, 1, 1], sampler, BODIES[0], &[bits(&[3.5])])[0];
     assert_eq!(found(&sampler), 51.5);
     sampler.address[1] = AddressMode::Clamp;
     assert_eq!(found(&sampler), 3.0);
@@ -188,9 +253,21 @@ fn one_dimension_is_a_row_beside_the_border() {
 fn whole_numbers_outside_give_nothing() {
     let body = "tex.2d.v4.f32.s32 {%d0, %d1, %d2, %d3}, [%t, {%c0, %c1}];";
     for mode in [AddressMode::Clamp, AddressMode::Border] {
-        let sampler = Sampler { address: [mode; 3], border: [9f32.to_bits(); 4], ..Sampler::POINT };
-        let inputs = [[3, 1, 0, 0], [4, 1, 0, 0], [3, u32::MAX, 0, 0], [0, 2, 0, 0]];
-        assert_eq!(numbered(Shape::D2, [4, 2, 1], &sampler, body, &inputs), [7.0, 0.0, 0.0, 0.0]);
+        let sampler = Sampler {
+            address: [mode; 3],
+            border: [9f32.to_bits(); 4],
+            ..Sampler::POINT
+        };
+        let inputs = [
+            [3, 1, 0, 0],
+            [4, 1, 0, 0],
+            [3, u32::MAX, 0, 0],
+            [0, 2, 0, 0],
+        ];
+        assert_eq!(
+            numbered(Shape::D2, [4, 2, 1], &sampler, body, &inputs),
+            [7.0, 0.0, 0.0, 0.0]
+        );
     }
 }
 
@@ -198,13 +275,21 @@ fn whole_numbers_outside_give_nothing() {
 #[test]
 fn arrays_of_one_dimension_have_no_index() {
     let memory = Memory::new(1 << 20);
-    let format = TexelFormat { channel: ChannelType::F32, channels: 1 };
+    let format = TexelFormat {
+        channel: ChannelType::F32,
+        channels: 1,
+    };
     let image = image(&memory, format, Shape::D1, [4, 1, 1], &[0; 16]);
-    let handle = memory.add_texture(&image, &Sampler::POINT).expect("a texture");
+    let handle = memory
+        .add_texture(&image, &Sampler::POINT)
+        .expect("a texture");
     let body = BODIES[0].replace("f32.f32", "f32.s32");
     let fault = launch(&memory, handle, &body, 1, &[[1, 0, 0, 0]]).expect_err("an index");
     let what = "an integer coordinate of a texture over a 1D array";
-    assert_eq!((fault.class, fault.what.as_str()), (Class::Descriptor, what));
+    assert_eq!(
+        (fault.class, fault.what.as_str()),
+        (Class::Descriptor, what)
+    );
 }
 
 /// What a card's descriptors hold where there is no such direction.
@@ -212,8 +297,14 @@ fn arrays_of_one_dimension_have_no_index() {
 fn queries_answer_as_a_card() {
     let answers = |shape, extent| {
         ["height", "depth"].map(|of| {
-            numbered(shape, extent, &Sampler::POINT, &format!("txq.{of}.b32 %d0, [%t];"), &[[0; 4]])[0]
-                .to_bits()
+            numbered(
+                shape,
+                extent,
+                &Sampler::POINT,
+                &format!("txq.{of}.b32 %d0, [%t];"),
+                &[[0; 4]],
+            )[0]
+            .to_bits()
         })
     };
     assert_eq!(answers(Shape::D1, [8, 1, 1]), [1, 0]);

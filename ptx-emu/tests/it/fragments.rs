@@ -29,7 +29,11 @@ pub(crate) fn encode(ty: &str, x: i32) -> (usize, u64) {
 
 fn e4m3(x: i32) -> u64 {
     let bits = (x as f32).to_bits();
-    let magnitude = if x == 0 { 0 } else { (bits >> 20 & 0x7ff) - (120 << 3) };
+    let magnitude = if x == 0 {
+        0
+    } else {
+        (bits >> 20 & 0x7ff) - (120 << 3)
+    };
     u64::from(bits >> 31 << 7 | magnitude)
 }
 
@@ -56,7 +60,11 @@ fn lay(
     let mut bytes = vec![0u8; lines * stride * bits / 8];
     for row in 0..rows {
         for column in 0..columns {
-            let place = if by_rows { row * stride + column } else { column * stride + row };
+            let place = if by_rows {
+                row * stride + column
+            } else {
+                column * stride + row
+            };
             for b in 0..bits {
                 let set = encode(ty, at(row, column)).1 >> b & 1;
                 bytes[(place * bits + b) / 8] |= (set as u8) << ((place * bits + b) % 8);
@@ -72,7 +80,12 @@ fn names(of: &str, count: usize) -> String {
 }
 
 /// Shape, types of sums, left and right matrix, registers of a, b and sums.
-type Form = ((usize, usize, usize), &'static str, &'static str, [usize; 3]);
+type Form = (
+    (usize, usize, usize),
+    &'static str,
+    &'static str,
+    [usize; 3],
+);
 
 const FORMS: &[Form] = &[
     ((16, 16, 16), "f16", "f16", [8, 8, 4]),
@@ -96,10 +109,17 @@ const FORMS: &[Form] = &[
 fn program(form: &Form, [of_a, of_b, of_c]: [bool; 3], space: &str) -> (String, Vec<u8>, usize) {
     let ((m, n, k), sum, item, [ra, rb, rc]) = *form;
     let layout = |rows: bool| if rows { "row" } else { "col" };
-    let (wide, small) =
-        (if sum == "f64" { 64 } else { 32 }, if item == "b1" || item.ends_with('4') { k } else { 0 });
-    let stride =
-        |rows: bool, r: usize, c: usize| (if rows { c } else { r }) + if small > 0 { small } else { 16 };
+    let (wide, small) = (
+        if sum == "f64" { 64 } else { 32 },
+        if item == "b1" || item.ends_with('4') {
+            k
+        } else {
+            0
+        },
+    );
+    let stride = |rows: bool, r: usize, c: usize| {
+        (if rows { c } else { r }) + if small > 0 { small } else { 16 }
+    };
     let (sa, sb, sc) = (stride(of_a, m, k), stride(of_b, k, n), stride(of_c, m, n));
     let mut memory = lay(item, (m, k), of_a, sa, value);
     let at_b = memory.len();
@@ -129,7 +149,10 @@ fn program(form: &Form, [of_a, of_b, of_c]: [bool; 3], space: &str) -> (String, 
 fn product(form: &Form, row: usize, column: usize) -> i32 {
     let ((_, _, k), _, item, _) = *form;
     let term = |i: usize| {
-        let (a, b) = (stands_for(item, value(row, i)), stands_for(item, value(column + 3, i)));
+        let (a, b) = (
+            stands_for(item, value(row, i)),
+            stands_for(item, value(column + 3, i)),
+        );
         if item == "b1" { a ^ b } else { a * b }
     };
     (0..k).map(term).sum::<i32>() + value(row, column + 5) * 3
@@ -149,8 +172,13 @@ fn wmma_of_all_shapes_and_layouts() {
             let (out, _) = launch(&text, &memory, room as u64, SETUP)
                 .unwrap_or_else(|f| panic!("{form:?}: {f}\n{text}"));
             let ((m, n, _), sum, ..) = *form;
-            let wanted =
-                lay(sum, (m, n), layouts[2], if layouts[2] { n } else { m }, |r, c| product(form, r, c));
+            let wanted = lay(
+                sum,
+                (m, n),
+                layouts[2],
+                if layouts[2] { n } else { m },
+                |r, c| product(form, r, c),
+            );
             assert!(out == wanted, "{form:?} with rows {layouts:?}");
         }
     }
@@ -166,13 +194,25 @@ fn wmma_checks_its_matrix() {
         ))
         .replace(".reg .b32 %t;", ".reg .b32 %t; .reg .pred %q;")
     };
-    let class =
-        |text: &str, bytes: usize| launch(text, &vec![0; bytes], 4, SETUP).map(|_| ()).map_err(|f| f.class);
+    let class = |text: &str, bytes: usize| {
+        launch(text, &vec![0; bytes], 4, SETUP)
+            .map(|_| ())
+            .map_err(|f| f.class)
+    };
     assert_eq!(class(&load("", ""), 512), Ok(()));
     assert_eq!(class(&load("", ""), 510), Err(Class::OutOfBounds));
-    assert_eq!(class(&load("@%q add.u64 %p, %p, 16;", ""), 600), Err(Class::Descriptor));
-    assert_eq!(class(&load("", "mov.u32 %s, 8;"), 600), Err(Class::Descriptor));
-    assert_eq!(class(&load("add.u64 %p, %p, 2;", ""), 600), Err(Class::Misaligned));
+    assert_eq!(
+        class(&load("@%q add.u64 %p, %p, 16;", ""), 600),
+        Err(Class::Descriptor)
+    );
+    assert_eq!(
+        class(&load("", "mov.u32 %s, 8;"), 600),
+        Err(Class::Descriptor)
+    );
+    assert_eq!(
+        class(&load("add.u64 %p, %p, 2;", ""), 600),
+        Err(Class::Misaligned)
+    );
     let part = load("", "").replace("wmma", "@%q wmma");
     assert_eq!(class(&part, 512), Err(Class::InactiveLane));
 }
@@ -210,22 +250,37 @@ fn products_of_seldom_forms() {
         for lane in 0..32 {
             let (g, t) = (lane / 4, lane % 4);
             let pack = |ty: &str, each: usize, at: &dyn Fn(usize) -> i32| {
-                (0..each).map(|i| encode(ty, at(i)).1 << (i * encode(ty, 0).0 % 64)).sum::<u64>()
+                (0..each)
+                    .map(|i| encode(ty, at(i)).1 << (i * encode(ty, 0).0 % 64))
+                    .sum::<u64>()
             };
             // With 16 rows, every other register of a has the lower eight.
             let (over, wide) = (m / 8, 4 * each);
             (0..ra).for_each(|r| {
-                push(pack(left, each, &|i| value(g + 8 * (r % over), each * t + i + wide * (r / over))))
+                push(pack(left, each, &|i| {
+                    value(g + 8 * (r % over), each * t + i + wide * (r / over))
+                }))
             });
-            (0..rb).for_each(|r| push(pack(right, each, &|i| value(g + 3, each * t + i + wide * r))));
+            (0..rb).for_each(|r| {
+                push(pack(right, each, &|i| {
+                    value(g + 3, each * t + i + wide * r)
+                }))
+            });
             let c_at = |e: usize| value(g + 8 * (e / 2), 2 * t + e % 2 + 5) * 3;
             (0..rc).for_each(|r| push(pack(sum, each_c, &|i| c_at(each_c * r + i))));
         }
         let count = ra + rb + rc;
-        let loads: String =
-            (0..count).map(|r| format!("ld.global.b{0} %r{r}, [%at+{1}];\n", 8 * word, word * r)).collect();
+        let loads: String = (0..count)
+            .map(|r| format!("ld.global.b{0} %r{r}, [%at+{1}];\n", 8 * word, word * r))
+            .collect();
         let list = |from: usize, n: usize| {
-            format!("{{{}}}", (from..from + n).map(|r| format!("%r{r}")).collect::<Vec<_>>().join(", "))
+            format!(
+                "{{{}}}",
+                (from..from + n)
+                    .map(|r| format!("%r{r}"))
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            )
         };
         let inst = format!(
             "mma.sync.aligned.m{m}n8k{k}.row.col.{sum}.{left}.{right}.{sum}{op} {0}, {1}, {2}, {0};",
@@ -234,7 +289,14 @@ fn products_of_seldom_forms() {
             list(ra, rb)
         );
         let stores: String = (0..rc)
-            .map(|r| format!("st.global.b{0} [%at+{1}], %r{2};\n", 8 * word, word * r, ra + rb + r))
+            .map(|r| {
+                format!(
+                    "st.global.b{0} [%at+{1}], %r{2};\n",
+                    8 * word,
+                    word * r,
+                    ra + rb + r
+                )
+            })
             .collect();
         let text = kernel(&format!(
             ".reg .b{0} %r<{count}>; .reg .b64 %at; mad.wide.u32 %at, %t, {1}, %in;\n{loads}{inst}\nmad.wide.u32 %at, %t, {2}, %out;\n{stores}",
@@ -243,18 +305,24 @@ fn products_of_seldom_forms() {
             word * rc
         ));
         let text = text.replace(".version 8.6", ".version 8.7");
-        let (out, _) =
-            launch(&text, &memory, (32 * word * rc) as u64, SETUP).unwrap_or_else(|f| panic!("{inst}: {f}"));
+        let (out, _) = launch(&text, &memory, (32 * word * rc) as u64, SETUP)
+            .unwrap_or_else(|f| panic!("{inst}: {f}"));
         let element = |lane: usize, e: usize| {
             let at = (lane * rc + e / each_c) * word;
-            let bits = out[at..at + word].iter().rev().fold(0u64, |bits, b| bits << 8 | u64::from(*b));
+            let bits = out[at..at + word]
+                .iter()
+                .rev()
+                .fold(0u64, |bits, b| bits << 8 | u64::from(*b));
             bits >> (bits_c * (e % each_c)) & u64::MAX >> (64 - bits_c)
         };
         for lane in 0..32 {
             for e in 0..rc * each_c {
                 let (row, column) = (lane / 4 + 8 * (e / 2), 2 * (lane % 4) + e % 2);
                 let term = |i: usize| {
-                    let (a, b) = (stands_for(left, value(row, i)), stands_for(right, value(column + 3, i)));
+                    let (a, b) = (
+                        stands_for(left, value(row, i)),
+                        stands_for(right, value(column + 3, i)),
+                    );
                     match op {
                         ".xor.popc" => a ^ b,
                         ".and.popc" => a & b,
@@ -262,7 +330,11 @@ fn products_of_seldom_forms() {
                     }
                 };
                 let wanted = (0..k).map(term).sum::<i32>() + value(row, column + 5) * 3;
-                assert_eq!(element(lane, e), encode(sum, wanted).1, "{inst} row {row} column {column}");
+                assert_eq!(
+                    element(lane, e),
+                    encode(sum, wanted).1,
+                    "{inst} row {row} column {column}"
+                );
             }
         }
     }
@@ -271,14 +343,23 @@ fn products_of_seldom_forms() {
 /// `mma.m8n8k4` of halves: lanes 4 q to 4 q + 3 and 4 q + 16 to 4 q + 19 hold product q.
 #[test]
 fn four_products_of_eight_lanes_each() {
-    let layouts = [("row", "row"), ("row", "col"), ("col", "row"), ("col", "col")];
+    let layouts = [
+        ("row", "row"),
+        ("row", "col"),
+        ("col", "row"),
+        ("col", "col"),
+    ];
     for (of_a, of_b) in layouts {
         for (of_d, of_c) in [("f16", "f16"), ("f32", "f16"), ("f32", "f32")] {
             let inst = format!("mma.sync.aligned.m8n8k4.{of_a}.{of_b}.{of_d}.f16.f16.{of_c}");
             // Row and column of element i of a lane, in its product.
             let factor = |by: &str, lane: usize, i: usize| {
                 let upper = if lane < 16 { 0 } else { 4 };
-                if by == "row" { (lane % 4 + upper, i) } else { (i + upper, lane % 4) }
+                if by == "row" {
+                    (lane % 4 + upper, i)
+                } else {
+                    (i + upper, lane % 4)
+                }
             };
             let sum = |ty: &str, lane: usize, i: usize| {
                 let upper = if lane < 16 { 0 } else { 4 };
@@ -310,16 +391,21 @@ fn four_products_of_eight_lanes_each() {
             }
             let registers = |ty: &str| if ty == "f16" { 4 } else { 8 };
             let (rc, rd) = (registers(of_c), registers(of_d));
-            let loads: String =
-                (0..4 + rc).map(|r| format!("ld.global.b32 %r{r}, [%at+{}];\n", 4 * r)).collect();
+            let loads: String = (0..4 + rc)
+                .map(|r| format!("ld.global.b32 %r{r}, [%at+{}];\n", 4 * r))
+                .collect();
             let list = |name: &str, from: usize, n: usize| {
                 format!(
                     "{{{}}}",
-                    (from..from + n).map(|r| format!("%{name}{r}")).collect::<Vec<_>>().join(", ")
+                    (from..from + n)
+                        .map(|r| format!("%{name}{r}"))
+                        .collect::<Vec<_>>()
+                        .join(", ")
                 )
             };
-            let stores: String =
-                (0..rd).map(|r| format!("st.global.b32 [%at+{}], %d{r};\n", 4 * r)).collect();
+            let stores: String = (0..rd)
+                .map(|r| format!("st.global.b32 [%at+{}], %d{r};\n", 4 * r))
+                .collect();
             let text = kernel(&format!(
                 ".reg .b32 %r<12>, %d<8>; .reg .b64 %at; mad.wide.u32 %at, %t, {}, %in;\n{loads}{inst} {}, {}, {}, {};\n\
                  mad.wide.u32 %at, %t, {}, %out;\n{stores}",
@@ -330,15 +416,19 @@ fn four_products_of_eight_lanes_each() {
                 list("r", 4, rc),
                 4 * rd,
             ));
-            let (out, _) =
-                launch(&text, &memory, 128 * rd as u64, SETUP).unwrap_or_else(|f| panic!("{inst}: {f}"));
+            let (out, _) = launch(&text, &memory, 128 * rd as u64, SETUP)
+                .unwrap_or_else(|f| panic!("{inst}: {f}"));
             let bytes = encode(of_d, 0).0 / 8;
             for (at, found) in out.chunks(bytes).enumerate() {
                 let (lane, i) = (at / 8, at % 8);
                 let (quad, (row, column)) = (lane / 4 % 4, sum(of_d, lane, i));
                 let products: i32 = (0..4).map(|k| a(quad, row, k) * b(quad, column, k)).sum();
                 let wanted = encode(of_d, products + c(quad, row, column)).1;
-                assert_eq!(found, &wanted.to_le_bytes()[..bytes], "{inst} lane {lane} element {i}");
+                assert_eq!(
+                    found,
+                    &wanted.to_le_bytes()[..bytes],
+                    "{inst} lane {lane} element {i}"
+                );
             }
         }
     }
@@ -352,5 +442,12 @@ fn sums_of_integers_are_clamped_when_told() {
         st.global.v2.b32 [%out], {%r1, %r2};",
     );
     let (out, _) = launch(&text, &[], 8, SETUP).unwrap_or_else(|f| panic!("{f}"));
-    assert_eq!(out, [0x7fff_ffffu32.to_le_bytes(), (16u32 * 127 * 127 - 5).to_le_bytes()].concat());
+    assert_eq!(
+        out,
+        [
+            0x7fff_ffffu32.to_le_bytes(),
+            (16u32 * 127 * 127 - 5).to_le_bytes()
+        ]
+        .concat()
+    );
 }

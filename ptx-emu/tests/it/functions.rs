@@ -3,7 +3,8 @@
 use std::sync::Mutex;
 
 use ptx_emu::{
-    Class, Fault, KernelError, Launch, LaunchSite, Memory, Module, Order, Print, Schedule, Trace, run_at,
+    Class, Fault, KernelError, Launch, LaunchSite, Memory, Module, Order, Print, Schedule, Trace,
+    run_at,
 };
 
 const HEAD: &str = ".version 8.0\n.target sm_80\n.address_size 64\n";
@@ -18,22 +19,43 @@ fn launch(text: &str, order: Order, cooperative: u32) -> Result<(Vec<u32>, Strin
     let params = out.to_le_bytes();
     let kernel = module.kernel("k").unwrap_or_else(|e| panic!("{e}"));
     let (grid, block) = ([cooperative.max(1), 1, 1], [32, 1, 1]);
-    let launch = Launch { kernel, grid, block, dynamic_shared: 0, params: &params };
-    let schedule = Schedule { seed: 1, order, threads: 1, fuel: 1 << 20 };
+    let launch = Launch {
+        kernel,
+        grid,
+        block,
+        dynamic_shared: 0,
+        params: &params,
+    };
+    let schedule = Schedule {
+        seed: 1,
+        order,
+        threads: 1,
+        fuel: 1 << 20,
+    };
     let printed = Mutex::new(String::new());
     let print = |text: &str| printed.lock().expect("nobody panics").push_str(text);
-    let site =
-        LaunchSite { cooperative: cooperative > 0, print: Some(Print(&print)), ..LaunchSite::default() };
+    let site = LaunchSite {
+        cooperative: cooperative > 0,
+        print: Some(Print(&print)),
+        ..LaunchSite::default()
+    };
     run_at(&memory, &launch, &schedule, Trace::On, &site)?;
     let mut bytes = [0; 128];
     memory.read(out, &mut bytes).expect("it was allocated");
-    let words = bytes.as_chunks::<4>().0.iter().map(|w| u32::from_le_bytes(*w)).collect();
+    let words = bytes
+        .as_chunks::<4>()
+        .0
+        .iter()
+        .map(|w| u32::from_le_bytes(*w))
+        .collect();
     let printed = printed.lock().expect("nobody panics").clone();
     Ok((words, printed))
 }
 
 fn words(text: &str) -> Vec<u32> {
-    launch(text, Order::Shuffled, 0).unwrap_or_else(|fault| panic!("{fault}")).0
+    launch(text, Order::Shuffled, 0)
+        .unwrap_or_else(|fault| panic!("{fault}"))
+        .0
 }
 
 /// A kernel that computes `%r` of `%t` with the functions of a text, and stores it.
@@ -69,7 +91,10 @@ fn arguments_and_results() {
     let twice = kernel(SMALL, &call("twice", ""));
     assert_eq!(words(&twice), (0..32).map(|t| 2 * t).collect::<Vec<_>>());
     let registers = kernel(SMALL, "call (%r), less, (%t);\ncall (%r), less, (%r);");
-    assert_eq!(words(&registers), (0..32u32).map(|t| t.wrapping_sub(2)).collect::<Vec<_>>());
+    assert_eq!(
+        words(&registers),
+        (0..32u32).map(|t| t.wrapping_sub(2)).collect::<Vec<_>>()
+    );
     let literal = kernel(SMALL, "call (%r), twice, (21);");
     assert_eq!(words(&literal), [42; 32]);
     let aggregate = kernel(
@@ -82,7 +107,10 @@ fn arguments_and_results() {
            ld.param.v2.b32 {%s0, %s1}, [r0]; ld.param.b32 %s2, [r0+8]; }
          mad.lo.u32 %r, %s0, 1000, %s2; mad.lo.u32 %r, %s1, 1000000, %r;",
     );
-    assert_eq!(words(&aggregate), (0..32).map(|t| 7_000_000 + 261_000 + t).collect::<Vec<_>>());
+    assert_eq!(
+        words(&aggregate),
+        (0..32).map(|t| 7_000_000 + 261_000 + t).collect::<Vec<_>>()
+    );
 }
 
 /// Lanes call different functions, one of them from a branch; all meet behind the call, at a barrier.
@@ -130,7 +158,10 @@ fn lanes_that_return_early_wait_in_the_caller() {
         16..31 => 233,
         _ => 77,
     };
-    assert_eq!(words(&kernel(early, body)), (0..32).map(|t| 31000 + wanted(t)).collect::<Vec<_>>());
+    assert_eq!(
+        words(&kernel(early, body)),
+        (0..32).map(|t| 31000 + wanted(t)).collect::<Vec<_>>()
+    );
 }
 
 const FIBONACCI: &str = "
@@ -152,10 +183,17 @@ SMALL:
 
 #[test]
 fn recursion() {
-    let text =
-        kernel(FIBONACCI, &call("fib", "").replace("%t;", "%s0;").replacen('{', "rem.u32 %s0, %t, 9;\n{", 1));
+    let text = kernel(
+        FIBONACCI,
+        &call("fib", "")
+            .replace("%t;", "%s0;")
+            .replacen('{', "rem.u32 %s0, %t, 9;\n{", 1),
+    );
     let fib = |n: usize| [0, 1, 1, 2, 3, 5, 8, 13, 21][n];
-    assert_eq!(words(&text), (0..32).map(|t| fib(t % 9)).collect::<Vec<_>>());
+    assert_eq!(
+        words(&text),
+        (0..32).map(|t| fib(t % 9)).collect::<Vec<_>>()
+    );
 }
 
 /// The first line of a fault, and the calls that led to it.
@@ -170,7 +208,11 @@ fn what_goes_wrong_in_calls_has_a_name() {
     let (class, what, calls) = fault(&endless);
     assert_eq!(
         (class, what.as_str(), calls),
-        (Class::StackOverflow, "calls are nested deeper than 1024", 1024)
+        (
+            Class::StackOverflow,
+            "calls are nested deeper than 1024",
+            1024
+        )
     );
     let null = kernel(
         SMALL,
@@ -181,14 +223,25 @@ fn what_goes_wrong_in_calls_has_a_name() {
     );
     let wanted = "a call of 0x0, which is no address of a function of this module";
     assert_eq!(fault(&null), (Class::BadCall, wanted.into(), 0));
-    let listed =
-        kernel(SMALL, &format!("mov.u64 %d1, other;\nq: .calltargets twice;\n{}", call("%d1", ", q")));
+    let listed = kernel(
+        SMALL,
+        &format!(
+            "mov.u64 %d1, other;\nq: .calltargets twice;\n{}",
+            call("%d1", ", q")
+        ),
+    );
     assert_eq!(fault(&listed).0, Class::BadCall);
     let wide = "mov.u64 %d1, twice;\nq: .callprototype _ (.param .b64 _);\n{ .param .b64 a0; st.param.b64 [a0], 1; call %d1, (a0), q; }\nmov.u32 %r, 0;";
     let wanted = "a call of `twice`, whose parameters are others than those that it passes";
-    assert_eq!(fault(&kernel(SMALL, wide)), (Class::BadCall, wanted.into(), 0));
+    assert_eq!(
+        fault(&kernel(SMALL, wide)),
+        (Class::BadCall, wanted.into(), 0)
+    );
     let silent = SMALL.replace("st.param.b32 [back], %a;", "");
-    assert_eq!(fault(&kernel(&silent, &call("twice", ""))).0, Class::UninitialisedLocal);
+    assert_eq!(
+        fault(&kernel(&silent, &call("twice", ""))).0,
+        Class::UninitialisedLocal
+    );
 }
 
 const SYSTEM: &str = "
@@ -214,7 +267,8 @@ fn printf_prints_lane_by_lane() {
         { .param .b64 a0; st.param.b64 [a0], %d3; .param .b64 a1; st.param.b64 [a1], %d1;
           .param .b32 r0; call.uni (r0), vprintf, (a0, a1); ld.param.b32 %r, [r0]; }
         OVER:";
-    let (words, printed) = launch(&kernel(SYSTEM, body), Order::InOrder, 0).unwrap_or_else(|f| panic!("{f}"));
+    let (words, printed) =
+        launch(&kernel(SYSTEM, body), Order::InOrder, 0).unwrap_or_else(|f| panic!("{f}"));
     assert_eq!(printed, "[    0|0.00  |hi|00ff]\n[   -1|0.25  |hi|00ff]\n");
     assert_eq!(words[..3], [4, 4, 0]);
 }
@@ -238,14 +292,32 @@ const FREE: &str = "{ .param .b64 a0; st.param.b64 [a0], %d0; call.uni free, (a0
 
 #[test]
 fn the_heap_is_checked_block_by_block() {
-    let right = kernel(SYSTEM, &format!("{MALLOC}st.u32 [%d0+4], %t;\nld.u32 %r, [%d0+4];\n{FREE}"));
+    let right = kernel(
+        SYSTEM,
+        &format!("{MALLOC}st.u32 [%d0+4], %t;\nld.u32 %r, [%d0+4];\n{FREE}"),
+    );
     assert_eq!(words(&right), (0..32).collect::<Vec<_>>());
     for (body, class) in [
-        (format!("{MALLOC}st.u32 [%d0+8], %t;\nmov.u32 %r, 0;"), Class::OutOfBounds),
-        (format!("{MALLOC}ld.u32 %r, [%d0];"), Class::UninitialisedGlobal),
-        (format!("{MALLOC}st.u32 [%d0], %t;\n{FREE}ld.u32 %r, [%d0];"), Class::AfterFree),
-        (format!("{MALLOC}{FREE}{FREE}mov.u32 %r, 0;"), Class::BadFree),
-        (format!("mov.u64 %d0, %out;\n{FREE}mov.u32 %r, 0;"), Class::BadFree),
+        (
+            format!("{MALLOC}st.u32 [%d0+8], %t;\nmov.u32 %r, 0;"),
+            Class::OutOfBounds,
+        ),
+        (
+            format!("{MALLOC}ld.u32 %r, [%d0];"),
+            Class::UninitialisedGlobal,
+        ),
+        (
+            format!("{MALLOC}st.u32 [%d0], %t;\n{FREE}ld.u32 %r, [%d0];"),
+            Class::AfterFree,
+        ),
+        (
+            format!("{MALLOC}{FREE}{FREE}mov.u32 %r, 0;"),
+            Class::BadFree,
+        ),
+        (
+            format!("mov.u64 %d0, %out;\n{FREE}mov.u32 %r, 0;"),
+            Class::BadFree,
+        ),
     ] {
         assert_eq!(fault(&kernel(SYSTEM, &body)).0, class, "{body}");
     }
@@ -261,10 +333,16 @@ fn barriers_and_shared_memory_in_functions() {
           st.shared.u32 [%t], %a; bar.sync 0;
           sub.u32 %at, 124, %at; mov.u32 %t, s; add.u32 %t, %t, %at; ld.shared.u32 %a, [%t];
           st.param.b32 [back], %a; ret; }";
-    assert_eq!(words(&kernel(turn, &call("turn", ""))), (0..32).rev().collect::<Vec<_>>());
+    assert_eq!(
+        words(&kernel(turn, &call("turn", ""))),
+        (0..32).rev().collect::<Vec<_>>()
+    );
     let part = kernel(
         turn,
-        &format!("mov.u32 %r, 0;\nsetp.lt.u32 %p0, %t, 9;\n@%p0 bra OVER;\n{}OVER:", call("turn", "")),
+        &format!(
+            "mov.u32 %r, 0;\nsetp.lt.u32 %p0, %t, 9;\n@%p0 bra OVER;\n{}OVER:",
+            call("turn", "")
+        ),
     );
     assert_eq!(fault(&part).0, Class::DivergentBarrier);
 }
@@ -277,7 +355,10 @@ fn memory_of_the_stack() {
         stackrestore.u64 %d3;";
     assert_eq!(words(&kernel("", body)), (0..32).collect::<Vec<_>>());
     let stale = format!("{body}\nld.local.u32 %r, [%d4];");
-    assert!(matches!(fault(&kernel("", &stale)).0, Class::OutOfBounds | Class::UninitialisedLocal));
+    assert!(matches!(
+        fault(&kernel("", &stale)).0,
+        Class::OutOfBounds | Class::UninitialisedLocal
+    ));
 }
 
 #[test]
@@ -287,7 +368,8 @@ fn parameters_are_memory() {
         setp.eq.and.u32 %p0, %s0, %s1, %p0; not.pred %p1, %p1; and.pred %p0, %p0, %p1; selp.u32 %r, 1, 0, %p0;
         mov.pred %p2, 1; @!%p2 mov.u32 %r, 9;";
     assert_eq!(words(&kernel("", body)), [1; 32]);
-    let short = "mov.b32 %s0, out; ld.param.u32 %s1, [%s0]; cvt.u64.u32 %d0, %s0; cvta.param.u64 %d2, %d0;
+    let short =
+        "mov.b32 %s0, out; ld.param.u32 %s1, [%s0]; cvt.u64.u32 %d0, %s0; cvta.param.u64 %d2, %d0;
         ld.u32 %s2, [%d2]; setp.eq.u32 %p0, %s1, %s2; selp.u32 %r, 1, 0, %p0;";
     assert_eq!(words(&kernel("", short)), [1; 32]);
     let written = "mov.b64 %d0, out; cvta.param.u64 %d2, %d0; st.u32 [%d2], %t; mov.u32 %r, 0;";
@@ -306,7 +388,12 @@ fn a_grid_meets_at_the_workspace_of_the_driver() {
         WAIT: ld.acquire.gpu.u32 %s3, [%d0+4]; setp.lt.u32 %p2, %s3, 3; @%p2 bra WAIT;
         MEET: bar.sync 0; mov.u32 %r, 3;";
     let text = kernel("", body);
-    assert_eq!(launch(&text, Order::InOrder, 3).unwrap_or_else(|f| panic!("{f}")).0, [3; 32]);
+    assert_eq!(
+        launch(&text, Order::InOrder, 3)
+            .unwrap_or_else(|f| panic!("{f}"))
+            .0,
+        [3; 32]
+    );
     assert_eq!(fault(&text).0, Class::Trap);
 }
 
@@ -325,14 +412,21 @@ fn a_grid_meets_in_functions_of_the_device_runtime() {
     );
     let text = kernel(declared, &body);
     for order in [Order::InOrder, Order::Reversed, Order::Shuffled] {
-        assert_eq!(launch(&text, order, 3).unwrap_or_else(|f| panic!("{f}")).0, [36; 32]);
+        assert_eq!(
+            launch(&text, order, 3).unwrap_or_else(|f| panic!("{f}")).0,
+            [36; 32]
+        );
     }
-    let alone =
-        kernel(declared, &format!("call.uni (%d0), cudaCGGetIntrinsicHandle, (1); {meet} mov.u32 %r, %s2;"));
+    let alone = kernel(
+        declared,
+        &format!("call.uni (%d0), cudaCGGetIntrinsicHandle, (1); {meet} mov.u32 %r, %s2;"),
+    );
     assert_eq!(words(&alone), [1; 32], "cudaErrorInvalidValue");
-    let defined =
-        ".func (.param .b64 r) cudaCGGetIntrinsicHandle (.param .b32 a) { st.param.u64 [r], 7; ret; }";
-    let own = kernel(defined, "call.uni (%d0), cudaCGGetIntrinsicHandle, (1); cvt.u32.u64 %r, %d0;");
+    let defined = ".func (.param .b64 r) cudaCGGetIntrinsicHandle (.param .b32 a) { st.param.u64 [r], 7; ret; }";
+    let own = kernel(
+        defined,
+        "call.uni (%d0), cudaCGGetIntrinsicHandle, (1); cvt.u32.u64 %r, %d0;",
+    );
     assert_eq!(words(&own), [7; 32]);
 }
 
@@ -352,8 +446,12 @@ fn what_functions_lack_is_what_their_callers_lack() {
         }
         other => panic!("{other:?}"),
     };
-    assert_eq!(lacks("uses"), ["unsupported in ptx-emu: tcgen05.fence::before_thread_sync"]);
-    let wanted = "unsupported in ptx-emu: call of `elsewhere`, which this text declares and does not define";
+    assert_eq!(
+        lacks("uses"),
+        ["unsupported in ptx-emu: tcgen05.fence::before_thread_sync"]
+    );
+    let wanted =
+        "unsupported in ptx-emu: call of `elsewhere`, which this text declares and does not define";
     assert_eq!(lacks("asks"), [wanted]);
     assert_eq!(module.errors().len(), 2);
 }
@@ -368,5 +466,8 @@ fn the_chain_of_inlined_calls_is_kept() {
     );
     let fault = launch(&text, Order::InOrder, 0).expect_err("it traps");
     let place = fault.place.expect("it has one").to_string();
-    assert!(place.ends_with("`trap` (b.h:30:7, inlined at b.h:20:5, inlined at a.cu:10:3)"), "{place}");
+    assert!(
+        place.ends_with("`trap` (b.h:30:7, inlined at b.h:20:5, inlined at a.cu:10:3)"),
+        "{place}"
+    );
 }

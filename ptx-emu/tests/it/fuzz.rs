@@ -18,7 +18,10 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % n
     }
 }
@@ -45,7 +48,9 @@ fn mutate(text: &str, random: &mut Random) -> String {
 
 #[test]
 fn mangled_texts_are_refused_or_run() {
-    SEEDS.iter().for_each(|text| _ = Module::parse(text).unwrap_or_else(|e| panic!("{e}")));
+    SEEDS
+        .iter()
+        .for_each(|text| _ = Module::parse(text).unwrap_or_else(|e| panic!("{e}")));
     let mut random = Random(7);
     for _ in 0..3000 {
         let text = mutate(SEEDS[random.below(SEEDS.len())], &mut random);
@@ -74,16 +79,25 @@ fn greedy_texts_are_refused() {
         format!("{head}.entry k() {{ .shared .b64 s[1099511627776][1099511627776]; }}"),
         format!("{head}.entry k() {{ .local .b8 l[9999999999]; }}"),
         format!("{head}.global .b64 g[1099511627776];"),
-        format!("{head}.entry k() {{ mov.b64 %r, {{{}1}}; }}", "1,".repeat(100_000)),
+        format!(
+            "{head}.entry k() {{ mov.b64 %r, {{{}1}}; }}",
+            "1,".repeat(100_000)
+        ),
         format!("{head}.entry k(.param .b8 p[99999999]) {{ }}"),
         format!("{head}{}", "(".repeat(1_000_000)),
     ];
     for text in texts {
-        assert!(Module::parse(&text).and_then(Module::complete).is_err(), "{}", &text[..80]);
+        assert!(
+            Module::parse(&text).and_then(Module::complete).is_err(),
+            "{}",
+            &text[..80]
+        );
     }
     let long = format!(
         "{head}.entry k() {{\n.reg .pred %p; .reg .b32 %r;\n{}ret;\n}}",
-        "L: setp.eq.u32 %p, 1, 1;\n".replace("L: ", "").repeat(50_000)
+        "L: setp.eq.u32 %p, 1, 1;\n"
+            .replace("L: ", "")
+            .repeat(50_000)
     );
     assert!(Module::parse(&long).and_then(Module::complete).is_ok());
 }
@@ -107,7 +121,10 @@ fn the_fuzzers_instructions_decode() {
                     "an element of d",
                 ];
                 let said = errors.to_string();
-                assert!(of_operand.iter().any(|part| said.contains(part)), "{text}{said}");
+                assert!(
+                    of_operand.iter().any(|part| said.contains(part)),
+                    "{text}{said}"
+                );
             }
         }
     }
@@ -117,10 +134,13 @@ fn the_fuzzers_instructions_decode() {
 #[test]
 fn seeds_of_the_fuzzers_are_survived() {
     let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/seeds");
-    for (name, target) in
-        [("parse", targets::parse as fn(&[u8])), ("decode", targets::decode), ("program", targets::program)]
-    {
-        let files = std::fs::read_dir(seeds.join(name)).unwrap_or_else(|e| panic!("seeds of {name}: {e}"));
+    for (name, target) in [
+        ("parse", targets::parse as fn(&[u8])),
+        ("decode", targets::decode),
+        ("program", targets::program),
+    ] {
+        let files =
+            std::fs::read_dir(seeds.join(name)).unwrap_or_else(|e| panic!("seeds of {name}: {e}"));
         let mut some = false;
         for file in files {
             let path = file.expect("the folder is read").path();

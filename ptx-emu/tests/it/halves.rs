@@ -28,8 +28,18 @@ fn arithmetic() {
         (TWO, "sub.f16 %d, %a, %b", &[one, two], h(-1.0)),
         (TWO, "mul.f16 %d, %a, %b", &[three, h(-2.0)], h(-6.0)),
         (TWO, "mul.f16 %d, %a, %b", &[0x7c00, 0], 0x7fff),
-        ("16 = 16 16 16", "fma.rn.f16 %d, %a, %b, %c", &[three, three, one], ten),
-        ("16 = 16 16 16", "fma.rn.relu.f16 %d, %a, %b, %c", &[three, h(-3.0), one], 0),
+        (
+            "16 = 16 16 16",
+            "fma.rn.f16 %d, %a, %b, %c",
+            &[three, three, one],
+            ten,
+        ),
+        (
+            "16 = 16 16 16",
+            "fma.rn.relu.f16 %d, %a, %b, %c",
+            &[three, h(-3.0), one],
+            0,
+        ),
         // 1 + 2^-11 is a tie, which 2^-24 of the smallest subnormal decides.
         (
             "16 = 16 16 16",
@@ -37,7 +47,12 @@ fn arithmetic() {
             &[h(1.0 + 2f32.powi(-11) * 0.0), h(2f32.powi(-11)), one],
             one,
         ),
-        ("16 = 16 16 16", "fma.rn.f16 %d, %a, %b, %c", &[0x3c01, h(2f32.powi(-11)), one], 0x3c01),
+        (
+            "16 = 16 16 16",
+            "fma.rn.f16 %d, %a, %b, %c",
+            &[0x3c01, h(2f32.powi(-11)), one],
+            0x3c01,
+        ),
         ("16 = 16", "neg.f16 %d, %a", &[one], h(-1.0)),
         ("16 = 16", "abs.f16 %d, %a", &[h(-1.0)], one),
         (TWO, "min.f16 %d, %a, %b", &[0x7e00, one], one),
@@ -46,7 +61,12 @@ fn arithmetic() {
         (TWO, "add.bf16 %d, %a, %b", &[b(1.0), b(2.0)], b(3.0)),
         (TWO, "mul.bf16 %d, %a, %b", &[b(1e38), b(1e38)], 0x7f80),
         (TWO, "sub.bf16 %d, %a, %b", &[b(256.0), b(1.0)], b(255.0)),
-        ("16 = 16 16 16", "fma.rn.bf16 %d, %a, %b, %c", &[b(3.0), b(3.0), b(1.0)], b(10.0)),
+        (
+            "16 = 16 16 16",
+            "fma.rn.bf16 %d, %a, %b, %c",
+            &[b(3.0), b(3.0), b(1.0)],
+            b(10.0),
+        ),
         (TWO, "max.bf16 %d, %a, %b", &[b(-1.0), b(1.0)], b(1.0)),
         ("16 = 16", "ex2.approx.f16 %d, %a", &[three], h(8.0)),
         ("16 = 16", "tanh.approx.f16 %d, %a", &[0x7c00], one),
@@ -59,10 +79,30 @@ fn pairs() {
     let two = |low: u64, high: u64| low | high << 16;
     let rows: Vec<Row> = vec![
         (PAIR, "add.f16x2 %d, %a, %b", &[0, 0], 0),
-        (PAIR, "add.bf16x2 %d, %a, %b", &[0x3f80_4000, 0x3f80_3f80], 0x4000_4040),
-        (PAIR, "add.f16x2 %d, %a, %b", &[0x3c00_4000, 0x3c00_3c00], 0x4000_4200),
-        (PAIR, "sub.f16x2 %d, %a, %b", &[0x3c00_4000, 0x3c00_3c00], 0x0000_3c00),
-        (PAIR, "mul.f16x2 %d, %a, %b", &[0x3c00_4000, 0x4200_4200], 0x4200_4600),
+        (
+            PAIR,
+            "add.bf16x2 %d, %a, %b",
+            &[0x3f80_4000, 0x3f80_3f80],
+            0x4000_4040,
+        ),
+        (
+            PAIR,
+            "add.f16x2 %d, %a, %b",
+            &[0x3c00_4000, 0x3c00_3c00],
+            0x4000_4200,
+        ),
+        (
+            PAIR,
+            "sub.f16x2 %d, %a, %b",
+            &[0x3c00_4000, 0x3c00_3c00],
+            0x0000_3c00,
+        ),
+        (
+            PAIR,
+            "mul.f16x2 %d, %a, %b",
+            &[0x3c00_4000, 0x4200_4200],
+            0x4200_4600,
+        ),
         (
             "32 = 32 32 32",
             "fma.rn.f16x2 %d, %a, %b, %c",
@@ -76,8 +116,18 @@ fn pairs() {
             0x4080_40e0,
         ),
         ("32 = 32", "neg.f16x2 %d, %a", &[0x3c00_4000], 0xbc00_c000),
-        (PAIR, "max.f16x2 %d, %a, %b", &[0x3c00_4000, 0x4000_3c00], 0x4000_4000),
-        (PAIR, "min.bf16x2 %d, %a, %b", &[0x3f80_4000, 0x4000_3f80], 0x3f80_3f80),
+        (
+            PAIR,
+            "max.f16x2 %d, %a, %b",
+            &[0x3c00_4000, 0x4000_3c00],
+            0x4000_4000,
+        ),
+        (
+            PAIR,
+            "min.bf16x2 %d, %a, %b",
+            &[0x3f80_4000, 0x4000_3f80],
+            0x3f80_3f80,
+        ),
     ];
     check(&rows);
     assert_eq!(two(1, 2), 0x2_0001);
@@ -94,13 +144,24 @@ fn all_halves(inst: &str) -> Vec<u32> {
         mad.wide.u32 %at, %i, 4, %out;
         st.global.b32 [%at], %w;"
     );
-    words(&body, &[], 65536, Setup { grid: 64, block: 1024, ..SETUP })
+    words(
+        &body,
+        &[],
+        65536,
+        Setup {
+            grid: 64,
+            block: 1024,
+            ..SETUP
+        },
+    )
 }
 
 #[test]
 fn every_f16_and_bf16_widens_as_half_says() {
     let canon = |x: f32| if x.is_nan() { 0x7fff_ffff } else { x.to_bits() };
-    let f16s: Vec<u32> = (0..=u16::MAX).map(|h| canon(f16::from_bits(h).to_f32())).collect();
+    let f16s: Vec<u32> = (0..=u16::MAX)
+        .map(|h| canon(f16::from_bits(h).to_f32()))
+        .collect();
     // A bf16 is the upper half of a single, NaNs included.
     let bf16s: Vec<u32> = (0..=u16::MAX).map(|h| u32::from(h) << 16).collect();
     assert!(all_halves("cvt.f32.f16 %w, %h") == f16s);
@@ -113,17 +174,29 @@ fn every_f16_and_bf16_widens_as_half_says() {
 fn every_f16_narrows_as_half_says() {
     let steps = [0u32, 1, 0xfff, 0x1000, 0x1001, 0x1fff];
     for step in steps {
-        let inst =
-            format!("cvt.f32.f16 %w, %h; add.u32 %w, %w, {step}; cvt.rn.f16.f32 %h, %w; cvt.u32.u16 %w, %h");
+        let inst = format!(
+            "cvt.f32.f16 %w, %h; add.u32 %w, %w, {step}; cvt.rn.f16.f32 %h, %w; cvt.u32.u16 %w, %h"
+        );
         let wanted = |h: u16| {
             let wide = f16::from_bits(h).to_f32();
-            let bits = if wide.is_nan() { 0x7fff_ffff } else { wide.to_bits() };
+            let bits = if wide.is_nan() {
+                0x7fff_ffff
+            } else {
+                wide.to_bits()
+            };
             let narrow = f16::from_f32(f32::from_bits(bits.wrapping_add(step)));
-            u32::from(if narrow.is_nan() { 0x7fff } else { narrow.to_bits() })
+            u32::from(if narrow.is_nan() {
+                0x7fff
+            } else {
+                narrow.to_bits()
+            })
         };
         let found = all_halves(&inst);
         let wrong = (0..=u16::MAX).find(|h| found[usize::from(*h)] != wanted(*h));
-        assert_eq!(wrong.map(|h| (h, step, found[usize::from(h)], wanted(h))), None);
+        assert_eq!(
+            wrong.map(|h| (h, step, found[usize::from(h)], wanted(h))),
+            None
+        );
     }
 }
 
@@ -135,10 +208,17 @@ fn every_bf16_narrows_as_half_says() {
         );
         let wanted = |h: u16| {
             let narrow = bf16::from_f32(f32::from_bits((u32::from(h) << 16).wrapping_add(step)));
-            u32::from(if narrow.is_nan() { 0x7fff } else { narrow.to_bits() })
+            u32::from(if narrow.is_nan() {
+                0x7fff
+            } else {
+                narrow.to_bits()
+            })
         };
         let found = all_halves(&inst);
         let wrong = (0..=u16::MAX).find(|h| found[usize::from(*h)] != wanted(*h));
-        assert_eq!(wrong.map(|h| (h, step, found[usize::from(h)], wanted(h))), None);
+        assert_eq!(
+            wrong.map(|h| (h, step, found[usize::from(h)], wanted(h))),
+            None
+        );
     }
 }

@@ -12,16 +12,24 @@ fn found(body: &str, trace: Trace) -> Vec<String> {
         add.u32 %other, %other, %bank; st.shared.u32 [%own], 0; bar.sync 0;\n";
     let module = Module::parse(&kernel(&format!("{head}{body}"))).unwrap_or_else(|e| panic!("{e}"));
     let mut check = Check::of(&module, "k").expect("it is called k");
-    let (input, out) = (check.inout("in", &[0u32; 64]), check.inout("out", &[0u32; 64]));
+    let (input, out) = (
+        check.inout("in", &[0u32; 64]),
+        check.inout("out", &[0u32; 64]),
+    );
     check.args = vec![input, out];
     (check.grid, check.block, check.trace) = ([1, 1, 1], [32, 1, 1], trace);
     let report = check.run().expect("the launch is possible");
-    report.findings.iter().map(|finding| finding.problem.class()).collect()
+    report
+        .findings
+        .iter()
+        .map(|finding| finding.problem.class())
+        .collect()
 }
 
 #[test]
 fn an_exchange_needs_a_barrier_of_the_warp() {
-    let exchange = "st.volatile.shared.u32 [%own], %t; BETWEEN ld.volatile.shared.u32 %r0, [%other];";
+    let exchange =
+        "st.volatile.shared.u32 [%own], %t; BETWEEN ld.volatile.shared.u32 %r0, [%other];";
     let poll = "st.volatile.shared.u32 [%own], 1;
         AGAIN: ld.volatile.shared.u32 %r0, [%other]; setp.eq.u32 %p, %r0, 0; @%p bra AGAIN;";
     let peeled =
@@ -33,16 +41,30 @@ fn an_exchange_needs_a_barrier_of_the_warp() {
         add.u32 %r1, %r1, 1; setp.lt.u32 %p, %r1, 3; @%p bra AGAIN;";
     let rows = [
         (exchange.replace("BETWEEN", ""), true),
-        (exchange.replace("BETWEEN", "").replace("volatile", "relaxed.cta"), true),
+        (
+            exchange
+                .replace("BETWEEN", "")
+                .replace("volatile", "relaxed.cta"),
+            true,
+        ),
         (exchange.replace("BETWEEN", "bar.warp.sync -1;"), false),
         (exchange.replace("BETWEEN", "bar.sync 0;"), false),
-        (exchange.replace("BETWEEN", "").replace("%other", "%own"), false),
+        (
+            exchange.replace("BETWEEN", "").replace("%other", "%own"),
+            false,
+        ),
         (scan.into(), true),
         (poll.into(), false),
         (peeled.into(), false),
         // A flag, which may be old.
-        ("st.volatile.shared.u32 [s], 1; ld.volatile.shared.u32 %r0, [s];".into(), false),
-        ("atom.shared.add.u32 %r0, [%own], 1; ld.volatile.shared.u32 %r0, [%other];".into(), false),
+        (
+            "st.volatile.shared.u32 [s], 1; ld.volatile.shared.u32 %r0, [s];".into(),
+            false,
+        ),
+        (
+            "atom.shared.add.u32 %r0, [%own], 1; ld.volatile.shared.u32 %r0, [%other];".into(),
+            false,
+        ),
     ];
     for (body, wrong) in rows {
         for trace in [Trace::Off, Trace::On] {

@@ -32,20 +32,35 @@ fn a_store_arrives_with_a_fence() {
         ("membar.sys;", "st.volatile.global"),
         ("fence.acq_rel.gpu;", "st.relaxed.gpu.global"),
         ("fence.release.gpu;", "st.relaxed.sys.global"),
-        ("atom.release.gpu.global.add.u32 %r1, [%in+4], 1;", "st.relaxed.gpu.global"),
+        (
+            "atom.release.gpu.global.add.u32 %r1, [%in+4], 1;",
+            "st.relaxed.gpu.global",
+        ),
         ("", "st.release.gpu.global"),
     ];
     for order in [Order::InOrder, Order::Reversed] {
-        let setup = Setup { grid: 4, block: 1, order, trace: Trace::On, ..SETUP };
+        let setup = Setup {
+            grid: 4,
+            block: 1,
+            order,
+            trace: Trace::On,
+            ..SETUP
+        };
         for (fence, store) in late {
             let text = last_adds(fence, store, "ld.volatile.global");
-            let fault = launch(&text, &[0; 8], 20, setup).map(|_| ()).expect_err(fence);
+            let fault = launch(&text, &[0; 8], 20, setup)
+                .map(|_| ())
+                .expect_err(fence);
             assert_eq!(fault.class, Class::UninitialisedGlobal, "{fault}");
-            assert!(fault.to_string().contains("another block stores it at"), "{fault}");
+            assert!(
+                fault.to_string().contains("another block stores it at"),
+                "{fault}"
+            );
         }
         for (fence, store) in arrives {
             let text = last_adds(fence, store, "ld.volatile.global");
-            let (out, _) = launch(&text, &[0; 8], 20, setup).unwrap_or_else(|fault| panic!("{fault}"));
+            let (out, _) =
+                launch(&text, &[0; 8], 20, setup).unwrap_or_else(|fault| panic!("{fault}"));
             assert_eq!(out[16..], 26u32.to_le_bytes(), "{fence}");
         }
     }
@@ -59,7 +74,12 @@ fn a_late_store_is_seen_at_last() {
     STORE: st.relaxed.gpu.global.u32 [%in], 7;
     END:";
     for order in [Order::InOrder, Order::Reversed] {
-        let setup = Setup { grid: 6, order, trace: Trace::On, ..SETUP };
+        let setup = Setup {
+            grid: 6,
+            order,
+            trace: Trace::On,
+            ..SETUP
+        };
         launch(&kernel(body), &[0; 4], 4, setup).unwrap_or_else(|fault| panic!("{fault}"));
     }
 }

@@ -4,8 +4,12 @@ use ptx_emu::{Class, Order, Trace};
 
 use crate::machine::{SETUP, Setup, kernel, launch};
 
-const ORDERS: [(Order, u64); 4] =
-    [(Order::InOrder, 0), (Order::Reversed, 0), (Order::Shuffled, 1), (Order::Shuffled, 2)];
+const ORDERS: [(Order, u64); 4] = [
+    (Order::InOrder, 0),
+    (Order::Reversed, 0),
+    (Order::Shuffled, 1),
+    (Order::Shuffled, 2),
+];
 
 /// Runs a body on zeros under every order; whether it must be right, or else a race.
 fn check(body: &str, grid: u32, block: u32, right: bool) {
@@ -19,7 +23,14 @@ fn check_chain(body: &str, block: u32, right: bool) {
 
 fn check_in(orders: &[(Order, u64)], body: &str, grid: u32, block: u32, right: bool) {
     for &(order, seed) in orders {
-        let setup = Setup { grid, block, order, seed, trace: Trace::On, ..SETUP };
+        let setup = Setup {
+            grid,
+            block,
+            order,
+            seed,
+            trace: Trace::On,
+            ..SETUP
+        };
         match launch(&kernel(body), &[0; 4096], 4096, setup) {
             Ok(_) => assert!(right, "no race, {grid} blocks, {order:?} {seed}:\n{body}"),
             Err(fault) => {
@@ -55,9 +66,30 @@ fn counter(lock: &str, acquire: &str, unlock: &str) -> String {
         @%p bra TRY;"
     )
     .replace("LOCK", lock)
-    .replace("ld.COUNTER", if lock == "%in" { "ld.global.u32" } else { "ld.shared.u32" })
-    .replace("st.COUNTER", if lock == "%in" { "st.global.u32" } else { "st.shared.u32" })
-    .replace("COUNTER_AT", if lock == "%in" { "%in+4" } else { "shared_counter" })
+    .replace(
+        "ld.COUNTER",
+        if lock == "%in" {
+            "ld.global.u32"
+        } else {
+            "ld.shared.u32"
+        },
+    )
+    .replace(
+        "st.COUNTER",
+        if lock == "%in" {
+            "st.global.u32"
+        } else {
+            "st.shared.u32"
+        },
+    )
+    .replace(
+        "COUNTER_AT",
+        if lock == "%in" {
+            "%in+4"
+        } else {
+            "shared_counter"
+        },
+    )
 }
 
 /// How a lock is taken and given back, and whether that is right within a block and between blocks.
@@ -70,7 +102,12 @@ const LOCKS: &[Lock<'_>] = &[
         true,
         true,
     ),
-    ("atom.acquire.gpu.SPACE.cas.b32 %old, [LOCK], 0, 1;", "st.release.gpu.SPACE.u32 [LOCK], 0;", true, true),
+    (
+        "atom.acquire.gpu.SPACE.cas.b32 %old, [LOCK], 0, 1;",
+        "st.release.gpu.SPACE.u32 [LOCK], 0;",
+        true,
+        true,
+    ),
     (
         "atom.acq_rel.sys.SPACE.cas.b32 %old, [LOCK], 0, 1;",
         "red.release.sys.SPACE.and.b32 [LOCK], 0;",
@@ -139,7 +176,12 @@ const LOCKS: &[Lock<'_>] = &[
         false,
     ),
     // Half of it is missing, or in the wrong place.
-    ("atom.SPACE.cas.b32 %old, [LOCK], 0, 1;", "atom.SPACE.exch.b32 %r0, [LOCK], 0;", false, false),
+    (
+        "atom.SPACE.cas.b32 %old, [LOCK], 0, 1;",
+        "atom.SPACE.exch.b32 %r0, [LOCK], 0;",
+        false,
+        false,
+    ),
     (
         "atom.SPACE.cas.b32 %old, [LOCK], 0, 1;",
         "membar.gl; atom.SPACE.exch.b32 %r0, [LOCK], 0;",
@@ -177,7 +219,12 @@ const LOCKS: &[Lock<'_>] = &[
         false,
     ),
     // An unlock that is no strong store races with those who ask.
-    ("atom.SPACE.cas.b32 %old, [LOCK], 0, 1; membar.gl;", "membar.gl; st.SPACE.u32 [LOCK], 0;", false, false),
+    (
+        "atom.SPACE.cas.b32 %old, [LOCK], 0, 1; membar.gl;",
+        "membar.gl; st.SPACE.u32 [LOCK], 0;",
+        false,
+        false,
+    ),
     // No lock at all.
     ("mov.u32 %old, 0;", "", false, false),
 ];
@@ -185,7 +232,11 @@ const LOCKS: &[Lock<'_>] = &[
 #[test]
 fn a_counter_behind_a_lock_is_no_race() {
     for (acquire, unlock, in_block, between_blocks) in LOCKS {
-        let body = counter("%in", &acquire.replace("SPACE", "global"), &unlock.replace("SPACE", "global"));
+        let body = counter(
+            "%in",
+            &acquire.replace("SPACE", "global"),
+            &unlock.replace("SPACE", "global"),
+        );
         check(&body, 1, 96, *in_block);
         check(&body, 5, 64, *between_blocks);
         check(&body, 5, 1, *between_blocks);
@@ -204,10 +255,21 @@ fn a_counter_in_shared_memory_behind_a_lock_is_no_race() {
 #[test]
 fn a_lock_excludes() {
     let (acquire, unlock, ..) = LOCKS[0];
-    let body = counter("%in", &acquire.replace("SPACE", "global"), &unlock.replace("SPACE", "global"));
+    let body = counter(
+        "%in",
+        &acquire.replace("SPACE", "global"),
+        &unlock.replace("SPACE", "global"),
+    );
     for (order, seed) in ORDERS {
-        let setup = Setup { grid: 5, block: 64, order, seed, ..SETUP };
-        let (out, _) = launch(&kernel(&body), &[0; 8], 1280, setup).unwrap_or_else(|fault| panic!("{fault}"));
+        let setup = Setup {
+            grid: 5,
+            block: 64,
+            order,
+            seed,
+            ..SETUP
+        };
+        let (out, _) =
+            launch(&kernel(&body), &[0; 8], 1280, setup).unwrap_or_else(|fault| panic!("{fault}"));
         assert_eq!(out, [1, 0, 0, 0].repeat(320));
     }
 }
@@ -236,7 +298,12 @@ fn the_last_block_may_overwrite_what_all_have_read() {
     check(&body("", "membar.gl;"), 5, 64, false);
     check(&body("membar.gl;", ""), 5, 64, false);
     check(&body("membar.cta;", "membar.gl;"), 5, 64, false);
-    check(&body("membar.gl;", "membar.gl;").replace("bar.sync 0;", ""), 5, 64, false);
+    check(
+        &body("membar.gl;", "membar.gl;").replace("bar.sync 0;", ""),
+        5,
+        64,
+        false,
+    );
 }
 
 /// A release gives away what its own thread knows: another warp's store counts only behind a barrier.
@@ -296,10 +363,13 @@ fn order_is_passed_on() {
     };
     check_chain(&body("%in+8", "%in+12"), 64, true);
     // Nobody has released what is read at another address.
-    let elsewhere =
-        body("%in+8", "%in+12").replace("setp.ne.u32 %p, %r1, 0; @%p bra TWO_SEEN;", "bra TWO_SEEN;");
+    let elsewhere = body("%in+8", "%in+12")
+        .replace("setp.ne.u32 %p, %r1, 0; @%p bra TWO_SEEN;", "bra TWO_SEEN;");
     check(
-        &elsewhere.replace("[%in+12];\n            bra TWO", "[%in+16];\n            bra TWO"),
+        &elsewhere.replace(
+            "[%in+12];\n            bra TWO",
+            "[%in+16];\n            bra TWO",
+        ),
         3,
         64,
         false,
@@ -332,7 +402,17 @@ fn a_store_ends_a_release_and_an_atomic_passes_it_on() {
         END:"
         )
     };
-    check_chain(&body("atom.relaxed.gpu.global.add.u32 %r1, [%in], 1;"), 1, true);
+    check_chain(
+        &body("atom.relaxed.gpu.global.add.u32 %r1, [%in], 1;"),
+        1,
+        true,
+    );
     // In reverse, the third block sees the released 1 first, and may rely on it.
-    check_in(&ORDERS[..1], &body("st.relaxed.gpu.global.u32 [%in], 2;"), 3, 1, false);
+    check_in(
+        &ORDERS[..1],
+        &body("st.relaxed.gpu.global.u32 [%in], 2;"),
+        3,
+        1,
+        false,
+    );
 }

@@ -4,7 +4,9 @@ use ptx_emu::{Fault, Launch, Memory, Module, Order, Schedule, Stats, Trace, run}
 
 /// A module with one kernel `k(in, out)`: pointers in `%in` and `%out`, the thread's number in `%t`.
 pub(crate) fn kernel(body: &str) -> String {
-    let newer = ["e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2"].iter().any(|ty| body.contains(ty));
+    let newer = ["e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2"]
+        .iter()
+        .any(|ty| body.contains(ty));
     let target = if newer { "sm_100a" } else { "sm_90" };
     format!(
         ".version 8.6\n.target {target}\n.address_size 64\n\
@@ -45,7 +47,9 @@ pub(crate) fn launch(
     room: u64,
     setup: Setup,
 ) -> Result<(Vec<u8>, Stats), Box<Fault>> {
-    let module = Module::parse(text).and_then(Module::complete).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let module = Module::parse(text)
+        .and_then(Module::complete)
+        .unwrap_or_else(|e| panic!("{e}\n{text}"));
     let memory = Memory::new(1 << 24);
     let source = memory.alloc(input.len() as u64).expect("there is room");
     let target = memory.alloc(room).expect("there is room");
@@ -60,19 +64,42 @@ pub(crate) fn launch(
         dynamic_shared: setup.shared,
         params: &params,
     };
-    let Setup { seed, order, threads, fuel, trace, .. } = setup;
-    let stats = run(&memory, &launch, &Schedule { seed, order, threads, fuel }, trace)?;
+    let Setup {
+        seed,
+        order,
+        threads,
+        fuel,
+        trace,
+        ..
+    } = setup;
+    let stats = run(
+        &memory,
+        &launch,
+        &Schedule {
+            seed,
+            order,
+            threads,
+            fuel,
+        },
+        trace,
+    )?;
     let mut out = vec![0; room as usize];
-    memory.read(target, &mut out).expect("it was just allocated");
+    memory
+        .read(target, &mut out)
+        .expect("it was just allocated");
     Ok((out, stats))
 }
 
 /// The words that the body of a kernel leaves in the output.
 pub(crate) fn words(body: &str, input: &[u32], room: usize, setup: Setup) -> Vec<u32> {
     let bytes: Vec<u8> = input.iter().flat_map(|w| w.to_le_bytes()).collect();
-    let (out, _) =
-        launch(&kernel(body), &bytes, room as u64 * 4, setup).unwrap_or_else(|fault| panic!("{fault}"));
-    out.as_chunks::<4>().0.iter().map(|w| u32::from_le_bytes(*w)).collect()
+    let (out, _) = launch(&kernel(body), &bytes, room as u64 * 4, setup)
+        .unwrap_or_else(|fault| panic!("{fault}"));
+    out.as_chunks::<4>()
+        .0
+        .iter()
+        .map(|w| u32::from_le_bytes(*w))
+        .collect()
 }
 
 /// One instruction: widths of destination and sources (`32 = 32 32`), text, values of the sources, result.
@@ -81,7 +108,12 @@ pub(crate) type Row<'a> = (&'a str, &'a str, &'a [u64], u64);
 /// Runs every row in every lane, with full and with partial warps, and lists the rows that are wrong.
 pub(crate) fn check(rows: &[Row<'_>]) {
     let wrong: Vec<String> = rows.iter().filter_map(wrong).collect();
-    assert!(wrong.is_empty(), "{} rows are wrong:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} rows are wrong:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 fn wrong(row: &Row<'_>) -> Option<String> {
@@ -92,7 +124,12 @@ fn wrong(row: &Row<'_>) -> Option<String> {
     let text = kernel(&body(to, &from, inst));
     let bytes: Vec<u8> = inputs.iter().flat_map(|x| x.to_le_bytes()).collect();
     for block in [32, 5] {
-        let result = launch(&text, &bytes, u64::from(block) * 8, Setup { block, ..SETUP });
+        let result = launch(
+            &text,
+            &bytes,
+            u64::from(block) * 8,
+            Setup { block, ..SETUP },
+        );
         let (out, _) = match result {
             Ok(ok) => ok,
             Err(fault) => return Some(format!("{inst} on {inputs:x?}: {fault}")),
@@ -100,7 +137,9 @@ fn wrong(row: &Row<'_>) -> Option<String> {
         for lane in out.as_chunks::<8>().0 {
             let found = u64::from_le_bytes(*lane);
             if found != wanted {
-                return Some(format!("{inst} on {inputs:x?} gives {found:#x}, not {wanted:#x}"));
+                return Some(format!(
+                    "{inst} on {inputs:x?} gives {found:#x}, not {wanted:#x}"
+                ));
             }
         }
     }
@@ -121,7 +160,10 @@ fn body(to: &str, from: &[&str], inst: &str) -> String {
         let name = char::from(b"abcefg"[i]);
         text += &declare(name, width);
         text += &match *width {
-            "1" => format!("ld.global.b32 %word, [%in+{}];\nsetp.ne.b32 %{name}, %word, 0;\n", i * 8),
+            "1" => format!(
+                "ld.global.b32 %word, [%in+{}];\nsetp.ne.b32 %{name}, %word, 0;\n",
+                i * 8
+            ),
             _ => format!("ld.global.b{width} %{name}, [%in+{}];\n", i * 8),
         };
     }

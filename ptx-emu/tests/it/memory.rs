@@ -6,8 +6,9 @@ use crate::machine::{SETUP, Setup, kernel, launch, words};
 
 /// Executes `inst` in lane 0 with the input bytes 0x80, 0x81, ... and gives the first words of the output.
 fn one(inst: &str, room: usize) -> Vec<u32> {
-    let input: Vec<u32> =
-        (0..16).map(|i| u32::from_le_bytes([0x80, 0x81, 0x82, 0x83].map(|b| b + 4 * i))).collect();
+    let input: Vec<u32> = (0..16)
+        .map(|i| u32::from_le_bytes([0x80, 0x81, 0x82, 0x83].map(|b| b + 4 * i)))
+        .collect();
     let body = format!(
         ".reg .b16 %h<4>; .reg .b32 %r<8>; .reg .f32 %f<8>; .reg .b64 %d<8>; .reg .pred %p;
         setp.ne.u32 %p, %t, 0; @%p ret; {inst}"
@@ -19,10 +20,14 @@ fn one(inst: &str, room: usize) -> Vec<u32> {
 #[test]
 fn discarded_bytes_hold_something_else() {
     let discard = |at: &str| format!("{{ {DISCARD} discard.global.L2 [%out+{at}], 128; }}");
-    const DISCARD: &str = ".reg .pred %q; .reg .b64 %a; setp.ne.u32 %q, %t, 0; mad.wide.u32 %a, %t, 4, %out;
+    const DISCARD: &str =
+        ".reg .pred %q; .reg .b64 %a; setp.ne.u32 %q, %t, 0; mad.wide.u32 %a, %t, 4, %out;
         st.global.u32 [%a], 7; st.global.u32 [%a+128], 7; bar.warp.sync -1; @%q ret;";
     let all = words(&discard("128"), &[0], 64, SETUP);
-    assert!(all[..32].iter().all(|word| *word == 7) && all[32..].iter().all(|word| *word != 7), "{all:?}");
+    assert!(
+        all[..32].iter().all(|word| *word == 7) && all[32..].iter().all(|word| *word != 7),
+        "{all:?}"
+    );
     for (at, class) in [("64", Class::Misaligned), ("256", Class::OutOfBounds)] {
         let fault = launch(&kernel(&discard(at)), &[0; 4], 256, SETUP).unwrap_err();
         assert_eq!(fault.class, class, "{fault}");
@@ -41,7 +46,10 @@ fn reserved_shared_memory_is_apart_and_zero() {
         )
     };
     for (at, wanted) in [(0, 32), (1020, 0)] {
-        assert_eq!(words(&body(at), &[0], 32, Setup { grid: 2, ..SETUP }), [wanted; 32]);
+        assert_eq!(
+            words(&body(at), &[0], 32, Setup { grid: 2, ..SETUP }),
+            [wanted; 32]
+        );
     }
     let fault = launch(&kernel(&body(1024)), &[0; 4], 128, SETUP).unwrap_err();
     assert_eq!(fault.class, Class::OutOfBounds, "{fault}");
@@ -50,26 +58,74 @@ fn reserved_shared_memory_is_apart_and_zero() {
 #[test]
 fn loads_extend_to_the_register() {
     let rows: &[(&str, &[u32])] = &[
-        ("ld.global.u8 %r0, [%in+1]; st.global.u32 [%out], %r0;", &[0x81]),
-        ("ld.global.s8 %r0, [%in+1]; st.global.u32 [%out], %r0;", &[0xffff_ff81]),
-        ("ld.global.b8 %h0, [%in+3]; cvt.u32.u16 %r0, %h0; st.global.u32 [%out], %r0;", &[0x83]),
-        ("ld.global.s8 %h0, [%in+3]; cvt.u32.u16 %r0, %h0; st.global.u32 [%out], %r0;", &[0xff83]),
-        ("ld.global.u16 %r0, [%in+2]; st.global.u32 [%out], %r0;", &[0x8382]),
-        ("ld.global.s16 %r0, [%in+2]; st.global.u32 [%out], %r0;", &[0xffff_8382]),
-        ("ld.global.s32 %d0, [%in]; st.global.u64 [%out], %d0;", &[0x8382_8180, 0xffff_ffff]),
-        ("ld.global.u32 %d0, [%in]; st.global.u64 [%out], %d0;", &[0x8382_8180, 0]),
-        ("ld.global.b64 %d0, [%in+8]; st.global.u64 [%out], %d0;", &[0x8b8a_8988, 0x8f8e_8d8c]),
-        ("ld.global.f32 %f0, [%in+-0]; st.global.f32 [%out], %f0;", &[0x8382_8180]),
-        ("ld.global.v2.u16 {%r0, %r1}, [%in+4]; st.global.v2.u32 [%out], {%r0, %r1};", &[0x8584, 0x8786]),
-        ("ld.global.v4.u8 {%r0, _, %r1, _}, [%in]; st.global.v2.u32 [%out], {%r0, %r1};", &[0x80, 0x82]),
-        ("ld.global.v2.u64 {%d0, %d1}, [%in]; st.global.u64 [%out], %d1;", &[0x8b8a_8988, 0x8f8e_8d8c]),
+        (
+            "ld.global.u8 %r0, [%in+1]; st.global.u32 [%out], %r0;",
+            &[0x81],
+        ),
+        (
+            "ld.global.s8 %r0, [%in+1]; st.global.u32 [%out], %r0;",
+            &[0xffff_ff81],
+        ),
+        (
+            "ld.global.b8 %h0, [%in+3]; cvt.u32.u16 %r0, %h0; st.global.u32 [%out], %r0;",
+            &[0x83],
+        ),
+        (
+            "ld.global.s8 %h0, [%in+3]; cvt.u32.u16 %r0, %h0; st.global.u32 [%out], %r0;",
+            &[0xff83],
+        ),
+        (
+            "ld.global.u16 %r0, [%in+2]; st.global.u32 [%out], %r0;",
+            &[0x8382],
+        ),
+        (
+            "ld.global.s16 %r0, [%in+2]; st.global.u32 [%out], %r0;",
+            &[0xffff_8382],
+        ),
+        (
+            "ld.global.s32 %d0, [%in]; st.global.u64 [%out], %d0;",
+            &[0x8382_8180, 0xffff_ffff],
+        ),
+        (
+            "ld.global.u32 %d0, [%in]; st.global.u64 [%out], %d0;",
+            &[0x8382_8180, 0],
+        ),
+        (
+            "ld.global.b64 %d0, [%in+8]; st.global.u64 [%out], %d0;",
+            &[0x8b8a_8988, 0x8f8e_8d8c],
+        ),
+        (
+            "ld.global.f32 %f0, [%in+-0]; st.global.f32 [%out], %f0;",
+            &[0x8382_8180],
+        ),
+        (
+            "ld.global.v2.u16 {%r0, %r1}, [%in+4]; st.global.v2.u32 [%out], {%r0, %r1};",
+            &[0x8584, 0x8786],
+        ),
+        (
+            "ld.global.v4.u8 {%r0, _, %r1, _}, [%in]; st.global.v2.u32 [%out], {%r0, %r1};",
+            &[0x80, 0x82],
+        ),
+        (
+            "ld.global.v2.u64 {%d0, %d1}, [%in]; st.global.u64 [%out], %d1;",
+            &[0x8b8a_8988, 0x8f8e_8d8c],
+        ),
         (
             "ld.global.v4.f32 {%f0, %f1, %f2, %f3}, [%in+16]; st.global.v4.f32 [%out], {%f3, %f2, %f1, %f0};",
             &[0x9f9e_9d9c, 0x9b9a_9998, 0x9796_9594, 0x9392_9190],
         ),
-        ("ld.volatile.global.u32 %r0, [%in]; st.volatile.global.u32 [%out], %r0;", &[0x8382_8180]),
-        ("ld.relaxed.gpu.global.u32 %r0, [%in]; st.release.sys.global.u32 [%out], %r0;", &[0x8382_8180]),
-        ("ld.acquire.cta.u32 %r0, [%in]; st.relaxed.gpu.u32 [%out], %r0;", &[0x8382_8180]),
+        (
+            "ld.volatile.global.u32 %r0, [%in]; st.volatile.global.u32 [%out], %r0;",
+            &[0x8382_8180],
+        ),
+        (
+            "ld.relaxed.gpu.global.u32 %r0, [%in]; st.release.sys.global.u32 [%out], %r0;",
+            &[0x8382_8180],
+        ),
+        (
+            "ld.acquire.cta.u32 %r0, [%in]; st.relaxed.gpu.u32 [%out], %r0;",
+            &[0x8382_8180],
+        ),
         (
             "ld.global.nc.L1::no_allocate.L2::128B.u32 %r0, [%in]; st.global.wt.u32 [%out], %r0;",
             &[0x8382_8180],
@@ -78,7 +134,10 @@ fn loads_extend_to_the_register() {
             "createpolicy.fractional.L2::evict_first.b64 %d0, 1.0; griddepcontrol.wait; ld.global.nc.L1::no_allocate.L2::cache_hint.u32 %r0, [%in], %d0; st.global.cs.u32 [%out], %r0;",
             &[0x8382_8180],
         ),
-        ("ld.global.ca.u32 %r0, [%in]; st.global.L1::no_allocate.u32 [%out], %r0;", &[0x8382_8180]),
+        (
+            "ld.global.ca.u32 %r0, [%in]; st.global.L1::no_allocate.u32 [%out], %r0;",
+            &[0x8382_8180],
+        ),
         (
             "cvta.global.u64 %d0, %in; ld.u32 %r0, [%d0]; cvta.to.global.u64 %d1, %out; st.u32 [%d1], %r0;",
             &[0x8382_8180],
@@ -97,10 +156,22 @@ fn loads_extend_to_the_register() {
 #[test]
 fn stores_truncate() {
     let rows: &[(&str, &[u32])] = &[
-        ("mov.u32 %r0, 0x11223344; st.global.u32 [%out], 0; st.global.u8 [%out+1], %r0;", &[0x4400]),
-        ("mov.u32 %r0, 0x11223344; st.global.u32 [%out], 0; st.global.u16 [%out+2], %r0;", &[0x3344_0000]),
-        ("mov.u64 %d0, 0x1122334455667788; st.global.u32 [%out], %d0;", &[0x5566_7788]),
-        ("mov.b16 %h0, 0x7fff; st.global.u32 [%out], -1; st.global.b16 [%out], %h0;", &[0xffff_7fff]),
+        (
+            "mov.u32 %r0, 0x11223344; st.global.u32 [%out], 0; st.global.u8 [%out+1], %r0;",
+            &[0x4400],
+        ),
+        (
+            "mov.u32 %r0, 0x11223344; st.global.u32 [%out], 0; st.global.u16 [%out+2], %r0;",
+            &[0x3344_0000],
+        ),
+        (
+            "mov.u64 %d0, 0x1122334455667788; st.global.u32 [%out], %d0;",
+            &[0x5566_7788],
+        ),
+        (
+            "mov.b16 %h0, 0x7fff; st.global.u32 [%out], -1; st.global.b16 [%out], %h0;",
+            &[0xffff_7fff],
+        ),
         ("st.global.v2.u32 [%out], {1, 2};", &[1, 2]),
         ("st.global.f32 [%out], 0f3F800000;", &[0x3f80_0000]),
     ];
@@ -163,9 +234,14 @@ fn module_variables_are_initialised() {
     );
     let variables = ".const .align 4 .u32 table[4] = {10, 20, 0x1E};\n.global .u32 counter = 41;\n.const .f32 half = 0.5;\n";
     let text = text.replace(".visible", &format!("{variables}.visible"));
-    let (out, _) =
-        launch(&text, &[0; 4], 20, Setup { block: 1, ..SETUP }).unwrap_or_else(|fault| panic!("{fault}"));
-    let words: Vec<u32> = out.as_chunks::<4>().0.iter().map(|w| u32::from_le_bytes(*w)).collect();
+    let (out, _) = launch(&text, &[0; 4], 20, Setup { block: 1, ..SETUP })
+        .unwrap_or_else(|fault| panic!("{fault}"));
+    let words: Vec<u32> = out
+        .as_chunks::<4>()
+        .0
+        .iter()
+        .map(|w| u32::from_le_bytes(*w))
+        .collect();
     assert_eq!(words, [20, 30, 41, 42, 0x3f00_0000]);
 }
 
@@ -199,9 +275,14 @@ fn atomics() {
                 ".shared .b32 s; .reg .b32 %old; mov.b32 %old, {old}; st.{space}.u32 [{at}], %old;
                 atom.{space}.{};
                 ld.{space}.u32 %r1, [{at}]; st.global.v2.b32 [%out], {{%r0, %r1}};",
-                op.replace("%at", at).replace("%r0", if op.contains("f32") { "%f0" } else { "%r0" })
+                op.replace("%at", at)
+                    .replace("%r0", if op.contains("f32") { "%f0" } else { "%r0" })
             );
-            let inst = if op.contains("f32") { inst.replace("{%r0, %r1}", "{%f0, %r1}") } else { inst };
+            let inst = if op.contains("f32") {
+                inst.replace("{%r0, %r1}", "{%f0, %r1}")
+            } else {
+                inst
+            };
             assert_eq!(one(&inst, 2), [*old, *new], "{space} {op}");
         }
     }
@@ -220,7 +301,12 @@ fn atomics_of_many_blocks_add_up() {
         atom.acq_rel.gpu.global.add.u32 %old, [%in+4], 1;
         mad.wide.u32 %at, %old, 4, %out;
         st.global.u32 [%at], 1;";
-    let setup = Setup { grid: 50, block: 64, threads: 4, ..SETUP };
+    let setup = Setup {
+        grid: 50,
+        block: 64,
+        threads: 4,
+        ..SETUP
+    };
     assert_eq!(words(body, &[0, 0], 3200, setup), vec![1; 3200]);
 }
 
@@ -237,8 +323,8 @@ fn parameters_of_every_kind() {
         st.global.u64 [%d1], %d0;
         exit;
     }";
-    let (out, _) =
-        launch(text, &[0; 16], 8, Setup { block: 1, ..SETUP }).unwrap_or_else(|fault| panic!("{fault}"));
+    let (out, _) = launch(text, &[0; 16], 8, Setup { block: 1, ..SETUP })
+        .unwrap_or_else(|fault| panic!("{fault}"));
     assert!(u64::from_le_bytes(out.try_into().expect("8 bytes")) > 0);
 }
 
@@ -265,6 +351,9 @@ fn multicast_memory_of_one_device() {
         "multimem.st.v2.u32 [%in], {%t, %t};",
     ] {
         let text = kernel(&format!(".reg .f32 %f;\n{wrong}"));
-        assert!(Module::parse(&text).and_then(Module::complete).is_err(), "{wrong}");
+        assert!(
+            Module::parse(&text).and_then(Module::complete).is_err(),
+            "{wrong}"
+        );
     }
 }

@@ -2,7 +2,10 @@
 
 use ptx_emu::{Launch, Memory, Module, Order, Schedule, Trace, run};
 
-const TEXTS: [&str; 2] = [include_str!("nvrtc/sm_75.ptx"), include_str!("nvrtc/sm_90_fast.ptx")];
+const TEXTS: [&str; 2] = [
+    include_str!("nvrtc/sm_75.ptx"),
+    include_str!("nvrtc/sm_90_fast.ptx"),
+];
 
 /// An argument: bytes that a pointer refers to, or a value.
 enum Arg {
@@ -15,15 +18,24 @@ enum Arg {
 fn outputs(name: &str, grid: u32, block: u32, shared: u32, args: &[Arg]) -> Vec<Vec<u8>> {
     let orders = [Order::InOrder, Order::Shuffled];
     let both = |text: &&str| {
-        let [first, second] = orders.map(|order| output(text, name, [grid, block, shared], args, order));
+        let [first, second] =
+            orders.map(|order| output(text, name, [grid, block, shared], args, order));
         assert_eq!(first, second, "{name}");
         first
     };
     TEXTS.iter().map(both).collect()
 }
 
-fn output(text: &str, name: &str, [grid, block, shared]: [u32; 3], args: &[Arg], order: Order) -> Vec<u8> {
-    let module = Module::parse(text).and_then(Module::complete).unwrap_or_else(|e| panic!("{e}"));
+fn output(
+    text: &str,
+    name: &str,
+    [grid, block, shared]: [u32; 3],
+    args: &[Arg],
+    order: Order,
+) -> Vec<u8> {
+    let module = Module::parse(text)
+        .and_then(Module::complete)
+        .unwrap_or_else(|e| panic!("{e}"));
     let kernel = module.kernel(name).unwrap_or_else(|e| panic!("{e}"));
     let memory = Memory::new(1 << 24);
     let (mut params, mut out) = (vec![0; 256], None);
@@ -37,7 +49,9 @@ fn output(text: &str, name: &str, [grid, block, shared]: [u32; 3], args: &[Arg],
             }
             Arg::Out(bytes) => {
                 let address = memory.alloc(*bytes as u64).expect("there is room");
-                memory.fill(address, &[0], *bytes as u64).expect("it was just allocated");
+                memory
+                    .fill(address, &[0], *bytes as u64)
+                    .expect("it was just allocated");
                 out = Some((address, *bytes));
                 address
             }
@@ -45,9 +59,19 @@ fn output(text: &str, name: &str, [grid, block, shared]: [u32; 3], args: &[Arg],
         let bytes = &value.to_le_bytes()[..param.size as usize];
         params[param.offset as usize..][..param.size as usize].copy_from_slice(bytes);
     }
-    let launch =
-        Launch { kernel, grid: [grid, 1, 1], block: [block, 1, 1], dynamic_shared: shared, params: &params };
-    let schedule = Schedule { seed: 3, order, threads: 1, fuel: 1 << 22 };
+    let launch = Launch {
+        kernel,
+        grid: [grid, 1, 1],
+        block: [block, 1, 1],
+        dynamic_shared: shared,
+        params: &params,
+    };
+    let schedule = Schedule {
+        seed: 3,
+        order,
+        threads: 1,
+        fuel: 1 << 22,
+    };
     run(&memory, &launch, &schedule, Trace::On).unwrap_or_else(|fault| panic!("{name}: {fault}"));
     let (address, bytes) = out.expect("every kernel writes");
     let mut found = vec![0; bytes];
@@ -60,18 +84,28 @@ fn bytes<T: Copy, const N: usize>(values: &[T], f: impl Fn(T) -> [u8; N]) -> Vec
 }
 
 fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
+    bytes
+        .as_chunks::<4>()
+        .0
+        .iter()
+        .map(|b| f32::from_le_bytes(*b))
+        .collect()
 }
 
 /// Numbers that look random, from -8 to 8.
 fn numbers(n: usize) -> Vec<f32> {
-    (0..n as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 16) as f32 / 4096.0 - 8.0).collect()
+    (0..n as u32)
+        .map(|i| (i.wrapping_mul(2_654_435_761) >> 16) as f32 / 4096.0 - 8.0)
+        .collect()
 }
 
 fn close(found: &[f32], wanted: &[f64]) {
     assert_eq!(found.len(), wanted.len());
     for (i, (f, w)) in found.iter().zip(wanted).enumerate() {
-        assert!((f64::from(*f) - w).abs() <= 1e-5 * w.abs().max(1.0), "{i}: {f} is not {w}");
+        assert!(
+            (f64::from(*f) - w).abs() <= 1e-5 * w.abs().max(1.0),
+            "{i}: {f} is not {w}"
+        );
     }
 }
 
@@ -84,7 +118,9 @@ fn rms_norm() {
         .flat_map(|row| {
             let mean = row.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>() / n as f64;
             let scale = 1.0 / (mean + 1e-5).sqrt();
-            row.iter().zip(&w).map(move |(x, w)| f64::from(*x) * f64::from(*w) * scale)
+            row.iter()
+                .zip(&w)
+                .map(move |(x, w)| f64::from(*x) * f64::from(*w) * scale)
         })
         .collect();
     let args = [
@@ -105,13 +141,24 @@ fn collatz() {
     let steps = |mut v: u64| {
         let mut steps = 0u32;
         while v != 1 {
-            v = if v.is_multiple_of(2) { v / 2 } else { 3 * v + 1 };
+            v = if v.is_multiple_of(2) {
+                v / 2
+            } else {
+                3 * v + 1
+            };
             steps += 1;
         }
         steps
     };
-    let wanted: Vec<u8> = input.iter().flat_map(|v| steps((*v).into()).to_le_bytes()).collect();
-    let args = [Arg::In(bytes(&input, u32::to_le_bytes)), Arg::Out(1200), Arg::Value(300)];
+    let wanted: Vec<u8> = input
+        .iter()
+        .flat_map(|v| steps((*v).into()).to_le_bytes())
+        .collect();
+    let args = [
+        Arg::In(bytes(&input, u32::to_le_bytes)),
+        Arg::Out(1200),
+        Arg::Value(300),
+    ];
     for found in outputs("collatz", 3, 128, 0, &args) {
         assert_eq!(found, wanted);
     }
@@ -130,8 +177,15 @@ fn switch() {
         6 => v.reverse_bits(),
         _ => -v,
     };
-    let wanted: Vec<u8> = input.iter().flat_map(|v| wanted(*v).to_le_bytes()).collect();
-    let args = [Arg::In(bytes(&input, i32::to_le_bytes)), Arg::Out(1600), Arg::Value(400)];
+    let wanted: Vec<u8> = input
+        .iter()
+        .flat_map(|v| wanted(*v).to_le_bytes())
+        .collect();
+    let args = [
+        Arg::In(bytes(&input, i32::to_le_bytes)),
+        Arg::Out(1600),
+        Arg::Value(400),
+    ];
     for found in outputs("choose", 4, 128, 0, &args) {
         assert_eq!(found, wanted);
     }
@@ -141,8 +195,14 @@ fn switch() {
 fn local_arrays() {
     let input = numbers(8 * 100);
     let mut sorted = input.clone();
-    sorted.chunks_mut(8).for_each(|chunk| chunk.sort_by(f32::total_cmp));
-    let args = [Arg::In(bytes(&input, f32::to_le_bytes)), Arg::Out(3200), Arg::Value(100)];
+    sorted
+        .chunks_mut(8)
+        .for_each(|chunk| chunk.sort_by(f32::total_cmp));
+    let args = [
+        Arg::In(bytes(&input, f32::to_le_bytes)),
+        Arg::Out(3200),
+        Arg::Value(100),
+    ];
     for found in outputs("sort8", 2, 64, 0, &args) {
         assert_eq!(floats(&found), sorted);
     }
@@ -152,11 +212,17 @@ fn local_arrays() {
 fn double_precision_and_constants() {
     let input: Vec<f64> = numbers(100).iter().map(|x| f64::from(*x)).collect();
     let value = |x: f64| {
-        let s = [-0.125, 0.25, -0.5, 1.0].iter().fold(0.0, |s: f64, c| s.mul_add(x, *c));
+        let s = [-0.125, 0.25, -0.5, 1.0]
+            .iter()
+            .fold(0.0, |s: f64, c| s.mul_add(x, *c));
         s.abs().sqrt() / x.mul_add(x, 1.0)
     };
     let wanted: Vec<u8> = input.iter().flat_map(|x| value(*x).to_le_bytes()).collect();
-    let args = [Arg::In(bytes(&input, f64::to_le_bytes)), Arg::Out(800), Arg::Value(100)];
+    let args = [
+        Arg::In(bytes(&input, f64::to_le_bytes)),
+        Arg::Out(800),
+        Arg::Value(100),
+    ];
     for found in outputs("polynomial", 1, 100, 0, &args) {
         assert_eq!(found, wanted);
     }
@@ -176,10 +242,15 @@ fn atomics() {
 #[test]
 fn dynamic_shared_memory() {
     let (rows, n) = (2, 70);
-    let bytes_of = |count: usize, k: usize| (0..count).map(|i| (i * k % 256) as u8).collect::<Vec<u8>>();
+    let bytes_of =
+        |count: usize, k: usize| (0..count).map(|i| (i * k % 256) as u8).collect::<Vec<u8>>();
     let (a, b) = (bytes_of(rows * n * 16, 37), bytes_of(n * 16, 101));
-    let dot =
-        |row: &[u8]| row.iter().zip(&b).map(|(a, b)| i32::from(*a as i8) * i32::from(*b as i8)).sum::<i32>();
+    let dot = |row: &[u8]| {
+        row.iter()
+            .zip(&b)
+            .map(|(a, b)| i32::from(*a as i8) * i32::from(*b as i8))
+            .sum::<i32>()
+    };
     let wanted: Vec<f32> = a.chunks(n * 16).map(|row| dot(row) as f32 * 0.5).collect();
     let args = [
         Arg::In(a.clone()),

@@ -21,9 +21,13 @@ fn result(statement: &str) -> u32 {
     let body = format!("{NAMES}{statement}\nst.global.u32 [%out], %r0;");
     let text = kernel(&body).replace(".visible .entry", &format!("{module}.visible .entry"));
     // Threads that use the same shared memory without order would race.
-    let block = if statement.contains("sh") && !statement.contains("shfl") { 1 } else { 32 };
-    let (out, _) =
-        launch(&text, &[0; 4], 4, Setup { block, ..SETUP }).unwrap_or_else(|fault| panic!("{fault}"));
+    let block = if statement.contains("sh") && !statement.contains("shfl") {
+        1
+    } else {
+        32
+    };
+    let (out, _) = launch(&text, &[0; 4], 4, Setup { block, ..SETUP })
+        .unwrap_or_else(|fault| panic!("{fault}"));
     u32::from_le_bytes([out[0], out[1], out[2], out[3]])
 }
 
@@ -56,7 +60,10 @@ fn predicates_may_be_negated() {
         ("and.pred %p3, !%p1, %p2; selp.b32 %r0, 7, 8, %p3;", 7),
         ("and.pred %p3, !1, %p2; selp.b32 %r0, 7, 8, %p3;", 8),
         ("not.pred %p3, !%p2; selp.b32 %r0, 7, 8, %p3;", 7),
-        ("setp.eq.and.u32 %p3, %r1, 11, !%p1; selp.b32 %r0, 7, 8, %p3;", 7),
+        (
+            "setp.eq.and.u32 %p3, %r1, 11, !%p1; selp.b32 %r0, 7, 8, %p3;",
+            7,
+        ),
         ("set.eq.and.u32.u32 %r0, %r1, 11, !%p2;", 0),
         ("vote.sync.ballot.b32 %r0, !%p1, -1;", u32::MAX),
         ("bar.red.popc.u32 %r0, 0, !%p1;", 32),
@@ -91,9 +98,15 @@ fn constants_have_signs_parentheses_and_operators() {
         ("mov.f32 %f1, +.5e-3; mov.b32 %r0, %f1;", 0x3a03_126f),
         ("mov.f32 %f1, 5.e3; mov.b32 %r0, %f1;", 0x459c_4000),
         ("mov.f32 %f1, 1.0+0.5*3.0; mov.b32 %r0, %f1;", 0x4020_0000),
-        ("mov.f32 %f1, 0d3ff0000000000000; mov.b32 %r0, %f1;", 0x3f80_0000),
+        (
+            "mov.f32 %f1, 0d3ff0000000000000; mov.b32 %r0, %f1;",
+            0x3f80_0000,
+        ),
         ("mov.b64 %l0, {+1, WARP_SZ*2}; mov.b64 {_, %r0}, %l0;", 64),
-        ("st.shared.v2.b32 [sh], {WARP_SZ*2, (3)}; ld.shared.b32 %r0, [sh+4];", 3),
+        (
+            "st.shared.v2.b32 [sh], {WARP_SZ*2, (3)}; ld.shared.b32 %r0, [sh+4];",
+            3,
+        ),
         ("bar.sync 0, WARP_SZ; mov.u32 %r0, 1;", 1),
         ("bar.sync 1-1; mov.u32 %r0, 1;", 1),
         ("lop3.b32 %r0, %r1, 5, -1, 0x40+0x40;", 1),
@@ -123,11 +136,23 @@ fn arrays_and_symbols_have_elements_and_offsets() {
         ("cvta.global.u64 %l0, g[2]; ld.u32 %r0, [%l0];", 12),
         ("add.u64 %l0, 4, g+8; ld.global.u32 %r0, [%l0];", 13),
         ("st.shared.u32 sh[2], 9; ld.shared.u32 %r0, [sh+8];", 9),
-        ("st.shared.u32 [sh+4], 8; mov.u32 %r1, sh[1]; ld.shared.u32 %r0, [%r1];", 8),
+        (
+            "st.shared.u32 [sh+4], 8; mov.u32 %r1, sh[1]; ld.shared.u32 %r0, [%r1];",
+            8,
+        ),
         ("st.local.u32 lo[3], 7; ld.local.u32 %r0, [lo+12];", 7),
-        ("ld.param.u64 %l0, [out]; setp.eq.u64 %p3, %l0, %out; selp.u32 %r0, 1, 0, %p3;", 1),
-        ("{ .param .b32 a[2]; st.param.b32 a[1], 6; ld.param.b32 %r0, [a+4]; }", 6),
-        ("st.shared.u32 [sh], 4; mov.u16 %h0, 1024; ld.shared.u32 %r0, [%h0];", 4),
+        (
+            "ld.param.u64 %l0, [out]; setp.eq.u64 %p3, %l0, %out; selp.u32 %r0, 1, 0, %p3;",
+            1,
+        ),
+        (
+            "{ .param .b32 a[2]; st.param.b32 a[1], 6; ld.param.b32 %r0, [a+4]; }",
+            6,
+        ),
+        (
+            "st.shared.u32 [sh], 4; mov.u16 %h0, 1024; ld.shared.u32 %r0, [%h0];",
+            4,
+        ),
     ]);
 }
 
@@ -195,18 +220,29 @@ fn constant_expressions_have_the_values_of_ptxas() {
         .map(|(i, (expression, _))| format!(".global .u64 g{i} = {expression};\n"))
         .collect();
     let text = format!(".version 8.0\n.target sm_90\n{declared}");
-    let module = Module::parse(&text).and_then(Module::complete).unwrap_or_else(|e| panic!("{e}"));
+    let module = Module::parse(&text)
+        .and_then(Module::complete)
+        .unwrap_or_else(|e| panic!("{e}"));
     let memory = Memory::new(1 << 20);
     for (i, (expression, wanted)) in EXPRESSIONS.iter().enumerate() {
-        assert_eq!(u64::from_le_bytes(initial(&module, &memory, &format!("g{i}"))), *wanted, "{expression}");
+        assert_eq!(
+            u64::from_le_bytes(initial(&module, &memory, &format!("g{i}"))),
+            *wanted,
+            "{expression}"
+        );
     }
 }
 
 /// The first bytes of a variable before a kernel runs.
 fn initial<const N: usize>(module: &Module, memory: &Memory, name: &str) -> [u8; N] {
-    let address = module.address(memory, name).expect("there is room").expect("it is declared");
+    let address = module
+        .address(memory, name)
+        .expect("there is room")
+        .expect("it is declared");
     let mut bytes = [0; N];
-    memory.read(address, &mut bytes).expect("it has these bytes");
+    memory
+        .read(address, &mut bytes)
+        .expect("it has these bytes");
     bytes
 }
 
@@ -217,7 +253,9 @@ fn initial_values_keep_the_shape_of_their_braces() {
         .global .u8 c[2][2][2] = {{{1}}, {{5, 6}, {7}}};\n.global .v2 .u8 d[2] = {{1, 2}, {3, 4}};\n\
         .global .u8 e[8] = {};\n.global .b32 f = 1.0;\n.global .b64 h = 1.0;\n.global .f32 i = 1.5;\n\
         .global .u8 j[4] = {300, -1, +7, WARP_SZ};";
-    let module = Module::parse(text).and_then(Module::complete).unwrap_or_else(|e| panic!("{e}"));
+    let module = Module::parse(text)
+        .and_then(Module::complete)
+        .unwrap_or_else(|e| panic!("{e}"));
     let memory = Memory::new(1 << 20);
     assert_eq!(initial(&module, &memory, "a"), [1, 0, 3, 4]);
     assert_eq!(initial(&module, &memory, "b"), [1, 2, 3, 0, 5, 6]);
@@ -234,21 +272,48 @@ fn initial_values_keep_the_shape_of_their_braces() {
 #[test]
 fn operands_that_are_lacking_are_unsupported() {
     let rows = [
-        ("ld.global.u32 %r0, sh[%r1];", "`sh[%r1]`, an array with a register as its index"),
-        ("mov.u32 %r0, sh[%r1+1];", "`sh[%r1]`, an array with a register as its index"),
-        ("mov.u32 %r0, %r1+4;", "`%r1+4`, a register with an offset as a value"),
-        ("add.u32 %r0, %r1, %r2+4;", "`%r2+4`, a register with an offset as a value"),
-        ("vmad.s32.s32.s32 %r0, %r1, %r2, -%r1;", "vmad with a negated operand, `-%r1`"),
-        ("add.s32 %r0, %r1, 18446744073709551616;", "`18446744073709551616`, which does not fit 64 bits"),
-        ("add.f64 %d0, %d1, 0f3f800000;", "a hexadecimal single as a .f64 operand"),
+        (
+            "ld.global.u32 %r0, sh[%r1];",
+            "`sh[%r1]`, an array with a register as its index",
+        ),
+        (
+            "mov.u32 %r0, sh[%r1+1];",
+            "`sh[%r1]`, an array with a register as its index",
+        ),
+        (
+            "mov.u32 %r0, %r1+4;",
+            "`%r1+4`, a register with an offset as a value",
+        ),
+        (
+            "add.u32 %r0, %r1, %r2+4;",
+            "`%r2+4`, a register with an offset as a value",
+        ),
+        (
+            "vmad.s32.s32.s32 %r0, %r1, %r2, -%r1;",
+            "vmad with a negated operand, `-%r1`",
+        ),
+        (
+            "add.s32 %r0, %r1, 18446744073709551616;",
+            "`18446744073709551616`, which does not fit 64 bits",
+        ),
+        (
+            "add.f64 %d0, %d1, 0f3f800000;",
+            "a hexadecimal single as a .f64 operand",
+        ),
         ("mov.u64 %l0, %gridid;", "special register `%gridid`"),
         ("mov.b64 %l0, {%f1, 1.0};", "a float as a part of a mov.b64"),
         ("mov.u64 %l0, k;", "the address of the kernel `k`"),
     ];
     for (statement, wanted) in rows {
         let text = kernel(&format!("{NAMES}{statement}"));
-        let errors = Module::parse(&text).and_then(Module::complete).expect_err(statement);
-        assert_eq!(errors.0[0].kind, ErrorKind::Unsupported(wanted.into()), "{statement}");
+        let errors = Module::parse(&text)
+            .and_then(Module::complete)
+            .expect_err(statement);
+        assert_eq!(
+            errors.0[0].kind,
+            ErrorKind::Unsupported(wanted.into()),
+            "{statement}"
+        );
     }
 }
 
@@ -257,15 +322,39 @@ fn operands_that_are_lacking_are_unsupported() {
 fn operands_that_are_wrong_are_named() {
     let rows = [
         ("add.s32 %r0, %r1, 5%3;", "`%3` where `;` was expected"),
-        ("add.s32 %r0, %r1, (.s32)5;", "`.s32` where a number was expected"),
-        ("add.f32 %f0, %f1, 1.0*2;", "`*` between an integer and a float"),
+        (
+            "add.s32 %r0, %r1, (.s32)5;",
+            "`.s32` where a number was expected",
+        ),
+        (
+            "add.f32 %f0, %f1, 1.0*2;",
+            "`*` between an integer and a float",
+        ),
         ("add.f32 %f0, %f1, !1.0;", "`!` takes an integer"),
-        ("add.f32 %f0, %f1, -0f3f800000;", "`-` in front of a hexadecimal single such as 0f3f800000"),
-        ("add.s32 %r0, %r1, 1.0/0.0;", "a constant is divided by zero"),
-        ("add.s32 %r0, %r1, -%r2;", "`-` in front of `%r2`: neg negates a register"),
-        ("add.s32 %r0, %r1, +%r2;", "`+` where an operand was expected"),
-        ("mov.u32 %r0, %r1[1];", "`%r1` is not an array, so it has no elements"),
-        ("ld.shared.u32 %r0, [sh[1]];", "`[` where a number was expected"),
+        (
+            "add.f32 %f0, %f1, -0f3f800000;",
+            "`-` in front of a hexadecimal single such as 0f3f800000",
+        ),
+        (
+            "add.s32 %r0, %r1, 1.0/0.0;",
+            "a constant is divided by zero",
+        ),
+        (
+            "add.s32 %r0, %r1, -%r2;",
+            "`-` in front of `%r2`: neg negates a register",
+        ),
+        (
+            "add.s32 %r0, %r1, +%r2;",
+            "`+` where an operand was expected",
+        ),
+        (
+            "mov.u32 %r0, %r1[1];",
+            "`%r1` is not an array, so it has no elements",
+        ),
+        (
+            "ld.shared.u32 %r0, [sh[1]];",
+            "`[` where a number was expected",
+        ),
         ("mov.pred %p0, !!%p1;", "`!` where a predicate was expected"),
         ("mov.pred %p0, 1.0;", "a predicate was expected"),
         ("ld.shared.u32 %r0, sh[1.0];", "an offset is an integer"),
@@ -273,7 +362,9 @@ fn operands_that_are_wrong_are_named() {
     ];
     for (statement, wanted) in rows {
         let text = kernel(&format!("{NAMES}{statement}"));
-        let errors = Module::parse(&text).and_then(Module::complete).expect_err(statement);
+        let errors = Module::parse(&text)
+            .and_then(Module::complete)
+            .expect_err(statement);
         assert_eq!(errors.0[0].what, wanted, "{statement}");
         assert_eq!(errors.0[0].kind, ErrorKind::IllFormed, "{statement}");
     }
@@ -287,8 +378,18 @@ fn arrays_belong_to_their_scopes() {
         .entry b() { .reg .u32 %r; ld.param.u32 %r, p[1]; }\n\
         .entry c(.param .u32 p[8]) { .reg .u32 %r; ld.param.u32 %r, p[7]; ld.global.u32 %r, g[3]; }";
     let module = Module::parse(text).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(module.kernels().map(|k| k.name.as_str()).collect::<Vec<_>>(), ["c"]);
-    let found: Vec<_> = module.errors().iter().map(|e| (e.line, e.what.as_str())).collect();
+    assert_eq!(
+        module
+            .kernels()
+            .map(|k| k.name.as_str())
+            .collect::<Vec<_>>(),
+        ["c"]
+    );
+    let found: Vec<_> = module
+        .errors()
+        .iter()
+        .map(|e| (e.line, e.what.as_str()))
+        .collect();
     let wanted = [
         (4, "`g` is not an array, so it has no elements"),
         (5, "`p` is not an array, so it has no elements"),
@@ -358,7 +459,9 @@ fn random_operands_are_refused_or_run() {
     ];
     let mut state = 3u64;
     let mut below = |n: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % n
     };
     for _ in 0..4000 {

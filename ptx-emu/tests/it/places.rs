@@ -78,8 +78,23 @@ fn launch(
 ) -> Result<Stats, Box<Fault>> {
     let module = Module::parse(PTX).unwrap();
     let kernel = module.kernel(name).unwrap();
-    let launch = Launch { kernel, grid: [grid, 1, 1], block: [1, 1, 1], dynamic_shared: 0, params };
-    run_at(memory, &launch, &Schedule { fuel: 1 << 24, ..Schedule::default() }, Trace::Off, place)
+    let launch = Launch {
+        kernel,
+        grid: [grid, 1, 1],
+        block: [1, 1, 1],
+        dynamic_shared: 0,
+        params,
+    };
+    run_at(
+        memory,
+        &launch,
+        &Schedule {
+            fuel: 1 << 24,
+            ..Schedule::default()
+        },
+        Trace::Off,
+        place,
+    )
 }
 
 fn put(memory: &Memory, y: u64, i: u32, place: &LaunchSite<'_>) -> Result<Stats, Box<Fault>> {
@@ -91,8 +106,19 @@ fn put(memory: &Memory, y: u64, i: u32, place: &LaunchSite<'_>) -> Result<Stats,
 fn a_kernel_sets_a_condition() {
     let handle = 0x1234_5678_9abc_def0u64;
     let memory = Memory::new(1 << 10);
-    let stats = launch(&memory, "decide", 2, &handle.to_le_bytes(), &LaunchSite::default()).unwrap();
-    assert_eq!(stats.conditions, [(handle, 3), (handle, 3)], "one lane of each block");
+    let stats = launch(
+        &memory,
+        "decide",
+        2,
+        &handle.to_le_bytes(),
+        &LaunchSite::default(),
+    )
+    .unwrap();
+    assert_eq!(
+        stats.conditions,
+        [(handle, 3), (handle, 3)],
+        "one lane of each block"
+    );
 }
 
 fn word(memory: &Memory, address: u64) -> u32 {
@@ -104,7 +130,10 @@ fn word(memory: &Memory, address: u64) -> u32 {
 #[test]
 fn no_32_bit_index_leads_to_a_neighbour() {
     let memory = Memory::new(1 << 20);
-    let (y, next) = (memory.alloc(1 << 10).unwrap(), memory.alloc(1 << 10).unwrap());
+    let (y, next) = (
+        memory.alloc(1 << 10).unwrap(),
+        memory.alloc(1 << 10).unwrap(),
+    );
     memory.fill(next, &[0], 1 << 10).unwrap();
     for i in [64, 127, 128, 256, 1 << 20, i32::MAX as u32, u32::MAX] {
         let fault = put(&memory, y, i, &LaunchSite::default()).unwrap_err();
@@ -117,7 +146,9 @@ fn no_32_bit_index_leads_to_a_neighbour() {
 #[test]
 fn an_overrun_of_pinned_memory_leads_nowhere() {
     let memory = Memory::new(1 << 10);
-    let blocks: Vec<_> = (0..8).map(|_| memory.alloc_host(1 << 16).unwrap()).collect();
+    let blocks: Vec<_> = (0..8)
+        .map(|_| memory.alloc_host(1 << 16).unwrap())
+        .collect();
     for block in &blocks {
         for i in [1 << 12, (1 << 13) - 1] {
             let fault = put(&memory, block.address(), i, &LaunchSite::default()).unwrap_err();
@@ -130,12 +161,36 @@ fn an_overrun_of_pinned_memory_leads_nowhere() {
 fn a_device_reaches_its_own_memory_and_that_of_its_peers() {
     let memory = Memory::new(1 << 10);
     let theirs = memory.alloc_on(1, 1 << 10).unwrap();
-    assert_eq!((memory.used_on(0), memory.used_on(1), memory.owner(theirs)), (0, 1 << 10, Some(1)));
-    assert!(memory.alloc_on(1, 1).is_err(), "each device has its own room");
+    assert_eq!(
+        (memory.used_on(0), memory.used_on(1), memory.owner(theirs)),
+        (0, 1 << 10, Some(1))
+    );
+    assert!(
+        memory.alloc_on(1, 1).is_err(),
+        "each device has its own room"
+    );
     let fault = put(&memory, theirs, 0, &LaunchSite::default()).unwrap_err();
     assert_eq!(fault.class, Class::OutOfBounds);
-    put(&memory, theirs, 0, &LaunchSite { peers: &[1], ..LaunchSite::default() }).unwrap();
-    put(&memory, theirs, 1, &LaunchSite { device: 1, ..LaunchSite::default() }).unwrap();
+    put(
+        &memory,
+        theirs,
+        0,
+        &LaunchSite {
+            peers: &[1],
+            ..LaunchSite::default()
+        },
+    )
+    .unwrap();
+    put(
+        &memory,
+        theirs,
+        1,
+        &LaunchSite {
+            device: 1,
+            ..LaunchSite::default()
+        },
+    )
+    .unwrap();
     assert_eq!((word(&memory, theirs), word(&memory, theirs + 16)), (7, 7));
 }
 
@@ -146,10 +201,24 @@ fn memory_of_the_program_is_reached_while_it_is_mapped() {
     let base = memory.map(&WORDS).unwrap();
     assert_eq!((base, memory.owner(base)), (WORDS.as_ptr() as u64, None));
     assert!(memory.map(&WORDS[4..]).is_err(), "it is mapped already");
-    put(&memory, base, 1, &LaunchSite { device: 3, ..LaunchSite::default() }).unwrap();
+    put(
+        &memory,
+        base,
+        1,
+        &LaunchSite {
+            device: 3,
+            ..LaunchSite::default()
+        },
+    )
+    .unwrap();
     assert_eq!(WORDS[4].load(Relaxed), 7);
     memory.free(base).unwrap();
-    assert_eq!(put(&memory, base, 1, &LaunchSite::default()).unwrap_err().class, Class::OutOfBounds);
+    assert_eq!(
+        put(&memory, base, 1, &LaunchSite::default())
+            .unwrap_err()
+            .class,
+        Class::OutOfBounds
+    );
 }
 
 #[test]
@@ -158,7 +227,17 @@ fn blocks_of_a_cooperative_launch_wait_for_each_other() {
     let count = memory.alloc(4).unwrap();
     let params = [&count.to_le_bytes()[..], &5u32.to_le_bytes()].concat();
     memory.fill(count, &[0], 4).unwrap();
-    launch(&memory, "meet", 12, &params, &LaunchSite { cooperative: true, ..LaunchSite::default() }).unwrap();
+    launch(
+        &memory,
+        "meet",
+        12,
+        &params,
+        &LaunchSite {
+            cooperative: true,
+            ..LaunchSite::default()
+        },
+    )
+    .unwrap();
     assert_eq!(word(&memory, count), 60);
 }
 
@@ -171,26 +250,48 @@ fn pieces_of_a_range_are_copied_as_one() {
     assert!(memory.hold(0, 5 * PIECE).is_err());
     memory.hold(0, 2 * PIECE).unwrap();
     memory.put(range, 0, PIECE, None).unwrap();
-    assert!(memory.put(range, 0, PIECE, None).is_err(), "something is there");
-    assert!(memory.fill(range + PIECE - 4, &[1], 8).is_err(), "half of it is not there");
+    assert!(
+        memory.put(range, 0, PIECE, None).is_err(),
+        "something is there"
+    );
+    assert!(
+        memory.fill(range + PIECE - 4, &[1], 8).is_err(),
+        "half of it is not there"
+    );
     memory.put(range + PIECE, 0, PIECE, None).unwrap();
     assert_eq!(memory.run(range + PIECE + 1), Some((range, 2 * PIECE)));
 
-    memory.write(range + PIECE - 4, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
-    assert_eq!(memory.uninitialised(range + PIECE - 4, 9).unwrap(), Some(range + PIECE + 4));
-    memory.copy(range + PIECE - 2, range + PIECE - 4, 9).unwrap();
+    memory
+        .write(range + PIECE - 4, &[1, 2, 3, 4, 5, 6, 7, 8])
+        .unwrap();
+    assert_eq!(
+        memory.uninitialised(range + PIECE - 4, 9).unwrap(),
+        Some(range + PIECE + 4)
+    );
+    memory
+        .copy(range + PIECE - 2, range + PIECE - 4, 9)
+        .unwrap();
     let mut read = [0; 8];
     memory.read(range + PIECE - 2, &mut read).unwrap();
     assert_eq!(read, [1, 2, 3, 4, 5, 6, 7, 8]);
-    assert_eq!(memory.uninitialised(range + PIECE - 2, 9).unwrap(), Some(range + PIECE + 6));
+    assert_eq!(
+        memory.uninitialised(range + PIECE - 2, 9).unwrap(),
+        Some(range + PIECE + 6)
+    );
 
     let taken = memory.take_away(range + PIECE).unwrap();
     assert!(memory.read(range + PIECE - 2, &mut read).is_err());
     assert_eq!(memory.used(), 2 * PIECE, "it is held all the same");
-    memory.put(range + 8 * PIECE, 0, PIECE, Some(&taken)).unwrap();
+    memory
+        .put(range + 8 * PIECE, 0, PIECE, Some(&taken))
+        .unwrap();
     memory.read(range + 8 * PIECE, &mut read[..4]).unwrap();
     assert_eq!(read[..4], [3, 4, 5, 6]);
     memory.give(0, 2 * PIECE);
     assert_eq!(memory.used(), 0);
-    assert_ne!(memory.alloc(16).unwrap() % (2 * 256), 0, "no better aligned than promised");
+    assert_ne!(
+        memory.alloc(16).unwrap() % (2 * 256),
+        0,
+        "no better aligned than promised"
+    );
 }

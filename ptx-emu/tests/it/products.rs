@@ -13,7 +13,10 @@ pub(crate) struct Layout {
     pub(crate) transposed: bool,
 }
 
-pub(crate) const PLAIN: Layout = Layout { swizzle: 128, transposed: false };
+pub(crate) const PLAIN: Layout = Layout {
+    swizzle: 128,
+    transposed: false,
+};
 
 /// A small number, different everywhere.
 pub(crate) fn value(i: usize, j: usize) -> i32 {
@@ -32,8 +35,14 @@ pub(crate) fn size(ty: &str) -> usize {
 pub(crate) fn encode(ty: &str, x: i32) -> (u32, f64) {
     let x8 = x.clamp(-8, 8);
     match ty {
-        "f16" => (f16::from_f32(x as f32 / 4.0).to_bits().into(), f64::from(x) / 4.0),
-        "bf16" => (bf16::from_f32(x as f32 / 4.0).to_bits().into(), f64::from(x) / 4.0),
+        "f16" => (
+            f16::from_f32(x as f32 / 4.0).to_bits().into(),
+            f64::from(x) / 4.0,
+        ),
+        "bf16" => (
+            bf16::from_f32(x as f32 / 4.0).to_bits().into(),
+            f64::from(x) / 4.0,
+        ),
         "tf32" => ((x as f32 / 4.0).to_bits(), f64::from(x) / 4.0),
         "e4m3" => (float8(x8, 4), f64::from(x8)),
         "e5m2" => (float8(x8 / 2 * 2, 5), f64::from(x8 / 2 * 2)),
@@ -47,7 +56,9 @@ pub(crate) fn encode(ty: &str, x: i32) -> (u32, f64) {
 fn float8(x: i32, exponent_bits: u32) -> u32 {
     let fraction_bits = 7 - exponent_bits;
     let sign = if x < 0 { 0x80 } else { 0 };
-    let Some(exponent) = x.unsigned_abs().checked_ilog2() else { return sign };
+    let Some(exponent) = x.unsigned_abs().checked_ilog2() else {
+        return sign;
+    };
     let bias = (1 << (exponent_bits - 1)) - 1;
     let fraction = (x.unsigned_abs() << fraction_bits >> exponent) & ((1 << fraction_bits) - 1);
     assert_eq!(
@@ -71,7 +82,11 @@ pub(crate) fn image(
         return tiles(ty, outer, depth, l, v);
     }
     let (bytes, span) = (size(ty), l.swizzle as usize);
-    let (rows, columns) = if l.transposed { (depth, outer) } else { (outer, depth) };
+    let (rows, columns) = if l.transposed {
+        (depth, outer)
+    } else {
+        (outer, depth)
+    };
     let panels = (columns * bytes).div_ceil(span);
     let panel = rows.next_multiple_of(8) * span;
     let mut out = vec![0; panels * panel];
@@ -94,13 +109,26 @@ pub(crate) fn image(
         _ => 3,
     };
     let leading = if l.transposed { panel as u64 >> 4 } else { 1 };
-    (out, code << 62 | ((8 * span as u64) >> 4) << 32 | leading << 16)
+    (
+        out,
+        code << 62 | ((8 * span as u64) >> 4) << 32 | leading << 16,
+    )
 }
 
 /// The same without a swizzle: tiles of 8 by 16 bytes lie after each other, those of the inner dimension first.
-fn tiles(ty: &str, outer: usize, depth: usize, l: Layout, v: impl Fn(usize, usize) -> i32) -> (Vec<u8>, u64) {
+fn tiles(
+    ty: &str,
+    outer: usize,
+    depth: usize,
+    l: Layout,
+    v: impl Fn(usize, usize) -> i32,
+) -> (Vec<u8>, u64) {
     let bytes = size(ty);
-    let inner = if l.transposed { depth / 8 } else { depth * bytes / 16 };
+    let inner = if l.transposed {
+        depth / 8
+    } else {
+        depth * bytes / 16
+    };
     let mut out = vec![0; outer * depth * bytes];
     for o in 0..outer {
         for k in 0..depth {
@@ -121,7 +149,13 @@ pub(crate) const LEFT: usize = 16384;
 
 /// A program that brings `bytes` of `in` to shared memory and fences them, with `%a` and `%b` as descriptors, `%x` as
 /// registers of a left matrix, `%d` as sums, and then `body`. Registers of lanes come after the matrices.
-pub(crate) fn program(bytes: usize, [a, b]: [u64; 2], sums: usize, float: bool, body: &str) -> String {
+pub(crate) fn program(
+    bytes: usize,
+    [a, b]: [u64; 2],
+    sums: usize,
+    float: bool,
+    body: &str,
+) -> String {
     let ty = if float { "f32" } else { "b32" };
     let zero = if float { "0f00000000" } else { "0" };
     let mut text = format!(
@@ -147,10 +181,20 @@ pub(crate) fn program(bytes: usize, [a, b]: [u64; 2], sums: usize, float: bool, 
         .replace(".visible", ".extern .shared .align 1024 .b8 s[];\n.visible")
 }
 
-pub(crate) const GROUP: Setup = Setup { block: 128, shared: 1 << 16, ..SETUP };
+pub(crate) const GROUP: Setup = Setup {
+    block: 128,
+    shared: 1 << 16,
+    ..SETUP
+};
 
 pub(crate) fn list(prefix: &str, n: usize) -> String {
-    format!("{{{}}}", (0..n).map(|i| format!("{prefix}{i}")).collect::<Vec<_>>().join(", "))
+    format!(
+        "{{{}}}",
+        (0..n)
+            .map(|i| format!("{prefix}{i}"))
+            .collect::<Vec<_>>()
+            .join(", ")
+    )
 }
 
 /// A form: the type of sums, of the left and of the right matrix.
@@ -167,7 +211,10 @@ impl Form {
 
     fn name(&self, columns: usize) -> String {
         let Form { sum, left, right } = self;
-        format!("wgmma.mma_async.sync.aligned.m64n{columns}k{}.{sum}.{left}.{right}", self.depth())
+        format!(
+            "wgmma.mma_async.sync.aligned.m64n{columns}k{}.{sum}.{left}.{right}",
+            self.depth()
+        )
     }
 
     /// What follows the descriptors.
@@ -189,13 +236,23 @@ pub(crate) fn registers(ty: &str, v: impl Fn(usize, usize) -> i32) -> Vec<u8> {
         let (warp, g, t) = (thread / 32, thread % 32 / 4, thread % 4);
         let row = 16 * warp + g + 8 * (r % 2);
         let element = |i: usize| encode(ty, v(row, each * t + i + 4 * each * (r / 2))).0;
-        (0..each).map(|i| element(i) << (8 * size(ty) * i)).sum::<u32>()
+        (0..each)
+            .map(|i| element(i) << (8 * size(ty) * i))
+            .sum::<u32>()
     };
-    (0..512).flat_map(|i| word(i / 4, i % 4).to_le_bytes()).collect()
+    (0..512)
+        .flat_map(|i| word(i / 4, i % 4).to_le_bytes())
+        .collect()
 }
 
 /// Compares sums with what two equal products in a row add up to, of which each is rounded to the type of sums.
-pub(crate) fn wanted(ty: &str, columns: usize, out: &[u8], what: &str, sum: impl Fn(usize, usize) -> f64) {
+pub(crate) fn wanted(
+    ty: &str,
+    columns: usize,
+    out: &[u8],
+    what: &str,
+    sum: impl Fn(usize, usize) -> f64,
+) {
     let size = if ty == "f16" { 2 } else { 4 };
     for (i, found) in out.chunks(size).enumerate() {
         let (thread, r) = (i / (columns / 2), i % (columns / 2));
@@ -203,11 +260,16 @@ pub(crate) fn wanted(ty: &str, columns: usize, out: &[u8], what: &str, sum: impl
         let column = 8 * (r / 4) + 2 * (thread % 4) + r % 2;
         let once = sum(row, column);
         let wanted = match ty {
-            "f16" => f16::from_f64(f16::from_f64(once).to_f64() + once).to_bits().into(),
+            "f16" => f16::from_f64(f16::from_f64(once).to_f64() + once)
+                .to_bits()
+                .into(),
             "f32" => ((2.0 * once) as f32).to_bits(),
             _ => (2.0 * once) as i32 as u32,
         };
-        let found = found.iter().rev().fold(0, |bits, byte| bits << 8 | u32::from(*byte));
+        let found = found
+            .iter()
+            .rev()
+            .fold(0, |bits, byte| bits << 8 | u32::from(*byte));
         assert_eq!(found, wanted, "{what} row {row} column {column}");
     }
 }
@@ -218,12 +280,18 @@ fn check(form: &Form, columns: usize, in_registers: bool, layouts: [Layout; 2], 
     let (mut bytes, a) = image(form.left, 64, depth, layouts[0], value);
     assert!(bytes.len() <= LEFT);
     bytes.resize(LEFT, 0);
-    let (right, b) = image(form.right, columns, depth, layouts[1], |n, k| value(k + 3, n));
+    let (right, b) = image(form.right, columns, depth, layouts[1], |n, k| {
+        value(k + 3, n)
+    });
     bytes.extend(right);
     bytes.resize(bytes.len().next_multiple_of(2048), 0);
     let (sums, staged) = (columns / if form.sum == "f16" { 4 } else { 2 }, bytes.len());
     bytes.extend(registers(form.left, value));
-    let left = if in_registers { list("%x", 4) } else { "%a".into() };
+    let left = if in_registers {
+        list("%x", 4)
+    } else {
+        "%a".into()
+    };
     let product = format!(
         "{} {}, {left}, %b{};",
         form.name(columns),
@@ -237,31 +305,92 @@ fn check(form: &Form, columns: usize, in_registers: bool, layouts: [Layout; 2], 
     if form.left != form.right && form.sum == "s32" {
         text = text.replace(".version 8.6", ".version 8.4");
     }
-    let setup = Setup { order, seed: columns as u64, ..GROUP };
+    let setup = Setup {
+        order,
+        seed: columns as u64,
+        ..GROUP
+    };
     let (out, _) = launch(&text, &bytes, 4 * (128 * sums) as u64, setup)
         .unwrap_or_else(|fault| panic!("{product}: {fault}"));
     let sum = |row: usize, column: usize| {
-        let of = |k| encode(form.left, value(row, k)).1 * encode(form.right, value(k + 3, column)).1;
+        let of =
+            |k| encode(form.left, value(row, k)).1 * encode(form.right, value(k + 3, column)).1;
         (0..depth).map(of).sum::<f64>()
     };
     wanted(form.sum, columns, &out, &product, sum);
 }
 
 const FORMS: [Form; 14] = [
-    Form { sum: "f32", left: "f16", right: "f16" },
-    Form { sum: "f32", left: "bf16", right: "bf16" },
-    Form { sum: "f32", left: "tf32", right: "tf32" },
-    Form { sum: "s32", left: "s8", right: "s8" },
-    Form { sum: "s32", left: "u8", right: "u8" },
-    Form { sum: "s32", left: "u8", right: "s8" },
-    Form { sum: "s32", left: "s8", right: "u8" },
-    Form { sum: "f32", left: "e4m3", right: "e4m3" },
-    Form { sum: "f32", left: "e4m3", right: "e5m2" },
-    Form { sum: "f32", left: "e5m2", right: "e4m3" },
-    Form { sum: "f32", left: "e5m2", right: "e5m2" },
-    Form { sum: "f16", left: "f16", right: "f16" },
-    Form { sum: "f16", left: "e4m3", right: "e5m2" },
-    Form { sum: "f16", left: "e5m2", right: "e5m2" },
+    Form {
+        sum: "f32",
+        left: "f16",
+        right: "f16",
+    },
+    Form {
+        sum: "f32",
+        left: "bf16",
+        right: "bf16",
+    },
+    Form {
+        sum: "f32",
+        left: "tf32",
+        right: "tf32",
+    },
+    Form {
+        sum: "s32",
+        left: "s8",
+        right: "s8",
+    },
+    Form {
+        sum: "s32",
+        left: "u8",
+        right: "u8",
+    },
+    Form {
+        sum: "s32",
+        left: "u8",
+        right: "s8",
+    },
+    Form {
+        sum: "s32",
+        left: "s8",
+        right: "u8",
+    },
+    Form {
+        sum: "f32",
+        left: "e4m3",
+        right: "e4m3",
+    },
+    Form {
+        sum: "f32",
+        left: "e4m3",
+        right: "e5m2",
+    },
+    Form {
+        sum: "f32",
+        left: "e5m2",
+        right: "e4m3",
+    },
+    Form {
+        sum: "f32",
+        left: "e5m2",
+        right: "e5m2",
+    },
+    Form {
+        sum: "f16",
+        left: "f16",
+        right: "f16",
+    },
+    Form {
+        sum: "f16",
+        left: "e4m3",
+        right: "e5m2",
+    },
+    Form {
+        sum: "f16",
+        left: "e5m2",
+        right: "e5m2",
+    },
 ];
 
 #[test]
@@ -276,7 +405,9 @@ fn products_of_all_forms() {
 
 #[test]
 fn products_of_every_width() {
-    (8..=256).step_by(8).for_each(|columns| check(&FORMS[0], columns, false, [PLAIN; 2], Order::InOrder));
+    (8..=256)
+        .step_by(8)
+        .for_each(|columns| check(&FORMS[0], columns, false, [PLAIN; 2], Order::InOrder));
     [24, 96, 256]
         .into_iter()
         .for_each(|columns| check(&FORMS[3], columns, true, [PLAIN; 2], Order::Shuffled));
@@ -287,29 +418,43 @@ fn matrices_lie_in_every_layout() {
     for a in [128, 64, 32] {
         for b in [128, 64, 32] {
             for turns in 0..4 {
-                let layout = |swizzle, bit: u32| Layout { swizzle, transposed: turns >> bit & 1 == 1 };
-                check(&FORMS[0], 128, false, [layout(a, 0), layout(b, 1)], Order::InOrder);
+                let layout = |swizzle, bit: u32| Layout {
+                    swizzle,
+                    transposed: turns >> bit & 1 == 1,
+                };
+                check(
+                    &FORMS[0],
+                    128,
+                    false,
+                    [layout(a, 0), layout(b, 1)],
+                    Order::InOrder,
+                );
                 check(&FORMS[1], 64, true, [PLAIN, layout(b, 1)], Order::Reversed);
             }
         }
     }
     for turns in 0..4 {
-        let layout = |bit: u32| Layout { swizzle: 0, transposed: turns >> bit & 1 == 1 };
+        let layout = |bit: u32| Layout {
+            swizzle: 0,
+            transposed: turns >> bit & 1 == 1,
+        };
         check(&FORMS[0], 64, false, [layout(0), layout(1)], Order::InOrder);
     }
 }
 
 /// A body for the smallest product of halves, on matrices of ones; and how it ends.
 fn run(body: &str, setup: Setup) -> Result<Vec<u8>, Box<Fault>> {
-    let bytes: Vec<u8> = f16::ONE.to_bits().to_le_bytes().repeat((LEFT + 2048 + 2048) / 2);
+    let bytes: Vec<u8> = f16::ONE
+        .to_bits()
+        .to_le_bytes()
+        .repeat((LEFT + 2048 + 2048) / 2);
     let descriptor = 1 << 62 | 64 << 32 | 1 << 16;
     let text = program(LEFT + 2048, [descriptor; 2], 4, true, body);
     launch(&text, &bytes, 4 * 64 * 8, setup).map(|(out, _)| out)
 }
 
 const FENCE: &str = "wgmma.fence.sync.aligned;\n";
-const PRODUCT: &str =
-    "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%d0,%d1,%d2,%d3}, %a, %b, %p, 1, 1, 0, 0;\n";
+const PRODUCT: &str = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%d0,%d1,%d2,%d3}, %a, %b, %p, 1, 1, 0, 0;\n";
 pub(crate) const LEFT_PRODUCT: &str = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%d0,%d1,%d2,%d3}, {%x0,%x1,%x2,%x3}, %b, %p, 1, 1, 0;\n";
 const COMMIT: &str = "wgmma.commit_group.sync.aligned;\n";
 const WAIT: &str = "wgmma.wait_group.sync.aligned 0;\n";
@@ -321,20 +466,36 @@ fn mistakes_with_products() {
     let store = "st.shared.b32 [%at], %x0;\n";
     let fenced = "fence.proxy.async.shared::cta;\nbar.sync 0;\n";
     let rows: &[(&[&str], Class, &str)] = &[
-        (&[PRODUCT, COMMIT, WAIT], Wgmma, "no wgmma.fence comes before this product"),
+        (
+            &[PRODUCT, COMMIT, WAIT],
+            Wgmma,
+            "no wgmma.fence comes before this product",
+        ),
         (
             &[FENCE, "mov.f32 %d1, 0f00000000;", PRODUCT, COMMIT, WAIT],
             Wgmma,
             "%d1 was used since the last wgmma.fence",
         ),
-        (&[FENCE, "mov.b32 %x2, 0;", LEFT_PRODUCT, COMMIT, WAIT], Wgmma, "%x2 was used since"),
+        (
+            &[FENCE, "mov.b32 %x2, 0;", LEFT_PRODUCT, COMMIT, WAIT],
+            Wgmma,
+            "%x2 was used since",
+        ),
         (
             &[FENCE, PRODUCT, COMMIT, "add.f32 %d0, %d0, %d0;", WAIT],
             Wgmma,
             "%d0 is a sum of a product that the warp has not waited for",
         ),
         (
-            &[FENCE, PRODUCT, COMMIT, FENCE, PRODUCT, COMMIT, "wgmma.wait_group.sync.aligned 1;"],
+            &[
+                FENCE,
+                PRODUCT,
+                COMMIT,
+                FENCE,
+                PRODUCT,
+                COMMIT,
+                "wgmma.wait_group.sync.aligned 1;",
+            ],
             Wgmma,
             "%d0 is a sum",
         ),
@@ -344,13 +505,21 @@ fn mistakes_with_products() {
             Wgmma,
             "%x3 is written, which a product reads",
         ),
-        (&[store, FENCE, PRODUCT, COMMIT, WAIT], ProxyFence, "that an ordinary store wrote"),
+        (
+            &[store, FENCE, PRODUCT, COMMIT, WAIT],
+            ProxyFence,
+            "that an ordinary store wrote",
+        ),
         (
             &[store, "bar.sync 0;", FENCE, PRODUCT, COMMIT, WAIT],
             ProxyFence,
             "no fence orders the two proxies",
         ),
-        (&[FENCE, PRODUCT, COMMIT, "bar.sync 0;", store, WAIT], Class::AsyncCopy, "was written while this"),
+        (
+            &[FENCE, PRODUCT, COMMIT, "bar.sync 0;", store, WAIT],
+            Class::AsyncCopy,
+            "was written while this",
+        ),
         (
             &[FENCE, PRODUCT, COMMIT, "bar.sync 0;", store, fenced, WAIT],
             Class::AsyncCopy,
@@ -367,7 +536,13 @@ fn mistakes_with_products() {
             "it begins in the first row of 1024 bytes",
         ),
         (
-            &["or.b64 %b, %b, 0x2000000000000;", FENCE, PRODUCT, COMMIT, WAIT],
+            &[
+                "or.b64 %b, %b, 0x2000000000000;",
+                FENCE,
+                PRODUCT,
+                COMMIT,
+                WAIT,
+            ],
             Descriptor,
             "with a base offset",
         ),
@@ -392,13 +567,28 @@ fn mistakes_with_products() {
             Class::InactiveLane,
             "an .aligned instruction is executed by lanes 0-4",
         ),
-        (&[FENCE, PRODUCT, COMMIT, "exit;"], AsyncUnfinished, "a warp has not waited for a product"),
+        (
+            &[FENCE, PRODUCT, COMMIT, "exit;"],
+            AsyncUnfinished,
+            "a warp has not waited for a product",
+        ),
     ];
     for (body, class, part) in rows {
-        for (order, seed) in
-            [(Order::InOrder, 0), (Order::Reversed, 1), (Order::Shuffled, 2), (Order::Shuffled, 3)]
-        {
-            let fault = run(&body.concat(), Setup { order, seed, ..GROUP }).expect_err(&body.concat());
+        for (order, seed) in [
+            (Order::InOrder, 0),
+            (Order::Reversed, 1),
+            (Order::Shuffled, 2),
+            (Order::Shuffled, 3),
+        ] {
+            let fault = run(
+                &body.concat(),
+                Setup {
+                    order,
+                    seed,
+                    ..GROUP
+                },
+            )
+            .expect_err(&body.concat());
             assert_eq!(fault.class, *class, "{body:?}: {fault}");
             assert!(fault.what.contains(part), "{body:?}: {fault}");
         }
@@ -411,11 +601,45 @@ fn mistakes_with_products() {
 fn products_without_mistakes() {
     let bodies: &[(&[&str], f32)] = &[
         (&[FENCE, PRODUCT, COMMIT, WAIT], 16.0),
-        (&[FENCE, PRODUCT, COMMIT, FENCE, PRODUCT, COMMIT, "wgmma.wait_group.sync.aligned 1;", WAIT], 32.0),
-        (&[FENCE, LEFT_PRODUCT, PRODUCT, COMMIT, WAIT, "add.f32 %d0, %d0, %d0; mov.f32 %d0, %d1;"], 32.0),
-        (&["setp.lt.u32 %p, %t, 0;", FENCE, PRODUCT, COMMIT, WAIT], 16.0),
+        (
+            &[
+                FENCE,
+                PRODUCT,
+                COMMIT,
+                FENCE,
+                PRODUCT,
+                COMMIT,
+                "wgmma.wait_group.sync.aligned 1;",
+                WAIT,
+            ],
+            32.0,
+        ),
+        (
+            &[
+                FENCE,
+                LEFT_PRODUCT,
+                PRODUCT,
+                COMMIT,
+                WAIT,
+                "add.f32 %d0, %d0, %d0; mov.f32 %d0, %d1;",
+            ],
+            32.0,
+        ),
+        (
+            &["setp.lt.u32 %p, %t, 0;", FENCE, PRODUCT, COMMIT, WAIT],
+            16.0,
+        ),
         // Memory may be written again after the wait.
-        (&[FENCE, PRODUCT, COMMIT, WAIT, "bar.sync 0; st.shared.b32 [%at], %x0;"], 16.0),
+        (
+            &[
+                FENCE,
+                PRODUCT,
+                COMMIT,
+                WAIT,
+                "bar.sync 0; st.shared.b32 [%at], %x0;",
+            ],
+            16.0,
+        ),
         (
             &[
                 "mov.f32 %d0, 0f3f800000; mov.f32 %d1, %d0; mov.f32 %d2, %d0; mov.f32 %d3, %d0;",
@@ -428,11 +652,25 @@ fn products_without_mistakes() {
         ),
     ];
     for (body, wanted) in bodies {
-        for (order, seed) in [(Order::InOrder, 0), (Order::Reversed, 1), (Order::Shuffled, 2)] {
-            let out = run(&body.concat(), Setup { order, seed, ..GROUP })
-                .unwrap_or_else(|fault| panic!("{body:?}: {fault}"));
+        for (order, seed) in [
+            (Order::InOrder, 0),
+            (Order::Reversed, 1),
+            (Order::Shuffled, 2),
+        ] {
+            let out = run(
+                &body.concat(),
+                Setup {
+                    order,
+                    seed,
+                    ..GROUP
+                },
+            )
+            .unwrap_or_else(|fault| panic!("{body:?}: {fault}"));
             assert!(
-                out.as_chunks::<4>().0.iter().all(|w| f32::from_le_bytes(*w) == *wanted),
+                out.as_chunks::<4>()
+                    .0
+                    .iter()
+                    .all(|w| f32::from_le_bytes(*w) == *wanted),
                 "{body:?}: {out:?}"
             );
         }
@@ -450,9 +688,13 @@ fn integers_are_clamped_where_it_is_said() {
              {{%d0,%d1,%d2,%d3}}, %a, %b, %p;\n{COMMIT}{WAIT}"
         );
         let text = program(LEFT + 2048, [descriptor; 2], 4, false, &body);
-        let out =
-            launch(&text, &bytes, 4 * 64 * 8, GROUP).unwrap_or_else(|fault| panic!("{name}: {fault}")).0;
-        out.as_chunks::<4>().0[..3].iter().map(|word| i32::from_le_bytes(*word)).collect::<Vec<_>>()
+        let out = launch(&text, &bytes, 4 * 64 * 8, GROUP)
+            .unwrap_or_else(|fault| panic!("{name}: {fault}"))
+            .0;
+        out.as_chunks::<4>().0[..3]
+            .iter()
+            .map(|word| i32::from_le_bytes(*word))
+            .collect::<Vec<_>>()
     };
     let product = 32 * 60 * 60;
     let [first, second] = [0x7fff_ff00i32, i32::MIN].map(|sum| sum.wrapping_add(product));
@@ -464,8 +706,11 @@ fn integers_are_clamped_where_it_is_said() {
 /// The message names the product and the instruction in its way.
 #[test]
 fn the_product_is_named() {
-    let fault = run(&[FENCE, PRODUCT, COMMIT, "add.f32 %d0, %d0, %d0;", WAIT].concat(), GROUP)
-        .expect_err("too early");
+    let fault = run(
+        &[FENCE, PRODUCT, COMMIT, "add.f32 %d0, %d0, %d0;", WAIT].concat(),
+        GROUP,
+    )
+    .expect_err("too early");
     let text = fault.to_string();
     for wanted in [
         "Wgmma: %d0 is a sum of a product that the warp has not waited for\n  in k, block (0,0,0), thread (96,0,0)",
@@ -484,17 +729,28 @@ fn mistakes_in_the_text() {
             PRODUCT.replace("m64n8k16", "m64n12k16"),
             "unsupported in ptx-emu: wgmma.mma_async.sync.aligned.m64n12k16.f32.f16.f16",
         ),
-        (PRODUCT.replace("m64n8k16", "m64n16k16"), "a vector of 8 .f32 registers was expected, not of 4"),
-        (PRODUCT.replace("1, 1, 0, 0", "1, 2, 0, 0"), "1 or -1 was expected"),
+        (
+            PRODUCT.replace("m64n8k16", "m64n16k16"),
+            "a vector of 8 .f32 registers was expected, not of 4",
+        ),
+        (
+            PRODUCT.replace("1, 1, 0, 0", "1, 2, 0, 0"),
+            "1 or -1 was expected",
+        ),
         (
             PRODUCT.replace(".f16.f16", ".f16.bf16"),
             "unsupported in ptx-emu: wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.bf16",
         ),
-        (PRODUCT.replace("1, 1, 0, 0", "1, 1"), "takes 8 operands, not 6"),
+        (
+            PRODUCT.replace("1, 1, 0, 0", "1, 1"),
+            "takes 8 operands, not 6",
+        ),
     ];
     for (inst, wanted) in rows {
         let text = program(2048, [0; 2], 4, true, &inst);
-        let error = Module::parse(&text).and_then(Module::complete).expect_err(&inst);
+        let error = Module::parse(&text)
+            .and_then(Module::complete)
+            .expect_err(&inst);
         assert!(error.0[0].what.contains(wanted), "{inst}: {error}");
     }
 }

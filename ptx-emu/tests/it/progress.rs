@@ -4,13 +4,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use ptx_emu::{
-    Class, Fault, Launch, LaunchSite, Memory, Module, Order, Outside, Schedule, Trace, Watch, run_watched,
+    Class, Fault, Launch, LaunchSite, Memory, Module, Order, Outside, Schedule, Trace, Watch,
+    run_watched,
 };
 
 use crate::machine::{SETUP, Setup, kernel, launch};
 
-const ORDERS: [(Order, u64); 4] =
-    [(Order::InOrder, 0), (Order::Reversed, 0), (Order::Shuffled, 1), (Order::Shuffled, 2)];
+const ORDERS: [(Order, u64); 4] = [
+    (Order::InOrder, 0),
+    (Order::Reversed, 0),
+    (Order::Shuffled, 1),
+    (Order::Shuffled, 2),
+];
 
 /// Runs a body under every order, with so little fuel that nobody may poll for long.
 fn each(body: &str, grid: u32, block: u32, see: impl Fn(Result<Vec<u8>, Box<Fault>>)) {
@@ -20,8 +25,22 @@ fn each(body: &str, grid: u32, block: u32, see: impl Fn(Result<Vec<u8>, Box<Faul
 fn each_text(text: &str, grid: u32, block: u32, see: impl Fn(Result<Vec<u8>, Box<Fault>>)) {
     for (order, seed) in ORDERS {
         // A traced launch has one thread.
-        for (trace, threads) in [(Trace::Off, 1), (Trace::Off, 2), (Trace::Off, 4), (Trace::On, 1)] {
-            let setup = Setup { grid, block, order, seed, trace, threads, fuel: 1 << 18, ..SETUP };
+        for (trace, threads) in [
+            (Trace::Off, 1),
+            (Trace::Off, 2),
+            (Trace::Off, 4),
+            (Trace::On, 1),
+        ] {
+            let setup = Setup {
+                grid,
+                block,
+                order,
+                seed,
+                trace,
+                threads,
+                fuel: 1 << 18,
+                ..SETUP
+            };
             see(launch(text, &[0; 256], 256, setup).map(|(out, _)| out));
         }
     }
@@ -102,7 +121,12 @@ fn who_waits_in_vain_is_named() {
     };
     hangs(&spin(0, ""), 1, 1, "warp 0 polls without success in line");
     hangs(&spin(8, ""), 5, 64, "in 5 blocks, (");
-    hangs(&spin(8, "nanosleep.u32 20;"), 2, 32, "`ld.relaxed.gpu.global.u32 %r, [%in+8]`");
+    hangs(
+        &spin(8, "nanosleep.u32 20;"),
+        2,
+        32,
+        "`ld.relaxed.gpu.global.u32 %r, [%in+8]`",
+    );
     // Each of two blocks sets its flag when it has seen the other's.
     let both = ".reg .b32 %r<2>; .reg .b64 %d; .reg .pred %p; mov.u32 %r0, %ctaid.x;
         xor.b32 %r1, %r0, 1; mad.wide.u32 %d, %r1, 4, %in;
@@ -114,7 +138,12 @@ fn who_waits_in_vain_is_named() {
     ASK: ld.relaxed.gpu.global.u32 %r, [%in]; setp.eq.u32 %p, %r, 0; @%p bra ASK;
     MEET: bar.warp.sync 0xffffffff; st.relaxed.gpu.global.u32 [%in], 1;";
     hangs(lanes, 1, 32, "polls without success");
-    hangs(".reg .b32 %r; AGAIN: bra AGAIN;", 1, 1, "a loop that nothing ends");
+    hangs(
+        ".reg .b32 %r; AGAIN: bra AGAIN;",
+        1,
+        1,
+        "a loop that nothing ends",
+    );
 }
 
 /// A loop that counts is never twice in the same state; it is found all the same.
@@ -123,8 +152,15 @@ fn who_counts_while_it_waits_is_found() {
     let body = ".reg .b32 %r<2>; .reg .pred %p; mov.u32 %r1, 0;
         ASK: ld.relaxed.gpu.global.u32 %r0, [%in]; add.u32 %r1, %r1, 1; nanosleep.u32 20;
         setp.eq.u32 %p, %r0, 0; @%p bra ASK;";
-    let setup = Setup { grid: 2, block: 32, fuel: 1 << 28, ..SETUP };
-    let fault = launch(&kernel(body), &[0; 4], 4, setup).map(|_| ()).expect_err("nobody writes it");
+    let setup = Setup {
+        grid: 2,
+        block: 32,
+        fuel: 1 << 28,
+        ..SETUP
+    };
+    let fault = launch(&kernel(body), &[0; 4], 4, setup)
+        .map(|_| ())
+        .expect_err("nobody writes it");
     assert_eq!(fault.class, Class::Deadlock, "{fault}");
 }
 
@@ -143,10 +179,15 @@ const CALLED: &str = ".func (.param .b32 back) ask(.param .b64 at)
 #[test]
 fn lanes_wait_for_each_other_in_calls() {
     let ends = |body: &str, wanted| {
-        each_text(&kernel(body).replace(".visible .entry", CALLED), 1, 64, |found| {
-            let out = found.unwrap_or_else(|fault| panic!("{fault}\n{body}"));
-            assert_eq!(out[..4], u32::to_le_bytes(wanted), "{body}");
-        });
+        each_text(
+            &kernel(body).replace(".visible .entry", CALLED),
+            1,
+            64,
+            |found| {
+                let out = found.unwrap_or_else(|fault| panic!("{fault}\n{body}"));
+                assert_eq!(out[..4], u32::to_le_bytes(wanted), "{body}");
+            },
+        );
     };
     // Lane 0 of each warp asks in a loop; the others have gone on into the function where all meet.
     let other = |ask: &str| {
@@ -159,7 +200,8 @@ fn lanes_wait_for_each_other_in_calls() {
             setp.eq.u32 %p, %t, 5; @%p st.global.u32 [%out], %r1;"
         )
     };
-    let asks = "call (back), ask, (at); ld.param.b32 %r0, [back]; setp.eq.u32 %p, %r0, 0; @%p bra ASK;";
+    let asks =
+        "call (back), ask, (at); ld.param.b32 %r0, [back]; setp.eq.u32 %p, %r0, 0; @%p bra ASK;";
     ends(&other(asks), 31 * 3 + 5);
     ends(&other("call await, (at);"), 31 * 3 + 5);
     // A lane in a function waits for one of its caller.
@@ -173,7 +215,10 @@ fn lanes_wait_for_each_other_in_calls() {
 #[test]
 fn loops_that_end_by_themselves_are_left_alone() {
     // It waits up to a limit, or reads a new address each time.
-    for step in ["add.u32 %r1, %r1, 1;", "add.u32 %r1, %r1, 1; add.u64 %a, %a, 4; and.b64 %a, %a, 255;"] {
+    for step in [
+        "add.u32 %r1, %r1, 1;",
+        "add.u32 %r1, %r1, 1; add.u64 %a, %a, 4; and.b64 %a, %a, 255;",
+    ] {
         let body = format!(
             ".reg .b32 %r<2>; .reg .b64 %a, %b; .reg .pred %p, %q; mov.u32 %r1, 0; mov.u64 %a, 0;
             ASK: add.u64 %b, %in, %a; ld.relaxed.gpu.global.u32 %r0, [%b]; {step}
@@ -181,9 +226,15 @@ fn loops_that_end_by_themselves_are_left_alone() {
             END: st.global.u32 [%out], %r1;"
         );
         for threads in [1, 2, 4] {
-            let setup = Setup { grid: 3, block: 1, threads, fuel: 1 << 20, ..SETUP };
-            let (out, _) =
-                launch(&kernel(&body), &[0; 256], 4, setup).unwrap_or_else(|fault| panic!("{fault}"));
+            let setup = Setup {
+                grid: 3,
+                block: 1,
+                threads,
+                fuel: 1 << 20,
+                ..SETUP
+            };
+            let (out, _) = launch(&kernel(&body), &[0; 256], 4, setup)
+                .unwrap_or_else(|fault| panic!("{fault}"));
             assert_eq!(out, 20000u32.to_le_bytes());
         }
     }
@@ -195,17 +246,31 @@ fn counters_that_decide_nothing_are_ignored() {
     let count = "add.u32 %r1, %r1, 1; mul.lo.u32 %r2, %r1, 3; mov.u64 %c, %clock64;";
     for (kind, wait) in [
         ("loads", "ld.relaxed.gpu.global.u32 %r0, [%in];"),
-        ("sleeps", "ld.relaxed.gpu.global.u32 %r0, [%in]; nanosleep.u32 %r1;"),
+        (
+            "sleeps",
+            "ld.relaxed.gpu.global.u32 %r0, [%in]; nanosleep.u32 %r1;",
+        ),
         ("swaps", "atom.relaxed.gpu.global.cas.b32 %r0, [%in], 1, 0;"),
-        ("adds nothing", "atom.relaxed.gpu.global.add.u32 %r0, [%in], 0;"),
+        (
+            "adds nothing",
+            "atom.relaxed.gpu.global.add.u32 %r0, [%in], 0;",
+        ),
     ] {
         let body = format!(
             ".reg .b32 %r<3>; .reg .b64 %c; .reg .pred %p; mov.u32 %r1, 0; mov.u32 %r2, 0;
             ASK: {wait} {count} setp.eq.u32 %p, %r0, 0; @%p bra ASK; st.global.u32 [%out], %r2;"
         );
         for threads in [1, 2, 4] {
-            let setup = Setup { grid: 3, block: 64, threads, fuel: 1 << 24, ..SETUP };
-            let fault = launch(&kernel(&body), &[0; 4], 4, setup).map(|_| ()).expect_err(kind);
+            let setup = Setup {
+                grid: 3,
+                block: 64,
+                threads,
+                fuel: 1 << 24,
+                ..SETUP
+            };
+            let fault = launch(&kernel(&body), &[0; 4], 4, setup)
+                .map(|_| ())
+                .expect_err(kind);
             assert_eq!(fault.class, Class::Deadlock, "{kind}: {fault}");
         }
     }
@@ -217,8 +282,15 @@ fn the_report_groups_blocks_and_warps() {
     let body = ".reg .b32 %r; .reg .pred %p, %q; setp.ge.u32 %q, %t, 992; @%q bra MEET;
     ASK: ld.relaxed.gpu.global.u32 %r, [%in]; setp.eq.u32 %p, %r, 0; @%p bra ASK; MEET: bar.sync 0;";
     for threads in [1, 2, 4] {
-        let setup = Setup { grid: 12, block: 1024, threads, ..SETUP };
-        let fault = launch(&kernel(body), &[0; 4], 4, setup).map(|_| ()).expect_err("it waits");
+        let setup = Setup {
+            grid: 12,
+            block: 1024,
+            threads,
+            ..SETUP
+        };
+        let fault = launch(&kernel(body), &[0; 4], 4, setup)
+            .map(|_| ())
+            .expect_err("it waits");
         assert_eq!(
             fault.what,
             "no thread can continue: in 12 blocks, (0,0,0), (1,0,0), (2,0,0), .., warps 0-30 poll without success in \
@@ -233,12 +305,23 @@ fn blocks_that_cannot_begin_are_counted() {
     let body = ".reg .b32 %r, %n; .reg .pred %p; mov.u32 %n, %nctaid.x; atom.acq_rel.gpu.global.add.u32 %r, [%in], 1;
     ASK: ld.acquire.gpu.global.u32 %r, [%in]; setp.lt.u32 %p, %r, %n; @%p bra ASK;";
     let meet = |grid, threads| {
-        let setup = Setup { grid, block: 1, threads, fuel: 1 << 24, ..SETUP };
+        let setup = Setup {
+            grid,
+            block: 1,
+            threads,
+            fuel: 1 << 24,
+            ..SETUP
+        };
         launch(&kernel(body), &[0; 4], 4, setup).map(|_| ())
     };
     meet(1024, 2).expect("all have begun");
     let fault = meet(1025, 2).expect_err("one has not begun");
-    assert!(fault.what.ends_with("1 block cannot begin before others end"), "{fault}");
+    assert!(
+        fault
+            .what
+            .ends_with("1 block cannot begin before others end"),
+        "{fault}"
+    );
 }
 
 /// The world around a launch: whether it may change memory, and how often it has done something.
@@ -265,7 +348,9 @@ fn the_outside_may_end_a_wait() {
         ".reg .b32 %r; .reg .pred %p; ASK: ld.acquire.sys.global.u32 %r, [%in]; setp.eq.u32 %p, %r, 0; @%p bra ASK;
         st.global.u32 [%out], %r;",
     );
-    let module = Module::parse(&text).and_then(Module::complete).expect("it is valid");
+    let module = Module::parse(&text)
+        .and_then(Module::complete)
+        .expect("it is valid");
     let wait = |flag: &dyn Fn(&Memory) -> u64,
                 threads,
                 may_change,
@@ -276,15 +361,38 @@ fn the_outside_may_end_a_wait() {
         let out = memory.alloc(4).expect("there is space");
         let params = [flag.to_le_bytes(), out.to_le_bytes()].concat();
         let kernel = module.kernel("k").expect("it is there");
-        let launch = Launch { kernel, grid: [4, 1, 1], block: [1; 3], dynamic_shared: 0, params: &params };
-        let world = World { may_change: AtomicBool::new(may_change), ..World::default() };
-        let site = LaunchSite { outside: Some(&world), ..LaunchSite::default() };
-        let watch = Watch { wait_limit: Some(limit), ..Watch::default() };
-        let schedule = Schedule { threads, ..Schedule::default() };
+        let launch = Launch {
+            kernel,
+            grid: [4, 1, 1],
+            block: [1; 3],
+            dynamic_shared: 0,
+            params: &params,
+        };
+        let world = World {
+            may_change: AtomicBool::new(may_change),
+            ..World::default()
+        };
+        let site = LaunchSite {
+            outside: Some(&world),
+            ..LaunchSite::default()
+        };
+        let watch = Watch {
+            wait_limit: Some(limit),
+            ..Watch::default()
+        };
+        let schedule = Schedule {
+            threads,
+            ..Schedule::default()
+        };
         std::thread::scope(|scope| {
-            let run = scope.spawn(|| run_watched(&memory, &launch, &schedule, Trace::Off, &site, &watch));
+            let run =
+                scope.spawn(|| run_watched(&memory, &launch, &schedule, Trace::Off, &site, &watch));
             meanwhile(&memory, flag, &world);
-            run.join().expect("it does not panic").found.first().map(|found| found.fault.class)
+            run.join()
+                .expect("it does not panic")
+                .found
+                .first()
+                .map(|found| found.fault.class)
         })
     };
     let device = |memory: &Memory| {
@@ -296,7 +404,9 @@ fn the_outside_may_end_a_wait() {
     let nothing = |_: &Memory, _, _: &World| {};
     let later = |memory: &Memory, flag, world: &World| {
         std::thread::sleep(Duration::from_millis(100));
-        memory.write(flag, &1u32.to_le_bytes()).expect("it was allocated");
+        memory
+            .write(flag, &1u32.to_le_bytes())
+            .expect("it was allocated");
         world.changes.fetch_add(1, SeqCst);
         world.may_change.store(false, SeqCst);
     };
@@ -305,8 +415,17 @@ fn the_outside_may_end_a_wait() {
     for threads in [1, 2, 4] {
         assert_eq!(wait(&device, threads, true, minute, &later), None);
         assert_eq!(wait(&host, threads, false, minute, &later), None);
-        assert_eq!(wait(&device, threads, false, minute, &nothing), Some(Class::Deadlock));
-        assert_eq!(wait(&device, threads, true, moment, &nothing), Some(Class::TimeLimit));
-        assert_eq!(wait(&host, threads, false, moment, &nothing), Some(Class::TimeLimit));
+        assert_eq!(
+            wait(&device, threads, false, minute, &nothing),
+            Some(Class::Deadlock)
+        );
+        assert_eq!(
+            wait(&device, threads, true, moment, &nothing),
+            Some(Class::TimeLimit)
+        );
+        assert_eq!(
+            wait(&host, threads, false, moment, &nothing),
+            Some(Class::TimeLimit)
+        );
     }
 }

@@ -159,9 +159,15 @@ fn a_ring_turns_under_every_schedule() {
     for changes in rows {
         for (order, seed) in SCHEDULES {
             for trace in [Trace::Off, Trace::On] {
-                let setup = Setup { order, seed, trace, grid: 1, ..SETUP };
-                let (out, accesses) =
-                    ring(&with(changes), setup).unwrap_or_else(|fault| panic!("{changes:?} {seed}: {fault}"));
+                let setup = Setup {
+                    order,
+                    seed,
+                    trace,
+                    grid: 1,
+                    ..SETUP
+                };
+                let (out, accesses) = ring(&with(changes), setup)
+                    .unwrap_or_else(|fault| panic!("{changes:?} {seed}: {fault}"));
                 assert_eq!(out, wanted(), "{changes:?} {seed}");
                 assert_eq!(accesses.is_some(), trace == Trace::On);
             }
@@ -173,10 +179,17 @@ fn a_ring_turns_under_every_schedule() {
 #[test]
 fn blocks_start_afresh() {
     let body = with(&[
-        ("setp.eq.u32 %first, %t, 0;", "setp.eq.u32 %first, %t, 0;\n@%first st.shared.u32 [ring+4], 7;"),
-        ("st.global.u32", "mov.u32 %r9, %ctaid.x; setp.eq.u32 %leader, %r9, 0;\n@%leader st.global.u32"),
+        (
+            "setp.eq.u32 %first, %t, 0;",
+            "setp.eq.u32 %first, %t, 0;\n@%first st.shared.u32 [ring+4], 7;",
+        ),
+        (
+            "st.global.u32",
+            "mov.u32 %r9, %ctaid.x; setp.eq.u32 %leader, %r9, 0;\n@%leader st.global.u32",
+        ),
     ]);
-    let (out, _) = ring(&body, Setup { grid: 5, ..SETUP }).unwrap_or_else(|fault| panic!("{fault}"));
+    let (out, _) =
+        ring(&body, Setup { grid: 5, ..SETUP }).unwrap_or_else(|fault| panic!("{fault}"));
     assert_eq!(out, wanted());
 }
 
@@ -186,22 +199,44 @@ type Mistake<'a> = (&'a [(&'a str, &'a str)], &'a [Class], &'a str);
 #[test]
 fn every_mistake_has_a_name_under_every_schedule() {
     use Class::{
-        AsyncCopy, AsyncUnfinished, Deadlock, Mbarrier, Misaligned, OutOfBounds, PhaseAliased, ProxyFence,
-        SharedRace,
+        AsyncCopy, AsyncUnfinished, Deadlock, Mbarrier, Misaligned, OutOfBounds, PhaseAliased,
+        ProxyFence, SharedRace,
     };
     let fence = "    fence.proxy.async;\n";
     let rows: &[Mistake<'_>] = &[
         // The next copy may overtake loads: nothing fences them, or too early, too late, or those of one warp alone.
         (&[(fence, "")], &[ProxyFence], "that an ordinary load reads"),
-        (&[(fence, ""), (LOAD, LOAD_MATRIX)], &[ProxyFence], "that an ordinary load reads"),
-        (&[(fence, ""), ("ld.shared", "ld.volatile.shared")], &[ProxyFence], "that an ordinary load reads"),
-        (&[(fence, ""), (LOAD, &["fence.proxy.async;\n", LOAD].concat())], &[ProxyFence], "an ordinary load"),
         (
-            &[(fence, ""), ("_, [%r3];\n", &["_, [%r3];\n", fence].concat())],
+            &[(fence, ""), (LOAD, LOAD_MATRIX)],
+            &[ProxyFence],
+            "that an ordinary load reads",
+        ),
+        (
+            &[(fence, ""), ("ld.shared", "ld.volatile.shared")],
+            &[ProxyFence],
+            "that an ordinary load reads",
+        ),
+        (
+            &[
+                (fence, ""),
+                (LOAD, &["fence.proxy.async;\n", LOAD].concat()),
+            ],
             &[ProxyFence],
             "an ordinary load",
         ),
-        (&[(fence, ""), ("PRODUCE:\n", &["PRODUCE:\n", fence].concat())], &[ProxyFence], "an ordinary load"),
+        (
+            &[
+                (fence, ""),
+                ("_, [%r3];\n", &["_, [%r3];\n", fence].concat()),
+            ],
+            &[ProxyFence],
+            "an ordinary load",
+        ),
+        (
+            &[(fence, ""), ("PRODUCE:\n", &["PRODUCE:\n", fence].concat())],
+            &[ProxyFence],
+            "an ordinary load",
+        ),
         (
             &[(
                 "    fence.proxy.async;",
@@ -210,31 +245,53 @@ fn every_mistake_has_a_name_under_every_schedule() {
             &[ProxyFence],
             "that an ordinary load reads",
         ),
-        (&[("fence.proxy.async;", "fence.proxy.async.global;")], &[ProxyFence], "an ordinary load reads"),
+        (
+            &[("fence.proxy.async;", "fence.proxy.async.global;")],
+            &[ProxyFence],
+            "an ordinary load reads",
+        ),
         // Or a store, though by the same thread.
         (
-            &[("mov.u32 %ring, ring;", "mov.u32 %ring, ring;\n    @%first st.shared.u32 [ring+4], 7;")],
+            &[(
+                "mov.u32 %ring, ring;",
+                "mov.u32 %ring, ring;\n    @%first st.shared.u32 [ring+4], 7;",
+            )],
             &[ProxyFence],
             "that an ordinary store wrote",
         ),
         // The consumer does not wait, or does not look at the answer.
         (
             &[("    @!%done bra FILLED;\n", "")],
-            &[AsyncCopy, Mbarrier, Class::UninitialisedShared, PhaseAliased],
+            &[
+                AsyncCopy,
+                Mbarrier,
+                Class::UninitialisedShared,
+                PhaseAliased,
+            ],
             "",
         ),
         // The producer does not wait for room: stages still being read are overwritten.
-        (&[("    @!%done bra ROOM;\n", "")], &[SharedRace, AsyncCopy, Mbarrier], ""),
+        (
+            &[("    @!%done bra ROOM;\n", "")],
+            &[SharedRace, AsyncCopy, Mbarrier],
+            "",
+        ),
         // One warp never says that it has read.
         (
-            &[("setp.eq.u32 %leader, %r6, 0;", "setp.eq.u32 %leader, %t, 32;")],
+            &[(
+                "setp.eq.u32 %leader, %r6, 0;",
+                "setp.eq.u32 %leader, %t, 32;",
+            )],
             &[Deadlock],
             "(1 arrivals and 0 bytes are missing)",
         ),
         // Nor does it, and the count allows it.
         (
             &[
-                ("setp.eq.u32 %leader, %r6, 0;", "setp.eq.u32 %leader, %t, 32;"),
+                (
+                    "setp.eq.u32 %leader, %r6, 0;",
+                    "setp.eq.u32 %leader, %t, 32;",
+                ),
                 ("[empty], 2", "[empty], 1"),
                 ("[empty+8], 2", "[empty+8], 1"),
             ],
@@ -243,23 +300,49 @@ fn every_mistake_has_a_name_under_every_schedule() {
         ),
         // The count is too small for those who arrive.
         (
-            &[("[empty], 2", "[empty], 1"), ("[empty+8], 2", "[empty+8], 1")],
+            &[
+                ("[empty], 2", "[empty], 1"),
+                ("[empty+8], 2", "[empty+8], 1"),
+            ],
             &[Mbarrier, SharedRace, PhaseAliased, AsyncCopy],
             "",
         ),
-        (&[("[empty], 2", "[empty], 3")], &[Deadlock], "(1 arrivals and 0 bytes are missing)"),
-        // More bytes expected than come, and fewer.
-        (&[("_, [%r2], 128;", "_, [%r2], 144;")], &[Deadlock], "(0 arrivals and 16 bytes are missing)"),
-        (&[("_, [%r2], 128;", "_, [%r2], 112;")], &[Deadlock], "(0 arrivals and -16 bytes are missing)"),
         (
-            &[("arrive.expect_tx.shared::cta.b64 _, [%r2], 128", "arrive.shared::cta.b64 _, [%r2]")],
+            &[("[empty], 2", "[empty], 3")],
+            &[Deadlock],
+            "(1 arrivals and 0 bytes are missing)",
+        ),
+        // More bytes expected than come, and fewer.
+        (
+            &[("_, [%r2], 128;", "_, [%r2], 144;")],
+            &[Deadlock],
+            "(0 arrivals and 16 bytes are missing)",
+        ),
+        (
+            &[("_, [%r2], 128;", "_, [%r2], 112;")],
+            &[Deadlock],
+            "(0 arrivals and -16 bytes are missing)",
+        ),
+        (
+            &[(
+                "arrive.expect_tx.shared::cta.b64 _, [%r2], 128",
+                "arrive.shared::cta.b64 _, [%r2]",
+            )],
             &[AsyncCopy, Deadlock, Class::UninitialisedShared],
             "",
         ),
         // Initialised late, not at all, twice.
         (&[("    bar.sync 0;\n", "")], &[Mbarrier], ""),
-        (&[("mbarrier.init.shared::cta.b64 [full+8], 1;", "")], &[Mbarrier], "there is no mbarrier at 0x"),
-        (&[("[full+8], 1", "[full], 1")], &[Mbarrier], "an mbarrier already"),
+        (
+            &[("mbarrier.init.shared::cta.b64 [full+8], 1;", "")],
+            &[Mbarrier],
+            "there is no mbarrier at 0x",
+        ),
+        (
+            &[("[full+8], 1", "[full], 1")],
+            &[Mbarrier],
+            "an mbarrier already",
+        ),
         (
             &[
                 ("[full+8], 1;", "[full+8], %r0;"),
@@ -269,8 +352,16 @@ fn every_mistake_has_a_name_under_every_schedule() {
             "a count of 0",
         ),
         // Addresses and sizes.
-        (&[("[%r4], [%d0], 128,", "[%r4], [%d0+4], 128,")], &[Misaligned], "multiple of 16"),
-        (&[("[%r4], [%d0], 128,", "[%r4+8], [%d0], 128,")], &[Misaligned], "multiple of 16"),
+        (
+            &[("[%r4], [%d0], 128,", "[%r4], [%d0+4], 128,")],
+            &[Misaligned],
+            "multiple of 16",
+        ),
+        (
+            &[("[%r4], [%d0], 128,", "[%r4+8], [%d0], 128,")],
+            &[Misaligned],
+            "multiple of 16",
+        ),
         (
             &[
                 ("[%r4], [%d0], 128,", "[%r4], [%d0], %r8,"),
@@ -279,18 +370,43 @@ fn every_mistake_has_a_name_under_every_schedule() {
             &[Misaligned],
             "a bulk copy of 120 bytes",
         ),
-        (&[("[%r4], [%d0], 128,", "[%r4], [%d0], 1040,")], &[OutOfBounds], "outside every variable"),
-        (&[("[%r4], [%d0], 128,", "[%r4], [%d0+1024], 128,")], &[OutOfBounds], "which no allocation holds"),
-        (&[("[%in], 1024;", "[%in], 1040;")], &[OutOfBounds], "which no allocation holds"),
-        (&[("mad.lo.u32 %r3, %r1, 8, %empty;", "mad.lo.u32 %r3, %r1, 4, %empty;")], &[Misaligned], ""),
         (
-            &[("%r5, %r0, 1;\n    and.b32 %r5, %r5, 1;\nFILLED", "%r5, %r0, 1;\nFILLED")],
+            &[("[%r4], [%d0], 128,", "[%r4], [%d0], 1040,")],
+            &[OutOfBounds],
+            "outside every variable",
+        ),
+        (
+            &[("[%r4], [%d0], 128,", "[%r4], [%d0+1024], 128,")],
+            &[OutOfBounds],
+            "which no allocation holds",
+        ),
+        (
+            &[("[%in], 1024;", "[%in], 1040;")],
+            &[OutOfBounds],
+            "which no allocation holds",
+        ),
+        (
+            &[(
+                "mad.lo.u32 %r3, %r1, 8, %empty;",
+                "mad.lo.u32 %r3, %r1, 4, %empty;",
+            )],
+            &[Misaligned],
+            "",
+        ),
+        (
+            &[(
+                "%r5, %r0, 1;\n    and.b32 %r5, %r5, 1;\nFILLED",
+                "%r5, %r0, 1;\nFILLED",
+            )],
             &[Mbarrier],
             "a wait for parity 2: it is 0 or 1",
         ),
         // An mbarrier is no ordinary memory.
         (
-            &[("    bar.sync 0;\n", "    bar.sync 0;\n    ld.shared.u32 %r0, [full+4];\n")],
+            &[(
+                "    bar.sync 0;\n",
+                "    bar.sync 0;\n    ld.shared.u32 %r0, [full+4];\n",
+            )],
             &[Mbarrier],
             "shared memory is read that is an mbarrier",
         ),
@@ -304,19 +420,35 @@ fn every_mistake_has_a_name_under_every_schedule() {
             "nothing has waited for a copy",
         ),
         (
-            &[("bra END;\nCONSUME", "mbarrier.expect_tx.shared::cta.b64 [%r2], 64;\n bra END;\nCONSUME")],
+            &[(
+                "bra END;\nCONSUME",
+                "mbarrier.expect_tx.shared::cta.b64 [%r2], 64;\n bra END;\nCONSUME",
+            )],
             &[AsyncUnfinished, Deadlock, Mbarrier],
             "",
         ),
     ];
     for (changes, classes, part) in rows {
         for (order, seed) in SCHEDULES {
-            let fault = match ring(&with(changes), Setup { order, seed, ..SETUP }) {
+            let fault = match ring(
+                &with(changes),
+                Setup {
+                    order,
+                    seed,
+                    ..SETUP
+                },
+            ) {
                 Ok(_) => panic!("no fault: {changes:?} {order:?} {seed}"),
                 Err(fault) => fault,
             };
-            assert!(classes.contains(&fault.class), "{changes:?} {order:?} {seed}: {fault}");
-            assert!(fault.what.contains(part), "{changes:?} {order:?} {seed}: {fault}");
+            assert!(
+                classes.contains(&fault.class),
+                "{changes:?} {order:?} {seed}: {fault}"
+            );
+            assert!(
+                fault.what.contains(part),
+                "{changes:?} {order:?} {seed}: {fault}"
+            );
         }
     }
 }
@@ -363,9 +495,15 @@ fn a_copy_that_has_come_is_behind_what_it_overwrote() {
     THREE: mbarrier.try_wait.parity.shared::cta.b64 %p, [bars+8], 0; @!%p bra THREE;
         ld.shared.u32 %v, [%at];
         st.global.u32 [%to], %v;";
-    let setups = SCHEDULES.map(|(order, seed)| Setup { order, seed, block: 96, ..SETUP });
+    let setups = SCHEDULES.map(|(order, seed)| Setup {
+        order,
+        seed,
+        block: 96,
+        ..SETUP
+    });
     for setup in setups {
-        let (out, _) = launch(&kernel(body), &input(), 384, setup).unwrap_or_else(|fault| panic!("{fault}"));
+        let (out, _) =
+            launch(&kernel(body), &input(), 384, setup).unwrap_or_else(|fault| panic!("{fault}"));
         assert_eq!(out, input()[256..384].repeat(3));
         let unfenced = body.replace("@%first fence.proxy.async;", "");
         let fault = launch(&kernel(&unfenced), &input(), 384, setup).expect_err("no fence");
@@ -399,8 +537,23 @@ fn lanes_order_themselves_before_a_copy() {
     for (from, to, wanted) in rows {
         let text = kernel(&body.replace(from, to));
         for (order, seed) in SCHEDULES {
-            let found = launch(&text, &input(), 4, Setup { order, seed, ..SETUP }).map(|_| ()).err();
-            assert_eq!(found.as_ref().map(|fault| fault.class), wanted, "{from}: {found:?}");
+            let found = launch(
+                &text,
+                &input(),
+                4,
+                Setup {
+                    order,
+                    seed,
+                    ..SETUP
+                },
+            )
+            .map(|_| ())
+            .err();
+            assert_eq!(
+                found.as_ref().map(|fault| fault.class),
+                wanted,
+                "{from}: {found:?}"
+            );
         }
     }
 }
@@ -470,12 +623,19 @@ fn parities_alias_where_groups_share_a_stage() {
     };
     let mut aliased = 0;
     for (order, seed) in SCHEDULES {
-        let setup = Setup { order, seed, ..SETUP };
+        let setup = Setup {
+            order,
+            seed,
+            ..SETUP
+        };
         if let Err(fault) = ring(&body(4), setup) {
             panic!("{fault}");
         }
         let fault = ring(&body(3), setup).expect_err("three stages, two groups");
-        assert!(matches!(fault.class, Class::PhaseAliased | Class::AsyncCopy), "{fault}");
+        assert!(
+            matches!(fault.class, Class::PhaseAliased | Class::AsyncCopy),
+            "{fault}"
+        );
         aliased += u32::from(fault.class == Class::PhaseAliased);
     }
     assert!(aliased > 0);
@@ -499,7 +659,11 @@ fn a_wait_that_an_older_phase_satisfies() {
         THREE: mbarrier.try_wait.parity.shared::cta.b64 %done, [b], 1; @!%done bra THREE;
         END:";
     for (order, seed) in SCHEDULES {
-        let setup = Setup { order, seed, ..SETUP };
+        let setup = Setup {
+            order,
+            seed,
+            ..SETUP
+        };
         let fault = ring(body, setup).expect_err("nothing orders the wait");
         assert_eq!(fault.class, Class::PhaseAliased, "{fault}");
     }

@@ -49,8 +49,12 @@ fn saxpy_adds_a_multiple() {
     let module = Module::parse(SAXPY).unwrap_or_else(|e| panic!("{e}"));
     let memory = Memory::new(1 << 20);
     let n = 1000u32;
-    let (x, y) = (memory.alloc(u64::from(n) * 4).unwrap(), memory.alloc(u64::from(n) * 4).unwrap());
-    let bytes = |f: &dyn Fn(u32) -> f32| (0..n).flat_map(|i| f(i).to_le_bytes()).collect::<Vec<u8>>();
+    let (x, y) = (
+        memory.alloc(u64::from(n) * 4).unwrap(),
+        memory.alloc(u64::from(n) * 4).unwrap(),
+    );
+    let bytes =
+        |f: &dyn Fn(u32) -> f32| (0..n).flat_map(|i| f(i).to_le_bytes()).collect::<Vec<u8>>();
     memory.write(x, &bytes(&|i| i as f32)).unwrap();
     memory.write(y, &bytes(&|i| 1.0 + i as f32)).unwrap();
     let mut params = [x.to_le_bytes(), y.to_le_bytes()].concat();
@@ -63,7 +67,8 @@ fn saxpy_adds_a_multiple() {
         dynamic_shared: 0,
         params: &params,
     };
-    let stats = run(&memory, &launch, &Schedule::default(), Trace::Off).unwrap_or_else(|e| panic!("{e}"));
+    let stats =
+        run(&memory, &launch, &Schedule::default(), Trace::Off).unwrap_or_else(|e| panic!("{e}"));
     let mut out = vec![0; n as usize * 4];
     memory.read(y, &mut out).unwrap();
     assert_eq!(out, bytes(&|i| 3.0 * i as f32 + 1.0));

@@ -85,28 +85,57 @@ fn blocks_that_sleep_until_others_have_left_something_get_it() {
     let wanted: Vec<u8> = (0..10).flat_map(|_| 55u32.to_le_bytes()).collect();
     for (order, seed, threads) in ORDERS {
         for trace in [Trace::Off, Trace::On] {
-            let setup = Setup { grid: 10, block: 64, order, seed, threads, trace, ..SETUP };
-            let (out, _) =
-                launch(&kernel(WAIT_FOR_ALL), &[0; 40], 40, setup).unwrap_or_else(|fault| panic!("{fault}"));
+            let setup = Setup {
+                grid: 10,
+                block: 64,
+                order,
+                seed,
+                threads,
+                trace,
+                ..SETUP
+            };
+            let (out, _) = launch(&kernel(WAIT_FOR_ALL), &[0; 40], 40, setup)
+                .unwrap_or_else(|fault| panic!("{fault}"));
             assert_eq!(out, wanted, "{order:?} {seed}");
         }
     }
     // Nobody leaves the eleventh number.
     let in_vain = kernel(&WAIT_FOR_ALL.replace("%r2, 10", "%r2, 11"));
-    let found = launch(&in_vain, &[0; 44], 40, Setup { grid: 10, block: 64, ..SETUP });
+    let found = launch(
+        &in_vain,
+        &[0; 44],
+        40,
+        Setup {
+            grid: 10,
+            block: 64,
+            ..SETUP
+        },
+    );
     assert_eq!(found.map(|_| ()).unwrap_err().class, Class::Deadlock);
 }
 
 #[test]
 fn a_right_kernel_gives_the_same_bytes_under_every_schedule() {
     let input: Vec<u8> = (0..2560u32).flat_map(|i| (i * i).to_le_bytes()).collect();
-    let sum = |block: u32| (block * 256..block * 256 + 256).map(|i| i * i).fold(0, u32::wrapping_add);
+    let sum = |block: u32| {
+        (block * 256..block * 256 + 256)
+            .map(|i| i * i)
+            .fold(0, u32::wrapping_add)
+    };
     let wanted: Vec<u8> = (0..10).flat_map(|block| sum(block).to_le_bytes()).collect();
     for (order, seed, threads) in ORDERS {
         for trace in [Trace::Off, Trace::On] {
-            let setup = Setup { grid: 10, block: 256, order, seed, threads, trace, ..SETUP };
-            let (out, stats) =
-                launch(&kernel(BLOCK_SUM), &input, 40, setup).unwrap_or_else(|fault| panic!("{fault}"));
+            let setup = Setup {
+                grid: 10,
+                block: 256,
+                order,
+                seed,
+                threads,
+                trace,
+                ..SETUP
+            };
+            let (out, stats) = launch(&kernel(BLOCK_SUM), &input, 40, setup)
+                .unwrap_or_else(|fault| panic!("{fault}"));
             assert_eq!(out, wanted, "{order:?} {seed}");
             assert_eq!(stats.accesses.is_some(), trace == Trace::On);
         }
@@ -118,30 +147,58 @@ fn a_right_kernel_gives_the_same_bytes_under_every_schedule() {
 fn a_forgotten_barrier_shows_under_every_schedule() {
     let text = kernel(&BLOCK_SUM.replace("bar.sync 0;", ""));
     for (order, seed, threads) in ORDERS {
-        let setup = Setup { grid: 10, block: 256, order, seed, threads, ..SETUP };
-        assert!(launch(&text, &[1; 10240], 40, setup).is_err(), "{order:?} {seed}");
+        let setup = Setup {
+            grid: 10,
+            block: 256,
+            order,
+            seed,
+            threads,
+            ..SETUP
+        };
+        assert!(
+            launch(&text, &[1; 10240], 40, setup).is_err(),
+            "{order:?} {seed}"
+        );
     }
 }
 
 #[test]
 fn instructions_are_counted() {
-    let (_, stats) =
-        launch(&kernel(""), &[0; 4], 4, Setup { grid: 3, block: 40, ..SETUP }).expect("it does nothing");
-    assert_eq!((stats.warp_instructions, stats.lane_instructions), (3 * 2 * 4, 3 * 40 * 4));
+    let (_, stats) = launch(
+        &kernel(""),
+        &[0; 4],
+        4,
+        Setup {
+            grid: 3,
+            block: 40,
+            ..SETUP
+        },
+    )
+    .expect("it does nothing");
+    assert_eq!(
+        (stats.warp_instructions, stats.lane_instructions),
+        (3 * 2 * 4, 3 * 40 * 4)
+    );
 }
 
 /// Two launches of a copy `out[i] = in[i]`, the second with its pointers moved.
 fn two_copies(memory: &Memory, first: [u64; 2], second: [u64; 2]) -> [Accesses; 2] {
-    let body = ".reg .b32 %r; .reg .b64 %d<2>; mad.wide.u32 %d0, %t, 4, %in; ld.global.u32 %r, [%d0];
+    let body =
+        ".reg .b32 %r; .reg .b64 %d<2>; mad.wide.u32 %d0, %t, 4, %in; ld.global.u32 %r, [%d0];
         mad.wide.u32 %d1, %t, 4, %out; st.global.u32 [%d1], %r;";
     let module = Module::parse(&kernel(body)).unwrap_or_else(|e| panic!("{e}"));
     [first, second].map(|pointers| {
         let params = pointers.map(u64::to_le_bytes).concat();
         let kernel = module.kernel("k").expect("it is called k");
-        let launch =
-            Launch { kernel, grid: [1, 1, 1], block: [32, 1, 1], dynamic_shared: 0, params: &params };
-        let stats =
-            run(memory, &launch, &Schedule::default(), Trace::On).unwrap_or_else(|fault| panic!("{fault}"));
+        let launch = Launch {
+            kernel,
+            grid: [1, 1, 1],
+            block: [32, 1, 1],
+            dynamic_shared: 0,
+            params: &params,
+        };
+        let stats = run(memory, &launch, &Schedule::default(), Trace::On)
+            .unwrap_or_else(|fault| panic!("{fault}"));
         stats.accesses.expect("it was traced")
     })
 }
@@ -152,14 +209,20 @@ fn launches_conflict_on_the_bytes_they_share() {
     let memory = Memory::new(1 << 20);
     let [a, b, c] = [(); 3].map(|()| {
         let address = memory.alloc(512).expect("there is room");
-        memory.fill(address, &[7], 512).expect("it was just allocated");
+        memory
+            .fill(address, &[7], 512)
+            .expect("it was just allocated");
         address
     });
     memory.set_label(b, "b");
     let rows = [
         ([a, b], [a, c], None),
         ([a, b], [b + 128, c], None),
-        ([a, b], [b + 124, c], Some((ConflictKind::WriteRead, b + 124))),
+        (
+            [a, b],
+            [b + 124, c],
+            Some((ConflictKind::WriteRead, b + 124)),
+        ),
         ([a, b], [c, b], Some((ConflictKind::WriteWrite, b))),
         ([b, a], [c, b + 4], Some((ConflictKind::ReadWrite, b + 4))),
     ];
@@ -169,13 +232,13 @@ fn launches_conflict_on_the_bytes_they_share() {
         assert_eq!(found.as_ref().map(|c| (c.kind, c.address)), wanted);
         if let Some(found) = found {
             assert_eq!(found.allocation.label, "b");
-            assert!(
-                found.second.1.text.starts_with(if wanted.expect("found").0 == ConflictKind::WriteRead {
+            assert!(found.second.1.text.starts_with(
+                if wanted.expect("found").0 == ConflictKind::WriteRead {
                     "ld"
                 } else {
                     "st"
-                })
-            );
+                }
+            ));
         }
     }
 }
@@ -195,8 +258,13 @@ fn blocks_that_synchronise_do_not_race() {
         ld.global.u32 %r2, [%out]; ld.global.u32 %r3, [%out+8]; add.u32 %r2, %r2, %r3;
         st.global.u32 [%out+16], %r2;
     END:";
-    let setup = Setup { grid: 4, trace: Trace::On, ..SETUP };
-    let (out, _) = launch(&kernel(body), &[0; 4], 20, setup).unwrap_or_else(|fault| panic!("{fault}"));
+    let setup = Setup {
+        grid: 4,
+        trace: Trace::On,
+        ..SETUP
+    };
+    let (out, _) =
+        launch(&kernel(body), &[0; 4], 20, setup).unwrap_or_else(|fault| panic!("{fault}"));
     assert_eq!(out[16], 2);
     let unfenced = body.replacen("membar.gl;", "", 1);
     assert!(launch(&kernel(&unfenced), &[0; 4], 20, setup).is_err());
@@ -207,15 +275,34 @@ fn memory_keeps_its_books() {
     let memory = Memory::new(1000);
     let a = memory.alloc(600).expect("there is room");
     let b = memory.alloc(400).expect("there is room");
-    assert_eq!((memory.used(), memory.capacity(), a % 256, b % 256), (1000, 1000, 0, 0));
-    let full = MemoryError::OutOfMemory { asked: 1, used: 1000, capacity: 1000 };
+    assert_eq!(
+        (memory.used(), memory.capacity(), a % 256, b % 256),
+        (1000, 1000, 0, 0)
+    );
+    let full = MemoryError::OutOfMemory {
+        asked: 1,
+        used: 1000,
+        capacity: 1000,
+    };
     assert_eq!(memory.alloc(1), Err(full.clone()));
-    assert_eq!(full.to_string(), "out of memory: 1 bytes asked for, 1000 of 1000 in use");
-    assert_eq!(memory.free(a + 1), Err(MemoryError::NotAnAllocation { address: a + 1 }));
+    assert_eq!(
+        full.to_string(),
+        "out of memory: 1 bytes asked for, 1000 of 1000 in use"
+    );
+    assert_eq!(
+        memory.free(a + 1),
+        Err(MemoryError::NotAnAllocation { address: a + 1 })
+    );
     assert_eq!(memory.free(a), Ok(()));
-    assert_eq!(memory.free(a), Err(MemoryError::NotAnAllocation { address: a }));
+    assert_eq!(
+        memory.free(a),
+        Err(MemoryError::NotAnAllocation { address: a })
+    );
     assert_eq!(memory.find(a), None);
-    assert_eq!(memory.find(b + 399).map(|i| (i.base, i.bytes)), Some((b, 400)));
+    assert_eq!(
+        memory.find(b + 399).map(|i| (i.base, i.bytes)),
+        Some((b, 400))
+    );
     assert_eq!(memory.find(b + 400), None);
     let c = memory.alloc(600).expect("it was freed");
     assert!(c > b, "addresses are never used twice");
@@ -227,9 +314,13 @@ fn bytes_go_in_and_out() {
     let a = memory.alloc(4100).expect("there is room");
     let data: Vec<u8> = (0..4000u32).map(|i| i as u8).collect();
     for offset in [0, 1, 2, 3, 5, 100] {
-        memory.write(a + offset, &data).expect("within the allocation");
+        memory
+            .write(a + offset, &data)
+            .expect("within the allocation");
         let mut out = vec![0; 4000];
-        memory.read(a + offset, &mut out).expect("within the allocation");
+        memory
+            .read(a + offset, &mut out)
+            .expect("within the allocation");
         assert_eq!(out, data);
     }
     let b = memory.alloc(64).expect("there is room");
@@ -239,10 +330,24 @@ fn bytes_go_in_and_out() {
     memory.copy(b + 21, b, 11).expect("within the allocation");
     assert_eq!(memory.uninitialised(b + 21, 43), Ok(Some(b + 32)));
     let mut out = [0; 4];
-    memory.read(b + 21, &mut out).expect("within the allocation");
+    memory
+        .read(b + 21, &mut out)
+        .expect("within the allocation");
     assert_eq!(out, [1, 2, 1, 2]);
-    assert_eq!(memory.write(b + 62, &[0; 3]), Err(MemoryError::OutOfBounds { address: b + 62, bytes: 3 }));
-    assert_eq!(memory.fill(b + 1, &[1, 2], 1), Err(MemoryError::BadPattern { address: b + 1, bytes: 2 }));
+    assert_eq!(
+        memory.write(b + 62, &[0; 3]),
+        Err(MemoryError::OutOfBounds {
+            address: b + 62,
+            bytes: 3
+        })
+    );
+    assert_eq!(
+        memory.fill(b + 1, &[1, 2], 1),
+        Err(MemoryError::BadPattern {
+            address: b + 1,
+            bytes: 2
+        })
+    );
 }
 
 #[test]
@@ -253,7 +358,9 @@ fn pinned_memory_is_one_for_host_and_device() {
     assert_eq!(block.words().as_ptr() as u64, block.address());
     block.words()[3].store(77, std::sync::atomic::Ordering::Relaxed);
     let mut out = [0; 4];
-    memory.read(block.address() + 12, &mut out).expect("within the block");
+    memory
+        .read(block.address() + 12, &mut out)
+        .expect("within the block");
     assert_eq!(out, [77, 0, 0, 0]);
     assert_eq!((memory.used(), memory.free(block.address())), (0, Ok(())));
 }
@@ -264,7 +371,10 @@ fn module_variables_have_addresses() {
     let text = kernel("").replace(".visible", ".global .u32 g[3] = {7, 8};\n.visible");
     let module = Module::parse(&text).expect("the module is right");
     let memory = Memory::new(1 << 20);
-    let address = module.address(&memory, "g").expect("there is room").expect("it exists");
+    let address = module
+        .address(&memory, "g")
+        .expect("there is room")
+        .expect("it exists");
     assert_eq!(module.address(&memory, "g"), Ok(Some(address)));
     assert_eq!(module.address(&memory, "h"), Ok(None));
     let mut out = [1; 12];
@@ -305,15 +415,31 @@ fn flags_order_warps_with_fences_only() {
             "ld.volatile.shared.u32 %r0, [flag]; membar.cta;",
             true,
         ),
-        ("st.release.cta.shared.u32 [flag], 1;", "ld.acquire.cta.shared.u32 %r0, [flag];", true),
+        (
+            "st.release.cta.shared.u32 [flag], 1;",
+            "ld.acquire.cta.shared.u32 %r0, [flag];",
+            true,
+        ),
         (
             "fence.acq_rel.cta; atom.shared.exch.b32 %r0, [flag], 1;",
             "atom.acquire.cta.shared.or.b32 %r0, [flag], 0;",
             true,
         ),
-        ("st.volatile.shared.u32 [flag], 1;", "ld.volatile.shared.u32 %r0, [flag];", false),
-        ("st.release.cta.shared.u32 [flag], 1;", "ld.relaxed.cta.shared.u32 %r0, [flag];", false),
-        ("st.relaxed.cta.shared.u32 [flag], 1;", "ld.acquire.cta.shared.u32 %r0, [flag];", false),
+        (
+            "st.volatile.shared.u32 [flag], 1;",
+            "ld.volatile.shared.u32 %r0, [flag];",
+            false,
+        ),
+        (
+            "st.release.cta.shared.u32 [flag], 1;",
+            "ld.relaxed.cta.shared.u32 %r0, [flag];",
+            false,
+        ),
+        (
+            "st.relaxed.cta.shared.u32 [flag], 1;",
+            "ld.acquire.cta.shared.u32 %r0, [flag];",
+            false,
+        ),
         // An acquire releases nothing, and a release acquires nothing.
         (
             "ld.acquire.cta.shared.u32 %r0, [flag]; st.relaxed.cta.shared.u32 [flag], 1;",
@@ -364,7 +490,12 @@ fn flags_order_warps_with_fences_only() {
                 &kernel(&body(store, load)),
                 &[0; 4],
                 4,
-                Setup { block: 64, order, fuel: 1 << 20, ..SETUP },
+                Setup {
+                    block: 64,
+                    order,
+                    fuel: 1 << 20,
+                    ..SETUP
+                },
             );
             assert_eq!(result.is_ok(), right, "{store} {load}");
         }

@@ -50,7 +50,11 @@ fn packed(form: &Form, row: usize, i: usize) -> i32 {
 fn left(form: &Form, row: usize, k: usize) -> f64 {
     let width = chunk(form, 0, 0).1;
     let kept = chunk(form, row, k / width).2.contains(&(k % width));
-    if kept { encode(form.1, value(row, k)).1 } else { 0.0 }
+    if kept {
+        encode(form.1, value(row, k)).1
+    } else {
+        0.0
+    }
 }
 
 /// The metadata of a thread. Its index is that of two bits, of eight rows and of four warps; the elements that it has
@@ -80,14 +84,26 @@ fn metadata(form: &Form, thread: usize) -> u32 {
 
 fn name(form: &Form, columns: usize) -> String {
     let (sum, left, right, _) = form;
-    format!("wgmma.mma_async.sp.sync.aligned.m64n{columns}k{}.{sum}.{left}.{right}", depth(form))
+    format!(
+        "wgmma.mma_async.sp.sync.aligned.m64n{columns}k{}.{sum}.{left}.{right}",
+        depth(form)
+    )
 }
 
 /// A program with a product that is asked for twice, and its input; the metadata of each thread stands last.
-fn twice(form: &Form, columns: usize, in_registers: bool, layouts: [Layout; 2]) -> (String, Vec<u8>) {
-    let (mut bytes, a) = image(form.1, 64, depth(form) / 2, layouts[0], |row, i| packed(form, row, i));
+fn twice(
+    form: &Form,
+    columns: usize,
+    in_registers: bool,
+    layouts: [Layout; 2],
+) -> (String, Vec<u8>) {
+    let (mut bytes, a) = image(form.1, 64, depth(form) / 2, layouts[0], |row, i| {
+        packed(form, row, i)
+    });
     bytes.resize(LEFT, 0);
-    let (right, b) = image(form.2, columns, depth(form), layouts[1], |n, k| value(k + 3, n));
+    let (right, b) = image(form.2, columns, depth(form), layouts[1], |n, k| {
+        value(k + 3, n)
+    });
     bytes.extend(right);
     bytes.resize(bytes.len().next_multiple_of(2048), 0);
     let staged = bytes.len();
@@ -100,27 +116,57 @@ fn twice(form: &Form, columns: usize, in_registers: bool, layouts: [Layout; 2]) 
         (_, 2, false) => format!(", 1, 1, {}, {}", turns[0], turns[1]),
         _ => ", 1, 1".into(),
     };
-    let sums = if form.0 == "f16" { columns / 4 } else { columns / 2 };
-    let left = if in_registers { list("%x", 4) } else { "%a".into() };
-    let product =
-        format!("{} {}, {left}, %b, %m, {}, %p{rest};", name(form, columns), list("%d", sums), form.3);
+    let sums = if form.0 == "f16" {
+        columns / 4
+    } else {
+        columns / 2
+    };
+    let left = if in_registers {
+        list("%x", 4)
+    } else {
+        "%a".into()
+    };
+    let product = format!(
+        "{} {}, {left}, %b, %m, {}, %p{rest};",
+        name(form, columns),
+        list("%d", sums),
+        form.3
+    );
     let body = format!(
         ".reg .b32 %m;\nmad.wide.u32 %to, %t, 4, %in;\nld.global.b32 %m, [%to+{}];\nwgmma.fence.sync.aligned;\n{product}\n\
          {product}\nmov.b32 %m, 0;\nwgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;",
         staged + 2048
     );
     let text = program(staged, [a, b], sums, form.0 == "f32", &body);
-    (if form.1 != form.2 && form.0 == "s32" { text.replace("8.6", "8.4") } else { text }, bytes)
+    (
+        if form.1 != form.2 && form.0 == "s32" {
+            text.replace("8.6", "8.4")
+        } else {
+            text
+        },
+        bytes,
+    )
 }
 
 /// Compares each sum.
 fn check(form: &Form, columns: usize, in_registers: bool, layouts: [Layout; 2], order: Order) {
     let (text, bytes) = twice(form, columns, in_registers, layouts);
     let size = if form.0 == "f16" { 2 } else { 4 };
-    let (out, _) = launch(&text, &bytes, (size * 64 * columns) as u64, Setup { order, seed: 3, ..GROUP })
-        .unwrap_or_else(|fault| panic!("{}: {fault}", name(form, columns)));
+    let (out, _) = launch(
+        &text,
+        &bytes,
+        (size * 64 * columns) as u64,
+        Setup {
+            order,
+            seed: 3,
+            ..GROUP
+        },
+    )
+    .unwrap_or_else(|fault| panic!("{}: {fault}", name(form, columns)));
     let sum = |row: usize, column: usize| {
-        (0..depth(form)).map(|k| left(form, row, k) * encode(form.2, value(k + 3, column)).1).sum::<f64>()
+        (0..depth(form))
+            .map(|k| left(form, row, k) * encode(form.2, value(k + 3, column)).1)
+            .sum::<f64>()
     };
     wanted(form.0, columns, &out, &name(form, columns), sum);
 }
@@ -135,12 +181,33 @@ fn sparse_products_of_all_forms() {
 
 #[test]
 fn sparse_matrices_lie_in_every_layout() {
-    let layout = |swizzle, transposed| Layout { swizzle, transposed };
+    let layout = |swizzle, transposed| Layout {
+        swizzle,
+        transposed,
+    };
     for (a, b) in [(128, 64), (64, 128), (32, 64), (0, 0)] {
-        check(&FORMS[0], 64, false, [layout(a, false), layout(b, false)], Order::InOrder);
-        check(&FORMS[0], 64, false, [layout(a, true), layout(b, true)], Order::InOrder);
+        check(
+            &FORMS[0],
+            64,
+            false,
+            [layout(a, false), layout(b, false)],
+            Order::InOrder,
+        );
+        check(
+            &FORMS[0],
+            64,
+            false,
+            [layout(a, true), layout(b, true)],
+            Order::InOrder,
+        );
     }
-    check(&FORMS[2], 32, true, [PLAIN, layout(32, true)], Order::InOrder);
+    check(
+        &FORMS[2],
+        32,
+        true,
+        [PLAIN, layout(32, true)],
+        Order::InOrder,
+    );
 }
 
 #[test]
@@ -152,28 +219,61 @@ fn mistakes_with_sparse_products() {
     let (text, mut bytes) = twice(form, 8, false, [PLAIN; 2]);
     let word = bytes.len() - 512 + 4 * 37;
     bytes[word..word + 4].copy_from_slice(&0x4444_4494u32.to_le_bytes());
-    assert_eq!(run(&text, &bytes).err().map(|f| f.what.clone()), None, "0b1001 ascends");
+    assert_eq!(
+        run(&text, &bytes).err().map(|f| f.what.clone()),
+        None,
+        "0b1001 ascends"
+    );
     bytes[word..word + 4].copy_from_slice(&0x4446_4444u32.to_le_bytes());
     let fault = run(&text, &bytes).expect_err("descending");
     let what = "metadata 0b0110 of row 25 of a from column 16 on, which means nothing";
-    assert_eq!((fault.class, fault.what.as_str()), (Class::Descriptor, what));
+    assert_eq!(
+        (fault.class, fault.what.as_str()),
+        (Class::Descriptor, what)
+    );
 
-    let narrow = Layout { swizzle: 32, transposed: false };
+    let narrow = Layout {
+        swizzle: 32,
+        transposed: false,
+    };
     let (text, bytes) = twice(form, 8, false, [PLAIN, narrow]);
     let fault = run(&text, &bytes).expect_err("rows of 32 bytes");
-    let what = "unsupported in ptx-emu: 64 bytes of the inner dimension from byte 0 of a row of 32 on";
-    assert_eq!((fault.class, fault.what.as_str()), (Class::Descriptor, what));
+    let what =
+        "unsupported in ptx-emu: 64 bytes of the inner dimension from byte 0 of a row of 32 on";
+    assert_eq!(
+        (fault.class, fault.what.as_str()),
+        (Class::Descriptor, what)
+    );
 
     let refused = |from: &str, to: &str| {
         let text = twice(form, 8, false, [PLAIN; 2]).0.replace(from, to);
-        Module::parse(&text).and_then(Module::complete).expect_err(to).to_string()
+        Module::parse(&text)
+            .and_then(Module::complete)
+            .expect_err(to)
+            .to_string()
     };
     for (from, to, what) in [
-        ("%m, 0, %p", "%m, 2, %p", "an integer literal from 0 to 1 was expected"),
-        ("%m, 0, %p", "5, 0, %p", "a register with metadata was expected"),
+        (
+            "%m, 0, %p",
+            "%m, 2, %p",
+            "an integer literal from 0 to 1 was expected",
+        ),
+        (
+            "%m, 0, %p",
+            "5, 0, %p",
+            "a register with metadata was expected",
+        ),
         ("%m, 0, %p", "%p", "takes 10 operands, not 8"),
-        ("n8k32", "n8k16", "unsupported in ptx-emu: wgmma.mma_async.sp.sync.aligned.m64n8k16.f32.f16.f16"),
-        ("k32.f32", "k32.satfinite.f32", "unsupported in ptx-emu: wgmma.mma_async.sp"),
+        (
+            "n8k32",
+            "n8k16",
+            "unsupported in ptx-emu: wgmma.mma_async.sp.sync.aligned.m64n8k16.f32.f16.f16",
+        ),
+        (
+            "k32.f32",
+            "k32.satfinite.f32",
+            "unsupported in ptx-emu: wgmma.mma_async.sp",
+        ),
         (".version 8.6", ".version 8.1", "8.2"),
     ] {
         let said = refused(from, to);

@@ -1,7 +1,9 @@
 //! Manual, "cp.async.bulk.tensor", "cp.async.bulk", "stmatrix" and "movmatrix": boxes of tensors into and out of shared
 //! memory.
 
-use ptx_emu::{Class, ElementKind, Fault, Launch, Memory, Module, Order, Schedule, TensorMap, Trace, run};
+use ptx_emu::{
+    Class, ElementKind, Fault, Launch, Memory, Module, Order, Schedule, TensorMap, Trace, run,
+};
 
 /// Elements of the matrix: rows of 72, of which 70 count.
 const COLUMNS: u64 = 70;
@@ -34,7 +36,15 @@ fn launch(
     swizzle: u32,
     schedule: (Order, u64),
 ) -> Result<(Vec<u16>, Vec<u16>), Box<Fault>> {
-    launch_with(body, |map| TensorMap { boxed: boxed.to_vec(), swizzle, ..map }, schedule)
+    launch_with(
+        body,
+        |map| TensorMap {
+            boxed: boxed.to_vec(),
+            swizzle,
+            ..map
+        },
+        schedule,
+    )
 }
 
 /// The same with a map that is changed before.
@@ -46,9 +56,20 @@ fn launch_with(
     let text = program(body);
     let module = Module::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     let memory = Memory::new(1 << 24);
-    let (x, out) = (memory.alloc(2 * ROWS * PITCH).expect("room"), memory.alloc(4096).expect("room"));
+    let (x, out) = (
+        memory.alloc(2 * ROWS * PITCH).expect("room"),
+        memory.alloc(4096).expect("room"),
+    );
     memory.set_label(x, "x");
-    memory.write(x, &matrix().iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>()).expect("allocated");
+    memory
+        .write(
+            x,
+            &matrix()
+                .iter()
+                .flat_map(|v| v.to_le_bytes())
+                .collect::<Vec<_>>(),
+        )
+        .expect("allocated");
     memory.fill(out, &[0], 4096).expect("allocated");
     let (dims, strides) = (vec![COLUMNS, ROWS], vec![2 * PITCH]);
     let map = TensorMap {
@@ -60,22 +81,51 @@ fn launch_with(
         strides,
         boxed: vec![8, 1],
     };
-    let params = [&changed(map).encode().expect("a map")[..], &out.to_le_bytes(), &x.to_le_bytes()].concat();
+    let params = [
+        &changed(map).encode().expect("a map")[..],
+        &out.to_le_bytes(),
+        &x.to_le_bytes(),
+    ]
+    .concat();
     let kernel = module.kernel("k").expect("it is in the text");
-    let launch = Launch { kernel, grid: [1; 3], block: [128, 1, 1], dynamic_shared: 8192, params: &params };
+    let launch = Launch {
+        kernel,
+        grid: [1; 3],
+        block: [128, 1, 1],
+        dynamic_shared: 8192,
+        params: &params,
+    };
     for trace in [Trace::On, Trace::Off] {
-        run(&memory, &launch, &Schedule { order, seed, ..Schedule::default() }, trace)?;
+        run(
+            &memory,
+            &launch,
+            &Schedule {
+                order,
+                seed,
+                ..Schedule::default()
+            },
+            trace,
+        )?;
     }
     let words = |at: u64, n: u64| {
         let mut bytes = vec![0; 2 * n as usize];
         memory.read(at, &mut bytes).expect("allocated");
-        bytes.as_chunks::<2>().0.iter().map(|b| u16::from_le_bytes(*b)).collect::<Vec<_>>()
+        bytes
+            .as_chunks::<2>()
+            .0
+            .iter()
+            .map(|b| u16::from_le_bytes(*b))
+            .collect::<Vec<_>>()
     };
     Ok((words(x, ROWS * PITCH), words(out, 2048)))
 }
 
-const SCHEDULES: [(Order, u64); 4] =
-    [(Order::InOrder, 0), (Order::Reversed, 1), (Order::Shuffled, 2), (Order::Shuffled, 3)];
+const SCHEDULES: [(Order, u64); 4] = [
+    (Order::InOrder, 0),
+    (Order::Reversed, 1),
+    (Order::Shuffled, 2),
+    (Order::Shuffled, 3),
+];
 
 /// Loads a box to `%s` and waits.
 fn load(column: i32, row: i32, bytes: u32) -> String {
@@ -88,12 +138,17 @@ fn load(column: i32, row: i32, bytes: u32) -> String {
 }
 
 /// Each thread shows its 16 bytes.
-const SHOW: &str = "ld.shared.v4.b32 {%r4,%r5,%r6,%r7}, [%r0]; st.global.v4.b32 [%out], {%r4,%r5,%r6,%r7};\n";
+const SHOW: &str =
+    "ld.shared.v4.b32 {%r4,%r5,%r6,%r7}, [%r0]; st.global.v4.b32 [%out], {%r4,%r5,%r6,%r7};\n";
 
 /// The element at a place of the tensor; 0 outside.
 fn at(column: i64, row: i64) -> u16 {
     let inside = (0..COLUMNS as i64).contains(&column) && (0..ROWS as i64).contains(&row);
-    if inside { matrix()[(row * PITCH as i64 + column) as usize] } else { 0 }
+    if inside {
+        matrix()[(row * PITCH as i64 + column) as usize]
+    } else {
+        0
+    }
 }
 
 /// Where an element of a box lies, in elements: the units of 16 bytes exchanged by the manual's figures.
@@ -121,9 +176,15 @@ fn boxes_land_swizzled_and_end_with_the_tensor() {
                     schedule,
                 )
                 .unwrap_or_else(|fault| panic!("{fault}"));
-                for (r, c) in (0..16).flat_map(|r| (0..width).map(move |c| (r, c))).take(1024) {
+                for (r, c) in (0..16)
+                    .flat_map(|r| (0..width).map(move |c| (r, c)))
+                    .take(1024)
+                {
                     let found = out[(r * width) as usize + element(swizzle, r, c)];
-                    let wanted = at(i64::from(column) + i64::from(c), i64::from(row) + i64::from(r));
+                    let wanted = at(
+                        i64::from(column) + i64::from(c),
+                        i64::from(row) + i64::from(r),
+                    );
                     if (r * width) as usize + element(swizzle, r, c) < 1024 {
                         assert_eq!(
                             found, wanted,
@@ -166,8 +227,14 @@ fn boxes_are_reduced() {
             @%first cp.async.bulk.commit_group; @%first cp.async.bulk.wait_group 0;"
         );
         let dims = vec![2 * COLUMNS / u64::from(element), ROWS];
-        let map =
-            |map| TensorMap { element, kind, swizzle: 64, dims: dims.clone(), boxed: vec![width, 16], ..map };
+        let map = |map| TensorMap {
+            element,
+            kind,
+            swizzle: 64,
+            dims: dims.clone(),
+            boxed: vec![width, 16],
+            ..map
+        };
         launch_with(&(load(0, 0, 1024) + &reduce), map, schedule).map(|(x, _)| x)
     };
     let cases: &[(&str, (ElementKind, u32), Update)] = &[
@@ -175,33 +242,61 @@ fn boxes_are_reduced() {
         ("max", (Signed, 4), |m, b| (m as i32).max(b as i32) as u32),
         ("inc", (Unsigned, 4), |m, b| if m >= b { 0 } else { m + 1 }),
         ("xor", (Signed, 4), |m, b| m ^ b),
-        ("add", (Float, 2), |m, b| half::f16::from_f32(f16(m) + f16(b)).to_bits().into()),
-        ("min.tile", (Float, 2), |m, b| if f16(m) < f16(b) { m } else { b }),
-        ("add", (BFloat, 2), |m, b| half::bf16::from_f32(bf16(m) + bf16(b)).to_bits().into()),
+        ("add", (Float, 2), |m, b| {
+            half::f16::from_f32(f16(m) + f16(b)).to_bits().into()
+        }),
+        (
+            "min.tile",
+            (Float, 2),
+            |m, b| if f16(m) < f16(b) { m } else { b },
+        ),
+        ("add", (BFloat, 2), |m, b| {
+            half::bf16::from_f32(bf16(m) + bf16(b)).to_bits().into()
+        }),
     ];
     for (i, (op, of, update)) in cases.iter().enumerate() {
         let x = run(op, *of, SCHEDULES[i % 4]).unwrap_or_else(|fault| panic!("{op}: {fault}"));
         let words = |x: &[u16]| match of.1 {
             2 => x.iter().map(|v| u32::from(*v)).collect::<Vec<_>>(),
-            _ => x.as_chunks::<2>().0.iter().map(|v| u32::from(v[0]) | u32::from(v[1]) << 16).collect(),
+            _ => x
+                .as_chunks::<2>()
+                .0
+                .iter()
+                .map(|v| u32::from(v[0]) | u32::from(v[1]) << 16)
+                .collect(),
         };
-        let (before, after, pitch) = (words(&matrix()), words(&x), (2 * PITCH as u32 / of.1) as usize);
-        let [width, at, columns] = [64, 80, 2 * COLUMNS as u32].map(|bytes| (bytes / of.1) as usize);
+        let (before, after, pitch) = (
+            words(&matrix()),
+            words(&x),
+            (2 * PITCH as u32 / of.1) as usize,
+        );
+        let [width, at, columns] =
+            [64, 80, 2 * COLUMNS as u32].map(|bytes| (bytes / of.1) as usize);
         for (i, found) in after.iter().enumerate() {
             let (row, column) = (i / pitch, i % pitch);
             let within = row >= 10 && (at..(at + width).min(columns)).contains(&column);
             let copied = |before: &[u32]| before[(row - 10) * pitch + column - at];
             // A program runs twice, traced and not.
             let twice = |b| update(update(before[i], b), b);
-            let wanted = if within { twice(copied(&before)) } else { before[i] };
+            let wanted = if within {
+                twice(copied(&before))
+            } else {
+                before[i]
+            };
             assert_eq!(*found, wanted, "{op} {of:?} row {row} column {column}");
         }
     }
     let fault = run("min", (Unsigned, 2), SCHEDULES[0]).expect_err("there is no such reduction");
     let what = "`.min` of a tensor of Unsigned elements of 2 bytes";
-    assert_eq!((fault.class, fault.what.as_str()), (Class::Descriptor, what));
+    assert_eq!(
+        (fault.class, fault.what.as_str()),
+        (Class::Descriptor, what)
+    );
     let fault = run("inc", (Float, 4), SCHEDULES[0]).expect_err("nor this");
-    assert_eq!(fault.what, "`.inc` of a tensor of Float elements of 4 bytes");
+    assert_eq!(
+        fault.what,
+        "`.inc` of a tensor of Float elements of 4 bytes"
+    );
 }
 
 #[test]
@@ -211,7 +306,9 @@ fn prefetched_boxes_exist() {
             "mov.u32 %r1, {column}; mov.u32 %r2, 3;
             @%first cp.async.bulk.prefetch.tensor.2d.L2.global.tile [{map}, {{%r1, %r2}}];"
         );
-        launch(&body, &[32, 16], 64, SCHEDULES[0]).map(drop).map_err(|fault| fault.class)
+        launch(&body, &[32, 16], 64, SCHEDULES[0])
+            .map(drop)
+            .map_err(|fault| fault.class)
     };
     assert_eq!(prefetch(8, "%map"), Ok(()));
     assert_eq!(prefetch(3, "%map"), Err(Class::Misaligned));
@@ -234,7 +331,11 @@ fn boxes_are_stored_and_clipped() {
             } else {
                 matrix()[(row * PITCH as i64 + column) as usize]
             };
-            assert_eq!(x[(row * PITCH as i64 + column) as usize], wanted, "row {row} column {column}");
+            assert_eq!(
+                x[(row * PITCH as i64 + column) as usize],
+                wanted,
+                "row {row} column {column}"
+            );
         }
     }
 }
@@ -248,7 +349,8 @@ const WAIT: &str = "@%first cp.async.bulk.wait_group.read 0;\n";
 fn bytes_are_stored() {
     for schedule in SCHEDULES {
         let body = [WRITE, FENCE, "bar.sync 0;", STORE, WAIT].concat();
-        let (_, out) = launch(&body, &[16, 8], 32, schedule).unwrap_or_else(|fault| panic!("{fault}"));
+        let (_, out) =
+            launch(&body, &[16, 8], 32, schedule).unwrap_or_else(|fault| panic!("{fault}"));
         let wanted = |i: usize| if i < 512 { 4 + (i % 2) as u16 } else { 0 };
         assert!(out.iter().enumerate().all(|(i, v)| *v == wanted(i)));
     }
@@ -270,11 +372,15 @@ fn bytes_are_reduced() {
                 "@%first cp.reduce.async.bulk.global.shared::cta.bulk_group.{op} [%out], [%s], 1024; @%first cp.async.bulk.commit_group;\n"
             );
             let body = [WRITE, FENCE, "bar.sync 0;", &reduce, &reduce, WAIT].concat();
-            let (_, out) =
-                launch(&body, &[16, 8], 32, schedule).unwrap_or_else(|fault| panic!("{op}: {fault}"));
+            let (_, out) = launch(&body, &[16, 8], 32, schedule)
+                .unwrap_or_else(|fault| panic!("{op}: {fault}"));
             let wanted = (0..4).fold(0, |x, _| of(x));
             let word = |i: usize| u32::from(out[2 * i]) | u32::from(out[2 * i + 1]) << 16;
-            assert!((0..256).all(|i| word(i) == wanted), "{op}: {:#x}, not {wanted:#x}", word(0));
+            assert!(
+                (0..256).all(|i| word(i) == wanted),
+                "{op}: {:#x}, not {wanted:#x}",
+                word(0)
+            );
             assert!((256..512).all(|i| word(i) == 0), "{op}");
         }
     }
@@ -283,21 +389,52 @@ fn bytes_are_reduced() {
 #[test]
 fn mistakes_with_tensors() {
     use Class::{
-        AsyncCopy, AsyncUnfinished, Deadlock, Descriptor, Misaligned, OutOfBounds, ProxyFence, SharedRace,
+        AsyncCopy, AsyncUnfinished, Deadlock, Descriptor, Misaligned, OutOfBounds, ProxyFence,
+        SharedRace,
     };
     let good = load(0, 0, 512);
     let few = load(0, 0, 256);
     let rows: &[(&[&str], Class, &str)] = &[
-        (&[WRITE, "bar.sync 0;", STORE, WAIT], ProxyFence, "that an ordinary store wrote"),
-        (&[WRITE, FENCE, STORE, WAIT], SharedRace, "nothing orders the two"),
-        (&[WRITE, FENCE, "bar.sync 0;", STORE], AsyncUnfinished, "a copy may still read its shared memory"),
         (
-            &[WRITE, FENCE, "bar.sync 0;", STORE, "bar.sync 0;", WRITE, WAIT],
+            &[WRITE, "bar.sync 0;", STORE, WAIT],
+            ProxyFence,
+            "that an ordinary store wrote",
+        ),
+        (
+            &[WRITE, FENCE, STORE, WAIT],
+            SharedRace,
+            "nothing orders the two",
+        ),
+        (
+            &[WRITE, FENCE, "bar.sync 0;", STORE],
+            AsyncUnfinished,
+            "a copy may still read its shared memory",
+        ),
+        (
+            &[
+                WRITE,
+                FENCE,
+                "bar.sync 0;",
+                STORE,
+                "bar.sync 0;",
+                WRITE,
+                WAIT,
+            ],
             AsyncCopy,
             "was written while this",
         ),
         (
-            &[WRITE, FENCE, "bar.sync 0;", STORE, "bar.sync 0;", WRITE, FENCE, "bar.sync 0;", WAIT],
+            &[
+                WRITE,
+                FENCE,
+                "bar.sync 0;",
+                STORE,
+                "bar.sync 0;",
+                WRITE,
+                FENCE,
+                "bar.sync 0;",
+                WAIT,
+            ],
             AsyncCopy,
             "was written while this",
         ),
@@ -306,7 +443,11 @@ fn mistakes_with_tensors() {
             AsyncUnfinished,
             "nothing has waited for a copy",
         ),
-        (&[&few.replace("[%s], [%map", "[%s+64], [%map")], Misaligned, "no multiple of 128"),
+        (
+            &[&few.replace("[%s], [%map", "[%s+64], [%map")],
+            Misaligned,
+            "no multiple of 128",
+        ),
         (
             &[&load(4, 0, 512)],
             Misaligned,
@@ -317,23 +458,49 @@ fn mistakes_with_tensors() {
             OutOfBounds,
             "a box is stored to [0, -1], which is before the tensor",
         ),
-        (&[WRITE, FENCE, "bar.sync 0;", &store_at(-8, 0)], OutOfBounds, "a box is stored to [-8, 0]"),
+        (
+            &[WRITE, FENCE, "bar.sync 0;", &store_at(-8, 0)],
+            OutOfBounds,
+            "a box is stored to [-8, 0]",
+        ),
         (
             &[WRITE, FENCE, "bar.sync 0;", &store_at(1, 0)],
             Misaligned,
             "a box that begins 2 bytes into its row",
         ),
         (&[&few], Deadlock, "-256 bytes are missing"),
-        (&["add.u64 %map, %map, 32;", &good], Misaligned, "a tensor map at"),
-        (&[&good.replace("[%map,", "[%out,")], Descriptor, "are no tensor map"),
-        (&["ld.param.u64 %map, [out];", &good], Descriptor, "are no tensor map"),
         (
-            &[&good.replace("{%r1, %r2}", "{%r1, %r2, %r2}").replace("2d", "3d")],
+            &["add.u64 %map, %map, 32;", &good],
+            Misaligned,
+            "a tensor map at",
+        ),
+        (
+            &[&good.replace("[%map,", "[%out,")],
+            Descriptor,
+            "are no tensor map",
+        ),
+        (
+            &["ld.param.u64 %map, [out];", &good],
+            Descriptor,
+            "are no tensor map",
+        ),
+        (
+            &[&good
+                .replace("{%r1, %r2}", "{%r1, %r2, %r2}")
+                .replace("2d", "3d")],
             Descriptor,
             "3 coordinates for a tensor map of 2",
         ),
-        (&[&good.replace("[%s], [%map", "[%s+7936], [%map")], OutOfBounds, "outside every variable"),
-        (&["or.b64 %map, %map, 64;", &good], Descriptor, "are no tensor map"),
+        (
+            &[&good.replace("[%s], [%map", "[%s+7936], [%map")],
+            OutOfBounds,
+            "outside every variable",
+        ),
+        (
+            &["or.b64 %map, %map, 64;", &good],
+            Descriptor,
+            "are no tensor map",
+        ),
     ];
     for (body, class, part) in rows {
         for schedule in SCHEDULES {
@@ -362,8 +529,8 @@ fn a_wrong_swizzle_is_named() {
     for schedule in SCHEDULES {
         launch(&(load(0, 0, 8192) + &product(1)), &[64, 64], 128, schedule)
             .unwrap_or_else(|fault| panic!("{fault}"));
-        let fault =
-            launch(&(load(0, 0, 8192) + &product(2)), &[64, 64], 128, schedule).expect_err("64 bytes");
+        let fault = launch(&(load(0, 0, 8192) + &product(2)), &[64, 64], 128, schedule)
+            .expect_err("64 bytes");
         assert_eq!(fault.class, Class::Descriptor, "{fault}");
         let wanted = "a tile is read with a swizzle of 64 bytes, and a tensor map brought it here with one of 128 bytes";
         assert_eq!(fault.what, wanted);
@@ -378,7 +545,9 @@ const READ: &str = "ld.shared.v4.b32 {%r4,%r5,%r6,%r7}, [%r0];\n";
 /// What was read of a tile, and the next copy to its place: loads must be fenced, what copies and products read need not.
 #[test]
 fn copies_overtake_loads_alone() {
-    let again = load(0, 0, 8192).replace("WAIT", "AGAIN").replace("[%bar], 0;", "[%bar], 1;");
+    let again = load(0, 0, 8192)
+        .replace("WAIT", "AGAIN")
+        .replace("[%bar], 0;", "[%bar], 1;");
     let again = ["bar.sync 0;\n", &again].concat();
     let (first, product) = (load(0, 0, 8192), product(1));
     let fence_by_one = ["bar.sync 0; @%first ", FENCE].concat();
@@ -395,23 +564,52 @@ fn copies_overtake_loads_alone() {
         (&[&first, READ, STORE, WAIT, &again], unfenced),
         (&[&first, READ, FENCE, &product, STORE, WAIT, &again], None),
         // What one thread wrote, and others read.
-        (&[WRITE, "bar.sync 0;", &first], Some((Class::ProxyFence, "that an ordinary store wrote"))),
+        (
+            &[WRITE, "bar.sync 0;", &first],
+            Some((Class::ProxyFence, "that an ordinary store wrote")),
+        ),
         (&[WRITE, FENCE, "bar.sync 0;", &first], None),
-        (&[WRITE, FENCE, "bar.sync 0;", READ, "bar.sync 0;", &first], unfenced),
-        (&[WRITE, FENCE, "bar.sync 0;", READ, FENCE, "bar.sync 0;", &first], None),
+        (
+            &[WRITE, FENCE, "bar.sync 0;", READ, "bar.sync 0;", &first],
+            unfenced,
+        ),
+        (
+            &[
+                WRITE,
+                FENCE,
+                "bar.sync 0;",
+                READ,
+                FENCE,
+                "bar.sync 0;",
+                &first,
+            ],
+            None,
+        ),
         // Lanes beside the one that has waited for its copy.
         (
             &[&first, one_warp, STORE, WAIT, WRITE, "END:"],
             Some((Class::SharedRace, "nothing orders the two")),
         ),
-        (&[&first, one_warp, STORE, WAIT, "bar.warp.sync -1;", WRITE, "END:"], None),
+        (
+            &[
+                &first,
+                one_warp,
+                STORE,
+                WAIT,
+                "bar.warp.sync -1;",
+                WRITE,
+                "END:",
+            ],
+            None,
+        ),
     ];
     for (body, wanted) in rows {
         for schedule in SCHEDULES {
             let found = launch(&body.concat(), &[64, 64], 128, schedule).err();
             match (wanted, &found) {
                 (None, None) => {}
-                (Some((class, part)), Some(fault)) if fault.class == *class && fault.what.contains(part) => {}
+                (Some((class, part)), Some(fault))
+                    if fault.class == *class && fault.what.contains(part) => {}
                 _ => panic!("{body:?}: {found:?} where {wanted:?} was to be found"),
             }
         }
@@ -424,14 +622,26 @@ fn matrices_are_stored_and_moved() {
     let fill = "mad.lo.u32 %r8, %t, 0x00020002, 0x00010000; add.u32 %r9, %r8, 0x01000100; add.u32 %r10, %r8, 0x02000200; add.u32 %r11, %r8, 0x03000300;";
     for (n, registers) in [(1, "{%r8}"), (2, "{%r8,%r9}"), (4, "{%r8,%r9,%r10,%r11}")] {
         for trans in ["", ".trans"] {
-            let store =
-                format!("stmatrix.sync.aligned.m8n8.x{n}{trans}.shared.b16 [%r0], {registers}; bar.sync 0;");
-            let body = format!("setp.lt.u32 %p, %t, 32; @!%p bra END; {fill} {WRITE} {store} {SHOW} END:");
-            let (_, out) =
-                launch(&body.replace("bar.sync 0;", "bar.warp.sync -1;"), &[16, 8], 32, SCHEDULES[0])
-                    .unwrap_or_else(|fault| panic!("{fault}"));
-            for (matrix, row, column) in (0..n).flat_map(|m| (0..64).map(move |i| (m, i / 8, i % 8))) {
-                let (r, c) = if trans.is_empty() { (row, column) } else { (column, row) };
+            let store = format!(
+                "stmatrix.sync.aligned.m8n8.x{n}{trans}.shared.b16 [%r0], {registers}; bar.sync 0;"
+            );
+            let body =
+                format!("setp.lt.u32 %p, %t, 32; @!%p bra END; {fill} {WRITE} {store} {SHOW} END:");
+            let (_, out) = launch(
+                &body.replace("bar.sync 0;", "bar.warp.sync -1;"),
+                &[16, 8],
+                32,
+                SCHEDULES[0],
+            )
+            .unwrap_or_else(|fault| panic!("{fault}"));
+            for (matrix, row, column) in
+                (0..n).flat_map(|m| (0..64).map(move |i| (m, i / 8, i % 8)))
+            {
+                let (r, c) = if trans.is_empty() {
+                    (row, column)
+                } else {
+                    (column, row)
+                };
                 let found = out[64 * matrix + 8 * row + column];
                 assert_eq!(
                     usize::from(found),
@@ -444,7 +654,8 @@ fn matrices_are_stored_and_moved() {
     let moved = format!(
         "setp.lt.u32 %p, %t, 32; @!%p bra END; {fill} movmatrix.sync.aligned.m8n8.trans.b16 %r4, %r8; st.global.b32 [%out], %r4; END:"
     );
-    let (_, out) = launch(&moved, &[16, 8], 32, SCHEDULES[0]).unwrap_or_else(|fault| panic!("{fault}"));
+    let (_, out) =
+        launch(&moved, &[16, 8], 32, SCHEDULES[0]).unwrap_or_else(|fault| panic!("{fault}"));
     for (lane, half) in (0..32).flat_map(|l| [(l, 0), (l, 1)]) {
         let (row, column) = (lane / 4, 2 * (lane % 4) + half);
         assert_eq!(usize::from(out[8 * lane + half]), 8 * column + row);
@@ -458,7 +669,9 @@ fn changed(changes: &[&str], fence: &str, bytes: u32) -> String {
         .map(|change| {
             let (field, values) = change.split_once(' ').expect("a field and values");
             let bits = if values.ends_with("%v") { 64 } else { 32 };
-            format!("@%first tensormap.replace.tile.{field}.shared::cta.b1024.b{bits} [%m], {values};\n")
+            format!(
+                "@%first tensormap.replace.tile.{field}.shared::cta.b1024.b{bits} [%m], {values};\n"
+            )
         })
         .collect();
     format!(
@@ -481,23 +694,51 @@ const ACQUIRE: &str = "fence.proxy.tensormap::generic.acquire.gpu [%g], 128;";
 fn maps_are_changed() {
     type Element = fn(i64, i64) -> u16;
     let changed = |changes: &[&str], bytes: u32| {
-        [WRITE, FENCE, "bar.sync 0;\n", &changed(changes, ACQUIRE, bytes)].concat()
+        [
+            WRITE,
+            FENCE,
+            "bar.sync 0;\n",
+            &changed(changes, ACQUIRE, bytes),
+        ]
+        .concat()
     };
     // The changes of a map with boxes of 24 by 16, the new box, and its elements from 8, 1 on.
     let rows: &[(&[&str], [u32; 2], Element)] = &[
-        (&["rank 1", "fill_mode 0", "interleave_layout 0", "element_stride 0, 1"], [24, 16], at),
-        (&["global_address %v", "global_dim 1, 17"], [24, 16], |c, r| if r < 17 { at(c, r + 3) } else { 0 }),
+        (
+            &[
+                "rank 1",
+                "fill_mode 0",
+                "interleave_layout 0",
+                "element_stride 0, 1",
+            ],
+            [24, 16],
+            at,
+        ),
+        (
+            &["global_address %v", "global_dim 1, 17"],
+            [24, 16],
+            |c, r| if r < 17 { at(c, r + 3) } else { 0 },
+        ),
         (&["box_dim 0, 32", "box_dim 1, 8"], [32, 8], at),
-        (&["global_dim 0, 16"], [24, 16], |c, r| if c < 16 { at(c, r) } else { 0 }),
+        (&["global_dim 0, 16"], [24, 16], |c, r| {
+            if c < 16 { at(c, r) } else { 0 }
+        }),
     ];
     for (changes, boxed, element) in rows {
         for schedule in SCHEDULES {
             let body = changed(changes, 2 * boxed[0] * boxed[1]);
-            let (_, out) =
-                launch(&body, &[24, 16], 0, schedule).unwrap_or_else(|fault| panic!("{changes:?}: {fault}"));
+            let (_, out) = launch(&body, &[24, 16], 0, schedule)
+                .unwrap_or_else(|fault| panic!("{changes:?}: {fault}"));
             for (i, found) in out.iter().enumerate().take((boxed[0] * boxed[1]) as usize) {
-                let (c, r) = (i as i64 % i64::from(boxed[0]), i as i64 / i64::from(boxed[0]));
-                assert_eq!(*found, element(c + 8, r + 1), "{changes:?}: row {r} column {c}");
+                let (c, r) = (
+                    i as i64 % i64::from(boxed[0]),
+                    i as i64 / i64::from(boxed[0]),
+                );
+                assert_eq!(
+                    *found,
+                    element(c + 8, r + 1),
+                    "{changes:?}: row {r} column {c}"
+                );
             }
         }
     }
@@ -506,13 +747,25 @@ fn maps_are_changed() {
     let (_, out) =
         launch(&changed(&words, 768), &[24, 16], 0, SCHEDULES[2]).unwrap_or_else(|f| panic!("{f}"));
     assert_eq!(out[..4], [at(16, 1), at(17, 1), at(18, 1), at(19, 1)]);
-    let stride =
-        ["global_stride 0, %v", "global_dim 1, 10", "box_dim 0, 32", "box_dim 1, 8", "swizzle_mode 2"];
-    let body = changed(&stride, 512).replace("ld.param.u64 %v, [x]; add.u64 %v, %v, 432", "mov.u64 %v, 288");
+    let stride = [
+        "global_stride 0, %v",
+        "global_dim 1, 10",
+        "box_dim 0, 32",
+        "box_dim 1, 8",
+        "swizzle_mode 2",
+    ];
+    let body = changed(&stride, 512).replace(
+        "ld.param.u64 %v, [x]; add.u64 %v, %v, 432",
+        "mov.u64 %v, 288",
+    );
     let (_, out) = launch(&body, &[24, 16], 0, SCHEDULES[1]).unwrap_or_else(|f| panic!("{f}"));
     for (r, c) in (0..8).flat_map(|r| (0..32).map(move |c| (r, c))) {
         let found = out[(32 * r) as usize + self::element(64, r, c)];
-        assert_eq!(found, at(i64::from(c) + 8, 2 * (i64::from(r) + 1)), "row {r} column {c}");
+        assert_eq!(
+            found,
+            at(i64::from(c) + 8, 2 * (i64::from(r) + 1)),
+            "row {r} column {c}"
+        );
     }
 }
 
@@ -521,7 +774,11 @@ fn mistakes_with_changed_maps() {
     let plain = |change: &str| changed(&[change], ACQUIRE, 768);
     let whole = changed(&["rank 1"], ACQUIRE, 768);
     let cases: &[(String, Class, &str)] = &[
-        (changed(&["rank 1"], "", 768), Class::ProxyFence, "a copy may not see that the tensor map at 0x"),
+        (
+            changed(&["rank 1"], "", 768),
+            Class::ProxyFence,
+            "a copy may not see that the tensor map at 0x",
+        ),
         (
             whole.replace(
                 "mov.u64 %map, %g;",
@@ -530,16 +787,51 @@ fn mistakes_with_changed_maps() {
             Class::ProxyFence,
             "was changed",
         ),
-        (plain("rank 0"), Class::Descriptor, "2 coordinates for a tensor map of 1 dimensions"),
-        (plain("rank 5"), Class::Descriptor, "tensormap.replace: a rank of 6 dimensions: 1 to 5"),
-        (plain("box_dim 1, 300"), Class::Descriptor, "has a box of 300 elements in a dimension: 1 to 256"),
-        (plain("box_dim 1, 70000"), Class::Descriptor, "a box of 70000 elements in a dimension"),
-        (plain("element_stride 0, 2"), Class::Descriptor, "unsupported in ptx-emu: a value of 2"),
-        (plain("fill_mode 1"), Class::Descriptor, "unsupported in ptx-emu: a value of 1"),
-        (whole.replace("b1024.b32 [%m]", "b1024.b32 [%m+32]"), Class::Misaligned, "no multiple of 64"),
-        (whole.replace("@%part st.shared.u64 [%r8], %d1;", ""), Class::UninitialisedShared, "has written"),
         (
-            whole.replace("@%part st.shared.u64 [%r8], %d1;", "@%part st.shared.u64 [%r8], 5;"),
+            plain("rank 0"),
+            Class::Descriptor,
+            "2 coordinates for a tensor map of 1 dimensions",
+        ),
+        (
+            plain("rank 5"),
+            Class::Descriptor,
+            "tensormap.replace: a rank of 6 dimensions: 1 to 5",
+        ),
+        (
+            plain("box_dim 1, 300"),
+            Class::Descriptor,
+            "has a box of 300 elements in a dimension: 1 to 256",
+        ),
+        (
+            plain("box_dim 1, 70000"),
+            Class::Descriptor,
+            "a box of 70000 elements in a dimension",
+        ),
+        (
+            plain("element_stride 0, 2"),
+            Class::Descriptor,
+            "unsupported in ptx-emu: a value of 2",
+        ),
+        (
+            plain("fill_mode 1"),
+            Class::Descriptor,
+            "unsupported in ptx-emu: a value of 1",
+        ),
+        (
+            whole.replace("b1024.b32 [%m]", "b1024.b32 [%m+32]"),
+            Class::Misaligned,
+            "no multiple of 64",
+        ),
+        (
+            whole.replace("@%part st.shared.u64 [%r8], %d1;", ""),
+            Class::UninitialisedShared,
+            "has written",
+        ),
+        (
+            whole.replace(
+                "@%part st.shared.u64 [%r8], %d1;",
+                "@%part st.shared.u64 [%r8], 5;",
+            ),
             Class::Descriptor,
             "tensormap.replace: these bytes are no tensor map",
         ),
@@ -554,17 +846,27 @@ fn mistakes_with_changed_maps() {
     for (body, class, part) in cases {
         for schedule in SCHEDULES {
             let fault = launch(body, &[24, 16], 0, schedule).expect_err(body);
-            assert!(fault.class == *class && fault.what.contains(part), "{body}: {fault}");
+            assert!(
+                fault.class == *class && fault.what.contains(part),
+                "{body}: {fault}"
+            );
         }
     }
-    let refused = |text: &str| Module::parse(text).and_then(Module::complete).expect_err(text).to_string();
+    let refused = |text: &str| {
+        Module::parse(text)
+            .and_then(Module::complete)
+            .expect_err(text)
+            .to_string()
+    };
     let text = program(&whole);
     assert!(
-        refused(&text.replace(".target sm_90a", ".target sm_90")).contains("needs a target such as sm_90a")
+        refused(&text.replace(".target sm_90a", ".target sm_90"))
+            .contains("needs a target such as sm_90a")
     );
     assert!(refused(&text.replace(".version 8.3", ".version 8.2")).contains("8.3"));
     assert!(
-        refused(&text.replace("[%g], [%m], 128", "[%g], [%m], 64")).contains("128, the size of a tensor map")
+        refused(&text.replace("[%g], [%m], 128", "[%g], [%m], 64"))
+            .contains("128, the size of a tensor map")
     );
     let most = refused(&text.replace(
         "tile.rank.shared::cta.b1024.b32 [%m], 1",

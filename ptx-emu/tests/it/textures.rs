@@ -2,14 +2,16 @@
 //! in several directions weights are rounded more than once, so means are near those of the formulas.
 
 use ptx_emu::{
-    AddressMode, ChannelType, Class, Coordinates, Fault, Filter, Image, Launch, Memory, Module, Read,
-    Sampler, Schedule, Shape, TexelFormat, Trace, run,
+    AddressMode, ChannelType, Class, Coordinates, Fault, Filter, Image, Launch, Memory, Module,
+    Read, Sampler, Schedule, Shape, TexelFormat, Trace, run,
 };
 
 /// A kernel whose threads have four words of input in `%c0` to `%c3`, run `body`, and store the first `outputs` of `%d0` to
 /// `%d3`; the handle is in `%t`.
 fn program(body: &str, outputs: usize) -> String {
-    let store: String = (0..outputs).map(|i| format!("st.global.b32 [%out+{}], %d{i};\n", 4 * i)).collect();
+    let store: String = (0..outputs)
+        .map(|i| format!("st.global.b32 [%out+{}], %d{i};\n", 4 * i))
+        .collect();
     format!(
         ".version 8.0\n.target sm_80\n.address_size 64\n\
          .visible .entry k(.param .u64 t, .param .u64 in, .param .u64 out)\n{{\n\
@@ -33,19 +35,41 @@ pub(crate) fn launch(
     let text = program(body, n);
     let module = Module::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     let bytes = 16 * inputs.len() as u64;
-    let (input, out) = (memory.alloc(bytes).expect("room"), memory.alloc(bytes).expect("room"));
+    let (input, out) = (
+        memory.alloc(bytes).expect("room"),
+        memory.alloc(bytes).expect("room"),
+    );
     memory
-        .write(input, &inputs.iter().flatten().flat_map(|w| w.to_le_bytes()).collect::<Vec<_>>())
+        .write(
+            input,
+            &inputs
+                .iter()
+                .flatten()
+                .flat_map(|w| w.to_le_bytes())
+                .collect::<Vec<_>>(),
+        )
         .expect("it");
-    let params: Vec<u8> = [handle, input, out].iter().flat_map(|p| p.to_le_bytes()).collect();
+    let params: Vec<u8> = [handle, input, out]
+        .iter()
+        .flat_map(|p| p.to_le_bytes())
+        .collect();
     let kernel = module.kernel("k").expect("it is in the text");
     let block = [inputs.len() as u32, 1, 1];
-    let launch = Launch { kernel, grid: [1; 3], block, dynamic_shared: 0, params: &params };
+    let launch = Launch {
+        kernel,
+        grid: [1; 3],
+        block,
+        dynamic_shared: 0,
+        params: &params,
+    };
     run(memory, &launch, &Schedule::default(), Trace::On)?;
     let mut bytes = vec![0; 16 * inputs.len()];
     memory.read(out, &mut bytes).expect("it");
     let word = |b: &[u8]| u32::from_le_bytes([b[0], b[1], b[2], b[3]]);
-    Ok(bytes.chunks(16).map(|row| std::array::from_fn(|i| word(&row[4 * i..4 * i + 4]))).collect())
+    Ok(bytes
+        .chunks(16)
+        .map(|row| std::array::from_fn(|i| word(&row[4 * i..4 * i + 4])))
+        .collect())
 }
 
 /// An image of bytes, row by row.
@@ -60,12 +84,17 @@ pub(crate) fn image(
     image.address = memory.alloc(image.bytes()).expect("room");
     memory.set_label(image.address, "image");
     for (i, row) in texels.chunks(image.row_bytes() as usize).enumerate() {
-        memory.write(image.address + i as u64 * image.pitch, row).expect("it is there");
+        memory
+            .write(image.address + i as u64 * image.pitch, row)
+            .expect("it is there");
     }
     image
 }
 
-const FLOAT: TexelFormat = TexelFormat { channel: ChannelType::F32, channels: 1 };
+const FLOAT: TexelFormat = TexelFormat {
+    channel: ChannelType::F32,
+    channels: 1,
+};
 
 /// The value of a texel.
 fn value(i: u32) -> f32 {
@@ -73,16 +102,24 @@ fn value(i: u32) -> f32 {
 }
 
 fn floats(memory: &Memory, shape: Shape, extent: [u32; 3]) -> Image {
-    let bytes: Vec<u8> = (0..extent.iter().product()).flat_map(|i| value(i).to_le_bytes()).collect();
+    let bytes: Vec<u8> = (0..extent.iter().product())
+        .flat_map(|i| value(i).to_le_bytes())
+        .collect();
     image(memory, FLOAT, shape, extent, &bytes)
 }
 
 fn texture(memory: &Memory, image: &Image, sampler: &Sampler) -> u64 {
-    memory.add_texture(image, sampler).unwrap_or_else(|e| panic!("{e}"))
+    memory
+        .add_texture(image, sampler)
+        .unwrap_or_else(|e| panic!("{e}"))
 }
 
-const MODES: [AddressMode; 4] =
-    [AddressMode::Wrap, AddressMode::Clamp, AddressMode::Mirror, AddressMode::Border];
+const MODES: [AddressMode; 4] = [
+    AddressMode::Wrap,
+    AddressMode::Clamp,
+    AddressMode::Mirror,
+    AddressMode::Border,
+];
 const BORDER: f32 = 9.0;
 
 /// The guide on one direction of `n` texels: the neighbours of a coordinate, which may lie outside, and alpha.
@@ -102,7 +139,10 @@ fn guide(x: f32, n: u32, s: &Sampler) -> ([i64; 2], f64) {
         Filter::Point => ([x.floor() as i64; 2], 0.0),
         Filter::Linear => {
             let b = x - 0.5;
-            ([b.floor() as i64, b.floor() as i64 + 1], ((b - b.floor()) * 256.0).round() / 256.0)
+            (
+                [b.floor() as i64, b.floor() as i64 + 1],
+                ((b - b.floor()) * 256.0).round() / 256.0,
+            )
         }
     }
 }
@@ -133,7 +173,11 @@ fn outside(mut i: i64, n: i64, s: &Sampler) -> Option<i64> {
 /// tex(x, y, z) as the guide writes it: the sum over all neighbours. One dimension has y = 0.
 fn expected(at: &[f32], extent: [u32; 3], s: &Sampler) -> f32 {
     let at = if let [x] = at { &[*x, 0.0] } else { at };
-    let directions: Vec<_> = at.iter().zip(extent).map(|(x, n)| (guide(*x, n, s), i64::from(n))).collect();
+    let directions: Vec<_> = at
+        .iter()
+        .zip(extent)
+        .map(|(x, n)| (guide(*x, n, s), i64::from(n)))
+        .collect();
     let mut sum = 0.0;
     for corner in 0..1usize << at.len() {
         let (mut weight, mut index, mut stride, mut border) = (1.0, 0, 1, false);
@@ -154,11 +198,40 @@ fn expected(at: &[f32], extent: [u32; 3], s: &Sampler) -> f32 {
 /// Coordinates at texels' centres and borders, outside, far outside, and no numbers.
 fn corners(n: u32, coordinates: Coordinates) -> Vec<f32> {
     let n = n as f32;
-    let plain = [-2.5, -1.0, -0.5, -0.25, -0.001, -0.0, 0.25, 0.5, 0.75, 1.0, 1.3, 1.5, 2.503, 3.499, 7.25];
-    let ends = [n - 1.0, n - 0.5, n - 0.001, n, n + 0.5, 2.0 * n, 2.0 * n + 0.3, 3.0 * n - 0.7, -n, -1.6 * n];
-    let scale = if coordinates == Coordinates::Normalized { n } else { 1.0 };
-    let far = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30, -1e30, f32::MIN_POSITIVE];
-    plain.iter().chain(&ends).map(|x| x / scale).chain(far).collect()
+    let plain = [
+        -2.5, -1.0, -0.5, -0.25, -0.001, -0.0, 0.25, 0.5, 0.75, 1.0, 1.3, 1.5, 2.503, 3.499, 7.25,
+    ];
+    let ends = [
+        n - 1.0,
+        n - 0.5,
+        n - 0.001,
+        n,
+        n + 0.5,
+        2.0 * n,
+        2.0 * n + 0.3,
+        3.0 * n - 0.7,
+        -n,
+        -1.6 * n,
+    ];
+    let scale = if coordinates == Coordinates::Normalized {
+        n
+    } else {
+        1.0
+    };
+    let far = [
+        f32::NAN,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        1e30,
+        -1e30,
+        f32::MIN_POSITIVE,
+    ];
+    plain
+        .iter()
+        .chain(&ends)
+        .map(|x| x / scale)
+        .chain(far)
+        .collect()
 }
 
 pub(crate) fn bits(all: &[f32]) -> Words {
@@ -193,8 +266,13 @@ fn follows_the_guide(
             for (point, found) in points.iter().zip(found) {
                 let (found, wanted) = (f32::from_bits(found[0]), expected(point, extent, &sampler));
                 // Half a 256th and one for each of the texels, which are 50 at most.
-                let exact = filter == Filter::Point || point.len() == 1 && mode != AddressMode::Border;
-                let bound = if exact { 0.0 } else { [0.4, 0.4, 1.6][point.len() - 1] };
+                let exact =
+                    filter == Filter::Point || point.len() == 1 && mode != AddressMode::Border;
+                let bound = if exact {
+                    0.0
+                } else {
+                    [0.4, 0.4, 1.6][point.len() - 1]
+                };
                 assert!(
                     (found - wanted).abs() <= bound,
                     "{point:?} {mode:?} {filter:?} {coordinates:?}: {found}, not {wanted}"
@@ -218,17 +296,26 @@ fn two_dimensions_follow_the_guide() {
     let body = "tex.2d.v4.f32.f32 {%d0, %d1, %d2, %d3}, [%t, {%c0, %c1}];";
     let points = |c| {
         let (x, y) = (corners(7, c), corners(4, c));
-        (0..x.len() * 7).map(|i| vec![x[i % x.len()], y[(i * 5 + i / 31) % y.len()]]).collect()
+        (0..x.len() * 7)
+            .map(|i| vec![x[i % x.len()], y[(i * 5 + i / 31) % y.len()]])
+            .collect()
     };
     follows_the_guide(Shape::D2, [7, 4, 1], body, &points);
 }
 
 #[test]
 fn three_dimensions_follow_the_guide() {
-    let body = "tex.level.3d.v4.f32.f32 {%d0, %d1, %d2, %d3}|%p, [%t, {%c0, %c1, %c2, %c2}], 0f40000000;";
+    let body =
+        "tex.level.3d.v4.f32.f32 {%d0, %d1, %d2, %d3}|%p, [%t, {%c0, %c1, %c2, %c2}], 0f40000000;";
     let points = |c| {
         let (x, y, z) = (corners(3, c), corners(4, c), corners(5, c));
-        let at = |i: usize| vec![x[i % x.len()], y[(i * 7 + 3) % y.len()], z[(i * 11 + i / 31) % z.len()]];
+        let at = |i: usize| {
+            vec![
+                x[i % x.len()],
+                y[(i * 7 + 3) % y.len()],
+                z[(i * 11 + i / 31) % z.len()],
+            ]
+        };
         (0..x.len() * 7).map(at).collect()
     };
     follows_the_guide(Shape::D3, [3, 4, 5], body, &points);
@@ -241,30 +328,110 @@ fn channels_are_what_formats_say() {
     let f = |all: [f32; 4]| all.map(f32::to_bits);
     let cases: &[(ChannelType, u32, &[u8], Read, Words)] = &[
         (U8, 4, &[0, 1, 128, 255], Read::Element, [0, 1, 128, 255]),
-        (U8, 4, &[0, 51, 102, 255], Read::NormalizedFloat, f([0.0, 0.2, 0.4, 1.0])),
-        (S8, 4, &[0x80, 0x81, 0xff, 127], Read::Element, [-128, -127, -1, 127].map(i32::cast_unsigned)),
-        (S8, 4, &[0x80, 0x81, 0, 127], Read::NormalizedFloat, f([-1.0, -1.0, 0.0, 1.0])),
-        (U16, 2, &[0xff, 0xff, 1, 0], Read::Element, [65_535, 1, 0, 0]),
-        (U16, 2, &[0xff, 0xff, 0x33, 0x33], Read::NormalizedFloat, f([1.0, 0.2, 0.0, 0.0])),
-        (S16, 2, &[0, 0x80, 0xff, 0x7f], Read::Element, [-32_768, 32_767, 0, 0].map(i32::cast_unsigned)),
-        (S16, 2, &[0, 0x80, 0xff, 0x7f], Read::NormalizedFloat, f([-1.0, 1.0, 0.0, 0.0])),
-        (U32, 1, &[1, 2, 3, 0xff], Read::Element, [0xff03_0201, 0, 0, 0]),
+        (
+            U8,
+            4,
+            &[0, 51, 102, 255],
+            Read::NormalizedFloat,
+            f([0.0, 0.2, 0.4, 1.0]),
+        ),
+        (
+            S8,
+            4,
+            &[0x80, 0x81, 0xff, 127],
+            Read::Element,
+            [-128, -127, -1, 127].map(i32::cast_unsigned),
+        ),
+        (
+            S8,
+            4,
+            &[0x80, 0x81, 0, 127],
+            Read::NormalizedFloat,
+            f([-1.0, -1.0, 0.0, 1.0]),
+        ),
+        (
+            U16,
+            2,
+            &[0xff, 0xff, 1, 0],
+            Read::Element,
+            [65_535, 1, 0, 0],
+        ),
+        (
+            U16,
+            2,
+            &[0xff, 0xff, 0x33, 0x33],
+            Read::NormalizedFloat,
+            f([1.0, 0.2, 0.0, 0.0]),
+        ),
+        (
+            S16,
+            2,
+            &[0, 0x80, 0xff, 0x7f],
+            Read::Element,
+            [-32_768, 32_767, 0, 0].map(i32::cast_unsigned),
+        ),
+        (
+            S16,
+            2,
+            &[0, 0x80, 0xff, 0x7f],
+            Read::NormalizedFloat,
+            f([-1.0, 1.0, 0.0, 0.0]),
+        ),
+        (
+            U32,
+            1,
+            &[1, 2, 3, 0xff],
+            Read::Element,
+            [0xff03_0201, 0, 0, 0],
+        ),
         // Integers of 32 bits stay what they are.
-        (S32, 1, &[0xff; 4], Read::NormalizedFloat, [u32::MAX, 0, 0, 0]),
-        (F16, 2, &[0, 0x3c, 1, 0x80], Read::Element, f([1.0, -5.960_464_5e-8, 0.0, 0.0])),
-        (F32, 1, &[0, 0, 0xc0, 0x7f], Read::Element, [0x7fc0_0000, 0, 0, 0]),
+        (
+            S32,
+            1,
+            &[0xff; 4],
+            Read::NormalizedFloat,
+            [u32::MAX, 0, 0, 0],
+        ),
+        (
+            F16,
+            2,
+            &[0, 0x3c, 1, 0x80],
+            Read::Element,
+            f([1.0, -5.960_464_5e-8, 0.0, 0.0]),
+        ),
+        (
+            F32,
+            1,
+            &[0, 0, 0xc0, 0x7f],
+            Read::Element,
+            [0x7fc0_0000, 0, 0, 0],
+        ),
     ];
     for (channel, channels, texel, read, wanted) in cases {
         let memory = Memory::new(1 << 20);
-        let format = TexelFormat { channel: *channel, channels: *channels };
+        let format = TexelFormat {
+            channel: *channel,
+            channels: *channels,
+        };
         let texels = [*texel, *texel].concat();
         let image = image(&memory, format, Shape::D2, [2, 1, 1], &texels);
-        let handle = texture(&memory, &image, &Sampler { read: *read, ..Sampler::POINT });
+        let handle = texture(
+            &memory,
+            &image,
+            &Sampler {
+                read: *read,
+                ..Sampler::POINT
+            },
+        );
         let floats = channel.is_float() || *read == Read::NormalizedFloat && channel.bytes() < 4;
         let ty = if floats { "f32" } else { "u32" };
         let body = format!("tex.2d.v4.{ty}.s32 {{%d0, %d1, %d2, %d3}}, [%t, {{%c0, %c1}}];");
         let found = launch(&memory, handle, &body, *channels as usize, &[[1, 0, 0, 0]]);
-        assert_eq!(found.unwrap_or_else(|f| panic!("{f}"))[0], *wanted, "{channel:?} {read:?}");
+        assert_eq!(
+            found.unwrap_or_else(|f| panic!("{f}"))[0],
+            *wanted,
+            "{channel:?} {read:?}"
+        );
     }
 }
 
@@ -290,11 +457,27 @@ fn at(x: f32, y: f32, z: f32) -> Words {
 #[test]
 fn gathers_go_counter_clockwise_from_the_lower_left() {
     let body = "tld4.r.2d.v4.f32.f32 {%d0, %d1, %d2, %d3}, [%t, {%c0, %c1}];";
-    let found = one(Shape::D2, [4, 3, 1], &Sampler::POINT, body, 4, at(1.7, 1.2, 0.0)).expect("it reads");
+    let found = one(
+        Shape::D2,
+        [4, 3, 1],
+        &Sampler::POINT,
+        body,
+        4,
+        at(1.7, 1.2, 0.0),
+    )
+    .expect("it reads");
     // The four texels around (1.7, 1.2) are those of columns 1 and 2 in rows 0 and 1.
     assert_eq!(found.map(f32::from_bits), [5, 6, 2, 1].map(value));
     let body = "tld4.g.2d.v4.f32.f32 {%d0, %d1, %d2, %d3}, [%t, {%c0, %c1}];";
-    let fault = one(Shape::D2, [4, 3, 1], &Sampler::POINT, body, 1, at(1.7, 1.2, 0.0)).expect_err("no green");
+    let fault = one(
+        Shape::D2,
+        [4, 3, 1],
+        &Sampler::POINT,
+        body,
+        1,
+        at(1.7, 1.2, 0.0),
+    )
+    .expect_err("no green");
     assert_eq!(fault.class, Class::UninitialisedRegister);
 }
 
@@ -303,14 +486,34 @@ fn layers_are_chosen_by_their_index() {
     let body = "tex.a2d.v4.f32.f32 {%d0, %d1, %d2, %d3}, [%t, {%c0, %c1, %c2, %c2}];";
     for layer in 0..3 {
         let input = [layer, 2.5f32.to_bits(), 1.5f32.to_bits(), 0];
-        let found = one(Shape::Layers2, [4, 2, 3], &Sampler::POINT, body, 1, input).expect("it reads");
+        let found =
+            one(Shape::Layers2, [4, 2, 3], &Sampler::POINT, body, 1, input).expect("it reads");
         assert_eq!(f32::from_bits(found[0]), value(layer * 8 + 4 + 2));
     }
     let body = "tex.a1d.v4.f32.s32 {%d0, %d1, %d2, %d3}, [%t, {%c0, %c1}], {1};";
-    let found = one(Shape::Layers1, [4, 1, 3], &Sampler::POINT, body, 1, [2, 1, 0, 0]).expect("it reads");
+    let found = one(
+        Shape::Layers1,
+        [4, 1, 3],
+        &Sampler::POINT,
+        body,
+        1,
+        [2, 1, 0, 0],
+    )
+    .expect("it reads");
     assert_eq!(f32::from_bits(found[0]), value(2 * 4 + 1 + 1));
-    let fault = one(Shape::Layers1, [4, 1, 3], &Sampler::POINT, body, 1, [3, 1, 0, 0]).expect_err("no layer");
-    assert_eq!((fault.class, fault.what.as_str()), (Class::OutOfBounds, "layer 3 of a texture of 3"));
+    let fault = one(
+        Shape::Layers1,
+        [4, 1, 3],
+        &Sampler::POINT,
+        body,
+        1,
+        [3, 1, 0, 0],
+    )
+    .expect_err("no layer");
+    assert_eq!(
+        (fault.class, fault.what.as_str()),
+        (Class::OutOfBounds, "layer 3 of a texture of 3")
+    );
 }
 
 /// The middle of each texel of each face of a cube from -1 to 1: x goes right and y down where one looks at the face from
@@ -328,26 +531,54 @@ fn directions_lead_to_the_faces_of_cubes() {
         _ => [-s, -t, -1.0],
     };
     let (memory, mut inputs, mut wanted) = (Memory::new(1 << 20), Vec::new(), Vec::new());
-    for (face, row, column) in (0..6).flat_map(|f| (0..n).flat_map(move |r| (0..n).map(move |c| (f, r, c)))) {
+    for (face, row, column) in
+        (0..6).flat_map(|f| (0..n).flat_map(move |r| (0..n).map(move |c| (f, r, c))))
+    {
         let direction = directions(face, middle(column), middle(row)).map(|x| x * 1.5);
-        inputs.push([1, direction[0].to_bits(), direction[1].to_bits(), direction[2].to_bits()]);
+        inputs.push([
+            1,
+            direction[0].to_bits(),
+            direction[1].to_bits(),
+            direction[2].to_bits(),
+        ]);
         wanted.push(value((6 + face) * n * n + row * n + column));
     }
     let image = floats(&memory, Shape::Cubes, [n, n, 12]);
     for filter in [Filter::Point, Filter::Linear] {
-        let handle = texture(&memory, &image, &Sampler { filter, ..Sampler::POINT });
+        let handle = texture(
+            &memory,
+            &image,
+            &Sampler {
+                filter,
+                ..Sampler::POINT
+            },
+        );
         let body = "tex.acube.v4.f32.f32 {%d0, %d1, %d2, %d3}, [%t, {%c0, %c1, %c2, %c3}];";
         let found = launch(&memory, handle, body, 1, &inputs).unwrap_or_else(|f| panic!("{f}"));
-        assert_eq!(found.iter().map(|w| f32::from_bits(w[0])).collect::<Vec<_>>(), wanted);
+        assert_eq!(
+            found
+                .iter()
+                .map(|w| f32::from_bits(w[0]))
+                .collect::<Vec<_>>(),
+            wanted
+        );
     }
 }
 
 #[test]
 fn linear_memory_is_read_by_index_and_is_nothing_beyond() {
     let body = "tex.1d.v4.f32.s32 {%d0, %d1, %d2, %d3}, [%t, {%c0}];";
-    for (i, wanted) in [(0, value(0)), (6, value(6)), (7, 0.0), (-1, 0.0), (i32::MIN, 0.0), (i32::MAX, 0.0)] {
+    for (i, wanted) in [
+        (0, value(0)),
+        (6, value(6)),
+        (7, 0.0),
+        (-1, 0.0),
+        (i32::MIN, 0.0),
+        (i32::MAX, 0.0),
+    ] {
         let input = [i.cast_unsigned(), 0, 0, 0];
-        let found = one(Shape::Linear, [7, 1, 1], &Sampler::POINT, body, 1, input).expect("it reads");
+        let found =
+            one(Shape::Linear, [7, 1, 1], &Sampler::POINT, body, 1, input).expect("it reads");
         assert_eq!(f32::from_bits(found[0]), wanted, "{i}");
     }
 }
@@ -355,11 +586,26 @@ fn linear_memory_is_read_by_index_and_is_nothing_beyond() {
 #[test]
 fn queries_say_what_an_image_is() {
     let memory = Memory::new(1 << 20);
-    let format = TexelFormat { channel: ChannelType::U8, channels: 4 };
-    let image = image(&memory, format, Shape::Layers2, [5, 3, 2], &[1; 5 * 4 * 3 * 2]);
-    let sampler =
-        Sampler { read: Read::NormalizedFloat, coordinates: Coordinates::Normalized, ..Sampler::POINT };
-    let handles = [texture(&memory, &image, &sampler), memory.add_surface(&image).expect("a surface")];
+    let format = TexelFormat {
+        channel: ChannelType::U8,
+        channels: 4,
+    };
+    let image = image(
+        &memory,
+        format,
+        Shape::Layers2,
+        [5, 3, 2],
+        &[1; 5 * 4 * 3 * 2],
+    );
+    let sampler = Sampler {
+        read: Read::NormalizedFloat,
+        coordinates: Coordinates::Normalized,
+        ..Sampler::POINT
+    };
+    let handles = [
+        texture(&memory, &image, &sampler),
+        memory.add_surface(&image).expect("a surface"),
+    ];
     let cases = [
         ("txq.width", 5),
         ("txq.height", 3),
@@ -375,8 +621,18 @@ fn queries_say_what_an_image_is() {
     ];
     for (question, wanted) in cases {
         let handle = handles[usize::from(question.starts_with("suq"))];
-        let found = launch(&memory, handle, &format!("{question}.b32 %d0, [%t];"), 1, &[[0; 4]]);
-        assert_eq!(found.unwrap_or_else(|f| panic!("{f}"))[0][0], wanted, "{question}");
+        let found = launch(
+            &memory,
+            handle,
+            &format!("{question}.b32 %d0, [%t];"),
+            1,
+            &[[0; 4]],
+        );
+        assert_eq!(
+            found.unwrap_or_else(|f| panic!("{f}"))[0][0],
+            wanted,
+            "{question}"
+        );
     }
 }
 
@@ -398,7 +654,10 @@ fn fetches_of_what_is_not_there_are_findings() {
     let text = |what: &str| what.to_string();
     assert_eq!(
         missing(7, TEX2, 1),
-        (Class::Descriptor, text("0x7 is not the handle of a texture: nobody made it"))
+        (
+            Class::Descriptor,
+            text("0x7 is not the handle of a texture: nobody made it")
+        )
     );
     let what = format!("0x{surface:x} is the handle of a surface, not of a texture");
     assert_eq!(missing(surface, TEX2, 1), (Class::Descriptor, what));
@@ -408,9 +667,15 @@ fn fetches_of_what_is_not_there_are_findings() {
     let what = text("a texture is 2D, where this instruction is of a 1D one");
     assert_eq!(missing(whole, &body, 1), (Class::Descriptor, what));
     let what = text("a texture gives floats, and this instruction takes integers");
-    assert_eq!(missing(whole, &TEX2.replace("v4.f32", "v4.s32"), 1), (Class::Descriptor, what));
+    assert_eq!(
+        missing(whole, &TEX2.replace("v4.f32", "v4.s32"), 1),
+        (Class::Descriptor, what)
+    );
     let what = text("register %d1 is read before it is written");
-    assert_eq!(missing(whole, TEX2, 2), (Class::UninitialisedRegister, what));
+    assert_eq!(
+        missing(whole, TEX2, 2),
+        (Class::UninitialisedRegister, what)
+    );
     memory.free(image.address).expect("it was there");
     assert_eq!(missing(whole, TEX2, 1).0, Class::AfterFree);
 }
@@ -420,24 +685,53 @@ fn texels_that_nobody_wrote_or_that_the_launch_writes_are_findings() {
     let memory = Memory::new(1 << 20);
     let mut image = Image::new(FLOAT, Shape::D2, [4, 4, 1]);
     image.address = memory.alloc(image.bytes()).expect("room");
-    let handle = texture(&memory, &image, &Sampler { filter: Filter::Linear, ..Sampler::POINT });
-    memory.write(image.address, &1f32.to_le_bytes()).expect("it is there");
+    let handle = texture(
+        &memory,
+        &image,
+        &Sampler {
+            filter: Filter::Linear,
+            ..Sampler::POINT
+        },
+    );
+    memory
+        .write(image.address, &1f32.to_le_bytes())
+        .expect("it is there");
     // The middle of the first texel is that texel alone.
     let found = launch(&memory, handle, TEX2, 1, &[at(0.5, 0.5, 0.0)]).expect("it reads");
     assert_eq!(f32::from_bits(found[0][0]), 1.0);
-    let fault = launch(&memory, handle, TEX2, 1, &[at(0.75, 0.5, 0.0)]).expect_err("nobody wrote the second");
+    let fault = launch(&memory, handle, TEX2, 1, &[at(0.75, 0.5, 0.0)])
+        .expect_err("nobody wrote the second");
     assert_eq!(fault.class, Class::UninitialisedGlobal);
     let store = format!("mov.u64 %w, {}; st.global.b32 [%w], %c0;", image.address);
-    let after = launch(&memory, handle, &format!("{TEX2}\n{store}"), 1, &[at(0.5, 0.5, 0.0)]);
+    let after = launch(
+        &memory,
+        handle,
+        &format!("{TEX2}\n{store}"),
+        1,
+        &[at(0.5, 0.5, 0.0)],
+    );
     assert_eq!(after.expect("it is read first")[0][0], 1f32.to_bits());
-    let before = launch(&memory, handle, &format!("{store}\n{TEX2}"), 1, &[at(0.5, 0.5, 0.0)]);
+    let before = launch(
+        &memory,
+        handle,
+        &format!("{store}\n{TEX2}"),
+        1,
+        &[at(0.5, 0.5, 0.0)],
+    );
     let fault = before.expect_err("it is written first");
     assert_eq!(fault.class, Class::ReadOnlyWritten);
-    let what = format!("a texture reads 0x{:x}, which was written before in the same launch", image.address);
-    assert_eq!((fault.what.as_str(), fault.other.as_ref().map(|o| o.did)), (what.as_str(), Some("wrote")));
-    let racing = format!("setp.eq.u32 %p, %i, 32; @%p bra W; {TEX2} ret; W: {store} mov.b32 %d0, 0;");
-    let fault =
-        launch(&memory, handle, &racing, 1, &[at(0.5, 0.5, 0.0); 64]).expect_err("another warp writes it");
+    let what = format!(
+        "a texture reads 0x{:x}, which was written before in the same launch",
+        image.address
+    );
+    assert_eq!(
+        (fault.what.as_str(), fault.other.as_ref().map(|o| o.did)),
+        (what.as_str(), Some("wrote"))
+    );
+    let racing =
+        format!("setp.eq.u32 %p, %i, 32; @%p bra W; {TEX2} ret; W: {store} mov.b32 %d0, 0;");
+    let fault = launch(&memory, handle, &racing, 1, &[at(0.5, 0.5, 0.0); 64])
+        .expect_err("another warp writes it");
     assert_eq!(fault.class, Class::GlobalRace);
 }
 
@@ -446,38 +740,93 @@ fn images_and_samplers_that_do_not_exist_are_refused() {
     let memory = Memory::new(1 << 20);
     let plain = Image::new(FLOAT, Shape::D2, [4, 4, 1]);
     let refused = |image: Image, sampler: Sampler| {
-        memory.add_texture(&image, &sampler).expect_err("refused").to_string()
+        memory
+            .add_texture(&image, &sampler)
+            .expect_err("refused")
+            .to_string()
     };
-    let three = TexelFormat { channel: ChannelType::U8, channels: 3 };
-    let integers = TexelFormat { channel: ChannelType::U8, channels: 4 };
-    let linear = Sampler { filter: Filter::Linear, ..Sampler::POINT };
+    let three = TexelFormat {
+        channel: ChannelType::U8,
+        channels: 3,
+    };
+    let integers = TexelFormat {
+        channel: ChannelType::U8,
+        channels: 4,
+    };
+    let linear = Sampler {
+        filter: Filter::Linear,
+        ..Sampler::POINT
+    };
     let cases = [
         (
-            refused(Image { format: three, ..plain.clone() }, Sampler::POINT),
+            refused(
+                Image {
+                    format: three,
+                    ..plain.clone()
+                },
+                Sampler::POINT,
+            ),
             "an image cannot have 3 channels, not 1, 2 or 4",
         ),
         (
-            refused(Image { extent: [4, 0, 1], ..plain.clone() }, Sampler::POINT),
+            refused(
+                Image {
+                    extent: [4, 0, 1],
+                    ..plain.clone()
+                },
+                Sampler::POINT,
+            ),
             "an image cannot have a size of 4 x 0 x 1 texels",
         ),
         (
-            refused(Image { pitch: 8, ..plain.clone() }, Sampler::POINT),
+            refused(
+                Image {
+                    pitch: 8,
+                    ..plain.clone()
+                },
+                Sampler::POINT,
+            ),
             "an image cannot have rows of 16 bytes every 8: not less, and a multiple of the texel's 4",
         ),
         (
-            refused(Image { address: 8, ..plain.clone() }, Sampler::POINT),
+            refused(
+                Image {
+                    address: 8,
+                    ..plain.clone()
+                },
+                Sampler::POINT,
+            ),
             "an image cannot have texels at 0x8, which is no multiple of 16",
         ),
         (
-            refused(Image { address: u64::MAX - 15, ..plain.clone() }, Sampler::POINT),
+            refused(
+                Image {
+                    address: u64::MAX - 15,
+                    ..plain.clone()
+                },
+                Sampler::POINT,
+            ),
             "an image cannot have 64 bytes at 0xfffffffffffffff0",
         ),
         (
-            refused(Image { format: integers, ..plain.clone() }, linear.clone()),
+            refused(
+                Image {
+                    format: integers,
+                    ..plain.clone()
+                },
+                linear.clone(),
+            ),
             "a linear filter is of floats: texels of integers of 8 and 16 bits are read as normalized floats for it",
         ),
         (
-            refused(Image { shape: Shape::Linear, extent: [4, 1, 1], ..plain.clone() }, linear),
+            refused(
+                Image {
+                    shape: Shape::Linear,
+                    extent: [4, 1, 1],
+                    ..plain.clone()
+                },
+                linear,
+            ),
             "texels in linear memory are read by their index, without a filter",
         ),
     ];
@@ -485,7 +834,10 @@ fn images_and_samplers_that_do_not_exist_are_refused() {
         assert_eq!(found, wanted);
     }
     assert_eq!(
-        memory.remove_object(5).expect_err("nobody made it").to_string(),
+        memory
+            .remove_object(5)
+            .expect_err("nobody made it")
+            .to_string(),
         "0x5 is not the handle of a texture or surface"
     );
 }
@@ -514,9 +866,23 @@ const FETCHES: [&str; 7] = [
 
 /// Words that are far away, no numbers, or anything.
 fn words(next: &mut impl FnMut(u32) -> u32) -> Words {
-    let far =
-        [0, 1 << 31, f32::NAN.to_bits(), f32::INFINITY.to_bits(), u32::MAX, 0x7f7f_ffff, 1, 0x3f80_0000];
-    std::array::from_fn(|_| if next(3) == 0 { far[next(8) as usize] } else { next(u32::MAX) })
+    let far = [
+        0,
+        1 << 31,
+        f32::NAN.to_bits(),
+        f32::INFINITY.to_bits(),
+        u32::MAX,
+        0x7f7f_ffff,
+        1,
+        0x3f80_0000,
+    ];
+    std::array::from_fn(|_| {
+        if next(3) == 0 {
+            far[next(8) as usize]
+        } else {
+            next(u32::MAX)
+        }
+    })
 }
 
 /// Whatever shapes, samplers, instructions and coordinates meet, there is a result or a finding.
@@ -533,18 +899,26 @@ fn everything_that_meets_is_survived() {
         let (shape, extent) = SHAPES[if round % 4 == 0 { any } else { fetch + 1 }];
         let memory = Memory::new(1 << 20);
         let image = floats(&memory, shape, extent);
-        let mut sampler = Sampler { address: [MODES[next(4) as usize]; 3], ..Sampler::POINT };
+        let mut sampler = Sampler {
+            address: [MODES[next(4) as usize]; 3],
+            ..Sampler::POINT
+        };
         if shape != Shape::Linear {
             sampler.filter = [Filter::Point, Filter::Linear][next(2) as usize];
             sampler.coordinates = [Coordinates::Texels, Coordinates::Normalized][next(2) as usize];
         }
         let handle = texture(&memory, &image, &sampler);
         let body = FETCHES[fetch].replace("TYPE", ["s32", "f32", "f32"][next(3) as usize]);
-        let body = format!("and.b32 %i, %i, 1; tex.{};", body.replace('D', "{%d0, %d1, %d2, %d3}"));
+        let body = format!(
+            "and.b32 %i, %i, 1; tex.{};",
+            body.replace('D', "{%d0, %d1, %d2, %d3}")
+        );
         let inputs: Vec<Words> = (0..40).map(|_| words(&mut next)).collect();
         match launch(&memory, handle, &body, 1, &inputs) {
             Ok(_) => read += 1,
-            Err(fault) if matches!(fault.class, Class::Descriptor | Class::OutOfBounds) => found += 1,
+            Err(fault) if matches!(fault.class, Class::Descriptor | Class::OutOfBounds) => {
+                found += 1
+            }
             Err(fault) => panic!("{fault}"),
         }
     }

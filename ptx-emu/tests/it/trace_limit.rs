@@ -21,27 +21,53 @@ fn scattered(watch: &Watch, trace: Trace) -> Watched {
         dynamic_shared: 0,
         params: &params,
     };
-    run_watched(&memory, &launch, &Schedule::default(), trace, &LaunchSite::default(), watch)
+    run_watched(
+        &memory,
+        &launch,
+        &Schedule::default(),
+        trace,
+        &LaunchSite::default(),
+        watch,
+    )
 }
 
 #[test]
 fn a_record_that_reaches_its_limit_is_a_finding_that_ends_the_launch() {
     for faults in [Faults::First, Faults::EachBlock] {
-        let watch = Watch { trace_bytes: Some(200_000), faults, ..Watch::default() };
+        let watch = Watch {
+            trace_bytes: Some(200_000),
+            faults,
+            ..Watch::default()
+        };
         let found = scattered(&watch, Trace::On).found;
-        let [only] = &found[..] else { panic!("{} findings", found.len()) };
+        let [only] = &found[..] else {
+            panic!("{} findings", found.len())
+        };
         let (fault, text) = (&only.fault, only.fault.to_string());
         assert_eq!((fault.class, only.blocks), (Class::TraceFull, 1), "{text}");
         assert!(fault.block[0] > 0, "the first block has room: {text}");
-        assert!(text.contains("has reached its limit of 200000 bytes, and races"), "{text}");
+        assert!(
+            text.contains("has reached its limit of 200000 bytes, and races"),
+            "{text}"
+        );
         assert!(text.contains("st.global.u32 [%d], %r0"), "{text}");
     }
 }
 
 #[test]
 fn a_record_below_its_limit_is_none() {
-    for (bytes, trace) in [(None, Trace::On), (Some(8 << 20), Trace::On), (Some(0), Trace::Off)] {
-        let watched = scattered(&Watch { trace_bytes: bytes, ..Watch::default() }, trace);
+    for (bytes, trace) in [
+        (None, Trace::On),
+        (Some(8 << 20), Trace::On),
+        (Some(0), Trace::Off),
+    ] {
+        let watched = scattered(
+            &Watch {
+                trace_bytes: bytes,
+                ..Watch::default()
+            },
+            trace,
+        );
         assert!(watched.found.is_empty(), "{}", watched.found[0].fault);
         assert_eq!(watched.stats.accesses.is_some(), trace == Trace::On);
     }

@@ -29,21 +29,41 @@ fn shuffles() {
         ("idx.b32 %d|%p, %t, 5, 31", |_| Ok(5)),
         ("idx.b32 %d|%p, %t, 37, 31", |_| Ok(5)),
         ("bfly.b32 %d|%p, %t, 16, 31", |l| Ok(l ^ 16)),
-        ("down.b32 %d|%p, %t, 1, 31", |l| if l < 31 { Ok(l + 1) } else { Err(l) }),
-        ("up.b32 %d|%p, %t, 1, 0", |l| if l > 0 { Ok(l - 1) } else { Err(l) }),
+        ("down.b32 %d|%p, %t, 1, 31", |l| {
+            if l < 31 { Ok(l + 1) } else { Err(l) }
+        }),
+        ("up.b32 %d|%p, %t, 1, 0", |l| {
+            if l > 0 { Ok(l - 1) } else { Err(l) }
+        }),
         // Segments of eight lanes: the segment mask 0x18 is in bits 8 to 12.
-        ("down.b32 %d|%p, %t, 3, 0x1807", |l| if l % 8 < 5 { Ok(l + 3) } else { Err(l) }),
-        ("down.b32 %d|%p, %t, 3, 0x181f", |l| if l % 8 < 5 { Ok(l + 3) } else { Err(l) }),
-        ("up.b32 %d|%p, %t, 3, 0x1800", |l| if l % 8 > 2 { Ok(l - 3) } else { Err(l) }),
+        ("down.b32 %d|%p, %t, 3, 0x1807", |l| {
+            if l % 8 < 5 { Ok(l + 3) } else { Err(l) }
+        }),
+        ("down.b32 %d|%p, %t, 3, 0x181f", |l| {
+            if l % 8 < 5 { Ok(l + 3) } else { Err(l) }
+        }),
+        ("up.b32 %d|%p, %t, 3, 0x1800", |l| {
+            if l % 8 > 2 { Ok(l - 3) } else { Err(l) }
+        }),
         ("idx.b32 %d|%p, %t, 2, 0x181f", |l| Ok(l & 24 | 2)),
         ("idx.b32 %d|%p, %t, 10, 0x181f", |l| Ok(l & 24 | 2)),
         // The clamp stops before the segment's end.
-        ("down.b32 %d|%p, %t, 1, 0x1803", |l| if l % 8 < 3 { Ok(l + 1) } else { Err(l) }),
-        ("bfly.b32 %d|%p, %t, 4, 0x1803", |l| if l % 8 >= 4 { Ok(l ^ 4) } else { Err(l) }),
+        ("down.b32 %d|%p, %t, 1, 0x1803", |l| {
+            if l % 8 < 3 { Ok(l + 1) } else { Err(l) }
+        }),
+        ("bfly.b32 %d|%p, %t, 4, 0x1803", |l| {
+            if l % 8 >= 4 { Ok(l ^ 4) } else { Err(l) }
+        }),
     ];
     for (inst, source) in rows {
-        let wanted: Vec<u32> = (0..32).map(|l| source(l).map_or_else(|own| own, within)).collect();
-        assert_eq!(lanes(&format!("shfl.sync.{inst}, -1;"), 32), wanted, "{inst}");
+        let wanted: Vec<u32> = (0..32)
+            .map(|l| source(l).map_or_else(|own| own, within))
+            .collect();
+        assert_eq!(
+            lanes(&format!("shfl.sync.{inst}, -1;"), 32),
+            wanted,
+            "{inst}"
+        );
     }
 }
 
@@ -51,8 +71,14 @@ fn shuffles() {
 fn votes() {
     let even = "and.b32 %d, %t, 1; setp.eq.u32 %p, %d, 0; mov.u32 %d, 0;";
     let rows: &[(&str, u32)] = &[
-        ("vote.sync.ballot.b32 %d, %p, -1; setp.eq.u32 %p, 1, 0;", 0x5555_5555),
-        ("vote.sync.ballot.b32 %d, !%p, -1; setp.eq.u32 %p, 1, 0;", 0xaaaa_aaaa),
+        (
+            "vote.sync.ballot.b32 %d, %p, -1; setp.eq.u32 %p, 1, 0;",
+            0x5555_5555,
+        ),
+        (
+            "vote.sync.ballot.b32 %d, !%p, -1; setp.eq.u32 %p, 1, 0;",
+            0xaaaa_aaaa,
+        ),
         ("vote.sync.any.pred %p, %p, -1;", IN),
         ("vote.sync.all.pred %p, %p, -1;", 0),
         ("vote.sync.uni.pred %p, %p, -1;", 0),
@@ -84,9 +110,15 @@ fn reductions_over_a_warp() {
 #[test]
 fn matches() {
     let any: Vec<u32> = (0..32).map(|l| 0x1111_1111 << (l % 4)).collect();
-    assert_eq!(lanes("and.b32 %d, %t, 3; match.any.sync.b32 %d, %d, -1;", 32), any);
+    assert_eq!(
+        lanes("and.b32 %d, %t, 3; match.any.sync.b32 %d, %d, -1;", 32),
+        any
+    );
     assert_eq!(lanes("match.all.sync.b32 %d|%p, %t, -1;", 32), [0; 32]);
-    assert_eq!(lanes("mov.u32 %d, 7; match.all.sync.b32 %d|%p, %d, -1;", 32), [u32::MAX; 32]);
+    assert_eq!(
+        lanes("mov.u32 %d, 7; match.all.sync.b32 %d|%p, %d, -1;", 32),
+        [u32::MAX; 32]
+    );
 }
 
 /// The leader is one of the mask's lanes, the same in all.
@@ -94,7 +126,9 @@ fn matches() {
 fn one_lane_is_elected() {
     let found = lanes("elect.sync %d|%p, -1;", 32);
     let leader = found[0] & 31;
-    let wanted: Vec<u32> = (0..32).map(|l| if l == leader { leader | IN } else { leader }).collect();
+    let wanted: Vec<u32> = (0..32)
+        .map(|l| if l == leader { leader | IN } else { leader })
+        .collect();
     assert_eq!(found, wanted);
 }
 
@@ -104,7 +138,10 @@ fn barriers_reduce() {
     let low = "setp.lt.u32 %p, %t, 10; mov.u32 %d, 0;";
     let rows: &[(&str, u32)] = &[
         ("bar.red.popc.u32 %d, 0, %p; setp.eq.u32 %p, %t, 99;", 10),
-        ("bar.red.popc.u32 %d, 1, 96, !%p; setp.eq.u32 %p, %t, 999;", 86),
+        (
+            "bar.red.popc.u32 %d, 1, 96, !%p; setp.eq.u32 %p, %t, 999;",
+            86,
+        ),
         ("bar.red.and.pred %p, 0, %p;", 0),
         ("bar.red.or.pred %p, 0, %p;", IN),
         ("barrier.cta.red.or.pred %p, 0, !%p;", IN),
@@ -151,7 +188,9 @@ fn special_registers() {
         ("%lanemask_eq", |t| 1 << (t % 32)),
         ("%lanemask_lt", |t| (1 << (t % 32)) - 1),
         ("%lanemask_le", |t| u32::MAX >> (31 - t % 32)),
-        ("%lanemask_gt", |t| u32::MAX.checked_shl(t % 32 + 1).unwrap_or(0)),
+        ("%lanemask_gt", |t| {
+            u32::MAX.checked_shl(t % 32 + 1).unwrap_or(0)
+        }),
         ("%lanemask_ge", |t| u32::MAX << (t % 32)),
         ("%dynamic_smem_size", |_| 0),
     ];
@@ -160,7 +199,11 @@ fn special_registers() {
             ".reg .b32 %d; .reg .b64 %at; mov.u32 %d, {register}; mad.wide.u32 %at, %t, 4, %out; st.global.u32 [%at], %d;"
         );
         let wanted: Vec<u32> = (0..40).map(value).collect();
-        assert_eq!(words(&body, &[], 40, Setup { block: 40, ..SETUP }), wanted, "{register}");
+        assert_eq!(
+            words(&body, &[], 40, Setup { block: 40, ..SETUP }),
+            wanted,
+            "{register}"
+        );
     }
 }
 
@@ -183,30 +226,54 @@ const HALVES: &str = ".reg .b32 %m; .reg .pred %low; setp.lt.u32 %low, %t, 16;
 fn disjoint_masks_are_groups_of_their_own() {
     let none = "setp.eq.u32 %p, %t, 99;";
     type Value = fn(u32) -> u32;
-    let rows: &[(&str, Value)] =
-        &[
-            ("shfl.sync.bfly.b32 %d|%p, %t, 1, 31, %m;", |l| l ^ 1 | IN),
-            ("shfl.sync.idx.b32 %d|%p, %t, 3, 0x101f, %m;", |l| l & 16 | 3 | IN),
-            ("setp.lt.u32 %p, %t, 20; vote.sync.ballot.b32 %d, %p, %m; NONE", |l| {
+    let rows: &[(&str, Value)] = &[
+        ("shfl.sync.bfly.b32 %d|%p, %t, 1, 31, %m;", |l| l ^ 1 | IN),
+        ("shfl.sync.idx.b32 %d|%p, %t, 3, 0x101f, %m;", |l| {
+            l & 16 | 3 | IN
+        }),
+        (
+            "setp.lt.u32 %p, %t, 20; vote.sync.ballot.b32 %d, %p, %m; NONE",
+            |l| {
                 if l < 16 { 0xffff } else { 0xf_0000 }
-            }),
-            ("mov.u32 %d, 0; setp.lt.u32 %p, %t, 20; vote.sync.all.pred %p, %p, %m;", |l| {
+            },
+        ),
+        (
+            "mov.u32 %d, 0; setp.lt.u32 %p, %t, 20; vote.sync.all.pred %p, %p, %m;",
+            |l| {
                 if l < 16 { IN } else { 0 }
-            }),
-            ("mov.u32 %d, 0; setp.lt.u32 %p, %t, 3; vote.sync.any.pred %p, %p, %m;", |l| {
+            },
+        ),
+        (
+            "mov.u32 %d, 0; setp.lt.u32 %p, %t, 3; vote.sync.any.pred %p, %p, %m;",
+            |l| {
                 if l < 16 { IN } else { 0 }
-            }),
-            ("mov.u32 %d, 0; setp.lt.u32 %p, %t, 3; vote.sync.uni.pred %p, %p, %m;", |l| {
+            },
+        ),
+        (
+            "mov.u32 %d, 0; setp.lt.u32 %p, %t, 3; vote.sync.uni.pred %p, %p, %m;",
+            |l| {
                 if l < 16 { 0 } else { IN }
-            }),
-            ("mov.u32 %d, 7; match.any.sync.b32 %d, %d, %m;", |l| if l < 16 { 0xffff } else { 0xffff_0000 }),
-            ("shr.u32 %d, %t, 4; match.all.sync.b32 %d|%p, %d, %m;", |l| {
-                if l < 16 { 0xffff | IN } else { 0xffff_0000 | IN }
-            }),
-            ("redux.sync.add.u32 %d, %t, %m;", |l| if l < 16 { 120 } else { 376 }),
-            ("redux.sync.min.u32 %d, %t, %m;", |l| l & 16),
-            ("mov.u32 %d, 5; bar.warp.sync %m;", |_| 5),
-        ];
+            },
+        ),
+        ("mov.u32 %d, 7; match.any.sync.b32 %d, %d, %m;", |l| {
+            if l < 16 { 0xffff } else { 0xffff_0000 }
+        }),
+        (
+            "shr.u32 %d, %t, 4; match.all.sync.b32 %d|%p, %d, %m;",
+            |l| {
+                if l < 16 {
+                    0xffff | IN
+                } else {
+                    0xffff_0000 | IN
+                }
+            },
+        ),
+        ("redux.sync.add.u32 %d, %t, %m;", |l| {
+            if l < 16 { 120 } else { 376 }
+        }),
+        ("redux.sync.min.u32 %d, %t, %m;", |l| l & 16),
+        ("mov.u32 %d, 5; bar.warp.sync %m;", |_| 5),
+    ];
     for (inst, value) in rows {
         let found = lanes(&format!("{HALVES}{}", inst.replace("NONE", none)), 32);
         assert_eq!(found, (0..32).map(value).collect::<Vec<_>>(), "{inst}");
@@ -214,9 +281,17 @@ fn disjoint_masks_are_groups_of_their_own() {
     let found = lanes(&format!("{HALVES}elect.sync %d|%p, %m;"), 32);
     for half in found.chunks(16) {
         assert!(half.iter().all(|d| d & 31 == half[0] & 31), "{found:x?}");
-        assert_eq!(half.iter().filter(|d| **d & IN != 0).count(), 1, "{found:x?}");
+        assert_eq!(
+            half.iter().filter(|d| **d & IN != 0).count(),
+            1,
+            "{found:x?}"
+        );
     }
-    assert_eq!((found[0] & 31 | 15, found[16] & 31 & 16), (15, 16), "each half elects one of its own");
+    assert_eq!(
+        (found[0] & 31 | 15, found[16] & 31 & 16),
+        (15, 16),
+        "each half elects one of its own"
+    );
 }
 
 /// Groups of one lane, and groups whose masks name lanes that have exited.
@@ -224,14 +299,23 @@ fn disjoint_masks_are_groups_of_their_own() {
 fn groups_of_any_size() {
     let own = "mov.u32 %d, %lanemask_eq; redux.sync.add.u32 %d, %t, %d;";
     assert_eq!(lanes(own, 32), (0..32).collect::<Vec<_>>());
-    let four = "shr.u32 %d, %t, 2; shl.b32 %d, %d, 2; shl.b32 %d, 15, %d; redux.sync.max.u32 %d, %t, %d;"
-        .replace("shl.b32 %d, 15, %d", ".reg .b32 %f; mov.u32 %f, 15; shl.b32 %d, %f, %d");
-    assert_eq!(lanes(&four, 30), (0..30).map(|l| (l | 3).min(29)).collect::<Vec<_>>());
+    let four =
+        "shr.u32 %d, %t, 2; shl.b32 %d, %d, 2; shl.b32 %d, 15, %d; redux.sync.max.u32 %d, %t, %d;"
+            .replace(
+                "shl.b32 %d, 15, %d",
+                ".reg .b32 %f; mov.u32 %f, 15; shl.b32 %d, %f, %d",
+            );
+    assert_eq!(
+        lanes(&four, 30),
+        (0..30).map(|l| (l | 3).min(29)).collect::<Vec<_>>()
+    );
 }
 
 fn fault(body: &str, setup: Setup) -> ptx_emu::Fault {
     let result = launch(&kernel(body), &[0; 256], 256, setup);
-    *result.err().unwrap_or_else(|| panic!("no fault in\n{body}"))
+    *result
+        .err()
+        .unwrap_or_else(|| panic!("no fault in\n{body}"))
 }
 
 #[test]
@@ -242,15 +326,28 @@ fn masks_that_overlap_are_refused() {
     assert_eq!(found.class, Class::InactiveLane);
     assert_eq!(
         (found.what.as_str(), found.lanes),
-        ("lanes 0-15 name the mask 0x0001ffff and lanes 16-31 the mask 0xffff0000, which overlap", u32::MAX)
+        (
+            "lanes 0-15 name the mask 0x0001ffff and lanes 16-31 the mask 0xffff0000, which overlap",
+            u32::MAX
+        )
     );
     let outside = body.replace("0x1ffff", "0x0fff");
-    assert!(fault(&outside, SETUP).what.contains("0x00000fff does not name"), "{}", fault(&outside, SETUP));
-    let absent = body.replace("0x1ffff", "0xffff").replace("redux", "@%low redux");
+    assert!(
+        fault(&outside, SETUP)
+            .what
+            .contains("0x00000fff does not name"),
+        "{}",
+        fault(&outside, SETUP)
+    );
+    let absent = body
+        .replace("0x1ffff", "0xffff")
+        .replace("redux", "@%low redux");
     assert!(launch(&kernel(&absent), &[0; 4], 4, SETUP).is_ok());
     let missing = absent.replace("0xffff,", "0x1ffff,");
     assert!(
-        fault(&missing, SETUP).what.contains("lane 16, which exits without executing this"),
+        fault(&missing, SETUP)
+            .what
+            .contains("lane 16, which exits without executing this"),
         "{}",
         fault(&missing, SETUP)
     );
@@ -262,7 +359,10 @@ fn groups_do_not_see_each_other() {
     let body = format!(".reg .b32 %d; {HALVES} shfl.sync.bfly.b32 %d, %t, 16, 31, %m;");
     let found = fault(&body, SETUP);
     assert_eq!(found.class, Class::InactiveLane);
-    assert_eq!(found.what, "lane 0 reads from lane 16, which does not take part");
+    assert_eq!(
+        found.what,
+        "lane 0 reads from lane 16, which does not take part"
+    );
 }
 
 /// `bar.warp.sync` orders the memory of the lanes it names, and of no others.
@@ -277,10 +377,17 @@ fn a_group_synchronises_its_own_memory_alone() {
         )
     };
     for partner in [1, 8, 15] {
-        assert!(launch(&kernel(&body(partner)), &[0; 4], 4, SETUP).is_ok(), "{partner}");
+        assert!(
+            launch(&kernel(&body(partner)), &[0; 4], 4, SETUP).is_ok(),
+            "{partner}"
+        );
     }
     for partner in [16, 17, 31] {
-        assert_eq!(fault(&body(partner), SETUP).class, Class::SharedRace, "{partner}");
+        assert_eq!(
+            fault(&body(partner), SETUP).class,
+            Class::SharedRace,
+            "{partner}"
+        );
     }
     // Two groups that share a lane one after the other pass on what they know.
     let chain = body(31).replace(
@@ -307,12 +414,32 @@ fn shuffles_of_partly_written_registers() {
     let low = "setp.lt.u32 %p, %t, 16; @%p";
     let right = [
         (low, "shfl.sync.idx.b32 %d, %a, 3, 31, -1;", ""),
-        (low, "shfl.sync.idx.b32 %a, %a, 3, 31, -1; mov.u32 %d, %a;", ""),
+        (
+            low,
+            "shfl.sync.idx.b32 %a, %a, 3, 31, -1; mov.u32 %d, %a;",
+            "",
+        ),
         (low, "shfl.sync.bfly.b32 %d, %a, 16, 31, -1;", "@!%p"),
-        (low, "shfl.sync.down.b32 %d, %a, 1, 31, -1;", "setp.lt.u32 %p, %t, 15; @%p"),
-        (low, "shfl.sync.bfly.b32 %d, %a, 16, 31, -1; @%p mov.u32 %d, 1;", ""),
-        (low, "shfl.sync.bfly.b32 %d|%q, %a, 16, 31, -1; selp.b32 %d, 1, 0, %q;", ""),
-        (low, "shfl.sync.down.b32 %d, %a, 8, 31, -1; shfl.sync.idx.b32 %d, %d, 2, 31, -1;", ""),
+        (
+            low,
+            "shfl.sync.down.b32 %d, %a, 1, 31, -1;",
+            "setp.lt.u32 %p, %t, 15; @%p",
+        ),
+        (
+            low,
+            "shfl.sync.bfly.b32 %d, %a, 16, 31, -1; @%p mov.u32 %d, 1;",
+            "",
+        ),
+        (
+            low,
+            "shfl.sync.bfly.b32 %d|%q, %a, 16, 31, -1; selp.b32 %d, 1, 0, %q;",
+            "",
+        ),
+        (
+            low,
+            "shfl.sync.down.b32 %d, %a, 8, 31, -1; shfl.sync.idx.b32 %d, %d, 2, 31, -1;",
+            "",
+        ),
     ];
     for (write, shuffle, read) in right {
         if let Err(fault) = launch(&kernel(&body(write, shuffle, read)), &[0; 4], 128, SETUP) {
@@ -322,7 +449,12 @@ fn shuffles_of_partly_written_registers() {
     let wrong = [
         (low, "shfl.sync.bfly.b32 %d, %a, 16, 31, -1;", "", 0xffff),
         (low, "shfl.sync.down.b32 %d, %a, 1, 31, -1;", "@%p", 0x8000),
-        (low, "mov.u32 %d, 1; shfl.sync.bfly.b32 %d, %a, 16, 31, -1;", "", 0xffff),
+        (
+            low,
+            "mov.u32 %d, 1; shfl.sync.bfly.b32 %d, %a, 16, 31, -1;",
+            "",
+            0xffff,
+        ),
         (
             low,
             "shfl.sync.bfly.b32 %d, %a, 16, 31, -1; shfl.sync.bfly.b32 %d, %d, 16, 31, -1;",
@@ -342,8 +474,15 @@ fn shuffles_of_partly_written_registers() {
             "register %d is read, but shfl filled it from lanes that had not written the source"
         );
         let other = found.other.expect("the shuffle is named");
-        assert!(other.place.text.starts_with("shfl") && other.did == "filled it", "{other:?}");
+        assert!(
+            other.place.text.starts_with("shfl") && other.did == "filled it",
+            "{other:?}"
+        );
     }
-    let unread = body("setp.lt.u32 %q, %t, 99; setp.lt.u32 %p, %t, 16; @%p", "mov.u32 %d, 1;", "");
+    let unread = body(
+        "setp.lt.u32 %q, %t, 99; setp.lt.u32 %p, %t, 16; @%p",
+        "mov.u32 %d, 1;",
+        "",
+    );
     assert!(launch(&kernel(&unread), &[0; 4], 128, SETUP).is_ok());
 }

@@ -15,9 +15,14 @@ fn value(first: u8) -> u128 {
 /// Runs a body in one thread on two values, and gives what it leaves in two.
 fn two(body: &str) -> [u128; 2] {
     let input = [value(0x70), value(0x90)].map(u128::to_le_bytes).concat();
-    let setup = Setup { block: 1, trace: Trace::On, ..SETUP };
+    let setup = Setup {
+        block: 1,
+        trace: Trace::On,
+        ..SETUP
+    };
     let text = kernel(&format!("{REGISTERS}{body}"));
-    let (out, _) = launch(&text, &input, 32, setup).unwrap_or_else(|fault| panic!("{fault}\n{body}"));
+    let (out, _) =
+        launch(&text, &input, 32, setup).unwrap_or_else(|fault| panic!("{fault}\n{body}"));
     [0, 16].map(|at| u128::from_le_bytes(std::array::from_fn(|i| out[at + i])))
 }
 
@@ -27,18 +32,45 @@ fn halves_and_words_are_packed() {
     let low = |v: u128| v & u128::from(u64::MAX);
     let rows: &[(&str, u128)] = &[
         ("mov.b128 %q1, %q0; mov.b128 %q0, 5;", a),
-        ("mov.b128 {%d0, %d1}, %q0; mov.b128 %q1, {%d1, %d0};", a.rotate_left(64)),
-        ("mov.b128 {%d0, _}, %q0; mov.b128 %q1, {%d0, 7};", low(a) | 7 << 64),
-        ("mov.b128 {%r0, %r1, %r2, %r3}, %q0; mov.b128 %q1, {%r3, %r0, %r1, %r2};", a.rotate_left(32)),
+        (
+            "mov.b128 {%d0, %d1}, %q0; mov.b128 %q1, {%d1, %d0};",
+            a.rotate_left(64),
+        ),
+        (
+            "mov.b128 {%d0, _}, %q0; mov.b128 %q1, {%d0, 7};",
+            low(a) | 7 << 64,
+        ),
+        (
+            "mov.b128 {%r0, %r1, %r2, %r3}, %q0; mov.b128 %q1, {%r3, %r0, %r1, %r2};",
+            a.rotate_left(32),
+        ),
         ("mov.b128 %q1, 0xfedcba9876543210;", 0xfedc_ba98_7654_3210),
-        ("ld.global.v2.u64 {%d0, %d1}, [%in+16]; mov.b128 %q1, {%d0, %d1};", b),
+        (
+            "ld.global.v2.u64 {%d0, %d1}, [%in+16]; mov.b128 %q1, {%d0, %d1};",
+            b,
+        ),
         ("ld.b128 %q1, [%in+16];", b),
         ("ld.global.nc.L1::no_allocate.b128 %q1, [%in];", a),
-        ("st.shared.b128 [s+16], %q0; ld.shared::cta.b128 %q1, [s+16];", a),
-        ("cvta.shared.u64 %d0, 1024; st.volatile.b128 [%d0], %q0; ld.relaxed.cta.shared.b128 %q1, [s];", a),
-        ("st.local.b128 [stack+16], %q0; ld.local.b128 %q1, [stack+16];", a),
-        ("st.release.gpu.global.b128 [%out], %q0; ld.acquire.sys.global.b128 %q1, [%out];", a),
-        ("st.global.b128 [%out], 9; ld.mmio.relaxed.sys.global.b128 %q1, [%out];", 9),
+        (
+            "st.shared.b128 [s+16], %q0; ld.shared::cta.b128 %q1, [s+16];",
+            a,
+        ),
+        (
+            "cvta.shared.u64 %d0, 1024; st.volatile.b128 [%d0], %q0; ld.relaxed.cta.shared.b128 %q1, [s];",
+            a,
+        ),
+        (
+            "st.local.b128 [stack+16], %q0; ld.local.b128 %q1, [stack+16];",
+            a,
+        ),
+        (
+            "st.release.gpu.global.b128 [%out], %q0; ld.acquire.sys.global.b128 %q1, [%out];",
+            a,
+        ),
+        (
+            "st.global.b128 [%out], 9; ld.mmio.relaxed.sys.global.b128 %q1, [%out];",
+            9,
+        ),
     ];
     for (moves, wanted) in rows {
         let load = moves.replace("1024", "%d1");
@@ -63,12 +95,20 @@ fn atomics_exchange_and_compare() {
         ("cas.b128 %q3, [AT], %q3, %q1", a, a),
         // The old value may come back in an operand, or not at all.
         ("cas.b128 %q0, [AT], %q0, %q1; mov.b128 %q3, %q0", a, b),
-        ("cas.b128 _, [AT], %q0, %q1", 1 << 64 | u128::from((a as u64) ^ 1), b),
+        (
+            "cas.b128 _, [AT], %q0, %q1",
+            1 << 64 | u128::from((a as u64) ^ 1),
+            b,
+        ),
     ];
     let head = "ld.global.b128 %q0, [%in]; ld.global.b128 %q1, [%in+16]; mov.b128 {%d0, %d1}, %q0;
         xor.b64 %d2, %d0, 1; mov.b128 %q2, {%d0, 1}; mov.b128 %q3, {%d2, 1};";
     for (inst, old, new) in rows {
-        let upper = if inst.contains("%q3, %q1") { "mov.b128 %q3, {%d2, %d1};" } else { "" };
+        let upper = if inst.contains("%q3, %q1") {
+            "mov.b128 %q3, {%d2, %d1};"
+        } else {
+            ""
+        };
         let body = |space: &str, at: &str| {
             format!(
                 "{head} {upper} st.SPACE.b128 [{at}], %q0; atom.acq_rel.gpu.SPACE.{}; ld.SPACE.b128 %q2, [{at}];
@@ -77,7 +117,12 @@ fn atomics_exchange_and_compare() {
             )
             .replace(".SPACE", space)
         };
-        for (space, at) in [(".global", "%out"), ("", "%out"), (".shared", "s"), (".shared::cta", "s+16")] {
+        for (space, at) in [
+            (".global", "%out"),
+            ("", "%out"),
+            (".shared", "s"),
+            (".shared::cta", "s+16"),
+        ] {
             assert_eq!(two(&body(space, at)), [*old, *new], "{inst} {space}");
         }
     }
@@ -124,13 +169,29 @@ fn blocks_compare_and_swap() {
         (Order::InOrder, 0, 2, Trace::Off),
     ] {
         for first in firsts {
-            let setup = Setup { grid: blocks, order, seed, threads, trace, ..SETUP };
+            let setup = Setup {
+                grid: blocks,
+                order,
+                seed,
+                threads,
+                trace,
+                ..SETUP
+            };
             let text = counts(".relaxed.gpu", first, blocks);
-            let (out, _) = launch(&text, &[0; 32], 16, setup).unwrap_or_else(|fault| panic!("{fault}"));
-            assert_eq!(out, (all | (all * (all - 1) / 2) << 64).to_le_bytes(), "{first} {order:?}");
+            let (out, _) =
+                launch(&text, &[0; 32], 16, setup).unwrap_or_else(|fault| panic!("{fault}"));
+            assert_eq!(
+                out,
+                (all | (all * (all - 1) / 2) << 64).to_le_bytes(),
+                "{first} {order:?}"
+            );
         }
     }
-    let setup = Setup { grid: 2, trace: Trace::On, ..SETUP };
+    let setup = Setup {
+        grid: 2,
+        trace: Trace::On,
+        ..SETUP
+    };
     let narrow = launch(&counts(".relaxed.cta", firsts[0], 2), &[0; 32], 16, setup).unwrap_err();
     assert_eq!(narrow.class, Class::GlobalRace, "{narrow}");
 }
@@ -139,7 +200,12 @@ fn blocks_compare_and_swap() {
 #[test]
 fn no_value_is_torn() {
     for (ty, old, new, halves) in [
-        ("b128", "%q0", "mov.b128 %q1, {%d0, %d0};", "mov.b128 {%d2, %d3}, %q0;"),
+        (
+            "b128",
+            "%q0",
+            "mov.b128 %q1, {%d0, %d0};",
+            "mov.b128 {%d2, %d3}, %q0;",
+        ),
         (
             "b64",
             "%d4",
@@ -156,7 +222,12 @@ fn no_value_is_torn() {
             add.u64 %d0, %d0, 1; setp.lt.u64 %p, %d0, 20000; @%p bra LOAD;
         END:"
         );
-        let setup = Setup { grid: 2, block: 1, threads: 2, ..SETUP };
+        let setup = Setup {
+            grid: 2,
+            block: 1,
+            threads: 2,
+            ..SETUP
+        };
         launch(&kernel(&body), &[0; 16], 16, setup).unwrap_or_else(|fault| panic!("{fault}"));
     }
 }
@@ -165,47 +236,106 @@ fn no_value_is_torn() {
 fn mistakes_are_named() {
     let rows: &[(&str, u32, Class)] = &[
         ("ld.global.b128 %q0, [%in+8];", 1, Class::Misaligned),
-        ("mov.b128 %q0, 1; st.global.b128 [%out+8], %q0;", 1, Class::Misaligned),
-        ("mov.b128 %q0, 1; st.shared.b128 [%d0+8], %q0;", 1, Class::Misaligned),
-        ("atom.global.exch.b128 %q0, [%in+8], 1;", 1, Class::Misaligned),
-        ("atom.shared.exch.b128 %q0, [%d0+8], 1;", 1, Class::Misaligned),
+        (
+            "mov.b128 %q0, 1; st.global.b128 [%out+8], %q0;",
+            1,
+            Class::Misaligned,
+        ),
+        (
+            "mov.b128 %q0, 1; st.shared.b128 [%d0+8], %q0;",
+            1,
+            Class::Misaligned,
+        ),
+        (
+            "atom.global.exch.b128 %q0, [%in+8], 1;",
+            1,
+            Class::Misaligned,
+        ),
+        (
+            "atom.shared.exch.b128 %q0, [%d0+8], 1;",
+            1,
+            Class::Misaligned,
+        ),
         ("ld.global.b128 %q0, [%in+32];", 1, Class::OutOfBounds),
-        ("atom.global.exch.b128 %q0, [%in+32], 1;", 1, Class::OutOfBounds),
-        ("cvta.local.u64 %d1, stack; atom.exch.b128 %q0, [%d1], 1;", 1, Class::OutOfBounds),
+        (
+            "atom.global.exch.b128 %q0, [%in+32], 1;",
+            1,
+            Class::OutOfBounds,
+        ),
+        (
+            "cvta.local.u64 %d1, stack; atom.exch.b128 %q0, [%d1], 1;",
+            1,
+            Class::OutOfBounds,
+        ),
         // One half has no value.
-        ("st.global.u64 [%out], 1; ld.global.b128 %q0, [%out];", 1, Class::UninitialisedGlobal),
-        ("st.global.u64 [%out], 1; atom.global.cas.b128 %q0, [%out], 1, 2;", 1, Class::UninitialisedGlobal),
+        (
+            "st.global.u64 [%out], 1; ld.global.b128 %q0, [%out];",
+            1,
+            Class::UninitialisedGlobal,
+        ),
+        (
+            "st.global.u64 [%out], 1; atom.global.cas.b128 %q0, [%out], 1, 2;",
+            1,
+            Class::UninitialisedGlobal,
+        ),
         (
             "st.shared.u64 [s], 1; ld.shared.b128 %q0, [s]; mov.b128 {_, %d1}, %q0; st.global.u64 [%out], %d1;",
             1,
             Class::UninitialisedShared,
         ),
-        ("st.shared.u64 [s], 1; atom.shared.exch.b128 %q0, [s], 1;", 1, Class::UninitialisedShared),
+        (
+            "st.shared.u64 [s], 1; atom.shared.exch.b128 %q0, [s], 1;",
+            1,
+            Class::UninitialisedShared,
+        ),
         (
             "st.local.u64 [stack], 1; ld.local.b128 %q0, [stack]; st.global.b128 [%out], %q0;",
             1,
             Class::UninitialisedLocal,
         ),
-        ("mov.b128 {%d1, %d2}, %q0; st.global.u64 [%out], %d1;", 1, Class::UninitialisedRegister),
+        (
+            "mov.b128 {%d1, %d2}, %q0; st.global.u64 [%out], %d1;",
+            1,
+            Class::UninitialisedRegister,
+        ),
         (
             "mov.u64 %d1, 0; mov.b128 %q0, {%d1, %d2}; st.global.b128 [%out], %q0;",
             1,
             Class::UninitialisedRegister,
         ),
-        ("atom.global.exch.b128 _, [%in], %q0;", 1, Class::UninitialisedRegister),
+        (
+            "atom.global.exch.b128 _, [%in], %q0;",
+            1,
+            Class::UninitialisedRegister,
+        ),
         // The other block has the upper half only.
         (
             "setp.eq.u32 %p, %r0, 0; @%p atom.global.exch.b128 %q0, [%in], 1; @!%p st.global.u64 [%in+8], 5;",
             2,
             Class::GlobalRace,
         ),
-        ("cvt.u64.u32 %d1, %r0; mov.b128 %q0, {%d1, 0}; st.global.b128 [%in], %q0;", 2, Class::GlobalRace),
-        ("st.relaxed.gpu.global.b128 [%in], 3; ld.global.b128 %q0, [%in];", 2, Class::GlobalRace),
+        (
+            "cvt.u64.u32 %d1, %r0; mov.b128 %q0, {%d1, 0}; st.global.b128 [%in], %q0;",
+            2,
+            Class::GlobalRace,
+        ),
+        (
+            "st.relaxed.gpu.global.b128 [%in], 3; ld.global.b128 %q0, [%in];",
+            2,
+            Class::GlobalRace,
+        ),
     ];
     for (inst, grid, class) in rows {
         let body = format!("{REGISTERS} mov.u64 %d0, s; mov.u32 %r0, %ctaid.x; {inst}");
-        let setup = Setup { grid: *grid, block: 1, trace: Trace::On, ..SETUP };
-        let fault = launch(&kernel(&body), &[0; 32], 16, setup).map(|_| ()).expect_err(inst);
+        let setup = Setup {
+            grid: *grid,
+            block: 1,
+            trace: Trace::On,
+            ..SETUP
+        };
+        let fault = launch(&kernel(&body), &[0; 32], 16, setup)
+            .map(|_| ())
+            .expect_err(inst);
         assert_eq!(fault.class, *class, "{inst} {fault}");
     }
 }
@@ -225,12 +355,19 @@ fn warps_exchange_in_shared_memory() {
         )
     };
     for order in [Order::InOrder, Order::Reversed, Order::Shuffled] {
-        let setup = Setup { block: 64, order, trace: Trace::On, ..SETUP };
-        let (out, _) =
-            launch(&kernel(&body("")), &[0; 16], 16, setup).unwrap_or_else(|fault| panic!("{fault}"));
+        let setup = Setup {
+            block: 64,
+            order,
+            trace: Trace::On,
+            ..SETUP
+        };
+        let (out, _) = launch(&kernel(&body("")), &[0; 16], 16, setup)
+            .unwrap_or_else(|fault| panic!("{fault}"));
         let sum = u64::from_le_bytes(std::array::from_fn(|i| out[i]));
         assert_eq!(sum, 64 * 65 / 2, "{order:?}");
-        let plain = kernel(&body("setp.eq.u32 %p, %t, 33; @%p st.shared.b128 [s], %q1;"));
+        let plain = kernel(&body(
+            "setp.eq.u32 %p, %t, 33; @%p st.shared.b128 [s], %q1;",
+        ));
         let fault = launch(&plain, &[0; 16], 16, setup).unwrap_err();
         assert_eq!(fault.class, Class::SharedRace, "{fault}");
     }
@@ -249,10 +386,19 @@ fn stores_arrive_late_and_whole() {
         END:"
         ))
     };
-    let setup = Setup { grid: 2, block: 1, trace: Trace::On, ..SETUP };
-    for (fence, wanted) in [("", 0x22 << 64 | 0x11), ("fence.acq_rel.gpu;", 7 << 64 | 5u128)] {
+    let setup = Setup {
+        grid: 2,
+        block: 1,
+        trace: Trace::On,
+        ..SETUP
+    };
+    for (fence, wanted) in [
+        ("", 0x22 << 64 | 0x11),
+        ("fence.acq_rel.gpu;", 7 << 64 | 5u128),
+    ] {
         let input = [(0x22u128 << 64 | 0x11).to_le_bytes(), [0; 16]].concat();
-        let (out, _) = launch(&body(fence), &input, 16, setup).unwrap_or_else(|fault| panic!("{fault}"));
+        let (out, _) =
+            launch(&body(fence), &input, 16, setup).unwrap_or_else(|fault| panic!("{fault}"));
         assert_eq!(out, wanted.to_le_bytes(), "{fence}");
     }
 }
@@ -260,31 +406,81 @@ fn stores_arrive_late_and_whole() {
 #[test]
 fn what_is_no_form_is_refused() {
     let rows: &[(&str, &str)] = &[
-        ("ld.global.v2.b128 {%q0, %q1}, [%in];", "a vector has at most 16 bytes"),
-        ("st.global.b128 [%in], %d0;", "`%d0` is a .b64 register where .b128 was expected"),
-        ("st.global.b128 [%in], -1;", "unsupported in ptx-emu: the literal -1 as 128 bits"),
-        ("st.global.b128 [%in], 0f00000000;", "a .b128 register or an integer literal was expected"),
-        ("st.global.b64 [%in], %q0;", "unsupported in ptx-emu: `%q0`, a .b128 register"),
-        ("cvt.u32.u64 %r0, %q0;", "unsupported in ptx-emu: `%q0`, a .b128 register"),
-        ("mov.b64 %d0, %q0;", "`%q0` is a .b128 register where .b64 was expected"),
-        ("mov.b128 {%d0, %d1}, {%d2, %d3};", "needs a .b128 register on one side"),
-        ("mov.b128 %q0, {%q1, %q2};", "`%q1` is a .b128 register where .b64 was expected"),
-        ("mov.b128 %q0, {%d0, %d1, %d2};", "unsupported in ptx-emu: mov.b128 of 3 elements"),
-        ("ld.global.b64 %d0, [%q0];", "is a .b128 register; an address here"),
+        (
+            "ld.global.v2.b128 {%q0, %q1}, [%in];",
+            "a vector has at most 16 bytes",
+        ),
+        (
+            "st.global.b128 [%in], %d0;",
+            "`%d0` is a .b64 register where .b128 was expected",
+        ),
+        (
+            "st.global.b128 [%in], -1;",
+            "unsupported in ptx-emu: the literal -1 as 128 bits",
+        ),
+        (
+            "st.global.b128 [%in], 0f00000000;",
+            "a .b128 register or an integer literal was expected",
+        ),
+        (
+            "st.global.b64 [%in], %q0;",
+            "unsupported in ptx-emu: `%q0`, a .b128 register",
+        ),
+        (
+            "cvt.u32.u64 %r0, %q0;",
+            "unsupported in ptx-emu: `%q0`, a .b128 register",
+        ),
+        (
+            "mov.b64 %d0, %q0;",
+            "`%q0` is a .b128 register where .b64 was expected",
+        ),
+        (
+            "mov.b128 {%d0, %d1}, {%d2, %d3};",
+            "needs a .b128 register on one side",
+        ),
+        (
+            "mov.b128 %q0, {%q1, %q2};",
+            "`%q1` is a .b128 register where .b64 was expected",
+        ),
+        (
+            "mov.b128 %q0, {%d0, %d1, %d2};",
+            "unsupported in ptx-emu: mov.b128 of 3 elements",
+        ),
+        (
+            "ld.global.b64 %d0, [%q0];",
+            "is a .b128 register; an address here",
+        ),
         ("atom.global.add.b128 %q0, [%in], %q1;", ".b128"),
         ("red.global.exch.b128 [%in], %q1;", ".b128"),
-        ("atom.global.exch.v2.b128 {%q0, %q1}, [%in], {%q2, %q3};", "no vectors of this type"),
-        ("atom.global.exch.L2::cache_hint.b128 %q0, [%in], %q1, %d0;", "take no cache policy"),
-        ("atom.global.cas.b128 %q0, [%in], %q1;", "takes 4 operands, not 3"),
+        (
+            "atom.global.exch.v2.b128 {%q0, %q1}, [%in], {%q2, %q3};",
+            "no vectors of this type",
+        ),
+        (
+            "atom.global.exch.L2::cache_hint.b128 %q0, [%in], %q1, %d0;",
+            "take no cache policy",
+        ),
+        (
+            "atom.global.cas.b128 %q0, [%in], %q1;",
+            "takes 4 operands, not 3",
+        ),
     ];
     for (inst, wanted) in rows {
-        let errors = Module::parse(&kernel(&format!("{REGISTERS}{inst}"))).and_then(Module::complete);
+        let errors =
+            Module::parse(&kernel(&format!("{REGISTERS}{inst}"))).and_then(Module::complete);
         let errors = errors.map(|_| ()).expect_err(inst).to_string();
         assert!(errors.contains(wanted), "{inst} {errors}");
     }
     for (from, to) in [("8.6", "8.2"), ("sm_90", "sm_80")] {
-        let text = kernel(&format!("{REGISTERS} atom.global.exch.b128 %q0, [%in], %q1;")).replace(from, to);
-        let errors = Module::parse(&text).and_then(Module::complete).map(|_| ()).expect_err(to).to_string();
+        let text = kernel(&format!(
+            "{REGISTERS} atom.global.exch.b128 %q0, [%in], %q1;"
+        ))
+        .replace(from, to);
+        let errors = Module::parse(&text)
+            .and_then(Module::complete)
+            .map(|_| ())
+            .expect_err(to)
+            .to_string();
         assert!(errors.contains("needs"), "{errors}");
     }
 }

@@ -9,20 +9,30 @@ use crate::ty::{Class, Kind};
 #[inline]
 pub(super) fn inst(i: &Inst, dst: &[Reg], src: &[Operand], errors: &mut Vec<BuildError>) {
     if !(has_types(i) && has_results(i, dst) && has_operands(i, src)) {
-        let kind = ErrorKind::Operand { text: crate::print::inst(i), what: wrong(i) };
-        errors.push(BuildError { at: Some(i.at), kind });
+        let kind = ErrorKind::Operand {
+            text: crate::print::inst(i),
+            what: wrong(i),
+        };
+        errors.push(BuildError {
+            at: Some(i.at),
+            kind,
+        });
     }
 }
 
 pub(super) fn note(text: &str, at: At) -> Option<BuildError> {
     let fits = text.bytes().all(|b| b.is_ascii() && !b.is_ascii_control());
-    (!fits).then_some(BuildError { at: Some(at), kind: ErrorKind::NotAscii })
+    (!fits).then_some(BuildError {
+        at: Some(at),
+        kind: ErrorKind::NotAscii,
+    })
 }
 
 #[inline]
 fn has_types(i: &Inst) -> bool {
     let op = i.op;
-    (op.types.is_empty() || op.types.contains(&i.kind)) && i.from.is_none_or(|from| op.from.contains(&from))
+    (op.types.is_empty() || op.types.contains(&i.kind))
+        && i.from.is_none_or(|from| op.from.contains(&from))
 }
 
 #[inline]
@@ -37,7 +47,11 @@ fn has_results(i: &Inst, dst: &[Reg]) -> bool {
         ([Slot::Halves], regs) => are(regs, 2, Class::Half),
         ([slot], [r]) => holds(r, slot_kind(*slot, i)),
         (slots, regs) => {
-            slots.len() == regs.len() && slots.iter().zip(regs).all(|(s, r)| holds(r, slot_kind(*s, i)))
+            slots.len() == regs.len()
+                && slots
+                    .iter()
+                    .zip(regs)
+                    .all(|(s, r)| holds(r, slot_kind(*s, i)))
         }
     }
 }
@@ -73,11 +87,18 @@ fn wrong(i: &Inst) -> String {
     }
     if !has_results(i, &i.dst) {
         if let [Slot::Accumulators(_)] = op.form.dst {
-            return format!("{} columns of sums; a multiple of 8 up to 256", 2 * i.dst.len());
+            return format!(
+                "{} columns of sums; a multiple of 8 up to 256",
+                2 * i.dst.len()
+            );
         }
         return "the registers written are not those of the row".into();
     }
-    match slots.iter().zip(&i.src).position(|(slot, o)| !fits(*slot, o, i)) {
+    match slots
+        .iter()
+        .zip(&i.src)
+        .position(|(slot, o)| !fits(*slot, o, i))
+    {
         Some(bad) if slots.len() == i.src.len() => {
             format!("operand {} must be {}", bad + 1, describe(slots[bad], i))
         }
@@ -97,9 +118,12 @@ fn slot_kind(slot: Slot, i: &Inst) -> Kind {
         Slot::Wide if i.kind == Kind::S32 => Kind::S64,
         Slot::Wide => Kind::U64,
         Slot::Global | Slot::Param | Slot::Policy | Slot::Descriptor | Slot::TensorMap => Kind::U64,
-        Slot::Shared | Slot::Barrier | Slot::Parity | Slot::Bytes | Slot::Threads | Slot::Cluster => {
-            Kind::U32
-        }
+        Slot::Shared
+        | Slot::Barrier
+        | Slot::Parity
+        | Slot::Bytes
+        | Slot::Threads
+        | Slot::Cluster => Kind::U32,
         // 16 bits of any kind.
         Slot::Blocks => Kind::F16,
         Slot::Regs(kind, _) => kind,
@@ -119,7 +143,8 @@ fn fits(slot: Slot, o: &Operand, i: &Inst) -> bool {
         },
         Operand::Addr(Base::Reg(r), _) => {
             use Slot::{Barrier, Cluster, Global, Shared, TensorMap};
-            matches!(slot, Global | Shared | Barrier | Cluster | TensorMap) && holds(r, slot_kind(slot, i))
+            matches!(slot, Global | Shared | Barrier | Cluster | TensorMap)
+                && holds(r, slot_kind(slot, i))
         }
         Operand::Addr(Base::Symbol(_), _) => slot == Slot::Param,
         Operand::Special(..) => slot == Slot::Any,
@@ -143,7 +168,10 @@ fn is_place(regs: &[Reg]) -> bool {
 /// Whether a register may stand there.
 fn is_value(slot: Slot) -> bool {
     use Slot::*;
-    matches!(slot, T | S | Is(_) | Wide | Any | Parity | Bytes | Threads | Policy | Descriptor | Blocks)
+    matches!(
+        slot,
+        T | S | Is(_) | Wide | Any | Parity | Bytes | Threads | Policy | Descriptor | Blocks
+    )
 }
 
 fn fits_literal(slot: Slot, imm: Imm, i: &Inst) -> bool {
@@ -151,7 +179,9 @@ fn fits_literal(slot: Slot, imm: Imm, i: &Inst) -> bool {
         Slot::Parity => imm.bits <= 1,
         Slot::Threads => imm.bits.is_multiple_of(32) && imm.bits > 0,
         Slot::Bytes => imm.bits.is_multiple_of(16),
-        Slot::T | Slot::Is(_) | Slot::Wide | Slot::Any => imm.kind == register_kind(slot_kind(slot, i)),
+        Slot::T | Slot::Is(_) | Slot::Wide | Slot::Any => {
+            imm.kind == register_kind(slot_kind(slot, i))
+        }
         Slot::Lit(low, high) => (u64::from(low)..=u64::from(high)).contains(&imm.bits),
         _ => false,
     }

@@ -63,7 +63,12 @@ pub(super) struct Use<'a> {
 
 /// The register and the offset of an address of a barrier, if the instruction has one.
 pub(super) fn address(inst: &Inst) -> Option<(Reg, i32)> {
-    let slot = inst.op.form.src.iter().position(|slot| *slot == Slot::Barrier)?;
+    let slot = inst
+        .op
+        .form
+        .src
+        .iter()
+        .position(|slot| *slot == Slot::Barrier)?;
     match inst.src.get(slot) {
         Some(Operand::Addr(Base::Reg(base), by)) => Some((*base, *by)),
         _ => None,
@@ -81,17 +86,29 @@ pub(super) fn check(p: &Program, mut uses: Vec<Use<'_>>) -> Vec<BuildError> {
     let error = |u: &Use<'_>| {
         // Blocks of a cluster may arrive as well.
         let problem = problem(u, &uses, u64::from(p.block) * u64::from(p.cluster))?;
-        let kind = ErrorKind::Mbarrier { text: crate::print::inst(u.inst), problem };
-        Some(BuildError { at: Some(u.at), kind })
+        let kind = ErrorKind::Mbarrier {
+            text: crate::print::inst(u.inst),
+            problem,
+        };
+        Some(BuildError {
+            at: Some(u.at),
+            kind,
+        })
     };
     uses.iter().filter_map(error).collect()
 }
 
 fn problem(u: &Use<'_>, uses: &[Use<'_>], block: u64) -> Option<Unmatched> {
     let is = |those: Those| those(u.inst.op.effect);
-    let here = |those: Those| uses.iter().filter(move |o| those(o.inst.op.effect) && u.place.may_be(o.place));
+    let here = |those: Those| {
+        uses.iter()
+            .filter(move |o| those(o.inst.op.effect) && u.place.may_be(o.place))
+    };
     if is(INITS) {
-        return u.number().filter(|count| !(1..=MOST).contains(count)).map(Unmatched::Count);
+        return u
+            .number()
+            .filter(|count| !(1..=MOST).contains(count))
+            .map(Unmatched::Count);
     }
     if here(INITS).next().is_none() {
         return Some(Unmatched::NotMade);
@@ -124,8 +141,18 @@ fn problem(u: &Use<'_>, uses: &[Use<'_>], block: u64) -> Option<Unmatched> {
 impl<'a> Use<'a> {
     /// One at this address, `whole` and `looped` as it stands. An error at a wait is one at its loop.
     pub(super) fn new(inst: &'a Inst, address: (Reg, i32), whole: bool, around: &Loops) -> Self {
-        let at = around.condition.filter(|_| WAITS(inst.op.effect)).unwrap_or(inst.at);
-        Use { inst, at, address, place: Place::Unknown, whole, looped: around.depth > 0 }
+        let at = around
+            .condition
+            .filter(|_| WAITS(inst.op.effect))
+            .unwrap_or(inst.at);
+        Use {
+            inst,
+            at,
+            address,
+            place: Place::Unknown,
+            whole,
+            looped: around.depth > 0,
+        }
     }
 
     /// The literal beside the barrier: a count, bytes, or a parity.
@@ -175,17 +202,31 @@ fn places(p: &Program) -> PerRegister<Place> {
         for d in &i.dst {
             let known = places.at(d);
             // Written twice, it is what both agree in.
-            *known = Some(if known.is_none_or(|k| k == place) { place } else { Place::Unknown });
+            *known = Some(if known.is_none_or(|k| k == place) {
+                place
+            } else {
+                Place::Unknown
+            });
         }
     });
     PerRegister {
         starts: places.starts,
-        values: places.values.into_iter().map(|place| place.unwrap_or(Place::Unknown)).collect(),
+        values: places
+            .values
+            .into_iter()
+            .map(|place| place.unwrap_or(Place::Unknown))
+            .collect(),
     }
 }
 
 /// The number of an array, where all dynamic ones are the same memory.
 fn array(p: &Program, name: &str) -> Option<usize> {
     let array = p.shared.iter().find(|s| s.name == name)?;
-    p.shared.iter().position(|s| if array.bytes.is_none() { s.bytes.is_none() } else { s.name == name })
+    p.shared.iter().position(|s| {
+        if array.bytes.is_none() {
+            s.bytes.is_none()
+        } else {
+            s.name == name
+        }
+    })
 }

@@ -48,7 +48,11 @@ const MAX_CLUSTER: u32 = 8;
 pub(crate) fn checked(mut p: Program, mut errors: Vec<BuildError>) -> Result<Program, Errors> {
     errors.extend(limits(&p));
     errors.extend(names(&p));
-    let Found { errors: found, uses, needs } = walk::walk(&p);
+    let Found {
+        errors: found,
+        uses,
+        needs,
+    } = walk::walk(&p);
     errors.extend(found);
     errors.extend(mbarrier::check(&p, uses));
     errors.extend(wgmma::check(&p));
@@ -57,7 +61,11 @@ pub(crate) fn checked(mut p: Program, mut errors: Vec<BuildError>) -> Result<Pro
         p.needs.sm = p.needs.sm.max(90);
         p.needs.version = p.needs.version.max(Version(7, 8));
     }
-    if errors.is_empty() { Ok(p) } else { Err(Errors(errors)) }
+    if errors.is_empty() {
+        Ok(p)
+    } else {
+        Err(Errors(errors))
+    }
 }
 
 fn limits(p: &Program) -> Vec<BuildError> {
@@ -80,7 +88,9 @@ fn limits(p: &Program) -> Vec<BuildError> {
         )),
     );
     let [x, y, z] = p.shape;
-    let threads = [x, y, z].iter().fold(1, |all: u64, n| all.saturating_mul(u64::from(*n)));
+    let threads = [x, y, z]
+        .iter()
+        .fold(1, |all: u64, n| all.saturating_mul(u64::from(*n)));
     whole(
         threads != u64::from(p.block) || z > MAX_BLOCK_Z,
         ErrorKind::Limit(format!(
@@ -100,11 +110,17 @@ fn limits(p: &Program) -> Vec<BuildError> {
     );
     whole(
         p.cluster == 0 || p.cluster > MAX_CLUSTER,
-        ErrorKind::Limit(format!("{}: clusters of {} blocks; 1 to {MAX_CLUSTER}", p.name, p.cluster)),
+        ErrorKind::Limit(format!(
+            "{}: clusters of {} blocks; 1 to {MAX_CLUSTER}",
+            p.name, p.cluster
+        )),
     );
     whole(
         params > MAX_PARAMS,
-        ErrorKind::Limit(format!("{}: {params} bytes of parameters; at most {MAX_PARAMS}", p.name)),
+        ErrorKind::Limit(format!(
+            "{}: {params} bytes of parameters; at most {MAX_PARAMS}",
+            p.name
+        )),
     );
     whole(
         shared > MAX_STATIC_SHARED,
@@ -119,12 +135,21 @@ fn limits(p: &Program) -> Vec<BuildError> {
 /// Roles that do not take all warpgroups, or more registers than the block is launched with: they would wait for ever.
 pub(crate) fn roles(roles: &[(u32, u32)], block: u32, launched: u32) -> Vec<BuildError> {
     let threads: u32 = roles.iter().map(|(groups, _)| 128 * groups).sum();
-    let wanted: u32 = roles.iter().map(|(groups, registers)| 128 * groups * registers).sum();
-    let bad = roles.iter().find(|(_, n)| !n.is_multiple_of(8) || !(24..=240).contains(n));
+    let wanted: u32 = roles
+        .iter()
+        .map(|(groups, registers)| 128 * groups * registers)
+        .sum();
+    let bad = roles
+        .iter()
+        .find(|(_, n)| !n.is_multiple_of(8) || !(24..=240).contains(n));
     let problem = match bad {
         _ if roles.is_empty() => return vec![],
-        Some((_, n)) => format!("a role with {n} registers a thread; a multiple of 8 from 24 to 240"),
-        None if threads != block => format!("roles for {threads} threads, and the block has {block}"),
+        Some((_, n)) => {
+            format!("a role with {n} registers a thread; a multiple of 8 from 24 to 240")
+        }
+        None if threads != block => {
+            format!("roles for {threads} threads, and the block has {block}")
+        }
         None if wanted > block * launched => format!(
             "roles that ask for {wanted} registers, and {block} threads are launched with {launched} each, {}; the last \
              to ask would wait for ever",
@@ -132,7 +157,10 @@ pub(crate) fn roles(roles: &[(u32, u32)], block: u32, launched: u32) -> Vec<Buil
         ),
         None => return vec![],
     };
-    vec![BuildError { at: None, kind: ErrorKind::Limit(problem) }]
+    vec![BuildError {
+        at: None,
+        kind: ErrorKind::Limit(problem),
+    }]
 }
 
 /// Names that PTX does not allow, then those that two symbols of the kernel's scope have.
@@ -159,6 +187,8 @@ fn names(p: &Program) -> Vec<BuildError> {
 fn is_name(name: &str) -> bool {
     let mut chars = name.chars();
     name.len() <= MAX_NAME
-        && chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+        && chars
+            .next()
+            .is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
         && chars.all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '$')
 }

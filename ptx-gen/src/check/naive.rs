@@ -24,12 +24,16 @@ impl Naive {
                     self.split += usize::from(around > i.op.together);
                     self.changed |= result(i, around, &mut self.levels);
                 }
-                Stmt::If { cond, body, other, .. } => {
+                Stmt::If {
+                    cond, body, other, ..
+                } => {
                     let around = around.max(*self.levels.at(cond));
                     self.walk(body, around);
                     self.walk(other, around);
                 }
-                Stmt::Loop { cond, exit, body, .. } => self.cycle(cond, exit, body, around),
+                Stmt::Loop {
+                    cond, exit, body, ..
+                } => self.cycle(cond, exit, body, around),
             }
         }
     }
@@ -56,7 +60,9 @@ fn result(i: &Inst, around: Level, levels: &mut PerRegister<Level>) -> bool {
         _ => Level::Block,
     };
     let level = i.src.iter().map(operand).fold(around, Level::max);
-    let Some(d) = i.dst.first().map(|d| levels.at(d)) else { return false };
+    let Some(d) = i.dst.first().map(|d| levels.at(d)) else {
+        return false;
+    };
     let changed = level > *d;
     *d = level.max(*d);
     changed
@@ -89,13 +95,37 @@ fn write(k: Builder<'_>, vars: &[Reg], pred: Reg, random: &mut Random, depth: us
             if before == 2 { k.of(pred) } else { less }
         };
         match random.below(13) {
-            0 => k.inst(&isa::MOV, Kind::U32, None, [a], [Operand::Special("%tid.x", Level::Lane)]),
-            1 => k.inst(&isa::MOV, Kind::U32, None, [a], [Operand::Special("%ctaid.x", Level::Block)]),
+            0 => k.inst(
+                &isa::MOV,
+                Kind::U32,
+                None,
+                [a],
+                [Operand::Special("%tid.x", Level::Lane)],
+            ),
+            1 => k.inst(
+                &isa::MOV,
+                Kind::U32,
+                None,
+                [a],
+                [Operand::Special("%ctaid.x", Level::Block)],
+            ),
             2 => k.barrier(),
             3 | 4 if depth > 0 => drop(k.when(less(), || write(k, vars, pred, random, depth - 1))),
             5..8 if depth > 0 => k.repeat(less, || write(k, vars, pred, random, depth - 1)),
-            9 => k.inst(&isa::SETP_LT, Kind::U32, None, [pred], [Operand::Reg(b), Operand::Reg(c)]),
-            8 => k.inst(&isa::ADD, Kind::U32, None, [a], [Operand::Reg(b), Operand::Reg(c)]),
+            9 => k.inst(
+                &isa::SETP_LT,
+                Kind::U32,
+                None,
+                [pred],
+                [Operand::Reg(b), Operand::Reg(c)],
+            ),
+            8 => k.inst(
+                &isa::ADD,
+                Kind::U32,
+                None,
+                [a],
+                [Operand::Reg(b), Operand::Reg(c)],
+            ),
             _ => k.inst(&isa::MOV, Kind::U32, None, [a], [Operand::Reg(b)]),
         }
     }
@@ -106,8 +136,19 @@ fn program(seed: u64) -> Program {
     let k = Builder::new(&state);
     let vars: [Var<'_, u32>; 6] = std::array::from_fn(|_| k.var(0u32));
     let pred = vars[0].0.lt(&vars[1]).reg;
-    write(k, &vars.map(|v| v.0.reg), pred, &mut Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1), 4);
-    let State { registers, pinned, mut open, .. } = state.take();
+    write(
+        k,
+        &vars.map(|v| v.0.reg),
+        pred,
+        &mut Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+        4,
+    );
+    let State {
+        registers,
+        pinned,
+        mut open,
+        ..
+    } = state.take();
     let (body, needs) = (open.pop().unwrap_or_default(), Needs::LEAST);
     let (name, params, shared) = ("random".into(), vec![], vec![]);
     let (blocks_per_sm, tiles, boxes) = (None, vec![], vec![]);
@@ -133,17 +174,33 @@ fn the_walk_finds_the_levels_and_the_errors_of_the_naive_one() {
     let mut barriers = 0;
     for seed in 1..3000 {
         let p = program(seed);
-        let mut naive = Naive { levels: PerRegister::new(&p, Level::Block), split: 0, changed: false };
+        let mut naive = Naive {
+            levels: PerRegister::new(&p, Level::Block),
+            split: 0,
+            changed: false,
+        };
         naive.walk(&p.body, Level::Block);
         let (mut found, split) = walk::levels(&p);
         assert_eq!(split, naive.split, "barriers of program {seed}");
         for kind in [Kind::U32, Kind::Pred] {
             for n in 0..p.registers[kind.class() as usize] {
-                let reg = Reg { kind, depth: 0, index: 0, n };
-                assert_eq!(found.at(&reg).level, *naive.levels.at(&reg), "program {seed}, {kind:?} {n}");
+                let reg = Reg {
+                    kind,
+                    depth: 0,
+                    index: 0,
+                    n,
+                };
+                assert_eq!(
+                    found.at(&reg).level,
+                    *naive.levels.at(&reg),
+                    "program {seed}, {kind:?} {n}"
+                );
             }
         }
         barriers += split;
     }
-    assert!(barriers > 1000, "only {barriers} barriers stand where threads are apart");
+    assert!(
+        barriers > 1000,
+        "only {barriers} barriers stand where threads are apart"
+    );
 }

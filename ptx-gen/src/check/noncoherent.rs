@@ -24,7 +24,9 @@ impl Program {
         let mut found = BTreeSet::new();
         self.each_inst(&mut |i| {
             if matches!(i.op.effect, Effect::Load(_, MemoryOrder::Noncoherent)) {
-                all(i, &mut sources).into_iter().for_each(|name| _ = found.insert(name));
+                all(i, &mut sources)
+                    .into_iter()
+                    .for_each(|name| _ = found.insert(name));
             }
         });
         found
@@ -35,7 +37,11 @@ impl Program {
 fn spread(p: &Program, sources: &mut PerRegister<Sources>) -> bool {
     let mut more = false;
     p.each_inst(&mut |i| {
-        let from = if is_address(i) { all(i, sources) } else { Vec::from_iter(buffer(p, i)) };
+        let from = if is_address(i) {
+            all(i, sources)
+        } else {
+            Vec::from_iter(buffer(p, i))
+        };
         for d in &i.dst {
             more |= add(sources.at(d), &from);
         }
@@ -50,7 +56,9 @@ fn is_address(i: &Inst) -> bool {
 
 /// The buffer whose address it loads.
 fn buffer(p: &Program, i: &Inst) -> Option<&'static str> {
-    let Some(Operand::Addr(Base::Symbol(name), _)) = i.src.first() else { return None };
+    let Some(Operand::Addr(Base::Symbol(name), _)) = i.src.first() else {
+        return None;
+    };
     let param = p.params.iter().find(|param| param.name == *name)?;
     matches!(param.kind, ParamKind::Buffer(..)).then_some(param.name)
 }

@@ -35,9 +35,15 @@ impl Overlap {
 
     pub(super) fn errors(self, kernel: &str) -> Vec<BuildError> {
         match self.wait {
-            Wait::Skippable(at) => vec![BuildError { at: Some(at), kind: ErrorKind::MayNotWait }],
+            Wait::Skippable(at) => vec![BuildError {
+                at: Some(at),
+                kind: ErrorKind::MayNotWait,
+            }],
             Wait::None if self.triggers => {
-                vec![BuildError { at: None, kind: ErrorKind::NeverWaits(kernel.into()) }]
+                vec![BuildError {
+                    at: None,
+                    kind: ErrorKind::NeverWaits(kernel.into()),
+                }]
             }
             Wait::None | Wait::Certain => vec![],
         }

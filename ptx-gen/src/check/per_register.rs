@@ -16,7 +16,10 @@ impl<T: Clone> PerRegister<T> {
             starts[class] = starts[class - 1] + p.registers[class - 1] as usize;
         }
         let all = starts[4] + p.registers[4] as usize;
-        PerRegister { starts, values: vec![value; all] }
+        PerRegister {
+            starts,
+            values: vec![value; all],
+        }
     }
 
     #[inline]

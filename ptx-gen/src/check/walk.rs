@@ -42,9 +42,24 @@ pub(super) struct Found<'p> {
 pub(super) fn walk(p: &Program) -> Found<'_> {
     let mut walk = Walk::new(p);
     walk.block(&p.body, None);
-    let Walk { form, scope, uniformity, overlap, uses, needs, .. } = walk;
-    let errors = [form, scope, uniformity, overlap.errors(&p.name)].into_iter().flatten().collect();
-    Found { errors, uses, needs }
+    let Walk {
+        form,
+        scope,
+        uniformity,
+        overlap,
+        uses,
+        needs,
+        ..
+    } = walk;
+    let errors = [form, scope, uniformity, overlap.errors(&p.name)]
+        .into_iter()
+        .flatten()
+        .collect();
+    Found {
+        errors,
+        uses,
+        needs,
+    }
 }
 
 /// What is known of each register in the end, and how many instructions stand where threads are apart.
@@ -82,8 +97,13 @@ struct Walk<'p> {
 
 impl<'p> Walk<'p> {
     fn new(p: &'p Program) -> Self {
-        let unknown =
-            Known { defined: None, home: NOWHERE, level: Level::Block, pinned: None, followed: Level::Lane };
+        let unknown = Known {
+            defined: None,
+            home: NOWHERE,
+            level: Level::Block,
+            pinned: None,
+            followed: Level::Lane,
+        };
         let mut registers = PerRegister::new(p, unknown);
         for (reg, level) in &p.pinned {
             registers.at(reg).pinned = Some(*level);
@@ -124,7 +144,12 @@ impl<'p> Walk<'p> {
                 Stmt::Inst(i) => self.inst(i, split),
                 Stmt::Note(text, at) if self.again == 0 => self.form.extend(form::note(text, at)),
                 Stmt::Note(..) => {}
-                Stmt::If { cond, body, other, at } => {
+                Stmt::If {
+                    cond,
+                    body,
+                    other,
+                    at,
+                } => {
                     let level = self.read(cond, at);
                     self.follow(cond, level);
                     let inner = narrower(split, level, at);
@@ -135,7 +160,12 @@ impl<'p> Walk<'p> {
                     self.block(other, inner);
                     self.overlap.skippable -= whole;
                 }
-                Stmt::Loop { cond, exit, body, at } => {
+                Stmt::Loop {
+                    cond,
+                    exit,
+                    body,
+                    at,
+                } => {
                     self.overlap.skippable += 1;
                     self.loops.depth += 1;
                     self.inside(|walk| walk.cycle(cond, (exit, at), body, split));
@@ -203,7 +233,9 @@ impl<'p> Walk<'p> {
             Uniformity::Differs => Level::Lane,
         });
         if level < Level::Lane && i.op.uniformity() == Uniformity::AsOperands {
-            src.iter().flat_map(Operand::registers).for_each(|r| self.follow(r, level));
+            src.iter()
+                .flat_map(Operand::registers)
+                .for_each(|r| self.follow(r, level));
         }
         for d in dst {
             self.write(d, level, i.at);
@@ -219,7 +251,12 @@ impl<'p> Walk<'p> {
         if let Some((base, by)) = mbarrier::address(i) {
             let level = self.registers.at(&base).level;
             self.follow(&base, level);
-            self.uses.push(Use::new(i, (base, by), around.max(level) < Level::Lane, &self.loops));
+            self.uses.push(Use::new(
+                i,
+                (base, by),
+                around.max(level) < Level::Lane,
+                &self.loops,
+            ));
         }
     }
 
@@ -229,10 +266,12 @@ impl<'p> Walk<'p> {
         let mut level = Level::Block;
         for o in src {
             match o {
-                Operand::Reg(r) | Operand::Addr(Base::Reg(r), _) => level = level.max(self.read(r, at)),
-                Operand::Group(regs) | Operand::Tensor(regs) => {
-                    regs.iter().for_each(|r| level = level.max(self.read(r, at)))
+                Operand::Reg(r) | Operand::Addr(Base::Reg(r), _) => {
+                    level = level.max(self.read(r, at))
                 }
+                Operand::Group(regs) | Operand::Tensor(regs) => regs
+                    .iter()
+                    .for_each(|r| level = level.max(self.read(r, at))),
                 Operand::Special(_, of) => level = level.max(*of),
                 Operand::Imm(_) | Operand::Symbol(_) | Operand::Addr(Base::Symbol(_), _) => {}
             }
@@ -274,7 +313,10 @@ impl<'p> Walk<'p> {
     fn out_of_scope(&mut self, reg: &Reg, at: At) {
         if self.again == 0 {
             let defined = self.registers.at(reg).defined.unwrap_or(at);
-            self.scope.push(BuildError { at: Some(at), kind: ErrorKind::OutOfScope { reg: *reg, defined } });
+            self.scope.push(BuildError {
+                at: Some(at),
+                kind: ErrorKind::OutOfScope { reg: *reg, defined },
+            });
         }
     }
 
@@ -286,7 +328,10 @@ impl<'p> Walk<'p> {
             needs: i.op.together,
             branch,
         };
-        self.uniformity.push(BuildError { at: Some(i.at), kind });
+        self.uniformity.push(BuildError {
+            at: Some(i.at),
+            kind,
+        });
     }
 }
 

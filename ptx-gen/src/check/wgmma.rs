@@ -52,10 +52,17 @@ pub(super) fn check(p: &Program) -> Vec<BuildError> {
     if !any {
         return vec![];
     }
-    let mut walk = Walk { products: vec![], errors: vec![] };
+    let mut walk = Walk {
+        products: vec![],
+        errors: vec![],
+    };
     let mut now = Now::default();
     walk.stmts(&p.body, &mut now);
-    let left = now.groups.iter().chain([&now.open]).find_map(|group| group.asked);
+    let left = now
+        .groups
+        .iter()
+        .chain([&now.open])
+        .find_map(|group| group.asked);
     if let Some((_, product)) = left {
         walk.report(walk.products[product], Misused::NeverWaited);
     }
@@ -181,13 +188,24 @@ impl<'p> Walk<'p> {
     /// An instruction of the warpgroup itself.
     fn other(&mut self, i: &'p Inst, now: &mut Now) {
         let read = i.src.iter().flat_map(Operand::registers);
-        for (reg, writes) in read.map(|r| (r, false)).chain(i.dst.iter().map(|r| (r, true))) {
+        for (reg, writes) in read
+            .map(|r| (r, false))
+            .chain(i.dst.iter().map(|r| (r, true)))
+        {
             if let Some(at) = now.all().find_map(|group| group.sums.get(reg)) {
                 self.report(i, Misused::Sums(*reg, at));
-            } else if let Some(at) = now.all().find_map(|group| group.left.get(reg)).filter(|_| writes) {
+            } else if let Some(at) = now
+                .all()
+                .find_map(|group| group.left.get(reg))
+                .filter(|_| writes)
+            {
                 self.report(i, Misused::Left(*reg, at));
             }
-            let used = if writes { &mut now.written } else { &mut now.read };
+            let used = if writes {
+                &mut now.written
+            } else {
+                &mut now.read
+            };
             used.insert(reg, i.at);
         }
     }
@@ -200,12 +218,18 @@ impl<'p> Walk<'p> {
         if !now.fenced {
             self.report(i, Misused::NeverFenced);
         }
-        let sums = i.dst.iter().find_map(|r| Some((r, now.written.get(r).or_else(|| now.read.get(r))?)));
+        let sums = i
+            .dst
+            .iter()
+            .find_map(|r| Some((r, now.written.get(r).or_else(|| now.read.get(r))?)));
         let used = sums.or_else(|| left.iter().find_map(|r| Some((r, now.written.get(r)?))));
         if let Some((reg, at)) = used.filter(|_| now.fenced) {
             self.report(i, Misused::NotFenced(*reg, at));
         }
-        let known = self.products.iter().position(|product| std::ptr::eq(*product, i));
+        let known = self
+            .products
+            .iter()
+            .position(|product| std::ptr::eq(*product, i));
         now.open.asked = Some((i.at, known.unwrap_or(self.products.len())));
         if known.is_none() {
             self.products.push(i);
@@ -215,8 +239,14 @@ impl<'p> Walk<'p> {
     }
 
     fn report(&mut self, i: &Inst, problem: Misused) {
-        let kind = ErrorKind::Wgmma { text: crate::print::inst(i), problem };
-        let error = BuildError { at: Some(i.at), kind };
+        let kind = ErrorKind::Wgmma {
+            text: crate::print::inst(i),
+            problem,
+        };
+        let error = BuildError {
+            at: Some(i.at),
+            kind,
+        };
         if !self.errors.contains(&error) {
             self.errors.push(error);
         }

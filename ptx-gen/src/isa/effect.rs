@@ -172,19 +172,26 @@ impl Effect {
 
     /// Whether it is on an mbarrier.
     pub fn is_on_mbarrier(self) -> bool {
-        matches!(self, Effect::Mbarrier(_) | Effect::Copy(Completion::Mbarrier))
+        matches!(
+            self,
+            Effect::Mbarrier(_) | Effect::Copy(Completion::Mbarrier)
+        )
     }
 
     /// Whether its results come out of memory.
     pub fn loads(self) -> bool {
-        matches!(self, Effect::Load(..) | Effect::LoadMatrix | Effect::Atomic(..))
+        matches!(
+            self,
+            Effect::Load(..) | Effect::LoadMatrix | Effect::Atomic(..)
+        )
     }
 }
 
 /// A plain load from global memory.
 pub(super) const LOAD_GLOBAL: Effect = Effect::Load(StateSpace::Global, MemoryOrder::Weak);
 /// A load from global memory through the cache that is not coherent.
-pub(super) const LOAD_NONCOHERENT: Effect = Effect::Load(StateSpace::Global, MemoryOrder::Noncoherent);
+pub(super) const LOAD_NONCOHERENT: Effect =
+    Effect::Load(StateSpace::Global, MemoryOrder::Noncoherent);
 /// A load from global memory that sees what others write meanwhile.
 pub(super) const LOAD_RELAXED: Effect = Effect::Load(StateSpace::Global, MemoryOrder::Relaxed);
 /// A load from global memory that acquires.
@@ -210,7 +217,8 @@ pub(super) const ATOMIC_GLOBAL: Effect = Effect::Atomic(StateSpace::Global, Memo
 /// An atomic of global memory that releases.
 pub(super) const ATOMIC_RELEASE: Effect = Effect::Atomic(StateSpace::Global, MemoryOrder::Release);
 /// An atomic of global memory that acquires and releases.
-pub(super) const ATOMIC_ACQ_REL: Effect = Effect::Atomic(StateSpace::Global, MemoryOrder::AcquireRelease);
+pub(super) const ATOMIC_ACQ_REL: Effect =
+    Effect::Atomic(StateSpace::Global, MemoryOrder::AcquireRelease);
 /// An atomic of shared memory without an order.
 pub(super) const ATOMIC_SHARED: Effect = Effect::Atomic(StateSpace::Shared, MemoryOrder::Relaxed);
 /// A prefetch.

@@ -170,15 +170,24 @@ pub(super) const fn pure(
     form: Form,
     doc: &'static str,
 ) -> Op {
-    assert!(!has_address(form.src), "an instruction with an address states its effect: use `op`");
-    assert!(!form.dst.is_empty(), "an instruction without a result states its effect: use `op`");
+    assert!(
+        !has_address(form.src),
+        "an instruction with an address states its effect: use `op`"
+    );
+    assert!(
+        !form.dst.is_empty(),
+        "an instruction without a result states its effect: use `op`"
+    );
     op(template, types, form, Effect::Pure, doc)
 }
 
 const fn has_address(src: &[Slot]) -> bool {
     let mut i = 0;
     while i < src.len() {
-        if matches!(src[i], Global | Shared | Barrier | Param | Tensor | TensorMap | Cluster) {
+        if matches!(
+            src[i],
+            Global | Shared | Barrier | Param | Tensor | TensorMap | Cluster
+        ) {
             return true;
         }
         i += 1;
@@ -224,14 +233,20 @@ impl Op {
 
     /// Every pair of `$t` and `$s` that the row allows.
     pub fn instances(&'static self) -> impl Iterator<Item = (Kind, Option<Kind>)> {
-        let types = if self.types.is_empty() { &[U32][..] } else { self.types };
+        let types = if self.types.is_empty() {
+            &[U32][..]
+        } else {
+            self.types
+        };
         types.iter().flat_map(|&t| {
             let from: std::vec::Vec<Option<Kind>> = match self.from {
                 [] => vec![None],
                 // A conversion is from another type; a right matrix may be of the left one's.
-                from if self.form.src.contains(&S) => {
-                    from.iter().map(|&s| Some(s)).filter(|s| *s != Some(t)).collect()
-                }
+                from if self.form.src.contains(&S) => from
+                    .iter()
+                    .map(|&s| Some(s))
+                    .filter(|s| *s != Some(t))
+                    .collect(),
                 from => from.iter().map(|&s| Some(s)).collect(),
             };
             from.into_iter().map(move |s| (t, s))
@@ -266,7 +281,12 @@ mod tests {
     #[test]
     #[should_panic(expected = "states its effect")]
     fn a_load_is_no_pure_row() {
-        pure("ld.global.nc.v8.$m", FLOAT, form(&[Slot::Vec(8)], &[Global]), "load eight elements");
+        pure(
+            "ld.global.nc.v8.$m",
+            FLOAT,
+            form(&[Slot::Vec(8)], &[Global]),
+            "load eight elements",
+        );
     }
 
     #[test]

@@ -25,7 +25,10 @@ const SUMS_F32: &[Slot] = &[Accumulators(F32)];
 const SUMS_S32: &[Slot] = &[Accumulators(S32)];
 
 const fn row(template: &'static str, types: &'static [Kind], form: Form, doc: &'static str) -> Op {
-    op(template, types, form, MULTIPLY, doc).needs(90, 8, 0).specific().together(Level::Warpgroup)
+    op(template, types, form, MULTIPLY, doc)
+        .needs(90, 8, 0)
+        .specific()
+        .together(Level::Warpgroup)
 }
 
 #[rustfmt::skip] // one row a line

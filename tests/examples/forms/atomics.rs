@@ -31,10 +31,22 @@ const OPERATIONS: &[(&str, &str)] = &[
 /// What is done to several numbers side by side, in global memory alone.
 const VECTORS: &[(&str, &str)] = &[
     ("{atom,red}.global.add{.v2,.v4}.f32", "f32"),
-    ("{atom,red}.global{.add,.min,.max}.noftz{.v2,.v4,.v8}.f16", "f16"),
-    ("{atom,red}.global{.add,.min,.max}.noftz{.v2,.v4,.v8}.bf16", "bf16"),
-    ("{atom,red}.global{.add,.min,.max}.noftz{.v2,.v4}.f16x2", "f16x2"),
-    ("{atom,red}.global{.add,.min,.max}.noftz{.v2,.v4}.bf16x2", "bf16x2"),
+    (
+        "{atom,red}.global{.add,.min,.max}.noftz{.v2,.v4,.v8}.f16",
+        "f16",
+    ),
+    (
+        "{atom,red}.global{.add,.min,.max}.noftz{.v2,.v4,.v8}.bf16",
+        "bf16",
+    ),
+    (
+        "{atom,red}.global{.add,.min,.max}.noftz{.v2,.v4}.f16x2",
+        "f16x2",
+    ),
+    (
+        "{atom,red}.global{.add,.min,.max}.noftz{.v2,.v4}.bf16x2",
+        "bf16x2",
+    ),
 ];
 
 pub(crate) fn cases() -> Cases {
@@ -42,9 +54,13 @@ pub(crate) fn cases() -> Cases {
         let of = move |(pattern, ty): &(&str, &'static str)| (pattern.replace('@', space), *ty);
         OPERATIONS.iter().map(of)
     });
-    let vectors = VECTORS.iter().map(|(pattern, ty)| ((*pattern).to_owned(), *ty));
+    let vectors = VECTORS
+        .iter()
+        .map(|(pattern, ty)| ((*pattern).to_owned(), *ty));
     let all = spaces.chain(vectors);
-    Box::new(all.flat_map(|(pattern, ty)| expand(&pattern).into_iter().map(move |name| case(name, ty))))
+    Box::new(
+        all.flat_map(|(pattern, ty)| expand(&pattern).into_iter().map(move |name| case(name, ty))),
+    )
 }
 
 /// Bits of a register of a type.
@@ -80,9 +96,17 @@ fn case(name: String, ty: &'static str) -> Case {
 /// 16 bytes of each thread that are there before, 16 of an operand, and 16 of another one.
 fn inputs(ty: &str) -> Vec<u64> {
     let (mut words, mut random) = (vec![], Random(11));
-    let (of, width) = if ty == "b128" { ("b64", 64) } else { (ty, bits(ty)) };
+    let (of, width) = if ty == "b128" {
+        ("b64", 64)
+    } else {
+        (ty, bits(ty))
+    };
     for _ in 0..THREADS {
-        let mut word = || (0..64 / width).map(|i| operand(of, &mut random) << (i * width)).sum::<u64>();
+        let mut word = || {
+            (0..64 / width)
+                .map(|i| operand(of, &mut random) << (i * width))
+                .sum::<u64>()
+        };
         let mut own: [u64; 6] = std::array::from_fn(|_| word());
         // What is compared, or counted up to, is there before.
         if of.starts_with('b') && own[5].is_multiple_of(3) {
@@ -97,28 +121,51 @@ fn inputs(ty: &str) -> Vec<u64> {
 /// how these are made of them.
 fn moves(ty: &str, count: usize, from: &str, name: &str) -> [String; 2] {
     let used = (count * bits(ty)).div_ceil(32);
-    let both = |to: String, of: String| [format!("mov.b32 {to}, {of};\n"), format!("mov.b32 {of}, {to};\n")];
+    let both = |to: String, of: String| {
+        [
+            format!("mov.b32 {to}, {of};\n"),
+            format!("mov.b32 {of}, {to};\n"),
+        ]
+    };
     let each = |of: &dyn Fn(usize) -> [String; 2]| {
-        (0..used).map(of).fold([String::new(), String::new()], |all, [to, back]| {
-            [all[0].clone() + &to, all[1].clone() + &back]
-        })
+        (0..used)
+            .map(of)
+            .fold([String::new(), String::new()], |all, [to, back]| {
+                [all[0].clone() + &to, all[1].clone() + &back]
+            })
     };
     let [low, high] = [list(from, 0, 2), list(from, 2, 2)];
     match bits(ty) {
         16 => each(&|i| both(list(name, 2 * i, 2), format!("%{from}{i}"))),
         32 => each(&|i| both(format!("%{name}{i}"), format!("%{from}{i}"))),
-        64 => [format!("mov.b64 %{name}0, {low};\n"), format!("mov.b64 {low}, %{name}0;\n")],
+        64 => [
+            format!("mov.b64 %{name}0, {low};\n"),
+            format!("mov.b64 {low}, %{name}0;\n"),
+        ],
         _ => [
-            format!("mov.b64 %l0, {low};\nmov.b64 %l1, {high};\nmov.b128 %{name}0, {{%l0, %l1}};\n"),
-            format!("mov.b128 {{%l0, %l1}}, %{name}0;\nmov.b64 {low}, %l0;\nmov.b64 {high}, %l1;\n"),
+            format!(
+                "mov.b64 %l0, {low};\nmov.b64 %l1, {high};\nmov.b128 %{name}0, {{%l0, %l1}};\n"
+            ),
+            format!(
+                "mov.b128 {{%l0, %l1}}, %{name}0;\nmov.b64 {low}, %l0;\nmov.b64 {high}, %l1;\n"
+            ),
         ],
     }
 }
 
 /// The kernel that does it once in each thread.
 fn text(name: &str, ty: &str) -> String {
-    let count = [".v2.", ".v4.", ".v8."].iter().position(|v| name.contains(v)).map_or(1, |i| 2 << i);
-    let operands = |of: &str| if count == 1 { format!("%{of}0") } else { list(of, 0, count) };
+    let count = [".v2.", ".v4.", ".v8."]
+        .iter()
+        .position(|v| name.contains(v))
+        .map_or(1, |i| 2 << i);
+    let operands = |of: &str| {
+        if count == 1 {
+            format!("%{of}0")
+        } else {
+            list(of, 0, count)
+        }
+    };
     let (shared, returns) = (name.contains(".shared"), name.starts_with("atom"));
     let declared = format!(
         ".shared .align 16 .b8 s[2048];\n.reg .b32 %m<4>, %wb<4>, %wc<4>, %wo<4>, %s;\n.reg .b64 %to, %l<2>;\n\
@@ -139,17 +186,32 @@ fn text(name: &str, ty: &str) -> String {
     (0..4).for_each(|i| body += &format!("mov.b32 %wo{i}, 0;\n"));
     body += &moves(ty, count, "wb", "b")[0];
     body += &moves(ty, count, "wc", "c")[0];
-    let third = if name.contains(".cas") { format!(", {}", operands("c")) } else { String::new() };
-    let to = if returns { format!("{}, ", operands("o")) } else { String::new() };
+    let third = if name.contains(".cas") {
+        format!(", {}", operands("c"))
+    } else {
+        String::new()
+    };
+    let to = if returns {
+        format!("{}, ", operands("o"))
+    } else {
+        String::new()
+    };
     body += &format!("{name} {to}{place}, {}{third};\n", operands("b"));
     if returns {
         // Of a pair of halves, of which one is given.
-        let other = if bits(ty) == 16 && count == 1 { "mov.b16 %o1, 0;\n" } else { "" };
+        let other = if bits(ty) == 16 && count == 1 {
+            "mov.b16 %o1, 0;\n"
+        } else {
+            ""
+        };
         body += other;
         body += &moves(ty, count, "wo", "o")[1];
     }
     if shared {
-        body += &format!("ld.shared.v4.b32 {0}, [%s];\nst.global.v4.b32 [%to], {0};\n", list("m", 0, 4));
+        body += &format!(
+            "ld.shared.v4.b32 {0}, [%s];\nst.global.v4.b32 [%to], {0};\n",
+            list("m", 0, 4)
+        );
     }
     body += &format!("st.global.v4.b32 [%to+16], {};", list("wo", 0, 4));
     kernel(&declared, &body)

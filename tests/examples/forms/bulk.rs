@@ -45,8 +45,7 @@ pub(crate) fn cases() -> Cases {
 /// A block's threads fill memory, and one of them copies onto it.
 fn copy(name: &str, ty: &'static str) -> Case {
     let name = format!("cp.reduce.async.bulk.global.shared::cta.bulk_group{name}");
-    let declared =
-        ".shared .align 128 .b8 s[2048];\n.reg .b32 %m<4>, %v<4>, %s;\n.reg .b64 %to;\n.reg .pred %p;";
+    let declared = ".shared .align 128 .b8 s[2048];\n.reg .b32 %m<4>, %v<4>, %s;\n.reg .b64 %to;\n.reg .pred %p;";
     let (before, operands) = (list("m", 0, 4), list("v", 0, 4));
     let body = format!(
         "mov.u32 %s, s;\nmad.lo.u32 %s, %i, 16, %s;\nmad.wide.u32 %at, %t, 32, %in;\nmad.wide.u32 %to, %t, 16, %out;\n\
@@ -65,7 +64,11 @@ fn case(name: String, text: String, ty: &'static str, blocks: usize) -> Case {
         stored: 2 * 128 * blocks,
         geometry: (blocks as u32, 128),
         each: [4, 2],
-        result: if matches!(ty, "b32" | "b64") { "b64" } else { ty },
+        result: if matches!(ty, "b32" | "b64") {
+            "b64"
+        } else {
+            ty
+        },
         exact: Exact::Bits,
         image: None,
     }
@@ -73,7 +76,8 @@ fn case(name: String, text: String, ty: &'static str, blocks: usize) -> Case {
 
 /// Two blocks of a cluster reduce words of each other, each thread its own, and wait for all.
 fn store(name: &str, ty: &'static str) -> Case {
-    let name = format!("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes{name}");
+    let name =
+        format!("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes{name}");
     let (bytes, value) = if ty == "b64" { (8, "%w") } else { (4, "%v0") };
     let declared = ".shared .align 16 .b8 s[2048];\n.shared .align 8 .b64 bar;\n.reg .b32 %m<4>, %v<4>, %s, %x, %rs, %rx, %o;\n\
                     .reg .b64 %to, %w;\n.reg .pred %p;";
@@ -103,6 +107,10 @@ fn inputs(ty: &str) -> Vec<u64> {
         _ => 32,
     };
     let mut random = Random(13);
-    let word = |_| (0..64 / width).map(|i| operand(ty, &mut random) << (i * width)).sum::<u64>();
+    let word = |_| {
+        (0..64 / width)
+            .map(|i| operand(ty, &mut random) << (i * width))
+            .sum::<u64>()
+    };
     (0..4 * THREADS).map(word).collect()
 }

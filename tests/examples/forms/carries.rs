@@ -19,17 +19,37 @@ const CHAINS: [&str; 10] = [
 
 pub(crate) fn forms() -> Vec<Form> {
     let mut all = vec![];
-    let form = |text: String, types: &str| Form { text, types: types.into(), exact: Exact::Bits };
+    let form = |text: String, types: &str| Form {
+        text,
+        types: types.into(),
+        exact: Exact::Bits,
+    };
     let chain = |chain: &str, ty: &str, [x, y, z]: [&str; 3]| {
-        chain.replace('T', ty).replace('X', x).replace('Y', y).replace('Z', z)
+        chain
+            .replace('T', ty)
+            .replace('X', x)
+            .replace('Y', y)
+            .replace('Z', z)
     };
     for text in CHAINS {
-        for (ty, end) in ["u32", "s32"].into_iter().flat_map(|ty| [(ty, "{%x, %y}"), (ty, "{%y, %z}")]) {
-            let text = format!("{};\nmov.b64 %d, {end}", chain(text, ty, ["%x", "%y", "%z"]));
+        for (ty, end) in ["u32", "s32"]
+            .into_iter()
+            .flat_map(|ty| [(ty, "{%x, %y}"), (ty, "{%y, %z}")])
+        {
+            let text = format!(
+                "{};\nmov.b64 %d, {end}",
+                chain(text, ty, ["%x", "%y", "%z"])
+            );
             all.push(form(text, "b64 = b32 b32 b32 b32"));
         }
-        for (ty, end) in ["u64", "s64"].into_iter().flat_map(|ty| [(ty, "%u"), (ty, "%v"), (ty, "%s")]) {
-            let text = format!("{};\nmov.b64 %d, {end}", chain(text, ty, ["%u", "%v", "%s"]));
+        for (ty, end) in ["u64", "s64"]
+            .into_iter()
+            .flat_map(|ty| [(ty, "%u"), (ty, "%v"), (ty, "%s")])
+        {
+            let text = format!(
+                "{};\nmov.b64 %d, {end}",
+                chain(text, ty, ["%u", "%v", "%s"])
+            );
             all.push(form(text, "b64 = b64 b64 b64 b64"));
         }
     }

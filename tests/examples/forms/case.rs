@@ -42,7 +42,9 @@ pub(crate) struct Case {
 impl Case {
     /// What the kernel writes from what it reads; of one that changes a surface, that behind it.
     pub(crate) fn run(&self, context: &Context, inputs: &[u64]) -> Result<Vec<u64>, Failure> {
-        let Some(image) = &self.image else { return self.launch(context, inputs) };
+        let Some(image) = &self.image else {
+            return self.launch(context, inputs);
+        };
         let object = image.on(context)?;
         let mut inputs = inputs.to_vec();
         inputs[0] = object.handle;
@@ -55,15 +57,21 @@ impl Case {
 
     fn launch(&self, context: &Context, inputs: &[u64]) -> Result<Vec<u64>, Failure> {
         let module = Module::load(context, &self.text)?;
-        let params =
-            [Parameter::buffer::<u64>("in", Access::Read), Parameter::buffer::<u64>("out", Access::Write)];
+        let params = [
+            Parameter::buffer::<u64>("in", Access::Read),
+            Parameter::buffer::<u64>("out", Access::Write),
+        ];
         // SAFETY: the kernel reads its part of the first buffer and writes its part of the second one.
         let function = unsafe { module.function("k", &params) }?;
         let stream = Stream::new(context)?;
         let source = Buffer::from_slice(context, inputs)?;
         let target = Buffer::<u64>::zeroed(context, self.stored)?;
         let (blocks, threads) = self.geometry;
-        let geometry = Geometry { grid: [blocks, 1, 1], block: [threads, 1, 1], shared: 0 };
+        let geometry = Geometry {
+            grid: [blocks, 1, 1],
+            block: [threads, 1, 1],
+            shared: 0,
+        };
         let args = vec![HostArg::from(source.view()), HostArg::from(target.view())];
         Queue::push(&mut &stream, Launch::new(&function, geometry, args)?.into())?;
         Ok(stream.read(&target)?)
@@ -72,7 +80,10 @@ impl Case {
     /// What a thread computed a result from, and both results.
     pub(crate) fn describe(&self, inputs: &[u64], i: usize, [found, wanted]: [u64; 2]) -> String {
         if i >= self.stored {
-            return format!("word {} of the surface is {found:#x}, emulated {wanted:#x}", i - self.stored);
+            return format!(
+                "word {} of the surface is {found:#x}, emulated {wanted:#x}",
+                i - self.stored
+            );
         }
         let [read, written] = self.each;
         let skipped = if self.image.is_some() { 2 } else { 0 };
@@ -81,7 +92,11 @@ impl Case {
         for word in inputs[from..].iter().take(read.min(8)) {
             _ = write!(text, "{word:#x} ");
         }
-        let of = if read == 0 { String::new() } else { format!(" of {text}") };
+        let of = if read == 0 {
+            String::new()
+        } else {
+            format!(" of {text}")
+        };
         format!("result {i}{of}is {found:#x}, emulated {wanted:#x}").replace("  ", " ")
     }
 }
@@ -103,14 +118,21 @@ pub(crate) fn kernel_for(target: &str, declared: &str, body: &str) -> String {
 
 /// Registers in braces: so many from one on.
 pub(crate) fn list(name: &str, from: usize, count: usize) -> String {
-    let all: Vec<String> = (from..from + count).map(|r| format!("%{name}{r}")).collect();
+    let all: Vec<String> = (from..from + count)
+        .map(|r| format!("%{name}{r}"))
+        .collect();
     format!("{{{}}}", all.join(", "))
 }
 
 /// A pattern with each of its alternatives in braces.
 pub(crate) fn expand(pattern: &str) -> Vec<String> {
-    let Some((head, rest)) = pattern.split_once('{') else { return vec![pattern.to_owned()] };
+    let Some((head, rest)) = pattern.split_once('{') else {
+        return vec![pattern.to_owned()];
+    };
     let (choices, tail) = rest.split_once('}').unwrap_or((rest, ""));
     let tails = expand(tail);
-    choices.split(',').flat_map(|c| tails.iter().map(move |t| format!("{head}{c}{t}"))).collect()
+    choices
+        .split(',')
+        .flat_map(|c| tails.iter().map(move |t| format!("{head}{c}{t}")))
+        .collect()
 }

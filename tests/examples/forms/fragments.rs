@@ -28,17 +28,40 @@ const DENSE: &[Family] = &[
     ("{m16n8k8,m16n8k16}", "f32", "bf16", ""),
     ("{m16n8k4,m16n8k8}", "f32", "tf32", ""),
     ("{m8n8k4,m16n8k4,m16n8k8,m16n8k16}", "f64", "f64", ""),
-    ("{m16n8k16,m16n8k32}", "{f16,f32}", "{e4m3,e5m2}", "{e4m3,e5m2}"),
-    ("{m8n8k16,m16n8k16,m16n8k32}", "{s32,s32.sat}", "{s8,u8}", "{s8,u8}"),
-    ("{m8n8k32,m16n8k32,m16n8k64}", "{s32,s32.sat}", "{s4,u4}", "{s4,u4}"),
-    ("{m8n8k128,m16n8k128,m16n8k256}", "{s32.and,s32.xor}", "b1", ""),
+    (
+        "{m16n8k16,m16n8k32}",
+        "{f16,f32}",
+        "{e4m3,e5m2}",
+        "{e4m3,e5m2}",
+    ),
+    (
+        "{m8n8k16,m16n8k16,m16n8k32}",
+        "{s32,s32.sat}",
+        "{s8,u8}",
+        "{s8,u8}",
+    ),
+    (
+        "{m8n8k32,m16n8k32,m16n8k64}",
+        "{s32,s32.sat}",
+        "{s4,u4}",
+        "{s4,u4}",
+    ),
+    (
+        "{m8n8k128,m16n8k128,m16n8k256}",
+        "{s32.and,s32.xor}",
+        "b1",
+        "",
+    ),
 ];
 
-const TYPES: [&str; 14] =
-    ["f16", "bf16", "tf32", "f32", "f64", "e4m3", "e5m2", "s8", "u8", "s4", "u4", "b1", "s32", ""];
+const TYPES: [&str; 14] = [
+    "f16", "bf16", "tf32", "f32", "f64", "e4m3", "e5m2", "s8", "u8", "s4", "u4", "b1", "s32", "",
+];
 
 /// The names of a family: shape, the type of sums with what else is said of them, and the types of factors.
-pub(crate) fn names((shapes, sums, lefts, rights): &Family) -> Vec<(String, String, [&'static str; 3])> {
+pub(crate) fn names(
+    (shapes, sums, lefts, rights): &Family,
+) -> Vec<(String, String, [&'static str; 3])> {
     let known = |name: &str| TYPES.iter().find(|ty| **ty == name).copied().unwrap_or("");
     let mut all = vec![];
     for shape in expand(shapes) {
@@ -46,7 +69,11 @@ pub(crate) fn names((shapes, sums, lefts, rights): &Family) -> Vec<(String, Stri
             for left in expand(lefts) {
                 for right in expand(if rights.is_empty() { &left } else { rights }) {
                     let (ty, flag) = sum.split_once('.').unwrap_or((&sum, ""));
-                    all.push((shape.clone(), flag.to_owned(), [known(ty), known(&left), known(&right)]));
+                    all.push((
+                        shape.clone(),
+                        flag.to_owned(),
+                        [known(ty), known(&left), known(&right)],
+                    ));
                 }
             }
         }
@@ -61,20 +88,34 @@ pub(crate) fn sizes(shape: &str) -> [usize; 3] {
 }
 
 pub(crate) fn cases() -> Cases {
-    let all = DENSE.iter().flat_map(names).flat_map(|(shape, flag, types)| {
-        let [sum, left, right] = types;
-        let clamp = if flag == "sat" { ".satfinite" } else { "" };
-        let op = if left == "b1" { format!(".{flag}.popc") } else { String::new() };
-        let name = format!("mma.sync.aligned.{shape}.row.col{clamp}.{sum}.{left}.{right}.{sum}{op}");
-        both(&Product { name, shape: sizes(&shape), types, sparse: None })
-    });
+    let all = DENSE
+        .iter()
+        .flat_map(names)
+        .flat_map(|(shape, flag, types)| {
+            let [sum, left, right] = types;
+            let clamp = if flag == "sat" { ".satfinite" } else { "" };
+            let op = if left == "b1" {
+                format!(".{flag}.popc")
+            } else {
+                String::new()
+            };
+            let name =
+                format!("mma.sync.aligned.{shape}.row.col{clamp}.{sum}.{left}.{right}.{sum}{op}");
+            both(&Product {
+                name,
+                shape: sizes(&shape),
+                types,
+                sparse: None,
+            })
+        });
     let all = all.chain(quads().into_iter().flat_map(|product| both(&product)));
     Box::new(all.chain(wholes().into_iter().map(|whole| whole_case(&whole))))
 }
 
 /// `mma.m8n8k4` of halves, four products in one: each lane has as many elements as of one product of this shape.
 fn quads() -> Vec<Product> {
-    let name = |layouts: &str, sum: &str| format!("mma.sync.aligned.m8n8k4.{layouts}.{sum}.f16.f16.{sum}");
+    let name =
+        |layouts: &str, sum: &str| format!("mma.sync.aligned.m8n8k4.{layouts}.{sum}.f16.f16.{sum}");
     let of = |layouts: String| {
         ["f16", "f32"].map(|sum| Product {
             name: name(&layouts, sum),
@@ -83,13 +124,18 @@ fn quads() -> Vec<Product> {
             sparse: None,
         })
     };
-    expand("{row,col}.{row,col}").into_iter().flat_map(of).collect()
+    expand("{row,col}.{row,col}")
+        .into_iter()
+        .flat_map(of)
+        .collect()
 }
 
 /// A product on floats near one another and, where they are floats, on any.
 pub(crate) fn both(p: &Product) -> Vec<Case> {
     let floats = !matches!(p.types[0], "s32");
-    let all = [Elements::Near, Elements::Wild].into_iter().take(1 + usize::from(floats));
+    let all = [Elements::Near, Elements::Wild]
+        .into_iter()
+        .take(1 + usize::from(floats));
     all.map(|elements| case(p, elements)).collect()
 }
 
@@ -101,11 +147,20 @@ fn registers(p: &Product) -> [usize; 3] {
         (elements * bits / 32 / bits.max(32)).max(1)
     };
     let stored = if p.sparse.is_some() { m * k / 2 } else { m * k };
-    [count(m * n, p.types[0]), count(stored, p.types[1]), count(k * n, p.types[2])]
+    [
+        count(m * n, p.types[0]),
+        count(stored, p.types[1]),
+        count(k * n, p.types[2]),
+    ]
 }
 
 /// Registers of a, b and the sums of each lane, and metadata.
-fn inputs(types: [&str; 3], [rd, ra, rb]: [usize; 3], ordered: Option<bool>, elements: Elements) -> Vec<u64> {
+fn inputs(
+    types: [&str; 3],
+    [rd, ra, rb]: [usize; 3],
+    ordered: Option<bool>,
+    elements: Elements,
+) -> Vec<u64> {
     let (mut words, mut random) = (vec![], Random(3));
     for _ in 0..32 * WARPS {
         for (ty, count) in [(types[1], ra), (types[2], rb), (types[0], rd)] {
@@ -119,8 +174,14 @@ fn inputs(types: [&str; 3], [rd, ra, rb]: [usize; 3], ordered: Option<bool>, ele
 fn case(p: &Product, elements: Elements) -> Case {
     let (types, registers, ordered) = (p.types, registers(p), p.sparse.map(|(ordered, _)| ordered));
     let [rd, ..] = registers;
-    let end = if elements == Elements::Wild { ", any operands" } else { "" };
-    let selector = p.sparse.map_or(String::new(), |(_, selector)| format!(", selector {selector}"));
+    let end = if elements == Elements::Wild {
+        ", any operands"
+    } else {
+        ""
+    };
+    let selector = p.sparse.map_or(String::new(), |(_, selector)| {
+        format!(", selector {selector}")
+    });
     Case {
         name: format!("{}{selector}{end}", p.name),
         text: text(p),
@@ -144,14 +205,29 @@ fn text(p: &Product) -> String {
     let mut body = format!("mad.wide.u32 %at, %t, {}, %in;\n", 8 * count);
     for r in 0..count {
         _ = writeln!(body, "ld.global.b64 %w, [%at+{}];", 8 * r);
-        body += &if wide { format!("mov.b64 %r{r}, %w;\n") } else { format!("cvt.u32.u64 %r{r}, %w;\n") };
+        body += &if wide {
+            format!("mov.b64 %r{r}, %w;\n")
+        } else {
+            format!("cvt.u32.u64 %r{r}, %w;\n")
+        };
     }
     let (d, a) = (list("d", 0, rd), list("r", 0, ra));
     let (b, c) = (list("r", ra, rb), list("r", ra + rb, rd));
-    let end = p.sparse.map_or(String::new(), |(_, selector)| format!(", %r{}, {selector}", count - 1));
-    _ = writeln!(body, "{} {d}, {a}, {b}, {c}{end};\nmad.wide.u32 %at, %t, {}, %out;", p.name, 8 * rd);
+    let end = p.sparse.map_or(String::new(), |(_, selector)| {
+        format!(", %r{}, {selector}", count - 1)
+    });
+    _ = writeln!(
+        body,
+        "{} {d}, {a}, {b}, {c}{end};\nmad.wide.u32 %at, %t, {}, %out;",
+        p.name,
+        8 * rd
+    );
     for r in 0..rd {
-        body += &if wide { format!("mov.b64 %w, %d{r};\n") } else { format!("cvt.u64.u32 %w, %d{r};\n") };
+        body += &if wide {
+            format!("mov.b64 %w, %d{r};\n")
+        } else {
+            format!("cvt.u64.u32 %w, %d{r};\n")
+        };
         _ = writeln!(body, "st.global.b64 [%at+{}], %w;", 8 * r);
     }
     kernel(&declared, &body)
@@ -170,16 +246,42 @@ fn wholes() -> Vec<Whole> {
     let mut all = vec![];
     let layouts = [[true, false, true], [false, true, false]];
     for shape in ["m16n16k16", "m32n8k16", "m8n32k16"] {
-        for types in [["f16", "f16"], ["f32", "f16"], ["f32", "bf16"], ["s32", "s8"], ["s32", "u8"]] {
-            all.extend(layouts.map(|by_rows| Whole { shape, types, by_rows }));
+        for types in [
+            ["f16", "f16"],
+            ["f32", "f16"],
+            ["f32", "bf16"],
+            ["s32", "s8"],
+            ["s32", "u8"],
+        ] {
+            all.extend(layouts.map(|by_rows| Whole {
+                shape,
+                types,
+                by_rows,
+            }));
         }
     }
-    all.extend(layouts.map(|by_rows| Whole { shape: "m16n16k8", types: ["f32", "tf32"], by_rows }));
-    all.extend(layouts.map(|by_rows| Whole { shape: "m8n8k4", types: ["f64", "f64"], by_rows }));
+    all.extend(layouts.map(|by_rows| Whole {
+        shape: "m16n16k8",
+        types: ["f32", "tf32"],
+        by_rows,
+    }));
+    all.extend(layouts.map(|by_rows| Whole {
+        shape: "m8n8k4",
+        types: ["f64", "f64"],
+        by_rows,
+    }));
     // Elements of less than a byte lie along the products that are summed.
     for types in [["s32", "s4"], ["s32", "u4"], ["s32", "b1"]] {
-        let shape = if types[1] == "b1" { "m8n8k128" } else { "m8n8k32" };
-        all.extend([true, false].map(|sums| Whole { shape, types, by_rows: [true, false, sums] }));
+        let shape = if types[1] == "b1" {
+            "m8n8k128"
+        } else {
+            "m8n8k32"
+        };
+        all.extend([true, false].map(|sums| Whole {
+            shape,
+            types,
+            by_rows: [true, false, sums],
+        }));
     }
     all
 }
@@ -191,7 +293,13 @@ fn whole_registers(w: &Whole) -> [usize; 3] {
     let registers = |rows: usize, columns: usize, ty: &str| {
         (rows * columns / 32 * operands::bits(ty)).div_ceil(operands::bits(ty).max(32))
     };
-    let factor = |rows: usize, columns: usize| if item == "f16" { 8 } else { registers(rows, columns, item) };
+    let factor = |rows: usize, columns: usize| {
+        if item == "f16" {
+            8
+        } else {
+            registers(rows, columns, item)
+        }
+    };
     [factor(m, k), factor(k, n), registers(m, n, sum)]
 }
 
@@ -199,7 +307,11 @@ fn whole_registers(w: &Whole) -> [usize; 3] {
 fn whole_bytes(w: &Whole) -> [usize; 3] {
     let [m, n, k] = sizes(w.shape);
     let bytes = |ty: &str, count: usize| count * operands::bits(ty) / 8;
-    [bytes(w.types[1], m * k), bytes(w.types[1], k * n), bytes(w.types[0], m * n)]
+    [
+        bytes(w.types[1], m * k),
+        bytes(w.types[1], k * n),
+        bytes(w.types[0], m * n),
+    ]
 }
 
 fn whole_case(w: &Whole) -> Case {
@@ -207,7 +319,8 @@ fn whole_case(w: &Whole) -> Case {
     let inputs = move || {
         let mut random = Random(5);
         let all = (0..WARPS).flat_map(|_| [(item, ba), (item, bb), (sum, bc)]);
-        all.flat_map(|(ty, bytes)| operands::memory(ty, bytes, Elements::Near, &mut random)).collect()
+        all.flat_map(|(ty, bytes)| operands::memory(ty, bytes, Elements::Near, &mut random))
+            .collect()
     };
     Case {
         name: format!("wmma.{}.{sum}.{item} rows {:?}", w.shape, w.by_rows),
@@ -229,10 +342,16 @@ fn whole_text(w: &Whole) -> String {
     let layout = |i: usize| if w.by_rows[i] { "row" } else { "col" };
     let stride = |i: usize, r: usize, c: usize| if w.by_rows[i] { c } else { r };
     let width = operands::bits(item).max(32);
-    let types = if item == "f16" { format!("{sum}.{sum}") } else { format!("{sum}.{item}.{item}.{sum}") };
+    let types = if item == "f16" {
+        format!("{sum}.{sum}")
+    } else {
+        format!("{sum}.{item}.{item}.{sum}")
+    };
     let op = if item == "b1" { ".xor.popc" } else { "" };
-    let declared =
-        format!(".reg .b{width} %a<{ra}>, %b<{rb}>;\n.reg .b{} %c<{rc}>;", operands::bits(sum).max(32));
+    let declared = format!(
+        ".reg .b{width} %a<{ra}>, %b<{rb}>;\n.reg .b{} %c<{rc}>;",
+        operands::bits(sum).max(32)
+    );
     let (a, b, c) = (list("a", 0, ra), list("b", 0, rb), list("c", 0, rc));
     let (la, lb, lc) = (layout(0), layout(1), layout(2));
     let body = format!(

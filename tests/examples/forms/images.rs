@@ -5,9 +5,10 @@ use std::ptr::null;
 use warpwright_driver::Context;
 use warpwright_driver::sys::{
     Api, CU_TRSF_NORMALIZED_COORDINATES, CU_TRSF_READ_AS_INTEGER, CUDA_ARRAY3D_CUBEMAP,
-    CUDA_ARRAY3D_DESCRIPTOR_v2, CUDA_ARRAY3D_LAYERED, CUDA_ARRAY3D_SURFACE_LDST, CUDA_ARRAY3D_TEXTURE_GATHER,
-    CUDA_MEMCPY3D_v2, CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC, CUaddress_mode, CUarray, CUarray_format,
-    CUdeviceptr, CUfilter_mode, CUmemorytype, CUresourcetype, CUresult,
+    CUDA_ARRAY3D_DESCRIPTOR_v2, CUDA_ARRAY3D_LAYERED, CUDA_ARRAY3D_SURFACE_LDST,
+    CUDA_ARRAY3D_TEXTURE_GATHER, CUDA_MEMCPY3D_v2, CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC,
+    CUaddress_mode, CUarray, CUarray_format, CUdeviceptr, CUfilter_mode, CUmemorytype,
+    CUresourcetype, CUresult,
 };
 
 use super::Failure;
@@ -86,13 +87,23 @@ impl Image {
 
     /// Bytes of a row, rows, and slices.
     fn size(&self) -> [usize; 3] {
-        [self.extent[0] * self.channels * bytes(self.format), self.extent[1], self.extent[2]]
+        [
+            self.extent[0] * self.channels * bytes(self.format),
+            self.extent[1],
+            self.extent[2],
+        ]
     }
 
     /// Makes it on a device.
     pub(crate) fn on<'a>(&'a self, context: &'a Context) -> Result<Object<'a>, Failure> {
         let _current = context.enter()?;
-        let mut object = Object { context, image: self, array: CUarray::NULL, memory: 0, handle: 0 };
+        let mut object = Object {
+            context,
+            image: self,
+            array: CUarray::NULL,
+            memory: 0,
+            handle: 0,
+        };
         let mut resource = CUDA_RESOURCE_DESC::zeroed();
         if self.shape == Shape::Linear {
             object.fill_memory()?;
@@ -114,15 +125,27 @@ impl Image {
             Shape::Cubes => CUDA_ARRAY3D_CUBEMAP | CUDA_ARRAY3D_LAYERED,
             _ => 0,
         };
-        flags |= if self.is_surface() { CUDA_ARRAY3D_SURFACE_LDST } else { 0 };
+        flags |= if self.is_surface() {
+            CUDA_ARRAY3D_SURFACE_LDST
+        } else {
+            0
+        };
         // Channels of 2D textures are gathered.
-        flags |= if self.shape == Shape::D2 && !self.is_surface() { CUDA_ARRAY3D_TEXTURE_GATHER } else { 0 };
+        flags |= if self.shape == Shape::D2 && !self.is_surface() {
+            CUDA_ARRAY3D_TEXTURE_GATHER
+        } else {
+            0
+        };
         let [w, h, d] = self.extent;
         let flat = matches!(self.shape, Shape::D1 | Shape::Layers1);
         CUDA_ARRAY3D_DESCRIPTOR_v2 {
             Width: w,
             Height: if flat { 0 } else { h },
-            Depth: if matches!(self.shape, Shape::D1 | Shape::D2) { 0 } else { d },
+            Depth: if matches!(self.shape, Shape::D1 | Shape::D2) {
+                0
+            } else {
+                d
+            },
             Format: self.format,
             NumChannels: self.channels as u32,
             Flags: flags,
@@ -138,17 +161,23 @@ impl Object<'_> {
     fn fill_memory(&mut self) -> Result<(), Failure> {
         let (api, texels) = (self.api(), &self.image.texels);
         // SAFETY: the address is ours to write.
-        done("cuMemAlloc", unsafe { (api.cuMemAlloc_v2)(&mut self.memory, texels.len()) })?;
+        done("cuMemAlloc", unsafe {
+            (api.cuMemAlloc_v2)(&mut self.memory, texels.len())
+        })?;
         let copy = there(api.cuMemcpyHtoD_v2)?;
         // SAFETY: the memory has as many bytes as the texels.
-        done("cuMemcpyHtoD", unsafe { copy(self.memory, texels.as_ptr().cast(), texels.len()) })
+        done("cuMemcpyHtoD", unsafe {
+            copy(self.memory, texels.as_ptr().cast(), texels.len())
+        })
     }
 
     fn fill_array(&mut self) -> Result<(), Failure> {
         let (api, descriptor) = (self.api(), self.image.descriptor());
         let create = there(api.cuArray3DCreate_v2)?;
         // SAFETY: the handle is ours to write, and the descriptor a value of this function.
-        done("cuArray3DCreate", unsafe { create(&mut self.array, &descriptor) })?;
+        done("cuArray3DCreate", unsafe {
+            create(&mut self.array, &descriptor)
+        })?;
         let [row, rows, slices] = self.image.size();
         self.copy(&CUDA_MEMCPY3D_v2 {
             srcMemoryType: CUmemorytype::HOST,
@@ -176,18 +205,30 @@ impl Object<'_> {
         let Some(sampler) = self.image.sampler else {
             let create = there(api.cuSurfObjectCreate)?;
             // SAFETY: the handle is ours to write, and the array lives as long as this.
-            return done("cuSurfObjectCreate", unsafe { create(&mut self.handle, resource) });
+            return done("cuSurfObjectCreate", unsafe {
+                create(&mut self.handle, resource)
+            });
         };
         let mut how = CUDA_TEXTURE_DESC::zeroed();
         (how.addressMode, how.filterMode) = ([sampler.mode; 3], sampler.filter);
-        how.flags |= if sampler.normalized { CU_TRSF_NORMALIZED_COORDINATES } else { 0 };
-        how.flags |= if sampler.integers { CU_TRSF_READ_AS_INTEGER } else { 0 };
+        how.flags |= if sampler.normalized {
+            CU_TRSF_NORMALIZED_COORDINATES
+        } else {
+            0
+        };
+        how.flags |= if sampler.integers {
+            CU_TRSF_READ_AS_INTEGER
+        } else {
+            0
+        };
         if !sampler.integers {
             how.borderColor = [0.25, -0.5, 3.0, 1.0];
         }
         let create = there(api.cuTexObjectCreate)?;
         // SAFETY: the handle is ours to write, and the memory lives as long as this.
-        done("cuTexObjectCreate", unsafe { create(&mut self.handle, resource, &how, null()) })
+        done("cuTexObjectCreate", unsafe {
+            create(&mut self.handle, resource, &how, null())
+        })
     }
 
     /// The texels of an array, in words.
@@ -213,9 +254,15 @@ impl Object<'_> {
 
 impl Drop for Object<'_> {
     fn drop(&mut self) {
-        let Ok(_current) = self.context.enter() else { return };
+        let Ok(_current) = self.context.enter() else {
+            return;
+        };
         let api = self.api();
-        let destroy = if self.image.is_surface() { api.cuSurfObjectDestroy } else { api.cuTexObjectDestroy };
+        let destroy = if self.image.is_surface() {
+            api.cuSurfObjectDestroy
+        } else {
+            api.cuTexObjectDestroy
+        };
         if let Some(destroy) = destroy.filter(|_| self.handle != 0) {
             // SAFETY: the kernels that use it were waited for.
             let _gone = unsafe { destroy(self.handle) };

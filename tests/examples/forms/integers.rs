@@ -34,7 +34,11 @@ const ARITHMETIC: &Table = &[
     ("{abs,neg}.s16", "b16 = b16", ""),
     ("{abs,neg}.s32", "b32 = b32", ""),
     ("{abs,neg}.s64", "b64 = b64", ""),
-    ("{dp2a.lo,dp2a.hi,dp4a}{.u32,.s32}{.u32,.s32}", "b32 = b32 b32 b32", ""),
+    (
+        "{dp2a.lo,dp2a.hi,dp4a}{.u32,.s32}{.u32,.s32}",
+        "b32 = b32 b32 b32",
+        "",
+    ),
 ];
 
 const BITS: &Table = &[
@@ -63,7 +67,11 @@ const BITS: &Table = &[
     ("{shl.b16,shr.b16,shr.u16,shr.s16}", "b16 = b16 shift", ""),
     ("{shl.b32,shr.b32,shr.u32,shr.s32}", "b32 = b32 shift", ""),
     ("{shl.b64,shr.b64,shr.u64,shr.s64}", "b64 = b64 shift", ""),
-    ("prmt.b32{,.f4e,.b4e,.rc8,.ecl,.ecr,.rc16}", "b32 = b32 b32 b32", ""),
+    (
+        "prmt.b32{,.f4e,.b4e,.rc8,.ecl,.ecr,.rc16}",
+        "b32 = b32 b32 b32",
+        "",
+    ),
 ];
 
 /// Parts of registers, apart and together.
@@ -75,22 +83,43 @@ const MOVES: &Table = &[
     ("mov.b32", "b32 = b16 b16", "%d, {%a, %b}"),
     ("mov.b64", "b64 = b32 b32", "%d, {%a, %b}"),
     ("mov.b64", "b64 = b16 b16 b16 b16", "%d, {%a, %b, %c, %e}"),
-    ("mov.b64", "b64 = b64", "{%x, %y}, %a;\nmov.b64 %d, {%y, %x}"),
+    (
+        "mov.b64",
+        "b64 = b64",
+        "{%x, %y}, %a;\nmov.b64 %d, {%y, %x}",
+    ),
     ("mov.b64", "b32 = b64", "{_, %d}, %a"),
-    ("mov.b128", "b64 = b64 b64", "%wide, {%a, %b};\nmov.b128 {%d, %v}, %wide"),
-    ("mov.b128", "b64 = b64 b64", "%wide, {%a, %b};\nmov.b128 {%u, %d}, %wide"),
+    (
+        "mov.b128",
+        "b64 = b64 b64",
+        "%wide, {%a, %b};\nmov.b128 {%d, %v}, %wide",
+    ),
+    (
+        "mov.b128",
+        "b64 = b64 b64",
+        "%wide, {%a, %b};\nmov.b128 {%u, %d}, %wide",
+    ),
     ("movmatrix.sync.aligned.m8n8.trans.b16", "b32 = b32", ""),
 ];
 
 /// Tables of `lop3`.
-const TABLES: [u8; 12] = [0x00, 0x01, 0x1b, 0x2d, 0x40, 0x78, 0x96, 0xca, 0xd8, 0xe8, 0xf7, 0xff];
+const TABLES: [u8; 12] = [
+    0x00, 0x01, 0x1b, 0x2d, 0x40, 0x78, 0x96, 0xca, 0xd8, 0xe8, 0xf7, 0xff,
+];
 
 pub(crate) fn forms() -> Vec<Form> {
     let tables = [ARITHMETIC, BITS, MOVES];
-    let mut all: Vec<Form> = tables.into_iter().flat_map(|table| listed(table, Exact::Bits)).collect();
+    let mut all: Vec<Form> = tables
+        .into_iter()
+        .flat_map(|table| listed(table, Exact::Bits))
+        .collect();
     for table in TABLES {
         let text = format!("lop3.b32 %d, %a, %b, %c, {table:#x}");
-        all.push(Form { text, types: "b32 = b32 b32 b32".into(), exact: Exact::Bits });
+        all.push(Form {
+            text,
+            types: "b32 = b32 b32 b32".into(),
+            exact: Exact::Bits,
+        });
     }
     all
 }

@@ -23,9 +23,16 @@ const TOGETHER: [(&str, &str, &str); 8] = [
 
 pub(crate) fn cases() -> Cases {
     let mut all = vec![];
-    let form = |text: String, types: String| Form { text, types, exact: Exact::Bits };
+    let form = |text: String, types: String| Form {
+        text,
+        types,
+        exact: Exact::Bits,
+    };
     for name in expand("shfl.sync{.up,.down,.bfly,.idx}.b32") {
-        all.push(form(format!("{name} %d|%p, %a, %b, %c, -1"), "b32p = b32 b32 segment".into()));
+        all.push(form(
+            format!("{name} %d|%p, %a, %b, %c, -1"),
+            "b32p = b32 b32 segment".into(),
+        ));
     }
     for (names, result, source) in TOGETHER {
         let to = match result {
@@ -37,14 +44,26 @@ pub(crate) fn cases() -> Cases {
             "{SOME};\nselp.b32 %x, 5, %a, %q;\nand.b32 %x, %x, 7;\ncvt.u64.u32 %u, %x;\nneg.s64 %u, %u"
         );
         for name in expand(names) {
-            all.push(form(format!("{before};\n{name} {to}, {source}, -1"), format!("{result} = b32")));
+            all.push(form(
+                format!("{before};\n{name} {to}, {source}, -1"),
+                format!("{result} = b32"),
+            ));
             let parts = format!("@%b {name} {to}, {source}, %z;\n@!%b {name} {to}, {source}, %y");
-            all.push(form(format!("{before};\n{HALVES};\n{parts}"), format!("{result} = b32 p")));
+            all.push(form(
+                format!("{before};\n{HALVES};\n{parts}"),
+                format!("{result} = b32 p"),
+            ));
         }
     }
-    for (name, result, to) in [("popc.u32", "b32", "%d"), ("and.pred", "p", "%p"), ("or.pred", "p", "%p")] {
+    for (name, result, to) in [
+        ("popc.u32", "b32", "%d"),
+        ("and.pred", "p", "%p"),
+        ("or.pred", "p", "%p"),
+    ] {
         // The predicate is a block's own.
-        let before = SOME.replace("%t, 5", "%t, 7").replace("%t, 256", "%t, 1024");
+        let before = SOME
+            .replace("%t, 5", "%t, 7")
+            .replace("%t, 256", "%t, 1024");
         let text = format!("{before};\nbarrier.red.{name} {to}, 0, %q");
         all.push(form(text, format!("{result} = b32")));
     }
@@ -57,7 +76,9 @@ pub(crate) fn cases() -> Cases {
 fn named(form: Form) -> Case {
     let before = ["ld.", "mov.", "bar.warp"];
     let mut lines = form.text.rsplit("\n");
-    let last = lines.find(|line| !before.iter().any(|b| line.starts_with(b))).unwrap_or("");
+    let last = lines
+        .find(|line| !before.iter().any(|b| line.starts_with(b)))
+        .unwrap_or("");
     let name = last.to_owned();
     Case { name, ..case(form) }
 }
@@ -75,7 +96,10 @@ fn registers(count: usize, of: [&str; 4]) -> String {
 /// Matrices whose rows lie anywhere, loaded from what lanes have stored.
 fn loads() -> Vec<Form> {
     let mut all = vec![];
-    for (count, turn) in [1, 2, 4].into_iter().flat_map(|count| [(count, ""), (count, ".trans")]) {
+    for (count, turn) in [1, 2, 4]
+        .into_iter()
+        .flat_map(|count| [(count, ""), (count, ".trans")])
+    {
         let to = registers(count, ["%m0", "%m1", "%m2", "%m3"]);
         for half in (0..count).step_by(2) {
             let second = if count == 1 { 0 } else { half + 1 };
@@ -83,7 +107,11 @@ fn loads() -> Vec<Form> {
                 "{PLACES};\nst.shared.v4.b32 [%z], {{%a, %b, %c, %e}};\nbar.warp.sync -1;\n\
                  ldmatrix.sync.aligned.m8n8.x{count}{turn}.shared.b16 {to}, [%y];\nmov.b64 %d, {{%m{half}, %m{second}}}"
             );
-            all.push(Form { text, types: WORDS.into(), exact: Exact::Bits });
+            all.push(Form {
+                text,
+                types: WORDS.into(),
+                exact: Exact::Bits,
+            });
         }
     }
     all
@@ -92,14 +120,21 @@ fn loads() -> Vec<Form> {
 /// Matrices stored over zeros, read back by lanes.
 fn stores() -> Vec<Form> {
     let mut all = vec![];
-    for (count, turn) in [1, 2, 4].into_iter().flat_map(|count| [(count, ""), (count, ".trans")]) {
+    for (count, turn) in [1, 2, 4]
+        .into_iter()
+        .flat_map(|count| [(count, ""), (count, ".trans")])
+    {
         let from = registers(count, ["%a", "%b", "%c", "%e"]);
         for half in [0, 8] {
             let text = format!(
                 "{PLACES};\nst.shared.v4.b32 [%z], {{0, 0, 0, 0}};\nbar.warp.sync -1;\n\
                  stmatrix.sync.aligned.m8n8.x{count}{turn}.shared.b16 [%y], {from};\nbar.warp.sync -1;\nld.shared.b64 %d, [%z+{half}]"
             );
-            all.push(Form { text, types: WORDS.into(), exact: Exact::Bits });
+            all.push(Form {
+                text,
+                types: WORDS.into(),
+                exact: Exact::Bits,
+            });
         }
     }
     all

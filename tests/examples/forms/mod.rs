@@ -51,7 +51,10 @@ pub(crate) fn print(folder: &Path, only: &str) -> Result<usize, Failure> {
     fs::create_dir_all(folder)?;
     let mut count = 0;
     for case in cases(only) {
-        fs::write(folder.join(format!("{count}.ptx")), format!("// {}\n{}", case.name, case.text))?;
+        fs::write(
+            folder.join(format!("{count}.ptx")),
+            format!("// {}\n{}", case.name, case.text),
+        )?;
         count += 1;
     }
     println!("{count} kernels in {}", folder.display());
@@ -80,7 +83,11 @@ impl Real<'_> {
             Real::Kept(context, folder) => {
                 let found = case.run(context, inputs)?;
                 fs::create_dir_all(folder)?;
-                let bytes: Vec<u8> = found.iter().take(KEPT).flat_map(|word| word.to_le_bytes()).collect();
+                let bytes: Vec<u8> = found
+                    .iter()
+                    .take(KEPT)
+                    .flat_map(|word| word.to_le_bytes())
+                    .collect();
                 fs::write(file(folder, case), bytes)?;
                 Ok(found)
             }
@@ -97,7 +104,11 @@ impl Real<'_> {
 
 /// Where the results of a form are kept.
 fn file(folder: &Path, case: &Case) -> PathBuf {
-    let name: String = case.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    let name: String = case
+        .name
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+        .collect();
     folder.join(name)
 }
 
@@ -123,7 +134,9 @@ pub(crate) fn compare(real: &Real<'_>, emulated: &Context, only: &str) -> usize 
             continue;
         }
         if !any {
-            println!("form | results | differing | NaN bits | farthest, relative | first difference");
+            println!(
+                "form | results | differing | NaN bits | farthest, relative | first difference"
+            );
             any = true;
         }
         println!(
@@ -153,7 +166,11 @@ fn outcome(case: &Case, real: &Real<'_>, emulated: &Context) -> Outcome {
     let failed = |what: &str, e: Failure| {
         let text = e.to_string().replace('\n', " ");
         let first = format!("{what}: {}", text.chars().take(240).collect::<String>());
-        Outcome { differing: 1, first, ..Outcome::default() }
+        Outcome {
+            differing: 1,
+            first,
+            ..Outcome::default()
+        }
     };
     let inputs = (case.inputs)();
     match (real.run(case, &inputs), case.run(emulated, &inputs)) {
@@ -169,11 +186,22 @@ fn outcome(case: &Case, real: &Real<'_>, emulated: &Context) -> Outcome {
 }
 
 fn compared(case: &Case, inputs: &[u64], [found, wanted]: [&[u64]; 2]) -> Outcome {
-    let mut o = Outcome { results: found.len(), ..Outcome::default() };
+    let mut o = Outcome {
+        results: found.len(),
+        ..Outcome::default()
+    };
     if found.len() != wanted.len() {
-        (o.differing, o.first) = (1, format!("{} results, emulated {}", found.len(), wanted.len()));
+        (o.differing, o.first) = (
+            1,
+            format!("{} results, emulated {}", found.len(), wanted.len()),
+        );
     }
-    for (i, (f, w)) in found.iter().zip(wanted).enumerate().filter(|(_, (f, w))| f != w) {
+    for (i, (f, w)) in found
+        .iter()
+        .zip(wanted)
+        .enumerate()
+        .filter(|(_, (f, w))| f != w)
+    {
         match judge(case, *f, *w) {
             Verdict::Near => {}
             Verdict::NanBits if o.differing + o.nans == 0 => {
@@ -211,8 +239,7 @@ fn judge(case: &Case, f: u64, w: u64) -> Verdict {
         if part(f) == part(w) || x.is_nan() && y.is_nan() {
             continue;
         }
-        let within =
-            matches!(case.exact, Exact::Near(relative, bound) if (x - y).abs() <= relative * y.abs() + bound);
+        let within = matches!(case.exact, Exact::Near(relative, bound) if (x - y).abs() <= relative * y.abs() + bound);
         if within {
             near = true;
         } else {
@@ -232,9 +259,15 @@ fn numbers(ty: &str, word: u64) -> Option<Vec<f64>> {
     let parts = |bits: usize| (0..64 / bits).map(move |p| word >> (p * bits));
     Some(match ty {
         "f64" => vec![f64::from_bits(word)],
-        "f32" => parts(32).map(|v| f64::from(f32::from_bits(v as u32))).collect(),
-        "bf16" => parts(16).map(|v| f64::from(f32::from_bits((v as u32 & 0xffff) << 16))).collect(),
-        "f16" => parts(16).map(|v| f64::from(ptx_gen::f16(v as u16).to_f32())).collect(),
+        "f32" => parts(32)
+            .map(|v| f64::from(f32::from_bits(v as u32)))
+            .collect(),
+        "bf16" => parts(16)
+            .map(|v| f64::from(f32::from_bits((v as u32 & 0xffff) << 16)))
+            .collect(),
+        "f16" => parts(16)
+            .map(|v| f64::from(ptx_gen::f16(v as u16).to_f32()))
+            .collect(),
         _ => return None,
     })
 }

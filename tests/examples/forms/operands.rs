@@ -5,11 +5,18 @@ use warpwright_kernels::Random;
 
 /// The operands of all threads of a form, of the types behind ` = `.
 pub(crate) fn scalars(types: &str) -> Vec<u64> {
-    let types: Vec<&str> = types.split_once(" = ").map_or("", |(_, from)| from).split(' ').collect();
+    let types: Vec<&str> = types
+        .split_once(" = ")
+        .map_or("", |(_, from)| from)
+        .split(' ')
+        .collect();
     let mut random = Random(17);
     let mut words = vec![0; OPERANDS * THREADS];
     for thread in words.chunks_mut(OPERANDS) {
-        thread.iter_mut().zip(&types).for_each(|(word, ty)| *word = operand(ty, &mut random));
+        thread
+            .iter_mut()
+            .zip(&types)
+            .for_each(|(word, ty)| *word = operand(ty, &mut random));
     }
     words
 }
@@ -55,11 +62,29 @@ pub(crate) fn operand(ty: &str, random: &mut Random) -> u64 {
         // A direction within a turn, and a number whose exponent leaves room for results.
         "angle" => u64::from((random.unit() * std::f32::consts::TAU).to_bits()),
         "mid" => any & 0x807f_ffff | u64::from(64 + random.below(127)) << 23,
-        "b64" if kind == 0 => pick(&[0, 1, u64::MAX, 1 << 63, (1 << 63) - 1, (1 << 53) + 1, (1 << 24) + 1]),
+        "b64" if kind == 0 => pick(&[
+            0,
+            1,
+            u64::MAX,
+            1 << 63,
+            (1 << 63) - 1,
+            (1 << 53) + 1,
+            (1 << 24) + 1,
+        ]),
         "b64" => any >> random.below(64),
-        _ if kind == 0 => {
-            pick(&[0, 1, 2, 31, 32, 33, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 0x8000_8000, 0x7fff_7fff])
-        }
+        _ if kind == 0 => pick(&[
+            0,
+            1,
+            2,
+            31,
+            32,
+            33,
+            0x7fff_ffff,
+            0x8000_0000,
+            0xffff_ffff,
+            0x8000_8000,
+            0x7fff_7fff,
+        ]),
         _ if kind == 1 => (any >> random.below(32)) & 0xffff_ffff,
         _ => any & 0xffff_ffff,
     }
@@ -108,10 +133,12 @@ fn single(kind: u32, any: u64, random: &mut Random) -> u32 {
 }
 
 fn half(ty: &str, kind: u32, any: u64, random: &mut Random) -> u16 {
-    const F16: [u16; 12] =
-        [0, 0x8000, 0x3c00, 0xbc00, 0x7c00, 0xfc00, 0x7e00, 0x7bff, 0x0400, 0x03ff, 1, 0x8001];
-    const BF16: [u16; 12] =
-        [0, 0x8000, 0x3f80, 0xbf80, 0x7f80, 0xff80, 0x7fc0, 0x7f7f, 0x0080, 0x007f, 1, 0x8001];
+    const F16: [u16; 12] = [
+        0, 0x8000, 0x3c00, 0xbc00, 0x7c00, 0xfc00, 0x7e00, 0x7bff, 0x0400, 0x03ff, 1, 0x8001,
+    ];
+    const BF16: [u16; 12] = [
+        0, 0x8000, 0x3f80, 0xbf80, 0x7f80, 0xff80, 0x7fc0, 0x7f7f, 0x0080, 0x007f, 1, 0x8001,
+    ];
     let f16 = ty.starts_with('f');
     match kind {
         0 => (if f16 { F16 } else { BF16 })[(any >> 40) as usize % 12],
@@ -173,7 +200,12 @@ pub(crate) enum Elements {
 }
 
 /// Registers that hold elements, a word each.
-pub(crate) fn registers(ty: &str, count: usize, elements: Elements, random: &mut Random) -> Vec<u64> {
+pub(crate) fn registers(
+    ty: &str,
+    count: usize,
+    elements: Elements,
+    random: &mut Random,
+) -> Vec<u64> {
     let (bits, width) = (bits(ty), bits(ty).max(32));
     let one = |random: &mut Random| match elements {
         Elements::Near => element(ty, random),
@@ -187,7 +219,14 @@ pub(crate) fn registers(ty: &str, count: usize, elements: Elements, random: &mut
 pub(crate) fn memory(ty: &str, bytes: usize, elements: Elements, random: &mut Random) -> Vec<u64> {
     let bits = bits(ty).max(32);
     let all = registers(ty, bytes / 8 * (64 / bits), elements, random);
-    all.chunks(64 / bits).map(|parts| parts.iter().rev().fold(0, |word, p| word << (bits % 64) | p)).collect()
+    all.chunks(64 / bits)
+        .map(|parts| {
+            parts
+                .iter()
+                .rev()
+                .fold(0, |word, p| word << (bits % 64) | p)
+        })
+        .collect()
 }
 
 /// Bits of metadata that say which two of four elements are stored, or of two singles which one; in ascending order, or

@@ -37,8 +37,16 @@ pub(crate) fn cases() -> Cases {
 /// All forms of a table.
 pub(crate) fn listed(table: &Table, exact: Exact) -> Vec<Form> {
     let one = |&(pattern, types, operands): &(&str, &str, &str)| {
-        let operands = if operands.is_empty() { plain(types) } else { operands.to_owned() };
-        let form = move |name| Form { text: format!("{name} {operands}"), types: types.to_owned(), exact };
+        let operands = if operands.is_empty() {
+            plain(types)
+        } else {
+            operands.to_owned()
+        };
+        let form = move |name| Form {
+            text: format!("{name} {operands}"),
+            types: types.to_owned(),
+            exact,
+        };
         expand(pattern).into_iter().map(form).collect::<Vec<_>>()
     };
     table.iter().flat_map(one).collect()
@@ -53,8 +61,14 @@ pub(crate) fn plain(types: &str) -> String {
         "b32p" => "%d|%p",
         _ => "%d",
     };
-    let sources = from.split(' ').zip(["%a", "%b", "%c", "%e"]).map(|(_, name)| name);
-    [to].into_iter().chain(sources).collect::<Vec<_>>().join(", ")
+    let sources = from
+        .split(' ')
+        .zip(["%a", "%b", "%c", "%e"])
+        .map(|(_, name)| name);
+    [to].into_iter()
+        .chain(sources)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn width(ty: &str) -> usize {
@@ -103,7 +117,10 @@ fn text(form: &Form) -> String {
             bits => writeln!(declared, ".reg .b{bits} %{name};"),
         };
         _ = match width(ty) {
-            1 => writeln!(body, "and.b64 %w{i}, %w{i}, 1;\nsetp.ne.s64 %{name}, %w{i}, 0;"),
+            1 => writeln!(
+                body,
+                "and.b64 %w{i}, %w{i}, 1;\nsetp.ne.s64 %{name}, %w{i}, 0;"
+            ),
             64 => writeln!(body, "mov.b64 %{name}, %w{i};"),
             bits => writeln!(body, "cvt.u{bits}.u64 %{name}, %w{i};"),
         };

@@ -21,17 +21,26 @@ const SPARSE: &[(Family, usize)] = &[
 pub(crate) fn cases() -> Cases {
     Box::new(SPARSE.iter().flat_map(|(family, selectors)| {
         let selectors = *selectors;
-        names(family).into_iter().flat_map(move |(shape, flag, types)| {
-            let [sum, left, right] = types;
-            let clamp = if flag == "sat" { ".satfinite" } else { "" };
-            let kinds = [(false, "sp"), (true, "sp::ordered_metadata")];
-            let all =
-                kinds.into_iter().flat_map(move |kind| (0..selectors).map(move |selector| (kind, selector)));
-            all.flat_map(move |((ordered, kind), selector)| {
-                let name =
-                    format!("mma.{kind}.sync.aligned.{shape}.row.col{clamp}.{sum}.{left}.{right}.{sum}");
-                both(&Product { name, shape: sizes(&shape), types, sparse: Some((ordered, selector)) })
+        names(family)
+            .into_iter()
+            .flat_map(move |(shape, flag, types)| {
+                let [sum, left, right] = types;
+                let clamp = if flag == "sat" { ".satfinite" } else { "" };
+                let kinds = [(false, "sp"), (true, "sp::ordered_metadata")];
+                let all = kinds
+                    .into_iter()
+                    .flat_map(move |kind| (0..selectors).map(move |selector| (kind, selector)));
+                all.flat_map(move |((ordered, kind), selector)| {
+                    let name = format!(
+                        "mma.{kind}.sync.aligned.{shape}.row.col{clamp}.{sum}.{left}.{right}.{sum}"
+                    );
+                    both(&Product {
+                        name,
+                        shape: sizes(&shape),
+                        types,
+                        sparse: Some((ordered, selector)),
+                    })
+                })
             })
-        })
     }))
 }

@@ -33,13 +33,48 @@ const OUTSIDE: [&str; 3] = ["trap", "clamp", "zero"];
 
 /// Changes: names with the geometry to come at `@`, and what is accessed.
 const REDUCTIONS: [(&str, &str, CUarray_format, usize); 7] = [
-    ("sured.b{.add,.min,.max}@{.u32,.s32}", "b32", CUarray_format::UNSIGNED_INT32, 1),
-    ("sured.b{.and,.or}@.b32", "b32", CUarray_format::UNSIGNED_INT32, 1),
-    ("sured.b{.add,.min,.max}@.u64", "b64", CUarray_format::UNSIGNED_INT32, 2),
-    ("sured.b{.min,.max}@.s64", "b64", CUarray_format::UNSIGNED_INT32, 2),
-    ("sured.p{.add,.min,.max,.and,.or}@.b32", "b32", CUarray_format::UNSIGNED_INT32, 1),
-    ("sured.p{.add,.min,.max}@.b32", "b32", CUarray_format::SIGNED_INT32, 1),
-    ("sured.p{.and,.or}@.b32", "b32", CUarray_format::SIGNED_INT32, 1),
+    (
+        "sured.b{.add,.min,.max}@{.u32,.s32}",
+        "b32",
+        CUarray_format::UNSIGNED_INT32,
+        1,
+    ),
+    (
+        "sured.b{.and,.or}@.b32",
+        "b32",
+        CUarray_format::UNSIGNED_INT32,
+        1,
+    ),
+    (
+        "sured.b{.add,.min,.max}@.u64",
+        "b64",
+        CUarray_format::UNSIGNED_INT32,
+        2,
+    ),
+    (
+        "sured.b{.min,.max}@.s64",
+        "b64",
+        CUarray_format::UNSIGNED_INT32,
+        2,
+    ),
+    (
+        "sured.p{.add,.min,.max,.and,.or}@.b32",
+        "b32",
+        CUarray_format::UNSIGNED_INT32,
+        1,
+    ),
+    (
+        "sured.p{.add,.min,.max}@.b32",
+        "b32",
+        CUarray_format::SIGNED_INT32,
+        1,
+    ),
+    (
+        "sured.p{.and,.or}@.b32",
+        "b32",
+        CUarray_format::SIGNED_INT32,
+        1,
+    ),
 ];
 
 /// An access, by its whole name.
@@ -54,19 +89,38 @@ struct Access {
 
 pub(crate) fn cases() -> Cases {
     let mut all = vec![];
-    for ((geometry, shape, extent), outside) in GEOMETRIES.into_iter().flat_map(|g| OUTSIDE.map(|o| (g, o))) {
+    for ((geometry, shape, extent), outside) in
+        GEOMETRIES.into_iter().flat_map(|g| OUTSIDE.map(|o| (g, o)))
+    {
         for (accessed, format, channels) in ACCESSES {
             for act in ["suld", "sust"] {
                 let name = format!("{act}.b.{geometry}.{accessed}.{outside}");
-                all.push(Access { name, accessed, format, channels, shape, extent });
+                all.push(Access {
+                    name,
+                    accessed,
+                    format,
+                    channels,
+                    shape,
+                    extent,
+                });
             }
         }
         if geometry.starts_with('a') {
             continue;
         }
         for (pattern, accessed, format, channels) in REDUCTIONS {
-            for name in expand(&format!("{}.{outside}", pattern.replace('@', &format!(".{geometry}")))) {
-                all.push(Access { name, accessed, format, channels, shape, extent });
+            for name in expand(&format!(
+                "{}.{outside}",
+                pattern.replace('@', &format!(".{geometry}"))
+            )) {
+                all.push(Access {
+                    name,
+                    accessed,
+                    format,
+                    channels,
+                    shape,
+                    extent,
+                });
             }
         }
     }
@@ -131,7 +185,11 @@ fn inputs(a: &Access, repeats: usize) -> Vec<u64> {
     let (mut words, mut random) = (vec![0; 2], Random(37));
     let texel = a.channels * images::bytes(a.format);
     // Those of `sured.p` count texels, all others bytes.
-    let step = if a.name.starts_with("sured.p") { 1 } else { texel as i32 };
+    let step = if a.name.starts_with("sured.p") {
+        1
+    } else {
+        texel as i32
+    };
     let outside = a.name.rsplit('.').next().unwrap_or_default();
     for i in 0..repeats * threads(a) {
         let [w, h, _] = a.extent;
@@ -148,7 +206,12 @@ fn inputs(a: &Access, repeats: usize) -> Vec<u64> {
         at[0] *= step;
         let layer = if layered { at[2] } else { 0 };
         let [x, y, z] = at.map(|c| u64::from(c.cast_unsigned()));
-        words.extend([u64::from(layer.cast_unsigned()) | x << 32, y | z << 32, random.bits(), random.bits()]);
+        words.extend([
+            u64::from(layer.cast_unsigned()) | x << 32,
+            y | z << 32,
+            random.bits(),
+            random.bits(),
+        ]);
     }
     words
 }
@@ -176,9 +239,14 @@ fn text(a: &Access) -> String {
         Shape::Layers2 => "{%layer, %x, %y, %y}",
         _ => "{%x, %y, %z, %z}",
     };
-    let registers = if count == 1 { "%d0".to_owned() } else { list("d", 0, count) };
-    let declared =
-        format!(".reg .b64 %handle, %v<2>, %w;\n.reg .b32 %layer, %x, %y, %z;\n.reg .b{width} %d<{count}>;");
+    let registers = if count == 1 {
+        "%d0".to_owned()
+    } else {
+        list("d", 0, count)
+    };
+    let declared = format!(
+        ".reg .b64 %handle, %v<2>, %w;\n.reg .b32 %layer, %x, %y, %z;\n.reg .b{width} %d<{count}>;"
+    );
     let mut body = String::from(
         "ld.global.b64 %handle, [%in];\nmad.wide.u32 %at, %t, 32, %in;\nld.global.v4.b32 {%layer, %x, %y, %z}, [%at+16];\n\
          ld.global.v2.b64 {%v0, %v1}, [%at+32];\n",

@@ -58,7 +58,14 @@ fn plain(text: &str, shape: Shape, extent: [usize; 3]) -> Fetch {
         normalized: false,
         integers: false,
     };
-    Fetch { text: text.into(), shape, extent, format: (7, 2), sampler, coordinates: Coordinates::Float }
+    Fetch {
+        text: text.into(),
+        shape,
+        extent,
+        format: (7, 2),
+        sampler,
+        coordinates: Coordinates::Float,
+    }
 }
 
 const GEOMETRIES: [(&str, Shape, [usize; 3]); 5] = [
@@ -70,14 +77,27 @@ const GEOMETRIES: [(&str, Shape, [usize; 3]); 5] = [
 ];
 
 /// The same with sizes that are no powers of two.
-const UNEVEN: [(&str, Shape, [usize; 3]); 3] =
-    [("1d", Shape::D1, [53, 1, 1]), ("2d", Shape::D2, [13, 7, 1]), ("3d", Shape::D3, [11, 5, 3])];
+const UNEVEN: [(&str, Shape, [usize; 3]); 3] = [
+    ("1d", Shape::D1, [53, 1, 1]),
+    ("2d", Shape::D2, [13, 7, 1]),
+    ("3d", Shape::D3, [11, 5, 3]),
+];
 
-const CUBES: [(&str, Shape, [usize; 3]); 2] =
-    [("cube", Shape::Cube, [16, 16, 6]), ("acube", Shape::Cubes, [8, 8, 18])];
+const CUBES: [(&str, Shape, [usize; 3]); 2] = [
+    ("cube", Shape::Cube, [16, 16, 6]),
+    ("acube", Shape::Cubes, [8, 8, 18]),
+];
 
 pub(crate) fn cases() -> Cases {
-    let all = [modes(), cubes(), formats(), whole(), levels(), gathers(), queries()];
+    let all = [
+        modes(),
+        cubes(),
+        formats(),
+        whole(),
+        levels(),
+        gathers(),
+        queries(),
+    ];
     Box::new(all.into_iter().flatten().map(case))
 }
 
@@ -87,11 +107,23 @@ const FILTERS: [CUfilter_mode; 2] = [CUfilter_mode::POINT, CUfilter_mode::LINEAR
 fn modes() -> Vec<Fetch> {
     let mut all = vec![];
     for (name, shape, extent) in GEOMETRIES.into_iter().chain(UNEVEN) {
-        for ((mode, _), filter) in MODES.into_iter().flat_map(|mode| FILTERS.map(|filter| (mode, filter))) {
+        for ((mode, _), filter) in MODES
+            .into_iter()
+            .flat_map(|mode| FILTERS.map(|filter| (mode, filter)))
+        {
             let fetch = |normalized, coordinates| {
                 let whole = plain(&format!("tex.{name}.v4.T.f32 V, C"), shape, extent);
-                let sampler = Sampler { mode, filter, normalized, ..whole.sampler };
-                Fetch { sampler, coordinates, ..whole }
+                let sampler = Sampler {
+                    mode,
+                    filter,
+                    normalized,
+                    ..whole.sampler
+                };
+                Fetch {
+                    sampler,
+                    coordinates,
+                    ..whole
+                }
             };
             all.push(fetch(true, Coordinates::Float));
             if matches!(mode, CUaddress_mode::CLAMP | CUaddress_mode::BORDER) {
@@ -107,11 +139,19 @@ fn modes() -> Vec<Fetch> {
 
 fn cubes() -> Vec<Fetch> {
     let mut all = vec![];
-    for ((name, shape, extent), filter) in
-        CUBES.into_iter().flat_map(|cube| FILTERS.map(|filter| (cube, filter)))
+    for ((name, shape, extent), filter) in CUBES
+        .into_iter()
+        .flat_map(|cube| FILTERS.map(|filter| (cube, filter)))
     {
         let whole = plain(&format!("tex.{name}.v4.T.f32 V, C"), shape, extent);
-        all.push(Fetch { sampler: Sampler { filter, normalized: true, ..whole.sampler }, ..whole });
+        all.push(Fetch {
+            sampler: Sampler {
+                filter,
+                normalized: true,
+                ..whole.sampler
+            },
+            ..whole
+        });
     }
     all
 }
@@ -123,7 +163,15 @@ fn formats() -> Vec<Fetch> {
         let (format, _, read) = FORMATS[i];
         let fetch = |filter, integers| {
             let whole = plain("tex.2d.v4.T.f32 V, C", Shape::D2, [16, 8, 1]);
-            Fetch { format: (i, channels), sampler: Sampler { filter, integers, ..whole.sampler }, ..whole }
+            Fetch {
+                format: (i, channels),
+                sampler: Sampler {
+                    filter,
+                    integers,
+                    ..whole.sampler
+                },
+                ..whole
+            }
         };
         let floats = read == "f32";
         all.push(fetch(CUfilter_mode::POINT, !floats));
@@ -141,22 +189,42 @@ fn formats() -> Vec<Fetch> {
 /// to the emulator, and of linear memory in every format.
 fn whole() -> Vec<Fetch> {
     let mut all = vec![];
-    for (name, shape, extent) in GEOMETRIES.into_iter().filter(|(_, shape, _)| *shape != Shape::D1) {
+    for (name, shape, extent) in GEOMETRIES
+        .into_iter()
+        .filter(|(_, shape, _)| *shape != Shape::D1)
+    {
         for (mode, _) in [MODES[1], MODES[3]] {
             let whole = plain(&format!("tex.{name}.v4.T.s32 V, C"), shape, extent);
-            let sampler = Sampler { mode, ..whole.sampler };
-            all.push(Fetch { sampler, coordinates: Coordinates::Integer, ..whole });
+            let sampler = Sampler {
+                mode,
+                ..whole.sampler
+            };
+            all.push(Fetch {
+                sampler,
+                coordinates: Coordinates::Integer,
+                ..whole
+            });
         }
     }
     for (i, channels) in (0..FORMATS.len()).flat_map(|i| [1, 2, 4].map(|channels| (i, channels))) {
         let (format, _, read) = FORMATS[i];
         for integers in [true, false] {
-            if integers == (read == "f32") || !integers && images::bytes(format) == 4 && read != "f32" {
+            if integers == (read == "f32")
+                || !integers && images::bytes(format) == 4 && read != "f32"
+            {
                 continue;
             }
             let whole = plain("tex.1d.v4.T.s32 V, C", Shape::Linear, [256, 1, 1]);
-            let sampler = Sampler { integers, ..whole.sampler };
-            all.push(Fetch { format: (i, channels), sampler, coordinates: Coordinates::Integer, ..whole });
+            let sampler = Sampler {
+                integers,
+                ..whole.sampler
+            };
+            all.push(Fetch {
+                format: (i, channels),
+                sampler,
+                coordinates: Coordinates::Integer,
+                ..whole
+            });
         }
     }
     all
@@ -167,7 +235,10 @@ fn levels() -> Vec<Fetch> {
     let texts = [
         ("tex.base.2d.v4.T.f32 V, C", 1),
         ("tex.level.2d.v4.T.f32 V, C, 0f00000000", 1),
-        ("tex.grad.2d.v4.T.f32 V, C, {0f00000000, 0f00000000}, {0f00000000, 0f00000000}", 1),
+        (
+            "tex.grad.2d.v4.T.f32 V, C, {0f00000000, 0f00000000}, {0f00000000, 0f00000000}",
+            1,
+        ),
         ("tex.2d.v4.T.f32 V, C, {3, -2}", 1),
         ("tex.level.3d.v4.T.f32 V, C, 0f00000000, {1, -1, 2, 0}", 2),
         ("tex.level.a2d.v4.T.f32 V, C, 0f00000000", 4),
@@ -176,9 +247,18 @@ fn levels() -> Vec<Fetch> {
     let fetch = |(text, geometry): (&str, usize), filter| {
         let (_, shape, extent) = GEOMETRIES[geometry];
         let whole = plain(text, shape, extent);
-        Fetch { sampler: Sampler { filter, ..whole.sampler }, ..whole }
+        Fetch {
+            sampler: Sampler {
+                filter,
+                ..whole.sampler
+            },
+            ..whole
+        }
     };
-    texts.into_iter().flat_map(|text| FILTERS.map(|filter| fetch(text, filter))).collect()
+    texts
+        .into_iter()
+        .flat_map(|text| FILTERS.map(|filter| fetch(text, filter)))
+        .collect()
 }
 
 /// A channel of four texels.
@@ -188,12 +268,24 @@ fn gathers() -> Vec<Fetch> {
         for (i, integers) in [(7, false), (0, true), (4, true)] {
             for ((mode, _), normalized) in [(MODES[0], true), (MODES[1], false), (MODES[3], true)] {
                 let whole = plain(&text, Shape::D2, [16, 8, 1]);
-                let sampler = Sampler { mode, normalized, integers, ..whole.sampler };
-                all.push(Fetch { format: (i, 4), sampler, ..whole });
+                let sampler = Sampler {
+                    mode,
+                    normalized,
+                    integers,
+                    ..whole.sampler
+                };
+                all.push(Fetch {
+                    format: (i, 4),
+                    sampler,
+                    ..whole
+                });
             }
         }
     }
-    all.push(Fetch { format: (7, 4), ..plain("tld4.g.2d.v4.T.f32 V, C, {2, -1}", Shape::D2, [16, 8, 1]) });
+    all.push(Fetch {
+        format: (7, 4),
+        ..plain("tld4.g.2d.v4.T.f32 V, C, {2, -1}", Shape::D2, [16, 8, 1])
+    });
     all
 }
 
@@ -207,8 +299,16 @@ fn queries() -> Vec<Fetch> {
         }
         for (i, (_, _, read)) in FORMATS.iter().enumerate() {
             let whole = plain(&text, Shape::D2, [16, 8, 1]);
-            let sampler = Sampler { integers: *read != "f32", normalized: true, ..whole.sampler };
-            all.push(Fetch { format: (i, 4), sampler, ..whole });
+            let sampler = Sampler {
+                integers: *read != "f32",
+                normalized: true,
+                ..whole.sampler
+            };
+            all.push(Fetch {
+                format: (i, 4),
+                sampler,
+                ..whole
+            });
         }
     }
     all
@@ -230,14 +330,37 @@ fn case(f: Fetch) -> Case {
     let (format, name, read) = FORMATS[f.format.0];
     let read = if f.sampler.integers { read } else { "f32" };
     let sampler = f.sampler;
-    let mode = MODES.iter().find(|(mode, _)| *mode == sampler.mode).map_or("", |(_, name)| name);
-    let filter = if sampler.filter == CUfilter_mode::LINEAR { ", linear" } else { "" };
-    let normalized = if sampler.normalized { ", normalized" } else { "" };
-    let odd = if f.coordinates == Coordinates::Odd { ", odd" } else { "" };
-    let result = if read == "f32" && !f.text.starts_with("txq") { "f32" } else { "b32" };
+    let mode = MODES
+        .iter()
+        .find(|(mode, _)| *mode == sampler.mode)
+        .map_or("", |(_, name)| name);
+    let filter = if sampler.filter == CUfilter_mode::LINEAR {
+        ", linear"
+    } else {
+        ""
+    };
+    let normalized = if sampler.normalized {
+        ", normalized"
+    } else {
+        ""
+    };
+    let odd = if f.coordinates == Coordinates::Odd {
+        ", odd"
+    } else {
+        ""
+    };
+    let result = if read == "f32" && !f.text.starts_with("txq") {
+        "f32"
+    } else {
+        "b32"
+    };
     let text = f.text.replace(".T.", &format!(".{read}."));
     let (w, channels) = (f.extent, f.format.1);
-    let shape = if f.shape == Shape::Linear { " linear memory" } else { "" };
+    let shape = if f.shape == Shape::Linear {
+        " linear memory"
+    } else {
+        ""
+    };
     let image = Image {
         shape: f.shape,
         extent: f.extent,
@@ -264,13 +387,21 @@ pub(crate) fn texels(ty: &str, channels: usize) -> Vec<u8> {
     let (size, mut random) = (operands::bits(ty) / 8, Random(23));
     let bytes = (channels * size).next_multiple_of(8);
     let words = operands::memory(ty, bytes, Elements::Near, &mut random);
-    words.into_iter().flat_map(u64::to_le_bytes).take(channels * size).collect()
+    words
+        .into_iter()
+        .flat_map(u64::to_le_bytes)
+        .take(channels * size)
+        .collect()
 }
 
 /// Two words for the handle, then a layer and coordinates of each thread.
 fn inputs(f: &Fetch) -> Vec<u64> {
     let (mut words, mut random) = (vec![0; 2], Random(31));
-    let layers = if f.shape == Shape::Cubes { f.extent[2] / 6 } else { f.extent[2] };
+    let layers = if f.shape == Shape::Cubes {
+        f.extent[2] / 6
+    } else {
+        f.extent[2]
+    };
     for _ in 0..THREADS {
         let layer = random.below(layers as u32);
         let at: [u32; 3] = std::array::from_fn(|i| coordinate(f, f.extent[i], &mut random));
@@ -282,8 +413,16 @@ fn inputs(f: &Fetch) -> Vec<u64> {
 
 /// A coordinate within and around so many texels.
 fn coordinate(f: &Fetch, texels: usize, random: &mut Random) -> u32 {
-    const ODD: [u32; 8] =
-        [0x7fc0_0000, 0x7f80_0000, 0xff80_0000, 0x7f7f_ffff, 0xff7f_ffff, 1, 0x8000_0000, 0x4f00_0000];
+    const ODD: [u32; 8] = [
+        0x7fc0_0000,
+        0x7f80_0000,
+        0xff80_0000,
+        0x7f7f_ffff,
+        0xff7f_ffff,
+        1,
+        0x8000_0000,
+        0x4f00_0000,
+    ];
     let n = texels as u32;
     let x = match random.below(4) {
         // Halves between the steps of weights, and the borders of texels.
@@ -292,7 +431,11 @@ fn coordinate(f: &Fetch, texels: usize, random: &mut Random) -> u32 {
         2 => (random.unit() + 0.5) * n as f32,
         _ => (random.unit() + 1.0) / 2.0 * n as f32,
     };
-    let x = if matches!(f.shape, Shape::Cube | Shape::Cubes) { random.unit() } else { x };
+    let x = if matches!(f.shape, Shape::Cube | Shape::Cubes) {
+        random.unit()
+    } else {
+        x
+    };
     match f.coordinates {
         Coordinates::Integer => (random.below(3 * n)).wrapping_sub(n),
         Coordinates::Odd if random.below(2) == 0 => ODD[random.below(8) as usize],
@@ -305,8 +448,13 @@ fn coordinate(f: &Fetch, texels: usize, random: &mut Random) -> u32 {
 
 fn kernel_of(f: &Fetch, text: &str, read: &str) -> String {
     let (count, layered) = directions(f.shape);
-    let names = ["%c0", "%c1", "%c2"]
-        .map(|c| if f.coordinates == Coordinates::Integer { c.replace('c', "r") } else { c.into() });
+    let names = ["%c0", "%c1", "%c2"].map(|c| {
+        if f.coordinates == Coordinates::Integer {
+            c.replace('c', "r")
+        } else {
+            c.into()
+        }
+    });
     let mut list: Vec<String> = names[..count].to_vec();
     if layered {
         list.insert(0, "%layer".into());
@@ -333,9 +481,17 @@ fn kernel_of(f: &Fetch, text: &str, read: &str) -> String {
     let text = text.replace(" V, C", &format!(" {{%d0, %d1, %d2, %d3}}, {place}"));
     _ = writeln!(body, "{text};");
     // A channel that is not there has no value.
-    let given = if text.starts_with("tld4") { 4 } else { f.format.1 };
+    let given = if text.starts_with("tld4") {
+        4
+    } else {
+        f.format.1
+    };
     for i in 0..4 {
-        let from = if i < given { format!("%d{i}") } else { "0".into() };
+        let from = if i < given {
+            format!("%d{i}")
+        } else {
+            "0".into()
+        };
         _ = writeln!(body, "mov.b32 %w{i}, {from};");
     }
     body += "mad.wide.u32 %at, %t, 16, %out;\nst.global.v4.b32 [%at], {%w0, %w1, %w2, %w3};";

@@ -19,7 +19,10 @@ struct Layout {
     transposed: bool,
 }
 
-const PLAIN: Layout = Layout { swizzle: 128, transposed: false };
+const PLAIN: Layout = Layout {
+    swizzle: 128,
+    transposed: false,
+};
 
 #[derive(Clone)]
 struct Product {
@@ -49,7 +52,9 @@ pub(crate) fn cases() -> Cases {
     let all = types.flat_map(|(_, flag, types)| products(types, flag == "sat"));
     let kinds = |p: Product| {
         let floats = p.types[0] != "s32" && p.layouts == [PLAIN; 2] && p.adds && p.signs == [1; 2];
-        let kinds = [Elements::Near, Elements::Wild].into_iter().take(1 + usize::from(floats));
+        let kinds = [Elements::Near, Elements::Wild]
+            .into_iter()
+            .take(1 + usize::from(floats));
         kinds.map(move |elements| case(&p, elements))
     };
     Box::new(all.flat_map(kinds))
@@ -62,14 +67,35 @@ fn products(types: [&'static str; 3], saturate: bool) -> Vec<Product> {
     for sparse in [None].into_iter().chain((0..selectors).map(Some)) {
         for in_registers in [false, true] {
             let (layouts, adds, signs) = ([PLAIN; 2], true, [1; 2]);
-            let p = Product { types, saturate, columns: 16, sparse, in_registers, layouts, adds, signs };
+            let p = Product {
+                types,
+                saturate,
+                columns: 16,
+                sparse,
+                in_registers,
+                layouts,
+                adds,
+                signs,
+            };
             all.push(p.clone());
             if !saturate {
-                all.push(Product { adds: false, columns: 8, ..p.clone() });
+                all.push(Product {
+                    adds: false,
+                    columns: 8,
+                    ..p.clone()
+                });
             }
             if types[0] != "s32" {
-                all.push(Product { signs: [-1, 1], columns: 8, ..p.clone() });
-                all.push(Product { signs: [1, -1], columns: 24, ..p });
+                all.push(Product {
+                    signs: [-1, 1],
+                    columns: 8,
+                    ..p.clone()
+                });
+                all.push(Product {
+                    signs: [1, -1],
+                    columns: 24,
+                    ..p
+                });
             }
         }
     }
@@ -82,16 +108,29 @@ fn products(types: [&'static str; 3], saturate: bool) -> Vec<Product> {
 
 /// A product of matrices in every layout, once dense and once sparse.
 fn arranged(whole: &Product) -> Vec<Product> {
-    let turns: &[bool] = if operands::bits(whole.types[1]) == 16 { &[false, true] } else { &[false] };
+    let turns: &[bool] = if operands::bits(whole.types[1]) == 16 {
+        &[false, true]
+    } else {
+        &[false]
+    };
     let mut all = vec![];
     for sparse in [None, Some(0)] {
         for (a, b) in [(128, 64), (64, 128), (32, 32), (0, 0)] {
             for (of_a, of_b) in turns.iter().flat_map(|a| turns.iter().map(|b| (*a, *b))) {
                 // Rows of 32 bytes do not hold 64 of the inner dimension.
                 let narrow = sparse.is_some() && b == 32 && !of_b;
-                let layouts = [(a, of_a), (if narrow { 64 } else { b }, of_b)]
-                    .map(|(swizzle, transposed)| Layout { swizzle, transposed });
-                all.push(Product { sparse, columns: 64, layouts, ..whole.clone() });
+                let layouts = [(a, of_a), (if narrow { 64 } else { b }, of_b)].map(
+                    |(swizzle, transposed)| Layout {
+                        swizzle,
+                        transposed,
+                    },
+                );
+                all.push(Product {
+                    sparse,
+                    columns: 64,
+                    layouts,
+                    ..whole.clone()
+                });
             }
         }
     }
@@ -101,19 +140,34 @@ fn arranged(whole: &Product) -> Vec<Product> {
 /// Elements of the inner dimension of what is stored of a, and of b.
 fn depths(p: &Product) -> [usize; 2] {
     let stored = 32 * 8 / operands::bits(p.types[1]);
-    [stored, if p.sparse.is_some() { 2 * stored } else { stored }]
+    [
+        stored,
+        if p.sparse.is_some() {
+            2 * stored
+        } else {
+            stored
+        },
+    ]
 }
 
 /// The bytes that a matrix takes, and its descriptor but for the address.
 fn placed(ty: &str, outer: usize, depth: usize, l: Layout) -> (usize, u64) {
     let bytes = operands::bits(ty) / 8;
     if l.swizzle == 0 {
-        let inner = if l.transposed { depth / 8 } else { depth * bytes / 16 };
+        let inner = if l.transposed {
+            depth / 8
+        } else {
+            depth * bytes / 16
+        };
         // Tiles of 8 by 16 bytes, those of the inner dimension first.
         return (outer * depth * bytes, 8 << 16 | (8 * inner as u64) << 32);
     }
     let span = l.swizzle;
-    let (rows, columns) = if l.transposed { (depth, outer) } else { (outer, depth) };
+    let (rows, columns) = if l.transposed {
+        (depth, outer)
+    } else {
+        (outer, depth)
+    };
     let panel = rows.next_multiple_of(8) * span;
     let code = match span {
         128 => 1u64,
@@ -122,7 +176,10 @@ fn placed(ty: &str, outer: usize, depth: usize, l: Layout) -> (usize, u64) {
     };
     let leading = if l.transposed { panel as u64 >> 4 } else { 1 };
     let panels = (columns * bytes).div_ceil(span);
-    (panels * panel, code << 62 | ((8 * span as u64) >> 4) << 32 | leading << 16)
+    (
+        panels * panel,
+        code << 62 | ((8 * span as u64) >> 4) << 32 | leading << 16,
+    )
 }
 
 /// Registers of sums.
@@ -132,35 +189,51 @@ fn sums(p: &Product) -> usize {
 
 /// Bytes of shared memory that are filled.
 fn filled(p: &Product) -> usize {
-    LEFT + placed(p.types[2], p.columns, depths(p)[1], p.layouts[1]).0.next_multiple_of(2048)
+    LEFT + placed(p.types[2], p.columns, depths(p)[1], p.layouts[1])
+        .0
+        .next_multiple_of(2048)
 }
 
 /// The instruction, with `%a` and `%b` as descriptors, `%x` as registers of a, `%m` as metadata, `%d` as sums.
 fn instruction(p: &Product) -> String {
     let [sum, left, right] = p.types;
-    let (kind, clamp) =
-        (if p.sparse.is_some() { ".sp" } else { "" }, if p.saturate { ".satfinite" } else { "" });
-    let a = if p.in_registers { list("x", 0, 4) } else { "%a".into() };
+    let (kind, clamp) = (
+        if p.sparse.is_some() { ".sp" } else { "" },
+        if p.saturate { ".satfinite" } else { "" },
+    );
+    let a = if p.in_registers {
+        list("x", 0, 4)
+    } else {
+        "%a".into()
+    };
     let mut text = format!(
         "wgmma.mma_async{kind}.sync.aligned.m64n{}k{}{clamp}.{sum}.{left}.{right} {}, {a}, %b",
         p.columns,
         depths(p)[1],
         list("d", 0, sums(p)),
     );
-    text += &p.sparse.map_or(String::new(), |selector| format!(", %m, {selector}"));
+    text += &p
+        .sparse
+        .map_or(String::new(), |selector| format!(", %m, {selector}"));
     text += ", %p";
     if sum != "s32" {
         _ = write!(text, ", {}, {}", p.signs[0], p.signs[1]);
     }
     let turns = p.layouts.map(|l| u8::from(l.transposed));
     if operands::bits(left) == 16 {
-        turns[usize::from(p.in_registers)..].iter().for_each(|turn| _ = write!(text, ", {turn}"));
+        turns[usize::from(p.in_registers)..]
+            .iter()
+            .for_each(|turn| _ = write!(text, ", {turn}"));
     }
     text
 }
 
 fn case(p: &Product, elements: Elements) -> Case {
-    let end = if elements == Elements::Wild { ", any operands" } else { "" };
+    let end = if elements == Elements::Wild {
+        ", any operands"
+    } else {
+        ""
+    };
     let (instruction, whole) = (instruction(p), p.clone());
     let short = instruction.replace(&list("d", 0, sums(p)), "%d");
     let layouts = p.layouts.map(|l| l.swizzle);
@@ -184,7 +257,12 @@ fn inputs(p: &Product, elements: Elements) -> Vec<u64> {
     let [sum, left, right] = p.types;
     for _ in 0..BLOCKS {
         words.extend(operands::memory(left, LEFT, elements, &mut random));
-        words.extend(operands::memory(right, filled(p) - LEFT, elements, &mut random));
+        words.extend(operands::memory(
+            right,
+            filled(p) - LEFT,
+            elements,
+            &mut random,
+        ));
         for _ in 0..128 {
             words.extend(operands::registers(left, 4, elements, &mut random));
             words.push(operands::metadata(left, true, &mut random));
@@ -196,7 +274,15 @@ fn inputs(p: &Product, elements: Elements) -> Vec<u64> {
 
 fn text(p: &Product, instruction: &str) -> String {
     let (sums, filled) = (sums(p), filled(p));
-    let [a, b] = [0, 1].map(|i| placed(p.types[1 + i], [64, p.columns][i], depths(p)[i], p.layouts[i]).1);
+    let [a, b] = [0, 1].map(|i| {
+        placed(
+            p.types[1 + i],
+            [64, p.columns][i],
+            depths(p)[i],
+            p.layouts[i],
+        )
+        .1
+    });
     let own = 8 * (5 + sums);
     let declared = format!(
         ".shared .align 1024 .b8 s[{filled}];\n.reg .b32 %s, %m, %x<4>, %v<4>, %d<{sums}>;\n\
@@ -211,11 +297,21 @@ fn text(p: &Product, instruction: &str) -> String {
     );
     let four = list("v", 0, 4);
     for at in (0..filled).step_by(2048) {
-        _ = writeln!(body, "ld.global.v4.b32 {four}, [%from+{at}];\nst.shared.v4.b32 [%s+{at}], {four};");
+        _ = writeln!(
+            body,
+            "ld.global.v4.b32 {four}, [%from+{at}];\nst.shared.v4.b32 [%s+{at}], {four};"
+        );
     }
     let registers = (0..4).map(|i| format!("x{i}")).chain(["m".into()]);
-    for (i, register) in registers.chain((0..sums).map(|i| format!("d{i}"))).enumerate() {
-        _ = writeln!(body, "ld.global.b64 %w, [%at+{}];\ncvt.u32.u64 %{register}, %w;", 8 * i);
+    for (i, register) in registers
+        .chain((0..sums).map(|i| format!("d{i}")))
+        .enumerate()
+    {
+        _ = writeln!(
+            body,
+            "ld.global.b64 %w, [%at+{}];\ncvt.u32.u64 %{register}, %w;",
+            8 * i
+        );
     }
     let adds = if p.adds { "ge" } else { "lt" };
     _ = writeln!(
@@ -226,7 +322,11 @@ fn text(p: &Product, instruction: &str) -> String {
         8 * sums
     );
     for i in 0..sums {
-        _ = writeln!(body, "cvt.u64.u32 %w, %d{i};\nst.global.b64 [%to+{}], %w;", 8 * i);
+        _ = writeln!(
+            body,
+            "cvt.u64.u32 %w, %d{i};\nst.global.b64 [%to+{}], %w;",
+            8 * i
+        );
     }
     kernel_for("sm_90a", &declared, &body)
 }

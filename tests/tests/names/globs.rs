@@ -48,7 +48,9 @@ impl KernelDef for Double {
         32
     }
     fn grid(&self, a: &DoubleArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.require(a.x == a.n as usize && a.y == a.x, || "x and y must hold n elements".into())?;
+        self.require(a.x == a.n as usize && a.y == a.x, || {
+            "x and y must hold n elements".into()
+        })?;
         Ok(Grid::line(a.n.div_ceil(32)))
     }
     fn program<'k>(&self, k: Builder<'k>, a: DoubleArgs<Dev<'k>>) {
@@ -73,14 +75,23 @@ fn all_names_can_be_imported_together() -> Result<(), Box<dyn std::error::Error>
     assert_eq!(Number::default(), Number(0));
     let read = || -> Result<String, MyError> { Ok(std::fs::read_to_string("no such file")?) };
     assert!(matches!(read(), Err(MyError::File(e)) if e.kind() == std::io::ErrorKind::NotFound));
-    let build = Error::Build { kernel: "k".into(), text: "no target".into() };
-    assert!(matches!(MyError::from(build), MyError::Driver(Error::Build { .. })));
+    let build = Error::Build {
+        kernel: "k".into(),
+        text: "no target".into(),
+    };
+    assert!(matches!(
+        MyError::from(build),
+        MyError::Driver(Error::Build { .. })
+    ));
 
     let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
     let stream = Stream::new(&context)?;
     // SAFETY: the program stays below `n`, which is the number of elements of both buffers.
     let double = unsafe { Kernel::load(&context, Double) }?;
-    let (x, y) = (Buffer::from_slice(&context, &[1.0f32, 2.0])?, Buffer::zeroed(&context, 2)?);
+    let (x, y) = (
+        Buffer::from_slice(&context, &[1.0f32, 2.0])?,
+        Buffer::zeroed(&context, 2)?,
+    );
     stream.launch(&double, DoubleArgs { x: &x, y: &y, n: 2 })?;
     assert_eq!(stream.read(&y)?, [2.0, 4.0]);
     Ok(())

@@ -60,9 +60,10 @@ impl KernelDef for Block {
     }
     fn grid(&self, a: &BlockArgs<Shape>) -> Result<Grid, ShapeError> {
         let n = THREADS as usize;
-        self.require([a.x, a.y, a.places, a.words, a.sum] == [n, n, n, WORDS as usize, 1], || {
-            format!("x, y and places must hold {n} elements, words {WORDS} and sum 1")
-        })?;
+        self.require(
+            [a.x, a.y, a.places, a.words, a.sum] == [n, n, n, WORDS as usize, 1],
+            || format!("x, y and places must hold {n} elements, words {WORDS} and sum 1"),
+        )?;
         Ok(Grid::line(1))
     }
     fn program<'k>(&self, k: Builder<'k>, a: BlockArgs<Dev<'k>>) {
@@ -76,7 +77,9 @@ impl KernelDef for Block {
         k.barrier();
 
         a.y.at(i).st(a.x.at(i).ld().exp());
-        a.places.at(i).st(k.tid() + k.tid_y() * 256 + k.tid_z() * 65536 + k.warp() * (1 << 24));
+        a.places
+            .at(i)
+            .st(k.tid() + k.tid_y() * 256 + k.tid_z() * 65536 + k.warp() * (1 << 24));
         _ = words.at(0).atom_max(i);
         _ = words.at(1).atom_min(i);
         words.at(2).red_add(i);
@@ -98,7 +101,9 @@ impl KernelDef for Block {
             a.words.at(5).st(signed.at(0).ld().bits::<u32>());
             a.words.at(6).st(signed.at(1).ld().bits::<u32>());
             let seven = words.at(1).ld().max(7u32) * k.nctaid_y() * k.nctaid_z();
-            a.words.at(7).st(1000 / seven + (1000 % seven) + (1u32 << seven) + (1u32 ^ seven));
+            a.words
+                .at(7)
+                .st(1000 / seven + (1000 % seven) + (1u32 << seven) + (1u32 ^ seven));
             a.sum.st(sum.ld());
         });
     }
@@ -111,7 +116,16 @@ impl KernelDef for Block {
         let numbers: u32 = (0..THREADS).sum();
         let left = 1000 / 7 + 1000 % 7 + (1 << 7) + (1 ^ 7);
         let lowest = (7 - (THREADS as i32 - 1)) as u32;
-        a.words.copy_from_slice(&[THREADS - 1, 0, 100 + numbers, 1, 200 + numbers, 7, lowest, left]);
+        a.words.copy_from_slice(&[
+            THREADS - 1,
+            0,
+            100 + numbers,
+            1,
+            200 + numbers,
+            7,
+            lowest,
+            left,
+        ]);
         a.sum[0] = (u64::from(numbers) << 33) + u64::from(THREADS);
     }
 }
@@ -120,8 +134,14 @@ impl KernelDef for Block {
 fn both_preludes_can_be_imported_together() -> Result<(), Box<dyn std::error::Error>> {
     let read = || -> Result<String, MyError> { Ok(std::fs::read_to_string("no such file")?) };
     assert!(matches!(read(), Err(MyError::File(e)) if e.kind() == std::io::ErrorKind::NotFound));
-    let build = Error::Build { kernel: "k".into(), text: "no target".into() };
-    assert!(matches!(MyError::from(build), MyError::Driver(Error::Build { .. })));
+    let build = Error::Build {
+        kernel: "k".into(),
+        text: "no target".into(),
+    };
+    assert!(matches!(
+        MyError::from(build),
+        MyError::Driver(Error::Build { .. })
+    ));
 
     let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
     let stream = Stream::new(&context)?;
@@ -134,7 +154,16 @@ fn both_preludes_can_be_imported_together() -> Result<(), Box<dyn std::error::Er
     let places = Buffer::<u32>::zeroed(&context, THREADS as usize)?;
     let words = Buffer::<u32>::zeroed(&context, WORDS as usize)?;
     let sum = Buffer::<u64>::zeroed(&context, 1)?;
-    stream.launch(&block, BlockArgs { x: &x, y: &y, places: &places, words: &words, sum: &sum })?;
+    stream.launch(
+        &block,
+        BlockArgs {
+            x: &x,
+            y: &y,
+            places: &places,
+            words: &words,
+            sum: &sum,
+        },
+    )?;
 
     let n = THREADS as usize;
     let mut expected = [
@@ -144,7 +173,9 @@ fn both_preludes_can_be_imported_together() -> Result<(), Box<dyn std::error::Er
         CpuArg::U32(vec![0; WORDS as usize]),
         CpuArg::U64(vec![0]),
     ];
-    Block.reference_on(&mut expected).expect("the arguments are those of the contract");
+    Block
+        .reference_on(&mut expected)
+        .expect("the arguments are those of the contract");
     let found = [
         CpuArg::U32(stream.read(&places)?),
         CpuArg::U32(stream.read(&words)?),
@@ -157,23 +188,42 @@ fn both_preludes_can_be_imported_together() -> Result<(), Box<dyn std::error::Er
         let normal = exact >= f64::from(f32::MIN_POSITIVE) && exact < f64::from(f32::MAX);
         let ulp = exact * f64::from(f32::EPSILON);
         let bound = (2.0 + 1.2 * f64::from(x.abs())) * ulp;
-        assert!(!normal || (f64::from(y) - exact).abs() <= bound, "e^{x} is {exact:e}, not {y:e}");
-        assert!(normal || y == 0.0 || y.is_infinite(), "e^{x} is {exact:e}, not {y:e}");
+        assert!(
+            !normal || (f64::from(y) - exact).abs() <= bound,
+            "e^{x} is {exact:e}, not {y:e}"
+        );
+        assert!(
+            normal || y == 0.0 || y.is_infinite(),
+            "e^{x} is {exact:e}, not {y:e}"
+        );
     }
     Ok(())
 }
 
 #[test]
 fn shapes_of_blocks_are_checked() {
-    for (shape, block) in
-        [([16, 2, 1], 64), ([8, 1, 128], 1024), ([0, 1, 1], 32), ([u32::MAX, u32::MAX, u32::MAX], 32)]
-    {
-        let errors = Shaped { shape, block }.build().expect_err("the shape is refused").to_string();
+    for (shape, block) in [
+        ([16, 2, 1], 64),
+        ([8, 1, 128], 1024),
+        ([0, 1, 1], 32),
+        ([u32::MAX, u32::MAX, u32::MAX], 32),
+    ] {
+        let errors = Shaped { shape, block }
+            .build()
+            .expect_err("the shape is refused")
+            .to_string();
         let [x, y, z] = shape;
-        assert!(errors.contains(&format!("a block of {x} x {y} x {z} threads")), "{errors}");
+        assert!(
+            errors.contains(&format!("a block of {x} x {y} x {z} threads")),
+            "{errors}"
+        );
     }
-    let program =
-        Shaped { shape: [8, 2, 64], block: 1024 }.build().expect("the shape is one that every device has");
+    let program = Shaped {
+        shape: [8, 2, 64],
+        block: 1024,
+    }
+    .build()
+    .expect("the shape is one that every device has");
     let text = print(&program, Target::ALL[0]).expect("every target has the rows");
     assert!(text.contains(".reqntid 8, 2, 64"), "{text}");
 }

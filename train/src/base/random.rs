@@ -25,7 +25,11 @@ impl Base {
         let table = config.vocab * config.hidden;
         let weights = Weights {
             embed: numbers(&mut random, table),
-            head: outline.weights.head.as_ref().map(|_| numbers(&mut random, table)),
+            head: outline
+                .weights
+                .head
+                .as_ref()
+                .map(|_| numbers(&mut random, table)),
             norm: vec![1.0; config.hidden],
             layers: outline
                 .weights
@@ -33,7 +37,11 @@ impl Base {
                 .iter()
                 .map(|block| {
                     let gains = |there: bool| there.then(|| vec![1.0; config.head_dim]);
-                    let biases = [block.q_bias.is_some(), block.k_bias.is_some(), block.v_bias.is_some()];
+                    let biases = [
+                        block.q_bias.is_some(),
+                        block.k_bias.is_some(),
+                        block.v_bias.is_some(),
+                    ];
                     layer(
                         &mut random,
                         &config,
@@ -76,7 +84,10 @@ fn layer(
 fn matrix(random: &mut Random, [n, k]: [usize; 2]) -> Matrix {
     let len = (n * k).div_ceil(2);
     let words = (0..len.div_ceil(8)).flat_map(|_| random.bits().to_le_bytes());
-    Matrix::Nf4(Nf4 { packed: words.take(len).collect(), absmax: vec![LARGEST; (n * k).div_ceil(BLOCK)] })
+    Matrix::Nf4(Nf4 {
+        packed: words.take(len).collect(),
+        absmax: vec![LARGEST; (n * k).div_ceil(BLOCK)],
+    })
 }
 
 fn numbers(random: &mut Random, len: usize) -> Vec<f32> {

@@ -87,15 +87,29 @@ impl Batches {
     /// A shape of which a number is 0; a training of more micro-batches than can be counted, or of so many epochs that
     /// planning takes long.
     pub fn new(data: Data, shape: Shape) -> Result<Batches, Error> {
-        let sizes =
-            [("seq", shape.len), ("batch", shape.rows), ("the number of micro-batches", shape.accumulate)];
+        let sizes = [
+            ("seq", shape.len),
+            ("batch", shape.rows),
+            ("the number of micro-batches", shape.accumulate),
+        ];
         let right = |n| (1..=MOST).contains(&n);
-        sizes.into_iter().try_for_each(|(what, n)| Error::unless(right(n), what, n, "from 1 to 2^24"))?;
+        sizes
+            .into_iter()
+            .try_for_each(|(what, n)| Error::unless(right(n), what, n, "from 1 to 2^24"))?;
         let samples = data.samples.len();
         Error::unless(samples > 0, "the number of samples", samples, "at least 1")?;
         let lens: Vec<usize> = data.samples.iter().map(|sample| sample.ids.len()).collect();
-        let none = Epochs { starts: vec![Start { step: 0, micro: 0 }], packed: (usize::MAX, Arc::default()) };
-        let mut batches = Batches { data, shape, lens, epochs: Arc::new(Mutex::new(none)), steps: 0 };
+        let none = Epochs {
+            starts: vec![Start { step: 0, micro: 0 }],
+            packed: (usize::MAX, Arc::default()),
+        };
+        let mut batches = Batches {
+            data,
+            shape,
+            lens,
+            epochs: Arc::new(Mutex::new(none)),
+            steps: 0,
+        };
         batches.known().extend(&batches);
         batches.steps = match shape.length {
             Length::Steps(steps) => batches.check_steps(steps)?,
@@ -107,9 +121,17 @@ impl Batches {
     /// So many steps, if their micro-batches can be counted. Dropout and slots count them in 32 bits.
     fn check_steps(&self, steps: u32) -> Result<u32, Error> {
         Error::unless(steps > 0, "the number of steps", steps, "at least 1")?;
-        let most = self.data.samples.len().div_ceil(self.shape.rows).min(self.shape.accumulate);
+        let most = self
+            .data
+            .samples
+            .len()
+            .div_ceil(self.shape.rows)
+            .min(self.shape.accumulate);
         let micros = u64::from(steps) * most as u64;
-        let (what, wanted) = ("the number of micro-batches of all steps", "below 2^32: take fewer steps");
+        let (what, wanted) = (
+            "the number of micro-batches of all steps",
+            "below 2^32: take fewer steps",
+        );
         Error::unless(micros < 1 << 32, what, micros, wanted).map(|()| steps)
     }
 
@@ -124,7 +146,10 @@ impl Batches {
             known.extend(self);
         }
         let Start { step, micro } = known.starts[epochs as usize];
-        let (what, wanted) = ("the number of micro-batches of all epochs", "below 2^32: take fewer epochs");
+        let (what, wanted) = (
+            "the number of micro-batches of all epochs",
+            "below 2^32: take fewer epochs",
+        );
         Error::unless(micro < 1 << 32, what, micro, wanted).map(|()| step as u32)
     }
 
@@ -189,7 +214,11 @@ impl Batches {
     /// The micro-batches of a step, from 0.
     pub fn step(&self, step: u32) -> Vec<MicroBatch> {
         let place = self.place(step);
-        let mut micros: Vec<_> = place.micros.clone().map(|micro| self.micro(&place, micro)).collect();
+        let mut micros: Vec<_> = place
+            .micros
+            .clone()
+            .map(|micro| self.micro(&place, micro))
+            .collect();
         let n = micros.iter().map(MicroBatch::labelled).sum();
         micros.iter_mut().for_each(|micro| micro.n = n);
         micros
@@ -198,7 +227,11 @@ impl Batches {
     /// The samples of a step.
     pub fn samples(&self, step: u32) -> impl Iterator<Item = &Sample> {
         let place = self.place(step);
-        let rows = place.micros.clone().flat_map(|micro| self.rows(&place, micro)).flatten();
+        let rows = place
+            .micros
+            .clone()
+            .flat_map(|micro| self.rows(&place, micro))
+            .flatten();
         let samples: Vec<usize> = rows.copied().collect();
         samples.into_iter().map(|sample| &self.data.samples[sample])
     }
@@ -213,7 +246,11 @@ impl Batches {
         let accumulate = self.shape.accumulate as u64;
         let first = (u64::from(step) - start.step) * accumulate;
         let end = (first + accumulate).min(self.micros_of(&rows).into());
-        Place { rows, first: start.micro, micros: first as u32..end as u32 }
+        Place {
+            rows,
+            first: start.micro,
+            micros: first as u32..end as u32,
+        }
     }
 
     fn rows<'a>(&self, place: &'a Place, micro: u32) -> &'a [Vec<usize>] {
@@ -223,10 +260,18 @@ impl Batches {
 
     fn micro(&self, place: &Place, micro: u32) -> MicroBatch {
         let number = place.first as u32 + micro;
-        let mut batch =
-            MicroBatch { number, ids: vec![], labels: vec![], positions: vec![], starts: vec![], n: 0 };
+        let mut batch = MicroBatch {
+            number,
+            ids: vec![],
+            labels: vec![],
+            positions: vec![],
+            starts: vec![],
+            n: 0,
+        };
         for (row, samples) in self.rows(place, micro).iter().enumerate() {
-            samples.iter().for_each(|&sample| self.add(&mut batch, sample));
+            samples
+                .iter()
+                .for_each(|&sample| self.add(&mut batch, sample));
             pad(&mut batch, (row + 1) * self.shape.len);
         }
         batch
@@ -250,7 +295,10 @@ impl Epochs {
         let (rows, start) = (batches.pack(epoch), self.starts[epoch]);
         let micros = batches.micros_of(&rows);
         let steps = u64::from(micros).div_ceil(batches.shape.accumulate as u64);
-        self.starts.push(Start { step: start.step + steps, micro: start.micro + u64::from(micros) });
+        self.starts.push(Start {
+            step: start.step + steps,
+            micro: start.micro + u64::from(micros),
+        });
         self.packed = (epoch, rows);
     }
 
@@ -259,7 +307,9 @@ impl Epochs {
         while self.starts[self.starts.len() - 1].step <= step.into() {
             self.extend(batches);
         }
-        self.starts.partition_point(|start| start.step <= step.into()) - 1
+        self.starts
+            .partition_point(|start| start.step <= step.into())
+            - 1
     }
 }
 
@@ -281,10 +331,28 @@ mod tests {
     fn batches(samples: usize, length: Length) -> Result<Batches, Error> {
         let sample = |line: usize| {
             let ids = vec![line as u32; 2 + line % 7];
-            Sample { line, learned: one_range(0..ids.len()), ids, cut: false }
+            Sample {
+                line,
+                learned: one_range(0..ids.len()),
+                ids,
+                cut: false,
+            }
         };
-        let data = Data { samples: (1..=samples).map(sample).collect(), ..Data::default() };
-        Batches::new(data, Shape { len: 8, rows: 2, accumulate: 3, packing: true, seed: 5, length })
+        let data = Data {
+            samples: (1..=samples).map(sample).collect(),
+            ..Data::default()
+        };
+        Batches::new(
+            data,
+            Shape {
+                len: 8,
+                rows: 2,
+                accumulate: 3,
+                packing: true,
+                seed: 5,
+                length,
+            },
+        )
     }
 
     /// Whatever is asked for first, an epoch has its own rows, and micro-batches are counted through all of them.
@@ -299,11 +367,19 @@ mod tests {
         for step in (0..all.steps()).rev() {
             assert_eq!(by_steps.epoch(step), all.epoch(step));
             assert_eq!(by_steps.step(step), steps[step as usize], "{step}");
-            assert!(by_steps.samples(step).map(|s| s.line).eq(all.samples(step).map(|s| s.line)));
+            assert!(
+                by_steps
+                    .samples(step)
+                    .map(|s| s.line)
+                    .eq(all.samples(step).map(|s| s.line))
+            );
         }
         for epoch in 0..4 {
             let of = (0..all.steps()).filter(|&step| all.epoch(step) == epoch);
-            let mut lines: Vec<usize> = of.flat_map(|step| all.samples(step)).map(|s| s.line).collect();
+            let mut lines: Vec<usize> = of
+                .flat_map(|step| all.samples(step))
+                .map(|s| s.line)
+                .collect();
             lines.sort_unstable();
             assert!(lines.into_iter().eq(1..=40), "epoch {epoch}");
         }
@@ -329,17 +405,26 @@ mod tests {
     #[test]
     fn long_trainings_begin_at_once_or_are_refused() {
         let long = batches(40, Length::Steps(1_400_000_000)).unwrap();
-        assert_eq!(long.step(0), batches(40, Length::Epochs(1)).unwrap().step(0));
-        assert!((3_000_000_000..1 << 32).contains(&long.micro_batches()), "{}", long.micro_batches());
+        assert_eq!(
+            long.step(0),
+            batches(40, Length::Epochs(1)).unwrap().step(0)
+        );
+        assert!(
+            (3_000_000_000..1 << 32).contains(&long.micro_batches()),
+            "{}",
+            long.micro_batches()
+        );
         let error = |samples, length| batches(samples, length).unwrap_err().to_string();
-        let wanted =
-            "the number of micro-batches of all steps is 4500000000, must be below 2^32: take fewer steps";
+        let wanted = "the number of micro-batches of all steps is 4500000000, must be below 2^32: take fewer steps";
         assert_eq!(error(40, Length::Steps(1_500_000_000)), wanted);
         let found = error(40, Length::Epochs(4_000_000_000));
         assert!(
             found.starts_with("the number of epochs is 4000000000, must be at most 16, or so many"),
             "{found}"
         );
-        assert_eq!(error(0, Length::Steps(1)), "the number of samples is 0, must be at least 1");
+        assert_eq!(
+            error(0, Length::Steps(1)),
+            "the number of samples is 0, must be at least 1"
+        );
     }
 }

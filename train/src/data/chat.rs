@@ -65,11 +65,16 @@ pub(super) fn parse(line: &[u8], object: &Map<String, Value>) -> Result<Chat, St
         Some(messages) => {
             check(messages)?;
             marks.extend(message_marks(list(messages, "messages")?, &MESSAGE_KEYS)?);
-            get("messages").and_then(|messages| Some(messages.as_array()?.to_vec())).unwrap_or_default()
+            get("messages")
+                .and_then(|messages| Some(messages.as_array()?.to_vec()))
+                .unwrap_or_default()
         }
         None => {
             let messages = sharegpt(object)?;
-            let turns = list(object.get("conversations").unwrap_or(&Value::Null), "conversations")?;
+            let turns = list(
+                object.get("conversations").unwrap_or(&Value::Null),
+                "conversations",
+            )?;
             // The row's system message comes before the turns and has no switches.
             marks.resize(messages.len() - turns.len(), Mark::Unmarked);
             marks.extend(message_marks(turns, &TURN_KEYS)?);
@@ -85,11 +90,21 @@ pub(super) fn parse(line: &[u8], object: &Map<String, Value>) -> Result<Chat, St
         None | Some(Value::Null) => vec![],
         Some(Value::Object(names)) => {
             let of = get("chat_template_kwargs").unwrap_or_default();
-            names.keys().filter_map(|name| Some((name.clone(), of.get(name)?.clone()))).collect()
+            names
+                .keys()
+                .filter_map(|name| Some((name.clone(), of.get(name)?.clone())))
+                .collect()
         }
         Some(_) => return Err("has \"chat_template_kwargs\" that are no object".into()),
     };
-    Ok(Chat { conversation: Conversation { messages, tools, more }, marks })
+    Ok(Chat {
+        conversation: Conversation {
+            messages,
+            tools,
+            more,
+        },
+        marks,
+    })
 }
 
 fn message_marks(messages: &[Value], known: &[&str]) -> Result<Vec<Mark>, String> {
@@ -113,16 +128,22 @@ fn list<'a>(value: &'a Value, key: &str) -> Result<&'a Vec<Value>, String> {
 fn check(messages: &Value) -> Result<(), String> {
     for (number, message) in (1..).zip(list(messages, "messages")?) {
         if !message["role"].is_string() {
-            return Err(format!("has a message {number} without a \"role\" that is a string"));
+            return Err(format!(
+                "has a message {number} without a \"role\" that is a string"
+            ));
         }
-        let calls = message.get("tool_calls").is_some_and(|calls| !calls.is_null());
+        let calls = message
+            .get("tool_calls")
+            .is_some_and(|calls| !calls.is_null());
         let right = match message.get("content") {
             Some(Value::String(_)) => true,
             None | Some(Value::Null) => calls,
             Some(_) => false,
         };
         if !right {
-            return Err(format!("has a message {number} without a \"content\" that is a string"));
+            return Err(format!(
+                "has a message {number} without a \"content\" that is a string"
+            ));
         }
     }
     Ok(())
@@ -130,7 +151,8 @@ fn check(messages: &Value) -> Result<(), String> {
 
 /// ShareGPT's messages under the names of templates. Some sets have the system's message beside the list.
 fn sharegpt(object: &Map<String, Value>) -> Result<Vec<chat::Value>, String> {
-    let message = |role: &str, text: &str| chat::Value::from_pairs([("role", role), ("content", text)]);
+    let message =
+        |role: &str, text: &str| chat::Value::from_pairs([("role", role), ("content", text)]);
     let mut messages = match object.get("system") {
         None | Some(Value::Null) => vec![],
         Some(Value::String(text)) if text.is_empty() => vec![],
@@ -140,11 +162,15 @@ fn sharegpt(object: &Map<String, Value>) -> Result<Vec<chat::Value>, String> {
     let conversations = object.get("conversations").unwrap_or(&Value::Null);
     for (number, turn) in (1..).zip(list(conversations, "conversations")?) {
         let [Some(from), Some(value)] = ["from", "value"].map(|key| turn[key].as_str()) else {
-            return Err(format!("has a message {number} without \"from\" and \"value\" that are strings"));
+            return Err(format!(
+                "has a message {number} without \"from\" and \"value\" that are strings"
+            ));
         };
         let Some((_, role)) = SPEAKERS.iter().find(|(known, _)| *known == from) else {
             let known = SPEAKERS.map(|(known, _)| known).join(", ");
-            return Err(format!("has a message {number} from {from:?}, must be of {known}"));
+            return Err(format!(
+                "has a message {number} from {from:?}, must be of {known}"
+            ));
         };
         messages.push(message(role, value));
     }
@@ -170,9 +196,14 @@ pub(super) fn tokens(
     } else {
         replies(chat, template)?
     };
-    let places = tokenizer.encode_places(&text).map_err(|error| format!("cannot be tokenized: {error}"))?;
+    let places = tokenizer
+        .encode_places(&text)
+        .map_err(|error| format!("cannot be tokenized: {error}"))?;
     let learned = overlapping(&places, &learned);
-    Ok(Tokens { ids: places.into_iter().map(|(id, _)| id).collect(), learned })
+    Ok(Tokens {
+        ids: places.into_iter().map(|(id, _)| id).collect(),
+        learned,
+    })
 }
 
 /// A text, and the bytes of it that are learned.
@@ -184,14 +215,18 @@ struct Spoken {
 /// Renders a conversation and finds the replies in it that are learned.
 fn replies(chat: &Chat, template: &ChatTemplate) -> Result<Spoken, String> {
     let messages = &chat.conversation.messages;
-    let is_reply =
-        |message: &chat::Value| message.get("role").and_then(chat::Value::as_str) == Some("assistant");
-    let said: Vec<usize> = (0..messages.len()).filter(|&i| is_reply(&messages[i])).collect();
+    let is_reply = |message: &chat::Value| {
+        message.get("role").and_then(chat::Value::as_str) == Some("assistant")
+    };
+    let said: Vec<usize> = (0..messages.len())
+        .filter(|&i| is_reply(&messages[i]))
+        .collect();
     if said.is_empty() {
         return Err("has no message of the assistant, so that there is nothing to learn; --train-on-prompt learns all"
             .into());
     }
-    let wanted = (0..messages.len()).find(|&i| chat.marks[i] == Mark::Learned && !is_reply(&messages[i]));
+    let wanted =
+        (0..messages.len()).find(|&i| chat.marks[i] == Mark::Learned && !is_reply(&messages[i]));
     if let Some(index) = wanted {
         return Err(format!(
             "has a message {} that is marked to be learned and is not of the assistant: only replies are learned; remove \
@@ -200,14 +235,23 @@ fn replies(chat: &Chat, template: &ChatTemplate) -> Result<Spoken, String> {
         ));
     }
     if template.marks_replies() {
-        let rendered = template.render(&chat.conversation, Then::End).map_err(unrendered)?;
+        let rendered = template
+            .render(&chat.conversation, Then::End)
+            .map_err(unrendered)?;
         if rendered.replies.iter().all(Range::is_empty) {
             return Err(
                 "has no text in {% generation %} of the chat template, so that there is nothing to learn"
                     .into(),
             );
         }
-        return without_excluded(chat, template, Spoken { text: rendered.text, learned: rendered.replies });
+        return without_excluded(
+            chat,
+            template,
+            Spoken {
+                text: rendered.text,
+                learned: rendered.replies,
+            },
+        );
     }
     let whole = render(&chat.conversation, template, messages.len(), Then::End)?;
     let mut replies = vec![];
@@ -228,13 +272,20 @@ fn replies(chat: &Chat, template: &ChatTemplate) -> Result<Spoken, String> {
         replies.push(before.len()..after.len());
     }
     if replies.is_empty() {
-        return Ok(Spoken { text: whole, learned: vec![] });
+        return Ok(Spoken {
+            text: whole,
+            learned: vec![],
+        });
     }
     spoken(whole, replies)
 }
 
 /// Removes the text of the excluded messages from what is learned.
-fn without_excluded(chat: &Chat, template: &ChatTemplate, spoken: Spoken) -> Result<Spoken, String> {
+fn without_excluded(
+    chat: &Chat,
+    template: &ChatTemplate,
+    spoken: Spoken,
+) -> Result<Spoken, String> {
     let Spoken { text, mut learned } = spoken;
     for index in (0..chat.marks.len()).filter(|&index| chat.marks[index] == Mark::Excluded) {
         // A template may render an earlier message differently when others follow, for example without its reasoning.
@@ -249,16 +300,24 @@ fn without_excluded(chat: &Chat, template: &ChatTemplate, spoken: Spoken) -> Res
             ));
         }
         let hole = before.len()..after.len();
-        learned = learned.into_iter().flat_map(|range| subtract(range, &hole)).collect();
+        learned = learned
+            .into_iter()
+            .flat_map(|range| subtract(range, &hole))
+            .collect();
     }
     Ok(Spoken { text, learned })
 }
 
 /// Returns the parts of `range` before and after `hole`, without empty ones.
-fn subtract(range: Range<usize>, hole: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+fn subtract(
+    range: Range<usize>,
+    hole: &Range<usize>,
+) -> impl Iterator<Item = Range<usize>> + use<> {
     let before = range.start..range.end.min(hole.start);
     let after = range.start.max(hole.end)..range.end;
-    [before, after].into_iter().filter(|part| part.start < part.end)
+    [before, after]
+        .into_iter()
+        .filter(|part| part.start < part.end)
 }
 
 /// Returns a text and its replies, or an error if all of them are empty.
@@ -279,7 +338,13 @@ fn render(
     then: Then,
 ) -> Result<String, String> {
     let messages = conversation.messages[..count].to_vec();
-    let rendered = template.render(&Conversation { messages, ..conversation.clone() }, then);
+    let rendered = template.render(
+        &Conversation {
+            messages,
+            ..conversation.clone()
+        },
+        then,
+    );
     rendered.map(|rendered| rendered.text).map_err(unrendered)
 }
 
@@ -313,7 +378,9 @@ mod tests {
     use super::*;
 
     fn read(line: &str) -> Result<Chat, String> {
-        let Ok(Value::Object(object)) = serde_json::from_str(line) else { panic!("{line}") };
+        let Ok(Value::Object(object)) = serde_json::from_str(line) else {
+            panic!("{line}")
+        };
         parse(line.as_bytes(), &object)
     }
 
@@ -332,7 +399,10 @@ mod tests {
         let talk = r#"{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
                       {"role": "user", "content": "c"}, {"role": "assistant", "content": "d"}]}"#;
         let share = r#"{"system": "s", "conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}"#;
-        assert_eq!(learned(CHATML, talk).unwrap(), ["b<|im_end|>\n", "d<|im_end|>\n"]);
+        assert_eq!(
+            learned(CHATML, talk).unwrap(),
+            ["b<|im_end|>\n", "d<|im_end|>\n"]
+        );
         assert_eq!(learned(CHATML, share).unwrap(), ["b<|im_end|>\n"]);
         let marked = "{% for m in messages %}{{ m.role }}: {% if m.role == 'assistant' %}{% generation %}\
                       {{ m.content }}.{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}";
@@ -344,8 +414,7 @@ mod tests {
             problem.starts_with("has a message 2 of the assistant that the chat template renders"),
             "{problem}"
         );
-        let last =
-            r#"{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}"#;
+        let last = r#"{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}"#;
         let begins = "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}\
                       {% if add_generation_prompt %}assistant:{% endif %}";
         assert_eq!(learned(begins, last).unwrap(), ["b;"]);
@@ -356,7 +425,10 @@ mod tests {
         let cases = [
             (r#"{"messages": []}"#, "has no messages in \"messages\""),
             (r#"{"messages": "a"}"#, "has \"messages\" that are no list"),
-            (r#"{"messages": [{"content": "a"}]}"#, "has a message 1 without a \"role\" that is a string"),
+            (
+                r#"{"messages": [{"content": "a"}]}"#,
+                "has a message 1 without a \"role\" that is a string",
+            ),
             (
                 r#"{"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": [{"type": "text"}]}]}"#,
                 "has a message 2 without a \"content\" that is a string",
@@ -369,7 +441,10 @@ mod tests {
                 r#"{"messages": [{"role": "user", "content": "a"}], "chat_template_kwargs": 1}"#,
                 "has \"chat_template_kwargs\" that are no object",
             ),
-            (r#"{"conversations": []}"#, "has no messages in \"conversations\""),
+            (
+                r#"{"conversations": []}"#,
+                "has no messages in \"conversations\"",
+            ),
             (
                 r#"{"conversations": [{"from": "human", "text": "a"}]}"#,
                 "has a message 1 without \"from\" and \"value\" that are strings",
@@ -384,8 +459,15 @@ mod tests {
             assert_eq!(read(line).err().as_deref(), Some(wanted), "{line}");
         }
         let nobody = r#"{"messages": [{"role": "user", "content": "a"}]}"#;
-        assert!(learned(CHATML, nobody).unwrap_err().starts_with("has no message of the assistant"));
-        let empty = learned("x", r#"{"messages": [{"role": "assistant", "content": "a"}]}"#);
+        assert!(
+            learned(CHATML, nobody)
+                .unwrap_err()
+                .starts_with("has no message of the assistant")
+        );
+        let empty = learned(
+            "x",
+            r#"{"messages": [{"role": "assistant", "content": "a"}]}"#,
+        );
         assert!(empty.unwrap_err().starts_with("has nothing to learn"));
         let raises = learned(
             "{{ raise_exception('no') }}",
@@ -397,10 +479,20 @@ mod tests {
 
     #[test]
     fn tokens_that_overlap_a_part_are_learned() {
-        let places = [(0, 0..2), (0, 2..3), (0, 3..3), (0, 3..6), (0, 6..9), (0, 9..10)];
+        let places = [
+            (0, 0..2),
+            (0, 2..3),
+            (0, 3..3),
+            (0, 3..6),
+            (0, 6..9),
+            (0, 9..10),
+        ];
         let of = |parts: &[(usize, usize)]| {
             let parts: Vec<_> = parts.iter().map(|(start, end)| *start..*end).collect();
-            overlapping(&places, &parts).into_iter().flatten().collect::<Vec<_>>()
+            overlapping(&places, &parts)
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>()
         };
         assert_eq!(of(&[]), [0; 0]);
         assert_eq!(of(&[(0, 10)]), [0, 1, 2, 3, 4, 5]);

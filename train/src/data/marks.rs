@@ -80,7 +80,11 @@ pub(super) enum Mark {
 /// # Errors
 ///
 /// Returns the problem, which completes "it".
-pub(super) fn read(object: &Map<String, Value>, known: &[&str], place: &str) -> Result<Mark, String> {
+pub(super) fn read(
+    object: &Map<String, Value>,
+    known: &[&str],
+    place: &str,
+) -> Result<Mark, String> {
     let mut found: Option<(&str, bool)> = None;
     for (key, value) in object {
         if is_empty(value) || known.contains(&key.as_str()) {
@@ -153,9 +157,17 @@ fn words(key: &str) -> impl Iterator<Item = String> {
             spaced.push(' ');
         }
         after_lower = letter.is_lowercase() || letter.is_numeric();
-        spaced.push(if letter.is_alphanumeric() { letter.to_ascii_lowercase() } else { ' ' });
+        spaced.push(if letter.is_alphanumeric() {
+            letter.to_ascii_lowercase()
+        } else {
+            ' '
+        });
     }
-    spaced.split_whitespace().map(str::to_owned).collect::<Vec<_>>().into_iter()
+    spaced
+        .split_whitespace()
+        .map(str::to_owned)
+        .collect::<Vec<_>>()
+        .into_iter()
 }
 
 #[cfg(test)]
@@ -163,7 +175,14 @@ mod tests {
     use super::*;
 
     fn mark(text: &str) -> Result<Mark, String> {
-        read(serde_json::from_str::<Value>(text).unwrap().as_object().unwrap(), &["content"], "")
+        read(
+            serde_json::from_str::<Value>(text)
+                .unwrap()
+                .as_object()
+                .unwrap(),
+            &["content"],
+            "",
+        )
     }
 
     #[test]
@@ -179,7 +198,10 @@ mod tests {
             (r#"{"trainable": false, "weight": 0}"#, Mark::Excluded),
             (r#"{"training": 0}"#, Mark::Excluded),
             (r#"{"loss": false}"#, Mark::Excluded),
-            (r#"{"labels": [], "images": [], "system": "", "loss_mask": null}"#, Mark::Unmarked),
+            (
+                r#"{"labels": [], "images": [], "system": "", "loss_mask": null}"#,
+                Mark::Unmarked,
+            ),
         ] {
             assert_eq!(mark(text), Ok(wanted), "{text}");
         }
@@ -238,7 +260,9 @@ mod tests {
         ] {
             let problem = mark(&format!("{{\"{key}\": 1}}")).unwrap_err();
             assert!(
-                problem.starts_with(&format!("has a key {key:?} that could change what is learned")),
+                problem.starts_with(&format!(
+                    "has a key {key:?} that could change what is learned"
+                )),
                 "{problem}"
             );
         }
@@ -264,7 +288,11 @@ mod tests {
             "strain",
             "parallel_tool_calls",
         ] {
-            assert_eq!(mark(&format!("{{\"{key}\": 1}}")), Ok(Mark::Unmarked), "{key}");
+            assert_eq!(
+                mark(&format!("{{\"{key}\": 1}}")),
+                Ok(Mark::Unmarked),
+                "{key}"
+            );
         }
     }
 }

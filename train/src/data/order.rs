@@ -27,7 +27,10 @@ pub(super) fn held_out(samples: usize, seed: u64, chosen: usize) -> Vec<usize> {
 fn by_random(samples: usize, seed: u64, [purpose, epoch]: [u32; 2]) -> Vec<usize> {
     let key = [seed as u32, (seed >> 32) as u32];
     let number = |sample: &usize| {
-        let [high, low, ..] = philox4x32([*sample as u32, purpose, (*sample >> 32) as u32, epoch], key);
+        let [high, low, ..] = philox4x32(
+            [*sample as u32, purpose, (*sample >> 32) as u32, epoch],
+            key,
+        );
         (high, low, *sample)
     };
     let mut order: Vec<usize> = (0..samples).collect();

@@ -29,8 +29,16 @@ pub(super) struct MarkedRow {
 }
 
 /// All keys of all forms.
-const KEYS: [&str; 8] =
-    ["text", "prompt", "completion", "instruction", "input", "output", "messages", "conversations"];
+const KEYS: [&str; 8] = [
+    "text",
+    "prompt",
+    "completion",
+    "instruction",
+    "input",
+    "output",
+    "messages",
+    "conversations",
+];
 
 impl MarkedRow {
     /// Parses a line.
@@ -49,22 +57,31 @@ impl MarkedRow {
         let completion = |prompt, completion| Row::Completion { prompt, completion };
         let (alpaca, chat) = (has("instruction") && has("output"), has("messages"));
         let spare = |key: &str| alpaca && key == "text" || chat && key == "prompt";
-        let known: Vec<&str> = KEYS.into_iter().filter(|&key| has(key) && !spare(key)).collect();
+        let known: Vec<&str> = KEYS
+            .into_iter()
+            .filter(|&key| has(key) && !spare(key))
+            .collect();
         let row = match known[..] {
             ["text"] => Row::Text(string("text")?),
             ["prompt", "completion"] => completion(string("prompt")?, string("completion")?),
-            ["instruction", "output"] => {
-                completion(alpaca_prompt(&string("instruction")?, ""), string("output")?)
-            }
-            ["instruction", "input", "output"] => {
-                completion(alpaca_prompt(&string("instruction")?, &string("input")?), string("output")?)
-            }
+            ["instruction", "output"] => completion(
+                alpaca_prompt(&string("instruction")?, ""),
+                string("output")?,
+            ),
+            ["instruction", "input", "output"] => completion(
+                alpaca_prompt(&string("instruction")?, &string("input")?),
+                string("output")?,
+            ),
             ["messages"] | ["conversations"] => Row::Chat(Box::new(chat::parse(line, &object)?)),
             _ => {
                 return Err(format!(
                     "has the keys [{}], must have those of one form: \"text\"; \"prompt\" and \"completion\"; \
                      \"instruction\" and \"output\", with or without \"input\"; \"messages\"; or \"conversations\"",
-                    object.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
+                    object
+                        .keys()
+                        .map(String::as_str)
+                        .collect::<Vec<_>>()
+                        .join(", ")
                 ));
             }
         };
@@ -93,13 +110,17 @@ impl Row {
                 return chat::tokens(chat, tokenizer, template, how.train_on_prompt);
             }
             Row::Text(text) => (vec![], tokenizer.encode(text)),
-            Row::Completion { prompt, completion } => {
-                (tokenizer.encode(prompt).map_err(untokenized)?, tokenizer.encode_rest(completion))
-            }
+            Row::Completion { prompt, completion } => (
+                tokenizer.encode(prompt).map_err(untokenized)?,
+                tokenizer.encode_rest(completion),
+            ),
         };
         let first = if how.train_on_prompt { 0 } else { prompt.len() };
-        let ids: Vec<u32> =
-            prompt.into_iter().chain(rest.map_err(untokenized)?).chain(tokenizer.eos()).collect();
+        let ids: Vec<u32> = prompt
+            .into_iter()
+            .chain(rest.map_err(untokenized)?)
+            .chain(tokenizer.eos())
+            .collect();
         let learned = chat::one_range(first..ids.len());
         Ok(Tokens { ids, learned })
     }
@@ -117,7 +138,10 @@ fn no_json(line: &[u8], error: &serde_json::Error) -> String {
         _ if problem == "trailing characters" => "; a line has one sample, and nothing behind it",
         _ => "",
     };
-    format!("is no JSON: {problem} at column {}{instead}", error.column())
+    format!(
+        "is no JSON: {problem} at column {}{instead}",
+        error.column()
+    )
 }
 
 const NO_TEMPLATE: &str = "is a conversation, and the model has no chat template (tokenizer.chat_template of a GGUF file; \
@@ -129,7 +153,10 @@ const NO_TEMPLATE: &str = "is a conversation, and the model has no chat template
 fn alpaca_prompt(instruction: &str, input: &str) -> String {
     let (paired, input) = match input {
         "" => ("", String::new()),
-        input => (", paired with an input that provides further context", format!("### Input:\n{input}\n\n")),
+        input => (
+            ", paired with an input that provides further context",
+            format!("### Input:\n{input}\n\n"),
+        ),
     };
     format!(
         "Below is an instruction that describes a task{paired}. Write a response that appropriately completes the \
@@ -157,16 +184,29 @@ mod tests {
                     Count.\n\n### Input:\nto 3\n\n### Response:";
         let cases = [
             (r#"{"instruction": "Count.", "output": "1 2"}"#, without),
-            (r#"{"instruction": "Count.", "input": "", "output": "1 2", "id": 7}"#, without),
-            (r#"{"instruction": "Count.", "input": "to 3", "output": "1 2"}"#, with),
-            (r#"{"instruction": "Count.", "input": "to 3", "output": "1 2", "text": "all of it"}"#, with),
+            (
+                r#"{"instruction": "Count.", "input": "", "output": "1 2", "id": 7}"#,
+                without,
+            ),
+            (
+                r#"{"instruction": "Count.", "input": "to 3", "output": "1 2"}"#,
+                with,
+            ),
+            (
+                r#"{"instruction": "Count.", "input": "to 3", "output": "1 2", "text": "all of it"}"#,
+                with,
+            ),
         ];
         for (line, wanted) in cases {
             let row = MarkedRow::parse(line.as_bytes()).map(|marked| marked.row);
             let Ok(Row::Completion { prompt, completion }) = row else {
                 panic!("{line} is not a completion")
             };
-            assert_eq!((prompt.as_str(), completion.as_str()), (wanted, "1 2"), "{line}");
+            assert_eq!(
+                (prompt.as_str(), completion.as_str()),
+                (wanted, "1 2"),
+                "{line}"
+            );
         }
     }
 
@@ -182,20 +222,39 @@ mod tests {
             (r#"{}"#, of("")),
             (r#"{"instruction": "a"}"#, of("instruction")),
             (r#"{"input": "a", "output": "b"}"#, of("input, output")),
-            (r#"{"text": "a", "instruction": "b"}"#, of("text, instruction")),
+            (
+                r#"{"text": "a", "instruction": "b"}"#,
+                of("text, instruction"),
+            ),
             (r#"{"text": "a", "prompt": "b"}"#, of("text, prompt")),
-            (r#"{"prompt": "a", "completion": "b", "output": "c"}"#, of("prompt, completion, output")),
-            (r#"{"instruction": "a", "response": "b"}"#, of("instruction, response")),
+            (
+                r#"{"prompt": "a", "completion": "b", "output": "c"}"#,
+                of("prompt, completion, output"),
+            ),
+            (
+                r#"{"instruction": "a", "response": "b"}"#,
+                of("instruction, response"),
+            ),
             (
                 r#"{"instruction": "a", "input": null, "output": "b"}"#,
                 "has a \"input\" that is no string".into(),
             ),
             (r#"{"messages": [], "text": "a"}"#, of("messages, text")),
-            (r#"{"messages": [], "prompt": "a"}"#, "has no messages in \"messages\"".into()),
-            (r#"{"instruction": 3, "output": "b"}"#, "has a \"instruction\" that is no string".into()),
+            (
+                r#"{"messages": [], "prompt": "a"}"#,
+                "has no messages in \"messages\"".into(),
+            ),
+            (
+                r#"{"instruction": 3, "output": "b"}"#,
+                "has a \"instruction\" that is no string".into(),
+            ),
         ];
         for (line, wanted) in cases {
-            assert_eq!(MarkedRow::parse(line.as_bytes()).err(), Some(wanted), "{line}");
+            assert_eq!(
+                MarkedRow::parse(line.as_bytes()).err(),
+                Some(wanted),
+                "{line}"
+            );
         }
     }
 }

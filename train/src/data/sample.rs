@@ -45,14 +45,20 @@ impl Sample {
     pub fn label(&self, index: usize) -> Option<u32> {
         let next = index + 1;
         let range = self.learned.partition_point(|range| range.end <= next);
-        let learned = self.learned.get(range).is_some_and(|range| range.contains(&next));
+        let learned = self
+            .learned
+            .get(range)
+            .is_some_and(|range| range.contains(&next));
         self.ids.get(next).filter(|_| learned).copied()
     }
 
     /// Tokens that are learned.
     pub fn labelled(&self) -> usize {
         // The first token follows none that it could be learned from.
-        self.learned.iter().map(|range| range.end.saturating_sub(range.start.max(1))).sum()
+        self.learned
+            .iter()
+            .map(|range| range.end.saturating_sub(range.start.max(1)))
+            .sum()
     }
 }
 
@@ -64,35 +70,60 @@ impl Data {
     /// A file that cannot be read, with its line what is no sample, and a file in which nothing is to be learned.
     pub fn read(path: &Path, how: &Preprocess<'_>) -> Result<Data, Error> {
         let len = how.len;
-        let bytes = std::fs::read(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+        let bytes = std::fs::read(path).map_err(|source| Error::Read {
+            path: path.to_owned(),
+            source,
+        })?;
         // Some editors begin a file with the mark of its encoding.
         let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
-        let refuse = |line: usize, problem: String| Error::Data { path: path.to_owned(), line, problem };
+        let refuse = |line: usize, problem: String| Error::Data {
+            path: path.to_owned(),
+            line,
+            problem,
+        };
         let mut data = Data::default();
         for (line, text) in (1..).zip(text.split(|&byte| byte == b'\n')) {
             if text.trim_ascii().is_empty() {
                 continue;
             }
-            let MarkedRow { row, mark } = MarkedRow::parse(text).map_err(|problem| refuse(line, problem))?;
+            let MarkedRow { row, mark } =
+                MarkedRow::parse(text).map_err(|problem| refuse(line, problem))?;
             // An excluded row is read like all others, so that an error in it is not missed.
-            let Tokens { ids, learned } = row.tokens(how).map_err(|problem| refuse(line, problem))?;
+            let Tokens { ids, learned } =
+                row.tokens(how).map_err(|problem| refuse(line, problem))?;
             if mark == Mark::Excluded || learned.is_empty() {
                 data.excluded += 1;
                 continue;
             }
             if matches!(row, Row::Chat(_)) {
                 data.conversations += 1;
-                data.unlearned_ends += usize::from(has_unlearned_end(&ids, &learned, how.tokenizer.eos()));
+                data.unlearned_ends +=
+                    usize::from(has_unlearned_end(&ids, &learned, how.tokenizer.eos()));
             }
-            data.add(Sample { line, ids, learned, cut: false }, len);
+            data.add(
+                Sample {
+                    line,
+                    ids,
+                    learned,
+                    cut: false,
+                },
+                len,
+            );
         }
         let path = path.to_owned();
         if !data.samples.is_empty() {
             Ok(data)
         } else if data.dropped > 0 {
-            Err(Error::NothingToLearn { path, dropped: data.dropped, len })
+            Err(Error::NothingToLearn {
+                path,
+                dropped: data.dropped,
+                len,
+            })
         } else if data.excluded > 0 {
-            Err(Error::AllExcluded { path, excluded: data.excluded })
+            Err(Error::AllExcluded {
+                path,
+                excluded: data.excluded,
+            })
         } else {
             Err(Error::NoSamples { path })
         }
@@ -102,7 +133,10 @@ impl Data {
         if sample.ids.len() > len {
             sample.ids.truncate(len);
             sample.learned.retain(|range| range.start < len);
-            sample.learned.iter_mut().for_each(|range| range.end = range.end.min(len));
+            sample
+                .learned
+                .iter_mut()
+                .for_each(|range| range.end = range.end.min(len));
             sample.cut = true;
         }
         match sample.labelled() {
@@ -119,16 +153,30 @@ impl Data {
     /// A share that is not between 0 and 1; less than two samples.
     pub fn hold_out(&mut self, share: f64, seed: u64) -> Result<Data, Error> {
         let inside = share > 0.0 && share < 1.0;
-        Error::unless(inside, "the share of samples to evaluate on", share, "above 0 and below 1")?;
+        Error::unless(
+            inside,
+            "the share of samples to evaluate on",
+            share,
+            "above 0 and below 1",
+        )?;
         let all = self.samples.len();
         let wanted = "at least 2, where a share of them is for evaluation";
         Error::unless(all > 1, "the number of samples", all, wanted)?;
-        let chosen = held_out(all, seed, ((share * all as f64).round() as usize).clamp(1, all - 1));
+        let chosen = held_out(
+            all,
+            seed,
+            ((share * all as f64).round() as usize).clamp(1, all - 1),
+        );
         let samples = std::mem::take(&mut self.samples).into_iter().enumerate();
-        let (held, kept): (Vec<_>, Vec<_>) = samples.partition(|(i, _)| chosen.binary_search(i).is_ok());
+        let (held, kept): (Vec<_>, Vec<_>) =
+            samples.partition(|(i, _)| chosen.binary_search(i).is_ok());
         let of = |some: Vec<(usize, Sample)>| some.into_iter().map(|(_, sample)| sample).collect();
         self.samples = of(kept);
-        Ok(Data { samples: of(held), conversations: self.conversations, ..Data::default() })
+        Ok(Data {
+            samples: of(held),
+            conversations: self.conversations,
+            ..Data::default()
+        })
     }
 
     /// Samples that were longer than a row.
@@ -159,9 +207,17 @@ mod tests {
     use crate::data::chat::one_range;
 
     fn data(samples: usize) -> Data {
-        let sample =
-            |line| Sample { line, ids: vec![1; line], learned: one_range(0..line), cut: line % 2 == 0 };
-        Data { samples: (1..=samples).map(sample).collect(), dropped: 2, ..Data::default() }
+        let sample = |line| Sample {
+            line,
+            ids: vec![1; line],
+            learned: one_range(0..line),
+            cut: line % 2 == 0,
+        };
+        Data {
+            samples: (1..=samples).map(sample).collect(),
+            dropped: 2,
+            ..Data::default()
+        }
     }
 
     fn lines(data: &Data) -> Vec<usize> {
@@ -171,23 +227,47 @@ mod tests {
     #[test]
     fn labels_are_the_next_tokens_that_are_learned() {
         let mut data = Data::default();
-        let sample = Sample { line: 1, ids: (10..18).collect(), learned: vec![0..2, 4..5, 6..8], cut: false };
+        let sample = Sample {
+            line: 1,
+            ids: (10..18).collect(),
+            learned: vec![0..2, 4..5, 6..8],
+            cut: false,
+        };
         data.add(sample.clone(), 8);
         data.add(sample.clone(), 7);
         data.add(sample, 1);
         let labels = |sample: &Sample| (0..8).map(|i| sample.label(i)).collect::<Vec<_>>();
-        let wanted = [Some(11), None, None, Some(14), None, Some(16), Some(17), None];
-        assert_eq!((labels(&data.samples[0]), data.samples[0].labelled()), (wanted.to_vec(), 4));
+        let wanted = [
+            Some(11),
+            None,
+            None,
+            Some(14),
+            None,
+            Some(16),
+            Some(17),
+            None,
+        ];
+        assert_eq!(
+            (labels(&data.samples[0]), data.samples[0].labelled()),
+            (wanted.to_vec(), 4)
+        );
         let wanted = [Some(11), None, None, Some(14), None, Some(16), None, None];
-        assert_eq!((labels(&data.samples[1]), data.samples[1].labelled()), (wanted.to_vec(), 3));
+        assert_eq!(
+            (labels(&data.samples[1]), data.samples[1].labelled()),
+            (wanted.to_vec(), 3)
+        );
         assert_eq!(data.dropped, 1);
     }
 
     #[test]
     fn a_share_is_taken_out_by_the_seed() {
-        for (samples, share, wanted) in
-            [(100, 0.1, 10), (100, 0.001, 1), (100, 0.999, 99), (2, 0.9, 1), (3, 0.5, 2)]
-        {
+        for (samples, share, wanted) in [
+            (100, 0.1, 10),
+            (100, 0.001, 1),
+            (100, 0.999, 99),
+            (2, 0.9, 1),
+            (3, 0.5, 2),
+        ] {
             let mut kept = data(samples);
             let held = kept.hold_out(share, 7).unwrap();
             assert_eq!(held.samples.len(), wanted, "{share} of {samples}");
@@ -207,13 +287,13 @@ mod tests {
     fn refuses_shares_that_leave_nothing() {
         for share in [0.0, 1.0, -0.5, f64::NAN] {
             let error = data(9).hold_out(share, 0).unwrap_err().to_string();
-            let wanted =
-                format!("the share of samples to evaluate on is {share}, must be above 0 and below 1");
+            let wanted = format!(
+                "the share of samples to evaluate on is {share}, must be above 0 and below 1"
+            );
             assert_eq!(error, wanted);
         }
         let error = data(1).hold_out(0.5, 0).unwrap_err().to_string();
-        let wanted =
-            "the number of samples is 1, must be at least 2, where a share of them is for evaluation";
+        let wanted = "the number of samples is 1, must be at least 2, where a share of them is for evaluation";
         assert_eq!(error, wanted);
     }
 }

@@ -29,10 +29,15 @@ impl Adapters {
     pub fn zeros(config: &Config, lora: &Lora) -> Adapters {
         let zeros = |p: Projection| {
             let [n, k] = p.shape(config);
-            let adapter = Adapter { a: vec![0.0; lora.rank * k], b: vec![0.0; n * lora.rank] };
+            let adapter = Adapter {
+                a: vec![0.0; lora.rank * k],
+                b: vec![0.0; n * lora.rank],
+            };
             lora.targets.contains(&p).then_some(adapter)
         };
-        Adapters { layers: vec![Projection::ALL.map(zeros); config.layers] }
+        Adapters {
+            layers: vec![Projection::ALL.map(zeros); config.layers],
+        }
     }
 
     /// Adapters before the first step: A uniform within `1 / sqrt(k)`, as PEFT begins, and B zero. The numbers are a
@@ -41,8 +46,13 @@ impl Adapters {
         let mut adapters = Adapters::zeros(config, lora);
         let key = [seed as u32, (seed >> 32) as u32];
         for (l, p) in (0..config.layers).flat_map(|l| Projection::ALL.map(|p| (l, p))) {
-            let Some(adapter) = adapters.layers[l][p as usize].as_mut() else { continue };
-            let (bound, place) = ((p.shape(config)[1] as f64).sqrt().recip(), (7 * l) as u32 + p as u32);
+            let Some(adapter) = adapters.layers[l][p as usize].as_mut() else {
+                continue;
+            };
+            let (bound, place) = (
+                (p.shape(config)[1] as f64).sqrt().recip(),
+                (7 * l) as u32 + p as u32,
+            );
             for (i, four) in (0..).zip(adapter.a.chunks_mut(4)) {
                 let words = philox4x32([i, FIRST_ADAPTERS, place, 0], key);
                 for (a, word) in four.iter_mut().zip(words) {
@@ -80,15 +90,30 @@ impl Adapters {
 
     pub(crate) fn check(&self, config: &Config, lora: &Lora) -> Result<(), Error> {
         if self.layers.len() != config.layers {
-            return Err(Error::Layers { found: self.layers.len(), wanted: config.layers });
+            return Err(Error::Layers {
+                found: self.layers.len(),
+                wanted: config.layers,
+            });
         }
         let mut places = (0..config.layers).flat_map(|l| Projection::ALL.map(|p| (l, p)));
         places.try_for_each(|(l, p)| self.check_one(l, p, p.shape(config), lora))
     }
 
-    fn check_one(&self, l: usize, p: Projection, [n, k]: [usize; 2], lora: &Lora) -> Result<(), Error> {
-        let rank = if lora.targets.contains(&p) { lora.rank } else { 0 };
-        let (a, b) = self.of(l, p).map_or((&[][..], &[][..]), |adapter| (&adapter.a, &adapter.b));
+    fn check_one(
+        &self,
+        l: usize,
+        p: Projection,
+        [n, k]: [usize; 2],
+        lora: &Lora,
+    ) -> Result<(), Error> {
+        let rank = if lora.targets.contains(&p) {
+            lora.rank
+        } else {
+            0
+        };
+        let (a, b) = self
+            .of(l, p)
+            .map_or((&[][..], &[][..]), |adapter| (&adapter.a, &adapter.b));
         let name = |factor| format!("{factor} of {} of layer {l}", p.name());
         length((name("A"), [rank, k]), a.len())?;
         length((name("B"), [n, rank]), b.len())

@@ -26,7 +26,11 @@ type Grads = [Option<Adapter>; 7];
 
 impl Run<'_> {
     /// Gradients inside of the layers, and of their adapters. `dh` is the gradient after the last layer.
-    pub(super) fn backward(&self, saved: &Activations, dh: &[f64]) -> (Vec<LayerGradients>, Vec<Grads>) {
+    pub(super) fn backward(
+        &self,
+        saved: &Activations,
+        dh: &[f64],
+    ) -> (Vec<LayerGradients>, Vec<Grads>) {
         let mut dh = dh.to_vec();
         let mut layers = Vec::new();
         for (l, layer) in saved.layers.iter().enumerate().rev() {
@@ -51,9 +55,20 @@ impl Run<'_> {
         let (dg, dup) = self.model.ops.swiglu_backward(&da, &layer.g, &layer.up);
         let (dg, dup) = (self.store(dg), self.store(dup));
         let mut dx = self.projected((l, Projection::Gate), &dg, (layer, &layer.x2), grads);
-        add_scaled(1.0, &self.projected((l, Projection::Up), &dup, (layer, &layer.x2), grads), &mut dx);
+        add_scaled(
+            1.0,
+            &self.projected((l, Projection::Up), &dup, (layer, &layer.x2), grads),
+            &mut dx,
+        );
         let gains = &self.model.weights.layers[l].feed_forward_norm;
-        self.normed(Norm::FeedForward, &self.store(dx), &layer.h1, gains, &layer.inv2, dh.to_vec())
+        self.normed(
+            Norm::FeedForward,
+            &self.store(dx),
+            &layer.h1,
+            gains,
+            &layer.inv2,
+            dh.to_vec(),
+        )
     }
 
     /// The gradients inside of the layer, of that of the residual stream after attention.
@@ -71,28 +86,61 @@ impl Run<'_> {
         let dk = self.rotated_back(Norm::K, &dk, &layer.k, weights.k_norm.as_deref());
         let dv = self.store(dv);
         let mut dx = vec![0.0; layer.x1.len()];
-        for (p, dy) in [(Projection::Q, &dq), (Projection::K, &dk), (Projection::V, &dv)] {
-            add_scaled(1.0, &self.projected((l, p), dy, (layer, &layer.x1), grads), &mut dx);
+        for (p, dy) in [
+            (Projection::Q, &dq),
+            (Projection::K, &dk),
+            (Projection::V, &dv),
+        ] {
+            add_scaled(
+                1.0,
+                &self.projected((l, p), dy, (layer, &layer.x1), grads),
+                &mut dx,
+            );
         }
         let dx = self.store(dx);
-        let dh = self.normed(Norm::Attention, &dx, &layer.h, &weights.attention_norm, &layer.inv1, dh1);
+        let dh = self.normed(
+            Norm::Attention,
+            &dx,
+            &layer.h,
+            &weights.attention_norm,
+            &layer.inv1,
+            dh1,
+        );
         LayerGradients { dh, dq, dk, dv }
     }
 
     /// `dq`, `dk` and `dv`, rotated as the forward rotated, of the gradient of attention's output.
     fn heads_backward(&self, layer: &LayerActivations, grad: &[f64]) -> [Vec<f64>; 3] {
         let (ops, at) = (self.model.ops, self.heads());
-        let saved = Saved { q: &layer.q.rotated, k: &layer.k.rotated, v: &layer.v, lse: &layer.lse };
+        let saved = Saved {
+            q: &layer.q.rotated,
+            k: &layer.k.rotated,
+            v: &layer.v,
+            lse: &layer.lse,
+        };
         let delta = ops.attention_delta(&at, grad, &layer.o);
         let [dq, dk, dv] = ops.attention_backward(&at, &saved, grad, &delta);
         [dq, ops.sum_groups(&at, &dk), ops.sum_groups(&at, &dv)]
     }
 
     /// The gradient of a product of queries or keys: back through RoPE, then through the head norm.
-    fn rotated_back(&self, which: Norm, dy: &[f64], saved: &Rotated, gains: Option<&[f64]>) -> Vec<f64> {
+    fn rotated_back(
+        &self,
+        which: Norm,
+        dy: &[f64],
+        saved: &Rotated,
+        gains: Option<&[f64]>,
+    ) -> Vec<f64> {
         let dy = self.model.ops.rope_backward(dy, &self.angles);
         match gains {
-            Some(gains) => self.normed(which, &dy, &saved.raw, gains, &saved.inv, vec![0.0; dy.len()]),
+            Some(gains) => self.normed(
+                which,
+                &dy,
+                &saved.raw,
+                gains,
+                &saved.inv,
+                vec![0.0; dy.len()],
+            ),
             None => self.store(dy),
         }
     }
@@ -107,7 +155,9 @@ impl Run<'_> {
         inv: &[f64],
         mut sum: Vec<f64>,
     ) -> Vec<f64> {
-        self.model.ops.rms_norm_backward(which, dy, x, gains, inv, &mut sum);
+        self.model
+            .ops
+            .rms_norm_backward(which, dy, x, gains, inv, &mut sum);
         self.store(sum)
     }
 

@@ -33,7 +33,11 @@ impl MicroBatch {
             ("the list of starts", self.starts.len()),
         ];
         for (what, found) in lists {
-            require(found == tokens, || Error::Micro { what, found, tokens })?;
+            require(found == tokens, || Error::Micro {
+                what,
+                found,
+                tokens,
+            })?;
         }
         require(self.n > 0, || Error::Unlabelled)?;
         for index in 0..tokens {
@@ -44,8 +48,16 @@ impl MicroBatch {
 
     fn check_token(&self, index: usize, vocab: usize) -> Result<(), Error> {
         let words = [("id", Some(self.ids[index])), ("label", self.labels[index])];
-        for (what, token) in words.into_iter().filter_map(|(what, token)| Some((what, token?))) {
-            require((token as usize) < vocab, || Error::Token { what, token, index, vocab })?;
+        for (what, token) in words
+            .into_iter()
+            .filter_map(|(what, token)| Some((what, token?)))
+        {
+            require((token as usize) < vocab, || Error::Token {
+                what,
+                token,
+                index,
+                vocab,
+            })?;
         }
         let start = self.starts[index];
         require(start as usize <= index, || Error::Start { index, start })

@@ -80,15 +80,35 @@ impl Run<'_> {
     fn attention(&self, l: usize, h: Vec<f64>) -> LayerActivations {
         let (ops, weights, mut u) = (self.model.ops, &self.model.weights.layers[l], Us::default());
         let (x1, inv1) = self.norm(Norm::Attention, &h, &weights.attention_norm);
-        let q =
-            self.rotated((l, Projection::Q), &x1, weights.q_norm.as_deref().map(|g| (Norm::Q, g)), &mut u);
-        let k =
-            self.rotated((l, Projection::K), &x1, weights.k_norm.as_deref().map(|g| (Norm::K, g)), &mut u);
+        let q = self.rotated(
+            (l, Projection::Q),
+            &x1,
+            weights.q_norm.as_deref().map(|g| (Norm::Q, g)),
+            &mut u,
+        );
+        let k = self.rotated(
+            (l, Projection::K),
+            &x1,
+            weights.k_norm.as_deref().map(|g| (Norm::K, g)),
+            &mut u,
+        );
         let v = self.store(self.project((l, Projection::V), &x1, &mut u));
         let (o, lse) = ops.attention(&self.heads(), &q.rotated, &k.rotated, &v);
         let o = self.store(o);
         let h1 = self.residual(&h, self.project((l, Projection::O), &o, &mut u));
-        LayerActivations { h, inv1, x1, q, k, v, o, lse, h1, u, ..LayerActivations::default() }
+        LayerActivations {
+            h,
+            inv1,
+            x1,
+            q,
+            k,
+            v,
+            o,
+            lse,
+            h1,
+            u,
+            ..LayerActivations::default()
+        }
     }
 
     /// The residual stream after the layer.
@@ -110,19 +130,33 @@ impl Run<'_> {
         norm: Option<(Norm, &[f64])>,
         u: &mut Us,
     ) -> Rotated {
-        let (ops, eps, y) = (self.model.ops, self.model.config.eps, self.project(at, x, u));
+        let (ops, eps, y) = (
+            self.model.ops,
+            self.model.config.eps,
+            self.project(at, x, u),
+        );
         let rotated = |y: &[f64]| self.store(ops.rope(y, &self.angles));
         let Some((which, gains)) = norm else {
-            return Rotated { rotated: rotated(&y), ..Rotated::default() };
+            return Rotated {
+                rotated: rotated(&y),
+                ..Rotated::default()
+            };
         };
         let raw = self.store(y);
         let (y, inv) = ops.rms_norm(which, &raw, gains, eps);
-        Rotated { raw, inv, rotated: rotated(&y) }
+        Rotated {
+            raw,
+            inv,
+            rotated: rotated(&y),
+        }
     }
 
     /// A norm's output as stored, and its `inv`.
     pub(super) fn norm(&self, which: Norm, x: &[f64], gains: &[f64]) -> (Vec<f64>, Vec<f64>) {
-        let (y, inv) = self.model.ops.rms_norm(which, x, gains, self.model.config.eps);
+        let (y, inv) = self
+            .model
+            .ops
+            .rms_norm(which, x, gains, self.model.config.eps);
         (self.store(y), inv)
     }
 

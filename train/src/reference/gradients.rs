@@ -34,12 +34,21 @@ impl Model<'_> {
         adapters.check(&self.config, &self.lora)?;
         micro.check(self.config.vocab)?;
         let mut stored = adapters.clone();
-        stored.tensors_mut().flatten().for_each(|x| *x = self.storage.round(*x));
+        stored
+            .tensors_mut()
+            .flatten()
+            .for_each(|x| *x = self.storage.round(*x));
         let run = Run::new(self, &stored, micro);
         let activations = run.forward();
         let head = run.head(&activations.h);
         let (layers, gradients) = run.backward(&activations, &head.dh);
         let loss = head.loss / micro.n as f64;
-        Ok(Gradients { loss, adapters: Adapters { layers: gradients }, activations, head, layers })
+        Ok(Gradients {
+            loss,
+            adapters: Adapters { layers: gradients },
+            activations,
+            head,
+            layers,
+        })
     }
 }

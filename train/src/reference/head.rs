@@ -30,20 +30,35 @@ impl Run<'_> {
             dx.extend(chunk_dx);
         }
         let mut dh = vec![0.0; h.len()];
-        self.model.ops.rms_norm_backward(Norm::Last, &dx, h, &weights.norm, &inv, &mut dh);
-        HeadResult { loss, x, lse, dh: self.store(dh) }
+        self.model
+            .ops
+            .rms_norm_backward(Norm::Last, &dx, h, &weights.norm, &inv, &mut dh);
+        HeadResult {
+            loss,
+            x,
+            lse,
+            dh: self.store(dh),
+        }
     }
 
     /// Sum of losses, `lse` and `dx` of the tokens whose outputs of the last norm are `x`.
     fn head_chunk(&self, x: &[f64], labels: &[Option<u32>]) -> (f64, Vec<f64>, Vec<f64>) {
         let (ops, vocab) = (self.model.ops, self.model.config.vocab);
-        let weight = Weight { w: self.model.weights.head(), bias: None, n: vocab };
+        let weight = Weight {
+            w: self.model.weights.head(),
+            bias: None,
+            n: vocab,
+        };
         let logits = ops.linear(x, &weight, None);
         let lse = ops.lse(&logits, vocab);
         let loss = ops.loss(&logits, &lse, labels);
         let dl = self.store(ops.loss_backward(&logits, &lse, labels));
         let dx = ops.linear_backward(&dl, &weight, None);
         let n = self.micro.n as f64;
-        (loss, lse, self.store(dx.into_iter().map(|dx| dx / n).collect()))
+        (
+            loss,
+            lse,
+            self.store(dx.into_iter().map(|dx| dx / n).collect()),
+        )
     }
 }

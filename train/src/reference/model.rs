@@ -36,8 +36,18 @@ impl<'a> Model<'a> {
         config.check()?;
         lora.check()?;
         weights.check(&config)?;
-        weights.tensors_mut().for_each(|tensor| *tensor = storage.store(std::mem::take(tensor)));
+        weights
+            .tensors_mut()
+            .for_each(|tensor| *tensor = storage.store(std::mem::take(tensor)));
         let (pairing, head_chunk) = (Pairing::HalfSplit, 1024);
-        Ok(Model { config, lora, weights, storage, ops, pairing, head_chunk })
+        Ok(Model {
+            config,
+            lora,
+            weights,
+            storage,
+            ops,
+            pairing,
+            head_chunk,
+        })
     }
 }

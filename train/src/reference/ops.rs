@@ -33,7 +33,15 @@ pub trait Ops {
         rms_norm::forward(x, g, eps)
     }
 
-    fn rms_norm_backward(&self, _: Norm, dy: &[f64], x: &[f64], g: &[f64], inv: &[f64], sum: &mut [f64]) {
+    fn rms_norm_backward(
+        &self,
+        _: Norm,
+        dy: &[f64],
+        x: &[f64],
+        g: &[f64],
+        inv: &[f64],
+        sum: &mut [f64],
+    ) {
         rms_norm::backward(dy, x, g, inv, sum);
     }
 

@@ -20,9 +20,19 @@ pub(super) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    pub(super) fn new(model: &'a Model<'a>, adapters: &'a Adapters, micro: &'a MicroBatch) -> Run<'a> {
+    pub(super) fn new(
+        model: &'a Model<'a>,
+        adapters: &'a Adapters,
+        micro: &'a MicroBatch,
+    ) -> Run<'a> {
         let angles = Angles::new(&micro.positions, &model.config.frequencies, model.pairing);
-        Run { model, micro, angles, adapters, visible: causal(&micro.starts) }
+        Run {
+            model,
+            micro,
+            angles,
+            adapters,
+            visible: causal(&micro.starts),
+        }
     }
 
     /// A tensor as it is read back from memory.
@@ -42,9 +52,16 @@ impl<'a> Run<'a> {
     }
 
     /// `y` of a projection, not stored. Its adapter's `u` goes among those of the layer.
-    pub(super) fn project(&self, (l, p): (usize, Projection), x: &[f64], us: &mut [Vec<f64>; 7]) -> Vec<f64> {
+    pub(super) fn project(
+        &self,
+        (l, p): (usize, Projection),
+        x: &[f64],
+        us: &mut [Vec<f64>; 7],
+    ) -> Vec<f64> {
         let (ops, weight) = (self.model.ops, self.weight(l, p));
-        let Some(factors) = self.factors(l, p) else { return ops.linear(x, &weight, None) };
+        let Some(factors) = self.factors(l, p) else {
+            return ops.linear(x, &weight, None);
+        };
         let u = &mut us[p as usize];
         *u = self.store(ops.lora_u(x, &factors));
         ops.linear(x, &weight, Some((&factors, u)))
@@ -59,27 +76,49 @@ impl<'a> Run<'a> {
         u: &[f64],
     ) -> (Vec<f64>, Option<Adapter>) {
         let (ops, weight) = (self.model.ops, self.weight(l, p));
-        let Some(factors) = self.factors(l, p) else { return (ops.linear_backward(dy, &weight, None), None) };
+        let Some(factors) = self.factors(l, p) else {
+            return (ops.linear_backward(dy, &weight, None), None);
+        };
         let du = self.store(ops.lora_du(dy, &factors));
-        let adapter = Adapter { a: ops.lora_da(&du, x, &factors), b: ops.lora_db(dy, u, &factors) };
-        (ops.linear_backward(dy, &weight, Some((&factors, &du))), Some(adapter))
+        let adapter = Adapter {
+            a: ops.lora_da(&du, x, &factors),
+            b: ops.lora_db(dy, u, &factors),
+        };
+        (
+            ops.linear_backward(dy, &weight, Some((&factors, &du))),
+            Some(adapter),
+        )
     }
 
     fn weight(&self, l: usize, p: Projection) -> Weight<'_> {
         let (layer, [n, _]) = (&self.model.weights.layers[l], p.shape(&self.model.config));
-        Weight { w: &layer.projections[p as usize], bias: layer.biases[p as usize].as_deref(), n }
+        Weight {
+            w: &layer.projections[p as usize],
+            bias: layer.biases[p as usize].as_deref(),
+            n,
+        }
     }
 
     fn factors(&self, l: usize, p: Projection) -> Option<Factors<'_>> {
         let (lora, Adapter { a, b }) = (&self.model.lora, self.adapters.of(l, p)?);
-        Some(Factors { a, b, rank: lora.rank, scale: lora.scale(), mask: self.mask(l, p) })
+        Some(Factors {
+            a,
+            b,
+            rank: lora.rank,
+            scale: lora.scale(),
+            mask: self.mask(l, p),
+        })
     }
 
     fn mask(&self, l: usize, p: Projection) -> Option<Mask> {
         let lora = &self.model.lora;
         let stream = (Projection::ALL.len() * l) as u32 + p as u32;
-        let mask =
-            Mask { threshold: threshold(lora.dropout), seed: lora.seed, stream, micro: self.micro.number };
+        let mask = Mask {
+            threshold: threshold(lora.dropout),
+            seed: lora.seed,
+            stream,
+            micro: self.micro.number,
+        };
         (lora.dropout > 0.0).then_some(mask)
     }
 }

@@ -60,12 +60,25 @@ impl<'a> Trainer<'a> {
     /// # Errors
     ///
     /// Settings with which no step is defined.
-    pub fn new(model: &'a Model<'a>, training: Training, adapters: Adapters) -> Result<Trainer<'a>, Error> {
+    pub fn new(
+        model: &'a Model<'a>,
+        training: Training,
+        adapters: Adapters,
+    ) -> Result<Trainer<'a>, Error> {
         training.check()?;
         adapters.check(&model.config, &model.lora)?;
         let zeros = || Adapters::zeros(&model.config, &model.lora);
-        let moments = Moments { first: zeros(), second: zeros() };
-        Ok(Trainer { adapters, moments, state: State::default(), model, training })
+        let moments = Moments {
+            first: zeros(),
+            second: zeros(),
+        };
+        Ok(Trainer {
+            adapters,
+            moments,
+            state: State::default(),
+            model,
+            training,
+        })
     }
 
     /// One optimizer step over these micro-batches.
@@ -101,26 +114,54 @@ impl<'a> Trainer<'a> {
             step: self.state.step + 1,
             corrections: self.training.adamw.next_corrections(self.state.corrections),
         };
-        let (norm, lr) = (clip::norm(gradients.tensors()), self.training.schedule.rate(next.step));
+        let (norm, lr) = (
+            clip::norm(gradients.tensors()),
+            self.training.schedule.rate(next.step),
+        );
         let clip = clip::factor(norm, self.training.max_norm);
         let skipped = !(loss.is_finite() && norm.is_finite());
         if !skipped {
             self.state = next;
-            self.adamw(gradients, &Rates { lr, corrections: next.corrections, clip });
+            self.adamw(
+                gradients,
+                &Rates {
+                    lr,
+                    corrections: next.corrections,
+                    clip,
+                },
+            );
         }
-        Record { loss, norm, clip, lr, skipped }
+        Record {
+            loss,
+            norm,
+            clip,
+            lr,
+            skipped,
+        }
     }
 
     fn adamw(&mut self, gradients: &Adapters, rates: &Rates) {
         let (ops, adamw): (&dyn Ops, _) = (self.model.ops, &self.training.adamw);
-        let moments = self.moments.first.tensors_mut().zip(self.moments.second.tensors_mut());
-        let tensors = self.adapters.tensors_mut().zip(moments).zip(gradients.tensors());
+        let moments = self
+            .moments
+            .first
+            .tensors_mut()
+            .zip(self.moments.second.tensors_mut());
+        let tensors = self
+            .adapters
+            .tensors_mut()
+            .zip(moments)
+            .zip(gradients.tensors());
         for ((p, (m, v)), g) in tensors {
             ops.adamw(adamw, Parameters { p, m, v }, g, rates);
         }
         // On a device parameters and moments are f32, whatever the products read.
         if self.model.storage != Storage::F64 {
-            let moments = self.moments.first.tensors_mut().chain(self.moments.second.tensors_mut());
+            let moments = self
+                .moments
+                .first
+                .tensors_mut()
+                .chain(self.moments.second.tensors_mut());
             let all = self.adapters.tensors_mut().chain(moments).flatten();
             all.for_each(|x| *x = Storage::F32.round(*x));
         }

@@ -6,13 +6,17 @@ use crate::{Config, Error};
 impl Weights {
     pub(super) fn check(&self, config: &Config) -> Result<(), Error> {
         let check = |named, tensor: &Vec<f64>| length(named, tensor.len());
-        self.try_map(config, &mut { check }, &mut { check }).map(drop)
+        self.try_map(config, &mut { check }, &mut { check })
+            .map(drop)
     }
 
     /// Every tensor.
     pub(super) fn tensors_mut(&mut self) -> impl Iterator<Item = &mut Vec<f64>> {
         let layers = self.layers.iter_mut().flat_map(LayerWeights::tensors_mut);
-        [&mut self.embed, &mut self.norm].into_iter().chain(&mut self.head).chain(layers)
+        [&mut self.embed, &mut self.norm]
+            .into_iter()
+            .chain(&mut self.head)
+            .chain(layers)
     }
 }
 
@@ -20,6 +24,9 @@ impl LayerWeights {
     fn tensors_mut(&mut self) -> impl Iterator<Item = &mut Vec<f64>> {
         let norms = [&mut self.attention_norm, &mut self.feed_forward_norm].into_iter();
         let head_norms = self.q_norm.iter_mut().chain(&mut self.k_norm);
-        norms.chain(head_norms).chain(&mut self.projections).chain(self.biases.iter_mut().flatten())
+        norms
+            .chain(head_norms)
+            .chain(&mut self.projections)
+            .chain(self.biases.iter_mut().flatten())
     }
 }

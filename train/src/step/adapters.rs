@@ -59,7 +59,11 @@ impl Layout {
         let mut place = |[rows, columns]: [usize; 2], transposed: bool, stored: usize| {
             let start = len;
             len = (start + stored).next_multiple_of(ALIGN);
-            Place { range: start..start + stored, shape: [rows, columns], transposed }
+            Place {
+                range: start..start + stored,
+                shape: [rows, columns],
+                transposed,
+            }
         };
         let (rank, transposed) = (lora.rank, arrangement != Arrangement::Plain);
         let rows = match arrangement {
@@ -68,10 +72,17 @@ impl Layout {
         };
         let mut of = |p: Projection| {
             let [n, k] = p.shape(config);
-            let both = || [place([rank, k], false, rows * k), place([n, rank], transposed, rows * n)];
+            let both = || {
+                [
+                    place([rank, k], false, rows * k),
+                    place([n, rank], transposed, rows * n),
+                ]
+            };
             lora.targets.contains(&p).then(both)
         };
-        let places = (0..config.layers).map(|_| Projection::ALL.map(&mut of)).collect();
+        let places = (0..config.layers)
+            .map(|_| Projection::ALL.map(&mut of))
+            .collect();
         Layout { places, len }
     }
 
@@ -85,16 +96,28 @@ impl Layout {
     }
 
     /// A and B of a projection, if it has an adapter.
-    pub(super) fn of_projection<T>(&self, buffer: &View<T>, l: usize, p: Projection) -> Option<[View<T>; 2]> {
+    pub(super) fn of_projection<T>(
+        &self,
+        buffer: &View<T>,
+        l: usize,
+        p: Projection,
+    ) -> Option<[View<T>; 2]> {
         let places = self.places[l][p as usize].as_ref();
-        places.map(|places| places.each_ref().map(|place| buffer.view_range(place.range.clone())))
+        places.map(|places| {
+            places
+                .each_ref()
+                .map(|place| buffer.view_range(place.range.clone()))
+        })
     }
 
     fn flat(&self, adapters: &Adapters) -> Vec<f32> {
         let mut flat = vec![0.0; self.len];
         for (place, tensor) in self.all().zip(adapters.tensors()) {
             let to = &mut flat[place.range.clone()];
-            place.indices().zip(tensor).for_each(|(i, &x)| to[i] = x as f32);
+            place
+                .indices()
+                .zip(tensor)
+                .for_each(|(i, &x)| to[i] = x as f32);
         }
         flat
     }
@@ -112,7 +135,11 @@ pub(super) struct Flat {
 
 impl Flat {
     /// These parameters, and zeros.
-    pub(super) fn new(context: &Context, layout: Layout, adapters: &Adapters) -> Result<Flat, Error> {
+    pub(super) fn new(
+        context: &Context,
+        layout: Layout,
+        adapters: &Adapters,
+    ) -> Result<Flat, Error> {
         let zeros = |label| Ok::<_, Error>(Buffer::zeroed(context, layout.len)?.labelled(label));
         Ok(Flat {
             parameters: Buffer::from_slice(context, &layout.flat(adapters))?.labelled("adapters"),
@@ -128,7 +155,10 @@ impl Flat {
         let (flat, mut adapters) = (buffer.to_vec()?, shapes.clone());
         for (place, tensor) in self.layout.all().zip(adapters.tensors_mut()) {
             let from = &flat[place.range.clone()];
-            tensor.iter_mut().zip(place.indices()).for_each(|(to, i)| *to = from[i].into());
+            tensor
+                .iter_mut()
+                .zip(place.indices())
+                .for_each(|(to, i)| *to = from[i].into());
         }
         Ok(adapters)
     }

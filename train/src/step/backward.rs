@@ -1,7 +1,9 @@
 //! The backward of the layers.
 
 use warpwright_driver::{Buffer, Error, Host, Kernel, Queue, View};
-use warpwright_kernels::train::attention::{KeyGradientsArgs, QueryGradientsArgs, SumGroups, SumGroupsArgs};
+use warpwright_kernels::train::attention::{
+    KeyGradientsArgs, QueryGradientsArgs, SumGroups, SumGroupsArgs,
+};
 use warpwright_kernels::train::rms_norm::RmsNormBackwardArgs;
 use warpwright_kernels::train::swiglu::SwiGluBackwardArgs;
 
@@ -28,23 +30,50 @@ impl Step {
         Ok(())
     }
 
-    fn feed_forward_backward(&self, queue: &mut impl Queue, l: usize, layer: &Layer) -> Result<(), Error> {
+    fn feed_forward_backward(
+        &self,
+        queue: &mut impl Queue,
+        l: usize,
+        layer: &Layer,
+    ) -> Result<(), Error> {
         let work = &self.buffers.work;
-        let (Layer { g, up, h1, inv2, .. }, Inputs { x2, a, .. }) = (layer, self.buffers.kept.inputs(l));
+        let (
+            Layer {
+                g, up, h1, inv2, ..
+            },
+            Inputs { x2, a, .. },
+        ) = (layer, self.buffers.kept.inputs(l));
         let (da, dg, dup, dx, dh) = (&work.da, &work.dg, &work.dup, &work.dx, &work.dh);
         queue.fill(da, 0.0)?;
         self.project_backward(queue, (l, Projection::Down), dh, a, da)?;
-        let args = SwiGluBackwardArgs::<Host> { da, g, up, dg, dup, n: da.len() as u32 };
+        let args = SwiGluBackwardArgs::<Host> {
+            da,
+            g,
+            up,
+            dg,
+            dup,
+            n: da.len() as u32,
+        };
         queue.launch(&self.kernels.swiglu_backward, args)?;
         queue.fill(dx, 0.0)?;
         self.project_backward(queue, (l, Projection::Gate), dg, x2, dx)?;
         self.project_backward(queue, (l, Projection::Up), dup, x2, dx)?;
-        self.norm_backward(queue, [dx, h1, &self.weights.layers[l].feed_forward_norm, inv2, dh])
+        self.norm_backward(
+            queue,
+            [dx, h1, &self.weights.layers[l].feed_forward_norm, inv2, dh],
+        )
     }
 
-    fn attention_backward(&self, queue: &mut impl Queue, l: usize, layer: &Layer) -> Result<(), Error> {
+    fn attention_backward(
+        &self,
+        queue: &mut impl Queue,
+        l: usize,
+        layer: &Layer,
+    ) -> Result<(), Error> {
         let (work, weights) = (&self.buffers.work, &self.weights.layers[l]);
-        let Sizes { heads, kv_heads, .. } = self.sizes;
+        let Sizes {
+            heads, kv_heads, ..
+        } = self.sizes;
         queue.fill(&work.grad, 0.0)?;
         self.project_backward(queue, (l, Projection::O), &work.dh, &layer.o, &work.grad)?;
         self.heads_backward(queue, layer)?;
@@ -52,25 +81,61 @@ impl Step {
         let dk = self.rotated_back(queue, &work.dk, &layer.k, weights.k_norm.as_ref(), kv_heads)?;
         queue.fill(&work.dx, 0.0)?;
         let x1 = &self.buffers.kept.inputs(l).x1;
-        for (p, dy) in [(Projection::Q, dq), (Projection::K, dk), (Projection::V, &work.dv)] {
+        for (p, dy) in [
+            (Projection::Q, dq),
+            (Projection::K, dk),
+            (Projection::V, &work.dv),
+        ] {
             self.project_backward(queue, (l, p), dy, x1, &work.dx)?;
         }
         self.norm_backward(
             queue,
-            [&work.dx, &self.buffers.kept.streams[l], &weights.attention_norm, &layer.inv1, &work.dh],
+            [
+                &work.dx,
+                &self.buffers.kept.streams[l],
+                &weights.attention_norm,
+                &layer.inv1,
+                &work.dh,
+            ],
         )
     }
 
     /// Gradients of rotated queries and keys, and of values.
     fn heads_backward(&self, queue: &mut impl Queue, layer: &Layer) -> Result<(), Error> {
         let (work, starts) = (&self.buffers.work, &self.slots.batch.starts);
-        let Sizes { heads, kv_heads, .. } = self.sizes;
+        let Sizes {
+            heads, kv_heads, ..
+        } = self.sizes;
         let (q, k, v, lse) = (&layer.q.rotated, &layer.k.rotated, &layer.v, &layer.lse);
         let (grad, delta, [dk, dv]) = (&work.grad, &work.delta, &work.parts);
         let (o, dq) = (&layer.o, &work.dq[0]);
-        let args = QueryGradientsArgs::<Host> { q, k, v, starts, o, lse, grad, delta, dq, heads, kv_heads };
+        let args = QueryGradientsArgs::<Host> {
+            q,
+            k,
+            v,
+            starts,
+            o,
+            lse,
+            grad,
+            delta,
+            dq,
+            heads,
+            kv_heads,
+        };
         queue.launch(&self.kernels.query_gradients, args)?;
-        let args = KeyGradientsArgs::<Host> { q, k, v, starts, lse, grad, delta, dk, dv, heads, kv_heads };
+        let args = KeyGradientsArgs::<Host> {
+            q,
+            k,
+            v,
+            starts,
+            lse,
+            grad,
+            delta,
+            dk,
+            dv,
+            heads,
+            kv_heads,
+        };
         queue.launch(&self.kernels.key_gradients, args)?;
         self.sum_groups(queue, &self.kernels.sum_groups, dk, &work.dk[0])?;
         self.sum_groups(queue, &self.kernels.sum_groups, dv, &work.dv)
@@ -83,10 +148,21 @@ impl Step {
         parts: &View<f32>,
         sum: &View<f32>,
     ) -> Result<(), Error> {
-        let Sizes { heads, kv_heads, head_dim, .. } = self.sizes;
+        let Sizes {
+            heads,
+            kv_heads,
+            head_dim,
+            ..
+        } = self.sizes;
         queue.launch(
             kernel,
-            SumGroupsArgs { parts, sum, group: heads / kv_heads, head_dim, n: sum.len() as u32 },
+            SumGroupsArgs {
+                parts,
+                sum,
+                group: heads / kv_heads,
+                head_dim,
+                n: sum.len() as u32,
+            },
         )
     }
 
@@ -100,7 +176,9 @@ impl Step {
         heads: u32,
     ) -> Result<&'a View<f32>, Error> {
         self.rotate(queue, &self.kernels.rotate_back, dy, heads)?;
-        let (Some([x, inv]), Some(gains)) = (&saved.normed, gains) else { return Ok(dy) };
+        let (Some([x, inv]), Some(gains)) = (&saved.normed, gains) else {
+            return Ok(dy);
+        };
         queue.fill(raw, 0.0)?;
         self.norm_backward(queue, [dy, x, gains, inv, raw])?;
         Ok(raw)
@@ -112,7 +190,14 @@ impl Step {
         queue: &mut impl Queue,
         [dy, x, g, inv, sum]: [&View<f32>; 5],
     ) -> Result<(), Error> {
-        let args = RmsNormBackwardArgs::<Host> { dy, x, g, inv, sum, n: g.len() as u32 };
+        let args = RmsNormBackwardArgs::<Host> {
+            dy,
+            x,
+            g,
+            inv,
+            sum,
+            n: g.len() as u32,
+        };
         queue.launch(&self.kernels.norm_backward, args)
     }
 }

@@ -39,8 +39,16 @@ impl<H> Inputs<H> {
         sizes: &Sizes,
         rows: impl Fn(&str, u32) -> Result<H, Error>,
     ) -> Result<Inputs<H>, Error> {
-        let Sizes { hidden, feed_forward, .. } = *sizes;
-        Ok(Inputs { x1: rows("x1", hidden)?, x2: rows("x2", hidden)?, a: rows("a", feed_forward)? })
+        let Sizes {
+            hidden,
+            feed_forward,
+            ..
+        } = *sizes;
+        Ok(Inputs {
+            x1: rows("x1", hidden)?,
+            x2: rows("x2", hidden)?,
+            a: rows("a", feed_forward)?,
+        })
     }
 }
 
@@ -171,7 +179,11 @@ impl<T> Buffers<T> {
     ) -> Result<Buffers<T>, Error> {
         let all = Allocator { sizes, new };
         let stream = |l| all.rows(&format!("h before layer {l}"), sizes.hidden);
-        let inputs = |l| Inputs::new(sizes, |name, len| all.rows(&format!("{name} of layer {l}"), len));
+        let inputs = |l| {
+            Inputs::new(sizes, |name, len| {
+                all.rows(&format!("{name} of layer {l}"), len)
+            })
+        };
         Ok(Buffers {
             kept: Kept::new(shape, stream, |l| all.layer(l, shape), inputs)?,
             head: all.head(chunk)?,
@@ -203,15 +215,28 @@ impl<T> Allocator<'_, T> {
     }
 
     fn layer(&self, l: usize, shape: &Layers<'_>) -> Result<Layer<T>, Error> {
-        let Sizes { hidden, feed_forward, heads, kv_heads, rank, .. } = *self.sizes;
+        let Sizes {
+            hidden,
+            feed_forward,
+            heads,
+            kv_heads,
+            rank,
+            ..
+        } = *self.sizes;
         let (queries, keys) = (self.sizes.queries(), self.sizes.keys());
         let rows = |name: &str, len| self.rows(&format!("{name} of layer {l}"), len);
         let rotated = |name: &str, len, heads| -> Result<Rotated<T>, Error> {
             let normed = match shape.head_norms {
-                true => Some([rows(&format!("{name}, raw,"), len)?, rows(&format!("inv of {name}"), heads)?]),
+                true => Some([
+                    rows(&format!("{name}, raw,"), len)?,
+                    rows(&format!("inv of {name}"), heads)?,
+                ]),
                 false => None,
             };
-            Ok(Rotated { normed, rotated: rows(name, len)? })
+            Ok(Rotated {
+                normed,
+                rotated: rows(name, len)?,
+            })
         };
         let mut u = [const { None }; 7];
         for p in &shape.lora.targets {
@@ -244,7 +269,13 @@ impl<T> Allocator<'_, T> {
     }
 
     fn workspace(&self) -> Result<Workspace<T>, Error> {
-        let Sizes { hidden, feed_forward, heads, rank, .. } = *self.sizes;
+        let Sizes {
+            hidden,
+            feed_forward,
+            heads,
+            rank,
+            ..
+        } = *self.sizes;
         let (queries, keys) = (self.sizes.queries(), self.sizes.keys());
         let shapes = Projection::ALL.map(|p| self.sizes.of(p).map(|n| n as usize));
         let matrix = shapes.map(|[n, k]| n * k).into_iter().max().unwrap_or(0);
@@ -261,7 +292,10 @@ impl<T> Allocator<'_, T> {
             grad: self.rows("do", queries)?,
             delta: self.rows("delta", heads)?,
             dq: [self.rows("dq", queries)?, self.rows("dq, raw", queries)?],
-            parts: [self.rows("dk of each head", queries)?, self.rows("dv of each head", queries)?],
+            parts: [
+                self.rows("dk of each head", queries)?,
+                self.rows("dv of each head", queries)?,
+            ],
             dk: [self.rows("dk", keys)?, self.rows("dk, raw", keys)?],
             dv: self.rows("dv", keys)?,
         })

@@ -91,7 +91,12 @@ impl Common {
         arrangement: Arrangement,
         adapters: &Adapters,
     ) -> Result<Common, Error> {
-        let Settings { config, lora, training, .. } = settings;
+        let Settings {
+            config,
+            lora,
+            training,
+            ..
+        } = settings;
         let layout = Layout::of(config, lora, arrangement);
         Ok(Common {
             ends: Ends::load(context, training)?,
@@ -139,9 +144,27 @@ impl Common {
     pub(super) fn update(&self, queue: &mut impl Queue) -> Result<(), DriverError> {
         let (flat, parts, state) = (&self.flat, &self.flat.squares, &self.state);
         let n = flat.layout.len() as u32;
-        queue.launch(&self.ends.square_sums, SquareSumsArgs::<Host> { g: &flat.gradients, parts, n })?;
-        let Schedule { lr, lr_min, warmup, total, .. } = self.training.schedule;
-        let AdamW { beta1, beta2, eps, decay } = self.training.adamw;
+        queue.launch(
+            &self.ends.square_sums,
+            SquareSumsArgs::<Host> {
+                g: &flat.gradients,
+                parts,
+                n,
+            },
+        )?;
+        let Schedule {
+            lr,
+            lr_min,
+            warmup,
+            total,
+            ..
+        } = self.training.schedule;
+        let AdamW {
+            beta1,
+            beta2,
+            eps,
+            decay,
+        } = self.training.adamw;
         let (rates, taken) = (&state.rates, &state.taken);
         let args = EndStepArgs::<Host> {
             parts,
@@ -183,7 +206,13 @@ impl Ends {
     fn load(context: &Context, training: &Training) -> Result<Ends, Error> {
         let (threads, decay) = (256, training.schedule.decay);
         Ok(Ends {
-            fetch: load(context, FetchMicroBatch { threads, slots: SLOTS })?,
+            fetch: load(
+                context,
+                FetchMicroBatch {
+                    threads,
+                    slots: SLOTS,
+                },
+            )?,
             end_micro_batch: load(context, EndMicroBatch { threads })?,
             square_sums: load(context, SquareSums { threads })?,
             end_step: load(context, EndStep { decay })?,
@@ -196,7 +225,10 @@ impl Constants {
     pub(super) fn new(context: &Context, config: &Config, lora: &Lora) -> Result<Constants, Error> {
         let turns = |radians: &f64| revolutions(radians / std::f64::consts::TAU);
         let freq: Vec<f32> = config.frequencies.iter().flat_map(turns).collect();
-        let alone = Lora { dropout: 0.0, ..lora.clone() };
+        let alone = Lora {
+            dropout: 0.0,
+            ..lora.clone()
+        };
         let scale = |lora: &Lora| Buffer::from_slice(context, &[lora.scale() as f32]);
         Ok(Constants {
             one: Buffer::from_slice(context, &[1.0])?.labelled("one"),

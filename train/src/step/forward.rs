@@ -28,14 +28,26 @@ impl Step {
         self.attention(queue, Purpose::Training, l)?;
         self.gated(queue, Purpose::Training, l)?;
         let a = &self.buffers.kept.inputs(l).a;
-        self.adapter_u(queue, Purpose::Training, (l, Projection::Down), a).map(drop)
+        self.adapter_u(queue, Purpose::Training, (l, Projection::Down), a)
+            .map(drop)
     }
 
     /// Computes again the inputs of a layer's projections that gradients of adapters are made of.
     pub(super) fn recompute_inputs(&self, queue: &mut impl Queue, l: usize) -> Result<(), Error> {
         use Projection::{Down, Gate, K, Q, Up, V};
         let (kept, weights) = (&self.buffers.kept, &self.weights.layers[l]);
-        let (Layer { inv1, h1, inv2, g, up, u, .. }, Inputs { x1, x2, a }) = (kept.layer(l), kept.inputs(l));
+        let (
+            Layer {
+                inv1,
+                h1,
+                inv2,
+                g,
+                up,
+                u,
+                ..
+            },
+            Inputs { x1, x2, a },
+        ) = (kept.layer(l), kept.inputs(l));
         let any = |of: &[Projection]| of.iter().any(|p| u[*p as usize].is_some());
         if any(&[Q, K, V]) {
             self.norm(queue, [&kept.streams[l], &weights.attention_norm, x1, inv1])?;
@@ -53,14 +65,25 @@ impl Step {
         let batch = &self.slots.batch;
         let h = &self.buffers.kept.streams[0];
         let Sizes { vocab, hidden, .. } = self.sizes;
-        let args = EmbedTokensArgs::<Host> { ids: &batch.ids, table: &self.weights.embed, h, vocab, hidden };
+        let args = EmbedTokensArgs::<Host> {
+            ids: &batch.ids,
+            table: &self.weights.embed,
+            h,
+            vocab,
+            hidden,
+        };
         queue.launch(&self.kernels.embed, args)
     }
 
     fn attention(&self, queue: &mut impl Queue, purpose: Purpose, l: usize) -> Result<(), Error> {
-        let (weights, layer, h) =
-            (&self.weights.layers[l], self.buffers.kept.layer(l), &self.buffers.kept.streams[l]);
-        let Sizes { heads, kv_heads, .. } = self.sizes;
+        let (weights, layer, h) = (
+            &self.weights.layers[l],
+            self.buffers.kept.layer(l),
+            &self.buffers.kept.streams[l],
+        );
+        let Sizes {
+            heads, kv_heads, ..
+        } = self.sizes;
         let x1 = &self.buffers.kept.inputs(l).x1;
         self.norm(queue, [h, &weights.attention_norm, x1, &layer.inv1])?;
         let norms = [weights.q_norm.as_ref(), weights.k_norm.as_ref()];
@@ -102,7 +125,12 @@ impl Step {
         self.rotate(queue, &self.kernels.rotate, &to.rotated, heads)
     }
 
-    fn feed_forward(&self, queue: &mut impl Queue, purpose: Purpose, l: usize) -> Result<(), Error> {
+    fn feed_forward(
+        &self,
+        queue: &mut impl Queue,
+        purpose: Purpose,
+        l: usize,
+    ) -> Result<(), Error> {
         self.gated(queue, purpose, l)?;
         let kept = &self.buffers.kept;
         let (h1, a, to) = (&kept.layer(l).h1, &kept.inputs(l).a, &kept.streams[l + 1]);
@@ -113,15 +141,31 @@ impl Step {
     /// The feed-forward block up to its last projection.
     fn gated(&self, queue: &mut impl Queue, purpose: Purpose, l: usize) -> Result<(), Error> {
         let kept = &self.buffers.kept;
-        let (Layer { h1, inv2, g, up, .. }, Inputs { x2, a, .. }) = (kept.layer(l), kept.inputs(l));
-        self.norm(queue, [h1, &self.weights.layers[l].feed_forward_norm, x2, inv2])?;
+        let (
+            Layer {
+                h1, inv2, g, up, ..
+            },
+            Inputs { x2, a, .. },
+        ) = (kept.layer(l), kept.inputs(l));
+        self.norm(
+            queue,
+            [h1, &self.weights.layers[l].feed_forward_norm, x2, inv2],
+        )?;
         self.project_afresh(queue, purpose, (l, Projection::Gate), x2, g)?;
         self.project_afresh(queue, purpose, (l, Projection::Up), x2, up)?;
         self.swiglu(queue, [g, up, a])
     }
 
     fn swiglu(&self, queue: &mut impl Queue, [gate, up, y]: [&View<f32>; 3]) -> Result<(), Error> {
-        queue.launch(&self.kernels.swiglu, SwiGluArgs::<Host> { gate, up, y, n: y.len() as u32 })
+        queue.launch(
+            &self.kernels.swiglu,
+            SwiGluArgs::<Host> {
+                gate,
+                up,
+                y,
+                n: y.len() as u32,
+            },
+        )
     }
 
     /// The losses, and the gradient of the residual stream after the last layer.
@@ -134,14 +178,26 @@ impl Step {
             self.chunk_gradients(queue, &chunk)?;
         }
         queue.fill(&b.work.dh, 0.0)?;
-        self.norm_backward(queue, [&head.dx, b.kept.last(), norm, &head.inv, &b.work.dh])
+        self.norm_backward(
+            queue,
+            [&head.dx, b.kept.last(), norm, &head.inv, &b.work.dh],
+        )
     }
 
     /// The losses alone.
     pub(super) fn losses(&self, queue: &mut impl Queue) -> Result<(), Error> {
         let head = &self.buffers.head;
-        self.norm(queue, [self.buffers.kept.last(), &self.weights.norm, &head.x, &head.inv])?;
-        self.chunks().try_for_each(|chunk| self.chunk_losses(queue, &chunk))
+        self.norm(
+            queue,
+            [
+                self.buffers.kept.last(),
+                &self.weights.norm,
+                &head.x,
+                &head.inv,
+            ],
+        )?;
+        self.chunks()
+            .try_for_each(|chunk| self.chunk_losses(queue, &chunk))
     }
 
     fn chunks(&self) -> impl Iterator<Item = Chunk> {
@@ -156,26 +212,76 @@ impl Step {
         let [lse, losses] = [&head.lse, &head.losses].map(|all| all.view_range(rows(1)));
         let labels = self.slots.batch.labels.view_range(rows(1));
         let logits = head.logits.view_range(0..tokens as usize * vocab as usize);
-        Chunk { tokens, x, dx, labels, logits, lse, losses }
+        Chunk {
+            tokens,
+            x,
+            dx,
+            labels,
+            logits,
+            lse,
+            losses,
+        }
     }
 
     fn chunk_losses(&self, queue: &mut impl Queue, chunk: &Chunk) -> Result<(), Error> {
-        let (w, one, Sizes { hidden, vocab, .. }) = (self.weights.head(), &self.constants.one, self.sizes);
-        let Chunk { tokens, x, labels, logits, lse, losses, .. } = chunk;
+        let (w, one, Sizes { hidden, vocab, .. }) =
+            (self.weights.head(), &self.constants.one, self.sizes);
+        let Chunk {
+            tokens,
+            x,
+            labels,
+            logits,
+            lse,
+            losses,
+            ..
+        } = chunk;
         queue.fill(logits, 0.0)?;
-        self.product(queue, &self.kernels.nt, [x, w, logits], one, [*tokens, vocab, hidden])?;
-        queue.launch(&self.kernels.losses, TokenLossesArgs::<Host> { logits, labels, lse, losses, vocab })
+        self.product(
+            queue,
+            &self.kernels.nt,
+            [x, w, logits],
+            one,
+            [*tokens, vocab, hidden],
+        )?;
+        queue.launch(
+            &self.kernels.losses,
+            TokenLossesArgs::<Host> {
+                logits,
+                labels,
+                lse,
+                losses,
+                vocab,
+            },
+        )
     }
 
     fn chunk_gradients(&self, queue: &mut impl Queue, chunk: &Chunk) -> Result<(), Error> {
         let (w, factor) = (self.weights.head(), &self.slots.batch.factor);
         let Sizes { hidden, vocab, .. } = self.sizes;
-        let Chunk { tokens, dx, labels, logits, lse, .. } = chunk;
+        let Chunk {
+            tokens,
+            dx,
+            labels,
+            logits,
+            lse,
+            ..
+        } = chunk;
         queue.launch(
             &self.kernels.logit_gradients,
-            LogitGradientsArgs::<Host> { logits, labels, lse, vocab },
+            LogitGradientsArgs::<Host> {
+                logits,
+                labels,
+                lse,
+                vocab,
+            },
         )?;
-        self.product(queue, &self.kernels.nn, [logits, w, dx], factor, [*tokens, hidden, vocab])
+        self.product(
+            queue,
+            &self.kernels.nn,
+            [logits, w, dx],
+            factor,
+            [*tokens, hidden, vocab],
+        )
     }
 }
 

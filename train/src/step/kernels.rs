@@ -1,7 +1,9 @@
 //! The kernels of a step in `f32`, loaded.
 
 use warpwright_driver::{Context, Kernel};
-use warpwright_kernels::train::attention::{DocumentAttention, KeyGradients, QueryGradients, SumGroups};
+use warpwright_kernels::train::attention::{
+    DocumentAttention, KeyGradients, QueryGradients, SumGroups,
+};
 use warpwright_kernels::train::cross_entropy::{LogitGradients, TokenLosses};
 use warpwright_kernels::train::dropout::AddMasked;
 use warpwright_kernels::train::embed::EmbedTokens;
@@ -49,11 +51,18 @@ pub(super) struct Products {
 pub(super) const THREADS: u32 = 256;
 
 impl Kernels {
-    pub(super) fn load(context: &Context, head_dim: u32, pairing: Pairing) -> Result<Kernels, Error> {
+    pub(super) fn load(
+        context: &Context,
+        head_dim: u32,
+        pairing: Pairing,
+    ) -> Result<Kernels, Error> {
         let threads = THREADS;
         let product = |form| {
             let of = |width| load(context, Product { form, width });
-            Ok::<_, Error>(Products { narrow: of(1)?, wide: of(4)? })
+            Ok::<_, Error>(Products {
+                narrow: of(1)?,
+                wide: of(4)?,
+            })
         };
         let rotate = |direction| load(context, RotateHeads { pairing, direction });
         Ok(Kernels {
@@ -72,7 +81,13 @@ impl Kernels {
             query_gradients: load(context, QueryGradients { head_dim })?,
             key_gradients: load(context, KeyGradients { head_dim })?,
             sum_groups: load(context, SumGroups)?,
-            swiglu: load(context, SwiGlu { threads, activation: Activation::Silu })?,
+            swiglu: load(
+                context,
+                SwiGlu {
+                    threads,
+                    activation: Activation::Silu,
+                },
+            )?,
             swiglu_backward: load(context, SwiGluBackward { threads })?,
             losses: load(context, TokenLosses { threads })?,
             logit_gradients: load(context, LogitGradients { threads })?,

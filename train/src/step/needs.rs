@@ -31,13 +31,34 @@ impl Needs {
     ///
     /// Sizes that are 0 or above 2^24.
     pub fn of(settings: &Settings, head_norms: bool, weights: u64) -> Result<Needs, Error> {
-        let Settings { config, lora, tokens, recomputation, .. } = settings;
+        let Settings {
+            config,
+            lora,
+            tokens,
+            recomputation,
+            ..
+        } = settings;
         let sizes = Sizes::new(config, lora.rank, *tokens)?;
-        let shape = Layers { config, lora, head_norms, recomputation: *recomputation };
-        let rest = buffers(settings, &sizes, &Layers { config: &without_layers(config), ..shape })?;
+        let shape = Layers {
+            config,
+            lora,
+            head_norms,
+            recomputation: *recomputation,
+        };
+        let rest = buffers(
+            settings,
+            &sizes,
+            &Layers {
+                config: &without_layers(config),
+                ..shape
+            },
+        )?;
         let activations = buffers(settings, &sizes, &shape)? - rest;
-        let (chunk, hidden, vocab) =
-            (u64::from(settings.chunk()), u64::from(sizes.hidden), u64::from(sizes.vocab));
+        let (chunk, hidden, vocab) = (
+            u64::from(settings.chunk()),
+            u64::from(sizes.hidden),
+            u64::from(sizes.vocab),
+        );
         // Logits, what goes into the head and its gradient; and of each token, `inv`, `lse` and the loss. In `bf16` the
         // gradients of logits are apart.
         let [logit, number] = match settings.precision {
@@ -47,7 +68,13 @@ impl Needs {
         let head = logit * chunk * vocab + u64::from(sizes.tokens) * (2 * number * hidden + 12);
         // Four buffers of `f32`.
         let adapters = 16 * arrangement(settings, &sizes).len() as u64;
-        Ok(Needs { weights, adapters, activations, head, workspace: rest - head })
+        Ok(Needs {
+            weights,
+            adapters,
+            activations,
+            head,
+            workspace: rest - head,
+        })
     }
 
     /// All of it.
@@ -57,13 +84,18 @@ impl Needs {
 }
 
 fn without_layers(config: &Config) -> Config {
-    Config { layers: 0, ..config.clone() }
+    Config {
+        layers: 0,
+        ..config.clone()
+    }
 }
 
 fn arrangement(settings: &Settings, sizes: &Sizes) -> Layout {
     let arrangement = match settings.precision {
         Precision::F32 => Arrangement::Plain,
-        Precision::Bf16 => Arrangement::Padded { rank: half::padded(sizes.rank) },
+        Precision::Bf16 => Arrangement::Padded {
+            rank: half::padded(sizes.rank),
+        },
     };
     Layout::of(&settings.config, &settings.lora, arrangement)
 }
@@ -83,7 +115,13 @@ fn buffers(settings: &Settings, sizes: &Sizes, shape: &Layers<'_>) -> Result<u64
         Precision::F32 => _ = Buffers::new(sizes, shape, chunk, &counting(4))?,
         Precision::Bf16 => {
             let adapters = arrangement(settings, sizes).len();
-            half::Buffers::new(sizes, shape, [chunk as usize, adapters], &counting(2), &counting(4))?;
+            half::Buffers::new(
+                sizes,
+                shape,
+                [chunk as usize, adapters],
+                &counting(2),
+                &counting(4),
+            )?;
         }
     }
     Ok(bytes.get())

@@ -47,7 +47,18 @@ impl Step {
     ) -> Result<(), Error> {
         let wide = columns.is_multiple_of(4) && depth.is_multiple_of(4);
         let kernel = if wide { &kernels.wide } else { &kernels.narrow };
-        queue.launch(kernel, ProductArgs { a, b, sum, factor, rows, columns, depth })
+        queue.launch(
+            kernel,
+            ProductArgs {
+                a,
+                b,
+                sum,
+                factor,
+                rows,
+                columns,
+                depth,
+            },
+        )
     }
 
     /// Adds `x W^T`, and what the adapter adds to it, to `y`.
@@ -63,7 +74,13 @@ impl Step {
         let w = self.matrix(queue, (l, p))?;
         self.product(queue, &self.kernels.nt, [x, &w, y], one, [m, n, k])?;
         match self.adapter_u(queue, purpose, (l, p), x)? {
-            Some([u, b]) => self.product(queue, &self.kernels.nt, [&u, &b, y], one, [m, n, self.sizes.rank]),
+            Some([u, b]) => self.product(
+                queue,
+                &self.kernels.nt,
+                [&u, &b, y],
+                one,
+                [m, n, self.sizes.rank],
+            ),
             None => Ok(()),
         }
     }
@@ -77,7 +94,9 @@ impl Step {
         x: &View<f32>,
     ) -> Result<Option<[View<f32>; 2]>, Error> {
         let u = &self.buffers.kept.layer(l).u[p as usize];
-        let (Some([a, b]), Some(u)) = (self.adapter((l, p)), u) else { return Ok(None) };
+        let (Some([a, b]), Some(u)) = (self.adapter((l, p)), u) else {
+            return Ok(None);
+        };
         let (x, scale) = match purpose {
             Purpose::Training => (self.input(queue, (l, p), x)?, &self.constants.scale),
             Purpose::Evaluation => (x.clone(), &self.constants.evaluation_scale),
@@ -141,7 +160,11 @@ impl Step {
         a: &View<f32>,
         dx: &View<f32>,
     ) -> Result<(), Error> {
-        let (m, k, rank) = (self.sizes.tokens, self.sizes.of(place.1)[1], self.sizes.rank);
+        let (m, k, rank) = (
+            self.sizes.tokens,
+            self.sizes.of(place.1)[1],
+            self.sizes.rank,
+        );
         let (nn, one, work) = (&self.kernels.nn, &self.constants.one, &self.buffers.work);
         let Some(threshold) = self.dropout else {
             return self.product(queue, nn, [&work.du, a, dx], one, [m, k, rank]);
@@ -153,8 +176,15 @@ impl Step {
     }
 
     /// The input of an adapter: `x`, or what dropout keeps of it.
-    fn input(&self, queue: &mut impl Queue, place: Place, x: &View<f32>) -> Result<View<f32>, Error> {
-        let Some(threshold) = self.dropout else { return Ok(x.clone()) };
+    fn input(
+        &self,
+        queue: &mut impl Queue,
+        place: Place,
+        x: &View<f32>,
+    ) -> Result<View<f32>, Error> {
+        let Some(threshold) = self.dropout else {
+            return Ok(x.clone());
+        };
         let masked = self.buffers.work.masked.view_range(0..x.len());
         queue.fill(&masked, 0.0)?;
         self.add_masked(queue, place, threshold, x, &masked)?;
@@ -172,7 +202,18 @@ impl Step {
         let n = self.sizes.tokens * self.sizes.of(p)[1];
         let stream = (Projection::ALL.len() * l) as u32 + p as u32;
         let (counters, seed) = (&self.state.counters, &self.constants.seed);
-        queue.launch(&self.kernels.add_masked, AddMaskedArgs { x, sum, counters, seed, n, stream, threshold })
+        queue.launch(
+            &self.kernels.add_masked,
+            AddMaskedArgs {
+                x,
+                sum,
+                counters,
+                seed,
+                n,
+                stream,
+                threshold,
+            },
+        )
     }
 
     /// A and B.
@@ -187,25 +228,57 @@ impl Step {
             DeviceMatrix::F32(w) => Ok(w.view()),
             DeviceMatrix::Nf4 { packed, absmax } => {
                 let w = self.buffers.work.w.view_range(0..n as usize * k as usize);
-                let args = Nf4DequantizeArgs::<Host> { packed, absmax, w: &w, n: n * k };
+                let args = Nf4DequantizeArgs::<Host> {
+                    packed,
+                    absmax,
+                    w: &w,
+                    n: n * k,
+                };
                 queue.launch(&self.kernels.dequantize, args)?;
                 Ok(w)
             }
-            DeviceMatrix::Nested(DeviceNested { packed, codes, scales, offset }) => {
+            DeviceMatrix::Nested(DeviceNested {
+                packed,
+                codes,
+                scales,
+                offset,
+            }) => {
                 let w = self.buffers.work.w.view_range(0..n as usize * k as usize);
                 // Loaded with the weights.
-                let Unnesting { kernel, map } = self.unnesting.as_ref().expect("some matrix is nested");
+                let Unnesting { kernel, map } =
+                    self.unnesting.as_ref().expect("some matrix is nested");
                 let (n, offset) = (n * k, *offset);
-                let from = NestedArgs::<Host> { packed, codes, scales, map };
-                let args = NestedDequantizeArgs::<Host> { from, w: &w, n, offset };
+                let from = NestedArgs::<Host> {
+                    packed,
+                    codes,
+                    scales,
+                    map,
+                };
+                let args = NestedDequantizeArgs::<Host> {
+                    from,
+                    w: &w,
+                    n,
+                    offset,
+                };
                 queue.launch(kernel, args)?;
                 Ok(w)
             }
         }
     }
 
-    pub(super) fn norm(&self, queue: &mut impl Queue, [x, g, y, inv]: [&View<f32>; 4]) -> Result<(), Error> {
-        let args = RmsNormForwardArgs::<Host> { x, g, y, inv, n: g.len() as u32, eps: self.eps };
+    pub(super) fn norm(
+        &self,
+        queue: &mut impl Queue,
+        [x, g, y, inv]: [&View<f32>; 4],
+    ) -> Result<(), Error> {
+        let args = RmsNormForwardArgs::<Host> {
+            x,
+            g,
+            y,
+            inv,
+            n: g.len() as u32,
+            eps: self.eps,
+        };
         queue.launch(&self.kernels.norm, args)
     }
 
@@ -217,8 +290,20 @@ impl Step {
         x: &View<f32>,
         heads: u32,
     ) -> Result<(), Error> {
-        let Sizes { tokens, head_dim, .. } = self.sizes;
+        let Sizes {
+            tokens, head_dim, ..
+        } = self.sizes;
         let (positions, freq) = (&self.slots.batch.positions, &self.constants.freq);
-        queue.launch(kernel, RotateHeadsArgs { positions, freq, x, tokens, heads, head_dim })
+        queue.launch(
+            kernel,
+            RotateHeadsArgs {
+                positions,
+                freq,
+                x,
+                tokens,
+                heads,
+                head_dim,
+            },
+        )
     }
 }

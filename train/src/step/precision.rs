@@ -79,9 +79,9 @@ impl Pass {
     ) -> Result<Pass, Error> {
         settings.precision.check(context, settings)?;
         Ok(match settings.precision {
-            Precision::F32 => {
-                Pass::F32(Box::new(simple(context, settings, sizes, weights, adapters, layers)?))
-            }
+            Precision::F32 => Pass::F32(Box::new(simple(
+                context, settings, sizes, weights, adapters, layers,
+            )?)),
             Precision::Bf16 => {
                 let step = half::Step::new(context, settings, sizes, weights, adapters, layers)?;
                 Pass::Bf16(Box::new(step))
@@ -116,10 +116,14 @@ impl Pass {
         match work {
             Work::Evaluation => self.evaluate(queue),
             Work::Micro => {
-                Part::ALL[..3].iter().try_for_each(|part| self.part(queue, *part))?;
+                Part::ALL[..3]
+                    .iter()
+                    .try_for_each(|part| self.part(queue, *part))?;
                 self.common().end_micro_batch(queue, self.losses())
             }
-            Work::Last => Part::ALL.iter().try_for_each(|part| self.part(queue, *part)),
+            Work::Last => Part::ALL
+                .iter()
+                .try_for_each(|part| self.part(queue, *part)),
         }
     }
 

@@ -38,7 +38,12 @@ impl Trainer {
                 let profile = recorder.finish().profile(stream)?;
                 kernels.extend(profile.rows.into_iter().map(|row| {
                     let (kernel, time, bytes) = (row.name, row.time, row.bytes);
-                    TimedKernel { part, kernel, time, bytes }
+                    TimedKernel {
+                        part,
+                        kernel,
+                        time,
+                        bytes,
+                    }
                 }));
             }
             Ok(())

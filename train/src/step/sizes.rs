@@ -41,15 +41,29 @@ impl Sizes {
     fn check_products(&self) -> Result<(), Error> {
         let wide = |a: u32, b: u32| u64::from(a) * u64::from(b);
         let queries = wide(self.heads.max(self.kv_heads), self.head_dim);
-        Error::unless(queries <= MOST as u64, "heads * head_dim", queries, "at most 2^24")?;
-        let longest = self.vocab.max(self.hidden).max(self.feed_forward).max(queries as u32);
+        Error::unless(
+            queries <= MOST as u64,
+            "heads * head_dim",
+            queries,
+            "at most 2^24",
+        )?;
+        let longest = self
+            .vocab
+            .max(self.hidden)
+            .max(self.feed_forward)
+            .max(queries as u32);
         let products = [
-            ("the tokens of a micro-batch times the longest row", wide(self.tokens, longest)),
+            (
+                "the tokens of a micro-batch times the longest row",
+                wide(self.tokens, longest),
+            ),
             ("the longest row times hidden", wide(longest, self.hidden)),
             ("the longest row times the rank", wide(longest, self.rank)),
         ];
         let right = |n| n <= 1 << 31;
-        products.into_iter().try_for_each(|(what, n)| Error::unless(right(n), what, n, "at most 2^31"))
+        products
+            .into_iter()
+            .try_for_each(|(what, n)| Error::unless(right(n), what, n, "at most 2^31"))
     }
 
     /// Elements of a tensor with a row of this length for each token.

@@ -46,9 +46,17 @@ impl Slots {
             starts: list(3),
             all: all.view(),
         };
-        let done = (0..SLOTS).map(|_| Event::untimed(context)).collect::<Result<_, _>>()?;
-        let ring = Pinned::zeroed(context, (SLOTS * words) as usize)?.labelled("the slots of micro-batches");
-        Ok(Slots { ring, done, words, batch })
+        let done = (0..SLOTS)
+            .map(|_| Event::untimed(context))
+            .collect::<Result<_, _>>()?;
+        let ring = Pinned::zeroed(context, (SLOTS * words) as usize)?
+            .labelled("the slots of micro-batches");
+        Ok(Slots {
+            ring,
+            done,
+            words,
+            batch,
+        })
     }
 
     /// Writes micro-batch `i` into its slot, when the device has done with what was there. Tokens that the micro-batch is

@@ -1,7 +1,9 @@
 //! The graphs of a step, their launches, and what comes back.
 
 use warpwright_driver::{CaptureMode, Context, GraphExec, Recorder, Stream, capture};
-use warpwright_kernels::train::state::{CARRIED, CORRECTIONS, COUNTERS, MICRO, RECORD, SKIPPED, STEP};
+use warpwright_kernels::train::state::{
+    CARRIED, CORRECTIONS, COUNTERS, MICRO, RECORD, SKIPPED, STEP,
+};
 
 use super::buffers::Layers;
 use super::common::RECORDS;
@@ -81,14 +83,33 @@ impl Trainer {
         adapters: &Adapters,
     ) -> Result<Trainer, Error> {
         check(&settings, adapters)?;
-        let Settings { config, lora, tokens, recomputation, .. } = &settings;
+        let Settings {
+            config,
+            lora,
+            tokens,
+            recomputation,
+            ..
+        } = &settings;
         let sizes = Sizes::new(config, lora.rank, *tokens)?;
-        let layers = Layers { config, lora, head_norms: head_norms(weights)?, recomputation: *recomputation };
+        let layers = Layers {
+            config,
+            lora,
+            head_norms: head_norms(weights)?,
+            recomputation: *recomputation,
+        };
         let step = Pass::new(context, &settings, sizes, weights, adapters, &layers)?;
         let stream = Stream::new(context)?;
         let graphs = Graphs::new(&step, &stream, settings.launch)?;
         let shapes = Adapters::zeros(config, lora);
-        Ok(Trainer { stream, step, graphs, shapes, settings, micros: 0, steps: 0 })
+        Ok(Trainer {
+            stream,
+            step,
+            graphs,
+            shapes,
+            settings,
+            micros: 0,
+            steps: 0,
+        })
     }
 
     /// One optimizer step over these micro-batches. It waits for the device.
@@ -121,7 +142,10 @@ impl Trainer {
         self.check(micro, self.micros)?;
         self.fill_slot(micro)?;
         run(&self.step, &self.stream)?;
-        self.step.common().slots.release(self.micros, &self.stream)?;
+        self.step
+            .common()
+            .slots
+            .release(self.micros, &self.stream)?;
         self.micros = self.micros.wrapping_add(1);
         self.stream.synchronize()?;
         self.steps = self.steps.wrapping_add(1);
@@ -135,7 +159,14 @@ impl Trainer {
     /// Faults of the device.
     pub fn with_launch(self, launch: Launch) -> Result<Trainer, Error> {
         let graphs = Graphs::new(&self.step, &self.stream, launch)?;
-        Ok(Trainer { graphs, settings: Settings { launch, ..self.settings }, ..self })
+        Ok(Trainer {
+            graphs,
+            settings: Settings {
+                launch,
+                ..self.settings
+            },
+            ..self
+        })
     }
 
     /// Adds the gradients of a micro-batch to those of the step, without an update: [`gradients`](Self::gradients) reads
@@ -159,7 +190,10 @@ impl Trainer {
         self.check(micro, micro.number)?;
         self.launch(micro, Work::Evaluation)?;
         let losses = self.step.losses().to_vec()?;
-        Ok(Evaluation { loss: losses.into_iter().map(f64::from).sum(), tokens: micro.labelled() })
+        Ok(Evaluation {
+            loss: losses.into_iter().map(f64::from).sum(),
+            tokens: micro.labelled(),
+        })
     }
 
     /// The logits of a micro-batch, `[tokens, vocab]`, under the adapters as they are, without dropout. Like
@@ -169,9 +203,16 @@ impl Trainer {
     ///
     /// As [`evaluate`](Self::evaluate); a trainer of more tokens than have logits at once ([`Settings::head_chunk`]).
     pub fn logits(&mut self, micro: &MicroBatch) -> Result<Vec<f32>, Error> {
-        let Settings { tokens, head_chunk, .. } = self.settings;
+        let Settings {
+            tokens, head_chunk, ..
+        } = self.settings;
         let wanted = "at most as many as have logits at once (head_chunk)";
-        Error::unless(tokens <= head_chunk, "the number of tokens of the trainer", tokens, wanted)?;
+        Error::unless(
+            tokens <= head_chunk,
+            "the number of tokens of the trainer",
+            tokens,
+            wanted,
+        )?;
         self.evaluate(micro)?;
         let mut logits = self.step.logits().to_vec()?;
         logits.truncate(micro.ids.len() * self.settings.config.vocab);
@@ -184,7 +225,10 @@ impl Trainer {
     ///
     /// Faults of the device.
     pub fn gradients(&self) -> Result<Adapters, Error> {
-        self.step.common().flat.read(&self.step.common().flat.gradients, &self.shapes)
+        self.step
+            .common()
+            .flat
+            .read(&self.step.common().flat.gradients, &self.shapes)
     }
 
     /// The adapters as they are.
@@ -193,7 +237,10 @@ impl Trainer {
     ///
     /// Faults of the device.
     pub fn adapters(&self) -> Result<Adapters, Error> {
-        self.step.common().flat.read(&self.step.common().flat.parameters, &self.shapes)
+        self.step
+            .common()
+            .flat
+            .read(&self.step.common().flat.parameters, &self.shapes)
     }
 
     /// All that training goes on from, after a step.
@@ -208,7 +255,10 @@ impl Trainer {
         let first = CORRECTIONS as usize;
         Ok(Snapshot {
             adapters: read(&flat.parameters)?,
-            moments: Moments { first: read(&flat.moments[0])?, second: read(&flat.moments[1])? },
+            moments: Moments {
+                first: read(&flat.moments[0])?,
+                second: read(&flat.moments[1])?,
+            },
             step: counters[STEP as usize],
             skipped: counters[SKIPPED as usize],
             micro: counters[MICRO as usize],
@@ -223,7 +273,14 @@ impl Trainer {
     ///
     /// Adapters or moments of other shapes; faults of the device.
     pub fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
-        let Snapshot { adapters, moments, step, skipped, micro, corrections } = snapshot;
+        let Snapshot {
+            adapters,
+            moments,
+            step,
+            skipped,
+            micro,
+            corrections,
+        } = snapshot;
         let (config, lora) = (&self.settings.config, &self.settings.lora);
         for all in [adapters, &moments.first, &moments.second] {
             all.check(config, lora)?;
@@ -257,7 +314,10 @@ impl Trainer {
             return Err(Error::TooLong { found, most });
         }
         if micro.number != number {
-            return Err(Error::Number { found: micro.number, wanted: number });
+            return Err(Error::Number {
+                found: micro.number,
+                wanted: number,
+            });
         }
         match micro.starts.windows(2).position(|pair| pair[1] < pair[0]) {
             Some(index) if self.settings.precision == Precision::Bf16 => {
@@ -279,7 +339,9 @@ impl Trainer {
         self.fill_slot(micro)?;
         let (step, stream) = (&self.step, &self.stream);
         match &mut self.graphs {
-            Some(graphs) => graphs.of(step, stream, self.settings.launch, work)?.launch(stream)?,
+            Some(graphs) => graphs
+                .of(step, stream, self.settings.launch, work)?
+                .launch(stream)?,
             None => step.run(&mut &*stream, work)?,
         }
         step.common().slots.release(self.micros, stream)
@@ -295,33 +357,56 @@ impl Trainer {
         let (slot, state) = ((i % RECORDS) as usize, &self.step.common().state);
         let number = |i: usize| f64::from(state.records.read(slot * RECORD as usize + i));
         let [loss, norm, clip, lr] = [0, 1, 2, 3].map(number);
-        Record { loss, norm, clip, lr, skipped: state.outcomes.read(slot) == 0 }
+        Record {
+            loss,
+            norm,
+            clip,
+            lr,
+            skipped: state.outcomes.read(slot) == 0,
+        }
     }
 }
 
 /// Refuses settings and adapters with which there is nothing to train.
 fn check(settings: &Settings, adapters: &Adapters) -> Result<(), Error> {
-    let Settings { config, lora, training, head_chunk, .. } = settings;
+    let Settings {
+        config,
+        lora,
+        training,
+        head_chunk,
+        ..
+    } = settings;
     config.check()?;
     lora.check()?;
     training.check()?;
     adapters.check(config, lora)?;
     let any = adapters.tensors().next().is_some();
-    Error::unless(any, "the number of adapters", 0, "at least 1: give a target")?;
+    Error::unless(
+        any,
+        "the number of adapters",
+        0,
+        "at least 1: give a target",
+    )?;
     Error::unless(*head_chunk > 0, "head_chunk", head_chunk, "at least 1")
 }
 
 /// Whether the layers have head norms. All must, or none; and only what is added to nothing may have a bias.
 fn head_norms<V, M>(weights: &Weights<V, M>) -> Result<bool, Error> {
     let norms = |layer: &LayerWeights<V, M>| [layer.q_norm.is_some(), layer.k_norm.is_some()];
-    let has = weights.layers.first().is_some_and(|layer| layer.q_norm.is_some());
+    let has = weights
+        .layers
+        .first()
+        .is_some_and(|layer| layer.q_norm.is_some());
     for (l, layer) in weights.layers.iter().enumerate() {
         if norms(layer) != [has; 2] {
             return Err(Error::HeadNorms { layer: l });
         }
         for p in [Projection::O, Projection::Down] {
             if layer.biases[p as usize].is_some() {
-                return Err(Error::Bias { projection: p.name(), layer: l });
+                return Err(Error::Bias {
+                    projection: p.name(),
+                    layer: l,
+                });
             }
         }
     }
@@ -334,7 +419,11 @@ impl Graphs {
             return Ok(None);
         }
         let of = |work| instantiate(step, stream, launch, work);
-        Ok(Some(Graphs { micro: of(Work::Micro)?, last: of(Work::Last)?, evaluation: None }))
+        Ok(Some(Graphs {
+            micro: of(Work::Micro)?,
+            last: of(Work::Last)?,
+            evaluation: None,
+        }))
     }
 
     fn of(
@@ -355,9 +444,16 @@ impl Graphs {
     }
 }
 
-fn instantiate(step: &Pass, stream: &Stream, launch: Launch, work: Work) -> Result<GraphExec, Error> {
+fn instantiate(
+    step: &Pass,
+    stream: &Stream,
+    launch: Launch,
+    work: Work,
+) -> Result<GraphExec, Error> {
     let graph = match launch {
-        Launch::Capture => capture(stream, CaptureMode::ThreadLocal, |queue| step.run(queue, work))?,
+        Launch::Capture => capture(stream, CaptureMode::ThreadLocal, |queue| {
+            step.run(queue, work)
+        })?,
         _ => {
             let mut recorder = Recorder::new(stream.context())?;
             step.run(&mut recorder, work)?;

@@ -24,7 +24,8 @@ impl Matrix {
     fn check(&self, (tensor, shape): (String, [usize; 2])) -> Result<(), Error> {
         let weights = shape[0] * shape[1];
         let blocks = weights.div_ceil(BLOCK);
-        let part = |what: &str, wanted, found| length((format!("{what} {tensor}"), [1, wanted]), found);
+        let part =
+            |what: &str, wanted, found| length((format!("{what} {tensor}"), [1, wanted]), found);
         match self {
             Matrix::F32(w) => length((tensor, shape), w.len()),
             Matrix::Nf4(w) => {
@@ -34,7 +35,11 @@ impl Matrix {
             Matrix::Nested(Nf4 { packed, absmax }) => {
                 part("the packed", weights.div_ceil(2), packed.len())?;
                 part("the codes of the absmax of", blocks, absmax.codes.len())?;
-                part("the scales of the absmax of", blocks.div_ceil(nested::BLOCK), absmax.scales.len())
+                part(
+                    "the scales of the absmax of",
+                    blocks.div_ceil(nested::BLOCK),
+                    absmax.scales.len(),
+                )
             }
         }
     }
@@ -43,7 +48,10 @@ impl Matrix {
 /// A frozen matrix in device memory.
 pub(super) enum DeviceMatrix {
     F32(Buffer<f32>),
-    Nf4 { packed: Buffer<u8>, absmax: Buffer<f32> },
+    Nf4 {
+        packed: Buffer<u8>,
+        absmax: Buffer<f32>,
+    },
     Nested(DeviceNested),
 }
 
@@ -56,8 +64,20 @@ pub(super) struct DeviceNested {
 }
 
 impl DeviceNested {
-    pub(super) fn new(context: &Context, name: &str, of: &Nf4<Nested>) -> Result<DeviceNested, Error> {
-        let Nf4 { packed, absmax: Nested { codes, scales, offset } } = of;
+    pub(super) fn new(
+        context: &Context,
+        name: &str,
+        of: &Nf4<Nested>,
+    ) -> Result<DeviceNested, Error> {
+        let Nf4 {
+            packed,
+            absmax:
+                Nested {
+                    codes,
+                    scales,
+                    offset,
+                },
+        } = of;
         let label = |part: &str| format!("the {part} of the absmax of {name}");
         Ok(DeviceNested {
             packed: Buffer::from_slice(context, packed)?.labelled(name),
@@ -86,8 +106,12 @@ impl<K: KernelDef> Unnesting<K> {
         if !matrices.any(|matrix| matches!(matrix, Matrix::Nested(_))) {
             return Ok(None);
         }
-        let map = Buffer::from_slice(context, &nested::dynamic_map())?.labelled("the map of nested absmax");
-        Ok(Some(Unnesting { kernel: load(context, kernel)?, map }))
+        let map = Buffer::from_slice(context, &nested::dynamic_map())?
+            .labelled("the map of nested absmax");
+        Ok(Some(Unnesting {
+            kernel: load(context, kernel)?,
+            map,
+        }))
     }
 }
 
@@ -95,7 +119,11 @@ pub(super) type DeviceWeights = Weights<Buffer<f32>, DeviceMatrix>;
 
 /// Checks the shapes of all tensors.
 pub(super) fn check(config: &Config, weights: &Weights<Vec<f32>, Matrix>) -> Result<(), Error> {
-    weights.try_map(config, &mut |named, v| length(named, v.len()), &mut |named, m| m.check(named))?;
+    weights.try_map(
+        config,
+        &mut |named, v| length(named, v.len()),
+        &mut |named, m| m.check(named),
+    )?;
     Ok(())
 }
 
@@ -106,14 +134,16 @@ pub(super) fn upload(
     weights: &Weights<Vec<f32>, Matrix>,
 ) -> Result<DeviceWeights, Error> {
     check(config, weights)?;
-    let vector =
-        &mut |(name, _): (String, _), v: &Vec<f32>| Ok(Buffer::from_slice(context, v)?.labelled(&name));
+    let vector = &mut |(name, _): (String, _), v: &Vec<f32>| {
+        Ok(Buffer::from_slice(context, v)?.labelled(&name))
+    };
     let matrix = &mut |(name, _): (String, _), matrix: &Matrix| {
         Ok(match matrix {
             Matrix::F32(w) => DeviceMatrix::F32(Buffer::from_slice(context, w)?.labelled(&name)),
             Matrix::Nf4(Nf4 { packed, absmax }) => DeviceMatrix::Nf4 {
                 packed: Buffer::from_slice(context, packed)?.labelled(&name),
-                absmax: Buffer::from_slice(context, absmax)?.labelled(&format!("the absmax of {name}")),
+                absmax: Buffer::from_slice(context, absmax)?
+                    .labelled(&format!("the absmax of {name}")),
             },
             Matrix::Nested(of) => DeviceMatrix::Nested(DeviceNested::new(context, &name, of)?),
         })

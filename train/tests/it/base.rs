@@ -13,7 +13,9 @@ use warpwright_train::peft::{self, Shapes};
 use warpwright_train::reference::{
     Adapters, MicroBatch, Model as ReferenceModel, References, Storage, Weights,
 };
-use warpwright_train::step::{Launch, Matrix, Precision, Recomputation, Settings, Tiles, Trainer, Unpacking};
+use warpwright_train::step::{
+    Launch, Matrix, Precision, Recomputation, Settings, Tiles, Trainer, Unpacking,
+};
 use warpwright_train::{LayerWeights, Lora, Projection, Training};
 
 use crate::compare::worst;
@@ -37,22 +39,58 @@ impl Bench {
         let model = Model::open(&file).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("data.jsonl");
-        std::fs::write(&file, "{\"text\": \"An iterator over the elements of a slice.\"}\n").unwrap();
+        std::fs::write(
+            &file,
+            "{\"text\": \"An iterator over the elements of a slice.\"}\n",
+        )
+        .unwrap();
         let tokenizer = &model.tokenizer().unwrap();
-        let how = Preprocess { tokenizer, template: None, len: LEN, train_on_prompt: false };
+        let how = Preprocess {
+            tokenizer,
+            template: None,
+            len: LEN,
+            train_on_prompt: false,
+        };
         let data = Data::read(&file, &how).unwrap();
         let ids = data.samples[0].ids.clone();
-        let shape =
-            Shape { len: LEN, rows: 1, accumulate: 1, packing: true, seed: 0, length: Length::Steps(1) };
+        let shape = Shape {
+            len: LEN,
+            rows: 1,
+            accumulate: 1,
+            packing: true,
+            seed: 0,
+            length: Length::Steps(1),
+        };
         let micro = Batches::new(data, shape).unwrap().step(0).swap_remove(0);
         let base = Base::of(&model, BaseFormat::Auto).unwrap();
-        let schedule = Schedule { decay: Decay::Constant, lr: 1e-3, lr_min: 0.0, warmup: 0, total: 1 };
-        let adamw = AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, decay: 0.0 };
+        let schedule = Schedule {
+            decay: Decay::Constant,
+            lr: 1e-3,
+            lr_min: 0.0,
+            warmup: 0,
+            total: 1,
+        };
+        let adamw = AdamW {
+            beta1: 0.9,
+            beta2: 0.999,
+            eps: 1e-8,
+            decay: 0.0,
+        };
         let targets = vec![Projection::Q, Projection::K, Projection::Down];
         let settings = Settings {
             config: base.config.clone(),
-            lora: Lora { rank: 4, alpha: 8.0, dropout: 0.0, seed: 0, targets },
-            training: Training { schedule, adamw, max_norm: 1.0 },
+            lora: Lora {
+                rank: 4,
+                alpha: 8.0,
+                dropout: 0.0,
+                seed: 0,
+                targets,
+            },
+            training: Training {
+                schedule,
+                adamw,
+                max_norm: 1.0,
+            },
             pairing: base.pairing,
             tokens: LEN,
             head_chunk: LEN,
@@ -63,11 +101,23 @@ impl Bench {
             unpacking: Unpacking::Fitting,
             attention: TensorOp::Wgmma,
         };
-        Bench { model, base, ids, micro, settings }
+        Bench {
+            model,
+            base,
+            ids,
+            micro,
+            settings,
+        }
     }
 
     fn trainer(&self, adapters: &Adapters) -> Trainer {
-        Trainer::new(&context(), self.settings.clone(), &self.base.weights, adapters).unwrap()
+        Trainer::new(
+            &context(),
+            self.settings.clone(),
+            &self.base.weights,
+            adapters,
+        )
+        .unwrap()
     }
 
     fn adapters(&self) -> Adapters {
@@ -110,8 +160,15 @@ fn the_loss_is_that_of_the_decoders_logits() {
     let labels = &bench.micro.labels[..bench.ids.len()];
     let wanted = cross_entropy::loss(&logits, &lse, labels) / bench.micro.n as f64;
     // B is zero at first, so the adapters change nothing.
-    let found = bench.trainer(&bench.adapters()).step(std::slice::from_ref(&bench.micro)).unwrap().loss;
-    assert!((found - wanted).abs() < 1e-3, "{found}, the decoder's logits give {wanted}");
+    let found = bench
+        .trainer(&bench.adapters())
+        .step(std::slice::from_ref(&bench.micro))
+        .unwrap()
+        .loss;
+    assert!(
+        (found - wanted).abs() < 1e-3,
+        "{found}, the decoder's logits give {wanted}"
+    );
 }
 
 /// Gradients of a real model, whose rotary pairs are neighbours, with adapters that change what it says.
@@ -120,11 +177,15 @@ fn gradients_of_a_file_are_those_of_the_reference() {
     let bench = Bench::new();
     let mut adapters = bench.adapters();
     let factors = adapters.layers.iter_mut().flatten().flatten();
-    factors
-        .for_each(|of| of.b.iter_mut().enumerate().for_each(|(i, b)| *b = ((i % 13) as f64 - 6.0) / 256.0));
+    factors.for_each(|of| {
+        of.b.iter_mut()
+            .enumerate()
+            .for_each(|(i, b)| *b = ((i % 13) as f64 - 6.0) / 256.0)
+    });
     let (config, lora) = (bench.base.config.clone(), bench.settings.lora.clone());
     let weights = unpacked(&bench.base.weights);
-    let mut reference = ReferenceModel::new(config, lora, weights, Storage::F64, &References).unwrap();
+    let mut reference =
+        ReferenceModel::new(config, lora, weights, Storage::F64, &References).unwrap();
     reference.pairing = bench.base.pairing;
     let wanted = reference.gradients(&adapters, &bench.micro).unwrap();
     let mut trainer = bench.trainer(&adapters);
@@ -141,24 +202,40 @@ fn a_trained_adapter_decodes_to_the_logits_of_the_reference() {
     bench.settings.training.schedule.lr = 0.02;
     let mut trainer = bench.trainer(&bench.adapters());
     for number in 0..3 {
-        trainer.step(&[MicroBatch { number, ..bench.micro.clone() }]).unwrap();
+        trainer
+            .step(&[MicroBatch {
+                number,
+                ..bench.micro.clone()
+            }])
+            .unwrap();
     }
     let (adapters, folder) = (trainer.adapters().unwrap(), tempfile::tempdir().unwrap());
     let (config, lora) = (&bench.base.config, &bench.settings.lora);
-    let shapes = Shapes { config, lora, pairing: bench.base.pairing };
+    let shapes = Shapes {
+        config,
+        lora,
+        pairing: bench.base.pairing,
+    };
     peft::write(folder.path(), &shapes, &adapters, "some/model").unwrap();
     peft::write_base_formats(folder.path(), &bench.base.formats).unwrap();
 
     let weights = unpacked(&bench.base.weights);
     let head = weights.head().clone();
-    let mut reference =
-        ReferenceModel::new(config.clone(), lora.clone(), weights, Storage::F64, &References).unwrap();
+    let mut reference = ReferenceModel::new(
+        config.clone(),
+        lora.clone(),
+        weights,
+        Storage::F64,
+        &References,
+    )
+    .unwrap();
     reference.pairing = bench.base.pairing;
     let logits = |adapters: &Adapters| -> Vec<f64> {
         let x = reference.gradients(adapters, &bench.micro).unwrap().head.x;
         let rows = x.chunks(config.hidden).take(bench.ids.len());
         let dot = |x: &[f64], row: &[f64]| x.iter().zip(row).map(|(x, w)| x * w).sum::<f64>();
-        rows.flat_map(|x| head.chunks(config.hidden).map(move |row| dot(x, row))).collect()
+        rows.flat_map(|x| head.chunks(config.hidden).map(move |row| dot(x, row)))
+            .collect()
     };
     let apart = |a: &[f64], b: &[f64]| {
         let square = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
@@ -166,11 +243,17 @@ fn a_trained_adapter_decodes_to_the_logits_of_the_reference() {
     };
     let wanted = logits(&adapters);
     let effect = apart(&logits(&bench.adapters()), &wanted);
-    assert!(effect > 0.02, "training changed the logits by {effect:e} only");
+    assert!(
+        effect > 0.02,
+        "training changed the logits by {effect:e} only"
+    );
 
     let options = Options::new(LEN as u32, warpwright_engine::Launch::Graph);
     let model = bench.model.with_adapter(folder.path()).unwrap();
-    assert_eq!(model.outline.adapter.as_ref().unwrap().trained_on.as_ref(), Some(&bench.base.formats));
+    assert_eq!(
+        model.outline.adapter.as_ref().unwrap().trained_on.as_ref(),
+        Some(&bench.base.formats)
+    );
     let mut decoder = Decoder::new(&context(), &model, options, |_| ()).unwrap();
     let rows = decoder.logits(&bench.ids).unwrap();
     let found: Vec<f64> = rows.flat_map(|row| wide(&row.unwrap())).collect();

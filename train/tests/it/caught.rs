@@ -12,8 +12,17 @@ use crate::{gates, page};
 #[test]
 fn every_fault_in_what_the_device_runs_is_caught_and_the_page_says_so() {
     let (text, all) = page::text(&hooked_context()).unwrap();
-    for Caught { fault, value, without, meant, .. } in all.iter().filter(|caught| !caught.caught()) {
-        println!("{fault}: {value:e}, without it {without:e}, from the reference with it {meant:e}");
+    for Caught {
+        fault,
+        value,
+        without,
+        meant,
+        ..
+    } in all.iter().filter(|caught| !caught.caught())
+    {
+        println!(
+            "{fault}: {value:e}, without it {without:e}, from the reference with it {meant:e}"
+        );
     }
     assert!(
         all.iter().all(Caught::caught),
@@ -28,8 +37,13 @@ fn every_fault_in_what_the_device_runs_is_caught_and_the_page_says_so() {
 }
 
 /// Nothing is added to the number of an input, in all launches of a mask.
-const MASK: Argument =
-    Argument { kernel: "train_add_masked", count: 7, index: 5, add: 0, between: ["train_", "none"] };
+const MASK: Argument = Argument {
+    kernel: "train_add_masked",
+    count: 7,
+    index: 5,
+    add: 0,
+    between: ["train_", "none"],
+};
 
 #[test]
 fn what_is_planted_nowhere_is_told() {
@@ -40,7 +54,12 @@ fn what_is_planted_nowhere_is_told() {
         drop(gates::trainer(&context, &setup, &setup.adapters(), Launch::Graph).unwrap());
         hooked::seen().planted
     };
-    let attention = Argument { kernel: "train_attention_16", count: 8, index: 6, ..MASK };
+    let attention = Argument {
+        kernel: "train_attention_16",
+        count: 8,
+        index: 6,
+        ..MASK
+    };
     assert!(planted(vec![], None) && planted(vec![Box::new(SumGroups)], Some(attention)));
     // Without dropout there are no masks, and heads have another length.
     assert!(!planted(vec![], Some(MASK)));

@@ -43,7 +43,10 @@ fn nf4_has_the_values_of_bitsandbytes() {
 #[test]
 fn nested_absmax_is_that_of_bitsandbytes() {
     let wanted = &read("constants")["nested"];
-    let absmax: Vec<f32> = gauss(5, 600, 0.1).into_iter().map(|x| x.abs() + 0.01).collect();
+    let absmax: Vec<f32> = gauss(5, 600, 0.1)
+        .into_iter()
+        .map(|x| x.abs() + 0.01)
+        .collect();
     assert_eq!(wanted["fnv1a"], fnv1a_f32(&absmax));
     let nested = nested::quantize(&absmax);
     assert_eq!(wanted["codes"], serde_json::json!(nested.codes));
@@ -59,9 +62,16 @@ fn nf4_takes_blocks_of_zeros_and_odd_ends() {
     let nf4 = nf4::quantize(&weights);
     assert_eq!(nf4.absmax, [0.0, 2.0]);
     assert_eq!(nf4.packed[..32], [0x77; 32]);
-    assert_eq!(nf4.packed[32..], [0xa0, 0xc0], "0.246, -1 and 0.441, then nothing");
+    assert_eq!(
+        nf4.packed[32..],
+        [0xa0, 0xc0],
+        "0.246, -1 and 0.441, then nothing"
+    );
     let back = nf4::dequantize(&nf4.packed, &nf4.absmax);
-    assert_eq!(back[64..67], [10, 0, 12].map(|code| 2.0 * nf4::VALUES[code]));
+    assert_eq!(
+        back[64..67],
+        [10, 0, 12].map(|code| 2.0 * nf4::VALUES[code])
+    );
 }
 
 /// The known answers of Random123.
@@ -86,7 +96,9 @@ fn dropout_keeps_what_the_oracle_keeps() {
     };
     let kept = mask.apply(&vec![1.0; (count("rows") * count("k")) as usize]);
     let rows = kept.chunks(count("k") as usize);
-    let rows: Vec<String> = rows.map(|row| row.iter().map(|x| x.to_string()).collect()).collect();
+    let rows: Vec<String> = rows
+        .map(|row| row.iter().map(|x| x.to_string()).collect())
+        .collect();
     assert_eq!(wanted["kept"], serde_json::json!(rows));
 }
 
@@ -96,8 +108,11 @@ fn schedules_give_the_learning_rates() {
     let of = &c["learning_rate_of"];
     let number = |key: &str| of[key].as_f64().unwrap();
     let count = |key: &str| of[key].as_u64().unwrap() as u32;
-    for (name, decay) in [("cosine", Decay::Cosine), ("linear", Decay::Linear), ("constant", Decay::Constant)]
-    {
+    for (name, decay) in [
+        ("cosine", Decay::Cosine),
+        ("linear", Decay::Linear),
+        ("constant", Decay::Constant),
+    ] {
         let schedule = Schedule {
             decay,
             lr: number("lr"),

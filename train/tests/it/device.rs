@@ -10,7 +10,13 @@ use crate::hooked;
 use crate::setup::{Setup, read};
 
 pub(crate) fn context() -> Context {
-    Context::new(&Driver::of(warpwright_cuda_emu::library()).unwrap().device(0).unwrap()).unwrap()
+    Context::new(
+        &Driver::of(warpwright_cuda_emu::library())
+            .unwrap()
+            .device(0)
+            .unwrap(),
+    )
+    .unwrap()
 }
 
 /// The same, through a driver that sees what is loaded and launched.
@@ -45,20 +51,47 @@ gates! {
 }
 
 /// Those for which the emulator takes too long here: the example `gates` runs them, on it or on a GPU.
-const LARGE: &[&str] = &["tiny-100", "hd128-100", "qwen3-hd128", "gqa6-hd128", "gqa7-hd64"];
+const LARGE: &[&str] = &[
+    "tiny-100",
+    "hd128-100",
+    "qwen3-hd128",
+    "gqa6-hd128",
+    "gqa7-hd64",
+];
 
 pub(crate) fn trainer(setup: &Setup, adapters: &Adapters, launch: Launch) -> Trainer {
     gates::trainer(&context(), setup, adapters, launch).unwrap()
 }
 
 fn gate(name: &str) {
-    let steps = FIXTURES.iter().find(|(fixture, _)| *fixture == name).expect("it is in the list").1;
-    let figures = figures(&context(), &gates::setup(name), Launch::Graph, Precision::F32, steps).unwrap();
-    for Figure { gate, value, limit, place } in &figures {
+    let steps = FIXTURES
+        .iter()
+        .find(|(fixture, _)| *fixture == name)
+        .expect("it is in the list")
+        .1;
+    let figures = figures(
+        &context(),
+        &gates::setup(name),
+        Launch::Graph,
+        Precision::F32,
+        steps,
+    )
+    .unwrap();
+    for Figure {
+        gate,
+        value,
+        limit,
+        place,
+    } in &figures
+    {
         println!("{name}: {gate} {value:.1e} of {limit:.0e}, at {place}");
     }
     let missed = figures.iter().find(|figure| !figure.passes());
-    assert!(missed.is_none(), "{name}: {}", missed.map(Figure::to_string).unwrap_or_default());
+    assert!(
+        missed.is_none(),
+        "{name}: {}",
+        missed.map(Figure::to_string).unwrap_or_default()
+    );
 }
 
 #[test]
@@ -67,9 +100,15 @@ fn the_list_of_gates_is_whole() {
 }
 
 /// Some steps, and all that they leave.
-fn leaves(setup: &Setup, launch: Launch, steps: usize) -> (Vec<[u64; 4]>, warpwright_train::step::Snapshot) {
+fn leaves(
+    setup: &Setup,
+    launch: Launch,
+    steps: usize,
+) -> (Vec<[u64; 4]>, warpwright_train::step::Snapshot) {
     let mut trainer = trainer(setup, &setup.adapters(), launch);
-    let records = (1..=steps).map(|step| bits(trainer.step(&setup.micros(step)).unwrap())).collect();
+    let records = (1..=steps)
+        .map(|step| bits(trainer.step(&setup.micros(step)).unwrap()))
+        .collect();
     (records, trainer.snapshot().unwrap())
 }
 
@@ -84,8 +123,16 @@ fn every_launch_gives_the_same_bits() {
         let setup = Setup::new(&read(name)["config"]);
         let graph = leaves(&setup, Launch::Graph, 3);
         assert_eq!(graph, leaves(&setup, Launch::Graph, 3), "{name}, twice");
-        assert_eq!(graph, leaves(&setup, Launch::Capture, 3), "{name}, captured");
-        assert_eq!(graph, leaves(&setup, Launch::Eager, 3), "{name}, kernel by kernel");
+        assert_eq!(
+            graph,
+            leaves(&setup, Launch::Capture, 3),
+            "{name}, captured"
+        );
+        assert_eq!(
+            graph,
+            leaves(&setup, Launch::Eager, 3),
+            "{name}, kernel by kernel"
+        );
     }
 }
 
@@ -106,8 +153,12 @@ fn recomputing_gives_the_same_bits() {
                 Recomputation::None => Unpacking::Apart,
                 Recomputation::Cheap | Recomputation::Layers => Unpacking::Ahead,
             };
-            let settings =
-                Settings { precision, recomputation, unpacking, ..gates::settings(&setup, launch) };
+            let settings = Settings {
+                precision,
+                recomputation,
+                unpacking,
+                ..gates::settings(&setup, launch)
+            };
             let weights = gates::weights(&setup);
             let mut trainer = Trainer::new(&context(), settings, &weights, &setup.moved()).unwrap();
             let record = bits(trainer.step(&setup.micros(1)).unwrap());
@@ -148,7 +199,10 @@ fn a_step_that_is_not_finite_is_skipped() {
     }
     let after = trainer.snapshot().unwrap();
     assert_eq!((after.step, after.skipped, after.micro), (1, 2, 3));
-    assert_eq!((after.adapters, after.moments), (before.adapters, before.moments));
+    assert_eq!(
+        (after.adapters, after.moments),
+        (before.adapters, before.moments)
+    );
     assert_eq!(after.corrections, before.corrections);
 }
 
@@ -159,13 +213,22 @@ fn refuses_what_a_device_does_not_take() {
     let mut micro = setup.micros(1).swap_remove(0);
     micro.number = 3;
     let error = trainer.step(&[micro.clone()]).unwrap_err().to_string();
-    assert_eq!(error, "the micro-batch has number 3, must have 0, which comes next: dropout depends on it");
+    assert_eq!(
+        error,
+        "the micro-batch has number 3, must have 0, which comes next: dropout depends on it"
+    );
     micro.number = 0;
     for list in [&mut micro.ids, &mut micro.positions, &mut micro.starts] {
         list.push(0);
     }
     micro.labels.push(None);
     let error = trainer.step(&[micro]).unwrap_err().to_string();
-    assert_eq!(error, "a micro-batch has 49 tokens, must have at most the 48 that the trainer was made for");
-    assert_eq!(trainer.step(&[]).unwrap_err().to_string(), "a step has no micro-batch; give at least one");
+    assert_eq!(
+        error,
+        "a micro-batch has 49 tokens, must have at most the 48 that the trainer was made for"
+    );
+    assert_eq!(
+        trainer.step(&[]).unwrap_err().to_string(),
+        "a step has no micro-batch; give at least one"
+    );
 }

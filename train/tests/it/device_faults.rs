@@ -45,7 +45,11 @@ pub(crate) struct Case {
 
 impl Case {
     pub(crate) fn gate(self) -> &'static str {
-        if self.steps == 0 { "gradients" } else { "adapters" }
+        if self.steps == 0 {
+            "gradients"
+        } else {
+            "adapters"
+        }
     }
 
     pub(crate) fn limit(self) -> f64 {
@@ -56,7 +60,11 @@ impl Case {
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.fixture)?;
-        if self.steps > 0 { write!(f, ", {} steps", self.steps) } else { Ok(()) }
+        if self.steps > 0 {
+            write!(f, ", {} steps", self.steps)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -96,7 +104,11 @@ pub(crate) struct Bench {
 impl Bench {
     /// Of a context of a hooked driver.
     pub(crate) fn new(context: Context, launch: Launch) -> Bench {
-        Bench { context, launch, right: HashMap::new() }
+        Bench {
+            context,
+            launch,
+            right: HashMap::new(),
+        }
     }
 
     /// Plants the fault, and runs its gate.
@@ -114,13 +126,31 @@ impl Bench {
             self.right.insert(case, (wanted, without));
         }
         let site = fault.site(&setup);
-        let weights = if site.is_none() { in_the_weights(fault, &setup) } else { gates::weights(&setup) };
-        let place = site.as_ref().map_or("weights: an offset of 0", |site| site.place);
+        let weights = if site.is_none() {
+            in_the_weights(fault, &setup)
+        } else {
+            gates::weights(&setup)
+        };
+        let place = site
+            .as_ref()
+            .map_or("weights: an offset of 0", |site| site.place);
         let none = Changes::default();
-        let found = self.device(&setup, case, site.as_ref().map_or(&none, |site| &site.changes), &weights)?;
+        let found = self.device(
+            &setup,
+            case,
+            site.as_ref().map_or(&none, |site| &site.changes),
+            &weights,
+        )?;
         let (wanted, without) = &self.right[&case];
         let meant = worst(&found, &reference(&setup, case, Some(fault))).0;
-        Ok(Caught { fault: name, place, case, value: worst(&found, wanted).0, without: *without, meant })
+        Ok(Caught {
+            fault: name,
+            place,
+            case,
+            value: worst(&found, wanted).0,
+            without: *without,
+            meant,
+        })
     }
 
     /// What the gate compares. All changes must be met.
@@ -132,16 +162,27 @@ impl Bench {
         weights: &Weights<Vec<f32>, Matrix>,
     ) -> Result<Adapters, Error> {
         hooked::plant(&self.context, changes);
-        let adapters = if case.steps == 0 { setup.moved() } else { setup.adapters() };
-        let mut trainer = gates::trainer_with(&self.context, setup, weights, &adapters, self.launch)?;
+        let adapters = if case.steps == 0 {
+            setup.moved()
+        } else {
+            setup.adapters()
+        };
+        let mut trainer =
+            gates::trainer_with(&self.context, setup, weights, &adapters, self.launch)?;
         let found = if case.steps == 0 {
-            setup.micros(1).iter().try_for_each(|micro| trainer.accumulate(micro))?;
+            setup
+                .micros(1)
+                .iter()
+                .try_for_each(|micro| trainer.accumulate(micro))?;
             trainer.gradients()
         } else {
             (1..=case.steps).try_for_each(|step| trainer.step(&setup.micros(step)).map(|_| ()))?;
             trainer.adapters()
         };
-        assert!(hooked::seen().planted, "the step has no such kernel, or no such launch");
+        assert!(
+            hooked::seen().planted,
+            "the step has no such kernel, or no such launch"
+        );
         found
     }
 }
@@ -156,9 +197,18 @@ fn reference(setup: &Setup, case: Case, fault: Option<Fault>) -> Adapters {
 
 /// The weights with the one fault that is in them.
 fn in_the_weights(fault: Fault, setup: &Setup) -> Weights<Vec<f32>, Matrix> {
-    assert!(fault == Fault::NestedWithoutOffset, "{fault:?} is planted nowhere");
+    assert!(
+        fault == Fault::NestedWithoutOffset,
+        "{fault:?} is planted nowhere"
+    );
     gates::weights_with(setup, &|nf4| {
         let Nf4 { packed, absmax } = gates::nested(nf4);
-        Matrix::Nested(Nf4 { packed, absmax: Nested { offset: 0.0, ..absmax } })
+        Matrix::Nested(Nf4 {
+            packed,
+            absmax: Nested {
+                offset: 0.0,
+                ..absmax
+            },
+        })
     })
 }

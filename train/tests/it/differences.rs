@@ -18,7 +18,9 @@ fn direction(gradients: &Adapters, seed: u64) -> Adapters {
     let mut along = gradients.clone();
     for (i, tensor) in (0..).zip(along.tensors_mut()) {
         let length = tensor.iter().map(|x| x * x).sum::<f64>().sqrt();
-        tensor.iter_mut().for_each(|x| *x *= (0.5 + unit(seed, i)) / length);
+        tensor
+            .iter_mut()
+            .for_each(|x| *x *= (0.5 + unit(seed, i)) / length);
     }
     along
 }
@@ -37,19 +39,31 @@ fn gradients_are_slopes_of_the_loss() {
         let mut loss = |far: f64| {
             let mut adapters = start.adapters.clone();
             for (tensor, along) in adapters.tensors_mut().zip(along.tensors()) {
-                tensor.iter_mut().zip(along).for_each(|(x, along)| *x += far * along);
+                tensor
+                    .iter_mut()
+                    .zip(along)
+                    .for_each(|(x, along)| *x += far * along);
             }
-            device.restore(&Snapshot { adapters, ..start.clone() }).unwrap();
+            device
+                .restore(&Snapshot {
+                    adapters,
+                    ..start.clone()
+                })
+                .unwrap();
             let found = device.evaluate(&micro).unwrap();
             found.loss / found.tokens as f64
         };
         let difference = (loss(STEP) - loss(-STEP)) / (2.0 * STEP);
         let pairs = gradients.tensors().zip(along.tensors());
-        let parts: Vec<f64> =
-            pairs.map(|(g, along)| g.iter().zip(along).map(|(g, along)| g * along).sum()).collect();
+        let parts: Vec<f64> = pairs
+            .map(|(g, along)| g.iter().zip(along).map(|(g, along)| g * along).sum())
+            .collect();
         let slope: f64 = parts.iter().sum();
         println!("direction {seed}: a slope of {slope:.6}, a difference of {difference:.6}");
-        assert!((difference / slope - 1.0).abs() < LIMIT, "{difference}, not {slope}");
+        assert!(
+            (difference / slope - 1.0).abs() < LIMIT,
+            "{difference}, not {slope}"
+        );
         // So that a tensor of zeros in place of a gradient would be found.
         let least = parts.iter().copied().fold(f64::INFINITY, f64::min) / slope;
         assert!(least > LIMIT / 4.0, "a tensor has {least} of the slope");

@@ -17,19 +17,36 @@ fn the_loss_is_that_of_the_reference_without_dropout() {
         let mut micro = setup.micros(1).swap_remove(0);
         micro.n = micro.labelled();
         let loss = |dropout: f64| {
-            let lora = Lora { dropout, ..setup.lora.clone() };
+            let lora = Lora {
+                dropout,
+                ..setup.lora.clone()
+            };
             let weights = setup.weights(&|nf4| setup.unpack(nf4));
-            let model = Model::new(setup.config.clone(), lora, weights, Storage::F64, &References).unwrap();
+            let model = Model::new(
+                setup.config.clone(),
+                lora,
+                weights,
+                Storage::F64,
+                &References,
+            )
+            .unwrap();
             model.gradients(&setup.moved(), &micro).unwrap().loss
         };
         let mut device = trainer(&setup, &setup.moved(), Launch::Graph);
         let Evaluation { loss: sum, tokens } = device.evaluate(&micro).unwrap();
         assert_eq!(tokens, micro.labelled(), "{name}");
         let (found, wanted) = (sum / tokens as f64, loss(0.0));
-        assert!((found / wanted - 1.0).abs() < LOSS, "{name}: {found}, not {wanted}");
+        assert!(
+            (found / wanted - 1.0).abs() < LOSS,
+            "{name}: {found}, not {wanted}"
+        );
         let with = loss(setup.lora.dropout);
         let apart = (with / wanted - 1.0).abs() > 10.0 * LOSS;
-        assert_eq!(apart, setup.lora.dropout > 0.0, "{name}: {with} with dropout, {wanted} without");
+        assert_eq!(
+            apart,
+            setup.lora.dropout > 0.0,
+            "{name}: {with} with dropout, {wanted} without"
+        );
     }
 }
 
@@ -69,18 +86,26 @@ fn training_has_the_same_bits_with_and_without_it() {
         // The first step of a warm-up has a rate of 0 and would not change the loss.
         setup.training.schedule.warmup = 0;
         let (losses, snapshot, _) = leaves(&setup, Launch::Graph, |_| false);
-        let with =
-            [Launch::Graph, Launch::Capture, Launch::Eager].map(|launch| leaves(&setup, launch, |_| true));
+        let with = [Launch::Graph, Launch::Capture, Launch::Eager]
+            .map(|launch| leaves(&setup, launch, |_| true));
         for (left, snapshot_left, _) in &with {
             assert_eq!((left, snapshot_left), (&losses, &snapshot), "{name}");
         }
         let [graph, capture, eager] = with.map(|(.., found)| found);
         assert_eq!(graph.len(), 1 + 2 * setup.accum, "{name}");
-        assert!(graph == capture && graph == eager, "{name}: {graph:?}, {capture:?}, {eager:?}");
+        assert!(
+            graph == capture && graph == eager,
+            "{name}: {graph:?}, {capture:?}, {eager:?}"
+        );
         // The loss is of the adapters as they are: it changes with a step, and only with one.
         let [before, after, last] = [0, setup.accum, 2 * setup.accum].map(|i| graph[i].loss);
         assert!(before != after && after != last, "{name}: {graph:?}");
-        assert!(graph[..setup.accum].iter().all(|found| found.loss == before), "{name}: {graph:?}");
+        assert!(
+            graph[..setup.accum]
+                .iter()
+                .all(|found| found.loss == before),
+            "{name}: {graph:?}"
+        );
     }
 }
 
@@ -98,5 +123,8 @@ fn refuses_what_a_device_does_not_take() {
     micro.labels.push(None);
     micro.ids[5] = 0;
     let error = trainer.evaluate(&micro).unwrap_err().to_string();
-    assert_eq!(error, "a micro-batch has 49 tokens, must have at most the 48 that the trainer was made for");
+    assert_eq!(
+        error,
+        "a micro-batch has 49 tokens, must have at most the 48 that the trainer was made for"
+    );
 }

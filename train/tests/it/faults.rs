@@ -47,14 +47,22 @@ fn setup(changes: &Value) -> Setup {
 /// A run with a fault, or one without whose tensors have some type.
 fn run(setup: &Setup, fault: Option<Fault>, storage: Storage) -> Run {
     let (adapters, losses) = trained(setup, fault, storage, STEPS);
-    Run { gradients: gradients(setup, fault, storage), adapters, losses }
+    Run {
+        gradients: gradients(setup, fault, storage),
+        adapters,
+        losses,
+    }
 }
 
 /// The gradients of the first step where B is not zero.
 pub(crate) fn gradients(setup: &Setup, fault: Option<Fault>, storage: Storage) -> Adapters {
     let micros = fault.map_or_else(|| setup.micros(1), |fault| fault.micros(setup, 1));
     with_model(setup, fault, storage, |model, training| {
-        Trainer::new(model, training, setup.moved()).unwrap().gradients(&micros).unwrap().1
+        Trainer::new(model, training, setup.moved())
+            .unwrap()
+            .gradients(&micros)
+            .unwrap()
+            .1
     })
 }
 
@@ -85,10 +93,16 @@ fn with_model<R>(
 ) -> R {
     // A fault that no match names changes nothing: the oracle's table tells whether one was forgotten.
     let ops: &dyn Ops = fault.as_ref().map_or(&References, |fault| fault);
-    let weights = fault.map_or_else(|| setup.weights(&|nf4| setup.unpack(nf4)), |fault| fault.weights(setup));
+    let weights = fault.map_or_else(
+        || setup.weights(&|nf4| setup.unpack(nf4)),
+        |fault| fault.weights(setup),
+    );
     let mut model = setup.model(weights, storage, ops);
     model.pairing = fault.map_or(model.pairing, |fault| fault.pairing());
-    then(&model, fault.map_or_else(|| setup.training.clone(), |fault| fault.training(setup)))
+    then(
+        &model,
+        fault.map_or_else(|| setup.training.clone(), |fault| fault.training(setup)),
+    )
 }
 
 impl Figures {
@@ -97,13 +111,18 @@ impl Figures {
         Figures {
             gradients: worst(&run.gradients, &reference.gradients).0,
             adapters: worst(&run.adapters, &reference.adapters).0,
-            loss: losses.map(|(loss, wanted)| (loss - wanted).abs()).fold(0.0, f64::max),
+            loss: losses
+                .map(|(loss, wanted)| (loss - wanted).abs())
+                .fold(0.0, f64::max),
         }
     }
 
     /// The gate that fails, its figure and its limit.
     fn gate(&self) -> Option<(&'static str, f64, f64)> {
-        let gates = [("gradients", self.gradients, GRADIENTS), ("adapters", self.adapters, ADAPTERS)];
+        let gates = [
+            ("gradients", self.gradients, GRADIENTS),
+            ("adapters", self.adapters, ADAPTERS),
+        ];
         gates.into_iter().find(|(_, figure, limit)| figure > limit)
     }
 }
@@ -132,17 +151,32 @@ fn each_planted_fault_fails_its_gate() {
 
     let table = read("faults");
     let rows = &table["rows"].as_array().unwrap()[2..];
-    let names: Vec<&str> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
-    assert_eq!(names, Fault::ALL.iter().map(|(name, _)| *name).collect::<Vec<_>>());
-    let mut text = format!("{:<18} {:<9} {:>8}   {:>7} {:>10}\n", "fault", "gate", "figure", "limit", "loss");
+    let names: Vec<&str> = rows
+        .iter()
+        .map(|row| row["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        Fault::ALL.iter().map(|(name, _)| *name).collect::<Vec<_>>()
+    );
+    let mut text = format!(
+        "{:<18} {:<9} {:>8}   {:>7} {:>10}\n",
+        "fault", "gate", "figure", "limit", "loss"
+    );
     for ((name, fault), row) in Fault::ALL.iter().zip(rows) {
         let figures = figures(&row["config"], Some(*fault), Storage::F64);
         agrees(name, "gradient", figures.gradients, row);
         agrees(name, "adapters", figures.adapters, row);
         agrees(name, "loss_12", figures.loss, row);
-        let (gate, figure, limit) = figures.gate().unwrap_or_else(|| panic!("{name} passes every gate"));
-        writeln!(text, "{name:<18} {gate:<9} {figure:>8.2e} > {limit:>7.0e} {:>10.1e}", figures.loss)
-            .unwrap();
+        let (gate, figure, limit) = figures
+            .gate()
+            .unwrap_or_else(|| panic!("{name} passes every gate"));
+        writeln!(
+            text,
+            "{name:<18} {gate:<9} {figure:>8.2e} > {limit:>7.0e} {:>10.1e}",
+            figures.loss
+        )
+        .unwrap();
     }
     insta::assert_snapshot!("planted_faults", text);
 }
@@ -150,7 +184,10 @@ fn each_planted_fault_fails_its_gate() {
 /// The oracle saw the same: planted twice, by two implementations.
 fn agrees(name: &str, figure: &str, found: f64, row: &Value) {
     let wanted = row[figure].as_f64().unwrap();
-    assert!((found - wanted).abs() <= wanted * ROUNDING, "{name}: {figure} is {found:e}, wanted {wanted:e}");
+    assert!(
+        (found - wanted).abs() <= wanted * ROUNDING,
+        "{name}: {figure} is {found:e}, wanted {wanted:e}"
+    );
 }
 
 /// Rounding is no fault: tensors in `f32` pass the gates of `f32`, and tensors in `bf16` are as far from `f64` as the
@@ -159,8 +196,17 @@ fn agrees(name: &str, figure: &str, found: f64, row: &Value) {
 fn rounding_passes() {
     let none = Value::Object(Default::default());
     let single = figures(&none, None, Storage::F32);
-    assert!(single.gate().is_none(), "{:e} and {:e}", single.gradients, single.adapters);
-    assert!(single.gradients > 0.0 && single.loss < 1e-6, "{:e}", single.loss);
+    assert!(
+        single.gate().is_none(),
+        "{:e} and {:e}",
+        single.gradients,
+        single.adapters
+    );
+    assert!(
+        single.gradients > 0.0 && single.loss < 1e-6,
+        "{:e}",
+        single.loss
+    );
     let half = figures(&none, None, Storage::Bf16);
     let oracle = &read("faults")["rows"][1];
     // The largest of twelve differences of losses is a single outcome of rounding, so it may differ by more than the
@@ -173,6 +219,9 @@ fn rounding_passes() {
     for (found, figure, range) in figures {
         let ratio = found / oracle[figure].as_f64().unwrap();
         println!("bf16: {figure} {found:.3e}, {ratio:.3} times the oracle's");
-        assert!(range.contains(&ratio), "{figure} is {found:e}, {ratio} times the oracle's");
+        assert!(
+            range.contains(&ratio),
+            "{figure} is {found:e}, {ratio} times the oracle's"
+        );
     }
 }

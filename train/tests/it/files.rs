@@ -12,7 +12,11 @@ use warpwright_train::peft::{self, Shapes};
 use crate::setup::{Setup, read};
 
 fn shapes(setup: &Setup, pairing: Pairing) -> Shapes<'_> {
-    Shapes { config: &setup.config, lora: &setup.lora, pairing }
+    Shapes {
+        config: &setup.config,
+        lora: &setup.lora,
+        pairing,
+    }
 }
 
 /// Names, shapes and types are PEFT's.
@@ -20,11 +24,19 @@ fn shapes(setup: &Setup, pairing: Pairing) -> Shapes<'_> {
 fn an_adapter_has_the_names_that_peft_reads() {
     let setup = Setup::new(&read("llama-r4-qv")["config"]);
     let folder = tempfile::tempdir().unwrap();
-    peft::write(folder.path(), &shapes(&setup, Pairing::HalfSplit), &setup.moved(), "some/model").unwrap();
+    peft::write(
+        folder.path(),
+        &shapes(&setup, Pairing::HalfSplit),
+        &setup.moved(),
+        "some/model",
+    )
+    .unwrap();
     let bytes = std::fs::read(folder.path().join("adapter_model.safetensors")).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
-    let mut lines: Vec<String> =
-        tensors.iter().map(|(name, view)| format!("{name} {:?} {:?}", view.dtype(), view.shape())).collect();
+    let mut lines: Vec<String> = tensors
+        .iter()
+        .map(|(name, view)| format!("{name} {:?} {:?}", view.dtype(), view.shape()))
+        .collect();
     lines.sort();
     let config = std::fs::read_to_string(folder.path().join("adapter_config.json")).unwrap();
     insta::assert_snapshot!("adapter", format!("{}\n\n{config}", lines.join("\n")));
@@ -36,13 +48,35 @@ fn numpy_reads_the_adapter() {
     let setup = Setup::new(&read("llama-r4-qv")["config"]);
     let folder = tempfile::tempdir().unwrap();
     let moved = setup.moved();
-    peft::write(folder.path(), &shapes(&setup, Pairing::HalfSplit), &moved, "some/model").unwrap();
+    peft::write(
+        folder.path(),
+        &shapes(&setup, Pairing::HalfSplit),
+        &moved,
+        "some/model",
+    )
+    .unwrap();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/read_adapter.py");
     // `cargo xtask ci outside` makes a Python that has NumPy.
-    let own = Path::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/../outside/python/bin/python3"));
-    let python = if own.exists() { own } else { Path::new("python3") };
-    let read = Command::new(python).arg("-B").arg(script).arg(folder.path()).output().unwrap();
-    assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+    let own = Path::new(concat!(
+        env!("CARGO_TARGET_TMPDIR"),
+        "/../outside/python/bin/python3"
+    ));
+    let python = if own.exists() {
+        own
+    } else {
+        Path::new("python3")
+    };
+    let read = Command::new(python)
+        .arg("-B")
+        .arg(script)
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    assert!(
+        read.status.success(),
+        "{}",
+        String::from_utf8_lossy(&read.stderr)
+    );
     let found = String::from_utf8(read.stdout).unwrap();
     if found.trim() == "no numpy" {
         println!("not run: numpy_reads_the_adapter, as python3 has no numpy");
@@ -56,9 +90,9 @@ fn numpy_reads_the_adapter() {
             for (factor, shape, numbers) in [("A", [4, k], &factors.a), ("B", [n, 4], &factors.b)] {
                 let name = names::tensor(l, p, factor);
                 // The sum of the bits tells numbers apart, and their order by their places.
-                let sum = (1..)
-                    .zip(numbers)
-                    .fold(0u64, |sum, (i, x)| sum.wrapping_add(i * u64::from((*x as f32).to_bits())));
+                let sum = (1..).zip(numbers).fold(0u64, |sum, (i, x)| {
+                    sum.wrapping_add(i * u64::from((*x as f32).to_bits()))
+                });
                 wanted.push(format!("{name} float32 {shape:?} {sum}"));
             }
         }
@@ -76,8 +110,17 @@ fn rows_go_to_the_order_of_the_original_model() {
     let moved = setup.moved();
     let shapes = |pairing| shapes(&setup, pairing);
     let folder = tempfile::tempdir().unwrap();
-    peft::write(folder.path(), &shapes(Pairing::Interleaved), &moved, "some/model").unwrap();
-    assert_eq!(peft::read(folder.path(), &shapes(Pairing::Interleaved)).unwrap(), moved);
+    peft::write(
+        folder.path(),
+        &shapes(Pairing::Interleaved),
+        &moved,
+        "some/model",
+    )
+    .unwrap();
+    assert_eq!(
+        peft::read(folder.path(), &shapes(Pairing::Interleaved)).unwrap(),
+        moved
+    );
 
     let original = peft::read(folder.path(), &shapes(Pairing::HalfSplit)).unwrap();
     let (rank, dim) = (setup.lora.rank, setup.config.head_dim);
@@ -95,9 +138,23 @@ fn rows_go_to_the_order_of_the_original_model() {
 
 #[test]
 fn refuses_tensors_of_other_shapes() {
-    let (four, eight) = (Setup::new(&read("llama-r4")["config"]), Setup::new(&read("qwen2-r8")["config"]));
+    let (four, eight) = (
+        Setup::new(&read("llama-r4")["config"]),
+        Setup::new(&read("qwen2-r8")["config"]),
+    );
     let folder = tempfile::tempdir().unwrap();
-    peft::write(folder.path(), &shapes(&four, Pairing::HalfSplit), &four.moved(), "some/model").unwrap();
-    let error = peft::read(folder.path(), &shapes(&eight, Pairing::HalfSplit)).unwrap_err().to_string();
-    assert!(error.contains("lora_A.weight is F32 [4, 64], must be F32 [8, 96]"), "{error}");
+    peft::write(
+        folder.path(),
+        &shapes(&four, Pairing::HalfSplit),
+        &four.moved(),
+        "some/model",
+    )
+    .unwrap();
+    let error = peft::read(folder.path(), &shapes(&eight, Pairing::HalfSplit))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("lora_A.weight is F32 [4, 64], must be F32 [8, 96]"),
+        "{error}"
+    );
 }

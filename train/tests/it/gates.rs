@@ -11,7 +11,9 @@ use warpwright_kernels::{Pairing, ProductTile};
 use warpwright_train::reference::{
     Adapters, MicroBatch, Model, Record, References, Storage, Trainer as Reference, Weights,
 };
-use warpwright_train::step::{Launch, Matrix, Precision, Recomputation, Settings, Tiles, Trainer, Unpacking};
+use warpwright_train::step::{
+    Launch, Matrix, Precision, Recomputation, Settings, Tiles, Trainer, Unpacking,
+};
 use warpwright_train::{Error, LayerWeights, Projection};
 
 use crate::compare::{distance, named, worst};
@@ -60,7 +62,12 @@ pub(crate) struct Figure {
 
 impl Figure {
     fn new(gate: &'static str, limit: f64, (value, place): (f64, String)) -> Figure {
-        Figure { gate, value, limit, place }
+        Figure {
+            gate,
+            value,
+            limit,
+            place,
+        }
     }
 
     /// NaN does not.
@@ -71,8 +78,16 @@ impl Figure {
 
 impl fmt::Display for Figure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Figure { gate, value, limit, place } = self;
-        write!(f, "{gate}: {value:.2e} at {place}, must be below {limit:.0e}")
+        let Figure {
+            gate,
+            value,
+            limit,
+            place,
+        } = self;
+        write!(
+            f,
+            "{gate}: {value:.2e} at {place}, must be below {limit:.0e}"
+        )
     }
 }
 
@@ -92,8 +107,17 @@ pub(crate) fn figures(
     precision: Precision,
     steps: usize,
 ) -> Result<Vec<Figure>, Error> {
-    let bench = Bench { context, setup, launch, precision };
-    let model = setup.model(setup.weights(&|nf4| setup.unpack(nf4)), Storage::F64, &References);
+    let bench = Bench {
+        context,
+        setup,
+        launch,
+        precision,
+    };
+    let model = setup.model(
+        setup.weights(&|nf4| setup.unpack(nf4)),
+        Storage::F64,
+        &References,
+    );
     let mut figures = vec![bench.gradients(&model)?];
     if steps == 0 {
         return Ok(figures);
@@ -127,27 +151,53 @@ pub(crate) fn tiles(
     launch: Launch,
     tiles: &[ProductTile],
 ) -> Result<Figure, Error> {
-    let bench = Bench { context, setup, launch, precision: Precision::Bf16 };
+    let bench = Bench {
+        context,
+        setup,
+        launch,
+        precision: Precision::Bf16,
+    };
     let micro = setup.micros(1).swap_remove(0);
     let plain = settings(setup, launch);
     let wanted = bench.moved(&micro, plain.clone())?;
     let apart = |(tile, unpacking): (&ProductTile, Unpacking)| {
-        let found =
-            bench.moved(&micro, Settings { tiles: Tiles::Only(*tile), unpacking, ..plain.clone() })?;
+        let found = bench.moved(
+            &micro,
+            Settings {
+                tiles: Tiles::Only(*tile),
+                unpacking,
+                ..plain.clone()
+            },
+        )?;
         let (apart, name) = worst(&found, &wanted);
         Ok((apart, format!("{name}, {tile}, NF4 unpacked {unpacking:?}")))
     };
     let each = |tile| [Unpacking::Apart, Unpacking::Ahead].map(|unpacking| (tile, unpacking));
-    let all = tiles.iter().flat_map(each).map(apart).collect::<Result<Vec<_>, Error>>()?;
-    let farthest = all.into_iter().max_by(|(a, _), (b, _)| a.total_cmp(b)).unwrap_or_default();
+    let all = tiles
+        .iter()
+        .flat_map(each)
+        .map(apart)
+        .collect::<Result<Vec<_>, Error>>()?;
+    let farthest = all
+        .into_iter()
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))
+        .unwrap_or_default();
     // Below it is only 0.
-    Ok(Figure::new("gradients, tile by tile", f64::MIN_POSITIVE, farthest))
+    Ok(Figure::new(
+        "gradients, tile by tile",
+        f64::MIN_POSITIVE,
+        farthest,
+    ))
 }
 
 /// All tiles of products: each, and the wide ones in pairs of blocks.
 pub(crate) fn all_tiles() -> impl Iterator<Item = ProductTile> {
-    let wide = ProductTile::ALL.into_iter().filter(|tile| tile.columns() >= ProductTile::PAIRED);
-    ProductTile::ALL.into_iter().chain(wide.map(ProductTile::in_pairs))
+    let wide = ProductTile::ALL
+        .into_iter()
+        .filter(|tile| tile.columns() >= ProductTile::PAIRED);
+    ProductTile::ALL
+        .into_iter()
+        .chain(wide.map(ProductTile::in_pairs))
 }
 
 /// What runs on what.
@@ -160,13 +210,24 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     fn trainer(&self, adapters: &Adapters) -> Result<Trainer, Error> {
-        trainer_in(self.context, self.setup, adapters, self.launch, self.precision)
+        trainer_in(
+            self.context,
+            self.setup,
+            adapters,
+            self.launch,
+            self.precision,
+        )
     }
 
     /// The device's gradients of a micro-batch where B is not zero.
     fn moved(&self, micro: &MicroBatch, settings: Settings) -> Result<Adapters, Error> {
-        let Bench { setup, precision, .. } = *self;
-        let settings = Settings { precision, ..settings };
+        let Bench {
+            setup, precision, ..
+        } = *self;
+        let settings = Settings {
+            precision,
+            ..settings
+        };
         let mut device = Trainer::new(self.context, settings, &weights(setup), &setup.moved())?;
         device.accumulate(micro)?;
         device.gradients()
@@ -183,34 +244,71 @@ impl Bench<'_> {
         if self.precision == Precision::F32 {
             return Ok(Figure::new("gradients", GRADIENT, worst(&found, &wanted)));
         }
-        let rounding = setup.model(setup.weights(&|nf4| setup.unpack(nf4)), Storage::Bf16, &References);
+        let rounding = setup.model(
+            setup.weights(&|nf4| setup.unpack(nf4)),
+            Storage::Bf16,
+            &References,
+        );
         let rounded = rounding.gradients(&setup.moved(), &micro)?.adapters;
         let times = |found: &Adapters, op: TensorOp| {
-            let tensors = named(found).into_iter().zip(named(&rounded)).zip(named(&wanted));
+            let tensors = named(found)
+                .into_iter()
+                .zip(named(&rounded))
+                .zip(named(&wanted));
             let times = tensors.map(|(((name, found), (_, rounded)), (_, wanted))| {
-                (distance(found, wanted) / distance(rounded, wanted), format!("{name}, attention by {op:?}"))
+                (
+                    distance(found, wanted) / distance(rounded, wanted),
+                    format!("{name}, attention by {op:?}"),
+                )
             });
-            times.max_by(|(a, _), (b, _)| a.total_cmp(b)).unwrap_or_default()
+            times
+                .max_by(|(a, _), (b, _)| a.total_cmp(b))
+                .unwrap_or_default()
         };
         let mut all = vec![times(&found, plain.attention)];
         // A model of such heads has kernels of both forms; of others only the second.
         if setup.config.head_dim.is_multiple_of(64) {
-            let apart = self.moved(&micro, Settings { attention: TensorOp::Mma, ..plain })?;
+            let apart = self.moved(
+                &micro,
+                Settings {
+                    attention: TensorOp::Mma,
+                    ..plain
+                },
+            )?;
             all.push(times(&apart, TensorOp::Mma));
         }
-        let farthest = all.into_iter().max_by(|(a, _), (b, _)| a.total_cmp(b)).unwrap_or_default();
-        Ok(Figure::new("gradients, times those rounded", GRADIENT_BF16, farthest))
+        let farthest = all
+            .into_iter()
+            .max_by(|(a, _), (b, _)| a.total_cmp(b))
+            .unwrap_or_default();
+        Ok(Figure::new(
+            "gradients, times those rounded",
+            GRADIENT_BF16,
+            farthest,
+        ))
     }
 }
 
 /// Losses of a device in `bf16`, beside those in `f64`.
 fn of_losses(records: &[[Record; 2]]) -> Figure {
     let apart = |[found, wanted]: &[Record; 2]| {
-        if found.skipped { f64::NAN } else { (found.loss - wanted.loss).abs() }
+        if found.skipped {
+            f64::NAN
+        } else {
+            (found.loss - wanted.loss).abs()
+        }
     };
-    let steps = (1..).zip(records).map(|(step, pair)| (apart(pair), format!("step {step}")));
-    let farthest = steps.max_by(|(a, _), (b, _)| a.total_cmp(b)).unwrap_or_default();
-    Figure::new("losses", LOSS_BF16[usize::from(records.len() > SHORT)], farthest)
+    let steps = (1..)
+        .zip(records)
+        .map(|(step, pair)| (apart(pair), format!("step {step}")));
+    let farthest = steps
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))
+        .unwrap_or_default();
+    Figure::new(
+        "losses",
+        LOSS_BF16[usize::from(records.len() > SHORT)],
+        farthest,
+    )
 }
 
 /// What the device recorded of its steps, beside what the reference did.
@@ -220,13 +318,23 @@ fn of_records(records: &[[Record; 2]]) -> Vec<Figure> {
             let pairs = of(found).into_iter().zip(of(wanted));
             // The first step of a warm-up has a rate of 0, which must be exact.
             let relative = |found: f64, wanted: f64| {
-                if found == wanted { 0.0 } else { (found / wanted - 1.0).abs() }
+                if found == wanted {
+                    0.0
+                } else {
+                    (found / wanted - 1.0).abs()
+                }
             };
             let apart = pairs.map(|(found, wanted)| relative(found, wanted));
             // A step that was skipped has no figures.
-            if found.skipped { f64::NAN } else { apart.max_by(f64::total_cmp).unwrap_or(f64::NAN) }
+            if found.skipped {
+                f64::NAN
+            } else {
+                apart.max_by(f64::total_cmp).unwrap_or(f64::NAN)
+            }
         };
-        let steps = (first..).zip(steps).map(|(step, pair)| (apart(pair), format!("step {step}")));
+        let steps = (first..)
+            .zip(steps)
+            .map(|(step, pair)| (apart(pair), format!("step {step}")));
         steps.max_by(|(a, _), (b, _)| a.total_cmp(b))
     };
     let loss = |record: &Record| vec![record.loss];
@@ -237,26 +345,45 @@ fn of_records(records: &[[Record; 2]]) -> Vec<Figure> {
         ("losses of later steps", LOSS[1], farthest(later, 2, &loss)),
         ("norm, clip, rate", RECORD, farthest(records, 1, &rest)),
     ];
-    figures.into_iter().filter_map(|(gate, limit, at)| Some(Figure::new(gate, limit, at?))).collect()
+    figures
+        .into_iter()
+        .filter_map(|(gate, limit, at)| Some(Figure::new(gate, limit, at?)))
+        .collect()
 }
 
 /// A setup's weights as a device takes them: matrices of layers in NF4.
 pub(crate) fn weights(setup: &Setup) -> Weights<Vec<f32>, Matrix> {
-    weights_with(setup, &|nf4| if setup.nested { Matrix::Nested(nested(nf4)) } else { Matrix::Nf4(nf4) })
+    weights_with(setup, &|nf4| {
+        if setup.nested {
+            Matrix::Nested(nested(nf4))
+        } else {
+            Matrix::Nf4(nf4)
+        }
+    })
 }
 
 /// With each matrix as this has it.
-pub(crate) fn weights_with(setup: &Setup, packed: &dyn Fn(Nf4) -> Matrix) -> Weights<Vec<f32>, Matrix> {
+pub(crate) fn weights_with(
+    setup: &Setup,
+    packed: &dyn Fn(Nf4) -> Matrix,
+) -> Weights<Vec<f32>, Matrix> {
     let wide = setup.weights(&|nf4| setup.unpack(nf4));
     let narrow = |v: &Vec<f64>| v.iter().map(|&x| x as f32).collect::<Vec<f32>>();
-    let layers = wide.layers.iter().enumerate().map(|(l, layer)| LayerWeights {
-        attention_norm: narrow(&layer.attention_norm),
-        feed_forward_norm: narrow(&layer.feed_forward_norm),
-        q_norm: layer.q_norm.as_ref().map(narrow),
-        k_norm: layer.k_norm.as_ref().map(narrow),
-        projections: Projection::ALL.map(|p| packed(setup.nf4(l, p))),
-        biases: layer.biases.each_ref().map(|bias| bias.as_ref().map(narrow)),
-    });
+    let layers = wide
+        .layers
+        .iter()
+        .enumerate()
+        .map(|(l, layer)| LayerWeights {
+            attention_norm: narrow(&layer.attention_norm),
+            feed_forward_norm: narrow(&layer.feed_forward_norm),
+            q_norm: layer.q_norm.as_ref().map(narrow),
+            k_norm: layer.k_norm.as_ref().map(narrow),
+            projections: Projection::ALL.map(|p| packed(setup.nf4(l, p))),
+            biases: layer
+                .biases
+                .each_ref()
+                .map(|bias| bias.as_ref().map(narrow)),
+        });
     Weights {
         embed: narrow(&wide.embed),
         head: wide.head.as_ref().map(narrow),
@@ -267,7 +394,10 @@ pub(crate) fn weights_with(setup: &Setup, packed: &dyn Fn(Nf4) -> Matrix) -> Wei
 
 /// With nested `absmax`.
 pub(crate) fn nested(nf4: Nf4) -> Nf4<Nested> {
-    Nf4 { packed: nf4.packed, absmax: nested::quantize(&nf4.absmax) }
+    Nf4 {
+        packed: nf4.packed,
+        absmax: nested::quantize(&nf4.absmax),
+    }
 }
 
 pub(crate) fn trainer(
@@ -286,7 +416,10 @@ pub(crate) fn trainer_in(
     launch: Launch,
     precision: Precision,
 ) -> Result<Trainer, Error> {
-    let settings = Settings { precision, ..settings(setup, launch) };
+    let settings = Settings {
+        precision,
+        ..settings(setup, launch)
+    };
     Trainer::new(context, settings, &weights(setup), adapters)
 }
 

@@ -17,14 +17,18 @@ pub(crate) fn unit(seed: u64, i: u64) -> f64 {
 /// Numbers with mean 0 and this standard deviation: Irwin-Hall's distribution of four.
 pub(crate) fn gauss(seed: u64, len: usize, std: f64) -> Vec<f32> {
     let sum = |i: u64| unit(seed, i) + unit(seed, i + 1) + unit(seed, i + 2) + unit(seed, i + 3);
-    (0..len as u64).map(|i| ((sum(4 * i) - 2.0) * 3f64.sqrt() * std) as f32).collect()
+    (0..len as u64)
+        .map(|i| ((sum(4 * i) - 2.0) * 3f64.sqrt() * std) as f32)
+        .collect()
 }
 
 /// FNV-1a of bytes, as fixtures spell it.
 pub(crate) fn fnv1a(bytes: impl IntoIterator<Item = u8>) -> String {
     let hash = bytes
         .into_iter()
-        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        });
     format!("{hash:016x}")
 }
 

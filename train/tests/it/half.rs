@@ -32,16 +32,38 @@ fn trainer(setup: &Setup, adapters: &Adapters, launch: Launch) -> Trainer {
 
 fn gate(name: &str, steps: usize) {
     // Of a graph the emulator traces the first launch, which takes long.
-    let found = figures(&context(), &gates::setup(name), Launch::Eager, Precision::Bf16, steps).unwrap();
-    for Figure { gate, value, limit, place } in &found {
+    let found = figures(
+        &context(),
+        &gates::setup(name),
+        Launch::Eager,
+        Precision::Bf16,
+        steps,
+    )
+    .unwrap();
+    for Figure {
+        gate,
+        value,
+        limit,
+        place,
+    } in &found
+    {
         println!("{name}: {gate} {value:.1e} of {limit:.0e}, at {place}");
     }
     let missed = found.iter().find(|figure| !figure.passes());
-    assert!(missed.is_none(), "{name}: {}", missed.map(Figure::to_string).unwrap_or_default());
+    assert!(
+        missed.is_none(),
+        "{name}: {}",
+        missed.map(Figure::to_string).unwrap_or_default()
+    );
 }
 
 /// Some steps, and all that they leave.
-fn leaves(setup: &Setup, launch: Launch, steps: usize, evaluate: bool) -> (Vec<[u64; 4]>, Snapshot) {
+fn leaves(
+    setup: &Setup,
+    launch: Launch,
+    steps: usize,
+    evaluate: bool,
+) -> (Vec<[u64; 4]>, Snapshot) {
     let mut trainer = trainer(setup, &setup.adapters(), launch);
     let step = |step: usize| {
         if evaluate {
@@ -58,14 +80,24 @@ fn leaves(setup: &Setup, launch: Launch, steps: usize, evaluate: bool) -> (Vec<[
 fn every_launch_gives_the_same_bits() {
     let setup = Setup::new(&read("llama-r4-dropout")["config"]);
     let graph = leaves(&setup, Launch::Graph, 1, false);
-    assert_eq!(graph, leaves(&setup, Launch::Eager, 1, true), "kernel by kernel, after an evaluation");
+    assert_eq!(
+        graph,
+        leaves(&setup, Launch::Eager, 1, true),
+        "kernel by kernel, after an evaluation"
+    );
 }
 
 /// Kernels that only large models take, or that unpack NF4; the example `gates` has all of them, in each fixture.
 #[test]
 fn neither_pairs_of_blocks_nor_unpacking_change_a_bit() {
     let tiles = [ProductTile::ALL[0].in_pairs(), ProductTile::ALL[0]];
-    let figure = gates::tiles(&context(), &gates::setup("llama-r4-qv"), Launch::Eager, &tiles).unwrap();
+    let figure = gates::tiles(
+        &context(),
+        &gates::setup("llama-r4-qv"),
+        Launch::Eager,
+        &tiles,
+    )
+    .unwrap();
     assert!(figure.passes(), "{figure}");
 }
 
@@ -74,14 +106,28 @@ fn neither_pairs_of_blocks_nor_unpacking_change_a_bit() {
 fn products_unpack_what_the_next_ones_take() {
     let setup = Setup::new(&read("llama-r4-qv")["config"]);
     let unpacked = |unpacking| {
-        let settings =
-            Settings { precision: Precision::Bf16, unpacking, ..gates::settings(&setup, Launch::Eager) };
-        let mut trainer =
-            Trainer::new(&context(), settings, &gates::weights(&setup), &setup.adapters()).unwrap();
+        let settings = Settings {
+            precision: Precision::Bf16,
+            unpacking,
+            ..gates::settings(&setup, Launch::Eager)
+        };
+        let mut trainer = Trainer::new(
+            &context(),
+            settings,
+            &gates::weights(&setup),
+            &setup.adapters(),
+        )
+        .unwrap();
         let kernels = trainer.profile(&setup.micros(1)[0]).unwrap();
-        kernels.iter().filter(|timed| timed.kernel == "train_bf16_nf4_dequantize").count()
+        kernels
+            .iter()
+            .filter(|timed| timed.kernel == "train_bf16_nf4_dequantize")
+            .count()
     };
-    assert_eq!([Unpacking::Apart, Unpacking::Ahead, Unpacking::Fitting].map(unpacked), [25, 2, 25]);
+    assert_eq!(
+        [Unpacking::Apart, Unpacking::Ahead, Unpacking::Fitting].map(unpacked),
+        [25, 2, 25]
+    );
 }
 
 #[test]
@@ -103,14 +149,24 @@ fn refuses_what_has_no_step_in_bf16() {
         let mut setup = Setup::new(&read("llama-r4-qv")["config"]);
         change(&mut setup);
         let adapters = setup.adapters();
-        let trainer = gates::trainer_in(&context(), &setup, &adapters, Launch::Eager, Precision::Bf16);
+        let trainer = gates::trainer_in(
+            &context(),
+            &setup,
+            &adapters,
+            Launch::Eager,
+            Precision::Bf16,
+        );
         trainer.err().map(|error| error.to_string())
     };
     assert_eq!(refused(&|_| {}), None);
     let rank = refused(&|setup| setup.lora.rank = 129);
-    assert_eq!(rank.as_deref(), Some("training in bf16 takes a rank up to 128, not 129; choose f32"));
+    assert_eq!(
+        rank.as_deref(),
+        Some("training in bf16 takes a rank up to 128, not 129; choose f32")
+    );
     let vocab = refused(&|setup| setup.config.vocab = 190);
-    let wanted = "training in bf16 takes sizes that are multiples of 8, and vocab is 190; choose f32";
+    let wanted =
+        "training in bf16 takes sizes that are multiples of 8, and vocab is 190; choose f32";
     assert_eq!(vocab.as_deref(), Some(wanted));
 }
 

@@ -16,8 +16,8 @@ use std::sync::OnceLock;
 
 use ptx_gen::{AnyKernel, Target, print_with_lines};
 use warpwright_driver::sys::{
-    Api, CUDA_KERNEL_NODE_PARAMS_v2, CUfunction, CUgraph, CUgraphNode, CUjit_option, CUmodule, CUresult,
-    CUstream, Library,
+    Api, CUDA_KERNEL_NODE_PARAMS_v2, CUfunction, CUgraph, CUgraphNode, CUjit_option, CUmodule,
+    CUresult, CUstream, Library,
 };
 use warpwright_driver::{Context, Driver};
 
@@ -70,7 +70,8 @@ thread_local! {
 static REAL: OnceLock<&'static Api> = OnceLock::new();
 
 fn real() -> &'static Api {
-    REAL.get().expect("only a hooked driver has these functions")
+    REAL.get()
+        .expect("only a hooked driver has these functions")
 }
 
 /// A driver that calls this one. A process has one of them.
@@ -86,7 +87,10 @@ pub(crate) fn driver(real: &Driver) -> Driver {
         // SAFETY: each of the four functions does what the one does that it calls, with arguments that are as good.
         unsafe { Library::of(api, "hooked") }
     });
-    assert!(std::ptr::eq(self::real(), real.api()), "a process has one hooked driver");
+    assert!(
+        std::ptr::eq(self::real(), real.api()),
+        "a process has one hooked driver"
+    );
     Driver::of(hooked).expect("the real driver has started")
 }
 
@@ -98,17 +102,30 @@ pub(crate) fn plant(context: &Context, changes: &Changes) {
     let (major, minor) = context.device().compute_capability();
     let target = Target::for_device(major, minor).expect("the library runs on the device");
     let text = |kernel: &dyn AnyKernel| {
-        let program = kernel.build().unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
+        let program = kernel
+            .build()
+            .unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
         let text = print_with_lines(&program, target).expect("it is printed as the real one is");
         (kernel.name(), CString::new(text).expect("PTX has no NUL"))
     };
-    let texts = changes.kernels.iter().map(|kernel| text(&**kernel)).collect();
-    STATE.set(State { texts, argument: changes.argument, ..State::default() });
+    let texts = changes
+        .kernels
+        .iter()
+        .map(|kernel| text(&**kernel))
+        .collect();
+    STATE.set(State {
+        texts,
+        argument: changes.argument,
+        ..State::default()
+    });
 }
 
 /// Lets this thread's modules have kernels that do nothing, which load in no time: for graphs that are made and not launched.
 pub(crate) fn hollow() {
-    STATE.set(State { hollow: true, ..State::default() });
+    STATE.set(State {
+        hollow: true,
+        ..State::default()
+    });
 }
 
 /// A module whose kernel returns at once.
@@ -131,9 +148,16 @@ pub(crate) struct Seen {
 /// Ends what [`plant`] began.
 pub(crate) fn seen() -> Seen {
     let state = STATE.take();
-    let loaded = state.texts.iter().all(|(name, _)| state.replaced.contains(name));
+    let loaded = state
+        .texts
+        .iter()
+        .all(|(name, _)| state.replaced.contains(name));
     let planted = loaded && (state.argument.is_none() || state.changed > 0);
-    Seen { loaded: state.names.into_values().collect(), launched: state.launched, planted }
+    Seen {
+        loaded: state.names.into_values().collect(),
+        launched: state.launched,
+        planted,
+    }
 }
 
 /// The name of the kernel of a module: each has one.
@@ -150,7 +174,9 @@ unsafe extern "C" fn load(
     values: *mut *mut c_void,
 ) -> CUresult {
     // SAFETY: images of this workspace are text that ends with NUL.
-    let given = unsafe { CStr::from_ptr(image.cast()) }.to_str().unwrap_or_default();
+    let given = unsafe { CStr::from_ptr(image.cast()) }
+        .to_str()
+        .unwrap_or_default();
     let name = entry(given).unwrap_or_default();
     let other = STATE.with_borrow_mut(|state| {
         if state.hollow {
@@ -165,13 +191,21 @@ unsafe extern "C" fn load(
     unsafe { (real().cuModuleLoadDataEx)(module, image, count, options, values) }
 }
 
-unsafe extern "C" fn function(function: *mut CUfunction, module: CUmodule, name: *const c_char) -> CUresult {
+unsafe extern "C" fn function(
+    function: *mut CUfunction,
+    module: CUmodule,
+    name: *const c_char,
+) -> CUresult {
     // SAFETY: the caller's arguments.
     let result = unsafe { (real().cuModuleGetFunction)(function, module, name) };
     if result == CUresult::SUCCESS {
         // SAFETY: the call wrote the handle, and the name ends with NUL.
         let (function, name) = unsafe { (*function, CStr::from_ptr(name)) };
-        STATE.with_borrow_mut(|state| state.names.insert(function, name.to_string_lossy().into_owned()));
+        STATE.with_borrow_mut(|state| {
+            state
+                .names
+                .insert(function, name.to_string_lossy().into_owned())
+        });
     }
     result
 }
@@ -183,7 +217,9 @@ unsafe extern "C" fn add_kernel(
     count: usize,
     params: *const CUDA_KERNEL_NODE_PARAMS_v2,
 ) -> CUresult {
-    let add = real().cuGraphAddKernelNode_v2.expect("it was hooked where there is one");
+    let add = real()
+        .cuGraphAddKernelNode_v2
+        .expect("it was hooked where there is one");
     // SAFETY: the caller's arguments.
     let mut copy = unsafe { *params };
     let changed = Changed::of(copy.func, copy.kernelParams);
@@ -209,7 +245,10 @@ unsafe extern "C" fn launch(
     let (params, launch) = (changed.params(params), real().cuLaunchKernel);
     // SAFETY: as for a node of a graph.
     unsafe {
-        launch(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, params, extra)
+        launch(
+            function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, params,
+            extra,
+        )
     }
 }
 
@@ -220,19 +259,25 @@ impl Changed {
     /// Keeps the name of the launch. `params` are the arguments of the function.
     fn of(function: CUfunction, params: *mut *mut c_void) -> Changed {
         let argument = STATE.with_borrow_mut(|state| state.launch(function));
-        Changed(argument.map(|Argument { count, index, add, .. }| {
-            // SAFETY: the kernel has this many, as who planted the change says.
-            let mut list = unsafe { std::slice::from_raw_parts(params, count) }.to_vec();
-            // SAFETY: the argument has 32 bits.
-            let mut word = vec![unsafe { *list[index].cast::<u32>() }.wrapping_add(add)];
-            list[index] = word.as_mut_ptr().cast();
-            (list, word)
-        }))
+        Changed(argument.map(
+            |Argument {
+                 count, index, add, ..
+             }| {
+                // SAFETY: the kernel has this many, as who planted the change says.
+                let mut list = unsafe { std::slice::from_raw_parts(params, count) }.to_vec();
+                // SAFETY: the argument has 32 bits.
+                let mut word = vec![unsafe { *list[index].cast::<u32>() }.wrapping_add(add)];
+                list[index] = word.as_mut_ptr().cast();
+                (list, word)
+            },
+        ))
     }
 
     /// Them, or those that are given.
     fn params(&self, given: *mut *mut c_void) -> *mut *mut c_void {
-        self.0.as_ref().map_or(given, |(list, _)| list.as_ptr().cast_mut())
+        self.0
+            .as_ref()
+            .map_or(given, |(list, _)| list.as_ptr().cast_mut())
     }
 }
 

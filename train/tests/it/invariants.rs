@@ -15,14 +15,24 @@ fn setup(name: &str) -> Setup {
 }
 
 fn model(setup: &Setup) -> Model<'static> {
-    setup.model(setup.weights(&|nf4| setup.unpack(nf4)), Storage::F64, &References)
+    setup.model(
+        setup.weights(&|nf4| setup.unpack(nf4)),
+        Storage::F64,
+        &References,
+    )
 }
 
 /// Central differences along random directions: `(loss(p + e d) - loss(p - e d)) / 2 e = gradient . d`.
 #[test]
 fn gradients_are_those_of_the_loss() {
     const STEP: f64 = 1e-4;
-    for name in ["llama-r4", "llama-r4-packed", "llama-r4-dropout", "qwen2-r8", "qwen3-r4"] {
+    for name in [
+        "llama-r4",
+        "llama-r4-packed",
+        "llama-r4-dropout",
+        "qwen2-r8",
+        "qwen3-r4",
+    ] {
         let setup = setup(name);
         let (model, at, micro) = (model(&setup), setup.moved(), setup.micros(1).swap_remove(0));
         let loss = |at: &Adapters| model.gradients(at, &micro).unwrap().loss;
@@ -32,14 +42,25 @@ fn gradients_are_those_of_the_loss() {
             let direction = wide(&gauss(seed, count, 1.0));
             let moved = |step: f64| {
                 let mut at = at.clone();
-                at.tensors_mut().flatten().zip(&direction).for_each(|(p, d)| *p += step * d);
+                at.tensors_mut()
+                    .flatten()
+                    .zip(&direction)
+                    .for_each(|(p, d)| *p += step * d);
                 loss(&at)
             };
             let found = (moved(STEP) - moved(-STEP)) / (2.0 * STEP);
-            let wanted: f64 = gradients.tensors().flatten().zip(&direction).map(|(g, d)| g * d).sum();
+            let wanted: f64 = gradients
+                .tensors()
+                .flatten()
+                .zip(&direction)
+                .map(|(g, d)| g * d)
+                .sum();
             let error = ((found - wanted) / wanted).abs();
             println!("{name}, direction {seed}: {error:.1e}");
-            assert!(error < 1e-4, "{name}, direction {seed}: {found:e}, the gradient says {wanted:e}");
+            assert!(
+                error < 1e-4,
+                "{name}, direction {seed}: {found:e}, the gradient says {wanted:e}"
+            );
         }
     }
 }
@@ -73,7 +94,10 @@ fn packed_documents_do_not_see_each_other() {
     for document in documents(&packed) {
         let found = model.gradients(&at, &document).unwrap();
         loss += found.loss;
-        let gradients = sum.tensors_mut().flatten().zip(found.adapters.tensors().flatten());
+        let gradients = sum
+            .tensors_mut()
+            .flatten()
+            .zip(found.adapters.tensors().flatten());
         gradients.for_each(|(sum, g)| *sum += g);
     }
     assert!((loss / together.loss - 1.0).abs() < 1e-14);
@@ -105,10 +129,13 @@ fn interleaved_rows_give_the_same_gradients() {
     let setup = setup("llama-r4");
     let micro = setup.micros(1).swap_remove(0);
     let half_split = model(&setup).gradients(&setup.moved(), &micro).unwrap();
-    let (d, order) =
-        (setup.config.head_dim, |d: usize, row: usize| row / d * d + row % 2 * d / 2 + row % d / 2);
+    let (d, order) = (setup.config.head_dim, |d: usize, row: usize| {
+        row / d * d + row % 2 * d / 2 + row % d / 2
+    });
     let permuted = |matrix: &[f64], k: usize| -> Vec<f64> {
-        (0..matrix.len() / k).flat_map(|row| matrix[order(d, row) * k..][..k].to_vec()).collect()
+        (0..matrix.len() / k)
+            .flat_map(|row| matrix[order(d, row) * k..][..k].to_vec())
+            .collect()
     };
     let mut weights: Weights = setup.weights(&|nf4| setup.unpack(nf4));
     let (mut at, mut wanted) = (setup.moved(), half_split.adapters.clone());
@@ -119,7 +146,10 @@ fn interleaved_rows_give_the_same_gradients() {
         };
         weights.layers.iter_mut().for_each(matrix);
         for adapters in [&mut at, &mut wanted] {
-            let of = adapters.layers.iter_mut().flat_map(|layer| &mut layer[p as usize]);
+            let of = adapters
+                .layers
+                .iter_mut()
+                .flat_map(|layer| &mut layer[p as usize]);
             of.for_each(|adapter| adapter.b = permuted(&adapter.b, setup.lora.rank));
         }
     }
@@ -143,8 +173,14 @@ fn a_step_that_is_not_finite_is_skipped() {
     let state = trainer.state;
     let record = trainer.step(&micros).unwrap();
     assert!(record.skipped && record.loss.is_nan());
-    assert_eq!((&trainer.adapters, trainer.state), (&setup.adapters(), state));
-    assert_eq!(trainer.moments.first, Adapters::zeros(&setup.config, &setup.lora));
+    assert_eq!(
+        (&trainer.adapters, trainer.state),
+        (&setup.adapters(), state)
+    );
+    assert_eq!(
+        trainer.moments.first,
+        Adapters::zeros(&setup.config, &setup.lora)
+    );
 }
 
 /// The carried corrections are `1 - beta^t`; at small `t` they have more digits.
@@ -155,6 +191,9 @@ fn corrections_are_carried() {
     for t in 1..=1000 {
         carried = adamw.next_corrections(carried);
         let powers = [1.0 - adamw.beta1.powi(t), 1.0 - adamw.beta2.powi(t)];
-        assert!(distance(&carried, &powers) < 1e-13, "step {t}: {carried:?}, {powers:?}");
+        assert!(
+            distance(&carried, &powers) < 1e-13,
+            "step {t}: {carried:?}, {powers:?}"
+        );
     }
 }

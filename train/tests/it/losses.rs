@@ -66,17 +66,29 @@ impl Run<'_> {
     ) -> Result<Vec<Pair>, Error> {
         let fixture = read(fixture);
         let setup = Setup::new(&fixture["config"]);
-        let changes =
-            fault.and_then(|fault| fault.site(&setup)).map_or_else(Changes::default, |site| site.changes);
-        assert!(fault.is_none() || !changes.kernels.is_empty(), "{fault:?} is in no kernel");
+        let changes = fault
+            .and_then(|fault| fault.site(&setup))
+            .map_or_else(Changes::default, |site| site.changes);
+        assert!(
+            fault.is_none() || !changes.kernels.is_empty(),
+            "{fault:?} is in no kernel"
+        );
         hooked::plant(self.context, &changes);
         let adapters = setup.adapters();
-        let mut device = gates::trainer_in(self.context, &setup, &adapters, self.launch, self.precision)?;
+        let mut device =
+            gates::trainer_in(self.context, &setup, &adapters, self.launch, self.precision)?;
         let wanted = |step: usize| fixture["training"]["f64"]["loss"][step - 1].as_f64();
         let mut pair = |step: usize| {
             let record = device.step(&setup.micros(step))?;
-            let found = if record.skipped { f64::NAN } else { record.loss };
-            Ok(Pair { wanted: wanted(step).expect("the fixture has the step"), found })
+            let found = if record.skipped {
+                f64::NAN
+            } else {
+                record.loss
+            };
+            Ok(Pair {
+                wanted: wanted(step).expect("the fixture has the step"),
+                found,
+            })
         };
         let losses = (1..=steps).map(&mut pair).collect();
         assert!(hooked::seen().planted, "the step has no such kernel");
@@ -87,7 +99,9 @@ impl Run<'_> {
 /// How far the farthest loss is, and its step. NaN is farthest.
 pub(crate) fn farthest(losses: &[Pair]) -> (f64, usize) {
     let apart = losses.iter().map(|pair| pair.apart()).zip(1..);
-    apart.max_by(|(a, _), (b, _)| a.total_cmp(b)).expect("there is a step")
+    apart
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))
+        .expect("there is a step")
 }
 
 /// Whether the gate is passed.
@@ -118,9 +132,18 @@ mod tests {
     #[test]
     fn a_frozen_batch_is_told_by_losses_in_bf16() {
         let context = &hooked_context();
-        let run = Run { context, launch: Launch::Eager, precision: Precision::Bf16 };
-        let losses = run.losses("llama-r4-qv", 2, Some(Fault::FrozenBatch)).unwrap();
-        assert!(passes(&losses[..1]) && losses[0].apart() > 0.0, "{losses:?}");
+        let run = Run {
+            context,
+            launch: Launch::Eager,
+            precision: Precision::Bf16,
+        };
+        let losses = run
+            .losses("llama-r4-qv", 2, Some(Fault::FrozenBatch))
+            .unwrap();
+        assert!(
+            passes(&losses[..1]) && losses[0].apart() > 0.0,
+            "{losses:?}"
+        );
         assert!(!passes(&losses) && farthest(&losses).1 == 2, "{losses:?}");
     }
 
@@ -129,7 +152,10 @@ mod tests {
     fn fixtures_and_faults_are_long_enough() {
         for fixture in FIXTURES {
             assert_eq!(
-                read(fixture)["training"]["f64"]["loss"].as_array().unwrap().len(),
+                read(fixture)["training"]["f64"]["loss"]
+                    .as_array()
+                    .unwrap()
+                    .len(),
                 STEPS,
                 "{fixture}"
             );
@@ -137,8 +163,17 @@ mod tests {
         assert!(FIXTURES.contains(&FAULTY));
         let table = read("faults");
         for (name, steps) in FAULTS {
-            let row = table["rows"].as_array().unwrap().iter().find(|row| row["name"] == name).unwrap();
-            assert_eq!(row["first_over_002"].as_u64(), Some(steps as u64 / 2), "{name}");
+            let row = table["rows"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .find(|row| row["name"] == name)
+                .unwrap();
+            assert_eq!(
+                row["first_over_002"].as_u64(),
+                Some(steps as u64 / 2),
+                "{name}"
+            );
         }
     }
 }

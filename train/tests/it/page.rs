@@ -57,8 +57,14 @@ const TILED: [&str; 2] = ["llama-r4-dropout", "qwen2-r8"];
 pub(crate) fn text(context: &Context) -> Result<(String, Vec<Caught>), Error> {
     // Kernel by kernel gives the bits of the graph, of which the emulator would trace the first launch.
     let mut bench = Bench::new(context.clone(), Launch::Eager);
-    let all = Fault::ALL.iter().map(|fault| bench.run(*fault)).collect::<Result<Vec<Caught>, _>>()?;
-    Ok((format!("{HEAD}{}{KERNELS}{}", faults(&all), kernels(context)?), all))
+    let all = Fault::ALL
+        .iter()
+        .map(|fault| bench.run(*fault))
+        .collect::<Result<Vec<Caught>, _>>()?;
+    Ok((
+        format!("{HEAD}{}{KERNELS}{}", faults(&all), kernels(context)?),
+        all,
+    ))
 }
 
 /// Where the page is.
@@ -68,12 +74,23 @@ pub(crate) fn path() -> PathBuf {
 
 /// The table of faults, with the digits that every machine gives.
 fn faults(all: &[Caught]) -> String {
-    let mut text =
-        String::from("| fault | planted in | gate | fixture | value | limit |\n|---|---|---|---|---|---|\n");
-    for Caught { fault, place, case, value, .. } in all {
+    let mut text = String::from(
+        "| fault | planted in | gate | fixture | value | limit |\n|---|---|---|---|---|---|\n",
+    );
+    for Caught {
+        fault,
+        place,
+        case,
+        value,
+        ..
+    } in all
+    {
         let (gate, limit) = (case.gate(), case.limit());
-        writeln!(text, "| `{fault}` | {place} | {gate} | {case} | {value:.1e} | {limit:.0e} |")
-            .expect("a string takes all");
+        writeln!(
+            text,
+            "| `{fault}` | {place} | {gate} | {case} | {value:.1e} | {limit:.0e} |"
+        )
+        .expect("a string takes all");
     }
     text
 }
@@ -95,18 +112,31 @@ pub(crate) fn kernels(context: &Context) -> Result<String, Error> {
             reach(table, context, fixture, (&setup, &weights), settings)
         };
         let settings = gates::settings(&setup, Launch::Graph);
-        let in_half = Settings { precision: Precision::Bf16, ..settings.clone() };
+        let in_half = Settings {
+            precision: Precision::Bf16,
+            ..settings.clone()
+        };
         reach(&mut wide, settings)?;
         reach(&mut half, in_half.clone())?;
         for tile in gates::all_tiles().filter(|_| TILED.contains(&fixture)) {
-            reach(&mut tiles, Settings { tiles: Tiles::Only(tile), ..in_half.clone() })?;
+            reach(
+                &mut tiles,
+                Settings {
+                    tiles: Tiles::Only(tile),
+                    ..in_half.clone()
+                },
+            )?;
         }
     }
     tiles.retain(|kernel, _| kernel.starts_with("train_linear"));
     for kernel in tiles.keys() {
         half.entry(kernel.clone()).or_default();
     }
-    Ok(format!("{}{HALF}{}", table(&wide, None), table(&half, Some(&tiles))))
+    Ok(format!(
+        "{}{HALF}{}",
+        table(&wide, None),
+        table(&half, Some(&tiles))
+    ))
 }
 
 /// Adds the kernels of a fixture's step.
@@ -134,20 +164,36 @@ fn reach(
 
 /// The table of kernels, with a last column of those of `tiles`.
 fn table(reached: &Reached, tiles: Option<&Reached>) -> String {
-    let (head, line) = if tiles.is_some() { ("| tile by tile ", "|---") } else { ("", "") };
+    let (head, line) = if tiles.is_some() {
+        ("| tile by tile ", "|---")
+    } else {
+        ("", "")
+    };
     let mut text = format!("| kernel | fixtures {head}|\n|---|---{line}|\n");
     for (kernel, fixtures) in reached {
-        let cell =
-            |tiles: &Reached| format!("| {} ", tiles.get(kernel).map_or_else(String::new, |all| names(all)));
-        writeln!(text, "| `{kernel}` | {} {}|", names(fixtures), tiles.map(cell).unwrap_or_default())
-            .expect("a string takes all");
+        let cell = |tiles: &Reached| {
+            format!(
+                "| {} ",
+                tiles.get(kernel).map_or_else(String::new, |all| names(all))
+            )
+        };
+        writeln!(
+            text,
+            "| `{kernel}` | {} {}|",
+            names(fixtures),
+            tiles.map(cell).unwrap_or_default()
+        )
+        .expect("a string takes all");
     }
     text
 }
 
 fn names(fixtures: &[&str]) -> String {
-    let others: Vec<&str> =
-        FIXTURES.map(|(name, _)| name).into_iter().filter(|name| !fixtures.contains(name)).collect();
+    let others: Vec<&str> = FIXTURES
+        .map(|(name, _)| name)
+        .into_iter()
+        .filter(|name| !fixtures.contains(name))
+        .collect();
     match (fixtures.len(), others.len()) {
         (0, _) => "none".into(),
         (_, 0) => "all".into(),

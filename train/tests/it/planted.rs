@@ -10,7 +10,8 @@ use warpwright_kernels::train::nf4::{self, Nf4};
 use warpwright_kernels::train::rope::Angles;
 use warpwright_kernels::train::{nested, products};
 use warpwright_train::reference::{
-    Adapters, Applied, MicroBatch, Moments, Norm, Ops, Record, References, State, Storage, Trainer, Weights,
+    Adapters, Applied, MicroBatch, Moments, Norm, Ops, Record, References, State, Storage, Trainer,
+    Weights,
 };
 use warpwright_train::{Error, Training};
 
@@ -63,12 +64,24 @@ faults! {
 
 /// In an operation.
 impl Ops for Fault {
-    fn rms_norm_backward(&self, which: Norm, dy: &[f64], x: &[f64], g: &[f64], inv: &[f64], sum: &mut [f64]) {
+    fn rms_norm_backward(
+        &self,
+        which: Norm,
+        dy: &[f64],
+        x: &[f64],
+        g: &[f64],
+        inv: &[f64],
+        sum: &mut [f64],
+    ) {
         match self {
             Fault::NormBackwardWithoutMean => {
                 let inv = inv.iter().flat_map(|inv| std::iter::repeat_n(inv, g.len()));
                 let gains = g.iter().cycle();
-                sum.iter_mut().zip(dy).zip(inv).zip(gains).for_each(|(((s, dy), inv), g)| *s += inv * g * dy);
+                sum.iter_mut()
+                    .zip(dy)
+                    .zip(inv)
+                    .zip(gains)
+                    .for_each(|(((s, dy), inv), g)| *s += inv * g * dy);
                 return;
             }
             Fault::DropAttentionSkip if which == Norm::Attention => sum.fill(0.0),
@@ -78,7 +91,11 @@ impl Ops for Fault {
     }
 
     fn lora_du(&self, dy: &[f64], factors: &Factors<'_>) -> Vec<f64> {
-        let scale = if *self == Fault::LoraScaleBackward { 1.0 } else { factors.scale };
+        let scale = if *self == Fault::LoraScaleBackward {
+            1.0
+        } else {
+            factors.scale
+        };
         References.lora_du(dy, &Factors { scale, ..*factors })
     }
 
@@ -105,7 +122,11 @@ impl Ops for Fault {
 
     fn attention_delta(&self, at: &Heads<'_>, grad: &[f64], o: &[f64]) -> Vec<f64> {
         let delta = References.attention_delta(at, grad, o);
-        if *self == Fault::NoDelta { vec![0.0; delta.len()] } else { delta }
+        if *self == Fault::NoDelta {
+            vec![0.0; delta.len()]
+        } else {
+            delta
+        }
     }
 
     fn attention_backward(
@@ -115,8 +136,14 @@ impl Ops for Fault {
         grad: &[f64],
         delta: &[f64],
     ) -> [Vec<f64>; 3] {
-        let [dq, dk, dv] = self.seeing(at, |at| References.attention_backward(at, saved, grad, delta));
-        let factor = if *self == Fault::NoScoreScaleBackward { (at.head_dim as f64).sqrt() } else { 1.0 };
+        let [dq, dk, dv] = self.seeing(at, |at| {
+            References.attention_backward(at, saved, grad, delta)
+        });
+        let factor = if *self == Fault::NoScoreScaleBackward {
+            (at.head_dim as f64).sqrt()
+        } else {
+            1.0
+        };
         let [dq, dk] = [dq, dk].map(|x| x.into_iter().map(|x| x * factor).collect());
         [dq, dk, dv]
     }
@@ -124,12 +151,15 @@ impl Ops for Fault {
     fn sum_groups(&self, at: &Heads<'_>, parts: &[f64]) -> Vec<f64> {
         let group = at.heads / at.kv_heads;
         match self {
-            Fault::GroupFirst => {
-                parts.chunks(group * at.head_dim).flat_map(|group| group[..at.head_dim].to_vec()).collect()
-            }
-            Fault::GroupMean => {
-                References.sum_groups(at, parts).into_iter().map(|sum| sum / group as f64).collect()
-            }
+            Fault::GroupFirst => parts
+                .chunks(group * at.head_dim)
+                .flat_map(|group| group[..at.head_dim].to_vec())
+                .collect(),
+            Fault::GroupMean => References
+                .sum_groups(at, parts)
+                .into_iter()
+                .map(|sum| sum / group as f64)
+                .collect(),
             _ => References.sum_groups(at, parts),
         }
     }
@@ -138,7 +168,12 @@ impl Ops for Fault {
         let (mut dg, dup) = References.swiglu_backward(da, g, up);
         if *self == Fault::SiluBackward {
             let sigmoid = |g: f64| (1.0 + (-g).exp()).recip();
-            dg = da.iter().zip(g).zip(up).map(|((da, &g), up)| da * up * sigmoid(g)).collect();
+            dg = da
+                .iter()
+                .zip(g)
+                .zip(up)
+                .map(|((da, &g), up)| da * up * sigmoid(g))
+                .collect();
         }
         (dg, dup)
     }
@@ -149,8 +184,19 @@ impl Ops for Fault {
             Fault::L2Decay => {
                 let mut g: Vec<f64> = g.iter().map(|g| g * rates.clip).collect();
                 products::add_scaled(adamw.decay, at.p, &mut g);
-                let adamw = AdamW { decay: 0.0, ..*adamw };
-                References.adamw(&adamw, at, &g, &Rates { clip: 1.0, ..*rates });
+                let adamw = AdamW {
+                    decay: 0.0,
+                    ..*adamw
+                };
+                References.adamw(
+                    &adamw,
+                    at,
+                    &g,
+                    &Rates {
+                        clip: 1.0,
+                        ..*rates
+                    },
+                );
             }
             _ => References.adamw(adamw, at, g, rates),
         }
@@ -184,10 +230,17 @@ impl Fault {
         if *self != Fault::MaskOffByOne {
             return attention(at);
         }
-        let last = |i: usize| at.visible[i + 1..].first().is_none_or(|next| next.start > i);
+        let last = |i: usize| {
+            at.visible[i + 1..]
+                .first()
+                .is_none_or(|next| next.start > i)
+        };
         let wider = |i: usize| at.visible[i].start..i + 2 - usize::from(last(i));
         let visible: Vec<_> = (0..at.visible.len()).map(wider).collect();
-        attention(&Heads { visible: &visible, ..*at })
+        attention(&Heads {
+            visible: &visible,
+            ..*at
+        })
     }
 }
 
@@ -196,10 +249,16 @@ impl Fault {
     pub(crate) fn weights(&self, setup: &Setup) -> Weights {
         let swapped = |nf4: &Nf4| {
             let packed: Vec<u8> = nf4.packed.iter().map(|byte| byte.rotate_left(4)).collect();
-            setup.unpack(&Nf4 { packed, absmax: nf4.absmax.clone() })
+            setup.unpack(&Nf4 {
+                packed,
+                absmax: nf4.absmax.clone(),
+            })
         };
         let without_offset = |nf4: &Nf4| {
-            let nested = nested::Nested { offset: 0.0, ..nested::quantize(&nf4.absmax) };
+            let nested = nested::Nested {
+                offset: 0.0,
+                ..nested::quantize(&nf4.absmax)
+            };
             nf4::dequantize(&nf4.packed, &nested::dequantize(&nested))
         };
         let mut weights = match self {
@@ -208,19 +267,33 @@ impl Fault {
             _ => setup.weights(&|nf4| setup.unpack(nf4)),
         };
         if *self == Fault::NoBias {
-            weights.layers.iter_mut().for_each(|layer| layer.biases = Default::default());
+            weights
+                .layers
+                .iter_mut()
+                .for_each(|layer| layer.biases = Default::default());
         }
         weights
     }
 
     pub(crate) fn pairing(&self) -> Pairing {
-        if *self == Fault::InterleavedRope { Pairing::Interleaved } else { Pairing::HalfSplit }
+        if *self == Fault::InterleavedRope {
+            Pairing::Interleaved
+        } else {
+            Pairing::HalfSplit
+        }
     }
 
     pub(crate) fn training(&self, setup: &Setup) -> Training {
         let unclipped = matches!(self, Fault::NoClip | Fault::PerLayerClip);
-        let max_norm = if unclipped { f64::INFINITY } else { setup.training.max_norm };
-        Training { max_norm, ..setup.training.clone() }
+        let max_norm = if unclipped {
+            f64::INFINITY
+        } else {
+            setup.training.max_norm
+        };
+        Training {
+            max_norm,
+            ..setup.training.clone()
+        }
     }
 
     pub(crate) fn micros(&self, setup: &Setup, step: usize) -> Vec<MicroBatch> {
@@ -228,7 +301,10 @@ impl Fault {
         for micro in &mut micros {
             match self {
                 Fault::PaddingInLoss => {
-                    micro.labels.iter_mut().for_each(|label| *label = label.or(Some(0)));
+                    micro
+                        .labels
+                        .iter_mut()
+                        .for_each(|label| *label = label.or(Some(0)));
                     micro.n = micro.labels.len();
                 }
                 Fault::MeanOfMicro => micro.n = micro.labelled() * setup.accum,
@@ -263,7 +339,11 @@ impl Fault {
         match self {
             Fault::SkipCaptureStep if step == 1 => (trainer.adapters, trainer.moments) = before,
             Fault::Bf16Master => {
-                trainer.adapters.tensors_mut().flatten().for_each(|x| *x = Storage::Bf16.round(*x));
+                trainer
+                    .adapters
+                    .tensors_mut()
+                    .flatten()
+                    .for_each(|x| *x = Storage::Bf16.round(*x));
             }
             _ => (),
         }
@@ -273,9 +353,15 @@ impl Fault {
 
 fn clip_layers(gradients: &mut Adapters, max: f64) {
     for layer in &mut gradients.layers {
-        let tensors = layer.iter().flatten().flat_map(|adapter| [&adapter.a[..], &adapter.b]);
+        let tensors = layer
+            .iter()
+            .flatten()
+            .flat_map(|adapter| [&adapter.a[..], &adapter.b]);
         let factor = clip::factor(clip::norm(tensors), max);
-        let tensors = layer.iter_mut().flatten().flat_map(|adapter| [&mut adapter.a, &mut adapter.b]);
+        let tensors = layer
+            .iter_mut()
+            .flatten()
+            .flat_map(|adapter| [&mut adapter.a, &mut adapter.b]);
         tensors.flatten().for_each(|x| *x *= factor);
     }
 }

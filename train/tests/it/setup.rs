@@ -56,9 +56,21 @@ pub(crate) struct Setup {
 
 impl Setup {
     pub(crate) fn new(c: &Value) -> Setup {
-        let int = |key: &str| c[key].as_u64().unwrap_or_else(|| panic!("{key} is no count")) as usize;
-        let number = |key: &str| c[key].as_f64().unwrap_or_else(|| panic!("{key} is no number"));
-        let flag = |key: &str| c[key].as_bool().unwrap_or_else(|| panic!("{key} is no flag"));
+        let int = |key: &str| {
+            c[key]
+                .as_u64()
+                .unwrap_or_else(|| panic!("{key} is no count")) as usize
+        };
+        let number = |key: &str| {
+            c[key]
+                .as_f64()
+                .unwrap_or_else(|| panic!("{key} is no number"))
+        };
+        let flag = |key: &str| {
+            c[key]
+                .as_bool()
+                .unwrap_or_else(|| panic!("{key} is no flag"))
+        };
         Setup {
             config: Config {
                 vocab: int("V"),
@@ -93,8 +105,20 @@ impl Setup {
         }
     }
 
-    pub(crate) fn model<'a>(&self, weights: Weights, storage: Storage, ops: &'a dyn Ops) -> Model<'a> {
-        Model::new(self.config.clone(), self.lora.clone(), weights, storage, ops).unwrap()
+    pub(crate) fn model<'a>(
+        &self,
+        weights: Weights,
+        storage: Storage,
+        ops: &'a dyn Ops,
+    ) -> Model<'a> {
+        Model::new(
+            self.config.clone(),
+            self.lora.clone(),
+            weights,
+            storage,
+            ops,
+        )
+        .unwrap()
     }
 
     /// Seeds of a layer's tensors begin here.
@@ -112,7 +136,10 @@ impl Setup {
     /// The weights that NF4 stands for.
     pub(crate) fn unpack(&self, nf4: &Nf4) -> Vec<f32> {
         match self.nested {
-            true => nf4::dequantize(&nf4.packed, &nested::dequantize(&nested::quantize(&nf4.absmax))),
+            true => nf4::dequantize(
+                &nf4.packed,
+                &nested::dequantize(&nested::quantize(&nf4.absmax)),
+            ),
             false => nf4::dequantize(&nf4.packed, &nf4.absmax),
         }
     }
@@ -123,15 +150,28 @@ impl Setup {
             embed: wide(&gauss(s + 1, table, self.stds[0])),
             head: (!self.tied).then(|| wide(&gauss(s + 3, table, self.stds[0]))),
             norm: gains(s + 2, self.config.hidden),
-            layers: (0..self.config.layers).map(|l| self.layer_weights(l, unpack)).collect(),
+            layers: (0..self.config.layers)
+                .map(|l| self.layer_weights(l, unpack))
+                .collect(),
         }
     }
 
     fn layer_weights(&self, l: usize, unpack: &dyn Fn(&Nf4) -> Vec<f32>) -> LayerWeights {
-        let (t, &Config { hidden, head_dim, .. }) = (self.layer(l), &self.config);
+        let (
+            t,
+            &Config {
+                hidden, head_dim, ..
+            },
+        ) = (self.layer(l), &self.config);
         let bias = |p: Projection| {
             let has = self.bias && matches!(p, Projection::Q | Projection::K | Projection::V);
-            has.then(|| wide(&gauss(t + 40 + p as u64, p.shape(&self.config)[0], self.stds[2])))
+            has.then(|| {
+                wide(&gauss(
+                    t + 40 + p as u64,
+                    p.shape(&self.config)[0],
+                    self.stds[2],
+                ))
+            })
         };
         LayerWeights {
             attention_norm: gains(t + 11, hidden),
@@ -151,7 +191,9 @@ impl Setup {
                 let (seed, k) = (self.layer(l) + 60 + j as u64, p.shape(&self.config)[1]);
                 let adapter = layer[p as usize].as_mut().unwrap();
                 let a = |i: usize| (unit(seed, i as u64) * 2.0 - 1.0) / (k as f64).sqrt();
-                adapter.a = (0..adapter.a.len()).map(|i| f64::from(a(i) as f32)).collect();
+                adapter.a = (0..adapter.a.len())
+                    .map(|i| f64::from(a(i) as f32))
+                    .collect();
             }
         }
         adapters
@@ -176,7 +218,9 @@ impl Setup {
 
     fn micro(&self, number: usize) -> MicroBatch {
         let (s, v, k) = (self.seed, self.config.vocab, number as u64 % 4);
-        let pick = |seed: u64, i: usize, below: usize| (unit(s + seed + k, i as u64) * below as f64) as usize;
+        let pick = |seed: u64, i: usize, below: usize| {
+            (unit(s + seed + k, i as u64) * below as f64) as usize
+        };
         let id = |n: usize| {
             let (row, column) = (n / self.len, n % self.len);
             let regular = (pick(7100, row, v) + (pick(7000, row, 7) + 1) * column) % v;
@@ -197,7 +241,12 @@ impl Setup {
     }
 
     /// Divides a row into documents. A prompt at the beginning of each and its last token have no label.
-    fn documents(&self, row: usize, pick: &dyn Fn(u64, usize, usize) -> usize, micro: &mut MicroBatch) {
+    fn documents(
+        &self,
+        row: usize,
+        pick: &dyn Fn(u64, usize, usize) -> usize,
+        micro: &mut MicroBatch,
+    ) {
         let mut first = 0;
         while first < self.len {
             let rest = match self.packed {
@@ -224,7 +273,13 @@ impl Setup {
 }
 
 fn targets(names: &Value) -> Vec<Projection> {
-    let is = |p: &Projection| names.as_array().unwrap().iter().any(|name| name == NAMES[*p as usize]);
+    let is = |p: &Projection| {
+        names
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|name| name == NAMES[*p as usize])
+    };
     Projection::ALL.into_iter().filter(is).collect()
 }
 
@@ -254,5 +309,8 @@ pub(crate) fn wide(numbers: &[f32]) -> Vec<f64> {
 }
 
 fn gains(seed: u64, len: usize) -> Vec<f64> {
-    gauss(seed, len, 0.05).into_iter().map(|x| f64::from(1.0 + x)).collect()
+    gauss(seed, len, 0.05)
+        .into_iter()
+        .map(|x| f64::from(1.0 + x))
+        .collect()
 }

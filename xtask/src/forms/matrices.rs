@@ -23,11 +23,19 @@ pub(super) fn products() -> Vec<Form> {
 fn quads() -> Vec<Form> {
     let mut forms = Vec::new();
     for layouts in [".row.row", ".row.col", ".col.row", ".col.col"] {
-        for (sum, first) in [(".f16", ".f16"), (".f32", ".f16"), (".f32", ".f32"), (".f16", ".f32")] {
+        for (sum, first) in [
+            (".f16", ".f16"),
+            (".f32", ".f16"),
+            (".f32", ".f32"),
+            (".f16", ".f32"),
+        ] {
             let name = format!("mma.sync.aligned.m8n8k4{layouts}{sum}.f16.f16{first}");
             // Eight sums in each lane.
             let [d, c] = [(sum, 1), (first, 10)].map(|(ty, from)| fragment(8 * 32, ty, from));
-            forms.push(Form { line: format!("{name} {d}, {{%r20, %r21}}, {{%r30, %r31}}, {c};"), name });
+            forms.push(Form {
+                line: format!("{name} {d}, {{%r20, %r21}}, {{%r30, %r31}}, {c};"),
+                name,
+            });
         }
     }
     forms
@@ -62,7 +70,11 @@ fn bits(ty: &str) -> usize {
 fn fragment(elements: usize, ty: &str, from: usize) -> String {
     let (kind, size) = if ty == ".f64" { ('l', 64) } else { ('r', 32) };
     let count = (elements * bits(ty) / 32 / size).max(1);
-    list((from..from + count).map(|i| format!("%{kind}{i}")).collect())
+    list(
+        (from..from + count)
+            .map(|i| format!("%{kind}{i}"))
+            .collect(),
+    )
 }
 
 fn product((m, n, k): (usize, usize, usize), ty: &str, sum: &str) -> Vec<Form> {
@@ -71,12 +83,18 @@ fn product((m, n, k): (usize, usize, usize), ty: &str, sum: &str) -> Vec<Form> {
     let operation = if ty == ".b1" { ".xor.popc" } else { "" };
     let layout = ".row.col";
     let dense = format!("mma.sync.aligned.m{m}n{n}k{k}{layout}{sum}{ty}{ty}{sum}{operation}");
-    let mut forms = vec![Form { line: format!("{dense} {d}, {a}, {b}, {c};"), name: dense }];
+    let mut forms = vec![Form {
+        line: format!("{dense} {d}, {a}, {b}, {c};"),
+        name: dense,
+    }];
     // Half of the left matrix of a sparse product is there.
     let half = fragment(m * k / 2, ty, 20);
     for ordered in ["", "::ordered_metadata"] {
         let name = format!("mma.sp{ordered}.sync.aligned.m{m}n{n}k{k}{layout}{sum}{ty}{ty}{sum}");
-        forms.push(Form { line: format!("{name} {d}, {half}, {b}, {c}, %r50, 0;"), name });
+        forms.push(Form {
+            line: format!("{name} {d}, {half}, {b}, {c}, %r50, 0;"),
+            name,
+        });
     }
     forms
 }
@@ -107,13 +125,35 @@ fn warpgroup(n: usize, k: usize, ty: &str, sum: &str) -> [Form; 3] {
     let d = fragment(16 * n, sum, 1);
     let operation = if ty == ".b1" { ".and.popc" } else { "" };
     let scales = if sum == ".s32" { "" } else { ", 1, 1" };
-    let turns = if matches!(ty, ".f16" | ".bf16") { [", 0", ", 0"] } else { ["", ""] };
-    let form = |name: String, rest: String| Form { line: format!("{name} {d}, {rest};"), name };
+    let turns = if matches!(ty, ".f16" | ".bf16") {
+        [", 0", ", 0"]
+    } else {
+        ["", ""]
+    };
+    let form = |name: String, rest: String| Form {
+        line: format!("{name} {d}, {rest};"),
+        name,
+    };
     let name = format!("wgmma.mma_async.sync.aligned.m64n{n}k{k}{sum}{ty}{ty}{operation}");
-    let sparse = format!("wgmma.mma_async.sp.sync.aligned.m64n{n}k{}{sum}{ty}{ty}", 2 * k);
+    let sparse = format!(
+        "wgmma.mma_async.sp.sync.aligned.m64n{n}k{}{sum}{ty}{ty}",
+        2 * k
+    );
     [
-        form(name.clone(), format!("%l1, %l2, %p1{scales}{}", turns.concat())),
-        form(name, format!("{{%r300, %r301, %r302, %r303}}, %l2, %p1{scales}{}", turns[0])),
-        form(sparse, format!("%l1, %l2, %r300, 0, %p1{scales}{}", turns.concat())),
+        form(
+            name.clone(),
+            format!("%l1, %l2, %p1{scales}{}", turns.concat()),
+        ),
+        form(
+            name,
+            format!(
+                "{{%r300, %r301, %r302, %r303}}, %l2, %p1{scales}{}",
+                turns[0]
+            ),
+        ),
+        form(
+            sparse,
+            format!("%l1, %l2, %r300, 0, %p1{scales}{}", turns.concat()),
+        ),
     ]
 }

@@ -82,7 +82,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             args.opcodes.iter().any(|o| o == opcode)
         };
         let forms: Vec<Form> = table::forms().into_iter().filter(wanted).collect();
-        Comparison { names: ask(&forms)?, operands: Answers::new(), written: Answers::new() }
+        Comparison {
+            names: ask(&forms)?,
+            operands: Answers::new(),
+            written: Answers::new(),
+        }
     };
     for answers in [&comparison.names, &comparison.operands, &comparison.written] {
         let found = |wanted: fn(&Answer) -> bool| answers.iter().filter(move |(_, a)| wanted(a));
@@ -96,7 +100,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             println!("unsupported: {name}");
         }
         for (name, a) in found(|a| !a.taken).filter(|_| args.refusals) {
-            let here = if a.unsupported { "called unsupported" } else { "rejected" };
+            let here = if a.unsupported {
+                "called unsupported"
+            } else {
+                "rejected"
+            };
             println!("{here}: {name}: {}", a.ptxas);
         }
     }
@@ -126,7 +134,11 @@ pub(crate) fn check() -> Result<()> {
         wrong.join(", ")
     );
     let kept = fs::read_to_string(paths::root().join(page::PATH)).unwrap_or_default();
-    ensure!(kept == page::text(&comparison), "{} is out of date: cargo xtask forms --update", page::PATH);
+    ensure!(
+        kept == page::text(&comparison),
+        "{} is out of date: cargo xtask forms --update",
+        page::PATH
+    );
     Ok(())
 }
 
@@ -155,7 +167,11 @@ fn compare() -> Result<Comparison> {
     let folder = tempfile::tempdir()?;
     let operands = operands::substituted(&ptxas, folder.path(), &representatives)?;
     let written = operands::written(&ptxas, folder.path())?;
-    Ok(Comparison { names, operands, written })
+    Ok(Comparison {
+        names,
+        operands,
+        written,
+    })
 }
 
 fn ask(forms: &[Form]) -> Result<Answers> {
@@ -225,7 +241,12 @@ fn text(target: &str, forms: &[Form]) -> String {
 }
 
 /// Returns what ptxas says of the lines that it rejects.
-fn refusals(ptxas: &Path, folder: &Path, target: &str, text: &str) -> Result<BTreeMap<u32, String>> {
+fn refusals(
+    ptxas: &Path,
+    folder: &Path,
+    target: &str,
+    text: &str,
+) -> Result<BTreeMap<u32, String>> {
     let source = folder.join("forms.ptx");
     fs::write(&source, text)?;
     let arch = format!("-arch={target}");
@@ -237,15 +258,23 @@ fn refusals(ptxas: &Path, folder: &Path, target: &str, text: &str) -> Result<BTr
     let said = String::from_utf8_lossy(&output.stderr);
     let mut lines = BTreeMap::new();
     for line in said.lines() {
-        let place = line.split_once(", line ").and_then(|(_, rest)| rest.split_once(';'));
-        let Some((number, what)) = place.filter(|(_, what)| what.trim_start().starts_with("error")) else {
+        let place = line
+            .split_once(", line ")
+            .and_then(|(_, rest)| rest.split_once(';'));
+        let Some((number, what)) = place.filter(|(_, what)| what.trim_start().starts_with("error"))
+        else {
             continue;
         };
         let what = what.split_once(':').map_or(what, |(_, what)| what).trim();
-        lines.entry(number.parse()?).or_insert_with(|| what.to_owned());
+        lines
+            .entry(number.parse()?)
+            .or_insert_with(|| what.to_owned());
     }
     let last = FIRST + text.lines().count() as u32 - FIRST;
-    ensure!(lines.remove(&last).is_some(), "ptxas did not read to the end: {said}");
+    ensure!(
+        lines.remove(&last).is_some(),
+        "ptxas did not read to the end: {said}"
+    );
     Ok(lines)
 }
 
@@ -254,7 +283,13 @@ fn emulated(text: &str) -> Result<BTreeMap<u32, (bool, String)>> {
     let module = Module::parse(text).map_err(|e| anyhow::anyhow!("{e}"))?;
     let line = |kernel: &RefusedKernel| {
         let error = kernel.errors.0.first()?;
-        Some((error.line, (matches!(error.kind, ErrorKind::Unsupported(_)), error.what.clone())))
+        Some((
+            error.line,
+            (
+                matches!(error.kind, ErrorKind::Unsupported(_)),
+                error.what.clone(),
+            ),
+        ))
     };
     Ok(module.refused().filter_map(line).collect())
 }

@@ -55,22 +55,38 @@ const VALUES: &[&str] = &[
 ];
 
 /// Operands in place of addresses.
-const ADDRESSES: &[&str] =
-    &["[g+8]", "[sh]", "[lo]", "[%l39+4*2]", "[%l39+-8]", "[%r399]", "[%h39]", "[16]", "g[1]", "[x]"];
+const ADDRESSES: &[&str] = &[
+    "[g+8]",
+    "[sh]",
+    "[lo]",
+    "[%l39+4*2]",
+    "[%l39+-8]",
+    "[%r399]",
+    "[%h39]",
+    "[16]",
+    "g[1]",
+    "[x]",
+];
 
 /// Operands in place of the first element of a vector.
 const ELEMENTS: &[&str] = &["7", "+7", "7*2", "WARP_SZ", "1.5", "_"];
 
 /// Returns the lines of a table.
 fn lines(table: &'static str) -> impl Iterator<Item = &'static str> {
-    table.lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
+    table
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
 /// Asks ptxas and the emulator about every statement and declaration.
 pub(super) fn written(ptxas: &Path, folder: &Path) -> Result<BTreeMap<String, Answer>> {
     let statements: Vec<String> = lines(STATEMENTS).map(str::to_owned).collect();
     let declarations: Vec<String> = lines(DECLARATIONS).map(str::to_owned).collect();
-    let kernels: Vec<String> = statements.iter().enumerate().map(|(i, line)| kernel(i, line)).collect();
+    let kernels: Vec<String> = statements
+        .iter()
+        .enumerate()
+        .map(|(i, line)| kernel(i, line))
+        .collect();
     let mut answers = ask(ptxas, folder, TARGET, &statements, &kernels)?;
     answers.extend(ask(ptxas, folder, TARGET, &declarations, &declarations)?);
     Ok(answers)
@@ -84,13 +100,20 @@ pub(super) fn substituted(
 ) -> Result<BTreeMap<String, Answer>> {
     let mut by_target = BTreeMap::<&str, Vec<String>>::new();
     for (line, target) in forms {
-        by_target.entry(target).or_default().extend(substitutes(line));
+        by_target
+            .entry(target)
+            .or_default()
+            .extend(substitutes(line));
     }
     let mut answers = BTreeMap::new();
     for (target, mut changed) in by_target {
         changed.sort();
         changed.dedup();
-        let kernels: Vec<String> = changed.iter().enumerate().map(|(i, line)| kernel(i, line)).collect();
+        let kernels: Vec<String> = changed
+            .iter()
+            .enumerate()
+            .map(|(i, line)| kernel(i, line))
+            .collect();
         answers.extend(ask(ptxas, folder, target, &changed, &kernels)?);
     }
     Ok(answers)
@@ -98,14 +121,26 @@ pub(super) fn substituted(
 
 /// Writes a kernel of one statement.
 fn kernel(number: usize, statement: &str) -> String {
-    let bytes = if statement.contains("%b") { " .reg .b8 %b<9>;" } else { "" };
-    let quads = if statement.contains("%q") { " .reg .b128 %q<9>;" } else { "" };
-    format!(".visible .entry k{number}({PARAMETERS}) {{ {REGISTERS}{bytes}{quads} {statement} L: E: ret; }}")
+    let bytes = if statement.contains("%b") {
+        " .reg .b8 %b<9>;"
+    } else {
+        ""
+    };
+    let quads = if statement.contains("%q") {
+        " .reg .b128 %q<9>;"
+    } else {
+        ""
+    };
+    format!(
+        ".visible .entry k{number}({PARAMETERS}) {{ {REGISTERS}{bytes}{quads} {statement} L: E: ret; }}"
+    )
 }
 
 /// Writes an instruction with each of its operands replaced.
 fn substitutes(line: &str) -> Vec<String> {
-    let Some((name, operands)) = line.trim_end_matches(';').split_once(' ') else { return Vec::new() };
+    let Some((name, operands)) = line.trim_end_matches(';').split_once(' ') else {
+        return Vec::new();
+    };
     let operands = split(operands);
     let mut changed = vec![line.to_owned()];
     for (i, operand) in operands.iter().enumerate() {
@@ -115,7 +150,9 @@ fn substitutes(line: &str) -> Vec<String> {
             format!("{name} {};", operands.join(", "))
         };
         match operand.as_bytes() {
-            [b'[', ..] if !operand.contains(',') => changed.extend(ADDRESSES.iter().map(|other| with(other))),
+            [b'[', ..] if !operand.contains(',') => {
+                changed.extend(ADDRESSES.iter().map(|other| with(other)))
+            }
             [b'{', .., b'}'] => {
                 let rest = operand.find(',').unwrap_or(operand.len() - 1);
                 let element = |other: &&str| with(&format!("{{{other}{}", &operand[rest..]));
@@ -140,7 +177,10 @@ fn split(operands: &str) -> Vec<String> {
             _ => split.push(String::new()),
         }
     }
-    split.iter().map(|operand| operand.trim().to_owned()).collect()
+    split
+        .iter()
+        .map(|operand| operand.trim().to_owned())
+        .collect()
 }
 
 /// Shows lines to ptxas and to the emulator. `names` are what the answers are called.
@@ -153,7 +193,11 @@ fn ask(
 ) -> Result<BTreeMap<String, Answer>> {
     let head = format!(".version {VERSION}\n.target {target}\n.address_size 64\n{MODULE}");
     let refusals = refusals(ptxas, folder, target, &head, lines)?;
-    let emulated = if lines.is_empty() { BTreeMap::new() } else { emulated(&head, lines)? };
+    let emulated = if lines.is_empty() {
+        BTreeMap::new()
+    } else {
+        emulated(&head, lines)?
+    };
     let mut answers = BTreeMap::new();
     for (i, name) in names.iter().enumerate() {
         let said = emulated.get(&i);
@@ -190,7 +234,11 @@ fn assembled(ptxas: &Path, folder: &Path, target: &str, text: &str) -> Result<()
         .output()
         .with_context(|| format!("cannot run {}", ptxas.display()))?;
     let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{}", said.lines().last().unwrap_or("ptxas crashes"));
+    ensure!(
+        output.status.success(),
+        "{}",
+        said.lines().last().unwrap_or("ptxas crashes")
+    );
     Ok(())
 }
 
@@ -212,7 +260,10 @@ fn refusals(
         }
         // The last kernel is wrong, so that ptxas stops before it makes code.
         let body = lines[range.clone()].join("\n");
-        fs::write(&source, format!("{head}{body}\n.entry last() {{ is.no.instruction; }}\n"))?;
+        fs::write(
+            &source,
+            format!("{head}{body}\n.entry last() {{ is.no.instruction; }}\n"),
+        )?;
         let output = Command::new(ptxas)
             .args([&format!("-arch={target}"), "-o", "/dev/null"])
             .arg(&source)
@@ -231,15 +282,22 @@ fn refusals(
         let said = String::from_utf8_lossy(&output.stderr);
         let mut last = None;
         for line in said.lines() {
-            let Some((number, what)) = refusal(line) else { continue };
-            ensure!(number >= first, "ptxas rejects the declarations that statements use: {line}");
+            let Some((number, what)) = refusal(line) else {
+                continue;
+            };
+            ensure!(
+                number >= first,
+                "ptxas rejects the declarations that statements use: {line}"
+            );
             let number = range.start + number - first;
             last = last.max(Some(number));
             if number < range.end {
                 refused.entry(number).or_insert_with(|| what.to_owned());
             }
         }
-        let Some(last) = last else { bail!("ptxas names no line of what it rejects: {said}") };
+        let Some(last) = last else {
+            bail!("ptxas names no line of what it rejects: {said}")
+        };
         // After an error in syntax, ptxas reads no further.
         if last < range.end {
             ranges.push(last + 1..range.end);
@@ -254,7 +312,10 @@ fn refusal(message: &str) -> Option<(usize, &str)> {
     if what.trim_start().starts_with("warning") {
         return None;
     }
-    Some((number.parse().ok()?, what.split_once(':').map_or(what, |(_, what)| what).trim()))
+    Some((
+        number.parse().ok()?,
+        what.split_once(':').map_or(what, |(_, what)| what).trim(),
+    ))
 }
 
 /// Returns what the emulator says of the lines that it refuses, by their number.
@@ -267,7 +328,11 @@ fn emulated(head: &str, lines: &[String]) -> Result<BTreeMap<usize, (ErrorKind, 
         (Err(_), n) => {
             let (left, right) = lines.split_at(n / 2);
             let mut refused = emulated(head, left)?;
-            refused.extend(emulated(head, right)?.into_iter().map(|(number, said)| (number + n / 2, said)));
+            refused.extend(
+                emulated(head, right)?
+                    .into_iter()
+                    .map(|(number, said)| (number + n / 2, said)),
+            );
             return Ok(refused);
         }
     };
@@ -275,8 +340,8 @@ fn emulated(head: &str, lines: &[String]) -> Result<BTreeMap<usize, (ErrorKind, 
     let mut refused = BTreeMap::new();
     for error in errors {
         let number = (error.line as usize).checked_sub(first);
-        let number =
-            number.with_context(|| format!("the emulator refuses the first declarations: {error}"))?;
+        let number = number
+            .with_context(|| format!("the emulator refuses the first declarations: {error}"))?;
         refused.entry(number).or_insert((error.kind, error.what));
     }
     Ok(refused)

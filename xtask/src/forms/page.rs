@@ -10,7 +10,10 @@ pub(super) const PATH: &str = "docs/ptx-forms.md";
 
 /// Writes one sentence for each kind of form.
 pub(super) fn summary(comparison: &Comparison) -> String {
-    kinds(comparison).iter().map(|(kind, answers)| format!("{kind}: {}\n", counts(answers))).collect()
+    kinds(comparison)
+        .iter()
+        .map(|(kind, answers)| format!("{kind}: {}\n", counts(answers)))
+        .collect()
 }
 
 fn kinds(comparison: &Comparison) -> [(&'static str, &Answers); 3] {
@@ -77,10 +80,18 @@ pub(super) fn text(comparison: &Comparison) -> String {
 /// Adds a list of forms for each kind that has some.
 fn sections(page: &mut String, kinds: &[(&'static str, &Answers)], wanted: fn(&Answer) -> bool) {
     for (kind, answers) in kinds {
-        let found: Vec<&str> =
-            answers.iter().filter(|(_, a)| wanted(a)).map(|(name, _)| name.as_str()).collect();
+        let found: Vec<&str> = answers
+            .iter()
+            .filter(|(_, a)| wanted(a))
+            .map(|(name, _)| name.as_str())
+            .collect();
         if !found.is_empty() {
-            let _ = write!(page, "\n{} {kind}:\n\n```text\n{}\n```\n", found.len(), found.join("\n"));
+            let _ = write!(
+                page,
+                "\n{} {kind}:\n\n```text\n{}\n```\n",
+                found.len(),
+                found.join("\n")
+            );
         }
     }
 }

@@ -7,18 +7,30 @@ use super::matrices;
 /// of the first, `S` of the second, `W` twice the last; `p` a predicate and `h`, `r`, `l`, `q` one of 16, 32, 64, 128 bits.
 const PATTERNS: &[(&str, &str)] = &[
     // Integer arithmetic.
-    ("{add,sub}{,.cc}{,.sat}{.u16,.u32,.u64,.s16,.s32,.s64,.u16x2,.s16x2,.u8x4,.s8x4,.b32}", "T, T, T"),
+    (
+        "{add,sub}{,.cc}{,.sat}{.u16,.u32,.u64,.s16,.s32,.s64,.u16x2,.s16x2,.u8x4,.s8x4,.b32}",
+        "T, T, T",
+    ),
     ("{addc,subc}{,.cc}{.u16,.u32,.u64,.s32,.s64}", "T, T, T"),
     ("mul{,.hi,.lo}{.u16,.u32,.u64,.s16,.s32,.s64}", "T, T, T"),
     ("mul.wide{.u16,.u32,.u64,.s16,.s32,.s64}", "W, T, T"),
-    ("{mad,madc}{,.hi,.lo}{,.cc}{,.sat}{.u16,.u32,.u64,.s16,.s32,.s64}", "T, T, T, T"),
-    ("mad.wide{,.cc}{.u16,.u32,.u64,.s16,.s32,.s64}", "W, T, T, W"),
+    (
+        "{mad,madc}{,.hi,.lo}{,.cc}{,.sat}{.u16,.u32,.u64,.s16,.s32,.s64}",
+        "T, T, T, T",
+    ),
+    (
+        "mad.wide{,.cc}{.u16,.u32,.u64,.s16,.s32,.s64}",
+        "W, T, T, W",
+    ),
     ("mul24{,.hi,.lo}{.u32,.s32}", "T, T, T"),
     ("mad24{,.hi,.lo}{,.sat}{.u32,.s32}", "T, T, T, T"),
     ("sad{.u16,.u32,.u64,.s16,.s32,.s64}", "T, T, T, T"),
     ("{div,rem}{.u8,.u16,.u32,.u64,.s16,.s32,.s64}", "T, T, T"),
     ("{abs,neg}{.u32,.s16,.s32,.s64,.s16x2}", "T, T"),
-    ("{min,max}{,.relu}{.u16,.u32,.u64,.s16,.s32,.s64,.u16x2,.s16x2,.u8x4,.s8x4}", "T, T, T"),
+    (
+        "{min,max}{,.relu}{.u16,.u32,.u64,.s16,.s32,.s64,.u16x2,.s16x2,.u8x4,.s8x4}",
+        "T, T, T",
+    ),
     ("{popc,clz}{.u32,.b32,.b64}", "r, T"),
     ("bfind{,.shiftamt}{.u32,.u64,.s32,.s64,.b32}", "r, T"),
     ("brev{.b32,.b64,.u32}", "T, T"),
@@ -35,22 +47,49 @@ const PATTERNS: &[(&str, &str)] = &[
         "{add,sub,mul}{,.rn,.rz,.rm,.rp,.rna,.rs}{,.ftz}{,.sat}{.f32,.f32x2,.f64,.f16,.f16x2,.bf16,.bf16x2}",
         "T, T, T",
     ),
-    ("{add,sub}{,.rn,.rz,.rm,.rp}{,.ftz}{,.sat}.f32{.f16,.bf16}", "r, h, r"),
+    (
+        "{add,sub}{,.rn,.rz,.rm,.rp}{,.ftz}{,.sat}.f32{.f16,.bf16}",
+        "r, h, r",
+    ),
     ("mul{,.rn,.rz,.rm,.rp}{,.sat}.f32{.f16,.bf16}", "r, h, h"),
-    ("fma{,.rn,.rz,.rm,.rp}{,.ftz}{,.sat}.f32{.f16,.bf16}", "r, h, h, r"),
+    (
+        "fma{,.rn,.rz,.rm,.rp}{,.ftz}{,.sat}.f32{.f16,.bf16}",
+        "r, h, h, r",
+    ),
     (
         "{fma,mad}{,.rn,.rz,.rm,.rp,.rna}{,.ftz}{,.sat,.relu,.oob,.oob.relu}{.f32,.f32x2,.f64,.f16,.f16x2,.bf16,.bf16x2}",
         "T, T, T, T",
     ),
-    ("div{,.approx,.full,.rn,.rz,.rm,.rp}{,.ftz}{,.sat}{.f32,.f64,.f16}", "T, T, T"),
-    ("{rcp,sqrt}{,.approx,.rn,.rz,.rm,.rp}{,.ftz}{.f32,.f64,.f16}", "T, T"),
+    (
+        "div{,.approx,.full,.rn,.rz,.rm,.rp}{,.ftz}{,.sat}{.f32,.f64,.f16}",
+        "T, T, T",
+    ),
+    (
+        "{rcp,sqrt}{,.approx,.rn,.rz,.rm,.rp}{,.ftz}{.f32,.f64,.f16}",
+        "T, T",
+    ),
     ("rsqrt{,.approx}{,.ftz}{.f32,.f64}", "T, T"),
-    ("{min,max}{,.ftz}{,.NaN}{,.abs,.xorsign.abs}{.f32,.f64,.f16,.f16x2,.bf16,.bf16x2,.f32x2}", "T, T, T"),
-    ("{min,max}{,.ftz}{,.NaN}{,.abs,.xorsign.abs}{.f32,.f16,.f16x2,.bf16,.bf16x2}", "T, T, T, T"),
-    ("{tanh,ex2}{,.approx}{,.ftz}{.f32,.f64,.f16,.f16x2,.bf16,.bf16x2}", "T, T"),
+    (
+        "{min,max}{,.ftz}{,.NaN}{,.abs,.xorsign.abs}{.f32,.f64,.f16,.f16x2,.bf16,.bf16x2,.f32x2}",
+        "T, T, T",
+    ),
+    (
+        "{min,max}{,.ftz}{,.NaN}{,.abs,.xorsign.abs}{.f32,.f16,.f16x2,.bf16,.bf16x2}",
+        "T, T, T, T",
+    ),
+    (
+        "{tanh,ex2}{,.approx}{,.ftz}{.f32,.f64,.f16,.f16x2,.bf16,.bf16x2}",
+        "T, T",
+    ),
     ("{lg2,sin,cos}{,.approx}{,.ftz}{.f32,.f64,.f16}", "T, T"),
-    ("{abs,neg}{,.ftz}{.f32,.f64,.f16,.f16x2,.bf16,.bf16x2,.f32x2}", "T, T"),
-    ("testp{.finite,.infinite,.number,.notanumber,.normal,.subnormal}{.f32,.f64,.f16}", "p, T"),
+    (
+        "{abs,neg}{,.ftz}{.f32,.f64,.f16,.f16x2,.bf16,.bf16x2,.f32x2}",
+        "T, T",
+    ),
+    (
+        "testp{.finite,.infinite,.number,.notanumber,.normal,.subnormal}{.f32,.f64,.f16}",
+        "p, T",
+    ),
     ("copysign{.f32,.f64,.f16}", "T, T, T"),
     // Comparison and selection.
     (
@@ -61,8 +100,14 @@ const PATTERNS: &[(&str, &str)] = &[
         "set{.eq,.lt,.hs,.geu,.num}{,.and,.or,.xor}{,.ftz}{.u16,.u32,.s16,.s32,.f16,.f16x2,.bf16,.bf16x2,.f32}{.b32,.u16,.u32,.s64,.f32,.f64,.f16,.f16x2,.bf16,.bf16x2}",
         "D, T, T#",
     ),
-    ("selp{.b16,.b32,.b64,.u16,.u32,.u64,.s16,.s32,.s64,.f32,.f64,.f16,.pred}", "T, T, T, p"),
-    ("slct{,.ftz}{.b16,.b32,.b64,.u16,.u32,.u64,.s16,.s32,.s64,.f32,.f64}{.s32,.f32,.u32}", "D, D, D, r"),
+    (
+        "selp{.b16,.b32,.b64,.u16,.u32,.u64,.s16,.s32,.s64,.f32,.f64,.f16,.pred}",
+        "T, T, T, p",
+    ),
+    (
+        "slct{,.ftz}{.b16,.b32,.b64,.u16,.u32,.u64,.s16,.s32,.s64,.f32,.f64}{.s32,.f32,.u32}",
+        "D, D, D, r",
+    ),
     // Logic and shifts.
     ("{and,or,xor}{.pred,.b16,.b32,.b64,.u32}", "T, T, T"),
     ("{not,cnot}{.pred,.b16,.b32,.b64}", "T, T"),
@@ -70,10 +115,16 @@ const PATTERNS: &[(&str, &str)] = &[
     ("lop3{.and,.or}.b32", "r|p, r, r, r, 7, p"),
     ("lop3.b64", "l, l, l, l, 7"),
     ("shf{.l,.r}{.wrap,.clamp}{.b32,.b64}", "T, T, T, r"),
-    ("{shl,shr}{.b16,.b32,.b64,.u16,.u32,.u64,.s16,.s32,.s64}", "T, T, r"),
+    (
+        "{shl,shr}{.b16,.b32,.b64,.u16,.u32,.u64,.s16,.s32,.s64}",
+        "T, T, r",
+    ),
     ("prmt.b32{,.f4e,.b4e,.rc8,.ecl,.ecr,.rc16}", "r, r, r, r"),
     // Moves.
-    ("mov{.pred,.b8,.b16,.b32,.b64,.b128,.u16,.u32,.u64,.s16,.s32,.s64,.f16,.f16x2,.bf16,.f32,.f64}", "T, T"),
+    (
+        "mov{.pred,.b8,.b16,.b32,.b64,.b128,.u16,.u32,.u64,.s16,.s32,.s64,.f16,.f16x2,.bf16,.f32,.f64}",
+        "T, T",
+    ),
     ("mov.b128", "q, {l, l}"),
     ("mov.b128", "{l, l}, q"),
     ("mov.b16", "h, {b, b}"),
@@ -99,7 +150,10 @@ const PATTERNS: &[(&str, &str)] = &[
         "st.global{,.L2::evict_last}{,.L1::no_allocate}{.v8.b32,.v8.f32,.v4.b64,.v4.u64,.v2.b64,.v4.f64,.v8.u16}",
         "[l], V",
     ),
-    ("ldu{,.global}{.b8,.u32,.f64,.v2.f32,.v4.b32,.b128}", "V, [l]"),
+    (
+        "ldu{,.global}{.b8,.u32,.f64,.v2.f32,.v4.b32,.b128}",
+        "V, [l]",
+    ),
     (
         "st{,.weak,.volatile,.relaxed.cta,.relaxed.cluster,.release.gpu,.release.sys,.mmio.relaxed.sys}{,.global,.shared,.shared::cta,.shared::cluster,.local}{.b8,.u32,.f64,.b128}",
         "[l], T",
@@ -108,30 +162,51 @@ const PATTERNS: &[(&str, &str)] = &[
         "st{,.global}{,.wb,.cg,.cs,.wt,.L1::evict_normal,.L1::evict_unchanged,.L1::evict_first,.L1::evict_last,.L1::no_allocate,.L2::evict_first,.L2::evict_last}{.b32,.v2.f32,.v4.b32}",
         "[l], V",
     ),
-    ("st{,.global}{,.L1::no_allocate}.L2::cache_hint{.b32,.v4.f32}", "[l], V, l"),
+    (
+        "st{,.global}{,.L1::no_allocate}.L2::cache_hint{.b32,.v4.f32}",
+        "[l], V, l",
+    ),
     (
         "st.async{,.weak}{,.shared::cluster}.mbarrier::complete_tx::bytes{.b32,.b64,.u32,.s64,.f32,.v2.b32,.v4.b32,.v2.f64}",
         "[r], V, [r]",
     ),
-    ("st.async.mmio.release{.gpu,.sys}.global{.b8,.b32,.b64}", "[l], T"),
+    (
+        "st.async.mmio.release{.gpu,.sys}.global{.b8,.b32,.b64}",
+        "[l], T",
+    ),
     (
         "red.async.relaxed.cluster{,.shared::cluster}.mbarrier::complete_tx::bytes{.inc,.dec,.min,.max,.and,.or,.xor,.add}{.u32,.s32,.u64,.b32}",
         "[r], T, [r]",
     ),
-    ("red.async.mmio.release{.gpu,.sys}.global.add{.u32,.s32,.u64}", "[l], T"),
+    (
+        "red.async.mmio.release{.gpu,.sys}.global.add{.u32,.s32,.u64}",
+        "[l], T",
+    ),
     ("st.bulk{,.weak}{,.shared::cta}", "[r], l, 0"),
     (
         "multimem.ld_reduce{,.weak,.relaxed.sys,.acquire.gpu}{,.global}{.min,.max,.add,.and,.or,.xor}{,.acc::f32,.acc::f16}{.u32,.s64,.b32,.f32,.f64,.f16x2,.v4.f16x2,.v4.bf16x2,.v2.f32}",
         "V, [l]",
     ),
-    ("multimem.st{,.weak,.relaxed.sys,.release.gpu}{,.global}{.u32,.b64,.f32,.v4.f16x2,.v2.f32}", "[l], V"),
+    (
+        "multimem.st{,.weak,.relaxed.sys,.release.gpu}{,.global}{.u32,.b64,.f32,.v4.f16x2,.v2.f32}",
+        "[l], V",
+    ),
     (
         "multimem.red{,.relaxed.sys,.release.gpu}{,.global}{.min,.max,.add,.and,.or,.xor}{.u32,.u64,.b32,.f32,.v4.f16x2,.v2.f32}",
         "[l], V",
     ),
-    ("multimem.cp.async.bulk.bulk_group.global.shared::cta", "[l], [r], r"),
-    ("multimem.cp.reduce.async.bulk.bulk_group.global.shared::cta.add{.u32,.f32,.noftz.f16}", "[l], [r], r"),
-    ("prefetch{,.global,.local}{.L1,.L2,.L2::evict_last,.L2::evict_normal}", "[l]"),
+    (
+        "multimem.cp.async.bulk.bulk_group.global.shared::cta",
+        "[l], [r], r",
+    ),
+    (
+        "multimem.cp.reduce.async.bulk.bulk_group.global.shared::cta.add{.u32,.f32,.noftz.f16}",
+        "[l], [r], r",
+    ),
+    (
+        "prefetch{,.global,.local}{.L1,.L2,.L2::evict_last,.L2::evict_normal}",
+        "[l]",
+    ),
     ("prefetch{,.const,.param}.tensormap", "[l]"),
     ("prefetchu.L1", "[l]"),
     ("applypriority{,.global}.L2::evict_normal", "[l], 128"),
@@ -145,7 +220,10 @@ const PATTERNS: &[(&str, &str)] = &[
         "l, [l], r, r",
     ),
     ("createpolicy.cvt.L2.b64", "l, l"),
-    ("isspacep{.global,.shared,.shared::cta,.shared::cluster,.const,.local,.param,.param::entry}", "p, l"),
+    (
+        "isspacep{.global,.shared,.shared::cta,.shared::cluster,.const,.local,.param,.param::entry}",
+        "p, l",
+    ),
     (
         "cvta{,.to}{.global,.shared,.shared::cta,.shared::cluster,.const,.local,.param,.param::entry}{.u64,.u32}",
         "T, T",
@@ -160,7 +238,10 @@ const PATTERNS: &[(&str, &str)] = &[
     ),
     ("cvt{.rn,.rz,.rna}{,.satfinite}{,.relu}.tf32.f32", "r, r"),
     ("cvt{.rn,.rz}{,.relu}{,.satfinite}{.f16,.bf16}.f32", "D, T"),
-    ("cvt{.rn,.rz}{,.relu}{,.satfinite}{.f16x2,.bf16x2,.tf32x2}.f32", "D, T, T"),
+    (
+        "cvt{.rn,.rz}{,.relu}{,.satfinite}{.f16x2,.bf16x2,.tf32x2}.f32",
+        "D, T, T",
+    ),
     (
         "cvt{,.rn,.rz}{,.satfinite}{,.relu}{.e4m3x2,.e5m2x2,.e2m3x2,.e3m2x2,.e2m1x2,.ue8m0x2,.s2f6x2,.ue5m3x2}.f32",
         "D, r, r",
@@ -174,22 +255,46 @@ const PATTERNS: &[(&str, &str)] = &[
         "cvt.rn{,.relu}{,.satfinite}{.f16x2,.bf16x2}{.e4m3x2,.e5m2x2,.e2m3x2,.e3m2x2,.e2m1x2,.ue8m0x2,.s2f6x2}",
         "r, T",
     ),
-    ("cvt.rs{,.relu}{,.satfinite}{.f16x2,.bf16x2}.f32", "r, r, r, r"),
-    ("cvt.rs{,.relu}{,.satfinite}{.e4m3x4,.e5m2x4,.e2m3x4,.e3m2x4,.e2m1x4}.f32", "D, {r, r, r, r}, r"),
+    (
+        "cvt.rs{,.relu}{,.satfinite}{.f16x2,.bf16x2}.f32",
+        "r, r, r, r",
+    ),
+    (
+        "cvt.rs{,.relu}{,.satfinite}{.e4m3x4,.e5m2x4,.e2m3x4,.e3m2x4,.e2m1x4}.f32",
+        "D, {r, r, r, r}, r",
+    ),
     ("cvt.pack.sat{.u16,.s16}.s32", "r, r, r"),
-    ("cvt.pack.sat{.u8,.s8,.u4,.s4,.u2,.s2}.s32.b32", "r, r, r, r"),
+    (
+        "cvt.pack.sat{.u8,.s8,.u4,.s4,.u2,.s2}.s32.b32",
+        "r, r, r, r",
+    ),
     // Asynchronous copies.
     (
         "cp.async{.ca,.cg}{.shared,.shared::cta,.shared::cluster}.global{,.L2::64B,.L2::128B,.L2::256B}",
         "[r], [l], 16",
     ),
-    ("cp.async{.ca,.cg}.shared.global{,.L2::64B,.L2::128B}", "[r], [l], 16, r"),
-    ("cp.async{.ca,.cg}.shared.global{,.L2::64B,.L2::128B}", "[r], [l], 16, p"),
-    ("cp.async{.ca,.cg}.shared.global.L2::cache_hint{,.L2::128B}", "[r], [l], 16, l"),
+    (
+        "cp.async{.ca,.cg}.shared.global{,.L2::64B,.L2::128B}",
+        "[r], [l], 16, r",
+    ),
+    (
+        "cp.async{.ca,.cg}.shared.global{,.L2::64B,.L2::128B}",
+        "[r], [l], 16, p",
+    ),
+    (
+        "cp.async{.ca,.cg}.shared.global.L2::cache_hint{,.L2::128B}",
+        "[r], [l], 16, l",
+    ),
     ("cp.async{.commit_group,.wait_all}", ""),
     ("cp.async.wait_group", "1"),
-    ("cp.async.mbarrier.arrive{,.noinc}{,.shared,.shared::cta}.b64", "[l]"),
-    ("cp.async.bulk{.shared::cluster,.shared::cta}.global.mbarrier::complete_tx::bytes", "[r], [l], r, [r]"),
+    (
+        "cp.async.mbarrier.arrive{,.noinc}{,.shared,.shared::cta}.b64",
+        "[l]",
+    ),
+    (
+        "cp.async.bulk{.shared::cluster,.shared::cta}.global.mbarrier::complete_tx::bytes",
+        "[r], [l], r, [r]",
+    ),
     (
         "cp.async.bulk{.shared::cluster,.shared::cta}.global.mbarrier::complete_tx::bytes.L2::cache_hint",
         "[r], [l], r, [r], l",
@@ -206,12 +311,24 @@ const PATTERNS: &[(&str, &str)] = &[
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint",
         "[r], [l], r, [r], h, l",
     ),
-    ("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes", "[r], [r], r, [r]"),
+    (
+        "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes",
+        "[r], [r], r, [r]",
+    ),
     ("cp.async.bulk.global.shared::cta.bulk_group", "[l], [r], r"),
-    ("cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint", "[l], [r], r, l"),
-    ("cp.async.bulk.global.shared::cta.bulk_group.cp_mask", "[l], [r], r, h"),
+    (
+        "cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint",
+        "[l], [r], r, l",
+    ),
+    (
+        "cp.async.bulk.global.shared::cta.bulk_group.cp_mask",
+        "[l], [r], r, h",
+    ),
     ("cp.async.bulk.prefetch.L2.global", "[l], r"),
-    ("cp.async.bulk.prefetch.L2.global.L2::cache_hint", "[l], r, l"),
+    (
+        "cp.async.bulk.prefetch.L2.global.L2::cache_hint",
+        "[l], r, l",
+    ),
     ("cp.async.bulk.commit_group", ""),
     ("cp.async.bulk.wait_group{,.read}", "0"),
     (
@@ -222,8 +339,14 @@ const PATTERNS: &[(&str, &str)] = &[
         "cp.reduce.async.bulk.global.shared::cta.bulk_group{.and,.or,.xor,.add,.inc,.dec,.min,.max,.add.noftz}{.f16,.bf16,.b32,.u32,.s32,.b64,.u64,.s64,.f32,.f64}",
         "[l], [r], r",
     ),
-    ("cp.async.bulk.prefetch.tensor{.1d,.2d}.L2.global{,.tile}", "[l, X]"),
-    ("cp.async.bulk.prefetch.tensor.2d.L2.global.tile::gather4", "[l, {r, r, r, r, r}]"),
+    (
+        "cp.async.bulk.prefetch.tensor{.1d,.2d}.L2.global{,.tile}",
+        "[l, X]",
+    ),
+    (
+        "cp.async.bulk.prefetch.tensor.2d.L2.global.tile::gather4",
+        "[l, {r, r, r, r, r}]",
+    ),
     (
         "cp.async.bulk.tensor{.1d,.2d,.3d,.4d,.5d}{.shared::cluster,.shared::cta}.global{,.tile}.mbarrier::complete_tx::bytes{,.cta_group::1,.cta_group::2}",
         "[r], [l, X], [r]",
@@ -252,12 +375,18 @@ const PATTERNS: &[(&str, &str)] = &[
         "cp.async.bulk.tensor{.1d,.2d,.3d}.global.shared::cta{,.tile,.im2col_no_offs}.bulk_group",
         "[l, X], [r]",
     ),
-    ("cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group", "[l, {r, r, r, r, r}], [r]"),
+    (
+        "cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group",
+        "[l, {r, r, r, r, r}], [r]",
+    ),
     (
         "cp.reduce.async.bulk.tensor{.1d,.2d}.global.shared::cta{.add,.min,.max,.inc,.dec,.and,.or,.xor}{,.tile}.bulk_group",
         "[l, X], [r]",
     ),
-    ("tensormap.replace.tile.global_address{,.global,.shared::cta}.b1024.b64", "[l], l"),
+    (
+        "tensormap.replace.tile.global_address{,.global,.shared::cta}.b1024.b64",
+        "[l], l",
+    ),
     (
         "tensormap.replace.tile{.rank,.interleave_layout,.swizzle_mode,.fill_mode,.elemtype,.swizzle_atomicity}{,.global,.shared::cta}.b1024.b32",
         "[l], 1",
@@ -266,40 +395,88 @@ const PATTERNS: &[(&str, &str)] = &[
         "tensormap.replace.tile{.box_dim,.global_dim,.element_stride}{,.global,.shared::cta}.b1024.b32",
         "[l], 1, r",
     ),
-    ("tensormap.replace.tile.global_stride{,.global,.shared::cta}.b1024.b64", "[l], 1, l"),
+    (
+        "tensormap.replace.tile.global_stride{,.global,.shared::cta}.b1024.b64",
+        "[l], 1, l",
+    ),
     (
         "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release{.cta,.gpu,.sys}.sync.aligned",
         "[l], [r], 128",
     ),
     // Textures and surfaces.
-    ("tex.1d{.v4.s32,.v4.u32,.v4.f32,.v2.f16x2}{.s32,.f32}", "V4, [l, {r}]"),
-    ("tex.1d{.v4.s32,.v4.u32,.v4.f32}{.s32,.f32}", "V4, [l, l, {r}]"),
-    ("tex{.2d,.a1d}{.v4.s32,.v4.u32,.v4.f32}{.s32,.f32}", "V4, [l, {r, r}]"),
-    ("tex{.3d,.a2d,.cube,.acube,.2dms}{.v4.s32,.v4.u32,.v4.f32}{.s32,.f32}", "V4, [l, {r, r, r, r}]"),
+    (
+        "tex.1d{.v4.s32,.v4.u32,.v4.f32,.v2.f16x2}{.s32,.f32}",
+        "V4, [l, {r}]",
+    ),
+    (
+        "tex.1d{.v4.s32,.v4.u32,.v4.f32}{.s32,.f32}",
+        "V4, [l, l, {r}]",
+    ),
+    (
+        "tex{.2d,.a1d}{.v4.s32,.v4.u32,.v4.f32}{.s32,.f32}",
+        "V4, [l, {r, r}]",
+    ),
+    (
+        "tex{.3d,.a2d,.cube,.acube,.2dms}{.v4.s32,.v4.u32,.v4.f32}{.s32,.f32}",
+        "V4, [l, {r, r, r, r}]",
+    ),
     ("tex.level.2d{.v4.s32,.v4.f32}.f32", "V4, [l, {r, r}], r"),
-    ("tex.grad.2d{.v4.s32,.v4.f32}.f32", "V4, [l, {r, r}], {r, r}, {r, r}"),
-    ("tld4{.r,.g,.b,.a}.2d{.v4.s32,.v4.u32,.v4.f32}.f32", "V4, [l, {r, r}]"),
+    (
+        "tex.grad.2d{.v4.s32,.v4.f32}.f32",
+        "V4, [l, {r, r}], {r, r}, {r, r}",
+    ),
+    (
+        "tld4{.r,.g,.b,.a}.2d{.v4.s32,.v4.u32,.v4.f32}.f32",
+        "V4, [l, {r, r}]",
+    ),
     (
         "txq{.width,.height,.depth,.channel_data_type,.channel_order,.normalized_coords,.array_size,.num_mipmap_levels,.num_samples}.b32",
         "r, [l]",
     ),
-    ("suq{.width,.height,.depth,.channel_data_type,.channel_order,.array_size,.memory_layout}.b32", "r, [l]"),
-    ("suld.b.1d{.b8,.b16,.b32,.b64,.v2.b32,.v4.b32,.v2.b64}{.trap,.clamp,.zero}", "V4, [l, {r}]"),
-    ("suld.b{.2d,.a1d}{.b8,.b16,.b32,.b64,.v2.b32,.v4.b32,.v2.b64}{.trap,.clamp,.zero}", "V4, [l, {r, r}]"),
-    ("suld.b{.3d,.a2d}{.b8,.b16,.b32,.v4.b32}{.trap,.clamp,.zero}", "V4, [l, {r, r, r, r}]"),
-    ("sust.b.1d{.b8,.b16,.b32,.b64,.v2.b32,.v4.b32}{.trap,.clamp,.zero}", "[l, {r}], V4"),
-    ("sust{.b,.p}{.2d,.a1d}{.b8,.b16,.b32,.b64,.v2.b32,.v4.b32}{.trap,.clamp,.zero}", "[l, {r, r}], V4"),
-    ("sured{.b,.p}.1d{.add,.min,.max,.and,.or}{.u32,.u64,.s32,.b32,.s64}{.trap,.clamp,.zero}", "[l, {r}], T"),
+    (
+        "suq{.width,.height,.depth,.channel_data_type,.channel_order,.array_size,.memory_layout}.b32",
+        "r, [l]",
+    ),
+    (
+        "suld.b.1d{.b8,.b16,.b32,.b64,.v2.b32,.v4.b32,.v2.b64}{.trap,.clamp,.zero}",
+        "V4, [l, {r}]",
+    ),
+    (
+        "suld.b{.2d,.a1d}{.b8,.b16,.b32,.b64,.v2.b32,.v4.b32,.v2.b64}{.trap,.clamp,.zero}",
+        "V4, [l, {r, r}]",
+    ),
+    (
+        "suld.b{.3d,.a2d}{.b8,.b16,.b32,.v4.b32}{.trap,.clamp,.zero}",
+        "V4, [l, {r, r, r, r}]",
+    ),
+    (
+        "sust.b.1d{.b8,.b16,.b32,.b64,.v2.b32,.v4.b32}{.trap,.clamp,.zero}",
+        "[l, {r}], V4",
+    ),
+    (
+        "sust{.b,.p}{.2d,.a1d}{.b8,.b16,.b32,.b64,.v2.b32,.v4.b32}{.trap,.clamp,.zero}",
+        "[l, {r, r}], V4",
+    ),
+    (
+        "sured{.b,.p}.1d{.add,.min,.max,.and,.or}{.u32,.u64,.s32,.b32,.s64}{.trap,.clamp,.zero}",
+        "[l, {r}], T",
+    ),
     ("istypep{.texref,.samplerref,.surfref}", "p, l"),
     // Barriers and fences.
     ("{bar,barrier}{,.cta}.sync{,.aligned}", "0"),
     ("{bar,barrier}{,.cta}{.sync,.arrive}{,.aligned}", "0, 64"),
     ("{bar,barrier}{,.cta}.red{,.aligned}.popc.u32", "r, 0, p"),
-    ("{bar,barrier}{,.cta}.red{,.aligned}{.and,.or}.pred", "p, 0, p"),
+    (
+        "{bar,barrier}{,.cta}.red{,.aligned}{.and,.or}.pred",
+        "p, 0, p",
+    ),
     ("bar.warp.sync", "r"),
     ("barrier.cluster.arrive{,.release,.relaxed}{,.aligned}", ""),
     ("barrier.cluster.wait{,.acquire}{,.aligned}", ""),
-    ("fence{,.sc,.acq_rel,.acquire,.release}{.cta,.cluster,.gpu,.sys}", ""),
+    (
+        "fence{,.sc,.acq_rel,.acquire,.release}{.cta,.cluster,.gpu,.sys}",
+        "",
+    ),
     ("fence.acquire.sync_restrict::shared::cluster.cluster", ""),
     ("fence.release.sync_restrict::shared::cta.cluster", ""),
     ("fence.mbarrier_init.release{.cluster,.cta}", ""),
@@ -307,10 +484,22 @@ const PATTERNS: &[(&str, &str)] = &[
         "fence.proxy{.alias,.async,.async.global,.async.shared::cta,.async.shared::cluster,.async::generic}",
         "",
     ),
-    ("fence.proxy.async::generic.acquire.sync_restrict::shared::cluster.cluster", ""),
-    ("fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster", ""),
-    ("fence.proxy.tensormap::generic.release{.cta,.cluster,.gpu,.sys}", ""),
-    ("fence.proxy.tensormap::generic.acquire{.cta,.cluster,.gpu,.sys}", "[l], 128"),
+    (
+        "fence.proxy.async::generic.acquire.sync_restrict::shared::cluster.cluster",
+        "",
+    ),
+    (
+        "fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster",
+        "",
+    ),
+    (
+        "fence.proxy.tensormap::generic.release{.cta,.cluster,.gpu,.sys}",
+        "",
+    ),
+    (
+        "fence.proxy.tensormap::generic.acquire{.cta,.cluster,.gpu,.sys}",
+        "[l], 128",
+    ),
     ("membar{.cta,.gl,.sys}", ""),
     ("membar.proxy{.alias,.async}", ""),
     // Atomics.
@@ -330,12 +519,18 @@ const PATTERNS: &[(&str, &str)] = &[
         "atom{,.relaxed}{,.gpu}{,.global,.shared}{.add,.min,.max}{,.noftz}{.v2,.v4,.v8}{.f16,.f16x2,.bf16,.bf16x2,.f32}",
         "V, [l], V",
     ),
-    ("atom{,.global}.add.L2::cache_hint{.u32,.f32}", "T, [l], T, l"),
+    (
+        "atom{,.global}.add.L2::cache_hint{.u32,.f32}",
+        "T, [l], T, l",
+    ),
     (
         "red{,.relaxed,.release}{,.cta,.cluster,.gpu,.sys}{,.global,.shared,.shared::cluster}{.add,.inc,.dec,.min,.max,.and,.or,.xor}{.b32,.b64,.u32,.u64,.s32,.s64,.f32,.f64}",
         "[l], T",
     ),
-    ("red{,.relaxed}{,.gpu}{,.global,.shared}{.add,.min,.max}{,.noftz}{.f16,.f16x2,.bf16,.bf16x2}", "[l], T"),
+    (
+        "red{,.relaxed}{,.gpu}{,.global,.shared}{.add,.min,.max}{,.noftz}{.f16,.f16x2,.bf16,.bf16x2}",
+        "[l], T",
+    ),
     (
         "red{,.relaxed}{,.gpu}{,.global,.shared}{.add,.min,.max}{,.noftz}{.v2,.v4,.v8}{.f16,.f16x2,.bf16,.bf16x2,.f32}",
         "[l], V",
@@ -346,7 +541,10 @@ const PATTERNS: &[(&str, &str)] = &[
     ("vote.sync.ballot.b32", "r, p, r"),
     ("match{.any,.all}.sync{.b32,.b64}", "r, T, r"),
     ("activemask.b32", "r"),
-    ("redux.sync{.add,.min,.max,.and,.or,.xor}{,.abs}{,.NaN}{.u32,.s32,.b32,.f32}", "r, r, r"),
+    (
+        "redux.sync{.add,.min,.max,.and,.or,.xor}{,.abs}{,.NaN}{.u32,.s32,.b32,.f32}",
+        "r, r, r",
+    ),
     ("shfl.sync{.up,.down,.bfly,.idx}.b32", "r|p, r, r, r, r"),
     ("elect.sync", "r|p, r"),
     ("griddepcontrol{.launch_dependents,.wait}", ""),
@@ -361,7 +559,10 @@ const PATTERNS: &[(&str, &str)] = &[
         "mbarrier{.arrive,.arrive_drop}{,.release.cta,.release.cluster,.relaxed.cta,.relaxed.cluster}{,.shared,.shared::cta}.b64",
         "l, [l]",
     ),
-    ("mbarrier{.arrive,.arrive_drop}{,.release.cta,.relaxed.cluster}{,.shared}.b64", "l, [l], r"),
+    (
+        "mbarrier{.arrive,.arrive_drop}{,.release.cta,.relaxed.cluster}{,.shared}.b64",
+        "l, [l], r",
+    ),
     (
         "mbarrier{.arrive,.arrive_drop}.expect_tx{,.release.cta,.release.cluster,.relaxed.cta,.relaxed.cluster}{,.shared,.shared::cta}.b64",
         "l, [l], r",
@@ -370,7 +571,10 @@ const PATTERNS: &[(&str, &str)] = &[
         "mbarrier{.arrive,.arrive_drop}{,.expect_tx}{,.release.cluster,.relaxed.cluster}{.shared::cluster}.b64",
         "_, [l], r",
     ),
-    ("mbarrier{.arrive,.arrive_drop}.noComplete{,.release.cta}{,.shared}.b64", "l, [l], r"),
+    (
+        "mbarrier{.arrive,.arrive_drop}.noComplete{,.release.cta}{,.shared}.b64",
+        "l, [l], r",
+    ),
     (
         "mbarrier{.test_wait,.try_wait}{,.acquire.cta,.acquire.cluster,.relaxed.cta,.relaxed.cluster}{,.shared,.shared::cta}.b64",
         "p, [l], l",
@@ -384,12 +588,27 @@ const PATTERNS: &[(&str, &str)] = &[
         "clusterlaunchcontrol.try_cancel.async{,.shared::cta}.mbarrier::complete_tx::bytes{,.multicast::cluster::all}.b128",
         "[r], [r]",
     ),
-    ("clusterlaunchcontrol.query_cancel.is_canceled.pred.b128", "p, q"),
-    ("clusterlaunchcontrol.query_cancel.get_first_ctaid::x.b32.b128", "r, q"),
-    ("clusterlaunchcontrol.query_cancel.get_first_ctaid.v4.b32.b128", "{r, r, r, r}, q"),
+    (
+        "clusterlaunchcontrol.query_cancel.is_canceled.pred.b128",
+        "p, q",
+    ),
+    (
+        "clusterlaunchcontrol.query_cancel.get_first_ctaid::x.b32.b128",
+        "r, q",
+    ),
+    (
+        "clusterlaunchcontrol.query_cancel.get_first_ctaid.v4.b32.b128",
+        "{r, r, r, r}, q",
+    ),
     // Matrices.
-    ("ldmatrix.sync.aligned.m8n8.x1{,.trans}{.shared,.shared::cta}.b16", "{r}, [r]"),
-    ("ldmatrix.sync.aligned.m8n8.x4{,.trans}{,.shared,.shared::cta}.b16", "{r, r, r, r}, [l]"),
+    (
+        "ldmatrix.sync.aligned.m8n8.x1{,.trans}{.shared,.shared::cta}.b16",
+        "{r}, [r]",
+    ),
+    (
+        "ldmatrix.sync.aligned.m8n8.x4{,.trans}{,.shared,.shared::cta}.b16",
+        "{r, r, r, r}, [l]",
+    ),
     (
         "ldmatrix.sync.aligned{.m16n16,.m8n16}.x1{,.trans}{,.shared}{.b8,.b8x16.b6x16_p32,.b8x16.b4x16_p64}",
         "{r}, [l]",
@@ -402,22 +621,46 @@ const PATTERNS: &[(&str, &str)] = &[
         "ldmatrix.sync.aligned{.m16n16,.m8n16}.x2{,.trans}{,.shared}{.b8,.b8x16.b6x16_p32,.b8x16.b4x16_p64}",
         "{r, r, r, r}, [l]",
     ),
-    ("stmatrix.sync.aligned.m8n8.x1{,.trans}{,.shared,.shared::cta}.b16", "[l], {r}"),
-    ("stmatrix.sync.aligned{.m8n8,.m16n8}.x2{,.trans}{,.shared}{.b16,.b8}", "[l], {r, r}"),
+    (
+        "stmatrix.sync.aligned.m8n8.x1{,.trans}{,.shared,.shared::cta}.b16",
+        "[l], {r}",
+    ),
+    (
+        "stmatrix.sync.aligned{.m8n8,.m16n8}.x2{,.trans}{,.shared}{.b16,.b8}",
+        "[l], {r, r}",
+    ),
     ("wgmma.fence.sync.aligned", ""),
     ("wgmma.commit_group.sync.aligned", ""),
     ("wgmma.wait_group.sync.aligned", "0"),
     // Video.
-    ("{vadd,vsub,vabsdiff,vmin,vmax}{.u32,.s32}{.u32,.s32}{.u32,.s32}{,.sat}", "r, r, r"),
-    ("{vadd,vsub,vabsdiff,vmin,vmax}{.u32,.s32}{.u32,.s32}{.u32,.s32}{,.sat}{.add,.min,.max}", "r, r, r, r"),
-    ("{vshl,vshr}{.u32,.s32}.u32.u32{,.sat}{.clamp,.wrap}{,.add}", "r, r, r#"),
-    ("vmad{.u32,.s32}{.u32,.s32}{.u32,.s32}{,.sat}{,.shr7,.shr15}", "r, r, r, r"),
-    ("vset{.u32,.s32}{.u32,.s32}{.eq,.ne,.lt,.le,.gt,.ge}", "r, r, r"),
+    (
+        "{vadd,vsub,vabsdiff,vmin,vmax}{.u32,.s32}{.u32,.s32}{.u32,.s32}{,.sat}",
+        "r, r, r",
+    ),
+    (
+        "{vadd,vsub,vabsdiff,vmin,vmax}{.u32,.s32}{.u32,.s32}{.u32,.s32}{,.sat}{.add,.min,.max}",
+        "r, r, r, r",
+    ),
+    (
+        "{vshl,vshr}{.u32,.s32}.u32.u32{,.sat}{.clamp,.wrap}{,.add}",
+        "r, r, r#",
+    ),
+    (
+        "vmad{.u32,.s32}{.u32,.s32}{.u32,.s32}{,.sat}{,.shr7,.shr15}",
+        "r, r, r, r",
+    ),
+    (
+        "vset{.u32,.s32}{.u32,.s32}{.eq,.ne,.lt,.le,.gt,.ge}",
+        "r, r, r",
+    ),
     (
         "{vadd2,vsub2,vavrg2,vabsdiff2,vmin2,vmax2,vadd4,vsub4,vavrg4,vabsdiff4,vmin4,vmax4}{.u32,.s32}{.u32,.s32}{.u32,.s32}{,.sat,.add}",
         "r, r, r, r",
     ),
-    ("{vset2,vset4}{.u32,.s32}{.u32,.s32}{.eq,.lt}{,.add}", "r, r, r, r"),
+    (
+        "{vset2,vset4}{.u32,.s32}{.u32,.s32}{.eq,.lt}{,.add}",
+        "r, r, r, r",
+    ),
     // The rest.
     ("nanosleep.u32", "r"),
     ("pmevent", "1"),
@@ -476,22 +719,34 @@ const TYPES: &[(&str, u32)] = &[
 
 /// Returns every name with its operands. Where a name has several operands, they follow each other.
 pub(super) fn forms() -> Vec<Form> {
-    rows().into_iter().flatten().chain(matrices::products()).collect()
+    rows()
+        .into_iter()
+        .flatten()
+        .chain(matrices::products())
+        .collect()
 }
 
 /// Returns the forms of each row of the table, without those of matrices.
 pub(super) fn rows() -> Vec<Vec<Form>> {
     let row = |(pattern, operands): &(&str, &str)| {
-        expand(pattern).into_iter().map(|name| form(name, operands)).collect()
+        expand(pattern)
+            .into_iter()
+            .map(|name| form(name, operands))
+            .collect()
     };
     PATTERNS.iter().map(row).collect()
 }
 
 fn expand(pattern: &str) -> Vec<String> {
-    let Some((head, rest)) = pattern.split_once('{') else { return vec![pattern.to_owned()] };
+    let Some((head, rest)) = pattern.split_once('{') else {
+        return vec![pattern.to_owned()];
+    };
     let (choices, tail) = rest.split_once('}').unwrap_or((rest, ""));
     let tails = expand(tail);
-    choices.split(',').flat_map(|c| tails.iter().map(move |t| format!("{head}{c}{t}"))).collect()
+    choices
+        .split(',')
+        .flat_map(|c| tails.iter().map(move |t| format!("{head}{c}{t}")))
+        .collect()
 }
 
 fn form(name: String, operands: &str) -> Form {
@@ -502,8 +757,13 @@ fn form(name: String, operands: &str) -> Form {
 /// Operands with their registers, all different.
 fn written(name: &str, operands: &str) -> String {
     let sizes: Vec<u32> = name.split('.').filter_map(size).collect();
-    let (first, last) = (sizes.first().copied().unwrap_or(32), sizes.last().copied().unwrap_or(32));
-    let combined = [".and.", ".or.", ".xor.", ".add"].iter().any(|c| name.contains(c));
+    let (first, last) = (
+        sizes.first().copied().unwrap_or(32),
+        sizes.last().copied().unwrap_or(32),
+    );
+    let combined = [".and.", ".or.", ".xor.", ".add"]
+        .iter()
+        .any(|c| name.contains(c));
     let operands = operands.replace(
         '#',
         if !combined {
@@ -522,7 +782,10 @@ fn written(name: &str, operands: &str) -> String {
     let mut out = String::new();
     let mut words = operands.as_str();
     while !words.is_empty() {
-        let end = words.find(|c: char| !c.is_alphanumeric()).unwrap_or(words.len()).max(1);
+        let end = words
+            .find(|c: char| !c.is_alphanumeric())
+            .unwrap_or(words.len())
+            .max(1);
         let (word, rest) = words.split_at(end);
         words = rest;
         out += &match word {
@@ -559,12 +822,18 @@ fn letter(size: u32) -> char {
 }
 
 fn size(suffix: &str) -> Option<u32> {
-    TYPES.iter().find(|(ty, _)| *ty == suffix).map(|(_, size)| *size)
+    TYPES
+        .iter()
+        .find(|(ty, _)| *ty == suffix)
+        .map(|(_, size)| *size)
 }
 
 /// A register, or as many as `.v4` says.
 fn vector(name: &str, size: u32, register: &mut impl FnMut(u32) -> String) -> String {
-    let count = [".v2.", ".v4.", ".v8."].iter().position(|v| name.contains(v)).map_or(1, |i| 2 << i);
+    let count = [".v2.", ".v4.", ".v8."]
+        .iter()
+        .position(|v| name.contains(v))
+        .map_or(1, |i| 2 << i);
     match count {
         1 => register(size.max(16)),
         n => list((0..n).map(|_| register(size)).collect()),
@@ -572,5 +841,7 @@ fn vector(name: &str, size: u32, register: &mut impl FnMut(u32) -> String) -> St
 }
 
 fn dimensions(name: &str) -> usize {
-    (1..=5).find(|n| name.contains(&format!(".{n}d"))).unwrap_or(1)
+    (1..=5)
+        .find(|n| name.contains(&format!(".{n}d")))
+        .unwrap_or(1)
 }

@@ -61,7 +61,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 impl Round {
     fn new(args: &Args) -> Result<Round> {
-        fs::create_dir_all(&args.logs).with_context(|| format!("cannot make {}", args.logs.display()))?;
+        fs::create_dir_all(&args.logs)
+            .with_context(|| format!("cannot make {}", args.logs.display()))?;
         Ok(Round {
             program: file(&args.warpwright)?,
             rows: args.rows.as_deref().map(file).transpose()?,
@@ -69,17 +70,34 @@ impl Round {
             sanitizer: sanitizer(),
             device: args.device.clone(),
             logs: args.logs.clone(),
-            models: args.models.iter().map(|model| file(model)).collect::<Result<_>>()?,
+            models: args
+                .models
+                .iter()
+                .map(|model| file(model))
+                .collect::<Result<_>>()?,
         })
     }
 
     /// Runs the steps whose name contains this text.
     fn run(&self, only: &str) -> Result<Vec<Outcome>> {
-        let jobs = STEPS.iter().flat_map(|step| self.jobs(step)).filter(|(name, _, _)| name.contains(only));
+        let jobs = STEPS
+            .iter()
+            .flat_map(|step| self.jobs(step))
+            .filter(|(name, _, _)| name.contains(only));
         let outcomes = jobs.map(|(name, step, model)| self.step(name, step, model));
         let outcomes = outcomes.collect::<Result<Vec<_>>>()?;
-        let names = || STEPS.iter().map(|step| step.name).collect::<Vec<_>>().join(", ");
-        ensure!(!outcomes.is_empty(), "no step's name contains {only:?}; there are {}", names());
+        let names = || {
+            STEPS
+                .iter()
+                .map(|step| step.name)
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        ensure!(
+            !outcomes.is_empty(),
+            "no step's name contains {only:?}; there are {}",
+            names()
+        );
         Ok(outcomes)
     }
 
@@ -87,67 +105,118 @@ impl Round {
     fn jobs<'a>(&'a self, step: &'a Step) -> Vec<(String, &'a Step, &'a Path)> {
         let name = |model: &Path| match step.on {
             On::Once => step.name.to_owned(),
-            On::EachModel => format!("{} {}", step.name, model.file_stem().unwrap_or_default().display()),
+            On::EachModel => format!(
+                "{} {}",
+                step.name,
+                model.file_stem().unwrap_or_default().display()
+            ),
         };
         let models = match step.on {
             On::Once => &self.models[..1],
             On::EachModel => &self.models[..],
         };
-        models.iter().map(|model| (name(model), step, model.as_path())).collect()
+        models
+            .iter()
+            .map(|model| (name(model), step, model.as_path()))
+            .collect()
     }
 
     fn step(&self, name: String, step: &Step, model: &Path) -> Result<Outcome> {
         println!("== {name}");
         let log = Log::new(&self.logs, &name)?;
         let start = Instant::now();
-        let result = Job { round: self, model, log: &log }.run(&step.work);
+        let result = Job {
+            round: self,
+            model,
+            log: &log,
+        }
+        .run(&step.work);
         let seconds = start.elapsed().as_secs();
         log.tail(SHOWN)?.iter().for_each(|line| println!("{line}"));
-        Ok(Outcome { name, result, seconds })
+        Ok(Outcome {
+            name,
+            result,
+            seconds,
+        })
     }
 }
 
 /// compute-sanitizer: where CUDA's tools are looked for, or in the newest toolkit in its usual place.
 fn sanitizer() -> Option<PathBuf> {
     const NAME: &str = "compute-sanitizer";
-    let toolkits =
-        fs::read_dir("/usr/local").into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
-    let cuda =
-        |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("cuda"));
-    let usual =
-        || toolkits.filter(cuda).map(|path| path.join("bin").join(NAME)).filter(|path| path.is_file()).max();
+    let toolkits = fs::read_dir("/usr/local")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path()));
+    let cuda = |path: &PathBuf| {
+        path.file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with("cuda"))
+    };
+    let usual = || {
+        toolkits
+            .filter(cuda)
+            .map(|path| path.join("bin").join(NAME))
+            .filter(|path| path.is_file())
+            .max()
+    };
     cuda_tools::installed(NAME).or_else(usual)
 }
 
 /// The file's whole path.
 fn file(path: &Path) -> Result<PathBuf> {
     ensure!(path.is_file(), "{} is no file", path.display());
-    path.canonicalize().with_context(|| path.display().to_string())
+    path.canonicalize()
+        .with_context(|| path.display().to_string())
 }
 
 fn table(outcomes: &[Outcome]) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::ASCII_MARKDOWN).set_header(["step", "result", "seconds"]);
-    for Outcome { name, result, seconds } in outcomes {
-        let result = result.as_ref().map_or_else(Problem::to_string, |()| "ok".into());
+    table
+        .load_style(presets::ASCII_MARKDOWN)
+        .set_header(["step", "result", "seconds"]);
+    for Outcome {
+        name,
+        result,
+        seconds,
+    } in outcomes
+    {
+        let result = result
+            .as_ref()
+            .map_or_else(Problem::to_string, |()| "ok".into());
         table.add_row([name.clone(), result, seconds.to_string()]);
     }
-    table.column_iter_mut().skip(2).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    table
+        .column_iter_mut()
+        .skip(2)
+        .for_each(|column| column.set_cell_alignment(CellAlignment::Right));
     table
 }
 
 /// An error unless every step passed.
 fn verdict(outcomes: &[Outcome]) -> Result<()> {
     let named = |of: fn(&Problem) -> bool| {
-        let with = outcomes.iter().filter(|outcome| outcome.result.as_ref().is_err_and(of));
-        with.map(|outcome| &*outcome.name).collect::<Vec<_>>().join(", ")
+        let with = outcomes
+            .iter()
+            .filter(|outcome| outcome.result.as_ref().is_err_and(of));
+        with.map(|outcome| &*outcome.name)
+            .collect::<Vec<_>>()
+            .join(", ")
     };
     let lists = [
-        ("failed: ", named(|problem| matches!(problem, Problem::Failed(_)))),
-        ("could not run: ", named(|problem| matches!(problem, Problem::Absent(_)))),
+        (
+            "failed: ",
+            named(|problem| matches!(problem, Problem::Failed(_))),
+        ),
+        (
+            "could not run: ",
+            named(|problem| matches!(problem, Problem::Absent(_))),
+        ),
     ];
     let lists = lists.iter().filter(|(_, names)| !names.is_empty());
-    let text = lists.map(|(what, names)| format!("{what}{names}")).collect::<Vec<_>>().join("; ");
+    let text = lists
+        .map(|(what, names)| format!("{what}{names}"))
+        .collect::<Vec<_>>()
+        .join("; ");
     ensure!(text.is_empty(), "{text}");
     Ok(())
 }
@@ -162,7 +231,8 @@ mod tests {
     /// A program that does nothing with success, but for these cases of its arguments.
     fn script(folder: &Path, name: &str, cases: &str) -> PathBuf {
         let path = folder.join(name);
-        let text = format!("#!/bin/sh\nfor last; do :; done\ncase \"$*\" in\n{cases}\n*) ;;\nesac\n");
+        let text =
+            format!("#!/bin/sh\nfor last; do :; done\ncase \"$*\" in\n{cases}\n*) ;;\nesac\n");
         fs::write(&path, text).expect("a script");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a script");
         path
@@ -176,7 +246,11 @@ mod tests {
             program: script(folder, "warpwright", program),
             rows: Some(script(folder, "rows", "")),
             gates: Some(script(folder, "gates", "")),
-            sanitizer: Some(script(folder, "sanitizer", "*racecheck*) echo RACECHECK SUMMARY: 0 hazards;;")),
+            sanitizer: Some(script(
+                folder,
+                "sanitizer",
+                "*racecheck*) echo RACECHECK SUMMARY: 0 hazards;;",
+            )),
             device: "cuda:0".into(),
             logs: folder.to_owned(),
             models: vec!["m.gguf".into()],
@@ -184,7 +258,8 @@ mod tests {
     }
 
     fn outcome(round: &Round) -> String {
-        verdict(&round.run("").expect("steps")).map_or_else(|error| error.to_string(), |()| "passed".into())
+        verdict(&round.run("").expect("steps"))
+            .map_or_else(|error| error.to_string(), |()| "passed".into())
     }
 
     #[test]
@@ -192,31 +267,58 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let with = |program: &str| round(folder.path(), program);
         assert_eq!(outcome(&with(GOOD)), "passed");
-        assert_eq!(outcome(&with(&format!("check*) exit 1;;\n{GOOD}"))), "failed: check");
+        assert_eq!(
+            outcome(&with(&format!("check*) exit 1;;\n{GOOD}"))),
+            "failed: check"
+        );
         let differ = "*'emu --launch graph'*'--print ids'*) echo 1 2 4;;";
-        assert_eq!(outcome(&with(&format!("{differ}\n{GOOD}"))), "failed: tokens equal m");
+        assert_eq!(
+            outcome(&with(&format!("{differ}\n{GOOD}"))),
+            "failed: tokens equal m"
+        );
         let far = "logits*emu*) printf 'abcc' >\"$last\";;";
-        assert_eq!(outcome(&with(&format!("{far}\n{GOOD}"))), "failed: logits equal m");
-        let silent = Round { sanitizer: Some(script(folder.path(), "silent", "")), ..with(GOOD) };
-        assert_eq!(outcome(&silent), "failed: racecheck run eager, 16 tokens in parts");
-        let bare = Round { rows: None, ..with(GOOD) };
+        assert_eq!(
+            outcome(&with(&format!("{far}\n{GOOD}"))),
+            "failed: logits equal m"
+        );
+        let silent = Round {
+            sanitizer: Some(script(folder.path(), "silent", "")),
+            ..with(GOOD)
+        };
+        assert_eq!(
+            outcome(&silent),
+            "failed: racecheck run eager, 16 tokens in parts"
+        );
+        let bare = Round {
+            rows: None,
+            ..with(GOOD)
+        };
         assert_eq!(outcome(&bare), "could not run: rows against the emulator");
-        let missed =
-            Round { gates: Some(script(folder.path(), "missed", "*faults) exit 1;;")), ..with(GOOD) };
+        let missed = Round {
+            gates: Some(script(folder.path(), "missed", "*faults) exit 1;;")),
+            ..with(GOOD)
+        };
         assert_eq!(outcome(&missed), "failed: faults of training");
-        let bare = Round { gates: None, ..with(GOOD) };
+        let bare = Round {
+            gates: None,
+            ..with(GOOD)
+        };
         assert_eq!(
             outcome(&bare),
             "could not run: gates of training, gates of training in bf16, losses of 100 steps in bf16, faults of training"
         );
-        let absent = Round { sanitizer: None, ..with("devices) exit 3;;") };
+        let absent = Round {
+            sanitizer: None,
+            ..with("devices) exit 3;;")
+        };
         let found = outcome(&absent);
-        assert!(
-            found.starts_with(
-                "failed: devices, tokens equal m, logits equal m; could not run: memcheck check, "
-            )
-        );
-        let unknown = with(GOOD).run("no such").err().map(|error| error.to_string());
+        assert!(found.starts_with(
+            "failed: devices, tokens equal m, logits equal m; could not run: memcheck check, "
+        ));
+        let unknown = with(GOOD)
+            .run("no such")
+            .err()
+            .map(|error| error.to_string());
         assert!(unknown.is_some_and(|error| {
             error.starts_with("no step's name contains \"no such\"; there are devices, ")
         }));

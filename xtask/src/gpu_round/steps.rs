@@ -46,11 +46,19 @@ const CHECK: &str = "check --device {device}";
 const EAGER: &str = "run {model} --device {device} --launch eager --prompt The -n 16";
 
 const fn once(name: &'static str, work: Work) -> Step {
-    Step { name, on: On::Once, work }
+    Step {
+        name,
+        on: On::Once,
+        work,
+    }
 }
 
 const fn each(name: &'static str, work: Work) -> Step {
-    Step { name, on: On::EachModel, work }
+    Step {
+        name,
+        on: On::EachModel,
+        work,
+    }
 }
 
 /// In the order in which they run. Of longer graphs two tools lose track: racecheck is killed, and synccheck cannot

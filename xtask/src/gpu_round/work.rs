@@ -66,16 +66,24 @@ impl Job<'_> {
             Work::Program(arguments) => self.log.run(&mut self.program(arguments)),
             Work::Sanitized(tool, arguments) => {
                 // Launch by launch: of many launches at once the tools keep more than they have memory for.
-                self.log.run(&mut self.sanitized(tool, &["--force-synchronization-limit", "1"], arguments)?)
+                self.log.run(&mut self.sanitized(
+                    tool,
+                    &["--force-synchronization-limit", "1"],
+                    arguments,
+                )?)
             }
             Work::RacecheckInParts(arguments) => self.racecheck_in_parts(arguments),
             Work::Rows => match &self.round.rows {
                 Some(rows) => self.log.run(&mut Command::new(rows)),
-                None => Err(Problem::Absent("--rows names no target/release/examples/rows")),
+                None => Err(Problem::Absent(
+                    "--rows names no target/release/examples/rows",
+                )),
             },
             Work::Gates(arguments) => match &self.round.gates {
                 Some(gates) => self.log.run(&mut self.command(gates, arguments)),
-                None => Err(Problem::Absent("--gates names no target/release/examples/gates")),
+                None => Err(Problem::Absent(
+                    "--gates names no target/release/examples/gates",
+                )),
             },
             Work::SameTokens => self.same_tokens(),
             Work::SameLogits => self.same_logits(),
@@ -108,10 +116,21 @@ impl Job<'_> {
     /// The program under a tool of compute-sanitizer.
     fn sanitized(&self, tool: &str, options: &[&str], arguments: &str) -> Done<Command> {
         let Some(sanitizer) = &self.round.sanitizer else {
-            return Err(Problem::Absent("no compute-sanitizer on PATH nor in a CUDA toolkit"));
+            return Err(Problem::Absent(
+                "no compute-sanitizer on PATH nor in a CUDA toolkit",
+            ));
         };
         let mut command = Command::new(sanitizer);
-        command.args(["--tool", tool, "--error-exitcode", "99", "--print-limit", "10"]).args(options);
+        command
+            .args([
+                "--tool",
+                tool,
+                "--error-exitcode",
+                "99",
+                "--print-limit",
+                "10",
+            ])
+            .args(options);
         self.fill(command.arg(&self.round.program), arguments);
         Ok(command)
     }
@@ -123,9 +142,13 @@ impl Job<'_> {
         for first in (0..launches).step_by(LAUNCHES) {
             let (skip, count) = (first.to_string(), LAUNCHES.to_string());
             let part = ["--launch-skip", &skip, "--launch-count", &count];
-            let output = self.log.output(&mut self.sanitized("racecheck", &part, arguments)?)?;
+            let output = self
+                .log
+                .output(&mut self.sanitized("racecheck", &part, arguments)?)?;
             if !String::from_utf8_lossy(&output).contains("RACECHECK SUMMARY") {
-                return Err(Problem::Failed(format!("no summary of the launches from {first} on")));
+                return Err(Problem::Failed(format!(
+                    "no summary of the launches from {first} on"
+                )));
             }
         }
         Ok(())
@@ -133,7 +156,9 @@ impl Job<'_> {
 
     /// Kernels of a step.
     fn kernels(&self) -> Done<usize> {
-        let dot = self.log.output(&mut self.program("graph {model} --device {device} --dot -"))?;
+        let dot = self
+            .log
+            .output(&mut self.program("graph {model} --device {device} --dot -"))?;
         let dot = String::from_utf8_lossy(&dot);
         let node = |line: &&str| line.starts_with("  n") && line.contains(" [label=");
         match dot.lines().filter(node).count() {
@@ -155,7 +180,9 @@ impl Job<'_> {
         }
         for (device, launch) in [(device, "plain"), (device, "eager"), ("emu", "graph")] {
             if ids(device, launch)? != graph {
-                return Err(Problem::Failed(format!("other tokens on {device} with --launch {launch}")));
+                return Err(Problem::Failed(format!(
+                    "other tokens on {device} with --launch {launch}"
+                )));
             }
         }
         Ok(())
@@ -165,12 +192,16 @@ impl Job<'_> {
         let graph = self.logits(&self.round.device, "graph")?;
         for launch in ["plain", "eager"] {
             if self.logits(&self.round.device, launch)? != graph {
-                return Err(Problem::Failed(format!("other logits with --launch {launch}")));
+                return Err(Problem::Failed(format!(
+                    "other logits with --launch {launch}"
+                )));
             }
         }
         let emulated = self.logits("emu", "graph")?;
         let distance = distance(&floats(&graph), &floats(&emulated))?;
-        self.log.note(&format!("relative L2 distance to the emulator: {distance:.3e}"))?;
+        self.log.note(&format!(
+            "relative L2 distance to the emulator: {distance:.3e}"
+        ))?;
         if distance < DISTANCE {
             Ok(())
         } else {
@@ -183,7 +214,8 @@ impl Job<'_> {
         // In a folder of its own, so that those of an earlier round are never read.
         let folder = tempfile::tempdir().context("cannot make a folder")?;
         let file = folder.path().join("logits");
-        let place = format!("logits {{model}} --device {device} --launch {launch} --ids {{ids}} --out");
+        let place =
+            format!("logits {{model}} --device {device} --launch {launch} --ids {{ids}} --out");
         self.log.run(self.program(&place).arg(&file))?;
         Ok(fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?)
     }
@@ -201,7 +233,11 @@ fn distance(found: &[f64], expected: &[f64]) -> Done<f64> {
         let lengths = format!("{} logits, {} on the emulator", found.len(), expected.len());
         return Err(Problem::Failed(lengths));
     }
-    let difference: f64 = found.iter().zip(expected).map(|(a, b)| (a - b).powi(2)).sum();
+    let difference: f64 = found
+        .iter()
+        .zip(expected)
+        .map(|(a, b)| (a - b).powi(2))
+        .sum();
     let length: f64 = expected.iter().map(|b| b.powi(2)).sum();
     Ok((difference / length).sqrt())
 }
@@ -214,22 +250,39 @@ pub(super) struct Log {
 
 impl Log {
     pub(super) fn new(folder: &Path, name: &str) -> Result<Log> {
-        let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
-        let path = folder.join(name.chars().map(plain).chain(".log".chars()).collect::<String>());
-        let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        let plain = |c: char| {
+            if c.is_ascii_alphanumeric() || "._-".contains(c) {
+                c
+            } else {
+                '_'
+            }
+        };
+        let path = folder.join(
+            name.chars()
+                .map(plain)
+                .chain(".log".chars())
+                .collect::<String>(),
+        );
+        let file =
+            File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
         Ok(Log { path, file })
     }
 
     /// The last lines.
     pub(super) fn tail(&self, lines: usize) -> Result<Vec<String>> {
-        let bytes = fs::read(&self.path).with_context(|| format!("cannot read {}", self.path.display()))?;
+        let bytes =
+            fs::read(&self.path).with_context(|| format!("cannot read {}", self.path.display()))?;
         let text = String::from_utf8_lossy(&bytes);
         let all: Vec<_> = text.lines().collect();
-        Ok(all[all.len().saturating_sub(lines)..].iter().map(|&line| line.to_owned()).collect())
+        Ok(all[all.len().saturating_sub(lines)..]
+            .iter()
+            .map(|&line| line.to_owned())
+            .collect())
     }
 
     fn note(&self, line: &str) -> Result<()> {
-        writeln!(&self.file, "{line}").with_context(|| format!("cannot write {}", self.path.display()))
+        writeln!(&self.file, "{line}")
+            .with_context(|| format!("cannot write {}", self.path.display()))
     }
 
     /// Runs a command, whose output the log gets.
@@ -244,7 +297,10 @@ impl Log {
     /// Likewise, and gives what it wrote to standard output.
     fn output(&self, command: &mut Command) -> Done<Vec<u8>> {
         self.note(&format!("{command:?}"))?;
-        let output = command.stdin(Stdio::null()).output().with_context(|| program(command))?;
+        let output = command
+            .stdin(Stdio::null())
+            .output()
+            .with_context(|| program(command))?;
         let write = || (&self.file).write_all(&[&output.stderr[..], &output.stdout].concat());
         write().with_context(|| format!("cannot write {}", self.path.display()))?;
         self.succeeded(command, output.status.success(), &output.status.to_string())?;
@@ -253,7 +309,11 @@ impl Log {
 
     fn succeeded(&self, command: &Command, success: bool, status: &str) -> Done {
         let failure = || {
-            Problem::Failed(format!("{} ended with {status}, see {}", program(command), self.path.display()))
+            Problem::Failed(format!(
+                "{} ended with {status}, see {}",
+                program(command),
+                self.path.display()
+            ))
         };
         success.then_some(()).ok_or_else(failure)
     }
@@ -261,5 +321,9 @@ impl Log {
 
 /// The name of a command's program.
 fn program(command: &Command) -> String {
-    Path::new(command.get_program()).file_name().unwrap_or_default().display().to_string()
+    Path::new(command.get_program())
+        .file_name()
+        .unwrap_or_default()
+        .display()
+        .to_string()
 }

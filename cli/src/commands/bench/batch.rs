@@ -82,7 +82,11 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
             batches.push(decode(&mut batch, &setup, &all, ctx)?);
             if args.profile {
                 let nodes = Nodes::of(&batch.profile(&all, args.rounds)?, setup.ceilings());
-                profiles.push(Profile { ctx, sequences, nodes });
+                profiles.push(Profile {
+                    ctx,
+                    sequences,
+                    nodes,
+                });
             }
             if let Some(prompt) = args.join {
                 joins.push(join(&mut batch, &setup, &all, [ctx, prompt])?);
@@ -90,16 +94,36 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
             all.iter().try_for_each(|&(id, _)| batch.leave(id))?;
         }
     }
-    Ok(Report { header, tokens: args.tokens, rounds: args.rounds, batches, joins, profiles })
+    Ok(Report {
+        header,
+        tokens: args.tokens,
+        rounds: args.rounds,
+        batches,
+        joins,
+        profiles,
+    })
 }
 
 /// Room for the largest batch at the largest context, and for the prompt that joins.
 fn options(setup: &Setup) -> Result<BatchOptions, Failure> {
     let (args, limit) = (setup.args, setup.outline().config.context);
-    let most = args.batch.iter().copied().max().expect("clap gives batches");
-    let ctx = setup.contexts.iter().copied().max().expect("there is a context");
-    let Some(prompt) = args.join else { return Ok(BatchOptions::new(most, ctx - 1 + args.tokens)) };
-    expect_room(args, most, ctx, limit).map_err(|sentence| Failure::Input(format!("--join: {sentence}")))?;
+    let most = args
+        .batch
+        .iter()
+        .copied()
+        .max()
+        .expect("clap gives batches");
+    let ctx = setup
+        .contexts
+        .iter()
+        .copied()
+        .max()
+        .expect("there is a context");
+    let Some(prompt) = args.join else {
+        return Ok(BatchOptions::new(most, ctx - 1 + args.tokens));
+    };
+    expect_room(args, most, ctx, limit)
+        .map_err(|sentence| Failure::Input(format!("--join: {sentence}")))?;
     // A sequence makes the tokens of a round, and later, from where that began, one with each step of the join.
     let options = BatchOptions::new(most, ctx - 1 + join_steps(args, prompt).max(args.tokens));
     Ok(BatchOptions {
@@ -114,10 +138,14 @@ fn options(setup: &Setup) -> Result<BatchOptions, Failure> {
 fn expect_room(args: &Args, most: u32, ctx: u32, limit: u32) -> Result<(), String> {
     let prompt = args.join.unwrap_or(0);
     if most == MAX_BATCH {
-        return Err(format!("{most} sequences are as many as a batch has, and the prompt is one more"));
+        return Err(format!(
+            "{most} sequences are as many as a batch has, and the prompt is one more"
+        ));
     }
     if prompt > limit {
-        return Err(format!("the prompt has {prompt} tokens; this model has {limit} positions"));
+        return Err(format!(
+            "the prompt has {prompt} tokens; this model has {limit} positions"
+        ));
     }
     let (chunk, steps) = (args.join_chunk, join_steps(args, prompt));
     let needed = u64::from(ctx) - 1 + u64::from(steps);
@@ -138,8 +166,14 @@ fn join_steps(args: &Args, prompt: u32) -> u32 {
 /// Tokens of all that is done for one context, at least.
 pub(super) fn tokens(args: &Args, ctx: u32) -> u64 {
     let decoded = u64::from(args.rounds) * u64::from(args.tokens);
-    let profiled = if args.profile { u64::from(args.rounds) + 1 } else { 0 };
-    let joined = args.join.map_or(0, |prompt| u64::from(ALONE) + u64::from(prompt.div_ceil(args.join_chunk)));
+    let profiled = if args.profile {
+        u64::from(args.rounds) + 1
+    } else {
+        0
+    };
+    let joined = args.join.map_or(0, |prompt| {
+        u64::from(ALONE) + u64::from(prompt.div_ceil(args.join_chunk))
+    });
     let of_batch = |&sequences: &u32| {
         u64::from(sequences) * (u64::from(ctx) + decoded + profiled + joined)
             + u64::from(args.join.unwrap_or(0))
@@ -179,23 +213,33 @@ fn fill(
 }
 
 /// Times rounds, each from the same tokens on.
-fn decode(batch: &mut Batch, setup: &Setup, all: &[(SequenceId, u32)], ctx: u32) -> Result<Figures, Failure> {
+fn decode(
+    batch: &mut Batch,
+    setup: &Setup,
+    all: &[(SequenceId, u32)],
+    ctx: u32,
+) -> Result<Figures, Failure> {
     let tokens = setup.args.tokens;
     let mut round = |tokens: u32| -> Result<(Duration, Vec<Vec<u32>>), Failure> {
         let start = Instant::now();
         let made = batch.decode(all, tokens)?;
         let time = start.elapsed();
-        all.iter().try_for_each(|&(id, _)| batch.roll_back(id, ctx - 1))?;
+        all.iter()
+            .try_for_each(|&(id, _)| batch.roll_back(id, ctx - 1))?;
         Ok((time, made))
     };
     // To warm up, and to make the graphs.
     round(tokens.min(2 * WARM_UP))?;
-    let rounds = (0..setup.args.rounds).map(|_| round(tokens)).collect::<Result<Vec<_>, _>>()?;
+    let rounds = (0..setup.args.rounds)
+        .map(|_| round(tokens))
+        .collect::<Result<Vec<_>, _>>()?;
     let us_per_step = Spread::of(tokens, rounds.iter().map(|(time, _)| *time));
     let (outline, sequences) = (setup.outline(), all.len() as u32);
-    let mean =
-        |of: &dyn Fn(u32) -> u64| (0..tokens).map(|i| of(ctx + i) as f64).sum::<f64>() / f64::from(tokens);
-    let bytes = token_bytes(outline) as f64 + f64::from(sequences) * mean(&|n| kv_bytes_read(outline, n));
+    let mean = |of: &dyn Fn(u32) -> u64| {
+        (0..tokens).map(|i| of(ctx + i) as f64).sum::<f64>() / f64::from(tokens)
+    };
+    let bytes =
+        token_bytes(outline) as f64 + f64::from(sequences) * mean(&|n| kv_bytes_read(outline, n));
     let gb_per_s = bytes / us_per_step.median * 1e-3;
     let weights = layer_weights(outline) + head_weights(outline);
     let tflops = 2e-6 * weights as f64 * f64::from(sequences) / us_per_step.median;
@@ -222,11 +266,16 @@ fn join(
     let chunk = setup.args.join_chunk;
     let mut run = |prompt: Option<&[u32]>, steps: u32| -> Result<Vec<Duration>, Failure> {
         let mut tokens: Vec<u32> = all.iter().map(|&(_, token)| token).collect();
-        let joined = prompt.map(|prompt| Ok::<_, Failure>((batch.join()?, prompt))).transpose()?;
+        let joined = prompt
+            .map(|prompt| Ok::<_, Failure>((batch.join()?, prompt)))
+            .transpose()?;
         let steps = joined.map_or(steps, |(_, prompt)| (prompt.len() as u32).div_ceil(chunk));
         let times = (0..steps as usize).map(|step| {
-            let mut work: Vec<(SequenceId, &[u32])> =
-                all.iter().zip(&tokens).map(|(&(id, _), token)| (id, std::slice::from_ref(token))).collect();
+            let mut work: Vec<(SequenceId, &[u32])> = all
+                .iter()
+                .zip(&tokens)
+                .map(|(&(id, _), token)| (id, std::slice::from_ref(token)))
+                .collect();
             if let Some((id, prompt)) = joined {
                 let from = step * chunk as usize;
                 work.push((id, &prompt[from..prompt.len().min(from + chunk as usize)]));
@@ -238,14 +287,18 @@ fn join(
             Ok::<_, Failure>(time)
         });
         let times = times.collect::<Result<Vec<_>, _>>()?;
-        all.iter().try_for_each(|&(id, _)| batch.roll_back(id, ctx - 1))?;
+        all.iter()
+            .try_for_each(|&(id, _)| batch.roll_back(id, ctx - 1))?;
         joined.map(|(id, _)| batch.leave(id)).transpose()?;
         Ok(times)
     };
     let ids = ids(setup.outline(), all.len() as u32, prompt);
     // To warm up: it compiles kernels.
     run(Some(&ids[..ids.len().min(2 * chunk as usize)]), 0)?;
-    run(Some(&ids[..ids.len().min(ids.len() % chunk as usize + chunk as usize)]), 0)?;
+    run(
+        Some(&ids[..ids.len().min(ids.len() % chunk as usize + chunk as usize)]),
+        0,
+    )?;
     let alone = run(None, ALONE)?;
     let times = run(Some(&ids), 0)?;
     let us = |time: &Duration| time.as_secs_f64() * 1e6;
@@ -262,7 +315,12 @@ fn join(
 
 impl Report {
     fn print_profiles(&self, out: &mut impl Write) -> Result<(), Failure> {
-        for Profile { ctx, sequences, nodes } in &self.profiles {
+        for Profile {
+            ctx,
+            sequences,
+            nodes,
+        } in &self.profiles
+        {
             writeln!(
                 out,
                 "\na step of {sequences} sequences at {ctx} positions, kernel by kernel: {:.0} us",
@@ -296,7 +354,10 @@ impl Figures {
 impl Shown for Report {
     fn print(&self) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
-        self.header.print(&mut out, &format!("{} rounds of {} steps", self.rounds, self.tokens))?;
+        self.header.print(
+            &mut out,
+            &format!("{} rounds of {} steps", self.rounds, self.tokens),
+        )?;
         let mut table = Table::new();
         table.load_style(presets::ASCII_MARKDOWN).set_header([
             "ctx",
@@ -310,9 +371,20 @@ impl Shown for Report {
             "tokens of the rounds",
         ]);
         table.add_rows(self.batches.iter().map(Figures::row));
-        table.column_iter_mut().for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+        table
+            .column_iter_mut()
+            .for_each(|column| column.set_cell_alignment(CellAlignment::Right));
         writeln!(out, "{}", table.trim_fmt())?;
-        for Join { ctx, sequences, prompt, chunk, step_us, longest_us, first_token_ms } in &self.joins {
+        for Join {
+            ctx,
+            sequences,
+            prompt,
+            chunk,
+            step_us,
+            longest_us,
+            first_token_ms,
+        } in &self.joins
+        {
             writeln!(
                 out,
                 "{sequences} sequences at {ctx} positions, while a prompt of {prompt} joins, {chunk} of its tokens a \

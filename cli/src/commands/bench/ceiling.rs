@@ -69,7 +69,9 @@ const EMULATOR_TIMES: u32 = 2;
 pub(crate) fn measure(context: &Context) -> Result<Ceiling, Error> {
     let stream = Stream::new(context)?;
     let x = numbers(&stream, bytes(context)?)?;
-    let processors = context.device().attribute(CUdevice_attribute::MULTIPROCESSOR_COUNT)? as u32;
+    let processors = context
+        .device()
+        .attribute(CUdevice_attribute::MULTIPROCESSOR_COUNT)? as u32;
     let mut best: Option<Ceiling> = None;
     for read in Read::ALL {
         let kernel = load_read(context, read)?;
@@ -78,7 +80,12 @@ pub(crate) fn measure(context: &Context) -> Result<Ceiling, Error> {
             let bytes = x.region().bytes();
             let gb_per_s = bytes as f64 / time.as_secs_f64() / 1e9;
             if best.as_ref().is_none_or(|best| best.gb_per_s < gb_per_s) {
-                best = Some(Ceiling { gb_per_s, bytes, kernel: kernel.function().name().into(), blocks });
+                best = Some(Ceiling {
+                    gb_per_s,
+                    bytes,
+                    kernel: kernel.function().name().into(),
+                    blocks,
+                });
             }
         }
     }
@@ -88,7 +95,11 @@ pub(crate) fn measure(context: &Context) -> Result<Ceiling, Error> {
 /// A power of two, of which at least two fit.
 fn bytes(context: &Context) -> Result<usize, Error> {
     let (free, _) = context.memory()?;
-    let most = if device::is_emulator(context) { EMULATOR_BYTES } else { BYTES };
+    let most = if device::is_emulator(context) {
+        EMULATOR_BYTES
+    } else {
+        BYTES
+    };
     Ok(most.min(1 << (free / 2).max(1 << 20).ilog2()))
 }
 
@@ -105,30 +116,70 @@ fn numbers(stream: &Stream, bytes: usize) -> Result<Buffer<f32>, Error> {
     Ok(x)
 }
 
-fn fastest(stream: &Stream, kernel: &Kernel<Read>, x: &Buffer<f32>, blocks: u32) -> Result<Duration, Error> {
+fn fastest(
+    stream: &Stream,
+    kernel: &Kernel<Read>,
+    x: &Buffer<f32>,
+    blocks: u32,
+) -> Result<Duration, Error> {
     let y = Buffer::uninit(stream.context(), blocks as usize)?;
-    fastest_of(stream, |stream| stream.launch(kernel, ReadArgs { x, y: &y, n: x.len() as u32 }))
+    fastest_of(stream, |stream| {
+        stream.launch(
+            kernel,
+            ReadArgs {
+                x,
+                y: &y,
+                n: x.len() as u32,
+            },
+        )
+    })
 }
 
 /// How fast tensor cores multiply; none if the device has none that prompts or batches go through.
 pub(crate) fn measure_products(context: &Context) -> Result<Option<TensorCeiling>, Error> {
-    let Some(kernel) = load_multiply(context)? else { return Ok(None) };
+    let Some(kernel) = load_multiply(context)? else {
+        return Ok(None);
+    };
     let (stream, def) = (Stream::new(context)?, *kernel.def());
     let mut random = Random(1);
-    let mut halves = |rows: u32| Buffer::from_slice(context, &random.halves((rows * def.depth()) as usize));
+    let mut halves =
+        |rows: u32| Buffer::from_slice(context, &random.halves((rows * def.depth()) as usize));
     let (w, x) = (halves(Multiply::ROWS)?, halves(def.tokens())?);
-    let blocks = context.device().attribute(CUdevice_attribute::MULTIPROCESSOR_COUNT)? as u32;
+    let blocks = context
+        .device()
+        .attribute(CUdevice_attribute::MULTIPROCESSOR_COUNT)? as u32;
     let y = Buffer::uninit(context, (blocks * Multiply::THREADS) as usize)?;
-    let times = if device::is_emulator(context) { EMULATOR_TIMES } else { TIMES };
-    let launch = |stream: &Stream| stream.launch(&kernel, MultiplyArgs { w: &w, x: &x, y: &y, times });
+    let times = if device::is_emulator(context) {
+        EMULATOR_TIMES
+    } else {
+        TIMES
+    };
+    let launch = |stream: &Stream| {
+        stream.launch(
+            &kernel,
+            MultiplyArgs {
+                w: &w,
+                x: &x,
+                y: &y,
+                times,
+            },
+        )
+    };
     let time = fastest_of(&stream, launch)?;
     let operations = def.operations() as f64 * f64::from(blocks) * f64::from(times);
     let kernel = kernel.function().name().into();
-    Ok(Some(TensorCeiling { tflops: operations / time.as_secs_f64() / 1e12, kernel, blocks }))
+    Ok(Some(TensorCeiling {
+        tflops: operations / time.as_secs_f64() / 1e12,
+        kernel,
+        blocks,
+    }))
 }
 
 /// The time of the fastest of some launches.
-fn fastest_of(stream: &Stream, launch: impl Fn(&Stream) -> Result<(), Error>) -> Result<Duration, Error> {
+fn fastest_of(
+    stream: &Stream,
+    launch: impl Fn(&Stream) -> Result<(), Error>,
+) -> Result<Duration, Error> {
     let (start, end) = (Event::new(stream.context())?, Event::new(stream.context())?);
     let mut fastest = Duration::MAX;
     for _ in 0..READINGS {

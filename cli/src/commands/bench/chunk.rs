@@ -28,28 +28,59 @@ struct Chunk {
 
 pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     let setup = Setup::new(args)?;
-    let (options, default) = (setup.options(1, args.launch), Options::new(1, args.launch.into()));
-    let longest = args.prompt.iter().copied().max().expect("clap gives prompts");
-    let mut decoder =
-        setup.decoder(Options { ctx: longest, prefill_batch: 1, chunk: default.chunk, ..options })?;
+    let (options, default) = (
+        setup.options(1, args.launch),
+        Options::new(1, args.launch.into()),
+    );
+    let longest = args
+        .prompt
+        .iter()
+        .copied()
+        .max()
+        .expect("clap gives prompts");
+    let mut decoder = setup.decoder(Options {
+        ctx: longest,
+        prefill_batch: 1,
+        chunk: default.chunk,
+        ..options
+    })?;
     let header = Header::new(&setup, &decoder);
     let mut chunk = |&tokens: &u32| -> Result<Chunk, Failure> {
-        let rounds =
-            (0..args.rounds).map(|_| decoder.profile_chunk(tokens)).collect::<Result<Vec<_>, _>>()?;
+        let rounds = (0..args.rounds)
+            .map(|_| decoder.profile_chunk(tokens))
+            .collect::<Result<Vec<_>, _>>()?;
         let time = |round: &&Vec<TimedNode>| round.iter().map(|node| node.time).sum::<Duration>();
         let fastest = rounds.iter().min_by_key(time).expect("clap gives rounds");
-        Ok(Chunk { tokens, nodes: Nodes::of(fastest, setup.ceilings()) })
+        Ok(Chunk {
+            tokens,
+            nodes: Nodes::of(fastest, setup.ceilings()),
+        })
     };
-    let chunks = args.prompt.iter().map(&mut chunk).collect::<Result<_, _>>()?;
-    Ok(Report { header, rounds: args.rounds, chunks })
+    let chunks = args
+        .prompt
+        .iter()
+        .map(&mut chunk)
+        .collect::<Result<_, _>>()?;
+    Ok(Report {
+        header,
+        rounds: args.rounds,
+        chunks,
+    })
 }
 
 impl Shown for Report {
     fn print(&self) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
-        self.header.print(&mut out, &format!("kernels of a chunk, the fastest of {} rounds", self.rounds))?;
+        self.header.print(
+            &mut out,
+            &format!("kernels of a chunk, the fastest of {} rounds", self.rounds),
+        )?;
         for Chunk { tokens, nodes } in &self.chunks {
-            writeln!(out, "the first chunk of {tokens} tokens, kernel by kernel: {:.0} us", nodes.us)?;
+            writeln!(
+                out,
+                "the first chunk of {tokens} tokens, kernel by kernel: {:.0} us",
+                nodes.us
+            )?;
             writeln!(out, "{}\n", nodes.table().trim_fmt())?;
         }
         writeln!(out, "{}", nodes::CAPTION)?;

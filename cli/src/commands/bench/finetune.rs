@@ -119,9 +119,14 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
         Subject::File(model) => base::config(model)?,
         Subject::Random { name, outline } => base::config_of(outline, Path::new(name))?,
     };
-    let shapes: Vec<[u32; 2]> =
-        args.batch.iter().flat_map(|&batch| args.seq.iter().map(move |&seq| [batch, seq])).collect();
-    let settings = shapes.iter().map(|&shape| settings(args, &context, subject.outline(), &config, shape));
+    let shapes: Vec<[u32; 2]> = args
+        .batch
+        .iter()
+        .flat_map(|&batch| args.seq.iter().map(move |&seq| [batch, seq]))
+        .collect();
+    let settings = shapes
+        .iter()
+        .map(|&shape| settings(args, &context, subject.outline(), &config, shape));
     let settings = settings.collect::<Result<Vec<_>, _>>()?;
     for (settings, &shape) in settings.iter().zip(&shapes) {
         check(args, &context, subject.outline(), settings, shape)?;
@@ -132,7 +137,15 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     };
     let ceiling = ceiling::measure(&context)?;
     let tensor_ceiling = ceiling::measure_products(&context)?;
-    let setup = Setup { args, subject, adapter: None, contexts: vec![], context, ceiling, tensor_ceiling };
+    let setup = Setup {
+        args,
+        subject,
+        adapter: None,
+        contexts: vec![],
+        context,
+        ceiling,
+        tensor_ceiling,
+    };
     let precision = precision(settings[0].precision);
     let all = shapes.iter().zip(settings);
     let shapes = all.map(|(&shape, settings)| figures(&setup, &base, settings, shape));
@@ -143,9 +156,18 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
         Recompute::Layer => ", layers recomputed",
     };
     let forms: String = args.forms.iter().map(|form| form.note()).collect();
-    let kernels = format!("kernels in {precision}, rank {} on all projections{recomputed}{forms}", args.rank);
+    let kernels = format!(
+        "kernels in {precision}, rank {} on all projections{recomputed}{forms}",
+        args.rank
+    );
     let header = Header::of_training(&setup, kernels);
-    Ok(Report { header, precision, rank: args.rank, steps: STEPS * args.rounds, shapes })
+    Ok(Report {
+        header,
+        precision,
+        rank: args.rank,
+        steps: STEPS * args.rounds,
+        shapes,
+    })
 }
 
 /// As `finetune` has them, in `bf16` where that is possible.
@@ -168,14 +190,34 @@ fn settings(
         return Err(Failure::Input(why.into()));
     }
     let total = STEPS * args.rounds;
-    let schedule =
-        Schedule { decay: Decay::Cosine, lr: 2e-4, lr_min: 0.0, warmup: total.div_ceil(10), total };
-    let adamw = AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, decay: 0.0 };
+    let schedule = Schedule {
+        decay: Decay::Cosine,
+        lr: 2e-4,
+        lr_min: 0.0,
+        warmup: total.div_ceil(10),
+        total,
+    };
+    let adamw = AdamW {
+        beta1: 0.9,
+        beta2: 0.999,
+        eps: 1e-8,
+        decay: 0.0,
+    };
     let targets = Projection::ALL.to_vec();
     let settings = Settings {
         config: config.clone(),
-        lora: Lora { rank: args.rank, alpha: 2.0 * args.rank as f64, dropout: 0.0, seed: 0, targets },
-        training: Training { schedule, adamw, max_norm: 1.0 },
+        lora: Lora {
+            rank: args.rank,
+            alpha: 2.0 * args.rank as f64,
+            dropout: 0.0,
+            seed: 0,
+            targets,
+        },
+        training: Training {
+            schedule,
+            adamw,
+            max_norm: 1.0,
+        },
         pairing: outline.config.architecture.pairing,
         tokens: (batch * seq) as usize,
         head_chunk: HEAD_CHUNK,
@@ -188,15 +230,27 @@ fn settings(
             [_, true] => Unpacking::Apart,
             _ => Unpacking::Fitting,
         },
-        attention: if form(Form::AttentionByMma) { TensorOp::Mma } else { TensorOp::Wgmma },
+        attention: if form(Form::AttentionByMma) {
+            TensorOp::Mma
+        } else {
+            TensorOp::Wgmma
+        },
     };
     settings.lora.check()?;
-    let tensor_cores = !device::is_emulator(context) && Precision::Bf16.check(context, &settings).is_ok();
+    let tensor_cores =
+        !device::is_emulator(context) && Precision::Bf16.check(context, &settings).is_ok();
     if !tensor_cores && !args.forms.is_empty() {
         let why = "--forms is of kernels in bf16, and this step is in f32: the device or the model has none in bf16";
         return Err(Failure::Input(why.into()));
     }
-    Ok(Settings { precision: if tensor_cores { Precision::Bf16 } else { Precision::F32 }, ..settings })
+    Ok(Settings {
+        precision: if tensor_cores {
+            Precision::Bf16
+        } else {
+            Precision::F32
+        },
+        ..settings
+    })
 }
 
 /// Refuses what does not fit, or what the emulator cannot end soon.
@@ -207,7 +261,10 @@ fn check(
     settings: &Settings,
     [batch, seq]: [u32; 2],
 ) -> Result<(), Failure> {
-    let (needed, free) = (needs(outline, settings)?.total(), context.memory()?.0 as u64);
+    let (needed, free) = (
+        needs(outline, settings)?.total(),
+        context.memory()?.0 as u64,
+    );
     if needed > free {
         return Err(Failure::Input(format!(
             "training {batch} rows of {seq} tokens needs {} of device memory, and {} are free",
@@ -221,12 +278,20 @@ fn check(
     let first = settings.tokens as u64;
     // As a graph and kernel by kernel.
     let steps = 2 * u64::from(STEPS * (args.rounds + 1));
-    emulation::training(layer_weights(outline) + head_weights(outline), [steps * first, 0], first)
+    emulation::training(
+        layer_weights(outline) + head_weights(outline),
+        [steps * first, 0],
+        first,
+    )
 }
 
 fn needs(outline: &Outline, settings: &Settings) -> Result<Needs, Failure> {
     let weights = base::bytes(outline, BaseFormat::Auto, settings.precision);
-    Ok(Needs::of(settings, outline.config.architecture.head_norms, weights)?)
+    Ok(Needs::of(
+        settings,
+        outline.config.architecture.head_norms,
+        weights,
+    )?)
 }
 
 fn figures(
@@ -246,11 +311,16 @@ fn figures(
     let (times, records) = rounds(&mut trainer, setup.args, &micro)?;
     let mut trainer = afresh(trainer, &adapters, step::Launch::Eager)?;
     let (eager_times, eager_records) = rounds(&mut trainer, setup.args, &micro)?;
-    let kernels = if setup.args.profile { rows(&mut trainer, setup.args, micro)? } else { vec![] };
+    let kernels = if setup.args.profile {
+        rows(&mut trainer, setup.args, micro)?
+    } else {
+        vec![]
+    };
     let [ms_per_step, eager_ms_per_step] =
         [times, eager_times].map(|times| Spread::of(1, times.into_iter()).scaled(1e-3));
     let tokens = f64::from(batch * seq);
-    let tflops = operations(setup.outline(), &lora, &config, [batch, seq]) * 1e-9 / ms_per_step.median;
+    let tflops =
+        operations(setup.outline(), &lora, &config, [batch, seq]) * 1e-9 / ms_per_step.median;
     Ok(Figures {
         batch,
         seq,
@@ -274,7 +344,10 @@ fn afresh(trainer: Trainer, adapters: &Adapters, launch: step::Launch) -> Result
     zeros.tensors_mut().for_each(|tensor| tensor.fill(0.0));
     trainer.restore(&Snapshot {
         adapters: adapters.clone(),
-        moments: Moments { first: zeros.clone(), second: zeros },
+        moments: Moments {
+            first: zeros.clone(),
+            second: zeros,
+        },
         step: 0,
         skipped: 0,
         micro: 0,
@@ -286,7 +359,9 @@ fn afresh(trainer: Trainer, adapters: &Adapters, launch: step::Launch) -> Result
 /// Rows of random tokens, all of them learned but the last of each row.
 fn micro_batch(vocab: usize, [batch, seq]: [u32; 2]) -> MicroBatch {
     let mut random = Random(2);
-    let ids: Vec<u32> = (0..batch * seq).map(|_| random.below(vocab as u32)).collect();
+    let ids: Vec<u32> = (0..batch * seq)
+        .map(|_| random.below(vocab as u32))
+        .collect();
     let label = |i: usize| (!(i + 1).is_multiple_of(seq as usize)).then(|| ids[i + 1]);
     let labels: Vec<_> = (0..ids.len()).map(label).collect();
     MicroBatch {
@@ -307,7 +382,10 @@ fn rounds(
 ) -> Result<(Vec<Duration>, Vec<Record>), Failure> {
     let (mut times, mut records) = (vec![], vec![]);
     for number in 0..STEPS * (args.rounds + 1) {
-        let micros = [MicroBatch { number, ..micro.clone() }];
+        let micros = [MicroBatch {
+            number,
+            ..micro.clone()
+        }];
         let start = Instant::now();
         records.push(trainer.step(&micros)?);
         times.push(start.elapsed());
@@ -320,22 +398,42 @@ fn rows(trainer: &mut Trainer, args: &Args, micro: MicroBatch) -> Result<Vec<Row
     let first = STEPS * (args.rounds + 1);
     let mut steps = vec![];
     for number in first..first + args.rounds {
-        steps.push(trainer.profile(&MicroBatch { number, ..micro.clone() })?);
+        steps.push(trainer.profile(&MicroBatch {
+            number,
+            ..micro.clone()
+        })?);
     }
     let time = |step: &Vec<TimedKernel>| step.iter().map(|kernel| kernel.time).sum::<Duration>();
-    let fastest = steps.into_iter().min_by_key(time).expect("clap gives rounds");
+    let fastest = steps
+        .into_iter()
+        .min_by_key(time)
+        .expect("clap gives rounds");
     let mut rows: Vec<Row> = vec![];
-    for TimedKernel { part, kernel, time, bytes } in fastest {
+    for TimedKernel {
+        part,
+        kernel,
+        time,
+        bytes,
+    } in fastest
+    {
         let part = name(part);
         let same = |row: &Row| row.part == part && row.kernel == kernel && row.bytes == bytes;
         let at = rows.iter().position(same).unwrap_or_else(|| {
-            rows.push(Row { part, kernel: kernel.clone(), launches: 0, us: 0.0, bytes, gb_per_s: 0.0 });
+            rows.push(Row {
+                part,
+                kernel: kernel.clone(),
+                launches: 0,
+                us: 0.0,
+                bytes,
+                gb_per_s: 0.0,
+            });
             rows.len() - 1
         });
         rows[at].launches += 1;
         rows[at].us += time.as_secs_f64() * 1e6;
     }
-    rows.iter_mut().for_each(|row| row.gb_per_s = row.bytes as f64 * f64::from(row.launches) / row.us * 1e-3);
+    rows.iter_mut()
+        .for_each(|row| row.gb_per_s = row.bytes as f64 * f64::from(row.launches) / row.us * 1e-3);
     rows.sort_by(|a, b| b.us.total_cmp(&a.us));
     Ok(rows)
 }
@@ -345,7 +443,12 @@ fn difference(a: &[Record], b: &[Record]) -> Option<String> {
     let bits = |record: &Record| [record.loss, record.norm].map(f64::to_bits);
     let text = |record: &Record| format!("loss {}, norm {}", record.loss, record.norm);
     let i = a.iter().zip(b).position(|(a, b)| bits(a) != bits(b))?;
-    Some(format!("step {} DIFFERS: {}; kernel by kernel {}", i + 1, text(&a[i]), text(&b[i])))
+    Some(format!(
+        "step {} DIFFERS: {}; kernel by kernel {}",
+        i + 1,
+        text(&a[i]),
+        text(&b[i])
+    ))
 }
 
 fn name(part: Part) -> &'static str {
@@ -364,14 +467,28 @@ fn operations(outline: &Outline, lora: &Lora, config: &Config, [batch, seq]: [u3
     let frozen = (layer_weights(outline) + head_weights(outline)) as f64;
     let adapters = lora.trainable(config) as f64;
     let pairs = f64::from(batch) * f64::from(seq) * (f64::from(seq) + 1.0) / 2.0;
-    let attention = 7.0 * 2.0 * f64::from(outline.config.layers) * f64::from(outline.config.q_len()) * pairs;
+    let attention =
+        7.0 * 2.0 * f64::from(outline.config.layers) * f64::from(outline.config.q_len()) * pairs;
     4.0 * frozen * tokens + 6.0 * adapters * tokens + attention
 }
 
 impl Memory {
     fn of(needs: &Needs, taken: u64) -> Memory {
-        let Needs { weights, adapters, activations, head, workspace } = *needs;
-        Memory { weights, adapters, activations, head, workspace, taken }
+        let Needs {
+            weights,
+            adapters,
+            activations,
+            head,
+            workspace,
+        } = *needs;
+        Memory {
+            weights,
+            adapters,
+            activations,
+            head,
+            workspace,
+            taken,
+        }
     }
 }
 
@@ -391,15 +508,26 @@ impl Figures {
     }
 
     fn memory_row(&self) -> Vec<String> {
-        let Memory { weights, adapters, activations, head, workspace, taken } = self.memory;
+        let Memory {
+            weights,
+            adapters,
+            activations,
+            head,
+            workspace,
+            taken,
+        } = self.memory;
         let all = weights + adapters + activations + head + workspace;
         let sizes = [weights, adapters, activations, head, workspace, all, taken].map(mebibytes);
-        std::iter::once(format!("{} x {}", self.batch, self.seq)).chain(sizes).collect()
+        std::iter::once(format!("{} x {}", self.batch, self.seq))
+            .chain(sizes)
+            .collect()
     }
 
     fn kernels(&self) -> Table {
         let all: f64 = self.kernels.iter().map(|row| row.us).sum();
-        let mut table = table(&["part", "kernel", "launches", "us each", "us", "time", "MB each", "GB/s"]);
+        let mut table = table(&[
+            "part", "kernel", "launches", "us each", "us", "time", "MB each", "GB/s",
+        ]);
         table.add_rows(self.kernels.iter().map(|row| {
             vec![
                 row.part.to_owned(),
@@ -412,7 +540,10 @@ impl Figures {
                 format!("{:.0}", row.gb_per_s),
             ]
         }));
-        table.column_iter_mut().skip(2).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+        table
+            .column_iter_mut()
+            .skip(2)
+            .for_each(|column| column.set_cell_alignment(CellAlignment::Right));
         table
     }
 }
@@ -420,7 +551,8 @@ impl Figures {
 impl Shown for Report {
     fn print(&self) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
-        self.header.print(&mut out, &format!("{} steps of each kind", self.steps))?;
+        self.header
+            .print(&mut out, &format!("{} steps of each kind", self.steps))?;
         let mut steps = table(&[
             "rows x tokens",
             "ms a step, wall: median (min - max)",
@@ -445,12 +577,22 @@ impl Shown for Report {
         ]);
         memory.add_rows(self.shapes.iter().map(Figures::memory_row));
         for mut table in [steps, memory] {
-            table.column_iter_mut().for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+            table
+                .column_iter_mut()
+                .for_each(|column| column.set_cell_alignment(CellAlignment::Right));
             writeln!(out, "{}\n", table.trim_fmt())?;
         }
-        for figures in self.shapes.iter().filter(|figures| !figures.kernels.is_empty()) {
+        for figures in self
+            .shapes
+            .iter()
+            .filter(|figures| !figures.kernels.is_empty())
+        {
             let us: f64 = figures.kernels.iter().map(|row| row.us).sum();
-            writeln!(out, "{} x {}, kernel by kernel: {us:.0} us", figures.batch, figures.seq)?;
+            writeln!(
+                out,
+                "{} x {}, kernel by kernel: {us:.0} us",
+                figures.batch, figures.seq
+            )?;
             writeln!(out, "{}\n", figures.kernels().trim_fmt())?;
         }
         Ok(())

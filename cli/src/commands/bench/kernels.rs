@@ -83,13 +83,28 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     let mut products = vec![];
     for (i, rotation) in alone.rotations.iter().enumerate() {
         let read = decoder.time_read(rotation, effort)?;
-        products.extend(rows(rotation, i, &alone.tries, read, setup.ceiling.gb_per_s));
+        products.extend(rows(
+            rotation,
+            i,
+            &alone.tries,
+            read,
+            setup.ceiling.gb_per_s,
+        ));
         progress.inc(1);
     }
-    let attention_bytes = kv_bytes_read(setup.outline(), ctx) / u64::from(setup.outline().config.layers);
+    let attention_bytes =
+        kv_bytes_read(setup.outline(), ctx) / u64::from(setup.outline().config.layers);
     let (attention_us, best) = (us(attention), alone.best());
     let left_out = alone.left_out;
-    Ok(Report { header, ctx, products, attention_us, attention_bytes, left_out, best })
+    Ok(Report {
+        header,
+        ctx,
+        products,
+        attention_us,
+        attention_bytes,
+        left_out,
+        best,
+    })
 }
 
 impl Alone {
@@ -106,7 +121,11 @@ impl Alone {
             }
             progress.inc(1);
         }
-        Ok(Alone { rotations, tries, left_out })
+        Ok(Alone {
+            rotations,
+            tries,
+            left_out,
+        })
     }
 
     /// The plan with which a product takes the least time over all layers.
@@ -114,15 +133,22 @@ impl Alone {
         let whole = |of: &&Try| -> Duration {
             let both = self.rotations.iter().zip(&of.times);
             let of_product = both.filter(|(rotation, _)| rotation.product == product);
-            of_product.map(|(rotation, time)| *time * rotation.layers as u32).sum()
+            of_product
+                .map(|(rotation, time)| *time * rotation.layers as u32)
+                .sum()
         };
         self.tries.iter().min_by_key(whole).map(|of| of.plan)
     }
 
     /// That of each product.
     fn best(&self) -> String {
-        let part =
-            |product: Product| Some(format!("{}={}", product.name(), plan_name(self.fastest(product)?)));
+        let part = |product: Product| {
+            Some(format!(
+                "{}={}",
+                product.name(),
+                plan_name(self.fastest(product)?)
+            ))
+        };
         products().filter_map(part).collect::<Vec<_>>().join(",")
     }
 }
@@ -135,10 +161,18 @@ fn products() -> impl Iterator<Item = Product> {
 /// On a GPU, four times the second-level cache; the emulator has none, and takes its time.
 fn effort(context: &Context) -> Effort {
     if device::is_emulator(context) {
-        return Effort { bytes: 0, nodes: 0, launches: 1 };
+        return Effort {
+            bytes: 0,
+            nodes: 0,
+            launches: 1,
+        };
     }
     let cache = u64::from(context.device().properties().l2_bytes);
-    Effort { bytes: 4 * cache, nodes: 128, launches: 5 }
+    Effort {
+        bytes: 4 * cache,
+        nodes: 128,
+        launches: 5,
+    }
 }
 
 fn us(time: Duration) -> f64 {

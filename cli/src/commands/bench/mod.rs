@@ -30,8 +30,8 @@ use warpwright_engine::adapter::Adapter;
 use warpwright_engine::info::{kv_bytes_read, token_bytes};
 use warpwright_engine::shape::{QUANTIZATIONS, SHAPES};
 use warpwright_engine::{
-    Batch, BatchOptions, Decoder, Error, Model, Options, Outline, Path, Quantization, Round, Sampling, Shape,
-    StepKind, TokenChoice, Tuning,
+    Batch, BatchOptions, Decoder, Error, Model, Options, Outline, Path, Quantization, Round,
+    Sampling, Shape, StepKind, TokenChoice, Tuning,
 };
 use warpwright_kernels::pipeline::Plan;
 
@@ -104,7 +104,12 @@ pub(crate) struct Args {
     )]
     rounds: u32,
     /// Division of the overlapping kernels into blocks, such as 4x2_first or qkv=4x2_first
-    #[arg(help_heading = "Device", long, value_name = "PLAN", conflicts_with = "kernels")]
+    #[arg(
+        help_heading = "Device",
+        long,
+        value_name = "PLAN",
+        conflicts_with = "kernels"
+    )]
     plan: Option<Tuning>,
     /// Number of tokens in one launch of a graph
     #[arg(
@@ -185,7 +190,13 @@ pub(crate) struct Args {
     )]
     forms: Vec<finetune::Form>,
     /// With --finetune: rank of the adapters of all projections
-    #[arg(help_heading = "Training", long, value_name = "RANK", requires = "finetune", default_value_t = 16)]
+    #[arg(
+        help_heading = "Training",
+        long,
+        value_name = "RANK",
+        requires = "finetune",
+        default_value_t = 16
+    )]
     rank: usize,
     /// LoRA adapter to decode with, after the rounds without it
     #[arg(
@@ -208,29 +219,49 @@ pub(crate) struct Args {
 
 fn shapes() -> impl TypedValueParser<Value = &'static Shape> {
     static TABLE: &[Shape] = &SHAPES;
-    let named = |name: String| TABLE.iter().find(|shape| shape.name == name).expect("a possible value");
+    let named = |name: String| {
+        TABLE
+            .iter()
+            .find(|shape| shape.name == name)
+            .expect("a possible value")
+    };
     PossibleValuesParser::new(TABLE.iter().map(|shape| shape.name)).map(named)
 }
 
 fn quantizations() -> impl TypedValueParser<Value = Quantization> {
-    let named = |name: String| QUANTIZATIONS.into_iter().find(|q| q.name == name).expect("a possible value");
+    let named = |name: String| {
+        QUANTIZATIONS
+            .into_iter()
+            .find(|q| q.name == name)
+            .expect("a possible value")
+    };
     PossibleValuesParser::new(QUANTIZATIONS.map(|quantization| quantization.name)).map(named)
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     expect_used(args)?;
     if args.finetune {
-        deliver(args, finetune::measure, |_| unreachable!("clap lets nobody plot training"))
+        deliver(args, finetune::measure, |_| {
+            unreachable!("clap lets nobody plot training")
+        })
     } else if args.profile && !args.prompt.is_empty() {
-        deliver(args, chunk::measure, |_| unreachable!("clap lets nobody plot prompts"))
+        deliver(args, chunk::measure, |_| {
+            unreachable!("clap lets nobody plot prompts")
+        })
     } else if args.profile && args.batch.is_empty() {
         deliver(args, profile::measure, |report| report.draw().to_string())
     } else if !args.batch.is_empty() {
-        deliver(args, batch::measure, |_| unreachable!("clap lets nobody plot batches"))
+        deliver(args, batch::measure, |_| {
+            unreachable!("clap lets nobody plot batches")
+        })
     } else if !args.prompt.is_empty() {
-        deliver(args, prompt::measure, |_| unreachable!("clap lets nobody plot prompts"))
+        deliver(args, prompt::measure, |_| {
+            unreachable!("clap lets nobody plot prompts")
+        })
     } else if args.kernels {
-        deliver(args, kernels::measure, |_| unreachable!("clap lets nobody plot kernels"))
+        deliver(args, kernels::measure, |_| {
+            unreachable!("clap lets nobody plot kernels")
+        })
     } else {
         deliver(args, measure, plot::draw)
     }
@@ -240,18 +271,31 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 fn expect_used(args: &Args) -> Result<(), Failure> {
     let refuse = |sentence: &str| Err(Failure::Input(sentence.into()));
     match args {
-        Args { model, shape: None, .. } if model.given().is_none() => refuse(
+        Args {
+            model, shape: None, ..
+        } if model.given().is_none() => refuse(
             "there is nothing to measure: give a MODEL, or a known shape with random weights, such as --shape \
              llama3.2-1b --quant q4_k_m",
         ),
-        Args { shape: Some(_), quant: None, finetune: false, .. } => {
-            refuse("--shape needs the number formats of its weights, such as --quant q4_k_m")
-        }
+        Args {
+            shape: Some(_),
+            quant: None,
+            finetune: false,
+            ..
+        } => refuse("--shape needs the number formats of its weights, such as --quant q4_k_m"),
         Args { batch, .. } if !batch.is_empty() => Ok(()),
-        Args { ctx, profile: true, .. } | Args { ctx, kernels: true, .. } if ctx.len() > 1 => {
-            refuse("--ctx: kernels are measured in one context")
+        Args {
+            ctx, profile: true, ..
         }
-        Args { prompt, launch, profile: true, .. } if !prompt.is_empty() && *launch != Launch::Graph => {
+        | Args {
+            ctx, kernels: true, ..
+        } if ctx.len() > 1 => refuse("--ctx: kernels are measured in one context"),
+        Args {
+            prompt,
+            launch,
+            profile: true,
+            ..
+        } if !prompt.is_empty() && *launch != Launch::Graph => {
             refuse("--launch: the kernels of a chunk are launched one by one")
         }
         _ => Ok(()),
@@ -277,14 +321,20 @@ fn deliver<R: Shown>(
     let model = args.model.given().map(|_| args.model.path()).transpose()?;
     let [json, plot] = [("--json", &args.json), ("--plot", &args.plot)].map(|(option, path)| {
         let inputs = model.map(|model| ("model", model)).into_iter().collect();
-        path.as_deref().map(|path| Output { option, path, inputs, content: Content::Aside })
+        path.as_deref().map(|path| Output {
+            option,
+            path,
+            inputs,
+            content: Content::Aside,
+        })
     });
     let report = write_if(json, |json| {
         write_if(plot, |plot| {
             let report = measure(args)?;
             report.print()?;
             if let Some(file) = json {
-                let json = serde_json::to_string_pretty(&report).expect("strings and numbers") + "\n";
+                let json =
+                    serde_json::to_string_pretty(&report).expect("strings and numbers") + "\n";
                 file.write(json.as_bytes())?;
             }
             if let Some(file) = plot {
@@ -293,7 +343,11 @@ fn deliver<R: Shown>(
             Ok(report)
         })
     })?;
-    if report.right() { Ok(()) } else { Err(Failure::Shown) }
+    if report.right() {
+        Ok(())
+    } else {
+        Err(Failure::Shown)
+    }
 }
 
 /// What is measured, where, and next to what.
@@ -319,18 +373,36 @@ impl Setup<'_> {
         let options = options(args, *largest, args.launch);
         Decoder::check(&context, subject.outline(), options)?;
         if !args.insist {
-            let work = Work { tokens: tokens(args, &contexts), ctx: options.ctx };
+            let work = Work {
+                tokens: tokens(args, &contexts),
+                ctx: options.ctx,
+            };
             emulation::check(&context, subject.outline(), work)?;
         }
         let ceiling = ceiling::measure(&context)?;
         let multiplies = !args.prompt.is_empty() || !args.batch.is_empty();
-        let tensor_ceiling = if multiplies { ceiling::measure_products(&context)? } else { None };
-        Ok(Setup { args, subject, adapter, contexts, context, ceiling, tensor_ceiling })
+        let tensor_ceiling = if multiplies {
+            ceiling::measure_products(&context)?
+        } else {
+            None
+        };
+        Ok(Setup {
+            args,
+            subject,
+            adapter,
+            contexts,
+            context,
+            ceiling,
+            tensor_ceiling,
+        })
     }
 
     fn ceilings(&self) -> Ceilings {
         let tflops = self.tensor_ceiling.as_ref().map(|ceiling| ceiling.tflops);
-        Ceilings { gb_per_s: self.ceiling.gb_per_s, tflops }
+        Ceilings {
+            gb_per_s: self.ceiling.gb_per_s,
+            tflops,
+        }
     }
 
     fn outline(&self) -> &Outline {
@@ -344,9 +416,9 @@ impl Setup<'_> {
     fn decoder(&self, options: Options) -> Result<Decoder, Failure> {
         let decoder = sampled(self.subject.decoder(&self.context, options)?)?;
         match (self.args.plan, decoder.path()) {
-            (Some(_), Path::Simple { reason }) => {
-                Err(Failure::Input(format!("--plan is of overlapping kernels, which do not run: {reason}")))
-            }
+            (Some(_), Path::Simple { reason }) => Err(Failure::Input(format!(
+                "--plan is of overlapping kernels, which do not run: {reason}"
+            ))),
             _ => Ok(decoder),
         }
     }
@@ -354,7 +426,10 @@ impl Setup<'_> {
 
 impl Setup<'_> {
     fn batch(&self, options: BatchOptions) -> Result<Batch, Failure> {
-        let options = BatchOptions { choice: choice(self.args), ..options };
+        let options = BatchOptions {
+            choice: choice(self.args),
+            ..options
+        };
         Ok(match &self.subject {
             Subject::File(model) => Batch::new(&self.context, model, options, |_| ())?,
             Subject::Random { outline, .. } => Batch::random(&self.context, outline, options)?,
@@ -405,14 +480,27 @@ fn measure_context(
     }
     decoder = sampled(decoder.with_options(outline, setup.options(ctx, args.launch))?)?;
     round(&mut decoder, args.tokens.min(WARM_UP))?;
-    let rounds = (0..args.rounds).map(|_| round(&mut decoder, args.tokens)).collect::<Result<_, _>>()?;
+    let rounds = (0..args.rounds)
+        .map(|_| round(&mut decoder, args.tokens))
+        .collect::<Result<_, _>>()?;
     let nodes = decoder.launches(StepKind::Decode);
-    Ok((decoder, Measured { ctx, others, rounds, nodes }))
+    Ok((
+        decoder,
+        Measured {
+            ctx,
+            others,
+            rounds,
+            nodes,
+        },
+    ))
 }
 
 /// What tokens are sampled by with `--sample`: all that is usual.
 fn usual() -> Sampling {
-    Sampling { repeat_penalty: 1.1, ..Sampling::default() }
+    Sampling {
+        repeat_penalty: 1.1,
+        ..Sampling::default()
+    }
 }
 
 /// The decoder, which samples, if it was made to.
@@ -426,7 +514,11 @@ fn sampled(mut decoder: Decoder) -> Result<Decoder, Failure> {
 
 /// The kernels that choose tokens.
 fn choice(args: &Args) -> TokenChoice {
-    if args.sample { TokenChoice::Sampled { logprobs: 0 } } else { TokenChoice::Greedy }
+    if args.sample {
+        TokenChoice::Sampled { logprobs: 0 }
+    } else {
+        TokenChoice::Greedy
+    }
 }
 
 /// Tokens of all that is measured, at least.
@@ -436,7 +528,9 @@ fn tokens(args: &Args, contexts: &[u32]) -> u64 {
         return contexts.iter().map(|&ctx| batch::tokens(args, ctx)).sum();
     }
     match args.prompt.as_slice() {
-        prompts @ [_, ..] => 2 * (1 + rounds) * prompts.iter().map(|&tokens| u64::from(tokens)).sum::<u64>(),
+        prompts @ [_, ..] => {
+            2 * (1 + rounds) * prompts.iter().map(|&tokens| u64::from(tokens)).sum::<u64>()
+        }
         // Kernel by kernel on the emulator.
         [] if args.kernels => 1 + args.plans.len() as u64,
         [] if args.profile => 2 * (1 + rounds) * u64::from(args.tokens),
@@ -481,13 +575,22 @@ impl Subject {
     fn open(args: &Args) -> Result<Subject, Failure> {
         if let Some(shape) = args.shape.filter(|_| args.finetune) {
             let [name, wide] = ["nf4", "bf16"];
-            let wide = QUANTIZATIONS.into_iter().find(|q| q.name == wide).expect("one of the table");
+            let wide = QUANTIZATIONS
+                .into_iter()
+                .find(|q| q.name == wide)
+                .expect("one of the table");
             let name = format!("{} {name}", shape.name);
-            return Ok(Subject::Random { name, outline: Outline::of(shape, wide)? });
+            return Ok(Subject::Random {
+                name,
+                outline: Outline::of(shape, wide)?,
+            });
         }
         if let (Some(shape), Some(quantization)) = (args.shape, args.quant) {
             let name = format!("{} {}", shape.name, quantization.name);
-            return Ok(Subject::Random { name, outline: Outline::of(shape, quantization)? });
+            return Ok(Subject::Random {
+                name,
+                outline: Outline::of(shape, quantization)?,
+            });
         }
         let mut model = Model::open(args.model.path()?)?;
         if let Some(folder) = &args.adapter {
@@ -538,7 +641,11 @@ fn contexts(args: &Args, outline: &Outline) -> Result<Vec<u32>, Failure> {
     }
     if contexts.is_empty() {
         // The first stays, so that a model that has no room says so.
-        contexts.extend([128, 4096].into_iter().filter(|ctx| *ctx == 128 || needed(ctx) <= limit.into()));
+        contexts.extend(
+            [128, 4096]
+                .into_iter()
+                .filter(|ctx| *ctx == 128 || needed(ctx) <= limit.into()),
+        );
     }
     match contexts.iter().find(|ctx| needed(ctx) > limit.into()) {
         None => Ok(contexts),

@@ -52,7 +52,10 @@ impl Nodes {
         }
         kernels.iter_mut().for_each(|row| row.compare(ceilings));
         kernels.sort_by(|a, b| b.us.total_cmp(&a.us));
-        Nodes { us: kernels.iter().map(|row| row.us).sum(), kernels }
+        Nodes {
+            us: kernels.iter().map(|row| row.us).sum(),
+            kernels,
+        }
     }
 
     pub(super) fn table(&self) -> Table {
@@ -71,7 +74,10 @@ impl Nodes {
             "of the tensor ceiling",
         ]);
         table.add_rows(self.kernels.iter().map(|row| row.cells(self.us)));
-        table.column_iter_mut().skip(2).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+        table
+            .column_iter_mut()
+            .skip(2)
+            .for_each(|column| column.set_cell_alignment(CellAlignment::Right));
         table
     }
 }
@@ -108,7 +114,11 @@ impl Row {
             format!("{:.1}", self.us / f64::from(self.launches)),
             format!("{:.0}", self.us),
             percent(Some(self.us / all)),
-            if self.bytes == 0 { "-".into() } else { format!("{:.2}", self.bytes as f64 / 1e6) },
+            if self.bytes == 0 {
+                "-".into()
+            } else {
+                format!("{:.2}", self.bytes as f64 / 1e6)
+            },
             or_dash(self.gb_per_s, |rate| format!("{rate:.0}")),
             percent(self.share_of_ceiling),
             or_dash(self.tflops, |rate| format!("{rate:.1}")),
@@ -135,8 +145,16 @@ mod tests {
     use super::*;
 
     fn timed(role: &'static str, kernel: &str, [us, bytes, operations]: [u64; 3]) -> TimedNode {
-        let node = PassNode { role, kernel: kernel.into(), bytes, operations };
-        TimedNode { node, time: Duration::from_micros(us) }
+        let node = PassNode {
+            role,
+            kernel: kernel.into(),
+            bytes,
+            operations,
+        };
+        TimedNode {
+            node,
+            time: Duration::from_micros(us),
+        }
     }
 
     #[test]
@@ -147,7 +165,13 @@ mod tests {
             timed("down", "matmul", [30, 9_000_000, 600_000_000]),
             timed("o", "matmul", [10, 2_000_000, 100_000_000]),
         ];
-        let nodes = Nodes::of(&all, Ceilings { gb_per_s: 600.0, tflops: Some(40.0) });
+        let nodes = Nodes::of(
+            &all,
+            Ceilings {
+                gb_per_s: 600.0,
+                tflops: Some(40.0),
+            },
+        );
         let cells = |row: &Row| row.cells(nodes.us).join(" | ");
         assert_eq!(nodes.us, 51.0);
         assert_eq!(
@@ -162,7 +186,13 @@ mod tests {
 
     #[test]
     fn a_device_without_a_tensor_ceiling_has_no_share_of_it() {
-        let nodes = Nodes::of(&[timed("o", "matmul", [10, 0, 10])], Ceilings { gb_per_s: 1.0, tflops: None });
+        let nodes = Nodes::of(
+            &[timed("o", "matmul", [10, 0, 10])],
+            Ceilings {
+                gb_per_s: 1.0,
+                tflops: None,
+            },
+        );
         assert_eq!(nodes.kernels[0].share_of_tensor_ceiling, None);
         assert!(nodes.kernels[0].tflops.is_some());
     }

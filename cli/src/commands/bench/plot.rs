@@ -3,8 +3,8 @@
 //! A line above each bar shows the rate that the measured read ceiling allows.
 
 use plotters::prelude::{
-    BLACK, ChartBuilder, Color, DrawingAreaErrorKind, DrawingBackend, IntoDrawingArea, IntoFont, PathElement,
-    RGBColor, Rectangle, SVGBackend, SeriesLabelPosition, WHITE,
+    BLACK, ChartBuilder, Color, DrawingAreaErrorKind, DrawingBackend, IntoDrawingArea, IntoFont,
+    PathElement, RGBColor, Rectangle, SVGBackend, SeriesLabelPosition, WHITE,
 };
 
 use super::report::{Figures, Report};
@@ -23,8 +23,11 @@ const FILLED: f64 = 0.6;
 pub(super) fn draw(report: &Report) -> String {
     let mut text = String::new();
     let width = (MARGINS + BAR * report.contexts.len() as u32).max(LEAST_WIDTH);
-    let drawn =
-        draw_on(SVGBackend::with_string(&mut text, (width, HEIGHT)), &report.title(), &report.contexts);
+    let drawn = draw_on(
+        SVGBackend::with_string(&mut text, (width, HEIGHT)),
+        &report.title(),
+        &report.contexts,
+    );
     drawn.expect("a string takes every byte");
     text
 }
@@ -36,7 +39,9 @@ fn draw_on<B: DrawingBackend>(
 ) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
     let page = page.into_drawing_area();
     page.fill(&WHITE)?;
-    let highest = contexts.iter().map(|figures| figures.tokens_per_s_limit.max(figures.tokens_per_s));
+    let highest = contexts
+        .iter()
+        .map(|figures| figures.tokens_per_s_limit.max(figures.tokens_per_s));
     // Some room above the highest line for its label.
     let top = 1.2 * highest.fold(f64::MIN_POSITIVE, f64::max);
     let mut chart = ChartBuilder::on(&page)
@@ -53,9 +58,17 @@ fn draw_on<B: DrawingBackend>(
         .x_desc("positions in the context")
         .y_desc("tokens per second")
         .draw()?;
-    let places = || contexts.iter().enumerate().map(|(i, figures)| (i as f64 + 0.5, figures));
+    let places = || {
+        contexts
+            .iter()
+            .enumerate()
+            .map(|(i, figures)| (i as f64 + 0.5, figures))
+    };
     let bars = places().map(|(x, figures)| {
-        let corners = [(x - FILLED / 2.0, 0.0), (x + FILLED / 2.0, figures.tokens_per_s)];
+        let corners = [
+            (x - FILLED / 2.0, 0.0),
+            (x + FILLED / 2.0, figures.tokens_per_s),
+        ];
         Rectangle::new(corners, GREEN.filled())
     });
     let sample = |(x, y)| Rectangle::new([(x, y - 5), (x + 15, y + 5)], GREEN.filled());
@@ -65,17 +78,36 @@ fn draw_on<B: DrawingBackend>(
         PathElement::new([(x - 0.4, y), (x + 0.4, y)], RED.stroke_width(2))
     });
     let sample = |(x, y)| PathElement::new([(x, y), (x + 15, y)], RED.stroke_width(2));
-    chart.draw_series(limits)?.label("allowed by the read ceiling").legend(sample);
+    chart
+        .draw_series(limits)?
+        .label("allowed by the read ceiling")
+        .legend(sample);
     for (x, figures) in places() {
         let label = |text: String, (x, y): (f64, f64), [right, down]: [i32; 2]| {
             let (x, y) = chart.backend_coord(&(x, y));
-            page.draw_text(&text, &("sans-serif", 12).into_font().into(), (x + right, y + down))
+            page.draw_text(
+                &text,
+                &("sans-serif", 12).into_font().into(),
+                (x + right, y + down),
+            )
         };
-        label(format!("{:.0}", figures.tokens_per_s), (x, figures.tokens_per_s), [-12, 4])?;
-        label(format!("{:.0}", figures.tokens_per_s_limit), (x, figures.tokens_per_s_limit), [-12, -16])?;
+        label(
+            format!("{:.0}", figures.tokens_per_s),
+            (x, figures.tokens_per_s),
+            [-12, 4],
+        )?;
+        label(
+            format!("{:.0}", figures.tokens_per_s_limit),
+            (x, figures.tokens_per_s_limit),
+            [-12, -16],
+        )?;
         label(figures.ctx.to_string(), (x, 0.0), [-12, 6])?;
     }
     let mut names = chart.configure_series_labels();
-    names.position(SeriesLabelPosition::UpperRight).border_style(BLACK).background_style(WHITE).draw()?;
+    names
+        .position(SeriesLabelPosition::UpperRight)
+        .border_style(BLACK)
+        .background_style(WHITE)
+        .draw()?;
     page.present()
 }

@@ -103,10 +103,24 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
                 .into(),
         ));
     }
-    let token_us = if timed { Some(token_us(args, ctx, &mut decoder)?) } else { None };
-    let profiling = Options { tuning: Tuning { profile: true, ..options.tuning }, ..options };
+    let token_us = if timed {
+        Some(token_us(args, ctx, &mut decoder)?)
+    } else {
+        None
+    };
+    let profiling = Options {
+        tuning: Tuning {
+            profile: true,
+            ..options.tuning
+        },
+        ..options
+    };
     let mut decoder = decoder.with_options(setup.outline(), profiling)?;
-    let profiled_token_us = if timed { Some(self::token_us(args, ctx, &mut decoder)?) } else { None };
+    let profiled_token_us = if timed {
+        Some(self::token_us(args, ctx, &mut decoder)?)
+    } else {
+        None
+    };
     let tokens = args.tokens.min(TOKENS);
     let profile = decoder.profile(ctx, tokens)?;
     let last = profile.steps.last().expect("a token");
@@ -114,15 +128,30 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     let kernels = rows(&profile, ceiling);
     let mut timeline: Vec<Bar> = vec![];
     if timed {
-        timeline.extend(profile.nodes.iter().zip(last).map(|(link, times)| bar(link, times, last)));
+        timeline.extend(
+            profile
+                .nodes
+                .iter()
+                .zip(last)
+                .map(|(link, times)| bar(link, times, last)),
+        );
     }
     let chain_us = timeline.iter().map(|bar| bar.stored).fold(0.0, f64::max);
-    let times = token_us.zip(profiled_token_us).map(|(token_us, profiled_token_us)| TokenTimes {
-        token_us,
-        profiled_token_us,
-        chain_us,
-    });
-    Ok(Report { header, ctx, tokens, times, kernels, timeline })
+    let times = token_us
+        .zip(profiled_token_us)
+        .map(|(token_us, profiled_token_us)| TokenTimes {
+            token_us,
+            profiled_token_us,
+            chain_us,
+        });
+    Ok(Report {
+        header,
+        ctx,
+        tokens,
+        times,
+        kernels,
+        timeline,
+    })
 }
 
 /// Microseconds of a token in the fastest of the rounds, on the device.
@@ -137,7 +166,10 @@ fn token_us(args: &Args, ctx: u32, decoder: &mut Decoder) -> Result<f64, Failure
 
 /// The times of one kind that were taken.
 fn taken(times: &Times, stamp: Timestamp) -> impl Iterator<Item = u64> {
-    times.iter().map(move |block| block[stamp as usize]).filter(|time| *time > 0)
+    times
+        .iter()
+        .map(move |block| block[stamp as usize])
+        .filter(|time| *time > 0)
 }
 
 fn begun(times: &Times) -> Option<u64> {
@@ -170,7 +202,9 @@ impl Sample {
         let landed = || taken(times, Timestamp::Landed);
         let early = before.map(|before| landed().filter(|time| *time < before).count());
         let mut places: BTreeMap<u64, usize> = BTreeMap::new();
-        times.iter().for_each(|block| *places.entry(block[Timestamp::SmId as usize]).or_default() += 1);
+        times
+            .iter()
+            .for_each(|block| *places.entry(block[Timestamp::SmId as usize]).or_default() += 1);
         Sample {
             us: since(ended(times)),
             gap: since(taken(times, Timestamp::Ready).min()),
@@ -187,7 +221,10 @@ impl Sample {
 fn rows(profile: &Profile, ceiling: Option<f64>) -> Vec<Row> {
     let mut kinds: Vec<(&KernelNode, Vec<usize>)> = vec![];
     for (i, link) in profile.nodes.iter().enumerate() {
-        match kinds.iter_mut().find(|(kind, _)| kind.role == link.role && kind.kernel == link.kernel) {
+        match kinds
+            .iter_mut()
+            .find(|(kind, _)| kind.role == link.role && kind.kernel == link.kernel)
+        {
             Some((_, nodes)) => nodes.push(i),
             None => kinds.push((link, vec![i])),
         }
@@ -205,10 +242,14 @@ fn rows(profile: &Profile, ceiling: Option<f64>) -> Vec<Row> {
 fn row_times(link: &KernelNode, nodes: &[usize], profile: &Profile, ceiling: f64) -> RowTimes {
     let of_step = |step: &Vec<Times>| -> Vec<Sample> {
         let before = |i: usize| i.checked_sub(1).map(|before| &step[before]);
-        nodes.iter().map(|&i| Sample::of(&step[i], before(i))).collect()
+        nodes
+            .iter()
+            .map(|&i| Sample::of(&step[i], before(i)))
+            .collect()
     };
     let samples: Vec<Sample> = profile.steps.iter().flat_map(of_step).collect();
-    let middle = |of: &dyn Fn(&Sample) -> Option<f64>| median(samples.iter().filter_map(of).collect());
+    let middle =
+        |of: &dyn Fn(&Sample) -> Option<f64>| median(samples.iter().filter_map(of).collect());
     let most = |of: &dyn Fn(&Sample) -> usize| samples.iter().map(of).max().unwrap_or(0);
     let us = middle(&|sample| sample.us);
     let gb_per_s = link.bytes as f64 / us / 1e3;
@@ -232,7 +273,10 @@ pub(super) fn median(mut values: Vec<f64>) -> f64 {
 
 fn bar(link: &KernelNode, times: &Times, token: &[Times]) -> Bar {
     let zero = begun(&token[0]);
-    let since = |time: Option<u64>| time.zip(zero).map_or(f64::NAN, |(time, zero)| us(time, zero));
+    let since = |time: Option<u64>| {
+        time.zip(zero)
+            .map_or(f64::NAN, |(time, zero)| us(time, zero))
+    };
     let half = |stamp| {
         let mut taken: Vec<u64> = taken(times, stamp).collect();
         taken.sort();
@@ -254,8 +298,13 @@ fn bar(link: &KernelNode, times: &Times, token: &[Times]) -> Bar {
 impl Shown for Report {
     fn print(&self) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
-        self.header
-            .print(&mut out, &format!("kernels of {} tokens from context {} on", self.tokens, self.ctx))?;
+        self.header.print(
+            &mut out,
+            &format!(
+                "kernels of {} tokens from context {} on",
+                self.tokens, self.ctx
+            ),
+        )?;
         let Some(times) = &self.times else {
             writeln!(out, "{}", self.table().trim_fmt())?;
             writeln!(
@@ -311,7 +360,10 @@ impl Report {
         let mut table = Table::new();
         table.load_style(presets::ASCII_MARKDOWN).set_header(header);
         table.add_rows(self.kernels.iter().map(Row::cells));
-        table.column_iter_mut().skip(2).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+        table
+            .column_iter_mut()
+            .skip(2)
+            .for_each(|column| column.set_cell_alignment(CellAlignment::Right));
         table
     }
 }
@@ -352,11 +404,27 @@ mod tests {
 
     #[test]
     fn a_sample_is_relative_to_the_end_of_the_kernel_before() {
-        let before = vec![block([1000, 2000, 3000, 9000, 0]), block([1000, 2000, 3000, 10_000, 1])];
-        let times = vec![block([5000, 8000, 11_000, 14_000, 3]), block([5000, 10_500, 11_500, 15_000, 3])];
+        let before = vec![
+            block([1000, 2000, 3000, 9000, 0]),
+            block([1000, 2000, 3000, 10_000, 1]),
+        ];
+        let times = vec![
+            block([5000, 8000, 11_000, 14_000, 3]),
+            block([5000, 10_500, 11_500, 15_000, 3]),
+        ];
         let sample = Sample::of(&times, Some(&before));
-        assert_eq!((sample.us, sample.gap, sample.ahead), (Some(5.0), Some(1.0), Some(2.0)));
-        assert_eq!((sample.ahead_blocks, sample.multiprocessors, sample.most_on_one), (Some(0.5), 1, 2));
+        assert_eq!(
+            (sample.us, sample.gap, sample.ahead),
+            (Some(5.0), Some(1.0), Some(2.0))
+        );
+        assert_eq!(
+            (
+                sample.ahead_blocks,
+                sample.multiprocessors,
+                sample.most_on_one
+            ),
+            (Some(0.5), 1, 2)
+        );
         assert_eq!(Sample::of(&times, None).us, None);
     }
 }

@@ -41,10 +41,20 @@ struct Prompt {
 
 pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     let setup = Setup::new(args)?;
-    let longest = args.prompt.iter().copied().max().expect("clap gives prompts");
+    let longest = args
+        .prompt
+        .iter()
+        .copied()
+        .max()
+        .expect("clap gives prompts");
     let options = |prefill_batch, chunk| {
         let options = setup.options(1, args.launch);
-        Options { ctx: longest, prefill_batch, chunk, ..options }
+        Options {
+            ctx: longest,
+            prefill_batch,
+            chunk,
+            ..options
+        }
     };
     let default = Options::new(1, args.launch.into());
     let mut decoder = setup.decoder(options(default.prefill_batch, default.chunk))?;
@@ -52,25 +62,39 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     // In chunks if there are kernels for that, and otherwise token by token, for comparison.
     let few = decoder.prefill_batch();
     let chunked = decoder.at_once(longest) > few;
-    let ways = if chunked { [(few, default.chunk), (few, 0)] } else { [(few, 0), (1, 0)] };
+    let ways = if chunked {
+        [(few, default.chunk), (few, 0)]
+    } else {
+        [(few, 0), (1, 0)]
+    };
     let mut prompts = vec![];
     for (batch, chunk) in ways {
         decoder = decoder.with_options(setup.outline(), options(batch, chunk))?;
         for &tokens in &args.prompt {
             // The first is to warm up.
-            let mut rounds =
-                (0..=args.rounds).map(|_| -> Result<Prefill, Failure> { Ok(decoder.time_prefill(tokens)?) });
+            let mut rounds = (0..=args.rounds)
+                .map(|_| -> Result<Prefill, Failure> { Ok(decoder.time_prefill(tokens)?) });
             rounds.next().expect("there is one")?;
             let rounds = rounds.collect::<Result<Vec<_>, _>>()?;
             let multiplications = match decoder.at_once(tokens) {
-                at_once if at_once > batch => chunked_multiplications(setup.outline(), tokens, at_once),
+                at_once if at_once > batch => {
+                    chunked_multiplications(setup.outline(), tokens, at_once)
+                }
                 _ => layer_weights(setup.outline()) * u64::from(tokens),
             };
-            let way = Way { at_once: decoder.at_once(tokens), multiplications };
+            let way = Way {
+                at_once: decoder.at_once(tokens),
+                multiplications,
+            };
             prompts.push(Prompt::new(&setup, way, tokens, &rounds));
         }
     }
-    Ok(Report { header, launch: report::name(args.launch), rounds: args.rounds, prompts })
+    Ok(Report {
+        header,
+        launch: report::name(args.launch),
+        rounds: args.rounds,
+        prompts,
+    })
 }
 
 /// Bytes that are read at least, each once for so many tokens at once.
@@ -90,7 +114,10 @@ struct Way {
 
 impl Prompt {
     fn new(setup: &Setup, way: Way, tokens: u32, rounds: &[Prefill]) -> Prompt {
-        let Way { at_once, multiplications } = way;
+        let Way {
+            at_once,
+            multiplications,
+        } = way;
         let (outline, ceilings) = (setup.outline(), setup.ceilings());
         let us_per_token = Spread::of(tokens, rounds.iter().map(|round| round.device));
         let us = f64::from(tokens) * us_per_token.median;
@@ -121,7 +148,10 @@ impl Prompt {
             percent(self.share_of_tensor_ceiling),
             format!("{:.0}", self.gb_per_s),
             percent(Some(self.share_of_ceiling)),
-            next.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
+            next.iter()
+                .map(u32::to_string)
+                .collect::<Vec<_>>()
+                .join(", "),
         ]
     }
 }
@@ -144,13 +174,17 @@ impl Shown for Report {
             "next token",
         ]);
         table.add_rows(self.prompts.iter().map(Prompt::row));
-        table.column_iter_mut().for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+        table
+            .column_iter_mut()
+            .for_each(|column| column.set_cell_alignment(CellAlignment::Right));
         writeln!(out, "{}", table.trim_fmt())?;
         Ok(())
     }
 
     /// Whether all rounds of a prompt gave the same token. Other numbers of tokens at once may round otherwise.
     fn right(&self) -> bool {
-        self.prompts.iter().all(|prompt| prompt.next.iter().all(|next| *next == prompt.next[0]))
+        self.prompts
+            .iter()
+            .all(|prompt| prompt.next.iter().all(|next| *next == prompt.next[0]))
     }
 }

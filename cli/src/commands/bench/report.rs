@@ -118,11 +118,18 @@ impl Header {
     }
 
     pub(super) fn of_batch(setup: &Setup) -> Header {
-        Header::of(setup, "products on tensor cores, attention over pages".into(), None)
+        Header::of(
+            setup,
+            "products on tensor cores, attention over pages".into(),
+            None,
+        )
     }
 
     pub(super) fn of_training(setup: &Setup, path: String) -> Header {
-        Header { verb: "trained", ..Header::of(setup, path, None) }
+        Header {
+            verb: "trained",
+            ..Header::of(setup, path, None)
+        }
     }
 
     fn of(setup: &Setup, path: String, loading: Option<Loading>) -> Header {
@@ -148,13 +155,28 @@ impl Header {
     /// Writes it; `work` says what was measured.
     pub(super) fn print(&self, out: &mut impl Write, work: &str) -> Result<(), Failure> {
         let (d, c) = (&self.device, &self.read_ceiling);
-        writeln!(out, "{}, {}, CUDA {}, {}", d.name, d.driver, d.cuda, self.date)?;
+        writeln!(
+            out,
+            "{}, {}, CUDA {}, {}",
+            d.name, d.driver, d.cuda, self.date
+        )?;
         if d.emulator {
-            writeln!(out, "The times are the emulator's: they say nothing about a GPU.")?;
+            writeln!(
+                out,
+                "The times are the emulator's: they say nothing about a GPU."
+            )?;
         }
-        let weights = if self.random_weights { ", random weights" } else { "" };
+        let weights = if self.random_weights {
+            ", random weights"
+        } else {
+            ""
+        };
         writeln!(out, "{}{weights}, {work}", self.model)?;
-        let plan = self.plan.as_ref().map(|plan| format!(", plan {plan}")).unwrap_or_default();
+        let plan = self
+            .plan
+            .as_ref()
+            .map(|plan| format!(", plan {plan}"))
+            .unwrap_or_default();
         writeln!(out, "{} by {}{plan}", self.verb, self.path)?;
         if let Some(Loaded { loading, .. }) = &self.loading {
             writeln!(out, "{loading}")?;
@@ -165,8 +187,16 @@ impl Header {
             "read ceiling: {:.1} GB/s ({mebibytes} MiB, {}, {} blocks)",
             c.gb_per_s, c.kernel, c.blocks
         )?;
-        if let Some(TensorCeiling { tflops, kernel, blocks }) = &self.tensor_ceiling {
-            writeln!(out, "tensor ceiling: {tflops:.1} TFLOPS ({kernel}, {blocks} blocks)")?;
+        if let Some(TensorCeiling {
+            tflops,
+            kernel,
+            blocks,
+        }) = &self.tensor_ceiling
+        {
+            writeln!(
+                out,
+                "tensor ceiling: {tflops:.1} TFLOPS ({kernel}, {blocks} blocks)"
+            )?;
         }
         writeln!(out)?;
         Ok(())
@@ -177,7 +207,10 @@ impl Shown for Report {
     fn print(&self) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         let sampled = if self.sampled { "sampled, " } else { "" };
-        let work = format!("{sampled}{}, {} rounds of {} tokens", self.launch, self.rounds, self.tokens);
+        let work = format!(
+            "{sampled}{}, {} rounds of {} tokens",
+            self.launch, self.rounds, self.tokens
+        );
         self.header.print(&mut out, &work)?;
         writeln!(out, "{}", self.table().trim_fmt())?;
         Ok(())
@@ -185,12 +218,19 @@ impl Shown for Report {
 
     /// Whether each mode and round gave the same tokens.
     fn right(&self) -> bool {
-        self.contexts.iter().all(|figures| figures.other_tokens.is_empty())
+        self.contexts
+            .iter()
+            .all(|figures| figures.other_tokens.is_empty())
     }
 }
 
 impl Report {
-    pub(super) fn new(args: &Args, header: Header, outline: &Outline, measured: &[Measured]) -> Report {
+    pub(super) fn new(
+        args: &Args,
+        header: Header,
+        outline: &Outline,
+        measured: &[Measured],
+    ) -> Report {
         let figures = |m| Figures::new(m, args, outline, &header.read_ceiling);
         Report {
             launch: name(args.launch),
@@ -206,7 +246,10 @@ impl Report {
     pub(super) fn add_adapter(&mut self, args: &Args, outline: &Outline, measured: &[Measured]) {
         let with = measured.iter().zip(&self.contexts).map(|(m, base)| {
             let figures = Figures::new(m, args, outline, &self.header.read_ceiling);
-            Figures { share_of_base: Some(figures.tokens_per_s / base.tokens_per_s), ..figures }
+            Figures {
+                share_of_base: Some(figures.tokens_per_s / base.tokens_per_s),
+                ..figures
+            }
         });
         let with: Vec<_> = with.collect();
         self.contexts.extend(with);
@@ -214,12 +257,20 @@ impl Report {
 
     /// What the bars of a plot stand for.
     pub(super) fn title(&self) -> String {
-        let Header { model, device, read_ceiling, .. } = &self.header;
+        let Header {
+            model,
+            device,
+            read_ceiling,
+            ..
+        } = &self.header;
         // The folder of the model is of no use to a reader of the chart.
         let model = std::path::Path::new(model)
             .file_name()
             .map_or(model.as_str().into(), |name| name.to_string_lossy());
-        format!("{model} on {}, read ceiling {:.0} GB/s", device.name, read_ceiling.gb_per_s)
+        format!(
+            "{model} on {}, read ceiling {:.0} GB/s",
+            device.name, read_ceiling.gb_per_s
+        )
     }
 
     fn table(&self) -> Table {
@@ -237,7 +288,10 @@ impl Report {
             "tokens",
         ]);
         table.add_rows(self.contexts.iter().map(Figures::row));
-        table.column_iter_mut().take(9).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+        table
+            .column_iter_mut()
+            .take(9)
+            .for_each(|column| column.set_cell_alignment(CellAlignment::Right));
         table
     }
 }
@@ -245,7 +299,8 @@ impl Report {
 impl Device {
     fn of(context: &Context) -> Device {
         let device = context.device();
-        let ((major, minor), (cuda, point)) = (device.compute_capability(), device.driver().version());
+        let ((major, minor), (cuda, point)) =
+            (device.compute_capability(), device.driver().version());
         Device {
             name: device.name().to_owned(),
             emulator: device::is_emulator(context),
@@ -301,7 +356,11 @@ impl Figures {
     fn row(&self) -> Vec<String> {
         let megabytes = |bytes: u64| format!("{:.1}", bytes as f64 / 1e6);
         let ctx = match self.share_of_base {
-            Some(share) => format!("{} with the adapter: {:.1} % of the rate", self.ctx, 100.0 * share),
+            Some(share) => format!(
+                "{} with the adapter: {:.1} % of the rate",
+                self.ctx,
+                100.0 * share
+            ),
             None => self.ctx.to_string(),
         };
         let tokens = match &self.other_tokens[..] {
@@ -326,38 +385,67 @@ impl Figures {
 impl Measured {
     fn other_tokens(&self) -> Vec<String> {
         let first = &self.rounds[0].tokens;
-        let rounds = self.rounds.iter().enumerate().map(|(i, round)| (format!("round {}", i + 1), round));
-        let others = self.others.iter().map(|(launch, round)| (name(*launch), round));
-        rounds.chain(others).filter(|(_, round)| round.tokens != *first).map(|(name, _)| name).collect()
+        let rounds = self
+            .rounds
+            .iter()
+            .enumerate()
+            .map(|(i, round)| (format!("round {}", i + 1), round));
+        let others = self
+            .others
+            .iter()
+            .map(|(launch, round)| (name(*launch), round));
+        rounds
+            .chain(others)
+            .filter(|(_, round)| round.tokens != *first)
+            .map(|(name, _)| name)
+            .collect()
     }
 }
 
 impl Spread {
     pub(super) fn of(tokens: u32, times: impl Iterator<Item = Duration>) -> Spread {
-        let mut us: Vec<f64> = times.map(|time| time.as_secs_f64() * 1e6 / f64::from(tokens)).collect();
+        let mut us: Vec<f64> = times
+            .map(|time| time.as_secs_f64() * 1e6 / f64::from(tokens))
+            .collect();
         us.sort_by(f64::total_cmp);
         let (middle, last) = (us.len() / 2, us.len() - 1);
-        Spread { median: (us[middle] + us[last - middle]) / 2.0, min: us[0], max: us[last] }
+        Spread {
+            median: (us[middle] + us[last - middle]) / 2.0,
+            min: us[0],
+            max: us[last],
+        }
     }
 }
 
 impl Spread {
     /// In another unit.
     pub(super) fn scaled(self, factor: f64) -> Spread {
-        Spread { median: factor * self.median, min: factor * self.min, max: factor * self.max }
+        Spread {
+            median: factor * self.median,
+            min: factor * self.min,
+            max: factor * self.max,
+        }
     }
 }
 
 impl std::fmt::Display for Spread {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let digits = if self.median < 10.0 { 2 } else { 1 };
-        write!(f, "{:.digits$} ({:.digits$} - {:.digits$})", self.median, self.min, self.max)
+        write!(
+            f,
+            "{:.digits$} ({:.digits$} - {:.digits$})",
+            self.median, self.min, self.max
+        )
     }
 }
 
 /// The mode's name on the command line.
 pub(super) fn name(launch: Launch) -> String {
-    launch.to_possible_value().expect("no mode is hidden").get_name().to_owned()
+    launch
+        .to_possible_value()
+        .expect("no mode is hidden")
+        .get_name()
+        .to_owned()
 }
 
 #[cfg(test)]
@@ -366,13 +454,18 @@ mod tests {
 
     fn round(tokens: &[u32], micros: u64) -> Round {
         let time = Duration::from_micros(micros);
-        Round { tokens: tokens.into(), wall: time, device: time }
+        Round {
+            tokens: tokens.into(),
+            wall: time,
+            device: time,
+        }
     }
 
     #[test]
     fn a_spread_is_of_the_time_of_a_token() {
-        let spread =
-            |micros: &[u64]| Spread::of(10, micros.iter().map(|&us| Duration::from_micros(us))).to_string();
+        let spread = |micros: &[u64]| {
+            Spread::of(10, micros.iter().map(|&us| Duration::from_micros(us))).to_string()
+        };
         assert_eq!(spread(&[40]), "4.00 (4.00 - 4.00)");
         assert_eq!(spread(&[90, 10, 30]), "3.00 (1.00 - 9.00)");
         assert_eq!(spread(&[90, 10, 30, 20]), "2.50 (1.00 - 9.00)");
@@ -381,8 +474,16 @@ mod tests {
     #[test]
     fn rounds_and_modes_with_other_tokens_are_named() {
         let rounds = vec![round(&[1, 2], 1), round(&[1, 2], 1), round(&[1, 3], 1)];
-        let others = vec![(Launch::Capture, round(&[1, 2], 1)), (Launch::Eager, round(&[2, 2], 1))];
-        let mut measured = Measured { ctx: 1, others, rounds, nodes: 1 };
+        let others = vec![
+            (Launch::Capture, round(&[1, 2], 1)),
+            (Launch::Eager, round(&[2, 2], 1)),
+        ];
+        let mut measured = Measured {
+            ctx: 1,
+            others,
+            rounds,
+            nodes: 1,
+        };
         assert_eq!(measured.other_tokens(), ["round 3", "eager"]);
         measured.rounds.pop();
         measured.others.pop();

@@ -28,15 +28,25 @@ const COLOURS: [(&str, &str); 5] = [
 /// The whole picture.
 pub(super) fn draw(bars: &[Bar]) -> Document {
     let panels = panels(bars);
-    let span = |panel: &&[Bar]| panel.iter().map(|bar| bar.stored).fold(0.0, f64::max) - start(panel);
+    let span =
+        |panel: &&[Bar]| panel.iter().map(|bar| bar.stored).fold(0.0, f64::max) - start(panel);
     let scale = WIDTH / panels.iter().map(span).fold(1.0, f64::max);
     let mut picture = legend(scale);
     let (mut y, mut before) = (TOP, None);
     for (index, panel) in panels.iter().enumerate() {
         let mut group = Group::new();
         for (row, bar) in panel.iter().enumerate() {
-            let place = Place { x: LABELS, y: y + ROW * row as f64, zero: start(panel), scale };
-            let name = if bar.part == "head" { bar.part.to_owned() } else { format!("{index} {}", bar.part) };
+            let place = Place {
+                x: LABELS,
+                y: y + ROW * row as f64,
+                zero: start(panel),
+                scale,
+            };
+            let name = if bar.part == "head" {
+                bar.part.to_owned()
+            } else {
+                format!("{index} {}", bar.part)
+            };
             group = draw_bar(group, bar, &name, before, &place);
             before = Some(bar.stored);
         }
@@ -44,7 +54,10 @@ pub(super) fn draw(bars: &[Bar]) -> Document {
         y += ROW * panel.len() as f64 + SPACE;
     }
     let (width, height) = (LABELS + WIDTH + 10.0, y);
-    let back = Rectangle::new().set("width", "100%").set("height", "100%").set("fill", "white");
+    let back = Rectangle::new()
+        .set("width", "100%")
+        .set("height", "100%")
+        .set("fill", "white");
     Document::new()
         .set("viewBox", (0, 0, width, height))
         .set("width", width)
@@ -57,11 +70,15 @@ pub(super) fn draw(bars: &[Bar]) -> Document {
 
 /// The kernels of each layer, and the head.
 fn panels(bars: &[Bar]) -> Vec<&[Bar]> {
-    bars.chunk_by(|_, next| !["qkv", "head"].contains(&next.part)).collect()
+    bars.chunk_by(|_, next| !["qkv", "head"].contains(&next.part))
+        .collect()
 }
 
 fn start(panel: &[Bar]) -> f64 {
-    panel.iter().map(|bar| bar.begun).fold(f64::INFINITY, f64::min)
+    panel
+        .iter()
+        .map(|bar| bar.begun)
+        .fold(f64::INFINITY, f64::min)
 }
 
 /// Where a row is, and how its times become pixels.
@@ -81,7 +98,13 @@ impl Place {
 fn draw_bar(group: Group, bar: &Bar, name: &str, before: Option<f64>, place: &Place) -> Group {
     let label = Text::new(name).set("x", 2).set("y", place.y + ROW - 3.0);
     let mut row = Group::new().add(Title::new(said(bar))).add(label);
-    let ends = [bar.landed, bar.waited, bar.ready, bar.multiplied, bar.stored];
+    let ends = [
+        bar.landed,
+        bar.waited,
+        bar.ready,
+        bar.multiplied,
+        bar.stored,
+    ];
     let mut from = bar.begun;
     for ((colour, _), end) in COLOURS.iter().zip(ends) {
         // A time that was not taken leaves its colour out.
@@ -106,7 +129,12 @@ fn draw_bar(group: Group, bar: &Bar, name: &str, before: Option<f64>, place: &Pl
 
 fn line(x: f64, from: f64, to: f64, colour: &str) -> Line {
     let x = round(x);
-    Line::new().set("x1", x).set("x2", x).set("y1", from).set("y2", to).set("stroke", colour)
+    Line::new()
+        .set("x1", x)
+        .set("x2", x)
+        .set("y1", from)
+        .set("y2", to)
+        .set("stroke", colour)
 }
 
 fn round(pixels: f64) -> f64 {
@@ -114,7 +142,17 @@ fn round(pixels: f64) -> f64 {
 }
 
 fn said(bar: &Bar) -> String {
-    let Bar { kernel, bytes, begun, stored, landed, waited, ready, multiplied, .. } = bar;
+    let Bar {
+        kernel,
+        bytes,
+        begun,
+        stored,
+        landed,
+        waited,
+        ready,
+        multiplied,
+        ..
+    } = bar;
     format!(
         "{kernel}, {bytes} bytes: begun {begun:.2} us, weights {landed:.2}, waited {waited:.2}, activations \
          {ready:.2}, multiplied {multiplied:.2}, stored {stored:.2}"
@@ -126,14 +164,24 @@ fn legend(scale: f64) -> Group {
     let mut group = Group::new();
     for (i, (colour, name)) in COLOURS.iter().enumerate() {
         let x = LABELS + 190.0 * i as f64;
-        let sample = Rectangle::new().set("x", x).set("y", 6).set("width", 12).set("height", 10);
-        group = group.add(sample.set("fill", *colour)).add(Text::new(*name).set("x", x + 16.0).set("y", 15));
+        let sample = Rectangle::new()
+            .set("x", x)
+            .set("y", 6)
+            .set("width", 12)
+            .set("height", 10);
+        group = group
+            .add(sample.set("fill", *colour))
+            .add(Text::new(*name).set("x", x + 16.0).set("y", 15));
     }
     let end = LABELS + 10.0 * scale;
-    let scale =
-        Rectangle::new().set("x", LABELS).set("y", 28).set("width", round(10.0 * scale)).set("height", 2);
-    let said =
-        Text::new("10 us; black line: end of the kernel before").set("x", round(end + 6.0)).set("y", 32);
+    let scale = Rectangle::new()
+        .set("x", LABELS)
+        .set("y", 28)
+        .set("width", round(10.0 * scale))
+        .set("height", 2);
+    let said = Text::new("10 us; black line: end of the kernel before")
+        .set("x", round(end + 6.0))
+        .set("y", 32);
     group.add(scale).add(said)
 }
 
@@ -142,15 +190,36 @@ mod tests {
     use super::*;
 
     fn bar(part: &'static str, begun: f64) -> Bar {
-        let [landed, waited, ready, multiplied, stored] = [1.0, 2.0, 3.0, f64::NAN, 5.0].map(|us| begun + us);
-        Bar { part, kernel: part.into(), bytes: 1, begun, stored, landed, waited, ready, multiplied }
+        let [landed, waited, ready, multiplied, stored] =
+            [1.0, 2.0, 3.0, f64::NAN, 5.0].map(|us| begun + us);
+        Bar {
+            part,
+            kernel: part.into(),
+            bytes: 1,
+            begun,
+            stored,
+            landed,
+            waited,
+            ready,
+            multiplied,
+        }
     }
 
     #[test]
     fn every_kernel_has_a_row_in_its_layers_panel() {
         let parts = ["qkv", "attention", "o", "qkv", "attention", "o", "head"];
-        let bars: Vec<Bar> = parts.iter().zip(0..).map(|(part, i)| bar(part, f64::from(4 * i))).collect();
-        assert_eq!(panels(&bars).iter().map(|panel| panel.len()).collect::<Vec<_>>(), [3, 3, 1]);
+        let bars: Vec<Bar> = parts
+            .iter()
+            .zip(0..)
+            .map(|(part, i)| bar(part, f64::from(4 * i)))
+            .collect();
+        assert_eq!(
+            panels(&bars)
+                .iter()
+                .map(|panel| panel.len())
+                .collect::<Vec<_>>(),
+            [3, 3, 1]
+        );
         let text = draw(&bars).to_string();
         assert!(!text.contains("NaN\""), "{text}");
         for label in ["0 qkv", "1 o", "head"] {

@@ -83,7 +83,13 @@ const fn row(
     (operand, shown): (Operand, &'static str),
     does: &'static str,
 ) -> Row {
-    Row { kind, names, operand, shown, does }
+    Row {
+        kind,
+        names,
+        operand,
+        shown,
+        does,
+    }
 }
 
 const FILE: (Operand, &str) = (Operand::File, "FILE");
@@ -96,8 +102,18 @@ const COMMANDS: [Row; 13] = [
         NOTHING,
         "writes the last answer again, with another seed",
     ),
-    row(Kind::Undo, &["/undo"], NOTHING, "takes back the last message and its answer"),
-    row(Kind::Reset, &["/clear", "/reset"], NOTHING, "forgets all messages except the system message"),
+    row(
+        Kind::Undo,
+        &["/undo"],
+        NOTHING,
+        "takes back the last message and its answer",
+    ),
+    row(
+        Kind::Reset,
+        &["/clear", "/reset"],
+        NOTHING,
+        "forgets all messages except the system message",
+    ),
     row(
         Kind::System,
         &["/system"],
@@ -116,7 +132,12 @@ const COMMANDS: [Row; 13] = [
         NOTHING,
         "shows the system message, the parameters and the size of the conversation",
     ),
-    row(Kind::Statistics, &["/stats"], NOTHING, "shows the statistics of the last answer"),
+    row(
+        Kind::Statistics,
+        &["/stats"],
+        NOTHING,
+        "shows the statistics of the last answer",
+    ),
     row(
         Kind::Save(Existing::Refused),
         &["/save"],
@@ -129,7 +150,12 @@ const COMMANDS: [Row; 13] = [
         FILE,
         "writes the conversation, and replaces a file that exists",
     ),
-    row(Kind::Load, &["/load"], FILE, "continues the conversation of a file"),
+    row(
+        Kind::Load,
+        &["/load"],
+        FILE,
+        "continues the conversation of a file",
+    ),
     row(
         Kind::Tool,
         &["/tool"],
@@ -137,7 +163,12 @@ const COMMANDS: [Row; 13] = [
         "returns the result of a tool that the model has called",
     ),
     row(Kind::Help, &["/help", "/?"], NOTHING, "shows this"),
-    row(Kind::Exit, &["/exit", "/bye", "/quit"], NOTHING, "leaves, as Ctrl-D does"),
+    row(
+        Kind::Exit,
+        &["/exit", "/bye", "/quit"],
+        NOTHING,
+        "leaves, as Ctrl-D does",
+    ),
 ];
 
 /// Returns the names of all commands.
@@ -147,7 +178,10 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 
 /// Returns what follows the name of a command, if there is such a command.
 pub(super) fn operand(name: &str) -> Option<Operand> {
-    COMMANDS.iter().find(|row| row.names.contains(&name)).map(|row| row.operand)
+    COMMANDS
+        .iter()
+        .find(|row| row.names.contains(&name))
+        .map(|row| row.operand)
 }
 
 /// Parses a line as a command; returns `None` if it is a message. A message that begins with a slash has a space before it.
@@ -186,17 +220,22 @@ pub(super) fn parse(line: &str) -> Result<Option<Command>, String> {
 }
 
 fn tool(rest: &str) -> Result<Command, String> {
-    let (name, result) = rest.split_once(char::is_whitespace).ok_or("/tool takes a name and a result")?;
-    Ok(Command::Tool(name.to_owned(), result.trim_start().to_owned()))
+    let (name, result) = rest
+        .split_once(char::is_whitespace)
+        .ok_or("/tool takes a name and a result")?;
+    Ok(Command::Tool(
+        name.to_owned(),
+        result.trim_start().to_owned(),
+    ))
 }
 
 impl Command {
     pub(super) fn run(self, session: &mut Session<'_>) -> Result<(), Failure> {
         match self {
             Command::System(Some(text)) => session.set_system(&text),
-            Command::System(None) => {
-                say(session.system().unwrap_or("there is no system message; /system TEXT sets one"))
-            }
+            Command::System(None) => say(session
+                .system()
+                .unwrap_or("there is no system message; /system TEXT sets one")),
             Command::Reset => session.reset(),
             Command::Save(file, existing) => save(session.messages(), &file, existing)?,
             Command::Load(file) => {
@@ -218,12 +257,18 @@ impl Command {
 }
 
 fn help() {
-    for Row { names, shown, does, .. } in &COMMANDS {
+    for Row {
+        names, shown, does, ..
+    } in &COMMANDS
+    {
         let others = match &names[1..] {
             [] => String::new(),
             others => format!(" ({})", others.join(", ")),
         };
-        say(format!("{:20} {does}{others}", format!("{} {shown}", names[0])));
+        say(format!(
+            "{:20} {does}{others}",
+            format!("{} {shown}", names[0])
+        ));
     }
     say("\"\"\"                  begins a message of several lines, and ends it");
 }
@@ -232,10 +277,17 @@ fn help() {
 fn save(messages: &[Message], file: &Path, existing: Existing) -> Result<(), Failure> {
     if existing == Existing::Refused && file.is_file() {
         let file = file.display();
-        return Err(Failure::Input(format!("{file} exists; /save! {file} replaces it")));
+        return Err(Failure::Input(format!(
+            "{file} exists; /save! {file} replaces it"
+        )));
     }
     let text = serde_json::to_string_pretty(messages).expect("strings are JSON") + "\n";
-    let out = Output { option: "/save", path: file, inputs: vec![], content: Content::Text };
+    let out = Output {
+        option: "/save",
+        path: file,
+        inputs: vec![],
+        content: Content::Text,
+    };
     match out.write(|sink| sink.write(text.as_bytes())) {
         // The disk is at fault, but the conversation goes on.
         Err(Failure::Runtime(sentence)) => return Err(Failure::Input(sentence)),
@@ -250,7 +302,8 @@ fn load(file: &Path) -> Result<Vec<Message>, Failure> {
     // Some programs begin a file with a byte-order mark, which JSON does not have.
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let wrong = |problem: String| Failure::Input(format!("{} {problem}", file.display()));
-    let value: Value = serde_json::from_str(text).map_err(|error| wrong(format!("is not JSON: {error}")))?;
+    let value: Value =
+        serde_json::from_str(text).map_err(|error| wrong(format!("is not JSON: {error}")))?;
     unique_keys(text.as_bytes()).map_err(wrong)?;
     messages(&value).map_err(wrong)
 }
@@ -258,7 +311,8 @@ fn load(file: &Path) -> Result<Vec<Message>, Failure> {
 /// The messages of a list, or of an object with a list under `messages`.
 fn messages(value: &Value) -> Result<Vec<Message>, String> {
     let list = value.get("messages").unwrap_or(value).as_array();
-    let list = list.ok_or("is neither a list of messages nor an object with one under \"messages\"")?;
+    let list =
+        list.ok_or("is neither a list of messages nor an object with one under \"messages\"")?;
     let message = |(number, value): (usize, &Value)| {
         let read = serde_json::from_value::<Message>(value.clone());
         read.map_err(|error| format!("has a message {number} that is none: {error}"))
@@ -276,27 +330,47 @@ mod tests {
         let cases: [(&str, Result<Option<Command>, &str>); 23] = [
             ("a /save", Ok(None)),
             (" /save", Ok(None)),
-            ("/system  Be brief. ", Ok(Some(Command::System(Some("Be brief.".into()))))),
+            (
+                "/system  Be brief. ",
+                Ok(Some(Command::System(Some("Be brief.".into())))),
+            ),
             ("/system", Ok(Some(Command::System(None)))),
             ("/reset", Ok(Some(Command::Reset))),
-            ("/save a b", Ok(Some(Command::Save("a b".into(), Existing::Refused)))),
-            ("/save! a", Ok(Some(Command::Save("a".into(), Existing::Replaced)))),
+            (
+                "/save a b",
+                Ok(Some(Command::Save("a b".into(), Existing::Refused))),
+            ),
+            (
+                "/save! a",
+                Ok(Some(Command::Save("a".into(), Existing::Replaced))),
+            ),
             ("/clear", Ok(Some(Command::Reset))),
             ("/regen", Ok(Some(Command::Regenerate))),
             ("/?", Ok(Some(Command::Help))),
             ("/bye", Ok(Some(Command::Exit))),
             ("/quit", Ok(Some(Command::Exit))),
-            ("/set quiet", Ok(Some(Command::Set(Setting::Statistics(Statistics::Hidden))))),
+            (
+                "/set quiet",
+                Ok(Some(Command::Set(Setting::Statistics(Statistics::Hidden)))),
+            ),
             ("/save!", Err("/save! takes the name of a file")),
             ("/undo 2", Err("/undo takes nothing, not \"2\"")),
             ("/set seed", Err("/set seed takes a value")),
             ("/load x", Ok(Some(Command::Load("x".into())))),
             ("/exit", Ok(Some(Command::Exit))),
-            ("/tool now  12 h ", Ok(Some(Command::Tool("now".into(), "12 h".into())))),
+            (
+                "/tool now  12 h ",
+                Ok(Some(Command::Tool("now".into(), "12 h".into()))),
+            ),
             ("/tool now", Err("/tool takes a name and a result")),
             ("/save ", Err("/save takes the name of a file")),
             ("/reset all", Err("/reset takes nothing, not \"all\"")),
-            ("/sing", Err("there is no command /sing; /help lists them. A message may begin with a space")),
+            (
+                "/sing",
+                Err(
+                    "there is no command /sing; /help lists them. A message may begin with a space",
+                ),
+            ),
         ];
         for (line, wanted) in cases {
             assert_eq!(parse(line), wanted.map_err(str::to_owned), "{line}");
@@ -305,14 +379,29 @@ mod tests {
 
     #[test]
     fn messages_of_other_programs_are_loaded() {
-        let read =
-            |text: &str| messages(&serde_json::from_str(&format!("[{text}]")).unwrap()).unwrap().remove(0);
+        let read = |text: &str| {
+            messages(&serde_json::from_str(&format!("[{text}]")).unwrap())
+                .unwrap()
+                .remove(0)
+        };
         let plain = Message::new("assistant", "yes");
-        let thought = Message { reasoning_content: Some("think".into()), ..plain.clone() };
-        let named = Message { name: Some("Ann".into()), ..plain.clone() };
-        let empty = Message { content: String::new(), ..thought.clone() };
+        let thought = Message {
+            reasoning_content: Some("think".into()),
+            ..plain.clone()
+        };
+        let named = Message {
+            name: Some("Ann".into()),
+            ..plain.clone()
+        };
+        let empty = Message {
+            content: String::new(),
+            ..thought.clone()
+        };
         let cases = [
-            (r#"{"role": "assistant", "content": "yes", "refusal": null, "annotations": []}"#, &plain),
+            (
+                r#"{"role": "assistant", "content": "yes", "refusal": null, "annotations": []}"#,
+                &plain,
+            ),
             (
                 r#"{"role": "assistant", "content": "yes", "audio": null, "function_call": null, "tool_calls": null}"#,
                 &plain,
@@ -321,21 +410,42 @@ mod tests {
                 r#"{"role": "assistant", "content": "yes", "tool_calls": [], "name": "", "tool_call_id": null}"#,
                 &plain,
             ),
-            (r#"{"role": "assistant", "content": "yes", "images": [], "refusal": "", "id": "m1"}"#, &plain),
-            (r#"{"role": "assistant", "content": [{"type": "text", "text": "yes"}]}"#, &plain),
+            (
+                r#"{"role": "assistant", "content": "yes", "images": [], "refusal": "", "id": "m1"}"#,
+                &plain,
+            ),
+            (
+                r#"{"role": "assistant", "content": [{"type": "text", "text": "yes"}]}"#,
+                &plain,
+            ),
             (
                 r#"{"role": "assistant", "content": [{"type": "output_text", "text": "y"}, {"text": "e"}, "s"]}"#,
                 &plain,
             ),
-            (r#"{"role": "assistant", "content": {"type": "text", "text": "yes"}, "timestamp": 17}"#, &plain),
-            (r#"{"role": "assistant", "content": "yes", "reasoning_content": "think"}"#, &thought),
+            (
+                r#"{"role": "assistant", "content": {"type": "text", "text": "yes"}, "timestamp": 17}"#,
+                &plain,
+            ),
+            (
+                r#"{"role": "assistant", "content": "yes", "reasoning_content": "think"}"#,
+                &thought,
+            ),
             (
                 r#"{"role": "assistant", "content": "yes", "reasoning": "think", "reasoning_content": "think"}"#,
                 &thought,
             ),
-            (r#"{"role": "assistant", "content": "yes", "thinking": "think", "reasoning": null}"#, &thought),
-            (r#"{"role": "assistant", "content": null, "reasoning_content": "think"}"#, &empty),
-            (r#"{"role": "assistant", "content": "yes", "name": "Ann", "reasoning_content": ""}"#, &named),
+            (
+                r#"{"role": "assistant", "content": "yes", "thinking": "think", "reasoning": null}"#,
+                &thought,
+            ),
+            (
+                r#"{"role": "assistant", "content": null, "reasoning_content": "think"}"#,
+                &empty,
+            ),
+            (
+                r#"{"role": "assistant", "content": "yes", "name": "Ann", "reasoning_content": ""}"#,
+                &named,
+            ),
         ];
         for (text, wanted) in cases {
             assert_eq!(read(text), *wanted, "{text}");
@@ -351,8 +461,14 @@ mod tests {
     fn only_messages_are_loaded() {
         let read = |text: &str| messages(&serde_json::from_str(text).unwrap());
         let one = vec![Message::new("user", "a")];
-        assert_eq!(read(r#"[{"role": "user", "content": "a"}]"#), Ok(one.clone()));
-        assert_eq!(read(r#"{"model": "m", "messages": [{"content": "a", "role": "user"}]}"#), Ok(one));
+        assert_eq!(
+            read(r#"[{"role": "user", "content": "a"}]"#),
+            Ok(one.clone())
+        );
+        assert_eq!(
+            read(r#"{"model": "m", "messages": [{"content": "a", "role": "user"}]}"#),
+            Ok(one)
+        );
         let none = "is neither a list of messages nor an object with one under \"messages\"";
         let cases = [
             ("1", none),
@@ -397,8 +513,14 @@ mod tests {
                 r#"[{"role": "assistant", "content": "a", "reasoning": "b", "thinking": "c"}]"#,
                 "has a message 1 that is none: its thinking differs from another key with its reasoning",
             ),
-            (r#"[{"content": "a"}]"#, "has a message 1 that is none: it has no role"),
-            (r#"["a"]"#, "has a message 1 that is none: invalid type: string \"a\", expected a map"),
+            (
+                r#"[{"content": "a"}]"#,
+                "has a message 1 that is none: it has no role",
+            ),
+            (
+                r#"["a"]"#,
+                "has a message 1 that is none: invalid type: string \"a\", expected a map",
+            ),
             (
                 r#"[{"role": "user", "content": "a", "tool_calls": [{"function": {"name": "b", "arguments": {}}}]}]"#,
                 "has a message 1 that is none: only the assistant calls tools",

@@ -26,9 +26,17 @@ impl Hinter for ChatHelper {
 impl Completer for ChatHelper {
     type Candidate = Pair;
 
-    fn complete(&self, line: &str, at: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
+    fn complete(
+        &self,
+        line: &str,
+        at: usize,
+        _: &Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<Pair>)> {
         let (start, words) = candidates(&line[..at]);
-        let pair = |word: String| Pair { display: word.clone(), replacement: word };
+        let pair = |word: String| Pair {
+            display: word.clone(),
+            replacement: word,
+        };
         Ok((start, words.into_iter().map(pair).collect()))
     }
 }
@@ -39,7 +47,9 @@ fn candidates(typed: &str) -> (usize, Vec<String>) {
         return (typed.len(), vec![]);
     }
     let Some((name, rest)) = typed.split_once(char::is_whitespace) else {
-        let names = command::names().filter(|name| name.starts_with(typed)).map(|name| format!("{name} "));
+        let names = command::names()
+            .filter(|name| name.starts_with(typed))
+            .map(|name| format!("{name} "));
         return (0, names.collect());
     };
     let rest = rest.trim_start();
@@ -48,10 +58,15 @@ fn candidates(typed: &str) -> (usize, Vec<String>) {
         Some(Operand::File) => (start, files(rest)),
         Some(Operand::Setting) => {
             let word = rest.strip_prefix("parameter ").unwrap_or(rest).trim_start();
-            let names =
-                parameter::names().filter(|name| name.starts_with(word)).map(|name| format!("{name} "));
+            let names = parameter::names()
+                .filter(|name| name.starts_with(word))
+                .map(|name| format!("{name} "));
             let start = typed.len() - word.len();
-            if word.contains(char::is_whitespace) { (typed.len(), vec![]) } else { (start, names.collect()) }
+            if word.contains(char::is_whitespace) {
+                (typed.len(), vec![])
+            } else {
+                (start, names.collect())
+            }
         }
         Some(Operand::None | Operand::Text | Operand::Tool) | None => (typed.len(), vec![]),
     }
@@ -63,7 +78,11 @@ fn files(typed: &str) -> Vec<String> {
         Some(slash) => typed.split_at(slash + 1),
         None => ("", typed),
     };
-    let listed = fs::read_dir(if folder.is_empty() { Path::new(".") } else { Path::new(folder) });
+    let listed = fs::read_dir(if folder.is_empty() {
+        Path::new(".")
+    } else {
+        Path::new(folder)
+    });
     let found = listed.into_iter().flatten().flatten().filter_map(|entry| {
         let found = entry.file_name().into_string().ok()?;
         // As in a shell, a hidden file is named only after a dot.
@@ -89,15 +108,39 @@ mod tests {
         }
         fs::create_dir(at("old")).unwrap();
         let complete = |typed: &str| candidates(typed);
-        assert_eq!(complete("/reg"), (0, vec!["/regenerate ".to_owned(), "/regen ".to_owned()]));
-        assert_eq!(complete("/sa"), (0, vec!["/save ".to_owned(), "/save! ".to_owned()]));
-        assert_eq!(complete("/set top"), (5, vec!["top_k ".to_owned(), "top_p ".to_owned()]));
-        assert_eq!(complete("/set parameter see"), (15, vec!["seed ".to_owned()]));
-        for typed in ["hello /sa", "/nothing x", "/reset o", "/system a", "/set seed 5 6"] {
+        assert_eq!(
+            complete("/reg"),
+            (0, vec!["/regenerate ".to_owned(), "/regen ".to_owned()])
+        );
+        assert_eq!(
+            complete("/sa"),
+            (0, vec!["/save ".to_owned(), "/save! ".to_owned()])
+        );
+        assert_eq!(
+            complete("/set top"),
+            (5, vec!["top_k ".to_owned(), "top_p ".to_owned()])
+        );
+        assert_eq!(
+            complete("/set parameter see"),
+            (15, vec!["seed ".to_owned()])
+        );
+        for typed in [
+            "hello /sa",
+            "/nothing x",
+            "/reset o",
+            "/system a",
+            "/set seed 5 6",
+        ] {
             assert_eq!(complete(typed), (typed.len(), vec![]), "{typed}");
         }
         let line = format!("/load {}", at("o"));
-        assert_eq!(complete(&line), (6, vec![format!("{}/", at("old")), at("one two"), at("one.json")]));
+        assert_eq!(
+            complete(&line),
+            (
+                6,
+                vec![format!("{}/", at("old")), at("one two"), at("one.json")]
+            )
+        );
         let line = format!("/save! {}", at("one t"));
         assert_eq!(complete(&line), (7, vec![at("one two")]));
         assert_eq!(complete(&format!("/load {}", at("."))).1, [at(".hidden")]);

@@ -48,7 +48,9 @@ impl Input {
             return Ok(Input::Pipe);
         }
         terminal::remember();
-        let config = Config::builder().completion_type(CompletionType::List).build();
+        let config = Config::builder()
+            .completion_type(CompletionType::List)
+            .build();
         let mut editor = LineEditor::with_config(config).map_err(fault)?;
         editor.set_helper(Some(ChatHelper));
         let history = History::load(args, &mut editor);
@@ -62,14 +64,20 @@ impl Input {
     /// Waits for a line, or for all lines of a message that begins with `"""`.
     pub(super) fn read(&mut self) -> Result<Line, Failure> {
         let line = self.line(PROMPT)?;
-        let Line::Text(first) = line else { return Ok(line) };
-        let Some(begun) = first.strip_prefix(FENCE) else { return Ok(Line::Text(first)) };
+        let Line::Text(first) = line else {
+            return Ok(line);
+        };
+        let Some(begun) = first.strip_prefix(FENCE) else {
+            return Ok(Line::Text(first));
+        };
         if let Some(whole) = begun.trim_end().strip_suffix(FENCE) {
             return Ok(Line::Message(whole.to_owned()));
         }
         // A line with nothing but the mark is not part of the message.
-        let mut lines: Vec<String> =
-            Some(begun.to_owned()).filter(|begun| !begun.is_empty()).into_iter().collect();
+        let mut lines: Vec<String> = Some(begun.to_owned())
+            .filter(|begun| !begun.is_empty())
+            .into_iter()
+            .collect();
         let mut bytes = 0;
         loop {
             let next = match self.line(MORE)? {
@@ -88,14 +96,19 @@ impl Input {
             bytes += next.len() as u64;
             lines.push(next);
             if bytes > LONGEST {
-                return Err(Failure::Input(format!("a message has more than {} MiB", LONGEST >> 20)));
+                return Err(Failure::Input(format!(
+                    "a message has more than {} MiB",
+                    LONGEST >> 20
+                )));
             }
         }
     }
 
     /// Waits for a line.
     fn line(&mut self, prompt: &str) -> Result<Line, Failure> {
-        let Input::Terminal(editor, history) = self else { return piped() };
+        let Input::Terminal(editor, history) = self else {
+            return piped();
+        };
         match editor.readline(prompt) {
             Ok(line) => {
                 history.add(editor, &line);
@@ -103,7 +116,9 @@ impl Input {
             }
             Err(ReadlineError::Interrupted) => Ok(Line::Interrupted),
             Err(ReadlineError::Eof) => Ok(Line::End),
-            Err(ReadlineError::Io(error)) if error.kind() == io::ErrorKind::InvalidData => Ok(Line::NoText),
+            Err(ReadlineError::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
+                Ok(Line::NoText)
+            }
             Err(error) => Err(fault(error)),
         }
     }
@@ -116,18 +131,28 @@ fn fault(error: ReadlineError) -> Failure {
 /// The next line of standard input.
 fn piped() -> Result<Line, Failure> {
     let mut bytes = vec![];
-    let read = io::stdin().lock().take(LONGEST + 1).read_until(b'\n', &mut bytes);
+    let read = io::stdin()
+        .lock()
+        .take(LONGEST + 1)
+        .read_until(b'\n', &mut bytes);
     read.map_err(|error| Failure::Input(format!("cannot read standard input: {error}")))?;
     if bytes.is_empty() {
         return Ok(Line::End);
     }
     if bytes.len() as u64 > LONGEST {
-        return Err(Failure::Input(format!("a line of standard input has more than {} MiB", LONGEST >> 20)));
+        return Err(Failure::Input(format!(
+            "a line of standard input has more than {} MiB",
+            LONGEST >> 20
+        )));
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        Failure::Input(format!("a line of standard input is not UTF-8: byte {at} begins no character"))
+        Failure::Input(format!(
+            "a line of standard input is not UTF-8: byte {at} begins no character"
+        ))
     })?;
-    let line = text.strip_suffix('\n').map(|text| text.strip_suffix('\r').unwrap_or(text));
+    let line = text
+        .strip_suffix('\n')
+        .map(|text| text.strip_suffix('\r').unwrap_or(text));
     Ok(Line::Text(line.unwrap_or(&text).to_owned()))
 }

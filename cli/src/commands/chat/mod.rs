@@ -48,7 +48,12 @@ pub(crate) struct Args {
     #[command(flatten)]
     template: TemplateArgs,
     /// File with the typed lines of all conversations [default: in the user's folder for state]
-    #[arg(help_heading = "Conversations", long, value_name = "FILE", conflicts_with = "no_history")]
+    #[arg(
+        help_heading = "Conversations",
+        long,
+        value_name = "FILE",
+        conflicts_with = "no_history"
+    )]
     history: Option<PathBuf>,
     /// Do not read or write the file of typed lines
     #[arg(help_heading = "Conversations", long)]
@@ -69,25 +74,56 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let sampling = args.generate.sampling(&model, Unsaid::Sampled)?;
     let template = Template::open(&args.template, &model)?;
     let words = Arc::new(model.tokenizer()?);
-    words.warnings().iter().for_each(|warning| say(format!("warning: {warning}")));
+    words
+        .warnings()
+        .iter()
+        .for_each(|warning| say(format!("warning: {warning}")));
     let grammar = args.generate.grammar.compile(&model, &words)?;
     let context = device::open(args.generate.place.device)?;
     let ctx = args.generate.place.context_length(&model, UNLIMITED_CTX);
-    let room = Room { ctx, prompt: ctx as usize, tokens: EXPECTED_TOKENS.into() };
-    let make = |sampling: &Sampling| args.generate.writer(&context, &model, sampling, &room, Some(&words));
+    let room = Room {
+        ctx,
+        prompt: ctx as usize,
+        tokens: EXPECTED_TOKENS.into(),
+    };
+    let make = |sampling: &Sampling| {
+        args.generate
+            .writer(&context, &model, sampling, &room, Some(&words))
+    };
     let writer = make(&sampling)?;
     adapter::line(&model.outline).into_iter().for_each(say);
-    let limits = Limits { ctx, when_full: args.when_full };
+    let limits = Limits {
+        ctx,
+        when_full: args.when_full,
+    };
     let end_tokens = &model.outline.stop;
-    let voice =
-        Voice { words: &words, template: &template, end_tokens, stops: &stops, grammar: grammar.as_ref() };
-    let parameters = Parameters { sampling: sampling.clone(), tokens: args.n.limit() };
-    let engine = Engine { make: &make, writer: Some(writer), vocab: model.outline.config.vocab };
+    let voice = Voice {
+        words: &words,
+        template: &template,
+        end_tokens,
+        stops: &stops,
+        grammar: grammar.as_ref(),
+    };
+    let parameters = Parameters {
+        sampling: sampling.clone(),
+        tokens: args.n.limit(),
+    };
+    let engine = Engine {
+        make: &make,
+        writer: Some(writer),
+        vocab: model.outline.config.vocab,
+    };
     let mut session = Session::new(engine, voice, limits, parameters);
-    args.template.system().into_iter().for_each(|text| session.set_system(text));
+    args.template
+        .system()
+        .into_iter()
+        .for_each(|text| session.set_system(text));
     let input = Input::open(args)?;
     if sampling.temperature > 0.0 {
-        say(format!("temperature {}, --seed {}", sampling.temperature, sampling.seed));
+        say(format!(
+            "temperature {}, --seed {}",
+            sampling.temperature, sampling.seed
+        ));
     }
     talk(&mut session, input)
 }
@@ -95,7 +131,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 /// Reads lines until there are no more.
 fn talk(session: &mut Session<'_>, mut input: Input) -> Result<(), Failure> {
     if input.is_terminal() {
-        say(format!("/help lists the commands, Ctrl-D leaves ({} positions)", session.limits.ctx));
+        say(format!(
+            "/help lists the commands, Ctrl-D leaves ({} positions)",
+            session.limits.ctx
+        ));
     }
     loop {
         let line = match input.read()? {
@@ -123,7 +162,9 @@ fn talk(session: &mut Session<'_>, mut input: Input) -> Result<(), Failure> {
             Ok(ControlFlow::Continue(())) => {}
             Ok(ControlFlow::Break(())) => return Ok(()),
             // Who sits at a terminal reads the sentence and goes on.
-            Err(Failure::Input(sentence)) if input.is_terminal() => say(format!("error: {sentence}")),
+            Err(Failure::Input(sentence)) if input.is_terminal() => {
+                say(format!("error: {sentence}"))
+            }
             Err(failure) => return Err(failure),
         }
     }

@@ -39,9 +39,8 @@ impl Parameter {
     pub(super) fn is_of_drawing(self) -> bool {
         match self {
             TopK | TopP | MinP | TypicalP | Seed => true,
-            Temperature | RepeatPenalty | PresencePenalty | FrequencyPenalty | PenaltyWindow | Tokens => {
-                false
-            }
+            Temperature | RepeatPenalty | PresencePenalty | FrequencyPenalty | PenaltyWindow
+            | Tokens => false,
         }
     }
 }
@@ -64,13 +63,20 @@ const PARAMETERS: [(Parameter, &[&str]); 11] = [
 /// Returns the words that may follow `/set`.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     let others = ["system", "verbose", "quiet"];
-    PARAMETERS.into_iter().map(|(_, names)| names[0]).chain(others)
+    PARAMETERS
+        .into_iter()
+        .map(|(_, names)| names[0])
+        .chain(others)
 }
 
 /// Parses what follows `/set`. As in ollama, the word `parameter` may come first.
 pub(super) fn parse(text: &str) -> Result<Setting, String> {
     let (name, value) = first_word(text);
-    let (name, value) = if name == "parameter" { first_word(value) } else { (name, value) };
+    let (name, value) = if name == "parameter" {
+        first_word(value)
+    } else {
+        (name, value)
+    };
     let known = name.to_lowercase().replace('-', "_");
     match known.as_str() {
         "system" if value.is_empty() => return Err("/set system takes a text".to_owned()),
@@ -80,7 +86,9 @@ pub(super) fn parse(text: &str) -> Result<Setting, String> {
         "verbose" | "quiet" => return Err(format!("/set {known} takes no value")),
         _ => {}
     }
-    let Some((parameter, names)) = PARAMETERS.into_iter().find(|(_, names)| names.contains(&known.as_str()))
+    let Some((parameter, names)) = PARAMETERS
+        .into_iter()
+        .find(|(_, names)| names.contains(&known.as_str()))
     else {
         let all = self::names().collect::<Vec<_>>().join(", ");
         return Err(match name {
@@ -95,7 +103,10 @@ pub(super) fn parse(text: &str) -> Result<Setting, String> {
 }
 
 fn first_word(text: &str) -> (&str, &str) {
-    let (word, rest) = text.trim().split_once(char::is_whitespace).unwrap_or((text.trim(), ""));
+    let (word, rest) = text
+        .trim()
+        .split_once(char::is_whitespace)
+        .unwrap_or((text.trim(), ""));
     (word, rest.trim())
 }
 
@@ -111,9 +122,16 @@ impl Parameters {
     /// Returns the parameters with one of them changed. The range of the value is not checked.
     pub(super) fn with(&self, parameter: Parameter, value: &str) -> Result<Parameters, String> {
         let name = name(parameter);
-        let real = || value.parse::<f64>().map_err(|_| format!("{name} takes a number, not {value:?}"));
-        let whole =
-            || value.parse::<u32>().map_err(|_| format!("{name} takes a whole number, not {value:?}"));
+        let real = || {
+            value
+                .parse::<f64>()
+                .map_err(|_| format!("{name} takes a number, not {value:?}"))
+        };
+        let whole = || {
+            value
+                .parse::<u32>()
+                .map_err(|_| format!("{name} takes a whole number, not {value:?}"))
+        };
         let mut new = self.clone();
         let sampling = &mut new.sampling;
         match parameter {
@@ -159,7 +177,9 @@ impl Parameters {
 }
 
 fn name(parameter: Parameter) -> &'static str {
-    let named = PARAMETERS.into_iter().find(|(other, _)| *other == parameter);
+    let named = PARAMETERS
+        .into_iter()
+        .find(|(other, _)| *other == parameter);
     named.expect("every parameter is in the table").1[0]
 }
 
@@ -169,13 +189,17 @@ mod tests {
 
     #[test]
     fn settings_are_parsed() {
-        let parameter = |parameter, value: &str| Ok(Setting::Parameter(parameter, value.to_owned()));
+        let parameter =
+            |parameter, value: &str| Ok(Setting::Parameter(parameter, value.to_owned()));
         let cases = [
             ("temperature 0.5", parameter(Temperature, "0.5")),
             ("parameter temp 1", parameter(Temperature, "1")),
             ("Top-P  0.9 ", parameter(TopP, "0.9")),
             ("num_predict -1", parameter(Tokens, "-1")),
-            ("system  Be  brief. ", Ok(Setting::System("Be  brief.".to_owned()))),
+            (
+                "system  Be  brief. ",
+                Ok(Setting::System("Be  brief.".to_owned())),
+            ),
             ("verbose", Ok(Setting::Statistics(Statistics::Shown))),
             ("quiet", Ok(Setting::Statistics(Statistics::Hidden))),
             ("verbose on", Err("/set verbose takes no value".to_owned())),
@@ -189,20 +213,32 @@ mod tests {
             ("", "/set takes a name and a value; there are temperature, "),
             ("mood x", "there is no parameter \"mood\"; "),
         ] {
-            assert!(parse(text).is_err_and(|problem| problem.starts_with(start)), "{text}");
+            assert!(
+                parse(text).is_err_and(|problem| problem.starts_with(start)),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn each_parameter_can_be_set_and_shown() {
-        let before = Parameters { sampling: Sampling { seed: 3, ..Sampling::default() }, tokens: None };
+        let before = Parameters {
+            sampling: Sampling {
+                seed: 3,
+                ..Sampling::default()
+            },
+            tokens: None,
+        };
         assert_eq!(before.lines().count(), PARAMETERS.len());
         for (parameter, names) in PARAMETERS {
             let after = before.with(parameter, "7").unwrap();
             let line = format!("{:18} 7", names[0]);
             assert!(after.lines().any(|shown| shown == line), "{names:?}");
             for wrong in ["x", "", "1e400x", "-"] {
-                assert!(before.with(parameter, wrong).is_err(), "{names:?} {wrong:?}");
+                assert!(
+                    before.with(parameter, wrong).is_err(),
+                    "{names:?} {wrong:?}"
+                );
             }
         }
         assert_eq!(before.with(Tokens, "-1").unwrap().tokens, None);

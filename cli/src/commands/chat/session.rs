@@ -52,7 +52,9 @@ pub(super) struct Engine<'a> {
 
 impl Engine<'_> {
     fn writer(&mut self) -> &mut Writer {
-        self.writer.as_mut().expect("a model that cannot be loaded again ends the program")
+        self.writer
+            .as_mut()
+            .expect("a model that cannot be loaded again ends the program")
     }
 }
 
@@ -109,7 +111,10 @@ impl<'a> Session<'a> {
 
     /// What the system says.
     pub(super) fn system(&self) -> Option<&str> {
-        let first = self.messages.first().filter(|message| message.role == SYSTEM);
+        let first = self
+            .messages
+            .first()
+            .filter(|message| message.role == SYSTEM);
         first.map(|message| message.content.as_str())
     }
 
@@ -133,7 +138,10 @@ impl<'a> Session<'a> {
             Setting::System(text) => self.set_system(&text),
             Setting::Statistics(statistics) => self.statistics = statistics,
             Setting::Parameter(parameter, value) => {
-                let parameters = self.parameters.with(parameter, &value).map_err(Failure::Input)?;
+                let parameters = self
+                    .parameters
+                    .with(parameter, &value)
+                    .map_err(Failure::Input)?;
                 self.set_sampling(&parameters.sampling)?;
                 self.parameters = parameters;
                 let greedy = self.parameters.sampling.temperature == 0.0;
@@ -177,13 +185,24 @@ impl<'a> Session<'a> {
             say(format!("{:18} {system}", "system"));
         }
         self.parameters.lines().for_each(say);
-        let positions = if self.messages.is_empty() { 0 } else { self.tokens(&[])?.len() };
+        let positions = if self.messages.is_empty() {
+            0
+        } else {
+            self.tokens(&[])?.len()
+        };
         let dropped = match self.dropped {
             0 => String::new(),
             dropped => format!(" ({dropped} dropped from the context)"),
         };
-        say(format!("{:18} {}{dropped}", "messages", self.messages.len()));
-        say(format!("{:18} {positions} of {}", "positions", self.limits.ctx));
+        say(format!(
+            "{:18} {}{dropped}",
+            "messages",
+            self.messages.len()
+        ));
+        say(format!(
+            "{:18} {positions} of {}",
+            "positions", self.limits.ctx
+        ));
         Ok(())
     }
 
@@ -193,7 +212,9 @@ impl<'a> Session<'a> {
     /// that follows is taken, unless it was changed since. A script with a seed is as reproducible as before.
     pub(super) fn regenerate(&mut self) -> Result<(), Failure> {
         let Some(answer) = self.messages.pop_if(|last| last.role == ASSISTANT) else {
-            return Err(Failure::Input("there is no answer to write again".to_owned()));
+            return Err(Failure::Input(
+                "there is no answer to write again".to_owned(),
+            ));
         };
         let dropped = self.dropped;
         let len = self.messages.len();
@@ -212,16 +233,31 @@ impl<'a> Session<'a> {
 
     /// Checks that there is a message to answer, and takes another seed.
     fn prepare_again(&mut self) -> Result<(), Failure> {
-        if self.messages.last().is_none_or(|last| last.role != USER && last.role != TOOL) {
-            return Err(Failure::Input("there is no message that the last answer answers".to_owned()));
+        if self
+            .messages
+            .last()
+            .is_none_or(|last| last.role != USER && last.role != TOOL)
+        {
+            return Err(Failure::Input(
+                "there is no message that the last answer answers".to_owned(),
+            ));
         }
-        let Sampling { temperature, seed, .. } = self.parameters.sampling;
+        let Sampling {
+            temperature, seed, ..
+        } = self.parameters.sampling;
         if temperature == 0.0 {
             say("(temperature 0 gives the same answer again; /set temperature 0.8 changes that)");
             return Ok(());
         }
-        if self.figures.as_ref().is_some_and(|figures| figures.seed == Some(seed)) {
-            let sampling = Sampling { seed: seed.wrapping_add(1), ..self.parameters.sampling.clone() };
+        if self
+            .figures
+            .as_ref()
+            .is_some_and(|figures| figures.seed == Some(seed))
+        {
+            let sampling = Sampling {
+                seed: seed.wrapping_add(1),
+                ..self.parameters.sampling.clone()
+            };
             self.set_sampling(&sampling)?;
             self.parameters.sampling = sampling;
         }
@@ -231,8 +267,14 @@ impl<'a> Session<'a> {
 
     /// Takes back the last message of the user and everything after it.
     pub(super) fn undo(&mut self) -> Result<(), Failure> {
-        let Some(last) = self.messages.iter().rposition(|message| message.role == USER) else {
-            return Err(Failure::Input("there is no message to take back".to_owned()));
+        let Some(last) = self
+            .messages
+            .iter()
+            .rposition(|message| message.role == USER)
+        else {
+            return Err(Failure::Input(
+                "there is no message to take back".to_owned(),
+            ));
         };
         let taken = self.messages.len() - last;
         self.messages.truncate(last);
@@ -245,12 +287,26 @@ impl<'a> Session<'a> {
 
     /// Prints the statistics of the last answer.
     pub(super) fn tell_statistics(&self) {
-        let Some(Figures { prompt, kept, times, positions, seed }) = &self.figures else {
+        let Some(Figures {
+            prompt,
+            kept,
+            times,
+            positions,
+            seed,
+        }) = &self.figures
+        else {
             return say("there is no answer yet");
         };
-        let guesses = self.engine.writer.as_ref().map(Writer::summary).unwrap_or_default();
+        let guesses = self
+            .engine
+            .writer
+            .as_ref()
+            .map(Writer::summary)
+            .unwrap_or_default();
         say(format!("({}{guesses})", times.summary()));
-        let seed = seed.map(|seed| format!(", seed {seed}")).unwrap_or_default();
+        let seed = seed
+            .map(|seed| format!(", seed {seed}"))
+            .unwrap_or_default();
         let ctx = self.limits.ctx;
         say(format!(
             "(prompt of {prompt} tokens, {kept} of them from before; {positions} of {ctx} positions{seed})"
@@ -266,7 +322,11 @@ impl<'a> Session<'a> {
             self.tell_waiting();
             return Ok(());
         }
-        if self.messages.last().is_none_or(|last| last.role != USER && last.role != TOOL) {
+        if self
+            .messages
+            .last()
+            .is_none_or(|last| last.role != USER && last.role != TOOL)
+        {
             return Ok(());
         }
         let answered = self.answer();
@@ -287,7 +347,9 @@ impl<'a> Session<'a> {
         let Some(call) = waiting.iter().find(|call| call.function.name == name) else {
             return Err(Failure::Input(match names(&waiting) {
                 none if none.is_empty() => "the model waits for no tool".to_owned(),
-                names => format!("the model has not called {name}, or has its answer; it waits for {names}"),
+                names => format!(
+                    "the model has not called {name}, or has its answer; it waits for {names}"
+                ),
             }));
         };
         let message = Message::answering(call, result);
@@ -325,10 +387,15 @@ impl<'a> Session<'a> {
 
     /// Prints the answer to the last message, and keeps it.
     fn answer(&mut self) -> Result<(), Failure> {
-        let Some((reply, ending, whole)) = self.speak()? else { return Ok(()) };
+        let Some((reply, ending, whole)) = self.speak()? else {
+            return Ok(());
+        };
         let message = self.message(&reply);
         self.messages.push(message);
-        if matches!(ending, Ending::Limit | Ending::ContextFull | Ending::Interrupted) {
+        if matches!(
+            ending,
+            Ending::Limit | Ending::ContextFull | Ending::Interrupted
+        ) {
             say(format!("({})", why(&ending, Some(self.voice.words))));
         }
         if !whole {
@@ -343,23 +410,42 @@ impl<'a> Session<'a> {
 
     /// The message that a reply is.
     fn message(&self, reply: &Reply) -> Message {
-        let Some(Called { said, calls, .. }) =
-            reply.called.as_ref().filter(|called| !called.calls.is_empty())
+        let Some(Called { said, calls, .. }) = reply
+            .called
+            .as_ref()
+            .filter(|called| !called.calls.is_empty())
         else {
             return Message::new(ASSISTANT, &reply.text);
         };
-        let unknown = calls.iter().find(|call| self.voice.template.lacks(&call.name));
-        unknown.iter().for_each(|call| say(format!("(there is no tool {})", call.name)));
-        let before = self.messages.iter().map(|message| message.tool_calls.len()).sum();
+        let unknown = calls
+            .iter()
+            .find(|call| self.voice.template.lacks(&call.name));
+        unknown
+            .iter()
+            .for_each(|call| say(format!("(there is no tool {})", call.name)));
+        let before = self
+            .messages
+            .iter()
+            .map(|message| message.tool_calls.len())
+            .sum();
         Message::calling(said.trim(), calls, before)
     }
 
     /// Prints an answer, and gives whether it is a whole one within the grammar. While it grows, turns may be dropped.
     /// Nothing if it was interrupted before its first token.
     fn speak(&mut self) -> Result<Option<(Reply, Ending, bool)>, Failure> {
-        let Voice { words, end_tokens, stops, grammar, template } = self.voice;
+        let Voice {
+            words,
+            end_tokens,
+            stops,
+            grammar,
+            template,
+        } = self.voice;
         let mut matcher = grammar.map(Grammar::matcher);
-        let (mut reply, mut stream) = (Reply::default(), TextStream::new(Some(words), end_tokens, stops));
+        let (mut reply, mut stream) = (
+            Reply::default(),
+            TextStream::new(Some(words), end_tokens, stops),
+        );
         let mut prompt = self.fit(&[])?.ok_or_else(|| self.no_room())?;
         let start = Instant::now();
         let mut figures = Figures {
@@ -367,12 +453,14 @@ impl<'a> Session<'a> {
             kept: 0,
             times: Times::from(Duration::ZERO),
             positions: 0,
-            seed: (self.parameters.sampling.temperature > 0.0).then_some(self.parameters.sampling.seed),
+            seed: (self.parameters.sampling.temperature > 0.0)
+                .then_some(self.parameters.sampling.seed),
         };
         // Of an answer that drops turns, the first prompt counts.
         let mut first = true;
         stream.spell(|token| template.shows_token(token));
-        let mut printer = Printer::new(Form::Text).with_calls(template.calls(&template.text(self.shown())?));
+        let mut printer =
+            Printer::new(Form::Text).with_calls(template.calls(&template.text(self.shown())?));
         loop {
             let (kept, taken) = self.take_in(&prompt)?;
             if std::mem::take(&mut first) {
@@ -383,13 +471,23 @@ impl<'a> Session<'a> {
                 ControlFlow::Break(()) => Ending::Interrupted,
                 ControlFlow::Continue(()) => {
                     let mut each = |made| figures.times.token(start.elapsed(), made);
-                    self.print(&mut reply, (&mut stream, matcher.as_mut()), &mut printer, &mut each)?
+                    self.print(
+                        &mut reply,
+                        (&mut stream, matcher.as_mut()),
+                        &mut printer,
+                        &mut each,
+                    )?
                 }
             };
-            let more = if ending == Ending::ContextFull { self.fit(&reply.tokens)? } else { None };
+            let more = if ending == Ending::ContextFull {
+                self.fit(&reply.tokens)?
+            } else {
+                None
+            };
             let Some(more) = more else {
                 let ending = reply.finish(stream, &mut printer, ending)?;
-                let whole = matcher.is_none_or(|mut matcher| grammar::is_complete(&mut matcher, &ending));
+                let whole =
+                    matcher.is_none_or(|mut matcher| grammar::is_complete(&mut matcher, &ending));
                 figures.positions = self.cached.tokens().len();
                 self.figures = Some(figures);
                 return Ok(Some((reply, ending, whole)));
@@ -408,7 +506,10 @@ impl<'a> Session<'a> {
     ) -> Result<Ending, Failure> {
         let limit = self.parameters.tokens.unwrap_or(u32::MAX) - reply.tokens.len() as u32;
         let cached = &mut self.cached;
-        let tokens = self.engine.writer().tokens(cached.tokens(), limit, matcher)?;
+        let tokens = self
+            .engine
+            .writer()
+            .tokens(cached.tokens(), limit, matcher)?;
         reply.print(tokens, stream, printer, |piece| {
             cached.push(piece.token);
             each(piece.made);
@@ -418,12 +519,25 @@ impl<'a> Session<'a> {
     /// Makes these the tokens of the decoder; breaks if the user does. Returns how many it had from before.
     fn take_in(&mut self, prompt: &[u32]) -> Result<(u32, ControlFlow<()>), Failure> {
         let mut bar = PromptBar::new(prompt.len());
-        let kept = self.cached.prefill(&mut self.engine.writer().decoder, prompt, |taken| {
-            bar.set(taken as usize);
-            if interrupt::check().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
+        let kept = self
+            .cached
+            .prefill(&mut self.engine.writer().decoder, prompt, |taken| {
+                bar.set(taken as usize);
+                if interrupt::check().is_ok() {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
+            })?;
         let whole = self.cached.tokens().len() == prompt.len() && interrupt::check().is_ok();
-        Ok((kept, if whole { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }))
+        Ok((
+            kept,
+            if whole {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            },
+        ))
     }
 
     /// The tokens of the conversation, and of an answer so far. Where they do not fit, and that was not refused, the
@@ -434,7 +548,10 @@ impl<'a> Session<'a> {
         if prompt.len() <= ctx {
             return Ok(Some(prompt));
         }
-        while self.limits.when_full == WhenFull::Drop && prompt.len() > ctx - ctx / 4 && self.drop_turn() {
+        while self.limits.when_full == WhenFull::Drop
+            && prompt.len() > ctx - ctx / 4
+            && self.drop_turn()
+        {
             prompt = self.tokens(said)?;
         }
         if prompt.len() > ctx {
@@ -447,7 +564,9 @@ impl<'a> Session<'a> {
             1 => "message is".to_owned(),
             dropped => format!("{dropped} messages are"),
         };
-        say(format!("{line}(the context of {ctx} positions is full: the oldest {dropped} dropped)"));
+        say(format!(
+            "{line}(the context of {ctx} positions is full: the oldest {dropped} dropped)"
+        ));
         Ok(Some(prompt))
     }
 
@@ -461,13 +580,18 @@ impl<'a> Session<'a> {
     /// The messages that are not dropped.
     fn shown(&self) -> impl Iterator<Item = &Message> {
         let system = usize::from(self.system().is_some());
-        self.messages[..system].iter().chain(&self.messages[system + self.dropped..])
+        self.messages[..system]
+            .iter()
+            .chain(&self.messages[system + self.dropped..])
     }
 
     /// Drops the oldest turn: all up to the user's next message. Not the latest one.
     fn drop_turn(&mut self) -> bool {
         let shown = &self.messages[usize::from(self.system().is_some()) + self.dropped..];
-        let next = shown.iter().skip(1).position(|message| message.role == USER);
+        let next = shown
+            .iter()
+            .skip(1)
+            .position(|message| message.role == USER);
         self.dropped += next.map_or(0, |next| next + 1);
         next.is_some()
     }
@@ -488,5 +612,9 @@ impl<'a> Session<'a> {
 
 /// The names of the tools that are called.
 fn names(calls: &[&Call]) -> String {
-    calls.iter().map(|call| call.function.name.as_str()).collect::<Vec<_>>().join(", ")
+    calls
+        .iter()
+        .map(|call| call.function.name.as_str())
+        .collect::<Vec<_>>()
+        .join(", ")
 }

@@ -71,8 +71,12 @@ pub(crate) enum Fill {
 impl Argument {
     /// Bytes of the buffer that it makes, as far as they are known before a file is read.
     pub(crate) fn bytes(&self) -> u64 {
-        let Value::Buffer(value) = &self.value else { return 0 };
-        let shaped = value.shape.map(|(element, count)| count.saturating_mul(element.bytes()) as u64);
+        let Value::Buffer(value) = &self.value else {
+            return 0;
+        };
+        let shaped = value
+            .shape
+            .map(|(element, count)| count.saturating_mul(element.bytes()) as u64);
         let of_file = || match &value.fill {
             Some(Fill::File(path)) => fs::metadata(path).map_or(0, |file| file.len()),
             _ => 0,
@@ -86,7 +90,10 @@ impl FromStr for Argument {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, value) = named(text)?;
-        Ok(Argument { name, value: value.parse()? })
+        Ok(Argument {
+            name,
+            value: value.parse()?,
+        })
     }
 }
 
@@ -108,7 +115,11 @@ impl FromStr for Value {
             "inout" => buffer(Role::InOut, rest).map(Value::Buffer),
             "out" => buffer(Role::Out, rest).map(Value::Buffer),
             "file" => buffer(Role::In, text).map(Value::Buffer),
-            "struct" => rest.split(',').map(str::parse).collect::<Result<_, _>>().map(Value::Struct),
+            "struct" => rest
+                .split(',')
+                .map(str::parse)
+                .collect::<Result<_, _>>()
+                .map(Value::Struct),
             _ => match image(kind, rest) {
                 Some(image) => image.map(Value::Buffer),
                 None => text.parse().map(Value::Member),
@@ -121,23 +132,41 @@ impl FromStr for Value {
 fn buffer(role: Role, text: &str) -> Result<BufferValue, String> {
     if let Some(file) = text.strip_prefix("file:").filter(|file| !file.is_empty()) {
         if role == Role::Out {
-            return Err("an out buffer holds nothing before the launch; use inout:file:FILE.npy".into());
+            return Err(
+                "an out buffer holds nothing before the launch; use inout:file:FILE.npy".into(),
+            );
         }
-        return Ok(BufferValue { role, shape: None, fill: Some(Fill::File(file.into())), view: None });
+        return Ok(BufferValue {
+            role,
+            shape: None,
+            fill: Some(Fill::File(file.into())),
+            view: None,
+        });
     }
-    let (shape, fill) = text.split_once('=').map_or((text, None), |(shape, fill)| (shape, Some(fill)));
-    let (ty, count) =
-        shape.split_once(':').ok_or("a buffer needs a type and a count, such as in:f32:1000")?;
+    let (shape, fill) = text
+        .split_once('=')
+        .map_or((text, None), |(shape, fill)| (shape, Some(fill)));
+    let (ty, count) = shape
+        .split_once(':')
+        .ok_or("a buffer needs a type and a count, such as in:f32:1000")?;
     let shape = Some((element(ty)?, self::count(count)?));
     let fill = fill.map(str::parse).transpose()?;
     match (role, &fill) {
         (Role::Out, Some(_)) => {
             Err("an out buffer holds nothing before the launch; use inout:TYPE:COUNT=FILL".into())
         }
-        (Role::Out, None) => Ok(BufferValue { role, shape, fill: None, view: None }),
-        (_, fill) => {
-            Ok(BufferValue { role, shape, fill: fill.clone().or(Some(Fill::Random(None))), view: None })
-        }
+        (Role::Out, None) => Ok(BufferValue {
+            role,
+            shape,
+            fill: None,
+            view: None,
+        }),
+        (_, fill) => Ok(BufferValue {
+            role,
+            shape,
+            fill: fill.clone().or(Some(Fill::Random(None))),
+            view: None,
+        }),
     }
 }
 
@@ -148,7 +177,9 @@ fn element(name: &str) -> Result<ElementType, String> {
 
 /// A number of elements: `1000`, or the product `10x100`.
 fn count(text: &str) -> Result<usize, String> {
-    let product = text.split('x').try_fold(1usize, |all, n| all.checked_mul(n.parse().ok()?));
+    let product = text
+        .split('x')
+        .try_fold(1usize, |all, n| all.checked_mul(n.parse().ok()?));
     product.ok_or_else(|| format!("{text:?} is no number of elements, such as 1000 or 10x100"))
 }
 
@@ -158,13 +189,27 @@ impl FromStr for Member {
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(rest) = text.strip_prefix('@') {
             let (buffer, offset) = rest.split_once('+').unwrap_or((rest, "0"));
-            let offset = offset.parse().map_err(|_| format!("{text:?} is no @BUFFER or @BUFFER+BYTES"))?;
-            return Ok(Member::Pointer { buffer: buffer.into(), offset });
+            let offset = offset
+                .parse()
+                .map_err(|_| format!("{text:?} is no @BUFFER or @BUFFER+BYTES"))?;
+            return Ok(Member::Pointer {
+                buffer: buffer.into(),
+                offset,
+            });
         }
-        let (written, value) = text.split_once(':').ok_or_else(|| format!("{text:?} is none of {FORMS}"))?;
-        let element = element(written).map_err(|error| format!("{error}; an argument is one of {FORMS}"))?;
-        let bytes = element.encode(value).ok_or_else(|| no_value(value, element))?;
-        Ok(Member::Scalar { written: written.into(), element, bytes })
+        let (written, value) = text
+            .split_once(':')
+            .ok_or_else(|| format!("{text:?} is none of {FORMS}"))?;
+        let element =
+            element(written).map_err(|error| format!("{error}; an argument is one of {FORMS}"))?;
+        let bytes = element
+            .encode(value)
+            .ok_or_else(|| no_value(value, element))?;
+        Ok(Member::Scalar {
+            written: written.into(),
+            element,
+            bytes,
+        })
     }
 }
 
@@ -177,7 +222,9 @@ impl FromStr for Fill {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (kind, rest) = text.split_once(':').map_or((text, None), |(kind, rest)| (kind, Some(rest)));
+        let (kind, rest) = text
+            .split_once(':')
+            .map_or((text, None), |(kind, rest)| (kind, Some(rest)));
         match (kind, rest) {
             ("zeros", None) => Ok(Fill::Zeros),
             ("iota", None) => Ok(Fill::Iota),
@@ -196,8 +243,11 @@ impl FromStr for Fill {
 }
 
 fn range(text: &str) -> Result<(f64, f64), String> {
-    let ends = text.split_once(':').and_then(|(low, high)| Some((low.parse().ok()?, high.parse().ok()?)));
-    let ends = ends.filter(|(low, high): &(f64, f64)| low.is_finite() && high.is_finite() && low < high);
+    let ends = text
+        .split_once(':')
+        .and_then(|(low, high)| Some((low.parse().ok()?, high.parse().ok()?)));
+    let ends =
+        ends.filter(|(low, high): &(f64, f64)| low.is_finite() && high.is_finite() && low < high);
     ends.ok_or_else(|| format!("{text:?} is no range LOW:HIGH, such as rand:0:100"))
 }
 
@@ -221,16 +271,24 @@ impl FromStr for Expectation {
         let fill = fill.parse()?;
         if matches!(fill, Fill::Random(_)) {
             return Err(
-                "random numbers are nothing to expect; use file:FILE.npy, const:VALUE or values".into()
+                "random numbers are nothing to expect; use file:FILE.npy, const:VALUE or values"
+                    .into(),
             );
         }
-        Ok(Expectation { name, fill, tolerance })
+        Ok(Expectation {
+            name,
+            fill,
+            tolerance,
+        })
     }
 }
 
 fn tolerance(text: &str) -> Result<f64, String> {
     // What may be off by any amount is not compared.
-    let value = text.parse().ok().filter(|value: &f64| *value >= 0.0 && value.is_finite());
+    let value = text
+        .parse()
+        .ok()
+        .filter(|value: &f64| *value >= 0.0 && value.is_finite());
     value.ok_or_else(|| format!("{text:?} behind ~ is no tolerance, such as 1e-4"))
 }
 
@@ -256,14 +314,19 @@ impl FromStr for Constant {
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, value) = named(text)?;
         if value.starts_with('@') {
-            return Ok(Constant { name, value: ConstantValue::Pointer(value.parse()?) });
+            return Ok(Constant {
+                name,
+                value: ConstantValue::Pointer(value.parse()?),
+            });
         }
         let (ty, values) = value
             .split_once(':')
             .ok_or("a variable needs a type and values, such as f32:1,2,3, or a @BUFFER")?;
         let value = match ty {
             "file" => ConstantValue::File(values.into()),
-            _ => ConstantValue::Values(values.split(',').map(str::to_owned).collect(), element(ty)?),
+            _ => {
+                ConstantValue::Values(values.split(',').map(str::to_owned).collect(), element(ty)?)
+            }
         };
         Ok(Constant { name, value })
     }
@@ -273,7 +336,9 @@ impl FromStr for Constant {
 pub(crate) fn extent(text: &str) -> Result<[u32; 3], String> {
     let mut extent = [1; 3];
     let parts: Vec<&str> = text.split([',', 'x']).collect();
-    let numbers = parts.iter().map(|part| part.parse().ok().filter(|n: &u32| *n > 0));
+    let numbers = parts
+        .iter()
+        .map(|part| part.parse().ok().filter(|n: &u32| *n > 0));
     let numbers: Option<Vec<u32>> = numbers.collect();
     match numbers.filter(|numbers| numbers.len() <= 3) {
         Some(numbers) => extent[..numbers.len()].copy_from_slice(&numbers),
@@ -298,15 +363,27 @@ mod tests {
                 "\"u33\" is no type; there are u8, s8, u16, s16, u32, s32, u64, s64, f16, bf16, f32, f64;",
             ),
             ("x=u32:-1", "\"-1\" is no value of type u32"),
-            ("x=in:f32", "a buffer needs a type and a count, such as in:f32:1000"),
+            (
+                "x=in:f32",
+                "a buffer needs a type and a count, such as in:f32:1000",
+            ),
             ("x=in:f33:4", "\"f33\" is no type; there are"),
             ("x=in:f32:ten", "\"ten\" is no number of elements"),
-            ("x=in:f32:99999999999x99999999999", "is no number of elements"),
+            (
+                "x=in:f32:99999999999x99999999999",
+                "is no number of elements",
+            ),
             ("x=in:f32:4=ones", "\"ones\" fills no buffer: zeros, iota"),
             ("x=in:f32:4=rand:5", "\"5\" is no range LOW:HIGH"),
             ("x=in:f32:4=rand:5:1", "\"5:1\" is no range LOW:HIGH"),
-            ("x=out:f32:4=zeros", "an out buffer holds nothing before the launch; use inout:TYPE"),
-            ("x=out:file:a.npy", "an out buffer holds nothing before the launch; use inout:file"),
+            (
+                "x=out:f32:4=zeros",
+                "an out buffer holds nothing before the launch; use inout:TYPE",
+            ),
+            (
+                "x=out:file:a.npy",
+                "an out buffer holds nothing before the launch; use inout:file",
+            ),
             ("x=struct:@y,5", "\"5\" is none of"),
             ("x=@y+four", "is no @BUFFER or @BUFFER+BYTES"),
         ];
@@ -318,15 +395,29 @@ mod tests {
 
     #[test]
     fn arguments_are_read() {
-        let value =
-            |text: &str| text.parse::<Argument>().unwrap_or_else(|error| panic!("{text}: {error}")).value;
-        let buffer = |role, count, fill| {
-            Value::Buffer(BufferValue { role, shape: Some((ElementType::F32, count)), fill, view: None })
+        let value = |text: &str| {
+            text.parse::<Argument>()
+                .unwrap_or_else(|error| panic!("{text}: {error}"))
+                .value
         };
-        assert_eq!(value("x=in:f32:2x3"), buffer(Role::In, 6, Some(Fill::Random(None))));
+        let buffer = |role, count, fill| {
+            Value::Buffer(BufferValue {
+                role,
+                shape: Some((ElementType::F32, count)),
+                fill,
+                view: None,
+            })
+        };
+        assert_eq!(
+            value("x=in:f32:2x3"),
+            buffer(Role::In, 6, Some(Fill::Random(None)))
+        );
         assert_eq!(value("x=out:f32:0"), buffer(Role::Out, 0, None));
         let values = Fill::Values(vec!["-1".into(), "2".into()]);
-        assert_eq!(value("x=inout:f32:2=-1,2"), buffer(Role::InOut, 2, Some(values)));
+        assert_eq!(
+            value("x=inout:f32:2=-1,2"),
+            buffer(Role::InOut, 2, Some(values))
+        );
         let file = |role| {
             Value::Buffer(BufferValue {
                 role,
@@ -337,9 +428,14 @@ mod tests {
         };
         assert_eq!(value("x=file:a=b:c.npy"), file(Role::In));
         assert_eq!(value("x=inout:file:a=b:c.npy"), file(Role::InOut));
-        let pointer = |offset| Member::Pointer { buffer: "y".into(), offset };
+        let pointer = |offset| Member::Pointer {
+            buffer: "y".into(),
+            offset,
+        };
         assert_eq!(value("x=@y"), Value::Member(pointer(0)));
-        let Value::Struct(members) = value("x=struct:@y+8,i32:-3") else { panic!() };
+        let Value::Struct(members) = value("x=struct:@y+8,i32:-3") else {
+            panic!()
+        };
         let scalar = Member::Scalar {
             written: "i32".into(),
             element: ElementType::S32,

@@ -4,7 +4,9 @@ use ptx_emu::check;
 use ptx_emu::check::{Buffer, Check, Expected, Field, Role};
 use ptx_emu::{Kernel, Param};
 
-use super::argument::{Argument, BufferValue, Constant, ConstantValue, Expectation, Fill, Member, Value};
+use super::argument::{
+    Argument, BufferValue, Constant, ConstantValue, Expectation, Fill, Member, Value,
+};
 use super::proposal::example;
 use super::{fill, npy};
 
@@ -41,15 +43,25 @@ pub(crate) fn bind(
         if let Value::Buffer(value) = &argument.value {
             let label = param.map_or(&argument.name, |i| &kernel.params[i].name);
             let number = buffers.names.len();
-            let buffer =
-                buffer(&short(kernel, label), value, seed.wrapping_add(number as u64)).map_err(wrong)?;
+            let buffer = buffer(
+                &short(kernel, label),
+                value,
+                seed.wrapping_add(number as u64),
+            )
+            .map_err(wrong)?;
             buffers.names.push((argument.name.clone(), number));
             buffers.handles.extend(value.view.as_ref().map(|_| number));
             check.buffer(buffer);
         }
     }
-    let missing = slots.iter().zip(&kernel.params).enumerate().filter(|(_, (slot, _))| slot.is_none());
-    let missing: Vec<String> = missing.map(|(i, (_, param))| named(kernel, i, param)).collect();
+    let missing = slots
+        .iter()
+        .zip(&kernel.params)
+        .enumerate()
+        .filter(|(_, (slot, _))| slot.is_none());
+    let missing: Vec<String> = missing
+        .map(|(i, (_, param))| named(kernel, i, param))
+        .collect();
     if !missing.is_empty() {
         return Err(format!(
             "no --arg for {}; write for example --arg {}",
@@ -58,8 +70,9 @@ pub(crate) fn bind(
         ));
     }
     let arguments = slots.into_iter().flatten().enumerate();
-    check.args =
-        arguments.map(|(i, argument)| packed(kernel, i, argument, &buffers)).collect::<Result<_, _>>()?;
+    check.args = arguments
+        .map(|(i, argument)| packed(kernel, i, argument, &buffers))
+        .collect::<Result<_, _>>()?;
     check.variables = variables(constants, &buffers)?;
     Ok(buffers)
 }
@@ -73,16 +86,28 @@ fn position(kernel: &Kernel, name: &str) -> Option<usize> {
 
 /// `_Z5saxpyPf_param_0` of kernel `_Z5saxpyPf` is `param_0`.
 pub(crate) fn short(kernel: &Kernel, name: &str) -> String {
-    let rest = name.strip_prefix(&kernel.name).and_then(|rest| rest.strip_prefix('_'));
-    rest.filter(|rest| rest.starts_with("param")).unwrap_or(name).to_owned()
+    let rest = name
+        .strip_prefix(&kernel.name)
+        .and_then(|rest| rest.strip_prefix('_'));
+    rest.filter(|rest| rest.starts_with("param"))
+        .unwrap_or(name)
+        .to_owned()
 }
 
 fn named(kernel: &Kernel, number: usize, param: &Param) -> String {
-    format!("parameter {number} `{}` ({})", short(kernel, &param.name), param.ty)
+    format!(
+        "parameter {number} `{}` ({})",
+        short(kernel, &param.name),
+        param.ty
+    )
 }
 
 fn unknown(kernel: &Kernel) -> String {
-    let params = kernel.params.iter().enumerate().map(|(i, param)| named(kernel, i, param));
+    let params = kernel
+        .params
+        .iter()
+        .enumerate()
+        .map(|(i, param)| named(kernel, i, param));
     let params: Vec<String> = params.collect();
     match params.is_empty() {
         true => "the kernel has no parameters".into(),
@@ -96,7 +121,10 @@ fn unknown(kernel: &Kernel) -> String {
 /// Whether an `@` names a buffer.
 fn is_member(given: &[Argument], constants: &[Constant], name: &str) -> bool {
     let is = |member: &Member| matches!(member, Member::Pointer { buffer, .. } if buffer == name);
-    if constants.iter().any(|c| matches!(&c.value, ConstantValue::Pointer(member) if is(member))) {
+    if constants
+        .iter()
+        .any(|c| matches!(&c.value, ConstantValue::Pointer(member) if is(member)))
+    {
         return true;
     }
     given.iter().any(|argument| match &argument.value {
@@ -113,13 +141,20 @@ fn buffer(label: &str, value: &BufferValue, seed: u64) -> Result<Buffer, String>
             (array.element, array.count(), Some(array.bytes))
         }
         (Some((element, count)), None) => (element, count, None),
-        (Some((element, count)), Some(fill)) => {
-            (element, count, Some(fill::fill(fill, element, count, seed)?))
-        }
+        (Some((element, count)), Some(fill)) => (
+            element,
+            count,
+            Some(fill::fill(fill, element, count, seed)?),
+        ),
         (None, _) => return Err("a buffer needs a type and a count".into()),
     };
     let view = value.view.clone();
-    Ok(Buffer { role: value.role, contents, view, ..Buffer::empty(label, element, count) })
+    Ok(Buffer {
+        role: value.role,
+        contents,
+        view,
+        ..Buffer::empty(label, element, count)
+    })
 }
 
 /// The bytes of an argument, which must be those of its parameter.
@@ -156,7 +191,12 @@ fn packed(
 
 /// A float is no integer of the same size.
 fn fits(param: &Param, member: &Member) -> Result<(), String> {
-    let Member::Scalar { written, element, .. } = member else { return Ok(()) };
+    let Member::Scalar {
+        written, element, ..
+    } = member
+    else {
+        return Ok(());
+    };
     let is_float = [".f16", ".bf16", ".f32", ".f64"].contains(&param.ty.as_str());
     let is_integer = param.ty.starts_with(".u") || param.ty.starts_with(".s");
     let differs = is_float && !element.is_float() || is_integer && element.is_float();
@@ -188,8 +228,18 @@ fn member_of(member: &Member, buffers: &Buffers) -> Result<check::Argument, Stri
 
 impl Buffers {
     fn find(&self, name: &str) -> Result<usize, String> {
-        let found = self.names.iter().find(|(known, _)| known == name).map(|(_, number)| *number);
-        let known = || self.names.iter().map(|(known, _)| known.as_str()).collect::<Vec<_>>().join(", ");
+        let found = self
+            .names
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, number)| *number);
+        let known = || {
+            self.names
+                .iter()
+                .map(|(known, _)| known.as_str())
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
         found.ok_or_else(|| match self.names.is_empty() {
             true => format!("there is no buffer {name}; --arg {name}=in:f32:1000 makes one"),
             false => format!("there is no buffer {name}; there are {}", known()),
@@ -197,13 +247,25 @@ impl Buffers {
     }
 
     /// Sets what buffers must hold.
-    pub(crate) fn expect(&self, check: &mut Check<'_>, expected: &[Expectation]) -> Result<(), String> {
-        for Expectation { name, fill, tolerance } in expected {
+    pub(crate) fn expect(
+        &self,
+        check: &mut Check<'_>,
+        expected: &[Expectation],
+    ) -> Result<(), String> {
+        for Expectation {
+            name,
+            fill,
+            tolerance,
+        } in expected
+        {
             let wrong = |what: String| format!("--expect {name}: {what}");
             let number = self.find(name).or_else(|error| {
-                let param =
-                    position(check.kernel, name).map(|i| short(check.kernel, &check.kernel.params[i].name));
-                let found = check.buffers.iter().position(|buffer| Some(&buffer.name) == param.as_ref());
+                let param = position(check.kernel, name)
+                    .map(|i| short(check.kernel, &check.kernel.params[i].name));
+                let found = check
+                    .buffers
+                    .iter()
+                    .position(|buffer| Some(&buffer.name) == param.as_ref());
                 found.ok_or(wrong(error))
             })?;
             let buffer = &mut check.buffers[number];
@@ -211,14 +273,20 @@ impl Buffers {
                 return Err(wrong("the buffer has an expectation already".into()));
             }
             let bytes = fill::fill(fill, buffer.element, buffer.count, 0).map_err(wrong)?;
-            buffer.expected = Some(Expected { bytes, tolerance: *tolerance });
+            buffer.expected = Some(Expected {
+                bytes,
+                tolerance: *tolerance,
+            });
         }
         Ok(())
     }
 }
 
 /// What variables hold.
-fn variables(constants: &[Constant], buffers: &Buffers) -> Result<Vec<(String, check::Argument)>, String> {
+fn variables(
+    constants: &[Constant],
+    buffers: &Buffers,
+) -> Result<Vec<(String, check::Argument)>, String> {
     let value = |constant: &Constant| match &constant.value {
         ConstantValue::Values(values, element) => fill::values(values, *element).map(of_bytes),
         ConstantValue::File(path) => npy::read(path.as_ref()).map(|array| of_bytes(array.bytes)),
@@ -228,9 +296,16 @@ fn variables(constants: &[Constant], buffers: &Buffers) -> Result<Vec<(String, c
         let wrong = |what: String| format!("--const {}: {what}", constant.name);
         Ok((constant.name.clone(), value(constant).map_err(wrong)?))
     };
-    let twice = |i: usize| constants[..i].iter().any(|before| before.name == constants[i].name);
+    let twice = |i: usize| {
+        constants[..i]
+            .iter()
+            .any(|before| before.name == constants[i].name)
+    };
     match (0..constants.len()).find(|i| twice(*i)) {
-        Some(i) => Err(format!("--const {}: it has a value already", constants[i].name)),
+        Some(i) => Err(format!(
+            "--const {}: it has a value already",
+            constants[i].name
+        )),
         None => constants.iter().map(one).collect(),
     }
 }

@@ -30,13 +30,19 @@ pub(crate) fn run(
         content: Content::Aside,
     });
     output.as_ref().map_or(Ok(()), Output::check)?;
-    let report = check.run().map_err(|error| Failure::Input(error.to_string()))?;
+    let report = check
+        .run()
+        .map_err(|error| Failure::Input(error.to_string()))?;
     if let Some(output) = output {
         let value = json::report(&path.display().to_string(), &check, &report);
         output.write(|sink| sink.write(format!("{value:#}\n").as_bytes()))?;
     }
     print(&check, &report)?;
-    if report.findings.is_empty() { Ok(()) } else { Err(Failure::Shown) }
+    if report.findings.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::Shown)
+    }
 }
 
 /// The check that the options ask for.
@@ -52,10 +58,18 @@ pub(crate) fn prepare<'a>(
     check.cluster = launch.cluster;
     check.dynamic_shared = launch.smem;
     check.cooperative = launch.cooperative;
-    let schedules = if checks.trace.is_some() || checks.stats { 1 } else { checks.schedules };
+    let schedules = if checks.trace.is_some() || checks.stats {
+        1
+    } else {
+        checks.schedules
+    };
     check.seeds = checks.seed.map_or(0..schedules, |seed| seed..seed + 1);
     check.trace = if checks.race { Trace::On } else { Trace::Off };
-    check.faults = if checks.all { Faults::EachBlock } else { Faults::First };
+    check.faults = if checks.all {
+        Faults::EachBlock
+    } else {
+        Faults::First
+    };
     check.trace_bytes = checks.race_memory;
     check.strict = checks.strict;
     check.arithmetic = checks.arithmetic;
@@ -65,12 +79,24 @@ pub(crate) fn prepare<'a>(
     check.profile = checks.stats;
     if let Some(thread) = checks.trace {
         let [block, thread] = thread.within(check.grid, check.block)?;
-        check.followed = Some(Followed { block, thread, most: profile::MOST_STEPS });
+        check.followed = Some(Followed {
+            block,
+            thread,
+            most: profile::MOST_STEPS,
+        });
     }
-    if let Some(reason) = emulation::room(bytes(&launch.args, check.seeds.end - check.seeds.start)) {
-        return Err(format!("{reason}; make the buffers of --arg smaller, or try fewer --schedules"));
+    if let Some(reason) = emulation::room(bytes(&launch.args, check.seeds.end - check.seeds.start))
+    {
+        return Err(format!(
+            "{reason}; make the buffers of --arg smaller, or try fewer --schedules"
+        ));
     }
-    let buffers = bind::bind(&mut check, &launch.args, &launch.constants, launch.data_seed)?;
+    let buffers = bind::bind(
+        &mut check,
+        &launch.args,
+        &launch.constants,
+        launch.data_seed,
+    )?;
     buffers.expect(&mut check, &checks.expect)?;
     Ok(check)
 }
@@ -79,8 +105,15 @@ pub(crate) fn prepare<'a>(
 /// each byte of it, and what they hold afterwards.
 fn bytes(args: &[Argument], schedules: u64) -> u64 {
     let beside = schedules.min(available_parallelism().map_or(1, usize::from) as u64);
-    let size = args.iter().map(Argument::bytes).fold(0, u64::saturating_add);
-    size.saturating_add(size.saturating_add(size / 8).saturating_add(size).saturating_mul(beside))
+    let size = args
+        .iter()
+        .map(Argument::bytes)
+        .fold(0, u64::saturating_add);
+    size.saturating_add(
+        size.saturating_add(size / 8)
+            .saturating_add(size)
+            .saturating_mul(beside),
+    )
 }
 
 fn print(check: &Check<'_>, report: &Report) -> Result<(), Failure> {
@@ -98,7 +131,11 @@ fn print(check: &Check<'_>, report: &Report) -> Result<(), Failure> {
         writeln!(out, "{}\n", printable(&text))?;
     }
     if report.findings.is_empty() {
-        for buffer in report.buffers.iter().filter(|buffer| buffer.role != ptx_emu::check::Role::In) {
+        for buffer in report
+            .buffers
+            .iter()
+            .filter(|buffer| buffer.role != ptx_emu::check::Role::In)
+        {
             writeln!(out, "{}", printable(&words::buffer(buffer)))?;
         }
     }
@@ -106,7 +143,10 @@ fn print(check: &Check<'_>, report: &Report) -> Result<(), Failure> {
         writeln!(out, "note: {}", printable(&note.to_string()))?;
     }
     if check.trace == Trace::Off && check.grid != [1; 3] {
-        writeln!(out, "note: races on global memory were not looked for; --race does")?;
+        writeln!(
+            out,
+            "note: races on global memory were not looked for; --race does"
+        )?;
     }
     writeln!(out, "{}", words::summary(report))?;
     Ok(())

@@ -1,13 +1,20 @@
 //! The command line that shows a finding again.
 
 /// Options of the check that a replay does without: the seed says which schedule it is.
-const DROPPED: &[(&str, bool)] =
-    &[("--schedules", true), ("--seed", true), ("--json", true), ("--trace", true), ("--stats", false)];
+const DROPPED: &[(&str, bool)] = &[
+    ("--schedules", true),
+    ("--seed", true),
+    ("--json", true),
+    ("--trace", true),
+    ("--stats", false),
+];
 
 /// The command line of this process, for the schedule of one seed.
 pub(crate) fn replay(seed: u64) -> String {
-    let given: Vec<String> =
-        std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
+    let given: Vec<String> = std::env::args_os()
+        .skip(1)
+        .map(|argument| argument.to_string_lossy().into_owned())
+        .collect();
     of(&given, seed)
 }
 
@@ -15,8 +22,9 @@ fn of(given: &[String], seed: u64) -> String {
     let mut words = vec!["warpwright".to_owned()];
     let mut skip = false;
     for argument in given {
-        let (name, value) =
-            argument.split_once('=').map_or((argument.as_str(), false), |(name, _)| (name, true));
+        let (name, value) = argument
+            .split_once('=')
+            .map_or((argument.as_str(), false), |(name, _)| (name, true));
         match DROPPED.iter().find(|(dropped, _)| *dropped == name) {
             _ if skip => skip = false,
             Some((_, has_value)) => skip = *has_value && !value,
@@ -56,12 +64,20 @@ mod tests {
             "--stats",
         ];
         let given = given.map(str::to_owned);
-        assert_eq!(of(&given, 7), "warpwright emu 'a b.ptx' --all -k 'f$1' --race --seed 7");
+        assert_eq!(
+            of(&given, 7),
+            "warpwright emu 'a b.ptx' --all -k 'f$1' --race --seed 7"
+        );
     }
 
     #[test]
     fn words_are_quoted_where_a_shell_would_read_them() {
-        let cases = [("x=in:f32:2", "x=in:f32:2"), ("", "''"), ("it's", r"'it'\''s'"), ("a;b", "'a;b'")];
+        let cases = [
+            ("x=in:f32:2", "x=in:f32:2"),
+            ("", "''"),
+            ("it's", r"'it'\''s'"),
+            ("a;b", "'a;b'"),
+        ];
         for (word, wanted) in cases {
             assert_eq!(quoted(word), wanted);
         }

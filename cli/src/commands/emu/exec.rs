@@ -86,10 +86,20 @@ fn library(named: Option<&Path>) -> Result<PathBuf, Failure> {
         check_library(&library).map_err(wrong)?;
         return Ok(library);
     }
-    let name = format!("{}warpwright_cuda_emu{}", consts::DLL_PREFIX, consts::DLL_SUFFIX);
-    let own = env::current_exe().and_then(fs::canonicalize).unwrap_or_default();
+    let name = format!(
+        "{}warpwright_cuda_emu{}",
+        consts::DLL_PREFIX,
+        consts::DLL_SUFFIX
+    );
+    let own = env::current_exe()
+        .and_then(fs::canonicalize)
+        .unwrap_or_default();
     let beside = own.parent().unwrap_or(Path::new("."));
-    let places = [beside.join(&name), beside.join("deps").join(&name), beside.join("../lib").join(&name)];
+    let places = [
+        beside.join(&name),
+        beside.join("deps").join(&name),
+        beside.join("../lib").join(&name),
+    ];
     places.iter().find_map(|place| fs::canonicalize(place).ok()).ok_or_else(|| {
         Failure::Input(format!(
             "{name} is neither in {} nor in its deps nor in ../lib; `cargo build --release -p warpwright-cuda-emu` builds \
@@ -124,7 +134,10 @@ fn link(library: &Path, folder: &Path) -> io::Result<()> {
 
 #[cfg(not(unix))]
 fn link(_: &Path, _: &Path) -> io::Result<()> {
-    Err(io::Error::new(io::ErrorKind::Unsupported, "programs run on the emulated driver on Linux alone"))
+    Err(io::Error::new(
+        io::ErrorKind::Unsupported,
+        "programs run on the emulated driver on Linux alone",
+    ))
 }
 
 fn start(args: &Args, folder: &Path, file: &Path) -> Result<ExitStatus, Failure> {
@@ -135,9 +148,19 @@ fn start(args: &Args, folder: &Path, file: &Path) -> Result<ExitStatus, Failure>
         paths.push(more);
     }
     let mut command = Command::new(program);
-    command.args(rest).env("LD_LIBRARY_PATH", paths).env(REPORT, file);
-    let asked = [(args.arithmetic, "arithmetic"), (args.provenance, "provenance")];
-    let asked: Vec<&str> = asked.into_iter().filter(|(asked, _)| *asked).map(|(_, name)| name).collect();
+    command
+        .args(rest)
+        .env("LD_LIBRARY_PATH", paths)
+        .env(REPORT, file);
+    let asked = [
+        (args.arithmetic, "arithmetic"),
+        (args.provenance, "provenance"),
+    ];
+    let asked: Vec<&str> = asked
+        .into_iter()
+        .filter(|(asked, _)| *asked)
+        .map(|(_, name)| name)
+        .collect();
     if !asked.is_empty() {
         command.env(CHECKS, asked.join(","));
     }
@@ -162,7 +185,11 @@ fn verdict(args: &Args, report: &Report, status: ExitStatus) -> Result<(), Failu
         return Err(Failure::Runtime(format!("{program} failed: {status}")));
     }
     let leaked = args.leaks && !report.leaks.is_empty();
-    if leaked || !report.findings.is_empty() { Err(Failure::Shown) } else { Ok(()) }
+    if leaked || !report.findings.is_empty() {
+        Err(Failure::Shown)
+    } else {
+        Ok(())
+    }
 }
 
 /// Equal findings.
@@ -196,7 +223,10 @@ fn in_words(finding: &Value) -> String {
     words::line(
         &mut words,
         "kernel",
-        &format!("{}, block ({block}), thread ({thread})", text(&finding["kernel"])),
+        &format!(
+            "{}, block ({block}), thread ({thread})",
+            text(&finding["kernel"])
+        ),
     );
     let mut places = array(&finding["places"]).iter();
     if let Some(first) = places.next() {
@@ -206,7 +236,11 @@ fn in_words(finding: &Value) -> String {
         words::line(&mut words, "called", &place(call));
     }
     for other in places {
-        words::line(&mut words, "and", &format!("{} at {}", text(&other["did"]), place(other)));
+        words::line(
+            &mut words,
+            "and",
+            &format!("{} at {}", text(&other["did"]), place(other)),
+        );
     }
     for (head, key) in [("memory", "memory"), ("do", "instead")] {
         let line = text(&finding[key]);
@@ -287,10 +321,15 @@ impl Report {
     /// Findings of one class at the same instructions are one.
     fn finding(&mut self, line: &Value) {
         let places = array(&line["places"]);
-        let place = |place: &Value| format!("{}:{}:{};", place["kernel"], place["line"], place["column"]);
+        let place =
+            |place: &Value| format!("{}:{}:{};", place["kernel"], place["line"], place["column"]);
         let text = line["text"].as_str().unwrap_or_default();
         let at: String = places.iter().map(place).collect();
-        let key = if at.is_empty() { text.to_owned() } else { format!("{} {at}", line["class"]) };
+        let key = if at.is_empty() {
+            text.to_owned()
+        } else {
+            format!("{} {at}", line["class"])
+        };
         match self.findings.iter_mut().find(|known| known.key == key) {
             Some(known) => known.count += 1,
             None => self.findings.push(ProgramFinding {
@@ -319,7 +358,11 @@ impl Report {
         });
         let leaks: Vec<String> = leaks.collect();
         if !leaks.is_empty() {
-            writeln!(out, "note: not released at the end: {}", printable(&leaks.join(", ")))?;
+            writeln!(
+                out,
+                "note: not released at the end: {}",
+                printable(&leaks.join(", "))
+            )?;
         }
         if self.ended < self.processes {
             let killed = self.processes - self.ended;
@@ -329,10 +372,17 @@ impl Report {
             )?;
         }
         if self.forgot {
-            writeln!(out, "note: so much work ran side by side that not all of it was compared")?;
+            writeln!(
+                out,
+                "note: so much work ran side by side that not all of it was compared"
+            )?;
         }
         let (launches, kernels) = (self.launches.values().sum::<u64>(), self.launches.len());
-        writeln!(out, "{launches} launches of {kernels} kernels, {} findings", self.findings.len())
+        writeln!(
+            out,
+            "{launches} launches of {kernels} kernels, {} findings",
+            self.findings.len()
+        )
     }
 }
 
@@ -342,7 +392,9 @@ mod tests {
 
     #[test]
     fn equal_findings_are_one() {
-        let place = |line: u32| format!(r#"{{"kernel":"k","did":"","line":{line},"column":5,"text":"st"}}"#);
+        let place = |line: u32| {
+            format!(r#"{{"kernel":"k","did":"","line":{line},"column":5,"text":"st"}}"#)
+        };
         let finding = |class: &str, line: u32| {
             format!(
                 r#"{{"kind":"finding","class":"{class}","text":"{class}: x","places":[{}]}}"#,

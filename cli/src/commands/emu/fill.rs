@@ -6,10 +6,20 @@ use super::argument::{Fill, no_value};
 use super::npy;
 
 /// The bytes of `count` elements.
-pub(crate) fn fill(fill: &Fill, element: ElementType, count: usize, seed: u64) -> Result<Vec<u8>, String> {
+pub(crate) fn fill(
+    fill: &Fill,
+    element: ElementType,
+    count: usize,
+    seed: u64,
+) -> Result<Vec<u8>, String> {
     match fill {
         Fill::Zeros => repeated(&vec![0; element.bytes()], count),
-        Fill::Const(text) => repeated(&element.encode(text).ok_or_else(|| no_value(text, element))?, count),
+        Fill::Const(text) => repeated(
+            &element
+                .encode(text)
+                .ok_or_else(|| no_value(text, element))?,
+            count,
+        ),
         Fill::Iota => made(element, count, |i| element.encode_float(i as f64)),
         Fill::Random(range) => random(element, count, *range, seed),
         Fill::Values(values) => listed(values, element, count),
@@ -31,13 +41,20 @@ pub(crate) fn fill(fill: &Fill, element: ElementType, count: usize, seed: u64) -
 /// The bytes of elements that are listed, however many.
 pub(crate) fn values(values: &[String], element: ElementType) -> Result<Vec<u8>, String> {
     let bytes = |text: &String| element.encode(text).ok_or_else(|| no_value(text, element));
-    Ok(values.iter().map(bytes).collect::<Result<Vec<_>, _>>()?.concat())
+    Ok(values
+        .iter()
+        .map(bytes)
+        .collect::<Result<Vec<_>, _>>()?
+        .concat())
 }
 
 fn listed(texts: &[String], element: ElementType, count: usize) -> Result<Vec<u8>, String> {
     match texts.len() == count {
         true => values(texts, element),
-        false => Err(format!("{} values for {count} elements; const:VALUE repeats one", texts.len())),
+        false => Err(format!(
+            "{} values for {count} elements; const:VALUE repeats one",
+            texts.len()
+        )),
     }
 }
 
@@ -46,7 +63,10 @@ fn room(element: ElementType, count: usize) -> Result<Vec<u8>, String> {
     let size = count.checked_mul(element.bytes());
     match size.map(|size| bytes.try_reserve_exact(size)) {
         Some(Ok(())) => Ok(bytes),
-        _ => Err(format!("there is no memory for {count} elements of {}", element.name())),
+        _ => Err(format!(
+            "there is no memory for {count} elements of {}",
+            element.name()
+        )),
     }
 }
 
@@ -54,13 +74,20 @@ fn repeated(one: &[u8], count: usize) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let size = count.checked_mul(one.len());
     if size.is_none_or(|size| bytes.try_reserve_exact(size).is_err()) {
-        return Err(format!("there is no memory for {count} elements of {} bytes", one.len()));
+        return Err(format!(
+            "there is no memory for {count} elements of {} bytes",
+            one.len()
+        ));
     }
     (0..count).for_each(|_| bytes.extend(one));
     Ok(bytes)
 }
 
-fn made(element: ElementType, count: usize, f: impl FnMut(usize) -> Vec<u8>) -> Result<Vec<u8>, String> {
+fn made(
+    element: ElementType,
+    count: usize,
+    f: impl FnMut(usize) -> Vec<u8>,
+) -> Result<Vec<u8>, String> {
     let mut bytes = room(element, count)?;
     bytes.extend((0..count).flat_map(f));
     Ok(bytes)
@@ -73,13 +100,21 @@ fn random(
     range: Option<(f64, f64)>,
     seed: u64,
 ) -> Result<Vec<u8>, String> {
-    let (low, high) = range.unwrap_or(if element.is_float() { (-1.0, 1.0) } else { (0.0, 100.0) });
+    let (low, high) = range.unwrap_or(if element.is_float() {
+        (-1.0, 1.0)
+    } else {
+        (0.0, 100.0)
+    });
     let mut state = mix(seed);
     made(element, count, |_| {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let unit = (mix(state) >> 11) as f64 / (1u64 << 53) as f64;
         let value = low + (high - low) * unit;
-        element.encode_float(if element.is_float() { value } else { value.floor() })
+        element.encode_float(if element.is_float() {
+            value
+        } else {
+            value.floor()
+        })
     })
 }
 
@@ -96,7 +131,11 @@ mod tests {
 
     fn shown(text: &str, element: ElementType, count: usize) -> Result<String, String> {
         let bytes = fill(&text.parse()?, element, count, 3)?;
-        Ok(bytes.chunks(element.bytes()).map(|bytes| element.show(bytes)).collect::<Vec<_>>().join(" "))
+        Ok(bytes
+            .chunks(element.bytes())
+            .map(|bytes| element.show(bytes))
+            .collect::<Vec<_>>()
+            .join(" "))
     }
 
     #[test]
@@ -108,7 +147,12 @@ mod tests {
             ("iota", F16, 3, Ok("0 1 2")),
             ("const:-2.5", F32, 2, Ok("-2.5 -2.5")),
             ("7,8", S32, 2, Ok("7 8")),
-            ("7,8", S32, 3, Err("2 values for 3 elements; const:VALUE repeats one")),
+            (
+                "7,8",
+                S32,
+                3,
+                Err("2 values for 3 elements; const:VALUE repeats one"),
+            ),
             ("7,x", S32, 2, Err("\"x\" is no value of type s32")),
             ("const:300", U8, 1, Err("\"300\" is no value of type u8")),
             (
@@ -131,8 +175,13 @@ mod tests {
         assert_ne!(made(1), made(2));
         let within = |text: &str, element: ElementType, low: f64, high: f64| {
             let bytes = fill(&text.parse().unwrap(), element, 1000, 7).unwrap();
-            let values: Vec<f64> = bytes.chunks(element.bytes()).map(|bytes| element.value(bytes)).collect();
-            let (least, most) = values.iter().fold((f64::MAX, f64::MIN), |(a, b), v| (a.min(*v), b.max(*v)));
+            let values: Vec<f64> = bytes
+                .chunks(element.bytes())
+                .map(|bytes| element.value(bytes))
+                .collect();
+            let (least, most) = values
+                .iter()
+                .fold((f64::MAX, f64::MIN), |(a, b), v| (a.min(*v), b.max(*v)));
             let tenth = (high - low) / 10.0;
             assert!(
                 (low..low + tenth).contains(&least) && (high - tenth..=high).contains(&most),

@@ -1,7 +1,9 @@
 //! Textures and surfaces of `--arg`: `KIND:FORMAT:SIZE[:OPTION..][=FILL]`.
 
 use ptx_emu::check::{ElementType, Role, View};
-use ptx_emu::{AddressMode, ChannelType, Coordinates, Filter, Image, Read, Sampler, Shape, TexelFormat};
+use ptx_emu::{
+    AddressMode, ChannelType, Coordinates, Filter, Image, Read, Sampler, Shape, TexelFormat,
+};
 
 use super::argument::{BufferValue, Fill};
 
@@ -65,11 +67,20 @@ pub(super) fn image(kind: &str, rest: &str) -> Option<Result<BufferValue, String
 }
 
 /// `FORMAT:SIZE[:OPTION..][=FILL]`
-fn view(shape: Shape, written: &str, sampler: Option<Sampler>, text: &str) -> Result<BufferValue, String> {
-    let (what, fill) = text.split_once('=').map_or((text, None), |(what, fill)| (what, Some(fill)));
+fn view(
+    shape: Shape,
+    written: &str,
+    sampler: Option<Sampler>,
+    text: &str,
+) -> Result<BufferValue, String> {
+    let (what, fill) = text
+        .split_once('=')
+        .map_or((text, None), |(what, fill)| (what, Some(fill)));
     let mut parts = what.split(':');
     let (Some(format), Some(size)) = (parts.next(), parts.next()) else {
-        return Err(format!("a texture or surface needs a format and a size, such as f32x4:{written}"));
+        return Err(format!(
+            "a texture or surface needs a format and a size, such as f32x4:{written}"
+        ));
     };
     let (element, format) = self::format(format)?;
     let extent = extent(shape, written, size)?;
@@ -80,12 +91,20 @@ fn view(shape: Shape, written: &str, sampler: Option<Sampler>, text: &str) -> Re
         (None, Some(fill)) => (Role::InOut, Some(fill)),
         (None, None) => (Role::Out, None),
     };
-    let all = extent.iter().chain([&format.channels]).try_fold(1usize, |all, n| all.checked_mul(*n as usize));
+    let all = extent
+        .iter()
+        .chain([&format.channels])
+        .try_fold(1usize, |all, n| all.checked_mul(*n as usize));
     let count = all.ok_or_else(|| format!("{size:?} has more texels than there are addresses"))?;
     let image = Image::new(format, shape, extent);
     image.check().map_err(|error| error.to_string())?;
     let view = Some(View { image, sampler });
-    Ok(BufferValue { role, shape: Some((element, count)), fill, view })
+    Ok(BufferValue {
+        role,
+        shape: Some((element, count)),
+        fill,
+        view,
+    })
 }
 
 /// A type and a number of channels: `u8x4`, or `f32` for one.
@@ -95,9 +114,13 @@ fn format(text: &str) -> Result<(ElementType, TexelFormat), String> {
     let found = CHANNELS.iter().find(|(known, _)| Some(*known) == element);
     let channels = channels.parse().ok().filter(|n| matches!(n, 1 | 2 | 4));
     match (found, channels) {
-        (Some((element, channel)), Some(channels)) => {
-            Ok((*element, TexelFormat { channel: *channel, channels }))
-        }
+        (Some((element, channel)), Some(channels)) => Ok((
+            *element,
+            TexelFormat {
+                channel: *channel,
+                channels,
+            },
+        )),
         _ => {
             let names: Vec<&str> = CHANNELS.iter().map(|(element, _)| element.name()).collect();
             Err(format!(
@@ -109,8 +132,10 @@ fn format(text: &str) -> Result<(ElementType, TexelFormat), String> {
 }
 
 fn extent(shape: Shape, written: &str, text: &str) -> Result<[u32; 3], String> {
-    let numbers =
-        text.split('x').map(|n| n.parse().ok().filter(|n: &u32| *n > 0)).collect::<Option<Vec<_>>>();
+    let numbers = text
+        .split('x')
+        .map(|n| n.parse().ok().filter(|n: &u32| *n > 0))
+        .collect::<Option<Vec<_>>>();
     let found = match (shape, numbers.as_deref()) {
         (Shape::Linear | Shape::D1, Some([w])) => Some([*w, 1, 1]),
         (Shape::D2, Some([w, h])) => Some([*w, *h, 1]),
@@ -130,13 +155,18 @@ fn options<'a>(
     let mut sampler = sampler;
     for option in given {
         let Some(sampler) = &mut sampler else {
-            return Err(format!("{option:?} behind the size: a surface has no options"));
+            return Err(format!(
+                "{option:?} behind the size: a surface has no options"
+            ));
         };
         match OPTIONS.iter().find(|(known, _)| *known == option) {
             Some((_, set)) => set(sampler),
             None => {
                 let known: Vec<&str> = OPTIONS.iter().map(|(known, _)| *known).collect();
-                return Err(format!("{option:?} is no option of a texture: {}", known.join(", ")));
+                return Err(format!(
+                    "{option:?} is no option of a texture: {}",
+                    known.join(", ")
+                ));
             }
         }
     }
@@ -151,11 +181,17 @@ mod tests {
     #[test]
     fn textures_and_surfaces_are_read() {
         let read = |text: &str| match text.parse::<Argument>() {
-            Ok(Argument { value: Value::Buffer(value), .. }) => value,
+            Ok(Argument {
+                value: Value::Buffer(value),
+                ..
+            }) => value,
             other => panic!("{text}: {other:?}"),
         };
         let value = read("t=tex2d:u8x4:16x8:linear:wrap:normalized:float=rand:0:9");
-        let format = TexelFormat { channel: ChannelType::U8, channels: 4 };
+        let format = TexelFormat {
+            channel: ChannelType::U8,
+            channels: 4,
+        };
         let sampler = Sampler {
             address: [AddressMode::Wrap; 3],
             filter: Filter::Linear,
@@ -164,14 +200,35 @@ mod tests {
             ..Sampler::POINT
         };
         let image = Image::new(format, Shape::D2, [16, 8, 1]);
-        assert_eq!(value.view, Some(View { image, sampler: Some(sampler) }));
-        assert_eq!((value.role, value.shape), (Role::In, Some((ElementType::U8, 512))));
+        assert_eq!(
+            value.view,
+            Some(View {
+                image,
+                sampler: Some(sampler)
+            })
+        );
+        assert_eq!(
+            (value.role, value.shape),
+            (Role::In, Some((ElementType::U8, 512)))
+        );
         assert_eq!(value.fill, Some(Fill::Random(Some((0.0, 9.0)))));
         let value = read("s=surfcubelayered:f32:4x2");
-        let image =
-            Image::new(TexelFormat { channel: ChannelType::F32, channels: 1 }, Shape::Cubes, [4, 4, 12]);
+        let image = Image::new(
+            TexelFormat {
+                channel: ChannelType::F32,
+                channels: 1,
+            },
+            Shape::Cubes,
+            [4, 4, 12],
+        );
         assert_eq!((value.role, value.fill), (Role::Out, None));
-        assert_eq!(value.view, Some(View { image, sampler: None }));
+        assert_eq!(
+            value.view,
+            Some(View {
+                image,
+                sampler: None
+            })
+        );
         assert_eq!(read("s=surf1d:f32:4=iota").role, Role::InOut);
     }
 
@@ -182,19 +239,37 @@ mod tests {
                 "t=tex4d:f32:4",
                 "\"tex4d\" is no texture or surface: behind tex or surf comes one of 1dfetch, 1d,",
             ),
-            ("t=surf1dfetch:f32:4", "\"surf1dfetch\" is no texture or surface"),
-            ("t=tex2d:f32", "a texture or surface needs a format and a size, such as f32x4:WIDTHxHEIGHT"),
+            (
+                "t=surf1dfetch:f32:4",
+                "\"surf1dfetch\" is no texture or surface",
+            ),
+            (
+                "t=tex2d:f32",
+                "a texture or surface needs a format and a size, such as f32x4:WIDTHxHEIGHT",
+            ),
             (
                 "t=tex2d:f64:4x4",
                 "\"f64\" is no format of texels: one of u8, s8, u16, s16, u32, s32, f16, f32, alone",
             ),
             ("t=tex2d:u8x3:4x4", "\"u8x3\" is no format of texels"),
-            ("t=tex2d:f32:4", "\"4\" is no size of it: WIDTHxHEIGHT, of numbers from 1 on"),
+            (
+                "t=tex2d:f32:4",
+                "\"4\" is no size of it: WIDTHxHEIGHT, of numbers from 1 on",
+            ),
             ("t=tex2d:f32:4x0", "\"4x0\" is no size of it"),
             ("t=tex1d:f32:4294967295", "which has at most 131072 x 1 x 1"),
-            ("t=tex2d:f32:4x4:bilinear", "\"bilinear\" is no option of a texture: point, linear, wrap,"),
-            ("t=surf2d:f32:4x4:linear", "\"linear\" behind the size: a surface has no options"),
-            ("t=tex2d:f32:4x4=ones", "\"ones\" fills no buffer: zeros, iota"),
+            (
+                "t=tex2d:f32:4x4:bilinear",
+                "\"bilinear\" is no option of a texture: point, linear, wrap,",
+            ),
+            (
+                "t=surf2d:f32:4x4:linear",
+                "\"linear\" behind the size: a surface has no options",
+            ),
+            (
+                "t=tex2d:f32:4x4=ones",
+                "\"ones\" fills no buffer: zeros, iota",
+            ),
         ];
         for (text, message) in cases {
             let error = text.parse::<Argument>().unwrap_err();

@@ -58,7 +58,14 @@ fn of_fault(check: &Check<'_>, fault: &Fault) -> Value {
 }
 
 fn of_place(place: &Place) -> Value {
-    let Place { buffer, index, found, wanted, wrong, .. } = place;
+    let Place {
+        buffer,
+        index,
+        found,
+        wanted,
+        wrong,
+        ..
+    } = place;
     json!({ "memory": buffer, "element": index, "found": found, "wanted": wanted, "wrong": wrong })
 }
 

@@ -26,27 +26,42 @@ pub(crate) fn list(path: &Path, module: &Module, prints: Prints) -> Result<(), F
         kernels(runs, refused)
     )?;
     for kernel in module.kernels() {
-        writeln!(out, "\n{}\n    {}", signature(&kernel.name, &kernel.params), needs(kernel))?;
+        writeln!(
+            out,
+            "\n{}\n    {}",
+            signature(&kernel.name, &kernel.params),
+            needs(kernel)
+        )?;
     }
     for kernel in module.refused() {
         writeln!(out, "\n{}", signature(&kernel.name, &kernel.params))?;
         write!(out, "{}", printable(&lacks(&kernel.errors.0)))?;
     }
     for function in module.refused_functions() {
-        writeln!(out, "\nfunction {}, which no kernel above calls", printable(&function.name))?;
+        writeln!(
+            out,
+            "\nfunction {}, which no kernel above calls",
+            printable(&function.name)
+        )?;
         write!(out, "{}", printable(&lacks(&function.errors.0)))?;
     }
     if !module.declaration_errors().is_empty() {
         writeln!(out, "\ndeclarations")?;
         write!(out, "{}", printable(&lacks(module.declaration_errors())))?;
     }
-    let variables: Vec<String> =
-        module.variables().map(|v| format!("{} ({} bytes)", v.name, v.bytes)).collect();
+    let variables: Vec<String> = module
+        .variables()
+        .map(|v| format!("{} ({} bytes)", v.name, v.bytes))
+        .collect();
     if !variables.is_empty() {
         writeln!(out, "\nvariables: {}", variables.join(", "))?;
     }
     if let Some(kernel) = module.kernels().next() {
-        writeln!(out, "\nTo run one:\n  {}", proposal::command(path, module, kernel, prints))?;
+        writeln!(
+            out,
+            "\nTo run one:\n  {}",
+            proposal::command(path, module, kernel, prints)
+        )?;
     }
     if let Some(sentence) = ill_formed(path, module.errors()) {
         return Err(Failure::Input(sentence));
@@ -76,7 +91,10 @@ fn signature(kernel: &str, params: &[Param]) -> String {
         true => param.name[kernel.len() + 1..].to_owned(),
         false => param.name.clone(),
     };
-    let params: Vec<String> = params.iter().map(|param| format!("{}: {}", name(param), param.ty)).collect();
+    let params: Vec<String> = params
+        .iter()
+        .map(|param| format!("{}: {}", name(param), param.ty))
+        .collect();
     printable(&format!("{kernel}({})", params.join(", "))).into_owned()
 }
 
@@ -88,40 +106,73 @@ fn needs(kernel: &Kernel) -> String {
         (None, Some(most)) => format!("blocks of at most {} threads", most.iter().product::<u32>()),
         (None, None) => "blocks of any size".into(),
     }];
-    parts.extend(kernel.cluster.map(|blocks| format!("clusters of {}", size(blocks))));
-    parts.push(format!("{} bytes of static shared memory", kernel.static_shared));
-    parts
-        .extend(kernel.dynamic_shared().map(|name| format!("dynamic shared memory `{name}` (--smem BYTES)")));
+    parts.extend(
+        kernel
+            .cluster
+            .map(|blocks| format!("clusters of {}", size(blocks))),
+    );
+    parts.push(format!(
+        "{} bytes of static shared memory",
+        kernel.static_shared
+    ));
+    parts.extend(
+        kernel
+            .dynamic_shared()
+            .map(|name| format!("dynamic shared memory `{name}` (--smem BYTES)")),
+    );
     parts.join(", ")
 }
 
 /// Returns the number of errors in the text and the first of them, or `None` if everything in it could be read.
 fn ill_formed(path: &Path, errors: &[ParseError]) -> Option<String> {
-    let mut ill = errors.iter().filter(|error| error.kind == ErrorKind::IllFormed);
+    let mut ill = errors
+        .iter()
+        .filter(|error| error.kind == ErrorKind::IllFormed);
     let first = ill.next()?;
     let path = path.display();
     let line = first.line;
     Some(match ill.count() {
-        0 => format!("{path} has an error in line {line}: {}", printable(&first.what)),
+        0 => format!(
+            "{path} has an error in line {line}: {}",
+            printable(&first.what)
+        ),
         more => {
-            format!("{path} has {} errors, the first in line {line}: {}", more + 1, printable(&first.what))
+            format!(
+                "{path} has {} errors, the first in line {line}: {}",
+                more + 1,
+                printable(&first.what)
+            )
         }
     })
 }
 
 /// Returns the first errors of the text and the first forms that the emulator lacks, and the numbers of the others.
 fn lacks(errors: &[ParseError]) -> String {
-    let ill: Vec<_> = errors.iter().filter(|error| error.kind == ErrorKind::IllFormed).collect();
-    let mut text: String = ill.iter().take(NAMED).map(|error| format!("    {error}\n")).collect();
+    let ill: Vec<_> = errors
+        .iter()
+        .filter(|error| error.kind == ErrorKind::IllFormed)
+        .collect();
+    let mut text: String = ill
+        .iter()
+        .take(NAMED)
+        .map(|error| format!("    {error}\n"))
+        .collect();
     if let more @ 1.. = ill.len().saturating_sub(NAMED) {
         text += &format!("    and {}\n", counted(more, "more error"));
     }
     let forms = forms(errors);
     if !forms.is_empty() {
-        let named: Vec<String> =
-            forms.iter().take(NAMED).map(|(form, (n, line))| shown(form, *n, *line)).collect();
+        let named: Vec<String> = forms
+            .iter()
+            .take(NAMED)
+            .map(|(form, (n, line))| shown(form, *n, *line))
+            .collect();
         let more = forms.len().saturating_sub(NAMED);
-        let more = if more == 0 { String::new() } else { format!(", and {more} more forms (--missing)") };
+        let more = if more == 0 {
+            String::new()
+        } else {
+            format!(", and {more} more forms (--missing)")
+        };
         text += &format!("    the emulator lacks {}{more}\n", named.join(", "));
     }
     text
@@ -157,17 +208,28 @@ pub(crate) fn missing(path: &Path, module: &Result<Module, ParseErrors>) -> Resu
     let mut out = io::stdout().lock();
     let (forms, all) = (forms(errors), errors.len());
     for (form, (count, line)) in &forms {
-        writeln!(out, "{count:6}  {}  (first in line {line})", printable(form))?;
+        writeln!(
+            out,
+            "{count:6}  {}  (first in line {line})",
+            printable(form)
+        )?;
     }
     let lacking: usize = forms.iter().map(|(_, (count, _))| count).sum();
     let (lacks, places) = (counted(forms.len(), "form"), counted(lacking, "place"));
     match lacking {
         0 => writeln!(out, "{}: the emulator lacks nothing", path.display())?,
-        _ => writeln!(out, "{}: the emulator lacks {lacks}, in {places}", path.display())?,
+        _ => writeln!(
+            out,
+            "{}: the emulator lacks {lacks}, in {places}",
+            path.display()
+        )?,
     }
     drop(out);
-    let ill: Vec<ParseError> =
-        errors.iter().filter(|error| error.kind == ErrorKind::IllFormed).cloned().collect();
+    let ill: Vec<ParseError> = errors
+        .iter()
+        .filter(|error| error.kind == ErrorKind::IllFormed)
+        .cloned()
+        .collect();
     match (ill.is_empty(), all) {
         (false, _) => Err(unusable(path, &ParseErrors(ill))),
         (true, 0) => Ok(()),

@@ -112,7 +112,11 @@ pub(crate) struct LaunchArgs {
 #[command(next_help_heading = "Checks")]
 pub(crate) struct CheckArgs {
     /// What a buffer must hold afterwards: FILL, and after ~ how far off it may be, times the larger of 1 and the value
-    #[arg(long = "expect", value_name = "NAME=FILL[~TOLERANCE]", requires = "kernel")]
+    #[arg(
+        long = "expect",
+        value_name = "NAME=FILL[~TOLERANCE]",
+        requires = "kernel"
+    )]
     pub(crate) expect: Vec<Expectation>,
     /// Orders of blocks and warps to try
     #[arg(long, value_name = "N", default_value_t = 4, requires = "kernel",
@@ -171,7 +175,10 @@ fn size(text: &str) -> Result<u64, String> {
         [digits @ .., b'G' | b'g'] => (digits.len(), 30),
         digits => (digits.len(), 0),
     };
-    let number = text[..digits].parse::<u64>().ok().filter(|number| *number > 0);
+    let number = text[..digits]
+        .parse::<u64>()
+        .ok()
+        .filter(|number| *number > 0);
     let bytes = number.and_then(|number| number.checked_mul(1 << shift));
     bytes.ok_or_else(|| "a number of bytes, such as 1000000, 500M or 16G".into())
 }
@@ -180,7 +187,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(Command::Exec(args)) = &args.command {
         return exec::run(args);
     }
-    let path = args.file.as_deref().expect("clap asks for a file where there is no subcommand");
+    let path = args
+        .file
+        .as_deref()
+        .expect("clap asks for a file where there is no subcommand");
     let text = read(path)?;
     let module = Module::parse(&text);
     if args.missing {
@@ -189,7 +199,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let module = module.map_err(|errors| listing::unusable(path, &errors))?;
     match &args.launch.kernel {
         None => {
-            let prints = if text.contains("vprintf") { Prints::Text } else { Prints::Nothing };
+            let prints = if text.contains("vprintf") {
+                Prints::Text
+            } else {
+                Prints::Nothing
+            };
             listing::list(path, &module, prints)
         }
         Some(kernel) => checked::run(path, &module, kernel, &args.launch, &args.checks),

@@ -38,18 +38,32 @@ fn parse(file: &[u8]) -> Result<Array, String> {
         return Err(format!("its version is {}; 1, 2 and 3 are known", rest[0]));
     }
     let header = str::from_utf8(header).map_err(|_| "the header is no text")?;
-    if let Some(key) = ["descr", "shape", "fortran_order"].into_iter().find(|key| twice(header, key)) {
+    if let Some(key) = ["descr", "shape", "fortran_order"]
+        .into_iter()
+        .find(|key| twice(header, key))
+    {
         return Err(format!("the header has {key:?} twice"));
     }
     let element = element(value(header, "descr").ok_or(not)?)?;
     let shape = shape(value(header, "shape").ok_or(not)?).ok_or("the shape cannot be read")?;
-    if value(header, "fortran_order").is_some_and(|order| order.starts_with("True")) && shape.len() > 1 {
+    if value(header, "fortran_order").is_some_and(|order| order.starts_with("True"))
+        && shape.len() > 1
+    {
         return Err("the elements are in Fortran's order; save numpy.ascontiguousarray(a)".into());
     }
-    let size = shape.iter().try_fold(element.bytes(), |all, n| all.checked_mul(*n));
+    let size = shape
+        .iter()
+        .try_fold(element.bytes(), |all, n| all.checked_mul(*n));
     match size {
-        Some(size) if size == data.len() => Ok(Array { element, shape, bytes: data.to_vec() }),
-        _ => Err(format!("{} bytes of elements do not fit the shape {shape:?}", data.len())),
+        Some(size) if size == data.len() => Ok(Array {
+            element,
+            shape,
+            bytes: data.to_vec(),
+        }),
+        _ => Err(format!(
+            "{} bytes of elements do not fit the shape {shape:?}",
+            data.len()
+        )),
     }
 }
 
@@ -57,8 +71,12 @@ fn parse(file: &[u8]) -> Result<Array, String> {
 fn split(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     let (version, rest) = rest.split_first_chunk::<2>()?;
     let (length, rest) = match version[0] {
-        1 => rest.split_first_chunk().map(|(n, rest)| (u32::from(u16::from_le_bytes(*n)), rest))?,
-        _ => rest.split_first_chunk().map(|(n, rest)| (u32::from_le_bytes(*n), rest))?,
+        1 => rest
+            .split_first_chunk()
+            .map(|(n, rest)| (u32::from(u16::from_le_bytes(*n)), rest))?,
+        _ => rest
+            .split_first_chunk()
+            .map(|(n, rest)| (u32::from_le_bytes(*n), rest))?,
     };
     rest.split_at_checked(length as usize)
 }
@@ -75,7 +93,9 @@ fn twice(header: &str, key: &str) -> bool {
 }
 
 fn element(descr: &str) -> Result<ElementType, String> {
-    let name = descr.strip_prefix('\'').and_then(|rest| rest.split('\'').next());
+    let name = descr
+        .strip_prefix('\'')
+        .and_then(|rest| rest.split('\'').next());
     let name = name.ok_or("the elements are structures; save each field by itself")?;
     let (order, name) = name.split_at_checked(1).unwrap_or((name, ""));
     if order == ">" {
@@ -107,7 +127,10 @@ fn element(descr: &str) -> Result<ElementType, String> {
 /// `(2, 3)`
 fn shape(text: &str) -> Option<Vec<usize>> {
     let (inside, _) = text.strip_prefix('(')?.split_once(')')?;
-    let parts = inside.split(',').map(str::trim).filter(|part| !part.is_empty());
+    let parts = inside
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty());
     parts.map(|part| part.parse().ok()).collect()
 }
 
@@ -130,29 +153,56 @@ mod tests {
         for version in [1, 2] {
             let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 1), }          \n";
             let array = parse(&file(version, header, &[1, 2, 3, 4, 5, 6, 7, 8])).unwrap();
-            assert_eq!((array.element, array.count(), array.shape), (ElementType::F32, 2, vec![2, 1]));
+            assert_eq!(
+                (array.element, array.count(), array.shape),
+                (ElementType::F32, 2, vec![2, 1])
+            );
         }
-        let scalar = parse(&file(1, "{'descr': '|i1', 'fortran_order': True, 'shape': (), }", &[7])).unwrap();
+        let scalar = parse(&file(
+            1,
+            "{'descr': '|i1', 'fortran_order': True, 'shape': (), }",
+            &[7],
+        ))
+        .unwrap();
         assert_eq!((scalar.element, scalar.count()), (ElementType::S8, 1));
     }
 
     #[test]
     fn what_is_no_array_is_named() {
         let of = |descr: &str, order: &str, shape: &str| {
-            file(1, &format!("{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}"), &[0; 8])
+            file(
+                1,
+                &format!("{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}"),
+                &[0; 8],
+            )
         };
         let cases: &[(Vec<u8>, &str)] = &[
             (b"PK\x03\x04".to_vec(), "is no .npy file"),
             (b"\x93NUMPY\x01".to_vec(), "ends within its header"),
-            (b"\x93NUMPY\x01\x00\xff\xff{".to_vec(), "ends within its header"),
+            (
+                b"\x93NUMPY\x01\x00\xff\xff{".to_vec(),
+                "ends within its header",
+            ),
             (of("'>f4'", "False", "(2,)"), "big-endian"),
-            (of("'<c8'", "False", "(1,)"), "elements of type <c8 are not read"),
+            (
+                of("'<c8'", "False", "(1,)"),
+                "elements of type <c8 are not read",
+            ),
             (of("[('a', '<f4')]", "False", "(2,)"), "are structures"),
             (of("'<f4'", "True", "(1, 2)"), "Fortran"),
-            (of("'<f4'", "False", "(3,)"), "8 bytes of elements do not fit the shape [3]"),
-            (of("'<f4'", "False", "(99999999999, 99999999999)"), "do not fit the shape"),
+            (
+                of("'<f4'", "False", "(3,)"),
+                "8 bytes of elements do not fit the shape [3]",
+            ),
+            (
+                of("'<f4'", "False", "(99999999999, 99999999999)"),
+                "do not fit the shape",
+            ),
             (of("'<f4'", "False", "2"), "the shape cannot be read"),
-            (of("'<f4', 'descr': '<i4'", "False", "(2,)"), "the header has \"descr\" twice"),
+            (
+                of("'<f4', 'descr': '<i4'", "False", "(2,)"),
+                "the header has \"descr\" twice",
+            ),
             (file(9, "{}", &[]), "its version is 9"),
         ];
         for (file, message) in cases {

@@ -29,17 +29,24 @@ impl std::str::FromStr for Thread {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "BLOCK,THREAD, each a number or x.y.z, such as 3,17 or 1.2.0,0.5.0".to_owned();
+        let wrong =
+            || "BLOCK,THREAD, each a number or x.y.z, such as 3,17 or 1.2.0,0.5.0".to_owned();
         let (block, thread) = text.split_once(',').ok_or_else(wrong)?;
         let index = |text: &str| {
-            let numbers = text.split('.').map(|n| n.parse().ok()).collect::<Option<Vec<u32>>>()?;
+            let numbers = text
+                .split('.')
+                .map(|n| n.parse().ok())
+                .collect::<Option<Vec<u32>>>()?;
             match numbers[..] {
                 [n] => Some(Index::Linear(n)),
                 [x, y, z] => Some(Index::Place([x, y, z])),
                 _ => None,
             }
         };
-        Ok(Thread { block: index(block).ok_or_else(wrong)?, thread: index(thread).ok_or_else(wrong)? })
+        Ok(Thread {
+            block: index(block).ok_or_else(wrong)?,
+            thread: index(thread).ok_or_else(wrong)?,
+        })
     }
 }
 
@@ -57,7 +64,10 @@ impl Thread {
                 .then_some(place)
                 .ok_or_else(|| format!("--trace: there is no such {what}; there are {x}x{y}x{z}"))
         };
-        Ok([find("block", self.block, grid)?, find("thread", self.thread, block)?])
+        Ok([
+            find("block", self.block, grid)?,
+            find("thread", self.thread, block)?,
+        ])
     }
 }
 
@@ -71,14 +81,26 @@ pub(crate) fn steps(out: &mut impl Write, steps: &[Step]) -> io::Result<()> {
                 writeln!(
                     out,
                     "{}",
-                    printable(&format!("{}:{}:{}", source.file, source.line, source.column))
+                    printable(&format!(
+                        "{}:{}:{}",
+                        source.file, source.line, source.column
+                    ))
                 )?;
             }
         }
-        let skipped = if step.executed { "" } else { "  (not executed)" };
+        let skipped = if step.executed {
+            ""
+        } else {
+            "  (not executed)"
+        };
         let text = format!("{:5}  {}{skipped}", step.place.line, step.place.text);
         let registers: Vec<String> = step.registers.iter().map(|r| register(step, r)).collect();
-        writeln!(out, "{:60}  {}", printable(&text), printable(&registers.join(", ")))?;
+        writeln!(
+            out,
+            "{:60}  {}",
+            printable(&text),
+            printable(&registers.join(", "))
+        )?;
     }
     match steps.len() {
         0 => writeln!(out, "the thread executed nothing"),
@@ -88,16 +110,28 @@ pub(crate) fn steps(out: &mut impl Write, steps: &[Step]) -> io::Result<()> {
 }
 
 fn register(step: &Step, register: &RegisterStep) -> String {
-    let show = |value: Option<u64>| value.map_or("?".to_owned(), |value| number(step, register.bits, value));
+    let show = |value: Option<u64>| {
+        value.map_or("?".to_owned(), |value| number(step, register.bits, value))
+    };
     match register.before == register.after {
         true => format!("{}={}", register.name, show(register.after)),
-        false => format!("{}={}->{}", register.name, show(register.before), show(register.after)),
+        false => format!(
+            "{}={}->{}",
+            register.name,
+            show(register.before),
+            show(register.after)
+        ),
     }
 }
 
 /// A register's value: a float where the instruction is one of floats, and large ones as addresses are written.
 fn number(step: &Step, bits: u32, value: u64) -> String {
-    let of = |suffix: &str| step.place.text.split([' ', ';']).any(|word| word.contains(suffix));
+    let of = |suffix: &str| {
+        step.place
+            .text
+            .split([' ', ';'])
+            .any(|word| word.contains(suffix))
+    };
     match bits {
         1 => (value != 0).to_string(),
         32 if of(".f32") => f32::from_bits(value as u32).to_string(),
@@ -111,16 +145,29 @@ fn number(step: &Step, bits: u32, value: u64) -> String {
 
 /// Prints what all threads do: instructions by name, and each access of memory.
 pub(crate) fn profile(out: &mut impl Write, profile: &Profile) -> io::Result<()> {
-    let all: (u64, u64, u64) = profile
-        .sites
-        .iter()
-        .fold((0, 0, 0), |all, site| (all.0 + site.warps, all.1 + site.lanes, all.2 + site.diverged));
-    let share = |part: u64, of: u64| if of == 0 { 0.0 } else { 100.0 * part as f64 / of as f64 };
+    let all: (u64, u64, u64) = profile.sites.iter().fold((0, 0, 0), |all, site| {
+        (
+            all.0 + site.warps,
+            all.1 + site.lanes,
+            all.2 + site.diverged,
+        )
+    });
+    let share = |part: u64, of: u64| {
+        if of == 0 {
+            0.0
+        } else {
+            100.0 * part as f64 / of as f64
+        }
+    };
     let (warps, lanes, diverged) = all;
     writeln!(
         out,
         "{warps} warp instructions, {lanes} lane instructions: {:.1} of 32 lanes on average; {:.1} % by diverged warps\n",
-        if warps == 0 { 0.0 } else { lanes as f64 / warps as f64 },
+        if warps == 0 {
+            0.0
+        } else {
+            lanes as f64 / warps as f64
+        },
         share(diverged, warps)
     )?;
     writeln!(out, "{}\n", opcodes(&profile.sites).trim_fmt())?;
@@ -167,13 +214,25 @@ fn spaces(sites: &[SiteProfile]) -> Table {
     let mut table = table(&["space", "bytes read", "bytes written", "bytes by atomics"]);
     for kind in [MemorySpace::Global, MemorySpace::Shared, MemorySpace::Local] {
         let bytes = |names: &[&str]| -> u64 {
-            let of =
-                sites.iter().filter(|site| names.contains(&site.opcode().split('.').next().unwrap_or("")));
-            of.flat_map(|site| &site.memory).filter(|m| m.space == kind).map(|m| m.bytes).sum()
+            let of = sites
+                .iter()
+                .filter(|site| names.contains(&site.opcode().split('.').next().unwrap_or("")));
+            of.flat_map(|site| &site.memory)
+                .filter(|m| m.space == kind)
+                .map(|m| m.bytes)
+                .sum()
         };
-        let row = [bytes(&["ld", "ldu"]), bytes(&["st"]), bytes(&["atom", "red"])];
+        let row = [
+            bytes(&["ld", "ldu"]),
+            bytes(&["st"]),
+            bytes(&["atom", "red"]),
+        ];
         if row.iter().any(|bytes| *bytes > 0) {
-            table.add_row([space(kind).to_owned()].into_iter().chain(row.map(|bytes| bytes.to_string())));
+            table.add_row(
+                [space(kind).to_owned()]
+                    .into_iter()
+                    .chain(row.map(|bytes| bytes.to_string())),
+            );
         }
     }
     table
@@ -181,21 +240,38 @@ fn spaces(sites: &[SiteProfile]) -> Table {
 
 /// Each instruction that accesses memory: sectors of a request, and passes beyond those without bank conflicts.
 fn accesses(sites: &[SiteProfile]) -> Table {
-    let mut table =
-        table(&["access", "space", "requests", "bytes", "sectors/request", "passes/request", "conflicts"]);
+    let mut table = table(&[
+        "access",
+        "space",
+        "requests",
+        "bytes",
+        "sectors/request",
+        "passes/request",
+        "conflicts",
+    ]);
     for site in sites {
         for m in &site.memory {
             let per = |n: u64| format!("{:.1}", n as f64 / m.requests as f64);
             let (sectors, passes, conflicts) = match m.space {
                 MemorySpace::Global => (per(m.sectors), String::new(), String::new()),
-                MemorySpace::Shared => {
-                    (String::new(), per(m.passes), (m.passes - m.least_passes).to_string())
-                }
+                MemorySpace::Shared => (
+                    String::new(),
+                    per(m.passes),
+                    (m.passes - m.least_passes).to_string(),
+                ),
                 MemorySpace::Local => Default::default(),
             };
             let (requests, bytes) = (m.requests.to_string(), m.bytes.to_string());
             let at = printable(&place(&site.place)).into_owned();
-            table.add_row([at, space(m.space).into(), requests, bytes, sectors, passes, conflicts]);
+            table.add_row([
+                at,
+                space(m.space).into(),
+                requests,
+                bytes,
+                sectors,
+                passes,
+                conflicts,
+            ]);
         }
     }
     table

@@ -36,7 +36,12 @@ const FUEL: u64 = 1 << 16;
 /// An argument of the command.
 #[derive(Clone)]
 enum Proposed {
-    Buffer { name: String, role: Role, element: &'static str, count: usize },
+    Buffer {
+        name: String,
+        role: Role,
+        element: &'static str,
+        count: usize,
+    },
     Other(String),
 }
 
@@ -60,7 +65,12 @@ impl Role {
 impl Proposed {
     fn text(&self) -> String {
         match self {
-            Proposed::Buffer { name, role, element, count } => {
+            Proposed::Buffer {
+                name,
+                role,
+                element,
+                count,
+            } => {
                 format!("{name}={}:{element}:{count}", role.name())
             }
             Proposed::Other(text) => text.clone(),
@@ -91,9 +101,14 @@ enum Trial {
 pub(crate) fn command(path: &Path, module: &Module, kernel: &Kernel, prints: Prints) -> String {
     let uses = kernel.parameter_uses();
     let numbered = kernel.params.iter().zip(&uses).enumerate();
-    let arguments: Vec<Proposed> =
-        numbered.flat_map(|(i, (param, usage))| propose(kernel, i, param, usage)).collect();
-    let first = Proposal { threads: THREADS[0].min(most_threads(kernel)), shared: 0, arguments };
+    let arguments: Vec<Proposed> = numbered
+        .flat_map(|(i, (param, usage))| propose(kernel, i, param, usage))
+        .collect();
+    let first = Proposal {
+        threads: THREADS[0].min(most_threads(kernel)),
+        shared: 0,
+        arguments,
+    };
     let mut proposal = match prints {
         Prints::Nothing => tried(module, kernel, &first),
         Prints::Text => first,
@@ -102,13 +117,30 @@ pub(crate) fn command(path: &Path, module: &Module, kernel: &Kernel, prints: Pri
         proposal.shared = SHARED;
     }
     let [x, y, z] = grid(kernel);
-    let grid = if [y, z] == [1, 1] { x.to_string() } else { format!("{x},{y},{z}") };
-    let args = proposal.arguments.iter().map(|argument| format!(" --arg {}", quoted(&argument.text())));
-    let block =
-        if kernel.reqntid.is_some() { String::new() } else { format!(" --block {}", proposal.threads) };
-    let smem = if proposal.shared == 0 { String::new() } else { format!(" --smem {}", proposal.shared) };
+    let grid = if [y, z] == [1, 1] {
+        x.to_string()
+    } else {
+        format!("{x},{y},{z}")
+    };
+    let args = proposal
+        .arguments
+        .iter()
+        .map(|argument| format!(" --arg {}", quoted(&argument.text())));
+    let block = if kernel.reqntid.is_some() {
+        String::new()
+    } else {
+        format!(" --block {}", proposal.threads)
+    };
+    let smem = if proposal.shared == 0 {
+        String::new()
+    } else {
+        format!(" --smem {}", proposal.shared)
+    };
     let (path, name) = (quoted(&path.display().to_string()), quoted(&kernel.name));
-    format!("warpwright emu {path} -k {name} --grid {grid}{block}{smem}{}", args.collect::<String>())
+    format!(
+        "warpwright emu {path} -k {name} --grid {grid}{block}{smem}{}",
+        args.collect::<String>()
+    )
 }
 
 /// Tries the proposal with blocks of several sizes, because many kernels need a size that PTX does not name. Returns the
@@ -119,7 +151,10 @@ fn tried(module: &Module, kernel: &Kernel, first: &Proposal) -> Proposal {
     });
     let mut smallest = None;
     for threads in std::iter::once(first.threads).chain(larger) {
-        let mut proposal = Proposal { threads, ..first.clone() };
+        let mut proposal = Proposal {
+            threads,
+            ..first.clone()
+        };
         for _ in 0..MOST_TRIALS {
             match improve(module, kernel, &mut proposal) {
                 Trial::Clean => return proposal,
@@ -175,7 +210,9 @@ fn structure(kernel: &Kernel, number: usize, param: &Param) -> Vec<Proposed> {
     for (field, usage) in kernel.parameter_fields(number) {
         pad(&mut members, &mut at, field.offset);
         match propose_one(format!("{name}_{}", field.offset), &field, &usage) {
-            Proposed::Other(text) => members.extend(text.split_once('=').map(|(_, value)| value.to_owned())),
+            Proposed::Other(text) => {
+                members.extend(text.split_once('=').map(|(_, value)| value.to_owned()))
+            }
             buffer @ Proposed::Buffer { .. } => {
                 members.push(format!("@{name}_{}", field.offset));
                 arguments.push(buffer);
@@ -184,7 +221,10 @@ fn structure(kernel: &Kernel, number: usize, param: &Param) -> Vec<Proposed> {
         at = field.offset + field.size;
     }
     pad(&mut members, &mut at, param.size);
-    arguments.push(Proposed::Other(format!("{name}=struct:{}", members.join(","))));
+    arguments.push(Proposed::Other(format!(
+        "{name}=struct:{}",
+        members.join(",")
+    )));
     arguments
 }
 
@@ -207,7 +247,12 @@ fn propose_one(name: String, param: &Param, usage: &ParameterUse) -> Proposed {
     };
     if let Some(role) = role {
         let element = usage.element.map_or("f32", |element| element.name());
-        return Proposed::Buffer { name, role, element, count: ELEMENTS };
+        return Proposed::Buffer {
+            name,
+            role,
+            element,
+            count: ELEMENTS,
+        };
     }
     let bits = 8 * param.size;
     Proposed::Other(match (param.ty.as_str(), usage.element) {
@@ -225,19 +270,31 @@ fn propose_one(name: String, param: &Param, usage: &ParameterUse) -> Proposed {
 
 /// Tries a proposal, and changes it after what is found.
 fn improve(module: &Module, kernel: &Kernel, proposal: &mut Proposal) -> Trial {
-    let Some(findings) = trial(module, kernel, proposal) else { return Trial::Failed };
+    let Some(findings) = trial(module, kernel, proposal) else {
+        return Trial::Failed;
+    };
     let changed = match findings.into_iter().next().map(|finding| finding.problem) {
         None => return Trial::Clean,
-        Some(Problem::Changed(place)) => change_role(&mut proposal.arguments, &place.buffer, Role::In),
+        Some(Problem::Changed(place)) => {
+            change_role(&mut proposal.arguments, &place.buffer, Role::In)
+        }
         Some(Problem::Fault(fault)) => improve_after(kernel, proposal, &fault),
         Some(Problem::Mismatch(_)) => false,
     };
-    if changed { Trial::Changed } else { Trial::Failed }
+    if changed {
+        Trial::Changed
+    } else {
+        Trial::Failed
+    }
 }
 
 /// Changes a proposal after a fault. Returns false if nothing can be changed.
 fn improve_after(kernel: &Kernel, proposal: &mut Proposal, fault: &Fault) -> bool {
-    let label = fault.allocation.as_ref().map(|allocation| allocation.label.clone()).unwrap_or_default();
+    let label = fault
+        .allocation
+        .as_ref()
+        .map(|allocation| allocation.label.clone())
+        .unwrap_or_default();
     match fault.class {
         Class::OutOfBounds if fault.what.starts_with("shared memory") => {
             if kernel.dynamic_shared().is_none() || proposal.shared >= MOST_SHARED {
@@ -249,15 +306,18 @@ fn improve_after(kernel: &Kernel, proposal: &mut Proposal, fault: &Fault) -> boo
         Class::OutOfBounds => {
             let beyond = fault.address.zip(fault.allocation.as_ref());
             let beyond = beyond.is_some_and(|(address, allocation)| address >= allocation.base);
-            proposal.arguments.iter_mut().any(|argument| match argument {
-                Proposed::Buffer { name, count, .. }
-                    if *name == label && beyond && *count < MOST_ELEMENTS =>
-                {
-                    *count *= 2;
-                    true
-                }
-                Proposed::Buffer { .. } | Proposed::Other(_) => false,
-            })
+            proposal
+                .arguments
+                .iter_mut()
+                .any(|argument| match argument {
+                    Proposed::Buffer { name, count, .. }
+                        if *name == label && beyond && *count < MOST_ELEMENTS =>
+                    {
+                        *count *= 2;
+                        true
+                    }
+                    Proposed::Buffer { .. } | Proposed::Other(_) => false,
+                })
         }
         Class::UninitialisedGlobal => change_role(&mut proposal.arguments, &label, Role::Out),
         _ => false,
@@ -284,8 +344,11 @@ fn trial(module: &Module, kernel: &Kernel, proposal: &Proposal) -> Option<Vec<Fi
     // The end of a trial must not depend on the speed of the machine.
     check.fuel = FUEL;
     check.limit = Duration::from_secs(60);
-    let given: Result<Vec<_>, String> =
-        proposal.arguments.iter().map(|argument| argument.text().parse()).collect();
+    let given: Result<Vec<_>, String> = proposal
+        .arguments
+        .iter()
+        .map(|argument| argument.text().parse())
+        .collect();
     bind::bind(&mut check, &given.ok()?, &[], 0).ok()?;
     Some(check.run().ok()?.findings)
 }

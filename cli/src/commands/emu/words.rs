@@ -13,7 +13,12 @@ use crate::terminal::counted;
 const SHOWN: usize = 8;
 
 /// A finding: its class, both places, whose memory it is, and how it is shown again.
-pub(crate) fn finding(check: &Check<'_>, number: usize, finding: &Finding, schedules: u64) -> String {
+pub(crate) fn finding(
+    check: &Check<'_>,
+    number: usize,
+    finding: &Finding,
+    schedules: u64,
+) -> String {
     let mut text = format!("finding {number}: {}", finding.problem.class());
     match &finding.problem {
         Problem::Fault(fault) => fault_lines(&mut text, check, fault),
@@ -47,7 +52,14 @@ pub(crate) fn line(text: &mut String, head: &str, rest: &str) {
 fn fault_lines(text: &mut String, check: &Check<'_>, fault: &Fault) {
     let _ = write!(text, ": {}", fault.what);
     let ([bx, by, bz], [tx, ty, tz]) = (fault.block, fault.thread);
-    line(text, "kernel", &format!("{}, block ({bx},{by},{bz}), thread ({tx},{ty},{tz})", fault.kernel));
+    line(
+        text,
+        "kernel",
+        &format!(
+            "{}, block ({bx},{by},{bz}), thread ({tx},{ty},{tz})",
+            fault.kernel
+        ),
+    );
     if let Some(at) = &fault.place {
         line(text, "at", &place(at));
     }
@@ -55,22 +67,42 @@ fn fault_lines(text: &mut String, check: &Check<'_>, fault: &Fault) {
         line(text, "called", &place(call));
     }
     if let Some(other) = &fault.other {
-        line(text, "and", &format!("{} {} at {}", other.who, other.did, place(&other.place)));
+        line(
+            text,
+            "and",
+            &format!("{} {} at {}", other.who, other.did, place(&other.place)),
+        );
     }
     if let Some(memory) = memory(check, fault) {
         line(text, "memory", &memory);
     }
     if fault.class == Class::TraceFull {
-        line(text, "do", "raise --race-memory, or launch fewer blocks or smaller buffers");
+        line(
+            text,
+            "do",
+            "raise --race-memory, or launch fewer blocks or smaller buffers",
+        );
     } else if !fault.instead.is_empty() {
         line(text, "do", fault.instead);
     }
 }
 
 fn mismatch(text: &mut String, place: &Place) {
-    let Place { buffer, index, found, wanted, wrong, count, .. } = place;
+    let Place {
+        buffer,
+        index,
+        found,
+        wanted,
+        wrong,
+        count,
+        ..
+    } = place;
     let _ = write!(text, ": {buffer}[{index}] is {found}, not {wanted}");
-    line(text, "memory", &format!("{buffer}, {wrong} of {count} elements are wrong"));
+    line(
+        text,
+        "memory",
+        &format!("{buffer}, {wrong} of {count} elements are wrong"),
+    );
 }
 
 /// The place in the source, if it is known, where that was inlined, innermost call first, and the place in the PTX.
@@ -78,7 +110,10 @@ pub(crate) fn place(place: &SourcePlace) -> String {
     let ptx = format!("PTX line {}: {}", place.line, place.text);
     let source = |s: &RustPlace| format!("{}:{}:{}", s.file, s.line, s.column);
     let Some(inner) = &place.rust else { return ptx };
-    let callers = place.callers.iter().map(|caller| format!(" inlined at {}", source(caller)));
+    let callers = place
+        .callers
+        .iter()
+        .map(|caller| format!(" inlined at {}", source(caller)));
     format!("{}{}, {ptx}", source(inner), callers.collect::<String>())
 }
 
@@ -99,7 +134,9 @@ pub(crate) fn memory(check: &Check<'_>, fault: &Fault) -> Option<String> {
 /// The buffer of a check that a fault is about, and the element, which may lie outside.
 pub(crate) fn element<'a>(check: &'a Check<'_>, fault: &Fault) -> Option<(&'a Buffer, i64)> {
     let (address, allocation) = (fault.address?, fault.allocation.as_ref()?);
-    let is = |buffer: &&Buffer| buffer.name == allocation.label && buffer.bytes() as u64 == allocation.bytes;
+    let is = |buffer: &&Buffer| {
+        buffer.name == allocation.label && buffer.bytes() as u64 == allocation.bytes
+    };
     let buffer = check.buffers.iter().find(is)?;
     let offset = address.wrapping_sub(allocation.base) as i64;
     Some((buffer, offset.div_euclid(buffer.element.bytes() as i64)))
@@ -107,12 +144,25 @@ pub(crate) fn element<'a>(check: &'a Check<'_>, fault: &Fault) -> Option<(&'a Bu
 
 /// What a buffer is, what it held, or what it holds.
 pub(crate) fn buffer(buffer: &Buffer) -> String {
-    let Buffer { name, element, count, .. } = buffer;
+    let Buffer {
+        name,
+        element,
+        count,
+        ..
+    } = buffer;
     let bytes = buffer.contents.as_deref().unwrap_or(&[]);
-    let shown: Vec<String> =
-        bytes.chunks_exact(element.bytes()).take(SHOWN).map(|b| element.show(b)).collect();
+    let shown: Vec<String> = bytes
+        .chunks_exact(element.bytes())
+        .take(SHOWN)
+        .map(|b| element.show(b))
+        .collect();
     let more = if *count > SHOWN { ", .." } else { "" };
-    format!("{name}: {} {}[{count}] = {}{more}", role(buffer.role), element.name(), shown.join(", "))
+    format!(
+        "{name}: {} {}[{count}] = {}{more}",
+        role(buffer.role),
+        element.name(),
+        shown.join(", ")
+    )
 }
 
 /// The last line.
@@ -120,7 +170,9 @@ pub(crate) fn summary(report: &Report) -> String {
     let schedules = counted(report.schedules as usize, "schedule");
     let executed = report.stats.lane_instructions;
     match report.findings.len() {
-        0 => format!("nothing found in {schedules}; {executed} instructions in each, over all threads"),
+        0 => format!(
+            "nothing found in {schedules}; {executed} instructions in each, over all threads"
+        ),
         n => format!("{} in {schedules}", counted(n, "finding")),
     }
 }

@@ -34,7 +34,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FOLDER")]
     pub(crate) out: PathBuf,
     /// Checkpoint folder to continue from, with the same settings
-    #[arg(help_heading = "Evaluation and checkpoints", long, value_name = "FOLDER")]
+    #[arg(
+        help_heading = "Evaluation and checkpoints",
+        long,
+        value_name = "FOLDER"
+    )]
     pub(crate) resume: Option<PathBuf>,
     /// Print samples, steps and memory, and stop
     #[arg(long)]
@@ -47,10 +51,20 @@ pub(crate) struct Args {
     pub(crate) insist: bool,
 
     /// Number of tokens in a row (longer samples lose their end)
-    #[arg(long, value_name = "TOKENS", default_value_t = 1024, help_heading = "Batches")]
+    #[arg(
+        long,
+        value_name = "TOKENS",
+        default_value_t = 1024,
+        help_heading = "Batches"
+    )]
     pub(crate) seq: usize,
     /// Number of rows in a micro-batch
-    #[arg(long, value_name = "ROWS", default_value_t = 4, help_heading = "Batches")]
+    #[arg(
+        long,
+        value_name = "ROWS",
+        default_value_t = 4,
+        help_heading = "Batches"
+    )]
     pub(crate) batch: usize,
     /// Number of micro-batches in a step
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Batches")]
@@ -65,7 +79,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DATE", value_parser = template::date, help_heading = "Batches")]
     pub(crate) date: Option<Date>,
     /// Number of times that every sample is learned [default: 1]
-    #[arg(long, value_name = "N", conflicts_with = "steps", help_heading = "Batches")]
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with = "steps",
+        help_heading = "Batches"
+    )]
     pub(crate) epochs: Option<u32>,
     /// Number of optimizer steps, instead of --epochs
     #[arg(long, value_name = "N", help_heading = "Batches")]
@@ -78,7 +97,12 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 16, help_heading = "Adapters")]
     pub(crate) rank: usize,
     /// Alpha of the adapters, whose scale is alpha / rank
-    #[arg(long, default_value_t = 32.0, allow_negative_numbers = true, help_heading = "Adapters")]
+    #[arg(
+        long,
+        default_value_t = 32.0,
+        allow_negative_numbers = true,
+        help_heading = "Adapters"
+    )]
     pub(crate) alpha: f64,
     /// Share of the adapters' inputs that dropout sets to zero
     #[arg(
@@ -100,7 +124,12 @@ pub(crate) struct Args {
     pub(crate) absmax: AbsmaxChoice,
 
     /// Learning rate
-    #[arg(long, default_value_t = 2e-4, allow_negative_numbers = true, help_heading = "Optimizer")]
+    #[arg(
+        long,
+        default_value_t = 2e-4,
+        allow_negative_numbers = true,
+        help_heading = "Optimizer"
+    )]
     pub(crate) lr: f64,
     /// Shape of the learning rate after the warm-up, by the formulas of transformers
     #[arg(long, value_enum, default_value_t = Schedule::Cosine, help_heading = "Optimizer")]
@@ -233,11 +262,20 @@ fn check_data(flag: &str, path: &Path) -> Result<(), Failure> {
 fn latest_checkpoint(out: &Path) -> Option<PathBuf> {
     let entries = std::fs::read_dir(out).ok()?.flatten();
     let checkpoints = entries.filter_map(|entry| {
-        let step: u32 = entry.file_name().to_str()?.strip_prefix("checkpoint-")?.parse().ok()?;
+        let step: u32 = entry
+            .file_name()
+            .to_str()?
+            .strip_prefix("checkpoint-")?
+            .parse()
+            .ok()?;
         let path = entry.path();
-        path.join(checkpoint::STATE).is_file().then_some((step, path))
+        path.join(checkpoint::STATE)
+            .is_file()
+            .then_some((step, path))
     });
-    checkpoints.max_by_key(|(step, _)| *step).map(|(_, path)| path)
+    checkpoints
+        .max_by_key(|(step, _)| *step)
+        .map(|(_, path)| path)
 }
 
 /// The value of --eval.
@@ -345,7 +383,11 @@ impl Args {
                 "--seq {seq} is too short: a token is learned from those before it"
             )));
         }
-        if let Some(from) = self.resume.as_ref().filter(|from| !from.join(checkpoint::STATE).is_file()) {
+        if let Some(from) = self
+            .resume
+            .as_ref()
+            .filter(|from| !from.join(checkpoint::STATE).is_file())
+        {
             let (from, state) = (from.display(), checkpoint::STATE);
             return Err(Failure::Input(format!(
                 "--resume {from} is no checkpoint: there is no {state} in it; name a folder checkpoint-N"
@@ -363,7 +405,10 @@ impl Args {
         if is_used("--out", out)? && self.resume.is_none() {
             let resume = match latest_checkpoint(out) {
                 Some(folder) => {
-                    format!(", or continue from its latest checkpoint: --resume {}", folder.display())
+                    format!(
+                        ", or continue from its latest checkpoint: --resume {}",
+                        folder.display()
+                    )
                 }
                 None => String::new(),
             };
@@ -382,7 +427,10 @@ impl Args {
     }
 
     pub(super) fn quantization(&self) -> Quantization {
-        Quantization { format: self.base.into(), absmax: self.absmax.into() }
+        Quantization {
+            format: self.base.into(),
+            absmax: self.absmax.into(),
+        }
     }
 
     pub(super) fn shape(&self) -> Shape {
@@ -400,8 +448,11 @@ impl Args {
     }
 
     pub(super) fn projections(&self) -> Vec<Projection> {
-        let chosen =
-            |p: &Projection| self.targets.iter().any(|t| [Targets::All, Targets::One(*p)].contains(t));
+        let chosen = |p: &Projection| {
+            self.targets
+                .iter()
+                .any(|t| [Targets::All, Targets::One(*p)].contains(t))
+        };
         Projection::ALL.into_iter().filter(chosen).collect()
     }
 }

@@ -24,7 +24,10 @@ pub(super) fn refusal(folder: &Path) -> Option<io::Error> {
 #[cfg(unix)]
 fn there(folder: &Path) -> Option<PathBuf> {
     let folder = std::path::absolute(folder).ok()?;
-    folder.ancestors().find(|folder| folder.exists()).map(Path::to_owned)
+    folder
+        .ancestors()
+        .find(|folder| folder.exists())
+        .map(Path::to_owned)
 }
 
 #[cfg(not(unix))]

@@ -39,10 +39,16 @@ impl Metrics {
     /// the folder.
     pub(super) fn open(folder: &Path, last: Option<u32>) -> Result<Metrics, Failure> {
         let path = folder.join(NAME);
-        let fault = |error| Failure::Runtime(format!("cannot go on with {}: {error}", path.display()));
+        let fault =
+            |error| Failure::Runtime(format!("cannot go on with {}: {error}", path.display()));
         let mut options = OpenOptions::new();
-        let mut file =
-            options.read(true).write(true).create(true).truncate(false).open(&path).map_err(fault)?;
+        let mut file = options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(fault)?;
         lock(&file, folder)?;
         let mut old = String::new();
         file.read_to_string(&mut old).map_err(fault)?;
@@ -51,12 +57,21 @@ impl Metrics {
             return Err(used(folder));
         }
         let last = u64::from(last.unwrap_or(0));
-        let kept = old.lines().filter(|line| step(&row(line)).is_some_and(|step| step <= last));
+        let kept = old
+            .lines()
+            .filter(|line| step(&row(line)).is_some_and(|step| step <= last));
         let kept: String = kept.flat_map(|line| [line, "\n"]).collect();
         keep(&mut file, &old, &kept).map_err(fault)?;
-        let evaluations = kept.lines().map(row).filter(|row| row.get(EVALUATION).is_some());
+        let evaluations = kept
+            .lines()
+            .map(row)
+            .filter(|row| row.get(EVALUATION).is_some());
         let evaluated = evaluations.filter_map(|row| step(&row)).max();
-        Ok(Metrics { file, path, evaluated })
+        Ok(Metrics {
+            file,
+            path,
+            evaluated,
+        })
     }
 
     /// Whether there is an evaluation after so many steps.
@@ -82,27 +97,45 @@ impl Metrics {
 
     /// What was found after so many steps.
     pub(super) fn add_evaluation(&mut self, step: u32, found: &Evaluation) -> Result<(), Failure> {
-        self.write(&json!({ "step": step, EVALUATION: found.mean(), "eval_tokens": found.tokens }))?;
+        self.write(
+            &json!({ "step": step, EVALUATION: found.mean(), "eval_tokens": found.tokens }),
+        )?;
         self.evaluated = Some(step.into());
         Ok(())
     }
 
     fn write(&mut self, row: &Value) -> Result<(), Failure> {
-        let fault = |error| Failure::Runtime(format!("cannot write {}: {error}", self.path.display()));
+        let fault =
+            |error| Failure::Runtime(format!("cannot write {}: {error}", self.path.display()));
         writeln!(self.file, "{row}").map_err(fault)
     }
 
     /// The losses of the whole run against its steps, as a picture. A loss that was not finite has no point.
     pub(super) fn draw(&self) -> Result<String, Failure> {
-        let fault = |error| Failure::Runtime(format!("cannot read {}: {error}", self.path.display()));
-        let rows: Vec<Value> = fs::read_to_string(&self.path).map_err(fault)?.lines().map(row).collect();
+        let fault =
+            |error| Failure::Runtime(format!("cannot read {}: {error}", self.path.display()));
+        let rows: Vec<Value> = fs::read_to_string(&self.path)
+            .map_err(fault)?
+            .lines()
+            .map(row)
+            .collect();
         let curve = |name, color, field: &str| {
             let point = |row: &Value| Some((row["step"].as_f64()?, row[field].as_f64()?));
-            Curve { name, color, points: rows.iter().filter_map(point).collect() }
+            Curve {
+                name,
+                color,
+                points: rows.iter().filter_map(point).collect(),
+            }
         };
-        let curves = [curve("loss", plot::BLUE, LOSS), curve("evaluation loss", plot::RED, EVALUATION)];
+        let curves = [
+            curve("loss", plot::BLUE, LOSS),
+            curve("evaluation loss", plot::RED, EVALUATION),
+        ];
         plot::curves("steps", "nats a token", &curves).map_err(|problem| {
-            Failure::Runtime(format!("cannot draw the losses of {}: {problem}", self.path.display()))
+            Failure::Runtime(format!(
+                "cannot draw the losses of {}: {problem}",
+                self.path.display()
+            ))
         })
     }
 }

@@ -29,7 +29,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let model = Model::open(args.model.path()?)?;
     let config = base::config(&model)?;
     let tokenizer = model.tokenizer()?;
-    tokenizer.warnings().iter().for_each(|warning| say(format!("warning: {warning}")));
+    tokenizer
+        .warnings()
+        .iter()
+        .for_each(|warning| say(format!("warning: {warning}")));
     if tokenizer.eos().is_none() {
         say("warning: the model names no token that ends a text, so samples end without one");
     }
@@ -46,7 +49,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if !args.dry_run {
         plan.check_disk(args)?;
     }
-    let context = if args.dry_run { device::quiet(args.device)? } else { device::open(args.device)? };
+    let context = if args.dry_run {
+        device::quiet(args.device)?
+    } else {
+        device::open(args.device)?
+    };
     plan.settle(args, &model, &context)?;
     plan.show(&context, &samples)?;
     if args.dry_run {
@@ -55,7 +62,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     plan.check(&context, args.insist, &samples)?;
     let base = Base::of(&model, args.quantization())?;
     let fingerprint = plan.fingerprint(args, &model, template.as_ref(), &samples)?;
-    let shapes = Shapes { config: &plan.settings.config, lora: &plan.settings.lora, pairing: base.pairing };
+    let shapes = Shapes {
+        config: &plan.settings.config,
+        lora: &plan.settings.lora,
+        pairing: base.pairing,
+    };
     let session = Session::new(args, &context, &plan, &base, &shapes, &fingerprint)?;
     session.train(&samples)?;
     interrupt::check()

@@ -61,7 +61,12 @@ impl Plan {
             warmup: warmup(args.warmup, batches.steps()),
             total: batches.steps(),
         };
-        let adamw = AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, decay: args.weight_decay };
+        let adamw = AdamW {
+            beta1: 0.9,
+            beta2: 0.999,
+            eps: 1e-8,
+            decay: args.weight_decay,
+        };
         let settings = Settings {
             lora: Lora {
                 rank: args.rank,
@@ -70,7 +75,11 @@ impl Plan {
                 seed: args.seed,
                 targets: args.projections(),
             },
-            training: Training { schedule, adamw, max_norm: args.clip },
+            training: Training {
+                schedule,
+                adamw,
+                max_norm: args.clip,
+            },
             pairing: model.outline.config.architecture.pairing,
             tokens: batches.tokens(),
             head_chunk: HEAD_CHUNK,
@@ -91,15 +100,28 @@ impl Plan {
         let needs = needs(args, model, &settings)?;
         let weights = warpwright_engine::info::layer_weights(&model.outline)
             + warpwright_engine::info::head_weights(&model.outline);
-        Ok(Plan { settings, needs, weights, choices: vec![] })
+        Ok(Plan {
+            settings,
+            needs,
+            weights,
+            choices: vec![],
+        })
     }
 
     /// Settles the precision for this device, and what is computed again.
-    pub(super) fn settle(&mut self, args: &Args, model: &Model, context: &Context) -> Result<(), Failure> {
+    pub(super) fn settle(
+        &mut self,
+        args: &Args,
+        model: &Model,
+        context: &Context,
+    ) -> Result<(), Failure> {
         self.settings.precision = choose(args.precision, &self.settings, context)?;
         self.settle_recomputation(args, model, free(context)?)?;
         let formats = base::formats(&model.outline, args.quantization());
-        let rounded: Vec<_> = formats.into_keys().filter(|name| !EXACT.contains(&name.as_str())).collect();
+        let rounded: Vec<_> = formats
+            .into_keys()
+            .filter(|name| !EXACT.contains(&name.as_str()))
+            .collect();
         if self.settings.precision == Precision::Bf16 && !rounded.is_empty() {
             let formats = rounded.join(", ");
             say(format!(
@@ -110,61 +132,115 @@ impl Plan {
     }
 
     /// Takes what is asked for, or the first that fits into so many bytes, or else the one that needs least.
-    fn settle_recomputation(&mut self, args: &Args, model: &Model, free: u64) -> Result<(), Failure> {
+    fn settle_recomputation(
+        &mut self,
+        args: &Args,
+        model: &Model,
+        free: u64,
+    ) -> Result<(), Failure> {
         let all = Recompute::value_variants().iter().map(|choice| {
-            let settings = Settings { recomputation: (*choice).into(), ..self.settings.clone() };
+            let settings = Settings {
+                recomputation: (*choice).into(),
+                ..self.settings.clone()
+            };
             Ok((*choice, needs(args, model, &settings)?))
         });
         let all = all.collect::<Result<Vec<_>, Failure>>()?;
-        self.choices = all.iter().map(|(choice, needs)| (*choice, needs.total())).collect();
+        self.choices = all
+            .iter()
+            .map(|(choice, needs)| (*choice, needs.total()))
+            .collect();
         let fits = |needs: &Needs| needs.total() + needs.total() / HEADROOM <= free;
         let chosen = all.iter().find(|(choice, needs)| match args.recompute {
             Some(wish) => *choice == wish,
             None => fits(needs),
         });
-        let Some((choice, needs)) = chosen.or(all.last()) else { return Ok(()) };
+        let Some((choice, needs)) = chosen.or(all.last()) else {
+            return Ok(());
+        };
         (self.settings.recomputation, self.needs) = ((*choice).into(), *needs);
         Ok(())
     }
 
     /// Prints samples, steps and memory.
     pub(super) fn show(&self, context: &Context, samples: &Samples) -> Result<(), Failure> {
-        let (batches, config, lora) = (&samples.training, &self.settings.config, &self.settings.lora);
+        let (batches, config, lora) = (
+            &samples.training,
+            &self.settings.config,
+            &self.settings.lora,
+        );
         let mut table = Table::new();
-        table.load_style(presets::ASCII_MARKDOWN).set_header(["", ""]);
-        let apart = samples.evaluation.as_ref().map(|evaluation| evaluation.batches.data());
+        table
+            .load_style(presets::ASCII_MARKDOWN)
+            .set_header(["", ""]);
+        let apart = samples
+            .evaluation
+            .as_ref()
+            .map(|evaluation| evaluation.batches.data());
         let apart = apart.map(|data| {
-            [("evaluation samples", count(data)), ("evaluation tokens", tokens(data, "evaluated"))]
+            [
+                ("evaluation samples", count(data)),
+                ("evaluation tokens", tokens(data, "evaluated")),
+            ]
         });
-        let first = [("samples", count(batches.data())), ("tokens", tokens(batches.data(), "learned"))];
+        let first = [
+            ("samples", count(batches.data())),
+            ("tokens", tokens(batches.data(), "learned")),
+        ];
         let rows = [
-            ("fill", format!("{:.1} % of the rows", 100.0 * batches.fill())),
+            (
+                "fill",
+                format!("{:.1} % of the rows", 100.0 * batches.fill()),
+            ),
             ("steps", batches.steps().to_string()),
             ("tokens a micro-batch", batches.tokens().to_string()),
             ("precision", precision(self.settings.precision).to_string()),
-            ("trainable", format!("{} numbers, rank {}", lora.trainable(config), lora.rank)),
+            (
+                "trainable",
+                format!("{} numbers, rank {}", lora.trainable(config), lora.rank),
+            ),
             ("frozen weights", mebibytes(self.needs.weights)),
-            ("adapters, moments, gradients", mebibytes(self.needs.adapters)),
+            (
+                "adapters, moments, gradients",
+                mebibytes(self.needs.adapters),
+            ),
             ("activations", mebibytes(self.needs.activations)),
-            ("computed again", recomputed(self.settings.recomputation).to_string()),
+            (
+                "computed again",
+                recomputed(self.settings.recomputation).to_string(),
+            ),
             ("logits", mebibytes(self.needs.head)),
             ("workspace", mebibytes(self.needs.workspace)),
             ("all", mebibytes(self.needs.total())),
         ];
-        first.into_iter().chain(apart.into_iter().flatten()).chain(rows).for_each(|(name, value)| {
-            table.add_row([name.to_string(), value]);
-        });
-        let others =
-            self.choices.iter().filter(|(of, _)| Recomputation::from(*of) != self.settings.recomputation);
+        first
+            .into_iter()
+            .chain(apart.into_iter().flatten())
+            .chain(rows)
+            .for_each(|(name, value)| {
+                table.add_row([name.to_string(), value]);
+            });
+        let others = self
+            .choices
+            .iter()
+            .filter(|(of, _)| Recomputation::from(*of) != self.settings.recomputation);
         others.for_each(|(of, total)| {
-            table.add_row([format!("all, with --recompute {}", name(*of)), mebibytes(*total)]);
+            table.add_row([
+                format!("all, with --recompute {}", name(*of)),
+                mebibytes(*total),
+            ]);
         });
         table.add_row(["free on the device".to_string(), mebibytes(free(context)?)]);
         print(&table)
     }
 
     /// Refuses what does not fit, or what the emulator cannot end soon.
-    pub(super) fn check(&self, context: &Context, insist: bool, samples: &Samples) -> Result<(), Failure> {
+    pub(super) fn check(
+        &self,
+        context: &Context,
+        insist: bool,
+        samples: &Samples,
+    ) -> Result<(), Failure> {
         let (needed, free) = (self.needs.total(), free(context)?);
         if needed > free {
             return Err(Failure::Input(format!(
@@ -178,7 +254,10 @@ impl Plan {
             return Ok(());
         }
         let (batches, first) = (&samples.training, samples.training.tokens() as u64);
-        let evaluated = samples.evaluation.as_ref().map_or(0, |of| of.micro_batches(batches.steps()));
+        let evaluated = samples
+            .evaluation
+            .as_ref()
+            .map_or(0, |of| of.micro_batches(batches.steps()));
         let tokens = [batches.micro_batches(), evaluated].map(|micros| micros * first);
         emulation::training(self.weights, tokens, first)
     }
@@ -186,7 +265,9 @@ impl Plan {
     /// What else would fit.
     fn smaller(&self, free: u64) -> String {
         let fitting = self.choices.iter().find(|(_, total)| *total <= free);
-        fitting.map(|(choice, _)| format!("--recompute {}, or ", name(*choice))).unwrap_or_default()
+        fitting
+            .map(|(choice, _)| format!("--recompute {}, or ", name(*choice)))
+            .unwrap_or_default()
     }
 
     /// Refuses to train what the disk has no room for: the adapter, and checkpoints, which have moments beside it.
@@ -195,7 +276,9 @@ impl Plan {
         let steps = self.settings.training.schedule.total;
         let checkpoints = args.save_every.map_or(0, |every| u64::from(steps / every));
         let needed = adapter + checkpoints.saturating_mul(3 * adapter);
-        let Some(free) = disk::free(&args.out).filter(|free| *free < needed) else { return Ok(()) };
+        let Some(free) = disk::free(&args.out).filter(|free| *free < needed) else {
+            return Ok(());
+        };
         Err(Failure::Input(format!(
             "--out {}: the adapter and {checkpoints} checkpoints take {} of the disk, and {} are free; free some, name a \
              folder on another disk, or give a larger --save-every",
@@ -244,7 +327,9 @@ impl Plan {
         // Checkpoints of before there was a choice do not name it.
         let absmax = (args.absmax == AbsmaxChoice::Nested).then(|| ("absmax", "nested".to_owned()));
         let chats = samples.training.data().conversations > 0;
-        let date = template.filter(|template| chats && template.asks_date()).and_then(ChatTemplate::date);
+        let date = template
+            .filter(|template| chats && template.asks_date())
+            .and_then(ChatTemplate::date);
         let date = date.map(|date| ("date", date.to_string()));
         let named = pairs
             .into_iter()
@@ -261,7 +346,9 @@ fn check_flags(args: &Args, context: usize) -> Result<(), Failure> {
     let refused = |sentence: String| Err(Failure::Input(sentence));
     if args.seq > context {
         let seq = args.seq;
-        return refused(format!("--seq {seq} is above the {context} positions that the model was made for"));
+        return refused(format!(
+            "--seq {seq} is above the {context} positions that the model was made for"
+        ));
     }
     for (flag, rate) in [("--lr", args.lr), ("--lr-min", args.lr_min)] {
         if !((rate as f32).is_finite() && rate >= 0.0) {
@@ -271,7 +358,10 @@ fn check_flags(args: &Args, context: usize) -> Result<(), Failure> {
         }
     }
     if args.clip.is_nan() || args.clip as f32 <= 0.0 {
-        return refused(format!("--clip {} is no norm; it must be above 0 in f32", args.clip));
+        return refused(format!(
+            "--clip {} is no norm; it must be above 0 in f32",
+            args.clip
+        ));
     }
     if !(0.0..=f64::from(u32::MAX)).contains(&args.warmup) {
         let warmup = args.warmup;
@@ -284,7 +374,9 @@ fn check_flags(args: &Args, context: usize) -> Result<(), Failure> {
 
 /// Refuses a warm-up that leaves no step with a learning rate above 0.
 fn check_rates(schedule: &Schedule) -> Result<(), Failure> {
-    let Schedule { warmup, total, lr, .. } = *schedule;
+    let Schedule {
+        warmup, total, lr, ..
+    } = *schedule;
     if lr > 0.0 && total == 1 && warmup > 0 {
         return Err(Failure::Input(
             "--warmup leaves nothing to train: the first step of a warm-up has a learning rate of 0, and there is only one \
@@ -310,7 +402,11 @@ fn check_absmax(args: &Args, model: &Model) -> Result<(), Failure> {
 
 /// The steps of the warm-up; below 1 it is their share of all.
 fn warmup(warmup: f64, steps: u32) -> u32 {
-    let count = if warmup < 1.0 { (warmup * f64::from(steps)).ceil() } else { warmup };
+    let count = if warmup < 1.0 {
+        (warmup * f64::from(steps)).ceil()
+    } else {
+        warmup
+    };
     count as u32
 }
 
@@ -346,9 +442,15 @@ fn hashes(model: &Model) -> Result<Vec<(String, String)>, Failure> {
     let files = model.files.paths();
     let name = |path: &Path| match files.len() {
         1 => "model".to_owned(),
-        _ => format!("model {}", path.file_name().unwrap_or_default().to_string_lossy()),
+        _ => format!(
+            "model {}",
+            path.file_name().unwrap_or_default().to_string_lossy()
+        ),
     };
-    files.iter().map(|path| Ok((name(path), hash(path)?))).collect()
+    files
+        .iter()
+        .map(|path| Ok((name(path), hash(path)?)))
+        .collect()
 }
 
 /// The length and a hash of a file: enough to notice that it is another one.
@@ -369,7 +471,11 @@ fn hash(path: &Path) -> Result<String, Failure> {
 }
 
 /// The precision that is asked for, or the best that the device has.
-fn choose(wish: PrecisionChoice, settings: &Settings, context: &Context) -> Result<Precision, Failure> {
+fn choose(
+    wish: PrecisionChoice,
+    settings: &Settings,
+    context: &Context,
+) -> Result<Precision, Failure> {
     let supported = Precision::Bf16.check(context, settings);
     match (wish, supported) {
         (PrecisionChoice::F32, _) => Ok(Precision::F32),
@@ -377,7 +483,9 @@ fn choose(wish: PrecisionChoice, settings: &Settings, context: &Context) -> Resu
         // The emulator takes as long for a tile that is full as for one that is not.
         (PrecisionChoice::Auto, _) if device::is_emulator(context) => Ok(Precision::F32),
         (PrecisionChoice::Auto, Err(Error::Precision { needed })) => {
-            say(format!("warning: training is in f32, many times slower than in bf16, which takes {needed}"));
+            say(format!(
+                "warning: training is in f32, many times slower than in bf16, which takes {needed}"
+            ));
             Ok(Precision::F32)
         }
         (PrecisionChoice::Auto, supported) => Ok(supported.map(|()| Precision::Bf16)?),
@@ -392,7 +500,9 @@ fn needs(args: &Args, model: &Model, settings: &Settings) -> Result<Needs, Failu
 
 /// The value of --recompute.
 fn name(of: Recompute) -> String {
-    of.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    of.to_possible_value()
+        .map(|value| value.get_name().to_owned())
+        .unwrap_or_default()
 }
 
 fn recomputed(of: Recomputation) -> &'static str {

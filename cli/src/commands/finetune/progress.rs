@@ -41,24 +41,56 @@ impl Progress {
         let now = Instant::now();
         let [start, last, reported] = [now; 3];
         let evaluating = Duration::ZERO;
-        Progress { bar, steps, from, start, last, reported, tokens: 0, evaluating, losses: vec![] }
+        Progress {
+            bar,
+            steps,
+            from,
+            start,
+            last,
+            reported,
+            tokens: 0,
+            evaluating,
+            losses: vec![],
+        }
     }
 
-    pub(super) fn step(&mut self, step: u32, epoch: usize, tokens: usize, record: &Record) -> About {
+    pub(super) fn step(
+        &mut self,
+        step: u32,
+        epoch: usize,
+        tokens: usize,
+        record: &Record,
+    ) -> About {
         let took = self.last.elapsed().as_secs_f64();
         self.last = Instant::now();
         self.tokens += tokens;
-        let about = About { step, epoch, tokens, tokens_per_second: tokens as f64 / took };
+        let about = About {
+            step,
+            epoch,
+            tokens,
+            tokens_per_second: tokens as f64 / took,
+        };
         if !record.skipped {
             self.losses.push(record.loss);
         }
-        let skipped = if record.skipped { ", skipped: not finite" } else { "" };
-        let text = format!("loss {:.4}, {:.0} tokens/s{skipped}", record.loss, about.tokens_per_second);
-        self.bar.set_message(format!("{text}, {} left", HumanDuration(self.left(step))));
+        let skipped = if record.skipped {
+            ", skipped: not finite"
+        } else {
+            ""
+        };
+        let text = format!(
+            "loss {:.4}, {:.0} tokens/s{skipped}",
+            record.loss, about.tokens_per_second
+        );
+        self.bar
+            .set_message(format!("{text}, {} left", HumanDuration(self.left(step))));
         self.bar.set_position(step.into());
         if self.bar.is_hidden() && (self.reported.elapsed() >= REPORT || step == 1) {
             self.reported = Instant::now();
-            say(format!("step {step} of {}: {text}, learning rate {:.3e}", self.steps, record.lr));
+            say(format!(
+                "step {step} of {}: {text}, learning rate {:.3e}",
+                self.steps, record.lr
+            ));
         }
         about
     }
@@ -73,7 +105,10 @@ impl Progress {
         self.evaluating += self.last.elapsed();
         self.last = Instant::now();
         let (steps, Evaluation { tokens, .. }) = (self.steps, found);
-        self.say(format!("step {step} of {steps}: evaluation loss {:.4} over {tokens} tokens", found.mean()));
+        self.say(format!(
+            "step {step} of {steps}: evaluation loss {:.4} over {tokens} tokens",
+            found.mean()
+        ));
     }
 
     /// Writes a line above the bar.
@@ -87,7 +122,10 @@ impl Progress {
         let Some(first) = self.losses.first() else {
             return print(&"no step was left to be trained");
         };
-        let (time, mean) = (self.start.elapsed(), last.iter().sum::<f64>() / last.len() as f64);
+        let (time, mean) = (
+            self.start.elapsed(),
+            last.iter().sum::<f64>() / last.len() as f64,
+        );
         print(&format_args!(
             "{} steps in {}, {:.0} tokens/s; loss {first:.4} at first, {mean:.4} over the last {}",
             self.steps - self.from,

@@ -25,7 +25,12 @@ impl Samples {
         tokenizer: &Tokenizer,
         template: Option<&ChatTemplate>,
     ) -> Result<Samples, Error> {
-        let how = Preprocess { tokenizer, template, len: args.seq, train_on_prompt: args.train_on_prompt };
+        let how = Preprocess {
+            tokenizer,
+            template,
+            len: args.seq,
+            train_on_prompt: args.train_on_prompt,
+        };
         let read = |path| Data::read(path, &how);
         let mut data = read(&args.data)?;
         let apart = match &args.eval {
@@ -33,11 +38,21 @@ impl Samples {
             Some(EvaluateOn::File(path)) => Some(read(path)?),
             Some(EvaluateOn::Share(share)) => Some(data.hold_out(*share, args.seed)?),
         };
-        let once = Shape { accumulate: 1, length: Length::Epochs(1), ..args.shape() };
+        let once = Shape {
+            accumulate: 1,
+            length: Length::Epochs(1),
+            ..args.shape()
+        };
         let evaluation = apart.map(|data| {
-            Batches::new(data, once).map(|batches| Evaluation { batches, every: args.eval_every })
+            Batches::new(data, once).map(|batches| Evaluation {
+                batches,
+                every: args.eval_every,
+            })
         });
-        Ok(Samples { training: Batches::new(data, args.shape())?, evaluation: evaluation.transpose()? })
+        Ok(Samples {
+            training: Batches::new(data, args.shape())?,
+            evaluation: evaluation.transpose()?,
+        })
     }
 }
 
@@ -49,7 +64,9 @@ impl Evaluation {
 
     /// Micro-batches of all evaluations of a training of so many steps.
     pub(super) fn micro_batches(&self, steps: u32) -> u64 {
-        let between = self.every.map_or(0, |every| steps.saturating_sub(1) / every);
+        let between = self
+            .every
+            .map_or(0, |every| steps.saturating_sub(1) / every);
         (u64::from(between) + 2) * self.batches.micro_batches()
     }
 }

@@ -49,14 +49,21 @@ impl<'a> Session<'a> {
         shapes: &'a Shapes<'a>,
         fingerprint: &'a Fingerprint,
     ) -> Result<Session<'a>, Failure> {
-        let fault = |error| Failure::Input(format!("cannot make --out {}: {error}", args.out.display()));
-        let snapshot =
-            args.resume.as_ref().map(|from| checkpoint::read(from, shapes, fingerprint)).transpose()?;
+        let fault =
+            |error| Failure::Input(format!("cannot make --out {}: {error}", args.out.display()));
+        let snapshot = args
+            .resume
+            .as_ref()
+            .map(|from| checkpoint::read(from, shapes, fingerprint))
+            .transpose()?;
         let first = Adapters::random(shapes.config, shapes.lora, args.seed);
-        let done = snapshot.as_ref().map_or(0, |snapshot| snapshot.step + snapshot.skipped);
+        let done = snapshot
+            .as_ref()
+            .map_or(0, |snapshot| snapshot.step + snapshot.skipped);
         let steps = plan.settings.training.schedule.total;
         if done > steps {
-            let sentence = format!("the checkpoint is of step {done}, and the training has {steps}");
+            let sentence =
+                format!("the checkpoint is of step {done}, and the training has {steps}");
             return Err(Failure::Input(sentence));
         }
         std::fs::create_dir_all(&args.out).map_err(fault)?;
@@ -83,7 +90,10 @@ impl<'a> Session<'a> {
     pub(super) fn train(mut self, samples: &Samples) -> Result<(), Failure> {
         let ended = self.steps(samples);
         if let (Err(Failure::Runtime(_)), Some(saved)) = (&ended, &self.saved) {
-            say(format!("the last checkpoint is whole; go on with --resume {}", saved.display()));
+            say(format!(
+                "the last checkpoint is whole; go on with --resume {}",
+                saved.display()
+            ));
         }
         ended
     }
@@ -101,11 +111,19 @@ impl<'a> Session<'a> {
         }
         progress.end()?;
         let base = self.args.model.path()?.display().to_string();
-        peft::write(&self.args.out, self.shapes, &self.trainer.adapters()?, &base)?;
+        peft::write(
+            &self.args.out,
+            self.shapes,
+            &self.trainer.adapters()?,
+            &base,
+        )?;
         peft::write_base_formats(&self.args.out, &self.base.formats)?;
         self.draw()?;
         drop(pending);
-        print(&format_args!("the adapter is in {}", self.args.out.display()))
+        print(&format_args!(
+            "the adapter is in {}",
+            self.args.out.display()
+        ))
     }
 
     fn step(&mut self, samples: &Samples, progress: &mut Progress) -> Result<(), Failure> {
@@ -133,13 +151,16 @@ impl<'a> Session<'a> {
     /// Evaluates the adapters as they are, if that is due and was not done by an earlier run. A signal ends it without a
     /// record, so that whoever goes on evaluates again.
     fn evaluate(&mut self, samples: &Samples, progress: &mut Progress) -> Result<(), Failure> {
-        let Some(evaluation) = &samples.evaluation else { return Ok(()) };
+        let Some(evaluation) = &samples.evaluation else {
+            return Ok(());
+        };
         let due = evaluation.is_due(self.done, samples.training.steps());
         if !due || self.metrics.is_evaluated(self.done) {
             return Ok(());
         }
         let mut all = Evaluation::default();
-        for micro in (0..evaluation.batches.steps()).flat_map(|step| evaluation.batches.step(step)) {
+        for micro in (0..evaluation.batches.steps()).flat_map(|step| evaluation.batches.step(step))
+        {
             if interrupt::check().is_err() {
                 return Ok(());
             }
@@ -155,7 +176,10 @@ impl<'a> Session<'a> {
     /// Writes a checkpoint where one is due, and ends the training with one if a signal came.
     fn pause(&mut self, progress: &Progress, steps: u32) -> Result<(), Failure> {
         let (stop, done) = (interrupt::check(), self.done);
-        let due = self.args.save_every.is_some_and(|every| done > self.from && done.is_multiple_of(every));
+        let due = self
+            .args
+            .save_every
+            .is_some_and(|every| done > self.from && done.is_multiple_of(every));
         if due || stop.is_err() {
             let folder = match &self.saved {
                 // What an earlier run has saved is whole, and is left alone.
@@ -164,7 +188,9 @@ impl<'a> Session<'a> {
             };
             if stop.is_err() {
                 let folder = folder.display();
-                progress.say(format!("stopped after step {done} of {steps}; go on with --resume {folder}"));
+                progress.say(format!(
+                    "stopped after step {done} of {steps}; go on with --resume {folder}"
+                ));
             }
         }
         stop
@@ -175,7 +201,14 @@ impl<'a> Session<'a> {
         let folder = self.args.out.join(format!("checkpoint-{}", self.done));
         let base = self.args.model.path()?.display().to_string();
         let (snapshot, formats) = (self.trainer.snapshot()?, &self.base.formats);
-        checkpoint::write(&folder, self.shapes, &snapshot, self.fingerprint, &base, formats)?;
+        checkpoint::write(
+            &folder,
+            self.shapes,
+            &snapshot,
+            self.fingerprint,
+            &base,
+            formats,
+        )?;
         self.saved = Some(folder.clone());
         self.draw()?;
         Ok(folder)
@@ -184,7 +217,12 @@ impl<'a> Session<'a> {
     /// Writes `loss.svg`.
     fn draw(&self) -> Result<(), Failure> {
         let path = self.args.out.join("loss.svg");
-        let output = Output { option: "--out", path: &path, inputs: vec![], content: Content::Text };
+        let output = Output {
+            option: "--out",
+            path: &path,
+            inputs: vec![],
+            content: Content::Text,
+        };
         output.write(|file| file.write(self.metrics.draw()?.as_bytes()))
     }
 }

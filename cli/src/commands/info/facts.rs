@@ -127,7 +127,10 @@ impl Facts {
             license: general(model, "general.license"),
             architecture: c.architecture.name,
             parameters: formats.values().map(|mix| mix.numbers).sum(),
-            formats: formats.into_iter().map(|(name, mix)| (name, mix.into())).collect(),
+            formats: formats
+                .into_iter()
+                .map(|(name, mix)| (name, mix.into()))
+                .collect(),
             layers: c.layers,
             hidden: c.hidden,
             feed_forward: c.feed_forward,
@@ -137,7 +140,11 @@ impl Facts {
             vocabulary: c.vocab,
             context: c.context,
             window: window(c),
-            rope: c.ropes().iter().map(|rope| RopeFacts::of(rope, outline.rope_factors.is_some())).collect(),
+            rope: c
+                .ropes()
+                .iter()
+                .map(|rope| RopeFacts::of(rope, outline.rope_factors.is_some()))
+                .collect(),
             own_head: outline.weights.head.is_some(),
             tokenizer: tokenizer(model),
             chat_template: template(model),
@@ -146,7 +153,10 @@ impl Facts {
             kv_bytes_per_position: kv_bytes(outline),
             path: Path::of(outline, device, Tuning::default()).to_string(),
             device: device.name().to_owned(),
-            tensors: info::classes(outline).into_iter().map(Tensors::from).collect(),
+            tensors: info::classes(outline)
+                .into_iter()
+                .map(Tensors::from)
+                .collect(),
         }
     }
 }
@@ -161,8 +171,13 @@ fn general(model: &Model, key: &str) -> Option<String> {
 
 /// How many positions a layer attends to, if not to all.
 fn window(c: &Config) -> Option<Window> {
-    let windows: Vec<u32> = (0..c.layers).filter_map(|layer| c.window_of(layer)).collect();
-    Some(Window { positions: *windows.first()?, layers: windows.len() })
+    let windows: Vec<u32> = (0..c.layers)
+        .filter_map(|layer| c.window_of(layer))
+        .collect();
+    Some(Window {
+        positions: *windows.first()?,
+        layers: windows.len(),
+    })
 }
 
 fn tokenizer(model: &Model) -> Known<TokenizerFacts> {
@@ -170,7 +185,10 @@ fn tokenizer(model: &Model) -> Known<TokenizerFacts> {
         Ok(words) => words,
         Err(error) => return Known::Error(sentence(&error)),
     };
-    let token = |id: u32| Token { id, spelling: words.control(id).map(str::to_owned) };
+    let token = |id: u32| Token {
+        id,
+        spelling: words.control(id).map(str::to_owned),
+    };
     Known::Some(TokenizerFacts {
         begins_with: words.bos().map(token),
         ends_with: model.outline.stop.iter().map(|id| token(*id)).collect(),
@@ -201,9 +219,15 @@ fn sampling(model: &Model) -> Known<SamplingFacts> {
         ("top_p", config.top_p.map(Value::from)),
         ("min_p", config.min_p.map(Value::from)),
         ("typical_p", config.typical_p.map(Value::from)),
-        ("repetition_penalty", config.repetition_penalty.map(Value::from)),
+        (
+            "repetition_penalty",
+            config.repetition_penalty.map(Value::from),
+        ),
     ];
-    let says: BTreeMap<_, _> = says.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
+    let says: BTreeMap<_, _> = says
+        .into_iter()
+        .filter_map(|(key, value)| Some((key, value?)))
+        .collect();
     match (says.is_empty(), config.warning()) {
         (true, None) => Known::None,
         (_, warning) => Known::Some(SamplingFacts { says, warning }),
@@ -217,18 +241,47 @@ impl RopeFacts {
             Scaling::Linear(factor) => ("linear", factor, None),
             Scaling::Yarn(yarn) => ("yarn", yarn.factor, Some(yarn.original_context)),
         };
-        RopeFacts { dim: rope.dim, base: rope.base, scaling, factor, original_context, own_factors }
+        RopeFacts {
+            dim: rope.dim,
+            base: rope.base,
+            scaling,
+            factor,
+            original_context,
+            own_factors,
+        }
     }
 }
 
 impl From<info::Mix> for Mix {
-    fn from(info::Mix { tensors, numbers, bytes }: info::Mix) -> Mix {
-        Mix { tensors, numbers, bytes }
+    fn from(
+        info::Mix {
+            tensors,
+            numbers,
+            bytes,
+        }: info::Mix,
+    ) -> Mix {
+        Mix {
+            tensors,
+            numbers,
+            bytes,
+        }
     }
 }
 
 impl From<Class> for Tensors {
-    fn from(Class { name, dims, formats, bytes }: Class) -> Tensors {
-        Tensors { name, shape: dims.into_iter().rev().collect(), formats, bytes }
+    fn from(
+        Class {
+            name,
+            dims,
+            formats,
+            bytes,
+        }: Class,
+    ) -> Tensors {
+        Tensors {
+            name,
+            shape: dims.into_iter().rev().collect(),
+            formats,
+            bytes,
+        }
     }
 }

@@ -12,7 +12,9 @@ use crate::device::{self, Choice};
 use crate::failure::Failure;
 use crate::options::ModelArg;
 use crate::terminal::printable;
-use facts::{Facts, Known, RopeFacts, SamplingFacts, TemplateFacts, Tensors, Token, TokenizerFacts};
+use facts::{
+    Facts, Known, RopeFacts, SamplingFacts, TemplateFacts, Tensors, Token, TokenizerFacts,
+};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -34,7 +36,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let text = if args.json {
         serde_json::to_string_pretty(&facts).expect("keys are strings")
     } else {
-        let [facts, tensors] = [table(&facts, &model), tensors(&facts.tensors)].map(|table| table.trim_fmt());
+        let [facts, tensors] =
+            [table(&facts, &model), tensors(&facts.tensors)].map(|table| table.trim_fmt());
         printable(&format!("{facts}\n\n{tensors}")).into_owned()
     };
     writeln!(io::stdout().lock(), "{text}")?;
@@ -59,38 +62,77 @@ type Rows = Vec<(&'static str, String)>;
 
 fn about(facts: &Facts) -> Rows {
     let named = [("name", &facts.name), ("license", &facts.license)];
-    let named = named.into_iter().filter_map(|(row, text)| Some((row, text.clone()?)));
-    let share =
-        |bytes: u64| 100.0 * bytes as f64 / facts.formats.values().map(|mix| mix.bytes).sum::<u64>() as f64;
-    let mix = facts.formats.iter().map(|(format, mix)| format!("{format} {:.1} %", share(mix.bytes)));
+    let named = named
+        .into_iter()
+        .filter_map(|(row, text)| Some((row, text.clone()?)));
+    let share = |bytes: u64| {
+        100.0 * bytes as f64 / facts.formats.values().map(|mix| mix.bytes).sum::<u64>() as f64
+    };
+    let mix = facts
+        .formats
+        .iter()
+        .map(|(format, mix)| format!("{format} {:.1} %", share(mix.bytes)));
     let mix = mix.collect::<Vec<_>>().join(", ");
     let rest = [
         ("architecture", facts.architecture.to_owned()),
-        ("parameters", format!("{} ({})", facts.parameters, rounded(facts.parameters))),
+        (
+            "parameters",
+            format!("{} ({})", facts.parameters, rounded(facts.parameters)),
+        ),
         ("formats", format!("{mix} of the bytes")),
     ];
-    [("file", facts.file.clone())].into_iter().chain(named).chain(rest).collect()
+    [("file", facts.file.clone())]
+        .into_iter()
+        .chain(named)
+        .chain(rest)
+        .collect()
 }
 
 /// `7.3 M`
 fn rounded(number: u64) -> String {
     let units = [(1e9, "B"), (1e6, "M"), (1e3, "K")];
-    let (unit, name) = units.into_iter().find(|(unit, _)| number as f64 >= *unit).unwrap_or((1.0, ""));
+    let (unit, name) = units
+        .into_iter()
+        .find(|(unit, _)| number as f64 >= *unit)
+        .unwrap_or((1.0, ""));
     format!("{:.1} {name}", number as f64 / unit)
 }
 
 fn sizes(facts: &Facts) -> Rows {
-    let Facts { heads, kv_heads, head_dim, layers, .. } = facts;
-    let head = if facts.own_head { "a matrix of its own" } else { "the embedding" };
+    let Facts {
+        heads,
+        kv_heads,
+        head_dim,
+        layers,
+        ..
+    } = facts;
+    let head = if facts.own_head {
+        "a matrix of its own"
+    } else {
+        "the embedding"
+    };
     let window = facts.window.as_ref().map(|window| {
-        ("window", format!("{} positions, in {} of {layers} layers", window.positions, window.layers))
+        (
+            "window",
+            format!(
+                "{} positions, in {} of {layers} layers",
+                window.positions, window.layers
+            ),
+        )
     });
-    let rope = facts.rope.iter().zip(["RoPE", ""]).map(|(rope, name)| (name, rope_text(rope, *head_dim)));
+    let rope = facts
+        .rope
+        .iter()
+        .zip(["RoPE", ""])
+        .map(|(rope, name)| (name, rope_text(rope, *head_dim)));
     let sizes = [
         ("layers", layers.to_string()),
         ("hidden", facts.hidden.to_string()),
         ("feed-forward", facts.feed_forward.to_string()),
-        ("heads", format!("{heads} query, {kv_heads} key and value, of {head_dim}")),
+        (
+            "heads",
+            format!("{heads} query, {kv_heads} key and value, of {head_dim}"),
+        ),
         ("vocabulary", facts.vocabulary.to_string()),
         ("context", facts.context.to_string()),
         ("LM head", head.to_owned()),
@@ -99,12 +141,32 @@ fn sizes(facts: &Facts) -> Rows {
 }
 
 fn rope_text(rope: &RopeFacts, head_dim: u32) -> String {
-    let RopeFacts { dim, base, scaling, factor, original_context, own_factors } = rope;
-    let part =
-        if *dim == head_dim { String::new() } else { format!(", {dim} of {head_dim} elements of a head") };
-    let scaled = if *scaling == "none" { String::new() } else { format!(", {scaling} scaling by {factor}") };
-    let context = original_context.map_or(String::new(), |context| format!(" of a context of {context}"));
-    let own = if *own_factors { ", divided by factors of the file" } else { "" };
+    let RopeFacts {
+        dim,
+        base,
+        scaling,
+        factor,
+        original_context,
+        own_factors,
+    } = rope;
+    let part = if *dim == head_dim {
+        String::new()
+    } else {
+        format!(", {dim} of {head_dim} elements of a head")
+    };
+    let scaled = if *scaling == "none" {
+        String::new()
+    } else {
+        format!(", {scaling} scaling by {factor}")
+    };
+    let context = original_context.map_or(String::new(), |context| {
+        format!(" of a context of {context}")
+    });
+    let own = if *own_factors {
+        ", divided by factors of the file"
+    } else {
+        ""
+    };
     format!("base {base}{part}{scaled}{context}{own}")
 }
 
@@ -114,14 +176,32 @@ fn words(tokenizer: &Known<TokenizerFacts>) -> Rows {
         Known::Error(error) => return vec![("tokenizer", format!("cannot be used: {error}"))],
         Known::None => return vec![],
     };
-    let begins = words.begins_with.as_ref().map_or("no token of its own".to_owned(), token);
-    let ends = words.ends_with.iter().map(token).collect::<Vec<_>>().join(", ");
-    let ends = if ends.is_empty() { "no token".to_owned() } else { ends };
-    let warnings = words.warnings.iter().map(|warning| ("", format!("warning: {warning}")));
-    [("tokenizer", format!("texts begin with {begins} and end with {ends}"))]
-        .into_iter()
-        .chain(warnings)
-        .collect()
+    let begins = words
+        .begins_with
+        .as_ref()
+        .map_or("no token of its own".to_owned(), token);
+    let ends = words
+        .ends_with
+        .iter()
+        .map(token)
+        .collect::<Vec<_>>()
+        .join(", ");
+    let ends = if ends.is_empty() {
+        "no token".to_owned()
+    } else {
+        ends
+    };
+    let warnings = words
+        .warnings
+        .iter()
+        .map(|warning| ("", format!("warning: {warning}")));
+    [(
+        "tokenizer",
+        format!("texts begin with {begins} and end with {ends}"),
+    )]
+    .into_iter()
+    .chain(warnings)
+    .collect()
 }
 
 fn token(token: &Token) -> String {
@@ -135,9 +215,20 @@ fn template(template: &Known<TemplateFacts>) -> String {
     match template {
         Known::None => "none".to_owned(),
         Known::Error(error) => error.clone(),
-        Known::Some(TemplateFacts { asks_date, marks_replies }) => {
-            let date = if *asks_date { ", asks for the date" } else { "" };
-            let marks = if *marks_replies { ", marks replies" } else { "" };
+        Known::Some(TemplateFacts {
+            asks_date,
+            marks_replies,
+        }) => {
+            let date = if *asks_date {
+                ", asks for the date"
+            } else {
+                ""
+            };
+            let marks = if *marks_replies {
+                ", marks replies"
+            } else {
+                ""
+            };
             format!("yes{date}{marks}")
         }
     }
@@ -150,17 +241,35 @@ fn sampling(sampling: &Known<SamplingFacts>) -> Rows {
         Known::Some(SamplingFacts { says, warning }) => {
             let says = says.iter().map(|(key, value)| format!("{key} {value}"));
             let says = says.collect::<Vec<_>>().join(", ");
-            let says = if says.is_empty() { "nothing that is followed".to_owned() } else { says };
-            let warning = warning.as_ref().map(|warning| ("", format!("warning: {warning}")));
-            [("sampling", format!("{says} (generation_config.json)"))].into_iter().chain(warning).collect()
+            let says = if says.is_empty() {
+                "nothing that is followed".to_owned()
+            } else {
+                says
+            };
+            let warning = warning
+                .as_ref()
+                .map(|warning| ("", format!("warning: {warning}")));
+            [("sampling", format!("{says} (generation_config.json)"))]
+                .into_iter()
+                .chain(warning)
+                .collect()
         }
     }
 }
 
 fn work(facts: &Facts) -> Rows {
     vec![
-        ("read per token", format!("{} bytes of weights", facts.weight_bytes_per_token)),
-        ("", format!("{} bytes of KV cache for each position", facts.kv_bytes_per_position)),
+        (
+            "read per token",
+            format!("{} bytes of weights", facts.weight_bytes_per_token),
+        ),
+        (
+            "",
+            format!(
+                "{} bytes of KV cache for each position",
+                facts.kv_bytes_per_position
+            ),
+        ),
         ("decoded by", facts.path.clone()),
         ("", format!("on {}", facts.device)),
     ]
@@ -168,14 +277,27 @@ fn work(facts: &Facts) -> Rows {
 
 fn tensors(classes: &[Tensors]) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::ASCII_MARKDOWN).set_header(["tensor", "shape", "format", "bytes"]);
+    table
+        .load_style(presets::ASCII_MARKDOWN)
+        .set_header(["tensor", "shape", "format", "bytes"]);
     table.add_rows(classes.iter().map(row));
-    table.column_mut(3).expect("there are four columns").set_cell_alignment(CellAlignment::Right);
+    table
+        .column_mut(3)
+        .expect("there are four columns")
+        .set_cell_alignment(CellAlignment::Right);
     table
 }
 
 fn row(class: &Tensors) -> [String; 4] {
-    let formats = class.formats.iter().map(|(format, count)| format!("{count} x {format}"));
+    let formats = class
+        .formats
+        .iter()
+        .map(|(format, count)| format!("{count} x {format}"));
     let shape = class.shape.iter().map(u64::to_string).collect::<Vec<_>>();
-    [class.name.clone(), shape.join(" x "), formats.collect::<Vec<_>>().join(", "), class.bytes.to_string()]
+    [
+        class.name.clone(),
+        shape.join(" x "),
+        formats.collect::<Vec<_>>().join(", "),
+        class.bytes.to_string(),
+    ]
 }

@@ -18,19 +18,29 @@ pub(super) fn remove(folder: &Path) {
     use std::fs::{self, File};
 
     use rustix::fs::{FlockOperation, flock};
-    let Ok(entries) = fs::read_dir(folder) else { return };
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
     for entry in entries.flatten() {
-        let Ok(kind) = entry.file_type() else { continue };
+        let Ok(kind) = entry.file_type() else {
+            continue;
+        };
         let is_leftover = entry.file_name().to_str().is_some_and(is_temporary_name);
         if !is_leftover || kind.is_symlink() || !is_older(&entry, YOUNG) {
             continue;
         }
         let path = entry.path();
-        let Ok(file) = File::open(&path) else { continue };
+        let Ok(file) = File::open(&path) else {
+            continue;
+        };
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             continue;
         }
-        let _ = if kind.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        let _ = if kind.is_dir() {
+            fs::remove_dir_all(&path)
+        } else {
+            fs::remove_file(&path)
+        };
     }
 }
 
@@ -49,8 +59,9 @@ fn is_older(entry: &DirEntry, age: Duration) -> bool {
 
 fn is_temporary_name(name: &str) -> bool {
     let letters = name.strip_prefix(PREFIX);
-    letters
-        .is_some_and(|letters| letters.len() == LETTERS && letters.chars().all(|c| c.is_ascii_alphanumeric()))
+    letters.is_some_and(|letters| {
+        letters.len() == LETTERS && letters.chars().all(|c| c.is_ascii_alphanumeric())
+    })
 }
 
 #[cfg(all(test, unix))]
@@ -69,7 +80,8 @@ mod tests {
             let path = folder.path().join(name);
             fs::write(&path, "x").unwrap();
             let file = File::options().write(true).open(&path).unwrap();
-            file.set_modified(SystemTime::now() - Duration::from_secs(seconds)).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(seconds))
+                .unwrap();
             file
         };
         make(".warpwright-Ab3dE9", 60);
@@ -82,7 +94,9 @@ mod tests {
         fs::create_dir(folder.path().join(".warpwright-folder")).unwrap();
         fs::write(folder.path().join(".warpwright-folder/weights"), "x").unwrap();
         let times = File::open(folder.path().join(".warpwright-folder")).unwrap();
-        times.set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
+        times
+            .set_modified(SystemTime::now() - Duration::from_secs(60))
+            .unwrap();
         drop(times);
         remove(folder.path());
         let mut left: Vec<_> = fs::read_dir(folder.path())

@@ -24,7 +24,10 @@ pub(crate) struct Hub {
 
 impl Hub {
     pub(crate) fn new(files: &[File]) -> Hub {
-        Hub { server: Server::new(files), home: tempfile::tempdir().expect("a folder for a test") }
+        Hub {
+            server: Server::new(files),
+            home: tempfile::tempdir().expect("a folder for a test"),
+        }
     }
 
     /// The program with these arguments and the test's hub, and without the user's own settings.
@@ -41,13 +44,20 @@ impl Hub {
                 command.env_remove(&variable);
             }
         }
-        command.env_remove("TRANSFORMERS_OFFLINE").env_remove("XDG_CACHE_HOME");
-        command.env("HF_ENDPOINT", &self.server.endpoint).env("HF_HOME", self.home.path());
+        command
+            .env_remove("TRANSFORMERS_OFFLINE")
+            .env_remove("XDG_CACHE_HOME");
+        command
+            .env("HF_ENDPOINT", &self.server.endpoint)
+            .env("HF_HOME", self.home.path());
         command.env("HF_HUB_DOWNLOAD_TIMEOUT", "1");
     }
 
     pub(crate) fn run(&self, arguments: &[&str]) -> End {
-        self.command(arguments).output().expect("the program starts").into()
+        self.command(arguments)
+            .output()
+            .expect("the program starts")
+            .into()
     }
 
     /// The folder of the repository in the cache.
@@ -64,7 +74,9 @@ impl Hub {
     }
 
     pub(crate) fn part(&self, file: &File) -> PathBuf {
-        self.folder().join("blobs").join(format!("{}.incomplete", file.etag()))
+        self.folder()
+            .join("blobs")
+            .join(format!("{}.incomplete", file.etag()))
     }
 
     /// Asserts that a run printed the path of a file, and that the file is complete at every place of the cache.
@@ -75,22 +87,39 @@ impl Hub {
             (Some(0), format!("{}\n", path.display()).as_str()),
             "{end:?}"
         );
-        assert!(fs::read(&path).expect("it is there") == file.content, "{}", file.name);
+        assert!(
+            fs::read(&path).expect("it is there") == file.content,
+            "{}",
+            file.name
+        );
         assert!(fs::read(self.blob(file)).expect("it is there") == file.content);
         assert!(!self.part(file).exists());
-        assert_eq!(fs::read_to_string(self.folder().join("refs/main")).expect("it is there"), COMMIT);
+        assert_eq!(
+            fs::read_to_string(self.folder().join("refs/main")).expect("it is there"),
+            COMMIT
+        );
     }
 
     /// Asserts that a run failed, and that no file has a final name.
     pub(crate) fn assert_failed(&self, end: &End, code: i32, message: &str) {
         assert_eq!((end.code, end.out.as_str()), (Some(code), ""), "{end:?}");
         let message = message.replace("{endpoint}", &self.server.endpoint);
-        let last = end.err.lines().rfind(|line| line.starts_with("error: ")).unwrap_or(&end.err);
-        assert!(last.contains(&message), "{message:?} is not in {:?}", end.err);
+        let last = end
+            .err
+            .lines()
+            .rfind(|line| line.starts_with("error: "))
+            .unwrap_or(&end.err);
+        assert!(
+            last.contains(&message),
+            "{message:?} is not in {:?}",
+            end.err
+        );
         for folder in ["blobs", "snapshots"] {
             let files = files_below(&self.folder().join(folder));
-            let complete: Vec<&PathBuf> =
-                files.iter().filter(|path| path.extension().is_none_or(|end| end != "incomplete")).collect();
+            let complete: Vec<&PathBuf> = files
+                .iter()
+                .filter(|path| path.extension().is_none_or(|end| end != "incomplete"))
+                .collect();
             assert!(complete.is_empty(), "{complete:?}");
         }
     }
@@ -112,7 +141,9 @@ pub(crate) fn files_below(folder: &Path) -> Vec<PathBuf> {
 
 /// Bytes that differ at every place.
 pub(crate) fn content(len: usize) -> Vec<u8> {
-    (0..len).map(|n| (n as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes()[7]).collect()
+    (0..len)
+        .map(|n| (n as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes()[7])
+        .collect()
 }
 
 /// A small file that is taken without a name.

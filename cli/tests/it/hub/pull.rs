@@ -14,26 +14,49 @@ use crate::signals::signal;
 #[test]
 fn a_file_is_pulled_and_its_path_printed() {
     let file = usual();
-    let others = [File::lfs("model-Q8_0.gguf", b"other"), File::git("README.md", b"text")];
+    let others = [
+        File::lfs("model-Q8_0.gguf", b"other"),
+        File::git("README.md", b"text"),
+    ];
     let hub = Hub::new(&[&others[..], from_ref(&file)].concat());
     let end = hub.run(&["pull", "hf:org/repo"]);
     hub.assert_pulled(&end, &file);
     let folder = hub.folder();
-    let said = format!("downloading hf:org/repo:model-Q4_K_M.gguf (97.66 KiB) to {}\n", folder.display());
+    let said = format!(
+        "downloading hf:org/repo:model-Q4_K_M.gguf (97.66 KiB) to {}\n",
+        folder.display()
+    );
     assert_eq!(end.err, said);
     // The layout of the hub's other clients, with a relative link.
     let link = fs::read_link(hub.snapshot(&file.name)).expect("a link");
-    assert_eq!(link.to_str(), Some(format!("../../blobs/{}", file.etag()).as_str()));
+    assert_eq!(
+        link.to_str(),
+        Some(format!("../../blobs/{}", file.etag()).as_str())
+    );
     assert_eq!(files_below(&folder.join("blobs")), [hub.blob(&file)]);
-    let requests: Vec<String> = hub.server.requests().into_iter().map(|request| request.path).collect();
+    let requests: Vec<String> = hub
+        .server
+        .requests()
+        .into_iter()
+        .map(|request| request.path)
+        .collect();
     let resolve = format!("/org/repo/resolve/{COMMIT}/model-Q4_K_M.gguf");
-    assert_eq!(requests, ["/api/models/org/repo/revision/main?blobs=true".to_owned(), resolve]);
+    assert_eq!(
+        requests,
+        [
+            "/api/models/org/repo/revision/main?blobs=true".to_owned(),
+            resolve
+        ]
+    );
     // The second one loads nothing.
     let end = hub.run(&["pull", "hf:org/repo:q4_k_m"]);
     hub.assert_pulled(&end, &file);
     assert_eq!((end.err.as_str(), hub.server.requests().len()), ("", 1));
     // A changed content is loaded, and the name leads to it.
-    let changed = File { content: b"changed".to_vec(), ..file.clone() };
+    let changed = File {
+        content: b"changed".to_vec(),
+        ..file.clone()
+    };
     hub.server.set(|state| state.files = vec![changed.clone()]);
     fs::remove_file(hub.snapshot(&file.name)).expect("it is there");
     hub.assert_pulled(&hub.run(&["pull", "hf:org/repo"]), &changed);
@@ -48,7 +71,10 @@ fn files_in_folders_and_of_git_are_pulled() {
         File::git("empty.txt", b""),
     ];
     let hub = Hub::new(&files);
-    for (file, name) in files.iter().zip(["bf16", "config.json", "empty.gguf", "empty.txt"]) {
+    for (file, name) in files
+        .iter()
+        .zip(["bf16", "config.json", "empty.gguf", "empty.txt"])
+    {
         hub.assert_pulled(&hub.run(&["pull", &format!("hf:org/repo:{name}")]), file);
     }
 }
@@ -59,25 +85,42 @@ fn redirects_are_followed_without_the_token() {
     let file = usual();
     let hub = Hub::new(from_ref(&file));
     let storage = Server::new(from_ref(&file));
-    hub.server.set(|state| state.token = Some("secret".to_owned()));
+    hub.server
+        .set(|state| state.token = Some("secret".to_owned()));
     for redirect in [
         format!("{}/cdn{{path}}?signature=x", storage.endpoint),
         "/cdn{path}".to_owned(),
         "../../../../cdn{path}".to_owned(),
     ] {
         let _ = fs::remove_dir_all(hub.folder());
-        hub.server.set(|state| state.redirect = Some(redirect.clone()));
+        hub.server
+            .set(|state| state.redirect = Some(redirect.clone()));
         let mut command = hub.command(&["pull", "hf:org/repo"]);
-        let end = End::from(command.env("HF_TOKEN", " secret\n").output().expect("it starts"));
+        let end = End::from(
+            command
+                .env("HF_TOKEN", " secret\n")
+                .output()
+                .expect("it starts"),
+        );
         hub.assert_pulled(&end, &file);
-        assert!(!end.err.contains("signature") && !end.err.contains("secret"), "{end:?}");
+        assert!(
+            !end.err.contains("signature") && !end.err.contains("secret"),
+            "{end:?}"
+        );
     }
     let outside = storage.requests();
     assert_eq!(outside.len(), 1);
-    assert!(outside.iter().all(|request| request.header("authorization").is_none()), "{outside:?}");
+    assert!(
+        outside
+            .iter()
+            .all(|request| request.header("authorization").is_none()),
+        "{outside:?}"
+    );
     let inside = hub.server.requests();
     assert!(
-        inside.iter().all(|request| request.header("authorization") == Some("Bearer secret")),
+        inside
+            .iter()
+            .all(|request| request.header("authorization") == Some("Bearer secret")),
         "{inside:?}"
     );
 }
@@ -86,7 +129,8 @@ fn redirects_are_followed_without_the_token() {
 fn a_token_is_read_as_by_other_clients() {
     let file = usual();
     let hub = Hub::new(from_ref(&file));
-    hub.server.set(|state| state.token = Some("secret".to_owned()));
+    hub.server
+        .set(|state| state.token = Some("secret".to_owned()));
     hub.assert_failed(
         &hub.run(&["pull", "hf:org/repo"]),
         2,
@@ -102,8 +146,16 @@ fn a_token_is_read_as_by_other_clients() {
         assert!(!end.err.contains("s€cret"), "{end:?}");
     };
     // The variable comes before the file.
-    refused("HF_TOKEN", "other", "check the name, and that the token in use may read it");
-    refused("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1", "for a private repository, set HF_TOKEN");
+    refused(
+        "HF_TOKEN",
+        "other",
+        "check the name, and that the token in use may read it",
+    );
+    refused(
+        "HF_HUB_DISABLE_IMPLICIT_TOKEN",
+        "1",
+        "for a private repository, set HF_TOKEN",
+    );
     refused(
         "HF_TOKEN",
         "s€cret",
@@ -126,7 +178,15 @@ fn a_broken_transfer_is_continued() {
         .skip(1)
         .map(|request| request.header("range").map(str::to_owned))
         .collect();
-    assert_eq!(ranges, [None, Some("bytes=40000-".to_owned()), Some("bytes=50000-".to_owned())], "{end:?}");
+    assert_eq!(
+        ranges,
+        [
+            None,
+            Some("bytes=40000-".to_owned()),
+            Some("bytes=50000-".to_owned())
+        ],
+        "{end:?}"
+    );
 }
 
 #[test]
@@ -140,14 +200,21 @@ fn a_part_is_continued_by_the_next_run() {
     };
     let range = || {
         let requests = hub.server.requests();
-        requests[1..].iter().map(|request| request.header("range").map(str::to_owned)).collect::<Vec<_>>()
+        requests[1..]
+            .iter()
+            .map(|request| request.header("range").map(str::to_owned))
+            .collect::<Vec<_>>()
     };
     part(&file.content[..30_000]);
     let end = hub.run(&["pull", "hf:org/repo"]);
     hub.assert_pulled(&end, &file);
     assert_eq!(range(), [Some("bytes=30000-".to_owned())]);
     assert!(end.err.contains("(68.36 KiB of 97.66 KiB)"), "{end:?}");
-    assert!(end.err.contains("continuing model-Q4_K_M.gguf at 29.30 KiB"), "{end:?}");
+    assert!(
+        end.err
+            .contains("continuing model-Q4_K_M.gguf at 29.30 KiB"),
+        "{end:?}"
+    );
     // A whole part is only checked.
     part(&file.content);
     hub.assert_pulled(&hub.run(&["pull", "hf:org/repo"]), &file);
@@ -170,10 +237,20 @@ fn a_part_is_continued_by_the_next_run() {
     part(&file.content[..30_000]);
     hub.server.fail(&[Fault::Page]);
     hub.assert_pulled(&hub.run(&["pull", "hf:org/repo"]), &file);
-    assert_eq!(range(), [Some("bytes=30000-".to_owned()), Some("bytes=30000-".to_owned())]);
+    assert_eq!(
+        range(),
+        [
+            Some("bytes=30000-".to_owned()),
+            Some("bytes=30000-".to_owned())
+        ]
+    );
     // A part with other bytes is found by the checksum, and deleted.
     part(&content(90_000)[60_000..]);
-    hub.assert_failed(&hub.run(&["pull", "hf:org/repo"]), 1, "model-Q4_K_M.gguf: the checksum is ");
+    hub.assert_failed(
+        &hub.run(&["pull", "hf:org/repo"]),
+        1,
+        "model-Q4_K_M.gguf: the checksum is ",
+    );
     assert!(!hub.part(&file).exists());
     hub.assert_pulled(&hub.run(&["pull", "hf:org/repo"]), &file);
 }
@@ -184,18 +261,26 @@ fn an_interrupted_download_leaves_a_part() {
     let hub = Hub::new(from_ref(&file));
     hub.server.fail(&[Fault::Stall(50_000)]);
     let mut command = hub.command(&["pull", "hf:org/repo"]);
-    let child = command.env("HF_HUB_DOWNLOAD_TIMEOUT", "30").spawn().expect("the program starts");
+    let child = command
+        .env("HF_HUB_DOWNLOAD_TIMEOUT", "30")
+        .spawn()
+        .expect("the program starts");
     while fs::metadata(hub.part(&file)).map_or(0, |part| part.len()) < 50_000 {
         thread::sleep(Duration::from_millis(10));
     }
     signal(&child, "INT");
     let end = End::from(child.wait_with_output().expect("it ends"));
     assert_eq!((end.code, end.out.as_str()), (Some(130), ""), "{end:?}");
-    assert_eq!(fs::read(hub.part(&file)).expect("it is there"), file.content[..50_000]);
+    assert_eq!(
+        fs::read(hub.part(&file)).expect("it is there"),
+        file.content[..50_000]
+    );
     assert!(!hub.blob(&file).exists() && !hub.snapshot(&file.name).exists());
     let end = hub.run(&["models"]);
     assert!(
-        end.err.contains("hf:org/repo has 48.83 KiB of an unfinished download: pull it again, or remove it"),
+        end.err.contains(
+            "hf:org/repo has 48.83 KiB of an unfinished download: pull it again, or remove it"
+        ),
         "{end:?}"
     );
     hub.assert_pulled(&hub.run(&["pull", "hf:org/repo"]), &file);
@@ -205,22 +290,33 @@ fn an_interrupted_download_leaves_a_part() {
 fn two_processes_load_a_file_once() {
     let file = usual();
     let hub = Hub::new(from_ref(&file));
-    hub.server.set(|state| state.delay = Duration::from_millis(700));
+    hub.server
+        .set(|state| state.delay = Duration::from_millis(700));
     let start = || {
         let mut command = hub.command(&["pull", "hf:org/repo"]);
         command.env("HF_HUB_DOWNLOAD_TIMEOUT", "10");
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts")
+        command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts")
     };
     let children = [start(), start(), start()];
     let ends = children.map(|child| End::from(child.wait_with_output().expect("it ends")));
     for end in &ends {
         hub.assert_pulled(end, &file);
     }
-    let waited = ends
-        .iter()
-        .filter(|end| end.err.contains("waiting for another process that loads model-Q4_K_M.gguf"));
+    let waited = ends.iter().filter(|end| {
+        end.err
+            .contains("waiting for another process that loads model-Q4_K_M.gguf")
+    });
     assert_eq!(waited.count(), 2, "{ends:?}");
-    let loads = hub.server.requests().iter().filter(|request| request.path.contains("/resolve/")).count();
+    let loads = hub
+        .server
+        .requests()
+        .iter()
+        .filter(|request| request.path.contains("/resolve/"))
+        .count();
     assert_eq!(loads, 1);
 }
 
@@ -228,7 +324,10 @@ fn two_processes_load_a_file_once() {
 fn sizes_and_checksums_are_requested_where_the_list_has_none() {
     let files = [usual(), File::git("config.json", b"{}")];
     let hub = Hub::new(&files);
-    let names: Vec<_> = files.iter().map(|file| serde_json::json!({ "rfilename": file.name })).collect();
+    let names: Vec<_> = files
+        .iter()
+        .map(|file| serde_json::json!({ "rfilename": file.name }))
+        .collect();
     let listing = serde_json::json!({ "sha": COMMIT, "siblings": names }).to_string();
     hub.server.set(|state| state.listing = Some(listing));
     for redirect in [None, Some("http://127.0.0.1:1/elsewhere".to_owned())] {

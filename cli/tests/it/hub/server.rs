@@ -30,11 +30,18 @@ pub(crate) enum Storage {
 
 impl File {
     pub(crate) fn lfs(name: &str, content: &[u8]) -> File {
-        File { name: name.to_owned(), content: content.to_owned(), storage: Storage::Lfs }
+        File {
+            name: name.to_owned(),
+            content: content.to_owned(),
+            storage: Storage::Lfs,
+        }
     }
 
     pub(crate) fn git(name: &str, content: &[u8]) -> File {
-        File { storage: Storage::Git, ..File::lfs(name, content) }
+        File {
+            storage: Storage::Git,
+            ..File::lfs(name, content)
+        }
     }
 
     /// The name of the content in the cache.
@@ -43,7 +50,12 @@ impl File {
             Storage::Lfs => format!("{:x}", Sha256::digest(&self.content)),
             Storage::Git => {
                 let header = format!("blob {}\0", self.content.len());
-                format!("{:x}", Sha1::new_with_prefix(header).chain_update(&self.content).finalize())
+                format!(
+                    "{:x}",
+                    Sha1::new_with_prefix(header)
+                        .chain_update(&self.content)
+                        .finalize()
+                )
             }
         }
     }
@@ -99,7 +111,10 @@ pub(crate) struct Request {
 
 impl Request {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| value.as_str())
     }
 }
 
@@ -133,7 +148,10 @@ impl Server {
     pub(crate) fn new(files: &[File]) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
-        let state = Arc::new(Mutex::new(State { files: files.to_vec(), ..State::default() }));
+        let state = Arc::new(Mutex::new(State {
+            files: files.to_vec(),
+            ..State::default()
+        }));
         let shared = state.clone();
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -161,7 +179,13 @@ impl Server {
 
     /// Returns the requests since the last call.
     pub(crate) fn requests(&self) -> Vec<Request> {
-        std::mem::take(&mut self.state.lock().expect("no test fails with the lock").requests)
+        std::mem::take(
+            &mut self
+                .state
+                .lock()
+                .expect("no test fails with the lock")
+                .requests,
+        )
     }
 }
 
@@ -171,11 +195,19 @@ fn answer(mut stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
     let first = lines.next().unwrap_or_else(|| Ok(String::new()))?;
     let mut words = first.split(' ');
     let mut word = || words.next().unwrap_or_default().to_owned();
-    let mut request = Request { method: word(), path: word(), headers: vec![] };
+    let mut request = Request {
+        method: word(),
+        path: word(),
+        headers: vec![],
+    };
     for line in lines {
         let line = line?;
-        let Some((name, value)) = line.split_once(':') else { break };
-        request.headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+        let Some((name, value)) = line.split_once(':') else {
+            break;
+        };
+        request
+            .headers
+            .push((name.to_ascii_lowercase(), value.trim().to_owned()));
     }
     let mut state = state.lock().expect("no test fails with the lock");
     state.requests.push(request.clone());
@@ -183,7 +215,11 @@ fn answer(mut stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
         let fault = state.listing_faults.pop_front();
         listing(&state, &request, fault)
     } else {
-        let fault = if request.method == "GET" { state.file_faults.pop_front() } else { None };
+        let fault = if request.method == "GET" {
+            state.file_faults.pop_front()
+        } else {
+            None
+        };
         file(&state, &request, fault)
     };
     let delay = state.delay;
@@ -213,16 +249,28 @@ struct Reply {
 
 impl Reply {
     fn new(status: u16, headers: Vec<(&'static str, String)>, body: Vec<u8>) -> Reply {
-        Reply { status, headers, body, stall: Duration::ZERO }
+        Reply {
+            status,
+            headers,
+            body,
+            stall: Duration::ZERO,
+        }
     }
 
     fn error(status: u16, code: &str) -> Reply {
-        let headers = vec![("X-Error-Code", code.to_owned()), ("Content-Length", "0".to_owned())];
+        let headers = vec![
+            ("X-Error-Code", code.to_owned()),
+            ("Content-Length", "0".to_owned()),
+        ];
         Reply::new(status, headers, vec![])
     }
 
     fn whole(status: u16, body: Vec<u8>) -> Reply {
-        Reply::new(status, vec![("Content-Length", body.len().to_string())], body)
+        Reply::new(
+            status,
+            vec![("Content-Length", body.len().to_string())],
+            body,
+        )
     }
 }
 
@@ -238,14 +286,20 @@ fn listing(state: &State, request: &Request, fault: Option<Fault>) -> Option<Rep
     if !is_allowed(state, request) {
         return Some(Reply::error(401, "RepoNotFound"));
     }
-    if !request.path.starts_with("/api/models/org/repo/revision/main") {
+    if !request
+        .path
+        .starts_with("/api/models/org/repo/revision/main")
+    {
         return Some(Reply::error(404, "RepoNotFound"));
     }
     let files = || {
         let files: Vec<Value> = state.files.iter().map(File::listed).collect();
         json!({ "id": "org/repo", "sha": COMMIT, "siblings": files }).to_string()
     };
-    Some(Reply::whole(200, state.listing.clone().unwrap_or_else(files).into_bytes()))
+    Some(Reply::whole(
+        200,
+        state.listing.clone().unwrap_or_else(files).into_bytes(),
+    ))
 }
 
 fn file(state: &State, request: &Request, fault: Option<Fault>) -> Option<Reply> {
@@ -258,10 +312,16 @@ fn file(state: &State, request: &Request, fault: Option<Fault>) -> Option<Reply>
         .map(|prefix| prefix.replace("main", COMMIT))
         .find_map(|prefix| path.strip_prefix(&prefix).map(str::to_owned))
         // The Python client asks for the branch first.
-        .or_else(|| path.strip_prefix("/org/repo/resolve/main/").map(str::to_owned));
-    let Some(file) =
-        name.and_then(|name| state.files.iter().find(|file| file.name == name.replace("%20", " ")))
-    else {
+        .or_else(|| {
+            path.strip_prefix("/org/repo/resolve/main/")
+                .map(str::to_owned)
+        });
+    let Some(file) = name.and_then(|name| {
+        state
+            .files
+            .iter()
+            .find(|file| file.name == name.replace("%20", " "))
+    }) else {
         return Some(Reply::error(404, "EntryNotFound"));
     };
     let size = file.content.len();
@@ -270,7 +330,11 @@ fn file(state: &State, request: &Request, fault: Option<Fault>) -> Option<Reply>
         ("X-Repo-Commit", COMMIT.to_owned()),
         ("Accept-Ranges", "bytes".to_owned()),
     ];
-    if let Some(redirect) = state.redirect.as_ref().filter(|_| !path.starts_with("/cdn/")) {
+    if let Some(redirect) = state
+        .redirect
+        .as_ref()
+        .filter(|_| !path.starts_with("/cdn/"))
+    {
         headers.extend([
             ("Location", redirect.replace("{path}", path)),
             ("X-Linked-ETag", format!("\"{}\"", file.etag())),
@@ -279,9 +343,14 @@ fn file(state: &State, request: &Request, fault: Option<Fault>) -> Option<Reply>
         ]);
         return Some(Reply::new(302, headers, vec![]));
     }
-    let from: Option<usize> = request
-        .header("range")
-        .and_then(|range| range.strip_prefix("bytes=")?.split('-').next()?.parse().ok());
+    let from: Option<usize> = request.header("range").and_then(|range| {
+        range
+            .strip_prefix("bytes=")?
+            .split('-')
+            .next()?
+            .parse()
+            .ok()
+    });
     let reply = match from {
         Some(from) if matches!(fault, Some(Fault::IgnoreRange)) => {
             assert!(from > 0, "a range is requested for the rest of a file");
@@ -290,8 +359,15 @@ fn file(state: &State, request: &Request, fault: Option<Fault>) -> Option<Reply>
         }
         Some(from) if from >= size => Reply::error(416, ""),
         Some(from) => {
-            let first = if matches!(fault, Some(Fault::OtherRange)) { from - 1 } else { from };
-            headers.push(("Content-Range", format!("bytes {first}-{}/{size}", size - 1)));
+            let first = if matches!(fault, Some(Fault::OtherRange)) {
+                from - 1
+            } else {
+                from
+            };
+            headers.push((
+                "Content-Range",
+                format!("bytes {first}-{}/{size}", size - 1),
+            ));
             headers.push(("Content-Length", (size - first).to_string()));
             Reply::new(206, headers, file.content[first..].to_vec())
         }
@@ -308,7 +384,8 @@ fn file(state: &State, request: &Request, fault: Option<Fault>) -> Option<Reply>
 
 /// Returns the right reply with a fault.
 fn faulty(fault: Fault, mut right: Reply) -> Option<Reply> {
-    let without_length = |reply: &mut Reply| reply.headers.retain(|(name, _)| *name != "Content-Length");
+    let without_length =
+        |reply: &mut Reply| reply.headers.retain(|(name, _)| *name != "Content-Length");
     match fault {
         Fault::Status(status, mut headers) => {
             headers.push(("Content-Length", "0".to_owned()));
@@ -341,7 +418,10 @@ fn faulty(fault: Fault, mut right: Reply) -> Option<Reply> {
             right.body.resize(length, b'x');
             Some(right)
         }
-        Fault::Page => Some(Reply::whole(200, b"<html>log in to the network</html>".to_vec())),
+        Fault::Page => Some(Reply::whole(
+            200,
+            b"<html>log in to the network</html>".to_vec(),
+        )),
         Fault::Compressed => {
             right.headers.push(("Content-Encoding", "gzip".to_owned()));
             Some(right)

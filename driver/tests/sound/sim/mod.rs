@@ -70,7 +70,14 @@ struct Queue {
 impl Default for Queue {
     fn default() -> Self {
         let (work, last_node) = (VecDeque::new(), Box::new(CUgraphNode::NULL));
-        Self { work, done: 0, given: 0, capture: None, last_node, destroyed: false }
+        Self {
+            work,
+            done: 0,
+            given: 0,
+            capture: None,
+            last_node,
+            destroyed: false,
+        }
     }
 }
 
@@ -100,7 +107,10 @@ pub struct Hooks {
 }
 
 /// Where one thread does everything.
-pub const ALONE: Hooks = Hooks { call: |_| (), wait: run_to };
+pub const ALONE: Hooks = Hooks {
+    call: |_| (),
+    wait: run_to,
+};
 
 thread_local! {
     static SIM: RefCell<Arc<Mutex<Sim>>> = RefCell::default();
@@ -149,8 +159,11 @@ pub fn heal() {
 
 /// Runs all work of all streams.
 pub fn run() {
-    let streams: Vec<(usize, u64)> = sim(|s| s.streams.iter().map(|(at, q)| (*at, q.given)).collect());
-    streams.into_iter().for_each(|(stream, given)| run_to((stream, given)));
+    let streams: Vec<(usize, u64)> =
+        sim(|s| s.streams.iter().map(|(at, q)| (*at, q.given)).collect());
+    streams
+        .into_iter()
+        .for_each(|(stream, given)| run_to((stream, given)));
 }
 
 /// The driver of this thread, which has nothing and has done nothing.
@@ -172,8 +185,10 @@ pub fn fresh() -> Context {
 /// A kernel of `count` buffers, each read and written.
 pub fn kernel(context: &Context, count: usize) -> Function {
     let module = Module::load(context, "").unwrap();
-    let params: Vec<_> =
-        ["a", "b", "c"][..count].iter().map(|n| Parameter::buffer::<u8>(n, Access::ReadWrite)).collect();
+    let params: Vec<_> = ["a", "b", "c"][..count]
+        .iter()
+        .map(|n| Parameter::buffer::<u8>(n, Access::ReadWrite))
+        .collect();
     // SAFETY: the kernel takes what its name says.
     unsafe { module.function(&format!("k{count}"), &params) }.unwrap()
 }
@@ -193,20 +208,37 @@ pub fn expect_clean(what: &str) {
             ("execs", s.execs.len()),
             ("contexts", s.retained.values().sum()),
         ];
-        assert_eq!(left.map(|(what, n)| (what, n > 0)), left.map(|(what, _)| (what, false)), "{what}: left");
+        assert_eq!(
+            left.map(|(what, n)| (what, n > 0)),
+            left.map(|(what, _)| (what, false)),
+            "{what}: left"
+        );
     });
 }
 
 /// How many objects live: events, memory of both sorts, modules, graphs, execs.
 pub fn live() -> [usize; 6] {
-    sim(|s| [s.events.len(), s.memory.len(), s.pinned.len(), s.modules.len(), s.graphs.len(), s.execs.len()])
+    sim(|s| {
+        [
+            s.events.len(),
+            s.memory.len(),
+            s.pinned.len(),
+            s.modules.len(),
+            s.graphs.len(),
+            s.execs.len(),
+        ]
+    })
 }
 
 fn run_to((stream, place): Place) {
     loop {
         let next = sim(|s| {
             let queue = s.streams.get_mut(&stream)?;
-            if queue.done >= place { None } else { queue.work.front().cloned() }
+            if queue.done >= place {
+                None
+            } else {
+                queue.work.front().cloned()
+            }
         });
         let Some(next) = next else { return };
         run_front(stream, next);
@@ -225,7 +257,11 @@ pub fn ready() -> usize {
 
 /// Runs one piece of work of the `nth` of them.
 pub fn run_one(nth: usize) {
-    let next = sim(|s| s.ready().nth(nth).map(|(at, queue)| (at, queue.work[0].clone())));
+    let next = sim(|s| {
+        s.ready()
+            .nth(nth)
+            .map(|(at, queue)| (at, queue.work[0].clone()))
+    });
     if let Some((stream, next)) = next {
         run_front(stream, next);
     }
@@ -266,21 +302,29 @@ fn perform(work: &Work) {
         Work::Wait(place) => run_to(*place),
         Work::Record(event) => sim(|s| {
             if !s.events.contains_key(event) {
-                s.faults.push("a graph recorded an event that was destroyed".into());
+                s.faults
+                    .push("a graph recorded an event that was destroyed".into());
             }
         }),
         Work::Free(address) => sim(|s| {
             let there = s.memory.remove(address);
             s.expect(there, "memory of a stream");
         }),
-        Work::Touch { module, memory, read } => sim(|s| {
+        Work::Touch {
+            module,
+            memory,
+            read,
+        } => sim(|s| {
             if module.is_some_and(|m| !s.modules.contains(&m)) {
                 s.faults.push("a kernel ran that was unloaded".into());
             }
             let all = memory.iter().chain(read);
-            let gone = all.filter(|a| !s.memory.contains(a) && !s.pinned.contains_key(a)).count();
+            let gone = all
+                .filter(|a| !s.memory.contains(a) && !s.pinned.contains_key(a))
+                .count();
             if gone > 0 {
-                s.faults.push(format!("work ran on {gone} released allocations"));
+                s.faults
+                    .push(format!("work ran on {gone} released allocations"));
             }
         }),
         Work::Nothing => {}
@@ -307,7 +351,9 @@ impl Work {
                 let written = memory.iter().map(|m| (*m, true));
                 read.iter().map(|m| (*m, false)).chain(written).collect()
             }
-            Self::Graph(_, parts) | Self::Child(parts) => parts.iter().flat_map(Self::touches).collect(),
+            Self::Graph(_, parts) | Self::Child(parts) => {
+                parts.iter().flat_map(Self::touches).collect()
+            }
             Self::Free(address) => vec![(*address, true)],
             _ => Vec::new(),
         }
@@ -337,9 +383,15 @@ impl Sim {
     /// Notes a fault if work that was not done names it.
     fn expect_unused(&mut self, what: &Named) {
         if self.streams.values().any(|q| q.capture.is_some()) {
-            self.faults.push("something was released under a capture".into());
+            self.faults
+                .push("something was released under a capture".into());
         }
-        if self.streams.values().flat_map(|q| &q.work).any(|(w, _)| w.names(what)) {
+        if self
+            .streams
+            .values()
+            .flat_map(|q| &q.work)
+            .any(|(w, _)| w.names(what))
+        {
             let kind = match what {
                 Named::Memory(_) => "memory",
                 Named::Module(_) => "a module",
@@ -351,7 +403,8 @@ impl Sim {
 
     fn expect(&mut self, there: bool, what: &str) {
         if !there {
-            self.faults.push(format!("{what}: not there, or released before"));
+            self.faults
+                .push(format!("{what}: not there, or released before"));
         }
     }
 
@@ -362,7 +415,10 @@ impl Sim {
             Some((Work::Wait(place), _)) => self.is_done(*place),
             Some(_) => true,
         };
-        self.streams.iter().filter(move |(_, queue)| ready(queue)).map(|(at, queue)| (*at, queue))
+        self.streams
+            .iter()
+            .filter(move |(_, queue)| ready(queue))
+            .map(|(at, queue)| (*at, queue))
     }
 
     /// The next uses of what the work touches.
@@ -382,7 +438,8 @@ impl Sim {
         let its_turn = uses.ran[1] == wrote && (!writes || uses.ran[0] == reads);
         uses.ran[usize::from(writes)] += 1;
         if self.in_order && !its_turn {
-            let fault = format!("work on {memory:#x} ran before what was given before it, or after");
+            let fault =
+                format!("work on {memory:#x} ran before what was given before it, or after");
             self.tell(|| fault.clone());
             self.faults.push(fault);
         }
@@ -390,13 +447,22 @@ impl Sim {
 
     fn give(&mut self, stream: CUstream, work: Work) {
         self.tell(|| format!("{stream:?} is given {work:?}"));
-        let Some(queue) = self.streams.get(&(stream.0 as usize)).filter(|q| !q.destroyed) else {
-            self.faults.push("work for a stream that is not there".into());
+        let Some(queue) = self
+            .streams
+            .get(&(stream.0 as usize))
+            .filter(|q| !q.destroyed)
+        else {
+            self.faults
+                .push("work for a stream that is not there".into());
             return;
         };
         if let Some(graph) = queue.capture {
             let node = self.add_node(CUgraph(raw(graph)), work);
-            *self.streams.get_mut(&(stream.0 as usize)).unwrap().last_node = node;
+            *self
+                .streams
+                .get_mut(&(stream.0 as usize))
+                .unwrap()
+                .last_node = node;
             return;
         }
         let tickets = self.tickets(&work);
@@ -414,12 +480,17 @@ impl Sim {
             .map(|(node, (_, at))| (*at, *node))
             .collect();
         nodes.sort_unstable();
-        nodes.into_iter().map(|(_, node)| CUgraphNode(raw(node))).collect()
+        nodes
+            .into_iter()
+            .map(|(_, node)| CUgraphNode(raw(node)))
+            .collect()
     }
 
     /// Destroys a stream, which may still wait or give memory back. Says whether it was there and had no other work.
     fn destroy(&mut self, stream: usize) -> bool {
-        let Some(queue) = self.streams.get_mut(&stream).filter(|q| !q.destroyed) else { return false };
+        let Some(queue) = self.streams.get_mut(&stream).filter(|q| !q.destroyed) else {
+            return false;
+        };
         queue.destroyed = true;
         let is_nothing = |(work, _): &(Work, _)| matches!(work, Work::Wait(_) | Work::Free(_));
         let harmless = queue.work.iter().all(is_nothing);
@@ -445,8 +516,14 @@ impl Sim {
     fn touch(&self, function: CUfunction, params: *mut *mut c_void) -> Work {
         let (module, count) = self.functions[&(function.0 as usize)];
         // SAFETY: the crate passes a pointer to each argument, all of them addresses.
-        let memory = (0..count).map(|i| unsafe { *(*params.add(i)).cast::<u64>() } & !0xff).collect();
-        Work::Touch { module: Some(module), memory, read: Vec::new() }
+        let memory = (0..count)
+            .map(|i| unsafe { *(*params.add(i)).cast::<u64>() } & !0xff)
+            .collect();
+        Work::Touch {
+            module: Some(module),
+            memory,
+            read: Vec::new(),
+        }
     }
 }
 
@@ -460,6 +537,15 @@ fn on(memory: u64) -> Work {
 }
 
 fn copy(read: Vec<u64>, memory: Vec<u64>) -> Work {
-    let start = |addresses: Vec<u64>| addresses.into_iter().map(|address| address & !0xff).collect();
-    Work::Touch { module: None, memory: start(memory), read: start(read) }
+    let start = |addresses: Vec<u64>| {
+        addresses
+            .into_iter()
+            .map(|address| address & !0xff)
+            .collect()
+    };
+    Work::Touch {
+        module: None,
+        memory: start(memory),
+        read: start(read),
+    }
 }

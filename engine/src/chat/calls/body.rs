@@ -25,13 +25,21 @@ pub(super) fn json(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
         }
         *cursor = next;
     }
-    if calls.is_empty() { wrong("it contains no call") } else { Ok(calls) }
+    if calls.is_empty() {
+        wrong("it contains no call")
+    } else {
+        Ok(calls)
+    }
 }
 
 /// Reads one object or one list of objects.
 pub(super) fn one_json(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
     let calls = calls_of(cursor.json()?)?;
-    if calls.is_empty() { wrong("it contains no call") } else { Ok(calls) }
+    if calls.is_empty() {
+        wrong("it contains no call")
+    } else {
+        Ok(calls)
+    }
 }
 
 fn calls_of(value: Value) -> Parsed<Vec<ToolCall>> {
@@ -43,14 +51,25 @@ fn calls_of(value: Value) -> Parsed<Vec<ToolCall>> {
 
 /// Reads the call in an object, under the keys that models use for its parts.
 fn call(value: Value) -> Parsed<ToolCall> {
-    let Value::Object(mut object) = value else { return wrong("its JSON is not an object") };
+    let Value::Object(mut object) = value else {
+        return wrong("its JSON is not an object");
+    };
     if let Some(function @ Value::Object(_)) = object.get("function") {
-        return call(function.clone()).map(|call| ToolCall { id: identity(&object), ..call });
+        return call(function.clone()).map(|call| ToolCall {
+            id: identity(&object),
+            ..call
+        });
     }
-    let name = ["name", "tool_name", "function"].iter().find_map(|key| object.get(*key)?.as_str());
-    let Some(name) = name.map(str::to_owned) else { return wrong("its JSON does not name a function") };
+    let name = ["name", "tool_name", "function"]
+        .iter()
+        .find_map(|key| object.get(*key)?.as_str());
+    let Some(name) = name.map(str::to_owned) else {
+        return wrong("its JSON does not name a function");
+    };
     let id = identity(&object);
-    let mut values = ["arguments", "parameters", "args"].iter().filter_map(|key| object.shift_remove(*key));
+    let mut values = ["arguments", "parameters", "args"]
+        .iter()
+        .filter_map(|key| object.shift_remove(*key));
     let value = values.next().unwrap_or(Value::Null);
     if values.next().is_some() {
         return wrong("its JSON has arguments under two keys");
@@ -59,7 +78,9 @@ fn call(value: Value) -> Parsed<ToolCall> {
 }
 
 fn identity(object: &Map<String, Value>) -> Option<String> {
-    let id = ["id", "tool_call_id"].iter().find_map(|key| object.get(*key)?.as_str());
+    let id = ["id", "tool_call_id"]
+        .iter()
+        .find_map(|key| object.get(*key)?.as_str());
     id.filter(|id| !id.is_empty()).map(str::to_owned)
 }
 
@@ -85,7 +106,11 @@ fn arguments(value: Value) -> Parsed<Map<String, Value>> {
 /// Mistral: a list, or since 2025 a name, an optional identifier, and the arguments.
 pub(super) fn mistral(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
     cursor.skip_space();
-    if cursor.rest().starts_with('[') && !["[ARGS]", "[CALL_ID]"].iter().any(|mark| cursor.may_become(mark)) {
+    if cursor.rest().starts_with('[')
+        && !["[ARGS]", "[CALL_ID]"]
+            .iter()
+            .any(|mark| cursor.may_become(mark))
+    {
         return one_json(cursor);
     }
     let name = cursor.word(|c| matches!(c, '[' | '{'))?.trim();
@@ -112,11 +137,19 @@ pub(super) fn python_tag(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
             let mut inside = *cursor;
             inside.bump();
             inside.skip_space();
-            if inside.rest().starts_with('{') { json(cursor) } else { python::list(cursor) }
+            if inside.rest().starts_with('{') {
+                json(cursor)
+            } else {
+                python::list(cursor)
+            }
         }
         Some(_) => {
             let call = python::call(cursor)?;
-            let name = call.name.strip_suffix(".call").unwrap_or(&call.name).to_owned();
+            let name = call
+                .name
+                .strip_suffix(".call")
+                .unwrap_or(&call.name)
+                .to_owned();
             Ok(vec![ToolCall { name, ..call }])
         }
         None => Err(NOT_CLOSED),
@@ -210,15 +243,23 @@ const SOLAR_END: &str = "<|calls|>";
 
 /// Apertus: a list of objects, each with the name of a function as its only key.
 pub(super) fn apertus(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
-    let Value::Array(objects) = cursor.json()? else { return wrong("its JSON is not a list") };
+    let Value::Array(objects) = cursor.json()? else {
+        return wrong("its JSON is not a list");
+    };
     let mut calls = vec![];
     for object in objects {
-        let Value::Object(object) = object else { return wrong("its JSON is not a list of objects") };
+        let Value::Object(object) = object else {
+            return wrong("its JSON is not a list of objects");
+        };
         for (name, value) in object {
             calls.push(named(None, &name, arguments(value)?)?);
         }
     }
-    if calls.is_empty() { wrong("it contains no call") } else { Ok(calls) }
+    if calls.is_empty() {
+        wrong("it contains no call")
+    } else {
+        Ok(calls)
+    }
 }
 
 /// LFM2: a list of calls as Python writes them, or JSON if the system asks for it.

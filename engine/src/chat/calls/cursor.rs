@@ -75,7 +75,11 @@ impl<'a> Cursor<'a> {
         if self.eat(mark) {
             return Ok(());
         }
-        if self.may_become(mark) { Err(NOT_CLOSED) } else { wrong(format!("{mark} is missing")) }
+        if self.may_become(mark) {
+            Err(NOT_CLOSED)
+        } else {
+            wrong(format!("{mark} is missing"))
+        }
     }
 
     /// Returns true if the text ends within `mark` or before it, so that more text may complete the mark.
@@ -110,7 +114,9 @@ impl<'a> Cursor<'a> {
         let mut values = Deserializer::from_str(self.rest()).into_iter::<Value>();
         let value = match values.next() {
             Some(Ok(value)) => value,
-            Some(Err(error)) if !error.is_eof() => return wrong(format!("its JSON is not valid: {error}")),
+            Some(Err(error)) if !error.is_eof() => {
+                return wrong(format!("its JSON is not valid: {error}"));
+            }
             Some(Err(_)) => return Err(VALUE_NOT_CLOSED),
             None => return Err(NOT_CLOSED),
         };
@@ -132,9 +138,17 @@ impl<'a> Cursor<'a> {
 }
 
 /// Returns the call of a function, whose name must not be empty or contain white space.
-pub(super) fn named(id: Option<&str>, name: &str, arguments: Map<String, Value>) -> Parsed<ToolCall> {
+pub(super) fn named(
+    id: Option<&str>,
+    name: &str,
+    arguments: Map<String, Value>,
+) -> Parsed<ToolCall> {
     if name.is_empty() || name.contains(char::is_whitespace) {
         return wrong(format!("{name:?} is not the name of a function"));
     }
-    Ok(ToolCall { id: id.map(str::to_owned), name: name.to_owned(), arguments })
+    Ok(ToolCall {
+        id: id.map(str::to_owned),
+        name: name.to_owned(),
+        arguments,
+    })
 }

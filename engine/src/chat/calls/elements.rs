@@ -68,11 +68,17 @@ pub(super) static FUNCTIONS: Elements = Elements {
 };
 
 /// Functionary 3.1, and Qwen3-Coder where it omits the tag around a function.
-pub(super) static BARE_FUNCTIONS: Elements = Elements { outer: None, ..FUNCTIONS };
+pub(super) static BARE_FUNCTIONS: Elements = Elements {
+    outer: None,
+    ..FUNCTIONS
+};
 
 /// Seed-OSS.
-pub(super) static SEED: Elements =
-    Elements { outer: Some(["<seed:tool_call>", "</seed:tool_call>"]), lines: Lines::Inline, ..FUNCTIONS };
+pub(super) static SEED: Elements = Elements {
+    outer: Some(["<seed:tool_call>", "</seed:tool_call>"]),
+    lines: Lines::Inline,
+    ..FUNCTIONS
+};
 
 /// GLM 4.5 and later, Ling, Laguna.
 pub(super) static KEYS_AND_VALUES: Elements = Elements {
@@ -111,8 +117,10 @@ pub(super) static DSML: Elements = Elements {
 };
 
 /// DeepSeek 4.
-pub(super) static DSML_4: Elements =
-    Elements { outer: Some(["<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>"]), ..DSML };
+pub(super) static DSML_4: Elements = Elements {
+    outer: Some(["<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>"]),
+    ..DSML
+};
 
 /// A step of a reading.
 #[derive(Debug, Clone)]
@@ -224,7 +232,10 @@ impl Elements {
 
     /// Returns the mark that calls end with.
     pub(super) fn last_mark(&self) -> &'static str {
-        self.outer.map(|[_, close]| close).or(self.end).unwrap_or(self.close)
+        self.outer
+            .map(|[_, close]| close)
+            .or(self.end)
+            .unwrap_or(self.close)
     }
 
     /// Returns an error if the text up to its first value is not the beginning of a call.
@@ -237,7 +248,13 @@ impl Elements {
 
     /// Follows the structure from a position to the next value or to the end of the calls. Values are the only parts
     /// without a fixed form, so there is one way at most.
-    fn walk<'a>(&self, text: &'a str, at: usize, from: At, items: &mut Vec<Item<'a>>) -> Parsed<Step<'a>> {
+    fn walk<'a>(
+        &self,
+        text: &'a str,
+        at: usize,
+        from: At,
+        items: &mut Vec<Item<'a>>,
+    ) -> Parsed<Step<'a>> {
         let mut cursor = Cursor::new(text, at);
         let mut place = from;
         // The calls end after the last closing tag, and not after the white space that follows it.
@@ -269,7 +286,8 @@ impl Elements {
                     if cursor.may_become(self.key[0]) {
                         return Err(NOT_CLOSED);
                     }
-                    if cursor.rest().starts_with('{') && matches!(items.last(), Some(Item::Call(_))) {
+                    if cursor.rest().starts_with('{') && matches!(items.last(), Some(Item::Call(_)))
+                    {
                         items.push(Item::Object(cursor.object()?));
                         cursor.skip_space();
                     }
@@ -289,8 +307,12 @@ impl Elements {
                 }
                 At::After => match (self.outer, self.head) {
                     (None, _) => place = At::Outside,
-                    (Some(_), Some([head, _])) if cursor.rest().starts_with(head) => place = At::First,
-                    (Some(_), Some([head, _])) if cursor.may_become(head) => return Err(NOT_CLOSED),
+                    (Some(_), Some([head, _])) if cursor.rest().starts_with(head) => {
+                        place = At::First
+                    }
+                    (Some(_), Some([head, _])) if cursor.may_become(head) => {
+                        return Err(NOT_CLOSED);
+                    }
                     (Some([_, close]), _) => {
                         cursor.expect(close)?;
                         place = At::Outside;
@@ -319,7 +341,8 @@ impl Elements {
             None => cursor.word(|c| c == '<' || c.is_whitespace())?,
         };
         let name = name.trim();
-        if name.is_empty() || name.contains(|c: char| c.is_whitespace() || matches!(c, '<' | '>' | '{' | '"'))
+        if name.is_empty()
+            || name.contains(|c: char| c.is_whitespace() || matches!(c, '<' | '>' | '{' | '"'))
         {
             return wrong("it is not written as calls are");
         }
@@ -350,15 +373,28 @@ impl Elements {
             cursor.skip_space();
             cursor.expect(open)?;
         }
-        Ok(Step::Value { key: key.trim(), start: cursor.at })
+        Ok(Step::Value {
+            key: key.trim(),
+            start: cursor.at,
+        })
     }
 
     /// Checks the text after the last call. If it has a tag of the format, a value may not have ended yet.
     fn end<'a>(&self, cursor: Cursor<'a>, end: usize) -> Parsed<Step<'a>> {
         let outer = self.outer.unwrap_or_default();
         let head = self.head.map_or("", |[before, _]| before);
-        let tags = [outer[0], outer[1], head, self.end.unwrap_or_default(), self.key[0], self.close];
-        match tags.iter().find(|tag| !tag.is_empty() && cursor.rest().contains(**tag)) {
+        let tags = [
+            outer[0],
+            outer[1],
+            head,
+            self.end.unwrap_or_default(),
+            self.key[0],
+            self.close,
+        ];
+        match tags
+            .iter()
+            .find(|tag| !tag.is_empty() && cursor.rest().contains(**tag))
+        {
             Some(tag) => wrong(format!("the text after it contains {tag}")),
             None => Ok(Step::End { at: end }),
         }
@@ -438,8 +474,13 @@ impl Elements {
     /// Returns true if a reading with closing tags in its values agrees with the schemas of the functions. Other readings
     /// are not counted when the reader decides whether a text is ambiguous.
     fn agrees(&self, items: &[Item<'_>], tools: &Tools) -> bool {
-        let Ok(calls) = self.calls(items, tools) else { return false };
-        let values = items.iter().filter(|item| matches!(item, Item::Value { .. })).count();
+        let Ok(calls) = self.calls(items, tools) else {
+            return false;
+        };
+        let values = items
+            .iter()
+            .filter(|item| matches!(item, Item::Value { .. }))
+            .count();
         let objects = items.iter().filter_map(|item| match item {
             Item::Object(object) => Some(object.len()),
             Item::Call(_) | Item::Value { .. } => None,
@@ -452,15 +493,21 @@ impl Elements {
             let declared = arguments.all(|(key, value)| {
                 !tools.lacks_parameter(&call.name, key) && tools.fits(&call.name, key, value)
             });
-            declared && tools.required(&call.name).all(|key| call.arguments.contains_key(key))
+            declared
+                && tools
+                    .required(&call.name)
+                    .all(|key| call.arguments.contains_key(key))
         };
-        distinct && calls.iter().skip(1).all(|call| tools.has(&call.name)) && calls.iter().all(known)
+        distinct
+            && calls.iter().skip(1).all(|call| tools.has(&call.name))
+            && calls.iter().all(known)
     }
 }
 
 /// Splits `name" string="true` into the name and the attribute.
 fn split_attribute(key: &str) -> Option<(&str, &str)> {
-    key.split_once("\" string=\"").filter(|(_, string)| matches!(*string, "true" | "false"))
+    key.split_once("\" string=\"")
+        .filter(|(_, string)| matches!(*string, "true" | "false"))
 }
 
 impl<'a> Search<'a, '_> {
@@ -471,7 +518,9 @@ impl<'a> Search<'a, '_> {
         let own_lines = self.elements.lines == Lines::Own && text[start..].starts_with('\n');
         let begin = if own_lines { start + 1 } else { start };
         let skips = self.skips;
-        let closes = text[start..].match_indices(self.elements.close).map(|(at, _)| start + at);
+        let closes = text[start..]
+            .match_indices(self.elements.close)
+            .map(|(at, _)| start + at);
         for at in closes {
             if own_lines && !text[..at].ends_with('\n') {
                 continue;
@@ -481,9 +530,16 @@ impl<'a> Search<'a, '_> {
                 self.exceeded = true;
                 return;
             }
-            let range: Range<usize> = if own_lines { begin..(at - 1).max(begin) } else { begin..at };
+            let range: Range<usize> = if own_lines {
+                begin..(at - 1).max(begin)
+            } else {
+                begin..at
+            };
             let kept = self.items.len();
-            self.items.push(Item::Value { key, text: &text[range] });
+            self.items.push(Item::Value {
+                key,
+                text: &text[range],
+            });
             let after = at + self.elements.close.len();
             match self.elements.walk(text, after, At::InCall, &mut self.items) {
                 Ok(Step::Value { key, start }) => {
@@ -509,13 +565,19 @@ impl<'a> Search<'a, '_> {
         let first = self.found.is_empty();
         // The reading without closing tags in values comes first, and needs no agreement.
         if (first && !skips) || self.elements.agrees(&self.items, self.tools) {
-            self.found.push(Reading { items: self.items.clone(), end, skips });
+            self.found.push(Reading {
+                items: self.items.clone(),
+                end,
+                skips,
+            });
         } else {
             self.disagrees = true;
         }
     }
 
     fn is_done(&self) -> bool {
-        self.exceeded || self.found.len() > 1 || self.found.first().is_some_and(|reading| !reading.skips)
+        self.exceeded
+            || self.found.len() > 1
+            || self.found.first().is_some_and(|reading| !reading.skips)
     }
 }

@@ -30,15 +30,27 @@ pub(crate) fn formats(template: &ChatTemplate, source: &str) -> Vec<&'static Syn
             "required": ["city"],
         },
     } }]);
-    let Ok(tools) = Tools::new(&tools.to_string()) else { unreachable!("the list has one tool") };
+    let Ok(tools) = Tools::new(&tools.to_string()) else {
+        unreachable!("the list has one tool")
+    };
     let mut template = template.clone();
     if template.date().is_none() {
         template.set_date(jiff::civil::date(2026, 1, 1));
     }
     let render = |messages: &[Value], then| {
-        let messages = messages.iter().map(|message| Serde(message).into()).collect();
-        let conversation = Conversation { messages, tools: Some(tools.value()), more: vec![] };
-        template.render(&conversation, then).ok().map(|rendered| rendered.text)
+        let messages = messages
+            .iter()
+            .map(|message| Serde(message).into())
+            .collect();
+        let conversation = Conversation {
+            messages,
+            tools: Some(tools.value()),
+            more: vec![],
+        };
+        template
+            .render(&conversation, then)
+            .ok()
+            .map(|rendered| rendered.text)
     };
     let question = json!({ "role": "user", "content": "Is it there?" });
     let prompt = render(std::slice::from_ref(&question), Then::Reply);
@@ -49,13 +61,17 @@ pub(crate) fn formats(template: &ChatTemplate, source: &str) -> Vec<&'static Syn
         for given in [arguments.clone(), Value::String(arguments.to_string())] {
             let call = json!({ "id": "call00001", "type": "function", "function": { "name": FUNCTION, "arguments": given } });
             let reply = json!({ "role": "assistant", "content": "", "tool_calls": [call] });
-            let Some(whole) = render(&[question.clone(), reply], Then::End) else { continue };
+            let Some(whole) = render(&[question.clone(), reply], Then::End) else {
+                continue;
+            };
             renders = true;
             let written = reply_of(prompt.as_deref().unwrap_or_default(), &whole);
             if !written.contains(FUNCTION) {
                 continue;
             }
-            let Value::Object(arguments) = &arguments else { unreachable!("arguments are an object") };
+            let Value::Object(arguments) = &arguments else {
+                unreachable!("arguments are an object")
+            };
             // A call that is only read back without arguments, or with arguments as a string, does not decide: the template
             // writes other calls in a form that it does not ask for.
             match reads(written, arguments, &tools) {
@@ -74,13 +90,24 @@ pub(crate) fn formats(template: &ChatTemplate, source: &str) -> Vec<&'static Syn
     let prompt = prompt.as_deref().filter(|_| renders).unwrap_or(source);
     let tells = |syntax: &&&Syntax| syntax.told_by.iter().any(|mark| prompt.contains(mark));
     let told = SYNTAXES.iter().find(tells).copied();
-    let found = [degenerate, told.filter(|told| degenerate.is_none_or(|found| found.opens != told.opens))];
-    found.into_iter().flatten().flat_map(|syntax| family(syntax, source)).collect()
+    let found = [
+        degenerate,
+        told.filter(|told| degenerate.is_none_or(|found| found.opens != told.opens)),
+    ];
+    found
+        .into_iter()
+        .flatten()
+        .flat_map(|syntax| family(syntax, source))
+        .collect()
 }
 
 /// A format and those that the same models also use.
 fn family(syntax: &'static Syntax, source: &str) -> impl Iterator<Item = &'static Syntax> {
-    let also = syntax.also.iter().filter(move |(mark, _)| source.contains(mark)).map(|(_, syntax)| *syntax);
+    let also = syntax
+        .also
+        .iter()
+        .filter(move |(mark, _)| source.contains(mark))
+        .map(|(_, syntax)| *syntax);
     let mut family = vec![syntax];
     for syntax in also {
         if !family.iter().any(|one| std::ptr::eq(*one, syntax)) {
@@ -95,7 +122,9 @@ fn reply_of<'a>(prompt: &str, whole: &'a str) -> &'a str {
     let same = std::iter::zip(prompt.chars(), whole.chars()).take_while(|(a, b)| a == b);
     let same: usize = same.map(|(c, _)| c.len_utf8()).sum();
     // Both may begin a mark at this point.
-    let mark = whole[..same].rfind('<').filter(|at| !whole[*at..same].contains('>'));
+    let mark = whole[..same]
+        .rfind('<')
+        .filter(|at| !whole[*at..same].contains('>'));
     &whole[mark.unwrap_or(same)..]
 }
 

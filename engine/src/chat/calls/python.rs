@@ -93,10 +93,18 @@ pub(super) struct Notation {
     marks: [&'static str; 2],
 }
 
-const PYTHON: Notation = Notation { quote: None, marks: ["", ""] };
-const GEMMA: Notation = Notation { quote: Some("<|\"|>"), marks: ["<|tool_call>", "<tool_call|>"] };
-const FUNCTION_GEMMA: Notation =
-    Notation { quote: Some("<escape>"), marks: ["<start_function_call>", "<end_function_call>"] };
+const PYTHON: Notation = Notation {
+    quote: None,
+    marks: ["", ""],
+};
+const GEMMA: Notation = Notation {
+    quote: Some("<|\"|>"),
+    marks: ["<|tool_call>", "<tool_call|>"],
+};
+const FUNCTION_GEMMA: Notation = Notation {
+    quote: Some("<escape>"),
+    marks: ["<start_function_call>", "<end_function_call>"],
+};
 
 /// Gemma 4: `call:name{key:value, ..}`, with strings between `<|"|>`.
 pub(super) fn gemma(cursor: &mut Cursor<'_>, tools: &Tools) -> Parsed<Vec<ToolCall>> {
@@ -135,7 +143,9 @@ fn braces(cursor: &mut Cursor<'_>, tools: &Tools, notation: &Notation) -> Parsed
         }
         // The first mark is reported, so that the problem does not depend on the pieces of the reply.
         let marks = [open, close].into_iter().chain(notation.quote);
-        let found = marks.filter_map(|mark| Some((next.rest().find(mark)?, mark))).min();
+        let found = marks
+            .filter_map(|mark| Some((next.rest().find(mark)?, mark)))
+            .min();
         return match found {
             Some((_, mark)) => wrong(format!("the text after it contains {mark}")),
             None => Ok(calls),
@@ -150,7 +160,11 @@ fn one_braces(cursor: &mut Cursor<'_>, tools: &Tools, notation: &Notation) -> Pa
     cursor.expect("{")?;
     let mut arguments = Map::new();
     entries(cursor, notation, 0, &mut arguments)?;
-    if let Some(key) = arguments.keys().skip(1).find(|key| tools.lacks_parameter(name, key)) {
+    if let Some(key) = arguments
+        .keys()
+        .skip(1)
+        .find(|key| tools.lacks_parameter(name, key))
+    {
         return wrong(ambiguous(key, name));
     }
     named(None, name, arguments)
@@ -158,7 +172,9 @@ fn one_braces(cursor: &mut Cursor<'_>, tools: &Tools, notation: &Notation) -> Pa
 
 /// The problem of a call in which a value may contain what looks like the next parameter.
 pub(super) fn ambiguous(parameter: &str, function: &str) -> String {
-    format!("{function} has no parameter {parameter}, so this may belong to the value in front of it")
+    format!(
+        "{function} has no parameter {parameter}, so this may belong to the value in front of it"
+    )
 }
 
 /// Reads the rest of a dictionary, after its brace.
@@ -177,7 +193,9 @@ fn entries(
         let key = match quoted {
             Some(key) => key,
             None if notation.quote.is_some() => {
-                let key = cursor.word(|c| matches!(c, ':' | '{' | '}' | '[' | ']' | ',' | '<' | '"'))?.trim();
+                let key = cursor
+                    .word(|c| matches!(c, ':' | '{' | '}' | '[' | ']' | ',' | '<' | '"'))?
+                    .trim();
                 if key.is_empty() {
                     return wrong("it is not written as calls are");
                 }
@@ -249,7 +267,10 @@ pub(super) fn literal(text: &str) -> Option<Value> {
 fn quoted(cursor: &mut Cursor<'_>, notation: &Notation) -> Parsed<Option<String>> {
     if let Some(mark) = notation.quote {
         if cursor.eat(mark) {
-            return cursor.until(mark).map(|text| Some(text.to_owned())).map_err(|_| VALUE_NOT_CLOSED);
+            return cursor
+                .until(mark)
+                .map(|text| Some(text.to_owned()))
+                .map_err(|_| VALUE_NOT_CLOSED);
         }
         if cursor.may_become(mark) {
             return Err(NOT_CLOSED);
@@ -300,7 +321,9 @@ fn python_string(cursor: &mut Cursor<'_>, quote: char) -> Parsed<String> {
 
 /// Reads an escape sequence, after its backslash. Python keeps the backslash of an unknown one.
 fn escape(cursor: &mut Cursor<'_>, to: &mut String) -> Parsed<()> {
-    let Some(c) = cursor.peek() else { return Err(VALUE_NOT_CLOSED) };
+    let Some(c) = cursor.peek() else {
+        return Err(VALUE_NOT_CLOSED);
+    };
     cursor.bump();
     let plain = match c {
         '\n' => return Ok(()),
@@ -313,8 +336,12 @@ fn escape(cursor: &mut Cursor<'_>, to: &mut String) -> Parsed<()> {
         'a' => '\u{7}',
         'v' => '\u{b}',
         '0'..='7' => {
-            let digits =
-                cursor.rest().bytes().take(2).take_while(|digit| matches!(digit, b'0'..=b'7')).count();
+            let digits = cursor
+                .rest()
+                .bytes()
+                .take(2)
+                .take_while(|digit| matches!(digit, b'0'..=b'7'))
+                .count();
             let first = cursor.at - 1;
             let octal = &Cursor::new(cursor.whole(), first).rest()[..digits + 1];
             cursor.at += digits;
@@ -346,7 +373,11 @@ fn escape(cursor: &mut Cursor<'_>, to: &mut String) -> Parsed<()> {
 }
 
 fn in_value(fault: Fault) -> Fault {
-    if matches!(fault, Fault::Open(_)) { VALUE_NOT_CLOSED } else { fault }
+    if matches!(fault, Fault::Open(_)) {
+        VALUE_NOT_CLOSED
+    } else {
+        fault
+    }
 }
 
 fn hexadecimal(cursor: &mut Cursor<'_>, digits: usize) -> Parsed<u32> {
@@ -370,6 +401,8 @@ fn character(code: u32, to: &mut String) -> Parsed<()> {
             to.push(c);
             Ok(())
         }
-        None => wrong(format!("it has an escape for U+{code:04X}, which is not a character")),
+        None => wrong(format!(
+            "it has an escape for U+{code:04X}, which is not a character"
+        )),
     }
 }

@@ -93,8 +93,14 @@ const HEADER: usize = 400;
 
 impl<'a> CallStream<'a> {
     /// Returns a reader of the reply to a prompt, which may have begun a thought.
-    pub(crate) fn new(syntaxes: &'a [&'static Syntax], tools: &'a Tools, prompt: &str) -> CallStream<'a> {
-        let harmony = syntaxes.iter().any(|syntax| matches!(syntax.body, Body::Harmony));
+    pub(crate) fn new(
+        syntaxes: &'a [&'static Syntax],
+        tools: &'a Tools,
+        prompt: &str,
+    ) -> CallStream<'a> {
+        let harmony = syntaxes
+            .iter()
+            .any(|syntax| matches!(syntax.body, Body::Harmony));
         let state = if prompt.trim_end().ends_with(THINK[0]) {
             State::Quiet(THINK[1])
         } else if harmony && prompt.ends_with("<|message|>") {
@@ -154,7 +160,10 @@ impl<'a> CallStream<'a> {
                     });
                     if let Some(syntax) = considered {
                         let problem = "it is in a thought that does not end".to_owned();
-                        parts.push(Part::NoCall { mark: syntax.opens, problem });
+                        parts.push(Part::NoCall {
+                            mark: syntax.opens,
+                            problem,
+                        });
                     }
                     return parts;
                 }
@@ -186,11 +195,17 @@ impl<'a> CallStream<'a> {
 
     /// Passes on text up to a mark.
     fn text(&mut self) -> Option<Vec<Part>> {
-        let opened = self.syntaxes.iter().filter_map(|syntax| Some((self.opened(syntax)?, *syntax)));
+        let opened = self
+            .syntaxes
+            .iter()
+            .filter_map(|syntax| Some((self.opened(syntax)?, *syntax)));
         let opened = opened.min_by_key(|(at, _)| *at);
-        let quiet = self.quiet_marks().filter_map(|[open, close]| Some((self.held.find(open)?, open, close)));
+        let quiet = self
+            .quiet_marks()
+            .filter_map(|[open, close]| Some((self.held.find(open)?, open, close)));
         let quiet = quiet.min_by_key(|(at, _, _)| *at);
-        if let Some((at, open, close)) = quiet.filter(|(at, _, _)| opened.is_none_or(|(call, _)| *at < call))
+        if let Some((at, open, close)) =
+            quiet.filter(|(at, _, _)| opened.is_none_or(|(call, _)| *at < call))
         {
             // A thought in front of a call leaves the call at the start of the reply.
             let at_start = self.at_start && self.held[..at].trim().is_empty();
@@ -206,15 +221,23 @@ impl<'a> CallStream<'a> {
             self.searched = 0;
             return self.take(at).or(Some(vec![]));
         }
-        let calls = self.syntaxes.iter().filter(|syntax| syntax.place == Place::Anywhere);
-        let marks = calls.map(|syntax| syntax.opens).chain(self.quiet_marks().map(|[open, _]| open));
+        let calls = self
+            .syntaxes
+            .iter()
+            .filter(|syntax| syntax.place == Place::Anywhere);
+        let marks = calls
+            .map(|syntax| syntax.opens)
+            .chain(self.quiet_marks().map(|[open, _]| open));
         let marks: Vec<&str> = marks.collect();
         self.take(self.held.len() - begun(&self.held, &marks))
     }
 
     /// The marks around text without calls.
     fn quiet_marks(&self) -> impl Iterator<Item = [&'static str; 2]> {
-        self.syntaxes.iter().filter_map(|syntax| syntax.quiet).chain([THINK])
+        self.syntaxes
+            .iter()
+            .filter_map(|syntax| syntax.quiet)
+            .chain([THINK])
     }
 
     /// Returns the position where a call begins.
@@ -245,8 +268,15 @@ impl<'a> CallStream<'a> {
     fn call(&mut self, syntax: &'static Syntax) -> Option<Vec<Part>> {
         // Each attempt reads the whole body. To keep their number small, the length grows by an eighth in between, unless
         // a closing mark arrives.
-        let closes = if let Ends::Mark(mark) = syntax.ends { mark } else { "" };
-        let unsearched = self.held.get(self.searched.saturating_sub(closes.len())..).unwrap_or(&self.held);
+        let closes = if let Ends::Mark(mark) = syntax.ends {
+            mark
+        } else {
+            ""
+        };
+        let unsearched = self
+            .held
+            .get(self.searched.saturating_sub(closes.len())..)
+            .unwrap_or(&self.held);
         let closed = !closes.is_empty() && unsearched.contains(closes);
         if self.held.len() < self.next_look && !closed {
             return None;
@@ -324,7 +354,11 @@ impl<'a> CallStream<'a> {
         Ok((calls, cursor.at))
     }
 
-    fn last_elements(&self, elements: &'static Elements, end: ReplyEnd) -> Parsed<(Vec<ToolCall>, usize)> {
+    fn last_elements(
+        &self,
+        elements: &'static Elements,
+        end: ReplyEnd,
+    ) -> Parsed<(Vec<ToolCall>, usize)> {
         let found = elements.read(&self.held, self.tools)?;
         check_end(&found.0, end)?;
         Ok(found)
@@ -341,7 +375,9 @@ impl<'a> CallStream<'a> {
 
     /// Returns the reader of the body. Only `<tool_call>` has several.
     fn body(&self, syntax: &Syntax, cursor: &Cursor<'_>) -> Parsed<Body> {
-        let Body::ToolCall = syntax.body else { return Ok(syntax.body) };
+        let Body::ToolCall = syntax.body else {
+            return Ok(syntax.body);
+        };
         let mut first = *cursor;
         first.skip_space();
         match first.peek() {
@@ -376,7 +412,9 @@ impl<'a> CallStream<'a> {
     fn reject(&mut self, syntax: &'static Syntax, fault: Fault) -> Vec<Part> {
         // A reply that has no opening mark may just be JSON or a list, unless it names a function.
         let names = |name: &str| {
-            [format!("\"{name}\""), format!("{name}(")].iter().any(|begin| self.held.contains(begin))
+            [format!("\"{name}\""), format!("{name}(")]
+                .iter()
+                .any(|begin| self.held.contains(begin))
         };
         if syntax.place == Place::Start && !self.tools.names().any(names) {
             self.state = State::Text;
@@ -401,7 +439,9 @@ impl<'a> CallStream<'a> {
     /// <|constrain|>json<|message|>`. The prompt contains the first two words of the first one.
     fn header(&mut self) -> Option<Vec<Part>> {
         const BEGINS: [&str; 4] = ["<|start|>", "<|channel|>", " to=", "to="];
-        let begins = BEGINS.iter().any(|mark| self.held.starts_with(mark) || mark.starts_with(&self.held));
+        let begins = BEGINS
+            .iter()
+            .any(|mark| self.held.starts_with(mark) || mark.starts_with(&self.held));
         let end = self.held.find("<|message|>");
         if !begins || end.is_none() && self.held.len() > HEADER {
             // The model wrote text without a header.
@@ -417,12 +457,18 @@ impl<'a> CallStream<'a> {
         self.held.drain(..header.len() + "<|message|>".len());
         let thought = header_value(&header, "<|channel|>") == Some("analysis");
         self.state = State::Message(if thought { "</think>\n" } else { "" });
-        Some(text(if thought { THINK[0].to_owned() } else { String::new() }))
+        Some(text(if thought {
+            THINK[0].to_owned()
+        } else {
+            String::new()
+        }))
     }
 
     /// Passes on the text of a message of gpt-oss.
     fn message(&mut self, after: &'static str) -> Option<Vec<Part>> {
-        let ends = MESSAGE_ENDS.iter().filter_map(|mark| Some((self.held.find(mark)?, *mark)));
+        let ends = MESSAGE_ENDS
+            .iter()
+            .filter_map(|mark| Some((self.held.find(mark)?, *mark)));
         let Some((at, mark)) = ends.min_by_key(|(at, _)| *at) else {
             return self.take(self.held.len() - begun(&self.held, &MESSAGE_ENDS));
         };
@@ -491,7 +537,9 @@ impl<'a> CallStream<'a> {
 fn check_end(calls: &[ToolCall], end: ReplyEnd) -> Parsed<()> {
     let has_values = calls.iter().any(|call| !call.arguments.is_empty());
     match end {
-        ReplyEnd::Cut if has_values => wrong("the reply was cut, so a value in it may be incomplete"),
+        ReplyEnd::Cut if has_values => {
+            wrong("the reply was cut, so a value in it may be incomplete")
+        }
         ReplyEnd::Cut | ReplyEnd::Complete => Ok(()),
     }
 }
@@ -499,18 +547,27 @@ fn check_end(calls: &[ToolCall], end: ReplyEnd) -> Parsed<()> {
 /// Returns the word after `key` in a header.
 fn header_value<'a>(header: &'a str, key: &str) -> Option<&'a str> {
     let (_, rest) = header.split_once(key)?;
-    let end = rest.find(|c: char| c.is_whitespace() || c == '<').unwrap_or(rest.len());
+    let end = rest
+        .find(|c: char| c.is_whitespace() || c == '<')
+        .unwrap_or(rest.len());
     Some(&rest[..end])
 }
 
 fn text(text: String) -> Vec<Part> {
-    if text.is_empty() { vec![] } else { vec![Part::Text(text)] }
+    if text.is_empty() {
+        vec![]
+    } else {
+        vec![Part::Text(text)]
+    }
 }
 
 /// Returns the number of bytes at the end of a text that one of the marks may begin with.
 fn begun(text: &str, marks: &[&str]) -> usize {
     let tails = text.char_indices().map(|(at, _)| &text[at..]);
-    let mut held =
-        tails.filter(|tail| marks.iter().any(|mark| mark.len() > tail.len() && mark.starts_with(tail)));
+    let mut held = tails.filter(|tail| {
+        marks
+            .iter()
+            .any(|mark| mark.len() > tail.len() && mark.starts_with(tail))
+    });
     held.next().map_or(0, str::len)
 }

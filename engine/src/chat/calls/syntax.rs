@@ -133,11 +133,19 @@ static START_OBJECT: Syntax = Syntax {
     opens: "{",
     ends: Ends::Reply(None),
     place: Place::Start,
-    also: &[("<|python_tag|>", &PYTHON_TAG), ("<|start_header_id|>ipython", &PYTHON_TAG)],
+    also: &[
+        ("<|python_tag|>", &PYTHON_TAG),
+        ("<|start_header_id|>ipython", &PYTHON_TAG),
+    ],
     ..ANYWHERE
 };
 /// xLAM.
-static START_LIST: Syntax = Syntax { name: "json list", opens: "[", also: &[], ..START_OBJECT };
+static START_LIST: Syntax = Syntax {
+    name: "json list",
+    opens: "[",
+    also: &[],
+    ..START_OBJECT
+};
 /// Llama 3.2 and 4, ToolACE, and Gemma 3 with a template for calls.
 static START_PYTHON: Syntax = Syntax {
     name: "pythonic",
@@ -194,7 +202,11 @@ static DEEPSEEK: Syntax = Syntax {
     opens: "<｜tool▁calls▁begin｜>",
     ends: Ends::Mark("<｜tool▁calls▁end｜>"),
     body: Body::Plain(body::deepseek),
-    tokens: &["<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"],
+    tokens: &[
+        "<｜tool▁call▁begin｜>",
+        "<｜tool▁sep｜>",
+        "<｜tool▁call▁end｜>",
+    ],
     told_by: &["<｜tool▁calls▁begin｜>"],
     ..ANYWHERE
 };
@@ -244,7 +256,11 @@ static KIMI: Syntax = Syntax {
     opens: "<|tool_calls_section_begin|>",
     ends: Ends::Mark("<|tool_calls_section_end|>"),
     body: Body::Plain(body::kimi),
-    tokens: &["<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"],
+    tokens: &[
+        "<|tool_call_begin|>",
+        "<|tool_call_argument_begin|>",
+        "<|tool_call_end|>",
+    ],
     told_by: &["<|tool_calls_section_begin|>"],
     ..ANYWHERE
 };
@@ -253,7 +269,12 @@ static SOLAR: Syntax = Syntax {
     opens: "<|tool_calls|>",
     ends: Ends::Mark("<|calls|>"),
     body: Body::Plain(body::solar),
-    tokens: &["<|tool_call:begin|>", "<|tool_call:name|>", "<|tool_call:args|>", "<|tool_call:end|>"],
+    tokens: &[
+        "<|tool_call:begin|>",
+        "<|tool_call:name|>",
+        "<|tool_call:args|>",
+        "<|tool_call:end|>",
+    ],
     told_by: &["<|tool_calls|>"],
     ..ANYWHERE
 };
@@ -314,7 +335,14 @@ static HARMONY: Syntax = Syntax {
     name: "harmony",
     opens: "<|channel|>",
     body: Body::Harmony,
-    tokens: &["<|start|>", "<|message|>", "<|constrain|>", "<|end|>", "<|call|>", "<|return|>"],
+    tokens: &[
+        "<|start|>",
+        "<|message|>",
+        "<|constrain|>",
+        "<|end|>",
+        "<|call|>",
+        "<|return|>",
+    ],
     told_by: &["<|channel|>"],
     ..ANYWHERE
 };
@@ -363,6 +391,9 @@ impl Syntax {
             Ends::Mark(mark) | Ends::Reply(Some(mark)) => Some(mark),
             Ends::Body | Ends::Reply(None) => None,
         };
-        [self.opens].into_iter().chain(closes).chain(self.tokens.iter().copied())
+        [self.opens]
+            .into_iter()
+            .chain(closes)
+            .chain(self.tokens.iter().copied())
     }
 }

@@ -20,7 +20,8 @@ impl Tools {
     /// # Errors
     /// What is no such list, with the number of the element, from 1 on.
     pub fn new(json: &str) -> Result<Tools, String> {
-        let value: Value = serde_json::from_str(json).map_err(|error| format!("is no JSON: {error}"))?;
+        let value: Value =
+            serde_json::from_str(json).map_err(|error| format!("is no JSON: {error}"))?;
         let Value::Array(values) = value else {
             return Err(format!("is no list of tools; {EXPECTED}"));
         };
@@ -29,7 +30,8 @@ impl Tools {
         }
         let (mut list, mut names) = (vec![], HashSet::new());
         for (number, value) in (1..).zip(values) {
-            let tool = tool(value).map_err(|problem| format!("has a tool {number} {problem}; {EXPECTED}"))?;
+            let tool = tool(value)
+                .map_err(|problem| format!("has a tool {number} {problem}; {EXPECTED}"))?;
             let name = name(&tool).to_owned();
             if !names.insert(name.clone()) {
                 return Err(format!("has two tools of the name {name:?}"));
@@ -62,21 +64,31 @@ impl Tools {
     /// Returns true if the function declares its parameters, and this one is not among them. A function without
     /// `properties`, or with `additionalProperties`, accepts every parameter.
     pub(super) fn lacks_parameter(&self, function: &str, parameter: &str) -> bool {
-        let Some(parameters) = self.parameters(function) else { return false };
-        let Some(Value::Object(properties)) = parameters.get("properties") else { return false };
-        let open = parameters.get("additionalProperties").is_some_and(|more| *more != false);
+        let Some(parameters) = self.parameters(function) else {
+            return false;
+        };
+        let Some(Value::Object(properties)) = parameters.get("properties") else {
+            return false;
+        };
+        let open = parameters
+            .get("additionalProperties")
+            .is_some_and(|more| *more != false);
         !open && !properties.contains_key(parameter)
     }
 
     /// Returns the parameters that the function requires.
     pub(super) fn required(&self, function: &str) -> impl Iterator<Item = &str> {
-        let required = self.parameters(function).and_then(|parameters| parameters["required"].as_array());
+        let required = self
+            .parameters(function)
+            .and_then(|parameters| parameters["required"].as_array());
         required.into_iter().flatten().filter_map(Value::as_str)
     }
 
     fn schema(&self, function: &str, parameter: &str) -> Schema {
         let parameters = self.parameters(function);
-        parameters.map_or(Schema::ANY, |parameters| Schema::of(&parameters["properties"][parameter]))
+        parameters.map_or(Schema::ANY, |parameters| {
+            Schema::of(&parameters["properties"][parameter])
+        })
     }
 
     /// Returns the value that a text means for a parameter. Formats with tags write values without quotes, so only the
@@ -86,15 +98,22 @@ impl Tools {
         let schema = self.schema(function, parameter);
         let string = || Value::String(text.to_owned());
         if schema.string {
-            return if schema.null && matches!(text, "null" | "None") { Value::Null } else { string() };
+            return if schema.null && matches!(text, "null" | "None") {
+                Value::Null
+            } else {
+                string()
+            };
         }
         match text.trim() {
             "True" => Value::Bool(true),
             "False" => Value::Bool(false),
             "None" => Value::Null,
             text => {
-                let json = serde_json::from_str(text).ok().filter(|_| unique_keys(text.as_bytes()).is_ok());
-                json.or_else(|| python::literal(text).filter(|_| schema.container)).unwrap_or_else(string)
+                let json = serde_json::from_str(text)
+                    .ok()
+                    .filter(|_| unique_keys(text.as_bytes()).is_ok());
+                json.or_else(|| python::literal(text).filter(|_| schema.container))
+                    .unwrap_or_else(string)
             }
         }
     }
@@ -130,22 +149,34 @@ struct Schema {
 }
 
 impl Schema {
-    const ANY: Schema =
-        Schema { any: true, string: false, null: false, boolean: false, number: false, container: true };
+    const ANY: Schema = Schema {
+        any: true,
+        string: false,
+        null: false,
+        boolean: false,
+        number: false,
+        container: true,
+    };
 
     fn of(schema: &Value) -> Schema {
         let mut found = Schema::default();
         match (&schema["type"], &schema["enum"], &schema["const"]) {
             (Value::String(kind), _, _) => found.add(kind),
             (Value::Array(kinds), _, _) if !kinds.is_empty() => {
-                kinds.iter().for_each(|kind| found.add(kind.as_str().unwrap_or_default()));
+                kinds
+                    .iter()
+                    .for_each(|kind| found.add(kind.as_str().unwrap_or_default()));
             }
             (_, Value::Array(values), _) if !values.is_empty() => {
                 values.iter().for_each(|value| found.add(kind(value)));
             }
-            (_, _, value @ (Value::String(_) | Value::Number(_) | Value::Bool(_))) => found.add(kind(value)),
+            (_, _, value @ (Value::String(_) | Value::Number(_) | Value::Bool(_))) => {
+                found.add(kind(value))
+            }
             _ => {
-                let branches = ["anyOf", "oneOf"].iter().find_map(|key| schema[*key].as_array());
+                let branches = ["anyOf", "oneOf"]
+                    .iter()
+                    .find_map(|key| schema[*key].as_array());
                 let Some(branches) = branches.filter(|branches| !branches.is_empty()) else {
                     return Schema::ANY;
                 };
@@ -163,7 +194,11 @@ impl Schema {
         let mixed = found.any || found.boolean || found.number || found.container;
         if found.string && mixed {
             // The text of such a value is JSON if it can be, and a string otherwise.
-            found = Schema { any: true, string: false, ..found };
+            found = Schema {
+                any: true,
+                string: false,
+                ..found
+            };
         }
         found
     }
@@ -196,14 +231,20 @@ fn kind(value: &Value) -> &'static str {
 const EXPECTED: &str = "expected [{\"type\": \"function\", \"function\": {\"name\": \"..\", \"description\": \"..\", \"parameters\": {..}}}]";
 
 fn tool(value: Value) -> Result<Map<String, Value>, String> {
-    let Value::Object(tool) = value else { return Err("that is no object".to_owned()) };
+    let Value::Object(tool) = value else {
+        return Err("that is no object".to_owned());
+    };
     if tool.get("type").is_none_or(|kind| kind != "function") {
         return Err("whose type is not \"function\"".to_owned());
     }
     let Some(Value::Object(function)) = tool.get("function") else {
         return Err("without an object under \"function\"".to_owned());
     };
-    if function.get("name").and_then(Value::as_str).is_none_or(str::is_empty) {
+    if function
+        .get("name")
+        .and_then(Value::as_str)
+        .is_none_or(str::is_empty)
+    {
         return Err("whose function has no name".to_owned());
     }
     match function.get("parameters") {

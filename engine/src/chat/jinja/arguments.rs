@@ -14,11 +14,17 @@ pub(super) struct Arguments {
 
 impl Arguments {
     /// Returns the values of parameters in order. Those that are missing are `None`.
-    pub(super) fn bind<const N: usize>(self, what: &str, parameters: [&str; N]) -> Run<[Option<Value>; N]> {
+    pub(super) fn bind<const N: usize>(
+        self,
+        what: &str,
+        parameters: [&str; N],
+    ) -> Run<[Option<Value>; N]> {
         let mut values = [const { None }; N];
         if self.positional.len() > N {
             let given = self.positional.len();
-            return Err(Error::failed(format!("{what} takes {N} arguments, not {given}")));
+            return Err(Error::failed(format!(
+                "{what} takes {N} arguments, not {given}"
+            )));
         }
         for (slot, value) in values.iter_mut().zip(self.positional) {
             *slot = Some(value);
@@ -26,10 +32,14 @@ impl Arguments {
         for (name, value) in self.named {
             let slot = parameters.iter().position(|parameter| *parameter == name);
             let Some(slot) = slot.map(|at| &mut values[at]) else {
-                return Err(Error::failed(format!("{what} has no argument named `{name}`")));
+                return Err(Error::failed(format!(
+                    "{what} has no argument named `{name}`"
+                )));
             };
             if slot.is_some() {
-                return Err(Error::failed(format!("{what} has two values for the argument `{name}`")));
+                return Err(Error::failed(format!(
+                    "{what} has two values for the argument `{name}`"
+                )));
             }
             *slot = Some(value);
         }

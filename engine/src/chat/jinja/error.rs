@@ -16,15 +16,24 @@ enum Kind {
 
 impl Error {
     pub(super) fn failed(problem: impl Into<String>) -> Error {
-        Error { line: None, kind: Kind::Failed(problem.into()) }
+        Error {
+            line: None,
+            kind: Kind::Failed(problem.into()),
+        }
     }
 
     pub(super) fn raised(message: impl Into<String>) -> Error {
-        Error { line: None, kind: Kind::Raised(message.into()) }
+        Error {
+            line: None,
+            kind: Kind::Raised(message.into()),
+        }
     }
 
     pub(super) fn syntax(line: u32, problem: impl Into<String>) -> Error {
-        Error { line: Some(line), kind: Kind::Failed(format!("syntax error: {}", problem.into())) }
+        Error {
+            line: Some(line),
+            kind: Kind::Failed(format!("syntax error: {}", problem.into())),
+        }
     }
 
     /// Returns the error for a use of an undefined value.
@@ -34,13 +43,18 @@ impl Error {
 
     /// Adds the line, unless an inner part of the template has set it.
     pub(super) fn at(self, line: u32) -> Error {
-        Error { line: self.line.or(Some(line)), ..self }
+        Error {
+            line: self.line.or(Some(line)),
+            ..self
+        }
     }
 }
 
 impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let line = self.line.map_or(String::new(), |line| format!(" in line {line}"));
+        let line = self
+            .line
+            .map_or(String::new(), |line| format!(" in line {line}"));
         match &self.kind {
             Kind::Failed(problem) => write!(f, "fails{line}: {problem}"),
             Kind::Raised(message) => write!(f, "refuses the conversation{line}: {message}"),

@@ -44,7 +44,9 @@ fn escape<'a>(text: &'a str, decoded: &mut String) -> Result<&'a str, String> {
         'v' => '\u{b}',
         '0'..='7' => {
             let len = text.len().min(3);
-            let len = text[..len].find(|c| !('0'..='7').contains(&c)).unwrap_or(len);
+            let len = text[..len]
+                .find(|c| !('0'..='7').contains(&c))
+                .unwrap_or(len);
             decoded.push(code(&text[..len], 8)?);
             return Ok(&text[len..]);
         }
@@ -72,8 +74,15 @@ fn escape<'a>(text: &'a str, decoded: &mut String) -> Result<&'a str, String> {
     Ok(rest)
 }
 
-fn hexadecimal<'a>(text: &'a str, len: usize, form: &str, decoded: &mut String) -> Result<&'a str, String> {
-    let digits = text.get(..len).filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()));
+fn hexadecimal<'a>(
+    text: &'a str,
+    len: usize,
+    form: &str,
+    decoded: &mut String,
+) -> Result<&'a str, String> {
+    let digits = text
+        .get(..len)
+        .filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()));
     let digits = digits.ok_or_else(|| format!("truncated {form} escape"))?;
     decoded.push(code(digits, 16)?);
     Ok(&text[len..])
@@ -81,5 +90,6 @@ fn hexadecimal<'a>(text: &'a str, len: usize, form: &str, decoded: &mut String) 
 
 fn code(digits: &str, radix: u32) -> Result<char, String> {
     let code = u32::from_str_radix(digits, radix).ok();
-    code.and_then(char::from_u32).ok_or_else(|| format!("the escape {digits} is not a character of Unicode"))
+    code.and_then(char::from_u32)
+        .ok_or_else(|| format!("the escape {digits} is not a character of Unicode"))
 }

@@ -18,7 +18,12 @@ use super::value::{self, Dict, Value, View};
 
 type Run<T> = Result<T, Error>;
 
-pub(super) fn apply(host: &mut dyn Host, name: &str, value: Value, arguments: Arguments) -> Run<Value> {
+pub(super) fn apply(
+    host: &mut dyn Host,
+    name: &str,
+    value: Value,
+    arguments: Arguments,
+) -> Run<Value> {
     host.pay(1)?;
     if let Some(len) = value.len() {
         host.pay(len / 16)?;
@@ -41,9 +46,10 @@ pub(super) fn apply(host: &mut dyn Host, name: &str, value: Value, arguments: Ar
                 Value::Undefined(reason) => Err(Error::undefined(reason)),
                 _ => match value.as_int().and_then(i128::checked_abs) {
                     Some(number) => Ok(Value::Int(number)),
-                    None => {
-                        Err(Error::failed(format!("bad operand type for abs(): '{}'", value.type_name())))
-                    }
+                    None => Err(Error::failed(format!(
+                        "bad operand type for abs(): '{}'",
+                        value.type_name()
+                    ))),
                 },
             }
         }
@@ -67,7 +73,12 @@ pub(super) fn apply(host: &mut dyn Host, name: &str, value: Value, arguments: Ar
         }
         "slice" => {
             let [count, fill] = arguments.bind(&what, ["slices", "fill_with"])?;
-            slice(host, &Vec::from(value.items()?), need_int(&what, count.as_ref())?, fill)
+            slice(
+                host,
+                &Vec::from(value.items()?),
+                need_int(&what, count.as_ref())?,
+                fill,
+            )
         }
         "capitalize" => {
             let [] = arguments.bind(&what, [])?;
@@ -86,13 +97,19 @@ pub(super) fn apply(host: &mut dyn Host, name: &str, value: Value, arguments: Ar
             let [width] = arguments.bind(&what, ["width"])?;
             let text = soft(host, &what, &value)?;
             let positional = vec![width.unwrap_or(Value::Int(80))];
-            let arguments = Arguments { positional, named: vec![] };
+            let arguments = Arguments {
+                positional,
+                named: vec![],
+            };
             methods::call(host, &Value::String(text), "center", arguments)
         }
         "trim" => {
             let [chars] = arguments.bind(&what, ["chars"])?;
             let text = soft(host, &what, &value)?;
-            let arguments = Arguments { positional: chars.into_iter().collect(), named: vec![] };
+            let arguments = Arguments {
+                positional: chars.into_iter().collect(),
+                named: vec![],
+            };
             methods::call(host, &Value::String(text), "strip", arguments)
         }
         "replace" => {
@@ -114,26 +131,37 @@ pub(super) fn apply(host: &mut dyn Host, name: &str, value: Value, arguments: Ar
             match (&value, value.len()) {
                 (Value::Loop(state), _) => {
                     let state = Rc::clone(state);
-                    Ok(host.loop_attribute(&state, "length")?.unwrap_or(Value::None))
+                    Ok(host
+                        .loop_attribute(&state, "length")?
+                        .unwrap_or(Value::None))
                 }
                 (_, Some(len)) => Ok(len.into()),
-                (_, None) => {
-                    Err(Error::failed(format!("object of type '{}' has no len()", value.type_name())))
-                }
+                (_, None) => Err(Error::failed(format!(
+                    "object of type '{}' has no len()",
+                    value.type_name()
+                ))),
             }
         }
         "d" | "default" => {
             let [default, boolean] = arguments.bind(&what, ["default_value", "boolean"])?;
             let boolean = boolean.is_some_and(|boolean| boolean.truth());
             let missing = value.is_undefined() || boolean && !value.truth();
-            Ok(if missing { default.unwrap_or_else(|| "".into()) } else { value })
+            Ok(if missing {
+                default.unwrap_or_else(|| "".into())
+            } else {
+                value
+            })
         }
         "dictsort" => dictsort(&what, &value, arguments),
         "e" | "escape" | "forceescape" | "safe" => {
             let [] = arguments.bind(&what, [])?;
             let text = host.text(&value)?;
             let kept = name == "safe" || name != "forceescape" && matches!(value, Value::Markup(_));
-            Ok(Value::Markup(if kept { text } else { text::html_escaped(&text).into() }))
+            Ok(Value::Markup(if kept {
+                text
+            } else {
+                text::html_escaped(&text).into()
+            }))
         }
         "filesizeformat" => {
             let [binary] = arguments.bind(&what, ["binary"])?;
@@ -179,13 +207,21 @@ pub(super) fn apply(host: &mut dyn Host, name: &str, value: Value, arguments: Ar
         "indent" => {
             let [width, first, blank] = arguments.bind(&what, ["width", "first", "blank"])?;
             let truth = |value: Option<Value>| value.is_some_and(|value| value.truth());
-            indent(host, &value, width.unwrap_or(Value::Int(4)), truth(first), truth(blank))
+            indent(
+                host,
+                &value,
+                width.unwrap_or(Value::Int(4)),
+                truth(first),
+                truth(blank),
+            )
         }
         "items" => {
             let [] = arguments.bind(&what, [])?;
             match &value {
                 Value::Undefined(_) => Ok(Value::generator([])),
-                Value::Dict(dict) => Ok(Value::generator(Value::View(Rc::clone(dict), View::Items).items()?)),
+                Value::Dict(dict) => Ok(Value::generator(
+                    Value::View(Rc::clone(dict), View::Items).items()?,
+                )),
                 _ => Err(Error::failed("Can only get item pairs from a mapping.")),
             }
         }
@@ -206,9 +242,14 @@ pub(super) fn apply(host: &mut dyn Host, name: &str, value: Value, arguments: Ar
             Ok(Vec::from(value.items()?).into())
         }
         "max" | "min" => {
-            let [case_sensitive, attribute] = arguments.bind(&what, ["case_sensitive", "attribute"])?;
+            let [case_sensitive, attribute] =
+                arguments.bind(&what, ["case_sensitive", "attribute"])?;
             let keyed = keyed(host, &value, attribute.as_ref(), case_sensitive.as_ref())?;
-            let (sign, wanted) = if name == "max" { (">", Ordering::Greater) } else { ("<", Ordering::Less) };
+            let (sign, wanted) = if name == "max" {
+                (">", Ordering::Greater)
+            } else {
+                ("<", Ordering::Less)
+            };
             let mut best: Option<(Value, Value)> = None;
             for (key, item) in keyed {
                 let better = match &best {
@@ -226,14 +267,17 @@ pub(super) fn apply(host: &mut dyn Host, name: &str, value: Value, arguments: Ar
             let [] = arguments.bind(&what, [])?;
             match &value {
                 Value::String(text) => Ok(text.chars().rev().collect::<String>().into()),
-                Value::Markup(text) => Ok(Value::Markup(text.chars().rev().collect::<String>().into())),
+                Value::Markup(text) => {
+                    Ok(Value::Markup(text.chars().rev().collect::<String>().into()))
+                }
                 Value::Iter(_) => Ok(value.items()?.into_iter().rev().collect::<Vec<_>>().into()),
                 _ => Ok(Value::generator(value.items()?.into_iter().rev())),
             }
         }
         "round" => {
             let [precision, method] = arguments.bind(&what, ["precision", "method"])?;
-            let precision = precision.map_or(Ok(0), |precision| need_int(&what, Some(&precision)))?;
+            let precision =
+                precision.map_or(Ok(0), |precision| need_int(&what, Some(&precision)))?;
             let method = match &method {
                 None => "common",
                 Some(method) => method.as_str().unwrap_or(""),
@@ -249,7 +293,11 @@ pub(super) fn apply(host: &mut dyn Host, name: &str, value: Value, arguments: Ar
                 sorted.push((key, item));
             }
             sort(&mut sorted, reverse.is_some_and(|reverse| reverse.truth()))?;
-            Ok(sorted.into_iter().map(|(_, item)| item).collect::<Vec<_>>().into())
+            Ok(sorted
+                .into_iter()
+                .map(|(_, item)| item)
+                .collect::<Vec<_>>()
+                .into())
         }
         "string" => {
             let [] = arguments.bind(&what, [])?;
@@ -269,7 +317,8 @@ pub(super) fn apply(host: &mut dyn Host, name: &str, value: Value, arguments: Ar
             truncate(&what, &value, arguments.bind(&what, names)?)
         }
         "unique" => {
-            let [case_sensitive, attribute] = arguments.bind(&what, ["case_sensitive", "attribute"])?;
+            let [case_sensitive, attribute] =
+                arguments.bind(&what, ["case_sensitive", "attribute"])?;
             let mut seen = Dict::default();
             let mut items = vec![];
             for (key, item) in keyed(host, &value, attribute.as_ref(), case_sensitive.as_ref())? {
@@ -290,9 +339,15 @@ pub(super) fn apply(host: &mut dyn Host, name: &str, value: Value, arguments: Ar
             let [] = arguments.bind(&what, [])?;
             let text = soft(host, &what, &value)?;
             let is_word = |c: char| c == '_' || text::is_alphanumeric(c);
-            Ok(text.split(|c| !is_word(c)).filter(|word| !word.is_empty()).count().into())
+            Ok(text
+                .split(|c| !is_word(c))
+                .filter(|word| !word.is_empty())
+                .count()
+                .into())
         }
-        _ if UNSUPPORTED_FILTERS.contains(&name) => Err(Error::failed(format!("{what} is not supported"))),
+        _ if UNSUPPORTED_FILTERS.contains(&name) => {
+            Err(Error::failed(format!("{what} is not supported")))
+        }
         _ => Err(Error::failed(format!("no filter is named `{name}`"))),
     }
 }
@@ -300,7 +355,9 @@ pub(super) fn apply(host: &mut dyn Host, name: &str, value: Value, arguments: Ar
 /// Jinja's `soft_str`: the text of a value. Python's methods of an escaped string would escape their arguments.
 fn soft(host: &mut dyn Host, what: &str, value: &Value) -> Run<std::sync::Arc<str>> {
     match value {
-        Value::Markup(_) => Err(Error::failed(format!("{what} of an escaped string is not supported"))),
+        Value::Markup(_) => Err(Error::failed(format!(
+            "{what} of an escaped string is not supported"
+        ))),
         _ => host.text(value),
     }
 }
@@ -308,7 +365,10 @@ fn soft(host: &mut dyn Host, what: &str, value: &Value) -> Run<std::sync::Arc<st
 fn need_int(what: &str, value: Option<&Value>) -> Run<i128> {
     match value {
         Some(value) => value.as_int().ok_or_else(|| {
-            Error::failed(format!("{what} needs a whole number, not a {}", value.type_name()))
+            Error::failed(format!(
+                "{what} needs a whole number, not a {}",
+                value.type_name()
+            ))
         }),
         None => Err(Error::failed(format!("{what} needs a whole number"))),
     }
@@ -343,7 +403,10 @@ fn mapped(host: &mut dyn Host, value: &Value, attribute: Option<&Value>) -> Run<
     let items = value.items()?;
     match attribute {
         None | Some(Value::None) => Ok(items.into()),
-        Some(attribute) => items.iter().map(|item| path(host, item, attribute, None)).collect(),
+        Some(attribute) => items
+            .iter()
+            .map(|item| path(host, item, attribute, None))
+            .collect(),
     }
 }
 
@@ -415,7 +478,10 @@ fn map(host: &mut dyn Host, value: &Value, arguments: Arguments) -> Run<Value> {
     }
     let items = value.items()?;
     let mut results = vec![];
-    let Arguments { mut positional, mut named } = arguments;
+    let Arguments {
+        mut positional,
+        mut named,
+    } = arguments;
     if positional.is_empty() {
         let mut take = |name: &str| {
             let at = named.iter().position(|(known, _)| known == name)?;
@@ -426,7 +492,9 @@ fn map(host: &mut dyn Host, value: &Value, arguments: Arguments) -> Run<Value> {
         };
         let default = take("default").filter(|default| !matches!(default, Value::None));
         if let Some((unknown, _)) = named.first() {
-            return Err(Error::failed(format!("Unexpected keyword argument '{unknown}'")));
+            return Err(Error::failed(format!(
+                "Unexpected keyword argument '{unknown}'"
+            )));
         }
         for item in &items {
             results.push(match attribute {
@@ -441,7 +509,10 @@ fn map(host: &mut dyn Host, value: &Value, arguments: Arguments) -> Run<Value> {
         return Err(Error::failed("map requires the name of a filter"));
     };
     for item in items {
-        let arguments = Arguments { positional: positional.clone(), named: named.clone() };
+        let arguments = Arguments {
+            positional: positional.clone(),
+            named: named.clone(),
+        };
         results.push(apply(host, name, item, arguments)?);
     }
     Ok(Value::generator(results))
@@ -455,13 +526,20 @@ fn select(host: &mut dyn Host, name: &str, value: &Value, arguments: Arguments) 
     if !value.truth() {
         return Ok(Value::generator(results));
     }
-    let Arguments { mut positional, named } = arguments;
+    let Arguments {
+        mut positional,
+        named,
+    } = arguments;
     let attribute = match (by_attribute, positional.is_empty()) {
         (true, true) => return Err(Error::failed("Missing parameter for attribute name")),
         (true, false) => Some(positional.remove(0)),
         (false, _) => None,
     };
-    let test = if positional.is_empty() { None } else { Some(positional.remove(0)) };
+    let test = if positional.is_empty() {
+        None
+    } else {
+        Some(positional.remove(0))
+    };
     for item in value.items()? {
         host.pay(1)?;
         let tested = match &attribute {
@@ -474,7 +552,10 @@ fn select(host: &mut dyn Host, name: &str, value: &Value, arguments: Arguments) 
                 let Some(test) = test.as_str() else {
                     return Err(Error::failed(format!("{name} needs the name of a test")));
                 };
-                let arguments = Arguments { positional: positional.clone(), named: named.clone() };
+                let arguments = Arguments {
+                    positional: positional.clone(),
+                    named: named.clone(),
+                };
                 tests::apply(test, &tested, arguments)?
             }
         };
@@ -490,11 +571,16 @@ fn printf(host: &mut dyn Host, value: &Value, arguments: Arguments) -> Run<Value
     let values = match (arguments.positional.is_empty(), arguments.named.is_empty()) {
         (_, true) => Value::tuple(arguments.positional),
         (true, false) => {
-            let entries = arguments.named.into_iter().map(|(name, value)| (name.into(), value));
+            let entries = arguments
+                .named
+                .into_iter()
+                .map(|(name, value)| (name.into(), value));
             Value::Dict(Rc::new(Dict::new(entries.collect())))
         }
         (false, false) => {
-            return Err(Error::failed("can't handle positional and keyword arguments at the same time"));
+            return Err(Error::failed(
+                "can't handle positional and keyword arguments at the same time",
+            ));
         }
     };
     format::percent(host, &text, &values)
@@ -502,8 +588,13 @@ fn printf(host: &mut dyn Host, value: &Value, arguments: Arguments) -> Run<Value
 
 fn batch(items: &[Value], count: i128, fill: Option<Value>) -> Run<Value> {
     let fill = fill.filter(|fill| !matches!(fill, Value::None));
-    let Some(count) = usize::try_from(count).ok().filter(|count| (1..1 << 20).contains(count)) else {
-        return Err(Error::failed("the filter `batch` needs a number from 1 to 2^20"));
+    let Some(count) = usize::try_from(count)
+        .ok()
+        .filter(|count| (1..1 << 20).contains(count))
+    else {
+        return Err(Error::failed(
+            "the filter `batch` needs a number from 1 to 2^20",
+        ));
     };
     let rows = items.chunks(count).map(|row| {
         let mut row = row.to_vec();
@@ -540,7 +631,9 @@ fn title(text: &str) -> String {
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
         let boundary = is_boundary(first);
-        let len = rest.find(|c| is_boundary(c) != boundary).unwrap_or(rest.len());
+        let len = rest
+            .find(|c| is_boundary(c) != boundary)
+            .unwrap_or(rest.len());
         out.extend(first.to_uppercase());
         out += &rest[first.len_utf8()..len].to_lowercase();
         rest = &rest[len..];
@@ -549,16 +642,26 @@ fn title(text: &str) -> String {
 }
 
 fn dictsort(what: &str, value: &Value, arguments: Arguments) -> Run<Value> {
-    let [case_sensitive, by, reverse] = arguments.bind(what, ["case_sensitive", "by", "reverse"])?;
+    let [case_sensitive, by, reverse] =
+        arguments.bind(what, ["case_sensitive", "by", "reverse"])?;
     let by = match by.as_ref().map(|by| by.as_str()) {
         None | Some(Some("key")) => 0,
         Some(Some("value")) => 1,
-        Some(_) => return Err(Error::failed("You can only sort by either \"key\" or \"value\"")),
+        Some(_) => {
+            return Err(Error::failed(
+                "You can only sort by either \"key\" or \"value\"",
+            ));
+        }
     };
     let dict = match value {
         Value::Dict(dict) => dict,
         Value::Undefined(reason) => return Err(Error::undefined(reason)),
-        _ => return Err(Error::failed(format!("{what} needs a dict, not a {}", value.type_name()))),
+        _ => {
+            return Err(Error::failed(format!(
+                "{what} needs a dict, not a {}",
+                value.type_name()
+            )));
+        }
     };
     let mut sorted = vec![];
     for (key, value) in dict.entries() {
@@ -567,7 +670,11 @@ fn dictsort(what: &str, value: &Value, arguments: Arguments) -> Run<Value> {
         sorted.push((folded(sort_by.clone(), case_sensitive.as_ref()), pair));
     }
     sort(&mut sorted, reverse.is_some_and(|reverse| reverse.truth()))?;
-    Ok(sorted.into_iter().map(|(_, pair)| pair).collect::<Vec<_>>().into())
+    Ok(sorted
+        .into_iter()
+        .map(|(_, pair)| pair)
+        .collect::<Vec<_>>()
+        .into())
 }
 
 fn groupby(host: &mut dyn Host, what: &str, value: &Value, arguments: Arguments) -> Run<Value> {
@@ -597,7 +704,9 @@ fn groupby(host: &mut dyn Host, what: &str, value: &Value, arguments: Arguments)
             _ => groups.push((folded, key.clone(), vec![item.clone()])),
         }
     }
-    let group = |(_, key, items): (Value, Value, Vec<Value>)| Value::Group(Rc::new(vec![key, items.into()]));
+    let group = |(_, key, items): (Value, Value, Vec<Value>)| {
+        Value::Group(Rc::new(vec![key, items.into()]))
+    };
     Ok(groups.into_iter().map(group).collect::<Vec<_>>().into())
 }
 
@@ -641,13 +750,21 @@ fn int(value: &Value, default: Value, base: i128) -> Run<Value> {
     }
 }
 
-fn indent(host: &mut dyn Host, value: &Value, width: Value, first: bool, blank: bool) -> Run<Value> {
+fn indent(
+    host: &mut dyn Host,
+    value: &Value,
+    width: Value,
+    first: bool,
+    blank: bool,
+) -> Run<Value> {
     let text = match value {
         Value::String(text) => text,
         Value::Undefined(reason) => return Err(Error::undefined(reason)),
         _ => {
             let kind = value.type_name();
-            return Err(Error::failed(format!("the filter `indent` needs a string, not a {kind}")));
+            return Err(Error::failed(format!(
+                "the filter `indent` needs a string, not a {kind}"
+            )));
         }
     };
     let indention = match width.as_str() {
@@ -667,7 +784,11 @@ fn indent(host: &mut dyn Host, value: &Value, width: Value, first: bool, blank: 
         if i > 0 {
             out.push('\n');
         }
-        let indented = if i == 0 { first } else { blank || !line.is_empty() };
+        let indented = if i == 0 {
+            first
+        } else {
+            blank || !line.is_empty()
+        };
         if indented {
             out += &indention;
         }
@@ -683,7 +804,9 @@ fn round(value: &Value, precision: i128, method: &str) -> Run<Value> {
     let precision = i32::try_from(precision.clamp(-400, 400)).unwrap_or(0);
     let Some(number) = value.as_float() else {
         let kind = value.type_name();
-        return Err(Error::failed(format!("the filter `round` needs a number, not a {kind}")));
+        return Err(Error::failed(format!(
+            "the filter `round` needs a number, not a {kind}"
+        )));
     };
     match method {
         "common" => match value.as_int() {
@@ -697,9 +820,9 @@ fn round(value: &Value, precision: i128, method: &str) -> Run<Value> {
                 let up = rest * 2 > unit || rest * 2 == unit && lower % 2 != 0;
                 Ok(Value::Int((lower + i128::from(up)) * unit))
             }
-            None if precision < 0 => {
-                Err(Error::failed("round with a negative precision is supported for whole numbers only"))
-            }
+            None if precision < 0 => Err(Error::failed(
+                "round with a negative precision is supported for whole numbers only",
+            )),
             None if !number.is_finite() => Ok(Value::Float(number)),
             None => {
                 let digits = precision as usize;
@@ -713,7 +836,11 @@ fn round(value: &Value, precision: i128, method: &str) -> Run<Value> {
             if !scaled.is_finite() {
                 return Err(Error::failed("cannot round a number that is not finite"));
             }
-            let whole = if method == "ceil" { scaled.ceil() } else { scaled.floor() };
+            let whole = if method == "ceil" {
+                scaled.ceil()
+            } else {
+                scaled.floor()
+            };
             // Python divides a whole number, which has no negative zero.
             Ok(Value::Float((whole + 0.0) / scale))
         }
@@ -735,23 +862,38 @@ fn sum(host: &mut dyn Host, items: Vec<Value>, start: Value) -> Run<Value> {
         {
             let a = total.as_float().unwrap_or(0.0);
             let sum = a + b;
-            lost += if a.abs() >= b.abs() { (a - sum) + b } else { (b - sum) + a };
+            lost += if a.abs() >= b.abs() {
+                (a - sum) + b
+            } else {
+                (b - sum) + a
+            };
             total = Value::Float(sum);
         } else {
             total = operators::binary(host, Operator::Add, &total, &item)?;
         }
     }
     match total {
-        Value::Float(sum) if lost != 0.0 && (sum + lost).is_finite() => Ok(Value::Float(sum + lost)),
+        Value::Float(sum) if lost != 0.0 && (sum + lost).is_finite() => {
+            Ok(Value::Float(sum + lost))
+        }
         total => Ok(total),
     }
 }
 
-fn truncate(what: &str, value: &Value, [length, kill_words, end, leeway]: [Option<Value>; 4]) -> Run<Value> {
+fn truncate(
+    what: &str,
+    value: &Value,
+    [length, kill_words, end, leeway]: [Option<Value>; 4],
+) -> Run<Value> {
     let text = match value {
         Value::String(text) => text,
         Value::Undefined(_) => return Ok(value.clone()),
-        _ => return Err(Error::failed(format!("{what} needs a string, not a {}", value.type_name()))),
+        _ => {
+            return Err(Error::failed(format!(
+                "{what} needs a string, not a {}",
+                value.type_name()
+            )));
+        }
     };
     let number = |value: Option<Value>, default: i128| match value {
         None | Some(Value::None) => Ok(default),
@@ -765,7 +907,9 @@ fn truncate(what: &str, value: &Value, [length, kill_words, end, leeway]: [Optio
     };
     let end_length = end.chars().count() as i128;
     if length < end_length || leeway < 0 {
-        return Err(Error::failed(format!("expected length >= {end_length} and leeway >= 0")));
+        return Err(Error::failed(format!(
+            "expected length >= {end_length} and leeway >= 0"
+        )));
     }
     if text.chars().count() as i128 <= length + leeway {
         return Ok(value.clone());
@@ -783,7 +927,9 @@ fn url_encode(host: &mut dyn Host, value: &Value) -> Run<Value> {
         let mut out = String::new();
         for byte in text.bytes() {
             match byte {
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'.' | b'-' | b'~' => out.push(byte.into()),
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'.' | b'-' | b'~' => {
+                    out.push(byte.into())
+                }
                 b'/' if !query => out.push('/'),
                 b' ' if query => out.push('+'),
                 _ => out += &format!("%{byte:02X}"),

@@ -21,20 +21,25 @@ fn plain_number(text: &str) -> Run<Option<String>> {
     }
     let bytes = text.as_bytes();
     let alphanumeric = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_alphanumeric);
-    let misplaced =
-        |(at, byte): (usize, &u8)| *byte == b'_' && !(at > 0 && alphanumeric(at - 1) && alphanumeric(at + 1));
+    let misplaced = |(at, byte): (usize, &u8)| {
+        *byte == b'_' && !(at > 0 && alphanumeric(at - 1) && alphanumeric(at + 1))
+    };
     Ok((!bytes.iter().enumerate().any(misplaced)).then(|| text.replace('_', "")))
 }
 
 /// Python's `float(text)`, or nothing if it raises a `ValueError`.
 pub(super) fn parse_float(text: &str) -> Run<Option<f64>> {
-    let Some(text) = plain_number(text)? else { return Ok(None) };
+    let Some(text) = plain_number(text)? else {
+        return Ok(None);
+    };
     Ok(text.parse().ok())
 }
 
 /// Python's `int(text, base)`, or nothing if it raises a `ValueError`.
 pub(super) fn parse_int(text: &str, base: i128) -> Run<Option<i128>> {
-    let Some(text) = plain_number(text)? else { return Ok(None) };
+    let Some(text) = plain_number(text)? else {
+        return Ok(None);
+    };
     let (negative, digits) = match text.strip_prefix(['+', '-']) {
         Some(digits) => (text.starts_with('-'), digits),
         None => (false, &*text),
@@ -42,11 +47,16 @@ pub(super) fn parse_int(text: &str, base: i128) -> Run<Option<i128>> {
     let prefixes = [("0b", 2), ("0o", 8), ("0x", 16)];
     let prefixed = prefixes.iter().find_map(|(prefix, radix)| {
         let head = digits.get(..2)?;
-        head.eq_ignore_ascii_case(prefix).then_some((*radix, &digits[2..]))
+        head.eq_ignore_ascii_case(prefix)
+            .then_some((*radix, &digits[2..]))
     });
     let (radix, digits) = match (base, prefixed) {
         (0, Some(found)) => found,
-        (0, None) if digits.len() > 1 && digits.starts_with('0') && !digits.trim_matches('0').is_empty() => {
+        (0, None)
+            if digits.len() > 1
+                && digits.starts_with('0')
+                && !digits.trim_matches('0').is_empty() =>
+        {
             return Ok(None);
         }
         (0, None) => (10, digits),
@@ -105,7 +115,11 @@ fn general(number: f64, precision: usize, point: Point) -> String {
     }
     let places = (precision as i32 - 1 - exponent).max(0) as usize;
     let text = trimmed(&fixed(number, places));
-    if point == Point::Always && !text.contains('.') { text + ".0" } else { text }
+    if point == Point::Always && !text.contains('.') {
+        text + ".0"
+    } else {
+        text
+    }
 }
 
 /// Formats a float for one of the letters e, E, f, F, g and G.
@@ -122,7 +136,11 @@ fn float(number: f64, letter: char, precision: usize) -> String {
             _ => general(magnitude, precision, Point::IfNeeded),
         }
     };
-    if letter.is_ascii_uppercase() { text.to_uppercase() } else { text }
+    if letter.is_ascii_uppercase() {
+        text.to_uppercase()
+    } else {
+        text
+    }
 }
 
 /// Returns the digits of a whole number in the radix of a letter.
@@ -139,7 +157,16 @@ fn digits(number: u128, letter: char) -> String {
 /// Python's `ascii(value)`
 fn ascii(value: &Value) -> Run<String> {
     let text = value.repr()?;
-    Ok(text.chars().map(|c| if c.is_ascii() { c.to_string() } else { text::escaped(c) }).collect())
+    Ok(text
+        .chars()
+        .map(|c| {
+            if c.is_ascii() {
+                c.to_string()
+            } else {
+                text::escaped(c)
+            }
+        })
+        .collect())
 }
 
 // Formatting with `%`
@@ -173,7 +200,9 @@ impl Values<'_> {
 
     /// Reads the number for a `*`.
     fn star(&mut self) -> Run<i128> {
-        self.next()?.as_int().ok_or_else(|| Error::failed("* wants int"))
+        self.next()?
+            .as_int()
+            .ok_or_else(|| Error::failed("* wants int"))
     }
 }
 
@@ -194,7 +223,10 @@ fn leading_number(text: &str) -> Run<(Option<usize>, usize)> {
     if len == 0 {
         return Ok((None, 0));
     }
-    Ok((Some(bounded(text[..len].parse().unwrap_or(usize::MAX))?), len))
+    Ok((
+        Some(bounded(text[..len].parse().unwrap_or(usize::MAX))?),
+        len,
+    ))
 }
 
 /// Python's `text % values`
@@ -220,7 +252,10 @@ pub(super) fn percent(host: &mut dyn Host, text: &str, right: &Value) -> Run<Val
     }
     out += rest;
     // Python does not count the values of an object that has items by key.
-    let keyed = matches!(right, Value::Dict(_) | Value::List(_) | Value::Range(_) | Value::Undefined(_));
+    let keyed = matches!(
+        right,
+        Value::Dict(_) | Value::List(_) | Value::Range(_) | Value::Undefined(_)
+    );
     if values.at < values.values.len() && !keyed {
         return failed("not all arguments converted during string formatting");
     }
@@ -251,10 +286,16 @@ fn conversion<'t>(
             };
             depth == 0
         });
-        let Some(end) = end else { return failed("incomplete format key") };
-        let Some(dict) = values.dict else { return failed("format requires a mapping") };
+        let Some(end) = end else {
+            return failed("incomplete format key");
+        };
+        let Some(dict) = values.dict else {
+            return failed("format requires a mapping");
+        };
         let key = &inner[..end];
-        let Some(value) = dict.get_str(key) else { return failed(format!("no value for the key {key:?}")) };
+        let Some(value) = dict.get_str(key) else {
+            return failed(format!("no value for the key {key:?}"));
+        };
         named = Some(value.clone());
         rest = &inner[end + 1..];
     }
@@ -291,7 +332,9 @@ fn conversion<'t>(
         }
     }
     rest = rest.strip_prefix(['h', 'l', 'L']).unwrap_or(rest);
-    let Some(letter) = rest.chars().next() else { return failed("incomplete format") };
+    let Some(letter) = rest.chars().next() else {
+        return failed("incomplete format");
+    };
     rest = &rest[letter.len_utf8()..];
     if !"diouxXeEfFgGcrsa%".contains(letter) {
         return failed(format!("unsupported format character '{letter}'"));
@@ -320,7 +363,12 @@ fn conversion<'t>(
 }
 
 /// Returns the sign with the prefix of the radix, and the rest of a converted value.
-fn converted(host: &mut dyn Host, value: &Value, letter: char, style: &Conversion) -> Run<(String, String)> {
+fn converted(
+    host: &mut dyn Host,
+    value: &Value,
+    letter: char,
+    style: &Conversion,
+) -> Run<(String, String)> {
     if matches!(value, Value::Markup(_)) {
         return failed("formatting an escaped string with % is not supported");
     }
@@ -353,7 +401,9 @@ fn converted(host: &mut dyn Host, value: &Value, letter: char, style: &Conversio
             };
             let Some(number) = number else {
                 let kind = value.type_name();
-                return failed(format!("%{letter} format: a number is required, not {kind}"));
+                return failed(format!(
+                    "%{letter} format: a number is required, not {kind}"
+                ));
             };
             let digits = digits(number.unsigned_abs(), letter);
             let least = style.precision.unwrap_or(0);
@@ -361,7 +411,10 @@ fn converted(host: &mut dyn Host, value: &Value, letter: char, style: &Conversio
                 'o' | 'x' | 'X' if style.alternative => format!("0{letter}"),
                 _ => String::new(),
             };
-            Ok((format!("{}{prefix}", sign(number < 0)), format!("{digits:0>least$}")))
+            Ok((
+                format!("{}{prefix}", sign(number < 0)),
+                format!("{digits:0>least$}"),
+            ))
         }
         _ => {
             let number = value.as_float();
@@ -494,13 +547,20 @@ fn field(
 }
 
 /// Returns the value of a field: `name.attribute[index]`
-fn value(host: &mut dyn Host, name: &str, arguments: &Arguments, numbering: &mut Numbering) -> Run<Value> {
+fn value(
+    host: &mut dyn Host,
+    name: &str,
+    arguments: &Arguments,
+    numbering: &mut Numbering,
+) -> Run<Value> {
     let end = name.find(['.', '[']).unwrap_or(name.len());
     let (first, mut rest) = name.split_at(end);
     let is_number = !first.is_empty() && first.bytes().all(|byte| byte.is_ascii_digit());
     let index = match (first.is_empty(), is_number, *numbering) {
         (true, _, Numbering::Manual) => {
-            return failed("cannot switch from manual field specification to automatic field numbering");
+            return failed(
+                "cannot switch from manual field specification to automatic field numbering",
+            );
         }
         (true, _, Numbering::Unknown) => {
             *numbering = Numbering::Automatic(1);
@@ -511,7 +571,9 @@ fn value(host: &mut dyn Host, name: &str, arguments: &Arguments, numbering: &mut
             Some(next)
         }
         (false, true, Numbering::Automatic(_)) => {
-            return failed("cannot switch from automatic field numbering to manual field specification");
+            return failed(
+                "cannot switch from automatic field numbering to manual field specification",
+            );
         }
         (false, true, Numbering::Unknown | Numbering::Manual) => {
             *numbering = Numbering::Manual;
@@ -521,11 +583,17 @@ fn value(host: &mut dyn Host, name: &str, arguments: &Arguments, numbering: &mut
     };
     let found = match index {
         Some(index) => arguments.positional.get(index),
-        None => arguments.named.iter().find(|(known, _)| known == first).map(|(_, value)| value),
+        None => arguments
+            .named
+            .iter()
+            .find(|(known, _)| known == first)
+            .map(|(_, value)| value),
     };
     let Some(found) = found else {
         return failed(match index {
-            Some(index) => format!("Replacement index {index} out of range for positional args tuple"),
+            Some(index) => {
+                format!("Replacement index {index} out of range for positional args tuple")
+            }
             None => format!("no value for the field {first:?}"),
         });
     };
@@ -539,7 +607,9 @@ fn value(host: &mut dyn Host, name: &str, arguments: &Arguments, numbering: &mut
             value = host.attribute(&value, &after[..end])?;
             rest = &after[end..];
         } else if let Some(after) = rest.strip_prefix('[') {
-            let Some(end) = after.find(']') else { return failed("Missing ']' in format string") };
+            let Some(end) = after.find(']') else {
+                return failed("Missing ']' in format string");
+            };
             let index = &after[..end];
             if index.is_empty() {
                 return failed("Empty attribute in format string");
@@ -645,14 +715,18 @@ impl Spec {
         let mut letters = rest.chars();
         spec.letter = letters.next();
         if letters.next().is_some() {
-            return failed(format!("Invalid format specifier '{text}' for object of type '{kind}'"));
+            return failed(format!(
+                "Invalid format specifier '{text}' for object of type '{kind}'"
+            ));
         }
         Ok(spec)
     }
 
     fn unknown<T>(&self, kind: &str) -> Run<T> {
         let letter = self.letter.unwrap_or(' ');
-        failed(format!("Unknown format code '{letter}' for object of type '{kind}'"))
+        failed(format!(
+            "Unknown format code '{letter}' for object of type '{kind}'"
+        ))
     }
 
     /// Pads a text on the side of the alignment.
@@ -669,7 +743,14 @@ impl Spec {
     }
 
     /// Formats a number from its parts.
-    fn number(&self, negative: bool, prefix: &str, whole: &str, rest: &str, group: usize) -> String {
+    fn number(
+        &self,
+        negative: bool,
+        prefix: &str,
+        whole: &str,
+        rest: &str,
+        group: usize,
+    ) -> String {
         let sign = match (negative, self.sign) {
             (true, _) => "-",
             (false, '+') => "+",
@@ -715,8 +796,14 @@ fn formatted(host: &mut dyn Host, value: &Value, spec: &str) -> Run<String> {
             if !matches!(spec.letter, None | Some('s')) {
                 return spec.unknown("str");
             }
-            if spec.align == Some('=') || spec.grouping.is_some() || spec.alternative || spec.positive_zero {
-                return failed("'=' alignment, '#', 'z' and separators are not allowed for a string");
+            if spec.align == Some('=')
+                || spec.grouping.is_some()
+                || spec.alternative
+                || spec.positive_zero
+            {
+                return failed(
+                    "'=' alignment, '#', 'z' and separators are not allowed for a string",
+                );
             }
             let text: String = match spec.precision {
                 Some(most) => text.chars().take(most).collect(),
@@ -735,7 +822,9 @@ fn formatted(host: &mut dyn Host, value: &Value, spec: &str) -> Run<String> {
                         return failed("Precision not allowed in integer format specifier");
                     }
                     if spec.positive_zero {
-                        return failed("Negative zero coercion (z) not allowed in format specifier");
+                        return failed(
+                            "Negative zero coercion (z) not allowed in format specifier",
+                        );
                     }
                     int_spec(&spec, number, letter)
                 }
@@ -746,7 +835,10 @@ fn formatted(host: &mut dyn Host, value: &Value, spec: &str) -> Run<String> {
             let spec = Spec::parse(spec, "float")?;
             float_spec(&spec, *number)
         }
-        _ => failed(format!("unsupported format string passed to {}.__format__", value.type_name())),
+        _ => failed(format!(
+            "unsupported format string passed to {}.__format__",
+            value.type_name()
+        )),
     }
 }
 
@@ -756,14 +848,22 @@ fn int_spec(spec: &Spec, number: i128, letter: char) -> Run<String> {
             return failed("sign, '#' and separators are not allowed with the format code 'c'");
         }
         let c = u32::try_from(number).ok().and_then(char::from_u32);
-        let Some(c) = c else { return failed("%c arg not in range(0x110000)") };
+        let Some(c) = c else {
+            return failed("%c arg not in range(0x110000)");
+        };
         return Ok(spec.padded("", &c.to_string(), '<'));
     }
     let binary = matches!(letter, 'b' | 'o' | 'x' | 'X');
-    if spec.grouping == Some(',') && (binary || letter == 'n') || spec.grouping.is_some() && letter == 'n' {
+    if spec.grouping == Some(',') && (binary || letter == 'n')
+        || spec.grouping.is_some() && letter == 'n'
+    {
         return failed(format!("Cannot specify the separator with '{letter}'."));
     }
-    let prefix = if spec.alternative && binary { format!("0{letter}") } else { String::new() };
+    let prefix = if spec.alternative && binary {
+        format!("0{letter}")
+    } else {
+        String::new()
+    };
     let digits = digits(number.unsigned_abs(), letter);
     Ok(spec.number(number < 0, &prefix, &digits, "", if binary { 4 } else { 3 }))
 }
@@ -775,7 +875,9 @@ fn float_spec(spec: &Spec, number: f64) -> Run<String> {
     let magnitude = number.abs();
     let text = match spec.letter {
         None if spec.precision.is_none() => text::float(magnitude),
-        None if magnitude.is_finite() => general(magnitude, spec.precision.unwrap_or(6), Point::Always),
+        None if magnitude.is_finite() => {
+            general(magnitude, spec.precision.unwrap_or(6), Point::Always)
+        }
         None => float(magnitude, 'g', 6),
         Some('%') => float(magnitude * 100.0, 'f', spec.precision.unwrap_or(6)) + "%",
         Some('n') if spec.grouping.is_none() => float(magnitude, 'g', spec.precision.unwrap_or(6)),
@@ -786,7 +888,13 @@ fn float_spec(spec: &Spec, number: f64) -> Run<String> {
     };
     let zero = !text.contains(|c: char| c.is_ascii_digit() && c != '0' || c.is_ascii_alphabetic());
     let negative = number.is_sign_negative() && !number.is_nan() && !(spec.positive_zero && zero);
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (whole, rest) = if number.is_finite() { text.split_at(end) } else { ("", &*text) };
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (whole, rest) = if number.is_finite() {
+        text.split_at(end)
+    } else {
+        ("", &*text)
+    };
     Ok(spec.number(negative, "", whole, rest, 3))
 }

@@ -16,8 +16,16 @@ const LONGEST_RANGE: usize = 100_000;
 
 /// Returns the global variable with a name. Without a date, the function that reads it does not exist.
 pub(super) fn global(name: &str, has_date: bool) -> Option<Value> {
-    let functions =
-        ["range", "dict", "lipsum", "cycler", "joiner", "namespace", "raise_exception", "strftime_now"];
+    let functions = [
+        "range",
+        "dict",
+        "lipsum",
+        "cycler",
+        "joiner",
+        "namespace",
+        "raise_exception",
+        "strftime_now",
+    ];
     let name = functions.into_iter().find(|function| *function == name)?;
     (name != "strftime_now" || has_date).then_some(Value::Function(name))
 }
@@ -33,18 +41,28 @@ pub(super) fn call(host: &mut dyn Host, name: &str, arguments: Arguments) -> Run
         }
         "cycler" => {
             if let Some((unknown, _)) = arguments.named.first() {
-                return Err(Error::failed(format!("cycler() has no argument named `{unknown}`")));
+                return Err(Error::failed(format!(
+                    "cycler() has no argument named `{unknown}`"
+                )));
             }
             if arguments.positional.is_empty() {
-                return Err(Error::failed("at least one item has to be provided to cycler()"));
+                return Err(Error::failed(
+                    "at least one item has to be provided to cycler()",
+                ));
             }
             let items = arguments.positional;
-            Ok(Value::Cycler(Rc::new(Cycler { items, at: RefCell::new(0) })))
+            Ok(Value::Cycler(Rc::new(Cycler {
+                items,
+                at: RefCell::new(0),
+            })))
         }
         "joiner" => {
             let [separator] = arguments.bind("joiner()", ["sep"])?;
             let separator = separator.unwrap_or_else(|| ", ".into());
-            Ok(Value::Joiner(Rc::new(Joiner { separator, used: RefCell::new(false) })))
+            Ok(Value::Joiner(Rc::new(Joiner {
+                separator,
+                used: RefCell::new(false),
+            })))
         }
         "raise_exception" => {
             let [message] = arguments.bind("raise_exception()", ["message"])?;
@@ -56,20 +74,22 @@ pub(super) fn call(host: &mut dyn Host, name: &str, arguments: Arguments) -> Run
         "strftime_now" => {
             let [format] = arguments.bind("strftime_now()", ["format"])?;
             let Some(format) = format.as_ref().and_then(Value::as_str) else {
-                return Err(Error::failed("strftime_now() needs a format, which is a string"));
+                return Err(Error::failed(
+                    "strftime_now() needs a format, which is a string",
+                ));
             };
             let Some(date) = host.date() else {
                 return Err(Error::failed("strftime_now() has no date"));
             };
             let text = strftime::format(format, date);
-            let text =
-                text.map_err(|problem| Error::failed(format!("strftime_now({format:?}): {problem}")))?;
+            let text = text
+                .map_err(|problem| Error::failed(format!("strftime_now({format:?}): {problem}")))?;
             host.pay_text(text.len())?;
             Ok(text.into())
         }
-        _ => {
-            Err(Error::failed(format!("the function `{name}` is not supported, because its text is random")))
-        }
+        _ => Err(Error::failed(format!(
+            "the function `{name}` is not supported, because its text is random"
+        ))),
     }
 }
 
@@ -84,7 +104,9 @@ fn range(arguments: Arguments) -> Run<Value> {
             (None, Value::Undefined(reason)) => return Err(Error::undefined(reason)),
             (None, _) => {
                 let kind = value.type_name();
-                return Err(Error::failed(format!("'{kind}' object cannot be interpreted as an integer")));
+                return Err(Error::failed(format!(
+                    "'{kind}' object cannot be interpreted as an integer"
+                )));
             }
         }
     }
@@ -92,7 +114,12 @@ fn range(arguments: Arguments) -> Run<Value> {
         [stop] => (0, stop, 1),
         [start, stop] => (start, stop, 1),
         [start, stop, step] => (start, stop, step),
-        _ => return Err(Error::failed(format!("range() takes 1 to 3 arguments, not {}", numbers.len()))),
+        _ => {
+            return Err(Error::failed(format!(
+                "range() takes 1 to 3 arguments, not {}",
+                numbers.len()
+            )));
+        }
     };
     if step == 0 {
         return Err(Error::failed("range() arg 3 must not be zero"));
@@ -100,7 +127,9 @@ fn range(arguments: Arguments) -> Run<Value> {
     let far = |number: i128| number.unsigned_abs() > 1 << 100;
     let range = Range { start, stop, step };
     if far(start) || far(stop) || far(step) || range.len() > LONGEST_RANGE {
-        return Err(Error::failed(format!("the range has more than {LONGEST_RANGE} numbers")));
+        return Err(Error::failed(format!(
+            "the range has more than {LONGEST_RANGE} numbers"
+        )));
     }
     Ok(Value::Range(range))
 }
@@ -116,7 +145,9 @@ fn dict(what: &str, arguments: Arguments) -> Run<Dict> {
             for pair in pairs.items()? {
                 let pair = pair.items()?;
                 let [key, value] = &Vec::from(pair)[..] else {
-                    return Err(Error::failed(format!("{what}() needs pairs of a key and a value")));
+                    return Err(Error::failed(format!(
+                        "{what}() needs pairs of a key and a value"
+                    )));
                 };
                 key.check_key()?;
                 dict.insert(key.clone(), value.clone());
@@ -124,7 +155,9 @@ fn dict(what: &str, arguments: Arguments) -> Run<Dict> {
         }
     }
     if given.next().is_some() {
-        return Err(Error::failed(format!("{what}() takes at most one argument without a name")));
+        return Err(Error::failed(format!(
+            "{what}() takes at most one argument without a name"
+        )));
     }
     for (name, value) in arguments.named {
         dict.insert(name.into(), value);

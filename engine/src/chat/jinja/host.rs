@@ -34,7 +34,10 @@ pub(super) trait Host {
     /// Pays for a text before it is made.
     fn pay_text(&mut self, bytes: usize) -> Run<()> {
         if bytes > LONGEST {
-            return Err(Error::failed(format!("a text is longer than {} MiB", LONGEST >> 20)));
+            return Err(Error::failed(format!(
+                "a text is longer than {} MiB",
+                LONGEST >> 20
+            )));
         }
         self.pay(bytes / 64)
     }

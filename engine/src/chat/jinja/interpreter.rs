@@ -15,7 +15,9 @@ use super::host::Host;
 use super::limits::{DEEPEST_RUN, LONGEST};
 use super::operators;
 use super::strftime::Date;
-use super::syntax::{Body, CallArguments, Const, Expr, ExprKind, ForLoop, Frame, Stmt, StmtKind, Target};
+use super::syntax::{
+    Body, CallArguments, Const, Expr, ExprKind, ForLoop, Frame, Stmt, StmtKind, Target,
+};
 use super::value::{self, Closure, Dict, Loop, Scope, Value};
 use super::{filters, globals, methods, tests};
 
@@ -124,9 +126,14 @@ impl Interpreter {
 
     fn write(&mut self, text: &str) -> Run<()> {
         self.pay(text.len() / 64)?;
-        let Some(out) = self.texts.last_mut() else { return Ok(()) };
+        let Some(out) = self.texts.last_mut() else {
+            return Ok(());
+        };
         if out.len() + text.len() > LONGEST {
-            return Err(Error::failed(format!("a text is longer than {} MiB", LONGEST >> 20)));
+            return Err(Error::failed(format!(
+                "a text is longer than {} MiB",
+                LONGEST >> 20
+            )));
         }
         out.push_str(text);
         Ok(())
@@ -136,7 +143,10 @@ impl Interpreter {
 
     fn body(&mut self, body: &Body, scope: &Rc<Scope>) -> Run<Flow> {
         for statement in body {
-            match self.statement(statement, scope).map_err(|error| error.at(statement.line))? {
+            match self
+                .statement(statement, scope)
+                .map_err(|error| error.at(statement.line))?
+            {
                 Flow::Normal => {}
                 flow => return Ok(flow),
             }
@@ -171,7 +181,10 @@ impl Interpreter {
                 let value = self.eval(&def.iter, scope)?;
                 self.for_loop(def, &value, scope, 0)?;
             }
-            StmtKind::If { branches, otherwise } => {
+            StmtKind::If {
+                branches,
+                otherwise,
+            } => {
                 for (test, body) in branches {
                     if self.eval(test, scope)?.truth() {
                         return self.body(body, scope);
@@ -183,7 +196,11 @@ impl Interpreter {
                 let value = self.eval(value, scope)?;
                 self.assign(target, value, scope)?;
             }
-            StmtKind::SetBlock { target, filter, frame } => {
+            StmtKind::SetBlock {
+                target,
+                filter,
+                frame,
+            } => {
                 let inner = Scope::new(Some(Rc::clone(scope)));
                 let (text, flow) = self.captured_flow(frame, &inner)?;
                 // A loop that is left within the block drops its text.
@@ -207,19 +224,32 @@ impl Interpreter {
                 return self.frame(frame, &inner);
             }
             StmtKind::Macro(def) => {
-                let closure = Closure { def: Arc::clone(def), scope: Rc::clone(scope) };
-                scope.set(def.name.as_deref().unwrap_or_default(), Value::Macro(Rc::new(closure)));
+                let closure = Closure {
+                    def: Arc::clone(def),
+                    scope: Rc::clone(scope),
+                };
+                scope.set(
+                    def.name.as_deref().unwrap_or_default(),
+                    Value::Macro(Rc::new(closure)),
+                );
                 self.scopes.push(Rc::clone(scope));
             }
             StmtKind::CallBlock { body, call } => {
-                let caller = Closure { def: Arc::clone(body), scope: Rc::clone(scope) };
+                let caller = Closure {
+                    def: Arc::clone(body),
+                    scope: Rc::clone(scope),
+                };
                 let ExprKind::Call(function, arguments) = &call.kind else {
                     return Err(Error::failed("{% call %} needs a call of a macro"));
                 };
                 let function = self.eval(function, scope)?;
                 let mut arguments = self.arguments(arguments, scope)?;
-                arguments.named.push(("caller".to_owned(), Value::Macro(Rc::new(caller))));
-                let value = self.call(&function, arguments).map_err(|error| error.at(call.line))?;
+                arguments
+                    .named
+                    .push(("caller".to_owned(), Value::Macro(Rc::new(caller))));
+                let value = self
+                    .call(&function, arguments)
+                    .map_err(|error| error.at(call.line))?;
                 self.write_string(&value)?;
             }
             StmtKind::FilterBlock { filter, frame } => {
@@ -230,7 +260,10 @@ impl Interpreter {
                 self.write_string(&value)?;
             }
             StmtKind::Generation(def) => {
-                let body = Closure { def: Arc::clone(def), scope: Rc::clone(scope) };
+                let body = Closure {
+                    def: Arc::clone(def),
+                    scope: Rc::clone(scope),
+                };
                 self.captured_reply |= self.texts.len() > 1;
                 if self.replies == Replies::Marked {
                     self.write(MARKS[0].encode_utf8(&mut [0; 4]))?;
@@ -259,7 +292,10 @@ impl Interpreter {
     fn write_string(&mut self, value: &Value) -> Run<()> {
         match value.as_str() {
             Some(text) => self.write(text),
-            None => Err(Error::failed(format!("the block makes a {}, not a string", value.type_name()))),
+            None => Err(Error::failed(format!(
+                "the block makes a {}, not a string",
+                value.type_name()
+            ))),
         }
     }
 
@@ -268,7 +304,9 @@ impl Interpreter {
             Target::Name(name) => scope.set(name, value),
             Target::Attribute(name, attribute) => match self.name(name, scope) {
                 Value::Namespace(namespace) => {
-                    namespace.borrow_mut().insert(attribute.as_str().into(), value);
+                    namespace
+                        .borrow_mut()
+                        .insert(attribute.as_str().into(), value);
                 }
                 Value::Undefined(reason) => return Err(Error::undefined(&reason)),
                 other => {
@@ -296,13 +334,23 @@ impl Interpreter {
 
     // Loops
 
-    fn for_loop(&mut self, def: &Arc<ForLoop>, value: &Value, scope: &Rc<Scope>, depth0: i128) -> Run<()> {
+    fn for_loop(
+        &mut self,
+        def: &Arc<ForLoop>,
+        value: &Value,
+        scope: &Rc<Scope>,
+        depth0: i128,
+    ) -> Run<()> {
         let state = Rc::new(RefCell::new(Loop {
             queue: value.queue()?,
             def: Arc::clone(def),
             scope: Rc::clone(scope),
             tested: def.test.is_none(),
-            length: if def.test.is_none() { value.len() } else { None },
+            length: if def.test.is_none() {
+                value.len()
+            } else {
+                None
+            },
             index0: -1,
             depth0,
             after: None,
@@ -384,9 +432,16 @@ impl Interpreter {
         Ok(length as i128)
     }
 
-    fn loop_method(&mut self, state: &Rc<RefCell<Loop>>, name: &str, arguments: Arguments) -> Run<Value> {
+    fn loop_method(
+        &mut self,
+        state: &Rc<RefCell<Loop>>,
+        name: &str,
+        arguments: Arguments,
+    ) -> Run<Value> {
         if let Some((unknown, _)) = arguments.named.first() {
-            return Err(Error::failed(format!("loop.{name} has no argument named `{unknown}`")));
+            return Err(Error::failed(format!(
+                "loop.{name} has no argument named `{unknown}`"
+            )));
         }
         let values = arguments.positional;
         let mut state = state.borrow_mut();
@@ -411,7 +466,10 @@ impl Interpreter {
     // Expressions
 
     fn name(&mut self, name: &str, scope: &Rc<Scope>) -> Value {
-        match scope.get(name).or_else(|| globals::global(name, self.date.is_some())) {
+        match scope
+            .get(name)
+            .or_else(|| globals::global(name, self.date.is_some()))
+        {
             Some(value) => value,
             None => Value::undefined(format!("`{name}` is undefined")),
         }
@@ -437,9 +495,9 @@ impl Interpreter {
                 Const::String(text) => Value::String(Arc::clone(text)),
             }),
             ExprKind::Name(name) => match &**name {
-                "self" | "super" if scope.get(name).is_none() => {
-                    Err(Error::failed(format!("`{name}` is not supported: there are no blocks to call")))
-                }
+                "self" | "super" if scope.get(name).is_none() => Err(Error::failed(format!(
+                    "`{name}` is not supported: there are no blocks to call"
+                ))),
                 _ => Ok(self.name(name, scope)),
             },
             ExprKind::List(items) => Ok(self.all(items, scope)?.into()),
@@ -495,11 +553,19 @@ impl Interpreter {
             ExprKind::Positive(value) => operators::positive(&self.eval(value, scope)?),
             ExprKind::And(left, right) => {
                 let left = self.eval(left, scope)?;
-                if left.truth() { self.eval(right, scope) } else { Ok(left) }
+                if left.truth() {
+                    self.eval(right, scope)
+                } else {
+                    Ok(left)
+                }
             }
             ExprKind::Or(left, right) => {
                 let left = self.eval(left, scope)?;
-                if left.truth() { Ok(left) } else { self.eval(right, scope) }
+                if left.truth() {
+                    Ok(left)
+                } else {
+                    self.eval(right, scope)
+                }
             }
             ExprKind::Binary(operator, left, right) => {
                 let left = self.eval(left, scope)?;
@@ -526,20 +592,29 @@ impl Interpreter {
                 }
                 Ok(Value::Bool(true))
             }
-            ExprKind::Conditional { test, then, otherwise } => {
+            ExprKind::Conditional {
+                test,
+                then,
+                otherwise,
+            } => {
                 if self.eval(test, scope)?.truth() {
                     return self.eval(then, scope);
                 }
                 match otherwise {
                     Some(otherwise) => self.eval(otherwise, scope),
-                    None => Ok(Value::undefined("the condition is false, and there is no `else`")),
+                    None => Ok(Value::undefined(
+                        "the condition is false, and there is no `else`",
+                    )),
                 }
             }
         }
     }
 
     fn arguments(&mut self, arguments: &CallArguments, scope: &Rc<Scope>) -> Run<Arguments> {
-        let mut values = Arguments { positional: self.all(&arguments.positional, scope)?, named: vec![] };
+        let mut values = Arguments {
+            positional: self.all(&arguments.positional, scope)?,
+            named: vec![],
+        };
         for (name, value) in &arguments.named {
             values.named.push((name.clone(), self.eval(value, scope)?));
         }
@@ -549,14 +624,19 @@ impl Interpreter {
         if let Some(dict) = &arguments.dict {
             let dict = self.eval(dict, scope)?;
             let Value::Dict(dict) = &dict else {
-                return Err(Error::failed(format!("`**` needs a dict, not a {}", dict.type_name())));
+                return Err(Error::failed(format!(
+                    "`**` needs a dict, not a {}",
+                    dict.type_name()
+                )));
             };
             for (key, value) in dict.entries() {
                 let Some(name) = key.as_str() else {
                     return Err(Error::failed("the keys of `**` must be strings"));
                 };
                 if values.named.iter().any(|(known, _)| known == name) {
-                    return Err(Error::failed(format!("two values for the argument `{name}`")));
+                    return Err(Error::failed(format!(
+                        "two values for the argument `{name}`"
+                    )));
                 }
                 values.named.push((name.to_owned(), value.clone()));
             }
@@ -590,7 +670,9 @@ impl Interpreter {
     fn call(&mut self, function: &Value, arguments: Arguments) -> Run<Value> {
         self.pay(1)?;
         match function {
-            Value::Macro(closure) => self.deeper(|interpreter| interpreter.call_macro(closure, arguments)),
+            Value::Macro(closure) => {
+                self.deeper(|interpreter| interpreter.call_macro(closure, arguments))
+            }
             Value::Function(name) => globals::call(self, name, arguments),
             Value::Method(method) => match &**method {
                 (Value::Loop(state), name) => self.loop_method(state, name, arguments),
@@ -603,10 +685,16 @@ impl Interpreter {
                 };
                 let (def, scope, depth) = {
                     let state = state.borrow();
-                    (Arc::clone(&state.def), Rc::clone(&state.scope), state.depth0 + 1)
+                    (
+                        Arc::clone(&state.def),
+                        Rc::clone(&state.scope),
+                        state.depth0 + 1,
+                    )
                 };
                 if !def.recursive {
-                    return Err(Error::failed("only a loop with the marker `recursive` can be called"));
+                    return Err(Error::failed(
+                        "only a loop with the marker `recursive` can be called",
+                    ));
                 }
                 let run = |this: &mut Interpreter| this.for_loop(&def, &iterable, &scope, depth);
                 self.deeper(|this| this.captured(run)).map(Value::from)
@@ -614,10 +702,17 @@ impl Interpreter {
             Value::Joiner(joiner) => {
                 let [] = arguments.bind("joiner", [])?;
                 let used = joiner.used.replace(true);
-                Ok(if used { joiner.separator.clone() } else { "".into() })
+                Ok(if used {
+                    joiner.separator.clone()
+                } else {
+                    "".into()
+                })
             }
             Value::Undefined(reason) => Err(Error::undefined(reason)),
-            _ => Err(Error::failed(format!("'{}' object is not callable", function.type_name()))),
+            _ => Err(Error::failed(format!(
+                "'{}' object is not callable",
+                function.type_name()
+            ))),
         }
     }
 
@@ -626,7 +721,10 @@ impl Interpreter {
         let def = &closure.def;
         let name = def.name.as_deref().unwrap_or("caller");
         let scope = Scope::new(Some(Rc::clone(&closure.scope)));
-        let Arguments { positional, mut named } = arguments;
+        let Arguments {
+            positional,
+            mut named,
+        } = arguments;
         let mut take = |parameter: &str| {
             let at = named.iter().position(|(name, _)| name == parameter)?;
             Some(named.remove(at).1)
@@ -640,7 +738,8 @@ impl Interpreter {
             if value.is_none() {
                 missing.push(i);
             }
-            let undefined = || Value::undefined(format!("parameter '{parameter}' was not provided"));
+            let undefined =
+                || Value::undefined(format!("parameter '{parameter}' was not provided"));
             scope.set(parameter, value.unwrap_or_else(undefined));
         }
         if def.uses.caller && !caller_found {
@@ -651,24 +750,32 @@ impl Interpreter {
             let entries = named.drain(..).map(|(name, value)| (name.into(), value));
             scope.set("kwargs", Value::Dict(Rc::new(Dict::new(entries.collect()))));
         } else if let Some((unknown, _)) = named.first() {
-            return Err(Error::failed(format!("macro '{name}' takes no keyword argument '{unknown}'")));
+            return Err(Error::failed(format!(
+                "macro '{name}' takes no keyword argument '{unknown}'"
+            )));
         }
         let rest: Vec<Value> = given.collect();
         if def.uses.varargs {
             scope.set("varargs", Value::tuple(rest));
         } else if !rest.is_empty() {
             let most = def.parameters.len();
-            return Err(Error::failed(format!("macro '{name}' takes not more than {most} argument(s)")));
+            return Err(Error::failed(format!(
+                "macro '{name}' takes not more than {most} argument(s)"
+            )));
         }
         // A default sees the parameters in front of it.
         let first_default = def.parameters.len() - def.defaults.len();
         for i in missing {
-            if let Some(default) = i.checked_sub(first_default).and_then(|at| def.defaults.get(at)) {
+            if let Some(default) = i
+                .checked_sub(first_default)
+                .and_then(|at| def.defaults.get(at))
+            {
                 let value = self.eval(default, &scope)?;
                 scope.set(&def.parameters[i], value);
             }
         }
-        self.captured(|this| this.frame(&def.frame, &scope).map(drop)).map(Value::from)
+        self.captured(|this| this.frame(&def.frame, &scope).map(drop))
+            .map(Value::from)
     }
 }
 
@@ -679,7 +786,9 @@ impl Host for Interpreter {
                 self.fuel = left;
                 Ok(())
             }
-            None => Err(Error::failed("the template takes too many steps or too much memory")),
+            None => Err(Error::failed(
+                "the template takes too many steps or too much memory",
+            )),
         }
     }
 
@@ -703,7 +812,9 @@ impl Host for Interpreter {
                 Some(item) => item,
                 None => Value::undefined("there is no next item"),
             },
-            "cycle" | "changed" => Value::Method(Rc::new((Value::Loop(Rc::clone(state)), name.to_owned()))),
+            "cycle" | "changed" => {
+                Value::Method(Rc::new((Value::Loop(Rc::clone(state)), name.to_owned())))
+            }
             _ => return Ok(None),
         }))
     }
@@ -717,7 +828,10 @@ impl Host for Interpreter {
             Value::Dict(dict) if dict.get_str(name).is_some() => {
                 Ok(dict.get_str(name).cloned().unwrap_or(Value::None))
             }
-            _ => Ok(Value::undefined(format!("a {} has no attribute `{name}`", object.type_name()))),
+            _ => Ok(Value::undefined(format!(
+                "a {} has no attribute `{name}`",
+                object.type_name()
+            ))),
         }
     }
 
@@ -733,7 +847,11 @@ impl Host for Interpreter {
         {
             return Ok(value);
         }
-        Ok(Value::undefined(format!("a {} has no item {}", object.type_name(), index.repr()?)))
+        Ok(Value::undefined(format!(
+            "a {} has no item {}",
+            object.type_name(),
+            index.repr()?
+        )))
     }
 
     fn date(&self) -> Option<Date> {

@@ -48,7 +48,9 @@ fn indent(value: Option<Value>) -> Run<Option<String>> {
     match (value.as_str(), value.as_int()) {
         (Some(text), _) => Ok(Some(text.to_owned())),
         (None, Some(spaces)) if spaces <= 1000 => Ok(Some(" ".repeat(spaces.max(0) as usize))),
-        _ => Err(Error::failed("the indent of tojson must be a whole number up to 1000, or a string")),
+        _ => Err(Error::failed(
+            "the indent of tojson must be a whole number up to 1000, or a string",
+        )),
     }
 }
 
@@ -60,7 +62,10 @@ fn separators(value: Option<Value>, indented: bool) -> Run<[String; 2]> {
         Some(value) => value,
     };
     let items = value.items()?;
-    let texts: Vec<String> = items.iter().filter_map(|text| text.as_str().map(str::to_owned)).collect();
+    let texts: Vec<String> = items
+        .iter()
+        .filter_map(|text| text.as_str().map(str::to_owned))
+        .collect();
     <[String; 2]>::try_from(texts)
         .ok()
         .filter(|_| items.len() == 2)
@@ -71,10 +76,15 @@ impl Style {
     fn write(&self, host: &mut dyn Host, value: &Value, level: usize, to: &mut String) -> Run<()> {
         host.pay(1)?;
         if level > DEEPEST_VALUE {
-            return Err(Error::failed(format!("a value is nested more than {DEEPEST_VALUE} deep")));
+            return Err(Error::failed(format!(
+                "a value is nested more than {DEEPEST_VALUE} deep"
+            )));
         }
         if to.len() > LONGEST {
-            return Err(Error::failed(format!("a text is longer than {} MiB", LONGEST >> 20)));
+            return Err(Error::failed(format!(
+                "a text is longer than {} MiB",
+                LONGEST >> 20
+            )));
         }
         match value {
             Value::None => to.push_str("null"),
@@ -106,7 +116,9 @@ impl Style {
             }
             _ => {
                 let kind = value.type_name();
-                return Err(Error::failed(format!("tojson of a {kind}, which JSON does not have")));
+                return Err(Error::failed(format!(
+                    "tojson of a {kind}, which JSON does not have"
+                )));
             }
         }
         Ok(())
@@ -170,7 +182,9 @@ impl Style {
                 '\u{c}' => to.push_str("\\f"),
                 c if c < ' ' || self.ascii && !(' '..='~').contains(&c) => {
                     let mut units = [0; 2];
-                    c.encode_utf16(&mut units).iter().for_each(|unit| to.push_str(&format!("\\u{unit:04x}")));
+                    c.encode_utf16(&mut units)
+                        .iter()
+                        .for_each(|unit| to.push_str(&format!("\\u{unit:04x}")));
                 }
                 c => to.push(c),
             }

@@ -22,8 +22,8 @@ pub(super) enum Token {
 
 /// Operators and brackets, the longest first.
 const SIGNS: [&str; 26] = [
-    "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}", ">", "<",
-    "=", ".", ":", "|", ",", ";",
+    "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}",
+    ">", "<", "=", ".", ":", "|", ",", ";",
 ];
 
 /// A token and its line.
@@ -43,7 +43,13 @@ pub(super) fn tokens(source: &str) -> Result<Vec<Placed>, Error> {
     // Jinja unifies line breaks before it reads anything else, and drops one at the end.
     let unified = source.replace("\r\n", "\n").replace('\r', "\n");
     let text = unified.strip_suffix('\n').unwrap_or(&unified);
-    let mut lexer = Lexer { text, at: 0, line: 1, line_starting: true, tokens: vec![] };
+    let mut lexer = Lexer {
+        text,
+        at: 0,
+        line: 1,
+        line_starting: true,
+        tokens: vec![],
+    };
     while lexer.at < text.len() {
         lexer.root()?;
     }
@@ -172,7 +178,11 @@ impl Lexer<'_> {
             Sign::Absent => {
                 let line = text.rfind('\n').map_or(0, |at| at + 1);
                 let blank = text[line..].chars().all(is_space) && line < text.len();
-                if (line > 0 || self.line_starting) && blank { &text[..line] } else { text }
+                if (line > 0 || self.line_starting) && blank {
+                    &text[..line]
+                } else {
+                    text
+                }
             }
         }
     }
@@ -292,7 +302,9 @@ impl Lexer<'_> {
         let float = if behind_point { None } else { float(rest) };
         if let Some(len) = float {
             let digits = rest[..len].replace('_', "");
-            let value = digits.parse().map_err(|_| self.error(format!("invalid number {digits}")))?;
+            let value = digits
+                .parse()
+                .map_err(|_| self.error(format!("invalid number {digits}")))?;
             self.push(Token::Float(value));
             self.advance(len);
             return Ok(());
@@ -311,7 +323,11 @@ impl Lexer<'_> {
 /// The length of digits with single underscores between them; 0 if there is none.
 fn digits(text: &str, radix: u32) -> usize {
     let bytes = text.as_bytes();
-    let digit = |at: usize| bytes.get(at).is_some_and(|byte| (*byte as char).is_digit(radix));
+    let digit = |at: usize| {
+        bytes
+            .get(at)
+            .is_some_and(|byte| (*byte as char).is_digit(radix))
+    };
     let mut at = 0;
     while digit(at) || at > 0 && bytes.get(at) == Some(&b'_') && digit(at + 1) {
         at += 1;
@@ -323,7 +339,11 @@ fn digits(text: &str, radix: u32) -> usize {
 fn float(text: &str) -> Option<usize> {
     let mut len = digits(text, 10);
     let point = text[len..].starts_with('.');
-    let fraction = if point { digits(&text[len + 1..], 10) } else { 0 };
+    let fraction = if point {
+        digits(&text[len + 1..], 10)
+    } else {
+        0
+    };
     if fraction > 0 {
         len += 1 + fraction;
     }

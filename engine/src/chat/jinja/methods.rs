@@ -72,34 +72,57 @@ const DICT_UNSUPPORTED: [&str; 1] = ["fromkeys"];
 const DICT_HIDDEN: [&str; 5] = ["clear", "pop", "popitem", "setdefault", "update"];
 
 const LIST: [&str; 3] = ["count", "index", "copy"];
-const LIST_HIDDEN: [&str; 8] = ["append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"];
+const LIST_HIDDEN: [&str; 8] = [
+    "append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort",
+];
 
 const TUPLE: [&str; 2] = ["count", "index"];
 
-const INT: [&str; 5] = ["bit_length", "bit_count", "conjugate", "is_integer", "as_integer_ratio"];
+const INT: [&str; 5] = [
+    "bit_length",
+    "bit_count",
+    "conjugate",
+    "is_integer",
+    "as_integer_ratio",
+];
 const INT_UNSUPPORTED: [&str; 2] = ["to_bytes", "from_bytes"];
 
 const FLOAT: [&str; 2] = ["is_integer", "conjugate"];
 const FLOAT_UNSUPPORTED: [&str; 3] = ["as_integer_ratio", "hex", "fromhex"];
 
-const GENERATOR_UNSUPPORTED: [&str; 8] =
-    ["close", "send", "throw", "gi_code", "gi_frame", "gi_running", "gi_suspended", "gi_yieldfrom"];
+const GENERATOR_UNSUPPORTED: [&str; 8] = [
+    "close",
+    "send",
+    "throw",
+    "gi_code",
+    "gi_frame",
+    "gi_running",
+    "gi_suspended",
+    "gi_yieldfrom",
+];
 
 /// Returns an attribute that the Python object has, which is undefined if the sandbox hides it.
 pub(super) fn attribute(object: &Value, name: &str) -> Run<Option<Value>> {
     if name.starts_with("__") && name.ends_with("__") && name.len() > 4 {
         return Ok(match object {
             Value::Undefined(_) => None,
-            _ => Some(Value::undefined(format!("access to the attribute `{name}` is unsafe"))),
+            _ => Some(Value::undefined(format!(
+                "access to the attribute `{name}` is unsafe"
+            ))),
         });
     }
     let method = |own: &[&str], unsupported: &[&str], hidden: &[&str]| {
         if own.contains(&name) {
-            return Ok(Some(Value::Method(Rc::new((object.clone(), name.to_owned())))));
+            return Ok(Some(Value::Method(Rc::new((
+                object.clone(),
+                name.to_owned(),
+            )))));
         }
         if unsupported.contains(&name) {
             let kind = object.type_name();
-            return Err(Error::failed(format!("the attribute `{name}` of a {kind} is not supported")));
+            return Err(Error::failed(format!(
+                "the attribute `{name}` of a {kind} is not supported"
+            )));
         }
         if hidden.contains(&name) {
             let kind = object.type_name();
@@ -149,7 +172,12 @@ pub(super) fn attribute(object: &Value, name: &str) -> Run<Option<Value>> {
             let explicit = def.parameters.iter().any(|parameter| parameter == "caller");
             Ok(Some(match name {
                 "name" => def.name.as_deref().map_or(Value::None, Value::from),
-                "arguments" => Value::tuple(def.parameters.iter().map(|name| name.as_str().into()).collect()),
+                "arguments" => Value::tuple(
+                    def.parameters
+                        .iter()
+                        .map(|name| name.as_str().into())
+                        .collect(),
+                ),
                 "catch_kwargs" => def.uses.kwargs.into(),
                 "catch_varargs" => def.uses.varargs.into(),
                 "caller" => def.uses.caller.into(),
@@ -183,7 +211,12 @@ pub(super) fn attribute(object: &Value, name: &str) -> Run<Option<Value>> {
 }
 
 /// Calls a method of an object.
-pub(super) fn call(host: &mut dyn Host, object: &Value, name: &str, arguments: Arguments) -> Run<Value> {
+pub(super) fn call(
+    host: &mut dyn Host,
+    object: &Value,
+    name: &str,
+    arguments: Arguments,
+) -> Run<Value> {
     match object {
         Value::String(text) => string(host, text, name, arguments),
         Value::Dict(dict) => dict_method(dict, name, arguments),
@@ -202,18 +235,25 @@ pub(super) fn call(host: &mut dyn Host, object: &Value, name: &str, arguments: A
             *at = (*at + 1) % cycler.items.len();
             Ok(item)
         }
-        _ => Err(Error::failed(format!("a {} has no method `{name}`", object.type_name()))),
+        _ => Err(Error::failed(format!(
+            "a {} has no method `{name}`",
+            object.type_name()
+        ))),
     }
 }
 
 /// Returns arguments that have no names in Python.
 fn positional(name: &str, arguments: Arguments, least: usize, most: usize) -> Run<Vec<Value>> {
     if !arguments.named.is_empty() {
-        return Err(Error::failed(format!("{name}() takes no keyword arguments")));
+        return Err(Error::failed(format!(
+            "{name}() takes no keyword arguments"
+        )));
     }
     let found = arguments.positional.len();
     if found < least || found > most {
-        return Err(Error::failed(format!("{name}() takes {least} to {most} arguments, not {found}")));
+        return Err(Error::failed(format!(
+            "{name}() takes {least} to {most} arguments, not {found}"
+        )));
     }
     Ok(arguments.positional)
 }
@@ -222,17 +262,25 @@ fn need_str<'a>(name: &str, value: &'a Value) -> Run<&'a str> {
     match value {
         Value::Undefined(reason) => Err(Error::undefined(reason)),
         // Methods of an escaped string escape their arguments.
-        Value::Markup(_) => Err(Error::failed(format!("{name}() of an escaped string is not supported"))),
-        _ => value
-            .as_str()
-            .ok_or_else(|| Error::failed(format!("{name}() needs a string, not a {}", value.type_name()))),
+        Value::Markup(_) => Err(Error::failed(format!(
+            "{name}() of an escaped string is not supported"
+        ))),
+        _ => value.as_str().ok_or_else(|| {
+            Error::failed(format!(
+                "{name}() needs a string, not a {}",
+                value.type_name()
+            ))
+        }),
     }
 }
 
 fn need_int(name: &str, value: &Value) -> Run<i128> {
-    value
-        .as_int()
-        .ok_or_else(|| Error::failed(format!("{name}() needs a whole number, not a {}", value.type_name())))
+    value.as_int().ok_or_else(|| {
+        Error::failed(format!(
+            "{name}() needs a whole number, not a {}",
+            value.type_name()
+        ))
+    })
 }
 
 /// Returns the part of a text between two positions in characters, and the position of its beginning. It is nothing if
@@ -243,7 +291,11 @@ fn part<'a>(name: &str, text: &'a str, bounds: &[Value]) -> Run<Option<(usize, &
         None | Some(Value::None) => Ok(default as i128),
         Some(value) => {
             let at = need_int(name, value)?;
-            Ok(if at < 0 { (at + len as i128).max(0) } else { at })
+            Ok(if at < 0 {
+                (at + len as i128).max(0)
+            } else {
+                at
+            })
         }
     };
     let start = place(bounds.first(), 0)?;
@@ -251,15 +303,25 @@ fn part<'a>(name: &str, text: &'a str, bounds: &[Value]) -> Run<Option<(usize, &
     if start > end {
         return Ok(None);
     }
-    let byte = |at: i128| text.char_indices().nth(at as usize).map_or(text.len(), |(byte, _)| byte);
+    let byte = |at: i128| {
+        text.char_indices()
+            .nth(at as usize)
+            .map_or(text.len(), |(byte, _)| byte)
+    };
     Ok(Some((start as usize, &text[byte(start)..byte(end)])))
 }
 
 fn found(name: &str, text: &str, arguments: Arguments) -> Run<Option<usize>> {
     let values = positional(name, arguments, 1, 3)?;
     let what = need_str(name, &values[0])?;
-    let Some((start, part)) = part(name, text, &values[1..])? else { return Ok(None) };
-    let at = if name.starts_with('r') { part.rfind(what) } else { part.find(what) };
+    let Some((start, part)) = part(name, text, &values[1..])? else {
+        return Ok(None);
+    };
+    let at = if name.starts_with('r') {
+        part.rfind(what)
+    } else {
+        part.find(what)
+    };
     Ok(at.map(|at| start + part[..at].chars().count()))
 }
 
@@ -291,7 +353,11 @@ fn stripped<'a>(name: &str, text: &'a str, arguments: Arguments) -> Run<&'a str>
         None | Some(Value::None) => None,
         Some(value) => Some(need_str(name, value)?.to_owned()),
     };
-    let strips = |c: char| chars.as_ref().map_or_else(|| is_space(c), |chars| chars.contains(c));
+    let strips = |c: char| {
+        chars
+            .as_ref()
+            .map_or_else(|| is_space(c), |chars| chars.contains(c))
+    };
     Ok(match name {
         "lstrip" => text.trim_start_matches(strips),
         "rstrip" => text.trim_end_matches(strips),
@@ -322,7 +388,11 @@ fn split(name: &str, text: &str, arguments: Arguments) -> Run<Value> {
             }
         }
     };
-    Ok(parts.into_iter().map(Value::from).collect::<Vec<_>>().into())
+    Ok(parts
+        .into_iter()
+        .map(Value::from)
+        .collect::<Vec<_>>()
+        .into())
 }
 
 /// Splits at white space, at most `most` times, from the left or from the right.
@@ -337,11 +407,19 @@ fn words(text: &str, most: usize, from_right: bool) -> Vec<&str> {
     let mut rest = text;
     loop {
         let cut = trimmed(rest);
-        rest = if from_right { &rest[..cut] } else { &rest[cut..] };
+        rest = if from_right {
+            &rest[..cut]
+        } else {
+            &rest[cut..]
+        };
         if rest.is_empty() {
             break;
         }
-        let found = if from_right { rest.rfind(is_space) } else { rest.find(is_space) };
+        let found = if from_right {
+            rest.rfind(is_space)
+        } else {
+            rest.find(is_space)
+        };
         // The last piece keeps the white space at its outer end.
         let Some(at) = found.filter(|_| words.len() < most) else {
             words.push(rest);
@@ -366,9 +444,13 @@ fn words(text: &str, most: usize, from_right: bool) -> Vec<&str> {
 fn aligned(host: &mut dyn Host, name: &str, text: &str, arguments: Arguments) -> Run<Value> {
     let values = positional(name, arguments, 1, 2)?;
     let width = need_int(name, &values[0])?.max(0);
-    let fill = values.get(1).map_or(Ok(" "), |value| need_str(name, value))?;
+    let fill = values
+        .get(1)
+        .map_or(Ok(" "), |value| need_str(name, value))?;
     if fill.chars().count() != 1 {
-        return Err(Error::failed("The fill character must be exactly one character long"));
+        return Err(Error::failed(
+            "The fill character must be exactly one character long",
+        ));
     }
     let width = usize::try_from(width).unwrap_or(usize::MAX);
     host.pay_text(width.saturating_mul(fill.len()))?;
@@ -389,13 +471,29 @@ fn replace(host: &mut dyn Host, text: &str, arguments: Arguments) -> Run<Value> 
         return Err(Error::failed("replace() needs two strings"));
     };
     let count = count.map_or(Ok(-1), |count| need_int("replace", &count))?;
-    replaced(host, text, need_str("replace", &old)?, need_str("replace", &new)?, count)
+    replaced(
+        host,
+        text,
+        need_str("replace", &old)?,
+        need_str("replace", &new)?,
+        count,
+    )
 }
 
 /// `str.replace`, of all places if `count` is negative.
-pub(super) fn replaced(host: &mut dyn Host, text: &str, old: &str, new: &str, count: i128) -> Run<Value> {
+pub(super) fn replaced(
+    host: &mut dyn Host,
+    text: &str,
+    old: &str,
+    new: &str,
+    count: i128,
+) -> Run<Value> {
     let count = usize::try_from(count).unwrap_or(usize::MAX);
-    let places = if old.is_empty() { text.chars().count() + 1 } else { text.matches(old).count() };
+    let places = if old.is_empty() {
+        text.chars().count() + 1
+    } else {
+        text.matches(old).count()
+    };
     let places = places.min(count);
     host.pay_text(text.len() + places.saturating_mul(new.len()))?;
     Ok(text.replacen(old, new, places).into())
@@ -414,7 +512,9 @@ fn translate(text: &str, arguments: Arguments) -> Run<Value> {
             Some(value) => match (value.as_int(), value) {
                 (Some(code), _) => {
                     let c = u32::try_from(code).ok().and_then(char::from_u32);
-                    out.push(c.ok_or_else(|| Error::failed("translate() needs characters of Unicode"))?);
+                    out.push(
+                        c.ok_or_else(|| Error::failed("translate() needs characters of Unicode"))?,
+                    );
                 }
                 (None, value) => out += need_str("translate", value)?,
             },
@@ -435,7 +535,11 @@ fn maketrans(arguments: Arguments) -> Run<Value> {
                     (None, Some(text)) if text.chars().count() == 1 => {
                         code(text.chars().next().unwrap_or(' '))
                     }
-                    _ => return Err(Error::failed("the keys of maketrans() must be characters or numbers")),
+                    _ => {
+                        return Err(Error::failed(
+                            "the keys of maketrans() must be characters or numbers",
+                        ));
+                    }
                 };
                 table.insert(key, value.clone());
             }
@@ -444,7 +548,9 @@ fn maketrans(arguments: Arguments) -> Run<Value> {
             let from = need_str("maketrans", from)?;
             let to = need_str("maketrans", to)?;
             if from.chars().count() != to.chars().count() {
-                return Err(Error::failed("the first two maketrans arguments must have equal length"));
+                return Err(Error::failed(
+                    "the first two maketrans arguments must have equal length",
+                ));
             }
             for (from, to) in from.chars().zip(to.chars()) {
                 table.insert(code(from), code(to));
@@ -462,7 +568,9 @@ fn maketrans(arguments: Arguments) -> Run<Value> {
 
 fn expandtabs(host: &mut dyn Host, text: &str, arguments: Arguments) -> Run<Value> {
     let [size] = arguments.bind("expandtabs", ["tabsize"])?;
-    let size = size.map_or(Ok(8), |size| need_int("expandtabs", &size))?.clamp(0, 1 << 20) as usize;
+    let size = size
+        .map_or(Ok(8), |size| need_int("expandtabs", &size))?
+        .clamp(0, 1 << 20) as usize;
     host.pay_text(text.len() + text.matches('\t').count().saturating_mul(size))?;
     let mut out = String::new();
     let mut column = 0;
@@ -511,7 +619,9 @@ pub(super) fn joined(host: &mut dyn Host, separator: &str, items: &[Value]) -> R
     for (i, item) in items.iter().enumerate() {
         let Some(text) = item.as_str() else {
             let kind = item.type_name();
-            return Err(Error::failed(format!("sequence item {i}: expected str instance, {kind} found")));
+            return Err(Error::failed(format!(
+                "sequence item {i}: expected str instance, {kind} found"
+            )));
         };
         texts.push(text);
     }
@@ -530,7 +640,9 @@ fn string(host: &mut dyn Host, text: &Arc<str>, name: &str, arguments: Arguments
             let values = positional(name, arguments, 1, 3)?;
             let what = need_str(name, &values[0])?;
             let part = part(name, text, &values[1..])?;
-            return Ok(part.map_or(0, |(_, part)| part.matches(what).count()).into());
+            return Ok(part
+                .map_or(0, |(_, part)| part.matches(what).count())
+                .into());
         }
         "startswith" | "endswith" => return has_affix(name, text, arguments).map(Value::from),
         "expandtabs" => return expandtabs(host, text, arguments),
@@ -540,7 +652,9 @@ fn string(host: &mut dyn Host, text: &Arc<str>, name: &str, arguments: Arguments
         }
         "index" | "rindex" => {
             let at = found(name, text, arguments)?;
-            return at.map(Value::from).ok_or_else(|| Error::failed("substring not found"));
+            return at
+                .map(Value::from)
+                .ok_or_else(|| Error::failed("substring not found"));
         }
         "format" => return format::braces(host, text, arguments),
         "format_map" => {
@@ -549,8 +663,12 @@ fn string(host: &mut dyn Host, text: &Arc<str>, name: &str, arguments: Arguments
                 return Err(Error::failed("format_map() is supported with a dict only"));
             };
             let named = dict.entries().iter();
-            let named = named.filter_map(|(key, value)| Some((key.as_str()?.to_owned(), value.clone())));
-            let arguments = Arguments { positional: vec![], named: named.collect() };
+            let named =
+                named.filter_map(|(key, value)| Some((key.as_str()?.to_owned(), value.clone())));
+            let arguments = Arguments {
+                positional: vec![],
+                named: named.collect(),
+            };
             return format::braces(host, text, arguments);
         }
         "join" => {
@@ -574,7 +692,11 @@ fn string(host: &mut dyn Host, text: &Arc<str>, name: &str, arguments: Arguments
         "split" | "rsplit" => return split(name, text, arguments),
         "splitlines" => {
             let [keep] = arguments.bind(name, ["keepends"])?;
-            let ends = if keep.is_some_and(|keep| keep.truth()) { Ends::Kept } else { Ends::Removed };
+            let ends = if keep.is_some_and(|keep| keep.truth()) {
+                Ends::Kept
+            } else {
+                Ends::Removed
+            };
             let lines = text::lines(text, ends).into_iter().map(Value::from);
             return Ok(lines.collect::<Vec<_>>().into());
         }
@@ -619,7 +741,11 @@ fn string(host: &mut dyn Host, text: &Arc<str>, name: &str, arguments: Arguments
             (text.chars().any(char::is_uppercase) && !text.chars().any(lower)).into()
         }
         "istitle" => is_title(text).into(),
-        _ => return Err(Error::failed(format!("the method `{name}` of a str is not supported"))),
+        _ => {
+            return Err(Error::failed(format!(
+                "the method `{name}` of a str is not supported"
+            )));
+        }
     })
 }
 
@@ -672,7 +798,11 @@ fn list(object: &Value, items: &[Value], name: &str, arguments: Arguments) -> Ru
                 None => Ok(default),
                 Some(value) => {
                     let at = need_int(name, value)?;
-                    Ok(if at < 0 { (at + len).max(0) } else { at.min(len) })
+                    Ok(if at < 0 {
+                        (at + len).max(0)
+                    } else {
+                        at.min(len)
+                    })
                 }
             };
             let start = bound(values.get(1), 0)?;
@@ -682,7 +812,10 @@ fn list(object: &Value, items: &[Value], name: &str, arguments: Arguments) -> Ru
                     return Ok(Value::Int(at));
                 }
             }
-            Err(Error::failed(format!("{} is not in list", values[0].repr()?)))
+            Err(Error::failed(format!(
+                "{} is not in list",
+                values[0].repr()?
+            )))
         }
         _ => {
             positional(name, arguments, 0, 0)?;
@@ -705,6 +838,9 @@ fn number(object: &Value, name: &str, arguments: Arguments) -> Run<Value> {
         },
         "bit_length" => ((128 - bits().leading_zeros()) as usize).into(),
         "bit_count" => (bits().count_ones() as usize).into(),
-        _ => Value::tuple(vec![Value::Int(object.as_int().unwrap_or(0)), Value::Int(1)]),
+        _ => Value::tuple(vec![
+            Value::Int(object.as_int().unwrap_or(0)),
+            Value::Int(1),
+        ]),
     })
 }

@@ -65,7 +65,9 @@ impl Template {
     /// # Errors
     /// Returns an error with a line if the text is not a template.
     pub(super) fn new(source: &str) -> Result<Template, Error> {
-        Ok(Template { parsed: parser::parse(source)? })
+        Ok(Template {
+            parsed: parser::parse(source)?,
+        })
     }
 
     /// Returns true if the template marks replies with `{% generation %}`.

@@ -52,8 +52,14 @@ const FILTERS: [&str; 48] = [
 ];
 
 /// Filters that Jinja has and this crate has not.
-pub(super) const UNSUPPORTED_FILTERS: [&str; 6] =
-    ["pprint", "random", "striptags", "urlize", "wordwrap", "xmlattr"];
+pub(super) const UNSUPPORTED_FILTERS: [&str; 6] = [
+    "pprint",
+    "random",
+    "striptags",
+    "urlize",
+    "wordwrap",
+    "xmlattr",
+];
 
 /// Returns true if Jinja has a filter with this name.
 pub(super) fn is_filter(name: &str) -> bool {

@@ -30,7 +30,9 @@ fn unsupported<T>(operator: Operator, left: &Value, right: &Value) -> Run<T> {
             return Err(Error::undefined(reason));
         }
         if matches!(value, Value::Markup(_)) {
-            return Err(Error::failed("operators on an escaped string are not supported"));
+            return Err(Error::failed(
+                "operators on an escaped string are not supported",
+            ));
         }
     }
     Err(Error::failed(format!(
@@ -41,7 +43,12 @@ fn unsupported<T>(operator: Operator, left: &Value, right: &Value) -> Run<T> {
     )))
 }
 
-pub(super) fn binary(host: &mut dyn Host, operator: Operator, left: &Value, right: &Value) -> Run<Value> {
+pub(super) fn binary(
+    host: &mut dyn Host,
+    operator: Operator,
+    left: &Value,
+    right: &Value,
+) -> Run<Value> {
     if operator == Operator::Mod
         && let Value::String(text) = left
     {
@@ -85,20 +92,31 @@ pub(super) fn binary(host: &mut dyn Host, operator: Operator, left: &Value, righ
             (times, value) if times.as_int().is_some() => repeated(host, value, times, right, left),
             _ => unsupported(operator, left, right),
         },
-        Operator::Sub if matches!(left, Value::View(_, View::Keys | View::Items)) => {
-            Err(Error::failed("operators on views of dictionaries are not supported"))
-        }
+        Operator::Sub if matches!(left, Value::View(_, View::Keys | View::Items)) => Err(
+            Error::failed("operators on views of dictionaries are not supported"),
+        ),
         Operator::Sub | Operator::Div | Operator::FloorDiv | Operator::Mod | Operator::Pow => {
             unsupported(operator, left, right)
         }
     }
 }
 
-fn repeated(host: &mut dyn Host, value: &Value, times: &Value, right: &Value, left: &Value) -> Run<Value> {
+fn repeated(
+    host: &mut dyn Host,
+    value: &Value,
+    times: &Value,
+    right: &Value,
+    left: &Value,
+) -> Run<Value> {
     let times = usize::try_from(times.as_int().unwrap_or(0).max(0)).unwrap_or(usize::MAX);
     let mut items = |items: &[Value]| {
         host.pay(items.len().saturating_mul(times))?;
-        Ok(items.iter().cycle().take(items.len().saturating_mul(times)).cloned().collect::<Vec<_>>())
+        Ok(items
+            .iter()
+            .cycle()
+            .take(items.len().saturating_mul(times))
+            .cloned()
+            .collect::<Vec<_>>())
     };
     match value {
         Value::List(list) => Ok(items(list)?.into()),
@@ -128,9 +146,13 @@ fn integers(operator: Operator, a: i128, b: i128) -> Run<Value> {
             let rounds = a % b != 0 && (a < 0) != (b < 0);
             Some(quotient - i128::from(rounds))
         }
-        Operator::Mod => {
-            a.checked_rem(b).map(|rest| if rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest })
-        }
+        Operator::Mod => a.checked_rem(b).map(|rest| {
+            if rest != 0 && (rest < 0) != (b < 0) {
+                rest + b
+            } else {
+                rest
+            }
+        }),
         Operator::Pow if b < 0 && a == 0 => return zero(),
         Operator::Pow if b < 0 => return Ok(Value::Float((a as f64).powf(b as f64))),
         Operator::Pow => match a {
@@ -151,7 +173,9 @@ fn quotient(a: i128, b: i128) -> Run<Value> {
     if a % b == 0 {
         return Ok(Value::Float((a / b) as f64));
     }
-    Err(Error::failed("dividing whole numbers beyond 2^53 is not supported"))
+    Err(Error::failed(
+        "dividing whole numbers beyond 2^53 is not supported",
+    ))
 }
 
 fn floats(operator: Operator, a: f64, b: f64) -> Run<Value> {
@@ -192,7 +216,11 @@ fn divided(a: f64, b: f64) -> (f64, f64) {
     }
     let floor = if quotient != 0.0 {
         let floor = quotient.floor();
-        if quotient - floor > 0.5 { floor + 1.0 } else { floor }
+        if quotient - floor > 0.5 {
+            floor + 1.0
+        } else {
+            floor
+        }
     } else {
         0f64.copysign(a / b)
     };
@@ -212,19 +240,25 @@ pub(super) fn negative(value: &Value) -> Run<Value> {
 pub(super) fn positive(value: &Value) -> Run<Value> {
     match value {
         Value::Float(number) => Ok(Value::Float(*number)),
-        _ => value.as_int().map_or_else(|| unary(value, "+"), |number| Ok(Value::Int(number))),
+        _ => value
+            .as_int()
+            .map_or_else(|| unary(value, "+"), |number| Ok(Value::Int(number))),
     }
 }
 
 fn unary<T>(value: &Value, sign: &str) -> Run<T> {
     match value {
         Value::Undefined(reason) => Err(Error::undefined(reason)),
-        _ => Err(Error::failed(format!("bad operand type for unary {sign}: '{}'", value.type_name()))),
+        _ => Err(Error::failed(format!(
+            "bad operand type for unary {sign}: '{}'",
+            value.type_name()
+        ))),
     }
 }
 
 pub(super) fn compare(comparison: Comparison, left: &Value, right: &Value) -> Run<bool> {
-    let order = |sign, is: fn(Ordering) -> bool| Ok(value::compare(left, right, sign, 0)?.is_some_and(is));
+    let order =
+        |sign, is: fn(Ordering) -> bool| Ok(value::compare(left, right, sign, 0)?.is_some_and(is));
     match comparison {
         Comparison::Equal => value::equal(left, right, 0),
         Comparison::NotEqual => value::equal(left, right, 0).map(|equal| !equal),
@@ -275,13 +309,20 @@ fn contains(container: &Value, item: &Value) -> Run<bool> {
             }
             Ok(false)
         }
-        _ => Err(Error::failed(format!("argument of type '{}' is not iterable", container.type_name()))),
+        _ => Err(Error::failed(format!(
+            "argument of type '{}' is not iterable",
+            container.type_name()
+        ))),
     }
 }
 
 /// Returns the position of an index, which counts from the end if it is negative.
 fn position(index: i128, len: usize) -> Option<usize> {
-    let at = if index < 0 { index + len as i128 } else { index };
+    let at = if index < 0 {
+        index + len as i128
+    } else {
+        index
+    };
     usize::try_from(at).ok().filter(|at| *at < len)
 }
 
@@ -301,7 +342,9 @@ pub(super) fn item(object: &Value, index: &Value) -> Option<Value> {
         }
         Value::Markup(text) => {
             let at = position(index.as_int()?, text.chars().count())?;
-            text.chars().nth(at).map(|c| Value::Markup(c.to_string().into()))
+            text.chars()
+                .nth(at)
+                .map(|c| Value::Markup(c.to_string().into()))
         }
         Value::Range(range) => range.items().nth(position(index.as_int()?, range.len())?),
         _ => None,
@@ -319,7 +362,11 @@ pub(super) fn slice(object: &Value, bounds: &[Value; 3]) -> Run<Value> {
             Value::None => {}
             _ => match bound.as_int() {
                 Some(value) => *number = Some(value),
-                None => return Err(Error::failed("the bounds of a slice must be whole numbers or none")),
+                None => {
+                    return Err(Error::failed(
+                        "the bounds of a slice must be whole numbers or none",
+                    ));
+                }
             },
         }
     }
@@ -332,7 +379,11 @@ pub(super) fn slice(object: &Value, bounds: &[Value; 3]) -> Run<Value> {
         let len = len as i128;
         let (lowest, highest) = if step > 0 { (0, len) } else { (-1, len - 1) };
         let clamp = |bound: i128| {
-            let bound = if bound < 0 { bound.saturating_add(len) } else { bound };
+            let bound = if bound < 0 {
+                bound.saturating_add(len)
+            } else {
+                bound
+            };
             bound.clamp(lowest, highest)
         };
         let first = start.map_or(if step > 0 { lowest } else { highest }, clamp);
@@ -342,7 +393,11 @@ pub(super) fn slice(object: &Value, bounds: &[Value; 3]) -> Run<Value> {
             .take_while(more)
             .map(|at| at as usize)
     };
-    let items = |items: &[Value]| picked(items.len()).map(|at| items[at].clone()).collect::<Vec<_>>();
+    let items = |items: &[Value]| {
+        picked(items.len())
+            .map(|at| items[at].clone())
+            .collect::<Vec<_>>()
+    };
     let text = |text: &str| {
         let chars: Vec<char> = text.chars().collect();
         picked(chars.len()).map(|at| chars[at]).collect::<String>()
@@ -352,7 +407,12 @@ pub(super) fn slice(object: &Value, bounds: &[Value; 3]) -> Run<Value> {
         Value::Markup(string) => Ok(Value::Markup(text(string).into())),
         Value::List(list) => Ok(Value::List(Rc::new(items(list)))),
         Value::Tuple(list) | Value::Group(list) => Ok(Value::tuple(items(list))),
-        Value::Range(_) => Err(Error::failed("slices of range() are not supported; use the filter `list`")),
-        _ => Err(Error::failed(format!("a {} cannot be sliced", object.type_name()))),
+        Value::Range(_) => Err(Error::failed(
+            "slices of range() are not supported; use the filter `list`",
+        )),
+        _ => Err(Error::failed(format!(
+            "a {} cannot be sliced",
+            object.type_name()
+        ))),
     }
 }

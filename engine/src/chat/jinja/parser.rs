@@ -9,8 +9,8 @@ use super::limits::DEEPEST_SYNTAX;
 use super::names::{is_filter, is_test};
 use super::symbols;
 use super::syntax::{
-    Body, CallArguments, Comparison, Const, Expr, ExprKind, ForLoop, Frame, MacroDef, MacroUses, Operator,
-    Stmt, StmtKind, Target,
+    Body, CallArguments, Comparison, Const, Expr, ExprKind, ForLoop, Frame, MacroDef, MacroUses,
+    Operator, Stmt, StmtKind, Target,
 };
 
 /// A template that was parsed.
@@ -54,7 +54,11 @@ pub(super) fn parse(source: &str) -> Result<Parsed, Error> {
     let mut body = parser.body(&[])?;
     let hidden = symbols::resolve(&mut body);
     let frame = Frame { body, hidden };
-    Ok(Parsed { frame, marks_replies: parser.marks_replies, asks_date: parser.asks_date })
+    Ok(Parsed {
+        frame,
+        marks_replies: parser.marks_replies,
+        asks_date: parser.asks_date,
+    })
 }
 
 type Parse<T> = Result<T, Error>;
@@ -183,7 +187,10 @@ impl Parser {
                 }
                 _ if ends.is_empty() => return Ok(body),
                 _ => {
-                    return self.error(format!("the template ends without {{% {} %}}", ends[ends.len() - 1]));
+                    return self.error(format!(
+                        "the template ends without {{% {} %}}",
+                        ends[ends.len() - 1]
+                    ));
                 }
             };
             body.push(Stmt { line, kind });
@@ -202,7 +209,10 @@ impl Parser {
     /// Parses a body that has its own variables, and the tag that ends it.
     fn frame(&mut self, end: &str) -> Parse<Frame> {
         let (body, _) = self.inner(&[end])?;
-        Ok(Frame { body, ..Frame::default() })
+        Ok(Frame {
+            body,
+            ..Frame::default()
+        })
     }
 
     /// Parses a body that becomes a function.
@@ -245,12 +255,18 @@ impl Parser {
                 self.marks_replies = true;
                 // The tag makes a call of its body, which is a function.
                 let (frame, uses) = self.function("endgeneration")?;
-                let def = MacroDef { name: None, parameters: vec![], defaults: vec![], frame, uses };
+                let def = MacroDef {
+                    name: None,
+                    parameters: vec![],
+                    defaults: vec![],
+                    frame,
+                    uses,
+                };
                 Ok(StmtKind::Generation(Arc::new(def)))
             }
-            "break" | "continue" if self.loops == 0 => {
-                self.error(format!("{{% {name} %}} is not in a loop, or a macro or call block is between"))
-            }
+            "break" | "continue" if self.loops == 0 => self.error(format!(
+                "{{% {name} %}} is not in a loop, or a macro or call block is between"
+            )),
             "break" => Ok(StmtKind::Break),
             "continue" => Ok(StmtKind::Continue),
             "autoescape" => {
@@ -261,9 +277,9 @@ impl Parser {
                     _ => self.error("autoescape is not supported, because the text is not HTML"),
                 }
             }
-            "extends" | "include" | "import" | "from" => {
-                self.error(format!("{{% {name} %}} is not supported: there is no other template"))
-            }
+            "extends" | "include" | "import" | "from" => self.error(format!(
+                "{{% {name} %}} is not supported: there is no other template"
+            )),
             _ => self.error(format!("unknown tag `{name}`")),
         }
     }
@@ -274,17 +290,35 @@ impl Parser {
             return self.unexpected("`in`");
         }
         let iter = self.tuple(false, &["recursive"])?;
-        let test = if self.skip_name("if") { Some(self.expression(true)?) } else { None };
+        let test = if self.skip_name("if") {
+            Some(self.expression(true)?)
+        } else {
+            None
+        };
         let recursive = self.skip_name("recursive");
         self.loops += 1;
         let (body, end) = self.inner(&["endfor", "else"])?;
         self.loops -= 1;
-        let frame = Frame { body, ..Frame::default() };
-        let otherwise = if end == "else" { self.frame("endfor")? } else { Frame::default() };
+        let frame = Frame {
+            body,
+            ..Frame::default()
+        };
+        let otherwise = if end == "else" {
+            self.frame("endfor")?
+        } else {
+            Frame::default()
+        };
         if assigns(&target, "loop") {
             return self.error("the variable `loop` cannot be the target of a loop");
         }
-        Ok(StmtKind::For(Arc::new(ForLoop { target, iter, test, recursive, frame, otherwise })))
+        Ok(StmtKind::For(Arc::new(ForLoop {
+            target,
+            iter,
+            test,
+            recursive,
+            frame,
+            otherwise,
+        })))
     }
 
     fn if_statement(&mut self) -> Parse<StmtKind> {
@@ -301,7 +335,10 @@ impl Parser {
             }
         };
         self.conditions -= 1;
-        Ok(StmtKind::If { branches, otherwise })
+        Ok(StmtKind::If {
+            branches,
+            otherwise,
+        })
     }
 
     fn set(&mut self) -> Parse<StmtKind> {
@@ -318,7 +355,11 @@ impl Parser {
             None
         };
         let frame = self.frame("endset")?;
-        Ok(StmtKind::SetBlock { target, filter, frame })
+        Ok(StmtKind::SetBlock {
+            target,
+            filter,
+            frame,
+        })
     }
 
     fn with(&mut self) -> Parse<StmtKind> {
@@ -344,7 +385,10 @@ impl Parser {
                 self.expect_sign(",")?;
             }
             let name = self.name()?;
-            if matches!(&*name, "true" | "false" | "none" | "True" | "False" | "None") {
+            if matches!(
+                &*name,
+                "true" | "false" | "none" | "True" | "False" | "None"
+            ) {
                 return self.error(format!("`{name}` cannot be a parameter"));
             }
             if self.skip_sign("=") {
@@ -368,18 +412,34 @@ impl Parser {
         let (parameters, defaults) = self.signature()?;
         let (frame, uses) = self.function("endmacro")?;
         let uses = without(uses, &parameters);
-        Ok(StmtKind::Macro(Arc::new(MacroDef { name: Some(name), parameters, defaults, frame, uses })))
+        Ok(StmtKind::Macro(Arc::new(MacroDef {
+            name: Some(name),
+            parameters,
+            defaults,
+            frame,
+            uses,
+        })))
     }
 
     fn call_block(&mut self) -> Parse<StmtKind> {
-        let (parameters, defaults) = if self.is_sign("(") { self.signature()? } else { Default::default() };
+        let (parameters, defaults) = if self.is_sign("(") {
+            self.signature()?
+        } else {
+            Default::default()
+        };
         let call = self.expression(true)?;
         if !matches!(call.kind, ExprKind::Call(..)) {
             return self.error("{% call %} needs a call of a macro");
         }
         let (frame, uses) = self.function("endcall")?;
         let uses = without(uses, &parameters);
-        let body = Arc::new(MacroDef { name: None, parameters, defaults, frame, uses });
+        let body = Arc::new(MacroDef {
+            name: None,
+            parameters,
+            defaults,
+            frame,
+            uses,
+        });
         Ok(StmtKind::CallBlock { body, call })
     }
 
@@ -401,14 +461,19 @@ impl Parser {
         }
         let scoped = self.skip_name("scoped");
         if self.is_name("required") {
-            return self.error("a required block has no body, and there is no other template with one");
+            return self
+                .error("a required block has no body, and there is no other template with one");
         }
         self.blocks.push(name.clone());
         let loops = std::mem::take(&mut self.loops);
         let frame = self.frame("endblock")?;
         self.loops = loops;
         self.skip_name(&name);
-        Ok(if scoped { StmtKind::Scoped(frame) } else { StmtKind::Block(frame) })
+        Ok(if scoped {
+            StmtKind::Scoped(frame)
+        } else {
+            StmtKind::Block(frame)
+        })
     }
 
     /// Parses what is assigned to: a name, an attribute of a namespace where allowed, or several of these.
@@ -445,7 +510,10 @@ impl Parser {
             return Ok(target);
         }
         let name = self.name()?;
-        if matches!(&*name, "true" | "false" | "none" | "True" | "False" | "None") {
+        if matches!(
+            &*name,
+            "true" | "false" | "none" | "True" | "False" | "None"
+        ) {
             return self.error(format!("`{name}` cannot be assigned to"));
         }
         if attributes == Attributes::Allowed && self.skip_sign(".") {
@@ -485,14 +553,23 @@ impl Parser {
             Some(item) if !is_tuple => Ok(item),
             Some(item) => {
                 items.push(item);
-                Ok(Expr { line, kind: ExprKind::Tuple(items) })
+                Ok(Expr {
+                    line,
+                    kind: ExprKind::Tuple(items),
+                })
             }
             None => self.unexpected("an expression"),
         }
     }
 
     fn expression(&mut self, conditional: bool) -> Parse<Expr> {
-        self.deeper(|parser| if conditional { parser.conditional() } else { parser.or() })
+        self.deeper(|parser| {
+            if conditional {
+                parser.conditional()
+            } else {
+                parser.or()
+            }
+        })
     }
 
     fn conditional(&mut self) -> Parse<Expr> {
@@ -502,11 +579,21 @@ impl Parser {
         while self.skip_name("if") {
             self.conditions += 1;
             let test = Box::new(self.or()?);
-            let otherwise =
-                if self.skip_name("else") { Some(Box::new(self.deeper(Parser::conditional)?)) } else { None };
+            let otherwise = if self.skip_name("else") {
+                Some(Box::new(self.deeper(Parser::conditional)?))
+            } else {
+                None
+            };
             self.conditions -= 1;
             let then = Box::new(value);
-            value = self.wrap(line, ExprKind::Conditional { test, then, otherwise })?;
+            value = self.wrap(
+                line,
+                ExprKind::Conditional {
+                    test,
+                    then,
+                    otherwise,
+                },
+            )?;
         }
         self.depth = start;
         Ok(value)
@@ -550,7 +637,10 @@ impl Parser {
         let line = self.line();
         if self.skip_name("not") {
             let value = Box::new(self.deeper(Parser::not)?);
-            return Ok(Expr { line, kind: ExprKind::Not(value) });
+            return Ok(Expr {
+                line,
+                kind: ExprKind::Not(value),
+            });
         }
         self.compare()
     }
@@ -583,7 +673,10 @@ impl Parser {
         if rest.is_empty() {
             return Ok(first);
         }
-        Ok(Expr { line, kind: ExprKind::Compare(Box::new(first), rest) })
+        Ok(Expr {
+            line,
+            kind: ExprKind::Compare(Box::new(first), rest),
+        })
     }
 
     /// Parses a chain of binary operators with the same binding strength.
@@ -598,14 +691,20 @@ impl Parser {
         while let Some((_, operator)) = operators.iter().find(|(sign, _)| self.is_sign(sign)) {
             self.next();
             let right = operand(self)?;
-            left = self.wrap(line, ExprKind::Binary(*operator, Box::new(left), Box::new(right)))?;
+            left = self.wrap(
+                line,
+                ExprKind::Binary(*operator, Box::new(left), Box::new(right)),
+            )?;
         }
         self.depth = start;
         Ok(left)
     }
 
     fn sum(&mut self) -> Parse<Expr> {
-        self.chain(&[("+", Operator::Add), ("-", Operator::Sub)], Parser::concat)
+        self.chain(
+            &[("+", Operator::Add), ("-", Operator::Sub)],
+            Parser::concat,
+        )
     }
 
     fn concat(&mut self) -> Parse<Expr> {
@@ -618,14 +717,21 @@ impl Parser {
             (1, Some(part)) => Ok(part),
             (_, last) => {
                 parts.extend(last);
-                Ok(Expr { line, kind: ExprKind::Concat(parts) })
+                Ok(Expr {
+                    line,
+                    kind: ExprKind::Concat(parts),
+                })
             }
         }
     }
 
     fn product(&mut self) -> Parse<Expr> {
-        let operators =
-            [("*", Operator::Mul), ("/", Operator::Div), ("//", Operator::FloorDiv), ("%", Operator::Mod)];
+        let operators = [
+            ("*", Operator::Mul),
+            ("/", Operator::Div),
+            ("//", Operator::FloorDiv),
+            ("%", Operator::Mod),
+        ];
         self.chain(&operators, Parser::power)
     }
 
@@ -639,15 +745,25 @@ impl Parser {
         let start = self.depth;
         let value = if self.skip_sign("-") {
             let value = Box::new(self.deeper(|parser| parser.unary(false))?);
-            Expr { line, kind: ExprKind::Negative(value) }
+            Expr {
+                line,
+                kind: ExprKind::Negative(value),
+            }
         } else if self.skip_sign("+") {
             let value = Box::new(self.deeper(|parser| parser.unary(false))?);
-            Expr { line, kind: ExprKind::Positive(value) }
+            Expr {
+                line,
+                kind: ExprKind::Positive(value),
+            }
         } else {
             self.primary()?
         };
         let value = self.postfix(value)?;
-        let value = if with_filters { self.filters(value)? } else { value };
+        let value = if with_filters {
+            self.filters(value)?
+        } else {
+            value
+        };
         self.depth = start;
         Ok(value)
     }
@@ -729,7 +845,10 @@ impl Parser {
                 match self.next() {
                     Token::Name(name) => ExprKind::Attribute(Box::new(value), name),
                     Token::Int(number) => {
-                        let index = Expr { line, kind: ExprKind::Const(Const::Int(number)) };
+                        let index = Expr {
+                            line,
+                            kind: ExprKind::Const(Const::Int(number)),
+                        };
                         ExprKind::Item(Box::new(value), Box::new(index))
                     }
                     _ => return self.error("expected a name or a number behind `.`"),
@@ -760,14 +879,21 @@ impl Parser {
             (1, Some(item)) => Ok(item),
             (_, last) => {
                 items.extend(last);
-                Ok(Expr { line, kind: ExprKind::Tuple(items) })
+                Ok(Expr {
+                    line,
+                    kind: ExprKind::Tuple(items),
+                })
             }
         }
     }
 
     fn subscript_item(&mut self) -> Parse<Expr> {
         let line = self.line();
-        let start = if self.is_sign(":") { None } else { Some(Box::new(self.expression(true)?)) };
+        let start = if self.is_sign(":") {
+            None
+        } else {
+            Some(Box::new(self.expression(true)?))
+        };
         if !self.skip_sign(":") {
             return match start {
                 Some(index) => Ok(*index),
@@ -775,10 +901,20 @@ impl Parser {
             };
         }
         let ends = |parser: &Parser| [":", "]", ","].iter().any(|sign| parser.is_sign(sign));
-        let stop = if ends(self) { None } else { Some(Box::new(self.expression(true)?)) };
-        let step =
-            if self.skip_sign(":") && !ends(self) { Some(Box::new(self.expression(true)?)) } else { None };
-        Ok(Expr { line, kind: ExprKind::Slice(start, stop, step) })
+        let stop = if ends(self) {
+            None
+        } else {
+            Some(Box::new(self.expression(true)?))
+        };
+        let step = if self.skip_sign(":") && !ends(self) {
+            Some(Box::new(self.expression(true)?))
+        } else {
+            None
+        };
+        Ok(Expr {
+            line,
+            kind: ExprKind::Slice(start, stop, step),
+        })
     }
 
     fn call_arguments(&mut self) -> Parse<CallArguments> {
@@ -796,7 +932,10 @@ impl Parser {
                     return self.error(wrong);
                 }
                 arguments.dict = Some(Box::new(self.expression(true)?));
-            } else if matches!((self.token(), self.after()), (Token::Name(_), Token::Sign("="))) {
+            } else if matches!(
+                (self.token(), self.after()),
+                (Token::Name(_), Token::Sign("="))
+            ) {
                 if arguments.dict.is_some() {
                     return self.error(wrong);
                 }
@@ -807,7 +946,10 @@ impl Parser {
                 }
                 arguments.named.push((name, self.expression(true)?));
             } else {
-                if arguments.list.is_some() || arguments.dict.is_some() || !arguments.named.is_empty() {
+                if arguments.list.is_some()
+                    || arguments.dict.is_some()
+                    || !arguments.named.is_empty()
+                {
                     return self.error(wrong);
                 }
                 arguments.positional.push(self.expression(true)?);
@@ -851,7 +993,11 @@ impl Parser {
         if self.conditions == 0 && !is_filter(&name) {
             return self.error(format!("no filter is named `{name}`"));
         }
-        let arguments = if self.is_sign("(") { self.call_arguments()? } else { CallArguments::default() };
+        let arguments = if self.is_sign("(") {
+            self.call_arguments()?
+        } else {
+            CallArguments::default()
+        };
         self.wrap(line, ExprKind::Filter(value.map(Box::new), name, arguments))
     }
 
@@ -881,12 +1027,22 @@ impl Parser {
             }
             let argument = self.primary()?;
             let argument = self.postfix(argument)?;
-            CallArguments { positional: vec![argument], ..CallArguments::default() }
+            CallArguments {
+                positional: vec![argument],
+                ..CallArguments::default()
+            }
         } else {
             CallArguments::default()
         };
         let test = self.wrap(line, ExprKind::Test(Box::new(value), name, arguments))?;
-        Ok(if negated { Expr { line, kind: ExprKind::Not(Box::new(test)) } } else { test })
+        Ok(if negated {
+            Expr {
+                line,
+                kind: ExprKind::Not(Box::new(test)),
+            }
+        } else {
+            test
+        })
     }
 }
 

@@ -28,7 +28,15 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 
-const WEEKDAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+const WEEKDAYS: [&str; 7] = [
+    "Sunday",
+    "Monday",
+    "Tuesday",
+    "Wednesday",
+    "Thursday",
+    "Friday",
+    "Saturday",
+];
 
 fn is_leap(year: i32) -> bool {
     year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
@@ -65,8 +73,17 @@ impl Date {
         let week = (self.day_of_year() - monday_based + 10) / 7;
         // A year has 53 weeks if it begins or ends on a Thursday.
         let weeks = |year: i32| {
-            let first = Date { year, month: 1, day: 1 }.weekday();
-            if first == 4 || first == 3 && is_leap(year) { 53 } else { 52 }
+            let first = Date {
+                year,
+                month: 1,
+                day: 1,
+            }
+            .weekday();
+            if first == 4 || first == 3 && is_leap(year) {
+                53
+            } else {
+                52
+            }
         };
         if week < 1 {
             (self.year - 1, weeks(self.year - 1))
@@ -99,7 +116,11 @@ impl Style {
     }
 
     fn text(self, text: &str) -> String {
-        let text = if self.upper || self.swap { text.to_uppercase() } else { text.to_owned() };
+        let text = if self.upper || self.swap {
+            text.to_uppercase()
+        } else {
+            text.to_owned()
+        };
         self.padded(text)
     }
 
@@ -182,7 +203,11 @@ fn value(letter: char, style: Style, date: Date) -> Result<Option<String>, Strin
     let (iso_year, iso_week) = date.iso_week();
     let compound = |text: &str| {
         let inner = format(text, date)?;
-        let inner = if style.upper { inner.to_uppercase() } else { inner };
+        let inner = if style.upper {
+            inner.to_uppercase()
+        } else {
+            inner
+        };
         Ok::<_, String>(style.padded(inner))
     };
     Ok(Some(match letter {
@@ -206,9 +231,19 @@ fn value(letter: char, style: Style, date: Date) -> Result<Option<String>, Strin
         'm' => style.number(date.month.into(), 2, '0'),
         'M' | 'S' => style.number(0, 2, '0'),
         'n' => style.padded("\n".to_owned()),
-        'p' if style.swap => Style { upper: false, swap: false, ..style }.text("am"),
+        'p' if style.swap => Style {
+            upper: false,
+            swap: false,
+            ..style
+        }
+        .text("am"),
         'p' => style.text("AM"),
-        'P' => Style { upper: style.upper, swap: false, ..style }.text("am"),
+        'P' => Style {
+            upper: style.upper,
+            swap: false,
+            ..style
+        }
+        .text("am"),
         'r' => compound("%I:%M:%S %p")?,
         'R' => compound("%H:%M")?,
         't' => style.padded("\t".to_owned()),
@@ -217,13 +252,19 @@ fn value(letter: char, style: Style, date: Date) -> Result<Option<String>, Strin
         'U' => style.number(i64::from((date.day_of_year() + 7 - weekday) / 7), 2, '0'),
         'V' => style.number(iso_week.into(), 2, '0'),
         'w' => style.number(weekday.into(), 1, '0'),
-        'W' => style.number(i64::from((date.day_of_year() + 7 - (weekday + 6) % 7) / 7), 2, '0'),
+        'W' => style.number(
+            i64::from((date.day_of_year() + 7 - (weekday + 6) % 7) / 7),
+            2,
+            '0',
+        ),
         'y' => style.number(year.rem_euclid(100), 2, '0'),
         'Y' => style.number(year, 1, '0'),
         '%' => style.padded("%".to_owned()),
         'z' | 'Z' => style.padded(String::new()),
         's' => {
-            return Err("%s depends on the time zone of the machine; use another directive".to_owned());
+            return Err(
+                "%s depends on the time zone of the machine; use another directive".to_owned(),
+            );
         }
         _ => return Ok(None),
     }))

@@ -29,14 +29,18 @@ struct Symbols<'p> {
 /// Finds the variables of all scopes, and returns those of the top level that begin as undefined.
 pub(super) fn resolve(body: &mut Body) -> Vec<String> {
     let mut symbols = Symbols::default();
-    body.iter().for_each(|statement| symbols.statement(statement));
+    body.iter()
+        .for_each(|statement| symbols.statement(statement));
     inner(body, &symbols);
     symbols.hidden()
 }
 
 impl<'p> Symbols<'p> {
     fn within(parent: &'p Symbols<'p>) -> Symbols<'p> {
-        Symbols { parent: Some(parent), ..Symbols::default() }
+        Symbols {
+            parent: Some(parent),
+            ..Symbols::default()
+        }
     }
 
     fn knows(&self, name: &str) -> bool {
@@ -52,7 +56,11 @@ impl<'p> Symbols<'p> {
     fn assign(&mut self, name: &str) {
         self.stores.insert(name.to_owned());
         if !self.uses.contains_key(name) {
-            let first = if self.knows(name) { FirstUse::Read } else { FirstUse::Assigned };
+            let first = if self.knows(name) {
+                FirstUse::Read
+            } else {
+                FirstUse::Assigned
+            };
             self.uses.insert(name.to_owned(), first);
         }
     }
@@ -63,7 +71,10 @@ impl<'p> Symbols<'p> {
     }
 
     fn hidden(&self) -> Vec<String> {
-        let hidden = self.uses.iter().filter(|(_, first)| **first == FirstUse::Assigned);
+        let hidden = self
+            .uses
+            .iter()
+            .filter(|(_, first)| **first == FirstUse::Assigned);
         hidden.map(|(name, _)| name.clone()).collect()
     }
 
@@ -71,7 +82,9 @@ impl<'p> Symbols<'p> {
         match target {
             Target::Name(name) => define(self, name),
             Target::Attribute(name, _) => self.read(name),
-            Target::Tuple(targets) => targets.iter().for_each(|target| self.target(target, define)),
+            Target::Tuple(targets) => targets
+                .iter()
+                .for_each(|target| self.target(target, define)),
         }
     }
 
@@ -80,13 +93,18 @@ impl<'p> Symbols<'p> {
         match &statement.kind {
             StmtKind::Print(values) => values.iter().for_each(|value| self.expr(value)),
             StmtKind::For(def) => self.expr(&def.iter),
-            StmtKind::If { branches, otherwise } => self.condition(branches, otherwise),
+            StmtKind::If {
+                branches,
+                otherwise,
+            } => self.condition(branches, otherwise),
             StmtKind::Set(target, value) => {
                 self.expr(value);
                 self.target(target, Symbols::assign);
             }
             StmtKind::SetBlock { target, .. } => self.target(target, Symbols::assign),
-            StmtKind::With { bindings, .. } => bindings.iter().for_each(|(_, value)| self.expr(value)),
+            StmtKind::With { bindings, .. } => {
+                bindings.iter().for_each(|(_, value)| self.expr(value))
+            }
             StmtKind::Macro(def) => self.assign(def.name.as_deref().unwrap_or_default()),
             StmtKind::CallBlock { call, .. } => self.expr(call),
             StmtKind::FilterBlock { filter, .. } => self.expr(filter),
@@ -101,11 +119,15 @@ impl<'p> Symbols<'p> {
 
     /// Visits the branches of a condition. A name that only some of them assign begins with its value from outside.
     fn condition(&mut self, branches: &[(Expr, Body)], otherwise: &Body) {
-        let Some(((test, body), rest)) = branches.split_first() else { return };
+        let Some(((test, body), rest)) = branches.split_first() else {
+            return;
+        };
         self.expr(test);
         let visited = |statements: &Body| {
             let mut branch = self.clone();
-            statements.iter().for_each(|statement| branch.statement(statement));
+            statements
+                .iter()
+                .for_each(|statement| branch.statement(statement));
             branch
         };
         let first = visited(body);
@@ -115,20 +137,32 @@ impl<'p> Symbols<'p> {
             middle.condition(std::slice::from_ref(branch), &vec![]);
         }
         let branches = [first, middle, last];
-        let mut stores: BTreeSet<String> = branches.iter().flat_map(|branch| branch.stores.clone()).collect();
+        let mut stores: BTreeSet<String> = branches
+            .iter()
+            .flat_map(|branch| branch.stores.clone())
+            .collect();
         stores.retain(|name| !self.stores.contains(name));
         for branch in branches {
             self.uses.extend(branch.uses);
             self.stores.extend(branch.stores);
         }
-        self.uses.extend(stores.into_iter().map(|name| (name, FirstUse::Read)));
+        self.uses
+            .extend(stores.into_iter().map(|name| (name, FirstUse::Read)));
     }
 
     fn arguments(&mut self, arguments: &CallArguments) {
-        arguments.positional.iter().for_each(|value| self.expr(value));
-        arguments.named.iter().for_each(|(_, value)| self.expr(value));
+        arguments
+            .positional
+            .iter()
+            .for_each(|value| self.expr(value));
+        arguments
+            .named
+            .iter()
+            .for_each(|(_, value)| self.expr(value));
         let more = [&arguments.list, &arguments.dict];
-        more.into_iter().flatten().for_each(|value| self.expr(value));
+        more.into_iter()
+            .flatten()
+            .for_each(|value| self.expr(value));
     }
 
     fn expr(&mut self, expr: &Expr) {
@@ -157,7 +191,10 @@ impl<'p> Symbols<'p> {
             }
             ExprKind::Slice(start, stop, step) => {
                 let bounds = [start, stop, step];
-                bounds.into_iter().flatten().for_each(|bound| self.expr(bound));
+                bounds
+                    .into_iter()
+                    .flatten()
+                    .for_each(|bound| self.expr(bound));
             }
             ExprKind::Call(function, arguments) => {
                 self.expr(function);
@@ -175,7 +212,11 @@ impl<'p> Symbols<'p> {
                 self.expr(first);
                 rest.iter().for_each(|(_, value)| self.expr(value));
             }
-            ExprKind::Conditional { test, then, otherwise } => {
+            ExprKind::Conditional {
+                test,
+                then,
+                otherwise,
+            } => {
                 self.expr(test);
                 self.expr(then);
                 otherwise.iter().for_each(|value| self.expr(value));
@@ -186,7 +227,10 @@ impl<'p> Symbols<'p> {
 
 /// Finds the variables of a scope, after those that it begins with, and of the scopes in it.
 fn frame(frame: &mut Frame, mut symbols: Symbols<'_>) {
-    frame.body.iter().for_each(|statement| symbols.statement(statement));
+    frame
+        .body
+        .iter()
+        .for_each(|statement| symbols.statement(statement));
     inner(&mut frame.body, &symbols);
     frame.hidden = symbols.hidden();
 }
@@ -205,26 +249,40 @@ fn inner(body: &mut Body, symbols: &Symbols<'_>) {
     for statement in body {
         match &mut statement.kind {
             StmtKind::For(def) => {
-                let Some(def) = Arc::get_mut(def) else { continue };
+                let Some(def) = Arc::get_mut(def) else {
+                    continue;
+                };
                 let mut own = Symbols::within(symbols);
                 own.parameter("loop");
                 own.target(&def.target, Symbols::parameter);
                 frame(&mut def.frame, own);
                 frame(&mut def.otherwise, Symbols::within(symbols));
             }
-            StmtKind::If { branches, otherwise } => {
-                branches.iter_mut().for_each(|(_, body)| inner(body, symbols));
+            StmtKind::If {
+                branches,
+                otherwise,
+            } => {
+                branches
+                    .iter_mut()
+                    .for_each(|(_, body)| inner(body, symbols));
                 inner(otherwise, symbols);
             }
             StmtKind::SetBlock { frame: own, .. } | StmtKind::FilterBlock { frame: own, .. } => {
                 frame(own, Symbols::within(symbols));
             }
-            StmtKind::With { bindings, frame: own } => {
+            StmtKind::With {
+                bindings,
+                frame: own,
+            } => {
                 let mut names = Symbols::within(symbols);
-                bindings.iter().for_each(|(target, _)| names.target(target, Symbols::parameter));
+                bindings
+                    .iter()
+                    .for_each(|(target, _)| names.target(target, Symbols::parameter));
                 frame(own, names);
             }
-            StmtKind::Macro(def) | StmtKind::Generation(def) | StmtKind::CallBlock { body: def, .. } => {
+            StmtKind::Macro(def)
+            | StmtKind::Generation(def)
+            | StmtKind::CallBlock { body: def, .. } => {
                 function(def, symbols);
             }
             StmtKind::Block(own) => frame(own, Symbols::default()),

@@ -60,7 +60,9 @@ pub(super) fn apply(name: &str, value: &Value, arguments: Arguments) -> Result<b
         "even" => return parity(0.0),
         "defined" => !value.is_undefined(),
         "undefined" => value.is_undefined(),
-        "filter" | "test" if value.check_key().is_err() => return value.check_key().map(|()| false),
+        "filter" | "test" if value.check_key().is_err() => {
+            return value.check_key().map(|()| false);
+        }
         "filter" => value.as_str().is_some_and(is_filter),
         "test" => value.as_str().is_some_and(is_test),
         "none" => matches!(value, Value::None),
@@ -119,7 +121,9 @@ fn remainder(value: &Value, number: Option<&Value>) -> Result<Option<f64>, Error
     if let Value::Undefined(reason) = value {
         return Err(Error::undefined(reason));
     }
-    let Some(number) = number else { return Ok(None) };
+    let Some(number) = number else {
+        return Ok(None);
+    };
     if let (Some(a), Some(b)) = (value.as_int(), number.as_int()) {
         return match a.checked_rem_euclid(b) {
             Some(rest) if rest != 0 && b < 0 => Ok(Some((rest + b) as f64)),
@@ -131,7 +135,11 @@ fn remainder(value: &Value, number: Option<&Value>) -> Result<Option<f64>, Error
         (Some(_), Some(0.0)) => Err(Error::failed("division by zero")),
         (Some(a), Some(b)) => {
             let rest = a % b;
-            Ok(Some(if rest != 0.0 && (rest < 0.0) != (b < 0.0) { rest + b } else { rest }))
+            Ok(Some(if rest != 0.0 && (rest < 0.0) != (b < 0.0) {
+                rest + b
+            } else {
+                rest
+            }))
         }
         _ => Ok(None),
     }
@@ -140,7 +148,11 @@ fn remainder(value: &Value, number: Option<&Value>) -> Result<Option<f64>, Error
 /// Returns true if two values are one object in CPython. Whether equal strings and larger numbers are one depends on how
 /// they were made.
 fn same(a: &Value, b: &Value) -> Result<bool, Error> {
-    let unknown = || Err(Error::failed("sameas is supported for none, true, false and small numbers"));
+    let unknown = || {
+        Err(Error::failed(
+            "sameas is supported for none, true, false and small numbers",
+        ))
+    };
     match (a, b) {
         (Value::None, Value::None) => Ok(true),
         (Value::Bool(a), Value::Bool(b)) => Ok(a == b),
@@ -152,7 +164,9 @@ fn same(a: &Value, b: &Value) -> Result<bool, Error> {
         (Value::Float(a), Value::Float(b)) if a != b => Ok(false),
         (Value::Undefined(_), Value::Undefined(_)) => unknown(),
         _ if a.type_name() != b.type_name() => Ok(false),
-        (Value::Namespace(_) | Value::Macro(_) | Value::Loop(_) | Value::Iter(_), _) => value::equal(a, b, 0),
+        (Value::Namespace(_) | Value::Macro(_) | Value::Loop(_) | Value::Iter(_), _) => {
+            value::equal(a, b, 0)
+        }
         _ => unknown(),
     }
 }

@@ -15,9 +15,10 @@ type Ranges = Vec<(char, char)>;
 /// Returns the ranges of a class that is written as a regular expression.
 fn class(pattern: &str) -> Ranges {
     match regex_syntax::parse(pattern).map(|hir| hir.into_kind()) {
-        Ok(HirKind::Class(Class::Unicode(class))) => {
-            class.iter().map(|range| (range.start(), range.end())).collect()
-        }
+        Ok(HirKind::Class(Class::Unicode(class))) => class
+            .iter()
+            .map(|range| (range.start(), range.end()))
+            .collect(),
         _ => vec![],
     }
 }
@@ -333,7 +334,9 @@ pub(super) fn casefold(text: &str) -> String {
             '\u{1e9e}' => out.push_str("ss"),
             // Its upper case is `I`, whose lower case is another letter.
             '\u{131}' => out.push(c),
-            _ => c.to_uppercase().for_each(|upper| out.extend(upper.to_lowercase())),
+            _ => c
+                .to_uppercase()
+                .for_each(|upper| out.extend(upper.to_lowercase())),
         }
     }
     out
@@ -341,8 +344,7 @@ pub(super) fn casefold(text: &str) -> String {
 
 /// `str.splitlines`, with or without the line breaks.
 pub(super) fn lines(text: &str, keep_ends: Ends) -> Vec<&str> {
-    let is_break =
-        |c: char| matches!(c, '\n'..='\r' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}');
+    let is_break = |c: char| matches!(c, '\n'..='\r' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}');
     let mut lines = vec![];
     let mut rest = text;
     while let Some(at) = rest.find(is_break) {
@@ -377,7 +379,11 @@ pub(super) fn named(name: &str) -> Option<char> {
 
 /// Python's `repr` of a string.
 pub(super) fn quoted(text: &str) -> String {
-    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    let quote = if text.contains('\'') && !text.contains('"') {
+        '"'
+    } else {
+        '\''
+    };
     let mut out = String::with_capacity(text.len() + 2);
     out.push(quote);
     for c in text.chars() {

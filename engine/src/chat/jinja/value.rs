@@ -124,7 +124,10 @@ impl Loop {
 
 impl Scope {
     pub(super) fn new(parent: Option<Rc<Scope>>) -> Rc<Scope> {
-        Rc::new(Scope { variables: RefCell::new(vec![]), parent })
+        Rc::new(Scope {
+            variables: RefCell::new(vec![]),
+            parent,
+        })
     }
 
     pub(super) fn get(&self, name: &str) -> Option<Value> {
@@ -150,9 +153,17 @@ impl Scope {
 
 impl Range {
     pub(super) fn len(&self) -> usize {
-        let (low, high) = if self.step > 0 { (self.start, self.stop) } else { (self.stop, self.start) };
+        let (low, high) = if self.step > 0 {
+            (self.start, self.stop)
+        } else {
+            (self.stop, self.start)
+        };
         let step = self.step.unsigned_abs();
-        if high <= low { 0 } else { ((high - low) as u128).div_ceil(step) as usize }
+        if high <= low {
+            0
+        } else {
+            ((high - low) as u128).div_ceil(step) as usize
+        }
     }
 
     pub(super) fn items(&self) -> impl DoubleEndedIterator<Item = Value> + use<> {
@@ -175,16 +186,26 @@ impl Dict {
     }
 
     pub(super) fn get(&self, key: &Value) -> Option<&Value> {
-        self.entries.iter().find(|(known, _)| same_key(known, key)).map(|(_, value)| value)
+        self.entries
+            .iter()
+            .find(|(known, _)| same_key(known, key))
+            .map(|(_, value)| value)
     }
 
     pub(super) fn get_str(&self, key: &str) -> Option<&Value> {
         let is = |known: &Value| matches!(known, Value::String(text) | Value::Markup(text) if **text == *key);
-        self.entries.iter().find(|(known, _)| is(known)).map(|(_, value)| value)
+        self.entries
+            .iter()
+            .find(|(known, _)| is(known))
+            .map(|(_, value)| value)
     }
 
     pub(super) fn insert(&mut self, key: Value, value: Value) {
-        match self.entries.iter_mut().find(|(known, _)| same_key(known, &key)) {
+        match self
+            .entries
+            .iter_mut()
+            .find(|(known, _)| same_key(known, &key))
+        {
             Some((_, old)) => *old = value,
             None => self.entries.push((key, value)),
         }
@@ -344,16 +365,22 @@ impl Value {
             Value::Dict(dict) | Value::View(dict, View::Keys) => {
                 Ok(dict.entries().iter().map(|(key, _)| key.clone()).collect())
             }
-            Value::View(dict, View::Values) => {
-                Ok(dict.entries().iter().map(|(_, value)| value.clone()).collect())
-            }
+            Value::View(dict, View::Values) => Ok(dict
+                .entries()
+                .iter()
+                .map(|(_, value)| value.clone())
+                .collect()),
             Value::View(dict, View::Items) => {
-                let pair = |(key, value): &(Value, Value)| Value::tuple(vec![key.clone(), value.clone()]);
+                let pair =
+                    |(key, value): &(Value, Value)| Value::tuple(vec![key.clone(), value.clone()]);
                 Ok(dict.entries().iter().map(pair).collect())
             }
             Value::Range(range) => Ok(range.items().collect()),
             Value::Iter(items) => Ok(std::mem::take(&mut *items.borrow_mut())),
-            _ => Err(Error::failed(format!("'{}' object is not iterable", self.type_name()))),
+            _ => Err(Error::failed(format!(
+                "'{}' object is not iterable",
+                self.type_name()
+            ))),
         }
     }
 
@@ -368,10 +395,12 @@ impl Value {
     /// Returns an error if the value cannot be a key.
     pub(super) fn check_key(&self) -> Result<(), Error> {
         match self {
-            Value::List(_) | Value::Dict(_) | Value::View(_, View::Keys | View::Items) => {
-                Err(Error::failed(format!("unhashable type: '{}'", self.type_name())))
+            Value::List(_) | Value::Dict(_) | Value::View(_, View::Keys | View::Items) => Err(
+                Error::failed(format!("unhashable type: '{}'", self.type_name())),
+            ),
+            Value::Tuple(items) | Value::Group(items) => {
+                items.iter().try_for_each(Value::check_key)
             }
-            Value::Tuple(items) | Value::Group(items) => items.iter().try_for_each(Value::check_key),
             _ => Ok(()),
         }
     }
@@ -395,7 +424,9 @@ impl Value {
     fn write_repr(&self, out: &mut String, depth: usize) -> Result<(), Error> {
         // A value that shares its parts can have a text that is exponentially longer than it is.
         if depth > DEEPEST_VALUE {
-            return Err(Error::failed(format!("a value is nested more than {DEEPEST_VALUE} deep")));
+            return Err(Error::failed(format!(
+                "a value is nested more than {DEEPEST_VALUE} deep"
+            )));
         }
         if out.len() > LONGEST {
             return Err(Error::failed("the text of a value is too long"));
@@ -421,7 +452,11 @@ impl Value {
                 out.push_str(self.type_name());
                 write_items(out, "([", &items, "])", depth)?;
             }
-            Value::Range(Range { start, stop, step: 1 }) => {
+            Value::Range(Range {
+                start,
+                stop,
+                step: 1,
+            }) => {
                 out.push_str(&format!("range({start}, {stop})"));
             }
             Value::Range(Range { start, stop, step }) => {
@@ -439,11 +474,17 @@ impl Value {
             Value::Loop(state) => {
                 let state = state.borrow();
                 let Some(length) = state.known_length() else {
-                    return Err(Error::failed("the text of `loop` is not supported for a generator"));
+                    return Err(Error::failed(
+                        "the text of `loop` is not supported for a generator",
+                    ));
                 };
                 out.push_str(&format!("<LoopContext {}/{length}>", state.index0 + 1));
             }
-            Value::Iter(_) | Value::Cycler(_) | Value::Joiner(_) | Value::Function(_) | Value::Method(_) => {
+            Value::Iter(_)
+            | Value::Cycler(_)
+            | Value::Joiner(_)
+            | Value::Function(_)
+            | Value::Method(_) => {
                 let kind = self.type_name();
                 return Err(Error::failed(format!(
                     "a {kind} has no text of its own; if it is a generator, use the filter `list`"
@@ -559,9 +600,9 @@ pub(super) fn equal(a: &Value, b: &Value, depth: usize) -> Result<bool, Error> {
         (Value::View(a, View::Keys), Value::View(b, View::Keys)) => {
             Ok(a.len() == b.len() && a.entries().iter().all(|(key, _)| b.get(key).is_some()))
         }
-        (Value::View(_, View::Items), Value::View(_, View::Items)) => {
-            Err(Error::failed("comparing the items of dictionaries is not supported"))
-        }
+        (Value::View(_, View::Items), Value::View(_, View::Items)) => Err(Error::failed(
+            "comparing the items of dictionaries is not supported",
+        )),
         (Value::Range(a), Value::Range(b)) => {
             let same_start = a.len() == 0 || a.start == b.start;
             Ok(a.len() == b.len() && same_start && (a.len() < 2 || a.step == b.step))
@@ -573,13 +614,20 @@ pub(super) fn equal(a: &Value, b: &Value, depth: usize) -> Result<bool, Error> {
         (Value::Cycler(a), Value::Cycler(b)) => Ok(Rc::ptr_eq(a, b)),
         (Value::Joiner(a), Value::Joiner(b)) => Ok(Rc::ptr_eq(a, b)),
         (Value::Function(a), Value::Function(b)) => Ok(a == b),
-        (Value::Method(_), Value::Method(_)) => Err(Error::failed("comparing methods is not supported")),
+        (Value::Method(_), Value::Method(_)) => {
+            Err(Error::failed("comparing methods is not supported"))
+        }
         _ => Ok(false),
     }
 }
 
 /// Python's order, or nothing for NaN.
-pub(super) fn compare(a: &Value, b: &Value, sign: &str, depth: usize) -> Result<Option<Ordering>, Error> {
+pub(super) fn compare(
+    a: &Value,
+    b: &Value,
+    sign: &str,
+    depth: usize,
+) -> Result<Option<Ordering>, Error> {
     if let Some(order) = compare_numbers(a, b) {
         return Ok(order);
     }
@@ -589,7 +637,9 @@ pub(super) fn compare(a: &Value, b: &Value, sign: &str, depth: usize) -> Result<
         )));
     }
     match (a, b) {
-        (Value::String(a) | Value::Markup(a), Value::String(b) | Value::Markup(b)) => Ok(Some(a.cmp(b))),
+        (Value::String(a) | Value::Markup(a), Value::String(b) | Value::Markup(b)) => {
+            Ok(Some(a.cmp(b)))
+        }
         (Value::List(a), Value::List(b))
         | (Value::Tuple(a) | Value::Group(a), Value::Tuple(b) | Value::Group(b)) => {
             for (a, b) in a.iter().zip(b.iter()) {
@@ -599,10 +649,12 @@ pub(super) fn compare(a: &Value, b: &Value, sign: &str, depth: usize) -> Result<
             }
             Ok(Some(a.len().cmp(&b.len())))
         }
-        (Value::View(..), Value::View(..)) => {
-            Err(Error::failed("comparing views of dictionaries is not supported"))
+        (Value::View(..), Value::View(..)) => Err(Error::failed(
+            "comparing views of dictionaries is not supported",
+        )),
+        (Value::Undefined(reason), _) | (_, Value::Undefined(reason)) => {
+            Err(Error::undefined(reason))
         }
-        (Value::Undefined(reason), _) | (_, Value::Undefined(reason)) => Err(Error::undefined(reason)),
         _ => Err(Error::failed(format!(
             "'{sign}' not supported between instances of '{}' and '{}'",
             a.type_name(),

@@ -40,18 +40,38 @@ impl Part {
 /// Each type with its keys, of all parts: some are in several.
 const TYPES: [(&str, &[&str]); 32] = [
     ("BPEDecoder", &["suffix"]),
-    ("BertNormalizer", &["clean_text", "handle_chinese_chars", "strip_accents", "lowercase"]),
+    (
+        "BertNormalizer",
+        &[
+            "clean_text",
+            "handle_chinese_chars",
+            "strip_accents",
+            "lowercase",
+        ],
+    ),
     ("BertPreTokenizer", &[]),
     ("BertProcessing", &["sep", "cls"]),
     ("ByteFallback", &[]),
-    ("ByteLevel", &["add_prefix_space", "trim_offsets", "use_regex"]),
+    (
+        "ByteLevel",
+        &["add_prefix_space", "trim_offsets", "use_regex"],
+    ),
     ("CTC", &["pad_token", "word_delimiter_token", "cleanup"]),
     ("CharDelimiterSplit", &["delimiter"]),
     ("Digits", &["individual_digits"]),
     ("FixedLength", &["length"]),
     ("Fuse", &[]),
     ("Lowercase", &[]),
-    ("Metaspace", &["replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"]),
+    (
+        "Metaspace",
+        &[
+            "replacement",
+            "prepend_scheme",
+            "split",
+            "add_prefix_space",
+            "str_rep",
+        ],
+    ),
     ("NFC", &[]),
     ("NFD", &[]),
     ("NFKC", &[]),
@@ -61,10 +81,19 @@ const TYPES: [(&str, &[&str]); 32] = [
     ("Prepend", &["prepend"]),
     ("Punctuation", &["behavior"]),
     ("Replace", &["pattern", "content"]),
-    ("RobertaProcessing", &["sep", "cls", "trim_offsets", "add_prefix_space"]),
-    ("Sequence", &["normalizers", "pretokenizers", "processors", "decoders"]),
+    (
+        "RobertaProcessing",
+        &["sep", "cls", "trim_offsets", "add_prefix_space"],
+    ),
+    (
+        "Sequence",
+        &["normalizers", "pretokenizers", "processors", "decoders"],
+    ),
     ("Split", &["pattern", "behavior", "invert"]),
-    ("Strip", &["strip_left", "strip_right", "content", "start", "stop"]),
+    (
+        "Strip",
+        &["strip_left", "strip_right", "content", "start", "stop"],
+    ),
     ("StripAccents", &[]),
     ("TemplateProcessing", &["single", "pair", "special_tokens"]),
     ("UnicodeScripts", &[]),
@@ -84,24 +113,45 @@ pub(crate) fn steps(part: Part, component: &Value) -> Vec<&Value> {
 
 fn steps_of(part: Part, step: &Value) -> Vec<&Value> {
     // A step is no null.
-    if step.is_null() { vec![step] } else { steps(part, step) }
+    if step.is_null() {
+        vec![step]
+    } else {
+        steps(part, step)
+    }
 }
 
 /// Refuses a component with what is not known of it; adds the keys that are left out to `spare`.
-pub(crate) fn check(part: Part, component: &Value, vocab: u32, spare: &mut Vec<String>) -> Result<(), Fault> {
+pub(crate) fn check(
+    part: Part,
+    component: &Value,
+    vocab: u32,
+    spare: &mut Vec<String>,
+) -> Result<(), Fault> {
     if component.is_null() {
         return Ok(());
     }
     let Some((kind, keys)) = known(component) else {
-        let kind = component.get("type").map_or("none".to_owned(), Value::to_string);
-        return Err(Fault::Component { part: part.key(), kind });
+        let kind = component
+            .get("type")
+            .map_or("none".to_owned(), Value::to_string);
+        return Err(Fault::Component {
+            part: part.key(),
+            kind,
+        });
     };
-    let object = component.as_object().into_iter().flatten().map(|(key, _)| key);
+    let object = component
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(key, _)| key);
     let others = object.filter(|key| *key != "type" && !keys.contains(&key.as_str()));
     spare.extend(others.map(|key| format!("{key} of {kind} ({})", part.key())));
     if let Some(steps) = component.get(part.steps()).and_then(Value::as_array) {
         return steps.iter().try_for_each(|step| match step {
-            Value::Null => Err(Fault::Component { part: part.key(), kind: "null".to_owned() }),
+            Value::Null => Err(Fault::Component {
+                part: part.key(),
+                kind: "null".to_owned(),
+            }),
             step => check(part, step, vocab, spare),
         });
     }
@@ -116,8 +166,14 @@ fn known(component: &Value) -> Option<(&'static str, &'static [&'static str])> {
 
 /// Refuses a step that the library would read and then panic on, or understand otherwise than in Python.
 fn step(part: Part, kind: &'static str, step: &Value, vocab: u32) -> Result<(), Fault> {
-    let wrong =
-        |key, problem: &str| Err(Fault::Setting { part: part.key(), kind, key, problem: problem.into() });
+    let wrong = |key, problem: &str| {
+        Err(Fault::Setting {
+            part: part.key(),
+            kind,
+            key,
+            problem: problem.into(),
+        })
+    };
     match kind {
         "FixedLength" if step["length"] == 0 => wrong("length", "is 0; expected 1 or more"),
         "Prepend" if step["prepend"] == "" => wrong("prepend", "is empty; leave the step out"),
@@ -144,16 +200,26 @@ fn charsmap(step: &Value) -> Result<(), Fault> {
 /// What is wrong with what a template puts around a text.
 fn template(step: &Value, vocab: u32) -> Option<String> {
     let pieces = step["single"].as_array()?;
-    let texts: Vec<&Value> = pieces.iter().filter_map(|piece| piece.get("Sequence")?.get("id")).collect();
+    let texts: Vec<&Value> = pieces
+        .iter()
+        .filter_map(|piece| piece.get("Sequence")?.get("id"))
+        .collect();
     if texts != ["A"] {
         return Some("has not the text, $A, once and nothing else of texts".to_owned());
     }
-    let names = pieces.iter().filter_map(|piece| piece.get("SpecialToken")?.get("id")?.as_str());
+    let names = pieces
+        .iter()
+        .filter_map(|piece| piece.get("SpecialToken")?.get("id")?.as_str());
     names.into_iter().find_map(|name| {
-        let Some(Value::Array(ids)) = step["special_tokens"].get(name).map(|token| &token["ids"]) else {
-            return Some(format!("names {name:?}, of which special_tokens has no ids"));
+        let Some(Value::Array(ids)) = step["special_tokens"].get(name).map(|token| &token["ids"])
+        else {
+            return Some(format!(
+                "names {name:?}, of which special_tokens has no ids"
+            ));
         };
-        let outside = ids.iter().find(|id| id.as_u64().is_none_or(|id| id >= u64::from(vocab)));
+        let outside = ids
+            .iter()
+            .find(|id| id.as_u64().is_none_or(|id| id >= u64::from(vocab)));
         outside.map(|id| format!("names {name:?}, which is {id}; expected a token below {vocab}"))
     })
 }

@@ -35,7 +35,10 @@ pub(crate) fn read(values: &Map<String, Value>) -> Result<Read, Problem> {
     let heads = keys.required("num_attention_heads")?;
     let kv_heads = keys.size("num_key_value_heads")?.unwrap_or(heads);
     if heads % kv_heads != 0 {
-        return keys.wrong("num_attention_heads", format!("a multiple of num_key_value_heads ({kv_heads})"));
+        return keys.wrong(
+            "num_attention_heads",
+            format!("a multiple of num_key_value_heads ({kv_heads})"),
+        );
     }
     let head_dim = head_dim(keys, architecture, hidden, heads)?;
     let context = keys.required("max_position_embeddings")?;
@@ -56,45 +59,80 @@ pub(crate) fn read(values: &Map<String, Value>) -> Result<Read, Problem> {
         vocab: keys.required("vocab_size")?,
     };
     config.check()?;
-    Ok(Read { config, rope_factors, tied: keys.bool("tie_word_embeddings")?.unwrap_or(false) })
+    Ok(Read {
+        config,
+        rope_factors,
+        tied: keys.bool("tie_word_embeddings")?.unwrap_or(false),
+    })
 }
 
 fn family(keys: Object<'_>) -> Result<&'static Architecture, Problem> {
-    let name = keys.text("model_type")?.ok_or_else(|| keys.missing("model_type"))?;
-    let Some((architecture, class)) = FAMILIES.into_iter().find(|(known, _)| known.name == name) else {
+    let name = keys
+        .text("model_type")?
+        .ok_or_else(|| keys.missing("model_type"))?;
+    let Some((architecture, class)) = FAMILIES.into_iter().find(|(known, _)| known.name == name)
+    else {
         let supported = FAMILIES.map(|(known, _)| known.name).join(", ");
-        return Err(Problem::ModelType { found: name.to_owned(), supported });
+        return Err(Problem::ModelType {
+            found: name.to_owned(),
+            supported,
+        });
     };
     match keys.get("architectures") {
         None => Ok(architecture),
-        Some(Value::Array(classes)) if classes.iter().all(|found| found == class) => Ok(architecture),
+        Some(Value::Array(classes)) if classes.iter().all(|found| found == class) => {
+            Ok(architecture)
+        }
         Some(found) => {
             let (key, found) = ("architectures".to_owned(), shown(found));
-            Err(Problem::Key { key, found, expected: format!("[{class:?}], the class that writes text") })
+            Err(Problem::Key {
+                key,
+                found,
+                expected: format!("[{class:?}], the class that writes text"),
+            })
         }
     }
 }
 
 /// A head's length. Where no key says it, the head norms' family has 128, and the others divide the hidden length.
-fn head_dim(keys: Object<'_>, architecture: &Architecture, hidden: u32, heads: u32) -> Result<u32, Problem> {
+fn head_dim(
+    keys: Object<'_>,
+    architecture: &Architecture,
+    hidden: u32,
+    heads: u32,
+) -> Result<u32, Problem> {
     let head_dim = match keys.size("head_dim")? {
         Some(head_dim) => head_dim,
         None if architecture.head_norms => 128,
         None if hidden.is_multiple_of(heads) => hidden / heads,
-        None => return keys.wrong("num_attention_heads", format!("a divisor of hidden_size ({hidden})")),
+        None => {
+            return keys.wrong(
+                "num_attention_heads",
+                format!("a divisor of hidden_size ({hidden})"),
+            );
+        }
     };
     if head_dim % 2 != 0 {
-        return keys.wrong("head_dim", "an even number, of whose elements pairs are rotated");
+        return keys.wrong(
+            "head_dim",
+            "an even number, of whose elements pairs are rotated",
+        );
     }
     match heads <= MAX_SIZE / head_dim {
         true => Ok(head_dim),
-        false => keys
-            .wrong("num_attention_heads", format!("at most {MAX_SIZE} elements in all heads of {head_dim}")),
+        false => keys.wrong(
+            "num_attention_heads",
+            format!("at most {MAX_SIZE} elements in all heads of {head_dim}"),
+        ),
     }
 }
 
 fn epsilon(keys: Object<'_>) -> Result<f32, Problem> {
     let name = "rms_norm_eps";
     let epsilon = keys.positive(name)?.ok_or_else(|| keys.missing(name))?;
-    if epsilon < 1.0 { Ok(epsilon as f32) } else { keys.wrong(name, "a number below 1") }
+    if epsilon < 1.0 {
+        Ok(epsilon as f32)
+    } else {
+        keys.wrong(name, "a number below 1")
+    }
 }

@@ -54,9 +54,16 @@ impl Folder {
             shards.push((start, shard));
             start += len;
         }
-        let mut folder =
-            Folder { path: path.to_owned(), shards, tensors: BTreeMap::new(), converted: BTreeMap::new() };
-        let fault = |fault| Error::Folder { path: path.to_owned(), fault: Box::new(fault) };
+        let mut folder = Folder {
+            path: path.to_owned(),
+            shards,
+            tensors: BTreeMap::new(),
+            converted: BTreeMap::new(),
+        };
+        let fault = |fault| Error::Folder {
+            path: path.to_owned(),
+            fault: Box::new(fault),
+        };
         let end = folder.collect(start).map_err(fault)?;
         folder.unpack(end)?;
         Ok(folder)
@@ -69,14 +76,24 @@ impl Folder {
             for tensor in &shard.tensors {
                 if let Some(first) = places.insert(&tensor.name, &shard.name) {
                     let (tensor, second) = (tensor.name.clone(), shard.name.clone());
-                    return Err(Fault::Twice { tensor, first: first.to_owned(), second });
+                    return Err(Fault::Twice {
+                        tensor,
+                        first: first.to_owned(),
+                        second,
+                    });
                 }
                 let first = start + tensor.start as usize;
                 let range = first..first + tensor.bytes as usize;
                 let in_f32 = match (tensor.shape.len(), tensor.dtype) {
                     (1, Dtype::F32) => Some(range.clone()),
                     (1, dtype @ (Dtype::F16 | Dtype::BF16)) => {
-                        self.converted.insert(end, Converted::Vector { from: range.clone(), dtype });
+                        self.converted.insert(
+                            end,
+                            Converted::Vector {
+                                from: range.clone(),
+                                dtype,
+                            },
+                        );
                         let start = end;
                         end += 2 * range.len();
                         Some(start..end)
@@ -84,7 +101,13 @@ impl Folder {
                     _ => None,
                 };
                 let (dtype, shape) = (tensor.dtype, tensor.shape.clone());
-                let own = Tensor { dtype, shape, range, in_f32, nf4: None };
+                let own = Tensor {
+                    dtype,
+                    shape,
+                    range,
+                    in_f32,
+                    nf4: None,
+                };
                 self.tensors.insert(tensor.name.clone(), own);
             }
         }
@@ -94,7 +117,8 @@ impl Folder {
     /// Lists matrices in NF4 as what they stand for, from `end` on.
     fn unpack(&mut self, mut end: usize) -> Result<(), Error> {
         let mut tensors = std::mem::take(&mut self.tensors);
-        for (name, matrix) in four_bit::take(&mut tensors, &self.path, &|range| self.bytes(range))? {
+        for (name, matrix) in four_bit::take(&mut tensors, &self.path, &|range| self.bytes(range))?
+        {
             let tensor = matrix.tensor(end);
             self.converted.insert(end, Converted::Matrix(matrix));
             end = tensor.range.end;
@@ -150,7 +174,13 @@ impl Folder {
     }
 
     /// Reads a part of a vector in F32.
-    fn convert(&self, from: &Range<usize>, dtype: Dtype, at: usize, bytes: &mut [u8]) -> Result<(), Error> {
+    fn convert(
+        &self,
+        from: &Range<usize>,
+        dtype: Dtype,
+        at: usize,
+        bytes: &mut [u8],
+    ) -> Result<(), Error> {
         let numbers = at / 4..(at + bytes.len()).div_ceil(4);
         let mut narrow = vec![0; 2 * numbers.len()];
         self.read_file(from.start + 2 * numbers.start, &mut narrow)?;
@@ -169,13 +199,17 @@ impl Folder {
 
     /// Whether all files are still those that were opened.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        self.shards.iter().try_for_each(|(_, shard)| shard.file.check())
+        self.shards
+            .iter()
+            .try_for_each(|(_, shard)| shard.file.check())
     }
 
     /// The files of weights: their names, and their bytes in the range that all files make.
     pub(crate) fn shards(&self) -> impl Iterator<Item = (&str, Range<usize>)> {
         let range = |start: usize, shard: &Shard| start..start + shard.file.len() as usize;
-        self.shards.iter().map(move |(start, shard)| (shard.name.as_str(), range(*start, shard)))
+        self.shards
+            .iter()
+            .map(move |(start, shard)| (shard.name.as_str(), range(*start, shard)))
     }
 }
 
@@ -187,36 +221,64 @@ fn files(folder: &Path) -> Result<Vec<Shard>, Error> {
     let Some(index) = read::object(folder, INDEX)? else {
         let pickle = ["pytorch_model.bin", "pytorch_model.bin.index.json"];
         let pickle = pickle.iter().any(|name| folder.join(name).exists());
-        return Err(Error::Folder { path: folder.to_owned(), fault: Box::new(Fault::NoWeights { pickle }) });
+        return Err(Error::Folder {
+            path: folder.to_owned(),
+            fault: Box::new(Fault::NoWeights { pickle }),
+        });
     };
-    let fault = |fault| Error::Folder { path: folder.join(INDEX), fault: Box::new(fault) };
-    let map = index.get("weight_map").and_then(Value::as_object).ok_or_else(|| fault(Fault::NoWeightMap))?;
-    let places = map.iter().map(|(tensor, file)| place(tensor, file)).collect::<Result<Vec<_>, _>>();
+    let fault = |fault| Error::Folder {
+        path: folder.join(INDEX),
+        fault: Box::new(fault),
+    };
+    let map = index
+        .get("weight_map")
+        .and_then(Value::as_object)
+        .ok_or_else(|| fault(Fault::NoWeightMap))?;
+    let places = map
+        .iter()
+        .map(|(tensor, file)| place(tensor, file))
+        .collect::<Result<Vec<_>, _>>();
     let places = places.map_err(fault)?;
     let names: BTreeSet<&str> = places.iter().map(|(_, file)| *file).collect();
     if let Some(file) = names.iter().find(|file| !folder.join(file).exists()) {
         return Err(Error::Folder {
             path: folder.to_owned(),
-            fault: Box::new(Fault::NoShard { file: (*file).to_owned() }),
+            fault: Box::new(Fault::NoShard {
+                file: (*file).to_owned(),
+            }),
         });
     }
-    let shards = names.iter().map(|name| Shard::open(folder, name)).collect::<Result<Vec<_>, _>>()?;
+    let shards = names
+        .iter()
+        .map(|name| Shard::open(folder, name))
+        .collect::<Result<Vec<_>, _>>()?;
     let has = |(tensor, file): &(&str, &str)| {
         let shard = shards.iter().find(|shard| shard.name == *file);
-        shard.is_some_and(|s| s.tensors.binary_search_by(|t| t.name.as_str().cmp(tensor)).is_ok())
+        shard.is_some_and(|s| {
+            s.tensors
+                .binary_search_by(|t| t.name.as_str().cmp(tensor))
+                .is_ok()
+        })
     };
     match places.iter().find(|place| !has(place)) {
-        Some((tensor, file)) => {
-            Err(fault(Fault::NotInShard { tensor: (*tensor).to_owned(), file: (*file).to_owned() }))
-        }
+        Some((tensor, file)) => Err(fault(Fault::NotInShard {
+            tensor: (*tensor).to_owned(),
+            file: (*file).to_owned(),
+        })),
         None => Ok(shards),
     }
 }
 
 /// A row of the index: a tensor, and its file in the same folder.
 fn place<'a>(tensor: &'a str, file: &'a Value) -> Result<(&'a str, &'a str), Fault> {
-    let name = file.as_str().filter(|name| Path::new(name).file_name().is_some_and(|last| last == *name));
-    let wrong =
-        || Fault::ShardName { tensor: tensor.to_owned(), file: file.as_str().unwrap_or("").to_owned() };
+    let name = file.as_str().filter(|name| {
+        Path::new(name)
+            .file_name()
+            .is_some_and(|last| last == *name)
+    });
+    let wrong = || Fault::ShardName {
+        tensor: tensor.to_owned(),
+        file: file.as_str().unwrap_or("").to_owned(),
+    };
     name.map(|name| (tensor, name)).ok_or_else(wrong)
 }

@@ -4,7 +4,9 @@
 #[derive(Clone, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // Each variant's message is its documentation.
 pub enum Fault {
-    #[error("it has no config.json; a model is a .gguf file, or a folder with config.json and safetensors")]
+    #[error(
+        "it has no config.json; a model is a .gguf file, or a folder with config.json and safetensors"
+    )]
     NoConfig,
     #[error(
         "it has neither model.safetensors nor model.safetensors.index.json{}",
@@ -30,7 +32,11 @@ pub enum Fault {
     #[error("tensor {tensor:?} is not in {file:?}, where model.safetensors.index.json has it")]
     NotInShard { tensor: String, file: String },
     #[error("tensor {tensor:?} is in {first:?} and in {second:?}")]
-    Twice { tensor: String, first: String, second: String },
+    Twice {
+        tensor: String,
+        first: String,
+        second: String,
+    },
     #[error("tensor {tensor:?} {problem}")]
     FourBit { tensor: String, problem: String },
     #[error("it is of {found} bytes, which is more than the {most} that are read")]

@@ -44,7 +44,12 @@ pub(crate) struct FourBit {
 #[derive(Debug, Clone, PartialEq)]
 enum Absmax {
     F32(Range<usize>),
-    Nested { codes: Range<usize>, map: Vec<f32>, scales: Vec<f32>, offset: f32 },
+    Nested {
+        codes: Range<usize>,
+        map: Vec<f32>,
+        scales: Vec<f32>,
+        offset: f32,
+    },
 }
 
 /// The tensors of a folder: those of matrices in NF4 are taken out.
@@ -62,9 +67,16 @@ pub(crate) fn take(
     bytes: Bytes<'_>,
 ) -> Result<Vec<(String, FourBit)>, Error> {
     let states = tensors.keys().filter_map(|name| name.split_once(STATE));
-    let states: Vec<_> = states.map(|(name, kind)| (name.to_owned(), kind.to_owned())).collect();
+    let states: Vec<_> = states
+        .map(|(name, kind)| (name.to_owned(), kind.to_owned()))
+        .collect();
     let of = |(name, kind): (String, String)| {
-        let matrix = Taken { tensors, path, name: &name }.matrix(&kind, bytes)?;
+        let matrix = Taken {
+            tensors,
+            path,
+            name: &name,
+        }
+        .matrix(&kind, bytes)?;
         Ok((name, matrix))
     };
     states.into_iter().map(of).collect()
@@ -77,8 +89,9 @@ impl Taken<'_> {
         }
         let state = self.take(&format!("{STATE}{kind}"), Dtype::U8, None)?;
         let state = serde_json::from_slice(&bytes(&state)?);
-        let state: Map<String, Value> =
-            state.or_else(|error| self.refuse(format!("has settings that are no JSON object: {error}")))?;
+        let state: Map<String, Value> = state.or_else(|error| {
+            self.refuse(format!("has settings that are no JSON object: {error}"))
+        })?;
         let (shape, dtype) = (self.shape(&state)?, self.dtype(&state)?);
         self.is(&state, "quant_type", &Value::from("nf4"))?;
         self.is(&state, "blocksize", &Value::from(nf4::BLOCK))?;
@@ -89,7 +102,12 @@ impl Taken<'_> {
         let weights = shape[0] * shape[1];
         let codes = self.take("", Dtype::U8, Some(weights.div_ceil(2)))?;
         let absmax = self.absmax(&state, weights.div_ceil(nf4::BLOCK), bytes)?;
-        Ok(FourBit { shape, dtype, codes, absmax })
+        Ok(FourBit {
+            shape,
+            dtype,
+            codes,
+            absmax,
+        })
     }
 
     fn absmax(
@@ -99,17 +117,33 @@ impl Taken<'_> {
         bytes: Bytes<'_>,
     ) -> Result<Absmax, Error> {
         if state.get("nested_blocksize").is_none_or(Value::is_null) {
-            return Ok(Absmax::F32(self.take(".absmax", Dtype::F32, Some(blocks))?));
+            return Ok(Absmax::F32(self.take(
+                ".absmax",
+                Dtype::F32,
+                Some(blocks),
+            )?));
         }
         self.is(state, "nested_blocksize", &Value::from(nested::BLOCK))?;
-        let offset = state.get("nested_offset").and_then(Value::as_f64).map(|offset| offset as f32);
+        let offset = state
+            .get("nested_offset")
+            .and_then(Value::as_f64)
+            .map(|offset| offset as f32);
         let Some(offset) = offset.filter(|offset| offset.is_finite()) else {
             return self.refuse("has no finite \"nested_offset\" in its settings".into());
         };
         let codes = self.take(".absmax", Dtype::U8, Some(blocks))?;
         let map = self.take(".nested_quant_map", Dtype::F32, Some(256))?;
-        let scales = self.take(".nested_absmax", Dtype::F32, Some(blocks.div_ceil(nested::BLOCK)))?;
-        Ok(Absmax::Nested { codes, map: floats(&bytes(&map)?), scales: floats(&bytes(&scales)?), offset })
+        let scales = self.take(
+            ".nested_absmax",
+            Dtype::F32,
+            Some(blocks.div_ceil(nested::BLOCK)),
+        )?;
+        Ok(Absmax::Nested {
+            codes,
+            map: floats(&bytes(&map)?),
+            scales: floats(&bytes(&scales)?),
+            offset,
+        })
     }
 
     /// The bytes of a part, by how its name ends. It is of this type and has so many numbers.
@@ -130,13 +164,23 @@ impl Taken<'_> {
     }
 
     fn shape(&self, state: &Map<String, Value>) -> Result<[usize; 2], Error> {
-        let shape = state.get("shape").and_then(Value::as_array).map(Vec::as_slice);
-        let size = |n: &Value| n.as_u64().filter(|n| (1..=1 << 24).contains(n)).map(|n| n as usize);
+        let shape = state
+            .get("shape")
+            .and_then(Value::as_array)
+            .map(Vec::as_slice);
+        let size = |n: &Value| {
+            n.as_u64()
+                .filter(|n| (1..=1 << 24).contains(n))
+                .map(|n| n as usize)
+        };
         match shape.unwrap_or_default() {
             [rows, n] => size(rows).zip(size(n)).map(|(rows, n)| [rows, n]),
             _ => None,
         }
-        .map_or_else(|| self.refuse("has no \"shape\" of rows and columns in its settings".into()), Ok)
+        .map_or_else(
+            || self.refuse("has no \"shape\" of rows and columns in its settings".into()),
+            Ok,
+        )
     }
 
     fn dtype(&self, state: &Map<String, Value>) -> Result<Dtype, Error> {
@@ -144,7 +188,8 @@ impl Taken<'_> {
             Some("bfloat16") => Ok(Dtype::BF16),
             Some("float16") => Ok(Dtype::F16),
             Some("float32") => Ok(Dtype::F32),
-            _ => self.refuse("has no \"dtype\" of bfloat16, float16 or float32 in its settings".into()),
+            _ => self
+                .refuse("has no \"dtype\" of bfloat16, float16 or float32 in its settings".into()),
         }
     }
 
@@ -161,8 +206,14 @@ impl Taken<'_> {
     }
 
     fn refuse<T>(&self, problem: String) -> Result<T, Error> {
-        let fault = Fault::FourBit { tensor: self.name.to_owned(), problem };
-        Err(Error::Folder { path: self.path.to_owned(), fault: Box::new(fault) })
+        let fault = Fault::FourBit {
+            tensor: self.name.to_owned(),
+            problem,
+        };
+        Err(Error::Folder {
+            path: self.path.to_owned(),
+            fault: Box::new(fault),
+        })
     }
 }
 
@@ -171,8 +222,18 @@ impl FourBit {
     pub(crate) fn tensor(&self, start: usize) -> Tensor {
         let len = self.shape[0] * self.shape[1] * self.number();
         let (dtype, shape) = (self.dtype, self.shape.to_vec());
-        let absmax = if self.absmax.is_nested() { outline::Absmax::Nested } else { outline::Absmax::F32 };
-        Tensor { dtype, shape, range: start..start + len, in_f32: None, nf4: Some(absmax) }
+        let absmax = if self.absmax.is_nested() {
+            outline::Absmax::Nested
+        } else {
+            outline::Absmax::F32
+        };
+        Tensor {
+            dtype,
+            shape,
+            range: start..start + len,
+            in_f32: None,
+            nf4: Some(absmax),
+        }
     }
 
     /// Bytes of a number that is read.
@@ -184,7 +245,9 @@ impl FourBit {
     pub(crate) fn read(&self, at: usize, into: &mut [u8], bytes: Bytes<'_>) -> Result<(), Error> {
         // Whole blocks, so that codes and `absmax` fit.
         let weights = self.shape[0] * self.shape[1];
-        let last = (at + into.len()).div_ceil(self.number()).div_ceil(nf4::BLOCK);
+        let last = (at + into.len())
+            .div_ceil(self.number())
+            .div_ceil(nf4::BLOCK);
         let blocks = at / self.number() / nf4::BLOCK..last;
         let first = blocks.start * nf4::BLOCK;
         let codes = first / 2..(blocks.end * nf4::BLOCK).min(weights).div_ceil(2);
@@ -192,7 +255,9 @@ impl FourBit {
         let numbers = nf4::dequantize(&packed, &self.absmax.of(blocks, bytes)?);
         let numbers = numbers.into_iter().flat_map(|w| rounded(w, self.dtype));
         let skipped = at - first * self.number();
-        into.iter_mut().zip(numbers.skip(skipped)).for_each(|(to, byte)| *to = byte);
+        into.iter_mut()
+            .zip(numbers.skip(skipped))
+            .for_each(|(to, byte)| *to = byte);
         Ok(())
     }
 
@@ -200,16 +265,22 @@ impl FourBit {
     pub(crate) fn nf4(&self, bytes: Bytes<'_>) -> Result<Nf4<nested::Absmax>, Error> {
         let blocks = (self.shape[0] * self.shape[1]).div_ceil(nf4::BLOCK);
         let absmax = match &self.absmax {
-            Absmax::Nested { codes, scales, offset, .. } if self.absmax.is_nested() => {
-                nested::Absmax::Nested(Nested {
-                    codes: bytes(codes)?,
-                    scales: scales.clone(),
-                    offset: *offset,
-                })
-            }
+            Absmax::Nested {
+                codes,
+                scales,
+                offset,
+                ..
+            } if self.absmax.is_nested() => nested::Absmax::Nested(Nested {
+                codes: bytes(codes)?,
+                scales: scales.clone(),
+                offset: *offset,
+            }),
             other => nested::Absmax::F32(other.of(0..blocks, bytes)?),
         };
-        Ok(Nf4 { packed: bytes(&self.codes)?, absmax })
+        Ok(Nf4 {
+            packed: bytes(&self.codes)?,
+            absmax,
+        })
     }
 }
 
@@ -221,10 +292,19 @@ impl Absmax {
 
     fn of(&self, blocks: Range<usize>, bytes: Bytes<'_>) -> Result<Vec<f32>, Error> {
         match self {
-            Absmax::F32(range) => Ok(floats(&bytes(&within(range, 4 * blocks.start..4 * blocks.end))?)),
-            Absmax::Nested { codes, map, scales, offset } => {
+            Absmax::F32(range) => Ok(floats(&bytes(&within(
+                range,
+                4 * blocks.start..4 * blocks.end,
+            ))?)),
+            Absmax::Nested {
+                codes,
+                map,
+                scales,
+                offset,
+            } => {
                 let codes = bytes(&within(codes, blocks.clone()))?;
-                let absmax = |(block, code)| map[usize::from(code)] * scales[block / nested::BLOCK] + offset;
+                let absmax =
+                    |(block, code)| map[usize::from(code)] * scales[block / nested::BLOCK] + offset;
                 Ok(blocks.zip(codes).map(absmax).collect())
             }
         }

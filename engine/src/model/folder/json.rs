@@ -24,7 +24,11 @@ impl<'a> Object<'a> {
 
     pub(crate) fn wrong<T>(&self, name: &str, expected: impl ToString) -> Result<T, Problem> {
         let found = self.get(name).map_or("missing".to_owned(), shown);
-        Err(Problem::Key { key: self.key(name), found, expected: expected.to_string() })
+        Err(Problem::Key {
+            key: self.key(name),
+            found,
+            expected: expected.to_string(),
+        })
     }
 
     pub(crate) fn missing(&self, name: &str) -> Problem {
@@ -33,7 +37,9 @@ impl<'a> Object<'a> {
 
     /// A whole number from 1 to 2^24.
     pub(crate) fn size(&self, name: &str) -> Result<Option<u32>, Problem> {
-        let Some(value) = self.get(name) else { return Ok(None) };
+        let Some(value) = self.get(name) else {
+            return Ok(None);
+        };
         let size = value.as_u64().and_then(|n| u32::try_from(n).ok());
         match size.filter(|n| (1..=MAX_SIZE).contains(n)) {
             Some(size) => Ok(Some(size)),
@@ -47,7 +53,9 @@ impl<'a> Object<'a> {
 
     /// A number above zero.
     pub(crate) fn positive(&self, name: &str) -> Result<Option<f64>, Problem> {
-        let Some(value) = self.get(name) else { return Ok(None) };
+        let Some(value) = self.get(name) else {
+            return Ok(None);
+        };
         match value.as_f64().filter(|x| x.is_finite() && *x > 0.0) {
             Some(x) => Ok(Some(x)),
             None => self.wrong(name, "a number above zero"),
@@ -55,13 +63,22 @@ impl<'a> Object<'a> {
     }
 
     pub(crate) fn bool(&self, name: &str) -> Result<Option<bool>, Problem> {
-        let Some(value) = self.get(name) else { return Ok(None) };
-        value.as_bool().map_or_else(|| self.wrong(name, "true or false"), |found| Ok(Some(found)))
+        let Some(value) = self.get(name) else {
+            return Ok(None);
+        };
+        value.as_bool().map_or_else(
+            || self.wrong(name, "true or false"),
+            |found| Ok(Some(found)),
+        )
     }
 
     pub(crate) fn text(&self, name: &str) -> Result<Option<&'a str>, Problem> {
-        let Some(value) = self.get(name) else { return Ok(None) };
-        value.as_str().map_or_else(|| self.wrong(name, "a string"), |found| Ok(Some(found)))
+        let Some(value) = self.get(name) else {
+            return Ok(None);
+        };
+        value
+            .as_str()
+            .map_or_else(|| self.wrong(name, "a string"), |found| Ok(Some(found)))
     }
 }
 

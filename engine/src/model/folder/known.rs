@@ -37,7 +37,8 @@ fn zero(value: &Value) -> bool {
 }
 
 fn empty(value: &Value) -> bool {
-    value.as_object().is_some_and(serde_json::Map::is_empty) || value.as_array().is_some_and(Vec::is_empty)
+    value.as_object().is_some_and(serde_json::Map::is_empty)
+        || value.as_array().is_some_and(Vec::is_empty)
 }
 
 fn silu(value: &Value) -> bool {
@@ -45,7 +46,9 @@ fn silu(value: &Value) -> bool {
 }
 
 fn full(value: &Value) -> bool {
-    value.as_array().is_some_and(|layers| layers.iter().all(|layer| layer == "full_attention"))
+    value
+        .as_array()
+        .is_some_and(|layers| layers.iter().all(|layer| layer == "full_attention"))
 }
 
 /// The keys of `LlamaConfig`, `Qwen2Config`, `Qwen3Config` and their parent `PretrainedConfig` in transformers, and what
@@ -163,15 +166,27 @@ const ROWS: &[Row] = &[
 
 /// Checks every key. What is `null` says nothing.
 pub(crate) fn check(config: Object<'_>, family: &'static str) -> Result<(), Problem> {
-    config.values.iter().filter(|(_, value)| !value.is_null()).try_for_each(|(key, value)| {
-        let found = shown(value);
-        match ROWS.iter().find(|(known, ..)| known == key) {
-            None => Err(Problem::UnknownKey { key: key.clone(), found, architecture: family }),
-            Some((_, Used | Harmless, _)) => Ok(()),
-            Some((_, Only(holds), _)) if holds(value) => Ok(()),
-            Some((_, Only(_) | Refused, why)) => Err(Problem::RefusedKey { key: key.clone(), found, why }),
-        }
-    })
+    config
+        .values
+        .iter()
+        .filter(|(_, value)| !value.is_null())
+        .try_for_each(|(key, value)| {
+            let found = shown(value);
+            match ROWS.iter().find(|(known, ..)| known == key) {
+                None => Err(Problem::UnknownKey {
+                    key: key.clone(),
+                    found,
+                    architecture: family,
+                }),
+                Some((_, Used | Harmless, _)) => Ok(()),
+                Some((_, Only(holds), _)) if holds(value) => Ok(()),
+                Some((_, Only(_) | Refused, why)) => Err(Problem::RefusedKey {
+                    key: key.clone(),
+                    found,
+                    why,
+                }),
+            }
+        })
 }
 
 #[cfg(test)]
@@ -181,7 +196,10 @@ mod tests {
     #[test]
     fn rows_are_distinct_and_give_reasons() {
         for (i, (key, fate, why)) in ROWS.iter().enumerate() {
-            assert!(ROWS[..i].iter().all(|(other, ..)| other != key), "{key} twice");
+            assert!(
+                ROWS[..i].iter().all(|(other, ..)| other != key),
+                "{key} twice"
+            );
             assert_eq!(matches!(fate, Used | Harmless), why.is_empty(), "{key}");
         }
     }

@@ -62,15 +62,27 @@ impl Named<'_> {
         let Some(tensor) = self.folder.tensor(&name) else {
             return Err(Problem::MissingTensor { name, expected });
         };
-        if !tensor.shape.iter().map(|&n| n as u64).eq(expected.iter().copied()) {
+        if !tensor
+            .shape
+            .iter()
+            .map(|&n| n as u64)
+            .eq(expected.iter().copied())
+        {
             let found = tensor.shape.iter().map(|&n| n as u64).collect();
-            return Err(Problem::Shape { name, found, expected });
+            return Err(Problem::Shape {
+                name,
+                found,
+                expected,
+            });
         }
         Ok((name, tensor))
     }
 
     fn refuse(name: String, dtype: Dtype) -> Problem {
-        Problem::Dtype { name, found: format!("{dtype:?}") }
+        Problem::Dtype {
+            name,
+            found: format!("{dtype:?}"),
+        }
     }
 
     /// Refuses a tensor that the forward pass does not read: it is a feature that it does not have.
@@ -83,7 +95,10 @@ impl Named<'_> {
         let stray = |name: &&str| !known.contains(name) && !name.ends_with(FREQUENCIES);
         match self.folder.names().find(stray) {
             Some(HEAD) if self.tied => Err(Problem::TiedHead),
-            Some(name) => Err(Problem::StrayTensor { name: name.to_owned(), architecture }),
+            Some(name) => Err(Problem::StrayTensor {
+                name: name.to_owned(),
+                architecture,
+            }),
             None => Ok(()),
         }
     }
@@ -104,7 +119,14 @@ impl Source for Named<'_> {
         };
         let dims = vec![n.into(), rows.into()];
         let (range, nf4) = (tensor.range.clone(), tensor.nf4);
-        Ok(Weight { name, dims, format, range, fused: None, nf4 })
+        Ok(Weight {
+            name,
+            dims,
+            format,
+            range,
+            fused: None,
+            nf4,
+        })
     }
 
     fn vector(&self, name: &str, n: u32) -> Result<Weight, Problem> {
@@ -133,9 +155,18 @@ mod tests {
         let cases = [
             ("token_embd.weight", Some("model.embed_tokens.weight")),
             ("output.weight", Some("lm_head.weight")),
-            ("blk.3.attn_q.weight", Some("model.layers.3.self_attn.q_proj.weight")),
-            ("blk.11.attn_v.bias", Some("model.layers.11.self_attn.v_proj.bias")),
-            ("blk.0.ffn_norm.weight", Some("model.layers.0.post_attention_layernorm.weight")),
+            (
+                "blk.3.attn_q.weight",
+                Some("model.layers.3.self_attn.q_proj.weight"),
+            ),
+            (
+                "blk.11.attn_v.bias",
+                Some("model.layers.11.self_attn.v_proj.bias"),
+            ),
+            (
+                "blk.0.ffn_norm.weight",
+                Some("model.layers.0.post_attention_layernorm.weight"),
+            ),
             ("rope_freqs.weight", None),
         ];
         for (gguf, wanted) in cases {
@@ -147,10 +178,20 @@ mod tests {
     #[test]
     fn every_module_is_of_a_role() {
         let of = |role: &str| name(&format!("blk.0.{role}")).is_some();
-        let unnamed: Vec<&str> = ROLES.iter().map(|role| role.tensor).filter(|role| !of(role)).collect();
-        assert_eq!(unnamed, ["post_attention_norm.weight", "post_ffw_norm.weight"]);
+        let unnamed: Vec<&str> = ROLES
+            .iter()
+            .map(|role| role.tensor)
+            .filter(|role| !of(role))
+            .collect();
+        assert_eq!(
+            unnamed,
+            ["post_attention_norm.weight", "post_ffw_norm.weight"]
+        );
         for (module, _) in MODULES {
-            assert!(ROLES.iter().any(|role| role.tensor.starts_with(module)), "{module}");
+            assert!(
+                ROLES.iter().any(|role| role.tensor.starts_with(module)),
+                "{module}"
+            );
         }
     }
 }

@@ -37,14 +37,23 @@ pub(crate) fn problem(pattern: &Value, replaced: bool) -> Option<String> {
 
 /// What the two would understand differently.
 fn differs(text: &str) -> Option<&'static str> {
-    let mut scan = Scan { rest: text, sets: 0 };
-    std::iter::from_fn(|| scan.next()).flatten().next().or_else(|| {
-        let folds = |part: &str| {
-            let lower = part.to_lowercase();
-            !part.is_ascii() || ["ss", "ff", "fi", "fl", "st"].iter().any(|letters| lower.contains(letters))
-        };
-        caseless(text).any(folds).then_some(FOLD)
-    })
+    let mut scan = Scan {
+        rest: text,
+        sets: 0,
+    };
+    std::iter::from_fn(|| scan.next())
+        .flatten()
+        .next()
+        .or_else(|| {
+            let folds = |part: &str| {
+                let lower = part.to_lowercase();
+                !part.is_ascii()
+                    || ["ss", "ff", "fi", "fl", "st"]
+                        .iter()
+                        .any(|letters| lower.contains(letters))
+            };
+            caseless(text).any(folds).then_some(FOLD)
+        })
 }
 
 /// What groups with the flag i hold, and what stands behind the flag alone.
@@ -83,7 +92,9 @@ fn inside(text: &str) -> &str {
 /// The flags of a group, of what stands behind its `(?`.
 fn flags(group: &str) -> &str {
     let end = group.find([':', ')']).unwrap_or(0);
-    Some(&group[..end]).filter(|flags| flags.chars().all(|c| "imsx-".contains(c))).unwrap_or_default()
+    Some(&group[..end])
+        .filter(|flags| flags.chars().all(|c| "imsx-".contains(c)))
+        .unwrap_or_default()
 }
 
 /// An expression, as far as it has been read.
@@ -122,7 +133,11 @@ impl Scan<'_> {
             'w' | 'W' => Some(WORD),
             'b' | 'B' if self.sets == 0 => Some(WORD),
             '<' | '>' => Some(ESCAPE),
-            'p' | 'P' => match self.rest.strip_prefix('{').and_then(|rest| rest.split_once('}')) {
+            'p' | 'P' => match self
+                .rest
+                .strip_prefix('{')
+                .and_then(|rest| rest.split_once('}'))
+            {
                 Some((_, rest)) => {
                     self.rest = rest;
                     None

@@ -7,10 +7,22 @@ use crate::model::problem::Problem;
 
 /// Keys, and the only values of them that are read; a key that is missing has that value.
 const ONLY: [(&str, Expected, &str); 4] = [
-    ("quant_method", Expected::Text("bitsandbytes"), "\"bitsandbytes\""),
-    ("load_in_8bit", Expected::Off, "false, as of bitsandbytes its 4-bit format NF4 is read"),
+    (
+        "quant_method",
+        Expected::Text("bitsandbytes"),
+        "\"bitsandbytes\"",
+    ),
+    (
+        "load_in_8bit",
+        Expected::Off,
+        "false, as of bitsandbytes its 4-bit format NF4 is read",
+    ),
     ("bnb_4bit_quant_type", Expected::Text("nf4"), "\"nf4\""),
-    ("bnb_4bit_quant_storage", Expected::Text("uint8"), "\"uint8\""),
+    (
+        "bnb_4bit_quant_storage",
+        Expected::Text("uint8"),
+        "\"uint8\"",
+    ),
 ];
 
 enum Expected {
@@ -26,13 +38,20 @@ pub(crate) fn check(config: Object<'_>) -> Result<(), Problem> {
         Some(Value::Object(values)) => values,
         Some(_) => return config.wrong(key, "an object"),
     };
-    let keys = Object { values, prefix: "quantization_config." };
+    let keys = Object {
+        values,
+        prefix: "quantization_config.",
+    };
     ONLY.iter().try_for_each(|(key, wanted, named)| {
         let right = keys.get(key).is_none_or(|found| match wanted {
             Expected::Text(text) => found == text,
             Expected::Off => *found == Value::Bool(false),
         });
         let instead = "; give the folder of the 16-bit model, or a GGUF file";
-        if right { Ok(()) } else { keys.wrong(key, format!("{named}{instead}")) }
+        if right {
+            Ok(())
+        } else {
+            keys.wrong(key, format!("{named}{instead}"))
+        }
     })
 }

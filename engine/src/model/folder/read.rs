@@ -20,13 +20,24 @@ pub(crate) fn bytes(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, Error>
     match std::fs::metadata(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(Error::Open { path, source }),
-        Ok(found) if !found.is_file() => return Err(Error::NoFile { path, what: "no file" }),
+        Ok(found) if !found.is_file() => {
+            return Err(Error::NoFile {
+                path,
+                what: "no file",
+            });
+        }
         Ok(_) => {}
     }
     let file = StableFile::open(&path)?;
     if file.len() > MOST {
-        let fault = Fault::Long { found: file.len(), most: MOST };
-        return Err(Error::Folder { path, fault: Box::new(fault) });
+        let fault = Fault::Long {
+            found: file.len(),
+            most: MOST,
+        };
+        return Err(Error::Folder {
+            path,
+            fault: Box::new(fault),
+        });
     }
     let mut bytes = vec![0; file.len() as usize];
     file.read(0, &mut bytes)?;
@@ -36,7 +47,9 @@ pub(crate) fn bytes(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, Error>
 
 /// The text of a file of the folder, if there is one.
 pub(crate) fn text(folder: &Path, name: &str) -> Result<Option<String>, Error> {
-    let Some(bytes) = bytes(folder, name)? else { return Ok(None) };
+    let Some(bytes) = bytes(folder, name)? else {
+        return Ok(None);
+    };
     let fault = |_| Error::Folder {
         path: folder.join(name),
         fault: Box::new(Fault::Json("it is not UTF-8".to_owned())),
@@ -46,8 +59,13 @@ pub(crate) fn text(folder: &Path, name: &str) -> Result<Option<String>, Error> {
 
 /// The JSON object in a file of the folder, if there is one.
 pub(crate) fn object(folder: &Path, name: &str) -> Result<Option<Map<String, Value>>, Error> {
-    let Some(bytes) = bytes(folder, name)? else { return Ok(None) };
-    let fault = |fault| Error::Folder { path: folder.join(name), fault: Box::new(fault) };
+    let Some(bytes) = bytes(folder, name)? else {
+        return Ok(None);
+    };
+    let fault = |fault| Error::Folder {
+        path: folder.join(name),
+        fault: Box::new(fault),
+    };
     match serde_json::from_slice(&bytes) {
         Ok(Value::Object(object)) => {
             unique_keys(&bytes).map_err(|problem| fault(Fault::Keys(problem)))?;

@@ -28,31 +28,60 @@ pub(crate) fn read(
     let empty = Map::new();
     let (name, values) = scaling(config)?;
     let prefix = format!("{name}.");
-    let keys = Object { values: values.unwrap_or(&empty), prefix: &prefix };
+    let keys = Object {
+        values: values.unwrap_or(&empty),
+        prefix: &prefix,
+    };
     let kind = match keys.text("rope_type")? {
         None => keys.text("type")?.unwrap_or("default"),
         Some(kind) => kind,
     };
     let Some((_, known)) = KINDS.iter().find(|(known, _)| *known == kind) else {
         let supported = KINDS.map(|(kind, _)| kind).join(", ");
-        return Err(Problem::RopeType { key: keys.key("rope_type"), found: kind.to_owned(), supported });
+        return Err(Problem::RopeType {
+            key: keys.key("rope_type"),
+            found: kind.to_owned(),
+            supported,
+        });
     };
-    if let Some(stray) =
-        keys.values.keys().find(|key| !COMMON.contains(&key.as_str()) && !known.contains(&key.as_str()))
+    if let Some(stray) = keys
+        .values
+        .keys()
+        .find(|key| !COMMON.contains(&key.as_str()) && !known.contains(&key.as_str()))
     {
         let why = "it is not known for this kind of scaling, so the model could run wrongly";
-        let found = keys.get(stray).map_or("null".to_owned(), super::json::shown);
-        return Err(Problem::RefusedKey { key: keys.key(stray), found, why });
+        let found = keys
+            .get(stray)
+            .map_or("null".to_owned(), super::json::shown);
+        return Err(Problem::RefusedKey {
+            key: keys.key(stray),
+            found,
+            why,
+        });
     }
     for of in [config, keys] {
-        if of.positive("partial_rotary_factor")?.is_some_and(|share| share != 1.0) {
-            return of.wrong("partial_rotary_factor", "1: these families rotate whole heads");
+        if of
+            .positive("partial_rotary_factor")?
+            .is_some_and(|share| share != 1.0)
+        {
+            return of.wrong(
+                "partial_rotary_factor",
+                "1: these families rotate whole heads",
+            );
         }
     }
-    let theta = keys.positive("rope_theta")?.or(config.positive("rope_theta")?);
+    let theta = keys
+        .positive("rope_theta")?
+        .or(config.positive("rope_theta")?);
     let plain = Rope::plain(head_dim, theta.unwrap_or(10_000.0));
     match kind {
-        "linear" => Ok((Rope { scaling: Scaling::Linear(factor(keys)?), ..plain }, None)),
+        "linear" => Ok((
+            Rope {
+                scaling: Scaling::Linear(factor(keys)?),
+                ..plain
+            },
+            None,
+        )),
         "llama3" => Ok((plain, Some(RopeFactors::Fixed(llama3(keys, &plain)?)))),
         "yarn" => Ok((yarn(keys, plain, context)?, None)),
         _ => Ok((plain, None)),
@@ -93,10 +122,16 @@ fn required(keys: Object<'_>, name: &str) -> Result<f64, Problem> {
 /// `_compute_llama3_parameters`: long waves are divided by the factor, short ones by 1, and those between by a mean.
 fn llama3(keys: Object<'_>, rope: &Rope) -> Result<Vec<f32>, Problem> {
     let factor = factor(keys)?;
-    let [low, high] = [required(keys, "low_freq_factor")?, required(keys, "high_freq_factor")?];
+    let [low, high] = [
+        required(keys, "low_freq_factor")?,
+        required(keys, "high_freq_factor")?,
+    ];
     let original = f64::from(keys.required("original_max_position_embeddings")?);
     if high <= low {
-        return keys.wrong("high_freq_factor", format!("a number above low_freq_factor ({low})"));
+        return keys.wrong(
+            "high_freq_factor",
+            format!("a number above low_freq_factor ({low})"),
+        );
     }
     let divisor = |revolutions: f64| {
         let wave = 1.0 / revolutions;
@@ -109,21 +144,36 @@ fn llama3(keys: Object<'_>, rope: &Rope) -> Result<Vec<f32>, Problem> {
             }
         }
     };
-    Ok(rope.revolutions(None).into_iter().map(|revolutions| divisor(revolutions) as f32).collect())
+    Ok(rope
+        .revolutions(None)
+        .into_iter()
+        .map(|revolutions| divisor(revolutions) as f32)
+        .collect())
 }
 
 /// `_compute_yarn_parameters`. Without a magnitude of its own, cosine and sine have that of the paper.
 fn yarn(keys: Object<'_>, rope: Rope, context: u32) -> Result<Rope, Problem> {
     if keys.bool("truncate")? == Some(false) {
-        return keys.wrong("truncate", "true: bounds between two pairs are not supported");
+        return keys.wrong(
+            "truncate",
+            "true: bounds between two pairs are not supported",
+        );
     }
     let factor = factor(keys)?;
     let scaling = Scaling::Yarn(Yarn {
         factor,
-        original_context: keys.size("original_max_position_embeddings")?.unwrap_or(context),
+        original_context: keys
+            .size("original_max_position_embeddings")?
+            .unwrap_or(context),
         beta_fast: keys.positive("beta_fast")?.unwrap_or(32.0),
         beta_slow: keys.positive("beta_slow")?.unwrap_or(1.0),
     });
-    let magnitude = keys.positive("attention_factor")?.unwrap_or(scaling.magnitude());
-    Ok(Rope { scaling, magnitude, ..rope })
+    let magnitude = keys
+        .positive("attention_factor")?
+        .unwrap_or(scaling.magnitude());
+    Ok(Rope {
+        scaling,
+        magnitude,
+        ..rope
+    })
 }

@@ -45,36 +45,58 @@ impl Shard {
     pub(crate) fn open(folder: &Path, name: &str) -> Result<Shard, Error> {
         let path = folder.join(name);
         // Opening a pipe would wait for a writer.
-        let found = std::fs::metadata(&path).map_err(|source| Error::Open { path: path.clone(), source })?;
+        let found = std::fs::metadata(&path).map_err(|source| Error::Open {
+            path: path.clone(),
+            source,
+        })?;
         if !found.is_file() {
-            return Err(Error::NoFile { path, what: "no file" });
+            return Err(Error::NoFile {
+                path,
+                what: "no file",
+            });
         }
         let file = StableFile::open(&path)?;
         let header = header(&file)?;
         let tensors = header.and_then(|(bytes, data)| tensors(&bytes, data, file.len()));
-        let tensors = tensors.map_err(|fault| Error::Folder { path, fault: Box::new(fault) })?;
+        let tensors = tensors.map_err(|fault| Error::Folder {
+            path,
+            fault: Box::new(fault),
+        })?;
         file.check()?;
-        Ok(Shard { name: name.to_owned(), file, tensors })
+        Ok(Shard {
+            name: name.to_owned(),
+            file,
+            tensors,
+        })
     }
 }
 
 /// The header's bytes, and where the tensors' data begins.
 fn header(file: &StableFile) -> Result<Result<(Vec<u8>, u64), Fault>, Error> {
-    let short = |what: String| Ok(Err(Fault::Safetensors(format!("it is no safetensors file: {what}"))));
+    let short = |what: String| {
+        Ok(Err(Fault::Safetensors(format!(
+            "it is no safetensors file: {what}"
+        ))))
+    };
     let mut first = vec![0; file.len().min(FIRST) as usize];
     file.read(0, &mut first)?;
     if let Some(what) = kind::known(&first).filter(|_| first.get(8) != Some(&b'{')) {
         return Ok(Err(Fault::Safetensors(what.to_owned())));
     }
     if file.len() < LENGTH {
-        return short(format!("it has {} bytes, and the length of the header takes {LENGTH}", file.len()));
+        return short(format!(
+            "it has {} bytes, and the length of the header takes {LENGTH}",
+            file.len()
+        ));
     }
     let mut length = [0; LENGTH as usize];
     file.read(0, &mut length)?;
     let length = u64::from_le_bytes(length);
     let left = file.len() - LENGTH;
     if length > left.min(MAX_HEADER) {
-        return short(format!("its header would take {length} bytes, and {left} follow"));
+        return short(format!(
+            "its header would take {length} bytes, and {left} follow"
+        ));
     }
     let mut bytes = vec![0; length as usize];
     file.read(LENGTH, &mut bytes)?;
@@ -83,11 +105,14 @@ fn header(file: &StableFile) -> Result<Result<(Vec<u8>, u64), Fault>, Error> {
 
 /// The tensors of a header. The library holds types, shapes and offsets against each other.
 fn tensors(header: &[u8], data: u64, len: u64) -> Result<Vec<Stored>, Fault> {
-    let metadata: Metadata = serde_json::from_slice(header)
-        .map_err(|error| Fault::Safetensors(format!("its header is no safetensors header: {error}")))?;
+    let metadata: Metadata = serde_json::from_slice(header).map_err(|error| {
+        Fault::Safetensors(format!("its header is no safetensors header: {error}"))
+    })?;
     let (found, needed) = (len - data, metadata.data_len() as u64);
     if found != needed {
-        let what = format!("it has {found} bytes of data, and its header says {needed}: download it again");
+        let what = format!(
+            "it has {found} bytes of data, and its header says {needed}: download it again"
+        );
         return Err(Fault::Safetensors(what));
     }
     let mut tensors: Vec<Stored> = metadata

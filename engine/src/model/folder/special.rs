@@ -49,8 +49,15 @@ struct AddedTokens {
 }
 
 /// The tokens that end a text, in order.
-pub(crate) fn stop(folder: &Path, config: &Map<String, Value>, vocab: u32) -> Result<Vec<u32>, Error> {
-    let problem = |name: &str, problem| Error::Model { path: folder.join(name), problem: Box::new(problem) };
+pub(crate) fn stop(
+    folder: &Path,
+    config: &Map<String, Value>,
+    vocab: u32,
+) -> Result<Vec<u32>, Error> {
+    let problem = |name: &str, problem| Error::Model {
+        path: folder.join(name),
+        problem: Box::new(problem),
+    };
     let mut stop = ids(config, "eos_token_id", vocab).map_err(|p| problem("config.json", p))?;
     if let Some(generation) = read::object(folder, GENERATION)? {
         stop.extend(ids(&generation, "eos_token_id", vocab).map_err(|p| problem(GENERATION, p))?);
@@ -59,7 +66,9 @@ pub(crate) fn stop(folder: &Path, config: &Map<String, Value>, vocab: u32) -> Re
     if let Some(token) = added.iter().find(|token| token.id >= vocab) {
         return Err(problem(TOKENIZER, outside(&token.content, token.id, vocab)));
     }
-    let spelled = added.iter().map(|token| (token.id, token.content.as_str(), token.special));
+    let spelled = added
+        .iter()
+        .map(|token| (token.id, token.content.as_str(), token.special));
     stop.extend(stop::spelled(&spelled.collect::<Vec<_>>()));
     stop.sort_unstable();
     stop.dedup();
@@ -68,29 +77,47 @@ pub(crate) fn stop(folder: &Path, config: &Map<String, Value>, vocab: u32) -> Re
 
 pub(crate) fn outside(token: &str, id: u32, vocab: u32) -> Problem {
     let expected = format!("a number below vocab_size of config.json ({vocab})");
-    Problem::Key { key: format!("token {token:?}"), found: id.to_string(), expected }
+    Problem::Key {
+        key: format!("token {token:?}"),
+        found: id.to_string(),
+        expected,
+    }
 }
 
 fn added(folder: &Path) -> Result<Vec<Added>, Error> {
-    let Some(bytes) = read::bytes(folder, TOKENIZER)? else { return Ok(vec![]) };
+    let Some(bytes) = read::bytes(folder, TOKENIZER)? else {
+        return Ok(vec![]);
+    };
     let read: Result<AddedTokens, _> = serde_json::from_slice(&bytes);
-    read.map(|read| read.added_tokens).map_err(|error| Error::Folder {
-        path: folder.join(TOKENIZER),
-        fault: Box::new(Fault::Json(error.to_string())),
-    })
+    read.map(|read| read.added_tokens)
+        .map_err(|error| Error::Folder {
+            path: folder.join(TOKENIZER),
+            fault: Box::new(Fault::Json(error.to_string())),
+        })
 }
 
 /// The tokens under a key: one or several numbers, or none.
 pub(crate) fn ids(values: &Map<String, Value>, key: &str, vocab: u32) -> Result<Vec<u32>, Problem> {
-    let Some(value) = values.get(key).filter(|value| !value.is_null()) else { return Ok(vec![]) };
-    let one = |value: &Value| value.as_u64().and_then(|n| u32::try_from(n).ok()).filter(|id| *id < vocab);
+    let Some(value) = values.get(key).filter(|value| !value.is_null()) else {
+        return Ok(vec![]);
+    };
+    let one = |value: &Value| {
+        value
+            .as_u64()
+            .and_then(|n| u32::try_from(n).ok())
+            .filter(|id| *id < vocab)
+    };
     let ids = match value {
         Value::Array(values) => values.iter().map(one).collect(),
         value => one(value).map(|id| vec![id]),
     };
     ids.ok_or_else(|| {
         let expected = format!("a token below vocab_size ({vocab}), or a list of such");
-        Problem::Key { key: key.to_owned(), found: shown(value), expected }
+        Problem::Key {
+            key: key.to_owned(),
+            found: shown(value),
+            expected,
+        }
     })
 }
 

@@ -38,12 +38,21 @@ pub(crate) enum Prefix {
 
 impl Spelled {
     /// As the steps of the decoder have it, where the other parts agree.
-    pub(crate) fn new(decoder: &Value, pre_tokenizer: &Value, normalizer: &Value) -> Result<Spelled, Fault> {
+    pub(crate) fn new(
+        decoder: &Value,
+        pre_tokenizer: &Value,
+        normalizer: &Value,
+    ) -> Result<Spelled, Fault> {
         let chain = steps(Part::Decoder, decoder);
         let byte_level = |step: &&Value| step["type"] == "ByteLevel";
         if chain.first().is_some_and(byte_level) {
-            let makes = [(Part::PreTokenizer, pre_tokenizer), (Part::Normalizer, normalizer)];
-            let made = makes.into_iter().any(|(part, value)| steps(part, value).iter().any(byte_level));
+            let makes = [
+                (Part::PreTokenizer, pre_tokenizer),
+                (Part::Normalizer, normalizer),
+            ];
+            let made = makes
+                .into_iter()
+                .any(|(part, value)| steps(part, value).iter().any(byte_level));
             let other = chain[1..].iter().find(|step| step["type"] != "Fuse");
             return match other.or(chain.first().filter(|_| !made)) {
                 Some(step) => Err(unsupported(step)),
@@ -76,9 +85,17 @@ impl Spelled {
     /// The space that a text has got in front.
     pub(crate) fn space_prefix(self, tokens: &[(&str, i64)]) -> SpacePrefix {
         match self {
-            Spelled::Spaces { prefix: Prefix::Any, .. } => SpacePrefix::Any,
-            Spelled::Spaces { prefix: Prefix::Spelled, .. } => {
-                let others = (0..).zip(tokens).filter(|(_, (text, _))| text.starts_with(' '));
+            Spelled::Spaces {
+                prefix: Prefix::Any,
+                ..
+            } => SpacePrefix::Any,
+            Spelled::Spaces {
+                prefix: Prefix::Spelled,
+                ..
+            } => {
+                let others = (0..)
+                    .zip(tokens)
+                    .filter(|(_, (text, _))| text.starts_with(' '));
                 SpacePrefix::Spelled(others.map(|(id, _)| id).collect())
             }
             _ => SpacePrefix::None,
@@ -101,7 +118,10 @@ impl Chain {
         match self.spaces {
             true => {
                 let prefix = self.prefix.unwrap_or(Prefix::None);
-                Ok(Spelled::Spaces { prefix, bytes: self.bytes })
+                Ok(Spelled::Spaces {
+                    prefix,
+                    bytes: self.bytes,
+                })
             }
             false if chain.is_empty() => Err(Fault::Decoder("is missing".to_owned())),
             false => Err(Fault::Decoder("makes no spaces of U+2581".to_owned())),
@@ -111,7 +131,9 @@ impl Chain {
     /// Where a step stands matters: before `Fuse` it sees tokens, after it the whole text.
     fn step(&mut self, step: &Value) -> Result<(), Fault> {
         match step["type"].as_str().unwrap_or_default() {
-            "Metaspace" if !self.spaces && !self.fused && step["replacement"] == String::from(SPACE) => {
+            "Metaspace"
+                if !self.spaces && !self.fused && step["replacement"] == String::from(SPACE) =>
+            {
                 self.spaces = true;
                 self.prefix = has_prefix(step).then_some(Prefix::Spelled);
             }
@@ -119,7 +141,11 @@ impl Chain {
             "ByteFallback" if !self.bytes && !self.fused => self.bytes = true,
             "Fuse" => self.fused = true,
             "Strip" if self.spaces && self.fused && self.prefix.is_none() && strips_one(step) => {
-                self.prefix = Some(if step["start"] == 1 { Prefix::Any } else { Prefix::None });
+                self.prefix = Some(if step["start"] == 1 {
+                    Prefix::Any
+                } else {
+                    Prefix::None
+                });
             }
             _ => return Err(unsupported(step)),
         }
@@ -128,7 +154,10 @@ impl Chain {
 }
 
 fn unsupported(step: &Value) -> Fault {
-    Fault::Decoder(format!("has a step of the type {} where it stands", step["type"]))
+    Fault::Decoder(format!(
+        "has a step of the type {} where it stands",
+        step["type"]
+    ))
 }
 
 /// Whether a step makes U+2581 a space.

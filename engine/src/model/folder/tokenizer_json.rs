@@ -63,27 +63,42 @@ enum Merge {
 impl File {
     /// One more than the largest number of a token.
     pub(crate) fn size(&self) -> Result<u32, Fault> {
-        let listed = self.listed()?.into_iter().filter_map(|(_, id)| u32::try_from(id?).ok());
-        let last = listed.chain(self.added_tokens.iter().map(|added| added.id)).max();
+        let listed = self
+            .listed()?
+            .into_iter()
+            .filter_map(|(_, id)| u32::try_from(id?).ok());
+        let last = listed
+            .chain(self.added_tokens.iter().map(|added| added.id))
+            .max();
         let size = last.map_or(0, |last| last.saturating_add(1));
-        if size > MOST { Err(Fault::Size { size, most: MOST }) } else { Ok(size) }
+        if size > MOST {
+            Err(Fault::Size { size, most: MOST })
+        } else {
+            Ok(size)
+        }
     }
 
     /// The spellings and numbers of the model's vocabulary.
     fn listed(&self) -> Result<Vec<(&str, Option<u64>)>, Fault> {
         match (&self.model.vocab, self.kind()) {
-            (Value::Object(table), "BPE") => {
-                Ok(table.iter().map(|(text, id)| (text.as_str(), id.as_u64())).collect())
-            }
-            (Value::Array(entries), "Unigram") => {
-                Ok((0..).zip(entries).map(|(id, entry)| (first(entry), Some(id))).collect())
-            }
+            (Value::Object(table), "BPE") => Ok(table
+                .iter()
+                .map(|(text, id)| (text.as_str(), id.as_u64()))
+                .collect()),
+            (Value::Array(entries), "Unigram") => Ok((0..)
+                .zip(entries)
+                .map(|(id, entry)| (first(entry), Some(id)))
+                .collect()),
             (_, kind) => Err(Fault::Vocabulary(kind.to_owned())),
         }
     }
 
     fn kind(&self) -> &str {
-        let merges = if self.model.vocab.is_object() { "BPE" } else { "" };
+        let merges = if self.model.vocab.is_object() {
+            "BPE"
+        } else {
+            ""
+        };
         self.model.kind.as_deref().unwrap_or(merges)
     }
 
@@ -92,10 +107,17 @@ impl File {
         let mut tokens: Vec<(&str, i64)> = vec![("", NORMAL); vocab as usize];
         let mut set = |id: Option<u64>, text, kind| {
             let slot = id.and_then(|id| tokens.get_mut(usize::try_from(id).ok()?));
-            let slot = slot.ok_or_else(|| Fault::Outside { text: String::from(text), vocab })?;
+            let slot = slot.ok_or_else(|| Fault::Outside {
+                text: String::from(text),
+                vocab,
+            })?;
             if !slot.0.is_empty() && slot.0 != text {
                 let (first, second) = (slot.0.to_owned(), String::from(text));
-                return Err(Fault::SameId { id: id.unwrap_or_default(), first, second });
+                return Err(Fault::SameId {
+                    id: id.unwrap_or_default(),
+                    first,
+                    second,
+                });
             }
             *slot = (text, kind);
             Ok(())
@@ -103,9 +125,19 @@ impl File {
         for (text, id) in self.listed()? {
             set(id, text, NORMAL)?;
         }
-        for Added { id, content, special, .. } in &self.added_tokens {
+        for Added {
+            id,
+            content,
+            special,
+            ..
+        } in &self.added_tokens
+        {
             let control = *special || stop::is_marker(content);
-            set(Some(u64::from(*id)), content, if control { CONTROL } else { USER_DEFINED })?;
+            set(
+                Some(u64::from(*id)),
+                content,
+                if control { CONTROL } else { USER_DEFINED },
+            )?;
         }
         Ok(tokens)
     }
@@ -118,7 +150,9 @@ impl File {
     /// Those of the added tokens that end a text by their spelling, and of which the file says that they may stand in
     /// any text.
     pub(crate) fn has_common_markers(&self) -> bool {
-        self.added_tokens.iter().any(|added| !added.special && stop::is_marker(&added.content))
+        self.added_tokens
+            .iter()
+            .any(|added| !added.special && stop::is_marker(&added.content))
     }
 
     /// Refuses components and settings that are not supported; gives a warning for each key that is left out.
@@ -136,40 +170,66 @@ impl File {
         if self.model.dropout.is_some_and(|share| share != 0.0) {
             return Err(Fault::Dropout);
         }
-        if let Some(value) = self.model.continuing_subword_prefix.clone().filter(|value| !value.is_empty()) {
-            return Err(Fault::ModelSetting { key: "continuing_subword_prefix", value });
+        if let Some(value) = self
+            .model
+            .continuing_subword_prefix
+            .clone()
+            .filter(|value| !value.is_empty())
+        {
+            return Err(Fault::ModelSetting {
+                key: "continuing_subword_prefix",
+                value,
+            });
         }
         let mut seen = HashMap::new();
         for added in &self.added_tokens {
-            if seen.insert(&added.content, added).is_some_and(|before| before != added) {
+            if seen
+                .insert(&added.content, added)
+                .is_some_and(|before| before != added)
+            {
                 return Err(Fault::AddedTwice(added.content.clone()));
             }
         }
-        Ok(spare.into_iter().map(|key| format!("the key {key} is not known, and left out")).collect())
+        Ok(spare
+            .into_iter()
+            .map(|key| format!("the key {key} is not known, and left out"))
+            .collect())
     }
 
     /// Refuses a vocabulary that is not complete; says how the tokens are spelled, and warns of texts that lose bytes.
     pub(crate) fn check(&self, tokens: &[(&str, i64)]) -> Result<(Spelled, Option<String>), Fault> {
         let spelled = Spelled::new(&self.decoder, &self.pre_tokenizer, &self.normalizer)?;
         if self.kind() == "Unigram" {
-            return read::check_lengths(tokens.iter().map(|(text, _)| *text)).map(|()| (spelled, None));
+            return read::check_lengths(tokens.iter().map(|(text, _)| *text))
+                .map(|()| (spelled, None));
         }
-        let ids: HashMap<&str, u32> = (0..).zip(tokens).map(|(id, (text, _))| (*text, id)).collect();
+        let ids: HashMap<&str, u32> = (0..)
+            .zip(tokens)
+            .map(|(id, (text, _))| (*text, id))
+            .collect();
         let lossy = match (spelled, &self.model.unk_token) {
             (Spelled::Bytes, _) => byte_level::check_bytes(&ids)?,
             (_, Some(_)) => None,
-            (_, None) if self.model.byte_fallback == Some(true) => read::check_bytes(&ids).map(|()| None)?,
+            (_, None) if self.model.byte_fallback == Some(true) => {
+                read::check_bytes(&ids).map(|()| None)?
+            }
             (_, None) => return Err(Fault::NoUnknown),
         };
         if self.model.merges.is_empty() {
             return Err(Fault::NoMerges("model.merges"));
         }
         // The first line of older files says the version.
-        let version = |merge: &&Merge| matches!(merge, Merge::Line(line) if line.starts_with("#version"));
-        let pairs = self.model.merges.iter().filter(|merge| !version(merge)).map(|merge| match merge {
-            Merge::Pair(a, b) => Ok((a.as_str(), b.as_str())),
-            Merge::Line(line) => line.split_once(' ').ok_or(line.as_str()),
-        });
+        let version =
+            |merge: &&Merge| matches!(merge, Merge::Line(line) if line.starts_with("#version"));
+        let pairs = self
+            .model
+            .merges
+            .iter()
+            .filter(|merge| !version(merge))
+            .map(|merge| match merge {
+                Merge::Pair(a, b) => Ok((a.as_str(), b.as_str())),
+                Merge::Line(line) => line.split_once(' ').ok_or(line.as_str()),
+            });
         byte_level::merges(pairs, &ids).map(|_| (spelled, lossy))
     }
 }

@@ -25,11 +25,20 @@ pub(crate) fn read(
     config: &Map<String, Value>,
 ) -> Result<Vocabulary, Error> {
     let path = folder.join(TOKENIZER);
-    let fault = |fault| Error::Tokenizer { path: path.clone(), fault: Box::new(fault) };
-    let Some(bytes) = read::bytes(folder, TOKENIZER)? else {
-        return Err(Error::Tokenizer { path: folder.to_owned(), fault: Box::new(Fault::NoFile) });
+    let fault = |fault| Error::Tokenizer {
+        path: path.clone(),
+        fault: Box::new(fault),
     };
-    let file = parse(&bytes).map_err(|fault| Error::Folder { path: path.clone(), fault: Box::new(fault) })?;
+    let Some(bytes) = read::bytes(folder, TOKENIZER)? else {
+        return Err(Error::Tokenizer {
+            path: folder.to_owned(),
+            fault: Box::new(Fault::NoFile),
+        });
+    };
+    let file = parse(&bytes).map_err(|fault| Error::Folder {
+        path: path.clone(),
+        fault: Box::new(fault),
+    })?;
     let vocab = vocab.map_or_else(|| file.size(), Ok).map_err(fault)?;
     let tokens = file.tokens(vocab).map_err(fault)?;
     let spare = file.check_parts(vocab).map_err(fault)?;
@@ -54,7 +63,8 @@ pub(crate) fn read(
 
 /// The file, if no object in it has a key twice.
 fn parse(bytes: &[u8]) -> Result<File, FolderFault> {
-    let file = serde_json::from_slice(bytes).map_err(|error| FolderFault::Json(error.to_string()))?;
+    let file =
+        serde_json::from_slice(bytes).map_err(|error| FolderFault::Json(error.to_string()))?;
     unique_keys(bytes).map_err(FolderFault::Keys)?;
     Ok(file)
 }
@@ -81,8 +91,15 @@ fn encoder(bytes: &[u8], file: &File) -> Result<Library, Fault> {
     .map_err(library)?;
     encoder.with_padding(None);
     encoder.with_truncation(None).map_err(library)?;
-    match file.added_tokens.iter().find(|t| encoder.token_to_id(&t.content) != Some(t.id)) {
-        Some(added) => Err(Fault::AddedId { id: added.id, text: added.content.clone() }),
+    match file
+        .added_tokens
+        .iter()
+        .find(|t| encoder.token_to_id(&t.content) != Some(t.id))
+    {
+        Some(added) => Err(Fault::AddedId {
+            id: added.id,
+            text: added.content.clone(),
+        }),
         None => Ok(encoder),
     }
 }
@@ -107,10 +124,16 @@ fn eos(
     vocab: u32,
 ) -> Result<Option<u32>, Fault> {
     let Some(text) = spelling(&settings, "eos_token") else {
-        return Ok(special::ids(config, "eos_token_id", vocab).unwrap_or_default().first().copied());
+        return Ok(special::ids(config, "eos_token_id", vocab)
+            .unwrap_or_default()
+            .first()
+            .copied());
     };
     let id = encoder.token_to_id(text);
-    id.map(Some).ok_or_else(|| Fault::NoSpelling { key: "eos_token", text: text.to_owned() })
+    id.map(Some).ok_or_else(|| Fault::NoSpelling {
+        key: "eos_token",
+        text: text.to_owned(),
+    })
 }
 
 /// The token that begins a text, and a warning where two files differ in it.
@@ -124,7 +147,9 @@ fn bos(
     vocab: u32,
 ) -> Result<(Option<u32>, Option<String>), Fault> {
     let ids = |special| {
-        let encoding = encoder.encode_fast("a", special).map_err(|e| Fault::Library(e.to_string()))?;
+        let encoding = encoder
+            .encode_fast("a", special)
+            .map_err(|e| Fault::Library(e.to_string()))?;
         Ok::<Vec<u32>, Fault>(encoding.get_ids().to_vec())
     };
     let (all, text) = (ids(true)?, ids(false)?);

@@ -38,14 +38,24 @@ struct Merger<'a> {
 
 /// The segments of a normalized text.
 pub(super) fn segments(model: &SentencePiece, text: &str) -> Vec<Range<usize>> {
-    let mut merger =
-        Merger { model, text, symbols: symbols(text), heap: BinaryHeap::new(), parts: HashMap::new() };
+    let mut merger = Merger {
+        model,
+        text,
+        symbols: symbols(text),
+        heap: BinaryHeap::new(),
+        parts: HashMap::new(),
+    };
     (1..merger.symbols.len()).for_each(|right| merger.propose(right - 1, right));
     while let Some(pair) = merger.heap.pop() {
         merger.merge(&pair);
     }
-    let whole = merger.symbols.iter().filter(|symbol| !symbol.range.is_empty());
-    whole.flat_map(|symbol| merger.used(symbol.range.clone())).collect()
+    let whole = merger
+        .symbols
+        .iter()
+        .filter(|symbol| !symbol.range.is_empty());
+    whole
+        .flat_map(|symbol| merger.used(symbol.range.clone()))
+        .collect()
 }
 
 /// The characters.
@@ -67,15 +77,24 @@ impl Merger<'_> {
         }
         let range = self.symbols[left].range.start..self.symbols[right].range.end;
         let text = &self.text[range.clone()];
-        let Some(piece) = self.model.pieces.get(text) else { return };
+        let Some(piece) = self.model.pieces.get(text) else {
+            return;
+        };
         if piece.unused {
             self.parts.insert(text, self.symbols[left].range.len());
         }
-        self.heap.push(Pair { score: piece.score, left, right, len: range.len() });
+        self.heap.push(Pair {
+            score: piece.score,
+            left,
+            right,
+            len: range.len(),
+        });
     }
 
     fn merge(&mut self, pair: &Pair) {
-        let Pair { left, right, len, .. } = *pair;
+        let Pair {
+            left, right, len, ..
+        } = *pair;
         let [a, b] = [left, right].map(|index| self.symbols[index].range.clone());
         if a.is_empty() || b.is_empty() || a.len() + b.len() != len {
             return;
@@ -109,7 +128,9 @@ impl Merger<'_> {
 
 impl Ord for Pair {
     fn cmp(&self, other: &Pair) -> Ordering {
-        self.score.total_cmp(&other.score).then_with(|| Reverse(self.left).cmp(&Reverse(other.left)))
+        self.score
+            .total_cmp(&other.score)
+            .then_with(|| Reverse(self.left).cmp(&Reverse(other.left)))
     }
 }
 

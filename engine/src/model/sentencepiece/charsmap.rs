@@ -35,16 +35,25 @@ impl Charsmap {
     pub(crate) fn new(bytes: &[u8]) -> Option<Charsmap> {
         let (length, rest) = bytes.split_first_chunk::<4>()?;
         let length = u32::from_le_bytes(*length) as usize;
-        let (trie, replacements) = rest.split_at_checked(length).filter(|_| length.is_multiple_of(4))?;
-        let units = trie.chunks_exact(4).map(|unit| u32::from_le_bytes([unit[0], unit[1], unit[2], unit[3]]));
+        let (trie, replacements) = rest
+            .split_at_checked(length)
+            .filter(|_| length.is_multiple_of(4))?;
+        let units = trie
+            .chunks_exact(4)
+            .map(|unit| u32::from_le_bytes([unit[0], unit[1], unit[2], unit[3]]));
         let replacements = String::from_utf8(replacements.to_vec()).ok()?;
-        let map = Charsmap { units: units.collect(), replacements };
+        let map = Charsmap {
+            units: units.collect(),
+            replacements,
+        };
         map.is_sound().then_some(map)
     }
 
     /// Whether no text leads out of the array, and each leaf to a replacement that ends.
     fn is_sound(&self) -> bool {
-        let Some(root) = self.units.first() else { return false };
+        let Some(root) = self.units.first() else {
+            return false;
+        };
         let mut open = vec![offset(*root)];
         let mut seen = HashSet::new();
         while let Some(base) = open.pop() {
@@ -52,7 +61,9 @@ impl Charsmap {
                 continue;
             }
             for c in 1..=255u32 {
-                let Some(unit) = self.units.get(base ^ c as usize) else { return false };
+                let Some(unit) = self.units.get(base ^ c as usize) else {
+                    return false;
+                };
                 if label(*unit) == c {
                     let next = base ^ c as usize ^ offset(*unit);
                     if has_leaf(*unit) && self.replacement(next).is_none() {

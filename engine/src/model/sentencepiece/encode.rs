@@ -43,7 +43,12 @@ impl SentencePiece {
             }
             self.between(text, end..found.start(), kind, &mut out);
             let token = matcher.tokens[found.pattern().as_usize()];
-            end = found.end() + if token.takes_space { leading_space(&text[found.end()..]) } else { 0 };
+            end = found.end()
+                + if token.takes_space {
+                    leading_space(&text[found.end()..])
+                } else {
+                    0
+                };
             out.push((token.id, found.start()..end));
         }
         self.between(text, end..text.len(), kind, &mut out);
@@ -56,26 +61,42 @@ impl SentencePiece {
             return;
         }
         let continues = kind == Text::Rest && range.start == 0;
-        let spaces = Spaces { prefix: self.spaces.prefix && !continues, ..self.spaces };
+        let spaces = Spaces {
+            prefix: self.spaces.prefix && !continues,
+            ..self.spaces
+        };
         let normalized = normalize(&text[range.clone()], spaces, self.charsmap.as_ref());
         let segments = match self.kind {
             Kind::Bpe => bpe::segments(self, &normalized.text),
             Kind::Unigram => unigram::segments(self, &normalized.text),
         };
         let begin = out.len();
-        segments.into_iter().for_each(|segment| self.segment(segment, &normalized, begin, out));
-        out[begin..].iter_mut().for_each(|(_, at)| *at = at.start + range.start..at.end + range.start);
+        segments
+            .into_iter()
+            .for_each(|segment| self.segment(segment, &normalized, begin, out));
+        out[begin..]
+            .iter_mut()
+            .for_each(|(_, at)| *at = at.start + range.start..at.end + range.start);
     }
 
     /// A segment's token, or those of its bytes, or the unknown one, of which one stands for neighbours too. The tokens
     /// of this part of the text begin at `begin`.
-    fn segment(&self, segment: Range<usize>, normalized: &Normalized, begin: usize, out: &mut Vec<Place>) {
+    fn segment(
+        &self,
+        segment: Range<usize>,
+        normalized: &Normalized,
+        begin: usize,
+        out: &mut Vec<Place>,
+    ) {
         let text = &normalized.text[segment.clone()];
         let at = normalized.origin(segment);
         if let Some(piece) = self.pieces.get(text) {
             out.push((piece.id, at));
         } else if let Some(bytes) = &self.bytes {
-            out.extend(text.bytes().map(|byte| (bytes[usize::from(byte)], at.clone())));
+            out.extend(
+                text.bytes()
+                    .map(|byte| (bytes[usize::from(byte)], at.clone())),
+            );
         } else if let Some(unknown) = self.unknown {
             match out[begin..].last_mut() {
                 Some((id, before)) if *id == unknown => before.end = at.end,
@@ -87,5 +108,7 @@ impl SentencePiece {
 
 /// The bytes of ASCII's white space at the beginning.
 fn leading_space(text: &str) -> usize {
-    text.bytes().take_while(|byte| matches!(byte, b' ' | 9..=13)).count()
+    text.bytes()
+        .take_while(|byte| matches!(byte, b' ' | 9..=13))
+        .count()
 }

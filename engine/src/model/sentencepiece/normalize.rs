@@ -14,7 +14,10 @@ pub(super) struct Normalized {
 
 impl Normalized {
     fn new(capacity: usize) -> Normalized {
-        Normalized { text: String::with_capacity(capacity), origins: Vec::with_capacity(capacity) }
+        Normalized {
+            text: String::with_capacity(capacity),
+            origins: Vec::with_capacity(capacity),
+        }
     }
 
     fn push(&mut self, c: char, origin: Range<usize>) {

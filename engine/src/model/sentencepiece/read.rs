@@ -34,10 +34,16 @@ pub(crate) fn read(
     if kind == Kind::Unigram {
         check_lengths(pieces.keys().map(|text| &**text))?;
     }
-    let unknown = tables.id("tokenizer.ggml.unknown_token_id", Some(unknown), tokens.len());
+    let unknown = tables.id(
+        "tokenizer.ggml.unknown_token_id",
+        Some(unknown),
+        tokens.len(),
+    );
     let bytes = bytes(tokens, types, unknown)?;
     let normal = std::iter::zip(&scores, types).filter(|(_, kind)| **kind == NORMAL);
-    let least = normal.map(|(score, _)| f64::from(*score)).fold(f64::INFINITY, f64::min);
+    let least = normal
+        .map(|(score, _)| f64::from(*score))
+        .fold(f64::INFINITY, f64::min);
     let spaces = Spaces {
         prefix: tables.flag("tokenizer.ggml.add_space_prefix", true)?,
         merged: tables.flag("tokenizer.ggml.remove_extra_whitespaces", false)?,
@@ -46,7 +52,11 @@ pub(crate) fn read(
         kind,
         pieces,
         longest,
-        unknown_score: if least.is_finite() { least - UNKNOWN_PENALTY } else { -UNKNOWN_PENALTY },
+        unknown_score: if least.is_finite() {
+            least - UNKNOWN_PENALTY
+        } else {
+            -UNKNOWN_PENALTY
+        },
         bytes,
         unknown,
         named: named(tables, tokens, types)?,
@@ -56,7 +66,11 @@ pub(crate) fn read(
 }
 
 /// What texts are made of. Control tokens and those of bytes are not, however a text spells them.
-fn pieces(tokens: &[&str], types: &[i64], scores: &[f32]) -> Result<HashMap<Box<str>, Piece>, Fault> {
+fn pieces(
+    tokens: &[&str],
+    types: &[i64],
+    scores: &[f32],
+) -> Result<HashMap<Box<str>, Piece>, Fault> {
     let mut seen = HashMap::with_capacity(tokens.len());
     let mut pieces = HashMap::with_capacity(tokens.len());
     for (((id, text), kind), score) in (0..).zip(tokens).zip(types).zip(scores) {
@@ -65,11 +79,22 @@ fn pieces(tokens: &[&str], types: &[i64], scores: &[f32]) -> Result<HashMap<Box<
             continue;
         }
         if let Some(first) = seen.insert(*text, id) {
-            return Err(Fault::Duplicate { first, second: id, text: (*text).to_owned() });
+            return Err(Fault::Duplicate {
+                first,
+                second: id,
+                text: (*text).to_owned(),
+            });
         }
         let score = if *kind == USER_DEFINED { 0.0 } else { *score };
         if matches!(*kind, NORMAL | USER_DEFINED | UNUSED) {
-            pieces.insert((*text).into(), Piece { id, score, unused: *kind == UNUSED });
+            pieces.insert(
+                (*text).into(),
+                Piece {
+                    id,
+                    score,
+                    unused: *kind == UNUSED,
+                },
+            );
         }
     }
     Ok(pieces)
@@ -78,8 +103,15 @@ fn pieces(tokens: &[&str], types: &[i64], scores: &[f32]) -> Result<HashMap<Box<
 /// The tokens of all bytes; none where one is missing and the unknown token stands for it.
 fn bytes(tokens: &[&str], types: &[i64], unknown: Option<u32>) -> Result<Option<Vec<u32>>, Fault> {
     let mut ids = [None; 256];
-    for ((id, text), _) in (0..).zip(tokens).zip(types).filter(|(_, kind)| **kind == BYTE) {
-        let value = byte(text).ok_or_else(|| Fault::ByteToken { id, text: (*text).to_owned() })?;
+    for ((id, text), _) in (0..)
+        .zip(tokens)
+        .zip(types)
+        .filter(|(_, kind)| **kind == BYTE)
+    {
+        let value = byte(text).ok_or_else(|| Fault::ByteToken {
+            id,
+            text: (*text).to_owned(),
+        })?;
         ids[usize::from(value)] = Some(id);
     }
     match (0..=255u8).find(|byte| ids[usize::from(*byte)].is_none()) {
@@ -107,23 +139,40 @@ pub(crate) fn check_lengths<'a>(tokens: impl Iterator<Item = &'a str>) -> Result
 /// Refuses a vocabulary without a token for each byte of UTF-8.
 pub(crate) fn check_bytes(ids: &HashMap<&str, u32>) -> Result<(), Fault> {
     let has = |byte: &u8| ids.contains_key(format!("<0x{byte:02X}>").as_str());
-    utf8().find(|byte| !has(byte)).map_or(Ok(()), |byte| Err(Fault::NoByte(byte)))
+    utf8()
+        .find(|byte| !has(byte))
+        .map_or(Ok(()), |byte| Err(Fault::NoByte(byte)))
 }
 
 fn named(tables: &Tables<'_>, tokens: &[&str], types: &[i64]) -> Result<Named, Fault> {
     // As Phi-3's tokenizer.json has it (`rstrip`), and `llama-vocab.cpp`.
-    let phi = matches!(tables.get("general.architecture"), Some(Value::String(name)) if name == "phi3");
+    let phi =
+        matches!(tables.get("general.architecture"), Some(Value::String(name)) if name == "phi3");
     let takes_space = |text: &str| phi && !matches!(text, "<unk>" | "<s>" | "<|endoftext|>");
     let matcher = |kinds: &[i64]| {
         let all = (0..).zip(tokens).zip(types);
         let of = all.filter(|((_, text), kind)| kinds.contains(kind) && !text.is_empty());
-        let (patterns, tokens): (Vec<&str>, Vec<NamedToken>) =
-            of.map(|((id, text), _)| (*text, NamedToken { id, takes_space: takes_space(text) })).unzip();
-        let search = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(patterns);
+        let (patterns, tokens): (Vec<&str>, Vec<NamedToken>) = of
+            .map(|((id, text), _)| {
+                (
+                    *text,
+                    NamedToken {
+                        id,
+                        takes_space: takes_space(text),
+                    },
+                )
+            })
+            .unzip();
+        let search = AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostLongest)
+            .build(patterns);
         let search = search.map_err(|e| Fault::Library(e.to_string()))?;
         Ok::<Matcher, Fault>(Matcher { search, tokens })
     };
-    Ok(Named { all: matcher(&[CONTROL, USER_DEFINED, UNKNOWN])?, user_defined: matcher(&[USER_DEFINED])? })
+    Ok(Named {
+        all: matcher(&[CONTROL, USER_DEFINED, UNKNOWN])?,
+        user_defined: matcher(&[USER_DEFINED])?,
+    })
 }
 
 fn charsmap(tables: &Tables<'_>) -> Result<Option<Charsmap>, Fault> {

@@ -16,18 +16,31 @@ struct Best {
 
 /// The segments of a normalized text.
 pub(super) fn segments(model: &SentencePiece, text: &str) -> Vec<Range<usize>> {
-    let mut best = vec![Best { sum: f64::NEG_INFINITY, from: 0 }; text.len() + 1];
+    let mut best = vec![
+        Best {
+            sum: f64::NEG_INFINITY,
+            from: 0
+        };
+        text.len() + 1
+    ];
     best[0].sum = 0.0;
     for (at, c) in text.char_indices() {
         let sum = best[at].sum;
         let mut reach = |end: usize, score: f64| {
             if sum + score > best[end].sum {
-                best[end] = Best { sum: sum + score, from: at };
+                best[end] = Best {
+                    sum: sum + score,
+                    from: at,
+                };
             }
         };
         let first = at + c.len_utf8();
         for end in ends(text, at, model.longest) {
-            match model.pieces.get(&text[at..end]).filter(|piece| !piece.unused) {
+            match model
+                .pieces
+                .get(&text[at..end])
+                .filter(|piece| !piece.unused)
+            {
                 Some(piece) => reach(end, piece.score.into()),
                 None if end == first => reach(end, model.unknown_score),
                 None => {}
@@ -39,7 +52,9 @@ pub(super) fn segments(model: &SentencePiece, text: &str) -> Vec<Range<usize>> {
 
 /// Where a piece that begins at `at` may end: the next characters' ends, the first one's always.
 fn ends(text: &str, at: usize, longest: usize) -> impl Iterator<Item = usize> {
-    let ends = text[at..].char_indices().map(move |(offset, c)| offset + c.len_utf8());
+    let ends = text[at..]
+        .char_indices()
+        .map(move |(offset, c)| offset + c.len_utf8());
     ends.enumerate()
         .take_while(move |(index, len)| *index == 0 || *len <= longest)
         .map(move |(_, len)| at + len)

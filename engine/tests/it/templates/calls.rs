@@ -8,7 +8,9 @@ use warpwright_engine::chat::{ChatTemplate, Part, ReplyEnd, ToolCall, Tools};
 use super::round_trip::{self, Report, calls, joined};
 
 fn data(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(path)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data")
+        .join(path)
 }
 
 fn read(path: &str) -> String {
@@ -26,7 +28,13 @@ fn tools() -> Tools {
 }
 
 /// Reads a reply, whole and letter by letter, and returns its parts.
-fn parts(template: &ChatTemplate, tools: &Tools, prompt: &str, reply: &str, end: ReplyEnd) -> Vec<Part> {
+fn parts(
+    template: &ChatTemplate,
+    tools: &Tools,
+    prompt: &str,
+    reply: &str,
+    end: ReplyEnd,
+) -> Vec<Part> {
     let read = |pieces: &mut dyn Iterator<Item = &str>| {
         let mut stream = template.calls(tools, prompt);
         let mut parts: Vec<Part> = pieces.flat_map(|piece| stream.push(piece)).collect();
@@ -34,7 +42,11 @@ fn parts(template: &ChatTemplate, tools: &Tools, prompt: &str, reply: &str, end:
         joined(&parts)
     };
     let whole = read(&mut std::iter::once(reply));
-    let letters = read(&mut reply.char_indices().map(|(at, c)| &reply[at..at + c.len_utf8()]));
+    let letters = read(
+        &mut reply
+            .char_indices()
+            .map(|(at, c)| &reply[at..at + c.len_utf8()]),
+    );
     assert_eq!(whole, letters, "{reply}");
     whole
 }
@@ -42,21 +54,34 @@ fn parts(template: &ChatTemplate, tools: &Tools, prompt: &str, reply: &str, end:
 fn text(parts: &[Part]) -> String {
     parts
         .iter()
-        .filter_map(|part| if let Part::Text(text) = part { Some(text.as_str()) } else { None })
+        .filter_map(|part| {
+            if let Part::Text(text) = part {
+                Some(text.as_str())
+            } else {
+                None
+            }
+        })
         .collect()
 }
 
 fn problems(parts: &[Part]) -> Vec<&str> {
     parts
         .iter()
-        .filter_map(
-            |part| if let Part::NoCall { problem, .. } = part { Some(problem.as_str()) } else { None },
-        )
+        .filter_map(|part| {
+            if let Part::NoCall { problem, .. } = part {
+                Some(problem.as_str())
+            } else {
+                None
+            }
+        })
         .collect()
 }
 
 fn named(calls: &[&ToolCall]) -> Vec<(String, Value)> {
-    calls.iter().map(|call| (call.name.clone(), Value::from(call.arguments.clone()))).collect()
+    calls
+        .iter()
+        .map(|call| (call.name.clone(), Value::from(call.arguments.clone())))
+        .collect()
 }
 
 /// Returns the table that the example `calls` prints for a folder.
@@ -73,7 +98,10 @@ fn table(reports: &[Report]) -> String {
 fn calls_that_templates_write_come_back() {
     for folder in ["templates", "calls"] {
         let files = round_trip::templates(&data(folder));
-        let reports: Vec<Report> = files.iter().filter_map(|file| round_trip::report(file)).collect();
+        let reports: Vec<Report> = files
+            .iter()
+            .filter_map(|file| round_trip::report(file))
+            .collect();
         let table = table(&reports);
         assert_eq!(table, read(&format!("{folder}/round_trip.md")), "{table}");
     }
@@ -92,16 +120,21 @@ fn a_cut_reply_yields_no_cut_call() {
     let folders = ["templates", "calls"].map(|folder| round_trip::templates(&data(folder)));
     for file in folders.iter().flatten() {
         let source = std::fs::read_to_string(file).unwrap();
-        let mut template = ChatTemplate::new(&source, vec![("eos_token", "</s>".to_owned())]).unwrap();
+        let mut template =
+            ChatTemplate::new(&source, vec![("eos_token", "</s>".to_owned())]).unwrap();
         template.set_date(warpwright_engine::chat::today());
         if !template.knows_calls() {
             continue;
         }
         for value in hostile {
-            let wanted =
-                [("run", json!({ "command": value })), ("get_weather", json!({ "city": "Oslo", "days": 3 }))];
+            let wanted = [
+                ("run", json!({ "command": value })),
+                ("get_weather", json!({ "city": "Oslo", "days": 3 })),
+            ];
             for wanted in [&wanted[..], &wanted[..1]] {
-                let Ok(reply) = round_trip::written(&template, &tools, wanted) else { continue };
+                let Ok(reply) = round_trip::written(&template, &tools, wanted) else {
+                    continue;
+                };
                 let whole = parts(&template, &tools, "", &reply, ReplyEnd::Complete);
                 let whole = named(&calls(&whole));
                 for (at, _) in reply.char_indices() {
@@ -109,9 +142,14 @@ fn a_cut_reply_yields_no_cut_call() {
                     let mut parts = stream.push(&reply[..at]);
                     parts.extend(stream.finish(ReplyEnd::Cut));
                     for call in named(&calls(&parts)) {
-                        let known =
-                            wanted.iter().any(|(name, arguments)| *name == call.0 && *arguments == call.1);
-                        assert!(known || whole.contains(&call), "{file:?}: {}: {call:?}", &reply[..at]);
+                        let known = wanted
+                            .iter()
+                            .any(|(name, arguments)| *name == call.0 && *arguments == call.1);
+                        assert!(
+                            known || whole.contains(&call),
+                            "{file:?}: {}: {call:?}",
+                            &reply[..at]
+                        );
                     }
                 }
             }
@@ -151,19 +189,49 @@ fn the_template_decides_the_format() {
 fn hostile_replies_yield_the_whole_call_or_none() {
     let weather = json!({ "city": "Oslo", "lon": -74.5, "tags": ["a", "b"] });
     let closing = json!({ "command": "cat <<E\n</parameter>\n</function>\nE" });
-    let inside = "echo \"<function=get_weather>\n<parameter=city>\nOslo\n</parameter>\n</function>\" > x";
+    let inside =
+        "echo \"<function=get_weather>\n<parameter=city>\nOslo\n</parameter>\n</function>\" > x";
     let cases = [
-        ("templates/Qwen3-Coder.jinja", "closing-lines", ("run", closing)),
-        ("templates/Qwen3-Coder.jinja", "function-inside", ("run", json!({ "command": inside }))),
-        ("calls/llama32-pythonic.jinja", "pythonic", ("get_weather", weather.clone())),
+        (
+            "templates/Qwen3-Coder.jinja",
+            "closing-lines",
+            ("run", closing),
+        ),
+        (
+            "templates/Qwen3-Coder.jinja",
+            "function-inside",
+            ("run", json!({ "command": inside })),
+        ),
+        (
+            "calls/llama32-pythonic.jinja",
+            "pythonic",
+            ("get_weather", weather.clone()),
+        ),
         ("calls/pythonic.jinja", "pythonic", ("get_weather", weather)),
-        ("calls/kimi.jinja", "kimi", ("get_weather", json!({ "city": "Oslo" }))),
+        (
+            "calls/kimi.jinja",
+            "kimi",
+            ("get_weather", json!({ "city": "Oslo" })),
+        ),
     ];
     for (path, reply, (name, arguments)) in cases {
-        let parts =
-            parts(&template(path), &tools(), "", &read(&format!("calls/{reply}.txt")), ReplyEnd::Complete);
-        assert_eq!(named(&calls(&parts)), [(name.to_owned(), arguments)], "{reply}");
-        assert_eq!((text(&parts), problems(&parts)), (String::new(), vec![]), "{reply}");
+        let parts = parts(
+            &template(path),
+            &tools(),
+            "",
+            &read(&format!("calls/{reply}.txt")),
+            ReplyEnd::Complete,
+        );
+        assert_eq!(
+            named(&calls(&parts)),
+            [(name.to_owned(), arguments)],
+            "{reply}"
+        );
+        assert_eq!(
+            (text(&parts), problems(&parts)),
+            (String::new(), vec![]),
+            "{reply}"
+        );
     }
 }
 
@@ -196,7 +264,8 @@ fn replies_are_read_as_their_format_demands() {
             "<tool_call>\n<function=run>\n<parameter=command>\n{body}\n</parameter>\n</function>\n</tool_call>"
         )
     };
-    let two_readings = "a value in it contains closing tags, so that it can be read in several ways";
+    let two_readings =
+        "a value in it contains closing tags, so that it can be read in several ways";
     let nested = format!("{}\" > x", qwen("rm"));
     let end = "\n</parameter>\n</function>\n</tool_call>\n";
     let cases: Vec<Case> = vec![
@@ -409,7 +478,11 @@ fn replies_are_read_as_their_format_demands() {
     ];
     for (format, reply, wanted, problem) in cases {
         let parts = parts(&by_format(format), &tools(), "", &reply, ReplyEnd::Complete);
-        assert_eq!(named(&calls(&parts)), wanted, "{format}: {reply}: {parts:?}");
+        assert_eq!(
+            named(&calls(&parts)),
+            wanted,
+            "{format}: {reply}: {parts:?}"
+        );
         let problems = problems(&parts);
         let as_wanted = if problem.is_empty() {
             problems.is_empty()
@@ -429,19 +502,53 @@ fn calls_are_told_from_text() {
     let tools = tools();
     let hermes = "<tool_call>{\"name\": \"run\", \"arguments\": {}}</tool_call>";
     let cases = [
-        ("<tool_call>", "", format!("Yes.\n{hermes} \n{hermes}"), "Yes.\n \n", 2),
-        ("<tool_call>", "", format!("<think>{hermes}</think>{hermes}"), "<think>{}</think>", 1),
-        ("<tool_call>", "<think>\n", format!("{hermes}</think>{hermes}"), "{}</think>", 1),
+        (
+            "<tool_call>",
+            "",
+            format!("Yes.\n{hermes} \n{hermes}"),
+            "Yes.\n \n",
+            2,
+        ),
+        (
+            "<tool_call>",
+            "",
+            format!("<think>{hermes}</think>{hermes}"),
+            "<think>{}</think>",
+            1,
+        ),
+        (
+            "<tool_call>",
+            "<think>\n",
+            format!("{hermes}</think>{hermes}"),
+            "{}</think>",
+            1,
+        ),
         ("<tool_call>", "", "a <tool_".to_owned(), "a <tool_", 0),
         ("a", "", hermes.to_owned(), "{}", 0),
-        ("[TOOL_CALLS]", "", "[TOOL_CALLS]run[ARGS]{} And".to_owned(), " And", 1),
+        (
+            "[TOOL_CALLS]",
+            "",
+            "[TOOL_CALLS]run[ARGS]{} And".to_owned(),
+            " And",
+            1,
+        ),
     ];
     for (template, prompt, reply, said, count) in cases {
         let template = ChatTemplate::new(template, vec![]).unwrap();
         let found = parts(&template, &tools, prompt, &reply, ReplyEnd::Complete);
-        assert_eq!((text(&found), calls(&found).len()), (said.replace("{}", hermes), count), "{reply}");
+        assert_eq!(
+            (text(&found), calls(&found).len()),
+            (said.replace("{}", hermes), count),
+            "{reply}"
+        );
     }
-    let hidden = parts(&by_format("hermes"), &tools, "<think>\n", hermes, ReplyEnd::Complete);
+    let hidden = parts(
+        &by_format("hermes"),
+        &tools,
+        "<think>\n",
+        hermes,
+        ReplyEnd::Complete,
+    );
     assert_eq!(problems(&hidden), ["it is in a thought that does not end"]);
 }
 
@@ -454,7 +561,10 @@ fn a_reply_that_was_cut_has_no_calls_with_tags() {
         assert_eq!(calls(&found).len(), count);
     }
     let found = parts(&by_format("qwen"), &tools(), "", &reply, ReplyEnd::Cut);
-    assert_eq!(problems(&found), ["the reply was cut, so a value in it may be incomplete"]);
+    assert_eq!(
+        problems(&found),
+        ["the reply was cut, so a value in it may be incomplete"]
+    );
 }
 
 /// Texts that cannot become a call are passed on at once.
@@ -470,8 +580,10 @@ fn a_text_that_is_not_a_call_is_not_held_back() {
     for (format, reply) in cases {
         let (template, tools) = (by_format(format), tools());
         let mut stream = template.calls(&tools, "");
-        let parts: Vec<Part> =
-            reply.char_indices().flat_map(|(at, c)| stream.push(&reply[at..at + c.len_utf8()])).collect();
+        let parts: Vec<Part> = reply
+            .char_indices()
+            .flat_map(|(at, c)| stream.push(&reply[at..at + c.len_utf8()]))
+            .collect();
         assert_eq!(text(&parts), reply, "{format}");
     }
 }
@@ -482,8 +594,20 @@ fn hostile_sizes_end() {
     let tools = tools();
     let start = std::time::Instant::now();
     let cases = [
-        ("qwen", format!("<tool_call>\n<function=run>\n{}", "<parameter=a>\n</parameter>\n".repeat(20_000))),
-        ("glm", format!("<tool_call>run<arg_key>a</arg_key><arg_value>{}", "</arg_value>x".repeat(50_000))),
+        (
+            "qwen",
+            format!(
+                "<tool_call>\n<function=run>\n{}",
+                "<parameter=a>\n</parameter>\n".repeat(20_000)
+            ),
+        ),
+        (
+            "glm",
+            format!(
+                "<tool_call>run<arg_key>a</arg_key><arg_value>{}",
+                "</arg_value>x".repeat(50_000)
+            ),
+        ),
         (
             "glm",
             format!(
@@ -493,8 +617,14 @@ fn hostile_sizes_end() {
         ),
         ("hermes", format!("<tool_call>{}", "[".repeat(100_000))),
         ("pythonic", format!("[run(command={}", "[".repeat(100_000))),
-        ("gemma4", format!("<|tool_call>call:run{}", "{a:".repeat(100_000))),
-        ("hermes", format!("<tool_call>{{\"a\": \"{}", "</tool_call>".repeat(20_000))),
+        (
+            "gemma4",
+            format!("<|tool_call>call:run{}", "{a:".repeat(100_000)),
+        ),
+        (
+            "hermes",
+            format!("<tool_call>{{\"a\": \"{}", "</tool_call>".repeat(20_000)),
+        ),
     ];
     for (format, reply) in cases {
         let template = by_format(format);
@@ -504,7 +634,11 @@ fn hostile_sizes_end() {
             parts.extend(stream.push(std::str::from_utf8(piece).unwrap()));
         }
         parts.extend(stream.finish(ReplyEnd::Complete));
-        assert_eq!((calls(&parts).len(), problems(&parts).len(), text(&parts)), (0, 1, reply), "{format}");
+        assert_eq!(
+            (calls(&parts).len(), problems(&parts).len(), text(&parts)),
+            (0, 1, reply),
+            "{format}"
+        );
     }
     assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
 }
@@ -515,11 +649,17 @@ const WEATHER: &str = r#"[{"type": "function", "function": {"name": "weather"}}]
 fn what_is_no_list_of_tools_is_refused() {
     let expected = "; expected [{\"type\": \"function\", \"function\": {\"name\": \"..\", \"description\": \"..\", \"parameters\": {..}}}]";
     let cases = [
-        ("[", "is no JSON: EOF while parsing a list at line 1 column 1".to_owned()),
+        (
+            "[",
+            "is no JSON: EOF while parsing a list at line 1 column 1".to_owned(),
+        ),
         ("{}", format!("is no list of tools{expected}")),
         ("[]", "is a list without a tool".to_owned()),
         ("[1]", format!("has a tool 1 that is no object{expected}")),
-        (r#"[{"name": "a"}]"#, format!("has a tool 1 whose type is not \"function\"{expected}")),
+        (
+            r#"[{"name": "a"}]"#,
+            format!("has a tool 1 whose type is not \"function\"{expected}"),
+        ),
         (
             r#"[{"type": "function", "name": "a"}]"#,
             format!("has a tool 1 without an object under \"function\"{expected}"),
@@ -536,6 +676,12 @@ fn what_is_no_list_of_tools_is_refused() {
     for (text, problem) in cases {
         assert_eq!(Tools::new(text).unwrap_err(), problem, "{text}");
     }
-    let twice = format!("[{0}, {0}]", WEATHER.trim_start_matches('[').trim_end_matches(']'));
-    assert_eq!(Tools::new(&twice).unwrap_err(), "has two tools of the name \"weather\"");
+    let twice = format!(
+        "[{0}, {0}]",
+        WEATHER.trim_start_matches('[').trim_end_matches(']')
+    );
+    assert_eq!(
+        Tools::new(&twice).unwrap_err(),
+        "has two tools of the name \"weather\""
+    );
 }

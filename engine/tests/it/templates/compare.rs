@@ -49,14 +49,19 @@ pub(crate) struct Found {
 /// Renders all templates of a folder that `rendered` has.
 pub(crate) fn differences(folder: &Path, rendered: &str) -> Found {
     let rendered: Rendered = serde_json::from_str(rendered).unwrap();
-    let mut found = Found { templates: rendered.templates.len(), ..Found::default() };
+    let mut found = Found {
+        templates: rendered.templates.len(),
+        ..Found::default()
+    };
     for (name, outcomes) in &rendered.templates {
         let text = std::fs::read_to_string(folder.join(format!("{name}.jinja"))).unwrap();
         for (conversation, there) in outcomes {
             let here = outcome(&text, &rendered.conversations[conversation], there);
             found.compared += 1;
             if !agree(&here, there) {
-                found.differences.push((name.clone(), conversation.clone(), here, there.clone()));
+                found
+                    .differences
+                    .push((name.clone(), conversation.clone(), here, there.clone()));
             }
         }
     }
@@ -65,7 +70,11 @@ pub(crate) fn differences(folder: &Path, rendered: &str) -> Found {
 
 /// Any failure is like any other: each library has its own words for them.
 fn agree(here: &Outcome, there: &Outcome) -> bool {
-    here == there || matches!((here, there), (Outcome::Failed { .. }, Outcome::Failed { .. }))
+    here == there
+        || matches!(
+            (here, there),
+            (Outcome::Failed { .. }, Outcome::Failed { .. })
+        )
 }
 
 fn outcome(template: &str, said: &Said, there: &Outcome) -> Outcome {
@@ -78,7 +87,9 @@ fn outcome(template: &str, said: &Said, there: &Outcome) -> Outcome {
             Some((place, raised))
                 if place.starts_with("the chat template refuses the conversation in line ") =>
             {
-                Outcome::Raised { raised: raised.to_owned() }
+                Outcome::Raised {
+                    raised: raised.to_owned(),
+                }
             }
             _ => Outcome::Failed { failed: problem },
         },
@@ -86,7 +97,10 @@ fn outcome(template: &str, said: &Said, there: &Outcome) -> Outcome {
 }
 
 fn text(template: &str, said: &Said) -> Result<String, String> {
-    let special = vec![("bos_token", "<s>".to_owned()), ("eos_token", "</s>".to_owned())];
+    let special = vec![
+        ("bos_token", "<s>".to_owned()),
+        ("eos_token", "</s>".to_owned()),
+    ];
     let mut template = ChatTemplate::new(template, special).map_err(|error| error.to_string())?;
     template.set_date(date(2026, 2, 3));
     let given = |name: &str| said.more.get(name).cloned();
@@ -97,10 +111,17 @@ fn text(template: &str, said: &Said) -> Result<String, String> {
         more: thinking.into_iter().collect(),
     };
     let then = if said.then { Then::Reply } else { Then::End };
-    template.render(&conversation, then).map(|rendered| rendered.text).map_err(|error| error.to_string())
+    template
+        .render(&conversation, then)
+        .map(|rendered| rendered.text)
+        .map_err(|error| error.to_string())
 }
 
 fn digested(text: &str) -> String {
     let digest = Sha256::digest(text.as_bytes());
-    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    digest
+        .iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }

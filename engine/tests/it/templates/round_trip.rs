@@ -114,17 +114,30 @@ pub(crate) struct Report {
 impl Report {
     /// Returns a row of a table in Markdown.
     pub(crate) fn row(&self) -> String {
-        let format = if self.formats.is_empty() { "unknown".to_owned() } else { self.formats.join(", ") };
-        let counts = [Outcome::Same, Outcome::Reported, Outcome::LeftOut, Outcome::Missed, Outcome::Other];
-        let counts = counts.map(|outcome| self.results.get(&outcome).map_or(0, Vec::len).to_string());
+        let format = if self.formats.is_empty() {
+            "unknown".to_owned()
+        } else {
+            self.formats.join(", ")
+        };
+        let counts = [
+            Outcome::Same,
+            Outcome::Reported,
+            Outcome::LeftOut,
+            Outcome::Missed,
+            Outcome::Other,
+        ];
+        let counts =
+            counts.map(|outcome| self.results.get(&outcome).map_or(0, Vec::len).to_string());
         format!("| {} | {format} | {} |\n", self.name, counts.join(" | "))
     }
 }
 
 /// Returns the templates of a folder, in order.
 pub(crate) fn templates(folder: &Path) -> Vec<PathBuf> {
-    let mut files: Vec<PathBuf> =
-        std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|file| file.unwrap().path())
+        .collect();
     files.retain(|file| file.extension().is_some_and(|end| end == "jinja"));
     files.sort();
     files
@@ -134,7 +147,10 @@ pub(crate) fn templates(folder: &Path) -> Vec<PathBuf> {
 pub(crate) fn report(file: &Path) -> Option<Report> {
     let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
     let source = std::fs::read_to_string(file).unwrap();
-    let special = vec![("eos_token", "</s>".to_owned()), ("bos_token", "<s>".to_owned())];
+    let special = vec![
+        ("eos_token", "</s>".to_owned()),
+        ("bos_token", "<s>".to_owned()),
+    ];
     let mut template = ChatTemplate::new(&source, special).unwrap();
     template.set_date(today());
     let tools = Tools::new(TOOLS).unwrap();
@@ -142,23 +158,42 @@ pub(crate) fn report(file: &Path) -> Option<Report> {
     if !template.tells_tools(&asked).unwrap_or(false) {
         return None;
     }
-    let mut report = Report { name, formats: template.call_formats(), results: BTreeMap::new() };
+    let mut report = Report {
+        name,
+        formats: template.call_formats(),
+        results: BTreeMap::new(),
+    };
     for (case, calls) in cases(&template, &tools) {
-        let Ok(reply) = written(&template, &tools, &calls) else { continue };
+        let Ok(reply) = written(&template, &tools, &calls) else {
+            continue;
+        };
         let parts = parts(&template, &tools, [reply.as_str()]);
-        let letters = reply.char_indices().map(|(at, c)| &reply[at..at + c.len_utf8()]);
+        let letters = reply
+            .char_indices()
+            .map(|(at, c)| &reply[at..at + c.len_utf8()]);
         let split = self::parts(&template, &tools, letters);
-        assert_eq!(joined(&parts), joined(&split), "{}: {case}: {reply}", report.name);
+        assert_eq!(
+            joined(&parts),
+            joined(&split),
+            "{}: {case}: {reply}",
+            report.name
+        );
         let outcome = outcome(&parts, &calls, &reply);
-        report.results.entry(outcome).or_default().push((case, reply, parts));
+        report
+            .results
+            .entry(outcome)
+            .or_default()
+            .push((case, reply, parts));
     }
     Some(report)
 }
 
 fn outcome(parts: &[Part], wanted: &[Wanted], reply: &str) -> Outcome {
     let calls = calls(parts);
-    let found: Vec<(&str, Value)> =
-        calls.iter().map(|call| (call.name.as_str(), Value::from(call.arguments.clone()))).collect();
+    let found: Vec<(&str, Value)> = calls
+        .iter()
+        .map(|call| (call.name.as_str(), Value::from(call.arguments.clone())))
+        .collect();
     let problems = parts.iter().any(|part| matches!(part, Part::NoCall { .. }));
     match (found.is_empty(), problems) {
         _ if found == wanted => Outcome::Same,
@@ -170,7 +205,16 @@ fn outcome(parts: &[Part], wanted: &[Wanted], reply: &str) -> Outcome {
 }
 
 pub(crate) fn calls(parts: &[Part]) -> Vec<&ToolCall> {
-    parts.iter().filter_map(|part| if let Part::Call(call) = part { Some(call) } else { None }).collect()
+    parts
+        .iter()
+        .filter_map(|part| {
+            if let Part::Call(call) = part {
+                Some(call)
+            } else {
+                None
+            }
+        })
+        .collect()
 }
 
 /// Joins neighboring texts, which depend on how a reply is cut.
@@ -192,20 +236,38 @@ pub(crate) fn parts<'t>(
     pieces: impl IntoIterator<Item = &'t str>,
 ) -> Vec<Part> {
     let mut stream = template.calls(tools, "");
-    let mut parts: Vec<Part> = pieces.into_iter().flat_map(|piece| stream.push(piece)).collect();
+    let mut parts: Vec<Part> = pieces
+        .into_iter()
+        .flat_map(|piece| stream.push(piece))
+        .collect();
     parts.extend(stream.finish(ReplyEnd::Complete));
     parts
 }
 
 fn conversation(tools: &Tools, messages: &[Value]) -> Conversation {
-    let messages = messages.iter().map(|message| Serde(message).into()).collect();
-    Conversation { messages, tools: Some(tools.value()), more: vec![] }
+    let messages = messages
+        .iter()
+        .map(|message| Serde(message).into())
+        .collect();
+    Conversation {
+        messages,
+        tools: Some(tools.value()),
+        more: vec![],
+    }
 }
 
 /// Renders calls and returns the text after the prompt and before the end of the message.
-pub(crate) fn written(template: &ChatTemplate, tools: &Tools, calls: &[Wanted]) -> Result<String, String> {
+pub(crate) fn written(
+    template: &ChatTemplate,
+    tools: &Tools,
+    calls: &[Wanted],
+) -> Result<String, String> {
     let as_object = rendered(template, tools, calls, Value::clone);
-    as_object.or_else(|_| rendered(template, tools, calls, |arguments| arguments.to_string().into()))
+    as_object.or_else(|_| {
+        rendered(template, tools, calls, |arguments| {
+            arguments.to_string().into()
+        })
+    })
 }
 
 fn rendered(
@@ -223,14 +285,18 @@ fn rendered(
     let called = json!({ "role": "assistant", "content": "", "tool_calls": tool_calls });
     let render = |messages: &[Value], then| {
         let rendered = template.render(&conversation(tools, messages), then);
-        rendered.map(|rendered| rendered.text).map_err(|error| error.to_string())
+        rendered
+            .map(|rendered| rendered.text)
+            .map_err(|error| error.to_string())
     };
     let prompt = render(std::slice::from_ref(&asked), Then::Reply)?;
     let whole = render(&[asked, called], Then::End)?;
     let same = std::iter::zip(prompt.chars(), whole.chars()).take_while(|(a, b)| a == b);
     let same: usize = same.map(|(c, _)| c.len_utf8()).sum();
     // Both may begin a mark at this point.
-    let mark = whole[..same].rfind('<').filter(|at| !whole[*at..same].contains('>'));
+    let mark = whole[..same]
+        .rfind('<')
+        .filter(|at| !whole[*at..same].contains('>'));
     let mut reply = whole[mark.unwrap_or(same)..].trim_end();
     while let Some(rest) = ENDS.iter().find_map(|end| reply.strip_suffix(end)) {
         reply = rest.trim_end();
@@ -245,14 +311,23 @@ fn cases(template: &ChatTemplate, tools: &Tools) -> Vec<(String, Vec<Wanted>)> {
     let all = json!({ "city": "Malmö", "note": "12", "days": 3, "lon": -74.5, "exact": true,
                       "tags": ["a", "b"], "more": { "k": { "l": [1, 2.5, false] } } });
     cases.push(("all types".to_owned(), vec![("weather", all)]));
-    cases.push(("null".to_owned(), vec![("weather", json!({ "city": "Oslo", "unit": null }))]));
+    cases.push((
+        "null".to_owned(),
+        vec![("weather", json!({ "city": "Oslo", "unit": null }))],
+    ));
     cases.push((
         "empty containers".to_owned(),
         vec![("weather", json!({ "city": "Oslo", "tags": [], "more": {} }))],
     ));
     cases.push(("no arguments".to_owned(), vec![("ping", json!({}))]));
-    cases.push(("two calls".to_owned(), vec![run("ls"), ("weather", json!({ "city": "Oslo", "days": 2 }))]));
-    cases.push(("no arguments twice".to_owned(), vec![("ping", json!({})), ("ping", json!({}))]));
+    cases.push((
+        "two calls".to_owned(),
+        vec![run("ls"), ("weather", json!({ "city": "Oslo", "days": 2 }))],
+    ));
+    cases.push((
+        "no arguments twice".to_owned(),
+        vec![("ping", json!({})), ("ping", json!({}))],
+    ));
     let values = [
         "ls -l",
         "",
@@ -287,13 +362,20 @@ fn cases(template: &ChatTemplate, tools: &Tools) -> Vec<(String, Vec<Wanted>)> {
         "cat <<E\n</parameter>\n</function>\nE",
         "echo \"<function=get_weather>\n<parameter=city>\nOslo\n</parameter>\n</function>\" > x",
     ];
-    cases.extend(values.iter().map(|value| (format!("value {value:?}"), vec![run(value)])));
+    cases.extend(
+        values
+            .iter()
+            .map(|value| (format!("value {value:?}"), vec![run(value)])),
+    );
     for mark in MARKS {
         cases.push((format!("mark {mark}"), vec![run(&format!("a {mark} b"))]));
         cases.push((format!("line {mark}"), vec![run(&format!("a\n{mark}\nb"))]));
         cases.push((
             format!("first of two {mark}"),
-            vec![("weather", json!({ "city": format!("a {mark} b"), "days": 3 }))],
+            vec![(
+                "weather",
+                json!({ "city": format!("a {mark} b"), "days": 3 }),
+            )],
         ));
     }
     // Values that imitate the template's own calls.

@@ -6,11 +6,11 @@
 use std::process::ExitCode;
 
 use linked::{Kernels, blocks};
+use warpwright_driver::prelude::*;
 use warpwright_driver::sys::{
     Api, CUevent, CUevent_flags, CUgraph, CUresult, CUstream, CUstream_flags, CUstreamCaptureMode,
     CUstreamCaptureStatus,
 };
-use warpwright_driver::prelude::*;
 
 /// Elements.
 const N: u32 = 1000;
@@ -89,8 +89,16 @@ fn main() -> Result<ExitCode, Error> {
     let outside = Outside::new(&context)?;
     println!("| code | name | provoked by | recovered | prevented by |\n|---|---|---|---|---|");
     let wrong = ROWS.iter().filter(|row| !outside.shows(row)).count();
-    println!("\n{} of {} codes were provoked and recovered from", ROWS.len() - wrong, ROWS.len());
-    Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    println!(
+        "\n{} of {} codes were provoked and recovered from",
+        ROWS.len() - wrong,
+        ROWS.len()
+    );
+    Ok(if wrong == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// What somebody else made, adopted, and what the crate made beside it.
@@ -117,7 +125,9 @@ impl Outside {
         };
         let mut event = CUevent::NULL;
         // SAFETY: `event` is ours to write, and the context is current.
-        must(unsafe { (context.driver().api().cuEventCreate)(&mut event, CUevent_flags::DISABLE_TIMING) });
+        must(unsafe {
+            (context.driver().api().cuEventCreate)(&mut event, CUevent_flags::DISABLE_TIMING)
+        });
         Ok(Self {
             context: context.clone(),
             kernels: Kernels::load(context)?,
@@ -136,9 +146,18 @@ impl Outside {
         let got = (row.provoke)(self);
         let recovered = self.recover();
         let name = row.code.name().unwrap_or_default();
-        let code = if got == row.code { name.to_string() } else { format!("NOT {name}, but {got}") };
-        let told = recovered.as_ref().map_or_else(|problem| format!("NO: {problem}"), |()| "yes".into());
-        println!("| {} | {code} | {} | {told} | {} |", row.code.0, row.provoked_by, row.prevented_by);
+        let code = if got == row.code {
+            name.to_string()
+        } else {
+            format!("NOT {name}, but {got}")
+        };
+        let told = recovered
+            .as_ref()
+            .map_or_else(|problem| format!("NO: {problem}"), |()| "yes".into());
+        println!(
+            "| {} | {code} | {} | {told} | {} |",
+            row.code.0, row.provoked_by, row.prevented_by
+        );
         got == row.code && recovered.is_ok()
     }
 
@@ -149,7 +168,9 @@ impl Outside {
             return Err(format!("{} still captures", stream.name()));
         }
         for stream in streams {
-            let y = self.compute(stream).map_err(|error| format!("{}: {error}", stream.name()))?;
+            let y = self
+                .compute(stream)
+                .map_err(|error| format!("{}: {error}", stream.name()))?;
             if y != [5.0; N as usize] {
                 return Err(format!("{} computed something else", stream.name()));
             }
@@ -159,7 +180,11 @@ impl Outside {
 
     /// `y = y + 2x` at once, then `y = y + 3x` captured and replayed.
     fn compute(&self, stream: &Stream) -> Result<Vec<f32>, Error> {
-        let saxpy = |factor| self.kernels.saxpy.with(blocks(N), &self.x, &self.y, N, factor);
+        let saxpy = |factor| {
+            self.kernels
+                .saxpy
+                .with(blocks(N), &self.x, &self.y, N, factor)
+        };
         self.y.write(&[0.0; N as usize])?;
         stream.run_launch(&saxpy(2.0)?)?;
         let later = Work::from(saxpy(3.0)?);
@@ -185,7 +210,10 @@ impl Outside {
     }
 
     fn begin(&self, stream: &Stream) {
-        let begin = self.api().cuStreamBeginCapture_v2.expect("cuStreamBeginCapture_v2");
+        let begin = self
+            .api()
+            .cuStreamBeginCapture_v2
+            .expect("cuStreamBeginCapture_v2");
         // SAFETY: the stream is alive.
         must(unsafe { begin(stream.raw(), CUstreamCaptureMode::THREAD_LOCAL) });
     }
@@ -194,7 +222,9 @@ impl Outside {
     fn end(&self, stream: &Stream) -> CUresult {
         let (mut graph, api) = (CUgraph::NULL, self.api());
         // SAFETY: `graph` is ours to write; the stream is alive.
-        let code = unsafe { api.cuStreamEndCapture.expect("cuStreamEndCapture")(stream.raw(), &mut graph) };
+        let code = unsafe {
+            api.cuStreamEndCapture.expect("cuStreamEndCapture")(stream.raw(), &mut graph)
+        };
         if code == CUresult::SUCCESS {
             // SAFETY: the capture gave the graph to us.
             must(unsafe { api.cuGraphDestroy.expect("cuGraphDestroy")(graph) });
@@ -246,7 +276,11 @@ fn invalidated(outside: &Outside) -> CUresult {
     let _refused = unsafe { (outside.api().cuStreamSynchronize)(outside.first.raw()) };
     let code = outside.fill(outside.first.raw());
     let end = outside.end(&outside.first);
-    if end == CUresult::STREAM_CAPTURE_INVALIDATED { code } else { end }
+    if end == CUresult::STREAM_CAPTURE_INVALIDATED {
+        code
+    } else {
+        end
+    }
 }
 
 fn merge(outside: &Outside) -> CUresult {
@@ -298,7 +332,12 @@ fn captured_event(outside: &Outside) -> CUresult {
 
 fn wrong_thread(outside: &Outside) -> CUresult {
     outside.begin(&outside.first);
-    let elsewhere = || outside.context.run(|| outside.end(&outside.first)).expect("the context is current");
+    let elsewhere = || {
+        outside
+            .context
+            .run(|| outside.end(&outside.first))
+            .expect("the context is current")
+    };
     let code = std::thread::scope(|scope| scope.spawn(elsewhere).join().expect("the thread ends"));
     outside.leave(&outside.first);
     code

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use linked::{Kernels, blocks, check};
 use warpwright_driver::sys::CUresult;
 use warpwright_driver::{
-    AccessWindow, Boxed, Buffer, Context, Driver, Event, EventHandle, GrowableBuffer, LaunchConfig, Library,
-    MemoryHandle, PhysicalMemory, Stream,
+    AccessWindow, Boxed, Buffer, Context, Driver, Event, EventHandle, GrowableBuffer, LaunchConfig,
+    Library, MemoryHandle, PhysicalMemory, Stream,
 };
 
 type Checked = Result<(), Box<dyn Error>>;
@@ -55,13 +55,25 @@ fn occupancy(context: &Context) -> Checked {
     println!("  {suggested:?}");
     assert!(suggested.threads.is_multiple_of(32) && suggested.threads <= scale.max_threads());
     let room = scale.available_shared(2, suggested.threads / 2)?;
-    println!("  two blocks of {} threads may have {room} bytes each", suggested.threads / 2);
+    println!(
+        "  two blocks of {} threads may have {room} bytes each",
+        suggested.threads / 2
+    );
     assert!(scale.blocks_per_sm(suggested.threads / 2, room as u32)? >= 2);
     let config = LaunchConfig::line(64, 128);
-    println!("  clusters of up to {} blocks", scale.largest_cluster(&config)?);
-    println!("  {} clusters of 8 at a time", scale.active_clusters(&config.cluster([8, 1, 1]))?);
+    println!(
+        "  clusters of up to {} blocks",
+        scale.largest_cluster(&config)?
+    );
+    println!(
+        "  {} clusters of 8 at a time",
+        scale.active_clusters(&config.cluster([8, 1, 1]))?
+    );
     scale.allow_large_clusters()?;
-    println!("  and when larger ones are allowed, of up to {}", scale.largest_cluster(&config)?);
+    println!(
+        "  and when larger ones are allowed, of up to {}",
+        scale.largest_cluster(&config)?
+    );
     Ok(())
 }
 
@@ -78,10 +90,18 @@ fn growth(context: &Context) -> Checked {
     assert_eq!(all.address(), first.address());
     stream.fill(&all.view_range(page..2 * page), 2.0)?;
     // The kernel goes over the border.
-    let (x, y) = (all.view_range(page - N / 2..page + N / 2), Buffer::<f32>::zeroed(context, N)?);
-    kernels.scale.launch(&stream, blocks(N as u32), &x, &y, N as u32, 3.0)?;
+    let (x, y) = (
+        all.view_range(page - N / 2..page + N / 2),
+        Buffer::<f32>::zeroed(context, N)?,
+    );
+    kernels
+        .scale
+        .launch(&stream, blocks(N as u32), &x, &y, N as u32, 3.0)?;
     let got = stream.read(&y)?;
-    assert_eq!((got[0], got[N / 2 - 1], got[N / 2], got[N - 1]), (3.0, 3.0, 6.0, 6.0));
+    assert_eq!(
+        (got[0], got[N / 2 - 1], got[N / 2], got[N - 1]),
+        (3.0, 3.0, 6.0, 6.0)
+    );
     drop((first, all, x));
     buffer.shrink(page)?;
     assert_eq!(buffer.range().mapped(), 4 * page);
@@ -90,19 +110,34 @@ fn growth(context: &Context) -> Checked {
     drop(buffer);
     stream.synchronize()?;
     context.synchronize()?;
-    println!("  free memory {before} before, {} after", context.memory()?.0);
+    println!(
+        "  free memory {before} before, {} after",
+        context.memory()?.0
+    );
     Ok(())
 }
 
 fn libraries(context: &Context) -> Checked {
     let library = Library::load(context.driver(), include_str!("../kernels.ptx"))?;
-    let names: Vec<_> = library.kernels()?.into_iter().map(|kernel| kernel.name).collect();
+    let names: Vec<_> = library
+        .kernels()?
+        .into_iter()
+        .map(|kernel| kernel.name)
+        .collect();
     println!("  {names:?}");
-    let (stream, kernels) = (Stream::new(context)?, Kernels::of(&library.in_context(context)?)?);
+    let (stream, kernels) = (
+        Stream::new(context)?,
+        Kernels::of(&library.in_context(context)?)?,
+    );
     drop(library);
     let numbers: Vec<f32> = (0..N).map(|i| i as f32).collect();
-    let (x, y) = (Buffer::from_slice(context, &numbers)?, Buffer::<f32>::zeroed(context, N)?);
-    kernels.scale.launch(&stream, blocks(N as u32), &x, &y, N as u32, 2.0)?;
+    let (x, y) = (
+        Buffer::from_slice(context, &numbers)?,
+        Buffer::<f32>::zeroed(context, N)?,
+    );
+    kernels
+        .scale
+        .launch(&stream, blocks(N as u32), &x, &y, N as u32, 2.0)?;
     drop(kernels);
     check("  scaled", &stream.read(&y)?, 2.0);
     Ok(())
@@ -114,7 +149,10 @@ fn boxes(context: &Context) -> Checked {
     println!("  from {there}");
     let stream = Stream::new(context)?;
     let numbers: Vec<u64> = (0..24).collect();
-    let (from, to) = (Buffer::from_slice(&there, &numbers)?, Buffer::<u64>::zeroed(context, 8)?);
+    let (from, to) = (
+        Buffer::from_slice(&there, &numbers)?,
+        Buffer::<u64>::zeroed(context, 8)?,
+    );
     let from = Boxed::rows(&from, 4).slices(3).at([2, 1, 0]);
     stream.copy_box_from_peer(from, Boxed::rows(&to, 2).slices(2), [2, 2, 2])?;
     assert_eq!(stream.read(&to)?, [6, 7, 10, 11, 18, 19, 22, 23]);
@@ -126,7 +164,9 @@ fn windows(context: &Context) -> Checked {
     let (stream, buffer) = (Stream::new(context)?, Buffer::<f32>::zeroed(context, N)?);
     context.set_persisting_cache(1 << 20)?;
     println!("  {} bytes are set aside", context.persisting_cache()?);
-    let window = AccessWindow::persisting(&buffer).share(0.5).streaming_misses();
+    let window = AccessWindow::persisting(&buffer)
+        .share(0.5)
+        .streaming_misses();
     stream.set_access_window(Some(&window))?;
     assert_eq!(stream.access_window()?, Some(window));
     stream.set_access_window(None)?;
@@ -138,15 +178,23 @@ fn windows(context: &Context) -> Checked {
 /// Has another process read one buffer and write another; both are small, so that the driver may put them side by side.
 fn export(context: &Context) -> Checked {
     let stream = Stream::new(context)?;
-    let (x, y) = (Buffer::from_slice(context, &[1u32; N])?, Buffer::from_slice(context, &[2u32; N])?);
+    let (x, y) = (
+        Buffer::from_slice(context, &[1u32; N])?,
+        Buffer::from_slice(context, &[2u32; N])?,
+    );
     let filled = Event::shared(context)?;
     stream.fill(&x, 42)?;
     filled.record(&stream)?;
     // SAFETY: both buffers stay until the other process has ended, which is waited for before they are read.
     let (x_handle, y_handle) = unsafe { (x.export()?, y.export()?) };
-    let mut other = Command::new(std::env::current_exe()?).arg("opens").stdin(Stdio::piped()).spawn()?;
+    let mut other = Command::new(std::env::current_exe()?)
+        .arg("opens")
+        .stdin(Stdio::piped())
+        .spawn()?;
     let mut pipe = other.stdin.take().ok_or("no pipe")?;
-    [x_handle.bytes, y_handle.bytes, filled.export()?.bytes].iter().try_for_each(|h| pipe.write_all(h))?;
+    [x_handle.bytes, y_handle.bytes, filled.export()?.bytes]
+        .iter()
+        .try_for_each(|h| pipe.write_all(h))?;
     drop(pipe);
     assert!(other.wait()?.success(), "the other process failed");
     assert_eq!((x.to_vec()?, y.to_vec()?), (vec![42; N], vec![43; N]));
@@ -157,12 +205,18 @@ fn export(context: &Context) -> Checked {
 /// The other process: writes to `y` what it finds in `x`, and one more.
 fn open(context: &Context) -> Checked {
     let (mut handles, stream) = ([[0; 64]; 3], Stream::new(context)?);
-    handles.iter_mut().try_for_each(|handle| std::io::stdin().read_exact(handle))?;
+    handles
+        .iter_mut()
+        .try_for_each(|handle| std::io::stdin().read_exact(handle))?;
     let [x, y, filled] = handles;
     // SAFETY: the handles are of u32, and the process that sent them waits for this one.
     let (x, y, filled) = unsafe {
         let memory = |bytes| Buffer::<u32>::open(context, &MemoryHandle { bytes }, N);
-        (memory(x)?, memory(y)?, Event::open(context, &EventHandle { bytes: filled })?)
+        (
+            memory(x)?,
+            memory(y)?,
+            Event::open(context, &EventHandle { bytes: filled })?,
+        )
     };
     stream.wait(&filled)?;
     let found = stream.read(&x)?;

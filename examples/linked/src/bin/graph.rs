@@ -58,7 +58,11 @@ fn count(context: &Context, stream: &Stream, [a, d]: [&Buffer<f32>; 2]) -> Resul
     let handle = condition.handle();
     let looped = graph.while_loop(&[doubled], condition, |body| {
         let added = body.add(&[], saxpy.with(blocks(N), a, &scratch, N, 1.0)?)?;
-        body.add(&[added], count_down.with(LaunchConfig::line(1, 1), &left, handle)?).map(drop)
+        body.add(
+            &[added],
+            count_down.with(LaunchConfig::line(1, 1), &left, handle)?,
+        )
+        .map(drop)
     })?;
     let copied = graph.copy(&[looped], &scratch, d)?;
     graph.free(&[copied], &scratch)?;
@@ -67,7 +71,11 @@ fn count(context: &Context, stream: &Stream, [a, d]: [&Buffer<f32>; 2]) -> Resul
     for times in [1, 7] {
         stream.write(&left, &[times])?;
         exec.launch(stream)?;
-        check(&format!("d = 2a and {times} times a"), &stream.read(d)?, 2.0 + times as f32);
+        check(
+            &format!("d = 2a and {times} times a"),
+            &stream.read(d)?,
+            2.0 + times as f32,
+        );
     }
     Ok(())
 }

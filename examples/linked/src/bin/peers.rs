@@ -15,7 +15,10 @@ fn main() -> Result<(), Error> {
     println!("{one} reaches {two}: {}", one.can_reach(two)?);
     let (here, there) = (Context::new(one)?, Context::new(two)?);
     let numbers: Vec<f32> = (0..N).map(|i| i as f32).collect();
-    let (x, y) = (Buffer::from_slice(&here, &numbers)?, Buffer::zeroed(&there, N)?);
+    let (x, y) = (
+        Buffer::from_slice(&here, &numbers)?,
+        Buffer::zeroed(&there, N)?,
+    );
     let stream = Stream::new(&there)?;
     stream.copy_from_peer(&x, &y)?;
     check("copied", &stream.read(&y)?, 1.0);

@@ -12,11 +12,16 @@ fn main() -> Result<(), Error> {
     println!("{} on {device}", driver.origin());
     let context = Context::new(&device)?;
     let kernels = Kernels::load(&context)?;
-    let (copy, compute) =
-        (Stream::new(&context)?.labelled("copy"), Stream::new(&context)?.labelled("compute"));
+    let (copy, compute) = (
+        Stream::new(&context)?.labelled("copy"),
+        Stream::new(&context)?.labelled("compute"),
+    );
 
     let numbers: Vec<f32> = (0..2 * N).map(|i| i as f32).collect();
-    let (from, to) = (Pinned::zeroed(&context, 2 * N)?, Pinned::<f32>::zeroed(&context, 2 * N)?);
+    let (from, to) = (
+        Pinned::zeroed(&context, 2 * N)?,
+        Pinned::<f32>::zeroed(&context, 2 * N)?,
+    );
     from.write_slice(0, &numbers);
     let x = Buffer::uninit(&context, 2 * N)?.labelled("x");
     let y = Buffer::from_slice(&context, &numbers)?.labelled("y");
@@ -27,7 +32,9 @@ fn main() -> Result<(), Error> {
         copy.copy(&from.view_range(half.clone()), &x)?;
         copied.record(&copy)?;
         compute.wait(&copied)?; // without this, the next line is an error that names x and both streams
-        kernels.saxpy.launch(&compute, blocks(N as u32), &x, &y, N as u32, 2.0)?;
+        kernels
+            .saxpy
+            .launch(&compute, blocks(N as u32), &x, &y, N as u32, 2.0)?;
         computed.record(&compute)?;
         copy.wait(&computed)?;
         copy.copy(&y, &to.view_range(half))?;

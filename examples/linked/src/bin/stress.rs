@@ -17,8 +17,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let after = state(&context)?;
     println!("{cycles} cycles: {before:?} before, {after:?} after");
     // The driver takes and gives back some MiB of its own meanwhile; the allocator of the host keeps some.
-    assert!(after.free_mib + 4 >= before.free_mib && after.files <= before.files, "something grew");
-    assert!(after.host_mib <= before.host_mib + 16, "memory of the host grew");
+    assert!(
+        after.free_mib + 4 >= before.free_mib && after.files <= before.files,
+        "something grew"
+    );
+    assert!(
+        after.host_mib <= before.host_mib + 16,
+        "memory of the host grew"
+    );
     drop(context);
     for _ in 0..20 {
         round(&Context::new(&device)?)?;
@@ -33,11 +39,16 @@ fn round(context: &Context) -> Result<(), Error> {
     let (stream, other) = (Stream::new(context)?, Stream::new(context)?);
     let x = Buffer::from_slice(context, &[1.0f32; 1000])?;
     let y = stream.alloc::<f32>(1000)?;
-    let (pinned, event, pool) =
-        (Pinned::<f32>::zeroed(context, 1000)?, Event::new(context)?, MemoryPool::new(context)?);
+    let (pinned, event, pool) = (
+        Pinned::<f32>::zeroed(context, 1000)?,
+        Event::new(context)?,
+        MemoryPool::new(context)?,
+    );
     let z = stream.alloc_from::<f32>(&pool, 1000)?;
     stream.fill(&y, 2.0)?;
-    kernels.saxpy.launch(&stream, blocks(1000), &x, &y, 1000, 3.0)?;
+    kernels
+        .saxpy
+        .launch(&stream, blocks(1000), &x, &y, 1000, 3.0)?;
     let mut graph = Graph::new(context)?;
     let first = graph.add(&[], kernels.scale.with(blocks(1000), &y, &z, 1000, 2.0)?)?;
     let host = graph.host(&[first], || ())?;
@@ -64,14 +75,19 @@ struct State {
 fn state(context: &Context) -> Result<State, Error> {
     context.synchronize()?;
     MemoryPool::default_of(context)?.trim(0)?;
-    Ok(State { free_mib: context.memory()?.0 >> 20, host_mib: host_kib() >> 10, files: open_files() })
+    Ok(State {
+        free_mib: context.memory()?.0 >> 20,
+        host_mib: host_kib() >> 10,
+        files: open_files(),
+    })
 }
 
 /// Memory of this process that is in use, in KiB.
 fn host_kib() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok())
+        .unwrap_or(0)
 }
 
 fn open_files() -> usize {

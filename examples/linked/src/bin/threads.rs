@@ -14,9 +14,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let kernels = Kernels::load(&context)?;
     let (before, _) = context.memory()?;
     std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            (0..THREADS).map(|_| scope.spawn(|| replay(&context, &kernels, launches))).collect();
-        threads.into_iter().try_for_each(|thread| thread.join().expect("a thread panicked"))
+        let threads: Vec<_> = (0..THREADS)
+            .map(|_| scope.spawn(|| replay(&context, &kernels, launches)))
+            .collect();
+        threads
+            .into_iter()
+            .try_for_each(|thread| thread.join().expect("a thread panicked"))
     })?;
     context.synchronize()?;
     let (after, _) = context.memory()?;
@@ -30,7 +33,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn replay(context: &Context, kernels: &Kernels, launches: u32) -> Result<(), Error> {
     let stream = Stream::new(context)?;
     let x = Buffer::from_slice(context, &vec![1.0f32; N as usize])?;
-    let (y, z) = (Buffer::zeroed(context, N as usize)?, Buffer::<f32>::zeroed(context, N as usize)?);
+    let (y, z) = (
+        Buffer::zeroed(context, N as usize)?,
+        Buffer::<f32>::zeroed(context, N as usize)?,
+    );
     let mut graph = Graph::new(context)?;
     let add = graph.add(&[], kernels.saxpy.with(blocks(N), &x, &y, N, 0.0)?)?;
     graph.add(&[add], kernels.sum.with(blocks(N), &x, &y, &z, N)?)?;
@@ -42,7 +48,11 @@ fn replay(context: &Context, kernels: &Kernels, launches: u32) -> Result<(), Err
         exec.launch(&stream)?;
         wanted += factor;
         if launch % 100 == 99 {
-            assert_eq!(stream.read(&z)?, vec![wanted + 1.0; N as usize], "after launch {launch}");
+            assert_eq!(
+                stream.read(&z)?,
+                vec![wanted + 1.0; N as usize],
+                "after launch {launch}"
+            );
         }
     }
     stream.synchronize()

@@ -56,7 +56,11 @@ impl<'k> WarpCopies<'k> {
 }
 
 impl<'a, 'k> Block<'a, 'k> {
-    pub(super) fn new(k: Builder<'k>, def: &'a BatchAttention, a: &'a BatchAttentionArgs<Dev<'k>>) -> Self {
+    pub(super) fn new(
+        k: Builder<'k>,
+        def: &'a BatchAttention,
+        a: &'a BatchAttentionArgs<Dev<'k>>,
+    ) -> Self {
         let units = a.kv_heads * def.groups();
         let row = k.ctaid() / units;
         let unit = k.ctaid() - row * units;
@@ -89,14 +93,20 @@ impl<'a, 'k> Block<'a, 'k> {
     pub(super) fn range(&self) -> TileRange<'k> {
         let (def, a) = (self.def, self.a);
         let warps = def.warps();
-        let base = def.start(self.position).map_or_else(|| self.k.val(0), |start| start / TILE);
+        let base = def
+            .start(self.position)
+            .map_or_else(|| self.k.val(0), |start| start / TILE);
         let end = self.position / TILE + 1;
         let tiles = end - base;
         let least = (a.units / UNITS).max(LEAST_TILES[0]).min(LEAST_TILES[1]) * warps;
         let share = ((tiles + (a.splits - 1)) / a.splits).max(least);
         let share = divided(share + (warps - 1), warps).0 * warps;
         let first = base + self.split * share;
-        TileRange { first, end: (first + share).min(end), used: (tiles + (share - 1)) / share }
+        TileRange {
+            first,
+            end: (first + share).min(end),
+            used: (tiles + (share - 1)) / share,
+        }
     }
 
     /// The result of a row that is done.
@@ -112,13 +122,18 @@ impl<'a, 'k> Block<'a, 'k> {
     /// Attends to the range; stores the result, if it is all of the row, or else a partial result.
     pub(super) fn process(&self, copies: &mut WarpCopies<'k>, range: &TileRange<'k>) {
         let (k, def) = (self.k, self.def);
-        let mut sets: Vec<_> = (0..def.sets()).map(|_| OnlineSoftmax::new(k, def)).collect();
+        let mut sets: Vec<_> = (0..def.sets())
+            .map(|_| OnlineSoftmax::new(k, def))
+            .collect();
         self.attend(&mut sets, copies, range);
         k.note("the warp's sums into shared memory, in place of its tiles");
         k.wait_copies(0);
         k.warp_barrier();
         for (set, sums) in (0..).zip(&sets) {
-            let (outcome, values) = (self.outcome(k.warp(), set * SET), self.values(k.warp(), set * SET));
+            let (outcome, values) = (
+                self.outcome(k.warp(), set * SET),
+                self.values(k.warp(), set * SET),
+            );
             sums.store(outcome, values, def.head_dim + 4);
         }
         k.barrier();
@@ -138,7 +153,9 @@ impl<'a, 'k> Block<'a, 'k> {
     /// A slot of the warp's ring.
     fn slot(&self, slot: impl Src<'k, u32>) -> Ptr<'k, u8, Shared> {
         let bytes = self.def.tile_bytes();
-        self.memory.row(self.k.warp(), DEPTH * bytes).row(slot, bytes)
+        self.memory
+            .row(self.k.warp(), DEPTH * bytes)
+            .row(slot, bytes)
     }
 
     /// The values of a warp's sums, from a query on.
@@ -149,18 +166,29 @@ impl<'a, 'k> Block<'a, 'k> {
 
     /// The maximum and sum of the weights of a warp, from a query on.
     fn outcome(&self, warp: impl Src<'k, u32>, query: u32) -> Ptr<'k, f32, Shared> {
-        let after = self.memory.at(self.def.warps() * DEPTH * self.def.tile_bytes());
+        let after = self
+            .memory
+            .at(self.def.warps() * DEPTH * self.def.tile_bytes());
         after.row(warp, 8 * QUERIES).cast().at(2 * query)
     }
 
     /// Processes the warp's tiles of the range.
-    fn attend(&self, sets: &mut [OnlineSoftmax<'k>], copies: &mut WarpCopies<'k>, range: &TileRange<'k>) {
+    fn attend(
+        &self,
+        sets: &mut [OnlineSoftmax<'k>],
+        copies: &mut WarpCopies<'k>,
+        range: &TileRange<'k>,
+    ) {
         let (k, def) = (self.k, self.def);
         let (rows, warps) = (def.tile_rows(), def.warps());
         let first = range.first + k.warp();
         k.note("copy the first tiles");
         self.first_tiles(range, |ahead, tile, counts| {
-            let counts = if def.overlap.waits() { counts & tile.eq(self.own_tile()) } else { counts };
+            let counts = if def.overlap.waits() {
+                counts & tile.eq(self.own_tile())
+            } else {
+                counts
+            };
             k.when(counts, || self.copy(copies, self.slot(ahead), tile));
             // With those of before the wait, which are in the first group.
             k.commit_copies();
@@ -175,15 +203,20 @@ impl<'a, 'k> Block<'a, 'k> {
             k.warp_barrier();
             let next = tile + (DEPTH - 1) * warps;
             let free = slot.get().eq(0).select(DEPTH - 1, slot.get() - 1);
-            k.when(next.lt(range.end), || self.copy(copies, self.slot(free), next));
+            k.when(next.lt(range.end), || {
+                self.copy(copies, self.slot(free), next)
+            });
             k.commit_copies();
             let keys = self.slot(slot.get());
             let values = Matrices::new(rows, keys.at(TILE * rows.bytes), place);
             k.note("scores: queries times keys");
             let scores = self.scores(&queries, &Matrices::new(rows, keys, place), tile);
             k.note("weights, relative to the maximum so far");
-            let weights: Vec<_> =
-                sets.iter_mut().zip(scores).map(|(set, scores)| set.weigh(scores)).collect();
+            let weights: Vec<_> = sets
+                .iter_mut()
+                .zip(scores)
+                .map(|(set, scores)| set.weigh(scores))
+                .collect();
             k.note("add the weighted values");
             add_values(sets, &values, &weights);
             let following = slot.get() + 1;
@@ -194,7 +227,9 @@ impl<'a, 'k> Block<'a, 'k> {
     /// Asks for the first tiles of a warp, as far as other kernels wrote them long ago.
     pub(super) fn copy_before(&self, copies: &mut WarpCopies<'k>, range: &TileRange<'k>) {
         self.first_tiles(range, |ahead, tile, counts| {
-            self.k.when(counts & tile.ne(self.own_tile()), || self.copy(copies, self.slot(ahead), tile));
+            self.k.when(counts & tile.ne(self.own_tile()), || {
+                self.copy(copies, self.slot(ahead), tile)
+            });
         });
     }
 
@@ -221,9 +256,16 @@ impl<'a, 'k> Block<'a, 'k> {
         let start = def.start(self.position);
         let whole = (first + (TILE - 1)).le(self.position);
         let whole = start.map_or(whole, |start| whole & first.ge(start));
-        let halves = || [(a.k_cache, to), (a.v_cache, to.at(TILE * def.tile_rows().bytes))];
+        let halves = || {
+            [
+                (a.k_cache, to),
+                (a.v_cache, to.at(TILE * def.tile_rows().bytes)),
+            ]
+        };
         let from = |cache: Ptr<'k, f16, ReadOnly>, position: U32<'k>| {
-            cache.row(head + (position & (PAGE - 1)), 2 * def.head_dim).row(copier.unit, 16)
+            cache
+                .row(head + (position & (PAGE - 1)), 2 * def.head_dim)
+                .row(copier.unit, 16)
         };
         k.when(whole, || {
             for (cache, to) in halves() {
@@ -256,13 +298,19 @@ impl<'a, 'k> Block<'a, 'k> {
             Some(row) => row.at(at).ld(),
             None => k.val(0),
         };
-        let left = |pair: u32| LeftFragment(from_fn(|r| word(r % 2, 8 * pair + 4 * (r as u32 / 2))));
+        let left =
+            |pair: u32| LeftFragment(from_fn(|r| word(r % 2, 8 * pair + 4 * (r as u32 / 2))));
         (0..def.head_dim / 16).map(left).collect()
     }
 
     /// For each set, the scores of query `lane / 4` for positions `2t`, `2t + 1`, `2t + 8`, `2t + 9` of the tile, where
     /// `t = lane % 4`. Even and odd pairs of units have separate sums, which halves the chain.
-    fn scores(&self, queries: &[LeftFragment<'k>], keys: &Matrices<'k>, tile: U32<'k>) -> Vec<[F32<'k>; 4]> {
+    fn scores(
+        &self,
+        queries: &[LeftFragment<'k>],
+        keys: &Matrices<'k>,
+        tile: U32<'k>,
+    ) -> Vec<[F32<'k>; 4]> {
         let (k, def) = (self.k, self.def);
         let mut sums: [[Sums<f32>; 2]; 2] = from_fn(|_| from_fn(|_| Sums::zero(k)));
         for (pair, &a) in queries.iter().enumerate() {
@@ -282,24 +330,38 @@ impl<'a, 'k> Block<'a, 'k> {
             let [even, odd] = [0, 1].map(|parity| sums[parity][i / 2].0[2 * set + i % 2].get());
             counts[i].select(even + odd, f32::NEG_INFINITY)
         };
-        (0..def.sets() as usize).map(|set| from_fn(|i| score(set, i))).collect()
+        (0..def.sets() as usize)
+            .map(|set| from_fn(|i| score(set, i)))
+            .collect()
     }
 
     /// Calls `body` for each query of the block and four of its dimensions.
     fn each_four(&self, body: impl FnOnce(U32<'k>, U32<'k>)) {
         let (k, fours) = (self.k, self.def.head_dim / 4);
-        k.for_each(k.tid(), self.queries * fours, KernelDef::block(self.def), |i| {
-            let (query, four) = divided(i, fours);
-            body(query, four * 4);
-        });
+        k.for_each(
+            k.tid(),
+            self.queries * fours,
+            KernelDef::block(self.def),
+            |i| {
+                let (query, four) = divided(i, fours);
+                body(query, four * 4);
+            },
+        );
     }
 
     /// The sums of all warps, for a query and four dimensions.
     fn of_warps(&self, query: U32<'k>, dim: U32<'k>) -> Partial<'k> {
         let of_warp = |warp: u32| {
             let [max, weights] = self.outcome(warp, 0).at(query * 2).ld2();
-            let values = self.values(warp, 0).at(query * (self.def.head_dim + 4) + dim).ld4();
-            Partial { max, weights, values }
+            let values = self
+                .values(warp, 0)
+                .at(query * (self.def.head_dim + 4) + dim)
+                .ld4();
+            Partial {
+                max,
+                weights,
+                values,
+            }
         };
         Partial::sum(&(0..self.def.warps()).map(of_warp).collect::<Vec<_>>())
     }
@@ -307,7 +369,10 @@ impl<'a, 'k> Block<'a, 'k> {
     /// Stores four dimensions of the result.
     fn store(&self, query: U32<'k>, dim: U32<'k>, values: [F32<'k>; 4]) {
         let a = self.a;
-        let slot = self.def.order.slot_of_four((self.head + query) * self.def.head_dim + dim);
+        let slot = self
+            .def
+            .order
+            .slot_of_four((self.head + query) * self.def.head_dim + dim);
         for (i, slot) in [slot, slot + 8].into_iter().enumerate() {
             let to = activations::place(a.y, a.capacity, self.row, slot).cast::<u32>();
             to.st(values[2 * i].pack_f16(values[2 * i + 1]));
@@ -315,11 +380,21 @@ impl<'a, 'k> Block<'a, 'k> {
     }
 
     /// Where a split's weighted values are, and its maximum and sum of the weights.
-    fn partial(&self, query: U32<'k>, dim: U32<'k>, split: U32<'k>) -> [Ptr<'k, f32, ReadWrite>; 2] {
+    fn partial(
+        &self,
+        query: U32<'k>,
+        dim: U32<'k>,
+        split: U32<'k>,
+    ) -> [Ptr<'k, f32, ReadWrite>; 2] {
         let (def, a) = (self.def, self.a);
         let at = (self.row.mad(a.heads, self.head) + query).mad(a.splits, split);
-        let outcomes = a.partials.row(a.rows * a.heads * a.splits, 4 * def.head_dim);
-        [a.partials.row(at, 4 * def.head_dim).at(dim), outcomes.at(at * 2)]
+        let outcomes = a
+            .partials
+            .row(a.rows * a.heads * a.splits, 4 * def.head_dim);
+        [
+            a.partials.row(at, 4 * def.head_dim).at(dim),
+            outcomes.at(at * 2),
+        ]
     }
 
     /// Stores the partial result of a split. The last block to do so adds all splits.
@@ -336,7 +411,9 @@ impl<'a, 'k> Block<'a, 'k> {
         let last = range.used - 1;
         let drawn = self.memory.at(def.shared() - 16).cast::<u32>();
         k.barrier();
-        k.when(k.tid().eq(0), || drawn.st(self.a.ticket.at(k.ctaid()).ticket(last)));
+        k.when(k.tid().eq(0), || {
+            drawn.st(self.a.ticket.at(k.ctaid()).ticket(last))
+        });
         k.barrier();
         k.when(drawn.ld().eq(last), || self.merge(range));
     }
@@ -355,7 +432,10 @@ impl<'a, 'k> Block<'a, 'k> {
                 };
                 let loaded: Vec<_> = (0..IN_FLIGHT).map(of_split).collect();
                 k.note("bring them to a common maximum, and add");
-                let partials: Vec<_> = std::iter::once(&all).chain(&loaded).map(Running::get).collect();
+                let partials: Vec<_> = std::iter::once(&all)
+                    .chain(&loaded)
+                    .map(Running::get)
+                    .collect();
                 all.set(Partial::sum(&partials));
             });
             k.note("the result of all ranges");
@@ -367,7 +447,10 @@ impl<'a, 'k> Block<'a, 'k> {
 impl<'k> PageLanes<'k> {
     fn new(block: &Block<'_, 'k>, range: &TileRange<'k>) -> Self {
         let k = block.k;
-        let mut pages = PageLanes { first: k.var(0), page: k.var(0) };
+        let mut pages = PageLanes {
+            first: k.var(0),
+            page: k.var(0),
+        };
         pages.load(block, range.first / (PAGE / TILE));
         pages
     }
@@ -377,7 +460,12 @@ impl<'k> PageLanes<'k> {
         let a = block.a;
         let index = (first + block.k.lane()).min(a.max_pages - 1);
         self.first.set(first);
-        self.page.set(a.pages.at(block.sequence.mad(a.max_pages, index)).ld().min(a.cache_pages - 1));
+        self.page.set(
+            a.pages
+                .at(block.sequence.mad(a.max_pages, index))
+                .ld()
+                .min(a.cache_pages - 1),
+        );
     }
 
     /// Page `index` of the sequence; indices rise. Whole warp.

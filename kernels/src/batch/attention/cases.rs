@@ -17,8 +17,19 @@ struct BatchCase {
 
 impl Variant for BatchAttention {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        let plain = |positions| BatchCase { positions, kv_heads: 1, splits: 1, common: 0, outlier: 1.0 };
-        let at = |positions: &[u32]| positions.iter().map(|&position| Some(position)).collect::<Vec<_>>();
+        let plain = |positions| BatchCase {
+            positions,
+            kv_heads: 1,
+            splits: 1,
+            common: 0,
+            outlier: 1.0,
+        };
+        let at = |positions: &[u32]| {
+            positions
+                .iter()
+                .map(|&position| Some(position))
+                .collect::<Vec<_>>()
+        };
         // A position more than a split has.
         let split = self.share(1, 1, 1);
         let mut cases = vec![
@@ -30,21 +41,36 @@ impl Variant for BatchAttention {
                 common: 1,
                 ..plain(vec![])
             },
-            BatchCase { outlier: 50.0, splits: 2, ..plain(at(&[190, 16, 127, 128, 65, 62, 1, 31])) },
+            BatchCase {
+                outlier: 50.0,
+                splits: 2,
+                ..plain(at(&[190, 16, 127, 128, 65, 62, 1, 31]))
+            },
         ];
         if self.has_long_cases() {
             let row = |i: u32| (i % 5 != 3).then_some(if i == 16 { 270 } else { i * 11 });
             cases.extend([
                 // More positions than lanes hold pages of; partial results in several iterations.
-                BatchCase { splits: 12, ..plain(at(&[2100, 9 * split])) },
+                BatchCase {
+                    splits: 12,
+                    ..plain(at(&[2100, 9 * split]))
+                },
                 // So many units that splits are longer.
-                BatchCase { kv_heads: 2, splits: 2, common: 2, ..plain((0..17).map(row).collect()) },
+                BatchCase {
+                    kv_heads: 2,
+                    splits: 2,
+                    common: 2,
+                    ..plain((0..17).map(row).collect())
+                },
             ]);
         }
         if let Some(window) = self.window {
             // A window that positions just fill, that they exceed by one, and that begins inside of a tile or a page.
             let positions = at(&[window - 1, window, window + 21, 2 * window + 40]);
-            cases.extend([1, 3].map(|splits| BatchCase { splits, ..plain(positions.clone()) }));
+            cases.extend([1, 3].map(|splits| BatchCase {
+                splits,
+                ..plain(positions.clone())
+            }));
         }
         cases.iter().map(|case| case.filled(self, seed)).collect()
     }
@@ -59,25 +85,42 @@ impl BatchAttention {
 
 impl BatchCase {
     fn label(&self) -> String {
-        let BatchCase { positions, kv_heads, splits, common, outlier } = self;
-        let positions: Vec<String> =
-            positions.iter().map(|p| p.map_or("done".into(), |p| p.to_string())).collect();
+        let BatchCase {
+            positions,
+            kv_heads,
+            splits,
+            common,
+            outlier,
+        } = self;
+        let positions: Vec<String> = positions
+            .iter()
+            .map(|p| p.map_or("done".into(), |p| p.to_string()))
+            .collect();
         let positions = positions.join(",");
-        format!("positions={positions} kv_heads={kv_heads} splits={splits} common={common} outlier={outlier}")
+        format!(
+            "positions={positions} kv_heads={kv_heads} splits={splits} common={common} outlier={outlier}"
+        )
     }
 
     fn filled(&self, kernel: &BatchAttention, seed: u64) -> Case {
         let mut random = Random(seed);
         let unit = PANEL.max(4 * kernel.order.group);
         let fits = |heads: &u32| (heads * kernel.queries * kernel.head_dim).is_multiple_of(unit);
-        let kv_heads = (self.kv_heads..).find(fits).expect("as many as a panel has columns");
+        let kv_heads = (self.kv_heads..)
+            .find(fits)
+            .expect("as many as a panel has columns");
         let heads = kv_heads * kernel.queries;
         let rows = self.positions.len() as u32;
         let capacity = (rows + 1).next_multiple_of(TOKENS);
         let table = Table::of(self, &mut random);
         let dim = kernel.head_dim as usize;
         let factor = 16.0 / (dim as f32).sqrt();
-        let mut q = numbers(&mut random, (capacity * heads) as usize * dim, factor, 1.0 / self.outlier);
+        let mut q = numbers(
+            &mut random,
+            (capacity * heads) as usize * dim,
+            factor,
+            1.0 / self.outlier,
+        );
         q[(rows * heads) as usize * dim..].fill(f16::from_f32(f32::NAN));
         let mut cache = |outlier| {
             let len = (table.cache_pages * kv_heads * PAGE) as usize * dim;
@@ -96,17 +139,37 @@ impl BatchCase {
             CpuArg::F32(vec![0.0; kernel.partials_len(rows, heads, self.splits) + 1]),
             CpuArg::U32(vec![0; (rows * kv_heads * kernel.groups()) as usize + 1]),
         ];
-        let sizes = [heads, kv_heads, table.cache_pages, rows, table.max_pages, rows, capacity, self.splits];
-        args.extend(sizes.into_iter().chain([kernel.units(rows, kv_heads)]).map(CpuArg::scalar));
+        let sizes = [
+            heads,
+            kv_heads,
+            table.cache_pages,
+            rows,
+            table.max_pages,
+            rows,
+            capacity,
+            self.splits,
+        ];
+        args.extend(
+            sizes
+                .into_iter()
+                .chain([kernel.units(rows, kv_heads)])
+                .map(CpuArg::scalar),
+        );
         // Weights are rounded to binary16, the largest of them exact.
-        Case { label: self.label(), args, bound: 1e-3 }
+        Case {
+            label: self.label(),
+            args,
+            bound: 1e-3,
+        }
     }
 }
 
 /// Numbers, every 37th of a row times `outlier`.
 fn numbers(random: &mut Random, n: usize, factor: f32, outlier: f32) -> Vec<f16> {
     let scaled = |i: usize, x: f32| x * factor * if i.is_multiple_of(37) { outlier } else { 1.0 };
-    (0..n).map(|i| f16::from_f32(scaled(i % 128, random.unit()))).collect()
+    (0..n)
+        .map(|i| f16::from_f32(scaled(i % 128, random.unit())))
+        .collect()
 }
 
 /// The page table of a case.
@@ -122,7 +185,12 @@ impl Table {
     /// Pages in a random order, with two that no sequence has. The sequence of row `i` is the last but `i`.
     fn of(case: &BatchCase, random: &mut Random) -> Table {
         let rows = case.positions.len() as u32;
-        let most = case.positions.iter().flatten().max().expect("some row counts");
+        let most = case
+            .positions
+            .iter()
+            .flatten()
+            .max()
+            .expect("some row counts");
         let max_pages = most / PAGE + 1;
         let cache_pages = rows * max_pages + 2;
         let mut order: Vec<u32> = (0..cache_pages).collect();
@@ -131,18 +199,30 @@ impl Table {
         }
         let mut pages = vec![];
         for sequence in 0..rows {
-            let own = |page: u32| if page < case.common { page } else { sequence * max_pages + page };
+            let own = |page: u32| {
+                if page < case.common {
+                    page
+                } else {
+                    sequence * max_pages + page
+                }
+            };
             pages.extend((0..max_pages).map(|page| order[own(page) as usize]));
         }
         let mut filled = vec![0; cache_pages as usize];
         for (row, position) in (0..).zip(&case.positions) {
             let Some(position) = position else { continue };
             for page in 0..=position / PAGE {
-                let at = &mut filled[pages[((rows - 1 - row) * max_pages + page) as usize] as usize];
+                let at =
+                    &mut filled[pages[((rows - 1 - row) * max_pages + page) as usize] as usize];
                 *at = (*at).max((position + 1 - page * PAGE).min(PAGE));
             }
         }
-        Table { pages, max_pages, cache_pages, filled }
+        Table {
+            pages,
+            max_pages,
+            cache_pages,
+            filled,
+        }
     }
 
     /// Makes NaN of what no row attends to.

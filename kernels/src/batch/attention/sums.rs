@@ -20,13 +20,23 @@ pub(super) struct Partial<'k> {
 impl<'k> Partial<'k> {
     /// Adds partial results at their common maximum, in their order. Those whose maximum is `f32::MIN` have no weight.
     pub(super) fn sum(partials: &[Partial<'k>]) -> Partial<'k> {
-        let max = partials.iter().map(|p| p.max).reduce(|a, b| a.max(b)).expect("there are partials");
+        let max = partials
+            .iter()
+            .map(|p| p.max)
+            .reduce(|a, b| a.max(b))
+            .expect("there are partials");
         let factors: Vec<_> = partials.iter().map(|p| (p.max - max).ex2()).collect();
         let add = |of: &dyn Fn(&Partial<'k>) -> F32<'k>| {
             let rest = partials.iter().zip(&factors).skip(1);
-            rest.fold(of(&partials[0]) * factors[0], |sum, (p, &factor)| of(p).fma(factor, sum))
+            rest.fold(of(&partials[0]) * factors[0], |sum, (p, &factor)| {
+                of(p).fma(factor, sum)
+            })
         };
-        Partial { max, weights: add(&|p| p.weights), values: from_fn(|i| add(&|p| p.values[i])) }
+        Partial {
+            max,
+            weights: add(&|p| p.weights),
+            values: from_fn(|i| add(&|p| p.values[i])),
+        }
     }
 
     /// The weighted mean of the values.
@@ -46,19 +56,30 @@ pub(super) struct Running<'k> {
 impl<'k> Running<'k> {
     /// `f32::MIN` stands for "no maximum yet": infinity minus infinity would be NaN.
     pub(super) fn none(k: Builder<'k>) -> Self {
-        Running { max: k.var(f32::MIN), weights: k.var(0.0), values: from_fn(|_| k.var(0.0)) }
+        Running {
+            max: k.var(f32::MIN),
+            weights: k.var(0.0),
+            values: from_fn(|_| k.var(0.0)),
+        }
     }
 
     /// What is there now.
     pub(super) fn get(&self) -> Partial<'k> {
         let values = from_fn(|i| self.values[i].get());
-        Partial { max: self.max.get(), weights: self.weights.get(), values }
+        Partial {
+            max: self.max.get(),
+            weights: self.weights.get(),
+            values,
+        }
     }
 
     pub(super) fn set(&mut self, to: Partial<'k>) {
         self.max.set(to.max);
         self.weights.set(to.weights);
-        self.values.iter_mut().zip(to.values).for_each(|(value, v)| value.set(v));
+        self.values
+            .iter_mut()
+            .zip(to.values)
+            .for_each(|(value, v)| value.set(v));
     }
 
     /// Loads maximum and sum, and values, where `there` holds.
@@ -87,19 +108,31 @@ pub(super) struct OnlineSoftmax<'k> {
 impl<'k> OnlineSoftmax<'k> {
     pub(super) fn new(k: Builder<'k>, def: &BatchAttention) -> Self {
         let values = (0..def.head_dim / 16).map(|_| Sums::zero(k)).collect();
-        OnlineSoftmax { k, max: k.var(f32::MIN), weights: k.var(0.0), values }
+        OnlineSoftmax {
+            k,
+            max: k.var(f32::MIN),
+            weights: k.var(0.0),
+            values,
+        }
     }
 
     /// Scores to weights relative to the new maximum, to which the sums are rescaled: a right matrix.
     pub(super) fn weigh(&mut self, scores: [F32<'k>; 4]) -> RightFragment<U32<'k>> {
-        let most = scores.into_iter().reduce(|a, b| a.max(b)).expect("there are four");
+        let most = scores
+            .into_iter()
+            .reduce(|a, b| a.max(b))
+            .expect("there are four");
         let max = lanes_max(QUAD, most).max(&self.max);
         let risen = max.gt(&self.max).any();
-        self.k.when(risen, || self.rescale((self.max.get() - max).ex2()));
+        self.k
+            .when(risen, || self.rescale((self.max.get() - max).ex2()));
         self.max.set(max);
         let weights = scores.map(|score| (score - max).ex2());
         self.weights += (weights[0] + weights[1]) + (weights[2] + weights[3]);
-        RightFragment([weights[0].pack_f16(weights[1]), weights[2].pack_f16(weights[3])])
+        RightFragment([
+            weights[0].pack_f16(weights[1]),
+            weights[2].pack_f16(weights[3]),
+        ])
     }
 
     fn rescale(&mut self, factor: F32<'k>) {
@@ -115,10 +148,16 @@ impl<'k> OnlineSoftmax<'k> {
     }
 
     /// Stores maximum and sum, for each query, and values, in rows of `row` numbers. Whole warp.
-    pub(super) fn store(&self, outcome: Ptr<'k, f32, Shared>, values: Ptr<'k, f32, Shared>, row: u32) {
+    pub(super) fn store(
+        &self,
+        outcome: Ptr<'k, f32, Shared>,
+        values: Ptr<'k, f32, Shared>,
+        row: u32,
+    ) {
         let (g, t) = (self.k.lane() >> 2, self.k.lane() & 3);
         let weights = lanes_sum(QUAD, self.weights.get());
-        self.k.when(t.eq(0), || outcome.at(g * 2).st2([self.max.get(), weights]));
+        self.k
+            .when(t.eq(0), || outcome.at(g * 2).st2([self.max.get(), weights]));
         let to = values.row(t, 8 * row).at(g);
         for (sixteen, values) in (0..).zip(&self.values) {
             for (offset, value) in [0, row, 8, row + 8].into_iter().zip(&values.0) {

@@ -22,12 +22,24 @@ impl<'k> Copier<'k> {
         let (row, unit) = divided(k.lane(), rows.units);
         let step = 32 / rows.units;
         let different = if rows.swizzled { (8 / step).max(1) } else { 1 };
-        let places = (0..different).map(|i| rows.place(row + i * step, unit)).collect();
-        Copier { k, rows, row, unit, places }
+        let places = (0..different)
+            .map(|i| rows.place(row + i * step, unit))
+            .collect();
+        Copier {
+            k,
+            rows,
+            row,
+            unit,
+            places,
+        }
     }
 
     /// Copies a tile from where `from` says the lane's unit is in the row that is so much further than the lane's first.
-    pub(super) fn copy(&self, to: Ptr<'k, u8, Shared>, from: impl Fn(u32) -> Ptr<'k, f16, ReadOnly>) {
+    pub(super) fn copy(
+        &self,
+        to: Ptr<'k, u8, Shared>,
+        from: impl Fn(u32) -> Ptr<'k, f16, ReadOnly>,
+    ) {
         let step = 32 / self.rows.units;
         let period = self.places.len() as u32;
         for i in 0..TILE.div_ceil(step) {
@@ -63,7 +75,10 @@ impl<'k> Matrices<'k> {
     pub(super) fn new(rows: SharedRows, tile: Ptr<'k, u8, Shared>, place: U32<'k>) -> Self {
         let pairs = if rows.swizzled { 4 } else { 1 };
         let first = |pair: u32| tile.row(place ^ (32 * pair), 1).cast();
-        Matrices { swizzled: rows.swizzled, first: (0..pairs).map(first).collect() }
+        Matrices {
+            swizzled: rows.swizzled,
+            first: (0..pairs).map(first).collect(),
+        }
     }
 
     /// Pair of units `pair`.

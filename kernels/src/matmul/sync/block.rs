@@ -51,7 +51,15 @@ impl<'a, 'k> Block<'a, 'k> {
         let panels = weights.at(WEIGHT_STAGES * def.weight_bytes());
         // A kernel that does not fit is refused at its launch.
         let stages = def.stages().unwrap_or(2);
-        Block { k, def, a, weights, panels, stages, row_tiles: a.n / tile::of(def.format).columns }
+        Block {
+            k,
+            def,
+            a,
+            weights,
+            panels,
+            stages,
+            row_tiles: a.n / tile::of(def.format).columns,
+        }
     }
 
     /// All jobs of the block. All tokens of the same rows follow each other.
@@ -82,8 +90,14 @@ impl<'a, 'k> Block<'a, 'k> {
         let (k, a, def) = (self.k, self.a, self.def);
         let row_block = rows * def.job_blocks() + k.warp() * def.row_blocks;
         let last = a.rows / ROWS - 1;
-        let blocks = (0..def.row_blocks).map(|b| (row_block + b).min(last)).collect();
-        Job { row_block, token: tokens * def.tokens, blocks }
+        let blocks = (0..def.row_blocks)
+            .map(|b| (row_block + b).min(last))
+            .collect();
+        Job {
+            row_block,
+            token: tokens * def.tokens,
+            blocks,
+        }
     }
 
     /// With the powers of two of the lane's rows.
@@ -95,7 +109,11 @@ impl<'a, 'k> Block<'a, 'k> {
     /// The sums of a job, of each row block.
     fn multiply(&self, job: &Job<'k>) -> Vec<RowBlockSums<'k>> {
         let (k, def, row_tiles) = (self.k, self.def, self.row_tiles);
-        let row_block = || (0..def.tokens / 8).map(|_| ptx_gen::Sums::zero(k)).collect();
+        let row_block = || {
+            (0..def.tokens / 8)
+                .map(|_| ptx_gen::Sums::zero(k))
+                .collect()
+        };
         let mut sums: Vec<RowBlockSums> = job.blocks.iter().map(|_| row_block()).collect();
         k.note("the first tile and panels, when the block has done with the job before");
         k.barrier();
@@ -104,15 +122,25 @@ impl<'a, 'k> Block<'a, 'k> {
             self.copy_panel(job, k.val(panel), k.val(panel));
             k.commit_copies();
         }
-        let mut turn = Turn { now: k.var(0), before: k.var(self.stages - 1) };
+        let mut turn = Turn {
+            now: k.var(0),
+            before: k.var(self.stages - 1),
+        };
         k.for_each(0, row_tiles, 1, |column| {
             let (mut codes, mut scales) = (vec![], vec![]);
-            let (tiles, rows) = (self.tiles(column), job.blocks.iter().map(|&block| self.dequantizer(block)));
+            let (tiles, rows) = (
+                self.tiles(column),
+                job.blocks.iter().map(|&block| self.dequantizer(block)),
+            );
             let rows: Vec<_> = rows.collect();
             for panel in 0..def.tile_panels() {
                 self.advance(job, column, panel, &turn);
                 if panel == 0 {
-                    scales = rows.iter().zip(&tiles).map(|(row, &tile)| row.scales(tile)).collect();
+                    scales = rows
+                        .iter()
+                        .zip(&tiles)
+                        .map(|(row, &tile)| row.scales(tile))
+                        .collect();
                 }
                 if panel % 2 == 0 {
                     let of = |(row, &tile): (&Dequantizer<'k>, _)| row.codes(tile, panel / 2);
@@ -135,7 +163,9 @@ impl<'a, 'k> Block<'a, 'k> {
         let ahead = column * self.def.tile_panels() + (panel + self.stages - 1);
         self.copy_panel(job, ahead, turn.before.get());
         if panel == 0 {
-            k.when((column + 1).lt(self.row_tiles), || self.copy_tiles(job, column + 1));
+            k.when((column + 1).lt(self.row_tiles), || {
+                self.copy_tiles(job, column + 1)
+            });
         }
         k.commit_copies();
     }
@@ -143,15 +173,20 @@ impl<'a, 'k> Block<'a, 'k> {
     fn step(&self, turn: &mut Turn<'k>) {
         turn.before.set(turn.now.get());
         turn.now += 1;
-        self.k.when(turn.now.get().ge(self.stages), || turn.now.set(0));
+        self.k
+            .when(turn.now.get().ge(self.stages), || turn.now.set(0));
     }
 
     /// The warp's tiles of a column.
     fn tiles(&self, column: U32<'k>) -> Vec<Ptr<'k, u8, Shared>> {
         let bytes = tile::of(self.def.format).bytes;
-        let stage = self.weights.row(column % WEIGHT_STAGES, self.def.weight_bytes());
+        let stage = self
+            .weights
+            .row(column % WEIGHT_STAGES, self.def.weight_bytes());
         let first = stage.row(self.k.warp(), self.def.row_blocks * bytes);
-        (0..self.def.row_blocks).map(|b| first.at(b * bytes)).collect()
+        (0..self.def.row_blocks)
+            .map(|b| first.at(b * bytes))
+            .collect()
     }
 
     /// Asks for the warp's tiles of a column.
@@ -167,7 +202,9 @@ impl<'a, 'k> Block<'a, 'k> {
     fn copy_panel(&self, job: &Job<'k>, panel: U32<'k>, stage: U32<'k>) {
         let (k, a, def) = (self.k, self.a, self.def);
         k.when(panel.lt(a.n / PANEL), || {
-            let from = a.x.row(panel.mad(a.capacity, job.token), 2 * PANEL).cast::<u8>();
+            let from =
+                a.x.row(panel.mad(a.capacity, job.token), 2 * PANEL)
+                    .cast::<u8>();
             let to = self.panels.row(stage, def.panel_bytes());
             self.copy(k.tid(), 32 * WARPS, def.panel_bytes() / UNIT, from, to);
         });

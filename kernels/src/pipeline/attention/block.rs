@@ -88,7 +88,11 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
     ) -> Self {
         let (groups, per_group) = (def.groups(), def.queries.div_ceil(def.groups()));
         let units = a.kv_heads * groups;
-        let all = if def.batch == 1 { units } else { units * def.batch };
+        let all = if def.batch == 1 {
+            units
+        } else {
+            units * def.batch
+        };
         let split = k.ctaid() / all;
         let unit = k.ctaid() - split * all;
         let (item, of_item) = match def.batch {
@@ -145,17 +149,26 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
 
     /// The position from memory.
     pub(super) fn position(&self) -> U32<'k> {
-        self.item.of(self.a.state, LEN as u32).at(POSITION).fresh().ld().min(self.a.ctx - 1)
+        self.item
+            .of(self.a.state, LEN as u32)
+            .at(POSITION)
+            .fresh()
+            .ld()
+            .min(self.a.ctx - 1)
     }
 
     /// This block's tiles for a token at `position`: see [`PipelinedAttention::split`].
     pub(super) fn range(&self, position: U32<'k>) -> TileRange<'k> {
         let end = (position >> TILE.ilog2()) + 1;
-        let before = self.first_position(position).map(|first| first >> TILE.ilog2());
+        let before = self
+            .first_position(position)
+            .map(|first| first >> TILE.ilog2());
         let tiles = before.map_or(end, |before| end - before);
         let warps = self.def.warps();
         let (most, _) = divided(tiles + (warps - 1), warps);
-        let used = tiles.le(MAX_UNSPLIT_TILES * warps).select(1, most.min(self.a.splits));
+        let used = tiles
+            .le(MAX_UNSPLIT_TILES * warps)
+            .select(1, most.min(self.a.splits));
         let share = (tiles + used - 1) / used;
         let first = self.split * share;
         let first = before.map_or(first, |before| first + before);
@@ -195,7 +208,9 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         let count = range.count.get().min(def.tiles());
         k.for_each(k.warp(), count, def.warps(), |number| {
             let tile = number + &range.first;
-            [0, 1].into_iter().for_each(|half| self.copy(half, self.slot(number), tile, which))
+            [0, 1]
+                .into_iter()
+                .for_each(|half| self.copy(half, self.slot(number), tile, which))
         });
     }
 
@@ -248,7 +263,12 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
 
     /// Loads the token's own row. It commits all loads so far as the groups of the first tiles.
     pub(super) fn copy_own(&self, own: &OwnRow<'k>) {
-        self.k.when(own.mine, || own.from.iter().zip(own.to).for_each(|(from, to)| from.copy16(to)));
+        self.k.when(own.mine, || {
+            own.from
+                .iter()
+                .zip(own.to)
+                .for_each(|(from, to)| from.copy16(to))
+        });
         self.commit_first();
     }
 
@@ -281,7 +301,10 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
             from.fresh().ld4_if(query.lt(self.queries), &mut q);
             QueryFloat4 { query, dim, q }
         };
-        (0..QUERIES * float4s).step_by(threads as usize).map(float4).collect()
+        (0..QUERIES * float4s)
+            .step_by(threads as usize)
+            .map(float4)
+            .collect()
     }
 
     /// Stores them in shared memory.
@@ -291,7 +314,11 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         for QueryFloat4 { query, dim, q } in float4s {
             k.when(query.lt(QUERIES), || {
                 let [high, low] = halves(q.map(|q| q.get()));
-                let to = self.staged.row(query, def.row_bytes()).at(dim).cast::<u32>();
+                let to = self
+                    .staged
+                    .row(query, def.row_bytes())
+                    .at(dim)
+                    .cast::<u32>();
                 to.st2(high);
                 to.row(QUERIES, def.row_bytes()).st2(low);
             });
@@ -300,7 +327,12 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
     }
 
     /// Processes the warp's tiles of the range. A slot is refilled as soon as it is free.
-    pub(super) fn attend(&self, sum: &mut OnlineSoftmax<'k>, range: &TileRange<'k>, position: U32<'k>) {
+    pub(super) fn attend(
+        &self,
+        sum: &mut OnlineSoftmax<'k>,
+        range: &TileRange<'k>,
+        position: U32<'k>,
+    ) {
         let (k, def) = (self.k, self.def);
         let mut slot = k.var(k.warp());
         k.for_each(k.warp(), &range.count, def.warps(), |number| {
@@ -338,8 +370,10 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         if def.tiles().is_multiple_of(def.warps()) {
             later(def.depth());
         } else {
-            k.when(self.kept.eq(def.depth() * def.warps()), || later(def.depth()))
-                .otherwise(|| later(def.depth() - 1));
+            k.when(self.kept.eq(def.depth() * def.warps()), || {
+                later(def.depth())
+            })
+            .otherwise(|| later(def.depth() - 1));
         }
         k.warp_barrier();
     }
@@ -348,7 +382,8 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
     /// 8 to 15; then the same for positions 8 to 15.
     fn matrices(&self, slot: Ptr<'k, f16, Shared>) -> Ptr<'k, f16, Shared> {
         let lane = self.k.lane();
-        slot.row((lane & 7) + (lane >> 4) * 8, self.def.row_bytes()).at((lane >> 3 & 1) * 8)
+        slot.row((lane & 7) + (lane >> 4) * 8, self.def.row_bytes())
+            .at((lane >> 3 & 1) * 8)
     }
 
     /// Scores of query `lane / 4`, in log2 units: positions `2t`, `2t + 1`, `2t + 8`, `2t + 9` of the tile, where `t
@@ -358,7 +393,10 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
     fn scores(&self, slot: Ptr<'k, f16, Shared>, tile: U32<'k>, position: U32<'k>) -> [F32<'k>; 4] {
         let (k, def) = (self.k, self.def);
         let lane = k.lane();
-        let queries = self.staged.row(lane & 15, def.row_bytes()).at((lane >> 4) * 8);
+        let queries = self
+            .staged
+            .row(lane & 15, def.row_bytes())
+            .at((lane >> 4) * 8);
         let keys = self.matrices(slot);
         let mut sums: [[Sums<f32>; 2]; 2] = from_fn(|_| from_fn(|_| Sums::zero(k)));
         for step in 0..def.head_dim / 16 {
@@ -415,11 +453,20 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
     fn gather(&self, query: U32<'k>, dim: U32<'k>, range: &TileRange<'k>) -> SoftmaxPartial<'k> {
         let def = self.def;
         let outcome = self.outcome.at(query * 2);
-        let values = self.tiles.cast::<f32>().at(query * (def.head_dim + 4) + dim);
+        let values = self
+            .tiles
+            .cast::<f32>()
+            .at(query * (def.head_dim + 4) + dim);
         let of_warp = |warp: u32| {
             let [max, weights] = outcome.at(warp * 2 * QUERIES).ld2();
-            let values = values.row((range.count.get() - 1).min(warp), 2 * def.kv_tile_bytes()).ld4();
-            SoftmaxPartial { max, weights, values }
+            let values = values
+                .row((range.count.get() - 1).min(warp), 2 * def.kv_tile_bytes())
+                .ld4();
+            SoftmaxPartial {
+                max,
+                weights,
+                values,
+            }
         };
         SoftmaxPartial::of(&(0..def.warps()).map(of_warp).collect::<Vec<_>>())
     }
@@ -427,22 +474,36 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
     /// Stores the result, if one block processed all positions.
     pub(super) fn store_result(&self, range: &TileRange<'k>) {
         self.k.note("one range: the result as block floating point");
-        self.each_float4(|query, dim, inside| self.store(query, dim, inside, self.gather(query, dim, range)));
+        self.each_float4(|query, dim, inside| {
+            self.store(query, dim, inside, self.gather(query, dim, range))
+        });
     }
 
     fn store(&self, query: U32<'k>, dim: U32<'k>, inside: Pred<'k>, total: SoftmaxPartial<'k>) {
         let factor = total.weights.rcp();
         let at = (self.head + query) * self.def.head_dim + dim;
-        let to = BlockFloat { k: self.k, values: self.a.y, scales: self.a.y_scale };
+        let to = BlockFloat {
+            k: self.k,
+            values: self.a.y,
+            scales: self.a.y_scale,
+        };
         to.store4(at, inside, total.values.map(|v| v * factor));
     }
 
     /// The address of a split's weighted values, and of its maximum and sum of the weights.
-    fn partial(&self, query: U32<'k>, dim: U32<'k>, split: U32<'k>) -> [Ptr<'k, f32, ReadWrite>; 2] {
+    fn partial(
+        &self,
+        query: U32<'k>,
+        dim: U32<'k>,
+        split: U32<'k>,
+    ) -> [Ptr<'k, f32, ReadWrite>; 2] {
         let a = self.a;
         let at = ((self.head + query) * a.splits + split) * self.def.head_dim + dim;
         let all = self.def.batch * self.def.head_dim;
-        [a.partials.at(at), a.partials.at(a.heads * a.splits * all + (at >> 1))]
+        [
+            a.partials.at(at),
+            a.partials.at(a.heads * a.splits * all + (at >> 1)),
+        ]
     }
 
     /// Stores the partial result of a split. The last warp to do so merges all splits.
@@ -457,17 +518,20 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
                 outcome.st2([total.max, total.weights]);
             });
         });
-        k.when((k.warp() * 32).lt(self.queries * (def.head_dim / 4)), || {
-            k.note("draw a ticket: the last warp merges");
-            k.warp_barrier();
-            let last = range.used.get() - 1;
-            let mut drawn = k.var(0);
-            let ticket = self.a.ticket.at(self.unit * MAX_WARPS + k.warp());
-            k.when(k.lane().eq(0), || drawn.set(ticket.ticket(last)));
-            let drawn = drawn.get().broadcast();
-            k.warp_barrier();
-            k.when(drawn.eq(last), || self.merge(range));
-        });
+        k.when(
+            (k.warp() * 32).lt(self.queries * (def.head_dim / 4)),
+            || {
+                k.note("draw a ticket: the last warp merges");
+                k.warp_barrier();
+                let last = range.used.get() - 1;
+                let mut drawn = k.var(0);
+                let ticket = self.a.ticket.at(self.unit * MAX_WARPS + k.warp());
+                k.when(k.lane().eq(0), || drawn.set(ticket.ticket(last)));
+                let drawn = drawn.get().broadcast();
+                k.warp_barrier();
+                k.when(drawn.eq(last), || self.merge(range));
+            },
+        );
     }
 
     /// Merges all splits, several loads in flight at a time.
@@ -477,12 +541,13 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         self.each_float4(|query, dim, inside| {
             let [mut max, mut weights] = [f32::MIN, 0.0].map(|v| k.var(v));
             let mut values: [_; 4] = from_fn(|_| k.var(0.0));
-            let so_far =
-                |max: &Var<'k, f32>, weights: &Var<'k, f32>, values: &[Var<'k, f32>; 4]| SoftmaxPartial {
-                    max: max.get(),
-                    weights: weights.get(),
-                    values: from_fn(|i| values[i].get()),
-                };
+            let so_far = |max: &Var<'k, f32>,
+                          weights: &Var<'k, f32>,
+                          values: &[Var<'k, f32>; 4]| SoftmaxPartial {
+                max: max.get(),
+                weights: weights.get(),
+                values: from_fn(|i| values[i].get()),
+            };
             k.for_each(0, &range.used, PARTIALS_IN_FLIGHT, |first| {
                 let of_split = |i: u32| {
                     k.note("load a range");
@@ -500,7 +565,10 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
                 let total = SoftmaxPartial::of(&partials);
                 max.set(total.max);
                 weights.set(total.weights);
-                values.iter_mut().zip(total.values).for_each(|(value, v)| value.set(v));
+                values
+                    .iter_mut()
+                    .zip(total.values)
+                    .for_each(|(value, v)| value.set(v));
             });
             k.note("the result as block floating point");
             self.store(query, dim, inside, so_far(&max, &weights, &values));

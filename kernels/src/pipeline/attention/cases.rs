@@ -5,25 +5,79 @@ use crate::case::{Case, Random, Variant};
 
 impl Variant for PipelinedAttention {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        let (full, alone) = (TILE * self.tiles(), MAX_UNSPLIT_TILES * self.min_split_positions());
-        let plain = AttentionCase { position: 0, ctx: 1, splits: 1, kv_heads: 1, idle: 0, outlier: 1.0 };
+        let (full, alone) = (
+            TILE * self.tiles(),
+            MAX_UNSPLIT_TILES * self.min_split_positions(),
+        );
+        let plain = AttentionCase {
+            position: 0,
+            ctx: 1,
+            splits: 1,
+            kv_heads: 1,
+            idle: 0,
+            outlier: 1.0,
+        };
         // One position; a full tile next to idle blocks, and one position more; a position past the cache, which is
         // clamped; one position more than a block holds, and than one block processes; outliers.
         let short = [
             AttentionCase { ..plain },
-            AttentionCase { position: 15, ctx: 40, splits: 2, kv_heads: 2, idle: 1, ..plain },
-            AttentionCase { position: 16, ctx: 17, ..plain },
-            AttentionCase { position: 50, ctx: 31, ..plain },
-            AttentionCase { position: full, ctx: full + 3, splits: 3, ..plain },
-            AttentionCase { position: alone, ctx: alone + 3, splits: 3, ..plain },
-            AttentionCase { position: 100, ctx: 101, outlier: 100.0, ..plain },
+            AttentionCase {
+                position: 15,
+                ctx: 40,
+                splits: 2,
+                kv_heads: 2,
+                idle: 1,
+                ..plain
+            },
+            AttentionCase {
+                position: 16,
+                ctx: 17,
+                ..plain
+            },
+            AttentionCase {
+                position: 50,
+                ctx: 31,
+                ..plain
+            },
+            AttentionCase {
+                position: full,
+                ctx: full + 3,
+                splits: 3,
+                ..plain
+            },
+            AttentionCase {
+                position: alone,
+                ctx: alone + 3,
+                splits: 3,
+                ..plain
+            },
+            AttentionCase {
+                position: 100,
+                ctx: 101,
+                outlier: 100.0,
+                ..plain
+            },
         ];
         // As many positions as one block processes; more in one split, and in two; partial results that are merged in
         // several iterations. The number of queries makes no difference here, nor do the dimensions in the last case.
         let long = [
-            AttentionCase { position: alone - 1, ctx: alone, splits: 2, ..plain },
-            AttentionCase { position: alone + 100, ctx: 2 * alone, ..plain },
-            AttentionCase { position: 2 * alone + 40, ctx: 3 * alone, splits: 2, ..plain },
+            AttentionCase {
+                position: alone - 1,
+                ctx: alone,
+                splits: 2,
+                ..plain
+            },
+            AttentionCase {
+                position: alone + 100,
+                ctx: 2 * alone,
+                ..plain
+            },
+            AttentionCase {
+                position: 2 * alone + 40,
+                ctx: 3 * alone,
+                splits: 2,
+                ..plain
+            },
             AttentionCase {
                 position: 9 * self.min_split_positions() - 17,
                 ctx: 9 * self.min_split_positions(),
@@ -37,16 +91,35 @@ impl Variant for PipelinedAttention {
             _ => 0,
         };
         let long = long.into_iter().take(count);
-        let windows = self.window.into_iter().flat_map(|window| window_cases(window, plain));
-        short.into_iter().chain(long).chain(windows).map(|case| case.filled(self, seed)).collect()
+        let windows = self
+            .window
+            .into_iter()
+            .flat_map(|window| window_cases(window, plain));
+        short
+            .into_iter()
+            .chain(long)
+            .chain(windows)
+            .map(|case| case.filled(self, seed))
+            .collect()
     }
 }
 
 /// A window that the positions just fill, that they exceed by one, and that begins inside of a tile; in one split and
 /// in several.
 fn window_cases(window: u32, plain: AttentionCase) -> [AttentionCase; 4] {
-    [(window - 1, 1), (window, 2), (window + 21, 1), (2 * window + 40, 3)]
-        .map(|(position, splits)| AttentionCase { position, ctx: position + 3, splits, kv_heads: 2, ..plain })
+    [
+        (window - 1, 1),
+        (window, 2),
+        (window + 21, 1),
+        (2 * window + 40, 3),
+    ]
+    .map(|(position, splits)| AttentionCase {
+        position,
+        ctx: position + 3,
+        splits,
+        kv_heads: 2,
+        ..plain
+    })
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -65,23 +138,32 @@ impl AttentionCase {
     fn filled(&self, kernel: &PipelinedAttention, seed: u64) -> Case {
         let mut random = Random(seed);
         let dim = kernel.head_dim as usize;
-        let (heads, units) = (self.kv_heads * kernel.queries, self.kv_heads * kernel.groups());
+        let (heads, units) = (
+            self.kv_heads * kernel.queries,
+            self.kv_heads * kernel.groups(),
+        );
         // The last token of a batch is at the position of a batch of one.
         let batch = kernel.batch;
         let position = |item: u32| self.position.saturating_sub(batch - 1 - item);
-        let state = (0..batch).flat_map(|i| [0, position(i), 0, 0, 0, 0, 0, 0]).collect();
+        let state = (0..batch)
+            .flat_map(|i| [0, position(i), 0, 0, 0, 0, 0, 0])
+            .collect();
         let mut numbers = |n: u32, factor: f32| {
             let mut v = random.units(n as usize * dim);
-            v.chunks_mut(dim).for_each(|row| row.iter_mut().step_by(37).for_each(|x| *x *= factor));
+            v.chunks_mut(dim)
+                .for_each(|row| row.iter_mut().step_by(37).for_each(|x| *x *= factor));
             v
         };
         let q = numbers(batch * heads, 1.0 / self.outlier);
         let mut cache = || {
             CpuArg::F16(
-                numbers(self.kv_heads * cache::pages(self.ctx) * cache::PAGE, self.outlier)
-                    .into_iter()
-                    .map(f16::from_f32)
-                    .collect(),
+                numbers(
+                    self.kv_heads * cache::pages(self.ctx) * cache::PAGE,
+                    self.outlier,
+                )
+                .into_iter()
+                .map(f16::from_f32)
+                .collect(),
             )
         };
         let mut args = vec![
@@ -90,8 +172,15 @@ impl AttentionCase {
             cache(),
             cache(),
             CpuArg::U16(vec![0; (batch * heads) as usize * dim]),
-            CpuArg::F32(vec![0.0; (batch * heads) as usize * dim / BFP_BLOCK as usize]),
-            CpuArg::F32(vec![0.0; (batch * heads * self.splits * kernel.partial_len()) as usize]),
+            CpuArg::F32(vec![
+                0.0;
+                (batch * heads) as usize * dim / BFP_BLOCK as usize
+            ]),
+            CpuArg::F32(vec![
+                0.0;
+                (batch * heads * self.splits * kernel.partial_len())
+                    as usize
+            ]),
             CpuArg::U32(vec![0; (batch * kernel.tickets(self.kv_heads)) as usize]),
         ];
         args.extend([heads, self.kv_heads, self.ctx, self.splits].map(CpuArg::scalar));
@@ -100,6 +189,10 @@ impl AttentionCase {
         args.extend([batch * units * self.splits + self.idle, kernel.shared()].map(CpuArg::scalar));
         args.push(CpuArg::U64(vec![0]));
         // Two halves hold 22 bits of a query and of a weight; sums of some hundred products add their roundings.
-        Case { label: format!("{self:?}"), args, bound: 1e-5 }
+        Case {
+            label: format!("{self:?}"),
+            args,
+            bound: 1e-5,
+        }
     }
 }

@@ -17,15 +17,27 @@ impl<'k> SoftmaxPartial<'k> {
     /// Merges partial results at their common maximum, in their order. Those whose maximum is `f32::MIN` have no
     /// weight.
     pub(super) fn of(partials: &[SoftmaxPartial<'k>]) -> SoftmaxPartial<'k> {
-        let max =
-            partials.iter().map(|partial| partial.max).reduce(|a, b| a.max(b)).expect("there are partials");
-        let factors: Vec<_> = partials.iter().map(|partial| (partial.max - max).ex2()).collect();
+        let max = partials
+            .iter()
+            .map(|partial| partial.max)
+            .reduce(|a, b| a.max(b))
+            .expect("there are partials");
+        let factors: Vec<_> = partials
+            .iter()
+            .map(|partial| (partial.max - max).ex2())
+            .collect();
         let sum = |of: &dyn Fn(&SoftmaxPartial<'k>) -> F32<'k>| {
             let rest = partials.iter().zip(&factors).skip(1);
-            rest.fold(of(&partials[0]) * factors[0], |sum, (partial, &factor)| of(partial).fma(factor, sum))
+            rest.fold(of(&partials[0]) * factors[0], |sum, (partial, &factor)| {
+                of(partial).fma(factor, sum)
+            })
         };
         let values = from_fn(|i| sum(&|partial| partial.values[i]));
-        SoftmaxPartial { max, weights: sum(&|partial| partial.weights), values }
+        SoftmaxPartial {
+            max,
+            weights: sum(&|partial| partial.weights),
+            values,
+        }
     }
 }
 
@@ -58,12 +70,19 @@ impl<'k> OnlineSoftmax<'k> {
     /// `f32::MIN` stands for "no maximum yet": infinity minus infinity would be NaN.
     pub(super) fn new(k: Builder<'k>, def: &PipelinedAttention) -> Self {
         let values = (0..def.head_dim / 16).map(|_| Sums::zero(k)).collect();
-        OnlineSoftmax { max: k.var(f32::MIN), weights: k.var(0.0), values }
+        OnlineSoftmax {
+            max: k.var(f32::MIN),
+            weights: k.var(0.0),
+            values,
+        }
     }
 
     /// Converts scores to weights relative to the new maximum, and rescales the sums to it.
     pub(super) fn weigh(&mut self, k: Builder<'k>, scores: [F32<'k>; 4]) -> [[U32<'k>; 2]; 2] {
-        let most = scores.into_iter().reduce(|a, b| a.max(b)).expect("there are four");
+        let most = scores
+            .into_iter()
+            .reduce(|a, b| a.max(b))
+            .expect("there are four");
         let max = lanes_max(3, most).max(&self.max);
         let shrink = (self.max.get() - max).ex2();
         self.max.set(max);

@@ -55,13 +55,30 @@ impl<'a, 'k> Block<'a, 'k> {
 
     /// Divides and stores.
     pub(super) fn store(&self, tiles: Vec<Tile<'k>>) {
-        let &Block { k, def, a, memory, head, item, .. } = self;
+        let &Block {
+            k,
+            def,
+            a,
+            memory,
+            head,
+            item,
+            ..
+        } = self;
         let row = self.warp_row();
         let results = |tile: &Tile<'k>| {
             k.note("results of 16 queries");
             [tile.results(0), tile.results(1)]
         };
-        let to = Results { k, def, a, memory, row, queries: def.warp_queries(), item, head };
+        let to = Results {
+            k,
+            def,
+            a,
+            memory,
+            row,
+            queries: def.warp_queries(),
+            item,
+            head,
+        };
         to.store(tiles.iter().map(results));
     }
 
@@ -72,13 +89,18 @@ impl<'a, 'k> Block<'a, 'k> {
         self.copy_queries();
         k.note("copy keys and values of the first step");
         let keys = def.keys();
-        let start = self.def.start(self.item.position).map(|start| start & !(keys - 1));
+        let start = self
+            .def
+            .start(self.item.position)
+            .map(|start| start & !(keys - 1));
         let start = start.unwrap_or_else(|| k.val(0));
         let end = self.item.end();
         self.copy_step(start, self.pages.of(start));
         let mut page = k.var(self.pages.of(start + keys));
         k.commit_copies();
-        let mut tiles: Vec<_> = (0..def.warp_queries() / ROWS).map(|_| Tile::new(k, def.head_dim)).collect();
+        let mut tiles: Vec<_> = (0..def.warp_queries() / ROWS)
+            .map(|_| Tile::new(k, def.head_dim))
+            .collect();
         let positions = self.warp_positions();
         k.for_each(start, end, keys, |step| {
             k.note("a step: wait for it, and copy the next");
@@ -89,14 +111,19 @@ impl<'a, 'k> Block<'a, 'k> {
                 page.set(self.pages.of(step + 2 * keys));
             });
             k.commit_copies();
-            k.when(self.counts(&positions, step), || self.step(&mut tiles, &positions, step));
+            k.when(self.counts(&positions, step), || {
+                self.step(&mut tiles, &positions, step)
+            });
         });
         tiles
     }
 
     fn warp_positions(&self) -> WarpPositions<'k> {
         let first = self.item.position + self.warp_row();
-        WarpPositions { first, last: first + (self.def.warp_queries() - 1) }
+        WarpPositions {
+            first,
+            last: first + (self.def.warp_queries() - 1),
+        }
     }
 
     /// Whether some position of a step counts for some query of the warp.
@@ -110,10 +137,12 @@ impl<'a, 'k> Block<'a, 'k> {
     /// Queries past the last repeat it.
     fn copy_queries(&self) {
         let (a, dim) = (self.a, self.def.head_dim);
-        self.copier.copy(self.def.queries, self.memory, |row, further| {
-            let token = self.item.row(row + further);
-            a.q.row(token * a.heads + self.head, 2 * dim).row(self.copier.unit, 16)
-        });
+        self.copier
+            .copy(self.def.queries, self.memory, |row, further| {
+                let token = self.item.row(row + further);
+                a.q.row(token * a.heads + self.head, 2 * dim)
+                    .row(self.copier.unit, 16)
+            });
     }
 
     /// Keys and values of a step, which are in a page; positions past the item repeat its last one.
@@ -123,21 +152,28 @@ impl<'a, 'k> Block<'a, 'k> {
         let (to, end) = (self.stage(step), self.item.end());
         let kv_head = self.head / (a.heads / a.kv_heads);
         let first = page.mad(a.kv_heads, kv_head) * PAGE;
-        let first = if keys == PAGE { first } else { first + (step & (PAGE - 1)) };
+        let first = if keys == PAGE {
+            first
+        } else {
+            first + (step & (PAGE - 1))
+        };
         let from = |cache: Ptr<'k, f16, ReadOnly>, row: U32<'k>| {
             cache.row(first + row, 2 * dim).row(self.copier.unit, 16)
         };
         k.when((step + keys).le(end), || {
             k.note("all positions of the step");
             for (cache, to) in caches.into_iter().zip(to) {
-                self.copier.copy(keys, to, |row, further| from(cache, row).at(further * dim));
+                self.copier
+                    .copy(keys, to, |row, further| from(cache, row).at(further * dim));
             }
         })
         .otherwise(|| {
             k.note("positions up to the item's last, which is repeated");
             let last = end - 1 - step;
             for (cache, to) in caches.into_iter().zip(to) {
-                self.copier.copy(keys, to, |row, further| from(cache, (row + further).min(last)));
+                self.copier.copy(keys, to, |row, further| {
+                    from(cache, (row + further).min(last))
+                });
             }
         });
     }
@@ -147,7 +183,10 @@ impl<'a, 'k> Block<'a, 'k> {
         let keys = self.def.keys();
         let keys_bytes = keys * self.rows.bytes;
         let odd = (step / keys) & 1;
-        let first = self.memory.at(self.def.queries * self.rows.bytes).row(odd, 2 * keys_bytes);
+        let first = self
+            .memory
+            .at(self.def.queries * self.rows.bytes)
+            .row(odd, 2 * keys_bytes);
         [first, first.at(keys_bytes)]
     }
 
@@ -157,18 +196,27 @@ impl<'a, 'k> Block<'a, 'k> {
         let [keys, values] = self.stage(step);
         // Rows 0 to 15 of the first unit, then of the second; or both units of rows 0 to 7, then of rows 8 to 15.
         let tall = self.rows.place(lane & 15, lane >> 4);
-        let wide = self.rows.place((lane & 7) + (lane >> 4) * 8, (lane >> 3) & 1);
+        let wide = self
+            .rows
+            .place((lane & 7) + (lane >> 4) * 8, (lane >> 3) & 1);
         let queries = self.memory.row(self.warp_row(), self.rows.bytes);
         let queries = Matrices::new(self.rows, queries, tall);
         k.note("scores: queries times keys");
         let mut weights = Weights::zero(k, tiles.len(), def.keys());
-        weights.multiply(&queries, &Matrices::new(self.rows, keys, wide), def.head_dim);
+        weights.multiply(
+            &queries,
+            &Matrices::new(self.rows, keys, wide),
+            def.head_dim,
+        );
         self.mask(&mut weights, positions, step);
         k.note("weights, relative to the maximum so far");
         let weights = weights.weigh(tiles);
         k.note("add the weighted values");
         let values = Matrices::new(self.rows, values, tall);
-        tiles.iter_mut().zip(weights).for_each(|(tile, weights)| tile.add(&weights, &values));
+        tiles
+            .iter_mut()
+            .zip(weights)
+            .for_each(|(tile, weights)| tile.add(&weights, &values));
     }
 
     /// Scores of positions that do not count become minus infinity.
@@ -182,7 +230,10 @@ impl<'a, 'k> Block<'a, 'k> {
             // From the lane's first key to its first query.
             let (g, t) = (k.lane() >> 2, k.lane() & 3);
             let distance = (positions.first + g - step - t * 2).bits::<i32>();
-            weights.mask(|further, score| def.counts(distance, further).select(score, f32::NEG_INFINITY));
+            weights.mask(|further, score| {
+                def.counts(distance, further)
+                    .select(score, f32::NEG_INFINITY)
+            });
         });
     }
 }

@@ -22,7 +22,12 @@ struct PromptCase {
 impl PromptCase {
     /// Tokens of a sequence from row 0 on, the first at `position`.
     fn chunk(kernel: &PromptAttention, position: u32, tokens: u32) -> Self {
-        let chunk = Item { row: 0, rows: tokens, position, sequence: 0 };
+        let chunk = Item {
+            row: 0,
+            rows: tokens,
+            position,
+            sequence: 0,
+        };
         PromptCase {
             items: chunk.split(kernel.queries).collect(),
             capacity: (tokens + 1).next_multiple_of(8),
@@ -34,18 +39,33 @@ impl PromptCase {
 
     /// Sequences that each have a token or some, at the ends of pages; an idle block between them.
     fn batch(kernel: &PromptAttention) -> Self {
-        let item = |row, rows, position, sequence| Item { row, rows, position, sequence };
+        let item = |row, rows, position, sequence| Item {
+            row,
+            rows,
+            position,
+            sequence,
+        };
         let items = vec![
             item(8, kernel.queries, 130, 2),
             item(3, 1, 64, 1),
-            Item { rows: 0, position: u32::MAX, ..item(1, 0, 0, 0) },
+            Item {
+                rows: 0,
+                position: u32::MAX,
+                ..item(1, 0, 0, 0)
+            },
             item(0, 1, 63, 0),
             item(1, 2, 63, 3),
             item(4, 1, 0, 1),
             item(5, 1, 65, 0),
         ];
         let capacity = kernel.queries + 16;
-        PromptCase { items, capacity, max_pages: 5, sequences: 4, outlier: 1.0 }
+        PromptCase {
+            items,
+            capacity,
+            max_pages: 5,
+            sequences: 4,
+            outlier: 1.0,
+        }
     }
 }
 
@@ -56,13 +76,20 @@ impl Variant for PromptAttention {
         let cases = [
             chunk(0, 1),
             chunk(37, self.queries + 5),
-            PromptCase { outlier: 50.0, ..chunk(200, 9) },
+            PromptCase {
+                outlier: 50.0,
+                ..chunk(200, 9)
+            },
             chunk(950, 30),
             PromptCase::batch(self),
         ];
         // A window that begins in the chunk and before it.
         let windows = self.window.map(|window| chunk(window - window.min(20), 50));
-        cases.into_iter().chain(windows).map(|case| case.filled(self, seed)).collect()
+        cases
+            .into_iter()
+            .chain(windows)
+            .map(|case| case.filled(self, seed))
+            .collect()
     }
 }
 
@@ -85,7 +112,9 @@ fn table(sequences: u32, max_pages: u32, random: &mut Random) -> (Vec<u32>, u32)
 /// Numbers with outliers in every row.
 fn rows(random: &mut Random, rows: u32, dim: usize, factor: f32) -> Vec<f16> {
     let mut numbers = random.units(rows as usize * dim);
-    numbers.chunks_mut(dim).for_each(|row| row.iter_mut().step_by(37).for_each(|x| *x *= factor));
+    numbers
+        .chunks_mut(dim)
+        .for_each(|row| row.iter_mut().step_by(37).for_each(|x| *x *= factor));
     numbers.into_iter().map(f16::from_f32).collect()
 }
 
@@ -95,12 +124,16 @@ impl PromptCase {
         let dim = kernel.head_dim as usize;
         let unit = PANEL.max(4 * kernel.order.group);
         let fits = |heads: &u32| (heads * kernel.head_dim).is_multiple_of(unit);
-        let heads = (2..).step_by(2).find(fits).expect("as many as a chunk has columns");
+        let heads = (2..)
+            .step_by(2)
+            .find(fits)
+            .expect("as many as a chunk has columns");
         let kv_heads = heads / 2;
         let (pages, cache_pages) = table(self.sequences, self.max_pages, &mut random);
         // Weights differ by powers of ten.
         let mut q = rows(&mut random, self.capacity * heads, dim, 1.0 / self.outlier);
-        q.iter_mut().for_each(|x| *x = f16::from_f32(x.to_f32() * 16.0 / (dim as f32).sqrt()));
+        q.iter_mut()
+            .for_each(|x| *x = f16::from_f32(x.to_f32() * 16.0 / (dim as f32).sqrt()));
         for (row, q) in (0..).zip(q.chunks_mut(heads as usize * dim)) {
             if !self.items.iter().any(|item| item.has(row)) {
                 q.fill(f16::from_f32(f32::NAN));
@@ -109,7 +142,10 @@ impl PromptCase {
         let cached = self.cached_rows(&pages, [kv_heads, cache_pages]);
         let mut cache = |factor: f32| {
             let mut cache = rows(&mut random, cache_pages * kv_heads * PAGE, dim, factor);
-            let other = cache.chunks_mut(dim).zip(&cached).filter(|(_, cached)| !**cached);
+            let other = cache
+                .chunks_mut(dim)
+                .zip(&cached)
+                .filter(|(_, cached)| !**cached);
             other.for_each(|(row, _)| row.fill(f16::from_f32(f32::NAN)));
             CpuArg::F16(cache)
         };
@@ -123,10 +159,22 @@ impl PromptCase {
             CpuArg::F32(vec![0.0; self.capacity as usize]),
         ];
         let count = self.items.len() as u32;
-        let sizes = [heads, kv_heads, cache_pages, self.sequences, self.max_pages, count, self.capacity];
+        let sizes = [
+            heads,
+            kv_heads,
+            cache_pages,
+            self.sequences,
+            self.max_pages,
+            count,
+            self.capacity,
+        ];
         args.extend(sizes.map(CpuArg::scalar));
         // Weights are rounded to binary16, the largest of them exact.
-        Case { label: format!("{self:?} heads={heads}"), args, bound: 1e-3 }
+        Case {
+            label: format!("{self:?} heads={heads}"),
+            args,
+            bound: 1e-3,
+        }
     }
 
     /// Which rows of the caches have keys and values: those of all positions up to an item's last.
@@ -136,7 +184,8 @@ impl PromptCase {
             for i in 0..(item.position + item.rows) * kv_heads {
                 let table = [self.sequences, self.max_pages, cache_pages];
                 let of = [kv_heads, i % kv_heads].map(|n| n as usize);
-                let row = cache::paged_row(pages, table, item.sequence, of, (i / kv_heads) as usize);
+                let row =
+                    cache::paged_row(pages, table, item.sequence, of, (i / kv_heads) as usize);
                 cached[row.expect("the case has pages for all positions")] = true;
             }
         }

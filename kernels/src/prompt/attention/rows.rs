@@ -56,7 +56,11 @@ pub(super) struct Pages<'k> {
 impl<'k> Pages<'k> {
     pub(super) fn new(a: &PromptAttentionArgs<Dev<'k>>, item: ItemRows<'k>) -> Self {
         let last = ((item.end() - 1) >> PAGE.ilog2()).min(a.max_pages - 1);
-        Pages { table: a.pages.row(item.sequence, a.max_pages * 4), last, count: a.cache_pages }
+        Pages {
+            table: a.pages.row(item.sequence, a.max_pages * 4),
+            last,
+            count: a.cache_pages,
+        }
     }
 
     /// The number of the page that has a position; of the item's last, for positions after it.

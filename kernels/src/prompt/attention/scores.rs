@@ -28,7 +28,10 @@ pub(super) struct Weights<'k> {
 impl<'k> Weights<'k> {
     pub(super) fn zero(k: Builder<'k>, tiles: usize, keys: u32) -> Self {
         let tile = |_| (0..keys / 8).map(|_| Sums::zero(k)).collect();
-        Weights { k, scores: (0..tiles).map(tile).collect() }
+        Weights {
+            k,
+            scores: (0..tiles).map(tile).collect(),
+        }
     }
 
     /// Adds the products of queries and keys.
@@ -68,7 +71,10 @@ impl<'k> Weights<'k> {
             .zip(&self.scores)
             .map(|(tile, scores)| [0, 1].map(|r| tile.next_max(scores, r)))
             .collect();
-        let rises = tiles.iter().zip(&maxima).flat_map(|(tile, max)| [0, 1].map(|r| max[r].gt(&tile.max[r])));
+        let rises = tiles
+            .iter()
+            .zip(&maxima)
+            .flat_map(|(tile, max)| [0, 1].map(|r| max[r].gt(&tile.max[r])));
         let risen = rises.reduce(|a, b| a | b).expect("there are queries").any();
         let weights = tiles.iter_mut().zip(&self.scores).zip(&maxima);
         let weigh = |((tile, scores), &max): ((&mut Tile<'k>, &Vec<_>), _)| {
@@ -78,7 +84,10 @@ impl<'k> Weights<'k> {
         let weights: Vec<_> = weights.map(weigh).collect();
         self.k.when(risen, || {
             self.k.note("a maximum has risen: rescale the sums");
-            tiles.iter_mut().zip(&maxima).for_each(|(tile, &max)| tile.rescale(max));
+            tiles
+                .iter_mut()
+                .zip(&maxima)
+                .for_each(|(tile, &max)| tile.rescale(max));
         });
         for (tile, (max, (_, sums))) in tiles.iter_mut().zip(maxima.into_iter().zip(&weights)) {
             tile.advance(max, *sums);
@@ -90,7 +99,10 @@ impl<'k> Weights<'k> {
 /// Adds neighbours, then their sums, and so on.
 fn tree<'k>(mut all: Vec<F32<'k>>, combine: impl Fn(F32<'k>, F32<'k>) -> F32<'k>) -> F32<'k> {
     while all.len() > 1 {
-        all = all.chunks(2).map(|two| two.iter().copied().reduce(&combine).expect("one or two")).collect();
+        all = all
+            .chunks(2)
+            .map(|two| two.iter().copied().reduce(&combine).expect("one or two"))
+            .collect();
     }
     all[0]
 }
@@ -106,7 +118,9 @@ impl<'k> Tile<'k> {
 
     /// The largest score of query `r` so far, with those of a step.
     fn next_max(&self, scores: &[Sums<'k, f32>], r: usize) -> F32<'k> {
-        let scores = scores.iter().flat_map(|sums| [0, 1].map(|i| sums.0[2 * r + i].get()));
+        let scores = scores
+            .iter()
+            .flat_map(|sums| [0, 1].map(|i| sums.0[2 * r + i].get()));
         lanes_max(QUAD, tree(scores.collect(), |a, b| a.max(b))).max(&self.max[r])
     }
 
@@ -126,9 +140,17 @@ impl<'k> Tile<'k> {
             }
         }
         let left = |i: usize| {
-            LeftFragment([words[0][2 * i], words[1][2 * i], words[0][2 * i + 1], words[1][2 * i + 1]])
+            LeftFragment([
+                words[0][2 * i],
+                words[1][2 * i],
+                words[0][2 * i + 1],
+                words[1][2 * i + 1],
+            ])
         };
-        ((0..scores.len() / 2).map(left).collect(), all.map(|all| tree(all, |a, b| a + b)))
+        (
+            (0..scores.len() / 2).map(left).collect(),
+            all.map(|all| tree(all, |a, b| a + b)),
+        )
     }
 
     /// The factors of old sums.
@@ -143,12 +165,21 @@ impl<'k> Tile<'k> {
                 *value *= factors[i / 2];
             }
         }
-        self.weights.iter_mut().zip(factors).for_each(|(weights, factor)| *weights *= factor);
+        self.weights
+            .iter_mut()
+            .zip(factors)
+            .for_each(|(weights, factor)| *weights *= factor);
     }
 
     fn advance(&mut self, max: [F32<'k>; 2], sums: [F32<'k>; 2]) {
-        self.max.iter_mut().zip(max).for_each(|(old, max)| old.set(max));
-        self.weights.iter_mut().zip(sums).for_each(|(weights, sum)| *weights += sum);
+        self.max
+            .iter_mut()
+            .zip(max)
+            .for_each(|(old, max)| old.set(max));
+        self.weights
+            .iter_mut()
+            .zip(sums)
+            .for_each(|(weights, sum)| *weights += sum);
     }
 
     /// Adds the weighted values of a step.

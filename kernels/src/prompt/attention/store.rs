@@ -52,13 +52,17 @@ impl<'k> Results<'_, 'k> {
         let k = self.k;
         k.note("results, in the order of their slots");
         k.warp_barrier();
-        results.zip(0..).for_each(|(results, i)| self.arrange(results, ROWS * i));
+        results
+            .zip(0..)
+            .for_each(|(results, i)| self.arrange(results, ROWS * i));
         k.warp_barrier();
         k.note("pieces of neighbouring slots");
         self.store_pieces();
         let query = self.row + k.lane();
         let own = k.lane().lt(self.queries) & query.lt(self.item.count);
-        k.when(own & self.head.eq(0), || self.a.y_scale.at(self.item.first + query).st(1.0));
+        k.when(own & self.head.eq(0), || {
+            self.a.y_scale.at(self.item.first + query).st(1.0)
+        });
     }
 
     /// Puts the results of 16 queries into shared memory.
@@ -70,7 +74,9 @@ impl<'k> Results<'_, 'k> {
             let place = rows.place(self.row + g, slot >> 3) + ((slot & 7) << 1);
             let to = self.memory.row(place, 1);
             for (r, results) in (0..).zip(&results) {
-                to.at((first + 8 * r) * rows.bytes).cast::<u32>().st(results[eight as usize]);
+                to.at((first + 8 * r) * rows.bytes)
+                    .cast::<u32>()
+                    .st(results[eight as usize]);
             }
         }
     }

@@ -58,18 +58,34 @@ impl PromptAttentionWgmma {
 
     /// Without a window.
     pub const fn new(head_dim: u32, order: ColumnOrder) -> Self {
-        PromptAttentionWgmma { head_dim, window: None, order }
+        PromptAttentionWgmma {
+            head_dim,
+            window: None,
+            order,
+        }
     }
 
     /// The same over a window of the latest positions.
     pub const fn with_window(self, window: u32) -> Self {
-        PromptAttentionWgmma { window: Some(window), ..self }
+        PromptAttentionWgmma {
+            window: Some(window),
+            ..self
+        }
     }
 
     /// The kernel that does the same on `mma.sync`.
     pub const fn plain(self) -> PromptAttention {
-        let PromptAttentionWgmma { head_dim, window, order } = self;
-        PromptAttention { head_dim, queries: QUERIES, window, order }
+        let PromptAttentionWgmma {
+            head_dim,
+            window,
+            order,
+        } = self;
+        PromptAttention {
+            head_dim,
+            queries: QUERIES,
+            window,
+            order,
+        }
     }
 
     /// Bytes of the queries of a warpgroup.
@@ -87,8 +103,13 @@ impl KernelDef for PromptAttentionWgmma {
     type Args<S: Side> = PromptAttentionArgs<S>;
 
     fn name(&self) -> String {
-        let window = self.window.map_or(String::new(), |window| format!("_window_{window}"));
-        format!("prompt_attention_wgmma_{}_{}{window}", self.head_dim, self.order.group)
+        let window = self
+            .window
+            .map_or(String::new(), |window| format!("_window_{window}"));
+        format!(
+            "prompt_attention_wgmma_{}_{}{window}",
+            self.head_dim, self.order.group
+        )
     }
 
     fn block(&self) -> u32 {
@@ -103,7 +124,10 @@ impl KernelDef for PromptAttentionWgmma {
         self.multiple("the kernel's head_dim", self.head_dim, 64)?;
         self.range("the kernel's head_dim", self.head_dim, 64, 128)?;
         let shared = GROUPS * self.group_bytes() + TILES * self.tile_bytes();
-        Ok(Grid { shared, ..self.plain().grid(a)? })
+        Ok(Grid {
+            shared,
+            ..self.plain().grid(a)?
+        })
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: PromptAttentionArgs<Dev<'k>>) {
@@ -163,7 +187,19 @@ impl<'a, 'k> Block<'a, 'k> {
         let start = plain.start(item.position).map(|start| start & !(KEYS - 1));
         let start = start.unwrap_or_else(|| k.val(0));
         let pages = Pages::new(a, item);
-        Block { k, def, plain, a, queries, ring, head: k.ctaid(), item, pages, start, end: item.end() }
+        Block {
+            k,
+            def,
+            plain,
+            a,
+            queries,
+            ring,
+            head: k.ctaid(),
+            item,
+            pages,
+            start,
+            end: item.end(),
+        }
     }
 
     /// Runs `body` with each step but the first.

@@ -51,16 +51,42 @@ impl KernelDef for DocumentAttention {
     fn grid(&self, a: &DocumentAttentionArgs<Shape>) -> Result<Grid, ShapeError> {
         check(self, self.head_dim, a.heads, a.kv_heads)?;
         let tokens = a.starts as u32;
-        self.length("q", a.q, "tokens * heads * head_dim", &[tokens, a.heads, self.head_dim])?;
-        self.length("k", a.k, "tokens * kv_heads * head_dim", &[tokens, a.kv_heads, self.head_dim])?;
-        self.length("v", a.v, "tokens * kv_heads * head_dim", &[tokens, a.kv_heads, self.head_dim])?;
-        self.length("o", a.o, "tokens * heads * head_dim", &[tokens, a.heads, self.head_dim])?;
+        self.length(
+            "q",
+            a.q,
+            "tokens * heads * head_dim",
+            &[tokens, a.heads, self.head_dim],
+        )?;
+        self.length(
+            "k",
+            a.k,
+            "tokens * kv_heads * head_dim",
+            &[tokens, a.kv_heads, self.head_dim],
+        )?;
+        self.length(
+            "v",
+            a.v,
+            "tokens * kv_heads * head_dim",
+            &[tokens, a.kv_heads, self.head_dim],
+        )?;
+        self.length(
+            "o",
+            a.o,
+            "tokens * heads * head_dim",
+            &[tokens, a.heads, self.head_dim],
+        )?;
         self.length("lse", a.lse, "tokens * heads", &[tokens, a.heads])?;
         Ok(Grid::line(tokens * a.heads))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: DocumentAttentionArgs<Dev<'k>>) {
-        let (query, lanes) = (k.ctaid(), Lanes { k, head_dim: self.head_dim });
+        let (query, lanes) = (
+            k.ctaid(),
+            Lanes {
+                k,
+                head_dim: self.head_dim,
+            },
+        );
         let (token, head) = (query / a.heads, query % a.heads);
         let kv_head = head / (a.heads / a.kv_heads);
         let q = lanes.load(a.q.at(query * self.head_dim));
@@ -69,14 +95,22 @@ impl KernelDef for DocumentAttention {
             let at = (j * a.kv_heads + kv_head) * self.head_dim;
             let score = lanes.dot(&q, &lanes.load(a.k.at(at))) * lanes.scale();
             let new = max.get().max(score);
-            let (kept, weight) = (((max.get() - new) * LOG2_E).ex2(), ((score - new) * LOG2_E).ex2());
+            let (kept, weight) = (
+                ((max.get() - new) * LOG2_E).ex2(),
+                ((score - new) * LOG2_E).ex2(),
+            );
             sum.set(sum.get().fma(kept, weight));
             acc.iter_mut().for_each(|acc| acc.set(acc.get() * kept));
             add(&mut acc, weight, &lanes.load(a.v.at(at)));
             max.set(new);
         });
-        lanes.store(a.o.at(query * self.head_dim), acc.iter().map(|acc| acc.get() / sum.get()));
-        k.when(k.lane().eq(0), || a.lse.at(query).st(sum.get().lg2().fma(LN_2, max.get())));
+        lanes.store(
+            a.o.at(query * self.head_dim),
+            acc.iter().map(|acc| acc.get() / sum.get()),
+        );
+        k.when(k.lane().eq(0), || {
+            a.lse.at(query).st(sum.get().lg2().fma(LN_2, max.get()))
+        });
     }
 
     fn reference(&self, a: DocumentAttentionArgs<Cpu<'_>>) {
@@ -102,8 +136,15 @@ impl Variant for DocumentAttention {
                 CpuArg::scalar(of.kv_heads),
             ];
             // Up to 40 weights and as many rescalings, each with the errors of two powers.
-            Case { label: of.label, args, bound: 3e-6 }
+            Case {
+                label: of.label,
+                args,
+                bound: 3e-6,
+            }
         };
-        Sample::all(seed, self.head_dim).into_iter().map(case).collect()
+        Sample::all(seed, self.head_dim)
+            .into_iter()
+            .map(case)
+            .collect()
     }
 }

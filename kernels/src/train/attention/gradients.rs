@@ -58,10 +58,20 @@ impl KernelDef for QueryGradients {
         check(self, self.head_dim, a.heads, a.kv_heads)?;
         let (tokens, dim) = (a.starts as u32, self.head_dim);
         for (name, len) in [("q", a.q), ("o", a.o), ("grad", a.grad), ("dq", a.dq)] {
-            self.length(name, len, "tokens * heads * head_dim", &[tokens, a.heads, dim])?;
+            self.length(
+                name,
+                len,
+                "tokens * heads * head_dim",
+                &[tokens, a.heads, dim],
+            )?;
         }
         for (name, len) in [("k", a.k), ("v", a.v)] {
-            self.length(name, len, "tokens * kv_heads * head_dim", &[tokens, a.kv_heads, dim])?;
+            self.length(
+                name,
+                len,
+                "tokens * kv_heads * head_dim",
+                &[tokens, a.kv_heads, dim],
+            )?;
         }
         for (name, len) in [("lse", a.lse), ("delta", a.delta)] {
             self.length(name, len, "tokens * heads", &[tokens, a.heads])?;
@@ -70,7 +80,13 @@ impl KernelDef for QueryGradients {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: QueryGradientsArgs<Dev<'k>>) {
-        let (query, lanes) = (k.ctaid(), Lanes { k, head_dim: self.head_dim });
+        let (query, lanes) = (
+            k.ctaid(),
+            Lanes {
+                k,
+                head_dim: self.head_dim,
+            },
+        );
         let (token, head) = (query / a.heads, query % a.heads);
         let kv_head = head / (a.heads / a.kv_heads);
         let at = query * self.head_dim;
@@ -93,7 +109,17 @@ impl KernelDef for QueryGradients {
         let at = heads(self.head_dim, a.heads, a.kv_heads, &visible);
         let [q, k, v, lse, grad] = [a.q, a.k, a.v, a.lse, a.grad].map(wide);
         let d = delta(&at, &grad, &wide(a.o));
-        let [dq, ..] = backward(&at, &Saved { q: &q, k: &k, v: &v, lse: &lse }, &grad, &d);
+        let [dq, ..] = backward(
+            &at,
+            &Saved {
+                q: &q,
+                k: &k,
+                v: &v,
+                lse: &lse,
+            },
+            &grad,
+            &d,
+        );
         narrow(&d, a.delta);
         narrow(&dq, a.dq);
     }
@@ -148,20 +174,40 @@ impl KernelDef for KeyGradients {
         check(self, self.head_dim, a.heads, a.kv_heads)?;
         let (tokens, dim) = (a.starts as u32, self.head_dim);
         for (name, len) in [("q", a.q), ("grad", a.grad), ("dk", a.dk), ("dv", a.dv)] {
-            self.length(name, len, "tokens * heads * head_dim", &[tokens, a.heads, dim])?;
+            self.length(
+                name,
+                len,
+                "tokens * heads * head_dim",
+                &[tokens, a.heads, dim],
+            )?;
         }
         for (name, len) in [("k", a.k), ("v", a.v)] {
-            self.length(name, len, "tokens * kv_heads * head_dim", &[tokens, a.kv_heads, dim])?;
+            self.length(
+                name,
+                len,
+                "tokens * kv_heads * head_dim",
+                &[tokens, a.kv_heads, dim],
+            )?;
         }
         for (name, len) in [("lse", a.lse), ("delta", a.delta)] {
             self.length(name, len, "tokens * heads", &[tokens, a.heads])?;
         }
-        Ok(Grid { y: a.heads, ..Grid::line(tokens) })
+        Ok(Grid {
+            y: a.heads,
+            ..Grid::line(tokens)
+        })
     }
 
     /// All later tokens are asked whether they see the key: their documents begin at it or before it.
     fn program<'k>(&self, k: Builder<'k>, a: KeyGradientsArgs<Dev<'k>>) {
-        let (token, head, lanes) = (k.ctaid(), k.ctaid_y(), Lanes { k, head_dim: self.head_dim });
+        let (token, head, lanes) = (
+            k.ctaid(),
+            k.ctaid_y(),
+            Lanes {
+                k,
+                head_dim: self.head_dim,
+            },
+        );
         let kv_head = head / (a.heads / a.kv_heads);
         let at = (token * a.kv_heads + kv_head) * self.head_dim;
         let (key, value) = (lanes.load(a.k.at(at)), lanes.load(a.v.at(at)));
@@ -185,7 +231,17 @@ impl KernelDef for KeyGradients {
         let visible = causal(a.starts);
         let at = heads(self.head_dim, a.heads, a.kv_heads, &visible);
         let [q, k, v, lse, grad, delta] = [a.q, a.k, a.v, a.lse, a.grad, a.delta].map(wide);
-        let [_, dk, dv] = backward(&at, &Saved { q: &q, k: &k, v: &v, lse: &lse }, &grad, &delta);
+        let [_, dk, dv] = backward(
+            &at,
+            &Saved {
+                q: &q,
+                k: &k,
+                v: &v,
+                lse: &lse,
+            },
+            &grad,
+            &delta,
+        );
         narrow(&dk, a.dk);
         narrow(&dv, a.dv);
     }
@@ -238,7 +294,9 @@ impl KernelDef for SumGroups {
             let (head, dim) = (i / a.head_dim, i % a.head_dim);
             let first = a.parts.at(head * a.group * a.head_dim + dim);
             let mut sum = k.var(0.0);
-            k.for_each(0, a.group, 1, |j| sum.set(sum.get() + first.at(j * a.head_dim).ld()));
+            k.for_each(0, a.group, 1, |j| {
+                sum.set(sum.get() + first.at(j * a.head_dim).ld())
+            });
             a.sum.at(i).st(sum.get());
         });
     }
@@ -268,9 +326,16 @@ impl Variant for QueryGradients {
                 CpuArg::scalar(of.heads),
                 CpuArg::scalar(of.kv_heads),
             ];
-            Case { label: of.label, args, bound: BOUND }
+            Case {
+                label: of.label,
+                args,
+                bound: BOUND,
+            }
         };
-        Sample::all(seed, self.head_dim).into_iter().map(case).collect()
+        Sample::all(seed, self.head_dim)
+            .into_iter()
+            .map(case)
+            .collect()
     }
 }
 
@@ -294,9 +359,16 @@ impl Variant for KeyGradients {
                 CpuArg::scalar(of.heads),
                 CpuArg::scalar(of.kv_heads),
             ];
-            Case { label: of.label, args, bound: BOUND }
+            Case {
+                label: of.label,
+                args,
+                bound: BOUND,
+            }
         };
-        Sample::all(seed, self.head_dim).into_iter().map(case).collect()
+        Sample::all(seed, self.head_dim)
+            .into_iter()
+            .map(case)
+            .collect()
     }
 }
 
@@ -312,7 +384,11 @@ impl Variant for SumGroups {
                 CpuArg::scalar(n),
             ];
             // As many roundings as a group has heads.
-            Case { label: format!("heads={heads} group={group} head_dim={head_dim}"), args, bound: 4e-7 }
+            Case {
+                label: format!("heads={heads} group={group} head_dim={head_dim}"),
+                args,
+                bound: 4e-7,
+            }
         };
         [(1, 1, 2), (10, 3, 16), (6, 6, 128)].map(case).into()
     }

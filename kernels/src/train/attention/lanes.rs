@@ -32,7 +32,11 @@ impl<'k> Lanes<'k> {
         self.dims().map(load).collect()
     }
 
-    pub(super) fn store(self, head: Ptr<'k, f32, WriteOnly>, numbers: impl IntoIterator<Item = F32<'k>>) {
+    pub(super) fn store(
+        self,
+        head: Ptr<'k, f32, WriteOnly>,
+        numbers: impl IntoIterator<Item = F32<'k>>,
+    ) {
         for ((dim, inside), x) in self.dims().zip(numbers) {
             self.k.when(inside, || head.at(dim).st(x));
         }
@@ -58,7 +62,9 @@ impl<'k> Lanes<'k> {
 
 /// `sum[i] += factor x[i]`
 pub(super) fn add<'k>(sum: &mut [Var<'k, f32>], factor: F32<'k>, x: &[F32<'k>]) {
-    sum.iter_mut().zip(x).for_each(|(sum, &x)| sum.fma(factor, x));
+    sum.iter_mut()
+        .zip(x)
+        .for_each(|(sum, &x)| sum.fma(factor, x));
 }
 
 fn scale(head_dim: u32) -> f32 {
@@ -72,18 +78,30 @@ pub(super) fn check<K: Contract>(
     heads: u32,
     kv_heads: u32,
 ) -> Result<(), ShapeError> {
-    kernel.require((2..=256).contains(&head_dim) && head_dim.is_multiple_of(2), || {
-        format!("the kernel's head_dim is {head_dim}, must be an even number up to 256")
-    })?;
+    kernel.require(
+        (2..=256).contains(&head_dim) && head_dim.is_multiple_of(2),
+        || format!("the kernel's head_dim is {head_dim}, must be an even number up to 256"),
+    )?;
     kernel.range("kv_heads", kv_heads, 1, 1 << 16)?;
     kernel.range("heads", heads, 1, 1 << 16)?;
     kernel.multiple("heads", heads, kv_heads)
 }
 
 /// The heads of a reference.
-pub(super) fn heads(head_dim: u32, heads: u32, kv_heads: u32, visible: &[Range<usize>]) -> Heads<'_> {
+pub(super) fn heads(
+    head_dim: u32,
+    heads: u32,
+    kv_heads: u32,
+    visible: &[Range<usize>],
+) -> Heads<'_> {
     let [heads, kv_heads, head_dim] = [heads, kv_heads, head_dim].map(|n| n as usize);
-    Heads { heads, kv_heads, head_dim, visible, operands: Storage::F64 }
+    Heads {
+        heads,
+        kv_heads,
+        head_dim,
+        visible,
+        operands: Storage::F64,
+    }
 }
 
 /// Shapes and numbers of a case.
@@ -103,7 +121,8 @@ pub(super) struct Sample {
 impl Sample {
     /// One token; documents of several lengths with groups of heads; one of them longer than a warp.
     pub(super) fn all(seed: u64, head_dim: u32) -> Vec<Sample> {
-        let documents: [(&[usize], u32, u32); 3] = [(&[1], 1, 1), (&[3, 1, 6], 6, 2), (&[5, 40], 2, 2)];
+        let documents: [(&[usize], u32, u32); 3] =
+            [(&[1], 1, 1), (&[3, 1, 6], 6, 2), (&[5, 40], 2, 2)];
         documents
             .into_iter()
             .map(|(lengths, heads, kv)| Sample::new(seed, head_dim, lengths, heads, kv))
@@ -113,7 +132,9 @@ impl Sample {
     fn new(seed: u64, head_dim: u32, lengths: &[usize], query_heads: u32, kv_heads: u32) -> Sample {
         let mut random = Random(seed);
         let first = |i: usize| lengths[..i].iter().sum::<usize>() as u32;
-        let starts: Vec<u32> = (0..lengths.len()).flat_map(|i| vec![first(i); lengths[i]]).collect();
+        let starts: Vec<u32> = (0..lengths.len())
+            .flat_map(|i| vec![first(i); lengths[i]])
+            .collect();
         let mut numbers = |heads: u32| random.units(starts.len() * (heads * head_dim) as usize);
         let (q, k, v) = (numbers(query_heads), numbers(kv_heads), numbers(kv_heads));
         let grad = numbers(query_heads);
@@ -122,6 +143,17 @@ impl Sample {
         let (o, lse) = forward(&at, &wide(&q), &wide(&k), &wide(&v));
         let [o, lse] = [o, lse].map(|numbers| numbers.into_iter().map(|x| x as f32).collect());
         let label = format!("lengths={lengths:?} heads={query_heads} kv_heads={kv_heads}");
-        Sample { label, starts, heads: query_heads, kv_heads, q, k, v, grad, o, lse }
+        Sample {
+            label,
+            starts,
+            heads: query_heads,
+            kv_heads,
+            q,
+            k,
+            v,
+            grad,
+            o,
+            lse,
+        }
     }
 }

@@ -151,14 +151,19 @@ impl<'k> Block<'k> {
         let to = to.row(panel + row * PANEL_ROW + (((unit & 7) ^ (row & 7)) << 4), 1);
         for further in (0..count).step_by((32 * WARPS / units) as usize) {
             let token = (first + row + further).min(self.last);
-            let from = from.tensor.row(unit, 16).row(token * from.heads + from.head, 2 * self.sizes.head_dim);
+            let from = from
+                .tensor
+                .row(unit, 16)
+                .row(token * from.heads + from.head, 2 * self.sizes.head_dim);
             from.copy16(to.at(further * PANEL_ROW).cast());
         }
     }
 
     /// The block's rows of a tensor, in panels.
     pub(super) fn owned_tile(&self, tensor: u32) -> Descriptor<'k, bf16> {
-        let Sizes { owned, head_dim, .. } = self.sizes;
+        let Sizes {
+            owned, head_dim, ..
+        } = self.sizes;
         Descriptor::by_columns(self.owned(tensor), owned, head_dim, Swizzle::B128)
     }
 
@@ -166,7 +171,8 @@ impl<'k> Block<'k> {
     pub(super) fn step_tiles(&self, odd: U32<'k>) -> [[Descriptor<'k, bf16>; 2]; 2] {
         let Sizes { step, head_dim, .. } = self.sizes;
         let tile = [Descriptor::by_columns, Descriptor::by_rows];
-        self.step(odd).map(|at| tile.map(|tile| tile(at, step, head_dim, Swizzle::B128)))
+        self.step(odd)
+            .map(|at| tile.map(|tile| tile(at, step, head_dim, Swizzle::B128)))
     }
 
     fn owned(&self, tensor: u32) -> Ptr<'k, u8, Shared> {
@@ -187,13 +193,16 @@ impl<'k> Block<'k> {
 
     /// The warp's rows of a tensor as left matrices.
     pub(super) fn left(&self, tensor: u32) -> Matrices<'k> {
-        let rows = self.owned(tensor).row(self.k.warp() * self.sizes.warp_rows(), self.rows.bytes);
+        let rows = self
+            .owned(tensor)
+            .row(self.k.warp() * self.sizes.warp_rows(), self.rows.bytes);
         Matrices::new(self.rows, rows, self.tall)
     }
 
     /// The rows of a step as right matrices whose columns are rows: for `left right^T`.
     pub(super) fn columns(&self, odd: U32<'k>) -> [Matrices<'k>; 2] {
-        self.step(odd).map(|rows| Matrices::new(self.rows, rows, self.wide))
+        self.step(odd)
+            .map(|rows| Matrices::new(self.rows, rows, self.wide))
     }
 
     /// The rows of tensor `tensor` of a step as right matrices, which are to be transposed: for `left right`.
@@ -204,6 +213,8 @@ impl<'k> Block<'k> {
     /// The tokens of the lane's own rows: for each 16 of the warp, row `g`, then row `g + 8`. They may be past the last.
     pub(super) fn lane_tokens(&self) -> Vec<[U32<'k>; 2]> {
         let first = self.warp_first() + (self.k.lane() >> 2);
-        (0..self.sizes.tiles() as u32).map(|tile| [0, 8].map(|r| first + (ROWS * tile + r))).collect()
+        (0..self.sizes.tiles() as u32)
+            .map(|tile| [0, 8].map(|r| first + (ROWS * tile + r)))
+            .collect()
     }
 }

@@ -36,13 +36,23 @@ impl FlashCase {
         let &FlashCase(lengths, query_heads, kv_heads) = self;
         let mut random = Random(seed);
         let first = |i: usize| lengths[..i].iter().sum::<usize>() as u32;
-        let starts: Vec<u32> = (0..lengths.len()).flat_map(|i| vec![first(i); lengths[i]]).collect();
+        let starts: Vec<u32> = (0..lengths.len())
+            .flat_map(|i| vec![first(i); lengths[i]])
+            .collect();
         let mut numbers = |heads: u32, factor: f32| -> Vec<bf16> {
             let n = starts.len() * (heads * head_dim) as usize;
-            random.units(n).into_iter().map(|x| bf16::from_f32(x * factor)).collect()
+            random
+                .units(n)
+                .into_iter()
+                .map(|x| bf16::from_f32(x * factor))
+                .collect()
         };
         // Weights of a query differ by powers of ten.
-        let (q, k, v) = (numbers(query_heads, 4.0), numbers(kv_heads, 1.0), numbers(kv_heads, 1.0));
+        let (q, k, v) = (
+            numbers(query_heads, 4.0),
+            numbers(kv_heads, 1.0),
+            numbers(kv_heads, 1.0),
+        );
         let grad = numbers(query_heads, 1.0);
         let visible = causal(&starts);
         let at = heads(head_dim, query_heads, kv_heads, &visible);
@@ -51,7 +61,17 @@ impl FlashCase {
         let lse = lse.into_iter().map(|x| x as f32).collect();
         let label = format!("lengths={lengths:?} heads={query_heads} kv_heads={kv_heads}");
         let sizes = [starts.len() as u32, query_heads, kv_heads];
-        Sample { label, starts, sizes, q, k, v, grad, o, lse }
+        Sample {
+            label,
+            starts,
+            sizes,
+            q,
+            k,
+            v,
+            grad,
+            o,
+            lse,
+        }
     }
 }
 
@@ -59,8 +79,15 @@ impl FlashCase {
 fn cases(seed: u64, head_dim: u32, bound: f64, args: impl Fn(&Sample) -> Vec<CpuArg>) -> Vec<Case> {
     let case = |case: &FlashCase| {
         let of = case.filled(seed, head_dim);
-        let args = args(&of).into_iter().chain(of.sizes.map(CpuArg::scalar)).collect();
-        Case { label: of.label, args, bound }
+        let args = args(&of)
+            .into_iter()
+            .chain(of.sizes.map(CpuArg::scalar))
+            .collect();
+        Case {
+            label: of.label,
+            args,
+            bound,
+        }
     };
     CASES.iter().map(case).collect()
 }
@@ -86,7 +113,10 @@ const BACKWARD: f64 = 2e-3;
 impl Variant for FlashForward {
     fn cases(&self, seed: u64) -> Vec<Case> {
         cases(seed, self.head_dim, FORWARD, |of| {
-            let outputs = [CpuArg::Bf16(vec![bf16(0); of.o.len()]), singles(of.lse.len())];
+            let outputs = [
+                CpuArg::Bf16(vec![bf16(0); of.o.len()]),
+                singles(of.lse.len()),
+            ];
             inputs(of).into_iter().chain(outputs).collect()
         })
     }
@@ -96,10 +126,17 @@ impl Variant for FlashQueries {
     fn cases(&self, seed: u64) -> Vec<Case> {
         cases(seed, self.head_dim, BACKWARD, |of| {
             // Any `o` will do; with its own, a document of one token has gradients of nothing but roundings.
-            let o = Random(!seed).units(of.o.len()).into_iter().map(bf16::from_f32).collect();
+            let o = Random(!seed)
+                .units(of.o.len())
+                .into_iter()
+                .map(bf16::from_f32)
+                .collect();
             let saved = [CpuArg::Bf16(o), CpuArg::F32(of.lse.clone())];
             let outputs = [singles(of.lse.len()), singles(of.q.len())];
-            let all = inputs(of).into_iter().chain(saved).chain([CpuArg::Bf16(of.grad.clone())]);
+            let all = inputs(of)
+                .into_iter()
+                .chain(saved)
+                .chain([CpuArg::Bf16(of.grad.clone())]);
             all.chain(outputs).collect()
         })
     }
@@ -110,7 +147,11 @@ impl Variant for FlashKeys {
         cases(seed, self.head_dim, BACKWARD, |of| {
             // Any `D` will do; with its own, a document of one token has gradients of nothing but roundings.
             let delta = CpuArg::F32(Random(!seed).units(of.lse.len()));
-            let given = [CpuArg::F32(of.lse.clone()), CpuArg::Bf16(of.grad.clone()), delta];
+            let given = [
+                CpuArg::F32(of.lse.clone()),
+                CpuArg::Bf16(of.grad.clone()),
+                delta,
+            ];
             let len = match self.parts {
                 Parts::Heads => of.q.len(),
                 Parts::Groups => of.k.len(),

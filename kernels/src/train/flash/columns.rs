@@ -58,9 +58,17 @@ impl<'a, 'k> Queries<'a, 'k> {
     /// The queries of a head.
     pub(super) fn new(block: &'a Block<'k>, a: &'a FlashKeysArgs<Dev<'k>>, head: U32<'k>) -> Self {
         let Sizes { panels, owned, .. } = block.sizes;
-        let (first, rows) =
-            if panels { (block.first, owned) } else { (block.warp_first(), block.sizes.warp_rows()) };
-        Queries { block, a, head, own: [first, first + (rows - 1)] }
+        let (first, rows) = if panels {
+            (block.first, owned)
+        } else {
+            (block.warp_first(), block.sizes.warp_rows())
+        };
+        Queries {
+            block,
+            a,
+            head,
+            own: [first, first + (rows - 1)],
+        }
     }
 
     /// Runs `body` with each step of which some pair may count for the warp, when it has been copied; a warpgroup that
@@ -116,7 +124,11 @@ impl<'a, 'k> Queries<'a, 'k> {
     fn copy(&self, state: &mut State<'k>, first: U32<'k>, odd: U32<'k>) {
         let k = self.block.k;
         let tensors = [self.a.q, self.a.grad];
-        let from = tensors.map(|tensor| Head { tensor, heads: self.a.heads, head: self.head });
+        let from = tensors.map(|tensor| Head {
+            tensor,
+            heads: self.a.heads,
+            head: self.head,
+        });
         self.block.copy_step(from, first, odd);
         k.when(k.warp().eq(0), || {
             let of = |field| self.field(odd, field).at(k.lane());
@@ -144,34 +156,53 @@ impl<'a, 'k> Queries<'a, 'k> {
 
     /// Where the numbers of a step's first query are.
     fn field(&self, odd: U32<'k>, field: Field) -> Ptr<'k, f32, Shared> {
-        self.block.after_rows().row(odd, STEP_BYTES).at(field as u32 * FIELD_BYTES).cast()
+        self.block
+            .after_rows()
+            .row(odd, STEP_BYTES)
+            .at(field as u32 * FIELD_BYTES)
+            .cast()
     }
 
     /// The numbers of the lane's queries, by how much further they are than its first.
-    pub(super) fn columns(&self, step: QueryStep<'k>, field: Field) -> impl Fn(u32) -> F32<'k> + use<'k> {
-        let first = self.field(step.odd, field).at((self.block.k.lane() & 3) * 2);
-        let eights: Vec<[F32; 2]> = (0..QUERIES / 8).map(|eight| first.at(8 * eight).ld2()).collect();
+    pub(super) fn columns(
+        &self,
+        step: QueryStep<'k>,
+        field: Field,
+    ) -> impl Fn(u32) -> F32<'k> + use<'k> {
+        let first = self
+            .field(step.odd, field)
+            .at((self.block.k.lane() & 3) * 2);
+        let eights: Vec<[F32; 2]> = (0..QUERIES / 8)
+            .map(|eight| first.at(8 * eight).ld2())
+            .collect();
         move |column| eights[(column / 8) as usize][(column % 8) as usize]
     }
 
     /// Scores of pairs that do not count become minus infinity.
     pub(super) fn mask(&self, scores: &mut [Tile<'k>], step: QueryStep<'k>) {
         let (k, block) = (self.block.k, self.block);
-        let last_start = self.field(step.odd, Field::Start).at(QUERIES - 1).cast::<u32>().ld();
-        k.when(step.first.lt(self.own[1]) | last_start.gt(self.own[0]), || {
-            k.note("flash: leave out queries that do not see a key");
-            let starts = self.columns(step, Field::Start);
-            let query = step.first + (k.lane() & 3) * 2;
-            for (tile, keys) in scores.iter_mut().zip(block.lane_tokens()) {
-                for (sums, eight) in tile.iter_mut().zip(0..) {
-                    for (i, score) in sums.0.iter_mut().enumerate() {
-                        let column = 8 * eight + i as u32 % 2;
-                        let start = starts(column).bits::<u32>();
-                        let seen = (keys[i / 2] - start).le(query + column - start);
-                        score.set(seen.select(score.get(), f32::NEG_INFINITY));
+        let last_start = self
+            .field(step.odd, Field::Start)
+            .at(QUERIES - 1)
+            .cast::<u32>()
+            .ld();
+        k.when(
+            step.first.lt(self.own[1]) | last_start.gt(self.own[0]),
+            || {
+                k.note("flash: leave out queries that do not see a key");
+                let starts = self.columns(step, Field::Start);
+                let query = step.first + (k.lane() & 3) * 2;
+                for (tile, keys) in scores.iter_mut().zip(block.lane_tokens()) {
+                    for (sums, eight) in tile.iter_mut().zip(0..) {
+                        for (i, score) in sums.0.iter_mut().enumerate() {
+                            let column = 8 * eight + i as u32 % 2;
+                            let start = starts(column).bits::<u32>();
+                            let seen = (keys[i / 2] - start).le(query + column - start);
+                            score.set(seen.select(score.get(), f32::NEG_INFINITY));
+                        }
                     }
                 }
-            }
-        });
+            },
+        );
     }
 }

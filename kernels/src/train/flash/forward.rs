@@ -50,7 +50,11 @@ pub struct FlashForward {
 impl FlashForward {
     /// With 64 queries a block.
     pub const fn new(head_dim: u32) -> FlashForward {
-        FlashForward { head_dim, queries: 64, op: TensorOp::Mma }
+        FlashForward {
+            head_dim,
+            queries: 64,
+            op: TensorOp::Mma,
+        }
     }
 
     /// The same by this instruction.
@@ -64,8 +68,18 @@ impl FlashForward {
     }
 
     const fn sizes(&self) -> Sizes {
-        let FlashForward { head_dim, queries, op } = *self;
-        Sizes { head_dim, tensors: 1, owned: queries, step: 64, panels: op.panels() }
+        let FlashForward {
+            head_dim,
+            queries,
+            op,
+        } = *self;
+        Sizes {
+            head_dim,
+            tensors: 1,
+            owned: queries,
+            step: 64,
+            panels: op.panels(),
+        }
     }
 }
 
@@ -73,7 +87,12 @@ impl KernelDef for FlashForward {
     type Args<S: Side> = FlashForwardArgs<S>;
 
     fn name(&self) -> String {
-        format!("train_flash_{}_{}{}", self.head_dim, self.queries, self.op.suffix())
+        format!(
+            "train_flash_{}_{}{}",
+            self.head_dim,
+            self.queries,
+            self.op.suffix()
+        )
     }
 
     fn block(&self) -> u32 {
@@ -89,25 +108,56 @@ impl KernelDef for FlashForward {
         check_queries(self, self.queries)?;
         check_op(self, self.op, self.head_dim)?;
         self.require(self.op == TensorOp::Mma || self.queries == 64, || {
-            format!("the kernel's queries is {}, must be 64 for products of a warpgroup", self.queries)
+            format!(
+                "the kernel's queries is {}, must be 64 for products of a warpgroup",
+                self.queries
+            )
         })?;
         self.require(self.queries == 64 || self.head_dim <= 64, || {
-            format!("the kernel's queries is 128, must be 64 for a head_dim of {}", self.head_dim)
+            format!(
+                "the kernel's queries is 128, must be 64 for a head_dim of {}",
+                self.head_dim
+            )
         })?;
         let sizes = [a.tokens, a.heads, a.kv_heads, self.head_dim];
-        check_lengths(self, sizes, &[("q", a.q), ("o", a.o)], &[("k", a.k), ("v", a.v)], &[("lse", a.lse)])?;
+        check_lengths(
+            self,
+            sizes,
+            &[("q", a.q), ("o", a.o)],
+            &[("k", a.k), ("v", a.v)],
+            &[("lse", a.lse)],
+        )?;
         self.length("starts", a.starts, "tokens", &[a.tokens])?;
         let plane = Grid::plane(a.heads, a.tokens.div_ceil(self.queries));
-        Ok(Grid { shared: self.sizes().shared() + steps::bytes(self.sizes()), ..plane })
+        Ok(Grid {
+            shared: self.sizes().shared() + steps::bytes(self.sizes()),
+            ..plane
+        })
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: FlashForwardArgs<Dev<'k>>) {
         k.note("flash: the queries of the block, the last tokens first");
-        let block = Block::new(k, self.sizes(), first_query(k, a.tokens, self.queries), a.tokens);
+        let block = Block::new(
+            k,
+            self.sizes(),
+            first_query(k, a.tokens, self.queries),
+            a.tokens,
+        );
         let head = k.ctaid();
         let kv_head = head / (a.heads / a.kv_heads);
-        block.copy_owned(0, Head { tensor: a.q, heads: a.heads, head });
-        let kv = [a.k, a.v].map(|tensor| Head { tensor, heads: a.kv_heads, head: kv_head });
+        block.copy_owned(
+            0,
+            Head {
+                tensor: a.q,
+                heads: a.heads,
+                head,
+            },
+        );
+        let kv = [a.k, a.v].map(|tensor| Head {
+            tensor,
+            heads: a.kv_heads,
+            head: kv_head,
+        });
         let keys = Keys::new(&block, kv, a.starts);
         let mut sums = fragments::zeros(k, self.sizes().tiles(), self.head_dim);
         let mut softmax: Vec<_> = sums.iter().map(|_| Softmax::new(k)).collect();
@@ -122,7 +172,9 @@ impl KernelDef for FlashForward {
                 k.when(token.le(block.last), || {
                     let o = a.o.row(token * a.heads + head, 2 * self.head_dim);
                     store(sums, r, factor, o.cast().at(k.lane() & 3));
-                    k.when((k.lane() & 3).eq(0), || a.lse.at(token * a.heads + head).st(lse));
+                    k.when((k.lane() & 3).eq(0), || {
+                        a.lse.at(token * a.heads + head).st(lse)
+                    });
                 });
             }
         }
@@ -132,7 +184,9 @@ impl KernelDef for FlashForward {
         let visible = causal(a.starts);
         let at = heads(self.head_dim, a.heads, a.kv_heads, &visible);
         let (o, lse) = forward(&at, &wide(a.q), &wide(a.k), &wide(a.v));
-        a.o.iter_mut().zip(&o).for_each(|(to, &x)| *to = bf16::from_f32(x as f32));
+        a.o.iter_mut()
+            .zip(&o)
+            .for_each(|(to, &x)| *to = bf16::from_f32(x as f32));
         narrow(&lse, a.lse);
     }
 }
@@ -149,7 +203,12 @@ impl FlashForward {
         let k = block.k;
         k.note("flash: scores, queries times keys");
         let mut scores = fragments::zeros(k, sums.len(), self.sizes().step);
-        fragments::add_transposed(&mut scores, &block.left(0), &block.columns(step.odd)[0], self.head_dim);
+        fragments::add_transposed(
+            &mut scores,
+            &block.left(0),
+            &block.columns(step.odd)[0],
+            self.head_dim,
+        );
         keys.mask(&mut scores, step);
         let weights = softmax::weigh(k, softmax, &scores, log2_scale(self.head_dim), sums);
         k.note("flash: add the weighted values");
@@ -178,7 +237,9 @@ impl FlashForward {
         let weights = softmax::weigh(k, softmax, &scores, log2_scale(self.head_dim), sums);
         k.note("flash: add the weighted values");
         let mut values = fragments::to_warpgroup(sums.remove(0));
-        weights.into_iter().for_each(|weights| fragments::add_together(k, &mut values, weights, value_rows));
+        weights
+            .into_iter()
+            .for_each(|weights| fragments::add_together(k, &mut values, weights, value_rows));
         k.wgmma_wait(0);
         sums.push(fragments::of_warpgroup(values));
     }

@@ -10,7 +10,15 @@ pub(super) type Tile<'k> = Vec<Sums<'k, f32>>;
 /// What a warpgroup has summed: each warp has 16 rows of it.
 pub(super) fn of_warpgroup<'k>(sums: Accumulators<'k, f32>) -> Tile<'k> {
     let mut vars = sums.0.into_iter();
-    std::iter::from_fn(|| Some(Sums([vars.next()?, vars.next()?, vars.next()?, vars.next()?]))).collect()
+    std::iter::from_fn(|| {
+        Some(Sums([
+            vars.next()?,
+            vars.next()?,
+            vars.next()?,
+            vars.next()?,
+        ]))
+    })
+    .collect()
 }
 
 /// The other way.
@@ -34,7 +42,9 @@ pub(super) fn add_together<'k>(
 
 /// Tiles of so many columns, all zero.
 pub(super) fn zeros(k: Builder<'_>, tiles: usize, columns: u32) -> Vec<Tile<'_>> {
-    (0..tiles).map(|_| (0..columns / 8).map(|_| Sums::zero(k)).collect()).collect()
+    (0..tiles)
+        .map(|_| (0..columns / 8).map(|_| Sums::zero(k)).collect())
+        .collect()
 }
 
 /// Adds `left right^T`, over all dimensions of a head.
@@ -82,7 +92,10 @@ pub(super) fn rounded<'k>(numbers: &[[F32<'k>; 4]]) -> Vec<LeftFragment<'k>> {
 
 /// Replaces each number by what `f` makes of it, of its place in the four, and of how much further its column is than the
 /// lane's first.
-pub(super) fn map<'k>(tile: &Tile<'k>, f: impl Fn(F32<'k>, usize, u32) -> F32<'k>) -> Vec<[F32<'k>; 4]> {
+pub(super) fn map<'k>(
+    tile: &Tile<'k>,
+    f: impl Fn(F32<'k>, usize, u32) -> F32<'k>,
+) -> Vec<[F32<'k>; 4]> {
     let eight = |(sums, eight): (&Sums<'k, f32>, u32)| {
         [0, 1, 2, 3].map(|i| f(sums.0[i].get(), i, 8 * eight + i as u32 % 2))
     };
@@ -92,11 +105,15 @@ pub(super) fn map<'k>(tile: &Tile<'k>, f: impl Fn(F32<'k>, usize, u32) -> F32<'k
 /// Stores two neighbouring columns of each eight of row `g + 8 r`, the first at `to`.
 pub(super) fn store<'k>(tile: &Tile<'k>, r: usize, to: Ptr<'k, f32, WriteOnly>) {
     for (sums, eight) in tile.iter().zip(0..) {
-        to.at(8 * eight).st2([0, 1].map(|i| sums.0[2 * r + i].get()));
+        to.at(8 * eight)
+            .st2([0, 1].map(|i| sums.0[2 * r + i].get()));
     }
 }
 
 /// The products of numbers in the same places.
 pub(super) fn times<'k>(x: &[[F32<'k>; 4]], y: &[[F32<'k>; 4]]) -> Vec<[F32<'k>; 4]> {
-    x.iter().zip(y).map(|(x, y)| std::array::from_fn(|i| x[i] * y[i])).collect()
+    x.iter()
+        .zip(y)
+        .map(|(x, y)| std::array::from_fn(|i| x[i] * y[i]))
+        .collect()
 }

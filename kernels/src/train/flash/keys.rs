@@ -69,7 +69,13 @@ impl FlashKeys {
 
     const fn sizes(&self) -> Sizes {
         let Self { head_dim, op, .. } = *self;
-        Sizes { head_dim, tensors: 2, owned: FlashKeys::KEYS, step: QUERIES, panels: op.panels() }
+        Sizes {
+            head_dim,
+            tensors: 2,
+            owned: FlashKeys::KEYS,
+            step: QUERIES,
+            panels: op.panels(),
+        }
     }
 }
 
@@ -81,7 +87,11 @@ impl KernelDef for FlashKeys {
             Parts::Heads => "",
             Parts::Groups => "_groups",
         };
-        format!("train_flash_dkv{parts}_{}{}", self.head_dim, self.op.suffix())
+        format!(
+            "train_flash_dkv{parts}_{}{}",
+            self.head_dim,
+            self.op.suffix()
+        )
     }
 
     fn block(&self) -> u32 {
@@ -110,7 +120,10 @@ impl KernelDef for FlashKeys {
             Parts::Heads => a.heads,
             Parts::Groups => a.kv_heads,
         };
-        Ok(Grid { shared, ..Grid::plane(heads, a.tokens.div_ceil(FlashKeys::KEYS)) })
+        Ok(Grid {
+            shared,
+            ..Grid::plane(heads, a.tokens.div_ceil(FlashKeys::KEYS))
+        })
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: FlashKeysArgs<Dev<'k>>) {
@@ -123,17 +136,28 @@ impl KernelDef for FlashKeys {
             Parts::Groups => head,
         };
         for (i, tensor) in (0..).zip([a.k, a.v]) {
-            block.copy_owned(i, Head { tensor, heads: a.kv_heads, head: kv_head });
+            block.copy_owned(
+                i,
+                Head {
+                    tensor,
+                    heads: a.kv_heads,
+                    head: kv_head,
+                },
+            );
         }
         let sums = match self.op {
             TensorOp::Mma => {
                 let mut sums = [(); 2].map(|()| fragments::zeros(k, sizes.tiles(), self.head_dim));
-                self.walk(&block, &a, |queries, step| self.step(queries, step, &mut sums));
+                self.walk(&block, &a, |queries, step| {
+                    self.step(queries, step, &mut sums)
+                });
                 sums
             }
             TensorOp::Wgmma => {
                 let mut sums = [(); 2].map(|()| Accumulators::zero(k, self.head_dim));
-                self.walk(&block, &a, |queries, step| self.step_together(queries, step, &mut sums));
+                self.walk(&block, &a, |queries, step| {
+                    self.step_together(queries, step, &mut sums)
+                });
                 sums.map(|sums| vec![fragments::of_warpgroup(sums)])
             }
         };
@@ -145,7 +169,9 @@ impl KernelDef for FlashKeys {
         for (sums, to) in sums.iter().zip([a.dk, a.dv]) {
             for (sums, tokens) in sums.iter().zip(block.lane_tokens()) {
                 for (r, token) in tokens.into_iter().enumerate() {
-                    let to = to.row(token * heads + head, 4 * self.head_dim).at((k.lane() & 3) * 2);
+                    let to = to
+                        .row(token * heads + head, 4 * self.head_dim)
+                        .at((k.lane() & 3) * 2);
                     k.when(token.le(block.last), || fragments::store(sums, r, to));
                 }
             }
@@ -157,7 +183,17 @@ impl KernelDef for FlashKeys {
         let at = super::heads(self.head_dim, a.heads, a.kv_heads, &visible);
         let [q, k, v, grad] = [a.q, a.k, a.v, a.grad].map(wide);
         let [lse, delta] = [a.lse, a.delta].map(wide_f32);
-        let [_, dk, dv] = backward(&at, &Saved { q: &q, k: &k, v: &v, lse: &lse }, &grad, &delta);
+        let [_, dk, dv] = backward(
+            &at,
+            &Saved {
+                q: &q,
+                k: &k,
+                v: &v,
+                lse: &lse,
+            },
+            &grad,
+            &delta,
+        );
         let sum = |parts: Vec<f64>| match self.parts {
             Parts::Heads => parts,
             Parts::Groups => sum_groups(&at, &parts),
@@ -193,7 +229,12 @@ impl FlashKeys {
     }
 
     /// Adds to `dk` and `dv` what the queries of a step give.
-    fn step<'k>(&self, queries: &Queries<'_, 'k>, step: QueryStep<'k>, [dk, dv]: &mut [Vec<Tile<'k>>; 2]) {
+    fn step<'k>(
+        &self,
+        queries: &Queries<'_, 'k>,
+        step: QueryStep<'k>,
+        [dk, dv]: &mut [Vec<Tile<'k>>; 2],
+    ) {
         let (block, head_dim) = (queries.block, self.head_dim);
         let k = block.k;
         let [query_columns, grad_columns] = block.columns(step.odd);
@@ -204,7 +245,9 @@ impl FlashKeys {
         k.note("flash: weights of 16 keys");
         let lse = queries.columns(step, Field::Lse);
         let weigh = |tile: &Tile<'k>| {
-            fragments::map(tile, |s, _, column| s.fma(log2_scale(head_dim), lse(column)).ex2())
+            fragments::map(tile, |s, _, column| {
+                s.fma(log2_scale(head_dim), lse(column)).ex2()
+            })
         };
         let p: Vec<_> = scores.iter().map(weigh).collect();
         k.note("flash: add the weighted gradients");
@@ -247,7 +290,9 @@ impl FlashKeys {
         queries.mask(&mut scores, step);
         k.note("flash: weights of 64 keys; add the weighted gradients");
         let lse = queries.columns(step, Field::Lse);
-        let p = fragments::map(&scores[0], |s, _, column| s.fma(log2_scale(head_dim), lse(column)).ex2());
+        let p = fragments::map(&scores[0], |s, _, column| {
+            s.fma(log2_scale(head_dim), lse(column)).ex2()
+        });
         fragments::add_together(k, dv, fragments::rounded(&p), grad_rows);
         k.wgmma_wait(1);
         k.note("flash: gradients of the scores of 64 keys; add the weighted queries");

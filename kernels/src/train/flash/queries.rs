@@ -58,7 +58,11 @@ pub struct FlashQueries {
 impl FlashQueries {
     /// With 64 queries a block.
     pub const fn new(head_dim: u32) -> FlashQueries {
-        FlashQueries { head_dim, queries: 64, op: TensorOp::Mma }
+        FlashQueries {
+            head_dim,
+            queries: 64,
+            op: TensorOp::Mma,
+        }
     }
 
     /// The same by this instruction.
@@ -72,9 +76,21 @@ impl FlashQueries {
     }
 
     const fn sizes(&self) -> Sizes {
-        let (FlashQueries { head_dim, queries, op }, step) =
-            (*self, if self.queries == 64 { 64 } else { 32 });
-        Sizes { head_dim, tensors: 2, owned: queries, step, panels: op.panels() }
+        let (
+            FlashQueries {
+                head_dim,
+                queries,
+                op,
+            },
+            step,
+        ) = (*self, if self.queries == 64 { 64 } else { 32 });
+        Sizes {
+            head_dim,
+            tensors: 2,
+            owned: queries,
+            step,
+            panels: op.panels(),
+        }
     }
 }
 
@@ -82,7 +98,12 @@ impl KernelDef for FlashQueries {
     type Args<S: Side> = FlashQueriesArgs<S>;
 
     fn name(&self) -> String {
-        format!("train_flash_dq_{}_{}{}", self.head_dim, self.queries, self.op.suffix())
+        format!(
+            "train_flash_dq_{}_{}{}",
+            self.head_dim,
+            self.queries,
+            self.op.suffix()
+        )
     }
 
     fn block(&self) -> u32 {
@@ -98,26 +119,54 @@ impl KernelDef for FlashQueries {
         check_queries(self, self.queries)?;
         check_op(self, self.op, self.head_dim)?;
         self.require(self.op == TensorOp::Mma || self.queries == 64, || {
-            format!("the kernel's queries is {}, must be 64 for products of a warpgroup", self.queries)
+            format!(
+                "the kernel's queries is {}, must be 64 for products of a warpgroup",
+                self.queries
+            )
         })?;
         let of_heads = [("q", a.q), ("o", a.o), ("grad", a.grad), ("dq", a.dq)];
         let sizes = [a.tokens, a.heads, a.kv_heads, self.head_dim];
         let of_queries = [("lse", a.lse), ("delta", a.delta)];
-        check_lengths(self, sizes, &of_heads, &[("k", a.k), ("v", a.v)], &of_queries)?;
+        check_lengths(
+            self,
+            sizes,
+            &of_heads,
+            &[("k", a.k), ("v", a.v)],
+            &of_queries,
+        )?;
         self.length("starts", a.starts, "tokens", &[a.tokens])?;
         let plane = Grid::plane(a.heads, a.tokens.div_ceil(self.queries));
-        Ok(Grid { shared: self.shared(), ..plane })
+        Ok(Grid {
+            shared: self.shared(),
+            ..plane
+        })
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: FlashQueriesArgs<Dev<'k>>) {
         k.note("flash: queries and their gradients, the last tokens first");
-        let block = Block::new(k, self.sizes(), first_query(k, a.tokens, self.queries), a.tokens);
+        let block = Block::new(
+            k,
+            self.sizes(),
+            first_query(k, a.tokens, self.queries),
+            a.tokens,
+        );
         let head = k.ctaid();
         let kv_head = head / (a.heads / a.kv_heads);
         for (i, tensor) in (0..).zip([a.q, a.grad]) {
-            block.copy_owned(i, Head { tensor, heads: a.heads, head });
+            block.copy_owned(
+                i,
+                Head {
+                    tensor,
+                    heads: a.heads,
+                    head,
+                },
+            );
         }
-        let kv = [a.k, a.v].map(|tensor| Head { tensor, heads: a.kv_heads, head: kv_head });
+        let kv = [a.k, a.v].map(|tensor| Head {
+            tensor,
+            heads: a.kv_heads,
+            head: kv_head,
+        });
         let keys = Keys::new(&block, kv, a.starts);
         for token in block.lane_tokens().into_iter().flatten() {
             self.row(&block, &a, token);
@@ -137,7 +186,9 @@ impl KernelDef for FlashQueries {
         k.note("flash: store dq");
         for (dq, tokens) in dq.iter().zip(block.lane_tokens()) {
             for (r, token) in tokens.into_iter().enumerate() {
-                let to = a.dq.row(token * a.heads + head, 4 * self.head_dim).at((k.lane() & 3) * 2);
+                let to =
+                    a.dq.row(token * a.heads + head, 4 * self.head_dim)
+                        .at((k.lane() & 3) * 2);
                 k.when(token.le(block.last), || fragments::store(dq, r, to));
             }
         }
@@ -148,7 +199,17 @@ impl KernelDef for FlashQueries {
         let at = heads(self.head_dim, a.heads, a.kv_heads, &visible);
         let [q, k, v, grad, o] = [a.q, a.k, a.v, a.grad, a.o].map(wide);
         let (lse, d) = (wide_f32(a.lse), delta(&at, &grad, &o));
-        let [dq, ..] = backward(&at, &Saved { q: &q, k: &k, v: &v, lse: &lse }, &grad, &d);
+        let [dq, ..] = backward(
+            &at,
+            &Saved {
+                q: &q,
+                k: &k,
+                v: &v,
+                lse: &lse,
+            },
+            &grad,
+            &d,
+        );
         narrow(&d, a.delta);
         narrow(&dq, a.dq);
     }
@@ -163,7 +224,11 @@ impl FlashQueries {
 
     /// Where they are for a query.
     fn numbers<'k>(&self, block: &Block<'k>, token: U32<'k>) -> [Ptr<'k, f32, Shared>; 2] {
-        let lse = block.after_rows().at(steps::bytes(self.sizes())).cast::<f32>().at(token - block.first);
+        let lse = block
+            .after_rows()
+            .at(steps::bytes(self.sizes()))
+            .cast::<f32>()
+            .at(token - block.first);
         [lse, lse.at(self.queries)]
     }
 
@@ -172,7 +237,8 @@ impl FlashQueries {
         let k = block.k;
         k.note("flash: D of a query");
         let (row, quarter) = (token.min(block.last) * a.heads + k.ctaid(), k.lane() & 3);
-        let [o, grad] = [a.o, a.grad].map(|x| x.row(row, 2 * self.head_dim).cast::<u32>().at(quarter * 2));
+        let [o, grad] =
+            [a.o, a.grad].map(|x| x.row(row, 2 * self.head_dim).cast::<u32>().at(quarter * 2));
         let mut sum = k.var(0.0);
         for sixteen in 0..self.head_dim / 16 {
             let [o, grad] = [o, grad].map(|x| x.at(8 * sixteen).ld2());
@@ -184,13 +250,32 @@ impl FlashQueries {
         let delta = lanes_sum(QUAD, sum.get());
         k.when(quarter.eq(0), || {
             k.when(token.le(block.last), || a.delta.at(row).st(delta));
-            let numbers = [a.lse.at(row).ld() * -LOG2_E, delta * -(scale(self.head_dim) as f32)];
-            self.numbers(block, token).into_iter().zip(numbers).for_each(|(to, x)| to.st(x));
+            let numbers = [
+                a.lse.at(row).ld() * -LOG2_E,
+                delta * -(scale(self.head_dim) as f32),
+            ];
+            self.numbers(block, token)
+                .into_iter()
+                .zip(numbers)
+                .for_each(|(to, x)| to.st(x));
         });
     }
 
-    fn step<'k>(&self, block: &Block<'k>, keys: &Keys<'_, 'k>, step: Step<'k>, dq: &mut [Tile<'k>]) {
-        let (k, Sizes { head_dim, step: columns, .. }) = (block.k, self.sizes());
+    fn step<'k>(
+        &self,
+        block: &Block<'k>,
+        keys: &Keys<'_, 'k>,
+        step: Step<'k>,
+        dq: &mut [Tile<'k>],
+    ) {
+        let (
+            k,
+            Sizes {
+                head_dim,
+                step: columns,
+                ..
+            },
+        ) = (block.k, self.sizes());
         let [key_columns, value_columns] = block.columns(step.odd);
         k.note("flash: scores, queries times keys");
         let mut scores = fragments::zeros(k, dq.len(), columns);
@@ -218,7 +303,8 @@ impl FlashQueries {
         scores: &Tile<'k>,
         tokens: [U32<'k>; 2],
     ) -> (Vec<[F32<'k>; 4]>, [F32<'k>; 2]) {
-        let [[lse0, delta0], [lse1, delta1]] = tokens.map(|token| self.numbers(block, token).map(Ptr::ld));
+        let [[lse0, delta0], [lse1, delta1]] =
+            tokens.map(|token| self.numbers(block, token).map(Ptr::ld));
         let lse = [lse0, lse1];
         let weigh = |s: F32<'k>, i: usize, _| s.fma(log2_scale(self.head_dim), lse[i / 2]).ex2();
         (fragments::map(scores, weigh), [delta0, delta1])

@@ -18,32 +18,61 @@ pub(super) struct Softmax<'k> {
 
 impl<'k> Softmax<'k> {
     pub(super) fn new(k: Builder<'k>) -> Self {
-        Softmax { max: [0, 1].map(|_| k.var(f32::MIN)), sum: [0, 1].map(|_| k.var(0.0)) }
+        Softmax {
+            max: [0, 1].map(|_| k.var(f32::MIN)),
+            sum: [0, 1].map(|_| k.var(0.0)),
+        }
     }
 
     /// The weights of a step as left matrices, and the lane's sums of them before they are rounded.
-    fn weigh(scores: &Tile<'k>, max: [F32<'k>; 2], factor: f32) -> (Vec<LeftFragment<'k>>, [F32<'k>; 2]) {
+    fn weigh(
+        scores: &Tile<'k>,
+        max: [F32<'k>; 2],
+        factor: f32,
+    ) -> (Vec<LeftFragment<'k>>, [F32<'k>; 2]) {
         let weights = fragments::map(scores, |score, i, _| score.fma(factor, -max[i / 2]).ex2());
-        let all = |r: usize| weights.iter().flat_map(|w| [w[2 * r], w[2 * r + 1]]).collect();
-        (fragments::rounded(&weights), [0, 1].map(|r| tree(all(r), |a, b| a + b)))
+        let all = |r: usize| {
+            weights
+                .iter()
+                .flat_map(|w| [w[2 * r], w[2 * r + 1]])
+                .collect()
+        };
+        (
+            fragments::rounded(&weights),
+            [0, 1].map(|r| tree(all(r), |a, b| a + b)),
+        )
     }
 
     fn next_max(&self, scores: &Tile<'k>, r: usize, factor: f32) -> F32<'k> {
-        let scores = scores.iter().flat_map(|sums| [0, 1].map(|i| sums.0[2 * r + i].get()));
+        let scores = scores
+            .iter()
+            .flat_map(|sums| [0, 1].map(|i| sums.0[2 * r + i].get()));
         (lanes_max(QUAD, tree(scores.collect(), |a, b| a.max(b))) * factor).max(&self.max[r])
     }
 
     fn rescale(&mut self, max: [F32<'k>; 2], values: &mut Tile<'k>) {
         let factors = [0, 1].map(|r| (self.max[r].get() - max[r]).ex2());
         for sums in values {
-            sums.0.iter_mut().enumerate().for_each(|(i, value)| *value *= factors[i / 2]);
+            sums.0
+                .iter_mut()
+                .enumerate()
+                .for_each(|(i, value)| *value *= factors[i / 2]);
         }
-        self.sum.iter_mut().zip(factors).for_each(|(sum, factor)| *sum *= factor);
+        self.sum
+            .iter_mut()
+            .zip(factors)
+            .for_each(|(sum, factor)| *sum *= factor);
     }
 
     fn advance(&mut self, max: [F32<'k>; 2], sums: [F32<'k>; 2]) {
-        self.max.iter_mut().zip(max).for_each(|(old, max)| old.set(max));
-        self.sum.iter_mut().zip(sums).for_each(|(sum, more)| *sum += more);
+        self.max
+            .iter_mut()
+            .zip(max)
+            .for_each(|(old, max)| old.set(max));
+        self.sum
+            .iter_mut()
+            .zip(sums)
+            .for_each(|(sum, more)| *sum += more);
     }
 
     /// What the weighted values of query `g + 8 r` are to be multiplied by, and the natural logarithm of the sum of the
@@ -64,10 +93,14 @@ pub(super) fn weigh<'k>(
     values: &mut [Tile<'k>],
 ) -> Vec<Vec<LeftFragment<'k>>> {
     k.note("flash: the new maxima");
-    let next =
-        |(softmax, scores): (&Softmax<'k>, &Tile<'k>)| [0, 1].map(|r| softmax.next_max(scores, r, factor));
+    let next = |(softmax, scores): (&Softmax<'k>, &Tile<'k>)| {
+        [0, 1].map(|r| softmax.next_max(scores, r, factor))
+    };
     let maxima: Vec<[F32; 2]> = softmax.iter().zip(scores).map(next).collect();
-    let rises = softmax.iter().zip(&maxima).flat_map(|(old, max)| [0, 1].map(|r| max[r].gt(&old.max[r])));
+    let rises = softmax
+        .iter()
+        .zip(&maxima)
+        .flat_map(|(old, max)| [0, 1].map(|r| max[r].gt(&old.max[r])));
     let risen = rises.reduce(|a, b| a | b).expect("there are queries").any();
     let weigh = |(scores, &max): (&Tile<'k>, &[F32<'k>; 2])| {
         k.note("flash: weights of 16 queries");
@@ -89,7 +122,10 @@ pub(super) fn weigh<'k>(
 /// Adds neighbours, then their sums, and so on.
 fn tree<'k>(mut all: Vec<F32<'k>>, combine: impl Fn(F32<'k>, F32<'k>) -> F32<'k>) -> F32<'k> {
     while all.len() > 1 {
-        all = all.chunks(2).map(|two| two.iter().copied().reduce(&combine).expect("one or two")).collect();
+        all = all
+            .chunks(2)
+            .map(|two| two.iter().copied().reduce(&combine).expect("one or two"))
+            .collect();
     }
     all[0]
 }

@@ -42,21 +42,36 @@ pub(super) struct Step<'k> {
 
 impl<'a, 'k> Keys<'a, 'k> {
     /// Keys and values `kv` of the block's queries; `starts` as the kernels have it.
-    pub(super) fn new(block: &'a Block<'k>, kv: [Head<'k>; 2], starts: Ptr<'k, u32, ReadOnly>) -> Self {
-        let Block { sizes, last, first, .. } = *block;
-        let (own_first, rows) =
-            if sizes.panels { (first, sizes.owned) } else { (block.warp_first(), sizes.warp_rows()) };
+    pub(super) fn new(
+        block: &'a Block<'k>,
+        kv: [Head<'k>; 2],
+        starts: Ptr<'k, u32, ReadOnly>,
+    ) -> Self {
+        let Block {
+            sizes, last, first, ..
+        } = *block;
+        let (own_first, rows) = if sizes.panels {
+            (first, sizes.owned)
+        } else {
+            (block.warp_first(), sizes.warp_rows())
+        };
         let start = |token: U32<'k>| starts.at(token.min(last)).ld();
         let own_last = (own_first + (rows - 1)).min(last);
         let (k, shared) = (block.k, block.after_rows().cast::<u32>());
-        k.when(k.tid().lt(sizes.owned), || shared.at(k.tid()).st(start(first + k.tid())));
+        k.when(k.tid().lt(sizes.owned), || {
+            shared.at(k.tid()).st(start(first + k.tid()))
+        });
         Keys {
             block,
             kv,
             // So that there is a step, whatever memory has.
             first: start(first).min(first),
             end: (first + sizes.owned).min(last + 1),
-            own: OwnQueries { first: own_first, last: own_last, starts: [start(own_first), start(own_last)] },
+            own: OwnQueries {
+                first: own_first,
+                last: own_last,
+                starts: [start(own_first), start(own_last)],
+            },
             starts: shared,
         }
     }
@@ -75,12 +90,18 @@ impl<'a, 'k> Keys<'a, 'k> {
                 k.fence_async();
             }
             k.barrier();
-            k.when((first + step).lt(self.end), || block.copy_step(self.kv, first + step, odd ^ 1));
+            k.when((first + step).lt(self.end), || {
+                block.copy_step(self.kv, first + step, odd ^ 1)
+            });
             k.commit_copies();
             if block.sizes.panels {
                 return body(Step { first, odd });
             }
-            let OwnQueries { first: own_first, last, starts } = self.own;
+            let OwnQueries {
+                first: own_first,
+                last,
+                starts,
+            } = self.own;
             let counts = first.le(last) & (first + step).gt(starts[0]) & own_first.le(block.last);
             k.when(counts, || body(Step { first, odd }));
         });

@@ -101,7 +101,9 @@ impl KernelDef for Round {
     }
 
     fn reference(&self, a: RoundArgs<Cpu<'_>>) {
-        a.y.iter_mut().zip(a.x).for_each(|(y, &x)| *y = bf16::from_f32(x));
+        a.y.iter_mut()
+            .zip(a.x)
+            .for_each(|(y, &x)| *y = bf16::from_f32(x));
     }
 }
 
@@ -119,7 +121,12 @@ impl KernelDef for Nf4Dequantize {
     fn grid(&self, a: &Nf4DequantizeArgs<Shape>) -> Result<Grid, ShapeError> {
         self.multiple("n", a.n, EIGHT)?;
         self.length("packed", a.packed, "n / 2", &[a.n / 2])?;
-        self.length("absmax", a.absmax, "ceil(n / 64)", &[a.n.div_ceil(BLOCK as u32)])?;
+        self.length(
+            "absmax",
+            a.absmax,
+            "ceil(n / 64)",
+            &[a.n.div_ceil(BLOCK as u32)],
+        )?;
         self.length("w", a.w, "n", &[a.n])?;
         Ok(Grid::line(a.n.div_ceil(AT_ONCE * EIGHT * THREADS)))
     }
@@ -130,22 +137,34 @@ impl KernelDef for Nf4Dequantize {
         let eights: [_; AT_ONCE as usize] = from_fn(|eight| {
             let i = first + eight as u32 * (EIGHT * THREADS);
             let (mut word, mut absmax) = (k.var(0u32), k.var(0.0));
-            a.packed.cast::<u32>().at(i / EIGHT).fresh().ld_if(i.lt(a.n), &mut word);
-            a.absmax.at(i / BLOCK as u32).fresh().ld_if(i.lt(a.n), &mut absmax);
+            a.packed
+                .cast::<u32>()
+                .at(i / EIGHT)
+                .fresh()
+                .ld_if(i.lt(a.n), &mut word);
+            a.absmax
+                .at(i / BLOCK as u32)
+                .fresh()
+                .ld_if(i.lt(a.n), &mut absmax);
             (i, word.get(), absmax.get())
         });
         let values = values(k);
         k.note("w = value * absmax; the first of two codes is in the high nibble");
         for (i, word, absmax) in eights {
             k.when(i.lt(a.n), || {
-                store(a.w.at(i), from_fn(|j| values.at(code(word, j as u32)).ld() * absmax))
+                store(
+                    a.w.at(i),
+                    from_fn(|j| values.at(code(word, j as u32)).ld() * absmax),
+                )
             });
         }
     }
 
     fn reference(&self, a: Nf4DequantizeArgs<Cpu<'_>>) {
         let w = dequantize(a.packed, a.absmax);
-        a.w.iter_mut().zip(w).for_each(|(to, w)| *to = bf16::from_f32(w));
+        a.w.iter_mut()
+            .zip(w)
+            .for_each(|(to, w)| *to = bf16::from_f32(w));
     }
 }
 
@@ -153,7 +172,11 @@ impl KernelDef for ApplyMask {
     type Args<S: Side> = ApplyMaskArgs<S>;
 
     fn name(&self) -> String {
-        if self.add { "train_bf16_mask_residual".into() } else { "train_bf16_mask".into() }
+        if self.add {
+            "train_bf16_mask_residual".into()
+        } else {
+            "train_bf16_mask".into()
+        }
     }
 
     fn block(&self) -> u32 {
@@ -163,7 +186,12 @@ impl KernelDef for ApplyMask {
     fn grid(&self, a: &ApplyMaskArgs<Shape>) -> Result<Grid, ShapeError> {
         self.multiple("n", a.n, EIGHT)?;
         self.length("x", a.x, "n", &[a.n])?;
-        self.length("residual", a.residual, "n", &[if self.add { a.n } else { 0 }])?;
+        self.length(
+            "residual",
+            a.residual,
+            "n",
+            &[if self.add { a.n } else { 0 }],
+        )?;
         self.length("y", a.y, "n", &[a.n])?;
         self.exactly("counters", a.counters, COUNTERS)?;
         self.exactly("seed", a.seed, 2)?;
@@ -173,13 +201,17 @@ impl KernelDef for ApplyMask {
     fn program<'k>(&self, k: Builder<'k>, a: ApplyMaskArgs<Dev<'k>>) {
         let i = (k.ctaid() * THREADS + k.tid()) * EIGHT;
         k.when(i.lt(a.n), || {
-            let (micro, key) = (a.counters.at(MICRO).ld(), [0, 1].map(|word| a.seed.at(word).ld()));
+            let (micro, key) = (
+                a.counters.at(MICRO).ld(),
+                [0, 1].map(|word| a.seed.at(word).ld()),
+            );
             let x = load(a.x.at(i));
             let words = [0u32, 1].map(|half| {
                 k.note("four words for four elements, by their place");
                 on_device([i / 4 + half, k.val(0u32), a.stream, micro], key)
             });
-            let kept: [F32; 8] = from_fn(|j| (words[j / 4][j % 4] >> 8).ge(a.threshold).select(x[j], 0.0));
+            let kept: [F32; 8] =
+                from_fn(|j| (words[j / 4][j % 4] >> 8).ge(a.threshold).select(x[j], 0.0));
             match self.add {
                 true => {
                     let residual = load(a.residual.at(i));
@@ -192,7 +224,12 @@ impl KernelDef for ApplyMask {
 
     fn reference(&self, a: ApplyMaskArgs<Cpu<'_>>) {
         let seed = u64::from(a.seed[0]) | u64::from(a.seed[1]) << 32;
-        let mask = Mask { threshold: a.threshold, seed, stream: a.stream, micro: a.counters[MICRO as usize] };
+        let mask = Mask {
+            threshold: a.threshold,
+            seed,
+            stream: a.stream,
+            micro: a.counters[MICRO as usize],
+        };
         let mut y = mask.apply(&wide(a.x));
         add_scaled(1.0, &wide(a.residual), &mut y);
         narrow(&y, a.y);
@@ -207,7 +244,11 @@ impl Variant for Round {
                 CpuArg::Bf16(vec![bf16(0); n]),
                 CpuArg::scalar(n as u32),
             ];
-            Case { label: format!("n={n}"), args, bound: 0.0 }
+            Case {
+                label: format!("n={n}"),
+                args,
+                bound: 0.0,
+            }
         };
         [8, 2056].map(case).into()
     }
@@ -226,7 +267,11 @@ impl Variant for Nf4Dequantize {
                 CpuArg::Bf16(vec![bf16(0); n as usize]),
                 CpuArg::scalar(n),
             ];
-            Case { label: format!("n={n}"), args, bound: 0.0 }
+            Case {
+                label: format!("n={n}"),
+                args,
+                bound: 0.0,
+            }
         };
         [8, 72, 2248, 18_440].map(case).into()
     }
@@ -246,8 +291,14 @@ impl Variant for ApplyMask {
                 CpuArg::scalar(stream),
                 CpuArg::scalar(threshold(p)),
             ];
-            Case { label: format!("n={n} p={p} stream={stream} micro={micro}"), args, bound: 0.0 }
+            Case {
+                label: format!("n={n} p={p} stream={stream} micro={micro}"),
+                args,
+                bound: 0.0,
+            }
         };
-        [(8, 0.0, 0, 0), (2048, 0.1, 6, 1), (2088, 0.5, 200, 70_000)].map(case).into()
+        [(8, 0.0, 0, 0), (2048, 0.1, 6, 1), (2088, 0.5, 200, 70_000)]
+            .map(case)
+            .into()
     }
 }

@@ -68,7 +68,10 @@ impl KernelDef for LogitGradients {
     }
 
     fn reference(&self, a: LogitGradientsArgs<Cpu<'_>>) {
-        narrow(&backward(&wide(a.logits), &wide(a.lse), &optional(a.labels)), a.dl);
+        narrow(
+            &backward(&wide(a.logits), &wide(a.lse), &optional(a.labels)),
+            a.dl,
+        );
     }
 }
 
@@ -76,10 +79,21 @@ impl Variant for LogitGradients {
     fn cases(&self, seed: u64) -> Vec<Case> {
         let case = |(tokens, vocab, magnitude): (usize, usize, f32)| {
             let mut random = Random(seed);
-            let logits: Vec<f32> = (0..tokens * vocab).map(|_| random.unit() * magnitude).collect();
-            let labels = (0..tokens).map(|t| if t % 3 == 1 { -1 } else { random.below(vocab as u32) as i32 });
+            let logits: Vec<f32> = (0..tokens * vocab)
+                .map(|_| random.unit() * magnitude)
+                .collect();
+            let labels = (0..tokens).map(|t| {
+                if t % 3 == 1 {
+                    -1
+                } else {
+                    random.below(vocab as u32) as i32
+                }
+            });
             let labels = labels.collect();
-            let lse = lse(&wide(&logits), vocab).into_iter().map(|lse| lse as f32).collect();
+            let lse = lse(&wide(&logits), vocab)
+                .into_iter()
+                .map(|lse| lse as f32)
+                .collect();
             let args = vec![
                 CpuArg::F32(logits),
                 CpuArg::S32(labels),
@@ -88,8 +102,14 @@ impl Variant for LogitGradients {
                 CpuArg::scalar(vocab as u32),
             ];
             let label = format!("tokens={tokens} vocab={vocab} magnitude={magnitude}");
-            Case { label, args, bound: 2e-6 }
+            Case {
+                label,
+                args,
+                bound: 2e-6,
+            }
         };
-        [(1, 8, 1.0), (5, 104, 10.0), (2, 2056, 30.0)].map(case).into()
+        [(1, 8, 1.0), (5, 104, 10.0), (2, 2056, 30.0)]
+            .map(case)
+            .into()
     }
 }

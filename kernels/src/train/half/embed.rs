@@ -54,7 +54,11 @@ impl KernelDef for EmbedTokens {
         let known = id.lt(a.vocab);
         let row = a.table.at(known.select(id, 0u32) * a.hidden);
         k.for_each(k.tid() * 8, a.hidden, self.threads * 8, |i| {
-            let words = row.at(i).cast::<u32>().ld4().map(|word| known.select(word, NAN));
+            let words = row
+                .at(i)
+                .cast::<u32>()
+                .ld4()
+                .map(|word| known.select(word, NAN));
             a.h.at(token * a.hidden).at(i).cast::<u32>().st4(words);
         });
     }
@@ -84,7 +88,11 @@ impl Variant for EmbedTokens {
                 CpuArg::scalar(vocab),
                 CpuArg::scalar(hidden),
             ];
-            Case { label: format!("tokens={tokens} vocab={vocab} hidden={hidden}"), args, bound: 0.0 }
+            Case {
+                label: format!("tokens={tokens} vocab={vocab} hidden={hidden}"),
+                args,
+                bound: 0.0,
+            }
         };
         [(1, 1, 8), (5, 7, 104), (3, 4, 2056)].map(case).into()
     }

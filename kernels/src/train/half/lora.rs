@@ -95,7 +95,10 @@ impl KernelDef for LoraDown {
         self.length("a", a.a, "rank * depth", &[self.rank, a.depth])?;
         self.exactly("factor", a.factor, 1)?;
         self.length("u", a.u, "rows * rank", &[a.rows, self.rank])?;
-        Ok(Grid { shared: self.warps() * TOKENS * self.rank * 4, ..Grid::line(a.rows.div_ceil(TOKENS)) })
+        Ok(Grid {
+            shared: self.warps() * TOKENS * self.rank * 4,
+            ..Grid::line(a.rows.div_ceil(TOKENS))
+        })
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LoraDownArgs<Dev<'k>>) {
@@ -104,17 +107,32 @@ impl KernelDef for LoraDown {
         let span = AT_ONCE * CHUNK;
         k.note("a lane has the same 8 elements of its row of both matrices: two products, in which they are out of order");
         k.for_each(warp * span, a.depth, self.warps() * span, |first| {
-            let chunks: Vec<U32> = (0..AT_ONCE).map(|i| first + (i * CHUNK) + (lane & 3) * EIGHT).collect();
-            let x: Vec<_> = chunks.iter().map(|&at| self.load_x(k, &a, row, at)).collect();
-            let all = |at: U32<'k>| (0..self.rank / EIGHT).map(|n| self.load_a(k, &a, n, at)).collect();
+            let chunks: Vec<U32> = (0..AT_ONCE)
+                .map(|i| first + (i * CHUNK) + (lane & 3) * EIGHT)
+                .collect();
+            let x: Vec<_> = chunks
+                .iter()
+                .map(|&at| self.load_x(k, &a, row, at))
+                .collect();
+            let all = |at: U32<'k>| {
+                (0..self.rank / EIGHT)
+                    .map(|n| self.load_a(k, &a, n, at))
+                    .collect()
+            };
             k.note("rows of A");
-            let ahead: Vec<Vec<_>> =
-                if self.rank <= SMALL { chunks.iter().map(|&at| all(at)).collect() } else { vec![] };
-            k.note("from the last load on: what loads its inputs later keeps the others ahead of it");
+            let ahead: Vec<Vec<_>> = if self.rank <= SMALL {
+                chunks.iter().map(|&at| all(at)).collect()
+            } else {
+                vec![]
+            };
+            k.note(
+                "from the last load on: what loads its inputs later keeps the others ahead of it",
+            );
             for (i, [low, high]) in x.into_iter().enumerate().rev() {
                 for (n, sums) in (0u32..).zip(&mut sums) {
-                    let right =
-                        ahead.get(i).map_or_else(|| self.load_a(k, &a, n, chunks[i]), |all| all[n as usize]);
+                    let right = ahead
+                        .get(i)
+                        .map_or_else(|| self.load_a(k, &a, n, chunks[i]), |all| all[n as usize]);
                     for i in [0, 2] {
                         let left = LeftFragment([low[i], high[i], low[i + 1], high[i + 1]]);
                         sums.add_bf16(left, RightFragment([right[i], right[i + 1]]));
@@ -150,13 +168,27 @@ impl LoraDown {
     ) -> [[U32<'k>; 4]; 2] {
         [0, 8].map(|further| {
             let token = row + (k.lane() >> 2) + further;
-            load(k, a.x.at(token * a.depth + at), token.lt(a.rows) & at.lt(a.depth))
+            load(
+                k,
+                a.x.at(token * a.depth + at),
+                token.lt(a.rows) & at.lt(a.depth),
+            )
         })
     }
 
     /// The same of a row of the `n`-th 8 of `a`.
-    fn load_a<'k>(&self, k: Builder<'k>, a: &LoraDownArgs<Dev<'k>>, n: u32, at: U32<'k>) -> [U32<'k>; 4] {
-        load(k, a.a.at(((k.lane() >> 2) + n * EIGHT) * a.depth + at), at.lt(a.depth))
+    fn load_a<'k>(
+        &self,
+        k: Builder<'k>,
+        a: &LoraDownArgs<Dev<'k>>,
+        n: u32,
+        at: U32<'k>,
+    ) -> [U32<'k>; 4] {
+        load(
+            k,
+            a.a.at(((k.lane() >> 2) + n * EIGHT) * a.depth + at),
+            at.lt(a.depth),
+        )
     }
 
     /// Adds the sums of all warps, in their order, and stores them.
@@ -176,7 +208,9 @@ impl LoraDown {
         let factor = a.factor.ld();
         k.for_each(k.tid() * 2, TOKENS * self.rank, 64 * self.warps(), |i| {
             let of_warp = |warp: u32| parts.at(i + warp * (TOKENS * self.rank)).ld2();
-            let sums = (1..self.warps()).map(of_warp).fold(of_warp(0), |a, b| from_fn(|j| a[j] + b[j]));
+            let sums = (1..self.warps())
+                .map(of_warp)
+                .fold(of_warp(0), |a, b| from_fn(|j| a[j] + b[j]));
             let token = row + i / self.rank;
             k.when(token.lt(a.rows), || {
                 let word = (sums[0] * factor).pack_bf16(sums[1] * factor);
@@ -211,24 +245,36 @@ impl KernelDef for LoraGradients {
     fn program<'k>(&self, k: Builder<'k>, a: LoraGradientsArgs<Dev<'k>>) {
         let (lane, warp, column) = (k.lane(), k.warp(), k.ctaid() * COLUMNS);
         let tiles = self.rank / TOKENS;
-        let mut sums: Vec<Vec<Sums<f32>>> =
-            (0..tiles).map(|_| (0..COLUMNS / EIGHT).map(|_| Sums::zero(k)).collect()).collect();
+        let mut sums: Vec<Vec<Sums<f32>>> = (0..tiles)
+            .map(|_| (0..COLUMNS / EIGHT).map(|_| Sums::zero(k)).collect())
+            .collect();
         let own = column + (lane & 3) * EIGHT;
         k.note("16 tokens at a time: 8 by 8 matrices whose rows are tokens, transposed");
         let span = self.at_once() * TOKENS;
         k.for_each(warp * span, a.rows, GRADIENT_WARPS * span, |first| {
             let rows: Vec<U32> = (0..self.at_once()).map(|i| first + i * TOKENS).collect();
-            let x: Vec<_> = rows.iter().map(|&row| self.load_x(k, &a, row, own)).collect();
+            let x: Vec<_> = rows
+                .iter()
+                .map(|&row| self.load_x(k, &a, row, own))
+                .collect();
             k.note("the same tokens of u");
-            let u = |row: U32<'k>| (0..tiles).map(|tile| self.load_u(k, &a, row, tile)).collect::<Vec<_>>();
-            let ahead: Vec<_> =
-                if self.rank <= SMALL { rows.iter().map(|&row| u(row)).collect() } else { vec![] };
+            let u = |row: U32<'k>| {
+                (0..tiles)
+                    .map(|tile| self.load_u(k, &a, row, tile))
+                    .collect::<Vec<_>>()
+            };
+            let ahead: Vec<_> = if self.rank <= SMALL {
+                rows.iter().map(|&row| u(row)).collect()
+            } else {
+                vec![]
+            };
             k.note("multiply, from the last load on");
             for (i, (&row, x)) in rows.iter().zip(x).enumerate().rev() {
                 let x = x.map(|half| half.map(|word| word.movmatrix()));
                 for (tile, sums) in (0u32..).zip(&mut sums) {
-                    let u =
-                        ahead.get(i).map_or_else(|| self.load_u(k, &a, row, tile), |all| all[tile as usize]);
+                    let u = ahead
+                        .get(i)
+                        .map_or_else(|| self.load_u(k, &a, row, tile), |all| all[tile as usize]);
                     let left = LeftFragment(u.map(|word| word.movmatrix()));
                     for (i, sums) in sums.iter_mut().enumerate() {
                         sums.add_bf16(left, RightFragment([x[0][i], x[1][i]]));
@@ -243,7 +289,9 @@ impl KernelDef for LoraGradients {
             k.barrier();
             k.for_each(k.tid(), TOKENS * COLUMNS, 32 * GRADIENT_WARPS, |i| {
                 let of_warp = |warp: u32| parts.at(i + warp * (TOKENS * COLUMNS)).ld();
-                let sum = (1..GRADIENT_WARPS).map(of_warp).fold(of_warp(0), |a, b| a + b);
+                let sum = (1..GRADIENT_WARPS)
+                    .map(of_warp)
+                    .fold(of_warp(0), |a, b| a + b);
                 let column = column + (i & (COLUMNS - 1));
                 k.when(column.lt(a.columns), || {
                     let to = a.sum.at((i / COLUMNS + tile * TOKENS) * a.columns + column);
@@ -259,7 +307,10 @@ impl KernelDef for LoraGradients {
         tn(&wide(a.u), &wide(a.x), a.columns as usize, &mut product);
         let mut sum: Vec<f64> = a.sum.iter().copied().map(f64::from).collect();
         add_scaled(1.0, &product, &mut sum);
-        a.sum.iter_mut().zip(sum).for_each(|(to, sum)| *to = sum as f32);
+        a.sum
+            .iter_mut()
+            .zip(sum)
+            .for_each(|(to, sum)| *to = sum as f32);
     }
 }
 
@@ -279,7 +330,11 @@ impl LoraGradients {
     ) -> [[U32<'k>; 4]; 2] {
         [0, 8].map(|half| {
             let token = row + (k.lane() >> 2) + half;
-            load(k, a.x.at(token * a.columns + own), token.lt(a.rows) & own.lt(a.columns))
+            load(
+                k,
+                a.x.at(token * a.columns + own),
+                token.lt(a.rows) & own.lt(a.columns),
+            )
         })
     }
 
@@ -295,7 +350,10 @@ impl LoraGradients {
             let token = row + (k.lane() >> 2) + down;
             let mut word = k.var(0u32);
             let column = (k.lane() & 3) * 2 + (tile * TOKENS + further);
-            a.u.at(token * self.rank + column).fresh().cast::<u32>().ld_if(token.lt(a.rows), &mut word);
+            a.u.at(token * self.rank + column)
+                .fresh()
+                .cast::<u32>()
+                .ld_if(token.lt(a.rows), &mut word);
             word.get()
         })
     }
@@ -323,7 +381,11 @@ fn load<'k>(k: Builder<'k>, from: Ptr<'k, bf16, ReadOnly>, cond: Pred<'k>) -> [U
 }
 
 fn matrix(random: &mut Random, rows: u32, columns: u32) -> CpuArg {
-    CpuArg::Bf16((0..rows * columns).map(|_| bf16::from_f32(random.unit())).collect())
+    CpuArg::Bf16(
+        (0..rows * columns)
+            .map(|_| bf16::from_f32(random.unit()))
+            .collect(),
+    )
 }
 
 impl Variant for LoraDown {
@@ -339,7 +401,11 @@ impl Variant for LoraDown {
                 CpuArg::scalar(rows),
                 CpuArg::scalar(depth),
             ];
-            Case { label: format!("rows={rows} depth={depth}"), args, bound: 2e-6 }
+            Case {
+                label: format!("rows={rows} depth={depth}"),
+                args,
+                bound: 2e-6,
+            }
         };
         [[1, 8], [17, 200], [40, 1160]].map(case).into()
     }
@@ -356,7 +422,11 @@ impl Variant for LoraGradients {
                 CpuArg::scalar(rows),
                 CpuArg::scalar(columns),
             ];
-            Case { label: format!("rows={rows} columns={columns}"), args, bound: 2e-6 }
+            Case {
+                label: format!("rows={rows} columns={columns}"),
+                args,
+                bound: 2e-6,
+            }
         };
         [[1, 8], [37, 40], [300, 72]].map(case).into()
     }

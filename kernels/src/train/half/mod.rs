@@ -24,7 +24,10 @@ fn wide(buffer: &[bf16]) -> Vec<f64> {
 
 /// Stores numbers in a buffer.
 fn narrow(numbers: &[f64], buffer: &mut [bf16]) {
-    buffer.iter_mut().zip(numbers).for_each(|(to, &x)| *to = bf16::from_f32(x as f32));
+    buffer
+        .iter_mut()
+        .zip(numbers)
+        .for_each(|(to, &x)| *to = bf16::from_f32(x as f32));
 }
 
 /// Numbers from -1 to 1.

@@ -45,16 +45,28 @@ impl KernelDef for NestedDequantize {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: NestedDequantizeArgs<Dev<'k>>) {
-        let NestedArgs { packed, codes, scales, map } = a.from;
+        let NestedArgs {
+            packed,
+            codes,
+            scales,
+            map,
+        } = a.from;
         k.note("load codes; relaxed, so that ptxas leaves them ahead of the barrier");
         let first = (k.ctaid() * (AT_ONCE * THREADS) + k.tid()) * EIGHT;
         let eights: [_; AT_ONCE as usize] = from_fn(|eight| {
             let i = first + eight as u32 * (EIGHT * THREADS);
             let (mut word, mut nested, mut scale) = (k.var(0u32), k.var(0u32), k.var(0.0));
-            packed.cast::<u32>().at(i / EIGHT).fresh().ld_if(i.lt(a.n), &mut word);
+            packed
+                .cast::<u32>()
+                .at(i / EIGHT)
+                .fresh()
+                .ld_if(i.lt(a.n), &mut word);
             let block = i / nf4::BLOCK as u32;
             codes.at(block).fresh().ld_if(i.lt(a.n), &mut nested);
-            scales.at(block / BLOCK as u32).fresh().ld_if(i.lt(a.n), &mut scale);
+            scales
+                .at(block / BLOCK as u32)
+                .fresh()
+                .ld_if(i.lt(a.n), &mut scale);
             (i, word.get(), nested.get(), scale.get())
         });
         let values = values(k);
@@ -64,18 +76,25 @@ impl KernelDef for NestedDequantize {
         k.note("w = value * absmax; the first of two codes is in the high nibble");
         for (i, word, absmax) in of {
             k.when(i.lt(a.n), || {
-                store(a.w.at(i), from_fn(|j| values.at(code(word, j as u32)).ld() * absmax))
+                store(
+                    a.w.at(i),
+                    from_fn(|j| values.at(code(word, j as u32)).ld() * absmax),
+                )
             });
         }
     }
 
     fn reference(&self, a: NestedDequantizeArgs<Cpu<'_>>) {
-        a.w.iter_mut().zip(numbers(&a.from, a.offset)).for_each(|(to, w)| *to = bf16::from_f32(w));
+        a.w.iter_mut()
+            .zip(numbers(&a.from, a.offset))
+            .for_each(|(to, w)| *to = bf16::from_f32(w));
     }
 }
 
 impl Variant for NestedDequantize {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        [8, 72, 2248, 18_440].map(|n| case(seed, n, CpuArg::Bf16(vec![bf16(0); n as usize]))).into()
+        [8, 72, 2248, 18_440]
+            .map(|n| case(seed, n, CpuArg::Bf16(vec![bf16(0); n as usize])))
+            .into()
     }
 }

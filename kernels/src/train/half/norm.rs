@@ -84,7 +84,9 @@ impl KernelDef for RmsNormForward {
         let (x, y) = (a.x.at(row), a.y.at(row));
         k.note("ss = sum of x^2");
         let mut ss = k.var(0.0);
-        k.for_each(first, a.n, step, |i| load(x.at(i)).into_iter().for_each(|x| ss.fma(x, x)));
+        k.for_each(first, a.n, step, |i| {
+            load(x.at(i)).into_iter().for_each(|x| ss.fma(x, x))
+        });
         let mean = block_sum(k, self.threads / 32, ss.get()) / a.n.cvt::<f32>();
         k.note("inv = 1 / sqrt(mean + eps), y = x * inv * g");
         let inv = (mean + a.eps).sqrt_rn().rcp_rn();
@@ -99,7 +101,10 @@ impl KernelDef for RmsNormForward {
         let g: Vec<f64> = a.g.iter().copied().map(f64::from).collect();
         let (y, inv) = forward(&wide(a.x), &g, f64::from(a.eps));
         narrow(&y, a.y);
-        a.inv.iter_mut().zip(inv).for_each(|(to, inv)| *to = inv as f32);
+        a.inv
+            .iter_mut()
+            .zip(inv)
+            .for_each(|(to, inv)| *to = inv as f32);
     }
 }
 
@@ -141,7 +146,10 @@ impl KernelDef for RmsNormBackward {
         k.for_each(first, a.n, step, |i| {
             let (dy, x, g) = (load(dy.at(i)), load(x.at(i)), load_f32(a.g.at(i)));
             let old = load(sum.at(i));
-            store(sum.at(i), from_fn(|j| inv.fma((g[j] * dy[j]) - (x[j] * inv * mean), old[j])));
+            store(
+                sum.at(i),
+                from_fn(|j| inv.fma((g[j] * dy[j]) - (x[j] * inv * mean), old[j])),
+            );
         });
     }
 
@@ -156,14 +164,21 @@ impl KernelDef for RmsNormBackward {
 const EPS: f32 = 1e-5;
 
 /// Rows, their length, and the magnitude of the numbers.
-const CASES: [(usize, usize, f32); 4] = [(1, 8, 1.0), (3, 200, 100.0), (2, 2056, 1e-3), (2, 4096, 1.0)];
+const CASES: [(usize, usize, f32); 4] = [
+    (1, 8, 1.0),
+    (3, 200, 100.0),
+    (2, 2056, 1e-3),
+    (2, 4096, 1.0),
+];
 
 fn label((rows, n, magnitude): (usize, usize, f32)) -> String {
     format!("rows={rows} n={n} magnitude={magnitude:e}")
 }
 
 fn scaled(random: &mut Random, len: usize, magnitude: f32) -> Vec<bf16> {
-    (0..len).map(|_| bf16::from_f32(random.unit() * magnitude)).collect()
+    (0..len)
+        .map(|_| bf16::from_f32(random.unit() * magnitude))
+        .collect()
 }
 
 impl Variant for RmsNormForward {
@@ -180,7 +195,11 @@ impl Variant for RmsNormForward {
                 CpuArg::scalar(EPS),
             ];
             // Of `inv` as in `f32`; `y` is rounded to the same number, or to its neighbour.
-            Case { label: label(of), args, bound: 1.5e-6 }
+            Case {
+                label: label(of),
+                args,
+                bound: 1.5e-6,
+            }
         };
         CASES.map(case).into()
     }
@@ -193,7 +212,10 @@ impl Variant for RmsNormBackward {
             let mut random = Random(seed);
             let (x, g) = (scaled(&mut random, rows * n, magnitude), random.units(n));
             let gains: Vec<f64> = g.iter().copied().map(f64::from).collect();
-            let inv = forward(&wide(&x), &gains, f64::from(EPS)).1.into_iter().map(|inv| inv as f32);
+            let inv = forward(&wide(&x), &gains, f64::from(EPS))
+                .1
+                .into_iter()
+                .map(|inv| inv as f32);
             let args = vec![
                 CpuArg::Bf16(scaled(&mut random, rows * n, 1.0)),
                 CpuArg::Bf16(x),
@@ -202,7 +224,11 @@ impl Variant for RmsNormBackward {
                 CpuArg::Bf16(scaled(&mut random, rows * n, 1.0)),
                 CpuArg::scalar(n as u32),
             ];
-            Case { label: label(of), args, bound: 2e-6 }
+            Case {
+                label: label(of),
+                args,
+                bound: 2e-6,
+            }
         };
         CASES.map(case).into()
     }

@@ -115,7 +115,12 @@ fn quads<'k>(k: Builder<'k>, head_dim: u32, pairing: Pairing) -> Vec<Quad<'k>> {
             Pairing::HalfSplit => [j, j + pairs],
             Pairing::Interleaved => [j * 2, j * 2 + 2],
         };
-        Quad { exists: j.lt(pairs), j, at, pairing }
+        Quad {
+            exists: j.lt(pairs),
+            j,
+            at,
+            pairing,
+        }
     };
     (0..head_dim.div_ceil(4 * 32)).map(of).collect()
 }
@@ -148,7 +153,13 @@ impl<'k> Quad<'k> {
     }
 
     /// Rotated by the angles of this position, or by the negative ones.
-    fn rotate(&self, freq: Ptr<'k, f32, ReadOnly>, position: U32<'k>, back: bool, v: Four<'k>) -> Four<'k> {
+    fn rotate(
+        &self,
+        freq: Ptr<'k, f32, ReadOnly>,
+        position: U32<'k>,
+        back: bool,
+        v: Four<'k>,
+    ) -> Four<'k> {
         // A lane without pairs takes the first's angle.
         let j = self.exists.select(self.j, 0u32);
         let turned = |further: u32, [p, q]: [F32<'k>; 2]| {
@@ -171,7 +182,11 @@ impl<'k> Quad<'k> {
 /// The sum of the products over a head. Whole warp.
 fn dot<'k>(k: Builder<'k>, a: &[Four<'k>], b: &[Four<'k>]) -> F32<'k> {
     let mut sum = k.var(0.0);
-    let products = a.iter().flatten().flatten().zip(b.iter().flatten().flatten());
+    let products = a
+        .iter()
+        .flatten()
+        .flatten()
+        .zip(b.iter().flatten().flatten());
     products.for_each(|(&a, &b)| sum.fma(a, b));
     warp_sum(sum.get())
 }
@@ -192,7 +207,11 @@ impl KernelDef for RotateForward {
 
     fn name(&self) -> String {
         let norm = if self.norm { "_normed" } else { "" };
-        format!("train_bf16_rotate_{}_{}{norm}", self.head_dim, suffix(self.pairing))
+        format!(
+            "train_bf16_rotate_{}_{}{norm}",
+            self.head_dim,
+            suffix(self.pairing)
+        )
     }
 
     fn block(&self) -> u32 {
@@ -209,7 +228,12 @@ impl KernelDef for RotateForward {
         self.length("x", a.x, "tokens * heads * head_dim", &[rows, dim])?;
         self.length("y", a.y, "tokens * heads * head_dim", &[rows, dim])?;
         self.length("g", a.g, "head_dim", &[if self.norm { dim } else { 0 }])?;
-        self.length("inv", a.inv, "tokens * heads", &[if self.norm { rows } else { 0 }])?;
+        self.length(
+            "inv",
+            a.inv,
+            "tokens * heads",
+            &[if self.norm { rows } else { 0 }],
+        )?;
         Ok(Grid::line(rows.div_ceil(WARPS)))
     }
 
@@ -217,7 +241,10 @@ impl KernelDef for RotateForward {
         let row = k.ctaid() * WARPS + k.warp();
         k.when(row.lt(a.tokens * a.heads), || {
             let (dim, quads) = (self.head_dim, quads(k, self.head_dim, self.pairing));
-            let mut x: Vec<Four> = quads.iter().map(|quad| quad.load(k, a.x.at(row * dim))).collect();
+            let mut x: Vec<Four> = quads
+                .iter()
+                .map(|quad| quad.load(k, a.x.at(row * dim)))
+                .collect();
             if self.norm {
                 k.note("inv = 1 / sqrt(mean(x^2) + eps), x * inv * g");
                 let inv = (dot(k, &x, &x) / dim as f32 + a.eps).sqrt_rn().rcp_rn();
@@ -229,7 +256,11 @@ impl KernelDef for RotateForward {
             k.note("rotate");
             let position = a.positions.at(row / a.heads).ld();
             for (x, quad) in x.into_iter().zip(&quads) {
-                quad.store(k, a.y.at(row * dim), quad.rotate(a.freq, position, false, x));
+                quad.store(
+                    k,
+                    a.y.at(row * dim),
+                    quad.rotate(a.freq, position, false, x),
+                );
             }
         });
     }
@@ -241,7 +272,10 @@ impl KernelDef for RotateForward {
             x = y;
             crate::train::narrow(&inv, a.inv);
         }
-        narrow(&rope::forward(&x, &angles(a.positions, a.freq, self.pairing)), a.y);
+        narrow(
+            &rope::forward(&x, &angles(a.positions, a.freq, self.pairing)),
+            a.y,
+        );
     }
 }
 
@@ -251,7 +285,10 @@ impl KernelDef for HeadsBackward {
     fn name(&self) -> String {
         let norm = if self.norm { "_normed" } else { "" };
         let rotated = self.pairing.map_or("plain", suffix);
-        format!("train_bf16_heads_backward_{}_{rotated}{norm}", self.head_dim)
+        format!(
+            "train_bf16_heads_backward_{}_{rotated}{norm}",
+            self.head_dim
+        )
     }
 
     fn block(&self) -> u32 {
@@ -266,7 +303,12 @@ impl KernelDef for HeadsBackward {
         self.range("group", a.group, 1, 1 << 16)?;
         self.length("positions", a.positions, "tokens", &[a.tokens])?;
         self.length("freq", a.freq, "head_dim", &[dim])?;
-        self.length("parts", a.parts, "tokens * heads * group * head_dim", &[rows, a.group, dim])?;
+        self.length(
+            "parts",
+            a.parts,
+            "tokens * heads * group * head_dim",
+            &[rows, a.group, dim],
+        )?;
         let [normed, dims] = if self.norm { [rows, dim] } else { [0; 2] };
         self.length("x", a.x, "tokens * heads * head_dim", &[normed, dim])?;
         self.length("g", a.g, "head_dim", &[dims])?;
@@ -281,7 +323,10 @@ impl KernelDef for HeadsBackward {
             let dim = self.head_dim;
             let quads = quads(k, dim, self.pairing.unwrap_or(Pairing::Interleaved));
             k.note("the sum over the group");
-            let mut dy: Vec<Four> = quads.iter().map(|quad| self.sum(k, &a, quad, row)).collect();
+            let mut dy: Vec<Four> = quads
+                .iter()
+                .map(|quad| self.sum(k, &a, quad, row))
+                .collect();
             if self.pairing.is_some() {
                 k.note("rotate back");
                 let position = a.positions.at(row / a.heads).ld();
@@ -314,7 +359,9 @@ impl KernelDef for HeadsBackward {
         let (group, dim) = (a.group as usize, self.head_dim as usize);
         let parts = crate::train::wide(a.parts);
         let sum = |parts: &[f64]| {
-            (0..dim).map(|i| (0..group).map(|head| parts[head * dim + i]).sum()).collect::<Vec<f64>>()
+            (0..dim)
+                .map(|i| (0..group).map(|head| parts[head * dim + i]).sum())
+                .collect::<Vec<f64>>()
         };
         let mut dy: Vec<f64> = parts.chunks_exact(group * dim).flat_map(sum).collect();
         if let Some(pairing) = self.pairing {
@@ -354,16 +401,23 @@ fn map_one<'k>(a: Four<'k>, f: impl Fn(F32<'k>) -> F32<'k>) -> Four<'k> {
 }
 
 fn angles(positions: &[u32], freq: &[f32], pairing: Pairing) -> Angles {
-    let frequencies: Vec<f64> =
-        freq.chunks(2).map(|freq| (f64::from(freq[0]) + f64::from(freq[1])) * TAU).collect();
+    let frequencies: Vec<f64> = freq
+        .chunks(2)
+        .map(|freq| (f64::from(freq[0]) + f64::from(freq[1])) * TAU)
+        .collect();
     Angles::new(positions, &frequencies, pairing)
 }
 
 /// Positions and frequencies of so many tokens.
 fn places(random: &mut Random, tokens: usize, head_dim: u32) -> [CpuArg; 2] {
-    let freq = frequencies(1e6, head_dim as usize).into_iter().flat_map(|f| revolutions(f / TAU));
+    let freq = frequencies(1e6, head_dim as usize)
+        .into_iter()
+        .flat_map(|f| revolutions(f / TAU));
     let positions = (0..tokens).map(|t| if t == 0 { 0 } else { random.below(100_000) });
-    [CpuArg::U32(positions.collect()), CpuArg::F32(freq.collect())]
+    [
+        CpuArg::U32(positions.collect()),
+        CpuArg::F32(freq.collect()),
+    ]
 }
 
 /// sin and cos are within 2^-20.9; a norm adds the errors of a sum and a root.
@@ -385,7 +439,11 @@ impl Variant for RotateForward {
                 CpuArg::scalar(heads as u32),
                 CpuArg::scalar(1e-6f32),
             ]);
-            Case { label: format!("tokens={tokens} heads={heads}"), args, bound: BOUND }
+            Case {
+                label: format!("tokens={tokens} heads={heads}"),
+                args,
+                bound: BOUND,
+            }
         };
         [(1, 1), (5, 3)].map(case).into()
     }
@@ -410,7 +468,11 @@ impl Variant for HeadsBackward {
                 CpuArg::scalar(heads as u32),
                 CpuArg::scalar(group as u32),
             ];
-            Case { label: format!("tokens={tokens} heads={heads} group={group}"), args, bound: BOUND }
+            Case {
+                label: format!("tokens={tokens} heads={heads} group={group}"),
+                args,
+                bound: BOUND,
+            }
         };
         [(1, 1, 1), (5, 3, 2)].map(case).into()
     }

@@ -16,7 +16,8 @@ pub(super) fn load<'k, A: Loads>(from: Ptr<'k, bf16, A>) -> [F32<'k>; 8] {
 
 /// Rounds eight numbers and stores them from here on; the address is a multiple of 16.
 pub(super) fn store<'k, A: Stores>(to: Ptr<'k, bf16, A>, v: [F32<'k>; 8]) {
-    to.cast::<u32>().st4(from_fn(|i| v[2 * i].pack_bf16(v[2 * i + 1])));
+    to.cast::<u32>()
+        .st4(from_fn(|i| v[2 * i].pack_bf16(v[2 * i + 1])));
 }
 
 /// Eight `f32` from here on; the address is a multiple of 16.

@@ -76,7 +76,10 @@ impl KernelDef for SwiGluForward {
         let i = (k.ctaid() * self.threads + k.tid()) * 8;
         k.when(i.lt(a.n), || {
             let (g, up) = (load(a.g.at(i)), load(a.up.at(i)));
-            store(a.a.at(i), from_fn(|j| g[j] * Activation::Silu.sigmoid(g[j]) * up[j]));
+            store(
+                a.a.at(i),
+                from_fn(|j| g[j] * Activation::Silu.sigmoid(g[j]) * up[j]),
+            );
         });
     }
 
@@ -98,7 +101,13 @@ impl KernelDef for SwiGluBackward {
 
     fn grid(&self, a: &SwiGluBackwardArgs<Shape>) -> Result<Grid, ShapeError> {
         self.multiple("n", a.n, 8)?;
-        for (name, len) in [("da", a.da), ("g", a.g), ("up", a.up), ("dg", a.dg), ("dup", a.dup)] {
+        for (name, len) in [
+            ("da", a.da),
+            ("g", a.g),
+            ("up", a.up),
+            ("dg", a.dg),
+            ("dup", a.dup),
+        ] {
             self.length(name, len, "n", &[a.n])?;
         }
         Ok(Grid::line(a.n.div_ceil(8 * self.threads)))
@@ -125,26 +134,37 @@ impl KernelDef for SwiGluBackward {
 /// `results` of as many numbers as there are of each operand; those of `g` have this magnitude.
 fn case(seed: u64, n: usize, size: f32, operands: usize, results: usize) -> Case {
     let mut random = Random(seed);
-    let mut all: Vec<Vec<bf16>> = (0..operands).map(|_| super::units(&mut random, n)).collect();
+    let mut all: Vec<Vec<bf16>> = (0..operands)
+        .map(|_| super::units(&mut random, n))
+        .collect();
     let g = &mut all[operands - 2];
-    g.iter_mut().for_each(|g| *g = bf16::from_f32(g.to_f32() * size));
+    g.iter_mut()
+        .for_each(|g| *g = bf16::from_f32(g.to_f32() * size));
     g[..2].copy_from_slice(&[-size, size].map(bf16::from_f32));
     let results = (0..results).map(|_| vec![bf16(0); n]);
     let mut args: Vec<CpuArg> = all.into_iter().chain(results).map(CpuArg::Bf16).collect();
     args.push(CpuArg::scalar(n as u32));
-    Case { label: format!("n={n} size={size}"), args, bound: 3e-6 }
+    Case {
+        label: format!("n={n} size={size}"),
+        args,
+        bound: 3e-6,
+    }
 }
 
 impl Variant for SwiGluForward {
     fn cases(&self, seed: u64) -> Vec<Case> {
         let edge = 8 * self.threads as usize;
-        [(8, 1.0), (edge, 100.0), (edge + 8, 1e4)].map(|(n, size)| case(seed, n, size, 2, 1)).into()
+        [(8, 1.0), (edge, 100.0), (edge + 8, 1e4)]
+            .map(|(n, size)| case(seed, n, size, 2, 1))
+            .into()
     }
 }
 
 impl Variant for SwiGluBackward {
     fn cases(&self, seed: u64) -> Vec<Case> {
         let edge = 8 * self.threads as usize;
-        [(8, 1.0), (edge, 100.0), (edge + 8, 1e4)].map(|(n, size)| case(seed, n, size, 3, 2)).into()
+        [(8, 1.0), (edge, 100.0), (edge + 8, 1e4)]
+            .map(|(n, size)| case(seed, n, size, 3, 2))
+            .into()
     }
 }

@@ -39,12 +39,24 @@ impl<'a> Texels<'a> {
     fn of(image: &'a Image, sampler: &Sampler, f: &Fetch) -> Texels<'a> {
         let float = f.coordinates == CoordinateType::Float;
         let averages = float && f.gathers.is_none() && sampler.filter == Filter::Linear;
-        let outside = if float && image.shape != Shape::Linear { sampler.border } else { [0; 4] };
+        let outside = if float && image.shape != Shape::Linear {
+            sampler.border
+        } else {
+            [0; 4]
+        };
         let format = image.format;
         Texels {
             image,
-            read: if averages { Read::Element } else { sampler.read },
-            border: if averages { outside.map(|bits| border(format.channel, bits)) } else { outside },
+            read: if averages {
+                Read::Element
+            } else {
+                sampler.read
+            },
+            border: if averages {
+                outside.map(|bits| border(format.channel, bits))
+            } else {
+                outside
+            },
             averages,
         }
     }
@@ -133,8 +145,11 @@ impl Worker<'_, '_> {
         let gives = sampler.gives_floats(image.format);
         if gives != f.floats {
             let name = |floats: bool| if floats { "floats" } else { "integers" };
-            let what =
-                format!("a texture gives {}, and this instruction takes {}", name(gives), name(f.floats));
+            let what = format!(
+                "a texture gives {}, and this instruction takes {}",
+                name(gives),
+                name(f.floats)
+            );
             return Err(self.other_class(w, lane, image, what));
         }
         let (what, instead) = match (image.shape, f.coordinates) {
@@ -171,10 +186,15 @@ impl Worker<'_, '_> {
 
     #[cold]
     fn written_before(&self, w: &Warp, lane: usize, address: u64, pc: u32) -> Box<Fault> {
-        let what = format!("a texture reads 0x{address:x}, which was written before in the same launch");
+        let what =
+            format!("a texture reads 0x{address:x}, which was written before in the same launch");
         let mut fault = self.fault(w, 1 << lane, Class::ReadOnlyWritten, what);
         fault.instead = "read it through its address or a surface, or in another launch";
-        fault.other = Some(OtherPlace { place: self.place(pc), did: "wrote", who: "a thread".into() });
+        fault.other = Some(OtherPlace {
+            place: self.place(pc),
+            did: "wrote",
+            who: "a thread".into(),
+        });
         self.locate(&mut fault, address);
         fault
     }
@@ -212,10 +232,18 @@ impl Worker<'_, '_> {
             if let Some(z) = z {
                 at[2] = Some(z);
             }
-            parts[n] = Part { channels: self.texel(w, lane, &texels, at)?, weight, layer };
+            parts[n] = Part {
+                channels: self.texel(w, lane, &texels, at)?,
+                weight,
+                layer,
+            };
             n += 1;
         }
-        Ok(if texels.averages { mean(image.format.channel, &parts[..n]) } else { parts[0].channels })
+        Ok(if texels.averages {
+            mean(image.format.channel, &parts[..n])
+        } else {
+            parts[0].channels
+        })
     }
 
     /// A channel of the four texels of a linear filter, counter-clockwise from the one at the lower left.
@@ -228,15 +256,26 @@ impl Worker<'_, '_> {
     ) -> Checked<[u32; 4]> {
         let [x, y, _] = pairs.map(|pair| pair.texels);
         let mut all = [0; 4];
-        for (to, at) in all.iter_mut().zip([(x[0], y[1]), (x[1], y[1]), (x[1], y[0]), (x[0], y[0])]) {
+        for (to, at) in all
+            .iter_mut()
+            .zip([(x[0], y[1]), (x[1], y[1]), (x[1], y[0]), (x[0], y[0])])
+        {
             *to = self.texel(w, lane, texels, [at.0, at.1, z.or(Some(0))])?[channel];
         }
         Ok(all)
     }
 
     /// The channels of a texel, or of the border.
-    fn texel(&mut self, w: &Warp, lane: usize, texels: &Texels<'_>, at: [Texel; 3]) -> Checked<[u32; 4]> {
-        let [Some(x), Some(y), Some(z)] = at else { return Ok(texels.border) };
+    fn texel(
+        &mut self,
+        w: &Warp,
+        lane: usize,
+        texels: &Texels<'_>,
+        at: [Texel; 3],
+    ) -> Checked<[u32; 4]> {
+        let [Some(x), Some(y), Some(z)] = at else {
+            return Ok(texels.border);
+        };
         let image = texels.image;
         let size = image.format.bytes();
         let address = image.place(u64::from(x) * u64::from(size), [y, z]);
@@ -259,8 +298,16 @@ fn pairs(image: &Image, sampler: &Sampler, f: &Fetch, point: Point) -> [Pair; 3]
     let pair = |i: usize| {
         let float = f.coordinates == CoordinateType::Float;
         // By whole numbers there is nothing outside, whatever the sampler says.
-        let mode = if float { sampler.address[i] } else { AddressMode::Border };
-        let direction = Direction { texels: image.extent[i], mode, coordinates: sampler.coordinates };
+        let mode = if float {
+            sampler.address[i]
+        } else {
+            AddressMode::Border
+        };
+        let direction = Direction {
+            texels: image.extent[i],
+            mode,
+            coordinates: sampler.coordinates,
+        };
         let coordinate = match point.at.get(i).filter(|_| i < f.place.at.len()) {
             Some(x) if float => Coordinate::Float(f32::from_bits(*x).into()),
             Some(x) => Coordinate::Integer(x.cast_signed()),
@@ -270,18 +317,32 @@ fn pairs(image: &Image, sampler: &Sampler, f: &Fetch, point: Point) -> [Pair; 3]
         direction.pair(coordinate, point.offset[i], filter)
     };
     let row = f.place.geometry == Geometry::D1 && sampler.address[1] == AddressMode::Border;
-    std::array::from_fn(|i| if i < f.place.at.len() || row && i == 1 { pair(i) } else { Pair::ONE })
+    std::array::from_fn(|i| {
+        if i < f.place.at.len() || row && i == 1 {
+            pair(i)
+        } else {
+            Pair::ONE
+        }
+    })
 }
 
 /// The texels of a face of a cube.
 fn of_face(image: &Image, sampler: &Sampler, f: &Fetch, at: [f64; 2]) -> [Pair; 3] {
     let (mode, coordinates) = (AddressMode::Clamp, Coordinates::Normalized);
-    let direction = Direction { texels: image.extent[0], mode, coordinates };
+    let direction = Direction {
+        texels: image.extent[0],
+        mode,
+        coordinates,
+    };
     let [x, y] = at.map(|at| direction.pair(Coordinate::Float(at), 0, filter(sampler, f)));
     [x, y, Pair::ONE]
 }
 
 /// The filter of a fetch; what is gathered are the texels of a linear one.
 fn filter(sampler: &Sampler, f: &Fetch) -> Filter {
-    if f.gathers.is_some() { Filter::Linear } else { sampler.filter }
+    if f.gathers.is_some() {
+        Filter::Linear
+    } else {
+        sampler.filter
+    }
 }

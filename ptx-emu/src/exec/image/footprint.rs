@@ -22,7 +22,10 @@ pub(super) struct Pair {
 
 impl Pair {
     /// A direction that has one texel, or one that is named otherwise.
-    pub(super) const ONE: Pair = Pair { texels: [Some(0); 2], second: 0 };
+    pub(super) const ONE: Pair = Pair {
+        texels: [Some(0); 2],
+        second: 0,
+    };
 }
 
 /// A coordinate as an instruction gives it.
@@ -59,9 +62,15 @@ impl Direction {
             }
         };
         let first = first + i64::from(offset);
-        let second =
-            if self.clamps() && !(0..i64::from(self.texels) - 1).contains(&first) { 0 } else { second };
-        Pair { texels: [self.texel(first), self.texel(first + 1)], second }
+        let second = if self.clamps() && !(0..i64::from(self.texels) - 1).contains(&first) {
+            0
+        } else {
+            second
+        };
+        Pair {
+            texels: [self.texel(first), self.texel(first + 1)],
+            second,
+        }
     }
 
     /// Whether what is outside is the texel at the edge: then it is that texel alone.
@@ -77,7 +86,9 @@ impl Direction {
         let u = match (self.coordinates, self.mode) {
             (Coordinates::Texels, _) => x,
             (Coordinates::Normalized, AddressMode::Wrap) => (stepped - stepped.floor()) * n,
-            (Coordinates::Normalized, AddressMode::Mirror) => (stepped - 2.0 * (stepped / 2.0).floor()) * n,
+            (Coordinates::Normalized, AddressMode::Mirror) => {
+                (stepped - 2.0 * (stepped / 2.0).floor()) * n
+            }
             (Coordinates::Normalized, _) => stepped * n,
         };
         if u.is_nan() { 0.0 } else { u.clamp(-FAR, FAR) }
@@ -105,9 +116,17 @@ pub(super) fn face(direction: [f32; 3]) -> (u32, [f64; 2]) {
     let [x, y, z] = direction.map(f64::from);
     let (ax, ay, az) = (x.abs(), y.abs(), z.abs());
     let (face, m, s, t) = if ax >= ay && ax >= az {
-        if x >= 0.0 { (0, x, -z, -y) } else { (1, -x, z, -y) }
+        if x >= 0.0 {
+            (0, x, -z, -y)
+        } else {
+            (1, -x, z, -y)
+        }
     } else if ay >= az {
-        if y >= 0.0 { (2, y, x, z) } else { (3, -y, x, -z) }
+        if y >= 0.0 {
+            (2, y, x, z)
+        } else {
+            (3, -y, x, -z)
+        }
     } else if z >= 0.0 {
         (4, z, x, -y)
     } else {
@@ -131,7 +150,11 @@ pub(super) fn weighted(pairs: &[Pair; 3]) -> impl Iterator<Item = ([Texel; 3], u
         let column = columns[second[0]];
         // Of the first column the first texel's weight is rounded, of the second one the second texel's.
         let rounded = part(column, if second[0] == 0 { 256 - y } else { y });
-        let weight = if second[0] == second[1] { rounded } else { column - rounded };
+        let weight = if second[0] == second[1] {
+            rounded
+        } else {
+            column - rounded
+        };
         let at = std::array::from_fn(|i| pairs[i].texels[second[i]]);
         (weight > 0).then_some((at, weight, second[2]))
     })

@@ -32,7 +32,11 @@ fn one(channel: ChannelType) -> Option<u16> {
 /// A border's channel, the bits of a float, as that of a texel. No device was asked how it becomes an integer.
 pub(super) fn border(channel: ChannelType, bits: u32) -> u32 {
     let Some(one) = one(channel) else { return bits };
-    let least = if matches!(channel, ChannelType::S8 | ChannelType::S16) { -1.0 } else { 0.0 };
+    let least = if matches!(channel, ChannelType::S8 | ChannelType::S16) {
+        -1.0
+    } else {
+        0.0
+    };
     ((f32::from_bits(bits).clamp(least, 1.0) * f32::from(one)).round() as i32).cast_unsigned()
 }
 
@@ -44,7 +48,9 @@ pub(super) fn mean(channel: ChannelType, parts: &[Part]) -> [u32; 4] {
     std::array::from_fn(|i| {
         let all = parts.iter().map(|p| (p.channels[i], p.weight, p.layer));
         if one(channel).is_some() {
-            let sum = all.map(|(value, weight, _)| i64::from(value.cast_signed()) * i64::from(weight)).sum();
+            let sum = all
+                .map(|(value, weight, _)| i64::from(value.cast_signed()) * i64::from(weight))
+                .sum();
             return of_integers(channel, sum).to_bits();
         }
         let floats = all.map(|(bits, weight, layer)| (f32::from_bits(bits), weight, layer));
@@ -59,7 +65,9 @@ fn of_integers(channel: ChannelType, sum: i64) -> f32 {
         ChannelType::U8 => rounded(sum * 0x101) as f32 / 65_535.0,
         ChannelType::U16 => rounded(sum) as f32 / 65_535.0,
         // From a unit of 127 * 256 to one of 32,767: the 12 upper bits once more, further down.
-        ChannelType::S8 => ((sum + (((sum >> 4) * 0x101 + (1 << 10)) >> 11)) as f32 / 32_767.0).max(-1.0),
+        ChannelType::S8 => {
+            ((sum + (((sum >> 4) * 0x101 + (1 << 10)) >> 11)) as f32 / 32_767.0).max(-1.0)
+        }
         _ => (rounded(sum) as f32 / 32_767.0).max(-1.0),
     }
 }
@@ -77,18 +85,29 @@ struct Layer {
 
 fn of_floats(half: bool, floats: impl Iterator<Item = (f32, u32, usize)> + Clone) -> f32 {
     if !floats.clone().all(|(x, ..)| x.is_finite()) {
-        return floats.map(|(x, weight, _)| f64::from(x) * f64::from(weight) / 256.0).sum::<f64>() as f32;
+        return floats
+            .map(|(x, weight, _)| f64::from(x) * f64::from(weight) / 256.0)
+            .sum::<f64>() as f32;
     }
     let (bits, least) = if half { (11, -14) } else { (24, -126) };
     let layers = [0, 1].map(|layer| {
         let floats = floats.clone().filter(move |part| part.2 == layer);
-        let exponent = floats.clone().map(|(x, ..)| exponent(x).max(least)).max().unwrap_or(least);
+        let exponent = floats
+            .clone()
+            .map(|(x, ..)| exponent(x).max(least))
+            .max()
+            .unwrap_or(least);
         let lowest = exponent - (bits - 1) - GUARD;
-        let sum = floats.map(|(x, weight, _)| fixed(x, lowest) * i64::from(weight)).sum();
+        let sum = floats
+            .map(|(x, weight, _)| fixed(x, lowest) * i64::from(weight))
+            .sum();
         Layer { sum, exponent }
     });
     let exponent = layers[0].exponent.max(layers[1].exponent);
-    let sum = layers.iter().map(|layer| (layer.sum << 1) >> (exponent - layer.exponent).min(63)).sum();
+    let sum = layers
+        .iter()
+        .map(|layer| (layer.sum << 1) >> (exponent - layer.exponent).min(63))
+        .sum();
     rounded(sum, exponent - (bits - 1) - GUARD - 9, (bits, least))
 }
 
@@ -103,7 +122,11 @@ fn fixed(x: f32, unit: i32) -> i64 {
     let implied = if bits >> 23 & 0xff == 0 { 0 } else { 1 << 23 };
     let significand = i64::from(bits & 0x7f_ffff | implied);
     let up = exponent(x) - 23 - unit;
-    let size = if up >= 0 { significand << up } else { significand >> (-up).min(63) };
+    let size = if up >= 0 {
+        significand << up
+    } else {
+        significand >> (-up).min(63)
+    };
     if x.is_sign_negative() { -size } else { size }
 }
 
@@ -113,7 +136,11 @@ fn rounded(sum: i64, unit: i32, (bits, least): (i32, i32)) -> f32 {
     let size = sum.unsigned_abs();
     let long = 64 - size.leading_zeros() as i32;
     let drop = (long - bits).max(least - (bits - 1) - unit).clamp(0, 63);
-    let kept = if drop == 0 { size } else { (size + (1 << (drop - 1))) >> drop };
+    let kept = if drop == 0 {
+        size
+    } else {
+        (size + (1 << (drop - 1))) >> drop
+    };
     let value = kept as f64 * 2f64.powi(unit + drop);
     (if sum < 0 { -value } else { value }) as f32
 }

@@ -33,7 +33,12 @@ fn shapes(geometry: Geometry, of_texture: bool) -> &'static [Shape] {
 }
 
 impl<'g> Worker<'g, '_> {
-    pub(crate) fn operate_on_image(&mut self, w: &mut Warp, mask: u32, of: &OfImage) -> Checked<()> {
+    pub(crate) fn operate_on_image(
+        &mut self,
+        w: &mut Warp,
+        mask: u32,
+        of: &OfImage,
+    ) -> Checked<()> {
         match of {
             OfImage::Fetch(fetch) => self.fetch(w, mask, fetch),
             OfImage::Surface(access) => self.access_surface(w, mask, access),
@@ -43,7 +48,10 @@ impl<'g> Worker<'g, '_> {
 
     /// The handles of the lanes: what a register holds, or the reference whose address it holds.
     fn handles(&self, w: &Warp, mask: u32, slot: u32) -> Checked<[u64; 32]> {
-        let given = w.regs.get::<u64>(slot, mask).map_err(|u| self.undefined(w, u))?;
+        let given = w
+            .regs
+            .get::<u64>(slot, mask)
+            .map_err(|u| self.undefined(w, u))?;
         Ok(given.map(|handle| self.referred(handle).unwrap_or(handle)))
     }
 
@@ -78,12 +86,18 @@ impl<'g> Worker<'g, '_> {
         found: Option<&Object>,
     ) -> Box<Fault> {
         let removed = self.grid.table.objects().removed(handle);
-        let class = if removed { Class::AfterFree } else { Class::Descriptor };
+        let class = if removed {
+            Class::AfterFree
+        } else {
+            Class::Descriptor
+        };
         let what = match found {
             Some(Object::Texture(..)) => {
                 format!("0x{handle:x} is the handle of a texture, not of a {wanted}")
             }
-            Some(Object::Surface(_)) => format!("0x{handle:x} is the handle of a surface, not of a {wanted}"),
+            Some(Object::Surface(_)) => {
+                format!("0x{handle:x} is the handle of a surface, not of a {wanted}")
+            }
             None if removed => format!("the {wanted} 0x{handle:x} is used after it was destroyed"),
             None if handle == 0 => format!("there is no {wanted}: the handle is 0"),
             None => format!("0x{handle:x} is not the handle of a {wanted}: nobody made it"),
@@ -113,15 +127,26 @@ impl<'g> Worker<'g, '_> {
         let (has, reads) = (image.shape.name(), wanted[0].name());
         let what = format!("a {kind} is {has}, where this instruction is of a {reads} one");
         let mut fault = self.fault(w, 1 << lane, Class::Descriptor, what);
-        fault.instead = "make it of an array with these dimensions, or use the function of its dimensions";
+        fault.instead =
+            "make it of an array with these dimensions, or use the function of its dimensions";
         self.locate(&mut fault, image.address);
         Err(fault)
     }
 
     /// The z of a layer, or of a cube, that a lane names.
-    fn check_layer(&self, w: &Warp, lane: usize, image: &Image, layer: u32, kind: &str) -> Checked<u32> {
-        let (of, faces) =
-            if image.shape == Shape::Cubes && kind == "texture" { ("cube", 6) } else { ("layer", 1) };
+    fn check_layer(
+        &self,
+        w: &Warp,
+        lane: usize,
+        image: &Image,
+        layer: u32,
+        kind: &str,
+    ) -> Checked<u32> {
+        let (of, faces) = if image.shape == Shape::Cubes && kind == "texture" {
+            ("cube", 6)
+        } else {
+            ("layer", 1)
+        };
         let layers = image.extent[2] / faces;
         if layer < layers {
             return Ok(layer * faces);

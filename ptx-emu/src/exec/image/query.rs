@@ -16,7 +16,11 @@ impl Worker<'_, '_> {
                     let (image, sampler) = self.texture(w, lane, handles[lane])?;
                     answer(q.asked, image, sampler)
                 }
-                false => answer(q.asked, self.surface(w, lane, handles[lane])?, &Sampler::POINT),
+                false => answer(
+                    q.asked,
+                    self.surface(w, lane, handles[lane])?,
+                    &Sampler::POINT,
+                ),
             };
         }
         w.regs.set(q.d, mask, &out);
@@ -40,7 +44,10 @@ fn answer(asked: Asked, image: &Image, sampler: &Sampler) -> u32 {
             Shape::Cubes => z / 6,
             _ => 1,
         },
-        Asked::ChannelType => image.format.channel.number(sampler.read == Read::NormalizedFloat),
+        Asked::ChannelType => image
+            .format
+            .channel
+            .number(sampler.read == Read::NormalizedFloat),
         Asked::ChannelOrder => image.format.order(),
         Asked::Normalized => u32::from(sampler.coordinates == Coordinates::Normalized),
         Asked::Levels | Asked::Samples => 1,

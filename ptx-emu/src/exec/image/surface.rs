@@ -9,9 +9,18 @@ use crate::image_code::{Outside, SurfaceAccess, SurfaceAct};
 use crate::{Class, Fault};
 
 impl Worker<'_, '_> {
-    pub(super) fn access_surface(&mut self, w: &mut Warp, mask: u32, s: &SurfaceAccess) -> Checked<()> {
+    pub(super) fn access_surface(
+        &mut self,
+        w: &mut Warp,
+        mask: u32,
+        s: &SurfaceAccess,
+    ) -> Checked<()> {
         let handles = self.handles(w, mask, s.place.handle)?;
-        let layers = s.place.layer.map(|slot| self.words(w, mask, slot)).transpose()?;
+        let layers = s
+            .place
+            .layer
+            .map(|slot| self.words(w, mask, slot))
+            .transpose()?;
         let mut at = [[0; 32]; 3];
         for (to, slot) in at.iter_mut().zip(&s.place.at) {
             *to = self.words(w, mask, *slot)?;
@@ -36,19 +45,28 @@ impl Worker<'_, '_> {
         }
         if let SurfaceAct::Load(transfer) = &s.act {
             let outside = mask & !inside;
-            transfer.regs.iter().flatten().for_each(|to| put(w, *to, outside, &[0; 32]));
+            transfer
+                .regs
+                .iter()
+                .flatten()
+                .for_each(|to| put(w, *to, outside, &[0; 32]));
         }
         if inside == 0 {
             return Ok(());
         }
         let first = addresses[inside.trailing_zeros() as usize];
-        (0..32).filter(|lane| inside >> lane & 1 == 0).for_each(|lane| addresses[lane] = first);
+        (0..32)
+            .filter(|lane| inside >> lane & 1 == 0)
+            .for_each(|lane| addresses[lane] = first);
         match &s.act {
             SurfaceAct::Load(transfer) => self.load_global(w, inside, transfer, &addresses),
             SurfaceAct::Store(transfer) => self.store_global(w, inside, transfer, &addresses),
             SurfaceAct::Reduce(atomic) => self.atomic_global(w, inside, atomic, &addresses),
             SurfaceAct::ReduceTexel([of_unsigned, of_signed]) => {
-                for (part, atomic) in [(inside & !signed, of_unsigned), (inside & signed, of_signed)] {
+                for (part, atomic) in [
+                    (inside & !signed, of_unsigned),
+                    (inside & signed, of_signed),
+                ] {
                     if part != 0 {
                         self.atomic_global(w, part, atomic, &addresses)?;
                     }
@@ -91,19 +109,26 @@ impl Worker<'_, '_> {
         let last = image.row_bytes() as i64 / bytes * bytes - bytes;
         let [_, rows, slices] = image.extent.map(i64::from);
         let most = [last, rows - 1, slices - 1];
-        let inside = place.iter().zip(most).all(|(at, most)| (0..=most).contains(at));
+        let inside = place
+            .iter()
+            .zip(most)
+            .all(|(at, most)| (0..=most).contains(at));
         let place = match s.outside {
             _ if inside => place,
             Outside::Zero => return Ok(None),
             Outside::Clamp if last >= 0 => std::array::from_fn(|i| place[i].clamp(0, most[i])),
             _ => return Err(self.outside_surface(w, lane, image, s.bytes(), place)),
         };
-        Ok(Some(image.place(place[0] as u64, [place[1] as u32, place[2] as u32])))
+        Ok(Some(image.place(
+            place[0] as u64,
+            [place[1] as u32, place[2] as u32],
+        )))
     }
 
     #[cold]
     fn unaligned(&self, w: &Warp, lane: usize, image: &Image, x: i64, bytes: u32) -> Box<Fault> {
-        let what = format!("{bytes} bytes of a surface at x = {x}, which is no multiple of {bytes}");
+        let what =
+            format!("{bytes} bytes of a surface at x = {x}, which is no multiple of {bytes}");
         let mut fault = self.fault(w, 1 << lane, Class::Misaligned, what);
         fault.instead = "x counts bytes: multiply the index of a texel by its size";
         self.locate(&mut fault, image.address);
@@ -111,11 +136,23 @@ impl Worker<'_, '_> {
     }
 
     #[cold]
-    fn outside_surface(&self, w: &Warp, lane: usize, image: &Image, bytes: u32, at: [i64; 3]) -> Box<Fault> {
+    fn outside_surface(
+        &self,
+        w: &Warp,
+        lane: usize,
+        image: &Image,
+        bytes: u32,
+        at: [i64; 3],
+    ) -> Box<Fault> {
         let ([x, y, z], [_, rows, slices]) = (at, image.extent);
         let row = image.row_bytes();
-        let (name, size) = (image.shape.name(), format!("{row} bytes x {rows} x {slices}"));
-        let what = format!("{bytes} bytes at x = {x} bytes, y = {y}, z = {z} of a {name} surface of {size}");
+        let (name, size) = (
+            image.shape.name(),
+            format!("{row} bytes x {rows} x {slices}"),
+        );
+        let what = format!(
+            "{bytes} bytes at x = {x} bytes, y = {y}, z = {z} of a {name} surface of {size}"
+        );
         let mut fault = self.fault(w, 1 << lane, Class::OutOfBounds, what);
         fault.instead = match x >= 0 && x >= row as i64 {
             true => {

@@ -31,7 +31,11 @@ fn channel(of: ChannelType, bytes: &[u8], read: Read) -> u32 {
 pub(super) fn channels(format: TexelFormat, read: Read, bytes: &[u8]) -> [u32; 4] {
     let size = format.channel.bytes() as usize;
     let mut all = [0; 4];
-    for (to, bytes) in all.iter_mut().zip(bytes.chunks(size)).take(format.channels as usize) {
+    for (to, bytes) in all
+        .iter_mut()
+        .zip(bytes.chunks(size))
+        .take(format.channels as usize)
+    {
         *to = channel(format.channel, bytes, read);
     }
     all

@@ -42,5 +42,10 @@ fn query(d: &mut Decode<'_, '_>, questions: &[(&str, Asked)], of_texture: bool) 
         return error(o.at, "a handle in brackets was expected");
     };
     let (handle, to) = (of_name(d, handle, o.at)?, d.dst(0, Type::B32)?);
-    Ok(Op::Image(Box::new(OfImage::Query(ImageQuery { of_texture, handle, asked, d: to }))))
+    Ok(Op::Image(Box::new(OfImage::Query(ImageQuery {
+        of_texture,
+        handle,
+        asked,
+        d: to,
+    }))))
 }

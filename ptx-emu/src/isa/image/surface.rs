@@ -19,8 +19,11 @@ const GEOMETRIES: &[(&str, Geometry)] = &[
     (".a2d", Geometry::A2),
 ];
 
-const OUTSIDE: &[(&str, Outside)] =
-    &[(".trap", Outside::Trap), (".clamp", Outside::Clamp), (".zero", Outside::Zero)];
+const OUTSIDE: &[(&str, Outside)] = &[
+    (".trap", Outside::Trap),
+    (".clamp", Outside::Clamp),
+    (".zero", Outside::Zero),
+];
 
 const TYPES: &[Type] = &[Type::B8, Type::B16, Type::B32, Type::B64];
 
@@ -44,7 +47,12 @@ fn form(d: &mut Decode<'_, '_>, caches: &[(&str, ())]) -> Parsed<Form> {
         return d.error(format!("`{}`: a vector has at most 16 bytes", d.name()));
     }
     d.operands(2, 2)?;
-    Ok(Form { geometry, count, ty, outside })
+    Ok(Form {
+        geometry,
+        count,
+        ty,
+        outside,
+    })
 }
 
 /// The elements of a vector in braces, or one register.
@@ -52,7 +60,10 @@ fn elements<'a>(d: &Decode<'_, 'a>, i: usize, count: usize) -> Parsed<&'a [Opera
     let elements = d.elements(i);
     match elements.len() == count {
         true => Ok(elements),
-        false => error(d.operand(i).at, format!("`{}` needs a vector of {count} elements", d.name())),
+        false => error(
+            d.operand(i).at,
+            format!("`{}` needs a vector of {count} elements", d.name()),
+        ),
     }
 }
 
@@ -65,7 +76,10 @@ pub(super) fn suld(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             OperandKind::Sink => None,
             _ => {
                 let register = d.wider(element, form.ty)?;
-                Some(RegisterOperand { slot: register.slot, bits: register.ty.bits() })
+                Some(RegisterOperand {
+                    slot: register.slot,
+                    bits: register.ty.bits(),
+                })
             }
         });
     }
@@ -80,21 +94,39 @@ pub(super) fn sust(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         regs.push(Some(match element.kind {
             OperandKind::Name(_) => {
                 let register = d.wider(element, form.ty)?;
-                RegisterOperand { slot: register.slot, bits: register.ty.bits() }
+                RegisterOperand {
+                    slot: register.slot,
+                    bits: register.ty.bits(),
+                }
             }
-            _ => RegisterOperand { slot: d.element_src(element, form.ty)?, bits: form.ty.bits().max(16) },
+            _ => RegisterOperand {
+                slot: d.element_src(element, form.ty)?,
+                bits: form.ty.bits().max(16),
+            },
         }));
     }
     access(d, &form, regs, 0)
 }
 
 /// The access; the place is operand `at`.
-fn access(d: &mut Decode<'_, '_>, form: &Form, regs: Vec<Option<RegisterOperand>>, at: usize) -> Parsed<Op> {
+fn access(
+    d: &mut Decode<'_, '_>,
+    form: &Form,
+    regs: Vec<Option<RegisterOperand>>,
+    at: usize,
+) -> Parsed<Op> {
     let place = place(d, at, form.geometry, CoordinateType::Integer)?;
     let transfer = Transfer {
         space: Space::Global,
-        address: Address { slot: place.handle, wide: true, offset: 0 },
-        width: Width { bytes: form.ty.bytes(), signed: false },
+        address: Address {
+            slot: place.handle,
+            wide: true,
+            offset: 0,
+        },
+        width: Width {
+            bytes: form.ty.bytes(),
+            signed: false,
+        },
         regs,
         read_only: false,
         unwritten: Unwritten::Fault,
@@ -102,12 +134,25 @@ fn access(d: &mut Decode<'_, '_>, form: &Form, regs: Vec<Option<RegisterOperand>
         scope: Scope::Device,
         site: d.site(),
     };
-    let act = if at == 0 { SurfaceAct::Store(transfer) } else { SurfaceAct::Load(transfer) };
-    Ok(Op::Image(Box::new(OfImage::Surface(SurfaceAccess { place, outside: form.outside, act }))))
+    let act = if at == 0 {
+        SurfaceAct::Store(transfer)
+    } else {
+        SurfaceAct::Load(transfer)
+    };
+    Ok(Op::Image(Box::new(OfImage::Surface(SurfaceAccess {
+        place,
+        outside: form.outside,
+        act,
+    }))))
 }
 
-const OPERATIONS: &[(&str, &str)] =
-    &[(".add", ".add"), (".min", ".min"), (".max", ".max"), (".and", ".and"), (".or", ".or")];
+const OPERATIONS: &[(&str, &str)] = &[
+    (".add", ".add"),
+    (".min", ".min"),
+    (".max", ".max"),
+    (".and", ".and"),
+    (".or", ".or"),
+];
 
 /// `sured.b.op.geom.ctype.outside [a, b], c`, and `sured.p.op.geom.b32.outside`, which counts texels and takes their type.
 pub(super) fn sured(d: &mut Decode<'_, '_>) -> Parsed<Op> {
@@ -121,8 +166,14 @@ pub(super) fn sured(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let outside = d.require(OUTSIDE)?;
     d.operands(2, 2)?;
     let place = place(d, 0, geometry, CoordinateType::Integer)?;
-    let [element] = elements(d, 1, 1)? else { return error(d.operand(1).at, "one register was expected") };
-    let bits = if matches!(op, ".and" | ".or") { Type::B32 } else { Type::U32 };
+    let [element] = elements(d, 1, 1)? else {
+        return error(d.operand(1).at, "one register was expected");
+    };
+    let bits = if matches!(op, ".and" | ".or") {
+        Type::B32
+    } else {
+        Type::U32
+    };
     let types = match (texels, bits) {
         (false, _) => [ty; 2],
         (true, Type::B32) => [Type::B32; 2],
@@ -131,8 +182,18 @@ pub(super) fn sured(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let [Some(unsigned), Some(signed)] = types.map(|ty| update_of(op, ty)) else {
         return d.error(format!("`{}` has no such type", d.name()));
     };
-    let b = RegisterOperand { slot: d.element_src(element, ty)?, bits: ty.bits() };
-    let (address, site) = (Address { slot: place.handle, wide: true, offset: 0 }, d.site());
+    let b = RegisterOperand {
+        slot: d.element_src(element, ty)?,
+        bits: ty.bits(),
+    };
+    let (address, site) = (
+        Address {
+            slot: place.handle,
+            wide: true,
+            offset: 0,
+        },
+        d.site(),
+    );
     let (space, order, scope) = (Space::Global, MemoryOrder::Relaxed, Scope::Device);
     let of = |f| Atomic {
         space,
@@ -151,5 +212,9 @@ pub(super) fn sured(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         true => SurfaceAct::ReduceTexel([of(unsigned), of(signed)]),
         false => SurfaceAct::Reduce(of(unsigned)),
     };
-    Ok(Op::Image(Box::new(OfImage::Surface(SurfaceAccess { place, outside, act }))))
+    Ok(Op::Image(Box::new(OfImage::Surface(SurfaceAccess {
+        place,
+        outside,
+        act,
+    }))))
 }

@@ -16,8 +16,11 @@ enum Level {
     Gradients,
 }
 
-const LEVELS: &[(&str, Level)] =
-    &[(".base", Level::Zero), (".level", Level::Given), (".grad", Level::Gradients)];
+const LEVELS: &[(&str, Level)] = &[
+    (".base", Level::Zero),
+    (".level", Level::Given),
+    (".grad", Level::Gradients),
+];
 
 const GEOMETRIES: &[(&str, Geometry)] = &[
     (".1d", Geometry::D1),
@@ -29,8 +32,12 @@ const GEOMETRIES: &[(&str, Geometry)] = &[
     (".acube", Geometry::ACube),
 ];
 
-const GATHERED: &[(&str, Geometry)] =
-    &[(".2d", Geometry::D2), (".a2d", Geometry::A2), (".cube", Geometry::Cube), (".acube", Geometry::ACube)];
+const GATHERED: &[(&str, Geometry)] = &[
+    (".2d", Geometry::D2),
+    (".a2d", Geometry::A2),
+    (".cube", Geometry::Cube),
+    (".acube", Geometry::ACube),
+];
 
 const DTYPES: &[Type] = &[Type::U32, Type::S32, Type::F32];
 
@@ -44,7 +51,9 @@ pub(super) fn tex(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         Type::F32 => CoordinateType::Float,
         _ => CoordinateType::Integer,
     };
-    if coordinates == CoordinateType::Integer && matches!(geometry, Geometry::Cube | Geometry::ACube) {
+    if coordinates == CoordinateType::Integer
+        && matches!(geometry, Geometry::Cube | Geometry::ACube)
+    {
         return d.error(format!("`{}`: a direction is of floats", d.name()));
     }
     let least = match level {
@@ -56,7 +65,14 @@ pub(super) fn tex(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     match level {
         Level::Zero => {}
         Level::Given => {
-            d.src(2, if coordinates == CoordinateType::Float { Type::F32 } else { Type::S32 })?;
+            d.src(
+                2,
+                if coordinates == CoordinateType::Float {
+                    Type::F32
+                } else {
+                    Type::S32
+                },
+            )?;
         }
         Level::Gradients => {
             gradient(d, 2, geometry)?;
@@ -74,13 +90,22 @@ pub(super) fn tld4(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let dtype = d.ty(DTYPES)?;
     d.ty(&[Type::F32])?;
     let given = operands(d, 2)?;
-    fetch(d, geometry, dtype, CoordinateType::Float, Some(channel), (2..given).next())
+    fetch(
+        d,
+        geometry,
+        dtype,
+        CoordinateType::Float,
+        Some(channel),
+        (2..given).next(),
+    )
 }
 
 /// The number of operands: `least`, or one more, an offset. A depth that is compared may follow, which is not supported.
 fn operands(d: &Decode<'_, '_>, least: usize) -> Parsed<usize> {
     match d.operands(least, least + 2)? {
-        n if n == least + 2 || n > least && !matches!(d.operand(least).kind, OperandKind::Vector(_)) => {
+        n if n == least + 2
+            || n > least && !matches!(d.operand(least).kind, OperandKind::Vector(_)) =>
+        {
             unsupported(d.inst.at, format!("`{}` with a depth to compare", d.name()))
         }
         n => Ok(n),
@@ -93,10 +118,15 @@ fn gradient(d: &mut Decode<'_, '_>, i: usize, geometry: Geometry) -> Parsed<()> 
     if given.len() != wanted || !matches!(d.operand(i).kind, OperandKind::Vector(_)) {
         return error(
             d.operand(i).at,
-            format!("`{}` takes gradients of {wanted} numbers in braces", d.name()),
+            format!(
+                "`{}` takes gradients of {wanted} numbers in braces",
+                d.name()
+            ),
         );
     }
-    given.iter().try_for_each(|g| d.element_src(g, Type::F32).map(|_| ()))
+    given
+        .iter()
+        .try_for_each(|g| d.element_src(g, Type::F32).map(|_| ()))
 }
 
 fn fetch(
@@ -114,7 +144,14 @@ fn fetch(
         _ => return error(o.at, "a vector of 4 registers was expected"),
     };
     if elements.len() != 4 {
-        return error(o.at, format!("`{}` needs a vector of 4 elements, not {}", d.name(), elements.len()));
+        return error(
+            o.at,
+            format!(
+                "`{}` needs a vector of 4 elements, not {}",
+                d.name(),
+                elements.len()
+            ),
+        );
     }
     let mut to = [None; 4];
     for (to, element) in to.iter_mut().zip(elements) {
@@ -126,7 +163,15 @@ fn fetch(
     let offset = offset.map_or(Ok(Vec::new()), |i| offsets(d, i, geometry))?;
     let place = place(d, 1, geometry, coordinates)?;
     let floats = dtype == Type::F32;
-    let fetch = Fetch { place, coordinates, floats, gathers, offset, d: to, resident };
+    let fetch = Fetch {
+        place,
+        coordinates,
+        floats,
+        gathers,
+        offset,
+        d: to,
+        resident,
+    };
     Ok(Op::Image(Box::new(OfImage::Fetch(fetch))))
 }
 
@@ -138,8 +183,18 @@ fn offsets(d: &mut Decode<'_, '_>, i: usize, geometry: Geometry) -> Parsed<Vec<u
     }
     let padded = if n == 3 { 4 } else { n };
     if given.len() != padded {
-        let layers = if layered(geometry) { ", without the layer" } else { "" };
-        return error(d.operand(i).at, format!("an offset has {padded} numbers here{layers}"));
+        let layers = if layered(geometry) {
+            ", without the layer"
+        } else {
+            ""
+        };
+        return error(
+            d.operand(i).at,
+            format!("an offset has {padded} numbers here{layers}"),
+        );
     }
-    given[..n].iter().map(|o| d.element_src(o, Type::S32)).collect()
+    given[..n]
+        .iter()
+        .map(|o| d.element_src(o, Type::S32))
+        .collect()
 }

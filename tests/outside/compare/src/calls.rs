@@ -52,7 +52,16 @@ impl Ours {
 
     fn args(&self) -> EightArgs<Host<'_>> {
         let [x, w, y] = &self.buffers;
-        EightArgs { x, w, y, n: N as u32, a: 1, b: 2, c: 3.0, d: 4.0 }
+        EightArgs {
+            x,
+            w,
+            y,
+            n: N as u32,
+            a: 1,
+            b: 2,
+            c: 3.0,
+            d: 4.0,
+        }
     }
 
     fn graph(&self) -> Result<GraphExec, warpwright_driver::Error> {
@@ -77,32 +86,53 @@ impl Theirs {
             unsafe { context.disable_event_tracking() };
         }
         let stream = context.new_stream()?;
-        let function = context.load_module(cudarc::nvrtc::Ptx::from_src("eight"))?.load_function("eight")?;
+        let function = context
+            .load_module(cudarc::nvrtc::Ptx::from_src("eight"))?
+            .load_function("eight")?;
         // SAFETY: nothing reads the memory.
         let buffer = || unsafe { stream.alloc::<f32>(N) };
         let buffers = [buffer()?, buffer()?, buffer()?];
-        Ok(Self { stream, function, buffers })
+        Ok(Self {
+            stream,
+            function,
+            buffers,
+        })
     }
 
     fn launch(&mut self) {
         let [x, w, y] = &mut self.buffers;
         let (n, a, b, c, d) = (N as u32, 1u32, 2u32, 3.0f32, 4.0f32);
-        let config =
-            cudarc::driver::LaunchConfig { grid_dim: (1, 1, 1), block_dim: (128, 1, 1), shared_mem_bytes: 0 };
+        let config = cudarc::driver::LaunchConfig {
+            grid_dim: (1, 1, 1),
+            block_dim: (128, 1, 1),
+            shared_mem_bytes: 0,
+        };
         let mut launch = self.stream.launch_builder(&self.function);
-        launch.arg(&*x).arg(&*w).arg(y).arg(&n).arg(&a).arg(&b).arg(&c).arg(&d);
+        launch
+            .arg(&*x)
+            .arg(&*w)
+            .arg(y)
+            .arg(&n)
+            .arg(&a)
+            .arg(&b)
+            .arg(&c)
+            .arg(&d);
         // SAFETY: nothing runs.
         unsafe { launch.launch(config) }.expect("launched");
     }
 
     fn write(&mut self) {
-        self.stream.memcpy_htod(&[1.0f32; N], &mut self.buffers[0]).expect("written");
+        self.stream
+            .memcpy_htod(&[1.0f32; N], &mut self.buffers[0])
+            .expect("written");
         self.stream.synchronize().expect("waited");
     }
 
     fn read(&self) {
         let mut to = [0.0f32; N];
-        self.stream.memcpy_dtoh(&self.buffers[0], &mut to).expect("read");
+        self.stream
+            .memcpy_dtoh(&self.buffers[0], &mut to)
+            .expect("read");
         self.stream.synchronize().expect("waited");
         black_box(to);
     }
@@ -136,14 +166,31 @@ pub fn rows() -> Result<Vec<Row>, Box<dyn Error>> {
 }
 
 fn launches(ours: &'static Ours) -> Result<Vec<Row>, Box<dyn Error>> {
-    let (launch, mut off, mut on) = (ours.kernel.with(ours.args())?, Theirs::new(false)?, Theirs::new(true)?);
+    let (launch, mut off, mut on) = (
+        ours.kernel.with(ours.args())?,
+        Theirs::new(false)?,
+        Theirs::new(true)?,
+    );
     let again = launch.clone();
     let prepared = |launch: Launch| move || ours.stream.run_launch(&launch).expect("launched");
-    let typed = || ours.stream.launch(&ours.kernel, ours.args()).expect("launched");
+    let typed = || {
+        ours.stream
+            .launch(&ours.kernel, ours.args())
+            .expect("launched")
+    };
     Ok(vec![
-        Row { what: "launch, prepared", calls: [many(|| raw_launch(ours)), many(prepared(launch)), None] },
-        Row { what: "launch, prepared, ordered", calls: [None, beside(ours, prepared(again)), None] },
-        Row { what: "launch, 8 arguments", calls: [None, many(typed), many(move || off.launch())] },
+        Row {
+            what: "launch, prepared",
+            calls: [many(|| raw_launch(ours)), many(prepared(launch)), None],
+        },
+        Row {
+            what: "launch, prepared, ordered",
+            calls: [None, beside(ours, prepared(again)), None],
+        },
+        Row {
+            what: "launch, 8 arguments",
+            calls: [None, many(typed), many(move || off.launch())],
+        },
         Row {
             what: "launch, 8 arguments, ordered",
             calls: [None, beside(ours, typed), many(move || on.launch())],
@@ -153,19 +200,28 @@ fn launches(ours: &'static Ours) -> Result<Vec<Row>, Box<dyn Error>> {
 
 fn raw_launch(ours: &Ours) {
     let mut values: [u64; 8] = [1, 2, 3, N as u64, 1, 2, 0, 0];
-    let mut params: [*mut c_void; 8] = std::array::from_fn(|i| std::ptr::from_mut(&mut values[i]).cast());
+    let mut params: [*mut c_void; 8] =
+        std::array::from_fn(|i| std::ptr::from_mut(&mut values[i]).cast());
     let (function, stream) = (ours.kernel.function().raw(), ours.stream.raw());
     let (params, extra) = (black_box(params.as_mut_ptr()), std::ptr::null_mut());
     // SAFETY: the function does nothing.
-    must(unsafe { (ours.api().cuLaunchKernel)(function, 1, 1, 1, 128, 1, 1, 0, stream, params, extra) });
+    must(unsafe {
+        (ours.api().cuLaunchKernel)(function, 1, 1, 1, 128, 1, 1, 0, stream, params, extra)
+    });
 }
 
 fn graphs(ours: &'static Ours) -> Result<Vec<Row>, Box<dyn Error>> {
     let (mut exec, mut ordered, mut theirs) = (ours.graph()?, ours.graph()?, Theirs::new(true)?);
-    let (raw, launch) = (CUgraphExec::NULL, ours.api().cuGraphLaunch.ok_or("no cuGraphLaunch")?);
-    theirs.stream.begin_capture(theirs_sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
+    let (raw, launch) = (
+        CUgraphExec::NULL,
+        ours.api().cuGraphLaunch.ok_or("no cuGraphLaunch")?,
+    );
+    theirs
+        .stream
+        .begin_capture(theirs_sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
     theirs.launch();
-    let flags = theirs_sys::CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+    let flags =
+        theirs_sys::CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
     let graph = theirs.stream.end_capture(flags)?.ok_or("no graph")?;
     Ok(vec![
         Row {
@@ -179,7 +235,13 @@ fn graphs(ours: &'static Ours) -> Result<Vec<Row>, Box<dyn Error>> {
         },
         Row {
             what: "graph, ordered",
-            calls: [None, beside(ours, move || ordered.launch(&ours.stream).expect("launched")), None],
+            calls: [
+                None,
+                beside(ours, move || {
+                    ordered.launch(&ours.stream).expect("launched")
+                }),
+                None,
+            ],
         },
     ])
 }
@@ -188,7 +250,8 @@ fn allocations(ours: &'static Ours) -> Result<Vec<Row>, Box<dyn Error>> {
     let (off, on) = (Theirs::new(false)?.stream, Theirs::new(true)?.stream);
     let of_stream = || drop(ours.stream.alloc::<f32>(N).expect("memory"));
     // SAFETY: nothing reads the memory.
-    let theirs = |stream: Arc<CudaStream>| move || drop(unsafe { stream.alloc::<f32>(N) }.expect("memory"));
+    let theirs =
+        |stream: Arc<CudaStream>| move || drop(unsafe { stream.alloc::<f32>(N) }.expect("memory"));
     let of_context = || drop(Buffer::<f32>::uninit(&ours.context, N).expect("memory"));
     Ok(vec![
         Row {
@@ -197,9 +260,16 @@ fn allocations(ours: &'static Ours) -> Result<Vec<Row>, Box<dyn Error>> {
         },
         Row {
             what: "memory of a stream",
-            calls: [many(|| raw_stream_memory(ours)), many(of_stream), many(theirs(off))],
+            calls: [
+                many(|| raw_stream_memory(ours)),
+                many(of_stream),
+                many(theirs(off)),
+            ],
         },
-        Row { what: "memory of a stream, ordered", calls: [None, beside(ours, of_stream), many(theirs(on))] },
+        Row {
+            what: "memory of a stream, ordered",
+            calls: [None, beside(ours, of_stream), many(theirs(on))],
+        },
     ])
 }
 
@@ -216,16 +286,29 @@ fn raw_stream_memory(ours: &Ours) {
     let (mut address, api, stream) = (0, ours.api(), ours.stream.raw());
     // SAFETY: as above.
     unsafe {
-        must(api.cuMemAllocAsync.expect("cuMemAllocAsync")(&mut address, 4 * N, stream));
-        must(api.cuMemFreeAsync.expect("cuMemFreeAsync")(black_box(address), stream));
+        must(api.cuMemAllocAsync.expect("cuMemAllocAsync")(
+            &mut address,
+            4 * N,
+            stream,
+        ));
+        must(api.cuMemFreeAsync.expect("cuMemFreeAsync")(
+            black_box(address),
+            stream,
+        ));
     }
 }
 
 fn copies(ours: &'static Ours) -> Result<Vec<Row>, Box<dyn Error>> {
-    let write = || ours.stream.write(&ours.buffers[0], &[1.0; N]).expect("written");
+    let write = || {
+        ours.stream
+            .write(&ours.buffers[0], &[1.0; N])
+            .expect("written")
+    };
     let read = || {
         let mut to = [0.0; N];
-        ours.stream.read_into(&ours.buffers[0], &mut to).expect("read");
+        ours.stream
+            .read_into(&ours.buffers[0], &mut to)
+            .expect("read");
         black_box(to);
     };
     let (mut write_off, mut write_on) = (Theirs::new(false)?, Theirs::new(true)?);
@@ -233,7 +316,11 @@ fn copies(ours: &'static Ours) -> Result<Vec<Row>, Box<dyn Error>> {
     Ok(vec![
         Row {
             what: "64 bytes to the device, and wait",
-            calls: [many(|| raw_write(ours)), many(write), many(move || write_off.write())],
+            calls: [
+                many(|| raw_write(ours)),
+                many(write),
+                many(move || write_off.write()),
+            ],
         },
         Row {
             what: "64 bytes to the device, and wait, ordered",
@@ -241,7 +328,11 @@ fn copies(ours: &'static Ours) -> Result<Vec<Row>, Box<dyn Error>> {
         },
         Row {
             what: "64 bytes to the host, and wait",
-            calls: [many(|| raw_read(ours)), many(read), many(move || read_off.read())],
+            calls: [
+                many(|| raw_read(ours)),
+                many(read),
+                many(move || read_off.read()),
+            ],
         },
         Row {
             what: "64 bytes to the host, and wait, ordered",
@@ -254,7 +345,12 @@ fn raw_write(ours: &Ours) {
     let (from, to, stream) = ([1.0f32; N], ours.buffers[0].address(), ours.stream.raw());
     // SAFETY: the functions do nothing.
     unsafe {
-        must((ours.api().cuMemcpyHtoDAsync_v2)(to, black_box(from.as_ptr()).cast(), 4 * N, stream));
+        must((ours.api().cuMemcpyHtoDAsync_v2)(
+            to,
+            black_box(from.as_ptr()).cast(),
+            4 * N,
+            stream,
+        ));
         must((ours.api().cuStreamSynchronize)(stream));
     }
 }
@@ -263,7 +359,12 @@ fn raw_read(ours: &Ours) {
     let (mut to, from, stream) = ([0.0f32; N], ours.buffers[0].address(), ours.stream.raw());
     // SAFETY: as above.
     unsafe {
-        must((ours.api().cuMemcpyDtoHAsync_v2)(black_box(to.as_mut_ptr()).cast(), from, 4 * N, stream));
+        must((ours.api().cuMemcpyDtoHAsync_v2)(
+            black_box(to.as_mut_ptr()).cast(),
+            from,
+            4 * N,
+            stream,
+        ));
         must((ours.api().cuStreamSynchronize)(stream));
     }
 }

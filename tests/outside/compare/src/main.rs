@@ -33,13 +33,21 @@ fn main() -> Result<(), Box<dyn Error>> {
     for _ in 0..ROUNDS {
         for (row, least) in rows.iter_mut().zip(&mut least) {
             for (call, least) in row.calls.iter_mut().zip(least) {
-                *least = call.as_mut().map_or(*least, |call| least.min(nanoseconds(call)));
+                *least = call
+                    .as_mut()
+                    .map_or(*least, |call| least.min(nanoseconds(call)));
             }
         }
     }
     println!("| ns | raw calls | warpwright-driver | cudarc |\n|---|---|---|---|");
     for (row, least) in rows.iter().zip(least) {
-        let cells = least.map(|ns| if ns.is_finite() { format!("{ns:.0}") } else { "-".into() });
+        let cells = least.map(|ns| {
+            if ns.is_finite() {
+                format!("{ns:.0}")
+            } else {
+                "-".into()
+            }
+        });
         println!("| {} | {} |", row.what, cells.join(" | "));
     }
     Ok(())

@@ -8,7 +8,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUdevice_attribute, CUstreamCaptureMode};
-use cudarc::driver::{CudaContext, CudaFunction, CudaStream, LaunchConfig, Profiler, PushKernelArg, result};
+use cudarc::driver::{
+    CudaContext, CudaFunction, CudaStream, LaunchConfig, Profiler, PushKernelArg, result,
+};
 use cudarc::nvrtc::Ptx;
 
 /// `axpy(y, x, a, n)` adds a * x to y; `meet(count)` adds one a block and waits until every block has; `bump(p)` adds
@@ -96,7 +98,10 @@ const CHECKS: &[Check] = &[
     ("a variable of a module is written and read", variable),
     ("functions tell what they are", function),
     ("occupancy is computed", occupancy),
-    ("blocks of a cooperative launch wait for each other", cooperative),
+    (
+        "blocks of a cooperative launch wait for each other",
+        cooperative,
+    ),
     ("pinned memory is copied", pinned),
     ("unified memory is shared", unified),
     ("streams fork and join", streams),
@@ -133,8 +138,16 @@ fn main() -> ExitCode {
             }
         }
     }
-    println!("{} of {} checks passed", CHECKS.len() - failed, CHECKS.len());
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    println!(
+        "{} of {} checks passed",
+        CHECKS.len() - failed,
+        CHECKS.len()
+    );
+    if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 impl World {
@@ -146,19 +159,33 @@ impl World {
         let stream = context.new_stream()?;
         let module = context.load_module(Ptx::from_src(PTX))?;
         let [axpy, meet, bump] = ["axpy", "meet", "bump"].map(|name| module.load_function(name));
-        Ok(Self { context, stream, axpy: axpy?, meet: meet?, bump: bump? })
+        Ok(Self {
+            context,
+            stream,
+            axpy: axpy?,
+            meet: meet?,
+            bump: bump?,
+        })
     }
 }
 
 fn one() -> LaunchConfig {
-    LaunchConfig { grid_dim: (1, 1, 1), block_dim: (1, 1, 1), shared_mem_bytes: 0 }
+    LaunchConfig {
+        grid_dim: (1, 1, 1),
+        block_dim: (1, 1, 1),
+        shared_mem_bytes: 0,
+    }
 }
 
 fn device(w: &World) -> Outcome {
     assert!(CudaContext::device_count()? >= 1);
     assert!(w.context.name()?.starts_with("Warpwright"));
     assert_eq!(w.context.compute_capability()?, (9, 0));
-    assert_eq!(w.context.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?, 32);
+    assert_eq!(
+        w.context
+            .attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?,
+        32
+    );
     let (free, total) = w.context.mem_get_info()?;
     assert!(free <= total && total == w.context.total_mem()?);
     w.context.uuid()?;
@@ -166,10 +193,18 @@ fn device(w: &World) -> Outcome {
 }
 
 fn settings(w: &World) -> Outcome {
-    w.context.set_limit(sys::CUlimit::CU_LIMIT_STACK_SIZE, 2048)?;
-    assert_eq!(w.context.get_limit(sys::CUlimit::CU_LIMIT_STACK_SIZE)?, 2048);
-    w.context.set_cache_config(sys::CUfunc_cache::CU_FUNC_CACHE_PREFER_SHARED)?;
-    assert_eq!(w.context.get_cache_config()?, sys::CUfunc_cache::CU_FUNC_CACHE_PREFER_SHARED);
+    w.context
+        .set_limit(sys::CUlimit::CU_LIMIT_STACK_SIZE, 2048)?;
+    assert_eq!(
+        w.context.get_limit(sys::CUlimit::CU_LIMIT_STACK_SIZE)?,
+        2048
+    );
+    w.context
+        .set_cache_config(sys::CUfunc_cache::CU_FUNC_CACHE_PREFER_SHARED)?;
+    assert_eq!(
+        w.context.get_cache_config()?,
+        sys::CUfunc_cache::CU_FUNC_CACHE_PREFER_SHARED
+    );
     w.context.set_flags(sys::CUctx_flags::CU_CTX_SCHED_YIELD)?;
     w.context.set_blocking_synchronize()?;
     Ok(())
@@ -201,23 +236,33 @@ fn copies(w: &World) -> Outcome {
 fn views(w: &World) -> Outcome {
     let from = w.stream.clone_htod(&[1u32, 2, 3, 4])?;
     let mut to = w.stream.alloc_zeros::<u32>(4)?;
-    w.stream.memcpy_dtod(&from.slice(2..), &mut to.slice_mut(..2))?;
+    w.stream
+        .memcpy_dtod(&from.slice(2..), &mut to.slice_mut(..2))?;
     assert_eq!(w.stream.clone_dtoh(&to)?, [3, 4, 0, 0]);
-    assert_eq!(w.stream.clone_dtoh(&w.stream.clone_dtod(&from)?)?, [1, 2, 3, 4]);
+    assert_eq!(
+        w.stream.clone_dtoh(&w.stream.clone_dtod(&from)?)?,
+        [1, 2, 3, 4]
+    );
     assert_eq!(w.stream.clone_dtoh(&from.try_clone()?)?, [1, 2, 3, 4]);
     Ok(())
 }
 
 fn kernel(w: &World) -> Outcome {
     let n = 1000usize;
-    let x = w.stream.clone_htod(&(0..n).map(|i| i as f32).collect::<Vec<_>>())?;
+    let x = w
+        .stream
+        .clone_htod(&(0..n).map(|i| i as f32).collect::<Vec<_>>())?;
     let mut y = w.stream.clone_htod(&vec![1f32; n])?;
     let mut launch = w.stream.launch_builder(&w.axpy);
     launch.arg(&mut y).arg(&x).arg(&2f32).arg(&n);
     // SAFETY: the arguments are those of the kernel, which stays within them.
     unsafe { launch.launch(LaunchConfig::for_num_elems(n as u32)) }?;
     let sum = w.stream.clone_dtoh(&y)?;
-    assert!(sum.iter().enumerate().all(|(i, &v)| v == 2.0 * i as f32 + 1.0));
+    assert!(
+        sum.iter()
+            .enumerate()
+            .all(|(i, &v)| v == 2.0 * i as f32 + 1.0)
+    );
     Ok(())
 }
 
@@ -251,7 +296,8 @@ fn function(w: &World) -> Outcome {
     let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
     w.axpy.set_attribute(attribute, 100 << 10)?;
     assert_eq!(w.axpy.get_attribute(attribute)?, 100 << 10);
-    w.axpy.set_function_cache_config(sys::CUfunc_cache::CU_FUNC_CACHE_PREFER_L1)?;
+    w.axpy
+        .set_function_cache_config(sys::CUfunc_cache::CU_FUNC_CACHE_PREFER_L1)?;
     Ok(())
 }
 
@@ -260,22 +306,39 @@ extern "C" fn no_shared(_block_size: std::ffi::c_int) -> usize {
 }
 
 fn occupancy(w: &World) -> Outcome {
-    assert_eq!(w.bump.occupancy_max_active_blocks_per_multiprocessor(1024, 0, None)?, 2);
+    assert_eq!(
+        w.bump
+            .occupancy_max_active_blocks_per_multiprocessor(1024, 0, None)?,
+        2
+    );
     assert!(w.bump.occupancy_available_dynamic_smem_per_block(4, 128)? > 0);
-    let (grid, block) = w.bump.occupancy_max_potential_block_size(no_shared, 0, 0, None)?;
+    let (grid, block) = w
+        .bump
+        .occupancy_max_potential_block_size(no_shared, 0, 0, None)?;
     assert!(grid > 0 && block == 1024, "{grid} {block}");
     let clusters = w.bump.occupancy_max_active_clusters(one(), &w.stream)?;
     let multiprocessors = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
     let blocks = 32 * w.context.attribute(multiprocessors)? as u32;
-    assert_eq!(clusters, blocks, "a launch without clusters has clusters of one block");
+    assert_eq!(
+        clusters, blocks,
+        "a launch without clusters has clusters of one block"
+    );
     Ok(())
 }
 
 fn cooperative(w: &World) -> Outcome {
     let mut count = w.stream.alloc_zeros::<u32>(1)?;
-    let config = LaunchConfig { grid_dim: (8, 1, 1), ..one() };
+    let config = LaunchConfig {
+        grid_dim: (8, 1, 1),
+        ..one()
+    };
     // SAFETY: the kernel takes a pointer to one word.
-    unsafe { w.stream.launch_builder(&w.meet).arg(&mut count).launch_cooperative(config) }?;
+    unsafe {
+        w.stream
+            .launch_builder(&w.meet)
+            .arg(&mut count)
+            .launch_cooperative(config)
+    }?;
     assert_eq!(w.stream.clone_dtoh(&count)?, [8]);
     Ok(())
 }
@@ -296,7 +359,12 @@ fn unified(w: &World) -> Outcome {
     shared.as_mut_slice()?.fill(1);
     shared.prefetch()?;
     // SAFETY: the kernel takes a pointer to one word.
-    unsafe { w.stream.launch_builder(&w.bump).arg(&mut shared).launch(one()) }?;
+    unsafe {
+        w.stream
+            .launch_builder(&w.bump)
+            .arg(&mut shared)
+            .launch(one())
+    }?;
     w.stream.synchronize()?;
     assert_eq!(shared.as_slice()?[..2], [6, 1]);
     shared.attach(&w.stream, sys::CUmemAttach_flags::CU_MEM_ATTACH_SINGLE)?;
@@ -336,10 +404,18 @@ fn graph(w: &World) -> Outcome {
     let world = World::on(context)?;
     let mut p = world.stream.clone_htod(&[0u32])?;
     world.stream.synchronize()?;
-    world.stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)?;
+    world
+        .stream
+        .begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)?;
     for _ in 0..3 {
         // SAFETY: the kernel takes a pointer to one word.
-        unsafe { world.stream.launch_builder(&world.bump).arg(&mut p).launch(one()) }?;
+        unsafe {
+            world
+                .stream
+                .launch_builder(&world.bump)
+                .arg(&mut p)
+                .launch(one())
+        }?;
     }
     let flags = sys::CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
     let graph = world.stream.end_capture(flags)?.ok_or("no graph")?;
@@ -375,7 +451,9 @@ fn host_function(w: &World) -> Outcome {
     }
     let mut count = 0u32;
     // SAFETY: the counter outlives the stream's work, which is waited for.
-    unsafe { result::stream::launch_host_function(w.stream.cu_stream(), add, (&raw mut count).cast()) }?;
+    unsafe {
+        result::stream::launch_host_function(w.stream.cu_stream(), add, (&raw mut count).cast())
+    }?;
     w.stream.synchronize()?;
     assert_eq!(count, 1);
     Ok(())
@@ -389,7 +467,11 @@ fn wrong_name(w: &World) -> Outcome {
 }
 
 fn wrong_ptx(w: &World) -> Outcome {
-    let error = w.context.load_module(Ptx::from_src("nonsense")).err().ok_or("it was loaded")?;
+    let error = w
+        .context
+        .load_module(Ptx::from_src("nonsense"))
+        .err()
+        .ok_or("it was loaded")?;
     assert_eq!(error.0, sys::CUresult::CUDA_ERROR_INVALID_IMAGE);
     Ok(())
 }
@@ -402,7 +484,11 @@ fn fault(w: &World) -> Outcome {
     launch.arg(&mut y).arg(&x).arg(&2f32).arg(&9usize);
     // SAFETY: this is the emulator, which reports the access instead of doing it.
     unsafe { launch.launch(LaunchConfig::for_num_elems(9)) }?;
-    let error = world.stream.synchronize().err().ok_or("nothing was wrong")?;
+    let error = world
+        .stream
+        .synchronize()
+        .err()
+        .ok_or("nothing was wrong")?;
     assert_eq!(error.0, sys::CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
     w.context.bind_to_thread()?;
     assert_eq!(bumped(w, 0)?, 5, "the other context goes on");

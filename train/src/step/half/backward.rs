@@ -31,8 +31,14 @@ impl Step {
         Ok(())
     }
 
-    fn feed_forward_backward(&self, queue: &mut impl Queue, l: usize, layer: &Layer) -> Result<(), Error> {
-        let (work, x2, Layer { h1, inv2, .. }) = (&self.buffers.work, &self.buffers.kept.inputs(l).x2, layer);
+    fn feed_forward_backward(
+        &self,
+        queue: &mut impl Queue,
+        l: usize,
+        layer: &Layer,
+    ) -> Result<(), Error> {
+        let (work, x2, Layer { h1, inv2, .. }) =
+            (&self.buffers.work, &self.buffers.kept.inputs(l).x2, layer);
         let (dg, dup, [dx, part]) = (&work.dg, &work.dup, &work.dx);
         use Projection::{Gate, Up};
         if self.dropout.is_none() {
@@ -43,19 +49,42 @@ impl Step {
             self.project_backward(queue, (l, Up), [dup, x2], None, part)?;
             self.project_backward(queue, (l, Gate), [dg, x2], Some(part), dx)?;
         }
-        self.norm_backward(queue, [dx, h1], &self.weights.layers[l].feed_forward_norm, inv2)
+        self.norm_backward(
+            queue,
+            [dx, h1],
+            &self.weights.layers[l].feed_forward_norm,
+            inv2,
+        )
     }
 
     /// The gradients of `g` and `up`, with that of `a` in memory.
-    fn swiglu_backward(&self, queue: &mut impl Queue, l: usize, layer: &Layer) -> Result<(), Error> {
-        let (work, a, Layer { g, up, .. }) = (&self.buffers.work, &self.buffers.kept.inputs(l).a, layer);
+    fn swiglu_backward(
+        &self,
+        queue: &mut impl Queue,
+        l: usize,
+        layer: &Layer,
+    ) -> Result<(), Error> {
+        let (work, a, Layer { g, up, .. }) =
+            (&self.buffers.work, &self.buffers.kept.inputs(l).a, layer);
         let (da, dg, dup) = (&work.da, &work.dg, &work.dup);
         self.project_backward(queue, (l, Projection::Down), [&work.dh, a], None, da)?;
-        let args = SwiGluBackwardArgs::<Host> { da, g, up, dg, dup, n: da.len() as u32 };
+        let args = SwiGluBackwardArgs::<Host> {
+            da,
+            g,
+            up,
+            dg,
+            dup,
+            n: da.len() as u32,
+        };
         queue.launch(&self.kernels.swiglu_backward, args)
     }
 
-    fn attention_backward(&self, queue: &mut impl Queue, l: usize, layer: &Layer) -> Result<(), Error> {
+    fn attention_backward(
+        &self,
+        queue: &mut impl Queue,
+        l: usize,
+        layer: &Layer,
+    ) -> Result<(), Error> {
         let (work, x1) = (&self.buffers.work, &self.buffers.kept.inputs(l).x1);
         use Projection::{K, O, Q, V};
         self.project_backward(queue, (l, O), [&work.dh, &layer.o], None, &work.grad)?;
@@ -63,7 +92,9 @@ impl Step {
         let [dx, part] = &work.dx;
         let all = [(Q, &*work.dq), (K, &*work.dk), (V, &*work.dv)];
         if l == 0 {
-            return all.iter().try_for_each(|&(p, dy)| self.adapter_du(queue, (l, p), [dy, x1]).map(drop));
+            return all
+                .iter()
+                .try_for_each(|&(p, dy)| self.adapter_du(queue, (l, p), [dy, x1]).map(drop));
         }
         if self.dropout.is_none() {
             self.sum_backward(queue, l, &all, x1, dx)?;
@@ -82,8 +113,17 @@ impl Step {
 
     /// Gradients of the products of queries, keys and values.
     fn heads_backward(&self, queue: &mut impl Queue, l: usize, layer: &Layer) -> Result<(), Error> {
-        let (work, starts, weights) = (&self.buffers.work, &self.slots.batch.starts, &self.weights.layers[l]);
-        let Sizes { tokens, heads, kv_heads, .. } = self.sizes;
+        let (work, starts, weights) = (
+            &self.buffers.work,
+            &self.slots.batch.starts,
+            &self.weights.layers[l],
+        );
+        let Sizes {
+            tokens,
+            heads,
+            kv_heads,
+            ..
+        } = self.sizes;
         let (q, k, v, lse) = (&layer.q.rotated, &layer.k.rotated, &layer.v, &layer.lse);
         // The query heads of a group that are still to be summed.
         let group = match self.kernels.key_gradients.def().parts {
@@ -91,11 +131,26 @@ impl Step {
             Parts::Groups => 1,
         };
         let parts = self.sizes.rows(kv_heads * group * self.sizes.head_dim);
-        let (grad, delta, [dk, dv]) =
-            (&work.grad, &work.delta, work.parts.each_ref().map(|all| all.view_range(0..parts)));
+        let (grad, delta, [dk, dv]) = (
+            &work.grad,
+            &work.delta,
+            work.parts.each_ref().map(|all| all.view_range(0..parts)),
+        );
         let (o, dq) = (&layer.o, &work.dq_rotated);
-        let args =
-            FlashQueriesArgs::<Host> { q, k, v, starts, o, lse, grad, delta, dq, tokens, heads, kv_heads };
+        let args = FlashQueriesArgs::<Host> {
+            q,
+            k,
+            v,
+            starts,
+            o,
+            lse,
+            grad,
+            delta,
+            dq,
+            tokens,
+            heads,
+            kv_heads,
+        };
         queue.launch(&self.kernels.query_gradients, args)?;
         let args = FlashKeysArgs::<Host> {
             q,
@@ -112,8 +167,20 @@ impl Step {
             kv_heads,
         };
         queue.launch(&self.kernels.key_gradients, args)?;
-        self.rotated_back(queue, dq, 1, Some((&layer.q, weights.q_norm.as_ref())), &work.dq)?;
-        self.rotated_back(queue, &dk, group, Some((&layer.k, weights.k_norm.as_ref())), &work.dk)?;
+        self.rotated_back(
+            queue,
+            dq,
+            1,
+            Some((&layer.q, weights.q_norm.as_ref())),
+            &work.dq,
+        )?;
+        self.rotated_back(
+            queue,
+            &dk,
+            group,
+            Some((&layer.k, weights.k_norm.as_ref())),
+            &work.dk,
+        )?;
         self.rotated_back(queue, &dv, group, None, &work.dv)
     }
 
@@ -127,7 +194,12 @@ impl Step {
         rotated: Option<(&Rotated, Option<&Buffer<f32>>)>,
         dx: &View<bf16>,
     ) -> Result<(), Error> {
-        let (freq, Sizes { tokens, head_dim, .. }) = (&self.constants.freq, self.sizes);
+        let (
+            freq,
+            Sizes {
+                tokens, head_dim, ..
+            },
+        ) = (&self.constants.freq, self.sizes);
         let (no_x, nothing) = (dx.view_range(0..0), freq.view_range(0..0));
         let normed = rotated.and_then(|(saved, gains)| Some((saved.normed.as_ref()?, gains?)));
         let (x, inv, g) = match normed {
@@ -147,7 +219,11 @@ impl Step {
             group,
         };
         let kernels = &self.kernels;
-        let kernel = if rotated.is_some() { &kernels.rotated_backward } else { &kernels.values_backward };
+        let kernel = if rotated.is_some() {
+            &kernels.rotated_backward
+        } else {
+            &kernels.values_backward
+        };
         queue.launch(kernel, args)
     }
 
@@ -160,7 +236,14 @@ impl Step {
         inv: &View<f32>,
     ) -> Result<(), Error> {
         let sum = &self.buffers.work.dh;
-        let args = RmsNormBackwardArgs::<Host> { dy, x, g, inv, sum, n: g.len() as u32 };
+        let args = RmsNormBackwardArgs::<Host> {
+            dy,
+            x,
+            g,
+            inv,
+            sum,
+            n: g.len() as u32,
+        };
         queue.launch(&self.kernels.norm_backward, args)
     }
 }

@@ -105,7 +105,13 @@ impl Buffers {
     ) -> Result<Buffers, Error> {
         let halves = |label: &str, len| Ok(Buffer::zeroed(context, len)?.labelled(label));
         let singles = |label: &str, len| Ok(Buffer::zeroed(context, len)?.labelled(label));
-        Buffers::new(sizes, shape, [common.head_chunk as usize, common.flat.layout.len()], &halves, &singles)
+        Buffers::new(
+            sizes,
+            shape,
+            [common.head_chunk as usize, common.flat.layout.len()],
+            &halves,
+            &singles,
+        )
     }
 }
 
@@ -118,11 +124,19 @@ impl<H, F> Buffers<H, F> {
         halves: &dyn Fn(&str, usize) -> Result<H, Error>,
         singles: &dyn Fn(&str, usize) -> Result<F, Error>,
     ) -> Result<Buffers<H, F>, Error> {
-        let all = Allocator { sizes, halves, singles };
+        let all = Allocator {
+            sizes,
+            halves,
+            singles,
+        };
         let dropout = shape.lora.dropout > 0.0;
         let unpacked = room(sizes);
         let stream = |l| all.half(&format!("h before layer {l}"), sizes.hidden);
-        let inputs = |l| Inputs::new(sizes, |name, len| all.half(&format!("{name} of layer {l}"), len));
+        let inputs = |l| {
+            Inputs::new(sizes, |name, len| {
+                all.half(&format!("{name} of layer {l}"), len)
+            })
+        };
         Ok(Buffers {
             kept: Kept::new(shape, stream, |l| all.layer(l, shape), inputs)?,
             head: all.head(chunk, unpacked[1])?,
@@ -147,18 +161,29 @@ impl<H, F> Allocator<'_, H, F> {
     }
 
     fn layer(&self, l: usize, shape: &Layers<'_>) -> Result<Layer<H, F>, Error> {
-        let Sizes { hidden, feed_forward, heads, kv_heads, rank, .. } = *self.sizes;
+        let Sizes {
+            hidden,
+            feed_forward,
+            heads,
+            kv_heads,
+            rank,
+            ..
+        } = *self.sizes;
         let (queries, keys) = (self.sizes.queries(), self.sizes.keys());
         let half = |name: &str, len| self.half(&format!("{name} of layer {l}"), len);
         let single = |name: &str, len| self.single(&format!("{name} of layer {l}"), len);
         let rotated = |name: &str, len, heads| -> Result<Rotated<H, F>, Error> {
             let normed = match shape.head_norms {
-                true => {
-                    Some((half(&format!("{name}, raw,"), len)?, single(&format!("inv of {name}"), heads)?))
-                }
+                true => Some((
+                    half(&format!("{name}, raw,"), len)?,
+                    single(&format!("inv of {name}"), heads)?,
+                )),
                 false => None,
             };
-            Ok(Rotated { normed, rotated: half(name, len)? })
+            Ok(Rotated {
+                normed,
+                rotated: half(name, len)?,
+            })
         };
         let mut u = [const { None }; 7];
         for p in &shape.lora.targets {
@@ -192,8 +217,18 @@ impl<H, F> Allocator<'_, H, F> {
         })
     }
 
-    fn workspace(&self, [adapters, unpacked]: [usize; 2], dropout: bool) -> Result<Workspace<H, F>, Error> {
-        let Sizes { hidden, feed_forward, heads, rank, .. } = *self.sizes;
+    fn workspace(
+        &self,
+        [adapters, unpacked]: [usize; 2],
+        dropout: bool,
+    ) -> Result<Workspace<H, F>, Error> {
+        let Sizes {
+            hidden,
+            feed_forward,
+            heads,
+            rank,
+            ..
+        } = *self.sizes;
         let (queries, keys) = (self.sizes.queries(), self.sizes.keys());
         let du = |p: Projection| self.half(&format!("du of {}", p.name()), padded(rank));
         let [q, k, v, o, gate, up, down] = Projection::ALL.map(du);
@@ -202,18 +237,30 @@ impl<H, F> Allocator<'_, H, F> {
         Ok(Workspace {
             w: (self.halves)("unpacked matrices", unpacked)?,
             adapters: (self.halves)("the adapters, rounded", adapters)?,
-            raw: [self.half("queries, raw", queries)?, self.half("keys, raw", keys)?],
-            masked: [self.half("masked", input)?, self.half("masked, summed", input)?],
+            raw: [
+                self.half("queries, raw", queries)?,
+                self.half("keys, raw", keys)?,
+            ],
+            masked: [
+                self.half("masked", input)?,
+                self.half("masked, summed", input)?,
+            ],
             du: [q?, k?, v?, o?, gate?, up?, down?],
             dh: self.half("dh", hidden)?,
-            dx: [self.half("dx", hidden)?, self.half("dx, in part", with_dropout(hidden))?],
+            dx: [
+                self.half("dx", hidden)?,
+                self.half("dx, in part", with_dropout(hidden))?,
+            ],
             da: self.half("da", with_dropout(feed_forward))?,
             dg: self.half("dg", feed_forward)?,
             dup: self.half("dup", feed_forward)?,
             grad: self.half("do", queries)?,
             delta: self.single("delta", heads)?,
             dq_rotated: self.single("dq, rotated", queries)?,
-            parts: [self.single("dk of each head", queries)?, self.single("dv of each head", queries)?],
+            parts: [
+                self.single("dk of each head", queries)?,
+                self.single("dv of each head", queries)?,
+            ],
             dq: self.half("dq", queries)?,
             dk: self.half("dk", keys)?,
             dv: self.half("dv", keys)?,

@@ -38,14 +38,26 @@ impl Step {
         self.attention(queue, Purpose::Training, l)?;
         self.gated(queue, Purpose::Training, l)?;
         let a = &self.buffers.kept.inputs(l).a;
-        self.adapter_u(queue, Purpose::Training, (l, Projection::Down), a).map(drop)
+        self.adapter_u(queue, Purpose::Training, (l, Projection::Down), a)
+            .map(drop)
     }
 
     /// Computes again the inputs of a layer's projections that gradients of adapters are made of.
     pub(super) fn recompute_inputs(&self, queue: &mut impl Queue, l: usize) -> Result<(), Error> {
         use Projection::{Down, Gate, K, Q, Up, V};
         let (kept, weights) = (&self.buffers.kept, &self.weights.layers[l]);
-        let (Layer { inv1, h1, inv2, g, up, u, .. }, Inputs { x1, x2, a }) = (kept.layer(l), kept.inputs(l));
+        let (
+            Layer {
+                inv1,
+                h1,
+                inv2,
+                g,
+                up,
+                u,
+                ..
+            },
+            Inputs { x1, x2, a },
+        ) = (kept.layer(l), kept.inputs(l));
         let any = |of: &[Projection]| of.iter().any(|p| u[*p as usize].is_some());
         if any(&[Q, K, V]) {
             self.norm(queue, &kept.streams[l], &weights.attention_norm, x1, inv1)?;
@@ -54,9 +66,15 @@ impl Step {
             self.norm(queue, h1, &weights.feed_forward_norm, x2, inv2)?;
         }
         match &self.kernels.swiglu {
-            Some(swiglu) if any(&[Down]) => {
-                queue.launch(swiglu, SwiGluForwardArgs::<Host> { g, up, a, n: a.len() as u32 })
-            }
+            Some(swiglu) if any(&[Down]) => queue.launch(
+                swiglu,
+                SwiGluForwardArgs::<Host> {
+                    g,
+                    up,
+                    a,
+                    n: a.len() as u32,
+                },
+            ),
             _ => Ok(()),
         }
     }
@@ -64,17 +82,38 @@ impl Step {
     /// Rounds the adapters, and embeds the tokens.
     fn begin(&self, queue: &mut impl Queue) -> Result<(), Error> {
         let (x, y) = (&self.flat.parameters, &self.buffers.work.adapters);
-        queue.launch(&self.kernels.round, RoundArgs::<Host> { x, y, n: x.len() as u32 })?;
+        queue.launch(
+            &self.kernels.round,
+            RoundArgs::<Host> {
+                x,
+                y,
+                n: x.len() as u32,
+            },
+        )?;
         let h = &self.buffers.kept.streams[0];
         let (Sizes { vocab, hidden, .. }, ids) = (self.sizes, &self.slots.batch.ids);
-        let args = EmbedTokensArgs::<Host> { ids, table: &self.weights.embed, h, vocab, hidden };
+        let args = EmbedTokensArgs::<Host> {
+            ids,
+            table: &self.weights.embed,
+            h,
+            vocab,
+            hidden,
+        };
         queue.launch(&self.kernels.embed, args)
     }
 
     fn attention(&self, queue: &mut impl Queue, purpose: Purpose, l: usize) -> Result<(), Error> {
-        let (weights, layer, h) =
-            (&self.weights.layers[l], self.buffers.kept.layer(l), &self.buffers.kept.streams[l]);
-        let Sizes { tokens, heads, kv_heads, .. } = self.sizes;
+        let (weights, layer, h) = (
+            &self.weights.layers[l],
+            self.buffers.kept.layer(l),
+            &self.buffers.kept.streams[l],
+        );
+        let Sizes {
+            tokens,
+            heads,
+            kv_heads,
+            ..
+        } = self.sizes;
         let x1 = &self.buffers.kept.inputs(l).x1;
         self.norm(queue, h, &weights.attention_norm, x1, &layer.inv1)?;
         let norms = [weights.q_norm.as_ref(), weights.k_norm.as_ref()];
@@ -93,7 +132,14 @@ impl Step {
             kv_heads,
         };
         queue.launch(&self.kernels.attention, args)?;
-        self.project(queue, purpose, (l, Projection::O), &layer.o, Some(h), &layer.h1)
+        self.project(
+            queue,
+            purpose,
+            (l, Projection::O),
+            &layer.o,
+            Some(h),
+            &layer.h1,
+        )
     }
 
     /// A projection, then the head norm if there is one, then RoPE.
@@ -110,7 +156,14 @@ impl Step {
             Some((raw, _)) => raw.view(),
             None => self.buffers.work.raw[place.1 as usize].view(),
         };
-        self.project(queue, purpose, place, &self.buffers.kept.inputs(place.0).x1, None, &raw)?;
+        self.project(
+            queue,
+            purpose,
+            place,
+            &self.buffers.kept.inputs(place.0).x1,
+            None,
+            &raw,
+        )?;
         let (freq, positions) = (&self.constants.freq, &self.slots.batch.positions);
         let nothing = freq.view_range(0..0);
         let args = RotateForwardArgs::<Host> {
@@ -127,7 +180,12 @@ impl Step {
         queue.launch(&self.kernels.rotate, args)
     }
 
-    fn feed_forward(&self, queue: &mut impl Queue, purpose: Purpose, l: usize) -> Result<(), Error> {
+    fn feed_forward(
+        &self,
+        queue: &mut impl Queue,
+        purpose: Purpose,
+        l: usize,
+    ) -> Result<(), Error> {
         self.gated(queue, purpose, l)?;
         let kept = &self.buffers.kept;
         let (h1, a, to) = (&kept.layer(l).h1, &kept.inputs(l).a, &kept.streams[l + 1]);
@@ -137,8 +195,19 @@ impl Step {
     /// The feed-forward block up to its last projection.
     fn gated(&self, queue: &mut impl Queue, purpose: Purpose, l: usize) -> Result<(), Error> {
         let kept = &self.buffers.kept;
-        let (Layer { h1, inv2, g, up, .. }, Inputs { x2, a, .. }) = (kept.layer(l), kept.inputs(l));
-        self.norm(queue, h1, &self.weights.layers[l].feed_forward_norm, x2, inv2)?;
+        let (
+            Layer {
+                h1, inv2, g, up, ..
+            },
+            Inputs { x2, a, .. },
+        ) = (kept.layer(l), kept.inputs(l));
+        self.norm(
+            queue,
+            h1,
+            &self.weights.layers[l].feed_forward_norm,
+            x2,
+            inv2,
+        )?;
         self.project(queue, purpose, (l, Projection::Gate), x2, None, g)?;
         self.gated_linear(queue, purpose, l, x2, [g, up, a])
     }
@@ -160,8 +229,15 @@ impl Step {
     /// The losses alone.
     pub(crate) fn losses(&self, queue: &mut impl Queue) -> Result<(), Error> {
         let head = &self.buffers.head;
-        self.norm(queue, self.buffers.kept.last(), &self.weights.norm, &head.x, &head.inv)?;
-        self.chunks().try_for_each(|chunk| self.chunk_losses(queue, &chunk))
+        self.norm(
+            queue,
+            self.buffers.kept.last(),
+            &self.weights.norm,
+            &head.x,
+            &head.inv,
+        )?;
+        self.chunks()
+            .try_for_each(|chunk| self.chunk_losses(queue, &chunk))
     }
 
     fn norm(
@@ -172,7 +248,14 @@ impl Step {
         y: &View<bf16>,
         inv: &View<f32>,
     ) -> Result<(), Error> {
-        let args = RmsNormForwardArgs::<Host> { x, g, y, inv, n: g.len() as u32, eps: self.eps };
+        let args = RmsNormForwardArgs::<Host> {
+            x,
+            g,
+            y,
+            inv,
+            n: g.len() as u32,
+            eps: self.eps,
+        };
         queue.launch(&self.kernels.norm, args)
     }
 
@@ -199,10 +282,17 @@ impl Step {
 
     fn chunk_losses(&self, queue: &mut impl Queue, chunk: &Chunk) -> Result<(), Error> {
         let (rows, Sizes { hidden, vocab, .. }) = (chunk.tokens, self.sizes);
-        let Chunk { labels, logits, lse, losses, .. } = chunk;
+        let Chunk {
+            labels,
+            logits,
+            lse,
+            losses,
+            ..
+        } = chunk;
         let [x, w] = [
             self.maps.of(&chunk.x, [rows, hidden], Logits::X)?,
-            self.maps.of(self.weights.head(), [vocab, hidden], Logits::W)?,
+            self.maps
+                .of(self.weights.head(), [vocab, hidden], Logits::W)?,
         ];
         let args = LogitsArgs::<Host> {
             x: &x,
@@ -214,13 +304,36 @@ impl Step {
             blocks: self.kernels.blocks,
         };
         queue.launch(&self.kernels.logits, args)?;
-        queue.launch(&self.kernels.losses, TokenLossesArgs::<Host> { logits, labels, lse, losses, vocab })
+        queue.launch(
+            &self.kernels.losses,
+            TokenLossesArgs::<Host> {
+                logits,
+                labels,
+                lse,
+                losses,
+                vocab,
+            },
+        )
     }
 
     fn chunk_gradients(&self, queue: &mut impl Queue, chunk: &Chunk) -> Result<(), Error> {
         let Sizes { hidden, vocab, .. } = self.sizes;
-        let Chunk { tokens, dx, labels, logits, dl, lse, .. } = chunk;
-        let args = LogitGradientsArgs::<Host> { logits, labels, lse, dl, vocab };
+        let Chunk {
+            tokens,
+            dx,
+            labels,
+            logits,
+            dl,
+            lse,
+            ..
+        } = chunk;
+        let args = LogitGradientsArgs::<Host> {
+            logits,
+            labels,
+            lse,
+            dl,
+            vocab,
+        };
         queue.launch(&self.kernels.logit_gradients, args)?;
         let linear = Linear {
             form: Form::Nn,

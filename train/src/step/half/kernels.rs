@@ -7,7 +7,9 @@ use warpwright_kernels::train::flash::{FlashForward, FlashKeys, FlashQueries, Pa
 use warpwright_kernels::train::half::convert::{ApplyMask, Nf4Dequantize, Round};
 use warpwright_kernels::train::half::cross_entropy::LogitGradients;
 use warpwright_kernels::train::half::embed::EmbedTokens;
-use warpwright_kernels::train::half::linear::{Logits, LoraLinear, LoraSum, LoraSwiGlu, LoraSwiGluBackward};
+use warpwright_kernels::train::half::linear::{
+    Logits, LoraLinear, LoraSum, LoraSwiGlu, LoraSwiGluBackward,
+};
 use warpwright_kernels::train::half::lora::{LoraDown, LoraGradients};
 use warpwright_kernels::train::half::norm::{RmsNormBackward, RmsNormForward};
 use warpwright_kernels::train::half::rotate::{HeadsBackward, RotateForward};
@@ -65,10 +67,26 @@ impl Kernels {
         head_norms: bool,
     ) -> Result<Kernels, Error> {
         let (threads, pairing, head_dim) = (256, settings.pairing, sizes.head_dim);
-        let (rank, blocks) = (padded(sizes.rank), context.device().properties().multiprocessors);
-        let back = |pairing, norm| load(context, HeadsBackward { head_dim, pairing, norm });
+        let (rank, blocks) = (
+            padded(sizes.rank),
+            context.device().properties().multiprocessors,
+        );
+        let back = |pairing, norm| {
+            load(
+                context,
+                HeadsBackward {
+                    head_dim,
+                    pairing,
+                    norm,
+                },
+            )
+        };
         let tiles = &tiles(settings.tiles, sizes)[..];
-        let op = if head_dim.is_multiple_of(64) { settings.attention } else { TensorOp::Mma };
+        let op = if head_dim.is_multiple_of(64) {
+            settings.attention
+        } else {
+            TensorOp::Mma
+        };
         let again = settings.recomputation == Recomputation::Cheap;
         Ok(Kernels {
             blocks,
@@ -84,14 +102,32 @@ impl Kernels {
             linear: linear(context, tiles)?,
             gated: each_tile(tiles, |tile| Ok(load(context, LoraSwiGlu { tile })?))?,
             sums: each_tile(tiles, |tile| Ok(load(context, LoraSum { tile })?))?,
-            swiglu_linear: each_tile(tiles, |tile| Ok(load(context, LoraSwiGluBackward { tile })?))?,
-            rotate: load(context, RotateForward { head_dim, pairing, norm: head_norms })?,
+            swiglu_linear: each_tile(tiles, |tile| {
+                Ok(load(context, LoraSwiGluBackward { tile })?)
+            })?,
+            rotate: load(
+                context,
+                RotateForward {
+                    head_dim,
+                    pairing,
+                    norm: head_norms,
+                },
+            )?,
             rotated_backward: back(Some(pairing), head_norms)?,
             values_backward: back(None, false)?,
             attention: load(context, FlashForward::new(head_dim).with_op(op))?,
             query_gradients: load(context, FlashQueries::new(head_dim).with_op(op))?,
-            key_gradients: load(context, FlashKeys { head_dim, parts: parts(sizes, blocks), op })?,
-            swiglu: again.then(|| load(context, SwiGluForward { threads })).transpose()?,
+            key_gradients: load(
+                context,
+                FlashKeys {
+                    head_dim,
+                    parts: parts(sizes, blocks),
+                    op,
+                },
+            )?,
+            swiglu: again
+                .then(|| load(context, SwiGluForward { threads }))
+                .transpose()?,
             swiglu_backward: load(context, SwiGluBackward { threads })?,
             logits: load(context, Logits)?,
             losses: load(context, TokenLosses { threads })?,
@@ -116,17 +152,23 @@ impl Kernels {
 
     /// Likewise of the projection before SwiGLU.
     pub(super) fn gated(&self, [rows, columns]: [u32; 2]) -> &Kernel<LoraSwiGlu> {
-        self.best(self.gated.iter(), |kernel| (kernel.def().tile, [rows, columns]))
+        self.best(self.gated.iter(), |kernel| {
+            (kernel.def().tile, [rows, columns])
+        })
     }
 
     /// Likewise of the gradient of an input of several projections.
     pub(super) fn sum(&self, [rows, columns]: [u32; 2]) -> &Kernel<LoraSum> {
-        self.best(self.sums.iter(), |kernel| (kernel.def().tile, [rows, columns]))
+        self.best(self.sums.iter(), |kernel| {
+            (kernel.def().tile, [rows, columns])
+        })
     }
 
     /// Likewise of a gradient through SwiGLU.
     pub(super) fn swiglu_linear(&self, [rows, columns]: [u32; 2]) -> &Kernel<LoraSwiGluBackward> {
-        self.best(self.swiglu_linear.iter(), |kernel| (kernel.def().tile, [rows, columns]))
+        self.best(self.swiglu_linear.iter(), |kernel| {
+            (kernel.def().tile, [rows, columns])
+        })
     }
 
     /// The kernel that takes least, given its tile, and the rows and columns of the product.
@@ -146,18 +188,43 @@ impl Kernels {
 /// What a block of gradients of keys sums: whole groups, if that makes a block for each multiprocessor.
 fn parts(sizes: &Sizes, multiprocessors: u32) -> Parts {
     let blocks = sizes.tokens.div_ceil(FlashKeys::KEYS) * sizes.kv_heads;
-    if blocks >= multiprocessors { Parts::Groups } else { Parts::Heads }
+    if blocks >= multiprocessors {
+        Parts::Groups
+    } else {
+        Parts::Heads
+    }
 }
 
 /// All products of one projection that a step takes, with every tile.
 fn linear(context: &Context, tiles: &[ProductTile]) -> Result<Vec<Kernel<LoraLinear>>, Error> {
     use Form::*;
-    let forms =
-        [(Nt, false, false), (Nt, true, false), (Nt, false, true), (Nn, false, false), (Nn, false, true)];
+    let forms = [
+        (Nt, false, false),
+        (Nt, true, false),
+        (Nt, false, true),
+        (Nn, false, false),
+        (Nn, false, true),
+    ];
     let of = |(form, bias, residual)| {
-        each_tile(tiles, |tile| Ok(load(context, LoraLinear { form, tile, bias, residual })?))
+        each_tile(tiles, |tile| {
+            Ok(load(
+                context,
+                LoraLinear {
+                    form,
+                    tile,
+                    bias,
+                    residual,
+                },
+            )?)
+        })
     };
-    Ok(forms.into_iter().map(of).collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+    Ok(forms
+        .into_iter()
+        .map(of)
+        .collect::<Result<Vec<_>, _>>()?
+        .into_iter()
+        .flatten()
+        .collect())
 }
 
 fn each_tile<K>(
@@ -169,11 +236,12 @@ fn each_tile<K>(
 
 /// The tiles that products may have.
 fn tiles(tiles: Tiles, sizes: &Sizes) -> Vec<ProductTile> {
-    let paired = |tile: ProductTile| sizes.tokens >= PAIRED && tile.columns() >= ProductTile::PAIRED;
+    let paired =
+        |tile: ProductTile| sizes.tokens >= PAIRED && tile.columns() >= ProductTile::PAIRED;
     match tiles {
         Tiles::Only(tile) => vec![tile],
-        Tiles::Fitting => {
-            ProductTile::ALL.map(|tile| if paired(tile) { tile.in_pairs() } else { tile }).to_vec()
-        }
+        Tiles::Fitting => ProductTile::ALL
+            .map(|tile| if paired(tile) { tile.in_pairs() } else { tile })
+            .to_vec(),
     }
 }

@@ -19,13 +19,29 @@ pub(crate) fn unsupported(context: &Context, sizes: &Sizes) -> Option<String> {
     let capability = context.device().compute_capability();
     if capability != (9, 0) {
         let (major, minor) = capability;
-        return Some(format!("compute capability 9.0, and {} has {major}.{minor}", context.device()));
+        return Some(format!(
+            "compute capability 9.0, and {} has {major}.{minor}",
+            context.device()
+        ));
     }
-    let Sizes { vocab, hidden, feed_forward, head_dim, rank, .. } = *sizes;
-    let eights =
-        [("vocab", vocab), ("hidden", hidden), ("feed_forward", feed_forward), ("keys", sizes.keys())];
+    let Sizes {
+        vocab,
+        hidden,
+        feed_forward,
+        head_dim,
+        rank,
+        ..
+    } = *sizes;
+    let eights = [
+        ("vocab", vocab),
+        ("hidden", hidden),
+        ("feed_forward", feed_forward),
+        ("keys", sizes.keys()),
+    ];
     if let Some((name, size)) = eights.into_iter().find(|(_, size)| !size.is_multiple_of(8)) {
-        return Some(format!("sizes that are multiples of 8, and {name} is {size}"));
+        return Some(format!(
+            "sizes that are multiples of 8, and {name} is {size}"
+        ));
     }
     if !head_dim.is_multiple_of(16) || head_dim > MOST_HEAD_DIM {
         return Some(format!(

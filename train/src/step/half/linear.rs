@@ -48,11 +48,19 @@ struct Term {
 impl Step {
     pub(super) fn linear(&self, queue: &mut impl Queue, of: &Linear<'_>) -> Result<(), Error> {
         let [rows, columns, depth] = of.shape;
-        let rank = if of.adapter.is_some() { self.padded_rank() } else { 0 };
+        let rank = if of.adapter.is_some() {
+            self.padded_rank()
+        } else {
+            0
+        };
         let added = [of.bias.is_some(), of.residual.is_some()];
         let kernel = self.kernels.linear(of.form, added, [rows, columns]);
         let tiles = kernel.def().map_tiles();
-        let w = if of.form == Form::Nt { [columns, depth] } else { [depth, columns] };
+        let w = if of.form == Form::Nt {
+            [columns, depth]
+        } else {
+            [depth, columns]
+        };
         // Without an adapter the second pair is not read; its maps are of what is there.
         let [u, b] = of.adapter.unwrap_or([of.x, of.w]);
         let shapes = match of.adapter {
@@ -136,8 +144,14 @@ impl Step {
         let pair = self.adapter_u(queue, purpose, place, x)?;
         let w = self.matrix(queue, Way::Forward, place)?;
         let ahead = self.unpack_ahead(self.after(place));
-        let Term { x, w, u, a: b, depth, rank } =
-            self.term(Form::Nt, [x, &w], [rows, columns, depth], pair, tiles)?;
+        let Term {
+            x,
+            w,
+            u,
+            a: b,
+            depth,
+            rank,
+        } = self.term(Form::Nt, [x, &w], [rows, columns, depth], pair, tiles)?;
         let map = |view: &View<bf16>| self.maps.of(view, [rows, columns], tiles.y);
         let (g, up, a) = (map(g)?, map(up)?, map(a)?);
         let args = LoraSwiGluArgs::<Host> {
@@ -167,13 +181,22 @@ impl Step {
         x: &View<bf16>,
     ) -> Result<Option<[View<bf16>; 2]>, Error> {
         let u = &self.buffers.kept.layer(l).u[p as usize];
-        let (Some([a, b]), Some(u)) = (self.adapter((l, p)), u) else { return Ok(None) };
+        let (Some([a, b]), Some(u)) = (self.adapter((l, p)), u) else {
+            return Ok(None);
+        };
         let (x, factor) = match purpose {
             Purpose::Training => (self.input(queue, (l, p), x)?, &self.constants.scale),
             Purpose::Evaluation => (x.clone(), &self.constants.evaluation_scale),
         };
         let (rows, depth) = (self.sizes.tokens, self.sizes.of(p)[1]);
-        let args = LoraDownArgs::<Host> { x: &x, a: &a, factor, u, rows, depth };
+        let args = LoraDownArgs::<Host> {
+            x: &x,
+            a: &a,
+            factor,
+            u,
+            rows,
+            depth,
+        };
         queue.launch(&self.kernels.down, args)?;
         Ok(Some([u.view(), b]))
     }
@@ -239,7 +262,10 @@ impl Step {
         }
         let ahead = self.unpack_ahead(self.after_backward((l, projections[of.len() - 1])));
         let (y, ahead) = (self.maps.of(dx, [rows, columns], tiles.y)?, ahead.args());
-        queue.launch(kernel, sum_args(&terms, &y, [rows, columns], self.kernels.blocks, ahead))
+        queue.launch(
+            kernel,
+            sum_args(&terms, &y, [rows, columns], self.kernels.blocks, ahead),
+        )
     }
 
     /// The gradients of `g` and `up`, of that of the feed-forward block's output; and the gradients of the last projection's
@@ -259,8 +285,14 @@ impl Step {
         let du = self.adapter_du(queue, place, [dy, &self.buffers.kept.inputs(l).a])?;
         let w = self.matrix(queue, Way::Backward, place)?;
         let ahead = self.unpack_ahead(self.after_backward(place));
-        let Term { x, w, u, a, depth, rank } =
-            self.term(Form::Nn, [dy, &w], [rows, columns, depth], du, tiles)?;
+        let Term {
+            x,
+            w,
+            u,
+            a,
+            depth,
+            rank,
+        } = self.term(Form::Nn, [dy, &w], [rows, columns, depth], du, tiles)?;
         let map = |view: &View<bf16>| self.maps.of(view, [rows, columns], tiles.y);
         let (g, up, dg, dup) = (map(&layer.g)?, map(&layer.up)?, map(dg)?, map(dup)?);
         let args = LoraSwiGluBackwardArgs::<Host> {
@@ -291,17 +323,39 @@ impl Step {
         adapter: Option<[View<bf16>; 2]>,
         tiles: MapTiles,
     ) -> Result<Term, Error> {
-        let rank = if adapter.is_some() { self.padded_rank() } else { 0 };
-        let [u, a] = match &adapter {
-            Some([du, a]) => {
-                [self.maps.of(du, [rows, rank], tiles.x)?, self.maps.of(a, [rank, columns], tiles.b)?]
-            }
-            // Not read; maps of what is there.
-            None => [self.maps.of(dy, [1, 8], tiles.x)?, self.maps.of(w, [1, 8], tiles.b)?],
+        let rank = if adapter.is_some() {
+            self.padded_rank()
+        } else {
+            0
         };
-        let shape = if form == Form::Nt { [columns, depth] } else { [depth, columns] };
-        let (x, w) = (self.maps.of(dy, [rows, depth], tiles.x)?, self.maps.of(w, shape, tiles.w)?);
-        Ok(Term { x, w, u, a, depth, rank })
+        let [u, a] = match &adapter {
+            Some([du, a]) => [
+                self.maps.of(du, [rows, rank], tiles.x)?,
+                self.maps.of(a, [rank, columns], tiles.b)?,
+            ],
+            // Not read; maps of what is there.
+            None => [
+                self.maps.of(dy, [1, 8], tiles.x)?,
+                self.maps.of(w, [1, 8], tiles.b)?,
+            ],
+        };
+        let shape = if form == Form::Nt {
+            [columns, depth]
+        } else {
+            [depth, columns]
+        };
+        let (x, w) = (
+            self.maps.of(dy, [rows, depth], tiles.x)?,
+            self.maps.of(w, shape, tiles.w)?,
+        );
+        Ok(Term {
+            x,
+            w,
+            u,
+            a,
+            depth,
+            rank,
+        })
     }
 
     /// `du` and A of a projection that has an adapter, whose gradients are added up.
@@ -311,7 +365,9 @@ impl Step {
         (l, p): Place,
         [dy, x]: [&View<bf16>; 2],
     ) -> Result<Option<[View<bf16>; 2]>, Error> {
-        let Some([a, b]) = self.adapter((l, p)) else { return Ok(None) };
+        let Some([a, b]) = self.adapter((l, p)) else {
+            return Ok(None);
+        };
         self.adapter_gradients(queue, (l, p), [dy, x], &b)?;
         Ok(Some([self.buffers.work.du[p as usize].view(), a]))
     }
@@ -328,14 +384,39 @@ impl Step {
         let (du, factor) = (&self.buffers.work.du[p as usize], &self.constants.scale);
         queue.launch(
             &self.kernels.down,
-            LoraDownArgs::<Host> { x: dy, a: b, factor, u: du, rows, depth: n },
+            LoraDownArgs::<Host> {
+                x: dy,
+                a: b,
+                factor,
+                u: du,
+                rows,
+                depth: n,
+            },
         )?;
         let gradients = self.flat.layout.of_projection(&self.flat.gradients, l, p);
         if let (Some([da, db]), Some(u)) = (gradients, &self.buffers.kept.layer(l).u[p as usize]) {
             let up = &self.kernels.gradients;
-            queue.launch(up, LoraGradientsArgs::<Host> { u, x: dy, sum: &db, rows, columns: n })?;
+            queue.launch(
+                up,
+                LoraGradientsArgs::<Host> {
+                    u,
+                    x: dy,
+                    sum: &db,
+                    rows,
+                    columns: n,
+                },
+            )?;
             let input = self.input(queue, (l, p), x)?;
-            queue.launch(up, LoraGradientsArgs::<Host> { u: du, x: &input, sum: &da, rows, columns: k })?;
+            queue.launch(
+                up,
+                LoraGradientsArgs::<Host> {
+                    u: du,
+                    x: &input,
+                    sum: &da,
+                    rows,
+                    columns: k,
+                },
+            )?;
         }
         Ok(())
     }
@@ -349,7 +430,10 @@ impl Step {
         residual: Option<&View<bf16>>,
     ) -> Result<View<bf16>, Error> {
         let (rows, k, work) = (self.sizes.tokens, self.sizes.of(p)[1], &self.buffers.work);
-        let [product, sum] = work.masked.each_ref().map(|all| all.view_range(0..self.sizes.rows(k)));
+        let [product, sum] = work
+            .masked
+            .each_ref()
+            .map(|all| all.view_range(0..self.sizes.rows(k)));
         let linear = Linear {
             form: Form::Nn,
             x: &work.du[p as usize],
@@ -368,7 +452,12 @@ impl Step {
     }
 
     /// The input of an adapter: `x`, or what dropout keeps of it.
-    fn input(&self, queue: &mut impl Queue, place: Place, x: &View<bf16>) -> Result<View<bf16>, Error> {
+    fn input(
+        &self,
+        queue: &mut impl Queue,
+        place: Place,
+        x: &View<bf16>,
+    ) -> Result<View<bf16>, Error> {
         if self.dropout.is_none() {
             return Ok(x.clone());
         }
@@ -387,7 +476,11 @@ impl Step {
         y: &View<bf16>,
     ) -> Result<(), Error> {
         let nothing = x.view_range(0..0);
-        let kernel = if residual.is_some() { &self.kernels.add_mask } else { &self.kernels.mask };
+        let kernel = if residual.is_some() {
+            &self.kernels.add_mask
+        } else {
+            &self.kernels.mask
+        };
         let args = ApplyMaskArgs::<Host> {
             x,
             residual: residual.unwrap_or(&nothing),
@@ -403,7 +496,9 @@ impl Step {
 
     /// A `[rank, k]` and B transposed, `[rank, n]`, rounded.
     fn adapter(&self, (l, p): Place) -> Option<[View<bf16>; 2]> {
-        self.flat.layout.of_projection(&self.buffers.work.adapters, l, p)
+        self.flat
+            .layout
+            .of_projection(&self.buffers.work.adapters, l, p)
     }
 
     fn padded_rank(&self) -> u32 {

@@ -64,7 +64,9 @@ impl Step {
         adapters: &Adapters,
         layers: &Layers<'_>,
     ) -> Result<Step, Error> {
-        let arrangement = Arrangement::Padded { rank: padded(sizes.rank) };
+        let arrangement = Arrangement::Padded {
+            rank: padded(sizes.rank),
+        };
         let common = Common::new(context, settings, sizes, arrangement, adapters)?;
         let buffers = Buffers::allocate(context, &sizes, layers, &common)?;
         Ok(Step {

@@ -33,8 +33,17 @@ pub(super) struct Ahead {
 
 impl Ahead {
     pub(super) fn args(&self) -> AheadArgs<Host<'_>> {
-        let Ahead { packed, absmax, unpacked } = self;
-        AheadArgs { packed, absmax, unpacked, n: unpacked.len() as u32 }
+        let Ahead {
+            packed,
+            absmax,
+            unpacked,
+        } = self;
+        AheadArgs {
+            packed,
+            absmax,
+            unpacked,
+            n: unpacked.len() as u32,
+        }
     }
 }
 
@@ -43,8 +52,12 @@ impl Step {
     pub(super) fn take_pending(&self, way: Way, (l, of): Matrices<'_>) -> bool {
         let pending = self.pending().take();
         // A layer that is computed again goes forward up to the product that its backward begins with.
-        let is_there = |unpacked| of.iter().all(|&p| self.start(unpacked, p) == self.start(way, p));
-        pending.is_some_and(|(unpacked, layer, all)| (layer, &*all) == (l, of) && is_there(unpacked))
+        let is_there = |unpacked| {
+            of.iter()
+                .all(|&p| self.start(unpacked, p) == self.start(way, p))
+        };
+        pending
+            .is_some_and(|(unpacked, layer, all)| (layer, &*all) == (l, of) && is_there(unpacked))
     }
 
     /// The matrix of a product, which takes no other.
@@ -72,14 +85,38 @@ impl Step {
             DeviceMatrix::Bf16(w) => return Ok(w.view()),
             _ if is_unpacked => {}
             DeviceMatrix::Nf4 { packed, absmax } => {
-                let args = Nf4DequantizeArgs::<Host> { packed, absmax, w: &w, n };
+                let args = Nf4DequantizeArgs::<Host> {
+                    packed,
+                    absmax,
+                    w: &w,
+                    n,
+                };
                 queue.launch(&self.kernels.dequantize, args)?;
             }
-            DeviceMatrix::Nested(DeviceNested { packed, codes, scales, offset }) => {
+            DeviceMatrix::Nested(DeviceNested {
+                packed,
+                codes,
+                scales,
+                offset,
+            }) => {
                 // Loaded with the weights.
-                let Unnesting { kernel, map } = self.unnesting.as_ref().expect("some matrix is nested");
-                let from = NestedArgs::<Host> { packed, codes, scales, map };
-                queue.launch(kernel, NestedDequantizeArgs::<Host> { from, w: &w, n, offset: *offset })?;
+                let Unnesting { kernel, map } =
+                    self.unnesting.as_ref().expect("some matrix is nested");
+                let from = NestedArgs::<Host> {
+                    packed,
+                    codes,
+                    scales,
+                    map,
+                };
+                queue.launch(
+                    kernel,
+                    NestedDequantizeArgs::<Host> {
+                        from,
+                        w: &w,
+                        n,
+                        offset: *offset,
+                    },
+                )?;
             }
         }
         Ok(w)
@@ -87,14 +124,20 @@ impl Step {
 
     /// Lets a product unpack the matrices of the next one, if it can: they are pending from then on.
     pub(super) fn unpack_ahead(&self, next: Option<(Way, Matrices<'_>)>) -> Ahead {
-        let found = next.filter(|_| self.unpacks_ahead).and_then(|(way, (l, of))| {
-            let (packed, absmax) = self.weights.packed(l, of)?;
-            let (workspace, start) = self.start(way, *of.first()?);
-            let n = of.iter().map(|&p| self.weights_of(p)).sum::<usize>();
-            *self.pending() = Some((way, l, of.to_vec()));
-            let unpacked = self.workspaces()[workspace].view_range(start..start + n);
-            Some(Ahead { packed, absmax, unpacked })
-        });
+        let found = next
+            .filter(|_| self.unpacks_ahead)
+            .and_then(|(way, (l, of))| {
+                let (packed, absmax) = self.weights.packed(l, of)?;
+                let (workspace, start) = self.start(way, *of.first()?);
+                let n = of.iter().map(|&p| self.weights_of(p)).sum::<usize>();
+                *self.pending() = Some((way, l, of.to_vec()));
+                let unpacked = self.workspaces()[workspace].view_range(start..start + n);
+                Some(Ahead {
+                    packed,
+                    absmax,
+                    unpacked,
+                })
+            });
         found.unwrap_or_else(|| self.nothing_ahead())
     }
 
@@ -124,7 +167,11 @@ impl Step {
     /// The workspace of a matrix, and its first weight there. Where kernels unpack, the places of the forward serve both
     /// ways: more matrices unpacked at a time were 2 % slower for 0.5B.
     fn start(&self, way: Way, p: Projection) -> (usize, usize) {
-        let way = if self.unpacks_ahead { way } else { Way::Forward };
+        let way = if self.unpacks_ahead {
+            way
+        } else {
+            Way::Forward
+        };
         let (workspace, before) = before(way, p);
         (workspace, before.iter().map(|&p| self.weights_of(p)).sum())
     }

@@ -33,8 +33,18 @@ struct PackedLayer {
 }
 
 impl PackedLayer {
-    fn new(context: &Context, l: usize, matrices: &[Matrix; 7]) -> Result<Option<PackedLayer>, Error> {
-        let (mut all, mut starts) = (Nf4 { packed: vec![], absmax: vec![] }, [0; 8]);
+    fn new(
+        context: &Context,
+        l: usize,
+        matrices: &[Matrix; 7],
+    ) -> Result<Option<PackedLayer>, Error> {
+        let (mut all, mut starts) = (
+            Nf4 {
+                packed: vec![],
+                absmax: vec![],
+            },
+            [0; 8],
+        );
         for (i, matrix) in matrices.iter().enumerate() {
             match matrix {
                 Matrix::Nf4(Nf4 { packed, absmax }) if 2 * packed.len() == BLOCK * absmax.len() => {
@@ -48,7 +58,8 @@ impl PackedLayer {
         let what = format!("the matrices of layer {l}");
         Ok(Some(PackedLayer {
             packed: Buffer::from_slice(context, &all.packed)?.labelled(&what),
-            absmax: Buffer::from_slice(context, &all.absmax)?.labelled(&format!("the absmax of {what}")),
+            absmax: Buffer::from_slice(context, &all.absmax)?
+                .labelled(&format!("the absmax of {what}")),
             starts,
         }))
     }
@@ -56,8 +67,13 @@ impl PackedLayer {
     /// Projections that follow each other in [`Projection::ALL`].
     fn of(&self, projections: &[Projection]) -> (View<u8>, View<f32>) {
         let start = projections.first().map_or(0, |p| self.starts[*p as usize]);
-        let end = projections.last().map_or(0, |p| self.starts[*p as usize + 1]);
-        (self.packed.view_range(start / 2..end / 2), self.absmax.view_range(start / BLOCK..end / BLOCK))
+        let end = projections
+            .last()
+            .map_or(0, |p| self.starts[*p as usize + 1]);
+        (
+            self.packed.view_range(start / 2..end / 2),
+            self.absmax.view_range(start / BLOCK..end / BLOCK),
+        )
     }
 }
 
@@ -83,8 +99,9 @@ pub(super) fn upload(
         let halves: Vec<bf16> = w.iter().map(|&w| bf16::from_f32(w)).collect();
         Ok::<_, Error>(Buffer::from_slice(context, &halves)?.labelled(name))
     };
-    let vector =
-        &mut |(name, _): (String, _), v: &Vec<f32>| Ok(Buffer::from_slice(context, v)?.labelled(&name));
+    let vector = &mut |(name, _): (String, _), v: &Vec<f32>| {
+        Ok(Buffer::from_slice(context, v)?.labelled(&name))
+    };
     let of_layers = weights.layers.iter().enumerate();
     let packed: Vec<_> = of_layers
         .map(|(l, layer)| PackedLayer::new(context, l, &layer.projections))
@@ -105,15 +122,26 @@ pub(super) fn upload(
                         .labelled(&format!("the absmax of {name}"))
                         .view(),
                 },
-                (Matrix::Nested(of), _) => DeviceMatrix::Nested(DeviceNested::new(context, &name, of)?),
+                (Matrix::Nested(of), _) => {
+                    DeviceMatrix::Nested(DeviceNested::new(context, &name, of)?)
+                }
             })
         };
         layer.try_map(l, config, vector, matrix)
     };
-    let layers = weights.layers.iter().enumerate().map(layer).collect::<Result<_, _>>()?;
+    let layers = weights
+        .layers
+        .iter()
+        .enumerate()
+        .map(layer)
+        .collect::<Result<_, _>>()?;
     Ok(DeviceWeights {
         embed: rounded("the embedding", &weights.embed)?,
-        head: weights.head.as_ref().map(|head| rounded("the head", head)).transpose()?,
+        head: weights
+            .head
+            .as_ref()
+            .map(|head| rounded("the head", head))
+            .transpose()?,
         norm: Buffer::from_slice(context, &weights.norm)?.labelled("the last norm"),
         layers,
         packed,

@@ -32,7 +32,9 @@ pub(super) fn before(way: Way, p: Projection) -> (usize, &'static [Projection]) 
 
 /// Weights that the two workspaces have room for.
 pub(super) fn room(sizes: &Sizes) -> [usize; 2] {
-    let all = [Way::Forward, Way::Backward].into_iter().flat_map(|way| Projection::ALL.map(|p| (way, p)));
+    let all = [Way::Forward, Way::Backward]
+        .into_iter()
+        .flat_map(|way| Projection::ALL.map(|p| (way, p)));
     let mut room = [0; 2];
     for (way, p) in all {
         let (workspace, before) = before(way, p);

@@ -39,13 +39,16 @@ impl<'k> Lanes<'k> {
 
     fn load<A: Loads>(&self, from: Ptr<'k, f32, A>, head: U32<'k>) -> F32<'k> {
         let mut x = self.k.var(0.0);
-        from.at(head * self.head_dim + self.k.lane()).ld_if(self.k.lane().lt(self.head_dim), &mut x);
+        from.at(head * self.head_dim + self.k.lane())
+            .ld_if(self.k.lane().lt(self.head_dim), &mut x);
         x.get()
     }
 
     fn store(&self, to: Ptr<'k, f32, WriteOnly>, head: U32<'k>, x: F32<'k>) {
         let lane = self.k.lane();
-        self.k.when(lane.lt(self.head_dim), || to.at(head * self.head_dim + lane).st(x));
+        self.k.when(lane.lt(self.head_dim), || {
+            to.at(head * self.head_dim + lane).st(x)
+        });
     }
 
     /// `q k^T / sqrt(head_dim)`
@@ -70,7 +73,12 @@ fn exp(x: F32<'_>) -> F32<'_> {
 }
 
 impl Program<DocumentAttention> for Forward {
-    fn program<'k>(&self, of: &DocumentAttention, k: Builder<'k>, a: DocumentAttentionArgs<Dev<'k>>) {
+    fn program<'k>(
+        &self,
+        of: &DocumentAttention,
+        k: Builder<'k>,
+        a: DocumentAttentionArgs<Dev<'k>>,
+    ) {
         let (query, lanes) = (k.ctaid(), Lanes::new(k, of.head_dim));
         let (token, head) = (query / a.heads, query % a.heads);
         let kv_head = head / (a.heads / a.kv_heads);
@@ -87,7 +95,9 @@ impl Program<DocumentAttention> for Forward {
             max.set(new);
         });
         lanes.store(a.o, query, o.get() / sum.get());
-        k.when(k.lane().eq(0), || a.lse.at(query).st(sum.get().lg2().fma(LN_2, max.get())));
+        k.when(k.lane().eq(0), || {
+            a.lse.at(query).st(sum.get().lg2().fma(LN_2, max.get()))
+        });
     }
 }
 
@@ -98,7 +108,11 @@ impl Program<QueryGradients> for Backward {
         let kv_head = head / (a.heads / a.kv_heads);
         let [q, o, grad] = [a.q, a.o, a.grad].map(|x| lanes.load(x, query));
         let (lse, delta) = (a.lse.at(query).ld(), warp_sum(grad * o));
-        let delta = if *self == Backward::NoDelta { k.val(0.0) } else { delta };
+        let delta = if *self == Backward::NoDelta {
+            k.val(0.0)
+        } else {
+            delta
+        };
         k.when(k.lane().eq(0), || a.delta.at(query).st(delta));
         let end = match self {
             Backward::SeesNext => end(a.starts, token, k.nctaid() / a.heads),
@@ -109,7 +123,10 @@ impl Program<QueryGradients> for Backward {
             let key = j * a.kv_heads + kv_head;
             let (key, value) = (lanes.load(a.k, key), lanes.load(a.v, key));
             let p = exp(lanes.score(q, key) - lse);
-            dq.fma(p * (warp_sum(grad * value) - delta) * self.scale(&lanes), key);
+            dq.fma(
+                p * (warp_sum(grad * value) - delta) * self.scale(&lanes),
+                key,
+            );
         });
         lanes.store(a.dq, query, dq.get());
     }
@@ -133,7 +150,10 @@ impl Program<KeyGradients> for Backward {
             let (q, grad) = (lanes.load(a.q, query), lanes.load(a.grad, query));
             let p = exp(lanes.score(q, key) - a.lse.at(query).ld());
             let p = a.starts.at(i).ld().le(token).select(p, 0.0);
-            dk.fma(p * (warp_sum(grad * value) - a.delta.at(query).ld()) * self.scale(&lanes), q);
+            dk.fma(
+                p * (warp_sum(grad * value) - a.delta.at(query).ld()) * self.scale(&lanes),
+                q,
+            );
             dv.fma(p, grad);
         });
         lanes.store(a.dk, token * a.heads + head, dk.get());
@@ -143,6 +163,10 @@ impl Program<KeyGradients> for Backward {
 
 impl Backward {
     fn scale(self, lanes: &Lanes<'_>) -> f32 {
-        if self == Backward::Unscaled { 1.0 } else { lanes.scale() }
+        if self == Backward::Unscaled {
+            1.0
+        } else {
+            lanes.scale()
+        }
     }
 }

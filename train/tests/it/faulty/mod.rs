@@ -12,7 +12,9 @@ mod parts;
 use ptx_gen::{AnyKernel, Builder, Cpu, Dev, Grid, KernelDef, Shape, ShapeError, Side};
 use warpwright_kernels::Pairing;
 use warpwright_kernels::train::adamw::AdamWUpdate;
-use warpwright_kernels::train::attention::{DocumentAttention, KeyGradients, QueryGradients, SumGroups};
+use warpwright_kernels::train::attention::{
+    DocumentAttention, KeyGradients, QueryGradients, SumGroups,
+};
 use warpwright_kernels::train::clip::SquareSums;
 use warpwright_kernels::train::dropout::AddMasked;
 use warpwright_kernels::train::linear::BroadcastRow;
@@ -73,7 +75,10 @@ impl<K: KernelDef, P: Program<K>> KernelDef for Faulty<K, P> {
 const THREADS: u32 = 256;
 const SLOTS: u32 = 4;
 
-fn faulty<K: KernelDef + 'static, P: Program<K> + 'static>(kernel: K, program: P) -> Box<dyn AnyKernel> {
+fn faulty<K: KernelDef + 'static, P: Program<K> + 'static>(
+    kernel: K,
+    program: P,
+) -> Box<dyn AnyKernel> {
     Box::new(Faulty { kernel, program })
 }
 
@@ -84,20 +89,43 @@ pub(crate) struct Site {
 }
 
 fn site(place: &'static str, kernels: Vec<Box<dyn AnyKernel>>) -> Site {
-    Site { place, changes: Changes { kernels, argument: None } }
+    Site {
+        place,
+        changes: Changes {
+            kernels,
+            argument: None,
+        },
+    }
 }
 
 impl Fault {
     /// Where it is in what a device runs of this setup; none if it is in the host's part.
     pub(crate) fn site(self, setup: &Setup) -> Option<Site> {
-        self.in_the_step(setup).or_else(|| self.in_attention(setup)).or_else(|| self.in_a_layer(setup))
+        self.in_the_step(setup)
+            .or_else(|| self.in_attention(setup))
+            .or_else(|| self.in_a_layer(setup))
     }
 
     /// In what is around the layers: batch, loop and optimizer.
     fn in_the_step(self, setup: &Setup) -> Option<Site> {
-        let end = |program: End| faulty(EndStep { decay: Decay::Cosine }, program);
+        let end = |program: End| {
+            faulty(
+                EndStep {
+                    decay: Decay::Cosine,
+                },
+                program,
+            )
+        };
         let update = |program: Update| faulty(AdamWUpdate { threads: THREADS }, program);
-        let fetch = |program: Fetch| faulty(FetchMicroBatch { threads: THREADS, slots: SLOTS }, program);
+        let fetch = |program: Fetch| {
+            faulty(
+                FetchMicroBatch {
+                    threads: THREADS,
+                    slots: SLOTS,
+                },
+                program,
+            )
+        };
         let (row, accum) = (setup.len as u32, setup.accum as u32);
         Some(match self {
             Fault::FrozenStep => site("kernel: end of the step", vec![end(End::FirstStep)]),
@@ -111,18 +139,28 @@ impl Fault {
                     update(Update::ClipByLayer),
                 ],
             ),
-            Fault::NoClip => {
-                site("kernel: end of the step, of an infinite `max_norm`", vec![end(End::NoClip)])
-            }
+            Fault::NoClip => site(
+                "kernel: end of the step, of an infinite `max_norm`",
+                vec![end(End::NoClip)],
+            ),
             Fault::Bf16Master => site("kernel: AdamW", vec![update(Update::Bf16)]),
-            Fault::NoBiasCorrection => site("kernel: end of the step", vec![end(End::NoCorrections)]),
+            Fault::NoBiasCorrection => {
+                site("kernel: end of the step", vec![end(End::NoCorrections)])
+            }
             Fault::EpsInside => site("kernel: AdamW", vec![update(Update::EpsInside)]),
             Fault::L2Decay => site("kernel: AdamW", vec![update(Update::L2)]),
-            Fault::PaddingInLoss => site("kernel: fetch of the batch", vec![fetch(Fetch::All(List::Labels))]),
-            Fault::PackingLeak => {
-                site("kernel: fetch of the batch", vec![fetch(Fetch::All(List::Starts { row }))])
-            }
-            Fault::MeanOfMicro => site("kernel: fetch of the batch", vec![fetch(Fetch::OwnMean { accum })]),
+            Fault::PaddingInLoss => site(
+                "kernel: fetch of the batch",
+                vec![fetch(Fetch::All(List::Labels))],
+            ),
+            Fault::PackingLeak => site(
+                "kernel: fetch of the batch",
+                vec![fetch(Fetch::All(List::Starts { row }))],
+            ),
+            Fault::MeanOfMicro => site(
+                "kernel: fetch of the batch",
+                vec![fetch(Fetch::OwnMean { accum })],
+            ),
             Fault::DropoutMaskBackward => Site {
                 place: "kernel: mask, and an argument of its launches in the backward",
                 changes: Changes {
@@ -139,18 +177,31 @@ impl Fault {
         let head_dim = setup.config.head_dim as u32;
         let queries = |program: Backward| faulty(QueryGradients { head_dim }, program);
         let keys = |program: Backward| faulty(KeyGradients { head_dim }, program);
-        let rotate = |direction| RotateHeads { pairing: Pairing::HalfSplit, direction };
+        let rotate = |direction| RotateHeads {
+            pairing: Pairing::HalfSplit,
+            direction,
+        };
         let back = |program: Rotated| faulty(rotate(Direction::Backward), program);
         let interleaved = |direction| {
-            let other = RotateHeads { pairing: Pairing::Interleaved, direction };
+            let other = RotateHeads {
+                pairing: Pairing::Interleaved,
+                direction,
+            };
             faulty(rotate(direction), Rotated::As(other))
         };
-        let (group, of_both) = ("kernel: sum of a group", "kernels: gradients of queries, of keys");
+        let (group, of_both) = (
+            "kernel: sum of a group",
+            "kernels: gradients of queries, of keys",
+        );
         Some(match self {
-            Fault::NoDelta => site("kernel: gradients of queries", vec![queries(Backward::NoDelta)]),
-            Fault::NoScoreScaleBackward => {
-                site(of_both, vec![queries(Backward::Unscaled), keys(Backward::Unscaled)])
-            }
+            Fault::NoDelta => site(
+                "kernel: gradients of queries",
+                vec![queries(Backward::NoDelta)],
+            ),
+            Fault::NoScoreScaleBackward => site(
+                of_both,
+                vec![queries(Backward::Unscaled), keys(Backward::Unscaled)],
+            ),
             Fault::MaskOffByOne => site(
                 "kernels: attention, gradients of queries, of keys",
                 vec![
@@ -161,10 +212,14 @@ impl Fault {
             ),
             Fault::GroupFirst => site(group, vec![faulty(SumGroups, Groups::First)]),
             Fault::GroupMean => site(group, vec![faulty(SumGroups, Groups::Mean)]),
-            Fault::NoRopeBackward => site("kernel: RoPE backward, of no token", vec![back(Rotated::Nothing)]),
-            Fault::RopeBackwardSign => {
-                site("kernel: RoPE backward", vec![back(Rotated::As(rotate(Direction::Forward)))])
-            }
+            Fault::NoRopeBackward => site(
+                "kernel: RoPE backward, of no token",
+                vec![back(Rotated::Nothing)],
+            ),
+            Fault::RopeBackwardSign => site(
+                "kernel: RoPE backward",
+                vec![back(Rotated::As(rotate(Direction::Forward)))],
+            ),
             Fault::InterleavedRope => {
                 let both = [Direction::Forward, Direction::Backward].map(interleaved);
                 site("kernels: RoPE, both ways", both.into())
@@ -184,16 +239,36 @@ impl Fault {
             Fault::NormBackwardWithoutMean => norm(NormBackward::WithoutMean),
             Fault::SiluBackward => {
                 let kernel = SwiGluBackward { threads: THREADS };
-                site("kernel: SwiGLU backward", vec![faulty(kernel, parts::SlopeOfSigmoid)])
+                site(
+                    "kernel: SwiGLU backward",
+                    vec![faulty(kernel, parts::SlopeOfSigmoid)],
+                )
             }
             Fault::LoraScaleBackward => {
-                let program = parts::Unscaled { rank: setup.lora.rank as u32 };
-                site("kernel: product NN", vec![faulty(Product { form: Form::Nn, width: 4 }, program)])
+                let program = parts::Unscaled {
+                    rank: setup.lora.rank as u32,
+                };
+                site(
+                    "kernel: product NN",
+                    vec![faulty(
+                        Product {
+                            form: Form::Nn,
+                            width: 4,
+                        },
+                        program,
+                    )],
+                )
             }
-            Fault::NoBias => site("kernel: rows of the bias", vec![faulty(BroadcastRow, parts::Zeros)]),
+            Fault::NoBias => site(
+                "kernel: rows of the bias",
+                vec![faulty(BroadcastRow, parts::Zeros)],
+            ),
             Fault::NibbleSwap => {
                 let kernel = Nf4Dequantize { threads: THREADS };
-                site("kernel: NF4 to f32", vec![faulty(kernel, parts::SwappedNibbles)])
+                site(
+                    "kernel: NF4 to f32",
+                    vec![faulty(kernel, parts::SwappedNibbles)],
+                )
             }
             _ => return None,
         })
@@ -212,5 +287,9 @@ const MASK_OF_THE_BACKWARD: Argument = Argument {
 /// The first gain of each norm before attention: by it a kernel knows which norm it is.
 fn attention_gains(setup: &Setup) -> Vec<f32> {
     let weights = setup.weights(&|nf4| setup.unpack(nf4));
-    weights.layers.iter().map(|layer| layer.attention_norm[0] as f32).collect()
+    weights
+        .layers
+        .iter()
+        .map(|layer| layer.attention_norm[0] as f32)
+        .collect()
 }

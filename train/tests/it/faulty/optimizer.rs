@@ -24,13 +24,22 @@ pub(super) enum End {
 
 impl Program<EndStep> for End {
     fn program<'k>(&self, of: &EndStep, k: Builder<'k>, a: EndStepArgs<Dev<'k>>) {
-        let (parts, rates, taken, counters, carried) = (a.parts, a.rates, a.taken, a.counters, a.carried);
+        let (parts, rates, taken, counters, carried) =
+            (a.parts, a.rates, a.taken, a.counters, a.carried);
         let (slots, max_norm) = (a.slots, a.max_norm);
         let first = |body: &dyn Fn()| {
             k.when(k.tid().eq(0), body);
         };
         match self {
-            End::NoClip => return of.program(k, EndStepArgs { max_norm: k.val(f32::INFINITY), ..a }),
+            End::NoClip => {
+                return of.program(
+                    k,
+                    EndStepArgs {
+                        max_norm: k.val(f32::INFINITY),
+                        ..a
+                    },
+                );
+            }
             End::FirstStep => first(&|| {
                 // Records go on from slot to slot by the sum of the two.
                 let [step, skipped] = [STEP, SKIPPED].map(|i| counters.at(i));
@@ -102,14 +111,21 @@ impl Program<AdamWUpdate> for Update {
             k.when(i.lt(n), || (0..4).for_each(|j| at(j).st(bf16(at(j).ld()))));
             return;
         }
-        k.when(i.lt(n) & a.taken.ld().ne(0), || (0..4).for_each(|j| self.element(&a, i + j)));
+        k.when(i.lt(n) & a.taken.ld().ne(0), || {
+            (0..4).for_each(|j| self.element(&a, i + j))
+        });
     }
 }
 
 impl Update {
     fn element<'k>(&self, a: &AdamWUpdateArgs<Dev<'k>>, i: U32<'k>) {
         let [lr, c1, c2, clip] = a.rates.ld4();
-        let (g, p, m, v) = (a.g.at(i).ld(), a.p.at(i).ld(), a.m.at(i).ld(), a.v.at(i).ld());
+        let (g, p, m, v) = (
+            a.g.at(i).ld(),
+            a.p.at(i).ld(),
+            a.m.at(i).ld(),
+            a.v.at(i).ld(),
+        );
         let clip = match self {
             Update::ClipByLayer => i.lt(a.n >> 1).select(clip, a.taken.ld().bits::<f32>()),
             _ => clip,

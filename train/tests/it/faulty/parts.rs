@@ -33,7 +33,8 @@ impl Program<RmsNormBackward> for NormBackward {
                 let (dy, sum, inv) = (a.dy.at(row), a.sum.at(row), a.inv.at(k.ctaid()).ld());
                 k.for_each(first, a.n, step, |i| {
                     let (dy, g, passed) = (dy.at(i).ld4(), a.g.at(i).ld4(), sum.at(i).ld4());
-                    sum.at(i).st4(std::array::from_fn(|j| inv.fma(g[j] * dy[j], passed[j])));
+                    sum.at(i)
+                        .st4(std::array::from_fn(|j| inv.fma(g[j] * dy[j], passed[j])));
                 });
             }
             NormBackward::Replaces(gains) => {
@@ -60,7 +61,8 @@ impl Program<SwiGluBackward> for SlopeOfSigmoid {
         k.when(i.lt(n), || {
             let (da, g, up) = (da.at(i).ld4(), g.at(i).ld4(), up.at(i).ld4());
             let sigmoid = |j: usize| ((-g[j] * LOG2_E).ex2() + 1.0).rcp_rn();
-            dg.at(i).st4(std::array::from_fn(|j| da[j] * up[j] * sigmoid(j)));
+            dg.at(i)
+                .st4(std::array::from_fn(|j| da[j] * up[j] * sigmoid(j)));
         });
     }
 }
@@ -73,7 +75,10 @@ pub(super) struct Unscaled {
 impl Program<Product> for Unscaled {
     fn program<'k>(&self, of: &Product, k: Builder<'k>, a: ProductArgs<Dev<'k>>) {
         let (sum, factor, rows, columns) = (a.sum, a.factor, a.rows, a.columns);
-        let (i, each) = (k.ctaid() * KernelDef::block(of) + k.tid(), columns / of.width);
+        let (i, each) = (
+            k.ctaid() * KernelDef::block(of) + k.tid(),
+            columns / of.width,
+        );
         of.program(k, a);
         k.when(i.lt(rows * each) & columns.eq(self.rank), || {
             let to = sum.at(i / each * columns + i % each * of.width);
@@ -94,10 +99,14 @@ impl Program<SumGroups> for Groups {
     fn program<'k>(&self, of: &SumGroups, k: Builder<'k>, a: SumGroupsArgs<Dev<'k>>) {
         let i = k.ctaid() * KernelDef::block(of) + k.tid();
         k.when(i.lt(a.n), || {
-            let first = a.parts.at(i / a.head_dim * a.group * a.head_dim + i % a.head_dim);
+            let first = a
+                .parts
+                .at(i / a.head_dim * a.group * a.head_dim + i % a.head_dim);
             let mut sum = k.var(first.ld());
             if matches!(self, Groups::Mean) {
-                k.for_each(1, a.group, 1, |j| sum.set(sum.get() + first.at(j * a.head_dim).ld()));
+                k.for_each(1, a.group, 1, |j| {
+                    sum.set(sum.get() + first.at(j * a.head_dim).ld())
+                });
                 sum.set(sum.get() / a.group.cvt::<f32>());
             }
             a.sum.at(i).st(sum.get());
@@ -116,7 +125,13 @@ pub(super) enum Rotated {
 impl Program<RotateHeads> for Rotated {
     fn program<'k>(&self, of: &RotateHeads, k: Builder<'k>, a: RotateHeadsArgs<Dev<'k>>) {
         match self {
-            Rotated::Nothing => of.program(k, RotateHeadsArgs { tokens: k.val(0), ..a }),
+            Rotated::Nothing => of.program(
+                k,
+                RotateHeadsArgs {
+                    tokens: k.val(0),
+                    ..a
+                },
+            ),
             Rotated::As(other) => other.program(k, a),
         }
     }
@@ -139,14 +154,19 @@ impl Program<Nf4Dequantize> for SwappedNibbles {
     fn program<'k>(&self, of: &Nf4Dequantize, k: Builder<'k>, a: Nf4DequantizeArgs<Dev<'k>>) {
         let values = k.shared::<f32>("values", VALUES.len() as u32);
         k.when(k.tid().eq(0), || {
-            (0u32..).zip(VALUES).for_each(|(i, value)| values.at(i).st(value));
+            (0u32..)
+                .zip(VALUES)
+                .for_each(|(i, value)| values.at(i).st(value));
         });
         k.barrier();
         let first = (k.ctaid() * of.threads + k.tid()) * 8;
         k.when(first.lt(a.n), || {
             let word = a.packed.cast::<u32>().at(first / 8).ld();
             let absmax = a.absmax.at(first / BLOCK as u32).ld();
-            (0..8).for_each(|j| a.w.at(first + j).st(values.at(word.bfe(4 * j, 4)).ld() * absmax));
+            (0..8).for_each(|j| {
+                a.w.at(first + j)
+                    .st(values.at(word.bfe(4 * j, 4)).ld() * absmax)
+            });
         });
     }
 }
@@ -162,7 +182,12 @@ impl Program<AddMasked> for OtherMask {
         let group = k.ctaid() * of.threads + k.tid();
         k.when((group * 4).lt(a.n), || {
             let more = a.stream.ge(OTHER).select(OTHER, 0u32);
-            let counter = [group, k.val(0u32), a.stream - more, a.counters.at(MICRO).ld() + more];
+            let counter = [
+                group,
+                k.val(0u32),
+                a.stream - more,
+                a.counters.at(MICRO).ld() + more,
+            ];
             let words = on_device(counter, [0, 1].map(|word| a.seed.at(word).ld()));
             for (j, word) in (0..).zip(words) {
                 let (x, sum) = (a.x.at(group * 4 + j).ld(), a.sum.at(group * 4 + j));

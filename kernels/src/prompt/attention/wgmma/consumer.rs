@@ -32,7 +32,9 @@ impl<'b, 'a, 'k> Consumer<'b, 'a, 'k> {
             row: group * GROUP_QUERIES + (k.warp() & 3) * WARP_QUERIES,
             at: Cursor::start(k),
             scores: Accumulators::zero(k, KEYS),
-            weights: (0..KEYS / 16).map(|_| [0; 4].map(|zero| k.var(zero))).collect(),
+            weights: (0..KEYS / 16)
+                .map(|_| [0; 4].map(|zero| k.var(zero)))
+                .collect(),
             softmax: Softmax::new(k),
             values: Accumulators::zero(k, block.def.head_dim),
             always: k.always(),
@@ -89,30 +91,38 @@ impl<'b, 'a, 'k> Consumer<'b, 'a, 'k> {
 
     /// Says that the warp has done with a tile.
     fn release(&self, tile: U32<'k>) {
-        self.k.when(self.k.lane().eq(0), || self.block.ring.empty(tile).arrive());
+        self.k
+            .when(self.k.lane().eq(0), || self.block.ring.empty(tile).arrive());
     }
 
     fn queries(&self) -> Ptr<'k, u8, Shared> {
-        self.block.queries.row(self.group, self.block.def.group_bytes())
+        self.block
+            .queries
+            .row(self.group, self.block.def.group_bytes())
     }
 
     fn multiply_queries(&mut self, tile: U32<'k>) {
         let dim = self.block.def.head_dim;
-        let queries = Descriptor::<f16>::by_columns(self.queries(), GROUP_QUERIES, dim, Swizzle::B128);
-        let keys = Descriptor::<f16>::by_columns(self.block.ring.tile(tile), KEYS, dim, Swizzle::B128);
+        let queries =
+            Descriptor::<f16>::by_columns(self.queries(), GROUP_QUERIES, dim, Swizzle::B128);
+        let keys =
+            Descriptor::<f16>::by_columns(self.block.ring.tile(tile), KEYS, dim, Swizzle::B128);
         for from in (0..dim).step_by(16) {
             let add = if from == 0 { self.never } else { self.always };
-            self.scores.multiply(queries.inner(from), keys.inner(from), add);
+            self.scores
+                .multiply(queries.inner(from), keys.inner(from), add);
         }
         self.k.wgmma_commit();
     }
 
     fn multiply_values(&mut self, tile: U32<'k>) {
         let dim = self.block.def.head_dim;
-        let values = Descriptor::<f16>::by_rows(self.block.ring.tile(tile), KEYS, dim, Swizzle::B128);
+        let values =
+            Descriptor::<f16>::by_rows(self.block.ring.tile(tile), KEYS, dim, Swizzle::B128);
         for (i, weights) in (0..).zip(&self.weights) {
             let weights = LeftFragment::of(weights);
-            self.values.multiply_registers::<f16, f16>(weights, values.inner(16 * i), self.always);
+            self.values
+                .multiply_registers::<f16, f16>(weights, values.inner(16 * i), self.always);
         }
         self.k.wgmma_commit();
     }
@@ -147,11 +157,28 @@ impl<'b, 'a, 'k> Consumer<'b, 'a, 'k> {
 
     /// Results take the place of the warpgroup's queries.
     fn store(&self) {
-        let &Block { plain: def, a, queries: memory, head, item, .. } = self.block;
+        let &Block {
+            plain: def,
+            a,
+            queries: memory,
+            head,
+            item,
+            ..
+        } = self.block;
         let (k, row) = (self.k, self.row);
         k.note("all warps have done with the queries");
-        k.when(self.group.eq(0), || k.barrier_part(1, 128)).otherwise(|| k.barrier_part(2, 128));
-        let to = Results { k, def, a, memory, row, queries: WARP_QUERIES, item, head };
+        k.when(self.group.eq(0), || k.barrier_part(1, 128))
+            .otherwise(|| k.barrier_part(2, 128));
+        let to = Results {
+            k,
+            def,
+            a,
+            memory,
+            row,
+            queries: WARP_QUERIES,
+            item,
+            head,
+        };
         to.store(std::iter::once(self.softmax.results(&self.values)));
     }
 }

@@ -42,7 +42,10 @@ impl<'k> Step<'k> {
     }
 
     fn set(&mut self, pages: [U32<'k>; 2]) {
-        self.0.iter_mut().zip(pages).for_each(|(page, number)| page.set(number));
+        self.0
+            .iter_mut()
+            .zip(pages)
+            .for_each(|(page, number)| page.set(number));
     }
 }
 
@@ -64,7 +67,9 @@ impl<'b, 'a, 'k> Producer<'b, 'a, 'k> {
 
     /// Queries come with the first keys.
     pub(super) fn copy(mut self) {
-        let &Block { k, a, start, end, .. } = self.block;
+        let &Block {
+            k, a, start, end, ..
+        } = self.block;
         k.note("the pages of the first two steps");
         let mut before = Step::new(k, self.pages(start));
         let mut ahead = Step::new(k, self.pages(start + KEYS));
@@ -82,7 +87,11 @@ impl<'b, 'a, 'k> Producer<'b, 'a, 'k> {
             before.set(pages);
         });
         k.note("copy the last values");
-        self.copy_tile(a.v_cache, start + ((end - 1 - start) & !(KEYS - 1)), before.get());
+        self.copy_tile(
+            a.v_cache,
+            start + ((end - 1 - start) & !(KEYS - 1)),
+            before.get(),
+        );
         k.note("wait for what is under way");
         for left in (0..BEHIND).rev() {
             k.wait_copies(left);
@@ -107,7 +116,12 @@ impl<'b, 'a, 'k> Producer<'b, 'a, 'k> {
     }
 
     /// Copies the thread's units of a tile from where `from` says that a row, so much further than its first, is.
-    fn units(&self, rows: u32, to: Ptr<'k, u8, Shared>, from: impl Fn(u32) -> Ptr<'k, f16, ReadOnly>) {
+    fn units(
+        &self,
+        rows: u32,
+        to: Ptr<'k, u8, Shared>,
+        from: impl Fn(u32) -> Ptr<'k, f16, ReadOnly>,
+    ) {
         let to = to.row(self.place(rows), 1);
         for further in (0..rows).step_by(self.stride() as usize) {
             from(further).copy16(to.at(further * PANEL_BYTES).cast());
@@ -116,19 +130,34 @@ impl<'b, 'a, 'k> Producer<'b, 'a, 'k> {
 
     /// Queries past the last repeat it.
     fn copy_queries(&self) {
-        let &Block { def, a, queries, item, head, .. } = self.block;
+        let &Block {
+            def,
+            a,
+            queries,
+            item,
+            head,
+            ..
+        } = self.block;
         for group in (0..QUERIES).step_by(GROUP_QUERIES as usize) {
             let to = queries.at(group * 2 * def.head_dim);
             self.units(GROUP_QUERIES, to, |further| {
                 let token = item.row(self.row + (group + further));
-                a.q.row(token * a.heads + head, 2 * def.head_dim).row(self.unit, 16)
+                a.q.row(token * a.heads + head, 2 * def.head_dim)
+                    .row(self.unit, 16)
             });
         }
     }
 
     /// Copies keys, or values, of a step from its pages; positions past the item repeat its last one, which is finite.
     fn copy_tile(&mut self, cache: Ptr<'k, f16, ReadOnly>, step: U32<'k>, pages: [U32<'k>; 2]) {
-        let &Block { k, def, a, ref ring, end, .. } = self.block;
+        let &Block {
+            k,
+            def,
+            a,
+            ref ring,
+            end,
+            ..
+        } = self.block;
         let tile = self.at.tile.get();
         ring.empty(tile).wait(self.at.parity.get() ^ 1);
         let (to, row_bytes) = (ring.tile(tile), 2 * def.head_dim);
@@ -139,7 +168,9 @@ impl<'b, 'a, 'k> Producer<'b, 'a, 'k> {
         let page = |further: u32| (further / PAGE) as usize;
         k.when((step + KEYS).le(end), || {
             let pages = pages.map(|page| page.row(self.row, row_bytes));
-            self.units(KEYS, to, |further| pages[page(further)].row(further % PAGE, row_bytes));
+            self.units(KEYS, to, |further| {
+                pages[page(further)].row(further % PAGE, row_bytes)
+            });
         })
         .otherwise(|| {
             k.note("positions up to the item's last, which is repeated");
@@ -163,7 +194,9 @@ impl<'b, 'a, 'k> Producer<'b, 'a, 'k> {
         let k = self.block.k;
         k.fence_async();
         k.warp_barrier();
-        k.when(k.lane().eq(0), || self.block.ring.full(self.landed.tile.get()).arrive());
+        k.when(k.lane().eq(0), || {
+            self.block.ring.full(self.landed.tile.get()).arrive()
+        });
         self.landed.advance();
     }
 }

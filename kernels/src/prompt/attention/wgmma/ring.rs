@@ -13,7 +13,12 @@ pub(super) struct Ring<'k> {
 impl<'k> Ring<'k> {
     /// From `first` on, tiles of so many bytes.
     pub(super) fn new(k: Builder<'k>, first: Ptr<'k, u8, Shared>, bytes: u32) -> Self {
-        Ring { full: k.shared("full", TILES), empty: k.shared("empty", TILES), first, bytes }
+        Ring {
+            full: k.shared("full", TILES),
+            empty: k.shared("empty", TILES),
+            first,
+            bytes,
+        }
     }
 
     /// By one thread. Each warp that copies, or multiplies, arrives.
@@ -45,7 +50,10 @@ pub(super) struct Cursor<'k> {
 
 impl<'k> Cursor<'k> {
     pub(super) fn start(k: Builder<'k>) -> Self {
-        Cursor { tile: k.var(0), parity: k.var(0) }
+        Cursor {
+            tile: k.var(0),
+            parity: k.var(0),
+        }
     }
 
     /// Goes on to the next tile, which after the last is the first in the next phase.

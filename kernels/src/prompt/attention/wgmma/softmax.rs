@@ -24,7 +24,11 @@ fn query(i: usize) -> usize {
 
 impl<'k> Softmax<'k> {
     pub(super) fn new(k: Builder<'k>) -> Self {
-        Softmax { k, max: [0, 1].map(|_| k.var(f32::MIN)), weights: [0, 1].map(|_| k.var(0.0)) }
+        Softmax {
+            k,
+            max: [0, 1].map(|_| k.var(f32::MIN)),
+            weights: [0, 1].map(|_| k.var(0.0)),
+        }
     }
 
     /// Turns scores into weights relative to the new maxima. Gives the factors of what was summed before.
@@ -50,14 +54,22 @@ impl<'k> Softmax<'k> {
     pub(super) fn results(&self, values: &Accumulators<'k, f32>) -> [Vec<U32<'k>>; 2] {
         [0, 1].map(|r| {
             let reciprocal = lanes_sum(QUAD, self.weights[r].get()).rcp();
-            let all: Vec<F32> = of_query(&values.0, r).map(|value| value.get() * reciprocal).collect();
-            all.chunks(2).map(|pair| pair[0].pack_f16(pair[1])).collect()
+            let all: Vec<F32> = of_query(&values.0, r)
+                .map(|value| value.get() * reciprocal)
+                .collect();
+            all.chunks(2)
+                .map(|pair| pair[0].pack_f16(pair[1]))
+                .collect()
         })
     }
 }
 
 /// Multiplies sums by the factors of their queries, unless all of the warp's are 1.
-pub(super) fn rescale<'k>(k: Builder<'k>, values: &mut Accumulators<'k, f32>, factors: [F32<'k>; 2]) {
+pub(super) fn rescale<'k>(
+    k: Builder<'k>,
+    values: &mut Accumulators<'k, f32>,
+    factors: [F32<'k>; 2],
+) {
     let risen = (factors[0].ne(1.0) | factors[1].ne(1.0)).any();
     k.when(risen, || {
         k.note("a maximum has risen: rescale the sums");
@@ -68,11 +80,17 @@ pub(super) fn rescale<'k>(k: Builder<'k>, values: &mut Accumulators<'k, f32>, fa
 }
 
 fn of_query<T>(all: &[T], r: usize) -> impl Iterator<Item = &T> {
-    all.iter().enumerate().filter(move |(i, _)| query(*i) == r).map(|(_, v)| v)
+    all.iter()
+        .enumerate()
+        .filter(move |(i, _)| query(*i) == r)
+        .map(|(_, v)| v)
 }
 
 /// Combines every fourth, then those of each.
-fn chains<'k>(all: impl Iterator<Item = F32<'k>>, combine: impl Fn(F32<'k>, F32<'k>) -> F32<'k>) -> F32<'k> {
+fn chains<'k>(
+    all: impl Iterator<Item = F32<'k>>,
+    combine: impl Fn(F32<'k>, F32<'k>) -> F32<'k>,
+) -> F32<'k> {
     let mut chains: Vec<F32> = vec![];
     for (i, v) in all.enumerate() {
         match i < CHAINS {
@@ -80,5 +98,8 @@ fn chains<'k>(all: impl Iterator<Item = F32<'k>>, combine: impl Fn(F32<'k>, F32<
             false => chains[i % CHAINS] = combine(chains[i % CHAINS], v),
         }
     }
-    chains.into_iter().reduce(combine).expect("there are positions and dimensions")
+    chains
+        .into_iter()
+        .reduce(combine)
+        .expect("there are positions and dimensions")
 }

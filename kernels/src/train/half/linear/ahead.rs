@@ -41,12 +41,26 @@ pub(super) fn grid(
     ([rows, columns], blocks): ([u32; 2], u32),
     beside: u32,
 ) -> Result<Grid, ShapeError> {
-    let (AheadArgs { packed, absmax, unpacked, n }, block) = (*ahead, BLOCK as u32);
-    kernel.require(n.is_multiple_of(block), || format!("n is {n}, must be a multiple of {block}"))?;
+    let (
+        AheadArgs {
+            packed,
+            absmax,
+            unpacked,
+            n,
+        },
+        block,
+    ) = (*ahead, BLOCK as u32);
+    kernel.require(n.is_multiple_of(block), || {
+        format!("n is {n}, must be a multiple of {block}")
+    })?;
     kernel.length("packed", packed, "n / 2", &[n / 2])?;
     kernel.length("absmax", absmax, "n / 64", &[n / block])?;
     kernel.length("unpacked", unpacked, "n", &[n])?;
-    Ok(if n == 0 { tile.grid([rows, columns], blocks, beside) } else { tile.grid_of(blocks, beside) })
+    Ok(if n == 0 {
+        tile.grid([rows, columns], blocks, beside)
+    } else {
+        tile.grid_of(blocks, beside)
+    })
 }
 
 /// Words of codes, and the `absmax` of each.
@@ -62,7 +76,11 @@ pub(super) struct Ahead<'k> {
 
 impl<'k> Ahead<'k> {
     pub(super) fn new(k: Builder<'k>, of: AheadArgs<Dev<'k>>) -> Self {
-        Ahead { k, of, values: k.shared("values", VALUES.len() as u32) }
+        Ahead {
+            k,
+            of,
+            values: k.shared("values", VALUES.len() as u32),
+        }
     }
 
     /// The task of a thread, of [`IDLE`] in a block.
@@ -71,7 +89,11 @@ impl<'k> Ahead<'k> {
         k.when(self.of.n.ne(0), || {
             k.note("the values of codes");
             k.when(thread.eq(0), || {
-                (0..4).for_each(|i| values.at(4 * i).st4(from_fn(|j| k.val(VALUES[4 * i as usize + j]))));
+                (0..4).for_each(|i| {
+                    values
+                        .at(4 * i)
+                        .st4(from_fn(|j| k.val(VALUES[4 * i as usize + j])))
+                });
             });
             k.barrier_part(BARRIER, IDLE);
             self.unpack_part(thread);
@@ -125,7 +147,8 @@ impl<'k> Ahead<'k> {
     }
 
     fn unpack(&self, from: &Fetched<'k>, first: U32<'k>, words: U32<'k>) {
-        self.k.note("w = value * absmax; the first of two codes is in the high nibble");
+        self.k
+            .note("w = value * absmax; the first of two codes is in the high nibble");
         self.each(first, words, |word, there, i| {
             let words = self.four(from.0[i].0.get(), from.0[i].1.get());
             let to = self.of.unpacked.cast::<u32>().at(word * (EIGHT / 2));
@@ -138,7 +161,10 @@ impl<'k> Ahead<'k> {
         // How many bytes from the first value on, of four codes each.
         let [high, low] = [(word >> 2) & 0x3c3c_3c3c, (word << 2) & 0x3c3c_3c3c];
         let value = |offsets: U32<'k>, byte: u32| {
-            self.values.row(offsets.prmt(0u32, 0x4440 + byte), 1u32).ld() * absmax
+            self.values
+                .row(offsets.prmt(0u32, 0x4440 + byte), 1u32)
+                .ld()
+                * absmax
         };
         from_fn(|byte| value(high, byte as u32).pack_bf16(value(low, byte as u32)))
     }
@@ -147,12 +173,20 @@ impl<'k> Ahead<'k> {
 /// What it gives.
 pub(super) fn reference(a: AheadArgs<Cpu<'_>>) {
     let w = dequantize(a.packed, a.absmax);
-    a.unpacked.iter_mut().zip(w).for_each(|(to, w)| *to = bf16::from_f32(w));
+    a.unpacked
+        .iter_mut()
+        .zip(w)
+        .for_each(|(to, w)| *to = bf16::from_f32(w));
 }
 
 /// Arguments of a case of so many weights.
 pub(super) fn case(random: &mut Random, n: u32) -> [CpuArg; 4] {
     let packed = (0..n / 2).map(|_| random.bits() as u8).collect();
     let absmax = random.units((n / BLOCK as u32) as usize);
-    [CpuArg::U8(packed), CpuArg::F32(absmax), CpuArg::Bf16(vec![bf16(0); n as usize]), CpuArg::scalar(n)]
+    [
+        CpuArg::U8(packed),
+        CpuArg::F32(absmax),
+        CpuArg::Bf16(vec![bf16(0); n as usize]),
+        CpuArg::scalar(n),
+    ]
 }

@@ -69,9 +69,17 @@ impl KernelDef for Logits {
 
     fn program<'k>(&self, k: Builder<'k>, a: LogitsArgs<Dev<'k>>) {
         let memory = k.tile_memory("tiles");
-        let shape = Product { rows: a.rows, columns: a.columns };
+        let shape = Product {
+            rows: a.rows,
+            columns: a.columns,
+        };
         let (left, right) = (a.x.of(X), a.w.of(TILE.right(false)));
-        let pairs = vec![Pair { left, right, by_rows: false, depth: a.depth }];
+        let pairs = vec![Pair {
+            left,
+            right,
+            by_rows: false,
+            depth: a.depth,
+        }];
         let tiled = Tiled::new((memory, k), (TILE, 0), shape, pairs, vec![]);
         tiled.run(|_, summed| {
             let lane = k.lane();
@@ -85,7 +93,8 @@ impl KernelDef for Logits {
                     let (row, column) = (row + 8 * half, column + 8 * eight);
                     let at = (4 * eight + 2 * half) as usize;
                     k.when(row.lt(a.rows) & column.lt(a.columns), || {
-                        a.y.at(row * a.columns + column).st2([0, 1].map(|i| summed.sums.0[at + i].get()));
+                        a.y.at(row * a.columns + column)
+                            .st2([0, 1].map(|i| summed.sums.0[at + i].get()));
                     });
                 }
             }
@@ -113,13 +122,21 @@ impl Variant for Logits {
                 CpuArg::scalar(blocks),
             ];
             let label = format!("rows={rows} columns={columns} depth={depth} blocks={blocks}");
-            Case { label, args, bound: BOUND }
+            Case {
+                label,
+                args,
+                bound: BOUND,
+            }
         };
         [[1, 2, 8, 1], [130, 266, 136, 2]].map(case).into()
     }
 
     fn map_dims(&self, param: &str, args: &[CpuArg]) -> Option<[u32; 2]> {
         let [rows, columns, depth] = [3, 4, 5].map(|i| scalar(&args[i]));
-        Some(if param == "x" { [rows, depth] } else { [columns, depth] })
+        Some(if param == "x" {
+            [rows, depth]
+        } else {
+            [columns, depth]
+        })
     }
 }

@@ -76,12 +76,20 @@ struct Operands {
 impl Operands {
     /// The contract of the operands; `b` is the name of the adapter's matrix.
     fn check(&self, kernel: &impl Contract, b: &str) -> Result<(), ShapeError> {
-        let Operands { rows, columns, depth, rank, .. } = *self;
+        let Operands {
+            rows,
+            columns,
+            depth,
+            rank,
+            ..
+        } = *self;
         kernel.range("rows", rows, 1, 1 << 24)?;
         kernel.range("blocks", self.blocks, 1, 1 << 16)?;
         kernel.multiple("columns", columns, 8)?;
         kernel.multiple("depth", depth, 8)?;
-        kernel.require(rank.is_multiple_of(8), || format!("rank is {rank}, must be a multiple of 8"))?;
+        kernel.require(rank.is_multiple_of(8), || {
+            format!("rank is {rank}, must be a multiple of 8")
+        })?;
         kernel.length("x", self.frozen[0], "rows * depth", &[rows, depth])?;
         kernel.length("w", self.frozen[1], "columns * depth", &[columns, depth])?;
         if rank > 0 {

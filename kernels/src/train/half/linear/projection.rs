@@ -76,13 +76,26 @@ pub struct MapTiles {
 impl LoraLinear {
     /// What the tensor maps copy.
     pub fn map_tiles(&self) -> MapTiles {
-        MapTiles { x: X, w: self.tile.right(self.form == Form::Nn), b: self.tile.right(true), y: Y }
+        MapTiles {
+            x: X,
+            w: self.tile.right(self.form == Form::Nn),
+            b: self.tile.right(true),
+            y: Y,
+        }
     }
 
     fn pairs<'k>(&self, a: &LoraLinearArgs<Dev<'k>>) -> Vec<Pair<'k, bf16>> {
         let by_rows = self.form == Form::Nn;
-        let of = |left: TensorArg<'k, bf16, ReadOnly>, right: Tiles<'k, bf16, ReadOnly>, by_rows, depth| {
-            Pair { left: left.of(X), right, by_rows, depth }
+        let of = |left: TensorArg<'k, bf16, ReadOnly>,
+                  right: Tiles<'k, bf16, ReadOnly>,
+                  by_rows,
+                  depth| {
+            Pair {
+                left: left.of(X),
+                right,
+                by_rows,
+                depth,
+            }
         };
         vec![
             of(a.x, a.w.of(self.tile.right(by_rows)), by_rows, a.depth),
@@ -107,8 +120,9 @@ impl LoraLinear {
                 a.bias.at(column).ld2_if(column.lt(a.columns), &mut bias);
             }
             for half in 0..2 {
-                let word =
-                    residual.as_ref().map(|all| all[(eight / 2) as usize][(eight % 2 * 2 + half) as usize]);
+                let word = residual
+                    .as_ref()
+                    .map(|all| all[(eight / 2) as usize][(eight % 2 * 2 + half) as usize]);
                 let added = word.map(unpack);
                 for (i, bias) in bias.iter().enumerate() {
                     let sum = &mut summed.sums.0[(from / 2 + 4 * eight + 2 * half) as usize + i];
@@ -144,31 +158,75 @@ impl KernelDef for LoraLinear {
 
     fn grid(&self, a: &LoraLinearArgs<Shape>) -> Result<Grid, ShapeError> {
         self.require(self.form != Form::Tn, || "there is no form TN of it".into())?;
-        let LoraLinearArgs { rows, columns, depth, rank, blocks, .. } = *a;
+        let LoraLinearArgs {
+            rows,
+            columns,
+            depth,
+            rank,
+            blocks,
+            ..
+        } = *a;
         let (frozen, adapter) = ([a.x, a.w], [a.u, a.b]);
-        Operands { rows, columns, depth, rank, blocks, frozen, adapter }.check(self, "b")?;
-        self.length("bias", a.bias, "columns", &[if self.bias { a.columns } else { 0 }])?;
+        Operands {
+            rows,
+            columns,
+            depth,
+            rank,
+            blocks,
+            frozen,
+            adapter,
+        }
+        .check(self, "b")?;
+        self.length(
+            "bias",
+            a.bias,
+            "columns",
+            &[if self.bias { a.columns } else { 0 }],
+        )?;
         if self.residual {
-            self.length("residual", a.residual, "rows * columns", &[a.rows, a.columns])?;
+            self.length(
+                "residual",
+                a.residual,
+                "rows * columns",
+                &[a.rows, a.columns],
+            )?;
         }
         self.exactly("factor", a.factor, 1)?;
         self.length("y", a.y, "rows * columns", &[a.rows, a.columns])?;
-        ahead::grid(self, &a.ahead, self.tile, ([a.rows, a.columns], a.blocks), BESIDE)
+        ahead::grid(
+            self,
+            &a.ahead,
+            self.tile,
+            ([a.rows, a.columns], a.blocks),
+            BESIDE,
+        )
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LoraLinearArgs<Dev<'k>>) {
         let (memory, ahead) = (k.tile_memory("tiles"), Ahead::new(k, a.ahead));
-        let shape = Product { rows: a.rows, columns: a.columns };
+        let shape = Product {
+            rows: a.rows,
+            columns: a.columns,
+        };
         let residual = vec![a.residual.of(X)];
         let residual = if self.residual { residual } else { vec![] };
-        let tiled = Tiled::new((memory, k), (self.tile, BESIDE), shape, self.pairs(&a), residual);
+        let tiled = Tiled::new(
+            (memory, k),
+            (self.tile, BESIDE),
+            shape,
+            self.pairs(&a),
+            residual,
+        );
         let out = memory.at(self.tile.ring(BESIDE).memory());
         let finish = |leaving: &Leaving<'k>, mut summed: Summed<'_, 'k, bf16>| {
             let y = a.y.of(Y).at(out.row(leaving.group, Y.bytes()));
             for from in (0..self.tile.columns()).step_by(64) {
                 k.note("factor, bias and residual of 64 columns; round and store them");
                 self.finish(k, &a, &mut summed, from);
-                leaving.store(&[(y, &*summed.sums, from)], [summed.column + from, summed.row]);
+                leaving.store(
+                    &[(y, &*summed.sums, from)],
+                    [summed.column + from, summed.row],
+                );
             }
         };
         tiled.run_with_idle(finish, Some(&|thread| ahead.run(thread)));
@@ -188,7 +246,8 @@ impl KernelDef for LoraLinear {
         y.iter_mut().for_each(|y| *y *= f64::from(a.factor[0]));
         // Empty, if the kernel adds none.
         let bias: Vec<f64> = a.bias.iter().copied().map(f64::from).collect();
-        y.chunks_exact_mut(columns).for_each(|y| add_scaled(1.0, &bias, y));
+        y.chunks_exact_mut(columns)
+            .for_each(|y| add_scaled(1.0, &bias, y));
         if self.residual {
             add_scaled(1.0, &wide(a.residual), &mut y);
         }
@@ -217,9 +276,14 @@ impl Variant for LoraLinear {
                 CpuArg::scalar(blocks),
             ];
             args.extend(ahead::case(&mut random, n));
-            let label =
-                format!("rows={rows} columns={columns} depth={depth} rank={rank} blocks={blocks} n={n}");
-            Case { label, args, bound: BOUND }
+            let label = format!(
+                "rows={rows} columns={columns} depth={depth} rank={rank} blocks={blocks} n={n}"
+            );
+            Case {
+                label,
+                args,
+                bound: BOUND,
+            }
         };
         let mut cases = vec![([1, 8, 8, 0, 1], 0), ([64, 72, 200, 72, 1], 192)];
         if self.tile.columns() == 64 {

@@ -79,7 +79,13 @@ const BESIDE: u32 = GROUPS * Y.bytes();
 impl LoraSum {
     /// What the tensor maps copy: `x` of every left operand, `w` of weights, `b` of A.
     pub fn map_tiles(&self) -> MapTiles {
-        LoraLinear { form: Form::Nn, tile: self.tile, bias: false, residual: false }.map_tiles()
+        LoraLinear {
+            form: Form::Nn,
+            tile: self.tile,
+            bias: false,
+            residual: false,
+        }
+        .map_tiles()
     }
 
     /// The contract of a pair of operands, whose inner dimension may be 0.
@@ -90,7 +96,9 @@ impl LoraSum {
         [left, right]: [usize; 2],
         inner: u32,
     ) -> Result<(), ShapeError> {
-        let fit = |len: usize, other: u32| inner == 0 || len as u64 == u64::from(inner) * u64::from(other);
+        let fit = |len: usize, other: u32| {
+            inner == 0 || len as u64 == u64::from(inner) * u64::from(other)
+        };
         self.require(inner.is_multiple_of(8) && fit(left, a.rows) && fit(right, a.columns), || {
             format!(
                 "{names} are of {left}, {right} and {inner}; the last must be a multiple of 8, and the matrices as long \
@@ -125,30 +133,63 @@ impl KernelDef for LoraSum {
         self.range("blocks", a.blocks, 1, 1 << 16)?;
         self.multiple("columns", a.columns, 8)?;
         self.range("depth0", a.depth0, 8, 1 << 24)?;
-        let frozen = [(a.x0, a.w0, a.depth0), (a.x1, a.w1, a.depth1), (a.x2, a.w2, a.depth2)];
-        let adapters = [(a.u0, a.a0, a.rank0), (a.u1, a.a1, a.rank1), (a.u2, a.a2, a.rank2)];
-        for (i, [(x, w, depth), (u, b, rank)]) in
-            frozen.into_iter().zip(adapters).map(<[_; 2]>::from).enumerate()
+        let frozen = [
+            (a.x0, a.w0, a.depth0),
+            (a.x1, a.w1, a.depth1),
+            (a.x2, a.w2, a.depth2),
+        ];
+        let adapters = [
+            (a.u0, a.a0, a.rank0),
+            (a.u1, a.a1, a.rank1),
+            (a.u2, a.a2, a.rank2),
+        ];
+        for (i, [(x, w, depth), (u, b, rank)]) in frozen
+            .into_iter()
+            .zip(adapters)
+            .map(<[_; 2]>::from)
+            .enumerate()
         {
             self.operands(&format!("x{i}, w{i}, depth{i}"), a, [x, w], depth)?;
             self.operands(&format!("u{i}, a{i}, rank{i}"), a, [u, b], rank)?;
         }
         self.length("y", a.y, "rows * columns", &[a.rows, a.columns])?;
-        ahead::grid(self, &a.ahead, self.tile, ([a.rows, a.columns], a.blocks), BESIDE)
+        ahead::grid(
+            self,
+            &a.ahead,
+            self.tile,
+            ([a.rows, a.columns], a.blocks),
+            BESIDE,
+        )
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LoraSumArgs<Dev<'k>>) {
         let (memory, ahead) = (k.tile_memory("tiles"), Ahead::new(k, a.ahead));
-        let shape = Product { rows: a.rows, columns: a.columns };
+        let shape = Product {
+            rows: a.rows,
+            columns: a.columns,
+        };
         let pair = |(left, right, depth): (
             TensorArg<'k, bf16, ReadOnly>,
             TensorArg<'k, bf16, ReadOnly>,
             U32<'k>,
         )| {
-            Pair { left: left.of(X), right: right.of(self.tile.right(true)), by_rows: true, depth }
+            Pair {
+                left: left.of(X),
+                right: right.of(self.tile.right(true)),
+                by_rows: true,
+                depth,
+            }
         };
-        let frozen = [(a.x0, a.w0, a.depth0), (a.x1, a.w1, a.depth1), (a.x2, a.w2, a.depth2)];
-        let adapters = [(a.u0, a.a0, a.rank0), (a.u1, a.a1, a.rank1), (a.u2, a.a2, a.rank2)];
+        let frozen = [
+            (a.x0, a.w0, a.depth0),
+            (a.x1, a.w1, a.depth1),
+            (a.x2, a.w2, a.depth2),
+        ];
+        let adapters = [
+            (a.u0, a.a0, a.rank0),
+            (a.u1, a.a1, a.rank1),
+            (a.u2, a.a2, a.rank2),
+        ];
         let pairs = frozen.into_iter().chain(adapters).map(pair).collect();
         let tiled = Tiled::new((memory, k), (self.tile, BESIDE), shape, pairs, vec![]);
         let out = memory.at(self.tile.ring(BESIDE).memory());
@@ -156,7 +197,10 @@ impl KernelDef for LoraSum {
             let y = a.y.of(Y).at(out.row(leaving.group, Y.bytes()));
             for from in (0..self.tile.columns()).step_by(64) {
                 k.note("round and store 64 columns");
-                leaving.store(&[(y, &*summed.sums, from)], [summed.column + from, summed.row]);
+                leaving.store(
+                    &[(y, &*summed.sums, from)],
+                    [summed.column + from, summed.row],
+                );
             }
         };
         tiled.run_with_idle(finish, Some(&|thread| ahead.run(thread)));
@@ -164,9 +208,21 @@ impl KernelDef for LoraSum {
 
     fn reference(&self, a: LoraSumArgs<Cpu<'_>>) {
         let mut y = vec![0.0; a.y.len()];
-        let frozen = [(a.x0, a.w0, a.depth0), (a.x1, a.w1, a.depth1), (a.x2, a.w2, a.depth2)];
-        let adapters = [(a.u0, a.a0, a.rank0), (a.u1, a.a1, a.rank1), (a.u2, a.a2, a.rank2)];
-        for (x, w, _) in frozen.into_iter().chain(adapters).filter(|(.., depth)| *depth > 0) {
+        let frozen = [
+            (a.x0, a.w0, a.depth0),
+            (a.x1, a.w1, a.depth1),
+            (a.x2, a.w2, a.depth2),
+        ];
+        let adapters = [
+            (a.u0, a.a0, a.rank0),
+            (a.u1, a.a1, a.rank1),
+            (a.u2, a.a2, a.rank2),
+        ];
+        for (x, w, _) in frozen
+            .into_iter()
+            .chain(adapters)
+            .filter(|(.., depth)| *depth > 0)
+        {
             nn(&wide(x), &wide(w), a.columns as usize, &mut y);
         }
         narrow(&y, a.y);
@@ -189,18 +245,30 @@ impl Variant for LoraSum {
             ];
             let shapes = shapes.into_iter().flatten().take(13);
             let mut args: Vec<CpuArg> = shapes.map(|[n, m]| matrix(&mut random, n, m)).collect();
-            let lengths = [rows, columns].into_iter().chain(depths).chain(ranks).chain([blocks]);
+            let lengths = [rows, columns]
+                .into_iter()
+                .chain(depths)
+                .chain(ranks)
+                .chain([blocks]);
             args.extend(lengths.map(CpuArg::scalar));
             args.extend(ahead::case(&mut random, n));
             let label = format!(
                 "rows={rows} columns={columns} depths={depths:?} ranks={ranks:?} blocks={blocks} n={n}"
             );
-            Case { label, args, bound: BOUND }
+            Case {
+                label,
+                args,
+                bound: BOUND,
+            }
         };
         let cases = [
             ([1, 8, 1, 0], [8, 0, 0], [0, 0, 0]),
             ([64, 72, 1, 192], [72, 200, 0], [16, 72, 0]),
-            ([130, self.tile.columns() + 8, 2, 0], [136, 8, 72], [8, 0, 16]),
+            (
+                [130, self.tile.columns() + 8, 2, 0],
+                [136, 8, 72],
+                [8, 0, 16],
+            ),
         ];
         cases.map(case).into()
     }
@@ -209,7 +277,9 @@ impl Variant for LoraSum {
         let [rows, columns] = [13, 14].map(|i| scalar(&args[i]));
         // The lengths of a matrix, by the last letter of its name.
         let length = |first: usize| {
-            let index = param[1..].parse::<usize>().expect("each matrix but y is numbered");
+            let index = param[1..]
+                .parse::<usize>()
+                .expect("each matrix but y is numbered");
             scalar(&args[first + index]).max(8)
         };
         Some(match &param[..1] {

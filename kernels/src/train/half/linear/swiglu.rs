@@ -64,7 +64,13 @@ const BESIDE: u32 = 2 * GROUPS * Y.bytes();
 impl LoraSwiGlu {
     /// What the tensor maps copy: `x` of every left operand, `w` of weights, `b` of B, `y` of all that has rows and columns.
     pub fn map_tiles(&self) -> MapTiles {
-        LoraLinear { form: Form::Nt, tile: self.tile, bias: false, residual: false }.map_tiles()
+        LoraLinear {
+            form: Form::Nt,
+            tile: self.tile,
+            bias: false,
+            residual: false,
+        }
+        .map_tiles()
     }
 
     /// `up`, rounded, and `a` of 64 columns, from `from` on: `up` in place of the sums, `a` in sums of its own.
@@ -110,24 +116,62 @@ impl KernelDef for LoraSwiGlu {
     }
 
     fn grid(&self, a: &LoraSwiGluArgs<Shape>) -> Result<Grid, ShapeError> {
-        let LoraSwiGluArgs { rows, columns, depth, rank, blocks, .. } = *a;
+        let LoraSwiGluArgs {
+            rows,
+            columns,
+            depth,
+            rank,
+            blocks,
+            ..
+        } = *a;
         let (frozen, adapter) = ([a.x, a.w], [a.u, a.b]);
-        Operands { rows, columns, depth, rank, blocks, frozen, adapter }.check(self, "b")?;
+        Operands {
+            rows,
+            columns,
+            depth,
+            rank,
+            blocks,
+            frozen,
+            adapter,
+        }
+        .check(self, "b")?;
         for (name, len) in [("g", a.g), ("up", a.up), ("a", a.a)] {
             self.length(name, len, "rows * columns", &[a.rows, a.columns])?;
         }
-        ahead::grid(self, &a.ahead, self.tile, ([a.rows, a.columns], a.blocks), BESIDE)
+        ahead::grid(
+            self,
+            &a.ahead,
+            self.tile,
+            ([a.rows, a.columns], a.blocks),
+            BESIDE,
+        )
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LoraSwiGluArgs<Dev<'k>>) {
         let (memory, ahead) = (k.tile_memory("tiles"), Ahead::new(k, a.ahead));
-        let shape = Product { rows: a.rows, columns: a.columns };
-        let pair =
-            |left: TensorArg<'k, bf16, ReadOnly>, right: TensorArg<'k, bf16, ReadOnly>, by_rows, depth| {
-                Pair { left: left.of(X), right: right.of(self.tile.right(by_rows)), by_rows, depth }
-            };
+        let shape = Product {
+            rows: a.rows,
+            columns: a.columns,
+        };
+        let pair = |left: TensorArg<'k, bf16, ReadOnly>,
+                    right: TensorArg<'k, bf16, ReadOnly>,
+                    by_rows,
+                    depth| {
+            Pair {
+                left: left.of(X),
+                right: right.of(self.tile.right(by_rows)),
+                by_rows,
+                depth,
+            }
+        };
         let pairs = vec![pair(a.x, a.w, false, a.depth), pair(a.u, a.b, true, a.rank)];
-        let tiled = Tiled::new((memory, k), (self.tile, BESIDE), shape, pairs, vec![a.g.of(X)]);
+        let tiled = Tiled::new(
+            (memory, k),
+            (self.tile, BESIDE),
+            shape,
+            pairs,
+            vec![a.g.of(X)],
+        );
         let out = memory.at(self.tile.ring(BESIDE).memory());
         let finish = |leaving: &Leaving<'k>, mut summed: Summed<'_, 'k, bf16>| {
             let out = out.row(leaving.group, 2 * Y.bytes());
@@ -166,14 +210,24 @@ impl Variant for LoraSwiGlu {
     fn cases(&self, seed: u64) -> Vec<Case> {
         let case = |([rows, columns, depth, rank, blocks], n): ([u32; 5], u32)| {
             let mut random = Random(seed);
-            let shapes = [[rows, depth], [columns, depth], [rows, rank.max(8)], [rank.max(8), columns]];
+            let shapes = [
+                [rows, depth],
+                [columns, depth],
+                [rows, rank.max(8)],
+                [rank.max(8), columns],
+            ];
             let shapes = shapes.into_iter().chain([[rows, columns]; 3]);
             let mut args: Vec<CpuArg> = shapes.map(|[n, m]| eighths(&mut random, n, m)).collect();
             args.extend([rows, columns, depth, rank, blocks].map(CpuArg::scalar));
             args.extend(ahead::case(&mut random, n));
-            let label =
-                format!("rows={rows} columns={columns} depth={depth} rank={rank} blocks={blocks} n={n}");
-            Case { label, args, bound: BOUND }
+            let label = format!(
+                "rows={rows} columns={columns} depth={depth} rank={rank} blocks={blocks} n={n}"
+            );
+            Case {
+                label,
+                args,
+                bound: BOUND,
+            }
         };
         let cases = [
             ([1, 8, 8, 0, 1], 0),

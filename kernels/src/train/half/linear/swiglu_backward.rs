@@ -67,7 +67,13 @@ const BESIDE: u32 = 2 * GROUPS * Y.bytes();
 impl LoraSwiGluBackward {
     /// What the tensor maps copy: `x` of every left operand, `w` of weights, `b` of A, `y` of all that has rows and columns.
     pub fn map_tiles(&self) -> MapTiles {
-        LoraLinear { form: Form::Nn, tile: self.tile, bias: false, residual: false }.map_tiles()
+        LoraLinear {
+            form: Form::Nn,
+            tile: self.tile,
+            bias: false,
+            residual: false,
+        }
+        .map_tiles()
     }
 
     /// `dg` and `dup` of 64 columns, from `from` on: `dg` in place of the sums, `dup` in sums of its own.
@@ -113,26 +119,59 @@ impl KernelDef for LoraSwiGluBackward {
     }
 
     fn grid(&self, a: &LoraSwiGluBackwardArgs<Shape>) -> Result<Grid, ShapeError> {
-        let LoraSwiGluBackwardArgs { rows, columns, depth, rank, blocks, .. } = *a;
+        let LoraSwiGluBackwardArgs {
+            rows,
+            columns,
+            depth,
+            rank,
+            blocks,
+            ..
+        } = *a;
         let (frozen, adapter) = ([a.x, a.w], [a.u, a.a]);
-        Operands { rows, columns, depth, rank, blocks, frozen, adapter }.check(self, "a")?;
+        Operands {
+            rows,
+            columns,
+            depth,
+            rank,
+            blocks,
+            frozen,
+            adapter,
+        }
+        .check(self, "a")?;
         for (name, len) in [("g", a.g), ("up", a.up), ("dg", a.dg), ("dup", a.dup)] {
             self.length(name, len, "rows * columns", &[a.rows, a.columns])?;
         }
-        ahead::grid(self, &a.ahead, self.tile, ([a.rows, a.columns], a.blocks), BESIDE)
+        ahead::grid(
+            self,
+            &a.ahead,
+            self.tile,
+            ([a.rows, a.columns], a.blocks),
+            BESIDE,
+        )
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LoraSwiGluBackwardArgs<Dev<'k>>) {
         let (memory, ahead) = (k.tile_memory("tiles"), Ahead::new(k, a.ahead));
-        let shape = Product { rows: a.rows, columns: a.columns };
-        let pair = |left: TensorArg<'k, bf16, ReadOnly>, right: TensorArg<'k, bf16, ReadOnly>, depth| Pair {
+        let shape = Product {
+            rows: a.rows,
+            columns: a.columns,
+        };
+        let pair = |left: TensorArg<'k, bf16, ReadOnly>,
+                    right: TensorArg<'k, bf16, ReadOnly>,
+                    depth| Pair {
             left: left.of(X),
             right: right.of(self.tile.right(true)),
             by_rows: true,
             depth,
         };
         let pairs = vec![pair(a.x, a.w, a.depth), pair(a.u, a.a, a.rank)];
-        let tiled = Tiled::new((memory, k), (self.tile, BESIDE), shape, pairs, vec![a.g.of(X), a.up.of(X)]);
+        let tiled = Tiled::new(
+            (memory, k),
+            (self.tile, BESIDE),
+            shape,
+            pairs,
+            vec![a.g.of(X), a.up.of(X)],
+        );
         let out = memory.at(self.tile.ring(BESIDE).memory());
         let finish = |leaving: &Leaving<'k>, mut summed: Summed<'_, 'k, bf16>| {
             let out = out.row(leaving.group, 2 * Y.bytes());
@@ -166,14 +205,24 @@ impl Variant for LoraSwiGluBackward {
     fn cases(&self, seed: u64) -> Vec<Case> {
         let case = |([rows, columns, depth, rank, blocks], n): ([u32; 5], u32)| {
             let mut random = Random(seed);
-            let shapes = [[rows, depth], [depth, columns], [rows, rank.max(8)], [rank.max(8), columns]];
+            let shapes = [
+                [rows, depth],
+                [depth, columns],
+                [rows, rank.max(8)],
+                [rank.max(8), columns],
+            ];
             let shapes = shapes.into_iter().chain([[rows, columns]; 4]);
             let mut args: Vec<CpuArg> = shapes.map(|[n, m]| matrix(&mut random, n, m)).collect();
             args.extend([rows, columns, depth, rank, blocks].map(CpuArg::scalar));
             args.extend(ahead::case(&mut random, n));
-            let label =
-                format!("rows={rows} columns={columns} depth={depth} rank={rank} blocks={blocks} n={n}");
-            Case { label, args, bound: BOUND }
+            let label = format!(
+                "rows={rows} columns={columns} depth={depth} rank={rank} blocks={blocks} n={n}"
+            );
+            Case {
+                label,
+                args,
+                bound: BOUND,
+            }
         };
         let cases = [
             ([1, 8, 8, 0, 1], 0),
