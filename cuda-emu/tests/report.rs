@@ -100,8 +100,8 @@ impl Program {
 
     fn stream(&self) -> CUstream {
         let mut stream = CUstream::NULL;
-        // SAFETY: the pointer is to a variable of this function.
         assert_eq!(
+            // SAFETY: the pointer is to a variable of this function.
             unsafe { (self.api.cuStreamCreate)(&mut stream, CUstream_flags::NON_BLOCKING) }.0,
             0
         );

@@ -77,8 +77,8 @@ fn the_device_describes_itself() {
     });
     let mut name = [0 as c_char; 64];
     ok!(emu, cuDeviceGetName(name.as_mut_ptr(), 64, 0));
-    // SAFETY: the call wrote a string with its NUL.
     assert_eq!(
+        // SAFETY: the call wrote a string with its NUL.
         unsafe { CStr::from_ptr(name.as_ptr()) },
         c"Warpwright CPU emulator"
     );
@@ -128,8 +128,8 @@ fn codes_have_names_and_texts() {
         ok!(emu, cuGetErrorName(CUresult(700), &mut text));
         text
     };
-    // SAFETY: names are strings that live for ever.
     assert_eq!(
+        // SAFETY: names are strings that live for ever.
         unsafe { CStr::from_ptr(name) },
         c"CUDA_ERROR_ILLEGAL_ADDRESS"
     );

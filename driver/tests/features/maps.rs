@@ -321,8 +321,8 @@ fn multiply_tiles(layout: Layout) {
     for transposed in [[false; 2], [true, false], [false, true], [true; 2]] {
         let product = Product { layout, transposed };
         let z = Buffer::<f16>::zeroed(&context, LEN as usize).unwrap();
-        // SAFETY: the matrices live until the kernel has run.
         let [x_map, w_map, z_map] = [&xs, &ws, &z].map(|m| {
+            // SAFETY: the matrices live until the kernel has run.
             unsafe {
                 TensorMapBuilder::matrix(m, 64, 64)
                     .tile(product.tile())

@@ -56,8 +56,8 @@ impl Raw {
     }
 
     fn begin_in(&self, stream: CUstream, mode: CUstreamCaptureMode) {
-        // SAFETY: the stream is alive.
         assert_eq!(
+            // SAFETY: the stream is alive.
             unsafe { call!(self, cuStreamBeginCapture_v2(stream, mode)) },
             CUresult::SUCCESS
         );
@@ -138,8 +138,8 @@ fn code_900_and_901_an_allocation_and_a_wait_end_the_capture() {
         assert_eq!(raw.end(raw.first), CUresult::STREAM_CAPTURE_INVALIDATED);
 
         raw.begin(raw.first);
-        // SAFETY: the stream is alive.
         assert_eq!(
+            // SAFETY: the stream is alive.
             unsafe { (api.cuStreamSynchronize)(raw.first) },
             CUresult::STREAM_CAPTURE_UNSUPPORTED
         );
@@ -235,8 +235,8 @@ fn code_908_a_capture_ends_on_its_thread() {
         raw.begin_in(raw.first, CUstreamCaptureMode::RELAXED);
         let (code, graph) = elsewhere(raw);
         assert_eq!(code, CUresult::SUCCESS);
-        // SAFETY: the graph is ours.
         assert_eq!(
+            // SAFETY: the graph is ours.
             unsafe { call!(raw, cuGraphDestroy(graph)) },
             CUresult::SUCCESS
         );
