@@ -12,7 +12,7 @@ fn hex(value: &Value) -> Vec<u8> {
 
 #[test]
 fn every_format_is_read_as_gguf_reads_it() {
-    let file: Value = serde_json::from_str(include_str!("data/formats.json")).expect("JSON");
+    let file: Value = serde_json::from_str(include_str!("../data/formats.json")).expect("JSON");
     let formats = file["formats"].as_array().expect("a list");
     let names: Vec<_> = formats
         .iter()

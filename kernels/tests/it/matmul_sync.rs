@@ -1,10 +1,7 @@
 //! Both products of tiles and panels give the same bits, those of `wgmma` and those of `mma.sync`, whatever the shape of
 //! a job is.
 
-#[allow(dead_code, reason = "nothing is compared with a reference here")]
-mod machine;
-
-use machine::once;
+use crate::machine::once;
 use ptx_gen::{AnyKernel, CpuArg, Geometry, KernelDef, ShapeArg};
 use warpwright_kernels::format::dequantize::ColumnOrder;
 use warpwright_kernels::format::tile::RowOrder;

@@ -1,12 +1,6 @@
 //! Attention of training on tensor cores: what one bound for all outputs of a kernel does not show.
 
-#[allow(
-    dead_code,
-    reason = "one schedule is enough here: the emulator runs all kernels under all"
-)]
-mod machine;
-
-use machine::once;
+use crate::machine::once;
 use ptx_gen::{CpuArg, Param, ParamKind, ShapeArg};
 use warpwright_kernels::Variant;
 use warpwright_kernels::train::flash::{FlashForward, FlashKeys, FlashQueries, Parts, TensorOp};

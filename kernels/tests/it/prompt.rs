@@ -1,9 +1,6 @@
 //! Each token of a prompt gets the same bits however the prompt is cut into chunks, and whatever the other tokens are.
 
-#[allow(dead_code, reason = "nothing is compared with a reference here")]
-mod machine;
-
-use machine::once;
+use crate::machine::once;
 use ptx_gen::{CpuArg, f16};
 use warpwright_kernels::cache::{self, PAGE};
 use warpwright_kernels::format::dequantize::ColumnOrder;

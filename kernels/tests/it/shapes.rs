@@ -1,7 +1,5 @@
 //! Shapes that nobody chose: random sizes and numbers on the emulator against the reference.
 
-mod machine;
-
 use proptest::prelude::*;
 use ptx_emu::Module;
 use ptx_gen::{CpuArg, Target, f16, print};
@@ -19,7 +17,7 @@ fn holds(kernel: &dyn Variant, args: Vec<CpuArg>, bound: f64) -> Result<(), Test
         .and_then(Module::complete)
         .map_err(|e| fail(&e))?;
     let code = module.kernels().next().ok_or_else(|| fail(&"no kernel"))?;
-    machine::check(
+    crate::machine::check(
         kernel,
         code,
         &Case {
@@ -27,7 +25,7 @@ fn holds(kernel: &dyn Variant, args: Vec<CpuArg>, bound: f64) -> Result<(), Test
             args,
             bound,
         },
-        machine::FEW,
+        crate::machine::FEW,
     )
     .map_err(|e| fail(&e))
 }

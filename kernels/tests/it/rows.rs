@@ -1,10 +1,7 @@
 //! Sequences that are stepped together do not see each other: a row gets the bits that it has alone, wherever its pages
 //! are, and what is lost in one is lost in no other.
 
-#[allow(dead_code, reason = "nothing is compared with a reference here")]
-mod machine;
-
-use machine::once;
+use crate::machine::once;
 use ptx_gen::{CpuArg, f16};
 use warpwright_kernels::Variant;
 use warpwright_kernels::batch::{BatchAttention, ChooseTokens};

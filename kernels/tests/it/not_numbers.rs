@@ -1,9 +1,6 @@
 //! NaN and infinity propagate to the logits, where the engine refuses them.
 
-#[allow(dead_code, reason = "nothing is compared with a reference here")]
-mod machine;
-
-use machine::once;
+use crate::machine::once;
 use ptx_gen::{CpuArg, f16};
 use warpwright_kernels::pipeline::{
     AngleSet, GateUp, HeadNorm, LmHead, PipelinedAttention, Plan, Project, ProjectOutput, Qkv,

@@ -1,9 +1,6 @@
 //! Each token of a batch gets bit for bit the results of a batch of one.
 
-#[allow(dead_code, reason = "nothing is compared with a reference here")]
-mod machine;
-
-use machine::once;
+use crate::machine::once;
 use ptx_gen::CpuArg;
 use warpwright_kernels::format::activations::ActivationBytes;
 use warpwright_kernels::pipeline::{

@@ -1,11 +1,8 @@
 //! Every case of every kernel on the emulator: right under every schedule, and the same bits under all of them.
 
-mod machine;
-mod sampling;
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use machine::check;
+use crate::machine::check;
 use ptx_emu::Module;
 use ptx_gen::{Target, print, print_with_lines};
 use warpwright_kernels::{ALL, Case, Variant};
@@ -39,9 +36,9 @@ fn failures(kernel: &dyn Variant) -> Vec<String> {
         .expect("the newest target has every row");
     let hopper = Target::named("sm_90a").expect("in the table");
     let schedules = if program.waits() {
-        machine::MANY
+        crate::machine::MANY
     } else {
-        machine::FEW
+        crate::machine::FEW
     };
     let texts = [
         (print_with_lines(&program, oldest), schedules),

@@ -1,0 +1,17 @@
+//! Tests of the kernels on the emulator, against their references in `f64`.
+
+mod batch;
+mod comparison;
+mod composition;
+mod contracts;
+mod emulator;
+mod flash;
+mod formats;
+mod machine;
+mod matmul;
+mod matmul_sync;
+mod not_numbers;
+mod prompt;
+mod rows;
+mod sampling;
+mod shapes;
