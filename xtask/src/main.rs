@@ -7,11 +7,13 @@ mod cubin;
 mod cuda_tools;
 mod dependencies;
 mod diff;
+mod dist;
 mod figures;
 mod forms;
 mod gpu_round;
 mod isa;
 mod markdown;
+mod meters;
 mod names;
 mod outside;
 mod paths;
@@ -43,6 +45,12 @@ enum Command {
     Codegen(codegen::Args),
     /// Accept what the snapshot tests print now, and say what changed
     Bless(bless::Args),
+    /// Build the archive of a release for this machine
+    Dist,
+    /// Count the patterns that make docs and pages hard to read
+    Prose(meters::prose::Args),
+    /// List the largest functions, files and folders, in tokens
+    Sizes(meters::sizes::Args),
     /// Run everything that needs a GPU; the binary alone suffices, on a machine without Rust
     GpuRound(gpu_round::Args),
 }
@@ -55,6 +63,9 @@ fn main() -> ExitCode {
         Command::Forms(args) => forms::run(&args),
         Command::Codegen(args) => codegen::run(&args),
         Command::Bless(args) => bless::run(&args),
+        Command::Dist => dist::run(),
+        Command::Prose(args) => meters::prose::run(&args),
+        Command::Sizes(args) => meters::sizes::run(&args),
         Command::GpuRound(args) => gpu_round::run(&args),
     };
     // Not through `main`'s result: there anyhow prints a backtrace where one is asked for.
