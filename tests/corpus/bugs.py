@@ -143,21 +143,7 @@ def packed(bug, planted, folder):
     return place | {"ptx": name, "launch": launch, "args": args} | hangs
 
 
-HEAD = """# Mistakes written by hand
-
-`bugs.py` writes this page; [README.md](README.md) says how. Each kernel in `bugs/` runs under {schedules} schedules,
-traced, with the mistake and, as its twin, without. *Named*: a finding names a line that the source marks with `//!`.
-
-{count} mistakes: {named} named at their line, {elsewhere} found at another, {missed} not found. Of the twins, {flagged} are
-flagged, and {unrun} do not load.
-
-The last three columns are of compute-sanitizer, whose conditions [docs/checker.md](../../docs/checker.md#who-finds-what) gives. *Tools*:
-which name a marked line (*yes*) or find something at another (*elsewhere*); empty if none. *Alone*: how the launch without a tool ends.
-*Tools, twin*: which flag the twin; *an earlier text*: the mistake or its twin was changed after the card had run it.
-
-| source | mistake | named | finding | lines | marked | twin | tools | alone | tools, twin |
-|---|---|---|---|---|---|---|---|---|---|
-"""
+HEADER = ["source", "bug", "named", "finding", "lines", "marked", "twin", "tools", "alone", "tools on twin"]
 
 
 def of_twin(row):
@@ -166,27 +152,24 @@ def of_twin(row):
 
 
 def table(rows, card):
-    counts = {kind: sum(r[0] == kind for _, r in rows) for kind in ("yes", "elsewhere", "no")}
-    head = HEAD.format(
-        schedules=len(SCHEDULES),
-        count=len(rows),
-        named=counts["yes"],
-        elsewhere=counts["elsewhere"],
-        missed=counts["no"],
-        flagged=sum(of_twin(r) == "flagged" for _, r in rows),
-        unrun=sum(of_twin(r) == "not run" for _, r in rows),
-    )
-    return head + "".join(
-        f"| bugs/{b.source.name} | {b.name} | {r[0]} | {corpus.shortened(r[1])} | {r[2]} | {str(b.lines)[1:-1]} | "
-        f"{corpus.shortened(r[3]) or 'clean'} | {' | '.join(card.cells(b))} |\n"
-        for b, r in rows
-    )
+    """bugs.tsv"""
+    cells = lambda b, r: [
+        f"bugs/{b.source.name}",
+        b.name,
+        r[0],
+        corpus.shortened(r[1]),
+        r[2],
+        str(b.lines)[1:-1],
+        corpus.shortened(r[3]) or "clean",
+        *card.cells(b),
+    ]
+    return corpus.tsv(HEADER, [cells(b, r) for b, r in rows])
 
 
 def write(rows):
-    """Writes BUGS.md and the part of docs/checker.md."""
+    """Writes bugs.tsv and the part of docs/checker/coverage.md."""
     card = outcomes.Outcomes(outcomes.KEPT.read_text())
-    (corpus.HERE / "BUGS.md").write_text(table(rows, card))
+    (corpus.HERE / "bugs.tsv").write_text(table(rows, card))
     part = outcomes.page([(bug, row[0] == "yes", of_twin(row)) for bug, row in rows], card)
     outcomes.PAGE.write_text(outcomes.replaced(outcomes.PAGE.read_text(), part))
 
@@ -194,7 +177,7 @@ def write(rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="stems of sources; all without")
-    parser.add_argument("--table", action="store_true", help="write BUGS.md and the table of docs/checker.md")
+    parser.add_argument("--table", action="store_true", help="write bugs.tsv and the table of docs/checker/coverage.md")
     parser.add_argument("--card", metavar="JSON", type=Path, help="keep what sanitizer.py wrote, and run nothing")
     parser.add_argument("--commit", help="of what --card was packed from")
     parser.add_argument("--pack", metavar="FOLDER", type=Path, help="write them for sanitizer.py and run nothing")

@@ -360,44 +360,29 @@ def outcome(kernel):
     return source, name, None
 
 
-HEAD = """# The corpus on the emulator
-
-`corpus.py` writes this page; [README.md](README.md) says how. Each kernel ran under {schedules} schedules, traced and not.
-*Loads* means that the emulator takes the kernel, in the module as the compiler wrote it. *Equal* means that no schedule gave a finding, that every buffer then holds what NumPy computed, and that
-inputs are unchanged.
-
-Made with {versions}.
-
-{good} of {all} kernels load and give NumPy's results: {parts}.
-
-| source | kernel | compiled | loads | equal | what is missing |
-|---|---|---|---|---|---|
-"""
+HEADER = ["source", "kernel", "compiled", "loads", "equal", "what is missing"]
 STAGES = ["not compiled", "not loaded", "stopped", "finding", "wrong", "ok"]
 
 
+def tsv(header, rows):
+    """A table as tab-separated values."""
+    return "".join("\t".join(map(str, cells)) + "\n" for cells in [header, *rows])
+
+
 def table(results):
-    """The page of results."""
-    good = [source for source, _, what in results if what is None]
-    folders = sorted({source.split("/")[0] for source, _, _ in results})
-    of = lambda list, folder: sum(s.split("/")[0] == folder for s in list)
-    parts = ", ".join(f"{f} {of(good, f)} of {of([s for s, _, _ in results], f)}" for f in folders)
-    packages = [line.split("==") for line in (HERE / "requirements.txt").read_text().split()]
-    versions = ", ".join(f"{name} {version}" for name, version in packages)
-    head = HEAD.format(schedules=len(SCHEDULES), versions=versions, good=len(good), all=len(results), parts=parts)
-    return head + "".join(map(row, results))
+    """results.tsv"""
+    return tsv(HEADER, map(row, results))
 
 
 def row(result):
     source, name, what = result
     stage = STAGES.index((what or "ok").split(":")[0])
     yes = lambda reached: "yes" if reached else "no"
-    cells = [source, name, yes(stage > 0), yes(stage > 1), yes(stage == 5), shortened(what or "")]
-    return "| " + " | ".join(cells) + " |\n"
+    return [source, name, yes(stage > 0), yes(stage > 1), yes(stage == 5), shortened(what or "")]
 
 
 def shortened(what, most=240):
-    what = re.sub(r"0x[0-9a-f]+", "an address", what).replace("|", "\\|").replace("\n", " ")
+    what = re.sub(r"0x[0-9a-f]+", "an address", what).replace("\t", " ").replace("\n", " ")
     return what if len(what) <= most else what[:most].rsplit(" ", 1)[0] + " ..."
 
 
@@ -416,7 +401,7 @@ def missing(results):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="stems of sources; all without")
-    parser.add_argument("--table", action="store_true", help="write RESULTS.md")
+    parser.add_argument("--table", action="store_true", help="write results.tsv")
     parser.add_argument("--missing", metavar="FILE", help="write what stops kernels, with their number")
     args = parser.parse_args()
     if args.table and args.names:
@@ -427,7 +412,7 @@ def main():
     for source, name, what in results:
         print(f"{source:24} {name:28} {what or 'ok'}")
     if args.table:
-        (HERE / "RESULTS.md").write_text(table(results))
+        (HERE / "results.tsv").write_text(table(results))
     if args.missing:
         Path(args.missing).write_text(missing(results))
     bad = sum(what is not None for _, _, what in results)

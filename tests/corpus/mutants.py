@@ -154,49 +154,19 @@ def healthy(kernels):
         return [k for k, (_, _, what) in zip(kernels, pool.map(corpus.outcome, kernels)) if what is None]
 
 
-HEAD = """# Mutants of the corpus
-
-`mutants.py` writes this page; [README.md](README.md) says how. The operators of `operators.py` are applied to every
-instruction of every kernel that the emulator runs without a finding. {count} of the {sites} mutants are drawn: from each
-operator in turn, within it from each kernel in turn, by a hash with the seed `{seed}`, and only at places that some
-thread of the launch reaches. Each ran under {schedules} schedules, traced.
-
-*Finding*: the emulator reported a mistake, under one schedule at least. *Note*: it reported none, but that bytes of an
-output were never written. *Differs*: neither, but a result is not NumPy's. *Refused*: it did not load the text. *Stopped*:
-it took more than {limit} seconds. *Missed*: none of these. The last two columns are of the mutants that are not refused and
-not listed as equivalent below. *Found* counts findings alone: what is found without knowing what the kernel should compute.
-*With results* counts notes and wrong results too, as `--expect` reports them.
-
-| operator | what it does | sites | drawn | finding | note | differs | refused | stopped | missed | equivalent | found | with results |
-|---|---|---|---|---|---|---|---|---|---|---|---|---|
-"""
-MISSES = """
-## Missed
-
-A mutant is equivalent if no launch, or not this one, can tell it from the kernel: the reason stands with it.
-
-| mutant | source | PTX | became | equivalent because |
-|---|---|---|---|---|
-"""
-DIFFERS = """
-## Without a finding, but with a note or a wrong result
-
-| mutant | source | PTX | became | what differs |
-|---|---|---|---|---|
-"""
+OPERATORS_HEADER = ["operator", "what it does", "sites", "drawn", "finding", "note", "differs", "refused", "stopped", "missed"]
+OPERATORS_HEADER += ["equivalent", "found", "with results"]
+HEADER = ["result", "mutant", "source", "PTX", "became", "equivalent because, or what differs"]
 
 
-def table(mutants, taken):
-    """The page; `taken` is of (mutant, (kind, detail))."""
-    head = HEAD.format(
-        count=len(taken), sites=len(mutants), seed=SEED, schedules=len(TRACED), limit=LIMIT
-    )
+def tables(mutants, taken):
+    """mutant-operators.tsv and mutants.tsv; `taken` is of (mutant, (kind, detail))."""
     rows = [counts(name, doc, mutants, taken) for name, doc in documents().items()]
     rows.append(counts(None, "", mutants, taken))
     listed = lambda kind: [(m, detail) for m, (k, detail) in taken if k == kind]
-    missed = [line(m, EQUIVALENT.get(m.key, "")) for m, _ in listed("missed")]
-    differs = [line(m, detail) for kind in ("note", "differs") for m, detail in listed(kind)]
-    return head + "".join(rows) + MISSES + "".join(sorted(missed)) + DIFFERS + "".join(sorted(differs))
+    missed = [line("missed", m, EQUIVALENT.get(m.key, "")) for m, _ in listed("missed")]
+    differs = [line("wrong result", m, detail) for kind in ("note", "differs") for m, detail in listed(kind)]
+    return corpus.tsv(OPERATORS_HEADER, rows), corpus.tsv(HEADER, sorted(missed) + sorted(differs))
 
 
 def documents():
@@ -213,20 +183,19 @@ def counts(name, doc, mutants, taken):
     found = share(number["finding"]), share(number["finding"] + number["note"] + number["differs"])
     sites = sum(name in (None, m.operator) for m in mutants)
     kinds = [number[k] for k in ("finding", "note", "differs", "refused", "stopped", "missed")]
-    return "| " + " | ".join(map(str, [name or "**all**", doc, sites, len(mine), *kinds, equivalent, *found])) + " |\n"
+    return [name or "all", doc, sites, len(mine), *kinds, equivalent, *found]
 
 
-def line(mutant, last):
-    cell = lambda text: re.sub(r"\s+", " ", text).replace("|", "\\|")
-    cells = [mutant.key, place(mutant), f"`{cell(mutant.old)}`", f"`{cell(mutant.new)}`", corpus.shortened(last)]
-    return "| " + " | ".join(cells) + " |\n"
+def line(result, mutant, last):
+    cell = lambda text: re.sub(r"\s+", " ", text)
+    return [result, mutant.key, place(mutant), cell(mutant.old), cell(mutant.new), corpus.shortened(last)]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="stems of sources; all without")
     parser.add_argument("--count", type=int, default=500)
-    parser.add_argument("--table", action="store_true", help="write MUTANTS.md")
+    parser.add_argument("--table", action="store_true", help="write mutant-operators.tsv and mutants.tsv")
     args = parser.parse_args()
     kernels = healthy(list(corpus.all_kernels(args.names)))
     mutants = [m for k in kernels for m in mutants_of(k)]
@@ -235,10 +204,11 @@ def main():
         taken = list(zip(taken, pool.map(judged, taken)))
     for mutant, (kind, detail) in taken:
         print(f"{kind:8} {mutant.key:50} {place(mutant):18} {mutant.old[:60]:60} {detail[:80]}")
-    page = table(mutants, taken)
-    print("".join(l + "\n" for l in page.splitlines() if l.startswith("| ") and l.count("|") == 14))
+    operators, listed = tables(mutants, taken)
+    print(operators)
     if args.table:
-        (corpus.HERE / "MUTANTS.md").write_text(page)
+        (corpus.HERE / "mutant-operators.tsv").write_text(operators)
+        (corpus.HERE / "mutants.tsv").write_text(listed)
 
 
 if __name__ == "__main__":

@@ -5,17 +5,17 @@ import json
 import corpus
 
 KEPT = corpus.HERE / "sanitizer.json"
-PAGE = corpus.ROOT / "docs" / "checker.md"
+PAGE = corpus.ROOT / "docs" / "checker" / "coverage.md"
 MARKS = "<!-- who finds what: written by `bugs.py --table` in tests/corpus -->", "<!-- end of who finds what -->"
 TOOLS = ["memcheck", "racecheck", "synccheck", "initcheck"]
 COLUMNS = [*TOOLS, "none"]
 # What a class of mistakes is called, by its source.
 CLASSES = {
     "bounds": "indices and addresses beyond what is there, misaligned ones",
-    "places": "pointers: neighbouring variables, alignment, heap, stack",
-    "uninitialised": "values that nobody has written",
+    "places": "pointers: neighboring variables, alignment, heap, stack",
+    "uninitialised": "uninitialized values",
     "shared": "races on shared memory",
-    "lanes": "lanes of a warp taken to go in step",
+    "lanes": "lanes of a warp that are assumed to run in lockstep",
     "global": "races on global memory, fences and scopes",
     "scopes": "data passed between blocks: scope, place and effect of the order",
     "copies": "asynchronous copies of sm_80, mbarriers",
@@ -68,7 +68,7 @@ class Outcomes:
         return bug.name in self.mistakes and self.mistakes[bug.name]["digest"] != bug.digest
 
     def cells(self, bug):
-        """Three cells of BUGS.md: what the tools say, how the launch alone ends, and which tools flag the twin."""
+        """Three cells of bugs.tsv: what the tools say, how the launch alone ends, and which tools flag the twin."""
         words = self.of(bug)
         alone = words.pop("none")
         said = [f"{tool}: {WORDS[word]}" for tool, word in words.items() if word not in ("clean", alone) or word == "not run"]
@@ -80,7 +80,7 @@ WORDS = {"named": "yes", "found": "elsewhere", "clean": "ends", "hung": "hangs",
 
 
 def page(rows, card):
-    """The part of docs/checker.md. `rows` are (mistake, whether the emulator names it, what it says of the twin)."""
+    """The part of docs/checker/coverage.md. `rows` are (mistake, whether the emulator names it, what it says of the twin)."""
     return "\n".join([MARKS[0], "", *conditions(rows, card), "", *lines(rows, card), "", *lists(rows, card), "", MARKS[1]])
 
 
@@ -88,16 +88,17 @@ def conditions(rows, card):
     meta = card.meta
     version = next(line for line in meta["sanitizer"].splitlines() if line.startswith("Version"))
     return [
-        f"Beside the emulator: compute-sanitizer {version.removeprefix('Version ')}, default checks, on one {meta['card']}, driver "
+        f"The tools are those of compute-sanitizer {version.removeprefix('Version ')}, with default checks, on one {meta['card']}, driver "
         f"{meta['driver']}, {meta['date']}, commit {meta['commit']}, {meta['jobs']} processes at a time. Each tool saw each launch once, "
-        f"in a process of its own; the emulator runs {len(corpus.SCHEDULES)} schedules. *Hangs*: the launch without a tool does not end "
-        f"({meta['limits']}). *Fails*: without a tool the driver reports an error, which names no line.",
+        f"in a separate process. The emulator runs {len(corpus.SCHEDULES)} schedules, with `--race`, `--arithmetic` and `--provenance`. "
+        f"*Hangs* means that the launch without a tool does not end ({meta['limits']}). *Fails* means that without a tool the driver "
+        f"reports an error, which names no line.",
     ]
 
 
 def lines(rows, card):
     """The table, a line for each class."""
-    head = ["class", "mistakes", "emulator", *TOOLS, "any tool", "hangs", "fails"]
+    head = ["class", "bugs", "emulator", *TOOLS, "any tool", "hangs", "fails"]
     classes = [(title, [r for r in rows if r[0].source.stem == stem]) for stem, title in CLASSES.items()]
     if missing := {r[0].source.stem for r in rows} - CLASSES.keys():
         raise SystemExit(f"CLASSES names no class for {sorted(missing)}")
@@ -117,7 +118,7 @@ def line(title, rows, card):
 
 
 def lists(rows, card):
-    """Which mistakes only one side names, and which nobody does."""
+    """Which bugs only one side names, and which neither does."""
     mended = lambda b: " (changed since)" if card.changed(b) else ""
     listed = lambda bugs: ", ".join(f"`{b.name}`{mended(b)}" for b in bugs) or "none"
     names = lambda test: listed(b for b, yes, _ in rows if test(b, yes))
@@ -125,11 +126,11 @@ def lists(rows, card):
     silent = lambda b: not elsewhere(b) and card.of(b)["none"] not in ("hung", "failed")
     only = [b for b, yes, _ in rows if yes and not card.any(b)]
     return [
-        f"- Named by the emulator and by no tool: {len(only)}; of these, {sum(map(silent, only))} neither hang nor fail on the card, nor does "
-        "a tool find them at another line.",
+        f"- Named by the emulator and by no tool: {len(only)}. Of these, {sum(map(silent, only))} neither hang nor fail on the GPU, and no "
+        "tool finds them at another line.",
         f"- Named by a tool and not by the emulator: {names(lambda b, yes: not yes and card.any(b))}.",
         f"- Found by a tool, but at no line that the source marks: {names(lambda b, yes: not card.any(b) and elsewhere(b))}.",
-        f"- Named by nobody: {names(lambda b, yes: not yes and not card.any(b))}.",
+        f"- Named by neither: {names(lambda b, yes: not yes and not card.any(b))}.",
         f"- Twins that a tool flags: {names(lambda b, yes: card.flagged(b))}.",
         f"- Twins that the emulator does not load: {listed(b for b, _, twin in rows if twin == 'not run')}.",
     ]

@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{figures, isa, paths};
+use crate::{cli, figures, isa, paths};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -22,7 +22,7 @@ struct Generated {
 
 /// How much of the file is generated.
 #[derive(Clone, Copy)]
-enum Part {
+pub(crate) enum Part {
     Whole,
     /// What stands between these two lines.
     Between(&'static str, &'static str),
@@ -34,11 +34,11 @@ const FIGURES: Part = Part::Between(
     "<!-- end of figures -->\n",
 );
 
-const FILES: [Generated; 3] = [
+const FILES: [Generated; 5] = [
     Generated {
-        file: "ISA.md",
+        file: "docs/reference/instructions.tsv",
         part: Part::Whole,
-        text: || Ok(isa::page()),
+        text: || Ok(isa::table()),
     },
     Generated {
         file: "README.md",
@@ -46,9 +46,19 @@ const FILES: [Generated; 3] = [
         text: figures::readme,
     },
     Generated {
+        file: "docs/images/decoding.svg",
+        part: Part::Whole,
+        text: figures::chart,
+    },
+    Generated {
         file: "BENCHMARKS.md",
         part: FIGURES,
         text: figures::benchmarks,
+    },
+    Generated {
+        file: "docs/reference/cli.md",
+        part: Part::Whole,
+        text: cli::page,
     },
 ];
 
@@ -105,7 +115,7 @@ impl Generated {
 
 impl Part {
     /// The page with this text in its place.
-    fn filled(self, page: &str, text: &str) -> Result<String> {
+    pub(crate) fn filled(self, page: &str, text: &str) -> Result<String> {
         let Part::Between(start, end) = self else {
             return Ok(text.into());
         };

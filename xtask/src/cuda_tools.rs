@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::paths;
 
-/// The release that is fetched, and the only one whose figures `kernels/PTXAS.md` holds.
+/// The release that is fetched, and the only one whose figures `kernels/ptxas.tsv` holds.
 pub(crate) const VERSION: &str = "13.5.37";
 
 /// One wheel of `nvidia-cuda-nvcc` for each machine it is published for.

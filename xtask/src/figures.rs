@@ -11,6 +11,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
+use crate::chart::{BarChart, BarGroup};
 use crate::paths;
 
 /// A file that `bench --json` wrote.
@@ -131,6 +132,11 @@ pub(crate) fn readme() -> Result<String> {
     Ok(Benchmarks::read()?.comparison())
 }
 
+/// The chart in README.md: the same rates as its table.
+pub(crate) fn chart() -> Result<String> {
+    Ok(Benchmarks::read()?.chart().svg())
+}
+
 /// The tables in BENCHMARKS.md: everything that a reader needs to believe them.
 pub(crate) fn benchmarks() -> Result<String> {
     let Benchmarks {
@@ -203,6 +209,31 @@ impl Benchmarks {
             .models
             .iter()
             .fold(head, |table, peer| table + &self.row(peer))
+    }
+
+    /// Returns a chart with a group for each model and a bar for each engine.
+    fn chart(&self) -> BarChart {
+        let cards = self
+            .measurements
+            .iter()
+            .map(|m| format!("Warpwright, {}", m.conditions.card));
+        let group = |peer: &Peer| {
+            let ours = self.measurements.iter().map(|m| {
+                m.figures(&peer.model, README_CTX)
+                    .map(|figures| figures.tokens_per_s)
+            });
+            BarGroup {
+                label: peer.title.clone(),
+                values: ours.chain([peer.llama_cpp, peer.torch_compile]).collect(),
+            }
+        };
+        BarChart {
+            title: "Decoding at batch 1: tokens per second".into(),
+            series: cards
+                .chain(["llama.cpp, best variant".into(), "torch.compile".into()])
+                .collect(),
+            groups: self.peers.models.iter().map(group).collect(),
+        }
     }
 
     fn row(&self, peer: &Peer) -> String {
@@ -295,7 +326,7 @@ impl Measurement {
 
     fn table(&self, peers: &Peers) -> String {
         let mut out = format!("{}\n\n", self.title());
-        out += "| model | ctx | us a token: median (min - max) | tokens/s | weights + KV, MB | GB/s | of the ceiling | nodes |\n";
+        out += "| model | ctx | us per token: median (min - max) | tokens/s | weights + KV, MB | GB/s | of the ceiling | nodes |\n";
         out += "|---|---|---|---|---|---|---|---|\n";
         for peer in &peers.models {
             let figures = self

@@ -1,4 +1,4 @@
-//! `ISA.md`: the instruction table of ptx-gen as a page.
+//! `docs/reference/instructions.tsv`: the instruction table of `ptx-gen`. `docs/reference/instructions.md` explains the columns.
 
 use ptx_gen::isa::{
     Accuracy, CHAPTERS, Completion, Effect, GridStep, MbarrierStep, MemoryOrder, Op, Slot,
@@ -6,21 +6,10 @@ use ptx_gen::isa::{
 };
 use ptx_gen::{Kind, Level};
 
-use crate::markdown;
+use crate::tsv;
 
-const HEAD: &str = "\
-# Instructions
-
-Every instruction that `ptx-gen` can emit, chapter by chapter in the order of the PTX manual. Written by `cargo xtask codegen` from `ptx-gen/src/isa/`; do not edit.
-
-In a mnemonic `$t` is the operation's type, `$s` the source type of a conversion, `$m` the type as memory names it, `$b` its width alone, and `$n` a number that follows from the operands: columns of a product, dimensions of a tensor.
-Where a product of matrices has `$s`, that is the type of the right one.
-Operands are of the operation's type where nothing else is said; `d` is written, the others are read.
-`sm` and `PTX` are the least target and version that ptxas accepts. A row that a warp or a block must reach together says so.
-`effect` is what a row does besides computing a result from its operands; `differs` is a result that threads may not share even where their operands are the same.
-";
-
-const HEADER: [&str; 9] = [
+const HEADER: [&str; 10] = [
+    "chapter",
     "instruction",
     "operands",
     "types",
@@ -32,22 +21,19 @@ const HEADER: [&str; 9] = [
     "meaning",
 ];
 
-/// The whole page.
-pub(crate) fn page() -> String {
-    let chapters = CHAPTERS.iter().map(|chapter| {
-        let rows: Vec<_> = chapter.rows.iter().map(|op| row(op)).collect();
-        format!(
-            "\n## {}\n\n{}",
-            chapter.title,
-            markdown::table(&HEADER, &rows)
-        )
-    });
-    std::iter::once(HEAD.to_owned()).chain(chapters).collect()
+/// Returns the table, chapter by chapter in the order of the PTX manual.
+pub(crate) fn table() -> String {
+    let mut rows = vec![];
+    for chapter in CHAPTERS {
+        rows.extend(chapter.rows.iter().map(|op| row(chapter.title, op)));
+    }
+    tsv::table(&HEADER, &rows)
 }
 
-fn row(op: &Op) -> Vec<String> {
+fn row(chapter: &str, op: &Op) -> Vec<String> {
     vec![
-        format!("`{}`", op.template),
+        chapter.to_owned(),
+        op.template.to_owned(),
         operands(op),
         types(op),
         format!("{}{}", op.sm, if op.specific { "a" } else { "" }),

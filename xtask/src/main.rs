@@ -1,7 +1,10 @@
 //! The repository's own commands: `cargo xtask help` lists them. One file a command.
 
 mod bless;
+mod book;
+mod chart;
 mod ci;
+mod cli;
 mod codegen;
 mod cubin;
 mod cuda_tools;
@@ -12,7 +15,6 @@ mod figures;
 mod forms;
 mod gpu_round;
 mod isa;
-mod markdown;
 mod meters;
 mod names;
 mod outside;
@@ -20,6 +22,8 @@ mod paths;
 mod ptx;
 mod ptxas;
 mod revision;
+mod tools;
+mod tsv;
 
 use std::io;
 use std::process::ExitCode;
@@ -43,6 +47,8 @@ enum Command {
     Forms(forms::Args),
     /// Write the generated files and tables
     Codegen(codegen::Args),
+    /// Build the book under docs/, and check its links and code
+    Book(book::Args),
     /// Accept what the snapshot tests print now, and say what changed
     Bless(bless::Args),
     /// Build the archive of a release for this machine
@@ -62,6 +68,7 @@ fn main() -> ExitCode {
         Command::Ptxas(args) => ptxas::run(&args),
         Command::Forms(args) => forms::run(&args),
         Command::Codegen(args) => codegen::run(&args),
+        Command::Book(args) => book::run(&args),
         Command::Bless(args) => bless::run(&args),
         Command::Dist => dist::run(),
         Command::Prose(args) => meters::prose::run(&args),

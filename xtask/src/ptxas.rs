@@ -1,7 +1,7 @@
 //! `cargo xtask ptxas`: every kernel assembled for every target, by somebody who did not write it.
 //!
 //! A spill, a stack frame or local memory is a failure. What the assembler makes of each kernel is kept in
-//! `kernels/PTXAS.md`, so that a change of registers or size shows in review.
+//! `kernels/ptxas.tsv`, so that a change of registers or size shows in review.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,18 +13,18 @@ use anyhow::{Context, Result, bail, ensure};
 use comfy_table::{Table, presets};
 use ptx_gen::{Program, Target};
 
-use crate::{cubin, cuda_tools, forms, markdown, paths, ptx};
+use crate::{cubin, cuda_tools, forms, paths, ptx, tsv};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Kernels to assemble; all of them by default
     kernels: Vec<String>,
-    /// Write what ptxas makes of the kernels to kernels/PTXAS.md
+    /// Write what ptxas makes of the kernels to kernels/ptxas.tsv
     #[arg(long, conflicts_with = "kernels")]
     update: bool,
 }
 
-const FIGURES: &str = "kernels/PTXAS.md";
+const FIGURES: &str = "kernels/ptxas.tsv";
 /// The target with the instructions of one architecture that kernels here have.
 const SPECIFIC: &str = "sm_90a";
 const REST: &str = "cargo xtask ptxas --update";
@@ -32,7 +32,7 @@ const REST: &str = "cargo xtask ptxas --update";
 pub(crate) fn run(args: &Args) -> Result<()> {
     let figures = assemble_kernels(&ptx::named(&args.kernels)?, |_| Target::ALL.to_vec())?;
     if args.update {
-        fs::write(paths::root().join(FIGURES), page(&figures))?;
+        fs::write(paths::root().join(FIGURES), table(&figures))?;
         println!("wrote {FIGURES}");
     }
     Ok(())
@@ -60,18 +60,18 @@ pub(crate) fn check() -> Result<()> {
     }
     let kept = fs::read_to_string(paths::root().join(FIGURES)).unwrap_or_default();
     ensure!(
-        agree(&kept, &page(&figures)),
+        agree(&kept, &table(&figures)),
         "{FIGURES} is out of date: {REST}"
     );
     forms::check()
 }
 
-/// Whether a page has what another one has, line by line and cell by cell, but where the other's cell is empty.
+/// Returns true if two tables have the same cells, except where a cell of `found` is empty.
 fn agree(kept: &str, found: &str) -> bool {
     let cells = |(kept, found): (&str, &str)| {
         let (kept, found) = (
-            kept.split('|').collect::<Vec<_>>(),
-            found.split('|').collect::<Vec<_>>(),
+            kept.split('\t').collect::<Vec<_>>(),
+            found.split('\t').collect::<Vec<_>>(),
         );
         let same =
             |(kept, found): (&&str, &&str)| found.trim().is_empty() || kept.trim() == found.trim();
@@ -311,14 +311,9 @@ fn place(text: &str, number: usize) -> Option<String> {
     Some(format!("{name}:{line}"))
 }
 
-fn page(figures: &AllFigures) -> String {
-    let head = format!(
-        "# What ptxas makes of the kernels\n\n\
-         Written by `cargo xtask ptxas --update` with ptxas {}; read a change of it in review.\n\
-         A cell holds registers / instructions; shared memory is static, in bytes. No kernel spills or uses local memory.\n\n",
-        cuda_tools::VERSION
-    );
-    head + &markdown::table(&header(), &rows(figures))
+/// Returns a row for each kernel. A cell holds registers and instructions, and shared memory is in bytes.
+fn table(figures: &AllFigures) -> String {
+    tsv::table(&header(), &rows(figures))
 }
 
 fn terminal(figures: &AllFigures) -> Table {
@@ -368,13 +363,13 @@ mod tests {
     use super::{agree, explain_line, place};
 
     #[test]
-    fn a_page_agrees_with_the_cells_that_were_assembled() {
-        let kept = "# Figures\n\n| a | 0 | 8 / 9 | 10 / 11 |\n";
-        assert!(agree(kept, kept) && agree(kept, "# Figures\n\n| a | 0 |  | 10 / 11 |\n"));
+    fn a_table_agrees_with_the_cells_that_were_assembled() {
+        let kept = "kernel\tshared\na\t0\t8 / 9\t10 / 11\n";
+        assert!(agree(kept, kept) && agree(kept, "kernel\tshared\na\t0\t\t10 / 11\n"));
         for other in [
-            "# Figures\n\n| a | 0 | 8 / 8 |  |\n",
-            "# Figures\n\n| b | 0 |  |  |\n",
-            "# Figures\n\n",
+            "kernel\tshared\na\t0\t8 / 8\t\n",
+            "kernel\tshared\nb\t0\t\t\n",
+            "kernel\tshared\n",
         ] {
             assert!(!agree(kept, other), "{other}");
         }

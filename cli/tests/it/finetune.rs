@@ -525,11 +525,11 @@ fn refuses_samples_by_their_line() {
     }
 }
 
-/// The command of the README, as far as that costs no time.
+/// Runs the command of the guide with `--dry-run`.
 #[test]
-fn the_command_of_the_readme_is_right() {
-    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md"))
-        .expect("README.md");
+fn the_command_of_the_guide_is_right() {
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guide/fine-tuning.md"))
+        .expect("the guide");
     let command = page
         .split("cargo run --release -- finetune ")
         .nth(1)
@@ -552,7 +552,7 @@ fn the_command_of_the_readme_is_right() {
         .expect("a row");
     assert!(
         end.out.contains(table),
-        "README.md has {table}, this is {}",
+        "the guide has {table}, this is {}",
         end.out
     );
 }

@@ -1,8 +1,8 @@
 //! `cargo xtask forms`: compares the emulator's reader with ptxas, form by form.
 //!
 //! [`table`] writes more names of instructions than there are. [`operands`] writes operands and declarations. Each form is
-//! shown to ptxas and to the emulator, which must run what ptxas accepts or call it unsupported. `docs/ptx-forms.md` lists
-//! the forms that differ, and [`check`] compares the page with the answers.
+//! shown to ptxas and to the emulator, which must run what ptxas accepts or call it unsupported. `docs/checker/ptx-forms.tsv`
+//! lists the forms that differ, and [`check`] compares it with the answers.
 
 mod form;
 mod matrices;
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     /// List what ptxas says about each form that it rejects
     #[arg(long)]
     refusals: bool,
-    /// Write docs/ptx-forms.md
+    /// Write docs/checker/ptx-forms.tsv, and the counts in docs/checker/ptx.md
     #[arg(long)]
     update: bool,
 }
@@ -109,14 +109,26 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     }
     if args.update {
-        fs::write(paths::root().join(page::PATH), page::text(&comparison))?;
-        println!("wrote {}", page::PATH);
+        for (file, text) in files(&comparison)? {
+            fs::write(paths::root().join(file), text)?;
+            println!("wrote {file}");
+        }
     }
     print!("{}", page::summary(&comparison));
     Ok(())
 }
 
-/// Checks that no form which ptxas accepts is called ill-formed, and that the page with the forms is up to date.
+/// Returns the files that depend on the answers, with their contents.
+fn files(comparison: &Comparison) -> Result<[(&'static str, String); 2]> {
+    let page = fs::read_to_string(paths::root().join(page::PAGE))
+        .with_context(|| format!("cannot read {}", page::PAGE))?;
+    let page = page::COUNTS
+        .filled(&page, &page::counts(comparison))
+        .context(page::PAGE)?;
+    Ok([(page::LIST, page::list(comparison)), (page::PAGE, page)])
+}
+
+/// Checks that no form which ptxas accepts is called ill-formed, and that the files with the forms are up to date.
 pub(crate) fn check() -> Result<()> {
     let comparison = compare()?;
     print!("{}", page::summary(&comparison));
@@ -133,7 +145,13 @@ pub(crate) fn check() -> Result<()> {
          ptx-emu/src/isa/manual.rs",
         wrong.join(", ")
     );
-    let kept = fs::read_to_string(paths::root().join(page::PATH)).unwrap_or_default();
+    for (file, text) in files(&comparison)? {
+        let kept = fs::read_to_string(paths::root().join(file)).unwrap_or_default();
+        ensure!(
+            kept == text,
+            "{file} is out of date: cargo xtask forms --update"
+        );
+    }
     ensure!(
         kept == page::text(&comparison),
         "{} is out of date: cargo xtask forms --update",

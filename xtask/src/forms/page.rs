@@ -1,18 +1,23 @@
-//! The page that lists the forms, `docs/ptx-forms.md`.
+//! The files about the forms: a list of those that differ, and the counts in a page of the book.
 
-use std::fmt::Write;
+use super::{Answer, Answers, Comparison, is_lax, is_lie};
+use crate::codegen::Part;
+use crate::tsv;
 
-use super::{Answer, Answers, Comparison, TARGETS, VERSION, is_lax, is_lie};
-use crate::cuda_tools;
+/// The list of the forms that differ, relative to the root.
+pub(super) const LIST: &str = "docs/checker/ptx-forms.tsv";
+/// The page that has the counts between two lines.
+pub(super) const PAGE: &str = "docs/checker/ptx.md";
+pub(super) const COUNTS: Part = Part::Between(
+    "<!-- counts: written by `cargo xtask forms --update` -->\n",
+    "<!-- end of counts -->\n",
+);
 
-/// The page, relative to the root.
-pub(super) const PATH: &str = "docs/ptx-forms.md";
-
-/// Writes one sentence for each kind of form.
+/// Returns one sentence for each kind of form.
 pub(super) fn summary(comparison: &Comparison) -> String {
     kinds(comparison)
         .iter()
-        .map(|(kind, answers)| format!("{kind}: {}\n", counts(answers)))
+        .map(|(kind, answers)| format!("{kind}: {}\n", sentence(answers)))
         .collect()
 }
 
@@ -24,7 +29,7 @@ fn kinds(comparison: &Comparison) -> [(&'static str, &Answers); 3] {
     ]
 }
 
-fn counts(answers: &Answers) -> String {
+fn sentence(answers: &Answers) -> String {
     let count = |wanted: fn(&Answer) -> bool| answers.values().filter(|a| wanted(a)).count();
     format!(
         "ptxas accepts {} of {}; of these, {} run, {} are unsupported and {} are called ill-formed; of the others, {} are \
@@ -39,8 +44,8 @@ fn counts(answers: &Answers) -> String {
     )
 }
 
-/// Writes the page.
-pub(super) fn text(comparison: &Comparison) -> String {
+/// Returns the table of counts, in Markdown.
+pub(super) fn counts(comparison: &Comparison) -> String {
     let row = |(kind, answers): &(&str, &Answers)| {
         let count = |wanted: fn(&Answer) -> bool| answers.values().filter(|a| wanted(a)).count();
         format!(
@@ -53,45 +58,25 @@ pub(super) fn text(comparison: &Comparison) -> String {
             count(is_lax),
         )
     };
-    let kinds = kinds(comparison);
-    let mut page = format!(
-        "# Forms of PTX\n\n\
-         Lists where the emulator and ptxas {} differ. `cargo xtask forms --update` writes this page: it shows every \
-         form to ptxas (`.version {VERSION}`, {}) and to the emulator. CI checks that the page is up to date and that \
-         the emulator calls no form ill-formed that ptxas accepts.\n\n\
-         | | tried | ptxas accepts | run | unsupported | called ill-formed | ptxas rejects, run here |\n\
-         |---|--:|--:|--:|--:|--:|--:|\n{}\n\
-         The columns *run*, *unsupported* and *called ill-formed* divide the forms that ptxas accepts.\n\n\
-         In the forms below, `%h`, `%r` and `%l` are registers of 16, 32 and 64 bits, and `%p` predicates. Outside of \
-         the names of instructions, `h`, `r`, `s`, `l` and `m` are such registers too, `p` and `q` predicates, `f` and \
-         `d` floats of 32 and 64 bits, `g`, `c`, `sh` and `lo` arrays, and `fn` is a function.\n",
-        cuda_tools::VERSION,
-        TARGETS.join(", "),
-        kinds.iter().map(row).collect::<String>(),
-    );
-    page += "\n## Unsupported\n\nptxas accepts these forms. The emulator refuses the kernel and names the form.\n";
-    sections(&mut page, &kinds, |a| a.taken && a.unsupported);
-    page += "\n## Accepted here and rejected by ptxas\n\nThe emulator runs these forms, so a kernel that uses them runs \
-             here and cannot be assembled.\n";
-    sections(&mut page, &kinds, is_lax);
-    page
+    let rows: String = kinds(comparison).iter().map(row).collect();
+    format!(
+        "| | tried | ptxas accepts | run | unsupported | called ill-formed | ptxas rejects, run here |\n\
+         |---|--:|--:|--:|--:|--:|--:|\n{rows}"
+    )
 }
 
-/// Adds a list of forms for each kind that has some.
-fn sections(page: &mut String, kinds: &[(&'static str, &Answers)], wanted: fn(&Answer) -> bool) {
-    for (kind, answers) in kinds {
-        let found: Vec<&str> = answers
-            .iter()
-            .filter(|(_, a)| wanted(a))
-            .map(|(name, _)| name.as_str())
-            .collect();
-        if !found.is_empty() {
-            let _ = write!(
-                page,
-                "\n{} {kind}:\n\n```text\n{}\n```\n",
-                found.len(),
-                found.join("\n")
-            );
+/// Returns the list of the forms that differ.
+pub(super) fn list(comparison: &Comparison) -> String {
+    let mut rows = vec![];
+    let answers: [(&str, fn(&Answer) -> bool); 2] = [
+        ("unsupported", |a| a.taken && a.unsupported),
+        ("accepted here, rejected by ptxas", is_lax),
+    ];
+    for (answer, wanted) in answers {
+        for (kind, forms) in kinds(comparison) {
+            let found = forms.iter().filter(|(_, a)| wanted(a));
+            rows.extend(found.map(|(form, _)| vec![answer.into(), kind.into(), form.clone()]));
         }
     }
+    tsv::table(&["answer", "kind", "form"], &rows)
 }

@@ -1,0 +1,286 @@
+//! `cargo xtask book`: builds the book under `docs/`, and checks its pages.
+//!
+//! mdBook renders the pages to `target/book`. Three checks find the mistakes that mdBook does not: pages that are missing
+//! in `docs/SUMMARY.md`, links to files or headings that do not exist, and pages whose Rust code no test compiles. The code
+//! itself runs as doctests of the package `warpwright-tests`, whose `src/book.rs` lists the pages.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::{paths, tools};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Check the pages without building the book, which needs no mdBook
+    #[arg(long)]
+    check: bool,
+    /// Also compile and run the Rust code of the pages
+    #[arg(long)]
+    test: bool,
+}
+
+const MDBOOK: tools::Tool = tools::Tool {
+    name: "mdbook",
+    version: "0.5.4",
+    // The server and the file watcher take longer to compile than everything else.
+    options: &["--no-default-features", "--features", "search"],
+};
+
+/// The list of pages whose code is tested.
+const TESTED: &str = "tests/src/book.rs";
+
+/// Pages outside `docs/` whose links and code are checked as well.
+const OUTSIDE: [&str; 8] = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "BENCHMARKS.md",
+    "COMPARE.md",
+    "CONTRIBUTING.md",
+    "STYLE.md",
+    "benchmarks/README.md",
+    "tests/corpus/README.md",
+];
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    check()?;
+    if args.test {
+        test()?;
+    }
+    if !args.check {
+        build()?;
+    }
+    Ok(())
+}
+
+/// Checks the pages: everything that needs neither mdBook nor a compiler.
+pub(crate) fn check() -> Result<()> {
+    let pages = pages()?;
+    let problems: Vec<String> = unlisted(&pages)?
+        .into_iter()
+        .chain(broken_links(&pages)?)
+        .chain(untested(&pages)?)
+        .collect();
+    ensure!(problems.is_empty(), "the book:\n{}", problems.join("\n"));
+    println!("{} pages, all links lead somewhere", pages.len());
+    Ok(())
+}
+
+/// Compiles and runs the Rust code of the pages.
+pub(crate) fn test() -> Result<()> {
+    let mut cargo = Command::new("cargo");
+    cargo.current_dir(paths::root()).args([
+        "test",
+        "--locked",
+        "--doc",
+        "--package",
+        "warpwright-tests",
+    ]);
+    ensure!(
+        cargo.status()?.success(),
+        "the code of the book does not pass"
+    );
+    Ok(())
+}
+
+/// Renders the book to `target/book`.
+pub(crate) fn build() -> Result<()> {
+    let mdbook = MDBOOK.find_or_install()?;
+    let status = Command::new(mdbook)
+        .args(["build", "--dest-dir"])
+        .arg(fs::canonicalize(paths::target())?.join("book"))
+        .arg(paths::root())
+        .status()?;
+    ensure!(status.success(), "mdBook cannot build the book");
+    Ok(())
+}
+
+/// A Markdown file.
+struct Page {
+    /// The path from the root of the repository, with forward slashes.
+    path: String,
+    text: String,
+}
+
+fn pages() -> Result<Vec<Page>> {
+    let mut files = vec![];
+    collect(Path::new("docs"), &mut files)?;
+    files.sort();
+    files.extend(OUTSIDE.map(String::from));
+    let page = |path: String| {
+        let text = fs::read_to_string(paths::root().join(&path))
+            .with_context(|| format!("cannot read {path}"))?;
+        Ok(Page { path, text })
+    };
+    files.into_iter().map(page).collect()
+}
+
+/// Adds the Markdown files below a folder.
+fn collect(folder: &Path, files: &mut Vec<String>) -> Result<()> {
+    for entry in fs::read_dir(paths::root().join(folder))? {
+        let entry = entry?;
+        let path = folder.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            collect(&path, files)?;
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            files.push(path.to_string_lossy().replace('\\', "/"));
+        }
+    }
+    Ok(())
+}
+
+/// Pages below `docs/` that the summary does not list, so that mdBook would leave them out.
+fn unlisted(pages: &[Page]) -> Result<Vec<String>> {
+    let summary = pages.iter().find(|page| page.path == "docs/SUMMARY.md");
+    let summary = summary.context("docs/SUMMARY.md is missing")?;
+    let listed: BTreeSet<String> = links(&summary.text)
+        .into_iter()
+        .map(|link| format!("docs/{link}"))
+        .collect();
+    let missing = |page: &&Page| {
+        page.path.starts_with("docs/")
+            && page.path != "docs/SUMMARY.md"
+            && !listed.contains(&page.path)
+    };
+    let missing = pages.iter().filter(missing);
+    Ok(missing
+        .map(|page| format!("{} is missing in docs/SUMMARY.md", page.path))
+        .collect())
+}
+
+/// Pages with Rust code that no doctest runs.
+fn untested(pages: &[Page]) -> Result<Vec<String>> {
+    let list = fs::read_to_string(paths::root().join(TESTED))?;
+    let missing = |page: &&Page| {
+        page.text.lines().any(|line| line.starts_with("```rust"))
+            && !list.contains(&format!("\"{}\"", page.path))
+    };
+    let missing = pages.iter().filter(missing);
+    Ok(missing
+        .map(|page| format!("{} has Rust code and is missing in {TESTED}", page.path))
+        .collect())
+}
+
+fn broken_links(pages: &[Page]) -> Result<Vec<String>> {
+    let mut broken = vec![];
+    for page in pages {
+        for link in links(&page.text) {
+            if let Err(error) = follow(page, link) {
+                broken.push(format!("{}: the link to {link}: {error}", page.path));
+            }
+        }
+    }
+    Ok(broken)
+}
+
+/// Returns an error if a link leads to a file or a heading that does not exist.
+fn follow(page: &Page, link: &str) -> Result<()> {
+    if link.contains("://") || link.starts_with("mailto:") {
+        return Ok(());
+    }
+    let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+    let folder = Path::new(&page.path).parent().unwrap_or(Path::new(""));
+    let path = if file.is_empty() {
+        PathBuf::from(&page.path)
+    } else {
+        normalized(&folder.join(file))?
+    };
+    let full = paths::root().join(&path);
+    ensure!(full.exists(), "{} does not exist", path.display());
+    if !heading.is_empty() && path.extension().is_some_and(|e| e == "md") {
+        let text = fs::read_to_string(full)?;
+        ensure!(
+            headings(&text).contains(heading),
+            "{} has no heading #{heading}",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+/// Resolves `..` without looking at the file system, so that a link cannot leave the repository.
+fn normalized(path: &Path) -> Result<PathBuf> {
+    let mut out = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => ensure!(out.pop(), "it leaves the repository"),
+            Component::CurDir => {}
+            Component::Normal(name) => out.push(name),
+            Component::RootDir | Component::Prefix(_) => bail!("it is an absolute path"),
+        }
+    }
+    Ok(out)
+}
+
+/// Returns the targets of the links and images in Markdown, without those in code.
+fn links(text: &str) -> Vec<&str> {
+    let mut found = vec![];
+    for line in prose(text) {
+        // Code spans are at odd places between backticks.
+        for part in line.split('`').step_by(2) {
+            let after = part.split("](").skip(1);
+            found.extend(after.filter_map(|rest| rest.split_once(')').map(|(link, _)| link)));
+        }
+    }
+    found
+}
+
+/// Returns the anchors of the headings, as GitHub and mdBook derive them.
+fn headings(text: &str) -> BTreeSet<String> {
+    let mut anchors = BTreeSet::new();
+    for line in prose(text).filter(|line| line.starts_with('#')) {
+        let title = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = title
+            .chars()
+            .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        let anchor: String = kept.map(|c| if c == ' ' { '-' } else { c }).collect();
+        // A second heading with the same words gets a number.
+        let mut unique = anchor.clone();
+        let mut number = 0;
+        while !anchors.insert(unique.clone()) {
+            number += 1;
+            unique = format!("{anchor}-{number}");
+        }
+    }
+    anchors
+}
+
+/// Returns the lines outside of fenced code.
+fn prose(text: &str) -> impl Iterator<Item = &str> {
+    let mut code = false;
+    text.lines().filter(move |line| {
+        let fence = line.trim_start().starts_with("```");
+        code ^= fence;
+        !code && !fence
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_in_code_are_no_links() {
+        let text =
+            "[a](b.md) and `[c](d.md)` and ![e](f.svg)\n[`g`](h.md#i)\n```text\n[j](k.md)\n```\n";
+        assert_eq!(links(text), ["b.md", "f.svg", "h.md#i"]);
+    }
+
+    #[test]
+    fn headings_become_anchors() {
+        let text = "# One, `two`\n## A b\n```sh\n# not one\n```\n## A b\n";
+        let expected = ["a-b", "a-b-1", "one-two"].map(String::from);
+        assert_eq!(headings(text), BTreeSet::from(expected));
+    }
+
+    #[test]
+    fn a_link_stays_in_the_repository() {
+        let resolved = |path| normalized(Path::new(path)).map(|path| path.display().to_string());
+        assert_eq!(resolved("docs/guide/../../README.md").unwrap(), "README.md");
+        assert!(resolved("docs/../../x").is_err());
+        assert!(resolved("/x").is_err());
+    }
+}
