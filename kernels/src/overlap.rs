@@ -5,7 +5,7 @@ use ptx_gen::Builder;
 /// What a kernel does for an overlap. It changes no result.
 ///
 /// A kernel that waits and lets nobody start before it exits gains nothing: on an H200, each such kernel took 2 to 3 us
-/// more in a graph than behind a full edge (docs/experiments.md). So there is no such form.
+/// more in a graph than behind a full edge (`docs/lab/README.md`). So there is no such form.
 ///
 /// Source: CUDA C++ Programming Guide, Programmatic Dependent Launch and Synchronization; PTX ISA, `griddepcontrol`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]

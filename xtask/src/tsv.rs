@@ -24,7 +24,10 @@ mod tests {
 
     #[test]
     fn a_cell_stays_in_its_line() {
-        let rows = [vec!["1\t2".into(), "a\nb".into()], vec!["|".into(), String::new()]];
+        let rows = [
+            vec!["1\t2".into(), "a\nb".into()],
+            vec!["|".into(), String::new()],
+        ];
         assert_eq!(table(&["x", "y"], &rows), "x\ty\n1 2\ta b\n|\t\n");
     }
 }

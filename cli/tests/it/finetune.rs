@@ -528,8 +528,11 @@ fn refuses_samples_by_their_line() {
 /// Runs the command of the guide with `--dry-run`.
 #[test]
 fn the_command_of_the_guide_is_right() {
-    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guide/fine-tuning.md"))
-        .expect("the guide");
+    let page = fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../docs/guide/fine-tuning.md"
+    ))
+    .expect("the guide");
     let command = page
         .split("cargo run --release -- finetune ")
         .nth(1)

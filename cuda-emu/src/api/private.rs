@@ -1,7 +1,7 @@
 //! `cuGetExportTable`, by which libraries of NVIDIA reach functions of its driver that no header declares.
 //!
 //! The CUDA runtime library asks for these tables, and starts with no driver that lacks them. What `libcudart` 13.5 did
-//! with a library that logged its calls stands in `docs/emulated-driver.md`. Three of its calls are a question with a key,
+//! with a library that logged its calls stands in `docs/lab/cuda-runtime.md`. Three of its calls are a question with a key,
 //! by whose answer it makes sure that it talks to NVIDIA's driver; this one does not pretend to be that.
 
 use std::ffi::c_void;

@@ -268,7 +268,7 @@ impl Format {
     }
 
     /// Bytes that an activation's integer needs in products that keys and values follow from, in layers whose queries,
-    /// keys or values have this format: `docs/perplexity.md` says why.
+    /// keys or values have this format: `docs/internals/numerics.md` gives the reason.
     pub fn activation_bytes(self) -> ActivationBytes {
         self.of()
             .tiles()

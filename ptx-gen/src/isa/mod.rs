@@ -1,6 +1,6 @@
 //! The instruction table: one row is one line of the PTX manual, in its order and words.
 //!
-//! Printer, validator, `ISA.md`, the sample programs and the coverage tests read these rows; nothing outside
+//! Printer, validator, the table of instructions in the book, the sample programs and the coverage tests read these rows; nothing outside
 //! this module spells a mnemonic. Adding an instruction is adding a row, and a one-line method in `ops`.
 //!
 //! A row's template holds the type suffixes as placeholders: `$t` is the operation's type, `$s` the source type

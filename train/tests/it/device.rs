@@ -116,7 +116,7 @@ fn bits(record: warpwright_train::reference::Record) -> [u64; 4] {
     [record.loss, record.norm, record.clip, record.lr].map(f64::to_bits)
 }
 
-/// F-GRAPH-BWD-001 and -002: see docs/finetune.
+/// F-GRAPH-BWD-001 and -002: a graph can be captured, and trains as single launches do.
 #[test]
 fn every_launch_gives_the_same_bits() {
     for name in ["llama-r4-dropout", "qwen2-r8-accum"] {

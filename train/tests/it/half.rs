@@ -75,7 +75,7 @@ fn leaves(
     ((1..=steps).map(step).collect(), trainer.snapshot().unwrap())
 }
 
-/// F-GRAPH-BWD-001: see docs/finetune.
+/// F-GRAPH-BWD-001: a graph trains as single launches do.
 #[test]
 fn every_launch_gives_the_same_bits() {
     let setup = Setup::new(&read("llama-r4-dropout")["config"]);

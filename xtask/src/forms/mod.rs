@@ -152,11 +152,6 @@ pub(crate) fn check() -> Result<()> {
             "{file} is out of date: cargo xtask forms --update"
         );
     }
-    ensure!(
-        kept == page::text(&comparison),
-        "{} is out of date: cargo xtask forms --update",
-        page::PATH
-    );
     Ok(())
 }
 

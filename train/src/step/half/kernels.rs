@@ -56,7 +56,7 @@ pub(super) struct Kernels {
 const FIXED: u32 = 36;
 
 /// Rows from which blocks with wide tiles work in pairs: with 1,024 a step of 1.5B was 1 % slower so, with 2,048 one of 8B
-/// 2 % faster (docs/experiments.md).
+/// 2 % faster (`docs/lab/README.md`).
 const PAIRED: u32 = 2048;
 
 impl Kernels {

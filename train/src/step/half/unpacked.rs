@@ -2,7 +2,7 @@
 //!
 //! Those in NF4 are unpacked into a workspace that the product before does not read: by idle warps of that product
 //! ([`AheadArgs`]), or by a kernel of its own that may run beside it. The latter is how few tokens are faster, as products
-//! then leave multiprocessors free (docs/experiments.md); and it unpacks what no product comes before, and layers of
+//! then leave multiprocessors free (`docs/lab/README.md`); and it unpacks what no product comes before, and layers of
 //! which some matrix has nested `absmax` or is not packed.
 
 use std::sync::{MutexGuard, PoisonError};
