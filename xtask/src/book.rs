@@ -33,16 +33,22 @@ const MDBOOK: tools::Tool = tools::Tool {
 /// The list of pages whose code is tested.
 const TESTED: &str = "tests/src/book.rs";
 
-/// Pages outside `docs/` whose links and code are checked as well.
-const OUTSIDE: [&str; 8] = [
+/// Pages outside `docs/` whose links are checked as well.
+const OUTSIDE: [&str; 14] = [
     "README.md",
     "ARCHITECTURE.md",
     "BENCHMARKS.md",
+    "CHANGELOG.md",
     "COMPARE.md",
     "CONTRIBUTING.md",
     "STYLE.md",
+    "assets/README.md",
     "benchmarks/README.md",
+    "examples/gemm/README.md",
+    "examples/linked/README.md",
     "tests/corpus/README.md",
+    "tests/data/README.md",
+    "tests/outside/perplexity/README.md",
 ];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -89,13 +95,75 @@ pub(crate) fn test() -> Result<()> {
 /// Renders the book to `target/book`.
 pub(crate) fn build() -> Result<()> {
     let mdbook = MDBOOK.find_or_install()?;
+    let target = paths::target();
+    let source = target.join("book-source");
+    stage(&source)?;
     let status = Command::new(mdbook)
         .args(["build", "--dest-dir"])
-        .arg(fs::canonicalize(paths::target())?.join("book"))
-        .arg(paths::root())
+        .arg(fs::canonicalize(&target)?.join("book"))
+        .arg(&source)
         .status()?;
     ensure!(status.success(), "mdBook cannot build the book");
     Ok(())
+}
+
+/// Copies the book to a folder, with links that leave `docs/` turned into links to the repository.
+///
+/// Such links are right for readers of the repository, but lead nowhere from the rendered book.
+fn stage(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder)?;
+    }
+    let repository = repository()?;
+    let mut files = vec![];
+    collect(Path::new("docs"), &mut files)?;
+    for file in files {
+        let to = folder.join(&file);
+        fs::create_dir_all(to.parent().context("a page has a folder")?)?;
+        if file.ends_with(".md") {
+            let text = fs::read_to_string(paths::root().join(&file))?;
+            fs::write(to, absolute(&Page { path: file, text }, &repository)?)?;
+        } else {
+            fs::copy(paths::root().join(file), to)?;
+        }
+    }
+    fs::copy(paths::root().join("book.toml"), folder.join("book.toml"))?;
+    Ok(())
+}
+
+/// Returns the address of the repository, from the workspace's manifest.
+fn repository() -> Result<String> {
+    let manifest = fs::read_to_string(paths::root().join("Cargo.toml"))?;
+    let address = manifest
+        .lines()
+        .find_map(|line| line.strip_prefix("repository = \""))
+        .and_then(|rest| rest.split_once('"'))
+        .context("Cargo.toml has no repository")?
+        .0;
+    Ok(address.to_owned())
+}
+
+/// Returns the text of a page whose links to files outside `docs/` lead to the repository.
+fn absolute(page: &Page, repository: &str) -> Result<String> {
+    let mut text = page.text.clone();
+    for link in links(&page.text) {
+        if link.contains("://") || link.starts_with('#') {
+            continue;
+        }
+        let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+        let path = normalized(&folder_of(page).join(file))?;
+        if !path.starts_with("docs") {
+            let hash = if heading.is_empty() { "" } else { "#" };
+            let path = path.display().to_string().replace('\\', "/");
+            let new = format!("]({repository}/blob/main/{path}{hash}{heading})");
+            text = text.replace(&format!("]({link})"), &new);
+        }
+    }
+    Ok(text)
+}
+
+fn folder_of(page: &Page) -> &Path {
+    Path::new(&page.path).parent().unwrap_or(Path::new(""))
 }
 
 /// A Markdown file.
@@ -108,6 +176,7 @@ struct Page {
 fn pages() -> Result<Vec<Page>> {
     let mut files = vec![];
     collect(Path::new("docs"), &mut files)?;
+    files.retain(|file| file.ends_with(".md"));
     files.sort();
     files.extend(OUTSIDE.map(String::from));
     let page = |path: String| {
@@ -118,14 +187,14 @@ fn pages() -> Result<Vec<Page>> {
     files.into_iter().map(page).collect()
 }
 
-/// Adds the Markdown files below a folder.
+/// Adds the files below a folder.
 fn collect(folder: &Path, files: &mut Vec<String>) -> Result<()> {
     for entry in fs::read_dir(paths::root().join(folder))? {
         let entry = entry?;
         let path = folder.join(entry.file_name());
         if entry.file_type()?.is_dir() {
             collect(&path, files)?;
-        } else if path.extension().is_some_and(|extension| extension == "md") {
+        } else {
             files.push(path.to_string_lossy().replace('\\', "/"));
         }
     }
@@ -182,11 +251,10 @@ fn follow(page: &Page, link: &str) -> Result<()> {
         return Ok(());
     }
     let (file, heading) = link.split_once('#').unwrap_or((link, ""));
-    let folder = Path::new(&page.path).parent().unwrap_or(Path::new(""));
     let path = if file.is_empty() {
         PathBuf::from(&page.path)
     } else {
-        normalized(&folder.join(file))?
+        normalized(&folder_of(page).join(file))?
     };
     let full = paths::root().join(&path);
     ensure!(full.exists(), "{} does not exist", path.display());
@@ -267,6 +335,16 @@ mod tests {
         let text =
             "[a](b.md) and `[c](d.md)` and ![e](f.svg)\n[`g`](h.md#i)\n```text\n[j](k.md)\n```\n";
         assert_eq!(links(text), ["b.md", "f.svg", "h.md#i"]);
+    }
+
+    #[test]
+    fn links_that_leave_the_book_lead_to_the_repository() {
+        let page = Page {
+            path: "docs/a/b.md".into(),
+            text: "[x](../../README.md#y) [z](../c.md) [w](#v)".into(),
+        };
+        let expected = "[x](https://r/blob/main/README.md#y) [z](../c.md) [w](#v)";
+        assert_eq!(absolute(&page, "https://r").unwrap(), expected);
     }
 
     #[test]
