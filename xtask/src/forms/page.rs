@@ -67,16 +67,17 @@ pub(super) fn counts(comparison: &Comparison) -> String {
 
 /// Returns the list of the forms that differ.
 pub(super) fn list(comparison: &Comparison) -> String {
+    let unsupported = rows(comparison, "unsupported", |a| a.taken && a.unsupported);
+    let lax = rows(comparison, "accepted here, rejected by ptxas", is_lax);
+    tsv::table(&["answer", "kind", "form"], &[unsupported, lax].concat())
+}
+
+/// Returns a row for each form with an answer of this kind.
+fn rows(comparison: &Comparison, title: &str, wanted: fn(&Answer) -> bool) -> Vec<Vec<String>> {
     let mut rows = vec![];
-    let answers: [(&str, fn(&Answer) -> bool); 2] = [
-        ("unsupported", |a| a.taken && a.unsupported),
-        ("accepted here, rejected by ptxas", is_lax),
-    ];
-    for (answer, wanted) in answers {
-        for (kind, forms) in kinds(comparison) {
-            let found = forms.iter().filter(|(_, a)| wanted(a));
-            rows.extend(found.map(|(form, _)| vec![answer.into(), kind.into(), form.clone()]));
-        }
+    for (kind, forms) in kinds(comparison) {
+        let found = forms.iter().filter(|(_, a)| wanted(a));
+        rows.extend(found.map(|(form, _)| vec![title.into(), kind.into(), form.clone()]));
     }
-    tsv::table(&["answer", "kind", "form"], &rows)
+    rows
 }
