@@ -11,6 +11,7 @@ macro_rules! pages {
 
 pages! {
     readme = "README.md";
+    guide_library = "docs/guide/library.md";
     kernels_first_kernel = "docs/kernels/first-kernel.md";
     kernels_control_flow = "docs/kernels/control-flow.md";
     kernels_shared_memory = "docs/kernels/shared-memory.md";
