@@ -44,20 +44,26 @@ pub(crate) fn page() -> Result<String> {
     Ok(page)
 }
 
+/// Builds the program, so that the page has the help of the current sources.
+pub(crate) fn build() -> Result<()> {
+    let status = Command::new("cargo")
+        .current_dir(paths::root())
+        .args(["build", "--locked", "--package", "warpwright"])
+        .status()?;
+    ensure!(status.success(), "cannot build the program");
+    Ok(())
+}
+
 /// Returns the program as it was last built, or builds it.
 ///
-/// A step of `cargo xtask ci` that ran before has built it with all features of the workspace. To build the package alone
-/// would take minutes and give the same help.
+/// In `cargo xtask ci`, an earlier step has built it with all features of the workspace. To build the package alone would
+/// take minutes and give the same help.
 fn program() -> Result<PathBuf> {
     let file = paths::target()
         .join("debug")
         .join(format!("warpwright{}", std::env::consts::EXE_SUFFIX));
     if !file.is_file() {
-        let status = Command::new("cargo")
-            .current_dir(paths::root())
-            .args(["build", "--locked", "--package", "warpwright"])
-            .status()?;
-        ensure!(status.success(), "cannot build the program");
+        build()?;
     }
     Ok(file)
 }

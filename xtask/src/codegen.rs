@@ -88,6 +88,7 @@ pub(crate) fn check() -> Result<()> {
 }
 
 fn write() -> Result<()> {
+    cli::build()?;
     for generated in &FILES {
         let (file, (_, text)) = (generated.file, generated.texts()?);
         fs::write(paths::root().join(file), text)
