@@ -87,7 +87,10 @@ impl KernelDef for AddNormed {
         if self.overlap {
             k.grid_trigger();
         }
-        k.note("the block's token, and the slice of its elements");
+        k.section(
+            "pipeline/add_normed/slice",
+            "the block's token, and the slice of its elements",
+        );
         let (item, slice, slices) = match self.batch {
             1 => (k.val(0), k.ctaid(), a.blocks),
             batch => (k.ctaid() % batch, k.ctaid() / batch, a.blocks / batch),
@@ -95,10 +98,16 @@ impl KernelDef for AddNormed {
         let row = item * a.n;
         let (x, y) = (a.x.at(row).fresh(), a.y.at(row));
         if self.overlap {
-            k.note("nothing above reads what earlier kernels write");
+            k.section(
+                "pipeline/overlap/wait",
+                "nothing above reads what earlier kernels write",
+            );
             k.grid_wait();
         }
-        k.note("the sum of the squares of all elements");
+        k.section(
+            "pipeline/add_normed/sum_of_squares",
+            "the sum of the squares of all elements",
+        );
         let mut squares = k.var(0.0);
         k.for_each(k.tid() * 4, a.n, STEP, |i| {
             for v in x.at(i).ld4() {
@@ -106,7 +115,10 @@ impl KernelDef for AddNormed {
             }
         });
         let squares = block_sum(k, THREADS / 32, squares.get());
-        k.note("norm the slice, and add it; a block past the last slice has none");
+        k.section(
+            "pipeline/add_normed/norm_and_add",
+            "norm the slice, and add it; a block past the last slice has none",
+        );
         let factor = squares.fma(a.n.cvt::<f32>().rcp(), a.epsilon).rsqrt();
         let first = slice.lt(slices).select(slice * STEP + k.tid() * 4, a.n);
         k.for_each(first, a.n, slices * STEP, |i| {

@@ -79,7 +79,10 @@ impl Multiply {
     }
 
     fn mma<'k>(self, k: Builder<'k>, a: &MultiplyArgs<Dev<'k>>) -> Vec<Var<'k, f32>> {
-        k.note("rows and tokens to registers");
+        k.section(
+            "measure/multiply/load_registers",
+            "rows and tokens to registers",
+        );
         let (rows, lane) = (self.rows(k, a.w), k.lane());
         let first = a.x.at((lane >> 2).mad(self.depth(), (lane & 3) << 1));
         let pair = |token, column| first.at(token * self.depth() + column).cast::<u32>().ld();
@@ -93,7 +96,7 @@ impl Multiply {
             .map(|token| eight(token).collect())
             .collect();
         let mut sums: Vec<Sums<f32>> = tokens.iter().map(|_| Sums::zero(k)).collect();
-        k.note("add their product");
+        k.section("measure/multiply/mma", "add their product");
         k.for_each(0, a.times, 1, |_| {
             for (step, &rows) in rows.iter().enumerate() {
                 sums.iter_mut()
@@ -106,14 +109,20 @@ impl Multiply {
 
     fn wgmma<'k>(self, k: Builder<'k>, a: &MultiplyArgs<Dev<'k>>) -> Vec<Var<'k, f32>> {
         let memory = k.tile_memory("tokens");
-        k.note("rows to registers, tokens to shared memory");
+        k.section(
+            "measure/multiply/load_shared",
+            "rows to registers, tokens to shared memory",
+        );
         self.swizzle(k, a.x, memory);
         let rows = self.rows(k, a.w);
         let tokens =
             Descriptor::<f16>::by_columns(memory, self.tokens(), self.depth(), Swizzle::B128);
         let mut sums = Accumulators::zero(k, self.tokens());
         let add = k.always();
-        k.note("add the product with the tokens in shared memory");
+        k.section(
+            "measure/multiply/wgmma",
+            "add the product with the tokens in shared memory",
+        );
         k.for_each(0, a.times, 1, |_| {
             k.wgmma_fence();
             for (step, &rows) in (0..).zip(&rows) {
@@ -182,7 +191,10 @@ impl KernelDef for Multiply {
             Multiply::Mma => self.mma(k, &a),
             Multiply::Wgmma => self.wgmma(k, &a),
         };
-        k.note("the sum of the thread's sums, so that none is left out");
+        k.section(
+            "measure/multiply/result",
+            "the sum of the thread's sums, so that none is left out",
+        );
         let sum = sums
             .iter()
             .map(Var::get)

@@ -263,7 +263,10 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
             }
         });
         if self.tile.cluster > 1 {
-            k.note("nobody leaves while others may send or release a stage of it");
+            k.section(
+                "train/tiled/cluster_exit",
+                "nobody leaves while others may send or release a stage of it",
+            );
             k.warp_barrier();
             k.cluster_barrier();
         }

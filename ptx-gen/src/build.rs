@@ -346,10 +346,29 @@ impl<'k> Builder<'k> {
         self.special("%smid", Level::Block)
     }
 
-    /// A comment in the PTX. ASCII.
+    /// Writes a comment into the PTX. The text must be ASCII, without line breaks.
     #[track_caller]
     pub fn note(self, text: impl Into<String>) {
-        self.push(Stmt::Note(text.into(), Location::caller()))
+        let note = Note {
+            id: None,
+            text: text.into(),
+        };
+        self.push(Stmt::Note(note, Location::caller()))
+    }
+
+    /// Writes a comment into the PTX, as [`note`](Builder::note) does, and gives it a stable
+    /// identifier.
+    ///
+    /// The identifier is not printed. Tools find it through [`Program::notes`](crate::Program::notes),
+    /// for example to name the snapshot of the instructions that follow. You can therefore reword
+    /// the text without renaming files.
+    #[track_caller]
+    pub fn section(self, id: impl Into<String>, text: impl Into<String>) {
+        let note = Note {
+            id: Some(id.into()),
+            text: text.into(),
+        };
+        self.push(Stmt::Note(note, Location::caller()))
     }
 
     /// A value holding a literal.

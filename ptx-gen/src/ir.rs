@@ -126,8 +126,8 @@ impl Deref for StmtBlock {
 pub enum Stmt {
     /// An instruction.
     Inst(Inst),
-    /// A comment.
-    Note(String, At),
+    /// A comment, and the Rust line that wrote it.
+    Note(Note, At),
     /// `if cond { body } else { other }`
     If {
         /// The predicate.
@@ -150,6 +150,15 @@ pub enum Stmt {
         /// The Rust place.
         at: At,
     },
+}
+
+/// A comment in the body of a kernel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Note {
+    /// A stable identifier for tools, which is not printed. `None` for a plain comment.
+    pub id: Option<String>,
+    /// The text of the comment: one line of ASCII.
+    pub text: String,
 }
 
 /// A `.shared` array.
@@ -296,6 +305,13 @@ impl Program {
         walk(&self.body, visit)
     }
 
+    /// Returns the notes in the order in which the printer writes them.
+    pub fn notes(&self) -> Vec<&Note> {
+        let mut notes = vec![];
+        collect_notes(&self.body, &mut notes);
+        notes
+    }
+
     /// What its rows need of a target.
     pub fn needs(&self) -> Needs {
         self.needs
@@ -347,6 +363,23 @@ impl Program {
         let mut found = false;
         self.each_inst(&mut |i| found |= i.op.effect == effect);
         found
+    }
+}
+
+fn collect_notes<'a>(stmts: &'a [Stmt], notes: &mut Vec<&'a Note>) {
+    for s in stmts {
+        match s {
+            Stmt::Inst(_) => {}
+            Stmt::Note(note, _) => notes.push(note),
+            Stmt::If { body, other, .. } => {
+                collect_notes(body, notes);
+                collect_notes(other, notes);
+            }
+            Stmt::Loop { cond, body, .. } => {
+                collect_notes(cond, notes);
+                collect_notes(body, notes);
+            }
+        }
     }
 }
 

@@ -103,8 +103,8 @@ pub use cluster::Role;
 pub use elem::{CpuArg, Elem};
 pub use few::Few;
 pub use ir::{
-    Access, At, Base, Inst, Needs, Operand, Param, ParamKind, Program, Reg, SharedArray, Stmt,
-    StmtBlock,
+    Access, At, Base, Inst, Needs, Note, Operand, Param, ParamKind, Program, Reg, SharedArray,
+    Stmt, StmtBlock,
 };
 pub use kernel::{AnyKernel, Geometry, Grid, KernelDef, ShapeError};
 pub use level::Level;

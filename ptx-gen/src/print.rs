@@ -227,11 +227,11 @@ impl Printer {
     fn stmts(&mut self, stmts: &[Stmt]) {
         for s in stmts {
             match s {
-                Stmt::Note(text, _) => {
+                Stmt::Note(note, _) => {
                     self.out.put("\n");
                     self.out.indent(self.labels.len());
                     self.out.put("// ");
-                    self.out.put(text);
+                    self.out.put(&note.text);
                     self.out.put("\n");
                 }
                 Stmt::Inst(i) => self.inst(None, i),

@@ -1,11 +1,22 @@
-//! The PTX of shipped kernels, read in review: a changed snapshot is a changed product.
+//! Snapshots of the PTX of all shipped kernels, for review.
 //!
-//! `kernels` has a line for every kernel: its name, the oldest target that it runs on, the lines of its text for that
-//! target, and their SHA-256 (its first half). `cargo xtask ptx --diff REV NAME` prints the text behind a changed hash.
+//! `snapshots/kernels.snap` has one line for each kernel: its name, the oldest target that it runs
+//! on, and the number and the hash of its lines for that target. Comments, blank lines and the
+//! kernel's name are not counted and not hashed, so the line changes only if the instructions or
+//! declarations do. The hash is the first half of a SHA-256. `cargo xtask ptx --diff REV NAME`
+//! prints the difference between two texts.
 //!
-//! Text stands once. Of kernels with headings (notes), each part is printed as the first kernel has it. A kernel without
-//! is printed if the first word of its name meets another of its words for the first time: each option once, and no
-//! second size.
+//! The other files hold the text itself, each passage once:
+//!
+//! - A kernel with notes is divided into sections (see [`sections`]). A section is stored under the
+//!   identifier of its note, as the first kernel that contains it prints it. The file of the
+//!   section `batch/attention/scores` is `snapshots/batch/attention/scores.snap`. Rewording a note
+//!   therefore renames no file.
+//! - The instructions before the first note are stored for the first kernel of each family, in
+//!   `FOLDER/start`.
+//! - A kernel without notes is stored as a whole in `FOLDER/whole` if its name combines two words
+//!   that no name before it combines. Each option is thus stored once, and not again for every
+//!   size.
 //!
 //! `cargo xtask bless` accepts changes.
 
@@ -13,61 +24,150 @@
 mod sections;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
 
-use ptx_gen::{Program, Target, print};
-use sections::{START, Section, sections};
+use ptx_gen::{Note, Program, Target, print};
+use sections::{Section, sections};
 use sha2::{Digest, Sha256};
 use warpwright_kernels::{ALL, Format};
 
-/// Lines that a snapshot may have. A longer part needs notes inside it.
-const WHOLE: usize = 300;
-/// Lines that all snapshots may have.
-const TOTAL: usize = 38_000;
+/// The maximum number of lines of one snapshot. Divide a longer section with further notes.
+const MOST_LINES: usize = 550;
+/// The maximum number of lines of all snapshots together.
+const MOST_LINES_IN_ALL: usize = 42_000;
 
-/// A kernel as it is printed for the oldest target that it runs on.
+/// The folder of the snapshots, relative to this file and to the package's folder `tests`.
+const SNAPSHOTS: &str = "snapshots";
+
+/// The folders of the kernel families: the start of a kernel's name, and the folder. The longest
+/// start that fits decides.
+const FOLDERS: [(&str, &str); 36] = [
+    ("add_normed", "pipeline"),
+    ("advance", "pipeline"),
+    ("allow_tokens", "sample"),
+    ("argmax", "simple"),
+    ("attention", "simple"),
+    ("attention_pipelined", "pipeline"),
+    ("batch_attention", "batch"),
+    ("choose_tokens", "batch"),
+    ("chunk_items", "prompt"),
+    ("dequantize_tiles", "matmul"),
+    ("embed", "simple"),
+    ("embed_rows", "pipeline"),
+    ("embed_tiled", "pipeline"),
+    ("gate_up", "pipeline"),
+    ("gather_rows", "batch"),
+    ("gemv", "simple"),
+    ("head", "pipeline"),
+    ("log_likelihood", "simple"),
+    ("lora_a", "pipeline"),
+    ("matmul", "matmul"),
+    ("multiply", "measure"),
+    ("norm_tokens", "matmul"),
+    ("pack", "pipeline"),
+    ("place_drafts", "pipeline"),
+    ("project", "pipeline"),
+    ("prompt_attention", "prompt"),
+    ("qkv", "pipeline"),
+    ("read", "measure"),
+    ("rms_norm", "simple"),
+    ("rope", "simple"),
+    ("rotate_tokens", "prompt"),
+    ("row_bounds", "matmul"),
+    ("sample", "sample"),
+    ("split_prompt", "pipeline"),
+    ("swiglu", "simple"),
+    ("train", "train"),
+];
+
+/// A kernel, printed for the oldest target that it runs on.
 struct Printed {
     name: String,
     target: Target,
     text: String,
+    /// The notes in the order of the text.
+    notes: Vec<Note>,
 }
 
 impl Printed {
-    fn lines(&self) -> usize {
-        self.text.lines().count()
+    fn new(program: &Program) -> Printed {
+        let (target, text) = Target::ALL
+            .into_iter()
+            .find_map(|target| Some((target, print(program, target).ok()?)))
+            .expect("the newest target has every row");
+        Printed {
+            name: program.name.clone(),
+            target,
+            text,
+            notes: program.notes().into_iter().cloned().collect(),
+        }
     }
 
+    /// Returns the kernel's line in `kernels.snap`.
     fn line(&self) -> String {
-        let hash: String = Sha256::digest(&self.text)[..16]
+        let code = self.code();
+        let hash: String = Sha256::digest(&code)[..16]
             .iter()
             .map(|byte| format!("{byte:02x}"))
             .collect();
-        format!("{} {} {} {hash}\n", self.name, self.target, self.lines())
+        let lines = code.lines().count();
+        format!("{} {} {lines} {hash}\n", self.name, self.target)
+    }
+
+    /// Returns the text without comments and blank lines, and with a fixed name for the kernel.
+    fn code(&self) -> String {
+        let is_code = |line: &&str| {
+            let line = line.trim_start();
+            !line.is_empty() && !line.starts_with("//")
+        };
+        let entry = format!(".entry {}(", self.name);
+        self.text
+            .lines()
+            .filter(is_code)
+            .map(|line| line.replace(&entry, ".entry kernel(") + "\n")
+            .collect()
+    }
+
+    /// Returns the folder of the kernel's family.
+    fn folder(&self) -> &'static str {
+        FOLDERS
+            .into_iter()
+            .filter(|(start, _)| self.name.starts_with(start))
+            .max_by_key(|(start, _)| start.len())
+            .map(|(_, folder)| folder)
+            .unwrap_or_else(|| panic!("{} belongs to none of FOLDERS", self.name))
+    }
+
+    /// Returns the first word of the kernel's name.
+    fn family(&self) -> &str {
+        self.name.split('_').next().unwrap_or(&self.name)
     }
 }
 
-/// Every shipped kernel, in the order of their list.
+/// Prints every shipped kernel, in the order of [`ALL`].
 fn printed() -> Vec<Printed> {
-    let kernel = |program: Program| {
-        let text = |target: Target| Some((target, print(&program, target).ok()?));
-        let (target, text) = Target::ALL
-            .into_iter()
-            .find_map(text)
-            .expect("the newest target has every row");
-        Printed {
-            name: program.name,
-            target,
-            text,
-        }
-    };
     ALL.iter()
-        .map(|variant| kernel(variant.build().unwrap_or_else(|e| panic!("{e}"))))
+        .map(|variant| Printed::new(&variant.build().unwrap_or_else(|e| panic!("{e}"))))
         .collect()
+}
+
+/// Compares a text with the snapshot of this identifier.
+fn assert_snapshot(id: &str, text: &str) {
+    let path = Path::new(SNAPSHOTS).join(id);
+    let name = path.file_name().expect("an identifier has a last word");
+    let folder = path.parent().expect("the folder of the snapshots");
+    let mut settings = insta::Settings::clone_current();
+    settings.set_snapshot_path(folder);
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings.bind(|| insta::assert_snapshot!(name.to_string_lossy().as_ref(), text));
 }
 
 #[test]
 fn kernels() {
     let lines: String = printed().iter().map(Printed::line).collect();
-    insta::assert_snapshot!("kernels", lines);
+    assert_snapshot("kernels", &lines);
 }
 
 #[test]
@@ -76,23 +176,20 @@ fn reviewed() {
     let lines = |text: &String| text.lines().count();
     let long: Vec<_> = texts
         .iter()
-        .filter(|(_, text)| lines(text) > WHOLE)
-        .collect();
-    let long: Vec<_> = long
-        .into_iter()
-        .map(|(name, text)| format!("{name}: {} lines", lines(text)))
+        .filter(|(_, text)| lines(text) > MOST_LINES)
+        .map(|(id, text)| format!("{id}: {} lines", lines(text)))
         .collect();
     assert!(
         long.is_empty(),
-        "more than {WHOLE} lines, divide by notes:\n{}",
+        "more than {MOST_LINES} lines, divide by notes:\n{}",
         long.join("\n")
     );
-    for (name, text) in texts {
-        insta::assert_snapshot!(name, text);
+    for (id, text) in texts {
+        assert_snapshot(&id, &text);
     }
 }
 
-/// A kernel differs between targets only in the lines that name the target, so that one hash is enough.
+/// A kernel differs between targets only in the lines that name the target, so one hash is enough.
 #[test]
 fn only_the_head_of_a_kernel_depends_on_the_target() {
     let body = |text: &str| text.lines().skip(2).collect::<Vec<_>>().join("\n");
@@ -108,82 +205,90 @@ fn only_the_head_of_a_kernel_depends_on_the_target() {
 
 #[test]
 fn snapshots_are_few_and_none_is_left_over() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/snapshots");
-    let names: Vec<String> = texts(&printed())
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests")
+        .join(SNAPSHOTS);
+    let known: BTreeSet<PathBuf> = texts(&printed())
         .into_keys()
         .chain(["kernels".to_owned()])
+        .map(|id| root.join(id + ".snap"))
         .collect();
     let mut total = 0;
-    for file in std::fs::read_dir(folder).expect("the folder of snapshots") {
-        let path = file.expect("an entry").path();
-        let file = path
-            .file_name()
-            .expect("a name")
-            .to_string_lossy()
-            .into_owned();
-        let Some(name) = file
-            .strip_prefix("snapshots__")
-            .and_then(|name| name.strip_suffix(".snap"))
-        else {
+    for path in files(&root) {
+        if path.extension().is_none_or(|extension| extension != "snap") {
             continue;
-        };
+        }
         assert!(
-            names.iter().any(|known| known == name),
-            "{file} is no snapshot any more: cargo xtask bless"
+            known.contains(&path),
+            "{} belongs to no snapshot: cargo xtask bless",
+            path.display()
         );
-        total += std::fs::read_to_string(&path)
+        total += fs::read_to_string(&path)
             .expect("a snapshot")
             .lines()
             .count();
     }
     assert!(
-        total <= TOTAL,
-        "the snapshots have {total} lines, at most {TOTAL}"
+        total <= MOST_LINES_IN_ALL,
+        "the snapshots have {total} lines, at most {MOST_LINES_IN_ALL}"
     );
 }
 
-/// What is printed, by the name of its snapshot.
+/// Returns the files of a folder and the folders in it.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = vec![];
+    for entry in fs::read_dir(folder).expect("a folder of snapshots") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            files.extend(self::files(&path));
+        } else {
+            files.push(path);
+        }
+    }
+    files
+}
+
+#[test]
+fn every_note_of_a_shipped_kernel_has_an_identifier_of_one_text() {
+    let mut texts = BTreeMap::new();
+    for kernel in printed() {
+        for Note { id, text } in kernel.notes {
+            let id = id.unwrap_or_else(|| panic!("{}: {text:?} has no identifier", kernel.name));
+            let known = texts.entry(id.clone()).or_insert_with(|| text.clone());
+            assert_eq!(*known, text, "{id} in {}", kernel.name);
+        }
+    }
+}
+
+/// Returns the snapshots by their identifiers.
 fn texts(kernels: &[Printed]) -> BTreeMap<String, String> {
-    let (whole, divided): (Vec<_>, Vec<_>) = kernels
-        .iter()
-        .partition(|kernel| !kernel.text.contains("// "));
+    let (whole, divided): (Vec<_>, Vec<_>) =
+        kernels.iter().partition(|kernel| kernel.notes.is_empty());
     let mut texts = BTreeMap::new();
     for kernel in new_words(&whole) {
-        texts.insert(kernel.name.clone(), kernel.text.clone());
+        let id = format!("{}/whole/{}", kernel.folder(), kernel.name);
+        texts.insert(id, kernel.text.clone());
     }
     for kernel in divided {
-        for Section { heading, text } in sections(&kernel.text) {
-            let heading = if heading == START {
-                format!("{}: start", family(&kernel.name))
-            } else {
-                heading
+        for Section { note, text } in sections(&kernel.text) {
+            let (id, heading) = match note {
+                Some(index) => {
+                    let Note { id, text } = &kernel.notes[index];
+                    (id.clone().unwrap_or_default(), text.clone())
+                }
+                None => (
+                    format!("{}/start/{}", kernel.folder(), kernel.family()),
+                    format!("{}: start", kernel.family()),
+                ),
             };
             let head = || format!("// {heading} (of {})\n{text}", kernel.name);
-            texts
-                .entry(format!("part_{}", slug(&heading)))
-                .or_insert_with(head);
+            texts.entry(id).or_insert_with(head);
         }
     }
     texts
 }
 
-/// The first word of a name.
-fn family(name: &str) -> &str {
-    name.split('_').next().unwrap_or(name)
-}
-
-/// A heading as a file's name.
-fn slug(heading: &str) -> String {
-    let word = |word: &&str| !word.is_empty();
-    let lower = heading.to_lowercase();
-    lower
-        .split(|c: char| !c.is_ascii_alphanumeric())
-        .filter(word)
-        .collect::<Vec<_>>()
-        .join("_")
-}
-
-/// The kernels with a pair of words that none before them has.
+/// Returns the kernels whose names combine two words that no name before them combines.
 fn new_words<'a>(kernels: &[&'a Printed]) -> Vec<&'a Printed> {
     let mut seen = BTreeSet::new();
     let brings = |kernel: &&Printed| {
@@ -198,7 +303,7 @@ fn new_words<'a>(kernels: &[&'a Printed]) -> Vec<&'a Printed> {
     kernels.iter().copied().filter(brings).collect()
 }
 
-/// The words of a name; a format is one, numbers are none.
+/// Returns the words of a name. A format is one word, and numbers are left out.
 fn words(name: &str) -> Vec<String> {
     let mut formats = Format::ALL.map(|format| format.name().to_lowercase());
     formats.sort_by_key(|suffix| std::cmp::Reverse(suffix.len()));
@@ -229,7 +334,7 @@ fn sizes_are_not_reviewed_again() {
 }
 
 #[test]
-fn a_part_ends_with_its_block_and_numbers_its_own_registers() {
+fn a_section_ends_with_its_block_and_numbers_its_own_registers() {
     let ptx = "{
     .reg .b32 %r<9>;
     mov.u32 %r7, %tid.x;
@@ -251,17 +356,17 @@ $end2:
     ret;
 }
 ";
-    let section = |heading: &str, text: &str| Section {
-        heading: heading.into(),
+    let section = |note: Option<usize>, text: &str| Section {
+        note,
         text: text.into(),
     };
     let inner = "mul.lo.u32 %r0, %r1, %r2;\n@!%p0 bra $end0;\n    st.global.u32 [%rd0+4], %r0;\n    trap;\n$end0:\n";
     let outer = "add.u32 %r0, %r1, %r1;\n@!%p0 bra $end0;\n    // inner\n$end0:\n";
     let expected = [
-        section("inner", inner),
-        section("outer", outer),
-        section("last", "mov.u64 %rd0, %clock64;\nret;\n"),
-        section(START, "mov.u32 %r0, %tid.x;\n// outer\n// last\n"),
+        section(Some(1), inner),
+        section(Some(0), outer),
+        section(Some(2), "mov.u64 %rd0, %clock64;\nret;\n"),
+        section(None, "mov.u32 %r0, %tid.x;\n// outer\n// last\n"),
     ];
     assert_eq!(sections(ptx), expected);
 }

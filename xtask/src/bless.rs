@@ -1,4 +1,5 @@
-//! `cargo xtask bless`: accepts what the snapshot tests print now, and says what changed since the last commit.
+//! `cargo xtask bless`: accepts the PTX that the snapshot tests print now, and reports which kernels
+//! changed since the last commit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,11 +13,13 @@ use crate::{names, paths, revision};
 #[derive(clap::Args)]
 pub(crate) struct Args {}
 
-/// The folder of the snapshots, and the one with a line for every kernel.
+/// The folder of the snapshots.
 const FOLDER: &str = "tests/tests/snapshots";
-const KERNELS: &str = "tests/tests/snapshots/snapshots__kernels.snap";
-/// Kernels that are named; of more, the families are counted.
-const NAMED: usize = 40;
+/// The snapshot with one line for each kernel.
+const KERNELS: &str = "tests/tests/snapshots/kernels.snap";
+/// The maximum number of changed kernels that are listed by name. Beyond it, they are counted by
+/// family.
+const MOST_NAMED: usize = 40;
 
 pub(crate) fn run(_: &Args) -> Result<()> {
     let work = tempfile::tempdir()?;
@@ -61,22 +64,33 @@ fn test(environment: &[(&str, &Path)], arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Snapshots that no test has named.
+/// Returns the snapshot files that no test used.
 fn left_over(written: &Path) -> Result<Vec<PathBuf>> {
-    let named = fs::read_to_string(written).context("the tests named no snapshot")?;
-    let named: BTreeSet<_> = named
+    let used = fs::read_to_string(written).context("the tests used no snapshot")?;
+    let used: BTreeSet<PathBuf> = used
         .lines()
-        .filter_map(|line| Path::new(line).file_name())
-        .collect();
-    let entries = fs::read_dir(paths::root().join(FOLDER))?.collect::<Result<Vec<_>, _>>()?;
-    let snapshots = entries.into_iter().map(|entry| entry.path());
-    let snapshots = snapshots.filter(|path| {
-        path.extension()
+        .map(|line| Path::new(line).canonicalize())
+        .collect::<Result<_, _>>()?;
+    let mut unused = snapshots(&paths::root().join(FOLDER).canonicalize()?)?;
+    unused.retain(|path| !used.contains(path));
+    Ok(unused)
+}
+
+/// Returns the snapshot files in a folder and in the folders inside it.
+fn snapshots(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = vec![];
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            found.extend(snapshots(&path)?);
+        } else if path
+            .extension()
             .is_some_and(|extension| extension == "snap")
-    });
-    Ok(snapshots
-        .filter(|path| path.file_name().is_some_and(|name| !named.contains(name)))
-        .collect())
+        {
+            found.push(path);
+        }
+    }
+    Ok(found)
 }
 
 /// A kernel's lines and hash, by its name.
@@ -138,7 +152,7 @@ fn summary(before: &Kernels, now: &Kernels) -> String {
             change.what, change.name, change.lines
         )
     };
-    let lines = if changes.len() > NAMED {
+    let lines = if changes.len() > MOST_NAMED {
         families(&changes)
     } else {
         changes.iter().map(line).collect()

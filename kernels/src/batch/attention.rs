@@ -305,13 +305,19 @@ impl KernelDef for BatchAttention {
 
     fn program<'k>(&self, k: Builder<'k>, a: BatchAttentionArgs<Dev<'k>>) {
         self.overlap.start(k);
-        k.note("the block's row, heads and positions");
+        k.section(
+            "batch/attention/work",
+            "the block's row, heads and positions",
+        );
         let block = Block::new(k, self, &a);
         let range = block.range();
         let works = !block.done() & block.split.lt(range.used);
         let mut copies = WarpCopies::new(&block, &range);
         if self.overlap.waits() {
-            k.note("the first tiles but the one with the row's own position");
+            k.section(
+                "batch/attention/early_tiles",
+                "the first tiles but the one with the row's own position",
+            );
             k.when(works, || block.copy_before(&mut copies, &range));
             k.grid_wait();
         }

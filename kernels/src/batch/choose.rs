@@ -200,9 +200,12 @@ impl<'a, 'k> ChosenRow<'a, 'k> {
 
     fn process(&self) {
         let (k, a) = (self.k, self.a);
-        k.note("the largest logit of the thread's");
+        k.section(
+            "batch/choose/thread_maximum",
+            "the largest logit of the thread's",
+        );
         let best = self.of_thread().of_warp();
-        k.note("the largest of the block");
+        k.section("batch/choose/block_maximum", "the largest of the block");
         let warps = THREADS / WARP;
         let (values, indices) = (
             k.shared::<f32>("values", warps),
@@ -226,7 +229,7 @@ impl<'a, 'k> ChosenRow<'a, 'k> {
                 a.index.at(at).st(best.index);
                 drawn.set(a.ticket.at(self.row).ticket(a.blocks - 1));
             });
-            k.note("the last block chooses");
+            k.section("batch/choose/last_block", "the last block chooses");
             let drawn = drawn.get().broadcast();
             k.warp_barrier();
             k.when(drawn.eq(a.blocks - 1), || self.choose());
@@ -274,7 +277,10 @@ impl<'a, 'k> ChosenRow<'a, 'k> {
         };
         let best = best_of(k, k.lane(), a.blocks, WARP, of).of_warp();
         let chosen = best.value.lt(f32::INFINITY).select(best.index, NO_TOKEN);
-        k.note("whether it ends the sequence");
+        k.section(
+            "batch/choose/end_of_sequence",
+            "whether it ends the sequence",
+        );
         let mut stops = k.var(0);
         k.for_each(k.lane(), a.stops, WARP, |i| {
             k.when(a.stop.at(i).ld().eq(chosen), || stops.set(1));

@@ -58,6 +58,16 @@ impl Encoding {
         self == Encoding::SplitInt8(ActivationBytes::Three)
     }
 
+    /// Returns the identifier of this encoding in the identifiers of sections.
+    pub(crate) fn id(self) -> &'static str {
+        match self {
+            Encoding::SplitInt8(ActivationBytes::Two) => "int8x2",
+            Encoding::SplitInt8(ActivationBytes::Three) => "int8x3",
+            Encoding::F16 => "f16",
+            Encoding::Bf16 => "bf16",
+        }
+    }
+
     /// What an activation becomes, for headings.
     pub(crate) fn name(self) -> &'static str {
         match self {

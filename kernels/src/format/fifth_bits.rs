@@ -30,7 +30,7 @@ pub(super) fn in_tile(r: usize, k: usize) -> BitRange {
 impl<'k> PackLane<'k> {
     /// Stores the lane's words: `bits(r, c, j)` has in bit 0 of its bytes the fifth bits of four columns.
     pub(super) fn fifth_bits(&self, bits: impl Fn(usize, u32, usize) -> U32<'k>) {
-        self.k.note("fifth bits");
+        self.k.section("format/common/fifth_bits", "fifth bits");
         let one = |r: usize, c: u32, j: usize| bits(r, c, j) << (2 * j + r) as u32;
         let word = |c| (1..8).fold(one(0, c, 0), |word, i| word | one(i % 2, c, i / 2));
         self.tile
@@ -57,8 +57,10 @@ impl<'k> TileLane<'k> {
         let high = tile.at(self.lane * 16).at(AT).cast::<u32>().ld4();
         from_fn(|s| {
             from_fn(|i| {
-                self.k
-                    .note("fifth bits above nibbles, eight columns of both rows");
+                self.k.section(
+                    "format/common/tile_fifth_bits",
+                    "fifth bits above nibbles, eight columns of both rows",
+                );
                 let c = 2 * s + i / 2;
                 let code =
                     |j: usize, r: usize| five_bits(words[c][j], high[c], 2 * j + r, 4 * r as u32);

@@ -146,7 +146,8 @@ impl TileFormat for IQ4_XS {
             };
             lane.halves_of_nibbles(s, rows.map(four));
         }
-        lane.k.note("scales of IQ4_XS");
+        lane.k
+            .section("format/iq4_xs/pack_scales", "scales of IQ4_XS");
         let group = |s: u32| lane.t + 4 * s;
         let order = [(0, 0), (0, 1), (1, 0), (1, 1)];
         let lows = order.map(|(s, r): (u32, usize)| (headers[r][1] >> (group(s) << 2)) & 15);
@@ -191,7 +192,9 @@ impl TileFormat for IQ4_XS {
         batch: &mut [RowSums<'k>],
     ) {
         let codes = product.entries(tile, &IQ4);
-        product.k.note("IQ4_XS: scales of a tile");
+        product
+            .k
+            .section("format/iq4_xs/tile_scales", "IQ4_XS: scales of a tile");
         let low = tile.at(product.lane * 2).at(LOW).cast::<u16>().ld();
         let high = tile.at(product.lane).at(HIGH).ld();
         let d = halves(tile.at(product.g * 4).at(D).cast::<u32>().ld());

@@ -172,7 +172,10 @@ impl<'k> PackLane<'k> {
     /// third has their lower four bits. So bits 4 to 7 of the former are the upper bits of both groups, in the tile's
     /// order.
     pub(super) fn scales_k(&self, at: u32, [a, b]: [[U32<'k>; 4]; 2]) {
-        self.k.note("scales and minima of Q4_K and Q5_K");
+        self.k.section(
+            "format/common/k_pack_scales",
+            "scales and minima of Q4_K and Q5_K",
+        );
         let pick = self.t.mad(0x11, 0x40);
         let [first, second] = [a, b].map(|h| (h[1].prmt(h[2], pick), h[3].prmt(h[3] >> 4, pick)));
         let (low, next) = (join(first.0, second.0), join(first.1, second.1));
@@ -193,9 +196,10 @@ pub(super) struct TileScales<'k> {
 impl<'k> TileScales<'k> {
     /// Loads those of the lane from byte `at` on.
     pub(super) fn load(product: &TileLane<'k>, tile: TilePtr<'k>, at: u32) -> Self {
-        product
-            .k
-            .note("scales and minima of a tile of Q4_K and Q5_K");
+        product.k.section(
+            "format/common/k_tile_scales",
+            "scales and minima of a tile of Q4_K and Q5_K",
+        );
         let [low, high] = product.six_bit_words(tile, at);
         let d = tile.at(product.g * 8).at(at + SIX_BITS).cast::<u32>();
         let [first, second] = d.ld2().map(halves);

@@ -293,9 +293,10 @@ impl TileFormat for Legacy {
             Values::Numbers(_) if self.fifth => product.five_bits(tile),
             Values::Numbers(_) => product.nibbles(tile),
         };
-        product
-            .k
-            .note(format!("{}: scales of a tile", product.format.name()));
+        product.k.section(
+            product.format.section("tile_scales"),
+            format!("{}: scales of a tile", product.format.name()),
+        );
         let d = product.group_halves(tile, self.scales()).map(halves);
         let m = self
             .min

@@ -58,7 +58,10 @@ impl<'k> Table<'k> {
 
     /// The entries of the low nibbles of a word's bytes, as numbers.
     pub(super) fn numbers(&self, nibbles: U32<'k>) -> [F32<'k>; 4] {
-        self.k.note("entries of a table, by four nibbles");
+        self.k.section(
+            "format/common/lookup",
+            "entries of a table, by four nibbles",
+        );
         let low = nibbles & 0x0f0f_0f0f;
         let pairs = low | (low >> 4);
         bytes(BYTE, split(self.four(pairs.prmt(pairs, 0x20))), 0)
@@ -87,8 +90,10 @@ impl<'k> TileProduct<'k> {
         let words = self.nibble_words(tile);
         from_fn(|s| {
             from_fn(|i| {
-                self.k
-                    .note("entries of a table, eight columns of both rows");
+                self.k.section(
+                    "format/common/tile_lookup",
+                    "entries of a table, eight columns of both rows",
+                );
                 let pair = &words[2 * s + i / 2][2 * (i % 2)..];
                 let [[a, b], [c, d]] = [table.both(pair[0]), table.both(pair[1])];
                 [a, b, c, d]
@@ -127,7 +132,8 @@ impl<'k> RowFragment<'k> {
             .into_iter()
             .flat_map(|word| table.numbers(word))
             .collect();
-        self.k.note("scale the entries of a row");
+        self.k
+            .section("format/common/scale_lookup", "scale the entries of a row");
         entries
     }
 }

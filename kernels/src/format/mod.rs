@@ -78,6 +78,11 @@ macro_rules! formats {
                 }
             }
 
+            /// Returns the identifier of a section that exists once for each format.
+            pub(crate) fn section(self, part: &str) -> String {
+                format!("format/{}/{part}", self.name().to_lowercase())
+            }
+
             pub(crate) fn of(self) -> &'static dyn BlockFormat {
                 match self {
                     $(Format::$name => &$of,)*

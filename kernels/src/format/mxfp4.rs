@@ -186,7 +186,9 @@ impl TileFormat for MXFP4 {
         batch: &mut [RowSums<'k>],
     ) {
         let codes = product.entries(tile, &E2M1);
-        product.k.note("MXFP4: scales of a tile");
+        product
+            .k
+            .section("format/mxfp4/tile_scales", "MXFP4: scales of a tile");
         let powers = tile.at(product.lane * 4).at(E).cast::<u32>().ld();
         let power = |byte: u32| half_power(powers.bfe(8 * byte, 8));
         let d = [0, 1].map(|s| [power(2 * s), power(2 * s + 1)]);

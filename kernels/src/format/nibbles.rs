@@ -28,7 +28,10 @@ impl<'k> PackLane<'k> {
     /// ignored.
     pub(super) fn nibbles(&self, s: u32, [a, b]: [[U32<'k>; 8]; 2]) {
         for h in 0..2 {
-            self.k.note("16 columns of nibbles of both rows");
+            self.k.section(
+                "format/common/pack_nibbles",
+                "16 columns of nibbles of both rows",
+            );
             let word = |j: usize| a[4 * h + j].lop3(b[4 * h + j] << 4, 0x0f0f_0f0f, SELECT);
             self.words(2 * s + h as u32, from_fn(word));
         }

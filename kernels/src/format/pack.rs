@@ -38,8 +38,10 @@ pub(crate) struct PackLane<'k> {
 impl<'k> PackLane<'k> {
     /// Packs the lane's part of a tile.
     pub(crate) fn pack(&self) {
-        self.k
-            .note(format!("pack both rows of {}", self.format.name()));
+        self.k.section(
+            self.format.section("pack"),
+            format!("pack both rows of {}", self.format.name()),
+        );
         self.format.tiles().pack(self);
     }
 
@@ -115,7 +117,8 @@ impl<'k> PackLane<'k> {
 
     /// Stores a binary16 number of group `4 s + t` of both rows, of those that start at byte `at`.
     pub(super) fn group_halves(&self, at: u32, s: u32, both: U32<'k>) {
-        self.k.note("a scale of both rows");
+        self.k
+            .section("format/common/pack_scale", "a scale of both rows");
         self.tile
             .at(at + 4 * s)
             .row(self.lane, 8)

@@ -158,8 +158,10 @@ impl<'k> TileProduct<'k> {
     /// Adds the products of a tile, number `kt` of its row, with the activations of each token to the token's sums.
     /// Whole warp.
     pub(crate) fn add(&self, tile: TilePtr<'k>, kt: U32<'k>, batch: &mut [RowSums<'k>]) {
-        self.k
-            .note(format!("{}: unpack a tile", self.format.name()));
+        self.k.section(
+            self.format.section("tile_unpack"),
+            format!("{}: unpack a tile", self.format.name()),
+        );
         self.format.tiles().multiply(self, tile, kt, batch);
     }
 
@@ -181,10 +183,13 @@ impl<'k> TileProduct<'k> {
 
     /// The heading of the multiplication by a token's activations.
     pub(super) fn token(&self) {
-        self.k.note(format!(
-            "{}: multiply by the activations of a token",
-            self.format.name()
-        ));
+        self.k.section(
+            self.format.section("tile_multiply"),
+            format!(
+                "{}: multiply by the activations of a token",
+                self.format.name()
+            ),
+        );
     }
 
     /// The lane's activations, or zeros.

@@ -159,7 +159,7 @@ impl TileFormat for Q2_K {
             })
         });
         lane.two_bits(&codes);
-        lane.k.note("scales of Q2_K");
+        lane.k.section("format/q2_k/pack_scales", "scales of Q2_K");
         let scales = rows.map(|row| [0, 1, 2, 3].map(|s| row.at(4 * s).at(lane.t).ld()));
         let set = |s: usize| scales[0][s] | (scales[1][s] << 8);
         let to = lane.tile.at(SCALES).row(lane.lane, 8).cast::<u32>();
@@ -205,7 +205,9 @@ impl TileFormat for Q2_K {
         batch: &mut [RowSums<'k>],
     ) {
         let codes = product.two_bits(tile, |low, _, _, _| low);
-        product.k.note("Q2_K: scales of a tile");
+        product
+            .k
+            .section("format/q2_k/tile_scales", "Q2_K: scales of a tile");
         let words = tile.at(product.lane * 8).at(SCALES).cast::<u32>().ld2();
         let [first, second] = tile.at(product.g * 8).at(D).cast::<u32>().ld2().map(halves);
         let (d, less) = ([first[0], second[0]], [-first[1], -second[1]]);

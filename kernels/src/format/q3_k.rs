@@ -163,7 +163,10 @@ impl TileFormat for Q3_K {
         let [a, b] = lane.rows.each_ref().map(|row| codes(lane, row));
         lane.two_bits(&[a.0, b.0]);
         let third = |s: usize| {
-            lane.k.note("Q3_K: third bits of a group of both rows");
+            lane.k.section(
+                "format/q3_k/pack_third_bits",
+                "Q3_K: third bits of a group of both rows",
+            );
             let one = |n: usize| {
                 let words = if n.is_multiple_of(2) { &a.1 } else { &b.1 };
                 (words[s][n / 2] & 0x0101_0101) << n as u32
@@ -175,7 +178,7 @@ impl TileFormat for Q3_K {
             .row(lane.lane, 16)
             .cast::<u32>()
             .st4([0, 1, 2, 3].map(third));
-        lane.k.note("scales of Q3_K");
+        lane.k.section("format/q3_k/pack_scales", "scales of Q3_K");
         let scales = rows.map(|row| [96, 100, 104].map(|at| row.at(at).at(lane.t).ld()));
         // Bytes 0 and 1 have the nibbles of sets 0 and 2, and of 1 and 3.
         let low = |[a, b, _]: [U32<'k>; 3]| {
@@ -231,7 +234,9 @@ impl TileFormat for Q3_K {
         let codes = product.two_bits(tile, |low, s, i, n| {
             to_bit(2, third[s], 4 * i as u32 + n as u32).lop3(0x0404_0404, low, AND_OR)
         });
-        product.k.note("Q3_K: scales of a tile");
+        product
+            .k
+            .section("format/q3_k/tile_scales", "Q3_K: scales of a tile");
         let [low, high] = product.six_bit_words(tile, SCALES);
         let words = product.six_bits(low, high);
         let d = halves(tile.at(product.g * 4).at(D).cast::<u32>().ld());
@@ -291,12 +296,16 @@ fn codes<'k>(lane: &PackLane<'k>, row: &TileRow<'k>) -> ([[U32<'k>; 4]; 4], [[U3
     let four = |at: u32| shift.of::<4>(&[0, 1, 2, 3, 4].map(|i| half.at(at / 4 + i).ld()));
     let (thirds, pair) = (four(0), t >> 1);
     let low = |s: usize| {
-        lane.k.note("Q3_K: low bits of a group");
+        lane.k
+            .section("format/q3_k/tile_low_bits", "Q3_K: low bits of a group");
         let from = (pair << 1) + 4 * (s as u32 % 2);
         four(32 + 32 * (s as u32 / 2)).map(|word| word >> from)
     };
     let low = from_fn(low);
-    lane.k.note("Q3_K: third bits of all groups");
+    lane.k.section(
+        "format/q3_k/tile_third_bits",
+        "Q3_K: third bits of all groups",
+    );
     (
         low,
         from_fn(|s| thirds.map(|word| word >> (pair + 2 * s as u32))),

@@ -146,7 +146,10 @@ impl TileFormat for Q6_K {
     fn pack<'k>(&self, lane: &PackLane<'k>) {
         let rows = lane.bytes();
         let codes = lane.rows.each_ref().map(|row| codes(lane.t, row));
-        lane.k.note("four words of six-bit codes into three");
+        lane.k.section(
+            "format/q6_k/pack_codes",
+            "four words of six-bit codes into three",
+        );
         let words: Vec<_> = (0..8)
             .flat_map(|m| pack_six_bits(codes.each_ref().map(|row| &row[2 * m..])))
             .collect();
@@ -154,7 +157,7 @@ impl TileFormat for Q6_K {
             .chunks(4)
             .enumerate()
             .for_each(|(c, w)| lane.words(c as u32, [w[0], w[1], w[2], w[3]]));
-        lane.k.note("scales of Q6_K");
+        lane.k.section("format/q6_k/pack_scales", "scales of Q6_K");
         let scale = |row: Bytes<'k>, s: u32| row.at(192 + 4 * s).at(lane.t).ld();
         let set = |s| scale(rows[0], s) | (scale(rows[1], s) << 8);
         let scales = [join(set(0), set(1)), join(set(2), set(3))];

@@ -30,7 +30,10 @@ impl<'k> PackLane<'k> {
     /// their bytes; the other bits are ignored.
     pub(super) fn two_bits(&self, codes: &[[[U32<'k>; 4]; 4]; 2]) {
         let word = |x: usize| {
-            self.k.note("eight columns of two bits of both rows");
+            self.k.section(
+                "format/common/pack_two_bits",
+                "eight columns of two bits of both rows",
+            );
             let one = |n: usize| {
                 let code = codes[n % 2][x / 2][2 * (x % 2) + n / 2] & 0x0303_0303;
                 code << (2 * n as u32)
@@ -53,7 +56,10 @@ impl<'k> TileLane<'k> {
         let words: [[U32; 4]; 2] = from_fn(|c| self.words(tile, c as u32));
         from_fn(|s| {
             from_fn(|i| {
-                self.k.note("two bits, eight columns of both rows");
+                self.k.section(
+                    "format/common/tile_two_bits",
+                    "two bits, eight columns of both rows",
+                );
                 let x = 2 * s + i;
                 let low = |n: usize| (words[x / 4][x % 4] >> (2 * n as u32)) & 0x0303_0303;
                 from_fn(|n| above(low(n), s, i, n))

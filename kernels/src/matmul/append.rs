@@ -292,7 +292,8 @@ impl<'k> Sums<'_, 'k> {
         };
         let first = self.token + (self.k.lane() & 3) * 2;
         for (j, sums) in (0..).zip(self.sums.0.chunks(4 * AT_ONCE as usize)) {
-            self.k.note("sums of many tokens");
+            self.k
+                .section("matmul/append/tokens", "sums of many tokens");
             let groups = (0..sums.len() as u32 / 4).map(|i| AT_ONCE * j + i);
             let loaded: Vec<_> = groups
                 .map(|group| {
@@ -334,7 +335,7 @@ impl<'k> Sums<'_, 'k> {
             return vec![];
         }
         let (k, p) = (self.k, &a.append);
-        k.note("where keys and values go");
+        k.section("matmul/append/addresses", "where keys and values go");
         let slot = |first: u32| {
             let token = self.token + k.lane() + first;
             let state = p.state.row(token.min(a.tokens_given - 1), 4 * LEN as u32);

@@ -54,7 +54,8 @@ impl RowBounds {
         let tiles = self.format.tiles();
         let scales = tiles.scales(lane, tile, [lane.k.val(1.0); 2]);
         // A scale must be finite in binary16 even if all its weights are zero.
-        lane.k.note("a quarter of each scale");
+        lane.k
+            .section("matmul/bounds/scales", "a quarter of each scale");
         for group in &scales {
             for ([largest, _], affine) in rows.iter_mut().zip(group) {
                 largest.set(largest.get().max(affine.factor().abs() * 0.25));
@@ -62,7 +63,10 @@ impl RowBounds {
         }
         for set in 0..tiles.columns() / SET {
             for (step, codes) in (8 * set..).zip(tiles.codes(lane, tile, set)) {
-                lane.k.note("weights of four columns of both rows");
+                lane.k.section(
+                    "matmul/bounds/weights",
+                    "weights of four columns of both rows",
+                );
                 let scales = scales.get((step / (tiles.group() / 4)) as usize);
                 let weights = weights(tiles.values(), &codes, scales);
                 for ([largest, squares], weights) in rows.iter_mut().zip(weights) {
@@ -136,7 +140,7 @@ impl KernelDef for RowBounds {
         let tiles = a.n / size.columns;
         let first = a.w.row(k.ctaid() * tiles, size.bytes);
         k.for_each(0, tiles, 1, |column| {
-            k.note("a tile to shared memory");
+            k.section("matmul/bounds/tile", "a tile to shared memory");
             let from = first.row(column, size.bytes);
             k.for_each(k.lane(), size.bytes / 16, 32, |i| {
                 memory
@@ -148,7 +152,7 @@ impl KernelDef for RowBounds {
             self.tile(&lane, memory, &mut rows);
             k.warp_barrier();
         });
-        k.note("over the four lanes of a row");
+        k.section("matmul/bounds/reduce", "over the four lanes of a row");
         let results = rows
             .map(|[largest, squares]| [lanes_max(3, largest.get()), lanes_sum(3, squares.get())]);
         k.when((k.lane() & 3).eq(0), || {

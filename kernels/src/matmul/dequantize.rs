@@ -54,7 +54,7 @@ impl KernelDef for DequantizeTiles {
 
     fn program<'k>(&self, k: Builder<'k>, a: DequantizeArgs<Dev<'k>>) {
         let size = tile::of(self.format);
-        k.note("the tile to shared memory");
+        k.section("matmul/dequantize/tile", "the tile to shared memory");
         let tile = k.shared::<u8>("tile", size.bytes);
         let from =
             a.w.row(k.ctaid_y() * (a.n / size.columns) + k.ctaid(), size.bytes);

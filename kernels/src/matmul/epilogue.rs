@@ -171,7 +171,8 @@ impl<'k> Sums<'_, 'k> {
     ) {
         let first = self.token + (self.k.lane() & 3) * 2;
         for (j, sums) in (0..).zip(self.sums.0.chunks(4)) {
-            self.k.note("sums of eight tokens");
+            self.k
+                .section("matmul/epilogue/eight_tokens", "sums of eight tokens");
             let token = first + 8 * j;
             let scales = self.scales(a, j);
             let row = |r: usize| [0, 1].map(|i| sums[2 * r + i].get() * scales[i] * reciprocals[r]);
@@ -245,7 +246,8 @@ impl<'k> Sums<'_, 'k> {
         put: impl Fn(Ptr<'k, f32, ReadWrite>, F32<'k>),
     ) {
         for (j, sums) in (0..).zip(self.sums.0.chunks(4 * AT_ONCE as usize)) {
-            self.k.note("sums of many tokens");
+            self.k
+                .section("matmul/epilogue/tokens", "sums of many tokens");
             let groups = AT_ONCE * j..AT_ONCE * j + sums.len() as u32 / 4;
             let places: Vec<_> = groups
                 .clone()
@@ -276,7 +278,7 @@ impl<'k> Sums<'_, 'k> {
         let slot = order.slot_of_four(two & !3u32) + ((two & 2) << 2);
         let writes_scales = feature.eq(0) & (lane >> 2).eq(0);
         for (j, sums) in (0..).zip(self.sums.0.chunks(4 * AT_ONCE as usize)) {
-            k.note("gated sums of many tokens");
+            k.section("matmul/epilogue/gated", "gated sums of many tokens");
             let groups = AT_ONCE * j..AT_ONCE * j + sums.len() as u32 / 4;
             let scales: Vec<_> = groups.clone().map(|group| self.scales(a, group)).collect();
             let units: Vec<_> = groups.clone().map(|group| self.units(a, group)).collect();
@@ -294,7 +296,10 @@ impl<'k> Sums<'_, 'k> {
                 });
             let gated: Vec<_> = gated.collect();
             for ((group, gated), units) in groups.zip(gated).zip(units) {
-                k.note("store the gated sums of eight tokens");
+                k.section(
+                    "matmul/epilogue/gated_store",
+                    "store the gated sums of eight tokens",
+                );
                 let first = self.token + 8 * group;
                 let token = first + (lane >> 2);
                 let place = activations::place(a.gated, a.capacity, token, slot).cast::<u32>();

@@ -92,9 +92,15 @@ impl KernelDef for NormTokens {
         }
         let token = k.ctaid();
         let x = a.x.fresh().at(token * a.n);
-        k.note("the first elements, which stay in registers");
+        k.section(
+            "matmul/norm/load_first",
+            "the first elements, which stay in registers",
+        );
         let kept = load(k, &a, x, k.tid() * 4);
-        k.note("sum of x^2; sum and maximum of (x gamma)^2 and |x gamma|");
+        k.section(
+            "matmul/norm/statistics",
+            "sum of x^2; sum and maximum of (x gamma)^2 and |x gamma|",
+        );
         let [mut squares, mut largest, mut scaled] = [0.0; 3].map(|zero| k.var(zero));
         let mut add = |four: &Four<'k>| {
             for (v, gamma) in four.x.into_iter().zip(four.gamma) {
@@ -118,7 +124,10 @@ impl KernelDef for NormTokens {
             a.y_scale.at(token).st(scale);
             a.squares.at(token).st(scaled * (rms * rms));
         });
-        k.note("y = x gamma / sqrt(mean + epsilon), times a power of two");
+        k.section(
+            "matmul/norm/scale",
+            "y = x gamma / sqrt(mean + epsilon), times a power of two",
+        );
         let to = [
             Some((a.y, self.order)),
             self.second.map(|order| (a.y2, order)),
@@ -209,9 +218,12 @@ fn each_other<'k>(
     mut body: impl FnMut(Four<'k>),
 ) {
     k.for_each(k.tid() * 4 + STEP * AT_ONCE, a.n, STEP * AT_ONCE, |first| {
-        k.note("several loads of x and gamma, zeros past the end");
+        k.section(
+            "matmul/norm/load",
+            "several loads of x and gamma, zeros past the end",
+        );
         let loaded = load(k, a, x, first);
-        k.note("of each");
+        k.section("matmul/norm/add", "of each");
         loaded.into_iter().for_each(&mut body);
     });
 }

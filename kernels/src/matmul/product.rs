@@ -245,7 +245,10 @@ impl KernelDef for Matmul {
 /// Blocks take the jobs of the second from the last block on, as the last round of the first may leave those without one.
 pub(super) fn program<'k>(k: Builder<'k>, stages: Stages, all: &[(Matmul, MatmulArgs<Dev<'k>>)]) {
     let (matmul, _) = all[0];
-    k.note("shared memory: barriers, weights, panels of activations");
+    k.section(
+        "matmul/wgmma/shared",
+        "shared memory: barriers, weights, panels of activations",
+    );
     let rings = Rings {
         base: k.tile_memory("memory"),
         stages,
@@ -283,12 +286,15 @@ pub(super) fn program<'k>(k: Builder<'k>, stages: Stages, all: &[(Matmul, Matmul
 fn copy<'k>(k: Builder<'k>, blocks: &[Block<'_, 'k>]) {
     let first = blocks[0].matmul.row_blocks();
     k.when(k.warp().eq(first), || {
-        k.note("producer of weights");
+        k.section("matmul/wgmma/weight_producer", "producer of weights");
         let mut at = Cursor::new(k);
         blocks.iter().for_each(|block| block.copy_weights(&mut at));
     });
     k.when(k.warp().eq(first + 1), || {
-        k.note("producer of activations");
+        k.section(
+            "matmul/wgmma/activation_producer",
+            "producer of activations",
+        );
         if blocks[0].matmul.overlap.waits() {
             k.grid_wait();
         }
@@ -301,7 +307,10 @@ fn copy<'k>(k: Builder<'k>, blocks: &[Block<'_, 'k>]) {
 fn multiply<'k>(k: Builder<'k>, blocks: &[Block<'_, 'k>]) {
     let overlap = blocks[0].matmul.overlap;
     if overlap.waits() {
-        k.note("activations, their scales and the results are other kernels' too");
+        k.section(
+            "matmul/wgmma/overlap_wait",
+            "activations, their scales and the results are other kernels' too",
+        );
         k.grid_wait();
     }
     let [mut weights, mut panels] = [0, 1].map(|_| Cursor::new(k));
@@ -426,7 +435,7 @@ impl<'k> Block<'_, 'k> {
         let scales = self.load_scales(part, row_block, sums);
         self.job(part, row_block, sums, at);
         let store = |sums: &Accumulators<'k, f32>| {
-            self.k.note("epilogue");
+            self.k.section("matmul/wgmma/epilogue", "epilogue");
             let at = self.sums(part, row_block, sums, &scales);
             self.matmul.epilogue.store(self.matmul.rows, self.a, at);
         };
@@ -446,7 +455,8 @@ impl<'k> Block<'_, 'k> {
         if self.matmul.form != Form::Whole || part.width > MOST_LOADED {
             return vec![];
         }
-        self.k.note("what the epilogue needs");
+        self.k
+            .section("matmul/wgmma/epilogue_loads", "what the epilogue needs");
         self.sums(part, row_block, sums, &[]).load_scales(self.a)
     }
 
@@ -481,7 +491,7 @@ impl<'k> Block<'_, 'k> {
         let (leader, always) = (k.lane().eq(0), k.always());
         let (mut before, mut running) = (k.var(0), k.var(0));
         k.for_each(0, part.count, 1, |column| {
-            k.note("a tile of each warp");
+            k.section("matmul/wgmma/warp_tile", "a tile of each warp");
             self.weights.full(weights).wait(&weights.parity);
             let tile = self
                 .weights
@@ -491,7 +501,7 @@ impl<'k> Block<'_, 'k> {
             for set in 0..dequantizer.sets() {
                 let codes = dequantizer.codes(tile, set);
                 for half in 0..2 {
-                    k.note("unpack 64 columns, multiply them");
+                    k.section("matmul/wgmma/multiply", "unpack 64 columns, multiply them");
                     let steps = 4 * half..4 * half + 4;
                     let a: Vec<LeftFragment> = steps
                         .map(|i| dequantizer.fragment(&codes[i as usize], &scales, 8 * set + i))

@@ -177,7 +177,7 @@ impl<'a, 'k> Jobs<'a, 'k> {
         let (k, Some(tail)) = (self.k, &self.tail) else {
             return;
         };
-        k.note("jobs of the last rows");
+        k.section("matmul/split/tail_jobs", "jobs of the last rows");
         let rounds = (self.all.max(self.block()) - self.block() + (k.nctaid() - 1)) / k.nctaid();
         let first = rounds.mad(k.nctaid(), self.block()) - self.all;
         k.for_each(first, tail.all, k.nctaid(), |item| {
@@ -206,12 +206,18 @@ impl<'a, 'k> Jobs<'a, 'k> {
     ) {
         let (k, last) = (self.k, self.matmul.split - 1);
         k.when(row_block.lt(self.a.rows / ROWS), || {
-            k.note("a part of the columns: the sums of this one");
+            k.section(
+                "matmul/split/partial_sums",
+                "a part of the columns: the sums of this one",
+            );
             let to = self.sums_of(part.item);
             for (i, four) in (0..).zip(sums.0.chunks(4)) {
                 to.at(128 * i).st4([0, 1, 2, 3].map(|j| four[j].get()));
             }
-            k.note("draw a ticket: the last warp adds all parts");
+            k.section(
+                "matmul/split/ticket",
+                "draw a ticket: the last warp adds all parts",
+            );
             k.warp_barrier();
             let mut drawn = k.var(0);
             let ticket = self
@@ -230,7 +236,7 @@ impl<'a, 'k> Jobs<'a, 'k> {
 
     /// Adds all parts, several loads in flight at a time.
     fn add(&self, part: &Part<'k>, sums: &mut Accumulators<'k, f32>) {
-        self.k.note("add all parts");
+        self.k.section("matmul/split/merge", "add all parts");
         let parts: Vec<u32> = (0..self.matmul.split).collect();
         for parts in parts.chunks(at_once(self.matmul.tokens) as usize) {
             let load = |&i: &u32| {

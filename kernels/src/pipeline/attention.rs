@@ -332,7 +332,10 @@ impl KernelDef for PipelinedAttention {
         if self.overlap {
             k.grid_trigger();
         }
-        k.note("the block's heads, and the lane's part of their rows");
+        k.section(
+            "pipeline/attention/work",
+            "the block's heads, and the lane's part of their rows",
+        );
         let block = AttentionBlock::new(k, self, &a);
         block.timestamp(Timestamp::Begun);
         block.timestamp(Timestamp::SmId);
@@ -344,14 +347,17 @@ impl KernelDef for PipelinedAttention {
         };
         block.timestamp(Timestamp::Ready);
 
-        k.note("attend the warp's tiles");
+        k.section("pipeline/attention/attend", "attend the warp's tiles");
         let mut sums = OnlineSoftmax::new(k, self);
         block.attend(&mut sums, &range, position);
         block.timestamp(Timestamp::Multiplied);
-        k.note("the warp's sums into shared memory");
+        k.section(
+            "pipeline/attention/share_sums",
+            "the warp's sums into shared memory",
+        );
         block.store_sums(&sums, &range);
         k.barrier();
-        k.note("the sums of the block");
+        k.section("pipeline/attention/block_sums", "the sums of the block");
         k.when(!range.is_empty(), || {
             k.when(range.used.get().eq(1), || block.store_result(&range))
                 .otherwise(|| block.store_partial(&range));
@@ -400,7 +406,10 @@ impl PipelinedAttention {
     /// Loads the first tiles and the queries; returns the block's tiles and the token's position.
     fn begin<'k>(&self, block: &AttentionBlock<'_, 'k>) -> (TileRange<'k>, U32<'k>) {
         let k = block.k;
-        k.note("the position may still be the previous token's, which is smaller");
+        k.section(
+            "pipeline/attention/early_position",
+            "the position may still be the previous token's, which is smaller",
+        );
         let early = block.position().broadcast();
         let mut range = block.range(early);
         block.copy_first(&range, RowFilter::Before(early));
@@ -408,12 +417,18 @@ impl PipelinedAttention {
         block.timestamp_landed();
         self.wait(block);
 
-        k.note("the queries, the token's own row, and the final position");
+        k.section(
+            "pipeline/attention/queries_and_row",
+            "the queries, the token's own row, and the final position",
+        );
         let (position, loaded) = (block.position(), block.load());
         block.copy_own(&own);
         block.stage(loaded);
         let position = position.broadcast();
-        k.note("where the position was too small: the right tiles");
+        k.section(
+            "pipeline/attention/corrected_tiles",
+            "where the position was too small: the right tiles",
+        );
         k.when(position.ne(early), || {
             block.start_again(&mut range, position)
         });
@@ -422,7 +437,10 @@ impl PipelinedAttention {
 
     /// The same for a batch: everything is loaded after the wait.
     fn begin_batch<'k>(&self, block: &AttentionBlock<'_, 'k>) -> (TileRange<'k>, U32<'k>) {
-        block.k.note("several tokens: all of it behind the wait");
+        block.k.section(
+            "pipeline/attention/batch_wait",
+            "several tokens: all of it behind the wait",
+        );
         self.wait(block);
         let position = block.position().broadcast();
         let range = block.range(position);
@@ -434,7 +452,8 @@ impl PipelinedAttention {
 
     fn wait(&self, block: &AttentionBlock<'_, '_>) {
         if self.overlap {
-            block.k.note(
+            block.k.section(
+                "pipeline/attention/overlap_wait",
                 "nothing above reads what earlier kernels write, except the position and the cache",
             );
             block.k.grid_wait();

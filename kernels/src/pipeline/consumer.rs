@@ -52,14 +52,20 @@ impl<'k> Consumer<'_, 'k> {
         } = self.prepare(loaders, input, &epilogue);
         self.wait(loaders);
         let epsilon = self.load_activations(loaders, input);
-        k.note("epilogue: loads that need no sums");
+        k.section(
+            "pipeline/consumer/epilogue_loads",
+            "epilogue: loads that need no sums",
+        );
         let operands = epilogue.prefetch(k, &addresses);
         k.barrier_part(READY, self.stream.plan.threads());
         results.factor = epsilon.map_or(Factor::None, |epsilon| self.norm_factor(loaders, epsilon));
         self.timestamp(loaders, Timestamp::Ready);
         self.multiply(work);
         self.timestamp(loaders, Timestamp::Multiplied);
-        k.note("all partial sums are there");
+        k.section(
+            "pipeline/consumer/sums_complete",
+            "all partial sums are there",
+        );
         k.barrier_part(CONSUMERS, loaders.threads);
         epilogue.store(&results, addresses, operands);
         self.timestamp(loaders, Timestamp::Stored);
@@ -79,7 +85,10 @@ impl<'k> Consumer<'_, 'k> {
         let (k, stream) = (self.stream.k, self.stream);
         let Loaders { thread, threads } = loaders;
         let input = input.with_gamma(|gamma| loaders.gamma(k, gamma, stream.n));
-        k.note("consumer warps: clear the partial sums");
+        k.section(
+            "pipeline/consumer/clear_sums",
+            "consumer warps: clear the partial sums",
+        );
         let numbers = stream.args.max_row_blocks * (partials_bytes(stream.plan) / 4);
         k.for_each(thread, numbers, threads, |i| {
             self.partials.row(i, 4).cast::<f32>().st(0.0)
@@ -96,7 +105,10 @@ impl<'k> Consumer<'_, 'k> {
             tail: self.tail(loaders),
             scratch: self.ring.base.at(SCRATCH),
         };
-        k.note("consumer warps: addresses of the results, and the warp's tiles");
+        k.section(
+            "pipeline/consumer/addresses",
+            "consumer warps: addresses of the results, and the warp's tiles",
+        );
         let addresses = epilogue.addresses(&results);
         BeforeWait {
             input,
@@ -126,7 +138,10 @@ impl<'k> Consumer<'_, 'k> {
         }
         self.timestamp(loaders, Timestamp::Landed);
         if stream.plan.overlaps() {
-            k.note("nothing above reads what earlier kernels write");
+            k.section(
+                "pipeline/overlap/wait",
+                "nothing above reads what earlier kernels write",
+            );
             k.grid_wait();
         }
         self.timestamp(loaders, Timestamp::Waited);
@@ -254,7 +269,10 @@ impl<'k> Consumer<'_, 'k> {
             at: RingCursor::at(k, k.warp() / width),
         };
         for mut work in work {
-            k.note("consumer warps: multiply the tiles of a matrix");
+            k.section(
+                "pipeline/consumer/multiply",
+                "consumer warps: multiply the tiles of a matrix",
+            );
             let mut sums: Vec<_> = (0..batch).map(|_| from_fn(|_| k.var(0.0))).collect();
             let rows = work.rows;
             k.repeat_with(
@@ -263,12 +281,15 @@ impl<'k> Consumer<'_, 'k> {
                 |work| {
                     self.multiply_row_block(work, &mut cursor, &mut sums);
                     self.store_partials(work, &mut sums);
-                    k.note("next row block");
+                    k.section("pipeline/consumer/next_row_block", "next row block");
                     work.cursor.next_row(k);
                 },
             );
             if width > 1 {
-                k.note("a last stage without a tile for the warp");
+                k.section(
+                    "pipeline/consumer/last_stage",
+                    "a last stage without a tile for the warp",
+                );
                 k.when(work.idle, || {
                     self.stream
                         .wait(self.ring.full(&cursor.at.slot), &cursor.at.phase);
@@ -300,7 +321,10 @@ impl<'k> Consumer<'_, 'k> {
                     .row(&cursor.at.slot, ring.size)
                     .row(cursor.member, bytes);
                 work.product.add(at, tile.kt.get(), sums);
-                k.note("free the stage, and go to the next tile");
+                k.section(
+                    "pipeline/consumer/release_stage",
+                    "free the stage, and go to the next tile",
+                );
                 if self.stream.plan.overlaps() {
                     // Else the next bulk copy may overtake loads of the stage whose results are used later.
                     k.fence_async();
@@ -315,7 +339,10 @@ impl<'k> Consumer<'_, 'k> {
     /// Stores the warp's partial sums of a row block and resets them.
     fn store_partials(&self, work: &WarpWork<'k>, sums: &mut [RowSums<'k>]) {
         let (k, plan) = (self.stream.k, self.stream.plan);
-        k.note("the warp's partial sums of a row block");
+        k.section(
+            "pipeline/consumer/store_sums",
+            "the warp's partial sums of a row block",
+        );
         let (g, owner) = work.product.owner();
         let block = self
             .partials

@@ -122,10 +122,10 @@ impl KernelDef for EmbedTiled {
                     |j: usize, v: &[F32<'k>]| y.at(4 * j as u32).st4(from_fn(|i| scaled(v[i])));
                 k.when(token.lt(a.vocab), || {
                     let index = (token >> 4).mad(row_tiles, i >> fragments.ilog2());
-                    k.note(format!(
-                        "{}: weights of a row of a tile",
-                        self.format.name()
-                    ));
+                    k.section(
+                        self.format.section("embed_tile_row"),
+                        format!("{}: weights of a row of a tile", self.format.name()),
+                    );
                     let tile = a.table.row(index, tile.bytes);
                     let fragment = RowFragment::new(k, tile, token, i & (fragments - 1));
                     self.format
@@ -248,7 +248,7 @@ fn embed<'k>(
     if overlap {
         k.grid_wait();
     }
-    k.note("rows of the tokens");
+    k.section("pipeline/embed/rows", "rows of the tokens");
     let word = |item: BatchItem<'k>, i| item.of(a.state, state::LEN as u32).at(i).fresh().ld();
     let only =
         (batch == 1).then(|| [state::TOKEN, state::POSITION].map(|i| word(BatchItem::ONLY, i)));
@@ -260,7 +260,7 @@ fn embed<'k>(
         },
     );
     // In reverse order, so that the last blocks compute the angles and the first ones the rows.
-    k.note("angles of the positions");
+    k.section("pipeline/embed/angles", "angles of the positions");
     let last = a.blocks * THREADS - 1;
     let (first, pairs) = (last - thread(k), a.rope_dim >> 1);
     let all = if batch == 1 { pairs } else { pairs * batch };

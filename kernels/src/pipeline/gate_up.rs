@@ -136,10 +136,16 @@ impl LoraProduct for GateUp {
         };
         let store = |r: &Results<'k>| {
             let (first, count) = r.shares[0];
-            k.note(match self.activation {
-                Activation::Silu => "epilogue: silu(gate) * up, as block floating point",
-                Activation::GeluTanh => "epilogue: gelu(gate) * up, as block floating point",
-            });
+            match self.activation {
+                Activation::Silu => k.section(
+                    "pipeline/gate_up/silu",
+                    "epilogue: silu(gate) * up, as block floating point",
+                ),
+                Activation::GeluTanh => k.section(
+                    "pipeline/gate_up/gelu",
+                    "epilogue: gelu(gate) * up, as block floating point",
+                ),
+            }
             r.each_in_warps(count * HALF, HALF, |i, inside, item| {
                 let [gate, up] = [0, HALF].map(|half| r.row(0, i / HALF, i % HALF + half, item));
                 let sigmoid = self.activation.sigmoid(gate);

@@ -256,7 +256,10 @@ impl<'k> BestLogit<'k> {
 fn finish<'k>(r: &Results<'k>, a: &LmHeadArgs<Dev<'k>>) {
     let k = r.k;
     let (first, count) = r.shares[0];
-    k.note("epilogue: the block's logits, and the largest of them");
+    k.section(
+        "pipeline/head/logits",
+        "epilogue: the block's logits, and the largest of them",
+    );
     let last = r.scratch.at(8 * r.threads / 32).cast::<u32>();
     let draw = || last.st(a.ticket.ticket(a.stream.blocks - 1));
     r.each_item(|item| {
@@ -266,7 +269,10 @@ fn finish<'k>(r: &Results<'k>, a: &LmHeadArgs<Dev<'k>>) {
             item.of(a.logits, a.rows).at(row).st(logit);
             best.update(k, key(logit), row);
         });
-        k.note("the largest logit of the block");
+        k.section(
+            "pipeline/head/block_maximum",
+            "the largest logit of the block",
+        );
         best.block(r);
         k.when(r.thread.eq(0), || {
             item.of(a.value, a.stream.blocks)
@@ -284,7 +290,10 @@ fn finish<'k>(r: &Results<'k>, a: &LmHeadArgs<Dev<'k>>) {
             r.barrier();
         }
     });
-    k.note("the last block chooses the next token");
+    k.section(
+        "pipeline/head/last_block",
+        "the last block chooses the next token",
+    );
     if !r.is_single() {
         k.when(r.thread.eq(0), draw);
     }
@@ -300,7 +309,7 @@ fn choose<'k>(k: Builder<'k>, a: &LmHeadArgs<Dev<'k>>, item: BatchItem<'k>) {
         item.of(a.value, a.stream.blocks),
         item.of(a.index, a.stream.blocks),
     );
-    k.note("the largest logit of all blocks");
+    k.section("pipeline/head/maximum", "the largest logit of all blocks");
     let mut best = BestLogit::none(k);
     k.for_each(k.lane(), a.stream.blocks, 32, |i| {
         best.update(k, value.at(i).fresh().ld(), index.at(i).fresh().ld());
@@ -308,7 +317,7 @@ fn choose<'k>(k: Builder<'k>, a: &LmHeadArgs<Dev<'k>>, item: BatchItem<'k>) {
     best.warp(k);
     let (prompt, stop, state, out) = (a.prompt, a.stop, item.of(a.state, LEN as u32), a.out);
     k.when(k.lane().eq(0), || {
-        k.note("the next token");
+        k.section("pipeline/head/next_token", "the next token");
         let chosen = best
             .value
             .get()

@@ -173,10 +173,13 @@ impl KernelDef for HeadNorm {
         if self.overlap {
             k.grid_trigger();
         }
-        k.note("weights of the norms");
+        k.section("pipeline/head_norm/weights", "weights of the norms");
         let lane = NormLane::new(k, self.angles, &a);
         if self.overlap {
-            k.note("nothing above reads what earlier kernels write");
+            k.section(
+                "pipeline/overlap/wait",
+                "nothing above reads what earlier kernels write",
+            );
             k.grid_wait();
         }
         let position = |item: BatchItem<'k>| item.of(a.state, LEN as u32).at(POSITION).fresh().ld();
@@ -187,7 +190,7 @@ impl KernelDef for HeadNorm {
         } else {
             heads * self.batch
         };
-        k.note("a head to each warp");
+        k.section("pipeline/head_norm/head", "a head to each warp");
         k.for_each(0, (all + a.blocks - 1) / a.blocks, 1, |round| {
             let i = round * a.blocks + k.ctaid();
             let row = i.min(all - 1);
@@ -294,7 +297,10 @@ impl<'a, 'k> NormLane<'a, 'k> {
 
     fn process(&self, head: NormedHead<'k>, position: U32<'k>) {
         let (k, a) = (self.k, self.a);
-        k.note("the head, and the angles of the position");
+        k.section(
+            "pipeline/head_norm/angles",
+            "the head, and the angles of the position",
+        );
         let x: [Pair; PAIRS] =
             from_fn(|i| pair(k, a, a.x.row(head.row, a.head_dim * 4).fresh(), i));
         let angles: [Pair; PAIRS] = from_fn(|i| {
@@ -306,12 +312,15 @@ impl<'a, 'k> NormLane<'a, 'k> {
                 .ld2_if(has(k, a, i), &mut angle);
             angle.map(|v| v.get())
         });
-        k.note("sum of squares");
+        k.section("pipeline/head_norm/sum_of_squares", "sum of squares");
         let squares = x.iter().flatten().fold(k.val(0.0), |sum, &x| x.fma(x, sum));
         let mean = warp_sum(squares) * a.head_dim.cvt::<f32>().rcp();
         let factor = (mean + a.epsilon).rsqrt();
         for (i, (x, [cos, sin])) in x.into_iter().zip(angles).enumerate() {
-            k.note("norm and rotate a pair of dimensions, and store it");
+            k.section(
+                "pipeline/head_norm/rotate",
+                "norm and rotate a pair of dimensions, and store it",
+            );
             let gamma = |half: usize| {
                 head.keys
                     .select(self.gamma[1][i][half], self.gamma[0][i][half])

@@ -89,7 +89,10 @@ impl<'k> Activations<'k> {
     /// encoded.
     pub(crate) fn load(&self, loaders: Loaders<'k>, x: BlockFloat<'k, Fresh>) {
         let (k, step) = (self.k, loaders.threads * CHUNKS_IN_FLIGHT);
-        k.note("activations: load block floating point");
+        k.section(
+            "pipeline/activations/load_blocks",
+            "activations: load block floating point",
+        );
         let mut chunks: Vec<_> = (0..CHUNKS_IN_FLIGHT)
             .map(|i| {
                 let (index, inside) = loaders.chunk(0, i, self.all);
@@ -106,7 +109,10 @@ impl<'k> Activations<'k> {
                         let (index, inside) = loaders.chunk(base, i, self.all);
                         let (whole, scale) = chunk.get();
                         self.encode_block(index, inside, whole, scale);
-                        k.note("load the next block of eight");
+                        k.section(
+                            "pipeline/activations/next_block",
+                            "load the next block of eight",
+                        );
                         let (next, inside) = loaders.chunk(base, i + CHUNKS_IN_FLIGHT, self.all);
                         x.load_into(chunk, next, inside);
                     }
@@ -123,7 +129,10 @@ impl<'k> Activations<'k> {
         gamma: Gamma<'k>,
     ) -> F32<'k> {
         let k = self.k;
-        k.note("activations: load, and multiply by the norm's weights");
+        k.section(
+            "pipeline/activations/load_normed",
+            "activations: load, and multiply by the norm's weights",
+        );
         let mut squares = k.var(0.0);
         let mut first: Vec<_> = gamma.first.into_iter().map(Some).collect();
         let mut round = |base: Option<U32<'k>>, squares: &mut Var<'k, f32>| {
@@ -171,7 +180,10 @@ impl<'k> Activations<'k> {
         squares: (Ptr<'k, f32, Shared>, u32),
     ) {
         let k = self.k;
-        k.note("activations of a batch: load, and multiply by the norm's weights");
+        k.section(
+            "pipeline/activations/load_normed_batch",
+            "activations of a batch: load, and multiply by the norm's weights",
+        );
         let first = |i: u32| loaders.chunk(0, i, self.n);
         let mut chunks: Vec<_> = (0..CHUNKS_INTERLEAVED)
             .map(|i| fetch(k, x, first(i).0, first(i).1))
@@ -218,8 +230,10 @@ impl<'k> Activations<'k> {
     }
 
     fn encode(&self, index: U32<'k>, inside: Pred<'k>, x: [F32<'k>; 8]) {
-        self.k
-            .note(format!("eight activations as {}", self.encoding.name()));
+        self.k.section(
+            format!("pipeline/activations/encode_{}", self.encoding.id()),
+            format!("eight activations as {}", self.encoding.name()),
+        );
         match self.encoding {
             Encoding::SplitInt8(_) => self.encode_split_int8(index, inside, x),
             Encoding::F16 => self.encode_f16(index, inside, x),
@@ -231,10 +245,13 @@ impl<'k> Activations<'k> {
     fn encode_block(&self, index: U32<'k>, inside: Pred<'k>, whole: [F32<'k>; 8], scale: F32<'k>) {
         match self.encoding {
             Encoding::SplitInt8(_) => {
-                self.k.note(format!(
-                    "eight integers as {}, under a scale of 32",
-                    self.encoding.name()
-                ));
+                self.k.section(
+                    format!("pipeline/activations/encode_block_{}", self.encoding.id()),
+                    format!(
+                        "eight integers as {}, under a scale of 32",
+                        self.encoding.name()
+                    ),
+                );
                 let common = lanes_max_u32(3, scale.bits()).bits::<f32>();
                 self.store_split_int8(index, inside, whole, scale * common.rcp(), common);
             }

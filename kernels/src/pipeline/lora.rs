@@ -156,7 +156,10 @@ impl<'k> Tail<'k> {
         (thread, threads): (U32<'k>, u32),
     ) {
         let LoraArgs { lora_b, rank, .. } = self.args;
-        self.k.note("consumer warps: request the adapter's rows");
+        self.k.section(
+            "pipeline/lora/request_rows",
+            "consumer warps: request the adapter's rows",
+        );
         let rows = lora_b.row(first * ROWS, rank * 4);
         let lines = count * rank / (LINE / ROWS);
         self.k.for_each(thread, lines, threads, |line| {

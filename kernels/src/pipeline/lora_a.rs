@@ -131,18 +131,24 @@ impl<'k> Unit<'k> {
         if overlap {
             k.grid_trigger();
         }
-        k.note("the block's row and token");
+        k.section("pipeline/lora_a/work", "the block's row and token");
         let (index, item) = match batch {
             1 => (k.ctaid(), k.val(0)),
             batch => (k.ctaid() / batch, k.ctaid() % batch),
         };
         let row = a.row(index, n * 4);
         if overlap {
-            k.note("nothing below the wait has to wait for the row");
+            k.section(
+                "pipeline/lora_a/early_row",
+                "nothing below the wait has to wait for the row",
+            );
             k.for_each(k.tid() * LINE, n, THREADS * LINE, |i| {
                 row.at(i).prefetch_l2()
             });
-            k.note("nothing above reads what earlier kernels write");
+            k.section(
+                "pipeline/overlap/wait",
+                "nothing above reads what earlier kernels write",
+            );
             k.grid_wait();
         }
         Unit {
@@ -178,7 +184,7 @@ impl KernelDef for LoraA {
             a.x_scale.at(unit.item * blocks).fresh(),
         );
         let x = BlockFloat { k, values, scales };
-        k.note("multiply blocks of eight");
+        k.section("pipeline/lora_a/multiply", "multiply blocks of eight");
         let mut sum = k.var(0.0);
         k.for_each(k.tid(), blocks, THREADS, |i| {
             let a = [0, 4].map(|half| unit.row.row(i, 4 * BFP_BLOCK).at(half).ld4());
@@ -224,7 +230,10 @@ impl KernelDef for LoraANormed {
     fn program<'k>(&self, k: Builder<'k>, a: LoraANormedArgs<Dev<'k>>) {
         let unit = Unit::begin(k, self.overlap, self.batch, (a.a, a.u), [a.ranks, a.n]);
         let x = a.x.row(unit.item, a.n * 4).fresh();
-        k.note("multiply, and add the squares");
+        k.section(
+            "pipeline/lora_a/multiply_normed",
+            "multiply, and add the squares",
+        );
         let [mut sum, mut squares] = [k.var(0.0), k.var(0.0)];
         k.for_each(k.tid() * 4, a.n, 4 * THREADS, |i| {
             let (w, gamma, x) = (unit.row.at(i).ld4(), a.gamma.at(i).ld4(), x.at(i).ld4());

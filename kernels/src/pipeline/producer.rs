@@ -31,7 +31,10 @@ impl<'k> WeightStream<'k> {
     /// Initializes the ring's mbarriers, signals that they are ready, and fills the stages.
     pub(super) fn produce(&self, ring: &Ring<'k>, shares: &[BlockShare<'k>]) {
         let k = self.k;
-        k.note("producer warp: initialize the barriers of the ring");
+        k.section(
+            "pipeline/producer/barriers",
+            "producer warp: initialize the barriers of the ring",
+        );
         let lane = k.lane();
         k.when(lane.eq(0), || self.init_mbarriers(ring));
         k.warp_barrier();
@@ -67,7 +70,10 @@ impl<'k> WeightStream<'k> {
         };
         let policy = self.plan.overlaps().then(|| k.evict_first());
         for share in shares {
-            k.note("producer warp: copy the tiles of a matrix into the ring");
+            k.section(
+                "pipeline/producer/copy_tiles",
+                "producer warp: copy the tiles of a matrix into the ring",
+            );
             k.for_each(0, share.len, self.plan.width, |first| {
                 // The first pass finds each stage empty: the phase before the first counts as complete.
                 self.wait(ring.empty(&cursor.slot), cursor.phase.get() ^ 1);
@@ -125,7 +131,10 @@ impl<'k> WeightStream<'k> {
     /// Publishes that the last load is issued; without bulk copies, waits until all have landed.
     fn finish(&self, ring: &Ring<'k>, mut cursor: RingCursor<'k>, throttle: Throttle<'k>) {
         let k = self.k;
-        k.note("producer warp: all tiles are requested");
+        k.section(
+            "pipeline/producer/done",
+            "producer warp: all tiles are requested",
+        );
         if self.plan.overlaps() {
             // Sequence numbers are published in order. A negative counter means that the loop has already waited.
             k.when(throttle.unthrottled.get().bits::<i32>().ge(0), || {
@@ -150,7 +159,10 @@ impl<'k> WeightStream<'k> {
     /// it does not know its predecessor. The wait is bounded: without it the kernel is only slower.
     fn wait_for_previous(&self) {
         let k = self.k;
-        k.note("wait until the product before has requested its last tile");
+        k.section(
+            "pipeline/producer/wait_for_previous",
+            "wait until the product before has requested its last tile",
+        );
         let mut left = k.var(self.args.sequence.min(1) * MAX_POLLS);
         let before = self.args.sequence - 1;
         let progress = self.args.progress.at(k.ctaid());

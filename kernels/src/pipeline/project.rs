@@ -190,14 +190,20 @@ impl<'k> Residual<'k> {
     }
 
     fn store_raw(&self, r: &Results<'k>) {
-        r.k.note("epilogue: store the sums of each token");
+        r.k.section(
+            "pipeline/project/store_batch",
+            "epilogue: store the sums of each token",
+        );
         r.each(r.shares[0].1 * ROWS, ROWS, |i, item| {
             self.place(r, i, item).st(Self::sum(r, i, item))
         });
     }
 
     fn add_batch(&self, r: &Results<'k>) {
-        r.k.note("epilogue: add to the residual stream of each token");
+        r.k.section(
+            "pipeline/project/add_batch",
+            "epilogue: add to the residual stream of each token",
+        );
         r.each(r.shares[0].1 * ROWS, ROWS, |i, item| {
             let at = self.place(r, i, item);
             at.st(at.fresh().ld() + Self::sum(r, i, item));
@@ -225,7 +231,10 @@ impl<'k> Epilogue<'k> for Residual<'k> {
     }
 
     fn store(&self, r: &Results<'k>, (at, exists): Self::Addresses, old: Self::Operands) {
-        r.k.note("epilogue: add to the residual stream");
+        r.k.section(
+            "pipeline/project/add",
+            "epilogue: add to the residual stream",
+        );
         let add = |at: Ptr<'k, f32, ReadWrite>, i: U32<'k>, old: F32<'k>| {
             at.st(old + Self::sum(r, i, BatchItem::ONLY));
         };

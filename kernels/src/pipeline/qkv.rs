@@ -441,11 +441,14 @@ impl<'k> QkvEpilogue<'_, 'k> {
         let position =
             |item: BatchItem<'k>| item.of(self.a.state, LEN as u32).at(POSITION).fresh().ld();
         for m in [0, 1] {
-            r.k.note(format!(
-                "epilogue: {} of each token, {}",
-                MATRICES[m],
-                self.pairing()
-            ));
+            r.k.section(
+                format!("pipeline/qkv/{}_batch_{}", MATRICES[m], self.pairing_id()),
+                format!(
+                    "epilogue: {} of each token, {}",
+                    MATRICES[m],
+                    self.pairing()
+                ),
+            );
             let share = self.share(r, m);
             r.each(share.count * PAIRS, PAIRS, |i, item| {
                 let pair = self.pair(share, i);
@@ -457,7 +460,10 @@ impl<'k> QkvEpilogue<'_, 'k> {
                 self.rotate(r, (m, share), i, pair, angle, (item, position(item)));
             });
         }
-        r.k.note("epilogue: values of each token into the cache");
+        r.k.section(
+            "pipeline/qkv/values_batch",
+            "epilogue: values of each token into the cache",
+        );
         let share = self.share(r, 2);
         r.each(share.count * ROWS, ROWS, |i, item| {
             self.value(r, share, i, (item, position(item)))
@@ -492,7 +498,10 @@ impl<'k> QkvEpilogue<'_, 'k> {
             .into_iter()
             .enumerate()
         {
-            r.k.note(format!("epilogue: {} before their norm", MATRICES[m]));
+            r.k.section(
+                format!("pipeline/qkv/{}_raw", MATRICES[m]),
+                format!("epilogue: {} before their norm", MATRICES[m]),
+            );
             let share = self.share(r, m);
             r.each(share.count * ROWS, ROWS, |i, item| {
                 let (block, row) = (i / ROWS, i % ROWS);
@@ -518,6 +527,14 @@ impl<'k> QkvEpilogue<'_, 'k> {
         head * self.a.head_dim + dim
     }
 
+    /// Returns the identifier of the pairing in the identifiers of sections.
+    fn pairing_id(&self) -> &'static str {
+        match self.qkv.pairing {
+            Pairing::Interleaved => "interleaved",
+            Pairing::HalfSplit => "half_split",
+        }
+    }
+
     /// The pairs of the rotation, for headings.
     fn pairing(&self) -> &'static str {
         match self.qkv.pairing {
@@ -535,8 +552,15 @@ impl<'k> QkvEpilogue<'_, 'k> {
         [cos, sin]: [F32<'k>; 2],
         (item, position): (BatchItem<'k>, U32<'k>),
     ) {
-        let bias = if self.qkv.bias { ", with bias" } else { "" };
-        r.k.note(format!("rotate and store a pair of {}{bias}", MATRICES[m]));
+        let (id, bias) = if self.qkv.bias {
+            ("_bias", ", with bias")
+        } else {
+            ("", "")
+        };
+        r.k.section(
+            format!("pipeline/qkv/{}_rotate{id}", MATRICES[m]),
+            format!("rotate and store a pair of {}{bias}", MATRICES[m]),
+        );
         let sum = |half| {
             r.row(
                 share.run,
@@ -637,7 +661,10 @@ impl<'k> Epilogue<'k> for QkvEpilogue<'_, 'k> {
         ) in first.into_iter().zip(&angles).enumerate()
         {
             let pairs = share.count * PAIRS;
-            k.note(format!("epilogue: {}, {}", MATRICES[m], self.pairing()));
+            k.section(
+                format!("pipeline/qkv/{}_{}", MATRICES[m], self.pairing_id()),
+                format!("epilogue: {}, {}", MATRICES[m], self.pairing()),
+            );
             k.when(exists, || {
                 let only = (BatchItem::ONLY, position);
                 self.rotate(
@@ -655,7 +682,7 @@ impl<'k> Epilogue<'k> for QkvEpilogue<'_, 'k> {
                 self.rotate(r, (m, share), i, pair, angle, (BatchItem::ONLY, position));
             });
         }
-        k.note("epilogue: values into the cache");
+        k.section("pipeline/qkv/values", "epilogue: values into the cache");
         let share = self.share(r, 2);
         let only = (BatchItem::ONLY, position);
         k.for_each(r.thread, share.count * ROWS, r.threads, |i| {

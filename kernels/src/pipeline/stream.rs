@@ -138,7 +138,10 @@ impl<'k> WeightStream<'k> {
     /// The whole kernel.
     pub(crate) fn run(self, input: Input<'k>, epilogue: impl Epilogue<'k>) {
         let k = self.k;
-        k.note("shared memory, and the block's range of the tiles");
+        k.section(
+            "pipeline/stream/shared",
+            "shared memory, and the block's range of the tiles",
+        );
         let base = k.dynamic_shared::<u8>("memory");
         let encoding = self
             .plan

@@ -228,10 +228,13 @@ impl KernelDef for PromptAttention {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: PromptAttentionArgs<Dev<'k>>) {
-        k.note("the block's work item");
+        k.section("prompt/attention/work_item", "the block's work item");
         let rows = ItemRows::load(k, &a, self.queries);
         k.when(rows.count.ne(0), || {
-            k.note("shared memory: queries, then keys and values of two steps");
+            k.section(
+                "prompt/attention/shared",
+                "shared memory: queries, then keys and values of two steps",
+            );
             let block = Block::new(k, self, &a, rows);
             let sums = block.attend();
             block.store(sums);

@@ -172,10 +172,13 @@ impl KernelDef for RotateTokens {
         }
         let state = a.state.row(k.ctaid(), 4 * LEN as u32);
         k.when(state.at(DONE).ld().eq(0), || {
-            k.note("the angles of four pairs at the token's position, and its page");
+            k.section(
+                "prompt/rotate/angles",
+                "the angles of four pairs at the token's position, and its page",
+            );
             let lane = RotaryLane::new(k, self, &a, state);
             let (heads, teams) = (a.heads + a.kv_heads * 2, THREADS / self.team());
-            k.note("a head to each team");
+            k.section("prompt/rotate/head", "a head to each team");
             k.for_each(0, (heads + (teams - 1)) / teams, 1, |round| {
                 let index = round * teams + k.tid() / self.team();
                 lane.process(index.min(heads - 1), index.lt(heads));
@@ -341,7 +344,7 @@ impl<'a, 'k> RotaryLane<'a, 'k> {
             x = from_fn(|i| from_fn(|half| x[i][half] + bias[i][half]));
         }
         let y = if def.norm { self.normed(x, keys) } else { x };
-        k.note("rotate");
+        k.section("prompt/rotate/rotate", "rotate");
         let rotated = |i: usize| {
             let ([u, v], [cos, sin]) = (y[i], self.angles[i]);
             let rotated = [u * cos - v * sin, u * sin + v * cos];
@@ -367,7 +370,7 @@ impl<'a, 'k> RotaryLane<'a, 'k> {
     /// Queries or keys over the root of their mean square.
     fn normed(&self, x: Pairs<'k>, keys: Pred<'k>) -> Pairs<'k> {
         let (k, def, a) = (self.k, self.def, self.a);
-        k.note("head norm");
+        k.section("prompt/rotate/head_norm", "head norm");
         let squares = x.iter().flatten().fold(k.val(0.0), |sum, &x| x.fma(x, sum));
         let sum = lanes_sum(def.team() - 1, self.inside.select(squares, 0.0));
         let factor = (sum * (1.0 / def.head_dim as f32) + a.epsilon).rsqrt();

@@ -188,7 +188,10 @@ impl<'a, 'k> Chunk<'a, 'k> {
     /// What is asked of the tokens of the chunk, none of which the kernels before this one change.
     fn prepare(&self) {
         let k = self.k;
-        k.note("what is asked of the tokens of this chunk");
+        k.section(
+            "sample/adjust/flags",
+            "what is asked of the tokens of this chunk",
+        );
         for i in [0, THREADS] {
             self.times.at(k.tid() + i).st(0);
             self.bias.at(k.tid() + i).st(0.0);
@@ -202,7 +205,7 @@ impl<'a, 'k> Chunk<'a, 'k> {
 
     fn process(&self) {
         let k = self.k;
-        k.note("adjust each logit");
+        k.section("sample/adjust/logit", "adjust each logit");
         let mut most = k.var(f32::NEG_INFINITY);
         for i in [0, THREADS] {
             let at = k.tid() + i;
@@ -275,7 +278,10 @@ impl<'a, 'k> Chunk<'a, 'k> {
 
     fn add_histogram(&self) {
         let k = self.k;
-        k.note("add the block's histogram; its barrier is that of the maximum");
+        k.section(
+            "sample/adjust/histogram",
+            "add the block's histogram; its barrier is that of the maximum",
+        );
         let own = self.histogram.at(k.tid()).ld();
         let all = self.a.histogram.row(self.row.index, 4 * BINS);
         k.when(own.gt(0), || all.at(k.tid()).red_add(own));

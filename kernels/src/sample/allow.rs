@@ -109,7 +109,10 @@ fn allow<'k>(k: Builder<'k>, a: &AllowTokensArgs<Dev<'k>>, row: &Row<'k>) {
     let allowed = a.allowed.row(row.sequence, (a.of.vocab + 31) / 32 * 4);
     let logits = a.logits.row(row.index, a.of.vocab * 4);
     for i in [0, THREADS] {
-        k.note("the logit of a token of each thread, lowered if it is not allowed");
+        k.section(
+            "sample/allow/logit",
+            "the logit of a token of each thread, lowered if it is not allowed",
+        );
         let token = k.ctaid() * CHUNK + k.tid() + i;
         k.when(token.lt(a.of.vocab), || {
             let bit = (allowed.at(token / 32).fresh().ld() >> (token & 31)) & 1;

@@ -194,7 +194,7 @@ struct Chooser<'a, 'k> {
 impl<'k> Chooser<'_, 'k> {
     fn draw_word(&self) {
         let (k, zero) = (self.k, self.k.val(0));
-        k.note("a random word");
+        k.section("sample/token/random", "a random word");
         k.when(k.tid().eq(0), || {
             let [word, ..] =
                 philox::on_device([self.row.position, zero, zero, zero], self.row.params.seed);
@@ -205,7 +205,10 @@ impl<'k> Chooser<'_, 'k> {
     fn run(&self) {
         let (k, a, row) = (self.k, self.a, self.row);
         let blocks = (a.of.vocab + (super::CHUNK - 1)) / super::CHUNK;
-        k.note("what the kernels before have found, all loaded at once");
+        k.section(
+            "sample/token/inputs",
+            "what the kernels before have found, all loaded at once",
+        );
         let largest = load_largest(k, a.largest.row(row.index, blocks * 4), blocks);
         let vectors = (a.of.vocab + 127) / 128;
         let mask = Mask::load(k, a.mask.row(row.index, vectors * 16), vectors);
@@ -237,7 +240,10 @@ impl<'k> Chooser<'_, 'k> {
                 self.record(&mut draw, &row, token)
             });
         });
-        k.note("the next token; no thread reads the state any more");
+        k.section(
+            "sample/token/next",
+            "the next token; no thread reads the state any more",
+        );
         k.barrier();
         k.when(k.tid().eq(0), || self.step(chosen.get()));
     }
@@ -245,7 +251,7 @@ impl<'k> Chooser<'_, 'k> {
     /// Stores what log-probabilities follow from.
     fn record(&self, draw: &mut Draw<'_, 'k>, row: &Row<'k>, token: U32<'k>) {
         let (k, a) = (self.k, self.a);
-        k.note("the record");
+        k.section("sample/token/record", "the record");
         let record = a.records.row(
             row.sequence.mad(a.of.max_tokens, row.position),
             a.record * 4,

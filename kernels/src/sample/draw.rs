@@ -226,7 +226,7 @@ impl<'a, 'k> Draw<'a, 'k> {
         let (items, selection) = (Items::all(k, z, a.of.vocab), Selection::new(k));
         let total = k.shared("total", 1);
         k.when(row.params.needs_masses(), || {
-            k.note("the mass of all tokens");
+            k.section("sample/draw/mass", "the mass of all tokens");
             block::sum_to(k, mass_of_chunk(k, a, row, blocks, 0), total);
         });
         Draw {
@@ -268,7 +268,7 @@ impl<'a, 'k> Draw<'a, 'k> {
         let (k, params) = (self.k, &self.row.params);
         let mut token = k.var(0);
         k.when(listed.gt(0), || {
-            k.note("the listed tokens");
+            k.section("sample/draw/listed", "the listed tokens");
             self.items.list(mask, count, listed);
         });
         let few = (listed - 1).lt(FEW) & params.top_k.gt(0) & params.typical_p.eq(0);
@@ -280,7 +280,7 @@ impl<'a, 'k> Draw<'a, 'k> {
     /// The same among any number of tokens.
     fn select(&mut self, listed: U32<'k>) -> U32<'k> {
         let k = self.k;
-        k.note("any number of tokens");
+        k.section("sample/draw/unbounded", "any number of tokens");
         let zero = k.val(0u64);
         let all = Kept {
             order: zero,
@@ -296,7 +296,7 @@ impl<'a, 'k> Draw<'a, 'k> {
         .otherwise(|| {
             self.widen(listed);
             let kept = self.filter(all);
-            k.note("the mass of what is kept");
+            k.section("sample/draw/kept_mass", "the mass of what is kept");
             order.set(kept.order);
             typical.set(kept.typical);
             mean.set(kept.mean);
@@ -313,7 +313,10 @@ impl<'a, 'k> Draw<'a, 'k> {
             ..all
         };
         let most = most.get();
-        k.note("the token at the random share of the mass, in the order of tokens");
+        k.section(
+            "sample/draw/token",
+            "the token at the random share of the mass, in the order of tokens",
+        );
         let key = self
             .selection
             .border(ID_BITS, End::Whole, number.get(), |add| {
@@ -356,7 +359,10 @@ impl<'a, 'k> Draw<'a, 'k> {
     /// Looks at the chunk alone that has the random share of the mass; gives what is left of the share there.
     fn find_chunk(&mut self) -> U64<'k> {
         let k = self.k;
-        k.note("only min-p: the chunk at the random share of the mass");
+        k.section(
+            "sample/draw/min_p",
+            "only min-p: the chunk at the random share of the mass",
+        );
         let (found, rest) = (k.shared::<u32>("chunk", 1), k.shared::<u64>("rest", 2));
         let mass = mass_of_chunk(k, self.a, self.row, self.blocks, 1);
         let end = block::scan(k, block::totals(k), mass);
@@ -379,7 +385,10 @@ impl<'a, 'k> Draw<'a, 'k> {
     fn widen(&mut self, listed: U32<'k>) {
         let (k, params) = (self.k, &self.row.params);
         k.when(listed.gt(0) & params.top_k.eq(0), || {
-            k.note("whether those listed have the share of top-p");
+            k.section(
+                "sample/draw/list_reaches_top_p",
+                "whether those listed have the share of top-p",
+            );
             let mass = self.items.sum(|item, sum| *sum += self.plain_mass(item));
             let enough = mass.gt(weight::border(self.total.ld(), params.top_p));
             k.when(!enough, || {
@@ -396,7 +405,7 @@ impl<'a, 'k> Draw<'a, 'k> {
         k.when(
             params.top_k.gt(0) & params.top_k.lt(self.items.to.get()),
             || {
-                k.note("top-k");
+                k.section("sample/draw/top_k", "top-k");
                 order.set(self.selection.border(
                     KEY_BITS,
                     End::Apart,
@@ -413,7 +422,7 @@ impl<'a, 'k> Draw<'a, 'k> {
         };
         let kept = self.typical(kept);
         k.when(params.top_p.gt(0), || {
-            k.note("top-p");
+            k.section("sample/draw/top_p", "top-p");
             let mut mass = k.var(0u64);
             k.when((params.top_k | params.typical_p).gt(0), || {
                 mass.set(
@@ -440,11 +449,14 @@ impl<'a, 'k> Draw<'a, 'k> {
         let (k, params) = (self.k, &self.row.params);
         let (mut border, mut mean) = (k.var(0u64), k.var(0.0));
         k.when(params.typical_p.gt(0), || {
-            k.note("typical-p: the mass of what is kept");
+            k.section(
+                "sample/draw/typical_p_mass",
+                "typical-p: the mass of what is kept",
+            );
             let mass = self
                 .items
                 .sum(|item, sum| self.when_kept(kept, item, |mass| *sum += mass));
-            k.note("typical-p: the mean surprise");
+            k.section("sample/draw/typical_p_mean", "typical-p: the mean surprise");
             let surprise = self.items.sum(|item, sum| {
                 self.when_kept(kept, item, |mass| *sum += moment(mass, self.most - item.z));
             });
@@ -471,7 +483,7 @@ impl<'a, 'k> Draw<'a, 'k> {
         let k = self.k;
         let mut most = k.var(self.most);
         k.when(self.row.params.typical_p.gt(0), || {
-            k.note("the largest that is kept");
+            k.section("sample/draw/maximum", "the largest that is kept");
             let mut own = k.var(f32::NEG_INFINITY);
             self.items.each(|item| {
                 k.when(kept.has(item), || own.max_with(item.z));

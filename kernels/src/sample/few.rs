@@ -37,7 +37,7 @@ struct Few<'a, 'k> {
 /// Chooses among the first `len` listed tokens, at most [`FEW`]. Whole block.
 pub(super) fn choose<'k>(draw: &Draw<'_, 'k>, len: U32<'k>) -> U32<'k> {
     let k = draw.k;
-    k.note("few tokens: each is compared with each");
+    k.section("sample/few/pairs", "few tokens: each is compared with each");
     let (own, part) = (k.tid() / PARTS, k.tid() & (PARTS - 1));
     let stands = part.eq(0) & own.lt(len);
     let (orders, masses) = (k.shared("orders", FEW), k.shared("masses", FEW));
@@ -78,7 +78,7 @@ impl<'k> Few<'_, 'k> {
     /// Whether top-k, top-p and min-p keep this token.
     fn filter(&self) -> Pred<'k> {
         let (k, params) = (self.k, &self.draw.row.params);
-        k.note("rank, and mass before it");
+        k.section("sample/few/rank", "rank, and mass before it");
         let (order, mut rank, mut before) = (self.orders.at(self.own).ld(), k.var(0), k.var(0u64));
         self.each(|i| {
             k.when(self.orders.at(i).ld().gt(order), || {
@@ -113,7 +113,7 @@ impl<'k> Few<'_, 'k> {
             drawn.at(self.own).st(kept.select(mass, 0u64));
         });
         k.barrier();
-        k.note("mass of lower tokens, and of all");
+        k.section("sample/few/lower_mass", "mass of lower tokens, and of all");
         let (mut start, mut all) = (k.var(0u64), k.var(0u64));
         self.each(|i| {
             let mass = drawn.at(i).ld();

@@ -173,7 +173,10 @@ struct Chunk<'a, 'k> {
 
 impl<'a, 'k> Chunk<'a, 'k> {
     fn load(k: Builder<'k>, a: &'a SampleGatherArgs<Dev<'k>>, row: &'a Row<'k>) -> Self {
-        k.note("the largest of a chunk, a bin, and two tokens for each thread");
+        k.section(
+            "sample/gather/maximum",
+            "the largest of a chunk, a bin, and two tokens for each thread",
+        );
         let largest = load_largest(k, a.largest.row(row.index, k.nctaid() * 4), k.nctaid());
         let bin = k.val(BINS - 1) - k.tid();
         let binned = a.histogram.row(row.index, 4 * BINS).at(bin).fresh().ld();
@@ -216,7 +219,7 @@ impl<'a, 'k> Chunk<'a, 'k> {
         let words = (a.of.vocab + 127) / 128 * 4;
         let mask = a.mask.row(self.row.index, words * 4);
         for (token, z) in self.tokens.iter().zip(&self.z) {
-            k.note("a word of the mask for each warp");
+            k.section("sample/gather/mask", "a word of the mask for each warp");
             let first = listed.gt(0) & token.lt(a.of.vocab) & bin(z.get()).ge(first);
             let (word, bits) = (*token / 32, first.ballot());
             k.when(k.lane().eq(0) & word.lt(words), || mask.at(word).st(bits));
@@ -225,7 +228,7 @@ impl<'a, 'k> Chunk<'a, 'k> {
 
     fn store_masses(&self, most: F32<'k>) {
         let (k, a) = (self.k, self.a);
-        k.note("the masses of the chunk");
+        k.section("sample/gather/masses", "the masses of the chunk");
         let mut masses = [k.var(0u64), k.var(0u64)];
         for (token, z) in self.tokens.iter().zip(&self.z) {
             k.when(token.lt(a.of.vocab), || {
@@ -250,7 +253,7 @@ impl<'a, 'k> Chunk<'a, 'k> {
             best,
             ..
         } = self.row.params;
-        k.note(
+        k.section("sample/gather/first_bin", 
             "the first bin of the mask: the last one up to which there are as many tokens as are asked for",
         );
         let counted = (top_k - 1).lt(LISTED);
@@ -298,11 +301,11 @@ fn add<'k>(
     most: F32<'k>,
     params: &DeviceParams<'k>,
 ) {
-    k.note("its mass without a temperature");
+    k.section("sample/gather/mass", "its mass without a temperature");
     let [plain, drawn] = masses;
     let one = SampleParams::OFF.scale.map(|scale| k.val(scale));
     *plain += weight::on_device(z, most, one);
-    k.note("its mass with one");
+    k.section("sample/gather/mass_with_temperature", "its mass with one");
     let kept = (z - most).ge(params.min_gap);
     k.when(kept, || *drawn += weight::on_device(z, most, params.scale));
 }

@@ -92,21 +92,24 @@ impl<'k> Selection<'k> {
         each: impl FnOnce(&dyn Fn(U64<'k>, U64<'k>)),
     ) {
         let k = self.k;
-        k.note("a round of a selection: empty bins");
+        k.section(
+            "sample/select/clear_bins",
+            "a round of a selection: empty bins",
+        );
         for bins in [self.low, self.high, self.count] {
             bins.at(k.tid()).st(0);
         }
         k.barrier();
         let (upper, key) = (border.shift.get(), border.key.get());
         let shift = upper - DIGIT;
-        k.note("the items of the border's bins");
+        k.section("sample/select/items", "the items of the border's bins");
         each(&|item, mass| {
-            k.note("an item");
+            k.section("sample/select/item", "an item");
             k.when((item >> upper).eq(key >> upper) & mass.gt(0), || {
                 self.add(item >> shift, mass)
             });
         });
-        k.note("the bin of the border");
+        k.section("sample/select/bin", "the bin of the border");
         k.barrier();
         self.find(border.left.get());
         k.barrier();

@@ -77,7 +77,7 @@ impl KernelDef for ArgmaxBlocks {
         });
         let best = best.of_warp();
 
-        k.note("the maximum over the warps");
+        k.section("simple/argmax/warps", "the maximum over the warps");
         let (values, indices) = (
             k.shared::<f32>("values", warps),
             k.shared::<u32>("indices", warps),

@@ -127,7 +127,7 @@ impl KernelDef for Attention {
     fn program<'k>(&self, k: Builder<'k>, a: AttentionArgs<Dev<'k>>) {
         let (heads, split) = (k.ctaid() * self.queries, k.ctaid_y());
 
-        k.note("full iterations, evenly divided");
+        k.section("simple/attention/loop", "full iterations, evenly divided");
         let n = a.state.at(POSITION).ld().min(a.ctx - 1) + 1;
         let counted = self.window.map_or(n, |window| n.min(window));
         let steps = (counted + (self.step() - 1)) / self.step();
@@ -233,13 +233,19 @@ impl Attention {
         let first_dim = (lane & (self.team() - 1)) * DIMS as u32;
         let dim = first_dim.min(self.head_dim - DIMS as u32);
 
-        k.note("q in log2 units; lanes past head_dim repeat its end with weight 0");
+        k.section(
+            "simple/attention/queries",
+            "q in log2 units; lanes past head_dim repeat its end with weight 0",
+        );
         let factor = first_dim.lt(self.head_dim).select(a.scale * LOG2_E, 0.0);
         let mut queries: Vec<Query> = (0..self.queries)
             .map(|i| Query::new(k, a.q.at((heads + i) * self.head_dim + dim), factor))
             .collect();
 
-        k.note("each team processes every n-th position");
+        k.section(
+            "simple/attention/positions",
+            "each team processes every n-th position",
+        );
         let kv_head = heads / (a.heads / a.kv_heads);
         let rows = OwnRows::new(a.kv_heads, kv_head);
         let (keys, values) = (a.k_cache.at(dim), a.v_cache.at(dim));
@@ -345,14 +351,17 @@ impl Attention {
         let maxima = k.shared::<f32>("maxima", WARPS * self.queries);
         let rows = k.shared::<f32>("rows", WARPS * self.queries * row);
 
-        k.note("the block's maximum of each query");
+        k.section(
+            "simple/attention/block_maximum",
+            "the block's maximum of each query",
+        );
         for (i, query) in (0..).zip(&*queries) {
             let max = lanes_max(across, query.max.get());
             k.when(lane.eq(0), || maxima.at(warp * self.queries + i).st(max));
         }
         k.barrier();
 
-        k.note("the warp's sums relative to it");
+        k.section("simple/attention/rescale", "the warp's sums relative to it");
         for (i, query) in (0..).zip(queries) {
             let maxima = (0..WARPS).map(|w| maxima.at(w * self.queries + i).ld());
             let max = maxima.reduce(|a, b| a.max(b)).expect("a block has warps");
@@ -370,7 +379,7 @@ impl Attention {
         }
         k.barrier();
 
-        k.note("the sum over the warps");
+        k.section("simple/attention/block_sums", "the sum over the warps");
         k.for_each(tid, self.queries * sums, 32 * WARPS, |i| {
             let (query, d) = (i / sums, i % sums);
             let of_warps = (0..WARPS).map(|w| rows.at((query + w * self.queries) * row + d).ld());
@@ -417,14 +426,20 @@ impl KernelDef for AttentionCombine {
         };
         let weights = k.dynamic_shared::<f32>("weights");
 
-        k.note("the maximum of the partial results");
+        k.section(
+            "simple/attention/combine_maximum",
+            "the maximum of the partial results",
+        );
         let mut max = k.var(f32::NEG_INFINITY);
         k.for_each(tid, a.splits, threads, |i| {
             max.max_with(row(i).at(self.head_dim + 1).ld())
         });
         let max = block_max(k, threads / 32, max.get());
 
-        k.note("a weight each, and their sum; its barrier publishes the weights too");
+        k.section(
+            "simple/attention/combine_weights",
+            "a weight each, and their sum; its barrier publishes the weights too",
+        );
         let mut sum = k.var(0.0);
         k.for_each(tid, a.splits, threads, |i| {
             let weight = (row(i).at(self.head_dim + 1).ld() - max).ex2();
@@ -433,7 +448,10 @@ impl KernelDef for AttentionCombine {
         });
         let sum = block_sum(k, threads / 32, sum.get());
 
-        k.note("the weighted values, several partial results in flight");
+        k.section(
+            "simple/attention/combine_values",
+            "the weighted values, several partial results in flight",
+        );
         k.when(tid.lt(self.head_dim), || {
             let mut acc = k.var(0.0);
             k.for_each(0, a.splits, PARTIALS_IN_FLIGHT, |first| {

@@ -139,12 +139,15 @@ pub(crate) fn copy_fragment<'k>(
     k.when(token.lt(table.vocab), || {
         let row = table.bytes.row(token, split.blocks(table.n) * split.bytes);
         let addresses = fragment.addresses(row.row(block, split.bytes));
-        let note = |what| k.note(format!("{}: {what} a fragment", table.format.name()));
-        note("load");
+        let section = |what| {
+            let id = table.format.section(&format!("fragment_{what}"));
+            k.section(id, format!("{}: {what} a fragment", table.format.name()));
+        };
+        section("load");
         let words = fragment.load(&addresses, 0);
-        note("unpack");
+        section("unpack");
         let groups = fragment.unpack(&words);
-        note("store");
+        section("store");
         let mut weights = weights(&groups);
         if let Some(factor) = table.scale.factor(table.n) {
             weights

@@ -304,7 +304,7 @@ fn product<'k>(
         let rows = [first, first + 1];
         let sums = GemvLane::new(k, lane, team, &w, rows, x).sums(k, thread);
         for (row, sum) in rows.into_iter().zip(sums) {
-            k.note("the sum of a row");
+            k.section("simple/gemv/row_sum", "the sum of a row");
             let sum = team.sum(k, sum.get());
             k.when(thread.eq(0) & row.lt(w.rows), || done(row, sum));
         }
@@ -365,8 +365,11 @@ impl<'k> GemvLane<'k> {
     }
 
     /// A heading for what differs between formats.
-    fn note(&self, what: &str) {
-        self.k.note(format!("{}: {what}", self.format.name()));
+    fn section(&self, id: &str, what: &str) {
+        self.k.section(
+            self.format.section(id),
+            format!("{}: {what}", self.format.name()),
+        );
     }
 
     /// The contribution of one thread of the team to the sum of each row.
@@ -375,11 +378,14 @@ impl<'k> GemvLane<'k> {
         let (first, step) = (self.split.block(thread), self.step);
         let stride = step * self.depth;
         let whole = self.blocks & !(stride - 1);
-        k.note("several fragments of each row at once");
+        k.section(
+            "simple/gemv/deep_loop",
+            "several fragments of each row at once",
+        );
         k.for_each(first, whole, stride, |block| {
             self.round(&mut sums, block, self.depth)
         });
-        k.note("the rest, fragment by fragment");
+        k.section("simple/gemv/rest", "the rest, fragment by fragment");
         k.for_each(first + whole, self.blocks, step, |block| {
             self.round(&mut sums, block, 1)
         });
@@ -391,10 +397,10 @@ impl<'k> GemvLane<'k> {
     fn round(&self, sums: &mut [Var<'k, f32>; ROWS], block: U32<'k>, fragments: u32) {
         for loaded in self.load(block, fragments) {
             let rows = loaded.rows.map(|words| {
-                self.note("unpack a fragment");
+                self.section("fragment_unpack", "unpack a fragment");
                 self.fragment.unpack(&words)
             });
-            self.note("multiply a fragment of each row");
+            self.section("fragment_multiply", "multiply a fragment of each row");
             add(sums, &rows, &loaded.x);
         }
     }
@@ -416,12 +422,13 @@ impl<'k> GemvLane<'k> {
                 .flat_map(|four| x.at(blocks * len + four).ld4())
                 .collect(),
             rows: rows.each_ref().map(|addresses| {
-                self.note("load a fragment");
+                self.section("fragment_load", "load a fragment");
                 self.fragment.load(addresses, blocks * bytes)
             }),
         };
         let activations = |i| {
-            self.k.note("activations of a fragment");
+            self.k
+                .section("simple/gemv/activations", "activations of a fragment");
             loaded(i * self.step)
         };
         (0..fragments).map(activations).collect()

@@ -55,7 +55,7 @@ impl KernelDef for LogLikelihood {
         let (row, warps) = (k.ctaid(), self.threads / 32);
         let x = a.x.row(row, a.n * 4);
 
-        k.note("of each thread's logits the largest, and the sum of e^(x - largest); NaN with one that is not finite");
+        k.section("simple/log_likelihood/statistics", "of each thread's logits the largest, and the sum of e^(x - largest); NaN with one that is not finite");
         let (mut max, mut sum) = (k.var(f32::MIN), k.var(0.0));
         k.for_each(k.tid(), a.n, self.threads, |i| {
             let logit = key(x.at(i).ld());
@@ -65,7 +65,10 @@ impl KernelDef for LogLikelihood {
             max.set(largest);
         });
 
-        k.note("y = x[token] - (max + log(sum of e^(x - max))); a thread without logits adds 0");
+        k.section(
+            "simple/log_likelihood/result",
+            "y = x[token] - (max + log(sum of e^(x - max))); a thread without logits adds 0",
+        );
         let largest = block_max(k, warps, max.get());
         let sum = sum.get() * ((max.get() - largest) * LOG2_E).ex2();
         let all = block_sum(k, warps, sum).lg2().fma(LN_2, largest);

@@ -56,7 +56,7 @@ impl KernelDef for RmsNorm {
         let row = k.ctaid() * a.n;
         let (x, y) = (a.x.at(row), a.y.at(row));
 
-        k.note("ss = sum of x^2");
+        k.section("simple/rms_norm/sum_of_squares", "ss = sum of x^2");
         let mut ss = k.var(0.0);
         k.for_each(first, a.n, self.threads * 4, |i| {
             for v in x.at(i).ld4() {
@@ -65,7 +65,7 @@ impl KernelDef for RmsNorm {
         });
         let ss = block_sum(k, self.threads / 32, ss.get());
 
-        k.note("y = x * w / sqrt(ss / n + eps)");
+        k.section("simple/rms_norm/scale", "y = x * w / sqrt(ss / n + eps)");
         let scale = ss.fma(a.n.cvt::<f32>().rcp(), a.eps).rsqrt();
         k.for_each(first, a.n, self.threads * 4, |i| {
             let (x, w) = (x.at(i).ld4(), a.w.at(i).ld4());

@@ -155,7 +155,10 @@ impl KernelDef for Rope {
                 head * a.head_dim,
                 OwnRows::new(a.kv_heads, head).at(position) * a.head_dim,
             );
-            k.note("positions past the cache are not stored");
+            k.section(
+                "simple/rope/bounds",
+                "positions past the cache are not stored",
+            );
             k.when(position.lt(a.ctx), || {
                 k.when(block.lt(a.heads + a.kv_heads), || {
                     let (key, cache) = (a.k.at(from), a.k_cache.at(to));

@@ -152,11 +152,17 @@ impl KernelDef for AdamWUpdate {
                 a.v.at(i).ld4(),
             ];
             let g = g.map(|g| g * clip);
-            k.note("m += (1 - beta1) * (g - m), v = beta2 * v + (1 - beta2) * g^2");
+            k.section(
+                "train/adamw/moments",
+                "m += (1 - beta1) * (g - m), v = beta2 * v + (1 - beta2) * g^2",
+            );
             let (fresh1, fresh2) = (-a.beta1 + 1.0, -a.beta2 + 1.0);
             let m: [_; 4] = from_fn(|j| fresh1.fma(g[j] - m[j], m[j]));
             let v: [_; 4] = from_fn(|j| a.beta2.fma(v[j], fresh2 * g[j] * g[j]));
-            k.note("p = p * (1 - lr * decay) - lr / c1 * m / (sqrt(v) / sqrt(c2) + eps)");
+            k.section(
+                "train/adamw/parameter",
+                "p = p * (1 - lr * decay) - lr / c1 * m / (sqrt(v) / sqrt(c2) + eps)",
+            );
             let (kept, rate, root) = ((-lr).fma(a.decay, 1.0), lr / c1, c2.sqrt_rn());
             let step = |j: usize| rate * m[j] / (v[j].sqrt_rn() / root + a.eps);
             a.p.at(i).st4(from_fn(|j| p[j].fma(kept, -step(j))));

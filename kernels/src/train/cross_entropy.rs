@@ -108,7 +108,7 @@ impl KernelDef for TokenLosses {
         let (first, step, token) = (k.tid() * 4, self.threads * 4, k.ctaid());
         let logits = a.logits.at(token * a.vocab);
 
-        k.note(
+        k.section("train/cross_entropy/statistics", 
             "of each thread's logits the largest that is finite, and the sum of e^(l - largest), in one pass",
         );
         let (mut max, mut sum) = (k.var(f32::MIN), k.var(0.0));
@@ -120,14 +120,17 @@ impl KernelDef for TokenLosses {
             sum.set(sum.get().fma(e(max.get()), parts));
             max.set(largest);
         });
-        k.note("lse = max + log(sum of e^(l - max)); a thread without logits adds 0");
+        k.section(
+            "train/cross_entropy/lse",
+            "lse = max + log(sum of e^(l - max)); a thread without logits adds 0",
+        );
         let largest = block_max(k, self.threads / 32, max.get());
         let sum = sum.get() * ((max.get() - largest) * LOG2_E).ex2();
         let lse = block_sum(k, self.threads / 32, sum)
             .lg2()
             .fma(LN_2, largest);
 
-        k.note("loss = lse - l[label]");
+        k.section("train/cross_entropy/loss", "loss = lse - l[label]");
         k.when(k.tid().eq(0), || {
             a.lse.at(token).st(lse);
             let label = a.labels.at(token).ld();

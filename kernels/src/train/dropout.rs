@@ -102,7 +102,10 @@ impl KernelDef for AddMasked {
         let group = k.ctaid() * self.threads + k.tid();
         let i = group * 4;
         k.when(i.lt(a.n), || {
-            k.note("four words for four elements, by their place");
+            k.section(
+                "train/dropout/random",
+                "four words for four elements, by their place",
+            );
             let counter = [group, k.val(0u32), a.stream, a.counters.at(MICRO).ld()];
             let words = on_device(counter, [0, 1].map(|word| a.seed.at(word).ld()));
             let (x, sum) = (a.x.at(i).ld4(), a.sum.at(i).ld4());

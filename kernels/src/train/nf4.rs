@@ -148,7 +148,10 @@ pub(super) fn unpack<'k>(
     absmax: impl Fn(U32<'k>) -> F32<'k>,
 ) {
     let values = values(k);
-    k.note("w = value * absmax; the first of two codes is in the high nibble");
+    k.section(
+        "train/nf4/weights",
+        "w = value * absmax; the first of two codes is in the high nibble",
+    );
     let i = (k.ctaid() * threads + k.tid()) * WORD;
     k.when(i.lt(n), || {
         let word = packed.cast::<u32>().at(i / WORD).ld();
@@ -162,7 +165,7 @@ pub(super) fn unpack<'k>(
 
 /// The values of NF4, in shared memory.
 pub(in crate::train) fn values<'k>(k: Builder<'k>) -> Ptr<'k, f32, Shared> {
-    k.note("the values, in shared memory");
+    k.section("train/nf4/values", "the values, in shared memory");
     let values = k.shared::<f32>("values", VALUES.len() as u32);
     k.when(k.tid().eq(0), || {
         (0..4).for_each(|i| {

@@ -241,7 +241,10 @@ impl EndStep {
         let [c1, c2, loss] = [CORRECTIONS, CORRECTIONS + 1, LOSS].map(|i| a.carried.at(i).ld());
         let next = step + 1;
 
-        k.note("norm, clip = min(1, max_norm / (norm + 1e-6))");
+        k.section(
+            "train/state/clip",
+            "norm, clip = min(1, max_norm / (norm + 1e-6))",
+        );
         let mut squares = k.var(0.0);
         k.for_each(0, PARTS, 1, |i| {
             squares.set(squares.get() + a.parts.at(i).ld())
@@ -249,14 +252,17 @@ impl EndStep {
         let norm = squares.get().sqrt_rn();
         let clip = (a.max_norm / (norm + 1e-6)).min(1.0);
 
-        k.note("bias corrections c = c * beta + (1 - beta)");
+        k.section(
+            "train/state/bias_corrections",
+            "bias corrections c = c * beta + (1 - beta)",
+        );
         let [c1, c2] = [(c1, a.beta1), (c2, a.beta2)].map(|(c, beta)| c.fma(beta, -beta + 1.0));
         let lr = self.rate(a, step);
         a.rates.st4([lr, c1, c2, clip]);
         let slot = (step + skipped) % a.slots;
         a.records.at(slot * RECORD).st4([loss, norm, clip, lr]);
 
-        k.note("skip what is not finite");
+        k.section("train/state/skip", "skip what is not finite");
         let [loss_is, norm_is] = [loss, norm].map(|x| x.abs().lt(f32::INFINITY));
         let taken = loss_is & norm_is;
         let word = taken.select(1u32, 0u32);

@@ -142,7 +142,9 @@ impl<'p> Walk<'p> {
         for s in stmts {
             match s {
                 Stmt::Inst(i) => self.inst(i, split),
-                Stmt::Note(text, at) if self.again == 0 => self.form.extend(form::note(text, at)),
+                Stmt::Note(note, at) if self.again == 0 => {
+                    self.form.extend(form::note(&note.text, at))
+                }
                 Stmt::Note(..) => {}
                 Stmt::If {
                     cond,

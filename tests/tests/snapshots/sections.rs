@@ -1,33 +1,33 @@
-//! The parts of a kernel's PTX: what stands under each of its notes.
+//! Divides the PTX of a kernel into sections: the instructions that follow each of its notes.
 //!
-//! A part begins at a note and ends at the next note of the same block, or at the end of that block. Of the parts
-//! inside it only the headings are left. Registers and labels are numbered within the part, in the order in which they
-//! appear, so that a change of one part leaves the text of the others as it is.
+//! A section begins at a note and ends at the next note of the same block, or at the end of that
+//! block. Of the sections nested inside it, only the notes remain. Registers and labels are
+//! numbered within the section, in the order in which they appear, so that a change of one section
+//! leaves the text of the others as it is.
 
 use std::collections::BTreeMap;
 
 use ptx_gen::Class;
 
-/// A part of a kernel.
+/// A section of a kernel.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Section {
-    /// The text of its note; [`START`] for what stands before the first one.
-    pub(crate) heading: String,
-    /// Its instructions and labels, one a line, indented from zero on.
+    /// The number of its note, counted from 0 in the order of the text. `None` for the instructions
+    /// before the first note.
+    pub(crate) note: Option<usize>,
+    /// The instructions and labels, one per line, with the outermost block not indented.
     pub(crate) text: String,
 }
 
-/// The heading of what stands before a kernel's first note.
-pub(crate) const START: &str = "start";
-
 /// A section that is being read.
-struct Open<'a> {
-    heading: &'a str,
+struct OpenSection<'a> {
+    note: Option<usize>,
     depth: usize,
     lines: Vec<&'a str>,
 }
 
-/// The sections of a kernel's PTX, in the order in which they end. Declarations are in none.
+/// Returns the sections of a kernel's PTX, in the order in which they end. Declarations are left
+/// out.
 pub(crate) fn sections(ptx: &str) -> Vec<Section> {
     let body = ptx
         .lines()
@@ -35,18 +35,20 @@ pub(crate) fn sections(ptx: &str) -> Vec<Section> {
         .skip(1)
         .take_while(|line| *line != "}");
     let mut done = vec![];
-    let mut open = vec![Open {
-        heading: START,
+    let mut notes = 0;
+    let mut open = vec![OpenSection {
+        note: None,
         depth: 4,
         lines: vec![],
     }];
     for line in body.filter(|line| !line.is_empty() && !line.trim_start().starts_with('.')) {
         let depth = line.len() - line.trim_start().len();
-        let note = line.trim_start().strip_prefix("// ");
-        // A label stands at the margin, whatever block it is in: it stays with the lines before it.
+        let is_note = line.trim_start().starts_with("// ");
+        // A label is printed at the margin, whichever block it is in. It stays with the lines
+        // before it.
         if label(line).is_none() {
             let ended =
-                |section: &Open| section.depth > depth || note.is_some() && section.depth == depth;
+                |section: &OpenSection| section.depth > depth || is_note && section.depth == depth;
             while open.len() > 1 && open.last().is_some_and(ended) {
                 close(&mut open, &mut done);
             }
@@ -55,11 +57,14 @@ pub(crate) fn sections(ptx: &str) -> Vec<Section> {
             .expect("the first section stays open")
             .lines
             .push(line);
-        open.extend(note.map(|heading| Open {
-            heading,
-            depth,
-            lines: vec![],
-        }));
+        if is_note {
+            open.push(OpenSection {
+                note: Some(notes),
+                depth,
+                lines: vec![],
+            });
+            notes += 1;
+        }
     }
     while !open.is_empty() {
         close(&mut open, &mut done);
@@ -67,8 +72,9 @@ pub(crate) fn sections(ptx: &str) -> Vec<Section> {
     done
 }
 
-/// Ends the innermost section. Labels at its end to which it does not branch belong to the section around it.
-fn close<'a>(open: &mut Vec<Open<'a>>, done: &mut Vec<Section>) {
+/// Ends the innermost section. Labels at its end to which it does not branch belong to the section
+/// around it.
+fn close<'a>(open: &mut Vec<OpenSection<'a>>, done: &mut Vec<Section>) {
     let Some(mut section) = open.pop() else {
         return;
     };
@@ -81,21 +87,22 @@ fn close<'a>(open: &mut Vec<Open<'a>>, done: &mut Vec<Section>) {
         around.lines.extend(behind);
     }
     done.push(Section {
-        heading: section.heading.to_owned(),
+        note: section.note,
         text: text(&section),
     });
 }
 
-/// The name of a label that stands on this line.
+/// Returns the name of the label that a line declares.
 fn label(line: &str) -> Option<&str> {
     line.strip_suffix(':').filter(|name| name.starts_with('$'))
 }
 
+/// Returns true if a line is a branch to this label.
 fn branches(line: &str, label: &str) -> bool {
     line.contains("bra ") && line.trim_end_matches(';').ends_with(&format!(" {label}"))
 }
 
-fn text(section: &Open) -> String {
+fn text(section: &OpenSection) -> String {
     let mut names = Names::default();
     let indented = |line: &str| {
         line.get(section.depth..)
@@ -110,7 +117,7 @@ fn text(section: &Open) -> String {
         .collect()
 }
 
-/// New names of registers and labels, and how many there are with each prefix.
+/// The new names of registers and labels, and the number of names with each prefix.
 #[derive(Default)]
 struct Names {
     new: BTreeMap<String, String>,

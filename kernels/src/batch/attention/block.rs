@@ -112,7 +112,7 @@ impl<'a, 'k> Block<'a, 'k> {
     /// The result of a row that is done.
     pub(super) fn store_zeros(&self) {
         let k = self.k;
-        k.note("a row that is done: zeros");
+        k.section("batch/attention/finished_row", "a row that is done: zeros");
         k.when(self.split.eq(0), || {
             self.each_four(|query, dim| self.store(query, dim, from_fn(|_| k.val(0.0))));
             self.store_scale();
@@ -126,7 +126,10 @@ impl<'a, 'k> Block<'a, 'k> {
             .map(|_| OnlineSoftmax::new(k, def))
             .collect();
         self.attend(&mut sets, copies, range);
-        k.note("the warp's sums into shared memory, in place of its tiles");
+        k.section(
+            "batch/attention/share_sums",
+            "the warp's sums into shared memory, in place of its tiles",
+        );
         k.wait_copies(0);
         k.warp_barrier();
         for (set, sums) in (0..).zip(&sets) {
@@ -138,7 +141,7 @@ impl<'a, 'k> Block<'a, 'k> {
         }
         k.barrier();
         k.when(range.used.eq(1), || {
-            k.note("one range: the result");
+            k.section("batch/attention/single_split", "one range: the result");
             self.each_four(|query, dim| self.store(query, dim, self.of_warps(query, dim).result()));
         })
         .otherwise(|| self.store_partial(range));
@@ -182,7 +185,7 @@ impl<'a, 'k> Block<'a, 'k> {
         let (k, def) = (self.k, self.def);
         let (rows, warps) = (def.tile_rows(), def.warps());
         let first = range.first + k.warp();
-        k.note("copy the first tiles");
+        k.section("batch/attention/first_copies", "copy the first tiles");
         self.first_tiles(range, |ahead, tile, counts| {
             let counts = if def.overlap.waits() {
                 counts & tile.eq(self.own_tile())
@@ -193,12 +196,15 @@ impl<'a, 'k> Block<'a, 'k> {
             // With those of before the wait, which are in the first group.
             k.commit_copies();
         });
-        k.note("the queries, as left matrices");
+        k.section("batch/attention/queries", "the queries, as left matrices");
         let queries = self.load_queries();
         let place = Matrices::place(k, rows);
         let mut slot = k.var(0);
         k.for_each(first, range.end, warps, |tile| {
-            k.note("a tile: wait for it, and copy another one ahead");
+            k.section(
+                "batch/attention/tile",
+                "a tile: wait for it, and copy another one ahead",
+            );
             k.wait_copies(DEPTH - 2);
             k.warp_barrier();
             let next = tile + (DEPTH - 1) * warps;
@@ -209,15 +215,18 @@ impl<'a, 'k> Block<'a, 'k> {
             k.commit_copies();
             let keys = self.slot(slot.get());
             let values = Matrices::new(rows, keys.at(TILE * rows.bytes), place);
-            k.note("scores: queries times keys");
+            k.section("batch/attention/scores", "scores: queries times keys");
             let scores = self.scores(&queries, &Matrices::new(rows, keys, place), tile);
-            k.note("weights, relative to the maximum so far");
+            k.section(
+                "batch/attention/weights",
+                "weights, relative to the maximum so far",
+            );
             let weights: Vec<_> = sets
                 .iter_mut()
                 .zip(scores)
                 .map(|(set, scores)| set.weigh(scores))
                 .collect();
-            k.note("add the weighted values");
+            k.section("batch/attention/values", "add the weighted values");
             add_values(sets, &values, &weights);
             let following = slot.get() + 1;
             slot.set(following.lt(DEPTH).select(following, 0));
@@ -274,7 +283,10 @@ impl<'a, 'k> Block<'a, 'k> {
             }
         })
         .otherwise(|| {
-            k.note("not all positions of the tile");
+            k.section(
+                "batch/attention/partial_tile",
+                "not all positions of the tile",
+            );
             for (cache, to) in halves() {
                 copier.copy(to, |further| {
                     let position = (first + copier.row + further).min(self.position);
@@ -400,14 +412,20 @@ impl<'a, 'k> Block<'a, 'k> {
     /// Stores the partial result of a split. The last block to do so adds all splits.
     fn store_partial(&self, range: &TileRange<'k>) {
         let (k, def) = (self.k, self.def);
-        k.note("several ranges: the sums of this one");
+        k.section(
+            "batch/attention/partial_sums",
+            "several ranges: the sums of this one",
+        );
         self.each_four(|query, dim| {
             let total = self.of_warps(query, dim);
             let [values, outcome] = self.partial(query, dim, self.split);
             values.st4(total.values);
             k.when(dim.eq(0), || outcome.st2([total.max, total.weights]));
         });
-        k.note("draw a ticket: the last block adds all ranges");
+        k.section(
+            "batch/attention/ticket",
+            "draw a ticket: the last block adds all ranges",
+        );
         let last = range.used - 1;
         let drawn = self.memory.at(def.shared() - 16).cast::<u32>();
         k.barrier();
@@ -431,14 +449,17 @@ impl<'a, 'k> Block<'a, 'k> {
                     sums
                 };
                 let loaded: Vec<_> = (0..IN_FLIGHT).map(of_split).collect();
-                k.note("bring them to a common maximum, and add");
+                k.section(
+                    "batch/attention/merge_split",
+                    "bring them to a common maximum, and add",
+                );
                 let partials: Vec<_> = std::iter::once(&all)
                     .chain(&loaded)
                     .map(Running::get)
                     .collect();
                 all.set(Partial::sum(&partials));
             });
-            k.note("the result of all ranges");
+            k.section("batch/attention/merged", "the result of all ranges");
             self.store(query, dim, all.get().result());
         });
     }

@@ -136,7 +136,10 @@ impl<'k> OnlineSoftmax<'k> {
     }
 
     fn rescale(&mut self, factor: F32<'k>) {
-        self.k.note("a maximum has risen: rescale the sums");
+        self.k.section(
+            "batch/attention/rescale",
+            "a maximum has risen: rescale the sums",
+        );
         self.weights *= factor;
         let own = (self.k.lane() & 3) * 8;
         let factors = [factor.shfl_idx(own), factor.shfl_idx(own + 4)];

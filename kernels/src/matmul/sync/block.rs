@@ -46,7 +46,10 @@ struct Turn<'k> {
 
 impl<'a, 'k> Block<'a, 'k> {
     pub(super) fn new(k: Builder<'k>, def: &'a MatmulSync, a: &'a MatmulArgs<Dev<'k>>) -> Self {
-        k.note("shared memory: weights, panels of activations");
+        k.section(
+            "matmul/sync/shared",
+            "shared memory: weights, panels of activations",
+        );
         let weights = k.tile_memory("memory");
         let panels = weights.at(WEIGHT_STAGES * def.weight_bytes());
         // A kernel that does not fit is refused at its launch.
@@ -70,7 +73,7 @@ impl<'a, 'k> Block<'a, 'k> {
         k.for_each(k.ctaid(), row_jobs * token_jobs, k.nctaid(), |i| {
             let job = self.job(i / token_jobs, i % token_jobs);
             let sums = self.multiply(&job);
-            k.note("epilogue");
+            k.section("matmul/sync/epilogue", "epilogue");
             for (b, sums) in (0..).zip(sums) {
                 let sums = Accumulators(sums.into_iter().flat_map(|sums| sums.0).collect());
                 let at = Sums {
@@ -115,7 +118,10 @@ impl<'a, 'k> Block<'a, 'k> {
                 .collect()
         };
         let mut sums: Vec<RowBlockSums> = job.blocks.iter().map(|_| row_block()).collect();
-        k.note("the first tile and panels, when the block has done with the job before");
+        k.section(
+            "matmul/sync/first_copies",
+            "the first tile and panels, when the block has done with the job before",
+        );
         k.barrier();
         self.copy_tiles(job, k.val(0));
         for panel in 0..self.stages - 1 {
@@ -157,7 +163,10 @@ impl<'a, 'k> Block<'a, 'k> {
     /// Waits for a panel of a column of tiles, and the first time for the tiles, and asks for what comes next.
     fn advance(&self, job: &Job<'k>, column: U32<'k>, panel: u32, turn: &Turn<'k>) {
         let k = self.k;
-        k.note("a panel: wait for it, and copy a later one");
+        k.section(
+            "matmul/sync/panel",
+            "a panel: wait for it, and copy a later one",
+        );
         k.wait_copies(self.stages - 2);
         k.barrier();
         let ahead = column * self.def.tile_panels() + (panel + self.stages - 1);
@@ -245,7 +254,7 @@ impl<'a, 'k> Block<'a, 'k> {
         let (row, unit) = ((lane & 7) + (lane >> 4) * 8, ((lane >> 3) & 1) ^ (lane & 7));
         let place = row * (2 * PANEL) + (unit << 4);
         for i in 0..PANEL / 16 {
-            k.note("unpack 16 columns, multiply them");
+            k.section("matmul/sync/multiply", "unpack 16 columns, multiply them");
             let step = 4 * panel + i;
             let of = |(b, row): (usize, &Dequantizer<'k>)| {
                 row.fragment(&codes[b][(step % 8) as usize], &scales[b], step)

@@ -204,7 +204,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
     /// Loads rows of the first tiles.
     pub(super) fn copy_first(&self, range: &TileRange<'k>, which: RowFilter<'k>) {
         let (k, def) = (self.k, self.def);
-        k.note("copy the first tiles");
+        k.section("pipeline/attention/first_copies", "copy the first tiles");
         let count = range.count.get().min(def.tiles());
         k.for_each(k.warp(), count, def.warps(), |number| {
             let tile = number + &range.first;
@@ -310,7 +310,10 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
     /// Stores them in shared memory.
     pub(super) fn stage(&self, float4s: Vec<QueryFloat4<'k>>) {
         let (k, def) = (self.k, self.def);
-        k.note("queries as two f16 into shared memory");
+        k.section(
+            "pipeline/attention/split_queries",
+            "queries as two f16 into shared memory",
+        );
         for QueryFloat4 { query, dim, q } in float4s {
             k.when(query.lt(QUERIES), || {
                 let [high, low] = halves(q.map(|q| q.get()));
@@ -346,16 +349,25 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
                 k.commit_copies();
             };
             self.wait_landed();
-            k.note("scores: queries times keys of a tile");
+            k.section(
+                "pipeline/attention/scores",
+                "scores: queries times keys of a tile",
+            );
             let scores = self.scores(tile, number + &range.first, position);
-            k.note("copy the next keys");
+            k.section("pipeline/attention/copy_keys", "copy the next keys");
             refill(0);
-            k.note("softmax weights, relative to the maximum so far");
+            k.section(
+                "pipeline/attention/weights",
+                "softmax weights, relative to the maximum so far",
+            );
             let weights = sum.weigh(k, scores);
             self.wait_landed();
-            k.note("add the weighted values of a tile");
+            k.section(
+                "pipeline/attention/values",
+                "add the weighted values of a tile",
+            );
             sum.add(self.matrices(tile).at(def.kv_tile_bytes() / 2), weights);
-            k.note("copy the next values");
+            k.section("pipeline/attention/copy_values", "copy the next values");
             refill(1);
             let following = slot.get() + def.warps();
             slot.set(following.lt(def.tiles()).select(following, k.warp()));
@@ -473,7 +485,10 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
 
     /// Stores the result, if one block processed all positions.
     pub(super) fn store_result(&self, range: &TileRange<'k>) {
-        self.k.note("one range: the result as block floating point");
+        self.k.section(
+            "pipeline/attention/single_split",
+            "one range: the result as block floating point",
+        );
         self.each_float4(|query, dim, inside| {
             self.store(query, dim, inside, self.gather(query, dim, range))
         });
@@ -509,7 +524,10 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
     /// Stores the partial result of a split. The last warp to do so merges all splits.
     pub(super) fn store_partial(&self, range: &TileRange<'k>) {
         let (k, def) = (self.k, self.def);
-        k.note("several ranges: the sums of this one");
+        k.section(
+            "pipeline/attention/partial_sums",
+            "several ranges: the sums of this one",
+        );
         self.each_float4(|query, dim, inside| {
             let total = self.gather(query, dim, range);
             let [values, outcome] = self.partial(query, dim, self.split);
@@ -521,7 +539,10 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         k.when(
             (k.warp() * 32).lt(self.queries * (def.head_dim / 4)),
             || {
-                k.note("draw a ticket: the last warp merges");
+                k.section(
+                    "pipeline/attention/ticket",
+                    "draw a ticket: the last warp merges",
+                );
                 k.warp_barrier();
                 let last = range.used.get() - 1;
                 let mut drawn = k.var(0);
@@ -537,7 +558,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
     /// Merges all splits, several loads in flight at a time.
     fn merge(&self, range: &TileRange<'k>) {
         let k = self.k;
-        k.note("merge all ranges");
+        k.section("pipeline/attention/merge", "merge all ranges");
         self.each_float4(|query, dim, inside| {
             let [mut max, mut weights] = [f32::MIN, 0.0].map(|v| k.var(v));
             let mut values: [_; 4] = from_fn(|_| k.var(0.0));
@@ -550,7 +571,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
             };
             k.for_each(0, &range.used, PARTIALS_IN_FLIGHT, |first| {
                 let of_split = |i: u32| {
-                    k.note("load a range");
+                    k.section("pipeline/attention/load_split", "load a range");
                     let there = (first + i).lt(&range.used);
                     let [from, outcome] = self.partial(query, dim, first + i);
                     let mut sums = [f32::MIN, 0.0].map(|v| k.var(v));
@@ -561,7 +582,10 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
                 };
                 let mut partials = vec![so_far(&max, &weights, &values)];
                 partials.extend((0..PARTIALS_IN_FLIGHT).map(of_split));
-                k.note("bring them to a common maximum, and add");
+                k.section(
+                    "pipeline/attention/merge_split",
+                    "bring them to a common maximum, and add",
+                );
                 let total = SoftmaxPartial::of(&partials);
                 max.set(total.max);
                 weights.set(total.weights);
@@ -570,7 +594,10 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
                     .zip(total.values)
                     .for_each(|(value, v)| value.set(v));
             });
-            k.note("the result as block floating point");
+            k.section(
+                "pipeline/attention/merged",
+                "the result as block floating point",
+            );
             self.store(query, dim, inside, so_far(&max, &weights, &values));
         });
     }

@@ -66,7 +66,7 @@ impl<'a, 'k> Block<'a, 'k> {
         } = self;
         let row = self.warp_row();
         let results = |tile: &Tile<'k>| {
-            k.note("results of 16 queries");
+            k.section("prompt/attention/results", "results of 16 queries");
             [tile.results(0), tile.results(1)]
         };
         let to = Results {
@@ -85,9 +85,12 @@ impl<'a, 'k> Block<'a, 'k> {
     /// The sums of the warp's queries.
     pub(super) fn attend(&self) -> Vec<Tile<'k>> {
         let (k, def) = (self.k, self.def);
-        k.note("copy the queries");
+        k.section("prompt/attention/copy_queries", "copy the queries");
         self.copy_queries();
-        k.note("copy keys and values of the first step");
+        k.section(
+            "prompt/attention/first_copies",
+            "copy keys and values of the first step",
+        );
         let keys = def.keys();
         let start = self
             .def
@@ -103,7 +106,10 @@ impl<'a, 'k> Block<'a, 'k> {
             .collect();
         let positions = self.warp_positions();
         k.for_each(start, end, keys, |step| {
-            k.note("a step: wait for it, and copy the next");
+            k.section(
+                "prompt/attention/step",
+                "a step: wait for it, and copy the next",
+            );
             k.wait_copies(0);
             k.barrier();
             k.when((step + keys).lt(end), || {
@@ -161,14 +167,20 @@ impl<'a, 'k> Block<'a, 'k> {
             cache.row(first + row, 2 * dim).row(self.copier.unit, 16)
         };
         k.when((step + keys).le(end), || {
-            k.note("all positions of the step");
+            k.section(
+                "prompt/attention/all_positions",
+                "all positions of the step",
+            );
             for (cache, to) in caches.into_iter().zip(to) {
                 self.copier
                     .copy(keys, to, |row, further| from(cache, row).at(further * dim));
             }
         })
         .otherwise(|| {
-            k.note("positions up to the item's last, which is repeated");
+            k.section(
+                "prompt/attention/last_positions",
+                "positions up to the item's last, which is repeated",
+            );
             let last = end - 1 - step;
             for (cache, to) in caches.into_iter().zip(to) {
                 self.copier.copy(keys, to, |row, further| {
@@ -201,7 +213,7 @@ impl<'a, 'k> Block<'a, 'k> {
             .place((lane & 7) + (lane >> 4) * 8, (lane >> 3) & 1);
         let queries = self.memory.row(self.warp_row(), self.rows.bytes);
         let queries = Matrices::new(self.rows, queries, tall);
-        k.note("scores: queries times keys");
+        k.section("prompt/attention/scores", "scores: queries times keys");
         let mut weights = Weights::zero(k, tiles.len(), def.keys());
         weights.multiply(
             &queries,
@@ -209,9 +221,12 @@ impl<'a, 'k> Block<'a, 'k> {
             def.head_dim,
         );
         self.mask(&mut weights, positions, step);
-        k.note("weights, relative to the maximum so far");
+        k.section(
+            "prompt/attention/weights",
+            "weights, relative to the maximum so far",
+        );
         let weights = weights.weigh(tiles);
-        k.note("add the weighted values");
+        k.section("prompt/attention/values", "add the weighted values");
         let values = Matrices::new(self.rows, values, tall);
         tiles
             .iter_mut()
@@ -226,7 +241,10 @@ impl<'a, 'k> Block<'a, 'k> {
         let start = self.def.start(positions.last);
         let apart = start.map_or(late, |start| late | step.lt(start));
         k.when(apart, || {
-            k.note("leave out what comes later, or before the window");
+            k.section(
+                "prompt/attention/mask",
+                "leave out what comes later, or before the window",
+            );
             // From the lane's first key to its first query.
             let (g, t) = (k.lane() >> 2, k.lane() & 3);
             let distance = (positions.first + g - step - t * 2).bits::<i32>();

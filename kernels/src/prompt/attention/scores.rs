@@ -53,7 +53,8 @@ impl<'k> Weights<'k> {
     /// lane's first query, less how much further its key is than the lane's first key.
     pub(super) fn mask(&mut self, masked: impl Fn(i32, F32<'k>) -> F32<'k>) {
         for (tile, scores) in (0..).zip(&mut self.scores) {
-            self.k.note("scores of 16 queries");
+            self.k
+                .section("prompt/attention/tile_scores", "scores of 16 queries");
             for (eight, sums) in (0..).zip(scores) {
                 for (i, score) in (0..).zip(&mut sums.0) {
                     let further = 16 * tile + i / 2 * 8 - (8 * eight + i % 2);
@@ -78,12 +79,16 @@ impl<'k> Weights<'k> {
         let risen = rises.reduce(|a, b| a | b).expect("there are queries").any();
         let weights = tiles.iter_mut().zip(&self.scores).zip(&maxima);
         let weigh = |((tile, scores), &max): ((&mut Tile<'k>, &Vec<_>), _)| {
-            self.k.note("weights of 16 queries");
+            self.k
+                .section("prompt/attention/tile_weights", "weights of 16 queries");
             tile.weigh(scores, max)
         };
         let weights: Vec<_> = weights.map(weigh).collect();
         self.k.when(risen, || {
-            self.k.note("a maximum has risen: rescale the sums");
+            self.k.section(
+                "prompt/attention/rescale",
+                "a maximum has risen: rescale the sums",
+            );
             tiles
                 .iter_mut()
                 .zip(&maxima)

@@ -50,13 +50,16 @@ impl<'k> Results<'_, 'k> {
     /// word, for each eight dimensions.
     pub(super) fn store(&self, results: impl Iterator<Item = [Vec<U32<'k>>; 2]>) {
         let k = self.k;
-        k.note("results, in the order of their slots");
+        k.section(
+            "prompt/attention/store",
+            "results, in the order of their slots",
+        );
         k.warp_barrier();
         results
             .zip(0..)
             .for_each(|(results, i)| self.arrange(results, ROWS * i));
         k.warp_barrier();
-        k.note("pieces of neighbouring slots");
+        k.section("prompt/attention/slots", "pieces of neighbouring slots");
         self.store_pieces();
         let query = self.row + k.lane();
         let own = k.lane().lt(self.queries) & query.lt(self.item.count);

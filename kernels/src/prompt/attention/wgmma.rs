@@ -131,10 +131,13 @@ impl KernelDef for PromptAttentionWgmma {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: PromptAttentionArgs<Dev<'k>>) {
-        k.note("the block's work item");
+        k.section("prompt/wgmma/work_item", "the block's work item");
         let rows = ItemRows::load(k, &a, QUERIES);
         k.when(rows.count.ne(0), || {
-            k.note("shared memory: queries, then the ring of tiles");
+            k.section(
+                "prompt/wgmma/shared",
+                "shared memory: queries, then the ring of tiles",
+            );
             let plain = self.plain();
             let block = Block::new(k, *self, &plain, &a, rows);
             k.when(k.tid().eq(0), || block.ring.init());

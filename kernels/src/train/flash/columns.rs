@@ -76,13 +76,19 @@ impl<'a, 'k> Queries<'a, 'k> {
     pub(super) fn each_step(&self, body: impl FnOnce(QueryStep<'k>)) {
         let (k, block) = (self.block.k, self.block);
         let last_key = (block.first + (block.sizes.owned - 1)).min(block.last);
-        k.note("flash: copy the first queries");
+        k.section(
+            "train/flash/columns_first_copies",
+            "flash: copy the first queries",
+        );
         let mut state = self.state();
         self.copy(&mut state, block.first, k.val(0));
         k.commit_copies();
         let until = |state: &State<'k>| state.first.get().ge(&state.end);
         k.repeat_with(&mut state, until, |state| {
-            k.note("flash: wait for queries, and copy the next");
+            k.section(
+                "train/flash/columns_step",
+                "flash: wait for queries, and copy the next",
+            );
             let first = state.first.get();
             let (next, odd) = (first + QUERIES, ((first - block.first) / QUERIES) & 1);
             k.wait_copies(0);
@@ -189,7 +195,10 @@ impl<'a, 'k> Queries<'a, 'k> {
         k.when(
             step.first.lt(self.own[1]) | last_start.gt(self.own[0]),
             || {
-                k.note("flash: leave out queries that do not see a key");
+                k.section(
+                    "train/flash/columns_mask",
+                    "flash: leave out queries that do not see a key",
+                );
                 let starts = self.columns(step, Field::Start);
                 let query = step.first + (k.lane() & 3) * 2;
                 for (tile, keys) in scores.iter_mut().zip(block.lane_tokens()) {

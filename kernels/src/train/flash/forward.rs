@@ -136,7 +136,10 @@ impl KernelDef for FlashForward {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: FlashForwardArgs<Dev<'k>>) {
-        k.note("flash: the queries of the block, the last tokens first");
+        k.section(
+            "train/flash/queries",
+            "flash: the queries of the block, the last tokens first",
+        );
         let block = Block::new(
             k,
             self.sizes(),
@@ -165,7 +168,7 @@ impl KernelDef for FlashForward {
             TensorOp::Mma => self.step(&block, &keys, step, &mut softmax, &mut sums),
             TensorOp::Wgmma => self.step_together(&block, &keys, step, &mut softmax, &mut sums),
         });
-        k.note("flash: store o and lse");
+        k.section("train/flash/store_output", "flash: store o and lse");
         for ((sums, softmax), tokens) in sums.iter().zip(&softmax).zip(block.lane_tokens()) {
             for (r, token) in tokens.into_iter().enumerate() {
                 let (factor, lse) = softmax.end(r);
@@ -201,7 +204,7 @@ impl FlashForward {
         sums: &mut [Tile<'k>],
     ) {
         let k = block.k;
-        k.note("flash: scores, queries times keys");
+        k.section("train/flash/scores", "flash: scores, queries times keys");
         let mut scores = fragments::zeros(k, sums.len(), self.sizes().step);
         fragments::add_transposed(
             &mut scores,
@@ -211,7 +214,7 @@ impl FlashForward {
         );
         keys.mask(&mut scores, step);
         let weights = softmax::weigh(k, softmax, &scores, log2_scale(self.head_dim), sums);
-        k.note("flash: add the weighted values");
+        k.section("train/flash/values", "flash: add the weighted values");
         fragments::add(sums, &weights, &block.right(step.odd, 1));
     }
 
@@ -227,7 +230,10 @@ impl FlashForward {
         let k = block.k;
         let [[key_columns, _], [_, value_rows]] = block.step_tiles(step.odd);
         let mut scores = Accumulators::zero(k, self.sizes().step);
-        k.note("flash: scores, queries times keys, by the warpgroup");
+        k.section(
+            "train/flash/scores_wgmma",
+            "flash: scores, queries times keys, by the warpgroup",
+        );
         k.wgmma_fence();
         scores.multiply_tiles(block.owned_tile(0), key_columns, k.always());
         k.wgmma_commit();
@@ -235,7 +241,7 @@ impl FlashForward {
         let mut scores = vec![fragments::of_warpgroup(scores)];
         keys.mask(&mut scores, step);
         let weights = softmax::weigh(k, softmax, &scores, log2_scale(self.head_dim), sums);
-        k.note("flash: add the weighted values");
+        k.section("train/flash/values_wgmma", "flash: add the weighted values");
         let mut values = fragments::to_warpgroup(sums.remove(0));
         weights
             .into_iter()

@@ -127,7 +127,7 @@ impl KernelDef for FlashKeys {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: FlashKeysArgs<Dev<'k>>) {
-        k.note("flash: keys and values");
+        k.section("train/flash/dkv_keys", "flash: keys and values");
         let sizes = self.sizes();
         let block = Block::new(k, sizes, k.ctaid_y() * FlashKeys::KEYS, a.tokens);
         let (head, group) = (k.ctaid(), a.heads / a.kv_heads);
@@ -165,7 +165,7 @@ impl KernelDef for FlashKeys {
             Parts::Heads => a.heads,
             Parts::Groups => a.kv_heads,
         };
-        k.note("flash: store dk and dv");
+        k.section("train/flash/dkv_store", "flash: store dk and dv");
         for (sums, to) in sums.iter().zip([a.dk, a.dv]) {
             for (sums, tokens) in sums.iter().zip(block.lane_tokens()) {
                 for (r, token) in tokens.into_iter().enumerate() {
@@ -239,10 +239,13 @@ impl FlashKeys {
         let k = block.k;
         let [query_columns, grad_columns] = block.columns(step.odd);
         let mut scores = fragments::zeros(k, dk.len(), QUERIES);
-        k.note("flash: scores, keys times queries");
+        k.section(
+            "train/flash/dkv_scores",
+            "flash: scores, keys times queries",
+        );
         fragments::add_transposed(&mut scores, &block.left(0), &query_columns, head_dim);
         queries.mask(&mut scores, step);
-        k.note("flash: weights of 16 keys");
+        k.section("train/flash/dkv_weights", "flash: weights of 16 keys");
         let lse = queries.columns(step, Field::Lse);
         let weigh = |tile: &Tile<'k>| {
             fragments::map(tile, |s, _, column| {
@@ -250,20 +253,26 @@ impl FlashKeys {
             })
         };
         let p: Vec<_> = scores.iter().map(weigh).collect();
-        k.note("flash: add the weighted gradients");
+        k.section("train/flash/dkv_dv", "flash: add the weighted gradients");
         let left: Vec<_> = p.iter().map(|p| fragments::rounded(p)).collect();
         fragments::add(dv, &left, &block.right(step.odd, 1));
-        k.note("flash: gradients of the weights, values times those of queries");
+        k.section(
+            "train/flash/dkv_dweights",
+            "flash: gradients of the weights, values times those of queries",
+        );
         let mut grads = fragments::zeros(k, dk.len(), QUERIES);
         fragments::add_transposed(&mut grads, &block.left(1), &grad_columns, head_dim);
-        k.note("flash: gradients of the scores of 16 keys");
+        k.section(
+            "train/flash/dkv_dscores",
+            "flash: gradients of the scores of 16 keys",
+        );
         let delta = queries.columns(step, Field::Delta);
         let left = grads.iter().zip(&p).map(|(grads, p)| {
             let of = |dp: F32<'k>, _, column| dp.fma(scale(head_dim) as f32, delta(column));
             fragments::rounded(&fragments::times(p, &fragments::map(grads, of)))
         });
         let left: Vec<_> = left.collect();
-        k.note("flash: add the weighted queries");
+        k.section("train/flash/dkv_dk", "flash: add the weighted queries");
         fragments::add(dk, &left, &block.right(step.odd, 0));
     }
 
@@ -279,7 +288,7 @@ impl FlashKeys {
         let (k, always) = (block.k, block.k.always());
         let [[query_columns, query_rows], [grad_columns, grad_rows]] = block.step_tiles(step.odd);
         let [mut scores, mut grads] = [(); 2].map(|()| Accumulators::zero(k, QUERIES));
-        k.note("flash: scores, keys times queries; gradients of the weights, values times those of queries");
+        k.section("train/flash/dkv_scores_wgmma", "flash: scores, keys times queries; gradients of the weights, values times those of queries");
         k.wgmma_fence();
         scores.multiply_tiles(block.owned_tile(0), query_columns, always);
         k.wgmma_commit();
@@ -288,14 +297,20 @@ impl FlashKeys {
         k.wgmma_wait(1);
         let mut scores = vec![fragments::of_warpgroup(scores)];
         queries.mask(&mut scores, step);
-        k.note("flash: weights of 64 keys; add the weighted gradients");
+        k.section(
+            "train/flash/dkv_dv_wgmma",
+            "flash: weights of 64 keys; add the weighted gradients",
+        );
         let lse = queries.columns(step, Field::Lse);
         let p = fragments::map(&scores[0], |s, _, column| {
             s.fma(log2_scale(head_dim), lse(column)).ex2()
         });
         fragments::add_together(k, dv, fragments::rounded(&p), grad_rows);
         k.wgmma_wait(1);
-        k.note("flash: gradients of the scores of 64 keys; add the weighted queries");
+        k.section(
+            "train/flash/dkv_dk_wgmma",
+            "flash: gradients of the scores of 64 keys; add the weighted queries",
+        );
         let grads = fragments::of_warpgroup(grads);
         let delta = queries.columns(step, Field::Delta);
         let of = |dp: F32<'k>, _, column| dp.fma(scale(head_dim) as f32, delta(column));

@@ -143,7 +143,10 @@ impl KernelDef for FlashQueries {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: FlashQueriesArgs<Dev<'k>>) {
-        k.note("flash: queries and their gradients, the last tokens first");
+        k.section(
+            "train/flash/dq_queries",
+            "flash: queries and their gradients, the last tokens first",
+        );
         let block = Block::new(
             k,
             self.sizes(),
@@ -183,7 +186,7 @@ impl KernelDef for FlashQueries {
                 vec![fragments::of_warpgroup(dq)]
             }
         };
-        k.note("flash: store dq");
+        k.section("train/flash/dq_store", "flash: store dq");
         for (dq, tokens) in dq.iter().zip(block.lane_tokens()) {
             for (r, token) in tokens.into_iter().enumerate() {
                 let to =
@@ -235,7 +238,7 @@ impl FlashQueries {
     /// Computes and stores `D` of a lane's query; four lanes share it, and each takes four of 16 dimensions.
     fn row<'k>(&self, block: &Block<'k>, a: &FlashQueriesArgs<Dev<'k>>, token: U32<'k>) {
         let k = block.k;
-        k.note("flash: D of a query");
+        k.section("train/flash/dq_delta", "flash: D of a query");
         let (row, quarter) = (token.min(block.last) * a.heads + k.ctaid(), k.lane() & 3);
         let [o, grad] =
             [a.o, a.grad].map(|x| x.row(row, 2 * self.head_dim).cast::<u32>().at(quarter * 2));
@@ -277,22 +280,28 @@ impl FlashQueries {
             },
         ) = (block.k, self.sizes());
         let [key_columns, value_columns] = block.columns(step.odd);
-        k.note("flash: scores, queries times keys");
+        k.section("train/flash/dq_scores", "flash: scores, queries times keys");
         let mut scores = fragments::zeros(k, dq.len(), columns);
         fragments::add_transposed(&mut scores, &block.left(0), &key_columns, head_dim);
         keys.mask(&mut scores, step);
-        k.note("flash: gradients of the weights, those of queries times values");
+        k.section(
+            "train/flash/dq_dweights",
+            "flash: gradients of the weights, those of queries times values",
+        );
         let mut grads = fragments::zeros(k, dq.len(), columns);
         fragments::add_transposed(&mut grads, &block.left(1), &value_columns, head_dim);
         let tiles = scores.iter().zip(&grads).zip(block.lane_tokens());
         let ds: Vec<_> = tiles
             .map(|((scores, grads), tokens)| {
-                k.note("flash: gradients of the scores of 16 queries");
+                k.section(
+                    "train/flash/dq_dscores",
+                    "flash: gradients of the scores of 16 queries",
+                );
                 let (p, delta) = self.weights(block, scores, tokens);
                 self.of_scores(&p, grads, delta)
             })
             .collect();
-        k.note("flash: add the weighted keys");
+        k.section("train/flash/dq_keys", "flash: add the weighted keys");
         fragments::add(dq, &ds, &block.right(step.odd, 0));
     }
 
@@ -332,7 +341,7 @@ impl FlashQueries {
         let (k, always) = (block.k, block.k.always());
         let [[key_columns, key_rows], [value_columns, _]] = block.step_tiles(step.odd);
         let [mut scores, mut grads] = [(); 2].map(|()| Accumulators::zero(k, self.sizes().step));
-        k.note("flash: scores, queries times keys; gradients of the weights, those of queries times values");
+        k.section("train/flash/dq_scores_wgmma", "flash: scores, queries times keys; gradients of the weights, those of queries times values");
         k.wgmma_fence();
         scores.multiply_tiles(block.owned_tile(0), key_columns, always);
         k.wgmma_commit();
@@ -341,11 +350,14 @@ impl FlashQueries {
         k.wgmma_wait(1);
         let mut scores = vec![fragments::of_warpgroup(scores)];
         keys.mask(&mut scores, step);
-        k.note("flash: gradients of the scores of 64 queries");
+        k.section(
+            "train/flash/dq_dscores_wgmma",
+            "flash: gradients of the scores of 64 queries",
+        );
         let (p, delta) = self.weights(block, &scores[0], block.lane_tokens()[0]);
         k.wgmma_wait(0);
         let ds = self.of_scores(&p, &fragments::of_warpgroup(grads), delta);
-        k.note("flash: add the weighted keys");
+        k.section("train/flash/dq_keys_wgmma", "flash: add the weighted keys");
         fragments::add_together(k, dq, ds, key_rows);
         k.wgmma_wait(0);
     }

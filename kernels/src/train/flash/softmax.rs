@@ -92,7 +92,7 @@ pub(super) fn weigh<'k>(
     factor: f32,
     values: &mut [Tile<'k>],
 ) -> Vec<Vec<LeftFragment<'k>>> {
-    k.note("flash: the new maxima");
+    k.section("train/flash/maxima", "flash: the new maxima");
     let next = |(softmax, scores): (&Softmax<'k>, &Tile<'k>)| {
         [0, 1].map(|r| softmax.next_max(scores, r, factor))
     };
@@ -103,12 +103,15 @@ pub(super) fn weigh<'k>(
         .flat_map(|(old, max)| [0, 1].map(|r| max[r].gt(&old.max[r])));
     let risen = rises.reduce(|a, b| a | b).expect("there are queries").any();
     let weigh = |(scores, &max): (&Tile<'k>, &[F32<'k>; 2])| {
-        k.note("flash: weights of 16 queries");
+        k.section("train/flash/weights", "flash: weights of 16 queries");
         Softmax::weigh(scores, max, factor)
     };
     let (weights, sums): (Vec<_>, Vec<_>) = scores.iter().zip(&maxima).map(weigh).unzip();
     k.when(risen, || {
-        k.note("flash: a maximum has risen, rescale the sums");
+        k.section(
+            "train/flash/rescale",
+            "flash: a maximum has risen, rescale the sums",
+        );
         let tiles = softmax.iter_mut().zip(&maxima).zip(values);
         tiles.for_each(|((softmax, &max), values)| softmax.rescale(max, values));
     });

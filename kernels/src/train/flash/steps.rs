@@ -83,7 +83,10 @@ impl<'a, 'k> Keys<'a, 'k> {
         block.copy_step(self.kv, self.first, k.val(0));
         k.commit_copies();
         k.for_each(self.first, self.end, step, |first| {
-            k.note("flash: wait for a step, and copy the next");
+            k.section(
+                "train/flash/step",
+                "flash: wait for a step, and copy the next",
+            );
             let odd = ((first - self.first) / step) & 1;
             k.wait_copies(0);
             if block.sizes.panels {
@@ -112,7 +115,10 @@ impl<'a, 'k> Keys<'a, 'k> {
         let (k, keys) = (self.block.k, self.block.sizes.step);
         let late = (step.first + (keys - 1)).gt(self.own.first);
         k.when(late | step.first.lt(self.own.starts[1]), || {
-            k.note("flash: leave out keys that a query does not see");
+            k.section(
+                "train/flash/mask",
+                "flash: leave out keys that a query does not see",
+            );
             let key = step.first + (k.lane() & 3) * 2;
             for (tile, tokens) in scores.iter_mut().zip(self.block.lane_tokens()) {
                 let starts = tokens.map(|token| self.starts.at(token - self.block.first).ld());

@@ -132,7 +132,10 @@ impl KernelDef for Nf4Dequantize {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: Nf4DequantizeArgs<Dev<'k>>) {
-        k.note("load codes; relaxed, so that ptxas leaves them ahead of the barrier");
+        k.section(
+            "train/nf4/half_codes",
+            "load codes; relaxed, so that ptxas leaves them ahead of the barrier",
+        );
         let first = (k.ctaid() * (AT_ONCE * THREADS) + k.tid()) * EIGHT;
         let eights: [_; AT_ONCE as usize] = from_fn(|eight| {
             let i = first + eight as u32 * (EIGHT * THREADS);
@@ -149,7 +152,10 @@ impl KernelDef for Nf4Dequantize {
             (i, word.get(), absmax.get())
         });
         let values = values(k);
-        k.note("w = value * absmax; the first of two codes is in the high nibble");
+        k.section(
+            "train/nf4/half_weights",
+            "w = value * absmax; the first of two codes is in the high nibble",
+        );
         for (i, word, absmax) in eights {
             k.when(i.lt(a.n), || {
                 store(
@@ -207,7 +213,10 @@ impl KernelDef for ApplyMask {
             );
             let x = load(a.x.at(i));
             let words = [0u32, 1].map(|half| {
-                k.note("four words for four elements, by their place");
+                k.section(
+                    "train/dropout/half_random",
+                    "four words for four elements, by their place",
+                );
                 on_device([i / 4 + half, k.val(0u32), a.stream, micro], key)
             });
             let kept: [F32; 8] =

@@ -105,7 +105,7 @@ impl KernelDef for LoraDown {
         let (lane, warp, row) = (k.lane(), k.warp(), k.ctaid() * TOKENS);
         let mut sums: Vec<Sums<f32>> = (0..self.rank / EIGHT).map(|_| Sums::zero(k)).collect();
         let span = AT_ONCE * CHUNK;
-        k.note("a lane has the same 8 elements of its row of both matrices: two products, in which they are out of order");
+        k.section("train/lora/down_layout", "a lane has the same 8 elements of its row of both matrices: two products, in which they are out of order");
         k.for_each(warp * span, a.depth, self.warps() * span, |first| {
             let chunks: Vec<U32> = (0..AT_ONCE)
                 .map(|i| first + (i * CHUNK) + (lane & 3) * EIGHT)
@@ -119,13 +119,14 @@ impl KernelDef for LoraDown {
                     .map(|n| self.load_a(k, &a, n, at))
                     .collect()
             };
-            k.note("rows of A");
+            k.section("train/lora/down_rows", "rows of A");
             let ahead: Vec<Vec<_>> = if self.rank <= SMALL {
                 chunks.iter().map(|&at| all(at)).collect()
             } else {
                 vec![]
             };
-            k.note(
+            k.section(
+                "train/lora/down_order",
                 "from the last load on: what loads its inputs later keeps the others ahead of it",
             );
             for (i, [low, high]) in x.into_iter().enumerate().rev() {
@@ -195,7 +196,10 @@ impl LoraDown {
     fn store<'k>(&self, k: Builder<'k>, a: &LoraDownArgs<Dev<'k>>, sums: &[Sums<'k, f32>]) {
         let (lane, warp, row) = (k.lane(), k.warp(), k.ctaid() * TOKENS);
         let (g, t) = (lane >> 2, lane & 3);
-        k.note("the sums of all warps, in their order");
+        k.section(
+            "train/lora/down_sums",
+            "the sums of all warps, in their order",
+        );
         let parts = k.dynamic_shared::<f32>("parts");
         let own = parts.at((warp * TOKENS + g) * self.rank + t * 2);
         for (n, sums) in (0u32..).zip(sums) {
@@ -249,7 +253,10 @@ impl KernelDef for LoraGradients {
             .map(|_| (0..COLUMNS / EIGHT).map(|_| Sums::zero(k)).collect())
             .collect();
         let own = column + (lane & 3) * EIGHT;
-        k.note("16 tokens at a time: 8 by 8 matrices whose rows are tokens, transposed");
+        k.section(
+            "train/lora/gradients_layout",
+            "16 tokens at a time: 8 by 8 matrices whose rows are tokens, transposed",
+        );
         let span = self.at_once() * TOKENS;
         k.for_each(warp * span, a.rows, GRADIENT_WARPS * span, |first| {
             let rows: Vec<U32> = (0..self.at_once()).map(|i| first + i * TOKENS).collect();
@@ -257,7 +264,7 @@ impl KernelDef for LoraGradients {
                 .iter()
                 .map(|&row| self.load_x(k, &a, row, own))
                 .collect();
-            k.note("the same tokens of u");
+            k.section("train/lora/gradients_tokens", "the same tokens of u");
             let u = |row: U32<'k>| {
                 (0..tiles)
                     .map(|tile| self.load_u(k, &a, row, tile))
@@ -268,7 +275,10 @@ impl KernelDef for LoraGradients {
             } else {
                 vec![]
             };
-            k.note("multiply, from the last load on");
+            k.section(
+                "train/lora/gradients_multiply",
+                "multiply, from the last load on",
+            );
             for (i, (&row, x)) in rows.iter().zip(x).enumerate().rev() {
                 let x = x.map(|half| half.map(|word| word.movmatrix()));
                 for (tile, sums) in (0u32..).zip(&mut sums) {
@@ -284,7 +294,10 @@ impl KernelDef for LoraGradients {
         });
         let parts = k.shared::<f32>("parts", GRADIENT_WARPS * TOKENS * COLUMNS);
         for (tile, sums) in (0u32..).zip(&sums) {
-            k.note("the sums of all warps for 16 of the rank, in their order");
+            k.section(
+                "train/lora/gradients_sums",
+                "the sums of all warps for 16 of the rank, in their order",
+            );
             self.put(k, parts, sums);
             k.barrier();
             k.for_each(k.tid(), TOKENS * COLUMNS, 32 * GRADIENT_WARPS, |i| {

@@ -51,7 +51,10 @@ impl KernelDef for NestedDequantize {
             scales,
             map,
         } = a.from;
-        k.note("load codes; relaxed, so that ptxas leaves them ahead of the barrier");
+        k.section(
+            "train/nested/half_codes",
+            "load codes; relaxed, so that ptxas leaves them ahead of the barrier",
+        );
         let first = (k.ctaid() * (AT_ONCE * THREADS) + k.tid()) * EIGHT;
         let eights: [_; AT_ONCE as usize] = from_fn(|eight| {
             let i = first + eight as u32 * (EIGHT * THREADS);
@@ -70,10 +73,16 @@ impl KernelDef for NestedDequantize {
             (i, word.get(), nested.get(), scale.get())
         });
         let values = values(k);
-        k.note("absmax = value * scale + offset, rounded twice; beyond the end of code 0");
+        k.section(
+            "train/nested/half_absmax",
+            "absmax = value * scale + offset, rounded twice; beyond the end of code 0",
+        );
         let of = eights.map(|(i, word, nested, scale)| (i, word, map.at(nested).ld(), scale));
         let of = of.map(|(i, word, value, scale)| (i, word, value * scale + a.offset));
-        k.note("w = value * absmax; the first of two codes is in the high nibble");
+        k.section(
+            "train/nested/half_weights",
+            "w = value * absmax; the first of two codes is in the high nibble",
+        );
         for (i, word, absmax) in of {
             k.when(i.lt(a.n), || {
                 store(

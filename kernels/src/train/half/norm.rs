@@ -82,13 +82,16 @@ impl KernelDef for RmsNormForward {
         let (first, step) = (k.tid() * 8, self.threads * 8);
         let row = k.ctaid() * a.n;
         let (x, y) = (a.x.at(row), a.y.at(row));
-        k.note("ss = sum of x^2");
+        k.section("train/norm/half_sum_of_squares", "ss = sum of x^2");
         let mut ss = k.var(0.0);
         k.for_each(first, a.n, step, |i| {
             load(x.at(i)).into_iter().for_each(|x| ss.fma(x, x))
         });
         let mean = block_sum(k, self.threads / 32, ss.get()) / a.n.cvt::<f32>();
-        k.note("inv = 1 / sqrt(mean + eps), y = x * inv * g");
+        k.section(
+            "train/norm/half_scale",
+            "inv = 1 / sqrt(mean + eps), y = x * inv * g",
+        );
         let inv = (mean + a.eps).sqrt_rn().rcp_rn();
         k.when(k.tid().eq(0), || a.inv.at(k.ctaid()).st(inv));
         k.for_each(first, a.n, step, |i| {
@@ -135,14 +138,20 @@ impl KernelDef for RmsNormBackward {
         let row = k.ctaid() * a.n;
         let (dy, x, sum) = (a.dy.at(row), a.x.at(row), a.sum.at(row));
         let inv = a.inv.at(k.ctaid()).ld();
-        k.note("mean = mean(g * dy * xh), xh = x * inv");
+        k.section(
+            "train/norm/half_backward_mean",
+            "mean = mean(g * dy * xh), xh = x * inv",
+        );
         let mut product = k.var(0.0);
         k.for_each(first, a.n, step, |i| {
             let (dy, x, g) = (load(dy.at(i)), load(x.at(i)), load_f32(a.g.at(i)));
             (0..8).for_each(|j| product.fma(g[j] * dy[j], x[j] * inv));
         });
         let mean = block_sum(k, self.threads / 32, product.get()) / a.n.cvt::<f32>();
-        k.note("sum += inv * (g * dy - xh * mean)");
+        k.section(
+            "train/norm/half_backward_sum",
+            "sum += inv * (g * dy - xh * mean)",
+        );
         k.for_each(first, a.n, step, |i| {
             let (dy, x, g) = (load(dy.at(i)), load(x.at(i)), load_f32(a.g.at(i)));
             let old = load(sum.at(i));

@@ -246,14 +246,17 @@ impl KernelDef for RotateForward {
                 .map(|quad| quad.load(k, a.x.at(row * dim)))
                 .collect();
             if self.norm {
-                k.note("inv = 1 / sqrt(mean(x^2) + eps), x * inv * g");
+                k.section(
+                    "train/rotate/half_norm",
+                    "inv = 1 / sqrt(mean(x^2) + eps), x * inv * g",
+                );
                 let inv = (dot(k, &x, &x) / dim as f32 + a.eps).sqrt_rn().rcp_rn();
                 k.when(k.lane().eq(0), || a.inv.at(row).st(inv));
                 for (x, quad) in x.iter_mut().zip(&quads) {
                     *x = map(x, &quad.load_f32(k, a.g), |x, g| x * inv * g);
                 }
             }
-            k.note("rotate");
+            k.section("train/rotate/half_rotate", "rotate");
             let position = a.positions.at(row / a.heads).ld();
             for (x, quad) in x.into_iter().zip(&quads) {
                 quad.store(
@@ -322,13 +325,13 @@ impl KernelDef for HeadsBackward {
         k.when(row.lt(a.tokens * a.heads), || {
             let dim = self.head_dim;
             let quads = quads(k, dim, self.pairing.unwrap_or(Pairing::Interleaved));
-            k.note("the sum over the group");
+            k.section("train/rotate/half_group_sum", "the sum over the group");
             let mut dy: Vec<Four> = quads
                 .iter()
                 .map(|quad| self.sum(k, &a, quad, row))
                 .collect();
             if self.pairing.is_some() {
-                k.note("rotate back");
+                k.section("train/rotate/half_rotate_back", "rotate back");
                 let position = a.positions.at(row / a.heads).ld();
                 dy = dy
                     .into_iter()
@@ -337,7 +340,10 @@ impl KernelDef for HeadsBackward {
                     .collect();
             }
             if self.norm {
-                k.note("inv * (g * dy - xh * mean(g * dy * xh)), xh = x * inv");
+                k.section(
+                    "train/rotate/half_norm_backward",
+                    "inv * (g * dy - xh * mean(g * dy * xh)), xh = x * inv",
+                );
                 let inv = a.inv.at(row).ld();
                 let of = |quad: &Quad<'k>| map_one(quad.load(k, a.x.at(row * dim)), |x| x * inv);
                 let xh: Vec<Four> = quads.iter().map(of).collect();

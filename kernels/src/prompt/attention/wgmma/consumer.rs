@@ -44,7 +44,7 @@ impl<'b, 'a, 'k> Consumer<'b, 'a, 'k> {
 
     pub(super) fn attend(mut self) {
         let k = self.k;
-        k.note("scores of the first step");
+        k.section("prompt/wgmma/first_scores", "scores of the first step");
         let keys = self.next();
         k.wgmma_fence();
         self.multiply_queries(keys);
@@ -54,7 +54,10 @@ impl<'b, 'a, 'k> Consumer<'b, 'a, 'k> {
         let _ = self.softmax.weigh(&mut self.scores);
         self.pack();
         self.block.each_further(|step| self.step(step));
-        k.note("weighted values of the last step");
+        k.section(
+            "prompt/wgmma/last_values",
+            "weighted values of the last step",
+        );
         let values = self.next();
         k.wgmma_fence();
         self.multiply_values(values);
@@ -65,7 +68,10 @@ impl<'b, 'a, 'k> Consumer<'b, 'a, 'k> {
     /// Scores and weights of a step, and beside them the weighted values of the step before.
     fn step(&mut self, step: U32<'k>) {
         let k = self.k;
-        k.note("scores of a step, weighted values of the step before");
+        k.section(
+            "prompt/wgmma/step",
+            "scores of a step, weighted values of the step before",
+        );
         let keys = self.next();
         k.wgmma_fence();
         self.multiply_queries(keys);
@@ -135,7 +141,10 @@ impl<'b, 'a, 'k> Consumer<'b, 'a, 'k> {
         let start = plain.start(first + (WARP_QUERIES - 1));
         let apart = start.map_or(late, |start| late | step.lt(start));
         k.when(apart, || {
-            k.note("leave out what comes later, or before the window");
+            k.section(
+                "prompt/wgmma/mask",
+                "leave out what comes later, or before the window",
+            );
             // From the lane's first key to its first query.
             let (g, t) = (k.lane() >> 2, k.lane() & 3);
             let distance = (first + g - step - t * 2).bits::<i32>();
@@ -166,7 +175,10 @@ impl<'b, 'a, 'k> Consumer<'b, 'a, 'k> {
             ..
         } = self.block;
         let (k, row) = (self.k, self.row);
-        k.note("all warps have done with the queries");
+        k.section(
+            "prompt/wgmma/release_queries",
+            "all warps have done with the queries",
+        );
         k.when(self.group.eq(0), || k.barrier_part(1, 128))
             .otherwise(|| k.barrier_part(2, 128));
         let to = Results {

@@ -70,29 +70,32 @@ impl<'b, 'a, 'k> Producer<'b, 'a, 'k> {
         let &Block {
             k, a, start, end, ..
         } = self.block;
-        k.note("the pages of the first two steps");
+        k.section(
+            "prompt/wgmma/first_pages",
+            "the pages of the first two steps",
+        );
         let mut before = Step::new(k, self.pages(start));
         let mut ahead = Step::new(k, self.pages(start + KEYS));
-        k.note("copy the queries");
+        k.section("prompt/wgmma/copy_queries", "copy the queries");
         self.copy_queries();
-        k.note("copy the first keys");
+        k.section("prompt/wgmma/copy_first_keys", "copy the first keys");
         self.copy_tile(a.k_cache, start, before.get());
         self.block.each_further(|step| {
-            k.note("copy keys");
+            k.section("prompt/wgmma/copy_keys", "copy keys");
             let pages = ahead.get();
             ahead.set(self.pages(step + KEYS));
             self.copy_tile(a.k_cache, step, pages);
-            k.note("copy values of the step before");
+            k.section("prompt/wgmma/copy_values", "copy values of the step before");
             self.copy_tile(a.v_cache, step - KEYS, before.get());
             before.set(pages);
         });
-        k.note("copy the last values");
+        k.section("prompt/wgmma/copy_last_values", "copy the last values");
         self.copy_tile(
             a.v_cache,
             start + ((end - 1 - start) & !(KEYS - 1)),
             before.get(),
         );
-        k.note("wait for what is under way");
+        k.section("prompt/wgmma/drain", "wait for what is under way");
         for left in (0..BEHIND).rev() {
             k.wait_copies(left);
             k.when(self.asked.get().gt(left), || self.hand_on());
@@ -173,7 +176,10 @@ impl<'b, 'a, 'k> Producer<'b, 'a, 'k> {
             });
         })
         .otherwise(|| {
-            k.note("positions up to the item's last, which is repeated");
+            k.section(
+                "prompt/wgmma/last_positions",
+                "positions up to the item's last, which is repeated",
+            );
             // Both pages are the same if the first has the last position.
             let last = end - 1;
             let most = [(last - step).min(PAGE - 1), last & (PAGE - 1)];

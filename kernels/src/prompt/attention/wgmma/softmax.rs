@@ -37,7 +37,10 @@ impl<'k> Softmax<'k> {
             let own = chains(of_query(&scores.0, r).map(Var::get), |a, b| a.max(b));
             lanes_max(QUAD, own).max(&self.max[r])
         });
-        self.k.note("weights, relative to the maximum so far");
+        self.k.section(
+            "prompt/wgmma/weights",
+            "weights, relative to the maximum so far",
+        );
         for (i, score) in scores.0.iter_mut().enumerate() {
             score.set((score.get() - maxima[query(i)]).ex2());
         }
@@ -72,7 +75,10 @@ pub(super) fn rescale<'k>(
 ) {
     let risen = (factors[0].ne(1.0) | factors[1].ne(1.0)).any();
     k.when(risen, || {
-        k.note("a maximum has risen: rescale the sums");
+        k.section(
+            "prompt/wgmma/rescale",
+            "a maximum has risen: rescale the sums",
+        );
         for (i, value) in values.0.iter_mut().enumerate() {
             *value *= factors[query(i)];
         }

@@ -87,7 +87,7 @@ impl<'k> Ahead<'k> {
     pub(super) fn run(&self, thread: U32<'k>) {
         let (k, values) = (self.k, self.values);
         k.when(self.of.n.ne(0), || {
-            k.note("the values of codes");
+            k.section("train/nf4/tile_values", "the values of codes");
             k.when(thread.eq(0), || {
                 (0..4).for_each(|i| {
                     values
@@ -131,7 +131,10 @@ impl<'k> Ahead<'k> {
     /// Loads a set, and brings a later one from memory to the L2 cache.
     fn fetch(&self, to: &mut Fetched<'k>, first: U32<'k>, words: U32<'k>) {
         let k = self.k;
-        k.note("load codes and absmax; relaxed, so that ptxas leaves them where they are");
+        k.section(
+            "train/nf4/tile_codes",
+            "load codes and absmax; relaxed, so that ptxas leaves them where they are",
+        );
         let codes = |word: U32<'k>| self.of.packed.cast::<u32>().at(word);
         let absmax = |word: U32<'k>| self.of.absmax.at(word / (BLOCK as u32 / EIGHT));
         self.each(first, words, |word, there, i| {
@@ -147,8 +150,10 @@ impl<'k> Ahead<'k> {
     }
 
     fn unpack(&self, from: &Fetched<'k>, first: U32<'k>, words: U32<'k>) {
-        self.k
-            .note("w = value * absmax; the first of two codes is in the high nibble");
+        self.k.section(
+            "train/nf4/tile_weights",
+            "w = value * absmax; the first of two codes is in the high nibble",
+        );
         self.each(first, words, |word, there, i| {
             let words = self.four(from.0[i].0.get(), from.0[i].1.get());
             let to = self.of.unpacked.cast::<u32>().at(word * (EIGHT / 2));

@@ -87,7 +87,7 @@ impl KernelDef for Logits {
             let column = summed.column + (lane & 3) * 2;
             for eight in 0..TILE.columns() / 8 {
                 if eight % 8 == 0 {
-                    k.note("store 64 columns");
+                    k.section("train/linear/store_logits", "store 64 columns");
                 }
                 for half in 0..2 {
                     let (row, column) = (row + 8 * half, column + 8 * eight);

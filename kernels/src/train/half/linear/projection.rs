@@ -221,7 +221,10 @@ impl KernelDef for LoraLinear {
         let finish = |leaving: &Leaving<'k>, mut summed: Summed<'_, 'k, bf16>| {
             let y = a.y.of(Y).at(out.row(leaving.group, Y.bytes()));
             for from in (0..self.tile.columns()).step_by(64) {
-                k.note("factor, bias and residual of 64 columns; round and store them");
+                k.section(
+                    "train/linear/store",
+                    "factor, bias and residual of 64 columns; round and store them",
+                );
                 self.finish(k, &a, &mut summed, from);
                 leaving.store(
                     &[(y, &*summed.sums, from)],

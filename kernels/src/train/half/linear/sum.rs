@@ -196,7 +196,7 @@ impl KernelDef for LoraSum {
         let finish = |leaving: &Leaving<'k>, summed: Summed<'_, 'k, bf16>| {
             let y = a.y.of(Y).at(out.row(leaving.group, Y.bytes()));
             for from in (0..self.tile.columns()).step_by(64) {
-                k.note("round and store 64 columns");
+                k.section("train/linear/store_sum", "round and store 64 columns");
                 leaving.store(
                     &[(y, &*summed.sums, from)],
                     [summed.column + from, summed.row],

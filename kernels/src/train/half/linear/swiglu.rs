@@ -83,7 +83,7 @@ impl LoraSwiGlu {
         let g = summed.extra();
         for (i, g) in (0..).zip(g.into_iter().flatten()) {
             if i % 4 == 0 {
-                k.note("up and a of 16 columns");
+                k.section("train/linear/swiglu", "up and a of 16 columns");
             }
             let at = 2 * i;
             let sums = &mut summed.sums.0[from as usize / 2 + at..][..2];
@@ -178,9 +178,12 @@ impl KernelDef for LoraSwiGlu {
             let (up, to) = (a.up.of(Y).at(out), a.a.of(Y).at(out.at(Y.bytes())));
             let mut gated = Accumulators::zero(k, 64);
             for from in (0..self.tile.columns()).step_by(64) {
-                k.note("g of 64 columns");
+                k.section("train/linear/swiglu_gate", "g of 64 columns");
                 Self::finish(k, &mut summed, &mut gated, from);
-                k.note("round and store 64 columns of up and a");
+                k.section(
+                    "train/linear/swiglu_store",
+                    "round and store 64 columns of up and a",
+                );
                 let place = [summed.column + from, summed.row];
                 leaving.store(&[(up, &*summed.sums, from), (to, &gated, 0)], place);
             }

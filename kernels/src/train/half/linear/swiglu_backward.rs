@@ -86,7 +86,7 @@ impl LoraSwiGluBackward {
         let (g, up) = (summed.extra(), summed.extra());
         for (i, (g, up)) in (0..).zip(g.into_iter().flatten().zip(up.into_iter().flatten())) {
             if i % 4 == 0 {
-                k.note("dg and dup of 16 columns");
+                k.section("train/linear/swiglu_backward", "dg and dup of 16 columns");
             }
             for (j, (g, up)) in (0..).zip(unpack(g).into_iter().zip(unpack(up))) {
                 let at = 2 * i + j;
@@ -178,9 +178,15 @@ impl KernelDef for LoraSwiGluBackward {
             let (dg, dup) = (a.dg.of(Y).at(out), a.dup.of(Y).at(out.at(Y.bytes())));
             let mut of_up = Accumulators::zero(k, 64);
             for from in (0..self.tile.columns()).step_by(64) {
-                k.note("g and up of 64 columns");
+                k.section(
+                    "train/linear/swiglu_backward_inputs",
+                    "g and up of 64 columns",
+                );
                 Self::finish(k, &mut summed, &mut of_up, from);
-                k.note("round and store 64 columns of dg and dup");
+                k.section(
+                    "train/linear/swiglu_backward_store",
+                    "round and store 64 columns of dg and dup",
+                );
                 let place = [summed.column + from, summed.row];
                 leaving.store(&[(dg, &*summed.sums, from), (dup, &of_up, 0)], place);
             }
