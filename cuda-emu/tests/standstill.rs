@@ -15,10 +15,11 @@ use libloading::Library;
 use warpwright_cuda_emu::{EmulatorConfig, Limits, api, configure};
 use warpwright_driver_sys::*;
 
-/// `poll(flag)` waits until the word is not 0, and `set(flag)` stores 1.
+/// `poll(flag)` waits until the word is not 0, and `set(flag)` stores 1. `wait(flag)` waits for the
+/// same word in a loop that also waits for an mbarrier at which no thread arrives.
 const PTX: &CStr = c"
-.version 7.0
-.target sm_75
+.version 8.0
+.target sm_90
 .address_size 64
 .visible .entry poll(.param .u64 flag)
 {
@@ -39,7 +40,36 @@ AGAIN:
     st.release.sys.global.u32 [%rd], 1;
     ret;
 }
+.visible .entry wait(.param .u64 flag)
+{
+    .shared .align 8 .b64 bar;
+    .reg .pred %p;
+    .reg .b32 %r;
+    .reg .b64 %rd;
+    ld.param.u64 %rd, [flag];
+    mov.u32 %r, %tid.x;
+    setp.eq.u32 %p, %r, 0;
+    @%p mbarrier.init.shared.b64 [bar], 1;
+    bar.sync 0;
+AGAIN:
+    mbarrier.try_wait.parity.shared.b64 %p, [bar], 0;
+    @%p bra DONE;
+    ld.acquire.sys.global.u32 %r, [%rd];
+    setp.eq.u32 %p, %r, 0;
+    @%p bra AGAIN;
+DONE:
+    ret;
+}
 ";
+
+/// The kernels that wait for the flag, and the end of the sentence that reports it.
+const WAITS: [(&str, &str); 2] = [
+    ("poll", "warps 0-1 poll without success in line 12"),
+    (
+        "wait",
+        "warps 0-1 wait at the mbarrier at 0x400 in line 36 (1 arrivals and 0 bytes are missing) and poll in line 38",
+    ),
+];
 
 /// A program with a context and the kernels.
 struct Program {
@@ -160,13 +190,14 @@ impl Program {
 }
 
 /// A wait that nothing can end is a deadlock at once.
-fn nothing_ends_it(p: &Program) {
+fn nothing_ends_it(p: &Program, (poll, reason): (&str, &str)) {
     let began = Instant::now();
-    p.launch("poll", p.device_flag(), CUstream::NULL);
+    p.launch(poll, p.device_flag(), CUstream::NULL);
     let (code, text) = p.synchronize();
-    let start = "Deadlock: no thread can continue: in 4 blocks, (0,0,0), (1,0,0), (2,0,0), .., warps 0-1 poll without \
-                 success in line 12";
-    assert!(code == 719 && text.starts_with(start), "{code} {text}");
+    let start = format!(
+        "Deadlock: no thread can continue: in 4 blocks, (0,0,0), (1,0,0), (2,0,0), .., {reason}"
+    );
+    assert!(code == 719 && text.starts_with(&start), "{code} {text}");
     assert!(
         began.elapsed() < Duration::from_secs(20),
         "{:?}",
@@ -175,18 +206,18 @@ fn nothing_ends_it(p: &Program) {
 }
 
 /// A kernel, a copy and a write of the host end a wait, and none of these waits is a finding.
-fn something_ends_it(p: &Program) {
+fn something_ends_it(p: &Program, poll: &str) {
     let pause = || std::thread::sleep(Duration::from_millis(50));
     let one = 1u32;
     // A kernel of another stream.
     let flag = p.device_flag();
-    p.launch("poll", flag, p.stream());
+    p.launch(poll, flag, p.stream());
     pause();
     p.launch("set", flag, p.stream());
     assert_eq!(p.synchronize().0, 0);
     // A copy of another thread, while this one waits.
     let flag = p.device_flag();
-    p.launch("poll", flag, p.stream());
+    p.launch(poll, flag, p.stream());
     std::thread::scope(|scope| {
         scope.spawn(|| {
             pause();
@@ -200,7 +231,7 @@ fn something_ends_it(p: &Program) {
     });
     // A write of the host to pinned memory.
     let flag = p.pinned_flag();
-    p.launch("poll", flag, p.stream());
+    p.launch(poll, flag, p.stream());
     pause();
     // SAFETY: the word was allocated above.
     unsafe { (flag as *mut u32).write_volatile(1) };
@@ -208,7 +239,7 @@ fn something_ends_it(p: &Program) {
     // A stream that waits for an event first, and then writes a value.
     let flag = p.device_flag();
     let other = p.stream();
-    p.launch("poll", flag, p.stream());
+    p.launch(poll, flag, p.stream());
     ok!(p, cuMemsetD32Async?(flag, 1, 1, other));
     assert_eq!(p.synchronize().0, 0);
 }
@@ -224,34 +255,36 @@ fn linked() {
         Program::start(api(), last)
     };
     for threads in [1, 2, 4] {
-        let p = start(EmulatorConfig {
-            threads,
-            ..EmulatorConfig::default()
-        });
-        something_ends_it(&p);
-        nothing_ends_it(&p);
+        for wait in WAITS {
+            let p = start(EmulatorConfig {
+                threads,
+                ..EmulatorConfig::default()
+            });
+            something_ends_it(&p, wait.0);
+            nothing_ends_it(&p, wait);
+        }
     }
     // The host could write pinned memory at any time, so only the limit ends this wait.
     let limits = Limits {
         wait: Some(Duration::from_millis(200)),
         ..Limits::default()
     };
-    let p = start(EmulatorConfig {
-        limits,
-        threads: 2,
-        ..EmulatorConfig::default()
-    });
-    p.launch("poll", p.pinned_flag(), CUstream::NULL);
-    let (code, text) = p.synchronize();
-    assert!(
-        code == 702
-            && text.starts_with("TimeLimit: the launch has waited for 0.2 s, in which no thread"),
-        "{text}"
-    );
-    assert!(
-        text.ends_with("WARPWRIGHT_EMU_WAIT_LIMIT for the shared library"),
-        "{text}"
-    );
+    for (poll, reason) in WAITS {
+        let p = start(EmulatorConfig {
+            limits,
+            threads: 2,
+            ..EmulatorConfig::default()
+        });
+        p.launch(poll, p.pinned_flag(), CUstream::NULL);
+        let (code, text) = p.synchronize();
+        let start = "TimeLimit: the launch has waited for 0.2 s, in which no thread";
+        assert!(code == 702 && text.starts_with(start), "{text}");
+        assert!(text.contains(reason), "{text}");
+        assert!(
+            text.ends_with("WARPWRIGHT_EMU_WAIT_LIMIT for the shared library"),
+            "{text}"
+        );
+    }
     let limits = Limits {
         time: Some(Duration::from_millis(200)),
         wait: None,
@@ -271,7 +304,7 @@ fn linked() {
 }
 
 /// Runs on the shared library, whose kernels run on one thread for each core.
-fn on_the_library() {
+fn on_the_library(wait: (&str, &str)) {
     let test = std::env::current_exe().expect("it has a path");
     let name = libloading::library_filename("warpwright_cuda_emu");
     let mut places = test
@@ -297,28 +330,39 @@ fn on_the_library() {
     let last = *unsafe { library.get(b"warpwright_emu_last_finding\0") }.expect("it is there");
     let p = Program::start(api, last);
     if std::env::var_os("WARPWRIGHT_EMU_WAIT_LIMIT").is_some() {
-        p.launch("poll", p.pinned_flag(), CUstream::NULL);
+        p.launch(wait.0, p.pinned_flag(), CUstream::NULL);
         let (code, text) = p.synchronize();
         assert!(code == 702 && text.starts_with("TimeLimit: "), "{text}");
         return;
     }
-    something_ends_it(&p);
-    nothing_ends_it(&p);
+    something_ends_it(&p, wait.0);
+    nothing_ends_it(&p, wait);
 }
 
 fn main() {
-    if std::env::args().any(|arg| arg == "--library") {
-        return on_the_library();
+    let called =
+        |wait: &(&str, &str)| std::env::args().any(|arg| arg == format!("--library={}", wait.0));
+    if let Some(wait) = WAITS.into_iter().find(called) {
+        return on_the_library(wait);
     }
     linked();
+    for (wait, _) in WAITS {
+        library(wait);
+    }
+    println!("kernels that poll: passed");
+}
+
+/// Runs this program again for the shared library, with every number of host threads.
+fn library(wait: &str) {
     for (threads, limit) in [("1", None), ("2", None), ("4", None), ("2", Some("0.2"))] {
         let mut program = Command::new(std::env::current_exe().expect("it has a path"));
-        program.arg("--library").env("RAYON_NUM_THREADS", threads);
+        program
+            .arg(format!("--library={wait}"))
+            .env("RAYON_NUM_THREADS", threads);
         program.envs(limit.map(|limit| ("WARPWRIGHT_EMU_WAIT_LIMIT", limit)));
         assert!(
             program.status().expect("it starts").success(),
             "{threads} threads, limit {limit:?}"
         );
     }
-    println!("kernels that poll: passed");
 }

@@ -71,9 +71,12 @@ pub(crate) struct Worker<'g, 'a> {
     pub(super) fuel: u64,
     /// The warps that can run.
     pub(super) ready: Vec<u32>,
-    /// Rounds of turns, and turns in a row that ended in a failed wait.
+    /// Rounds of turns so far.
     pub(super) round: u64,
-    pub(super) failed_waits: u32,
+    /// Rounds in a row in which all warps polled and nothing happened.
+    pub(super) idle_rounds: u32,
+    /// Rounds in a row after which all warps were in the state in which they were before.
+    pub(super) proven_rounds: u32,
     /// What the block has done that other threads can see, counted.
     pub(super) effects: u64,
     /// A fault of a warp that no longer runs, while the other warps show whether a barrier is the cause.
@@ -132,7 +135,8 @@ impl<'g, 'a> Worker<'g, 'a> {
             fuel: 0,
             ready: Vec::new(),
             round: 0,
-            failed_waits: 0,
+            idle_rounds: 0,
+            proven_rounds: 0,
             effects: 0,
             postponed: None,
         }
@@ -183,7 +187,9 @@ impl<'g, 'a> Worker<'g, 'a> {
             );
         }
         self.ready = (0..self.warps.len() as u32).collect();
-        (self.round, self.failed_waits) = (0, 0);
+        self.round = 0;
+        self.idle_rounds = 0;
+        self.proven_rounds = 0;
         self.postponed = None;
     }
 

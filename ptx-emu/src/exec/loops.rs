@@ -13,6 +13,7 @@ use rustc_hash::FxHashSet;
 
 use super::block::{Checked, Pause, Worker};
 use super::rules::{parts, split};
+use super::turns::state;
 use super::warp::{Frame, Warp};
 use crate::code::{Code, Op};
 use crate::exec::regs::Bank;
@@ -52,10 +53,8 @@ fn position(w: &Warp) -> (usize, Vec<[u32; 3]>) {
 impl Worker<'_, '_> {
     /// Lets a warp that polls execute one iteration of its loop. `before` are the effects that it had when its turn began.
     pub(super) fn iterate(&mut self, w: &mut Warp, before: u64) -> Checked<Iteration> {
-        if !w.apart.is_empty() {
-            return Ok(Iteration::Unknown);
-        }
         let start = position(w);
+        let start_state = state(w);
         let lanes32 = w.regs.w32.lanes.clone();
         let lanes64 = w.regs.w64.lanes.clone();
         let predicates = w.regs.pred.clone();
@@ -64,13 +63,21 @@ impl Worker<'_, '_> {
             steps.insert(w.now.pc);
             self.note_asked(w);
             let pause = self.run(w, 1)?;
-            if !matches!(pause, Pause::Turn | Pause::Sleeps) {
+            if !matches!(pause, Pause::Turn | Pause::Sleeps | Pause::Yields) {
                 return Ok(Iteration::Paused(pause));
             }
-            if w.effects != before || !w.apart.is_empty() {
+            w.polling.note_failed(pause);
+            if w.effects != before {
                 return Ok(Iteration::Unknown);
             }
             if w.now.pc == start.1.last().map_or(0, |frame| frame[0]) && position(w) == start {
+                if state(w) == start_state {
+                    return Ok(Iteration::Bound);
+                }
+                // The registers of lanes that run apart are not compared.
+                if !w.apart.is_empty() {
+                    return Ok(Iteration::Unknown);
+                }
                 let mut changed = FxHashSet::default();
                 changed.extend(differing(Bank::W32, &lanes32, &w.regs.w32.lanes));
                 changed.extend(differing(Bank::W64, &lanes64, &w.regs.w64.lanes));

@@ -61,6 +61,14 @@ struct Waiter {
     woken: Option<u32>,
 }
 
+/// A wait for an mbarrier that has failed.
+#[derive(Clone, Copy, Debug)]
+struct FailedWait {
+    address: u64,
+    phase: u64,
+    pc: u32,
+}
+
 /// The mbarriers of a block.
 #[derive(Debug, Default)]
 pub(crate) struct Mbarriers {
@@ -69,8 +77,8 @@ pub(crate) struct Mbarriers {
     agents: Vec<(u32, usize)>,
     /// For each warp, its sleep.
     sleeps: Vec<Option<Waiter>>,
-    /// For each warp, the wait that failed last: address and phase.
-    failed: Vec<Option<(u64, u64)>>,
+    /// For each warp, the wait that failed last, unless it has succeeded since.
+    failed: Vec<Option<FailedWait>>,
     awake: Vec<u32>,
 }
 
@@ -117,11 +125,30 @@ impl Mbarriers {
         self.objects.iter().find(meets).map(|o| (o.address, o.init))
     }
 
-    /// Where a warp sleeps: instruction, address, arrivals and bytes that the phase lacks.
-    pub(crate) fn sleeping_at(&self, warp: u32) -> Option<(u32, u32, u32, i64)> {
-        let sleep = self.sleeps[warp as usize]?;
-        let o = &self.objects[self.find(sleep.address.into())?];
-        Some((sleep.pc, o.address, o.pending, o.bytes))
+    /// Returns the wait of a warp that has failed: instruction, address, arrivals and bytes that the phase lacks.
+    pub(crate) fn waiting_at(&self, warp: u32) -> Option<(u32, u32, u32, i64)> {
+        let wait = self.failed[warp as usize]?;
+        let o = &self.objects[self.find(wait.address)?];
+        Some((wait.pc, o.address, o.pending, o.bytes))
+    }
+
+    /// Returns true if a warp sleeps in `try_wait`.
+    pub(crate) fn is_sleeping(&self, warp: u32) -> bool {
+        self.sleeps[warp as usize].is_some_and(|sleep| sleep.woken.is_none())
+    }
+
+    /// Returns true if any warp sleeps in `try_wait`.
+    pub(crate) fn has_sleepers(&self) -> bool {
+        (0..self.sleeps.len() as u32).any(|warp| self.is_sleeping(warp))
+    }
+
+    /// Ends the sleep of a warp although its phase is not complete. Returns false if it does not sleep.
+    pub(crate) fn time_out(&mut self, warp: u32) -> bool {
+        let sleeps = self.is_sleeping(warp);
+        if sleeps {
+            self.sleeps[warp as usize] = None;
+        }
+        sleeps
     }
 
     /// A copy that arrived, and that nobody has waited for: instruction and thread.
@@ -581,8 +608,10 @@ impl Worker<'_, '_> {
         fault
     }
 
-    /// `mbarrier.try_wait` and `.test_wait`. The first failed wait returns false, so that a missing loop shows; a second
-    /// `try_wait` for the same phase sleeps until the phase is complete.
+    /// Executes `mbarrier.try_wait` or `.test_wait`.
+    ///
+    /// The first failed wait returns false, so that a missing loop shows. A second `try_wait` for the same phase sleeps
+    /// until the phase is complete, or until nothing else can run in the block.
     pub(crate) fn wait(
         &mut self,
         w: &mut Warp,
@@ -608,10 +637,15 @@ impl Worker<'_, '_> {
         }
         yes = if same && yes != 0 { mask } else { yes };
         let failed = &mut self.mbarriers.failed[w.index as usize];
-        let again = failed.replace(key) == Some(key);
-        if yes == mask {
-            *failed = None;
-        } else if again && same && b.suspends {
+        let again = failed.is_some_and(|wait| (wait.address, wait.phase) == key);
+        *failed = (yes != mask).then_some(FailedWait {
+            address: key.0,
+            phase: key.1,
+            pc: w.now.pc,
+        });
+        // Lanes that can run may be those that arrive, so the warp does not sleep with them.
+        let may_sleep = !w.polling.is_impatient() && w.runnable().is_none();
+        if yes != mask && again && same && b.suspends && may_sleep {
             let sleep = Waiter {
                 address: key.0 as u32,
                 pc: w.now.pc,

@@ -14,7 +14,7 @@
 //! them. On the GPU such a launch may hang, and whether it does depends on the compiler.
 
 use super::barrier::{BarrierUse, reduces};
-use super::block::{Checked, Worker, show_lanes};
+use super::block::{Checked, Pause, Worker, show_lanes};
 use super::lanes;
 use super::regs::{Regs, Undefined};
 use super::step::pred;
@@ -256,7 +256,6 @@ impl Worker<'_, '_> {
         match op {
             Op::Barrier(b) if !b.aligned => self.gather_at_barrier(w, mask, b),
             Op::ClusterWait { aligned: false } => self.gather_at_cluster(w, mask),
-            Op::MbarrierWait(_) => Ok(self.let_others_run(w)),
             op if is_aligned(op) => self.gather_aligned(w),
             _ => Ok(Gathering::Executes),
         }
@@ -371,20 +370,6 @@ impl Worker<'_, '_> {
         } else {
             Gathering::Elsewhere
         })
-    }
-
-    /// Lets other lanes run first where lanes are about to wait for an mbarrier, because the whole warp waits with them.
-    fn let_others_run(&mut self, w: &mut Warp) -> Gathering {
-        match w.runnable() {
-            Some(next) => {
-                self.forget_pending();
-                let all = w.lanes();
-                w.park(all, StrandState::Polled, self.grid.code);
-                w.unpark(next);
-                Gathering::Elsewhere
-            }
-            None => Gathering::Executes,
-        }
     }
 
     /// Before an `.aligned` instruction: waits for lanes of other strands.
@@ -579,7 +564,7 @@ impl Worker<'_, '_> {
     }
 
     /// Runs lanes of the warp that have not polled since, in place of the running ones, which poll. Returns false if there are none.
-    pub(super) fn run_others(&mut self, w: &mut Warp) -> Checked<bool> {
+    pub(super) fn run_others(&mut self, w: &mut Warp, pause: Pause) -> Checked<bool> {
         if w.lanes() & !w.now.mask != 0 {
             let polling = w.now.mask;
             w.park(polling, StrandState::Polled, self.grid.code);
@@ -599,8 +584,9 @@ impl Worker<'_, '_> {
             w.park(all, StrandState::Polled, self.grid.code);
             w.pick(self.grid.code);
         }
-        if !progress {
-            // All have polled: the next time another one begins.
+        // All have polled: the next time another one begins. Lanes that only another thread can release keep their
+        // state, so that the warp is seen to wait when all of them are such.
+        if !progress && pause != Pause::Stays {
             w.others_may_run();
         }
         Ok(progress)

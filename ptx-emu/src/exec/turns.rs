@@ -4,6 +4,7 @@
 //! it is when a few more instructions bring it back to the same place with the same registers: then only another thread
 //! can end its loop. If only some of its lanes poll, the others [run first](super::strands).
 
+use std::fmt::Write;
 use std::hash::Hasher;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -42,8 +43,8 @@ const PROBE: u32 = 256;
 /// Turns without an effect after which a warp counts as one that polls.
 const MOST_QUIET: u32 = 16;
 
-/// Turns in a row that end in a failed wait, after which the block is considered stuck.
-const MOST_FAILED_WAITS: u32 = 1 << 16;
+/// Rounds without an effect in which all warps polled, after which waits for an mbarrier time out.
+const PATIENCE: u32 = 4;
 
 /// Lengths of turns where blocks are interleaved: some are so short that others run within a critical section.
 const MIXED_TURNS: [u64; 4] = [30, 300, 3000, TURN];
@@ -82,9 +83,10 @@ pub(super) struct Polling {
     polled: Polled,
     /// Looks in a row that did not show whether its loop ends by itself.
     unknown: u32,
-    /// Failed waits for an mbarrier in a row, and whether the state at the last one was that at the one before.
-    yields: u32,
-    yields_alike: bool,
+    /// Whether a wait for an mbarrier has failed since the warp last did something else than polling.
+    failed: bool,
+    /// Whether `try_wait` returns false at once instead of suspending the warp.
+    impatient: bool,
 }
 
 impl Polling {
@@ -106,6 +108,31 @@ impl Polling {
     pub(super) fn asked(&self) -> Option<(u32, u64)> {
         self.asked
     }
+
+    /// Returns true if the loop in which the warp polls contains a failed wait for an mbarrier.
+    pub(super) fn awaits_mbarrier(&self) -> bool {
+        self.again && self.failed
+    }
+
+    /// Records a failed wait for an mbarrier, if the warp paused for one.
+    pub(super) fn note_failed(&mut self, pause: Pause) {
+        self.failed |= pause == Pause::Yields;
+    }
+
+    /// Returns true if `try_wait` must not suspend the warp.
+    pub(super) fn is_impatient(&self) -> bool {
+        self.impatient
+    }
+}
+
+/// The outcome of a round in which each warp that is ready had a turn.
+enum Round {
+    /// At least one warp did something, or may do something in the next round.
+    Continues,
+    /// All warps poll or wait, and another block or the outside may end that.
+    Waits { proven: bool },
+    /// All warps wait for what only the block itself could do.
+    Stuck,
 }
 
 impl Worker<'_, '_> {
@@ -142,7 +169,8 @@ impl Worker<'_, '_> {
 
     fn advance_warps(&mut self, most: u64) -> Checked<Progress> {
         let end = self.round.saturating_add(most);
-        while !self.ready.is_empty() && self.failed_waits < MOST_FAILED_WAITS {
+        // A block whose warps all sleep is not stuck yet, because a `try_wait` times out.
+        while !self.ready.is_empty() || self.end_patience()? {
             if self.grid.stop.load(Relaxed) {
                 // Another block has found a fault, which is the one to report.
                 return Ok(Progress::Ended);
@@ -150,9 +178,10 @@ impl Worker<'_, '_> {
             if self.round.is_multiple_of(LOOKS) {
                 self.in_time()?;
             }
-            if let Some(proven) = self.take_turns()? {
-                self.failed_waits = 0;
-                return Ok(Progress::Waits { proven });
+            match self.take_turns()? {
+                Round::Continues => {}
+                Round::Waits { proven } => return Ok(Progress::Waits { proven }),
+                Round::Stuck => break,
             }
             if self.round >= end && !self.ready.is_empty() {
                 return Ok(Progress::Paused);
@@ -184,18 +213,18 @@ impl Worker<'_, '_> {
         positions.any(|at| position(&other.place) < at && at < position(place))
     }
 
-    /// One turn for each warp that is ready; where all of them poll, whether each is as it was before.
-    fn take_turns(&mut self) -> Checked<Option<bool>> {
+    /// Gives each warp that is ready a turn.
+    fn take_turns(&mut self) -> Checked<Round> {
         let mut ready = std::mem::take(&mut self.ready);
         self.order(&mut ready, self.round);
         self.round += 1;
         let before = self.effects;
         let mut all_poll = true;
         let mut all_stay = true;
-        let mut one_polls = false;
+        let mut all_await_mbarriers = true;
         for w in ready {
             if self.land_due()? {
-                (self.failed_waits, self.effects) = (0, self.effects + 1);
+                self.effects += 1;
             }
             let pause = match self.turn(w as usize) {
                 Ok(pause) => pause,
@@ -204,20 +233,60 @@ impl Worker<'_, '_> {
                     continue;
                 }
             };
-            // A failed wait for an mbarrier counts as polling only next to a warp that polls memory: without one, no
-            // other block can end the wait.
-            let polls = matches!(pause, Pause::Sleeps | Pause::Spins | Pause::Stays);
             let polling = &self.warps[w as usize].polling;
-            let yields = pause == Pause::Yields && polling.again;
-            one_polls |= polls;
-            all_poll &= polls || yields;
-            all_stay &= pause == Pause::Stays || yields && polling.yields_alike;
+            all_poll &= match pause {
+                Pause::Sleeps | Pause::Spins | Pause::Stays => true,
+                Pause::Yields => polling.again,
+                Pause::Turn | Pause::Waits | Pause::Ended => false,
+            };
+            all_stay &= pause == Pause::Stays;
+            all_await_mbarriers &= polling.awaits_mbarrier();
             self.after_turn(w, pause)?;
         }
-        all_poll &= one_polls && !self.ready.is_empty();
         self.wake()?;
-        let idle = all_poll && self.effects == before;
-        Ok((all_poll).then_some(idle && all_stay && self.nothing_on_its_way()))
+        all_poll &= !self.ready.is_empty();
+        let idle = all_poll && self.effects == before && self.nothing_on_its_way();
+        self.idle_rounds = if idle { self.idle_rounds + 1 } else { 0 };
+        if !all_poll || self.idle_rounds >= PATIENCE && self.end_patience()? {
+            return Ok(Round::Continues);
+        }
+        let stays = idle && all_stay && !self.mbarriers.has_sleepers();
+        self.proven_rounds = if stays { self.proven_rounds + 1 } else { 0 };
+        // In each round, one group of diverged lanes of each warp has its turn.
+        let strands = self.warps.iter().map(|w| w.apart.len() as u32 + 1).max();
+        let strands = strands.unwrap_or(1);
+        let proven = self.proven_rounds >= strands;
+        // Only threads of the block arrive at its mbarriers, so a loop that looks at nothing else waits for the block.
+        if all_await_mbarriers && self.polled() == Polled::Block {
+            // A loop may have been seen to stay where it is before all that it reads was noted.
+            return Ok(if self.proven_rounds > 2 * strands {
+                Round::Stuck
+            } else {
+                Round::Continues
+            });
+        }
+        Ok(Round::Waits { proven })
+    }
+
+    /// Lets every wait for an mbarrier time out, because nothing in the block completes a phase.
+    ///
+    /// A loop around `try_wait` may have a second condition, such as a flag that the host sets. A warp that looks at it
+    /// must not sleep until the phase completes. From now on the warp polls, until it does something that others can
+    /// see. Returns false if all warps were impatient already.
+    fn end_patience(&mut self) -> Checked<bool> {
+        let mut ends = false;
+        for w in &mut self.warps {
+            if w.present() == 0 || w.polling.impatient {
+                continue;
+            }
+            let sleeps = self.mbarriers.time_out(w.index);
+            if sleeps {
+                self.ready.push(w.index);
+            }
+            w.polling.impatient = sleeps || w.polling.awaits_mbarrier();
+            ends |= w.polling.impatient;
+        }
+        Ok(ends)
     }
 
     /// Keeps a fault that may be a consequence. The warp does not run any more.
@@ -234,21 +303,14 @@ impl Worker<'_, '_> {
 
     fn after_turn(&mut self, w: u32, pause: Pause) -> Checked<()> {
         match pause {
-            Pause::Yields => {
-                self.failed_waits += 1;
-                self.ready.push(w);
-            }
-            Pause::Waits => self.failed_waits = 0,
+            Pause::Waits => {}
             Pause::Ended => {
                 self.ended(w)?;
-                (self.failed_waits, self.effects) = (0, self.effects + 1);
+                self.effects += 1;
             }
-            Pause::Turn => {
-                self.failed_waits = 0;
+            Pause::Turn | Pause::Yields | Pause::Sleeps | Pause::Spins | Pause::Stays => {
                 self.ready.push(w);
             }
-            // A loop that waits for an mbarrier may sleep or look at a clock in between.
-            Pause::Sleeps | Pause::Spins | Pause::Stays => self.ready.push(w),
         }
         Ok(())
     }
@@ -337,25 +399,21 @@ impl Worker<'_, '_> {
         Ok(Pause::Turn)
     }
 
-    /// Whether a warp whose turn is over polls.
+    /// Finds out whether a warp whose turn is over polls.
     fn judge(&mut self, w: &mut Warp, pause: Pause, before: u64) -> Checked<Pause> {
-        let polls = matches!(pause, Pause::Turn | Pause::Sleeps) && w.effects == before;
-        if !polls {
-            w.polling.quiet = 0;
-            w.polling.unknown = 0;
-            w.polling.polled = Polled::Block;
-            w.polling.again = pause == Pause::Yields && w.effects == before;
-            w.polling.yields = if w.polling.again {
-                w.polling.yields + 1
-            } else {
-                0
-            };
-            w.polling.yields_alike = false;
-            // Most waits succeed soon, so the state is not looked at before.
-            if w.polling.yields > MOST_QUIET {
-                let state = state(w);
-                w.polling.yields_alike = std::mem::replace(&mut w.polling.slept, state) == state;
+        let polls = matches!(pause, Pause::Turn | Pause::Sleeps | Pause::Yields);
+        if !polls || w.effects != before {
+            w.polling = Polling::default();
+            w.others_may_run();
+            return Ok(pause);
+        }
+        w.polling.note_failed(pause);
+        // Most waits for an mbarrier succeed soon, so the loop is not looked at before.
+        if pause == Pause::Yields && !w.polling.impatient {
+            if w.runnable().is_some() {
+                return self.poll(w, pause);
             }
+            w.polling.again = true;
             w.others_may_run();
             return Ok(pause);
         }
@@ -364,7 +422,7 @@ impl Worker<'_, '_> {
         if w.polling.unknown > FEW_UNKNOWN && !w.polling.quiet.is_multiple_of(UNKNOWN_LOOKS) {
             return self.poll(w, Pause::Spins);
         }
-        if pause == Pause::Sleeps {
+        if matches!(pause, Pause::Sleeps | Pause::Yields) {
             let state = state(w);
             if std::mem::replace(&mut w.polling.slept, state) == state {
                 return self.poll(w, Pause::Stays);
@@ -376,23 +434,35 @@ impl Worker<'_, '_> {
         }
         // A warp that computes for long is looked at ever less often.
         let quiet = w.polling.quiet;
-        match w.polling.again || quiet.is_power_of_two() || quiet.is_multiple_of(MOST_QUIET) {
-            true => self.probe(w, before),
-            false => Ok(Pause::Turn),
+        if w.polling.again || quiet.is_power_of_two() || quiet.is_multiple_of(MOST_QUIET) {
+            self.probe(w, before)
+        } else {
+            Ok(Pause::Turn)
         }
     }
 
     /// Executes some instructions more, to see whether they lead back to where the warp is.
     fn probe(&mut self, w: &mut Warp, before: u64) -> Checked<Pause> {
-        let (pc, start) = (w.now.pc, state(w));
+        let pc = w.now.pc;
+        let start = state(w);
         w.polling.asks = false;
         for _ in 0..PROBE {
             self.note_asked(w);
             let pause = self.run(w, 1)?;
-            if pause != Pause::Turn || w.effects != before {
+            if w.effects != before {
                 return Ok(pause);
             }
+            match pause {
+                Pause::Turn => {}
+                // The loop is longer than a turn, and sleeps or waits for an mbarrier.
+                Pause::Sleeps | Pause::Yields if w.polling.quiet >= MOST_QUIET => {
+                    w.polling.note_failed(pause);
+                    return self.judge_iteration(w, before, Pause::Sleeps);
+                }
+                _ => return Ok(pause),
+            }
             if w.now.pc == pc && state(w) == start {
+                w.polling.failed = false;
                 return self.poll(w, Pause::Stays);
             }
         }
@@ -420,7 +490,7 @@ impl Worker<'_, '_> {
 
     /// A warp polls, unless others of its lanes can run.
     fn poll(&mut self, w: &mut Warp, pause: Pause) -> Checked<Pause> {
-        w.polling.again = !self.run_others(w)?;
+        w.polling.again = !self.run_others(w, pause)?;
         Ok(if w.polling.again { pause } else { Pause::Turn })
     }
 
@@ -429,6 +499,12 @@ impl Worker<'_, '_> {
         let (address, strong) = match &step.op {
             Op::Load(t) if t.space != Space::Local => (&t.address, t.order.is_strong()),
             Op::Atomic(a) => (&a.address, true),
+            Op::Atomics(v) => (&v.1[0].address, true),
+            Op::LoadFragment(_) => {
+                // The fragment may lie in global memory, which other blocks write.
+                w.polling.polled = w.polling.polled.max(Polled::Device);
+                return;
+            }
             // Textures and surfaces may lie over memory of the host.
             Op::Image(_) => {
                 w.polling.polled = Polled::Host;
@@ -444,7 +520,13 @@ impl Worker<'_, '_> {
         if known && w.now.mask != 0 {
             let first = addresses[w.now.mask.trailing_zeros() as usize];
             w.polling.asked = Some((w.now.pc, first));
-            if self.grid.standstill.is_open() && w.polling.polled != Polled::Host {
+            // Without an outside, it does not matter whose memory it is.
+            let most = if self.grid.standstill.is_open() {
+                Polled::Host
+            } else {
+                Polled::Device
+            };
+            if w.polling.polled < most {
                 let polled = lanes(w.now.mask)
                     .map(|lane| self.polled_at(addresses[lane]))
                     .max();
@@ -463,10 +545,13 @@ impl Worker<'_, '_> {
     }
 
     fn out_of_fuel(&self, warp: &Warp) -> Box<Fault> {
-        let what = format!(
+        let mut what = format!(
             "the block has executed {} warp instructions and not ended",
             self.grid.schedule.fuel
         );
+        if let Some(reason) = self.mbarrier_reason(warp) {
+            let _ = write!(what, "; {reason}");
+        }
         let mut fault = self.fault(warp, warp.now.mask, Class::OutOfFuel, what);
         fault.instead = "look for a loop that never ends, or raise the schedule's fuel";
         fault
@@ -510,7 +595,8 @@ impl Worker<'_, '_> {
         };
         let mut fault = self.fault(first, first.now.mask, class, what);
         let barrier = self.barriers.waiting_at(first.index).map(|(_, pc, ..)| pc);
-        fault.place = Some(self.place(barrier.unwrap_or(first.now.pc)));
+        let wait = self.mbarrier_wait_at(first);
+        fault.place = Some(self.place(barrier.or(wait).unwrap_or(first.now.pc)));
         fault.instead = instead;
         Err(fault)
     }
@@ -547,7 +633,7 @@ impl Worker<'_, '_> {
 }
 
 /// A number that differs, as good as always, where a warp is at another place or has other values.
-fn state(w: &Warp) -> u64 {
+pub(super) fn state(w: &Warp) -> u64 {
     let mut hasher = FxHasher::default();
     for frame in w.frames() {
         [frame.pc, frame.join, frame.mask]

@@ -49,6 +49,8 @@ enum WaitReason {
         line: u32,
         arrivals: u32,
         bytes: i64,
+        /// The line of the second condition of the loop, if that reads memory.
+        polls: Option<u32>,
     },
     Exited,
     Polls {
@@ -96,9 +98,19 @@ impl WaitReason {
                 line,
                 arrivals,
                 bytes,
-            } => format!(
-                "{wait} at the mbarrier at 0x{address:x} in line {line} ({arrivals} arrivals and {bytes} bytes are missing)"
-            ),
+                polls,
+            } => {
+                let poll = if number == Number::One {
+                    "polls"
+                } else {
+                    "poll"
+                };
+                let polls = polls.map(|line| format!(" and {poll} in line {line}"));
+                format!(
+                    "{wait} at the mbarrier at 0x{address:x} in line {line} ({arrivals} arrivals and {bytes} bytes are missing){}",
+                    polls.unwrap_or_default()
+                )
+            }
             Self::Exited if number == Number::One => "has exited".into(),
             Self::Exited => "have exited".into(),
             Self::Polls { line, lanes } if number == Number::One => {
@@ -203,14 +215,8 @@ impl Worker<'_, '_> {
                 expected,
             };
         }
-        if let Some((pc, address, arrivals, bytes)) = self.mbarriers.sleeping_at(warp) {
-            let address = self.shared.local(address.into());
-            return WaitReason::Mbarrier {
-                address,
-                line: line(pc),
-                arrivals,
-                bytes,
-            };
+        if let Some(reason) = self.mbarrier_wait(w) {
+            return reason;
         }
         match (w.present(), w.polling.asked()) {
             (0, _) => WaitReason::Exited,
@@ -225,6 +231,39 @@ impl Worker<'_, '_> {
         }
     }
 
+    /// Returns the reason of a warp that waits for an mbarrier, asleep or in a loop.
+    fn mbarrier_wait(&self, w: &Warp) -> Option<WaitReason> {
+        if w.present() == 0 || !self.mbarriers.is_sleeping(w.index) && !w.polling.awaits_mbarrier()
+        {
+            return None;
+        }
+        let (pc, address, arrivals, bytes) = self.mbarriers.waiting_at(w.index)?;
+        let polls = w.polling.asked().map(|(pc, _)| self.place(pc).line);
+        Some(WaitReason::Mbarrier {
+            address: self.shared.local(address.into()),
+            line: self.place(pc).line,
+            arrivals,
+            bytes,
+            polls,
+        })
+    }
+
+    /// Returns the instruction at which a warp waits for an mbarrier, if it does.
+    pub(super) fn mbarrier_wait_at(&self, w: &Warp) -> Option<u32> {
+        self.mbarrier_wait(w)?;
+        self.mbarriers.waiting_at(w.index).map(|(pc, ..)| pc)
+    }
+
+    /// Returns the sentence that a warp waits for an mbarrier, if it does.
+    pub(super) fn mbarrier_reason(&self, w: &Warp) -> Option<String> {
+        let reason = self.mbarrier_wait(w)?;
+        Some(format!(
+            "{} {}",
+            self.warp_name(w.index),
+            reason.predicate(Number::One)
+        ))
+    }
+
     /// Returns what the warps of a block wait for that does nothing but wait.
     pub(super) fn waits(&self, turn: u64) -> BlockWaits {
         let first = self
@@ -234,6 +273,9 @@ impl Worker<'_, '_> {
         let first = first.or_else(|| self.warps.iter().find(|w| w.present() != 0));
         let first = first.unwrap_or(&self.warps[0]);
         let mut fault = self.fault(first, first.now.mask, Class::Deadlock, "");
+        if let Some(pc) = self.mbarrier_wait_at(first) {
+            fault.place = Some(self.place(pc));
+        }
         if let Some((pc, address)) = first.polling.asked() {
             fault.place = Some(self.place(pc));
             self.locate(&mut fault, address);

@@ -341,91 +341,361 @@ impl Outside for World {
     }
 }
 
+/// The memory of the flag that a kernel polls.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum FlagMemory {
+    Device,
+    Host,
+}
+
+/// How a kernel that polls runs, and what ends it.
+#[derive(Clone, Copy, Debug)]
+struct WorldSetup {
+    /// The memory of the parameter `in`. The parameter `out` is memory of the device.
+    flag: FlagMemory,
+    threads: usize,
+    may_change: bool,
+    limit: Duration,
+    /// Whether the world sets the flag after a moment.
+    sets_flag: bool,
+}
+
+/// Runs four blocks of 64 threads, and returns the class of the finding.
+fn run_in_world(module: &Module, setup: WorldSetup) -> Option<Class> {
+    let memory = Memory::new(1 << 20);
+    let flag = match setup.flag {
+        FlagMemory::Device => memory.alloc(4).expect("there is space"),
+        FlagMemory::Host => memory.alloc_host(4).expect("there is space").address(),
+    };
+    memory.write(flag, &[0; 4]).expect("it was allocated");
+    let out = memory.alloc(4).expect("there is space");
+    memory.write(out, &[0; 4]).expect("it was allocated");
+    let params = [flag.to_le_bytes(), out.to_le_bytes()].concat();
+    let launch = Launch {
+        kernel: module.kernel("k").expect("it is there"),
+        grid: [4, 1, 1],
+        block: [64, 1, 1],
+        dynamic_shared: 0,
+        params: &params,
+    };
+    let world = World {
+        may_change: AtomicBool::new(setup.may_change),
+        ..World::default()
+    };
+    let site = LaunchSite {
+        outside: Some(&world),
+        ..LaunchSite::default()
+    };
+    let watch = Watch {
+        wait_limit: Some(setup.limit),
+        ..Watch::default()
+    };
+    let schedule = Schedule {
+        threads: setup.threads,
+        ..Schedule::default()
+    };
+    std::thread::scope(|scope| {
+        let run =
+            scope.spawn(|| run_watched(&memory, &launch, &schedule, Trace::Off, &site, &watch));
+        if setup.sets_flag {
+            std::thread::sleep(Duration::from_millis(50));
+            memory
+                .write(flag, &1u32.to_le_bytes())
+                .expect("it was allocated");
+            world.changes.fetch_add(1, SeqCst);
+            world.may_change.store(false, SeqCst);
+        }
+        let watched = run.join().expect("it does not panic");
+        watched.found.first().map(|found| found.fault.class)
+    })
+}
+
+fn module(body: &str) -> Module {
+    Module::parse(&kernel(body))
+        .and_then(Module::complete)
+        .unwrap_or_else(|error| panic!("{error}\n{body}"))
+}
+
 /// What the outside may end is no deadlock, and waits no longer than its limit.
 #[test]
 fn the_outside_may_end_a_wait() {
-    let text = kernel(
-        ".reg .b32 %r; .reg .pred %p; ASK: ld.acquire.sys.global.u32 %r, [%in]; setp.eq.u32 %p, %r, 0; @%p bra ASK;
-        st.global.u32 [%out], %r;",
-    );
-    let module = Module::parse(&text)
-        .and_then(Module::complete)
-        .expect("it is valid");
-    let wait = |flag: &dyn Fn(&Memory) -> u64,
-                threads,
-                may_change,
-                limit,
-                meanwhile: &dyn Fn(&Memory, u64, &World)| {
-        let memory = Memory::new(1 << 20);
-        let flag = flag(&memory);
-        let out = memory.alloc(4).expect("there is space");
-        let params = [flag.to_le_bytes(), out.to_le_bytes()].concat();
-        let kernel = module.kernel("k").expect("it is there");
-        let launch = Launch {
-            kernel,
-            grid: [4, 1, 1],
-            block: [1; 3],
-            dynamic_shared: 0,
-            params: &params,
-        };
-        let world = World {
-            may_change: AtomicBool::new(may_change),
-            ..World::default()
-        };
-        let site = LaunchSite {
-            outside: Some(&world),
-            ..LaunchSite::default()
-        };
-        let watch = Watch {
-            wait_limit: Some(limit),
-            ..Watch::default()
-        };
-        let schedule = Schedule {
-            threads,
-            ..Schedule::default()
-        };
-        std::thread::scope(|scope| {
-            let run =
-                scope.spawn(|| run_watched(&memory, &launch, &schedule, Trace::Off, &site, &watch));
-            meanwhile(&memory, flag, &world);
-            run.join()
-                .expect("it does not panic")
-                .found
-                .first()
-                .map(|found| found.fault.class)
-        })
-    };
-    let device = |memory: &Memory| {
-        let flag = memory.alloc(4).expect("there is space");
-        memory.write(flag, &[0; 4]).expect("it was allocated");
-        flag
-    };
-    let host = |memory: &Memory| memory.alloc_host(4).expect("there is space").address();
-    let nothing = |_: &Memory, _, _: &World| {};
-    let later = |memory: &Memory, flag, world: &World| {
-        std::thread::sleep(Duration::from_millis(100));
-        memory
-            .write(flag, &1u32.to_le_bytes())
-            .expect("it was allocated");
-        world.changes.fetch_add(1, SeqCst);
-        world.may_change.store(false, SeqCst);
-    };
+    // A plain poll; a wait for an mbarrier with a second condition, by each of three instructions; and waits of two
+    // warps, of which only the one for the mbarrier reads the flag.
+    let waits = [
+        ("try_wait.parity", "ld.acquire.sys.global.u32"),
+        ("test_wait.parity", "ld.volatile.global.u32"),
+        ("try_wait.parity", "atom.relaxed.sys.global.or.b32"),
+    ];
+    let waits = waits.map(|(wait, ask)| {
+        let operands = if ask.starts_with("atom") { ", 0" } else { "" };
+        format!(
+            "{MBARRIER} WAIT: mbarrier.{wait}.shared.b64 %p, [bar], 0; @%p bra DONE;
+            {ask} %r, [%in]{operands}; setp.eq.u32 %q, %r, 0; @%q bra WAIT; DONE:"
+        )
+    });
+    let [wait, ..] = waits.clone();
+    let two = wait.replace("WAIT:", "setp.ge.u32 %f, %t, 32; @%f bra POLL; WAIT:")
+        + "st.release.sys.global.u32 [%out], 1; bra END;
+        POLL: ld.acquire.sys.global.u32 %r, [%out]; setp.eq.u32 %q, %r, 0; @%q bra POLL; END:";
+    let plain = ".reg .b32 %r; .reg .pred %p;
+        ASK: ld.acquire.sys.global.u32 %r, [%in]; setp.eq.u32 %p, %r, 0; @%p bra ASK;";
     let minute = Duration::from_secs(60);
-    let moment = Duration::from_millis(150);
-    for threads in [1, 2, 4] {
-        assert_eq!(wait(&device, threads, true, minute, &later), None);
-        assert_eq!(wait(&host, threads, false, minute, &later), None);
+    let moment = Duration::from_millis(100);
+    for body in [vec![plain.to_string(), two], waits.to_vec()].concat() {
+        let module = module(&body);
+        for threads in [1, 2, 4] {
+            let setup = WorldSetup {
+                flag: FlagMemory::Device,
+                threads,
+                may_change: true,
+                limit: minute,
+                sets_flag: true,
+            };
+            let wanted = [
+                (setup, None),
+                (
+                    WorldSetup {
+                        flag: FlagMemory::Host,
+                        may_change: false,
+                        ..setup
+                    },
+                    None,
+                ),
+                (
+                    WorldSetup {
+                        may_change: false,
+                        sets_flag: false,
+                        ..setup
+                    },
+                    Some(Class::Deadlock),
+                ),
+                (
+                    WorldSetup {
+                        limit: moment,
+                        sets_flag: false,
+                        ..setup
+                    },
+                    Some(Class::TimeLimit),
+                ),
+                (
+                    WorldSetup {
+                        flag: FlagMemory::Host,
+                        may_change: false,
+                        limit: moment,
+                        sets_flag: false,
+                        ..setup
+                    },
+                    Some(Class::TimeLimit),
+                ),
+            ];
+            for (setup, class) in wanted {
+                assert_eq!(run_in_world(&module, setup), class, "{setup:?}\n{body}");
+            }
+        }
+    }
+}
+
+/// Waits for an mbarrier alone are deadlocks, whatever the outside may do.
+#[test]
+fn the_outside_never_arrives_at_an_mbarrier() {
+    for wait in ["try_wait.parity", "test_wait.parity"] {
+        let module = module(&format!(
+            "{MBARRIER} WAIT: mbarrier.{wait}.shared.b64 %p, [bar], 0; @!%p bra WAIT;"
+        ));
+        let setup = WorldSetup {
+            flag: FlagMemory::Host,
+            threads: 2,
+            may_change: true,
+            limit: Duration::from_secs(60),
+            sets_flag: false,
+        };
         assert_eq!(
-            wait(&device, threads, false, minute, &nothing),
-            Some(Class::Deadlock)
+            run_in_world(&module, setup),
+            Some(Class::Deadlock),
+            "{wait}"
         );
-        assert_eq!(
-            wait(&device, threads, true, moment, &nothing),
-            Some(Class::TimeLimit)
+    }
+}
+
+/// Registers, and an mbarrier that expects one arrival.
+const MBARRIER: &str = ".shared .align 8 .b64 bar; .shared .align 8 .b64 bar1; .shared .b32 stop; .reg .pred %p, %q, %f;
+    .reg .b32 %r, %n; .reg .b64 %c; setp.eq.u32 %f, %t, 0; mov.u32 %n, 0; mov.u32 %r, 0;
+    @%f mbarrier.init.shared.b64 [bar], 1; @%f mbarrier.init.shared.b64 [bar1], 1; @%f st.shared.u32 [stop], 0;
+    bar.sync 0;";
+
+/// The first warp of the first block waits for an mbarrier or a flag, in several ways.
+fn waits_with_a_second_condition() -> Vec<(String, &'static str)> {
+    let mut all = Vec::new();
+    for (wait, hint) in [
+        ("try_wait.parity", ""),
+        ("try_wait.parity", ", 100"),
+        ("test_wait.parity", ""),
+    ] {
+        for (ask, set) in [
+            ("ld.acquire.gpu.global.u32 %r, [%in];", "global"),
+            ("ld.volatile.global.u32 %r, [%in];", "global"),
+            (
+                "nanosleep.u32 20; ld.relaxed.gpu.global.u32 %r, [%in];",
+                "global",
+            ),
+            ("atom.relaxed.gpu.global.cas.b32 %r, [%in], 1, 1;", "global"),
+            (
+                "add.u32 %n, %n, 1; ld.relaxed.gpu.global.u32 %r, [%in];",
+                "global",
+            ),
+            ("ld.acquire.cta.shared.u32 %r, [stop];", "shared"),
+        ] {
+            all.push((
+                format!(
+                    "WAIT: mbarrier.{wait}.shared.b64 %p, [bar], 0{hint}; @%p bra DONE;
+                    {ask} setp.eq.u32 %q, %r, 0; @%q bra WAIT; DONE:"
+                ),
+                set,
+            ));
+        }
+    }
+    all
+}
+
+/// A loop around a wait for an mbarrier looks at its second condition again, whoever sets it.
+#[test]
+fn a_second_condition_ends_a_wait_for_an_mbarrier() {
+    for (wait, set) in waits_with_a_second_condition() {
+        let first = "setp.ge.u32 %q, %t, 32;";
+        let store = match set {
+            "global" => "st.release.gpu.global.u32 [%in], 1;",
+            _ => "st.release.cta.shared.u32 [stop], 1;",
+        };
+        // Another warp.
+        let body = format!(
+            "{MBARRIER} {first} @%q bra SET; {wait} @%f st.global.u32 [%out], %r; bra END;
+            SET: {store} END:"
         );
-        assert_eq!(
-            wait(&host, threads, false, moment, &nothing),
-            Some(Class::TimeLimit)
+        ends(&body, 1, 64, 1);
+        // Another warp, which waits at a barrier of the block afterwards.
+        let body = format!(
+            "{MBARRIER} {first} @%q bra SET; {wait} @%f st.global.u32 [%out], %r; bra END;
+            SET: {store} END: bar.sync 0;"
         );
+        ends(&body, 1, 64, 1);
+        // Another lane of the warp.
+        let body = format!(
+            "{MBARRIER} @!%f bra SET; {wait} @%f st.global.u32 [%out], %r; bra END;
+            SET: {store} END: bar.warp.sync 0xffffffff;"
+        );
+        ends(&body, 1, 32, 1);
+        if set == "shared" {
+            continue;
+        }
+        // Another block.
+        let body = format!(
+            "{MBARRIER} mov.u32 %n, %ctaid.x; setp.ne.u32 %q, %n, 0; mov.u32 %n, 0; @%q bra SET;
+            {wait} @%f st.global.u32 [%out], %r; bra END; SET: {store} END:"
+        );
+        ends(&body, 3, 32, 1);
+    }
+}
+
+/// A second condition that nothing fulfills is a deadlock.
+#[test]
+fn a_second_condition_that_nothing_fulfills_is_found() {
+    for (wait, set) in waits_with_a_second_condition() {
+        let says = match set {
+            "global" => {
+                "waits at the mbarrier at 0x400 in line 14 (1 arrivals and 0 bytes are missing) and polls in line"
+            }
+            _ => "waits at the mbarrier at 0x400 in line",
+        };
+        hangs(&format!("{MBARRIER} {wait}"), 1, 32, says);
+        hangs(
+            &format!("{MBARRIER} {wait}")
+                .replace("bar.sync 0;", "bar.sync 0; @!%f bra END;")
+                .replace("DONE:", "DONE: END:"),
+            2,
+            64,
+            "mbarrier at 0x400",
+        );
+    }
+}
+
+/// A loop that gives up after some tries ends, and two waits in one loop end with either.
+#[test]
+fn waits_that_give_up_end() {
+    let tries = format!(
+        "{MBARRIER} WAIT: mbarrier.try_wait.parity.shared.b64 %p, [bar], 0; @%p bra DONE;
+        add.u32 %n, %n, 1; setp.lt.u32 %q, %n, 500; @%q bra WAIT; DONE: @%f st.global.u32 [%out], %n;"
+    );
+    ends(&tries, 1, 64, 500);
+    ends(&tries.replace("try_wait", "test_wait"), 2, 32, 500);
+    let clock = format!(
+        "{MBARRIER} .reg .b64 %b; mov.u64 %b, %clock64; add.u64 %b, %b, 5000;
+        WAIT: mbarrier.try_wait.parity.shared.b64 %p, [bar], 0; @%p bra DONE; mov.u64 %c, %clock64;
+        setp.lt.u64 %q, %c, %b; @%q bra WAIT; @%f st.global.u32 [%out], 3; DONE:"
+    );
+    ends(&clock, 1, 64, 3);
+    let either = format!(
+        "{MBARRIER} setp.ge.u32 %q, %t, 32; @%q bra SET;
+        WAIT: mbarrier.try_wait.parity.shared.b64 %p, [bar], 0; @%p bra DONE;
+        mbarrier.try_wait.parity.shared.b64 %p, [bar1], 0; @!%p bra WAIT; mov.u32 %n, 5;
+        DONE: @%f st.global.u32 [%out], %n; bra END;
+        SET: setp.eq.u32 %q, %t, 40; @%q mbarrier.arrive.shared.b64 _, [bar1]; END:"
+    );
+    ends(&either, 1, 64, 5);
+    ends(&either.replace("try_wait", "test_wait"), 1, 64, 5);
+    hangs(
+        &either.replace("%t, 40", "%t, 100"),
+        1,
+        64,
+        "waits at the mbarrier at 0x4",
+    );
+}
+
+/// Lanes of a warp that wait in vain in several loops are found.
+#[test]
+fn lanes_that_wait_in_vain_in_two_loops_are_found() {
+    for wait in ["try_wait", "test_wait"] {
+        for (second, says) in [
+            (
+                "mbarrier.WAIT.parity.shared.b64 %p, [bar1], 0;",
+                "waits at the mbarrier at 0x4",
+            ),
+            (
+                "ld.acquire.gpu.global.u32 %r, [%in]; setp.ne.u32 %p, %r, 0;",
+                "warp 0 ",
+            ),
+        ] {
+            let body = format!(
+                "{MBARRIER} @!%f bra OTHER;
+                FIRST: mbarrier.{wait}.parity.shared.b64 %p, [bar], 0; @!%p bra FIRST; bra END;
+                OTHER: {} @!%p bra OTHER; END: bar.warp.sync 0xffffffff;",
+                second.replace("WAIT", wait)
+            );
+            hangs(&body, 1, 32, says);
+            hangs(&body, 2, 32, says);
+        }
+    }
+}
+
+/// Lanes of a warp that wait for an mbarrier let the other lanes arrive, or set the flag of another wait.
+#[test]
+fn lanes_arrive_for_lanes_of_their_warp() {
+    for wait in ["try_wait", "test_wait"] {
+        let arrives = format!(
+            "{MBARRIER} @!%f bra OTHER;
+            WAIT: mbarrier.{wait}.parity.shared.b64 %p, [bar], 0; @!%p bra WAIT; st.global.u32 [%out], 4; bra END;
+            OTHER: setp.eq.u32 %q, %t, 9; @%q mbarrier.arrive.shared.b64 _, [bar]; END: bar.warp.sync 0xffffffff;"
+        );
+        ends(&arrives, 1, 32, 4);
+        // Lane 0 waits for warp 1 and releases the other lanes, which poll.
+        let polls = format!(
+            "{MBARRIER} setp.ge.u32 %q, %t, 32; @%q bra ARRIVE; @!%f bra POLL;
+            WAIT: mbarrier.{wait}.parity.shared.b64 %p, [bar], 0; @!%p bra WAIT;
+            st.release.gpu.global.u32 [%in], 1; st.global.u32 [%out], 6; bra END;
+            POLL: ld.acquire.gpu.global.u32 %r, [%in]; setp.eq.u32 %q, %r, 0; @%q bra POLL; bra END;
+            ARRIVE: setp.eq.u32 %q, %t, 40; @!%q bra END;
+            LATER: add.u32 %n, %n, 1; setp.lt.u32 %q, %n, 20000; @%q bra LATER;
+            mbarrier.arrive.shared.b64 _, [bar]; END:"
+        );
+        ends(&polls, 1, 64, 6);
     }
 }
