@@ -1,5 +1,6 @@
-//! Lane-instructions per second of two GEMVs, on one thread, all checks on; and bytes per second of weights that go
-//! through a ring of bulk copies to integer `mma`. Criterion calls the instructions elements.
+//! Measures the lane instructions per second of two GEMVs on one thread, with all checks. It also
+//! measures the bytes per second of weights that pass through a ring of bulk copies to integer
+//! `mma`. Criterion calls the instructions elements.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use ptx_emu::{Launch, Memory, Module, Schedule, Stats, Trace, run};
@@ -52,7 +53,7 @@ fn lanes(c: &mut Criterion) {
     group.finish();
 }
 
-/// Bytes that a block of the ring reads: steps of four tiles of 16 by 128.
+/// The number of steps of a block of the ring. A step reads four tiles of 16 by 128 bytes.
 const STEPS: u32 = 32;
 const BLOCKS: u32 = 4;
 

@@ -1,8 +1,9 @@
-//! Runs one kernel of a PTX file as a JSON description on standard input says, and prints what came of it as JSON.
-//! `tests/corpus/corpus.py` writes the descriptions.
+//! Runs one kernel of a PTX file as a JSON description on standard input specifies, and prints the
+//! result as JSON. `tests/corpus/corpus.py` writes the descriptions.
 //!
-//! Each schedule has a memory of its own. The bytes of the buffers named in `outputs` go, one after another, into the file
-//! `OUT.0`, those of schedule i into `OUT.i`, but only where they differ from the first.
+//! Each schedule has its own memory. The bytes of the buffers in `outputs` are written to the file
+//! `OUT.0`. The bytes under schedule `i` are written to `OUT.i`, but only if they differ from the
+//! first.
 
 use std::io::{self, Read};
 use std::{error, fs};
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 
 type Failure = Box<dyn error::Error>;
 
-/// Bytes of device memory.
+/// The capacity of the device in bytes.
 const MEMORY: u64 = 1 << 28;
 
 fn main() -> Result<(), Failure> {
@@ -32,7 +33,7 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// What came of the job: runs, or why the kernel does not load.
+/// Returns the result of the job: its runs, or the reason why the kernel cannot run.
 fn of_kernel(job: &Value, module: &Module) -> Result<Value, Failure> {
     match module.kernel(string(&job["kernel"])?) {
         Ok(kernel) => {
@@ -49,7 +50,7 @@ fn refusal(errors: &ParseErrors) -> Value {
     json!({ "load": messages })
 }
 
-/// What each schedule gives: a fault, or null; and whether one left bytes of an output that nobody has written.
+/// Returns the fault of each schedule or null, and whether one left an output partly uninitialized.
 fn runs(job: &Value, module: &Module, kernel: &Kernel) -> Result<(Vec<Value>, bool), Failure> {
     let mut unwritten = false;
     let (mut answers, mut first) = (Vec::new(), None::<Vec<u8>>);
@@ -69,16 +70,16 @@ fn runs(job: &Value, module: &Module, kernel: &Kernel) -> Result<(Vec<Value>, bo
     Ok((answers, unwritten))
 }
 
-/// What a launch leaves.
+/// The result of a launch.
 struct Ended {
     /// The bytes of all outputs.
     outputs: Vec<u8>,
-    /// Whether all of them are written.
+    /// Whether all of them are initialized.
     whole: bool,
     fault: Option<Box<Fault>>,
 }
 
-/// Launches under one schedule.
+/// Launches the kernel under one schedule.
 fn launch(
     job: &Value,
     module: &Module,
@@ -111,7 +112,7 @@ fn launch(
             .is_array()
             .then(|| triple(&job["cluster"]))
             .transpose()?,
-        // Standard output is for the answer.
+        // Standard output is reserved for the answer.
         print: Some(Print(&|text| eprint!("{text}"))),
         ..LaunchSite::default()
     };
@@ -147,7 +148,7 @@ fn launch(
     })
 }
 
-/// The address and the bytes of a buffer, filled if it has data.
+/// Returns the address and the size of a buffer, which is filled if it has data.
 fn buffer(memory: &Memory, buffer: &Value) -> Result<(u64, usize), Failure> {
     let bytes = number(&buffer["bytes"])?;
     let address = memory.alloc(bytes)?;
@@ -158,7 +159,7 @@ fn buffer(memory: &Memory, buffer: &Value) -> Result<(u64, usize), Failure> {
     Ok((address, bytes as usize))
 }
 
-/// The parameter block: each argument's bytes, with the addresses of buffers put in where it says.
+/// Returns the parameter block: the bytes of each argument, with the addresses of buffers inserted.
 fn parameters(
     memory: &Memory,
     kernel: &Kernel,
@@ -212,7 +213,7 @@ fn argument(arg: &Value, buffers: &[(u64, usize)]) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-/// The handle of a texture or surface over a buffer.
+/// Returns the handle of a texture or surface over a buffer.
 fn object(memory: &Memory, given: &Value, buffers: &[(u64, usize)]) -> Result<u64, Failure> {
     let extent = triple(&given["extent"])?;
     let format = TexelFormat {

@@ -1,14 +1,15 @@
-//! Lane-instructions a second of inner loops, with all checks on, untraced and traced: one line a kernel.
+//! Measures the lane instructions per second of inner loops, with all checks, untraced and traced.
 //!
-//! `cargo run --release -p ptx-emu --example speed [THREADS [ROUNDS [KERNEL]]]`; each figure is the best of the rounds. On
-//! Linux, the time of one thread is what the processor spent on it, so that other work on the machine counts less.
+//! Usage: `cargo run --release -p ptx-emu --example speed [THREADS [ROUNDS [KERNEL]]]`. Each figure
+//! is the best of the rounds. With one thread on Linux, the time is the CPU time of the thread, so
+//! that other work on the machine matters less.
 
 use std::error::Error;
 use std::time::Instant;
 
 use ptx_emu::{Launch, Memory, Module, Schedule, Trace, run};
 
-/// A kernel, how often it goes round, its grid and block, and how many buffers it takes.
+/// A kernel, its number of iterations, its grid and block, and its number of buffers.
 type Case = (&'static str, u32, [u32; 3], [u32; 3], usize);
 
 const CASES: &[Case] = &[
@@ -19,7 +20,7 @@ const CASES: &[Case] = &[
     ("sgemm", 192, [12, 12, 1], [16, 16, 1], 3),
 ];
 
-/// Bytes of each buffer.
+/// The size of each buffer in bytes.
 const BYTES: u64 = 1 << 24;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -46,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The best of some rounds.
+/// Returns the best of some rounds.
 fn best(
     module: &Module,
     case: &Case,
@@ -87,9 +88,9 @@ fn best(
     Ok(best)
 }
 
-/// Seconds that the processor has spent on this thread, where the system says so.
+/// Returns the CPU time of this thread in seconds, if the system reports it.
 fn spent() -> Option<f64> {
-    // The count is brought up to date when the thread gives way.
+    // The system updates the count when the thread yields.
     std::thread::yield_now();
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     Some(text.split(' ').next()?.parse::<f64>().ok()? / 1e9)

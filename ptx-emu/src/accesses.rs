@@ -1,9 +1,23 @@
-//! The bytes that a launch read and wrote, and whether two launches conflict.
+//! The bytes that a launch accessed, and conflicts between two launches.
 
 use crate::Memory;
 use crate::fault::{AllocationInfo, SourcePlace};
 
-/// The bytes a traced launch read and wrote, by instruction and allocation.
+/// The bytes that a traced launch read and wrote, by instruction and allocation.
+///
+/// # Example: two launches that nothing orders
+/// ```
+/// use ptx_emu::{Accesses, ConflictKind, Memory};
+///
+/// let memory = Memory::new(1 << 20);
+/// let x = memory.alloc(16)?;
+/// let copy = Accesses::of_host(&memory, "copy", &[], &[(x, 8)]);
+/// let kernel = Accesses::of_host(&memory, "kernel", &[(x + 4, 8)], &[]);
+///
+/// let conflict = copy.conflict(&kernel).expect("both access bytes 4 to 7");
+/// assert_eq!((conflict.address, conflict.kind), (x + 4, ConflictKind::WriteRead));
+/// # Ok::<(), ptx_emu::MemoryError>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Accesses {
     pub(crate) kernel: String,
@@ -12,17 +26,17 @@ pub struct Accesses {
     pub(crate) triggers: Vec<Trigger>,
 }
 
-/// A `griddepcontrol.launch_dependents` that was executed.
+/// An executed `griddepcontrol.launch_dependents`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trigger {
-    /// Where it stands.
+    /// The instruction.
     pub place: SourcePlace,
-    /// Whether the thread had executed `griddepcontrol.wait` before. One that had not may start the dependents of
-    /// this launch while the launches before it still run.
+    /// Whether the thread had executed `griddepcontrol.wait` before. If not, the dependents of this
+    /// launch may start while the launches before it still run.
     pub waited: bool,
 }
 
-/// What one instruction did to one allocation.
+/// The accesses of one instruction to one allocation.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     pub(crate) place: SourcePlace,
@@ -34,47 +48,47 @@ pub(crate) struct Site {
     pub(crate) bytes: ByteSet,
 }
 
-/// What an access does to memory.
+/// The kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemoryOperation {
     Read,
-    /// A read that promises that nobody writes during the launch: `.nc`.
+    /// `.nc`: a read of memory that must not be written during the launch.
     ReadOnly,
-    /// `.relaxed` or `.volatile`.
+    /// A `.relaxed` or `.volatile` read.
     StrongRead,
-    /// `.acquire`.
+    /// An `.acquire` read.
     Acquire,
     Write,
-    /// `.relaxed` or `.volatile`.
+    /// A `.relaxed` or `.volatile` write.
     StrongWrite,
-    /// `.release`.
+    /// A `.release` write.
     Release,
     Atomic,
 }
 
-/// How two launches conflict: what the first did, then what the second did.
+/// The kinds of the two accesses in a [`Conflict`]. The first word stands for the first launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConflictKind {
-    /// Both wrote.
+    /// Both launches wrote.
     WriteWrite,
-    /// The first wrote what the second read.
+    /// The first launch wrote, and the second launch read.
     WriteRead,
-    /// The first read what the second wrote.
+    /// The first launch read, and the second launch wrote.
     ReadWrite,
 }
 
-/// Bytes that two launches touch, at least one of them writing.
+/// Bytes that two launches accessed, and that at least one of them wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
     /// The lowest address in conflict.
     pub address: u64,
-    /// The allocation that holds it.
+    /// The allocation that contains the address.
     pub allocation: AllocationInfo,
-    /// Who did what.
+    /// The kinds of the two accesses.
     pub kind: ConflictKind,
-    /// Kernel and instruction of the first launch.
+    /// The kernel and the instruction of the first launch.
     pub first: (String, SourcePlace),
-    /// Kernel and instruction of the second launch.
+    /// The kernel and the instruction of the second launch.
     pub second: (String, SourcePlace),
 }
 
@@ -89,12 +103,13 @@ impl MemoryOperation {
         )
     }
 
-    /// Whether kernels that overlap use it to communicate progress.
+    /// Returns true if overlapping kernels use such an access to communicate progress.
     fn is_progress(self) -> bool {
         matches!(self, MemoryOperation::Acquire | MemoryOperation::Release)
     }
 
-    /// As other blocks see it when its scope is one block: a plain access.
+    /// Returns the kind of an access of block scope as other blocks see it, which is an ordinary
+    /// access.
     pub(crate) fn within_block(self) -> MemoryOperation {
         match self {
             MemoryOperation::ReadOnly => MemoryOperation::ReadOnly,
@@ -103,7 +118,7 @@ impl MemoryOperation {
         }
     }
 
-    /// Whether it may meet another strong access at the same address.
+    /// Returns true if the access may meet another strong access at its address without a race.
     pub(crate) fn is_strong(self) -> bool {
         !matches!(
             self,
@@ -113,7 +128,10 @@ impl MemoryOperation {
 }
 
 impl Accesses {
-    /// What a copy or a fill touches, as runs of (address, bytes). In a conflict it stands under `name`, at line 0.
+    /// Creates the accesses of a copy or a fill by the host.
+    ///
+    /// `reads` and `writes` are ranges as (address, bytes). A conflict reports the copy under
+    /// `name`, in line 0.
     pub fn of_host(
         memory: &Memory,
         name: &str,
@@ -128,6 +146,8 @@ impl Accesses {
             .into_iter()
             .flat_map(|(runs, operation)| runs.iter().map(move |run| (*run, operation)));
         let sites = runs.filter_map(|((address, bytes), operation)| {
+            // A run outside of every allocation was refused by the copy itself, so there is nothing
+            // to compare.
             let allocation = memory.find(address)?;
             let place = SourcePlace {
                 line: 0,
@@ -154,8 +174,9 @@ impl Accesses {
         }
     }
 
-    /// The conflict at the lowest address with a launch that nothing orders after this one. At device scope, atomics do
-    /// not conflict with atomics or with strong loads.
+    /// Returns the conflict at the lowest address with a launch that is not ordered after this one.
+    ///
+    /// Atomics do not conflict with atomics or strong loads, if both have device scope.
     pub fn conflict(&self, later: &Accesses) -> Option<Conflict> {
         let counter = |a: &Site, b: &Site| {
             let meets = |one: MemoryOperation, other: MemoryOperation| {
@@ -172,31 +193,40 @@ impl Accesses {
         self.conflict_where(later, |a, b| !counter(a, b))
     }
 
-    /// The conflict of what this launch did before `griddepcontrol.wait` with anything `earlier` did, when only
-    /// programmatic edges lead from there to here. The first of the conflict is `earlier`. Atomics and strong accesses
-    /// conflict like others here. The exception is an acquire load and a release store at device scope, with which
-    /// overlapping kernels communicate progress.
+    /// Returns the conflict of an access before `griddepcontrol.wait` in this launch with any
+    /// access of `earlier`.
     ///
-    /// An access counts as after the wait when its warp has waited, or is ordered after a warp that has: by a block
-    /// barrier, an mbarrier or a fence. `griddepcontrol.wait` in one lane counts for its warp.
+    /// Call it for two launches that only programmatic edges order. In the result, `first` belongs
+    /// to `earlier`. Atomics and strong accesses conflict like ordinary ones. The exception is an
+    /// acquire load and a release store of device scope, by which overlapping kernels communicate
+    /// progress.
+    ///
+    /// An access is after the wait if its warp has waited, or if it is ordered after a warp that
+    /// has waited, by a block barrier, an mbarrier or a fence. A `griddepcontrol.wait` in one lane
+    /// counts for its warp.
     pub fn before_wait_conflict(&self, earlier: &Accesses) -> Option<Conflict> {
         let progress = |a: &Site, b: &Site| a.operation.is_progress() && b.operation.is_progress();
         earlier.conflict_where(self, |a, b| !b.waited && !progress(a, b))
     }
 
-    /// Whether every block executed `griddepcontrol.wait`; a launch that did not says nothing, by ending, of the
-    /// launches before it. Host copies count as having waited.
+    /// Returns true if every block executed `griddepcontrol.wait`.
+    ///
+    /// If false, the end of the launch does not imply the end of the launches before it. Copies by
+    /// the host count as having waited.
     pub fn waited(&self) -> bool {
         self.waited
     }
 
-    /// Every `griddepcontrol.launch_dependents` executed, in order of the text; one that some warps executed before
-    /// their wait and others after it stands twice.
+    /// Returns the executed `griddepcontrol.launch_dependents` in the order of the text.
+    ///
+    /// An instruction is listed twice if some warps executed it before their wait and others after
+    /// it.
     pub fn triggers(&self) -> &[Trigger] {
         &self.triggers
     }
 
-    /// The conflict at the lowest address among the pairs of sites that `counts` holds for.
+    /// Returns the conflict at the lowest address among the pairs of sites for which `counts` is
+    /// true.
     fn conflict_where(
         &self,
         later: &Accesses,
@@ -209,6 +239,8 @@ impl Accesses {
         let conflicts = pairs
             .filter(|(a, b)| counts(a, b))
             .filter_map(|(a, b)| Some((a, b, clash(a, b)?)));
+        // The lowest address is reported, so that the result does not depend on the order of the
+        // sites.
         let (a, b, address) = conflicts.min_by_key(|(.., address)| *address)?;
         let kind = match (a.operation.writes(), b.operation.writes()) {
             (true, true) => ConflictKind::WriteWrite,
@@ -224,7 +256,7 @@ impl Accesses {
         })
     }
 
-    /// A `.nc` load and a write of the same bytes, and their lowest address.
+    /// Returns an `.nc` load and a write of the same bytes, with their lowest common address.
     pub(crate) fn read_only_written(&self) -> Option<(&Site, &Site, u64)> {
         let read_only = self
             .sites
@@ -237,7 +269,7 @@ impl Accesses {
     }
 }
 
-/// The lowest address two sites share, when one of them writes it.
+/// Returns the lowest address that two sites share, if one of them writes it.
 fn clash(a: &Site, b: &Site) -> Option<u64> {
     if !a.operation.writes() && !b.operation.writes() || a.allocation.base != b.allocation.base {
         return None;
@@ -245,31 +277,32 @@ fn clash(a: &Site, b: &Site) -> Option<u64> {
     Some(a.allocation.base + a.bytes.first_shared(&b.bytes)?)
 }
 
-/// Bytes a page of a [`ByteSet`] covers.
+/// The number of offsets that a page of a [`ByteSet`] covers.
 const PAGE: u64 = 4096;
-/// Bytes that such a page takes.
+/// The size of such a page in bytes.
 pub(crate) const BYTES_OF_PAGE: usize = (PAGE / 8) as usize;
 
-/// A set of byte offsets, in pages that exist where needed.
+/// A set of byte offsets, stored as a bitmap in pages. Empty pages are not allocated.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ByteSet {
     pages: Vec<Option<Box<[u64; 64]>>>,
-    /// Pages that exist.
+    /// The number of allocated pages.
     used: usize,
 }
 
 impl ByteSet {
-    /// The set of `bytes` offsets from `offset` on.
+    /// Creates the set of `bytes` offsets starting at `offset`.
     fn run(offset: u64, bytes: u64) -> ByteSet {
         let mut set = ByteSet::default();
         set.insert_run(offset, bytes);
         set
     }
 
-    /// Adds any number of bytes; gives the pages that are new.
+    /// Adds any number of offsets and returns the number of newly allocated pages.
     pub(crate) fn insert_run(&mut self, offset: u64, bytes: u64) -> usize {
         let before = self.used;
-        let (mut at, end) = (offset, offset + bytes);
+        let mut at = offset;
+        let end = offset + bytes;
         while at < end {
             let stop = end.min((at / PAGE + 1) * PAGE);
             let words = self.page(at);
@@ -282,7 +315,8 @@ impl ByteSet {
         self.used - before
     }
 
-    /// Adds up to 64 bytes that do not cross a multiple of 64; gives the pages that are new.
+    /// Adds up to 64 offsets that do not cross a multiple of 64. Returns the number of newly
+    /// allocated pages.
     #[inline]
     pub(crate) fn insert(&mut self, offset: u64, bytes: u32) -> usize {
         let before = self.used;
@@ -290,7 +324,7 @@ impl ByteSet {
         self.used - before
     }
 
-    /// The page of an offset, which is made where there is none.
+    /// Returns the page of an offset and allocates it if necessary.
     fn page(&mut self, offset: u64) -> &mut [u64; 64] {
         let page = (offset / PAGE) as usize;
         if page >= self.pages.len() {
@@ -303,7 +337,7 @@ impl ByteSet {
         })
     }
 
-    /// Whether an offset is in the set.
+    /// Returns true if the set contains an offset.
     pub(crate) fn contains(&self, offset: u64) -> bool {
         let page = self
             .pages
@@ -312,7 +346,7 @@ impl ByteSet {
         page.is_some_and(|words| words[(offset / 64 % 64) as usize] >> (offset % 64) & 1 != 0)
     }
 
-    /// The lowest offset in both sets.
+    /// Returns the lowest offset in both sets.
     fn first_shared(&self, other: &ByteSet) -> Option<u64> {
         let pages = self.pages.iter().zip(&other.pages).enumerate();
         pages

@@ -1,7 +1,7 @@
-//! One allocation: where it lies, its storage, and which of its bytes somebody wrote.
+//! One allocation: its address, its storage, and shadow memory that records the initialized bytes.
 //!
-//! The shadow holds one bit per byte: initialised or not. `prefix` counts the leading bytes that are known to be
-//! initialised, so a filled allocation costs one comparison.
+//! The shadow has one bit per byte. `prefix` counts the leading bytes that are known to be
+//! initialized, so a check of a completely initialized allocation is one comparison.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -10,24 +10,24 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use crate::fault::AllocationInfo;
 use crate::host_block::{HostBlock, words_for, zeroed};
 
-/// One allocation: storage and shadow.
+/// An allocation with its storage and shadow.
 #[derive(Debug)]
 pub(crate) struct Allocation {
     pub(crate) base: u64,
     pub(crate) bytes: u64,
     pub(crate) label: RwLock<String>,
     storage: Storage,
-    /// One bit a byte, set when initialised.
+    /// One bit per byte, which is set if the byte is initialized. Empty for host memory.
     shadow: Box<[AtomicU32]>,
-    /// Leading bytes known to be initialised.
+    /// The number of leading bytes that are known to be initialized.
     prefix: AtomicU64,
-    /// Set when the shadow has changed since the prefix was last advanced.
+    /// Whether the shadow has changed since `prefix` was last advanced.
     stale: AtomicBool,
-    /// Whether it holds a `.const` variable.
+    /// Whether the allocation is a `.const` variable.
     pub(crate) constant: bool,
-    /// The device whose memory it is; none for memory of the host, which every device reaches.
+    /// The device that owns the memory, or `None` for host memory, which every device can access.
     pub(crate) owner: Option<u32>,
-    /// Held while a 64-bit word, which is two of storage, is updated atomically.
+    /// The lock for atomic updates of a 64-bit word, which consists of two words of storage.
     pub(crate) wide: Mutex<()>,
 }
 
@@ -35,12 +35,12 @@ pub(crate) struct Allocation {
 pub(crate) enum Storage {
     Device(Box<[AtomicU32]>),
     Host(Arc<HostBlock>),
-    /// Memory of the program, whose device address is its own.
+    /// Registered memory of the program, whose device address is its host address.
     Mapped(&'static [AtomicU32]),
 }
 
 impl Allocation {
-    /// Memory that counts as initialised, without a shadow, unless the device owns it.
+    /// Creates an allocation without a shadow. It counts as initialized unless a device owns it.
     pub(crate) fn of(
         base: u64,
         bytes: u64,
@@ -62,12 +62,10 @@ impl Allocation {
         }
     }
 
-    /// Memory of a device that nobody has written; none where the host has no room for it.
+    /// Creates uninitialized device memory, or returns `None` if the host has too little memory.
     pub(crate) fn on_device(base: u64, device: u32, bytes: u64) -> Option<Self> {
-        let (storage, shadow) = (
-            zeroed(words_for(bytes))?,
-            zeroed(words_for(bytes.div_ceil(8)))?,
-        );
+        let storage = zeroed(words_for(bytes))?;
+        let shadow = zeroed(words_for(bytes.div_ceil(8)))?;
         let label = format!("allocation 0x{base:x}");
         Some(Self {
             shadow,
@@ -75,12 +73,12 @@ impl Allocation {
         })
     }
 
-    /// Takes over what another allocation of the same size holds.
+    /// Copies the contents and the shadow of an allocation of the same size.
     pub(crate) fn take_over(&self, old: &Self) {
         let copy = |to: &[AtomicU32], from: &[AtomicU32]| {
-            to.iter()
-                .zip(from)
-                .for_each(|(to, from)| to.store(from.load(Relaxed), Relaxed));
+            for (to, from) in to.iter().zip(from) {
+                to.store(from.load(Relaxed), Relaxed);
+            }
         };
         copy(self.words(), old.words());
         copy(&self.shadow, &old.shadow);
@@ -88,7 +86,7 @@ impl Allocation {
         self.stale.store(true, Relaxed);
     }
 
-    /// Marks the bytes of a part of a copy, less those of the copy that are not known.
+    /// Marks a range that a copy has written as initialized, except for the bytes in `unknown`.
     pub(crate) fn know(&self, offset: u64, part: Range<usize>, unknown: &[usize]) {
         let at = |i: usize| offset + (i - part.start) as u64;
         let mut next = part.start;
@@ -101,7 +99,7 @@ impl Allocation {
         self.advance();
     }
 
-    /// Base, size and label.
+    /// Returns the base, the size and the label.
     pub(crate) fn info(&self) -> AllocationInfo {
         let label = self
             .label
@@ -115,7 +113,7 @@ impl Allocation {
         }
     }
 
-    /// The storage, little-endian words.
+    /// Returns the storage as little-endian words.
     pub(crate) fn words(&self) -> &[AtomicU32] {
         match &self.storage {
             Storage::Device(words) => words,
@@ -124,17 +122,17 @@ impl Allocation {
         }
     }
 
-    /// Leading bytes known to be initialised.
+    /// Returns the number of leading bytes that are known to be initialized.
     pub(crate) fn prefix(&self) -> u64 {
         self.prefix.load(Relaxed)
     }
 
-    /// Whether all of `bytes` bytes at `offset` are initialised.
+    /// Returns true if all `bytes` bytes at `offset` are initialized.
     pub(crate) fn is_initialised(&self, offset: u64, bytes: u64) -> bool {
         self.first_uninitialised(offset, bytes).is_none()
     }
 
-    /// Offset of the first uninitialised byte within a range.
+    /// Returns the offset of the first uninitialized byte in a range.
     pub(crate) fn first_uninitialised(&self, offset: u64, bytes: u64) -> Option<u64> {
         let end = offset + bytes;
         let mut at = offset.max(self.prefix().min(end));
@@ -148,10 +146,11 @@ impl Allocation {
         None
     }
 
-    /// How many bytes of a range nobody has written.
+    /// Returns the number of uninitialized bytes in a range.
     pub(crate) fn count_uninitialised(&self, offset: u64, bytes: u64) -> u64 {
         let end = offset + bytes;
-        let (mut at, mut count) = (offset.max(self.prefix().min(end)), 0);
+        let mut at = offset.max(self.prefix().min(end));
+        let mut count = 0;
         while at < end {
             let next = ((at / 32 + 1) * 32).min(end);
             let within = (u64::from(u32::MAX) >> (32 - (next - at))) << (at % 32);
@@ -162,7 +161,7 @@ impl Allocation {
         count
     }
 
-    /// Marks bytes initialised.
+    /// Marks bytes as initialized.
     pub(crate) fn initialise(&self, offset: u64, bytes: u64) {
         let end = offset + bytes;
         if end <= self.prefix() || bytes == 0 {
@@ -181,7 +180,8 @@ impl Allocation {
         self.stale.store(true, Relaxed);
     }
 
-    /// Moves the prefix over everything initialised since; called between launches.
+    /// Extends the prefix over the bytes that were initialized since the last call. Called between
+    /// launches.
     pub(crate) fn advance(&self) {
         if self.stale.swap(false, Relaxed) {
             let prefix = self
@@ -191,28 +191,31 @@ impl Allocation {
         }
     }
 
-    /// Marks one byte as not initialised. Bytes within the prefix stay initialised.
+    /// Marks one byte as uninitialized. A byte within the prefix stays initialized.
     fn forget(&self, offset: u64) {
         if offset >= self.prefix() {
             self.shadow[(offset / 32) as usize].fetch_and(!(1 << (offset % 32)), Relaxed);
         }
     }
 
-    /// Marks bytes as not initialised, of memory whose prefix is never advanced.
+    /// Marks bytes as uninitialized, in memory whose prefix is never advanced.
     pub(crate) fn forget_all(&self, offset: u64, bytes: u64) {
-        (offset..offset + bytes).for_each(|at| self.forget(at));
+        for at in offset..offset + bytes {
+            self.forget(at);
+        }
     }
 
-    /// Copies bytes out.
+    /// Copies bytes out of the allocation.
     pub(crate) fn read(&self, offset: u64, to: &mut [u8]) {
         let words = self.words();
+        // The head reaches up to the first whole word, from which on words are copied.
         let head = ((4 - offset % 4) % 4).min(to.len() as u64) as usize;
         let (head, rest) = to.split_at_mut(head);
         let byte =
             |at: u64| words[(at / 4) as usize].load(Relaxed).to_le_bytes()[(at % 4) as usize];
-        head.iter_mut()
-            .enumerate()
-            .for_each(|(i, b)| *b = byte(offset + i as u64));
+        for (i, b) in head.iter_mut().enumerate() {
+            *b = byte(offset + i as u64);
+        }
         let start = offset + head.len() as u64;
         for (i, part) in rest.chunks_mut(4).enumerate() {
             let word = words[(start / 4) as usize + i].load(Relaxed).to_le_bytes();
@@ -220,7 +223,7 @@ impl Allocation {
         }
     }
 
-    /// Copies bytes in, without marking them initialised.
+    /// Copies bytes into the allocation without marking them as initialized.
     pub(crate) fn write(&self, offset: u64, from: &[u8]) {
         let words = self.words();
         let head = ((4 - offset % 4) % 4).min(from.len() as u64) as usize;
@@ -235,13 +238,14 @@ impl Allocation {
     }
 }
 
-/// Stores bytes that lie within one word, leaving its other bytes as another thread may write them.
+/// Stores bytes within one word and preserves its other bytes, which another thread may be writing.
 pub(crate) fn store_part(words: &[AtomicU32], offset: u64, bytes: &[u8]) {
     if bytes.is_empty() {
         return;
     }
     let shift = 8 * (offset % 4) as u32;
-    let (mut value, mut mask) = (0, 0);
+    let mut value = 0;
+    let mut mask = 0;
     for (i, byte) in bytes.iter().enumerate() {
         value |= u32::from(*byte) << (shift + 8 * i as u32);
         mask |= 0xff << (shift + 8 * i as u32);

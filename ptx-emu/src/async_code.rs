@@ -1,50 +1,52 @@
-//! The decoded form of instructions that ask for work beside the threads, and of mbarriers, which count it: products of
-//! warpgroups, copies into and out of shared memory.
+//! The decoded form of asynchronous instructions: `wgmma`, copies into and out of shared memory,
+//! and the mbarriers that count them.
 
 use crate::code::{Address, Element, Item, PredSource, RegisterOperand, Space, Sparsity};
 use crate::tensor_map::MapField;
 
-/// `wgmma.mma_async`: `d = a * b + d` with 64 rows, 16 for each warp.
+/// `wgmma.mma_async`, which computes `d = a * b + d` with 64 rows, 16 for each warp.
 #[derive(Clone, Debug)]
 pub(crate) struct Wgmma {
     pub(crate) left: Element,
     pub(crate) right: Element,
-    /// What sums are: `F32`, `F16` or `S32`.
+    /// The type of the accumulators: `F32`, `F16` or `S32`.
     pub(crate) sum: Item,
-    /// Whether sums of integers are clamped.
+    /// Whether integer accumulators saturate.
     pub(crate) saturate: bool,
-    /// Of which left elements are stored, if not all.
+    /// The positions of the stored elements of the left matrix, if it is sparse.
     pub(crate) sparsity: Option<Sparsity>,
-    /// Elements of the inner dimension, also those that are not stored.
+    /// The size of the inner dimension in elements, including those that a sparse matrix does not
+    /// store.
     pub(crate) depth: usize,
     pub(crate) columns: usize,
     pub(crate) d: Vec<u32>,
     pub(crate) a: LeftMatrix,
-    /// Slot of the descriptor of the right matrix.
+    /// The slot of the descriptor of the right matrix.
     pub(crate) b: u32,
-    /// Whether sums are added to, and not replaced.
+    /// Whether the products are added to the accumulators instead of replacing them.
     pub(crate) add: PredSource,
-    /// Whether the inner dimension is not the contiguous one, of either matrix.
+    /// Whether the left and the right matrix are transposed, so that the inner dimension is not
+    /// contiguous.
     pub(crate) transposed: [bool; 2],
-    /// Whether either matrix is negated.
+    /// Whether the left and the right matrix are negated.
     pub(crate) negated: [bool; 2],
 }
 
-/// Where a left matrix is.
+/// The location of the left matrix.
 #[derive(Clone, Debug)]
 pub(crate) enum LeftMatrix {
-    /// Slot of its descriptor.
+    /// Shared memory, with the slot of the descriptor.
     Shared(u32),
-    /// Slots of its registers.
+    /// Registers, with their slots.
     Registers(Vec<u32>),
 }
 
-/// Where a box of a tensor is.
+/// The position of a box in a tensor.
 #[derive(Clone, Debug)]
 pub(crate) struct TensorPlace {
-    /// Slot of the generic address of the tensor map.
+    /// The slot of the generic address of the tensor map.
     pub(crate) map: u32,
-    /// Slots of the coordinates, the innermost first.
+    /// The slots of the coordinates, innermost first.
     pub(crate) place: Vec<u32>,
 }
 
@@ -52,30 +54,30 @@ pub(crate) struct TensorPlace {
 #[derive(Clone, Debug)]
 pub(crate) struct TensorCopy {
     pub(crate) at: TensorPlace,
-    /// Where the box is in shared memory.
+    /// The address of the box in shared memory.
     pub(crate) shared: Address,
-    /// For a load, the mbarrier it completes on.
+    /// The mbarrier on which a load completes.
     pub(crate) barrier: Option<Address>,
-    /// For a load to several blocks of the cluster, slot of a bit for each.
+    /// The slot of the mask of destination blocks, for a load to several blocks of the cluster.
     pub(crate) blocks: Option<u32>,
-    /// Of a reduction, what is done to each element of the tensor: `.add` and others.
+    /// The reduction operator, for example `.add`, or `None` for a copy.
     pub(crate) reduction: Option<&'static str>,
 }
 
-/// What is done to a tensor map, or to a tensor by it.
+/// An operation on a tensor map, or a prefetch through it.
 #[derive(Clone, Debug)]
 pub(crate) enum OfMap {
-    /// `tensormap.replace`
+    /// `tensormap.replace`.
     Change(MapChange),
-    /// `tensormap.cp_fenceproxy`: to the first address, from the second
+    /// `tensormap.cp_fenceproxy`, with the destination and the source.
     Copy([Address; 2]),
-    /// `fence.proxy.tensormap::generic.acquire`
+    /// `fence.proxy.tensormap::generic.acquire`.
     Fence(Address),
-    /// `cp.async.bulk.prefetch.tensor`
+    /// `cp.async.bulk.prefetch.tensor`.
     Prefetch(TensorPlace),
 }
 
-/// `tensormap.replace`: a field of the tensor map at an address gets a value.
+/// `tensormap.replace`: the tensor map, the field and its new value.
 #[derive(Clone, Debug)]
 pub(crate) struct MapChange {
     pub(crate) space: Space,
@@ -89,20 +91,21 @@ pub(crate) struct MapChange {
 pub(crate) struct BulkStore {
     pub(crate) to: Address,
     pub(crate) from: Address,
-    /// Slot of the number of bytes.
+    /// The slot of the number of bytes.
     pub(crate) bytes: u32,
-    /// Of a reduction, what is done to each element.
+    /// The reduction of each element, or `None` for a copy.
     pub(crate) reduction: Option<Reduction>,
 }
 
-/// `cp.reduce.async.bulk` and `red.async`: the bytes of an element, and its new value from the old one and the copied one.
+/// The reduction of `cp.reduce.async.bulk` and `red.async`: the size of an element in bytes, and
+/// the function of the old value and the copied value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reduction {
     pub(crate) bytes: u32,
     pub(crate) f: fn(u64, u64, u64) -> u64,
 }
 
-/// What changes an mbarrier.
+/// An instruction that changes an mbarrier.
 #[derive(Clone, Debug)]
 pub(crate) struct Mbarrier {
     pub(crate) space: Space,
@@ -110,7 +113,7 @@ pub(crate) struct Mbarrier {
     pub(crate) operation: MbarrierOperation,
 }
 
-/// What is done to an mbarrier; operands are slots.
+/// The change of an mbarrier. Operands are slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MbarrierOperation {
     Init {
@@ -120,7 +123,8 @@ pub(crate) enum MbarrierOperation {
     ExpectTx {
         bytes: u32,
     },
-    /// `drops`: later phases expect so many arrivals less; `completes`: whether it may be the last of its phase.
+    /// An arrival. With `drops`, later phases expect this many arrivals less. Without `completes`,
+    /// the arrival must not be the last of its phase.
     Arrive {
         state: Option<u32>,
         expect: Option<u32>,
@@ -130,57 +134,58 @@ pub(crate) enum MbarrierOperation {
     },
 }
 
-/// A wait on an mbarrier.
+/// A wait for an mbarrier.
 #[derive(Clone, Debug)]
 pub(crate) struct MbarrierWait {
     pub(crate) space: Space,
     pub(crate) address: Address,
-    /// Where the answer goes.
+    /// The slot of the resulting predicate.
     pub(crate) p: Option<u32>,
     pub(crate) phase: Phase,
-    /// `try_wait`, which may suspend the thread.
+    /// Whether it is `try_wait`, which may suspend the thread.
     pub(crate) suspends: bool,
 }
 
-/// The phase a wait is for: slot of its parity, or of the state that an arrival gave.
+/// The phase of a wait, as the slot of its parity or of the state that an arrival returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Parity(u32),
     State(u32),
 }
 
-/// A bulk copy to shared memory, from global memory or from shared memory of the block.
+/// A bulk copy to shared memory, from global memory or from the shared memory of the block.
 #[derive(Clone, Debug)]
 pub(crate) struct BulkCopy {
     pub(crate) to: Address,
     pub(crate) from: Address,
-    /// Slot of the number of bytes.
+    /// The slot of the number of bytes.
     pub(crate) bytes: u32,
     pub(crate) barrier: Address,
-    /// For a copy to several blocks of the cluster, slot of a bit for each.
+    /// The slot of the mask of destination blocks, for a copy to several blocks of the cluster.
     pub(crate) blocks: Option<u32>,
     pub(crate) source: Space,
 }
 
-/// `st.async` and `red.async`: a store to shared memory of the cluster that completes on an mbarrier.
+/// `st.async` and `red.async`: a store to the shared memory of the cluster that completes on an
+/// mbarrier.
 #[derive(Clone, Debug)]
 pub(crate) struct AsyncStore {
-    /// That of both addresses.
+    /// The state space of both addresses.
     pub(crate) space: Space,
     pub(crate) to: Address,
-    /// One register for each element.
+    /// The register of each element.
     pub(crate) values: Vec<RegisterOperand>,
     pub(crate) barrier: Address,
-    /// Of a reduction, what is done to the element.
+    /// The reduction of the element, or `None` for a store.
     pub(crate) reduction: Option<Reduction>,
 }
 
-/// A thread's own copy from global to shared memory.
+/// `cp.async`: the copy of one thread from global to shared memory.
 #[derive(Clone, Debug)]
 pub(crate) struct ThreadCopy {
     pub(crate) to: Address,
     pub(crate) from: Address,
     pub(crate) bytes: u32,
-    /// Slot of how many bytes are read; the others become zero.
+    /// The slot of the number of bytes that are read. The remaining bytes become zero.
     pub(crate) source_bytes: Option<u32>,
 }

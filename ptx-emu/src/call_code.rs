@@ -3,39 +3,39 @@
 use crate::code::{Constant, RegisterOperand, Special};
 use crate::exec::regs::Bank;
 
-/// No routine.
+/// The number of a routine that does not exist.
 pub(crate) const ABSENT: u32 = u32::MAX;
 
-/// A kernel or a function: where its code is, and what one call of it needs.
+/// A kernel or a function: its code, and the registers and memory of one call.
 #[derive(Debug, Default)]
 pub(crate) struct Routine {
     pub(crate) name: String,
-    /// Its first instruction.
+    /// The index of the first instruction.
     pub(crate) start: u32,
-    /// Address of a function, for indirect calls.
+    /// The address of a function for indirect calls.
     pub(crate) address: u64,
-    /// Registers of each bank.
+    /// The number of registers of each bank.
     pub(crate) slots: [u32; 3],
-    /// Slots that hold a value before it starts: literals and addresses.
+    /// The slots that have a value before the routine starts: literals and addresses.
     pub(crate) constants: Vec<(Bank, u32, Constant)>,
-    /// Slots that hold a special register.
+    /// The slots that contain special registers.
     pub(crate) specials: Vec<(u32, Special)>,
-    /// Names of registers, for faults, sorted by bank and slot.
+    /// The names of registers for faults, sorted by bank and slot.
     pub(crate) names: Vec<(Bank, u32, String)>,
-    /// Bytes of local memory that a call has, and what its address is a multiple of.
+    /// The size and the alignment of the local memory of a call.
     pub(crate) local: u32,
     pub(crate) align: u32,
-    /// Where a call puts what it passes, and finds what comes back.
+    /// The locations of parameters and results.
     pub(crate) params: Vec<Formal>,
     pub(crate) returns: Vec<Formal>,
-    /// Why it cannot run, if it cannot.
+    /// The reason why the routine cannot run, if it cannot.
     pub(crate) refused: Option<String>,
 }
 
-/// Where a function has a parameter.
+/// The location of a parameter of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Formal {
-    /// In its local memory.
+    /// The local memory of the call.
     Local {
         offset: u32,
         bytes: u32,
@@ -44,7 +44,7 @@ pub(crate) enum Formal {
 }
 
 impl Formal {
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub(crate) fn bytes(self) -> u32 {
         match self {
             Formal::Local { bytes, .. } => bytes,
@@ -53,7 +53,7 @@ impl Formal {
     }
 }
 
-/// A call.
+/// A call instruction.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) target: CallTarget,
@@ -61,29 +61,29 @@ pub(crate) struct Call {
     pub(crate) returns: Vec<Passed>,
 }
 
-/// What is called.
+/// The function that is called.
 #[derive(Clone, Debug)]
 pub(crate) enum CallTarget {
-    /// A function of the module, by its number.
+    /// A function of the module, by number.
     Function(u32),
-    /// The function at an address in a register; one of a list, where there is one.
+    /// The function at an address in a register, limited to a list if there is one.
     Register { slot: u32, list: Option<Box<[u32]>> },
-    /// A function that the device has.
+    /// A function that the device provides.
     System(SystemCall),
 }
 
-/// Functions that a device has without a definition in the text.
+/// A function that the device provides without a definition in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SystemCall {
     Print,
     AssertFail,
     Malloc,
     Free,
-    /// The driver's function that sets the condition of a conditional node.
+    /// `cudaGraphSetConditional`, which sets the condition of a conditional node.
     SetCondition,
 }
 
-/// What a call passes or where it puts what comes back.
+/// An argument or a result on the side of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Passed {
     /// A `.param` variable of the caller.
@@ -96,7 +96,7 @@ pub(crate) enum Passed {
 }
 
 impl Passed {
-    /// Size in bytes; a literal has any.
+    /// Returns the size in bytes, or `None` for a literal, which fits any size.
     pub(crate) fn bytes(self) -> Option<u32> {
         match self {
             Passed::Local { bytes, .. } => Some(bytes),

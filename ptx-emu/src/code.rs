@@ -1,4 +1,4 @@
-//! The decoded form of a kernel: instructions with registers, labels and addresses resolved.
+//! The decoded form of a kernel, in which registers, labels and addresses are resolved.
 
 use crate::async_code::{AsyncStore, BulkStore, OfMap, TensorCopy, Wgmma};
 pub(crate) use crate::async_code::{
@@ -13,32 +13,35 @@ pub(crate) use crate::fragment_code::{
 };
 pub(crate) use crate::video_code::{Second, Video, VideoElement, VideoOp};
 
-/// Everything needed to execute one kernel.
+/// A decoded kernel with the functions that it calls.
 #[derive(Debug, Default)]
 pub(crate) struct Code {
     pub(crate) ops: Vec<Instruction>,
-    /// Start and end of each instruction in the text, and its `.loc`.
+    /// The place of each instruction in the text, and its `.loc`.
     pub(crate) places: Vec<crate::fault::SourcePlace>,
-    /// The kernel, then the functions that it may call.
+    /// The kernel, followed by the functions that it may call.
     pub(crate) routines: Vec<Routine>,
-    /// The routine that each function of the module is here, by its number; [`ABSENT`] for what is never called.
+    /// The index in `routines` of each function of the module, or [`ABSENT`] for functions that are
+    /// never called.
     pub(crate) routine_of: Vec<u32>,
-    /// For each instruction, the 32-bit registers that it reads and that it writes, if there are products of warpgroups.
+    /// The 32-bit registers that each instruction reads and writes. Empty if the kernel has no
+    /// `wgmma`.
     pub(crate) uses: Vec<[Box<[u32]>; 2]>,
-    /// The registers that each instruction names, one instruction after the other.
+    /// The registers that each instruction names, concatenated.
     pub(crate) mentions: Vec<(Bank, u32)>,
-    /// For each instruction, where its registers end.
+    /// The end of the registers of each instruction in `mentions`.
     pub(crate) mention_ends: Vec<u32>,
-    /// Static shared variables; a dynamic one has no size.
+    /// The static shared variables. A dynamic variable has no size.
     pub(crate) shared: Vec<Region>,
-    /// Number of memory instructions, each of which has a cache entry.
+    /// The number of memory instructions. Each has a cache entry.
     pub(crate) sites: u32,
-    /// Whether lanes are scheduled independently and may meet at different instructions, as from sm_70 on.
+    /// Whether lanes are scheduled independently and may meet at different instructions, as from
+    /// sm_70 on.
     pub(crate) independent: bool,
 }
 
 impl Code {
-    /// Whether some of it calls `malloc` or `free`.
+    /// Returns true if the code calls `malloc` or `free`.
     pub(crate) fn uses_heap(&self) -> bool {
         let heap = |target: &CallTarget| {
             matches!(
@@ -51,7 +54,7 @@ impl Code {
             .any(|step| matches!(&step.op, Op::Call(call) if heap(&call.target)))
     }
 
-    /// Whether some of it asks where the workspace of a cooperative grid is.
+    /// Returns true if the code reads the address of the workspace of a cooperative grid.
     pub(crate) fn uses_workspace(&self) -> bool {
         let asks = |r: &Routine| {
             r.specials
@@ -68,7 +71,7 @@ impl Code {
             .find(|region| region.dynamic && region.name != UNDECLARED_DYNAMIC)
     }
 
-    /// The registers that an instruction names.
+    /// Returns the registers that an instruction names.
     pub(crate) fn mentioned(&self, pc: u32) -> &[(Bank, u32)] {
         let end = |i: u32| {
             self.mention_ends
@@ -79,7 +82,7 @@ impl Code {
         &self.mentions[start..end(pc)]
     }
 
-    /// The name of a register of a routine.
+    /// Returns the name of a register of a routine.
     pub(crate) fn name_of(&self, routine: u32, bank: Bank, slot: u32) -> Option<&str> {
         let names = &self.routines[routine as usize].names;
         let found = names.binary_search_by_key(&(bank, slot), |(bank, slot, _)| (*bank, *slot));
@@ -87,37 +90,37 @@ impl Code {
     }
 }
 
-/// The name of the dynamic shared memory of a kernel that declares none.
+/// The name of the dynamic shared memory of a kernel that does not declare it.
 pub(crate) const UNDECLARED_DYNAMIC: &str = "dynamic shared memory";
 
 /// A named range of shared memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Region {
     pub(crate) name: String,
-    /// Address in the shared space.
+    /// The address in the shared space.
     pub(crate) address: u32,
     pub(crate) bytes: u32,
-    /// Whether its size is that of the launch's dynamic shared memory.
+    /// Whether the size is the dynamic shared memory of the launch.
     pub(crate) dynamic: bool,
 }
 
-/// One instruction: its guard and what it does.
+/// An instruction with its guard.
 #[derive(Clone, Debug)]
 pub(crate) struct Instruction {
     pub(crate) guard: Option<ResolvedGuard>,
     pub(crate) op: Op,
-    /// Whether it uses a register that products of warpgroups use.
+    /// Whether it uses a register that a `wgmma` uses.
     pub(crate) watched: bool,
 }
 
-/// `@p` or `@!p`.
+/// A guard, `@p` or `@!p`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResolvedGuard {
     pub(crate) pred: u32,
     pub(crate) negated: bool,
 }
 
-/// A special register that has one value for the life of a warp.
+/// A special register whose value does not change during the life of a warp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Special {
     Tid(usize),
@@ -132,7 +135,7 @@ pub(crate) enum Special {
     LaneMask(Compare),
     DynamicSmemSize,
     TotalSmemSize,
-    /// `%envregN`: what the driver tells a kernel.
+    /// `%envregN`, a value from the driver.
     EnvReg(u32),
     ClusterCtaRank,
     ClusterNctaRank,
@@ -142,7 +145,7 @@ pub(crate) enum Special {
     NclusterId(usize),
 }
 
-/// How two numbers compare.
+/// A comparison of two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Compare {
     Eq,
@@ -152,45 +155,45 @@ pub(crate) enum Compare {
     Ge,
 }
 
-/// The operations.
+/// The operation of an instruction.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
-    /// Arithmetic on registers alone.
+    /// An instruction that computes registers of a lane from other registers of the lane.
     Alu(Alu, Slots),
-    /// `setp`
+    /// `setp`.
     SetP(Box<SetP>),
-    /// `set`: all bits, or 1.0, where the comparison holds.
+    /// `set`: all bits, or 1.0, if the comparison holds.
     Set {
         test: Test,
         d: u32,
         one: u32,
     },
-    /// `setp` of the low and of the high halves.
+    /// `setp` on the low and on the high half of a register.
     SetPairP {
         test: Box<PairTest>,
         p: Option<u32>,
         q: Option<u32>,
     },
-    /// `set` of halves: a half of `one`, where the comparison holds.
+    /// `set` on the two halves of a register. A half is the half of `one` if its comparison holds.
     SetPair {
         test: Box<PairTest>,
         d: u32,
         one: u32,
     },
     Video(Box<Video>),
-    /// Logic on predicates: the result by the two inputs, bit `2 * a + b`.
+    /// A logic instruction on predicates. Bit `2 * a + b` of the table is the result.
     Logic {
         table: u8,
         d: u32,
         a: PredSource,
         b: PredSource,
     },
-    /// A jump to an instruction; `join` is where the lanes that go apart meet again.
+    /// A branch. Diverged lanes reconverge at `join`.
     Branch {
         target: u32,
         join: u32,
     },
-    /// `brx.idx`: an indirect jump through a list.
+    /// `brx.idx`, an indirect branch through a list of labels.
     BranchIndexed {
         index: u32,
         targets: Box<[u32]>,
@@ -198,116 +201,117 @@ pub(crate) enum Op {
     },
     Exit,
     Trap,
-    /// Does nothing here: `prefetch`, hints.
+    /// An instruction without an effect here, for example `prefetch`.
     Nothing,
-    /// `nanosleep`: ends the warp's turn.
+    /// `nanosleep`, which ends the turn of the warp.
     Sleep,
     Call(Box<Call>),
-    /// `ret` of a function
+    /// `ret` in a function.
     Return,
-    /// `alloca`: local memory until the function returns.
+    /// `alloca`, which allocates local memory until the function returns.
     Alloca {
         d: RegisterOperand,
         size: RegisterOperand,
         align: u32,
     },
-    /// `stacksave`
+    /// `stacksave`.
     StackSave {
         d: RegisterOperand,
     },
-    /// `stackrestore`
+    /// `stackrestore`.
     StackRestore {
         a: RegisterOperand,
     },
-    /// `griddepcontrol.wait`
+    /// `griddepcontrol.wait`.
     GridWait,
-    /// `griddepcontrol.launch_dependents`
+    /// `griddepcontrol.launch_dependents`.
     GridTrigger,
     Mma(Box<Mma>),
-    /// `wmma.mma`, and forms of `mma` that are seldom
+    /// `wmma.mma`, and rare forms of `mma`.
     Product(Box<Product>),
-    /// `wmma.load`
+    /// `wmma.load`.
     LoadFragment(Box<WarpMatrix>),
-    /// `wmma.store`
+    /// `wmma.store`.
     StoreFragment(Box<WarpMatrix>),
-    /// `getctarank`: where the address is, and the destination
+    /// `getctarank` with the state space, the address and the destination.
     ClusterRank(Box<(Space, Address, u32)>),
     Mbarrier(Box<Mbarrier>),
-    /// `mbarrier.try_wait` and `.test_wait`
+    /// `mbarrier.try_wait` and `mbarrier.test_wait`.
     MbarrierWait(Box<MbarrierWait>),
-    /// `fence.proxy.async`, and with mbarriers alone `fence.mbarrier_init`: they become known to copies.
+    /// `fence.proxy.async`, or `fence.mbarrier_init` if only mbarriers become visible to copies.
     ProxyFence {
         mbarriers: bool,
     },
     Wgmma(Box<Wgmma>),
-    /// `wgmma.fence`
+    /// `wgmma.fence`.
     WgmmaFence,
-    /// `wgmma.commit_group`
+    /// `wgmma.commit_group`.
     WgmmaCommit,
-    /// `wgmma.wait_group`
+    /// `wgmma.wait_group`.
     WgmmaWait {
         keep: usize,
     },
-    /// `cp.async.bulk.tensor` to shared memory
+    /// `cp.async.bulk.tensor` to shared memory.
     TensorLoad(Box<TensorCopy>),
-    /// `cp.async.bulk.tensor` out of shared memory
+    /// `cp.async.bulk.tensor` from shared memory.
     TensorStore(Box<TensorCopy>),
     TensorMap(Box<OfMap>),
-    /// `tex`, `tld4`, `suld`, `sust`, `sured`, `txq`, `suq`
+    /// `tex`, `tld4`, `suld`, `sust`, `sured`, `txq` and `suq`.
     Image(Box<crate::image_code::OfImage>),
-    /// `st.async` and `red.async`
+    /// `st.async` and `red.async`.
     AsyncStore(Box<AsyncStore>),
-    /// `cp.async.bulk` out of shared memory
+    /// `cp.async.bulk` from shared memory.
     BulkStore(Box<BulkStore>),
-    /// `cp.async.bulk.commit_group`
+    /// `cp.async.bulk.commit_group`.
     BulkCommit,
-    /// `cp.async.bulk.wait_group`
+    /// `cp.async.bulk.wait_group`.
     BulkWait {
         keep: u32,
         read: bool,
     },
-    /// `mapa`
+    /// `mapa`.
     MapAddress {
         d: u32,
         a: u32,
         rank: u32,
         wide: bool,
     },
-    /// `barrier.cluster.arrive`
+    /// `barrier.cluster.arrive`.
     ClusterArrive {
         releases: bool,
         /// Whether all threads of a warp must execute it together.
         aligned: bool,
     },
-    /// `barrier.cluster.wait`
+    /// `barrier.cluster.wait`.
     ClusterWait {
         /// Whether all threads of a warp must execute it together.
         aligned: bool,
     },
-    /// `stmatrix`
+    /// `stmatrix`.
     StoreMatrix(Box<LoadMatrix>),
-    /// `movmatrix`
+    /// `movmatrix`.
     MoveMatrix {
         d: u32,
         a: u32,
     },
-    /// `cp.async.bulk` to shared memory
+    /// `cp.async.bulk` to shared memory.
     Bulk(Box<BulkCopy>),
-    /// `cp.async.bulk.prefetch.L2`
+    /// `cp.async.bulk.prefetch.L2`.
     BulkPrefetch(Box<(Address, u32)>),
-    /// `cp.async`
+    /// `cp.async`.
     Copy(Box<ThreadCopy>),
-    /// `cp.async.commit_group`
+    /// `cp.async.commit_group`.
     CopyCommit,
-    /// `cp.async.wait_group`, and with nothing to keep `cp.async.wait_all`
+    /// `cp.async.wait_group`. `cp.async.wait_all` keeps no group.
     CopyWait {
         keep: Option<u32>,
     },
-    /// `cp.async.mbarrier.arrive`, and whether the phase expects one arrival more for it: without `.noinc`
+    /// `cp.async.mbarrier.arrive`. The flag is set without `.noinc`: the phase then expects one
+    /// more arrival.
     CopyArrives(Box<(Space, Address, bool)>),
-    /// `ldmatrix`
+    /// `ldmatrix`.
     LoadMatrix(Box<LoadMatrix>),
-    /// `setmaxnreg`
+    /// `setmaxnreg`.
     SetMaxRegisters {
         count: u32,
     },
@@ -315,24 +319,24 @@ pub(crate) enum Op {
         d: u32,
         part: ClockPart,
     },
-    /// `mov.v2` and `mov.v4`
+    /// `mov.v2` and `mov.v4`.
     Copies(Box<[RegisterCopy]>),
     LoadParam(Box<LoadParam>),
     Load(Box<Transfer>),
     Store(Box<Transfer>),
-    /// `discard`: two halves
+    /// `discard`, as two accesses.
     Discard(Box<[Transfer; 2]>),
     Atomic(Box<Atomic>),
-    /// Atomics on the elements of a vector, and its bytes
+    /// Atomics on the elements of a vector, with the size of the vector in bytes.
     Atomics(Box<(u32, Vec<Atomic>)>),
-    /// `cvta` of a window: adds its base, or subtracts it.
+    /// `cvta` for a window of the generic address space, whose base is added or subtracted.
     Window {
         d: u32,
         a: u32,
         window: Window,
         to: bool,
     },
-    /// `isspacep`; the generic space stands for the parameters.
+    /// `isspacep`. The generic space stands for the parameters.
     IsSpace {
         d: u32,
         a: u32,
@@ -382,32 +386,32 @@ pub(crate) enum ClockPart {
     Whole,
 }
 
-/// How a value lies in memory and in a register.
+/// The representation of a value in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Width {
-    /// Bytes in memory: 1, 2, 4 or 8.
+    /// The size in memory in bytes: 1, 2, 4 or 8.
     pub(crate) bytes: u32,
     pub(crate) signed: bool,
 }
 
-/// A memory space as an instruction names it.
+/// A state space as an instruction names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Space {
     Generic,
     Global,
     Const,
     Shared,
-    /// Shared memory of any block of the cluster.
+    /// The shared memory of all blocks of the cluster.
     Cluster,
     Local,
-    /// Parameters of the kernel.
+    /// The parameters of the kernel.
     Param,
 }
 
-/// A range of the generic address space that maps another space.
+/// A range of the generic address space that maps another state space.
 pub(crate) type Window = Space;
 
-/// An address: a register and an offset.
+/// An address operand: a register and an offset.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Address {
     pub(crate) slot: u32,
@@ -421,26 +425,28 @@ pub(crate) struct Transfer {
     pub(crate) space: Space,
     pub(crate) address: Address,
     pub(crate) width: Width,
-    /// One register for each element; `None` for a sink.
+    /// The register of each element, or `None` for the sink `_`.
     pub(crate) regs: Vec<Option<RegisterOperand>>,
-    /// `.nc`
+    /// Whether the load has `.nc`.
     pub(crate) read_only: bool,
-    /// For a load from local memory: what bytes without a value are to it.
+    /// The treatment of uninitialized bytes, for a load from local memory.
     pub(crate) unwritten: Unwritten,
     pub(crate) order: MemoryOrder,
     pub(crate) scope: Scope,
     pub(crate) site: u32,
 }
 
-/// What bytes of local memory that nobody has written are to a load.
+/// The treatment of uninitialized local memory in a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unwritten {
     Fault,
-    /// Zeros: the bits that a change of others keeps.
+    /// They read as zeros, because the kernel only masks and stores the other bits.
     Zeros,
-    /// Passed on: the value is stored elsewhere and goes nowhere else, as in copies of structures with gaps.
+    /// They stay uninitialized in the register, because the value is only stored elsewhere. Copies
+    /// of structures with padding do this.
     Copied,
-    /// Zeros, where up to 7 bytes follow written ones in the same access: all of it is stored elsewhere at once.
+    /// Up to 7 bytes after initialized ones read as zeros, because the whole value is stored
+    /// elsewhere.
     Gaps,
 }
 
@@ -452,19 +458,19 @@ pub(crate) struct LoadParam {
     pub(crate) regs: Vec<Option<RegisterOperand>>,
 }
 
-/// A register of either word bank.
+/// A register of the 32-bit or the 64-bit bank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RegisterOperand {
     pub(crate) slot: u32,
-    /// Size of the register: 16, 32 or 64.
+    /// The width of the register in bits: 16, 32 or 64.
     pub(crate) bits: u32,
 }
 
-/// How an access is ordered with others (manual, "Memory Consistency Model").
+/// The ordering semantics of an access (PTX ISA, "Memory Consistency Model").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemoryOrder {
     Weak,
-    /// Also `.volatile`.
+    /// `.relaxed` or `.volatile`.
     Relaxed,
     Acquire,
     Release,
@@ -472,7 +478,7 @@ pub(crate) enum MemoryOrder {
 }
 
 impl MemoryOrder {
-    /// Whether it may meet other such accesses at its address.
+    /// Returns true if the access may meet another strong access at its address without a race.
     pub(crate) fn is_strong(self) -> bool {
         self != MemoryOrder::Weak
     }
@@ -489,13 +495,13 @@ impl MemoryOrder {
 /// The threads among which an order holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// `.cta`, and `.cluster`, whose threads have one set of clocks here.
+    /// `.cta` and `.cluster`, because the threads of a cluster share one set of clocks here.
     Block,
     /// `.gpu` and `.sys`.
     Device,
 }
 
-/// `fence` and `membar`
+/// `fence` and `membar`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fence {
     pub(crate) acquires: bool,
@@ -507,20 +513,20 @@ pub(crate) struct Fence {
 #[derive(Clone, Debug)]
 pub(crate) struct Barrier {
     pub(crate) kind: BarrierKind,
-    /// Slot of the barrier's number.
+    /// The slot of the barrier number.
     pub(crate) id: u32,
-    /// Slot of the number of threads.
+    /// The slot of the thread count.
     pub(crate) count: Option<u32>,
-    /// Whether all threads of a warp must execute the same barrier instruction together.
+    /// Whether all threads of a warp must execute the same instruction together.
     pub(crate) aligned: bool,
 }
 
-/// What a barrier does besides counting.
+/// The variant of a barrier instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BarrierKind {
     Sync,
     Arrive,
-    /// Population count of a predicate.
+    /// A count of the threads whose predicate is true.
     Popc {
         d: u32,
         pred: PredSource,
@@ -535,14 +541,14 @@ pub(crate) enum BarrierKind {
     },
 }
 
-/// A predicate operand: a register, negated or not, or a constant.
+/// A predicate operand: a register, possibly negated, or a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PredSource {
     Register { slot: u32, negated: bool },
     Constant(bool),
 }
 
-/// A register that is copied to another of its bank.
+/// A copy of a register to another register of its bank.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RegisterCopy {
     pub(crate) bank: Bank,
@@ -550,11 +556,10 @@ pub(crate) struct RegisterCopy {
     pub(crate) from: u32,
 }
 
-/// Instead of the register of a mask: the lanes that execute the instruction together, as `shfl` and `vote` without `.sync`
-/// mean.
+/// The mask slot of `shfl` and `vote` without `.sync`, which apply to the executing lanes.
 pub(crate) const EXECUTING: u32 = u32::MAX;
 
-/// `shfl.sync`, and `shfl`
+/// `shfl.sync` and `shfl`.
 #[derive(Clone, Debug)]
 pub(crate) struct Shuffle {
     pub(crate) mode: ShuffleMode,
@@ -566,7 +571,7 @@ pub(crate) struct Shuffle {
     pub(crate) mask: u32,
 }
 
-/// Direction of a shuffle.
+/// The direction of a shuffle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShuffleMode {
     Up,
@@ -575,7 +580,7 @@ pub(crate) enum ShuffleMode {
     Idx,
 }
 
-/// What a vote decides.
+/// The result of a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Vote {
     All,
@@ -584,20 +589,20 @@ pub(crate) enum Vote {
     Ballot,
 }
 
-/// A value known before the kernel starts.
+/// A value that is known before the kernel starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Constant {
     Bits(u64),
-    /// Address of a module variable by number, and an offset.
+    /// The address of a module variable by number, plus an offset.
     Variable(u32, i64),
-    /// Address of a variable in the local memory of a call.
+    /// The address of a variable in the local memory of a call.
     Local(u32),
 }
 
-/// Compares two registers: the lanes in which it holds.
+/// A function that compares two registers and returns the lanes in which the comparison holds.
 pub(crate) type Comparison = fn(&Regs, u32, u32, u32) -> Result<u32, Undefined>;
 
-/// A comparison, combined with a predicate.
+/// A comparison combined with a predicate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Test {
     pub(crate) compare: Comparison,
@@ -606,19 +611,20 @@ pub(crate) struct Test {
     pub(crate) with: Option<(Combine, PredSource)>,
 }
 
-/// A comparison of the low halves of two registers, and of the high ones, each combined with a predicate.
+/// Comparisons of the low and the high halves of two registers, each combined with a predicate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PairTest {
-    /// For which outcomes it holds: less, equal, greater, unordered, from the lowest bit on.
+    /// The outcomes for which the comparison holds. The bits, starting at bit 0, stand for less,
+    /// equal, greater and unordered.
     pub(crate) outcomes: u8,
-    /// What a half is compared as.
+    /// The conversion of a half to `f32` for the comparison.
     pub(crate) wide: fn(u16) -> f32,
     pub(crate) a: u32,
     pub(crate) b: u32,
     pub(crate) with: Option<(Combine, PredSource)>,
 }
 
-/// `setp`: destinations for the comparison and for its negation, each combined.
+/// `setp`: the destinations of the comparison and of its negation, each combined with a predicate.
 #[derive(Clone, Debug)]
 pub(crate) struct SetP {
     pub(crate) test: Test,
@@ -626,7 +632,7 @@ pub(crate) struct SetP {
     pub(crate) q: Option<u32>,
 }
 
-/// How a comparison is combined with a predicate.
+/// The logic operation that combines a comparison with a predicate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Combine {
     And,

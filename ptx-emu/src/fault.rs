@@ -1,102 +1,124 @@
-//! Faults: the rule that was broken, where, by which threads, and on which memory.
+//! Faults: the broken rule, the place, the threads and the memory.
 
 use std::fmt;
 
-/// The rule that was broken.
+/// The rule that a kernel broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
-    /// An access outside every live allocation, or across the end of one.
+    /// An access outside of every live allocation, or across the end of an allocation.
     OutOfBounds,
-    /// An address that is no multiple of the size of the access (of the whole vector).
+    /// An address that is not a multiple of the access size. For vectors, this is the size of the
+    /// vector.
     Misaligned,
-    /// An access to memory that was freed.
+    /// An access to freed memory.
     AfterFree,
-    /// A load of global bytes that nobody has written.
+    /// A load of uninitialized global memory.
     UninitialisedGlobal,
-    /// A load of shared bytes that nobody in the block has written.
+    /// A load of shared memory that no thread of the block has written.
     UninitialisedShared,
-    /// A load of local bytes that the thread has not written.
+    /// A load of local memory that the thread has not written.
     UninitialisedLocal,
-    /// A register read before it was written.
+    /// A use of a register that was not written on this path.
     UninitialisedRegister,
-    /// A store to memory that may only be read (`.const`, `.param`).
+    /// A store to read-only memory, such as `.const` or `.param`.
     ReadOnlySpace,
-    /// `bar.sync` and its kin executed by part of a warp.
+    /// A barrier such as `bar.sync` that only a part of a warp executes.
     DivergentBarrier,
-    /// Warps that disagree on a barrier, a bad thread count, or a barrier that can never complete.
+    /// Warps that disagree about a barrier, an invalid thread count, or a barrier that never
+    /// completes.
     BarrierMismatch,
-    /// A `.sync` instruction whose mask does not name exactly the lanes that execute it, or an `.aligned` one that
-    /// not all lanes of the warp execute.
+    /// A `.sync` instruction whose mask differs from the lanes that execute it, or an `.aligned`
+    /// instruction that not all lanes of the warp execute.
     InactiveLane,
-    /// Two unordered accesses to shared memory, at least one a plain write.
+    /// Two unordered accesses to the same shared bytes, of which at least one is an ordinary write.
     SharedRace,
-    /// Two unordered accesses to the same global bytes, at least one a plain write; found in traced launches.
+    /// Two unordered accesses to the same global bytes, of which at least one is an ordinary write.
+    /// Only traced launches find it.
     GlobalRace,
-    /// Lanes of one store write different values to the same address.
+    /// A store by which several lanes write different values to one address.
     LanesStoreDifferent,
-    /// A race that gives the same result in whatever order it happens: threads that store the same value; a plain load
-    /// that a loop of compare-and-swap begins with; a counter that the block resets whose atomic was the last. A note,
-    /// unless a launch is [strict](crate::Watch::strict).
+    /// A race whose result is the same in every order.
+    ///
+    /// Examples are threads that store equal values, the ordinary load at the start of a
+    /// compare-and-swap loop, and the reset of a counter by the block whose atomic was the last. It
+    /// is a note unless the launch is [strict](crate::Watch::strict).
     ToleratedRace,
-    /// A volatile load of what another lane of the warp stored by a volatile store, which nothing orders before it.
+    /// A volatile load of a value that another lane of the warp stored, without `bar.warp.sync`
+    /// between.
     WarpSynchronous,
-    /// Data loaded with `.nc` was written during the same launch, or before a texture read it; found in traced launches.
+    /// Memory that is read with `.nc` or by a texture and written during the same launch. Only
+    /// traced launches find it.
     ReadOnlyWritten,
-    /// An mbarrier used against its rules: before it is initialised, with more arrivals than its count, with a
-    /// transaction nobody could complete, or as ordinary memory.
+    /// A use of an mbarrier against its rules.
+    ///
+    /// Examples are a use before `mbarrier.init`, more arrivals than its count, a transaction that
+    /// cannot complete, and ordinary accesses to its bytes.
     Mbarrier,
-    /// A wait on an mbarrier that an older phase of the same parity may satisfy.
+    /// A wait for an mbarrier that an older phase of the same parity may satisfy.
     PhaseAliased,
-    /// Shared memory touched while an asynchronous copy writes it, or by a thread that has not waited for the copy.
+    /// An access to shared memory while an asynchronous copy writes it, or before the thread has
+    /// waited.
     AsyncCopy,
-    /// A block that ends though nothing has waited for an asynchronous copy of it.
+    /// A block that ends although no thread has waited for one of its asynchronous copies.
     AsyncUnfinished,
-    /// A product of a warpgroup in whose way another instruction is: one that uses its sums or changes what it reads
-    /// before the wait, one that no `wgmma.fence` orders before it; or warps of a group that do not multiply alike.
+    /// A conflict with an asynchronous `wgmma`.
+    ///
+    /// Examples are uses of its accumulators or changes of its operands before the wait, a missing
+    /// `wgmma.fence`, and warps of a warpgroup that execute different instructions.
     Wgmma,
-    /// Shared memory that ordinary stores wrote and that a product or a bulk copy reads, or that ordinary loads and
-    /// stores used and that a bulk copy overwrites, without `fence.proxy.async` between.
+    /// A missing `fence.proxy.async` between ordinary accesses to shared memory and accesses by
+    /// `wgmma` or a bulk copy.
     ProxyFence,
-    /// A tensor map, the descriptor of a matrix, or the handle of a texture or surface, that does not describe what it is
-    /// used for.
+    /// A tensor map, a matrix descriptor, or a texture or surface handle that does not fit its use.
     Descriptor,
-    /// Shared memory of another block of the cluster that is used when that block may have ended.
+    /// An access to the shared memory of another block of the cluster that may have ended already.
     ClusterExit,
-    /// No thread can continue. All warps wait, at least one of them at an mbarrier that nothing can complete, or they poll
-    /// for a value that no thread writes.
+    /// A launch in which no thread can continue.
+    ///
+    /// All warps wait, and at least one of them waits for an mbarrier that cannot complete, or
+    /// polls a value that no thread writes.
     Deadlock,
-    /// `trap` was executed.
+    /// An executed `trap`.
     Trap,
-    /// An assertion of the kernel failed: `__assertfail` was called.
+    /// A failed assertion, which calls `__assertfail`.
     Assertion,
-    /// A call through a register that holds no function's address, or that of a function with other parameters.
+    /// An indirect call whose register does not contain the address of a function with these
+    /// parameters.
     BadCall,
-    /// Calls are nested deeper than the stack of a thread allows.
+    /// Calls that are nested deeper than the stack of a thread allows.
     StackOverflow,
-    /// `free` of what `malloc` did not give, or gave and that was freed already.
+    /// A `free` of an address that `malloc` did not return, or that was freed before.
     BadFree,
-    /// An integer was divided by zero; found where [arithmetic](crate::Watch::arithmetic) is looked at, as are the next two.
+    /// An integer division by zero. Only launches with
+    /// [`Watch::arithmetic`](crate::Watch::arithmetic) find it.
     DivisionByZero,
-    /// A NaN that no operand was, or an infinity of finite operands, that a thread stored or handed on. The place is where
-    /// it appeared first; the other place, where it was handed on.
+    /// A NaN computed from operands that are not NaN, or an infinity computed from finite operands.
+    /// Only launches with [`Watch::arithmetic`](crate::Watch::arithmetic) find it.
+    ///
+    /// It is reported if a thread stores the value or passes it on. `place` is the instruction that
+    /// computed it, and `other` is the instruction that passed it on.
     NotFinite,
-    /// A float was converted to an integer of a type that does not hold it.
+    /// A conversion of a float to an integer type that cannot represent it. Only launches with
+    /// [`Watch::arithmetic`](crate::Watch::arithmetic) find it.
     Saturated,
-    /// A block executed more instructions than its fuel allows.
+    /// A block that executed more instructions than [`Schedule::fuel`](crate::Schedule::fuel)
+    /// allows.
     OutOfFuel,
-    /// The launch had not ended at its [deadline](crate::Watch::deadline), or had waited for longer than its
-    /// [limit](crate::Watch::wait_limit) allows.
+    /// A launch that did not end before its [deadline](crate::Watch::deadline), or that waited for
+    /// longer than its [limit](crate::Watch::wait_limit).
     TimeLimit,
-    /// The record of a traced launch reached its [limit](crate::Watch::trace_bytes), so that races would be missed from
-    /// there on. It ends the launch.
+    /// A traced launch whose record reached its [size limit](crate::Watch::trace_bytes). The launch
+    /// ends, because races would be missed from then on.
     TraceFull,
-    /// The launch itself is impossible: block size, shared memory or parameter bytes.
+    /// A launch that is impossible, for example because of its block size or its parameters.
     BadLaunch,
 }
 
 impl Class {
-    /// Returns the position of a class among causes and consequences: what a fault of a lower rank breaks may show as a fault of a
-    /// higher rank elsewhere. For example, a barrier that part of a warp misses orders nothing, so that accesses race.
+    /// Returns the rank of a class among causes and consequences.
+    ///
+    /// A broken rule of a lower rank may show as a fault of a higher rank elsewhere. For example, a
+    /// barrier that a part of a warp misses orders nothing, so accesses after it race.
     pub fn rank(self) -> u8 {
         match self {
             Class::BadLaunch => 0,
@@ -133,7 +155,7 @@ impl Class {
         }
     }
 
-    /// Returns true if a barrier that other warps of the block miss may be the cause.
+    /// Returns true if the cause may be a barrier that other warps of the block miss.
     pub(crate) fn may_follow_from_barriers(self) -> bool {
         matches!(
             self,
@@ -145,94 +167,97 @@ impl Class {
     }
 }
 
-/// A place in the source that produced the PTX, Rust or another language, from `.loc` and `.file`.
+/// A place in the source that was compiled to PTX, in Rust or another language, from `.loc` and
+/// `.file`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RustPlace {
-    /// File name as written in `.file`.
+    /// The file name as written in `.file`.
     pub file: String,
-    /// Line, from 1.
+    /// The line, starting at 1.
     pub line: u32,
-    /// Column, from 1; 0 when unknown.
+    /// The column, starting at 1, or 0 if it is unknown.
     pub column: u32,
 }
 
 /// A place in the PTX text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SourcePlace {
-    /// Line, from 1.
+    /// The line, starting at 1.
     pub line: u32,
-    /// Column, from 1.
+    /// The column, starting at 1.
     pub column: u32,
-    /// Text of the instruction, without leading blanks and up to its semicolon.
+    /// The text of the instruction up to its semicolon, without leading blanks.
     pub text: String,
-    /// The source's place in force there.
+    /// The place in the source that the last `.loc` before the instruction names.
     pub rust: Option<RustPlace>,
-    /// Where that code was inlined, innermost call first, from `.loc .. inlined_at`.
+    /// The places where the source was inlined, innermost call first, from `.loc .. inlined_at`.
     pub callers: Vec<RustPlace>,
 }
 
-/// The allocation that holds, held or lies nearest to an address.
+/// The allocation that contains an address, contained it, or is nearest to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AllocationInfo {
-    /// First address.
+    /// The first address.
     pub base: u64,
-    /// Size in bytes.
+    /// The size in bytes.
     pub bytes: u64,
-    /// Label given by [`Memory::set_label`](crate::Memory::set_label), or the variable's name.
+    /// The label from [`Memory::set_label`](crate::Memory::set_label), or the name of the variable.
     pub label: String,
 }
 
-/// The earlier of two accesses to blame.
+/// The second place of a fault, for example the earlier of two racing accesses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OtherPlace {
-    /// Where it stands.
+    /// The instruction.
     pub place: SourcePlace,
-    /// What it did: "wrote", "read".
+    /// The verb of the sentence, for example "wrote" or "read".
     pub did: &'static str,
-    /// Who did it, such as "warp 1" or "block (2,0,0)".
+    /// The subject of the sentence, for example "warp 1" or "block (2,0,0)".
     pub who: String,
 }
 
-/// One finding.
+/// One finding in a launch. `Display` prints it in several lines.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// The rule broken.
+    /// The broken rule.
     pub class: Class,
-    /// What happened, as a sentence without full stop.
+    /// The description of the event, as a sentence without a period.
     pub what: String,
-    /// What to do instead, as a sentence without full stop; may be empty.
+    /// The advice, as a sentence without a period. It may be empty.
     pub instead: &'static str,
-    /// Name of the kernel.
+    /// The name of the kernel.
     pub kernel: String,
-    /// Block index.
+    /// The index of the block.
     pub block: [u32; 3],
-    /// Index of the first thread to blame, within its block.
+    /// The index of the first thread to blame, within its block.
     pub thread: [u32; 3],
-    /// Lanes to blame within the thread's warp, bit i for lane i.
+    /// The lanes to blame within the warp of the thread. Bit `i` stands for lane `i`.
     pub lanes: u32,
-    /// The instruction; `None` for faults of the launch itself.
+    /// The instruction, or `None` for a fault of the launch itself.
     pub place: Option<SourcePlace>,
     /// The calls that lead to the instruction, innermost first.
     pub calls: Vec<SourcePlace>,
-    /// The other instruction to blame, for races and barriers that disagree.
+    /// The second instruction, for example in a race.
     pub other: Option<OtherPlace>,
-    /// The address accessed.
+    /// The accessed address.
     pub address: Option<u64>,
-    /// The allocation concerned.
+    /// The allocation that contains the address, or is nearest to it.
     pub allocation: Option<AllocationInfo>,
-    /// Seed of the schedule that showed it.
+    /// The seed of the schedule under which the fault occurred.
     pub seed: u64,
 }
 
-/// Calls that `Display` writes.
+/// The maximum number of calls that `Display` prints.
 const MOST_CALLS: usize = 8;
 impl Fault {
-    /// Where the address lies relative to the allocation, in words.
+    /// Describes the position of the address relative to the allocation, for example "offset 4 of
+    /// `x`".
     pub fn location(&self) -> Option<String> {
         Some(describe(self.address?, self.allocation.as_ref()?))
     }
 
-    /// Whether two are one to whoever reads of them: the same class at the same instructions.
+    /// Returns true if two faults have the same class and the same instructions, so that a report
+    /// should list them once.
     pub fn is_same(&self, fault: &Fault) -> bool {
         let both = |fault: &Fault| {
             (
@@ -291,7 +316,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Where `address` lies relative to an allocation, in words.
+/// Describes the position of `address` relative to an allocation.
 fn describe(address: u64, a: &AllocationInfo) -> String {
     let end = a.base.saturating_add(a.bytes);
     let of = format!("`{}` (0x{:x}, {} bytes)", a.label, a.base, a.bytes);

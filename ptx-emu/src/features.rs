@@ -1,19 +1,20 @@
-//! The `.version` and `.target` that each instruction form needs, checked against those of the text.
+//! The `.version` and `.target` that each instruction form needs.
 //!
-//! The table is written from the PTX manual. It shares nothing with the table that generates PTX.
+//! The table is written from the PTX ISA manual. It shares nothing with the tables of the PTX
+//! generator, so each checks the other.
 
-/// What the module declares.
+/// The `.version` and `.target` of a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) version: (u32, u32),
-    /// 80 for `sm_80`.
+    /// The number of the architecture, for example 80 for `sm_80`.
     pub(crate) sm: u32,
-    /// `a`, `f` or nothing.
+    /// The suffix of the architecture: `a`, `f` or empty.
     pub(crate) suffix: String,
     pub(crate) name: String,
 }
 
-/// Lowest `.version` of each target.
+/// The lowest `.version` of each target.
 const TARGETS: &[(&str, (u32, u32))] = &[
     ("10", (1, 0)),
     ("11", (1, 0)),
@@ -60,7 +61,7 @@ const TARGETS: &[(&str, (u32, u32))] = &[
     ("121f", (8, 8)),
 ];
 
-/// `.version`s that exist, as (major, highest minor).
+/// The `.version`s that exist, as (major, highest minor).
 const VERSIONS: &[(u32, u32)] = &[
     (1, 5),
     (2, 3),
@@ -73,7 +74,8 @@ const VERSIONS: &[(u32, u32)] = &[
     (9, 5),
 ];
 
-/// A form: opcode, suffixes that must all be present, lowest version and target.
+/// A form: the opcode, the suffixes that must all be present, the lowest version and the lowest
+/// target.
 type Need = (&'static str, &'static [&'static str], (u32, u32), u32);
 
 const NEEDS: &[Need] = &[
@@ -328,19 +330,19 @@ const NEEDS: &[Need] = &[
     ("multimem", &[], (8, 1), 90),
 ];
 
-/// Instructions that only targets of one architecture have: those with a letter.
+/// Instructions that exist only on architecture-specific targets, whose name ends in a letter.
 const SPECIFIC: &[&str] = &["setmaxnreg", "wgmma"];
 
-/// Types whose conversions only such targets have.
+/// Types whose conversions exist only on architecture-specific targets.
 const SPECIFIC_TYPES: &[&str] = &[".e2m1x2", ".e2m3x2", ".e3m2x2", ".ue8m0x2"];
 
 impl Target {
-    /// Returns true if the lanes of a warp are scheduled independently (independent thread scheduling, from Volta on).
+    /// Returns true if the lanes of a warp are scheduled independently, which holds from sm_70 on.
     pub(crate) fn schedules_lanes_independently(&self) -> bool {
         self.sm >= 70
     }
 
-    /// Checks `.version` and `.target` against each other.
+    /// Parses a target and checks that `version` supports it.
     pub(crate) fn new(version: (u32, u32), name: &str) -> Result<Target, String> {
         let known = VERSIONS
             .iter()
@@ -364,6 +366,8 @@ impl Target {
                 least.0, least.1, version.0, version.1
             ));
         }
+        // The suffix selects features of one architecture (`a`) or of a family (`f`). It is not
+        // part of the number.
         let sm = arch.trim_end_matches(['a', 'f']);
         let suffix = arch[sm.len()..].to_string();
         Ok(Target {
@@ -375,16 +379,16 @@ impl Target {
     }
 }
 
-/// What the target lacks for an instruction, as an error.
+/// Returns an error if the target lacks an instruction.
 pub(crate) fn missing(opcode: &str, mods: &[&str], target: &Target) -> Option<String> {
-    // The suffixes of fences of mbarriers and tensor maps are not those of fence.release and fence.acquire.
+    // Fences of mbarriers and tensor maps share suffixes with `fence.release` and `fence.acquire`.
     let other = |need: &&Need| {
         let of_map = mods.contains(&".tensormap::generic") && need.1 == [".acquire"];
         let of_object = mods.contains(&".mbarrier_init") || mods.contains(&".tensormap::generic");
         let fence = opcode == "fence" && (of_map || need.1 == [".release"] && of_object);
-        // Out of shared memory, and not into that of the block.
+        // A copy out of shared memory that does not stay in the block.
         let out_of = mods.contains(&".bulk_group") || mods.contains(&".shared::cluster");
-        // Vectors of eight have more than 16 bytes, unless their elements are halves.
+        // Vectors of eight elements have more than 16 bytes, unless the elements have 16 bits.
         let narrow = [".b16", ".u16", ".s16", ".f16", ".bf16"]
             .iter()
             .any(|ty| mods.contains(ty));
@@ -415,14 +419,13 @@ pub(crate) fn missing(opcode: &str, mods: &[&str], target: &Target) -> Option<St
     }
     let (_, suffixes, (major, minor), sm) = NEEDS.iter().filter(applies).find(lacking)?;
     let form = format!("{opcode}{}", suffixes.concat());
-    Some(match target.sm < *sm {
-        true => format!(
+    Some(if target.sm < *sm {
+        format!(
             "`{form}` needs sm_{sm} or higher, the target is {}",
             target.name
-        ),
-        false => {
-            let (a, b) = target.version;
-            format!("`{form}` needs .version {major}.{minor} or later, the module says {a}.{b}")
-        }
+        )
+    } else {
+        let (a, b) = target.version;
+        format!("`{form}` needs .version {major}.{minor} or later, the module says {a}.{b}")
     })
 }

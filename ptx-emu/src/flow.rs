@@ -1,17 +1,20 @@
 //! Reconvergence: the immediate post-dominator of each branch.
 //!
-//! Runs of instructions form basic blocks. Post-dominators are found on the reversed graph with the iteration of
-//! Cooper, Harvey and Kennedy. Lanes that exit early never return, so the others do not wait for them: only the last
-//! `exit` of the text is the exit of the graph; in a function the last `ret`, as lanes that return early wait in the
-//! caller. Among blocks from which no path leads there, the last one that they have is their exit. A branch from which
-//! no path leads to any has no post-dominator, and its lanes never reconverge.
+//! Post-dominators are computed on the reversed control-flow graph of basic blocks, by the
+//! iteration of Cooper, Harvey and Kennedy ("A Simple, Fast Dominance Algorithm", 2001).
+//!
+//! A kernel may have several `exit` instructions. Lanes that exit early are not waited for, so only
+//! the last `exit` is the exit of the graph. In a function it is the last `ret`, because lanes that
+//! return early wait in the caller. Blocks from which no path leads there use the last exit that
+//! they can reach. A branch that reaches no exit has no post-dominator, and its lanes never
+//! reconverge.
 
 use crate::code::{Instruction, Op};
 
-/// No place to meet.
+/// The reconvergence point of a branch without a post-dominator.
 pub(crate) const NEVER: u32 = u32::MAX;
 
-/// Fills in the `join` of every branch.
+/// Sets the reconvergence point of every branch.
 pub(crate) fn join(ops: &mut [Instruction]) {
     let graph = Graph::new(ops);
     let joins = graph.post_dominators();
@@ -23,7 +26,7 @@ pub(crate) fn join(ops: &mut [Instruction]) {
     }
 }
 
-/// Returns true if a lane at one instruction of a routine may come to another one.
+/// Returns true if control flow leads from one instruction of a routine to another.
 pub(crate) fn reaches(ops: &[Instruction], from: u32, to: u32) -> bool {
     let mut seen = vec![false; ops.len()];
     let mut left = vec![from];
@@ -46,16 +49,16 @@ pub(crate) fn reaches(ops: &[Instruction], from: u32, to: u32) -> bool {
 }
 
 struct Graph {
-    /// First instruction of each block.
+    /// The first instruction of each block.
     starts: Vec<u32>,
     block_of: Vec<u32>,
-    /// Blocks that follow each block.
+    /// The successors of each block.
     successors: Vec<Vec<u32>>,
-    /// Blocks at whose end every lane leaves.
+    /// The blocks at whose end every lane exits or returns.
     exits: Vec<u32>,
 }
 
-/// Where control may go after instruction `i`, other than to `i + 1`.
+/// Returns the targets of a branch, without the next instruction.
 fn jumps(step: &Instruction) -> &[u32] {
     match &step.op {
         Op::Branch { target, .. } => std::slice::from_ref(target),
@@ -64,7 +67,7 @@ fn jumps(step: &Instruction) -> &[u32] {
     }
 }
 
-/// Whether control may continue with the next instruction.
+/// Returns true if control may continue with the next instruction.
 fn falls(step: &Instruction) -> bool {
     !ends_block(step) || step.guard.is_some()
 }
@@ -81,7 +84,10 @@ impl Graph {
         let mut leader = vec![false; ops.len() + 1];
         leader[0] = true;
         for (i, step) in ops.iter().enumerate() {
-            jumps(step).iter().for_each(|t| leader[*t as usize] = true);
+            // A block begins at each target, and after each instruction that may leave its block.
+            for target in jumps(step) {
+                leader[*target as usize] = true;
+            }
             leader[i + 1] |= ends_block(step);
         }
         let starts: Vec<u32> = (0..ops.len())
@@ -95,6 +101,7 @@ impl Graph {
             block_of[i] = block;
         }
         block_of[ops.len()] = starts.len() as u32;
+        // A guarded exit does not end its block for all lanes, so it is not an exit of the graph.
         let leaves =
             |step: &Instruction| matches!(step.op, Op::Exit | Op::Return) && step.guard.is_none();
         let last = |b: usize| starts.get(b + 1).map_or(ops.len(), |next| *next as usize) - 1;
@@ -113,15 +120,17 @@ impl Graph {
         }
     }
 
-    /// The immediate post-dominator of each block; none when it is the exit or nothing.
+    /// Returns the immediate post-dominator of each block, or `None` if it is the exit or does not
+    /// exist.
     fn post_dominators(&self) -> Vec<Option<u32>> {
         let exit = self.starts.len();
         let mut predecessors = vec![Vec::new(); exit + 1];
         for (b, next) in self.successors.iter().enumerate() {
-            next.iter()
-                .for_each(|s| predecessors[*s as usize].push(b as u32));
+            for s in next {
+                predecessors[*s as usize].push(b as u32);
+            }
         }
-        // The block after the last one stands for the exit.
+        // The index after the last block represents the exit.
         let mut above: Vec<Option<u32>> = vec![None; exit + 1];
         above[exit] = Some(exit as u32);
         for last in self.exits.iter().rev() {
@@ -137,15 +146,16 @@ impl Graph {
             .collect()
     }
 
-    /// Finds what is above the blocks from which a path leads to `last`, but to no exit behind it.
+    /// Computes the post-dominators of the blocks that reach `last` but no later exit.
     fn settle(&self, last: u32, predecessors: &[Vec<u32>], above: &mut [Option<u32>]) {
         let mut order = postorder(last, predecessors);
+        // Blocks with a path to a later exit are settled already, and keep that exit.
         order.retain(|b| above[*b as usize].is_none());
         let mut rank = vec![0u32; above.len()];
-        order
-            .iter()
-            .enumerate()
-            .for_each(|(i, b)| rank[*b as usize] = i as u32 + 1);
+        for (i, b) in order.iter().enumerate() {
+            rank[*b as usize] = i as u32 + 1;
+        }
+        // The exits rank above all other blocks, so that `meet` walks towards them.
         (rank[last as usize], rank[above.len() - 1]) = (above.len() as u32, above.len() as u32 + 1);
         let mut changed = true;
         while changed {
@@ -163,7 +173,7 @@ impl Graph {
     }
 }
 
-/// The blocks that follow the one that ends with instruction `index`.
+/// Returns the successors of the block that ends with instruction `index`.
 fn follow(ops: &[Instruction], index: usize, block_of: &[u32]) -> Vec<u32> {
     let step = &ops[index];
     let mut next: Vec<u32> = jumps(step).iter().map(|t| block_of[*t as usize]).collect();
@@ -173,10 +183,11 @@ fn follow(ops: &[Instruction], index: usize, block_of: &[u32]) -> Vec<u32> {
     next
 }
 
-/// Blocks reachable backwards from `root`, each after all that it reaches first.
+/// Returns the blocks that reach `root`, in postorder of the reversed edges.
 fn postorder(root: u32, edges: &[Vec<u32>]) -> Vec<u32> {
     let mut seen = vec![false; edges.len()];
-    let (mut order, mut stack) = (Vec::new(), vec![(root, 0)]);
+    let mut order = Vec::new();
+    let mut stack = vec![(root, 0)];
     seen[root as usize] = true;
     while let Some((block, next)) = stack.last_mut() {
         match edges[*block as usize].get(*next) {
@@ -195,7 +206,7 @@ fn postorder(root: u32, edges: &[Vec<u32>]) -> Vec<u32> {
     order
 }
 
-/// The nearest block that post-dominates both.
+/// Returns the nearest block that post-dominates both blocks.
 fn meet(mut a: u32, mut b: u32, above: &[Option<u32>], rank: &[u32]) -> u32 {
     while a != b {
         let lower = if rank[a as usize] < rank[b as usize] {

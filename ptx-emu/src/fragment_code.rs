@@ -1,13 +1,14 @@
-//! Decoded matrix instructions whose matrices are spread over the registers of a warp: `mma`, its forms that are seldom,
-//! and `wmma`.
+//! Decoded matrix instructions whose matrices are spread over the registers of a warp: `mma`, its
+//! rare forms, and `wmma`.
 //!
-//! Where an element of [`Shape`] lies is that of `mma`. Of `wmma` the manual leaves it open; here a matrix with more rows or columns is
-//! several of those of `mma` side by side, as on devices from sm_75 on.
+//! Elements have the positions that the manual specifies for `mma`. The manual leaves them open for
+//! `wmma`. Here, a larger `wmma` matrix consists of several `mma` fragments side by side, as on
+//! devices from sm_75 on.
 
 use crate::code::{Address, Space};
 use crate::parse::types::Type;
 
-/// `mma.sync`: `d = a * b + c` with 16 rows, 8 columns and `depth` products each.
+/// `mma.sync`: `d = a * b + c` with 16 rows, 8 columns and an inner dimension of `depth`.
 #[derive(Clone, Debug)]
 pub(crate) struct Mma {
     pub(crate) left: Element,
@@ -19,26 +20,26 @@ pub(crate) struct Mma {
     pub(crate) c: Vec<u32>,
 }
 
-/// What the elements of a matrix are; a register holds several.
+/// The element type of an operand of [`Mma`]. A register contains several elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Element {
     F16,
     Bf16,
     S8,
     U8,
-    /// The upper 19 bits of a single.
+    /// TF32, which uses the upper 19 bits of an `f32`.
     Tf32,
     E4m3,
     E5m2,
 }
 
 impl Element {
-    /// Elements that one register holds.
+    /// Returns the number of elements per register.
     pub(crate) fn per_register(self) -> usize {
         4 / self.bytes()
     }
 
-    /// Bytes of an element.
+    /// Returns the size of an element in bytes.
     pub(crate) fn bytes(self) -> usize {
         match self {
             Element::F16 | Element::Bf16 => 2,
@@ -47,7 +48,7 @@ impl Element {
         }
     }
 
-    /// The least exponent of a float.
+    /// Returns the smallest exponent of a normal float.
     pub(crate) fn least_exponent(self) -> i32 {
         match self {
             Element::F16 | Element::E5m2 => -14,
@@ -56,7 +57,7 @@ impl Element {
         }
     }
 
-    /// The same as what a matrix has of any type.
+    /// Returns the same type as an [`Item`].
     pub(crate) fn item(self) -> Item {
         match self {
             Element::F16 => Item::F16,
@@ -69,7 +70,7 @@ impl Element {
         }
     }
 
-    /// The type of a register that holds them.
+    /// Returns the type of a register that contains such elements.
     pub(crate) fn packed(self) -> Type {
         match self {
             Element::F16 => Type::F16x2,
@@ -80,7 +81,7 @@ impl Element {
     }
 }
 
-/// `ldmatrix`: as many matrices of 8 by 8 halves as there are registers.
+/// `ldmatrix`: one matrix of 8 by 8 16-bit values per destination register.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadMatrix {
     pub(crate) space: Space,
@@ -89,12 +90,12 @@ pub(crate) struct LoadMatrix {
     pub(crate) d: Vec<u32>,
 }
 
-/// What the elements of a matrix are.
+/// The element type of any matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Item {
     F16,
     Bf16,
-    /// The upper 19 bits of a single.
+    /// TF32, which uses the upper 19 bits of an `f32`.
     Tf32,
     E4m3,
     E5m2,
@@ -109,7 +110,7 @@ pub(crate) enum Item {
 }
 
 impl Item {
-    /// Bits of an element.
+    /// Returns the width of an element in bits.
     pub(crate) fn bits(self) -> usize {
         match self {
             Item::B1 => 1,
@@ -121,13 +122,13 @@ impl Item {
         }
     }
 
-    /// Elements that a register holds.
+    /// Returns the number of elements per register.
     pub(crate) fn each(self) -> usize {
         (32 / self.bits()).max(1)
     }
 }
 
-/// Which matrix of a product.
+/// The role of a matrix in a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Left,
@@ -135,7 +136,7 @@ pub(crate) enum Role {
     Sum,
 }
 
-/// Rows and columns of the sums, and the products that each adds.
+/// The shape of a product: rows, columns and inner dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) rows: usize,
@@ -144,7 +145,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Rows and columns of a matrix.
+    /// Returns the number of rows and columns of a matrix.
     pub(crate) fn extent(self, role: Role) -> (usize, usize) {
         match role {
             Role::Left => (self.rows, self.depth),
@@ -153,7 +154,7 @@ impl Shape {
         }
     }
 
-    /// With as many elements of a row as a [sparse](Sparsity) left matrix stores.
+    /// Returns the shape with the inner dimension that a [sparse](Sparsity) left matrix stores.
     pub(crate) fn packed(self) -> Shape {
         Shape {
             depth: self.depth / 2,
@@ -161,27 +162,32 @@ impl Shape {
         }
     }
 
-    /// Registers of a lane that hold a matrix once.
+    /// Returns the number of registers per lane that contain a matrix once.
     pub(crate) fn registers(self, role: Role, item: Item) -> usize {
         let (rows, columns) = self.extent(role);
         rows * columns / 32 / item.each()
     }
 
-    /// Row and column of element `i` of register `r` of a lane, with g = lane / 4 and t = lane mod 4.
+    /// Returns the row and the column of element `i` of register `r` of a lane.
+    ///
+    /// As in the manual, `g` is `lane / 4` and `t` is `lane % 4`.
     pub(crate) fn place(
         self,
         role: Role,
         item: Item,
         (r, lane, i): (usize, usize, usize),
     ) -> (usize, usize) {
-        let (g, t, each) = (lane / 4, lane % 4, item.each());
-        // Blocks of 8 rows that belong together.
+        let g = lane / 4;
+        let t = lane % 4;
+        let each = item.each();
+        // The number of blocks of 8 rows in one fragment.
         let blocks = if self.rows >= 16 { 2 } else { 1 };
         let deep = self.depth / (4 * each).max(1);
         let r = r % self.registers(role, item);
         match role {
             Role::Left => {
-                let (tile, r) = (r / (blocks * deep), r % (blocks * deep));
+                let tile = r / (blocks * deep);
+                let r = r % (blocks * deep);
                 (
                     8 * blocks * tile + 8 * (r % blocks) + g,
                     each * t + i + 4 * each * (r / blocks),
@@ -189,8 +195,10 @@ impl Shape {
             }
             Role::Right => (each * t + i + 4 * each * (r % deep), 8 * (r / deep) + g),
             Role::Sum => {
-                let (e, across) = (r * each + i, self.columns / 8);
-                let (tile, e) = (e / (2 * blocks), e % (2 * blocks));
+                let e = r * each + i;
+                let across = self.columns / 8;
+                let tile = e / (2 * blocks);
+                let e = e % (2 * blocks);
                 (
                     8 * blocks * (tile / across) + 8 * (e / 2) + g,
                     8 * (tile % across) + 2 * t + e % 2,
@@ -200,16 +208,20 @@ impl Shape {
     }
 }
 
-/// `mma.m8n8k4` of halves: row and column of element `i` of a lane, in the product that its eight lanes compute. These are
-/// lanes `4 q` to `4 q + 3`, which have the first half, and those 16 behind them (manual, "Matrix Fragments for
-/// mma.m8n8k4 with .f16 floating point type").
+/// Returns the row and the column of element `i` of a lane for `mma.m8n8k4` on 16-bit floats.
+///
+/// Eight lanes compute each of the four products: lanes `4 q` to `4 q + 3`, which contain the first
+/// half, and the lanes 16 above them (PTX ISA, "Matrix Fragments for mma.m8n8k4 with .f16 floating
+/// point type").
 pub(crate) fn quad_place(f: &Fragment, by_rows: bool, lane: usize, i: usize) -> (usize, usize) {
-    let (t, half) = (lane % 4, lane / 16 * 4);
+    let t = lane % 4;
+    let half = lane / 16 * 4;
     match (f.role, by_rows) {
         (Role::Left, true) => (t + half, i),
         (Role::Left, false) => (i + half, t),
         (Role::Right, true) => (t, i + half),
         (Role::Right, false) => (i, t + half),
+        // Accumulators of `f32` have a layout of their own, in which a lane has pairs of two rows.
         (Role::Sum, _) if f.item == Item::F32 => {
             ((t & 1) + (i & 2) + half, (i & 4) + (t & 2) + (i & 1))
         }
@@ -225,19 +237,20 @@ pub(crate) struct Fragment {
     pub(crate) slots: Vec<u32>,
 }
 
-/// Where the elements of a left matrix belong of which half are stored, the others being zero.
+/// The positions of the stored elements of a 2:4 sparse left matrix. The other elements are zero.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sparsity {
-    /// Slot of the metadata.
+    /// The slot of the metadata.
     pub(crate) metadata: u32,
-    /// Which threads of each four hold it.
+    /// The selector of the threads in each group of four that contain the metadata.
     pub(crate) selector: usize,
-    /// Whether indices must ascend.
+    /// Whether the indices must ascend.
     pub(crate) ordered: bool,
 }
 
 impl Sparsity {
-    /// Elements of a row of which two, or one, or two pairs are stored: the granularity of the manual.
+    /// Returns the granularity of the manual: the number of elements of a row of which a half is
+    /// stored.
     pub(crate) fn chunk(item: Item) -> usize {
         match item.bits() {
             4 => 8,
@@ -246,23 +259,25 @@ impl Sparsity {
         }
     }
 
-    /// Threads of each four that hold metadata: four bits for each chunk of two rows.
+    /// Returns the number of threads in each group of four that contain metadata.
     pub(crate) fn threads(shape: Shape, item: Item) -> usize {
         shape.depth / Sparsity::chunk(item) / 4
     }
 }
 
-/// `d = a * b + c`
+/// A matrix product `d = a * b + c` of any shape and type.
 #[derive(Clone, Debug)]
 pub(crate) struct Product {
     pub(crate) shape: Shape,
-    /// Of which left elements are stored, if not all.
+    /// The positions of the stored elements of the left matrix, if it is sparse.
     pub(crate) sparsity: Option<Sparsity>,
-    /// If it is four products, each by eight lanes: whether their left and right factors lie by rows in these.
+    /// Whether the left and the right factors are row-major, if the instruction is four products of
+    /// eight lanes each.
     pub(crate) quads: Option<[bool; 2]>,
-    /// Sums of integers are clamped.
+    /// Whether integer sums saturate.
     pub(crate) saturate: bool,
-    /// Of bits: whether those are counted that differ, not those that are both set.
+    /// Whether a product of single bits counts the bits that differ (`.xor`) instead of those that
+    /// are both set (`.and`).
     pub(crate) exclusive: bool,
     pub(crate) d: Fragment,
     pub(crate) a: Fragment,
@@ -270,18 +285,18 @@ pub(crate) struct Product {
     pub(crate) c: Fragment,
 }
 
-/// `wmma.load` and `wmma.store`
+/// `wmma.load` and `wmma.store`.
 #[derive(Clone, Debug)]
 pub(crate) struct WarpMatrix {
     pub(crate) shape: Shape,
     pub(crate) fragment: Fragment,
-    /// Whether the elements of a row lie one after another, not those of a column.
+    /// Whether the matrix is row-major.
     pub(crate) by_rows: bool,
     pub(crate) space: Space,
     pub(crate) address: Address,
-    /// Slot of the number of elements from a row, or column, to the next.
+    /// The slot of the distance between rows, or columns, in elements.
     pub(crate) stride: u32,
-    /// Slots for the address and the value of an element.
+    /// The slots of the address and of the value of one element.
     pub(crate) place: u32,
     pub(crate) value: u32,
     pub(crate) site: u32,

@@ -1,7 +1,7 @@
-//! The heap of a device, from which `malloc` of kernels takes its blocks.
+//! The heap of a device, from which `malloc` in kernels allocates.
 //!
-//! All blocks lie in one range of addresses. An address is used again only when no fresh one is left, so a block that was
-//! freed can mostly be recognised. Unmapped bytes lie between blocks.
+//! All blocks lie in one address range, with unmapped bytes between them. An address is reused only
+//! when no fresh address is left, so most accesses to freed blocks can be recognized.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,15 +9,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::allocation::Allocation;
 use crate::fault::AllocationInfo;
 
-/// Bytes that the live blocks of a heap may have: the default of a device (`CU_LIMIT_MALLOC_HEAP_SIZE`).
+/// The maximum size of all live blocks, which is the default of `CU_LIMIT_MALLOC_HEAP_SIZE`.
 const LIMIT: u64 = 8 << 20;
-/// Bytes of addresses that a heap has.
+/// The size of the address range of a heap.
 const ROOM: u64 = 4 * LIMIT;
-/// Block addresses are multiples of this.
+/// The alignment of block addresses.
 const ALIGN: u64 = 16;
-/// Unmapped bytes behind a block, at least.
+/// The minimum number of unmapped bytes after a block.
 const GAP: u64 = 64;
-/// Freed blocks that are remembered.
+/// The number of freed blocks that are remembered.
 const REMEMBERED: usize = 4096;
 
 /// The heap of one device.
@@ -29,17 +29,18 @@ pub(crate) struct Heap {
 
 #[derive(Debug, Default)]
 struct Blocks {
-    /// Where the next block may begin, as an offset.
+    /// The offset of the next fresh block.
     next: u64,
-    /// Bytes of live blocks.
+    /// The size of all live blocks in bytes.
     used: u64,
-    /// Sizes of live blocks by offset.
+    /// The size of each live block, by offset.
     live: BTreeMap<u64, u64>,
     freed: VecDeque<(u64, u64)>,
 }
 
 impl Heap {
-    /// An empty heap at an address for [`Heap::room`] bytes; none where the host has no room for it.
+    /// Creates an empty heap in [`Heap::room`] bytes at `base`, or returns `None` if the host has
+    /// too little memory.
     pub(crate) fn new(base: u64, device: u32) -> Option<Heap> {
         Some(Heap {
             arena: Allocation::on_device(base, device, ROOM)?,
@@ -47,12 +48,12 @@ impl Heap {
         })
     }
 
-    /// Bytes of addresses that a heap takes.
+    /// Returns the size of the address range of a heap.
     pub(crate) fn room() -> u64 {
         ROOM
     }
 
-    /// The memory of all blocks, if an address lies in it.
+    /// Returns the arena if it contains `address`.
     pub(crate) fn holds(&self, address: u64) -> Option<&Allocation> {
         (address.wrapping_sub(self.arena.base) < self.arena.bytes).then_some(&self.arena)
     }
@@ -61,7 +62,8 @@ impl Heap {
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A block of uninitialised bytes; 0 when there is no room, or none is asked for.
+    /// Allocates `bytes` uninitialized bytes and returns their address, or 0 if the heap is full or
+    /// `bytes` is 0.
     pub(crate) fn malloc(&self, bytes: u64) -> u64 {
         let mut blocks = self.lock();
         if bytes == 0 || bytes > LIMIT - blocks.used {
@@ -75,7 +77,7 @@ impl Heap {
         self.arena.base + offset
     }
 
-    /// Frees a block; whether there was one.
+    /// Frees a block. Returns false if no live block begins at `address`.
     pub(crate) fn free(&self, address: u64) -> bool {
         let mut blocks = self.lock();
         let offset = address.wrapping_sub(self.arena.base);
@@ -91,7 +93,7 @@ impl Heap {
         true
     }
 
-    /// Whether all of some bytes lie in one live block.
+    /// Returns true if all `bytes` bytes lie in one live block.
     pub(crate) fn is_live(&self, address: u64, bytes: u64) -> bool {
         let offset = address.wrapping_sub(self.arena.base);
         let blocks = self.lock();
@@ -99,7 +101,7 @@ impl Heap {
         found.is_some_and(|(start, size)| offset.saturating_add(bytes) <= start + size)
     }
 
-    /// The freed block that held an address.
+    /// Returns the freed block that contained `address`.
     pub(crate) fn freed(&self, address: u64) -> Option<AllocationInfo> {
         let offset = address.wrapping_sub(self.arena.base);
         let blocks = self.lock();
@@ -111,7 +113,7 @@ impl Heap {
         found.map(|block| self.info(*block))
     }
 
-    /// The live block at or nearest before an address.
+    /// Returns the live block that contains `address` or is nearest before it.
     pub(crate) fn nearest(&self, address: u64) -> Option<AllocationInfo> {
         let offset = address.wrapping_sub(self.arena.base);
         let blocks = self.lock();
@@ -131,7 +133,7 @@ impl Heap {
 }
 
 impl Blocks {
-    /// The offset of a block that fits: a fresh one, or else the first between those that live.
+    /// Returns the offset of a free range: a fresh one, or else the first gap between live blocks.
     fn find(&mut self, bytes: u64) -> Option<u64> {
         let whole = (bytes + GAP).next_multiple_of(ALIGN);
         if whole <= ROOM - self.next {

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::AtomicU32;
 
-/// Pinned host memory: its device address is the address of its storage, so host and device share it.
+/// Pinned host memory. Its device address is the address of its storage, so that the host and the
+/// devices share it.
 #[derive(Debug)]
 pub struct HostBlock {
     storage: Box<[AtomicU32]>,
@@ -11,11 +12,11 @@ pub struct HostBlock {
 }
 
 impl HostBlock {
-    /// Bytes by which the start is aligned, as the driver's pinned memory is.
+    /// The alignment of the start, as for pinned memory of the driver.
     const PAGE: usize = 4096;
 
-    /// Bytes kept free on either side are as many as the block has, but no more than this: an index that runs over by
-    /// the length of the block then leads nowhere.
+    /// The maximum size of the guard on either side, in bytes. A guard is as large as the block, so
+    /// that an index that is too large by the length of the block leads to unmapped memory.
     const MOST_GUARD: u64 = 1 << 20;
 
     pub(crate) fn new(bytes: u64) -> Option<HostBlock> {
@@ -31,12 +32,13 @@ impl HostBlock {
         })
     }
 
-    /// Address of the first word, for host and device alike; a multiple of 4096.
+    /// Returns the address of the first word, for the host and the devices. It is a multiple of
+    /// 4096.
     pub fn address(&self) -> u64 {
         self.words().as_ptr() as u64
     }
 
-    /// The storage, little-endian words.
+    /// Returns the storage as little-endian words.
     pub fn words(&self) -> &[AtomicU32] {
         &self.storage[self.start..self.start + self.len]
     }

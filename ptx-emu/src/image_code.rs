@@ -6,16 +6,16 @@ use crate::exec::regs::{Bank, Undefined};
 /// An instruction on a texture or surface.
 #[derive(Clone, Debug)]
 pub(crate) enum OfImage {
-    /// `tex` and `tld4`
+    /// `tex` and `tld4`.
     Fetch(Fetch),
-    /// `suld`, `sust` and `sured`
+    /// `suld`, `sust` and `sured`.
     Surface(SurfaceAccess),
-    /// `txq` and `suq`
+    /// `txq` and `suq`.
     Query(ImageQuery),
 }
 
 impl Code {
-    /// Whether some fetch writes a register that has no value.
+    /// Returns true if an uninitialized register may come from a fetch of a missing channel.
     pub(crate) fn fetches_to(&self, u: Undefined) -> bool {
         let fetches = |op: &Op| matches!(op, Op::Image(of) if of.fetches_to(u.slot));
         u.bank == Bank::W32 && self.ops.iter().any(|step| fetches(&step.op))
@@ -23,18 +23,19 @@ impl Code {
 }
 
 impl OfImage {
-    /// Whether it may leave a register without a value: of a channel that a texture does not have.
+    /// Returns true if the instruction may leave a register uninitialized, because a texture lacks
+    /// a channel.
     pub(crate) fn fetches_to(&self, slot: u32) -> bool {
         matches!(self, Self::Fetch(fetch) if fetch.d.contains(&Some(slot)))
     }
 
-    /// Whether it changes memory.
+    /// Returns true if the instruction writes memory.
     pub(crate) fn stores(&self) -> bool {
         matches!(self, Self::Surface(access) if !matches!(access.act, SurfaceAct::Load(_)))
     }
 }
 
-/// What the coordinates of an instruction name.
+/// The geometry that the instruction names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Geometry {
     D1,
@@ -46,7 +47,7 @@ pub(crate) enum Geometry {
     ACube,
 }
 
-/// Where an instruction accesses an image: slots of the handle, of a layer's index, and of the coordinates.
+/// The operands that select a texel: slots of the handle, of the layer and of the coordinates.
 #[derive(Clone, Debug)]
 pub(crate) struct ImagePlace {
     pub(crate) geometry: Geometry,
@@ -55,7 +56,7 @@ pub(crate) struct ImagePlace {
     pub(crate) at: Vec<u32>,
 }
 
-/// What coordinates are.
+/// The type of the coordinates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CoordinateType {
     Float,
@@ -67,18 +68,18 @@ pub(crate) enum CoordinateType {
 pub(crate) struct Fetch {
     pub(crate) place: ImagePlace,
     pub(crate) coordinates: CoordinateType,
-    /// Whether it reads floats.
+    /// Whether the result consists of floats.
     pub(crate) floats: bool,
-    /// Of `tld4`: the channel that it takes of four texels.
+    /// The channel that `tld4` gathers from four texels.
     pub(crate) gathers: Option<usize>,
-    /// Whole texels that are added to the coordinates.
+    /// The slots of the offsets in texels that are added to the coordinates.
     pub(crate) offset: Vec<u32>,
     pub(crate) d: [Option<u32>; 4],
-    /// A predicate: whether the texels are resident.
+    /// The predicate that receives whether the texels are resident.
     pub(crate) resident: Option<u32>,
 }
 
-/// What becomes of an access outside of a surface.
+/// The treatment of an access outside of a surface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outside {
     Trap,
@@ -86,7 +87,7 @@ pub(crate) enum Outside {
     Zero,
 }
 
-/// An access of a surface: as of global memory, once the address is known.
+/// An access to a surface. It behaves like an access to global memory once its address is known.
 #[derive(Clone, Debug)]
 pub(crate) struct SurfaceAccess {
     pub(crate) place: ImagePlace,
@@ -94,19 +95,20 @@ pub(crate) struct SurfaceAccess {
     pub(crate) act: SurfaceAct,
 }
 
-/// What is done to a surface.
+/// The operation on a surface.
 #[derive(Clone, Debug)]
 pub(crate) enum SurfaceAct {
     Load(Transfer),
     Store(Transfer),
-    /// `sured.b`
+    /// `sured.b`.
     Reduce(Atomic),
-    /// `sured.p`, whose x counts texels: of unsigned integers, and of signed ones.
+    /// `sured.p`, whose x coordinate counts texels. It has one atomic for unsigned and one for
+    /// signed texels.
     ReduceTexel([Atomic; 2]),
 }
 
 impl SurfaceAccess {
-    /// Bytes that a lane accesses.
+    /// Returns the number of bytes that a lane accesses.
     pub(crate) fn bytes(&self) -> u32 {
         match &self.act {
             SurfaceAct::Load(t) | SurfaceAct::Store(t) => {
@@ -118,7 +120,7 @@ impl SurfaceAccess {
     }
 }
 
-/// A question about a texture or surface.
+/// A query of a property of a texture or surface.
 #[derive(Clone, Debug)]
 pub(crate) struct ImageQuery {
     pub(crate) of_texture: bool,
@@ -127,7 +129,7 @@ pub(crate) struct ImageQuery {
     pub(crate) d: u32,
 }
 
-/// What is asked.
+/// The property of a texture or surface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     Width,

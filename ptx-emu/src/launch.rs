@@ -1,44 +1,49 @@
-//! Launching a kernel: geometry, schedule and result.
+//! Launches: the kernel and its geometry, the schedule, the site, and the statistics.
 
 use crate::watch::{Watch, Watched};
 use crate::{Accesses, Fault, Kernel, Memory};
 
-/// A kernel and what it is launched with.
+/// A kernel with its geometry and parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
-    /// The kernel.
+    /// The kernel to run.
     pub kernel: &'a Kernel,
-    /// Blocks in x, y, z.
+    /// The number of blocks in x, y and z.
     pub grid: [u32; 3],
-    /// Threads of a block in x, y, z.
+    /// The number of threads per block in x, y and z.
     pub block: [u32; 3],
-    /// Bytes of dynamic shared memory.
+    /// The size of the dynamic shared memory of a block, in bytes.
     pub dynamic_shared: u32,
-    /// Parameter bytes, laid out as [`Kernel::params`] says.
+    /// The values of the parameters, at the offsets in [`Kernel::params`] and in little-endian
+    /// order.
     pub params: &'a [u8],
 }
 
-/// The order in which blocks, and the warps of a block between barriers, run.
+/// The order in which blocks run, and the warps of a block between barriers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Lowest first.
+    /// Ascending by index.
     InOrder,
-    /// Highest first.
+    /// Descending by index.
     Reversed,
-    /// Shuffled by the seed.
+    /// Pseudo-random. [`Schedule::seed`] selects the permutation.
     Shuffled,
 }
 
-/// How a launch runs. Race-free kernels give the same bytes under every schedule.
+/// The choices that the manual leaves to the device: order, parallelism and delays.
+///
+/// A kernel without races leaves the same bytes under every schedule. To find kernels that depend
+/// on it, run them with several orders and seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// Seed of every choice.
+    /// The seed of all pseudo-random choices, for example how late an asynchronous copy completes.
     pub seed: u64,
-    /// Order of blocks and warps.
+    /// The order of blocks and warps.
     pub order: Order,
-    /// Worker threads; 0 takes one for each core.
+    /// The number of host threads, or 0 for one per core.
     pub threads: usize,
-    /// Warp instructions that one block may execute.
+    /// The maximum number of warp instructions that one block may execute. A block that exceeds it
+    /// ends with [`Class::OutOfFuel`](crate::Class::OutOfFuel).
     pub fuel: u64,
 }
 
@@ -53,70 +58,76 @@ impl Default for Schedule {
     }
 }
 
-/// Whether a launch records what it reads and writes.
+/// Selects whether a launch records its accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trace {
-    /// No record; blocks run in parallel.
+    /// Records nothing. Blocks run in parallel, and races on global memory are not found.
     Off,
-    /// Every byte read and written is recorded, and races on global memory are found. One thread; where the order is
-    /// shuffled, blocks are interleaved.
+    /// Records every byte that is read or written, and finds races on global memory.
+    ///
+    /// A traced launch uses one host thread. With [`Order::Shuffled`], it also interleaves blocks.
     On,
 }
 
-/// What a launch did.
+/// Counts of a launch, and the record of its accesses.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
-    /// Instructions executed, counted once a lane.
+    /// The number of executed instructions, with each instruction counted once per active lane.
     pub lane_instructions: u64,
-    /// Instructions executed, counted once a warp.
+    /// The number of executed instructions, with each instruction counted once per warp.
     pub warp_instructions: u64,
-    /// The conditions of conditional nodes that the kernel set, by `cudaGraphSetConditional`, and to what, in order.
+    /// The calls of `cudaGraphSetConditional` in order: the handle of the condition and its new
+    /// value.
     pub conditions: Vec<(u64, u32)>,
-    /// What was read and written, when traced.
+    /// The recorded accesses, if the launch was traced.
     pub accesses: Option<Accesses>,
 }
 
 impl Stats {
-    /// Adds the counts of another part of the same launch.
+    /// Adds the counts of another worker of the same launch.
     pub(crate) fn add(&mut self, other: &Self) {
         self.lane_instructions += other.lane_instructions;
         self.warp_instructions += other.warp_instructions;
     }
 }
 
-/// Where a launch runs, among devices that share a [`Memory`].
+/// The device and the surroundings of a launch, among devices that share a [`Memory`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LaunchSite<'a> {
-    /// The device that runs it.
+    /// The number of the device that runs the launch.
     pub device: u32,
-    /// Other devices whose memory it may touch.
+    /// The other devices whose memory the launch may access.
     pub peers: &'a [u32],
-    /// Whether its blocks may wait for each other, however many there are.
+    /// Whether all blocks are resident at the same time, so that they may wait for each other.
     pub cooperative: bool,
-    /// Blocks of a cluster, where the launch says so; else what the kernel says.
+    /// The shape of a cluster in blocks. `None` uses the shape that the kernel declares.
     pub cluster: Option<[u32; 3]>,
-    /// Who takes what the kernel prints; else it goes to standard output.
+    /// The receiver of the text that the kernel prints. `None` prints to standard output.
     pub print: Option<Print<'a>>,
-    /// Anything that may change the memory that the launch reads while it runs. Without it, only the launch itself does.
+    /// The source of changes to memory while the launch runs. `None` means that only the launch
+    /// itself writes memory.
     pub outside: Option<&'a dyn Outside>,
 }
 
-/// The world around a launch that may change memory while the launch runs: the host, other streams, other devices.
+/// The world outside of a launch that may write memory while the launch runs: the host, other
+/// streams and other devices.
 ///
 /// The emulator asks it when all threads of a launch wait. A wait that the outside may end is not a
-/// [`Deadlock`](crate::Class::Deadlock), but it may reach [`Watch::wait_limit`].
+/// [`Deadlock`](crate::Class::Deadlock). It may still reach [`Watch::wait_limit`].
 pub trait Outside: Sync + std::fmt::Debug {
-    /// Returns a number that grows whenever something outside has begun or ended that may write memory.
+    /// Returns a number that grows whenever work that may write memory begins or ends outside.
     fn changes(&self) -> u64;
 
     /// Returns true if something outside may still write memory of the devices.
     ///
-    /// Memory of the [host](crate::Memory::alloc_host) can always be written by the host and by other processes, so the
-    /// answer does not matter for a kernel that polls such memory.
+    /// The answer does not matter for a kernel that polls [host memory](crate::Memory::alloc_host),
+    /// because the host and other processes can write it at any time.
     fn may_change(&self) -> bool;
 }
 
-/// Takes what a kernel prints: once, when the launch has ended, block by block, also after a fault.
+/// The function that receives the printed text of a launch.
+///
+/// It is called when the launch has ended, also after a fault. The text is ordered by block.
 #[derive(Clone, Copy)]
 pub struct Print<'a>(pub &'a (dyn Fn(&str) + Sync));
 
@@ -127,16 +138,18 @@ impl std::fmt::Debug for Print<'_> {
 }
 
 impl LaunchSite<'_> {
-    /// Whether a launch here may touch the memory of a device.
+    /// Returns true if the launch may access the memory of a device.
     pub(crate) fn reaches(&self, device: u32) -> bool {
         device == self.device || self.peers.contains(&device)
     }
 }
 
-/// Runs a launch to its end, on device 0.
+/// Runs a launch on device 0 and waits for its end.
+///
+/// For other devices use [`run_at`], and for several faults or a time limit use [`run_watched`].
 ///
 /// # Errors
-/// The first fault found; memory then holds what was written so far.
+/// Returns the first fault. Memory contains everything that was written before it.
 pub fn run(
     memory: &Memory,
     launch: &Launch<'_>,
@@ -146,10 +159,10 @@ pub fn run(
     run_at(memory, launch, schedule, trace, &LaunchSite::default())
 }
 
-/// Runs a launch to its end on some device.
+/// Runs a launch at a [site](LaunchSite), for example on another device or with clusters.
 ///
 /// # Errors
-/// As [`run`].
+/// Returns the first fault. Memory contains everything that was written before it.
 pub fn run_at(
     memory: &Memory,
     launch: &Launch<'_>,
@@ -160,7 +173,48 @@ pub fn run_at(
     run_watched(memory, launch, schedule, trace, place, &Watch::default()).into_result()
 }
 
-/// Runs a launch as [`run_at`] does, with more said of it: several faults, a limit of time.
+/// Runs a launch as [`run_at`] does, with the options of a [`Watch`].
+///
+/// Use it to collect the faults of several blocks, to limit time, to enable more checks, or to
+/// profile.
+///
+/// # Example: find a division by zero
+/// ```
+/// use ptx_emu::{Class, Launch, LaunchSite, Memory, Module, Schedule, Trace, Watch, run_watched};
+///
+/// let module = Module::parse("
+///     .version 7.0
+///     .target sm_75
+///     .address_size 64
+///     .visible .entry divide(.param .u64 y)
+///     {
+///         .reg .b32 %r<3>;
+///         .reg .b64 %y;
+///         ld.param.u64 %y, [y];
+///         mov.u32 %r0, 7;
+///         mov.u32 %r1, 0;
+///         div.u32 %r2, %r0, %r1;
+///         st.global.u32 [%y], %r2;
+///         ret;
+///     }
+/// ")?;
+/// let memory = Memory::new(1 << 20);
+/// let launch = Launch {
+///     kernel: module.kernel("divide")?,
+///     grid: [1, 1, 1],
+///     block: [1, 1, 1],
+///     dynamic_shared: 0,
+///     params: &memory.alloc(4)?.to_le_bytes(),
+/// };
+/// let watch = Watch { arithmetic: true, ..Watch::default() };
+/// let site = LaunchSite::default();
+/// let watched = run_watched(&memory, &launch, &Schedule::default(), Trace::Off, &site, &watch);
+///
+/// let found = &watched.found[0];
+/// assert_eq!(found.fault.class, Class::DivisionByZero);
+/// assert!(!found.ended, "the kernel ran to its end");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn run_watched(
     memory: &Memory,
     launch: &Launch<'_>,

@@ -1,4 +1,10 @@
-//! Reads PTX text and runs it on the CPU, refusing what a GPU lets pass.
+//! Runs PTX kernels on the CPU and reports what a GPU would let pass in silence.
+//!
+//! The emulator reads PTX text, executes it lane by lane, and checks every access. A race, an
+//! uninitialized value, a divergent barrier or an access out of bounds ends the launch with a
+//! [`Fault`]. The fault names the instruction, the thread and the allocation.
+//!
+//! # Example
 //!
 //! ```
 //! use ptx_emu::{Launch, Memory, Module, Schedule, Trace, run};
@@ -34,212 +40,270 @@
 //! memory.read(y + 4 * 63, &mut last)?;
 //! assert_eq!(u32::from_le_bytes(last), 63);
 //!
+//! // A 65th thread writes one element too many.
 //! launch.block = [65, 1, 1];
 //! let fault = run(&memory, &launch, &Schedule::default(), Trace::Off).unwrap_err();
 //! assert!(fault.to_string().contains("just past the end of `y`"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`check`] does this for several schedules, with buffers that it makes and compares: the beginning of a unit test.
+//! For unit tests, start with [`check`]. It allocates buffers, runs a kernel under several
+//! schedules and compares the results.
 //!
-//! # How it works
+//! # Guarantees
 //!
-//! `parse` builds a syntax tree; after an error it goes on with the next statement. `decode` checks names, types, literals and [features](Module::parse) and turns each
-//! instruction into a decoded one. `flow` finds where diverged lanes reconverge. `exec` runs the decoded instructions
-//! for 32 lanes at once. The arithmetic of the instruction set is a table in `isa`: a row holds an instruction's full
-//! name and what it computes in one lane.
+//! - **A finding is a broken rule.** The checks follow the PTX manual and not one device. A kernel
+//!   with a fault relies on something that the manual does not promise, even if it works on some
+//!   GPU.
+//! - **The schedule does not matter.** A kernel without races leaves the same bytes under every
+//!   [`Schedule`]. Races are found from the happens-before relation of the threads, and not from
+//!   the order in which they happened to run.
+//! - **Nothing is skipped.** An unknown instruction is an error when the text is loaded. Each
+//!   kernel is refused separately, so the others still run. [`Module::refused`] lists them, and
+//!   [`ErrorKind`] tells invalid text from a form that is not implemented.
+//! - **A loop ends.** A deadlock is reported as soon as no thread can continue. [`Schedule::fuel`]
+//!   limits the instructions of a block. [`Watch::deadline`] and [`Watch::wait_limit`] limit time.
 //!
-//! The warps of a block take turns, and blocks are spread over threads, both in the order that a [`Schedule`] gives.
-//! Its seed also decides how late asynchronous copies complete. A kernel without races gives the same bytes under every
-//! schedule.
+//! # What is found
 //!
-//! # What is refused
+//! In the text: ill-formed statements, undeclared names, wrong types or widths, values out of
+//! range, and features above the declared `.version` or `.target`.
 //!
-//! In the text: whatever is ill-formed, undeclared, of the wrong type or width, out of range, or above the declared
-//! `.version` or `.target`. What is not implemented is refused by name and never skipped. Kernels are refused one by one:
-//! those of a module that can run do, and [`Module::refused`] lists the others with what each lacks. [`ErrorKind`] says
-//! whether the text is wrong or the emulator incomplete.
+//! In every launch (see [`Class`] for the complete list):
 //!
-//! In the run (see [`Class`]):
+//! - **Addresses.** Accesses that are out of bounds, misaligned for the whole vector, or to freed
+//!   memory. Generic addresses of the local memory of another thread.
+//! - **Uninitialized values.** Like Valgrind's memcheck, the emulator lets a kernel copy and
+//!   compute with uninitialized registers. It is a fault to use one in a branch, an address, a
+//!   store or a call. A load of uninitialized global memory is a fault at once. Uninitialized
+//!   shared and local memory is a fault when the loaded value is used.
+//! - **Barriers.** Barriers, `.sync` and `.aligned` instructions that the wrong threads execute,
+//!   and barriers that never complete.
+//! - **Races on shared memory**, including races between lanes of one warp.
+//! - **Asynchronous copies.** Uses of the destination before the thread has waited, and copies that
+//!   no thread waits for.
+//! - **mbarriers.** Arrivals or bytes that do not match, and waits that another timing would let
+//!   pass one phase too early or too late.
+//! - **`wgmma`.** Uses of the accumulators, or changes of the operands, before the wait. Missing
+//!   `wgmma.fence`, and descriptors whose swizzle differs from the tensor map.
+//! - **Proxies.** Missing `fence.proxy.async` between ordinary accesses and those of `wgmma` or a
+//!   bulk copy.
+//! - **Textures and surfaces.** Handles of the wrong shape or channel type, missing layers or
+//!   channels, and accesses outside of a surface under `.trap`.
+//! - **Calls.** Indirect calls to the wrong function, endless recursion, failed assertions, and
+//!   blocks of `malloc` that are freed twice.
 //!
-//! - accesses out of bounds, misaligned for the whole vector, or to freed memory;
-//! - handles that are no texture or surface, or one of another shape or with other numbers than the instruction reads; layers
-//!   that are not there, channels that a texture does not have, accesses outside of surfaces under `.trap`;
-//! - loads of bytes, and reads of registers, that nobody has written. A register is read when its value decides about
-//!   something: a branch, an address, a store, a call. What is computed of it before has no value either. Shared and
-//!   local memory without a value is a fault when what was loaded is read in this sense; other memory, when it is loaded;
-//! - barriers and `.sync` instructions that the wrong threads execute;
-//! - races on shared memory, between lanes of one warp too;
-//! - accesses to the destination of an asynchronous copy before the thread has waited for the copy;
-//! - uses of the sums of a `wgmma`, or changes of what it reads, before the warp has waited for it; products without
-//!   `wgmma.fence`; descriptors with another swizzle than the tensor map that brought the tile;
-//! - ordinary stores to shared memory that `wgmma` or a bulk copy reads, and ordinary loads and stores of what a bulk
-//!   copy overwrites, without `fence.proxy.async` between;
-//! - calls through registers that hold no function's address, or that of one with other parameters; recursion that does
-//!   not end; failed assertions; blocks of `malloc` that are freed twice;
-//! - generic addresses of the local memory of another thread;
-//! - mbarriers whose arrivals or bytes do not match, and waits that another timing would let pass one phase too early
-//!   or too late.
+//! A [traced](Trace::On) launch is slower and finds more:
 //!
-//! Races and phases are judged by what orders the threads, not by the order in which they happened to run. A
-//! [traced](Trace::On) launch also finds races on global memory and writes to `.nc` data, lets other blocks see strong
-//! stores late until a fence or a release makes them arrive, keeps the last read of every warp, and interleaves blocks
-//! where the order is shuffled. It records what it accessed, so that two launches that nothing orders can be
-//! [compared](Accesses::conflict).
+//! - races on global memory, and writes to data that is read with `.nc`;
+//! - missing fences, because strong stores may reach other blocks late;
+//! - races that depend on the schedule, because it keeps the last read of every warp;
+//! - missing order between launches, because it records the accessed bytes. Compare two launches
+//!   with [`Accesses::conflict`].
 //!
-//! Races that give the same result in any order are [tolerated](Class::ToleratedRace): equal values that threads store at
-//! one address, the plain load that a loop of compare-and-swap begins with, and the reset of a counter by the block whose
-//! atomic was the last. They are notes of the launch ([`Watched::notes`]), and faults if it is [strict](Watch::strict).
+//! [`Watch`] enables two more checks: [arithmetic](Watch::arithmetic) (division by zero, NaN and
+//! infinity where they first appear, saturating conversions) and [provenance](Watch::provenance)
+//! (pointers that stray from one variable or allocation into another).
 //!
-//! Where a launch [asks for it](Watch), at the price of time, findings are also
+//! Some races have the same result in every order, for example threads that store equal values.
+//! They are [tolerated](Class::ToleratedRace): notes of the launch in [`Watched::notes`], and
+//! faults only if it is [strict](Watch::strict).
 //!
-//! - [numbers that arithmetic spoils](Watch::arithmetic): integers divided by zero, NaN and infinity where they first appear
-//!   if they are stored or handed on, conversions to an integer type that does not hold the number;
-//! - [pointers that stray](Watch::provenance): addresses that were derived from one variable, part of a thread's local
-//!   memory or allocation, and lead into another.
+//! # Kernels that wait
 //!
-//! Blocks, warps and lanes that wait for each other take turns, with or without `nanosleep`. If no thread can continue,
-//! because all wait at barriers or poll for values that no thread writes, the launch ends with a
-//! [deadlock](Class::Deadlock) that says which warps wait where. This holds for any number of host threads. A caller whose
-//! memory may change while a launch runs passes an [`Outside`], so that such a wait is not taken for a deadlock. A loop that
-//! may end by itself, for example one that counts up to a limit, ends by itself or by a limit.
+//! Blocks, warps and lanes that wait for each other take turns, with or without `nanosleep`. A
+//! launch ends with [`Class::Deadlock`] if no thread can continue, on any number of host threads.
+//! The fault lists which warps wait at which line.
 //!
-//! # How the machine is modelled
-//!
-//! - Lanes that diverge reconverge at the immediate post-dominator. Lanes that exit early are not waited for. When the
-//!   running lanes poll, the lanes of their warp that wait for them run on alone, until they meet at a `.sync` or
-//!   `.aligned` instruction. From sm_70 on, the lanes of a `.sync` instruction and of a barrier without `.aligned` may be at
-//!   different instructions of the same kind. They wait for each other, and the other lanes go on meanwhile.
-//! - Arithmetic on singles and doubles is IEEE arithmetic, correctly rounded in every rounding mode. NaN results of singles
-//!   are `0x7fffffff`; of doubles and of `.f32x2` which NaN it is follows no rule. `.approx` functions are computed in double precision and rounded once. This is more precise than any
-//!   device, so tests rely on the documented bounds. `.full` and `.approx` divisions are correctly rounded too, and the
-//!   20 bits that `rcp.approx.ftz.f64` and `rsqrt.approx.ftz.f64` give are the nearest ones.
-//! - `CC.CF` is the carry out of `a + b + carry`, and for subtractions of `a + !b + carry`, in every instruction that
-//!   writes it. After `sub.cc` it is 1 when there was no borrow.
-//! - Integer division by zero, which the manual leaves open, gives all ones.
-//! - Lanes of one `.sync` instruction may name different masks if the masks do not overlap. Each group executes the
-//!   instruction separately.
-//! - A lane that shuffles from a lane that has not written the source has not written its own destination. Reading that
-//!   destination is a fault.
-//! - Barriers, and releases that are acquired, order threads and blocks. Releases and acquires are atomics, loads and
-//!   stores with these semantics, and fences together with strong accesses, each at its scope. A cluster has one block.
-//! - `%reserved_smem_offset_1` is the address of 1 KiB of shared memory that no variable has; it holds zeros when a block
-//!   begins. What `discard` leaves is a pattern that counts as written.
-//! - As on hardware, `%warpid` is not the index of the warp in its block. Clocks count executed instructions.
-//! - Addresses are never reused. Allocations have unmapped gaps of 64 GiB between them, shared variables smaller ones,
-//!   and all are aligned no better than promised. Shared and local memory have windows of generic addresses.
-//! - Lanes that call a function together return together: those that return early wait behind the call. Lanes that call
-//!   different functions through a register run one function after another. A thread may nest 1024 calls and has 512 KiB
-//!   of local memory for them. A function that is only called by its address and cannot run is a fault where it is called.
-//! - What `printf` writes is given to the [`Print`] of the launch, or to standard output, when the launch ends, block by
-//!   block. `malloc` has 8 MiB on each device, and gives 0 beyond; its blocks outlive the launch.
-//! - `%envreg1` and `%envreg2` hold the address of a workspace in cooperative launches, where the barrier of a grid counts;
-//!   the others are 0, and so are both in other launches.
-//! - Suffixes may stand in any order, as in ptxas; only types keep theirs.
-//! - `mma` and `wgmma` on integers are exact. On floats one step adds all its products and the sum at once, and cuts them
-//!   as an H200 and an H100 were seen to: to a multiple of 2^-25 of the largest, and the result to 24 bits. Sums
-//!   of halves are rounded once. 8-bit floats of `mma` are multiplied as halves in two steps, the first of which takes the
-//!   lower two of each four in a register; their sum, a half after each step where `d` is, is then added to `c`.
-//!   In `wgmma`, 8-bit floats have 13 bits in place of 25, and results 14. A step of a sparse matrix adds what is stored.
-//!   All bits of sums were those of an H100. Metadata of a sparse `wgmma` is read when the product is asked for.
-//!   `wmma` on `.tf32` adds four products a step. Doubles are added one product after another, each with one rounding.
-//! - As an H200 and an H100 were seen to: `.sat` of video instructions sees 34 bits and does not clamp an unsigned result of
-//!   32 bits above, but that of a shift; their `.min` and `.max` compare more bits than the result has; `vmad` takes whole
-//!   registers and `c` as signed, and a negative sum that is shifted as too large where both types are unsigned;
-//!   `mul.ftz` of halves and directed `div.ftz` and `rcp.ftz` flush what is tiny before it is rounded; `cvt.ftz` from a single
-//!   to a half and sums of bulk copies flush nothing. `fns` with an offset of -2^31 gives 0.
-//! - The fragments of `wmma` are those of `mma`, several side by side where a matrix is larger. The manual leaves it open.
-//! - `brkpt` is a `trap`: there is no debugger. Counters of `pmevent` do not exist.
-//! - The blocks of a cluster run together, with one set of clocks: an order of `.cta` scope holds for all of them. A block
-//!   must not end while nothing orders the accesses of others to its shared memory before.
-//! - `wgmma` is computed at the wait for its group, or, as the seed says, at once; what it reads counts as read at the wait.
-//!   Bulk copies out of shared memory are alike.
-//! - `st.async` and `red.async` land like a copy, some turns later or when all warps wait; `red.async.release` happens at
-//!   once. `.mmio` accesses are relaxed ones. That a tensor map which another block has changed needs a fence of its
-//!   proxy is not checked.
-//! - Conversions to floats of four and six bits give the largest for NaN, and `.ue8m0x2` drops signs, as NVIDIA's headers
-//!   compute them on the host; no device was asked.
-//! - Textures and surfaces are ordinary memory, which [`Image`] and [`Sampler`] describe, behind 64-bit handles; the texels of
-//!   arrays lie row by row. Coordinates and filters follow the CUDA C++ Programming Guide, "Texture Fetching", and give the
-//!   bits of an H100 where it was asked: normalized coordinates are rounded down to multiples of 2^-21; weights are whole
-//!   256ths, rounded once more for each further direction; means are summed in fixed point, those of halves have 11 bits, those
-//!   of integers 16. One result of some 10,000 in three dimensions differs in the last bit, and one of 25,000 of a cube map has
-//!   another weight. Without a device's word are means of halves and integers in three dimensions or with a border, and
-//!   texels that are subnormal or not finite. Texels of weight 0 are not read; faces of cube maps are filtered one by one. A
-//!   linear filter of one dimension gives half of the border where the second direction's mode has one, as there.
-//!   What is read by index is 0 beyond its ends, and a 1D array that is read by index, always 0 there, is a finding.
-//!   There is one level of texels, which gradients and levels do not change. In a traced launch, a
-//!   fetch of bytes that were written before in the launch is a fault. Accesses of surfaces are loads and stores of global
-//!   memory, which see each other.
-//! - Tensor maps have a format of their own, which [`TensorMap`] writes.
-//! - An asynchronous copy takes some turns of other warps, or completes when all warps wait. Its source is read at the
-//!   end. A copy that no thread waits for is a fault, and so is a block whose warps all wait.
-//! - The first `try_wait` for an incomplete phase returns false at once, so that a missing loop shows. The next one
-//!   suspends until the phase is complete. `test_wait` never suspends.
-//! - `setmaxnreg` waits for registers where the kernel has `.minnctapersm`: then it was launched with its part of 65536.
-//!   Else it changes nothing.
-//! - What a kernel sets by `cudaGraphSetConditional` is in its [`Stats`].
-//! - `griddepcontrol` does not affect the launch itself. A traced launch records it: see *Programmatic edges*.
-//! - Caches, cache hints and policies, and `prefetch` have no effect.
-//! - `nanosleep` ends the warp's turn. A warp polls when in 10,000 instructions it does nothing that others can see. When
-//!   all runnable warps of a block sleep or poll, the thread runs other blocks in turn, and starts new ones as long as at
-//!   most 1024 wait, or any number in a [cooperative](LaunchSite::cooperative) launch.
-//! - A launch on one thread ends as a deadlock when every block that has begun waits or polls in a state that it was in
-//!   before, or when for 4096 turns of each nobody has done anything but ask.
+//! By default, only the launch itself changes memory. If the host, another stream or another device
+//! may do so while the launch runs, pass an [`Outside`]. A wait that the outside may end is not a
+//! deadlock, and only the time limits apply. A loop that counts or looks at a clock may end by
+//! itself, so fuel limits it.
 //!
 //! # Programmatic edges
 //!
-//! A launch B behind a programmatic edge from A may start while A still runs. Before its `griddepcontrol.wait`, B may
-//! rely on nothing that A does. Run both traced. The edge is wrong
+//! A launch B behind a programmatic edge from A may start while A still runs. Before its
+//! `griddepcontrol.wait`, B must not rely on anything that A does. To check an edge, run both
+//! launches traced. The edge is wrong in two cases:
 //!
-//! - if [`B.before_wait_conflict(&A)`](Accesses::before_wait_conflict) finds bytes that B accesses too early. Check A,
-//!   and if one of A's [triggers](Accesses::triggers) came before its own wait, also the launches before A, which may
-//!   still run;
-//! - if not [`B.waited()`](Accesses::waited): some block of B ended without a wait, so the end of B does not imply the
-//!   end of A.
+//! - [`B.before_wait_conflict(&A)`](Accesses::before_wait_conflict) returns bytes that B accesses
+//!   too early. If one of A's [triggers](Accesses::triggers) came before its own wait, check B
+//!   against the launches before A as well, because they may still run.
+//! - [`B.waited()`](Accesses::waited) is false. Some block of B ended without a wait, so the end of
+//!   B does not imply the end of A.
 //!
-//! # What is not caught
+//! # Model of the machine
 //!
-//! - Plain stores are visible at once and in order: a missing fence, or one whose scope is too small, shows as a race
-//!   between warps (shared memory) or between blocks (when traced). Strong stores to global memory may be late for other
-//!   blocks when traced; within a block, and to shared memory, they are visible at once. Lanes of a warp that exchange
-//!   values by `volatile` accesses without `bar.warp.sync` are [found](Class::WarpSynchronous), unless the load polls (a
-//!   loop that stores nothing) or all lanes load one place.
-//! - Loads are never early: a strong load behind a flag that was read without an acquire is not found.
-//! - A fence or release counts for the whole warp of the lane that executes it. Where lanes fence individually, a race
-//!   may be missed.
-//! - Lanes of one warp run in lockstep until they branch.
-//! - An arrival at an mbarrier counts for its whole warp, so a missing `bar.warp.sync` before one lane arrives for all
-//!   does not show. A thread may suspend in `try_wait` for ever where a device would give up and return false.
-//! - Proxies: bulk copies and ordinary accesses of the same global memory. Of threads that nothing orders and that load
-//!   what a thread stored, two are remembered, so a bulk copy that may overtake the load of a third is missed.
-//! - `fence.proxy.async` counts wherever the manual lets it: by who loads, before the arrival, or by who copies, after
-//!   the wait. Only the former was tried on a device.
-//! - `barrier.cluster.arrive.relaxed` orders nothing, not even reads before it and writes after the wait.
-//! - Of [spoilt numbers](Watch::arithmetic): infinities and NaN that are loaded, put together from bits or chosen among
-//!   constants, as in some functions of libdevice, and what products of matrices give.
-//! - Of [pointers that stray](Watch::provenance): those that were passed to functions as addresses of local memory, kept in
-//!   memory, multiplied or shuffled, and members of one structure. Parts of local memory are known by how nvcc and LLVM
-//!   take their addresses (`add.u64 %rd1, %SP, 16`). Asynchronous copies and products of matrices are not looked at.
-//! - A pointer to a variable of a function that has returned, once another call uses that memory.
-//! - Local memory without a value where compilers let bit fields and gaps of structures be: a load whose value is only
-//!   masked and stored back reads zeros, and one whose value is only stored elsewhere passes on bytes without a value, but
-//!   gives those of a word of which some are written.
-//! - Races on global memory in launches that are not traced.
-//! - Each thread runs its blocks to the end one after another, except for blocks that wait or poll, and for traced launches
-//!   whose order is shuffled: these run four at a time. Up to 1024 blocks, or clusters of blocks, of a
-//!   launch may wait at the same time, unless it is cooperative. A device has another limit.
-//! - A warp that waits in `mbarrier.try_wait` sleeps until the phase is complete, although a device returns false after a
-//!   time. A loop that also looks at another value while it waits does not see it change meanwhile.
-//! - Other blocks that use atomics on 64 or 128 bits may see a plain access to them half done, and a strong one of a warp
-//!   whose lanes access several allocations at once.
-//! - Not implemented, and refused by name: functions that the text declares and does not define (but `vprintf`, `malloc`,
-//!   `free`, `__assertfail`, `cudaGraphSetConditional`, `cudaCGGetIntrinsicHandle` and `cudaCGSynchronize`), `wgmma` in
-//!   functions, other `%reserved_smem_offset` registers, sparse `mma` with a `.kind`, `wgmma` on single bits, the right matrix
-//!   of a sparse `wgmma` with rows shorter than 64 bytes, reductions of shared memory by bulk copies, tensor maps of images,
-//!   arrivals and waits with `.relaxed`, mipmaps, depths that are compared, textures of many samples, formatted stores of
-//!   surfaces, `.b128` registers as arguments or operands of narrower instructions, products of 4-bit and 6-bit floats,
-//!   conversions to these from halves, `fma.oob`, negated operands of `vmad`.
+//! Where the manual leaves a choice, the emulator behaves as follows. "As an H100" means that an
+//! H100 was asked and gave the same bits.
+//!
+//! **Lanes and warps**
+//!
+//! - Diverged lanes reconverge at the immediate post-dominator of the branch. Lanes that exit early
+//!   are not waited for.
+//! - If the running lanes poll, the other lanes of the warp run on alone (independent thread
+//!   scheduling), until they meet at a `.sync` or `.aligned` instruction.
+//! - From sm_70 on, the lanes of one `.sync` instruction, or of a barrier without `.aligned`, may
+//!   be at different instructions of the same kind.
+//! - Lanes of one `.sync` instruction may name different masks if the masks do not overlap.
+//! - A lane that shuffles from a lane whose source is uninitialized has an uninitialized result.
+//! - `%warpid` is not the index of the warp in its block, as on hardware. Clocks count executed
+//!   instructions.
+//!
+//! **Blocks, clusters and launches**
+//!
+//! - Up to 1,024 blocks, or clusters, of a launch are resident at the same time. A
+//!   [cooperative](LaunchSite::cooperative) launch has no such limit.
+//! - The blocks of a cluster run together and share one set of vector clocks, so an order of `.cta`
+//!   scope holds for all of them. A block must not end before the accesses of other blocks to its
+//!   shared memory are ordered before that end.
+//! - `setmaxnreg` waits for registers only if the kernel has `.minnctapersm`, because only then is
+//!   the number of registers at launch known.
+//! - In cooperative launches, `%envreg1` and `%envreg2` hold the address of the workspace in which
+//!   the grid barrier counts. All other `%envreg` registers are 0.
+//! - `griddepcontrol` does not delay the launch. A traced launch records it, see *Programmatic
+//!   edges*.
+//! - `brkpt` is a `trap`, because there is no debugger. `pmevent` has no effect.
+//!
+//! **Memory**
+//!
+//! - Device addresses are never reused. Unmapped gaps of 64 GiB separate allocations, and smaller
+//!   gaps separate shared variables. Nothing is aligned better than promised.
+//! - Barriers and acquired releases order threads and blocks. Releases and acquires are atomics,
+//!   loads and stores with these semantics, and fences together with strong accesses, each at its
+//!   scope.
+//! - Caches, cache hints and `prefetch` have no effect. `.mmio` accesses are relaxed accesses.
+//!   `discard` leaves a pattern that counts as initialized.
+//! - `%reserved_smem_offset_1` is the address of 1 KiB of shared memory that holds zeros when a
+//!   block begins.
+//!
+//! **Functions**
+//!
+//! - Lanes that call a function together return together. Lanes that call different functions
+//!   through a register run one function after another.
+//! - A thread may nest 1,024 calls and has 512 KiB of local memory for them.
+//! - The text of `printf` goes to the [`Print`] of the launch, or to standard output, block by
+//!   block when the launch ends.
+//! - `malloc` has 8 MiB per device and returns 0 beyond that. Its blocks outlive the launch.
+//! - [`Stats::conditions`] contains what `cudaGraphSetConditional` set.
+//!
+//! **Asynchronous work**
+//!
+//! - An asynchronous copy takes some turns of other warps, which the seed of the schedule decides.
+//!   It also completes when all warps wait. Its source is read at the end.
+//! - `st.async` and `red.async` land like a copy. `red.async.release` happens at once.
+//! - `wgmma` is computed at the wait for its group, or at once, as the seed decides. Its operands
+//!   count as read at the wait. Bulk copies out of shared memory behave in the same way.
+//! - The first `try_wait` for an incomplete phase returns false at once, so that a missing loop
+//!   shows. The next one suspends the warp. It returns false again when the block has nothing else
+//!   to do, so that a loop can look at a second condition. `test_wait` never suspends.
+//! - Tensor maps have a format that only this crate uses, see [`TensorMap`].
+//!
+//! **Arithmetic**
+//!
+//! - `f32` and `f64` instructions follow IEEE 754 in every rounding mode. A NaN result of type
+//!   `f32` is `0x7fffffff`. The payload of other NaN results is unspecified.
+//! - `.approx` functions are computed in double precision and rounded once, which is more exact
+//!   than any device. Tests should rely on the documented error bounds. `rcp.approx.ftz.f64` and
+//!   `rsqrt.approx.ftz.f64` return the nearest 20 bits.
+//! - An integer division by zero returns all ones.
+//! - `CC.CF` is the carry of `a + b + carry`, and of `a + !b + carry` for subtractions. After
+//!   `sub.cc` it is 1 if there was no borrow.
+//! - As an H100: the `.sat`, `.min`, `.max` and `vmad` forms of video instructions use wider
+//!   intermediate values than the manual states. `mul.ftz` of 16-bit floats and directed `div.ftz`
+//!   and `rcp.ftz` flush before they round. `cvt.ftz` from `f32` to a 16-bit float, and the sums of
+//!   bulk copies, flush nothing. `fns` with the offset -2^31 returns 0.
+//! - Conversions to 4-bit and 6-bit floats turn NaN into the largest value, and `.ue8m0x2` drops
+//!   signs, as NVIDIA's headers do on the host. This was not compared with a device.
+//! - Suffixes of an opcode may have any order, as in ptxas. Only the order of types matters.
+//!
+//! **Matrix instructions**
+//!
+//! - Integer results are exact. Sums of `f64` add one product after another, with one rounding
+//!   each.
+//! - As an H100: one step adds all its floating-point products and the accumulator at once. The
+//!   terms are truncated to multiples of 2^-25 of the largest term, and the result has 24 bits.
+//!   Sums in `f16` are rounded once. `wmma` on `.tf32` adds four products per step.
+//! - As an H100: `mma` on 8-bit floats multiplies `f16` values in two steps, and the first step
+//!   takes the lower two of each four values in a register. Their sum is then added to `c`. In
+//!   `wgmma`, the terms of 8-bit floats have 13 bits instead of 25, and results have 14.
+//! - A step of a sparse matrix adds the stored elements. The metadata of a sparse `wgmma` is read
+//!   when the instruction is issued.
+//! - The fragments of `wmma`, which the manual leaves open, are fragments of `mma` side by side.
+//!
+//! **Textures and surfaces**
+//!
+//! - [`Image`] and [`Sampler`] describe them behind 64-bit handles. Texels are ordinary memory, and
+//!   those of arrays lie row by row.
+//! - Coordinates and filters follow the CUDA C++ Programming Guide, "Texture Fetching". As an H100:
+//!   normalized coordinates are rounded down to multiples of 2^-21, weights are multiples of 1/256,
+//!   and means are sums in fixed point. Means of `f16` channels have 11 bits, and of integers 16.
+//! - About one result in 10,000 of a three-dimensional fetch differs from an H100 in the last bit,
+//!   and one in 25,000 of a cube map has another weight. Three-dimensional or bordered means of
+//!   16-bit floats and integers, and subnormal or non-finite texels, were not compared.
+//! - Texels of weight 0 are not read. The faces of a cube map are filtered separately. A linear
+//!   filter of one dimension returns half of the border if the mode of the second direction has a
+//!   border, as an H100 does.
+//! - Integer coordinates beyond the ends read 0. An H100 always reads 0 from a 1D array with
+//!   integer coordinates, so this is a finding.
+//! - There is one mipmap level, so levels and gradients have no effect.
+//! - In a traced launch, it is a fault to fetch bytes that the launch has written. Accesses of
+//!   surfaces are loads and stores of global memory and see each other.
+//!
+//! # Limits
+//!
+//! The emulator can miss errors in these cases:
+//!
+//! - **Not traced:** races on global memory.
+//! - **Fences.** Ordinary stores are visible at once and in order, so a missing fence shows as a
+//!   race and not as a stale value. Strong stores are late only in traced launches, only in global
+//!   memory, and only for other blocks. Loads are never early, so a strong load behind a flag that
+//!   was read without an acquire is not found. A fence counts for the whole warp of the lane that
+//!   executes it.
+//! - **Lockstep.** Lanes of a warp run in lockstep until they branch. Lanes that exchange values
+//!   through `volatile` accesses without `bar.warp.sync` are [found](Class::WarpSynchronous),
+//!   unless the load polls or all lanes load one address.
+//! - **mbarriers.** An arrival counts for its whole warp. A missing `bar.warp.sync` before one lane
+//!   arrives for all lanes is not found.
+//! - **Proxies.** Only bulk copies and ordinary accesses of the same global memory are compared. Of
+//!   unordered threads that load what one thread stored, two are remembered. A tensor map that
+//!   another block changed without a proxy fence is not found. `fence.proxy.async` counts in both
+//!   places that the manual allows, but only the fence by the reading thread was compared with a
+//!   device.
+//! - **Clusters.** `barrier.cluster.arrive.relaxed` orders nothing, not even reads before it and
+//!   writes after the wait.
+//! - **Arithmetic check.** NaN and infinity that are loaded, assembled from bits, selected from
+//!   constants or computed by matrix instructions are not reported.
+//! - **Provenance check.** Pointers that pass through memory, products, shuffles or function
+//!   parameters are not followed, and members of one structure are not separated. Variables in
+//!   local memory are recognized by the code that nvcc and LLVM emit (`add.u64 %rd1, %SP, 16`).
+//! - **Local memory.** A pointer to a local variable of a function that has returned is not found
+//!   once another call uses that memory. A load of uninitialized bytes whose value is only masked
+//!   and stored back reads zeros, because compilers treat bit fields and padding in this way.
+//! - **Wide atomics.** Other blocks may see an ordinary 64-bit or 128-bit access half done while
+//!   they use atomics on it. The same holds for a strong access whose lanes touch several
+//!   allocations.
+//!
+//! Not implemented, and refused by name:
+//!
+//! - external functions, except `vprintf`, `malloc`, `free`, `__assertfail`,
+//!   `cudaGraphSetConditional`, `cudaCGGetIntrinsicHandle` and `cudaCGSynchronize`;
+//! - `wgmma` in functions, on single bits, and sparse with rows shorter than 64 bytes;
+//! - sparse `mma` with a `.kind`, products of 4-bit and 6-bit floats, and conversions from 16-bit
+//!   floats to them;
+//! - tensor maps of images, and reductions of shared memory by bulk copies;
+//! - mipmaps, depth comparison, multisampled textures and formatted stores of surfaces;
+//! - `.b128` registers as arguments or as operands of narrower instructions;
+//! - `.relaxed` arrivals and waits of mbarriers, `fma.oob`, negated operands of `vmad`, and
+//!   `%reserved_smem_offset` registers other than 1.
+//!
+//! # Structure of the crate
+//!
+//! - `parse` builds a syntax tree. After an error it continues with the next statement.
+//! - `decode` checks names, types, literals and features, and turns statements into instructions.
+//! - `flow` computes where diverged lanes reconverge.
+//! - `isa` is a table with one row per instruction: its full name and its result in one lane.
+//! - `exec` runs the instructions for 32 lanes at a time, and contains the checks.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -297,7 +361,7 @@ pub use parse_error::{ErrorKind, KernelError, ParseError, ParseErrors};
 pub use tensor_map::{ElementKind, TensorMap};
 pub use watch::{Faults, Found, Watch, Watched};
 
-/// Implements `Debug` as `Display`, so that `fn main() -> Result<(), E>` and `unwrap` print the sentence.
+/// Implements `Debug` by `Display`, because `main` and `unwrap` print errors with `Debug`.
 macro_rules! debug_is_display {
     ($($error:ty),* $(,)?) => {$(
         impl std::fmt::Debug for $error {

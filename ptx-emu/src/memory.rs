@@ -1,11 +1,15 @@
-//! The global memory of one device: allocations at virtual addresses, with storage and shadow.
+//! The global memory of the emulated devices: allocations at virtual addresses.
 //!
-//! Storage is words of `AtomicU32` with relaxed accesses, so blocks on several threads can share it without `unsafe`.
-//! Device addresses are never reused, so the address of a freed allocation can always be recognised. The gaps between
-//! allocations are never mapped.
+//! An allocation has storage and shadow memory, which records the initialized bytes. The storage
+//! consists of `AtomicU32` words that are accessed with relaxed ordering. Blocks on several host
+//! threads can therefore share it without `unsafe`.
 //!
-//! Memory of a device may also be put side by side in a range of addresses, piece by piece; copies and fills of the host
-//! go from one piece to the next.
+//! Device addresses are never reused, so the address of a freed allocation can always be
+//! recognized. The gaps between allocations are never mapped.
+//!
+//! An address range can also be reserved first and be filled with adjacent allocations later, as by
+//! `cuMemAddressReserve` and `cuMemMap`. Copies and fills by the host cross from one such
+//! allocation to the next.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -21,36 +25,55 @@ use crate::launch::LaunchSite;
 use crate::memory_error::MemoryError;
 use crate::statics::Static;
 
-/// First device address. Above every address that a process has, so that a host pointer is never a device pointer.
+/// The first device address. It is above every address of a process, so that a host pointer is
+/// never a device pointer.
 const FIRST: u64 = 0x1_0000_0000_0100;
 
-/// No device address is above this.
+/// The upper limit of device addresses.
 const LAST: u64 = 1 << 62;
 
-/// Unmapped bytes kept between allocations: no 32-bit index of elements of up to 16 bytes leads from one to another.
+/// The size of the unmapped gap between allocations. A 32-bit index of elements with up to 16 bytes
+/// does not lead from one allocation to another.
 const GAP: u64 = 1 << 36;
 
-/// Bases are odd multiples of this: code that relies on more than the promised alignment shows.
+/// The promised alignment. Bases are odd multiples of it, so that code that relies on more is
+/// found.
 const ALIGN: u64 = 256;
 
-/// Freed allocations remembered by name; older ones are reported as plain out of bounds.
+/// The number of freed allocations that are remembered. An access to an older one is reported as
+/// out of bounds.
 const REMEMBERED: usize = 4096;
 
-/// The global memory of the devices of a program, shared by launches and host copies.
+/// The global memory of the devices of a program, which launches and host copies share.
+///
+/// # Example
+/// ```
+/// use ptx_emu::Memory;
+///
+/// let memory = Memory::new(1 << 20);
+/// let x = memory.alloc(8)?;
+/// memory.write(x, &[1, 2, 3, 4])?;
+/// assert_eq!(memory.uninitialised(x, 8)?, Some(x + 4));
+///
+/// // The address of a freed allocation is never used again.
+/// memory.free(x)?;
+/// assert!(memory.read(x, &mut [0]).is_err());
+/// # Ok::<(), ptx_emu::MemoryError>(())
+/// ```
 #[derive(Debug)]
 pub struct Memory {
     capacity: u64,
     state: Mutex<Usage>,
     table: RwLock<Arc<Table>>,
-    /// Addresses of the variables of each module that has run here, by the module's number.
+    /// The addresses of the variables of each module that has run here, by module number.
     statics: Mutex<HashMap<u64, Arc<[u64]>>>,
 }
 
-/// Bookkeeping that only allocation and freeing touch.
+/// The state that only allocations and frees change.
 #[derive(Debug)]
 struct Usage {
     next: u64,
-    /// Bytes in use of each device's memory.
+    /// The number of used bytes per device.
     used: BTreeMap<u32, u64>,
 }
 
@@ -60,26 +83,29 @@ impl Usage {
     }
 }
 
-/// The live allocations, sorted by base, and those freed. A launch holds one snapshot.
+/// The live allocations, sorted by base, and the freed ones. A launch uses one snapshot of it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
     live: Vec<Arc<Allocation>>,
     freed: Vec<AllocationInfo>,
-    /// The heaps of devices whose kernels have called `malloc`.
+    /// The heaps of the devices whose kernels have called `malloc`.
     heaps: BTreeMap<u32, Arc<Heap>>,
-    /// Textures and surfaces.
+    /// The textures and surfaces.
     objects: Arc<Objects>,
 }
 
-/// Memory without an address, and what it holds.
+/// The contents of memory that [`Memory::take_away`] removed from its address.
 #[derive(Debug)]
 pub struct Taken(Arc<Allocation>);
 
-/// What of a range of bytes lies in one allocation: from which offset in it on, and which bytes of the range.
+/// A slice of a byte range that lies in one allocation: the allocation, the offset in it, and the
+/// indices of the bytes in the range.
 type Part = (Arc<Allocation>, u64, Range<usize>);
 
 impl Memory {
-    /// An empty memory of `capacity` bytes for each device. Storage is taken when allocated.
+    /// Creates an empty memory with a capacity of `capacity` bytes per device.
+    ///
+    /// Host memory is allocated as buffers are allocated.
     pub fn new(capacity: u64) -> Memory {
         Memory {
             capacity,
@@ -92,30 +118,38 @@ impl Memory {
         }
     }
 
-    /// Allocates `bytes` of uninitialised memory of device 0; the address is a multiple of 256.
+    /// Allocates `bytes` uninitialized bytes on device 0 and returns their address, a multiple of
+    /// 256.
     ///
     /// # Errors
-    /// [`MemoryError::OutOfMemory`].
+    /// Returns [`MemoryError::OutOfMemory`] if the capacity of the device or the host memory is
+    /// exhausted.
     pub fn alloc(&self, bytes: u64) -> Result<u64, MemoryError> {
         self.alloc_on(0, bytes)
     }
 
-    /// Allocates `bytes` of uninitialised memory of a device; the address is a multiple of 256.
+    /// Allocates `bytes` uninitialized bytes on a device and returns their address, a multiple of
+    /// 256.
     ///
     /// # Errors
-    /// [`MemoryError::OutOfMemory`].
+    /// Returns [`MemoryError::OutOfMemory`] if the capacity of the device or the host memory is
+    /// exhausted.
     pub fn alloc_on(&self, device: u32, bytes: u64) -> Result<u64, MemoryError> {
         self.alloc_as(device, bytes, false)
     }
 
-    /// An address for `bytes` of memory, which [`Memory::alloc_at`] allocates; nothing lies there until then.
+    /// Reserves an address for `bytes` bytes without allocating memory there.
+    ///
+    /// Pass the address to [`alloc_at`](Memory::alloc_at) to allocate the memory.
     ///
     /// # Errors
-    /// [`MemoryError::OutOfMemory`].
+    /// Returns [`MemoryError::OutOfMemory`] if `bytes` exceeds the capacity or no addresses are
+    /// left.
     pub fn reserve(&self, bytes: u64) -> Result<u64, MemoryError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if bytes > self.capacity.min(LAST.saturating_sub(state.next)) {
-            let (used, capacity) = (state.of(0), self.capacity);
+            let used = state.of(0);
+            let capacity = self.capacity;
             return Err(MemoryError::OutOfMemory {
                 asked: bytes,
                 used,
@@ -127,14 +161,17 @@ impl Memory {
         Ok(base)
     }
 
-    /// Addresses for `bytes`, a multiple of `align`, at which memory is [put](Memory::put) part by part; more of them
-    /// than there is memory.
+    /// Reserves an address range of `bytes` bytes and returns its start, a multiple of `align`.
+    ///
+    /// The range may be larger than the memory of a device. Use [`put`](Memory::put) to map memory
+    /// in it.
     ///
     /// # Errors
-    /// [`MemoryError::OutOfMemory`] when no addresses are left.
+    /// Returns [`MemoryError::OutOfMemory`] if no addresses are left.
     pub fn reserve_range(&self, bytes: u64, align: u64) -> Result<u64, MemoryError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let (used, capacity) = (state.of(0), self.capacity);
+        let used = state.of(0);
+        let capacity = self.capacity;
         let base = state.next.checked_next_multiple_of(align.max(2 * ALIGN));
         let end = base
             .and_then(|base| base.checked_add(bytes))
@@ -150,10 +187,10 @@ impl Memory {
         Ok(base)
     }
 
-    /// Counts `bytes` of a device's memory as used, without an address.
+    /// Counts `bytes` bytes of a device as used, without giving them an address.
     ///
     /// # Errors
-    /// [`MemoryError::OutOfMemory`].
+    /// Returns [`MemoryError::OutOfMemory`] if the device has less free capacity.
     pub fn hold(&self, device: u32, bytes: u64) -> Result<(), MemoryError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let used = state.of(device);
@@ -168,18 +205,21 @@ impl Memory {
         Ok(())
     }
 
-    /// Gives back what [`hold`](Memory::hold) counted.
+    /// Returns capacity that [`hold`](Memory::hold) has counted as used.
     pub fn give(&self, device: u32, bytes: u64) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let used = state.of(device).saturating_sub(bytes);
         state.used.insert(device, used);
     }
 
-    /// Puts memory that is [held](Memory::hold) at an address of a [range](Memory::reserve_range): fresh memory, or with
-    /// what it held when it was [taken away](Memory::take_away). Copies and fills go over from one to the next.
+    /// Maps memory at an address of a [reserved range](Memory::reserve_range).
+    ///
+    /// The memory must have been counted by [`hold`](Memory::hold). It is uninitialized, or has the
+    /// contents of `held`. Copies and fills may cross from one mapping to an adjacent one.
     ///
     /// # Errors
-    /// [`MemoryError::OutOfMemory`] when the host has no room; [`MemoryError::OutOfBounds`] when something lies there.
+    /// - [`MemoryError::OutOfMemory`] if the host has too little memory.
+    /// - [`MemoryError::OutOfBounds`] if the address is mapped already.
     pub fn put(
         &self,
         base: u64,
@@ -206,10 +246,10 @@ impl Memory {
         Ok(())
     }
 
-    /// Takes memory away from its address, with what it holds. It stays counted.
+    /// Unmaps the allocation at `base` and returns its contents. It still counts as used.
     ///
     /// # Errors
-    /// [`MemoryError::NotAnAllocation`].
+    /// Returns [`MemoryError::NotAnAllocation`] if no allocation begins at `base`.
     pub fn take_away(&self, base: u64) -> Result<Taken, MemoryError> {
         let mut slot = self.table.write().unwrap_or_else(PoisonError::into_inner);
         Arc::make_mut(&mut slot).remove(base).map(Taken)
@@ -221,11 +261,13 @@ impl Memory {
         Ok(base)
     }
 
-    /// Allocates `bytes` of uninitialised memory of a device at an address that was [reserved](Memory::reserve) for
-    /// them, and at which nothing lies now.
+    /// Allocates `bytes` uninitialized bytes of a device at an address from
+    /// [`reserve`](Memory::reserve).
     ///
     /// # Errors
-    /// [`MemoryError::OutOfMemory`], [`MemoryError::OutOfBounds`] when something lies there.
+    /// - [`MemoryError::OutOfMemory`] if the capacity of the device or the host memory is
+    ///   exhausted.
+    /// - [`MemoryError::OutOfBounds`] if the address is mapped already.
     pub fn alloc_at(&self, base: u64, device: u32, bytes: u64) -> Result<(), MemoryError> {
         if self.find(base).is_some() || base.checked_add(bytes).is_none() {
             return Err(MemoryError::OutOfBounds {
@@ -260,10 +302,12 @@ impl Memory {
         Ok(())
     }
 
-    /// Allocates `bytes` of pinned host memory, zeroed, which counts as initialised.
+    /// Allocates `bytes` bytes of pinned host memory, which are zeroed and count as initialized.
+    ///
+    /// The memory does not count towards the capacity of a device.
     ///
     /// # Errors
-    /// [`MemoryError::OutOfMemory`] when the host has no room. The device's capacity is not touched.
+    /// Returns [`MemoryError::OutOfMemory`] if the host has too little memory.
     pub fn alloc_host(&self, bytes: u64) -> Result<Arc<HostBlock>, MemoryError> {
         let full = MemoryError::OutOfMemory {
             asked: bytes,
@@ -283,13 +327,15 @@ impl Memory {
         Ok(block)
     }
 
-    /// Lets every device reach memory of the program at its own address, until it is [freed](Memory::free). It counts
-    /// as initialised.
+    /// Registers memory of the program, so that every device can access it at its host address.
+    ///
+    /// The memory counts as initialized. [`free`](Memory::free) ends the registration.
     ///
     /// # Errors
-    /// [`MemoryError::OutOfBounds`] when some of it is known already.
+    /// Returns [`MemoryError::OutOfBounds`] if the memory overlaps an allocation.
     pub fn map(&self, words: &'static [AtomicU32]) -> Result<u64, MemoryError> {
-        let (base, bytes) = (words.as_ptr() as u64, 4 * words.len() as u64);
+        let base = words.as_ptr() as u64;
+        let bytes = 4 * words.len() as u64;
         let overlaps = |a: &Arc<Allocation>| a.base < base + bytes && base < a.base + a.bytes;
         if self.table().live.iter().any(overlaps) {
             return Err(MemoryError::OutOfBounds {
@@ -308,15 +354,16 @@ impl Memory {
         Ok(base)
     }
 
-    /// Frees the allocation, of either kind, whose base is `address`. Launches in flight keep its storage.
+    /// Frees the device or host allocation with the base `address`. Running launches keep its
+    /// storage.
     ///
     /// # Errors
-    /// [`MemoryError::NotAnAllocation`].
+    /// Returns [`MemoryError::NotAnAllocation`] if no allocation begins at `address`.
     pub fn free(&self, address: u64) -> Result<(), MemoryError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut slot = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let gone = Arc::make_mut(&mut slot).remove(address)?;
-        // The host may hand the same address out again, so an address of the host is not remembered.
+        // The host may return the same address again, so a freed host address is not remembered.
         if let Some(device) = gone.owner {
             let used = state.of(device).saturating_sub(gone.bytes);
             state.used.insert(device, used);
@@ -324,23 +371,25 @@ impl Memory {
         Ok(())
     }
 
-    /// Names the allocation that holds `address`, for faults. Does nothing when there is none.
+    /// Names the allocation that contains `address`. Faults print the name. Does nothing if there
+    /// is no such allocation.
     pub fn set_label(&self, address: u64, label: &str) {
         if let Some(a) = self.table().find(address) {
             *a.label.write().unwrap_or_else(PoisonError::into_inner) = label.to_string();
         }
     }
 
-    /// Changes the textures and surfaces; launches in flight keep theirs.
+    /// Changes the textures and surfaces. Running launches keep their snapshot.
     pub(crate) fn change_objects<T>(&self, change: impl FnOnce(&mut Objects) -> T) -> T {
         let mut slot = self.table.write().unwrap_or_else(PoisonError::into_inner);
         change(Arc::make_mut(&mut Arc::make_mut(&mut slot).objects))
     }
 
-    /// Copies bytes to the host, initialised or not (see [`Memory::uninitialised`]).
+    /// Copies bytes to the host. Uninitialized bytes are copied too, see
+    /// [`uninitialised`](Memory::uninitialised).
     ///
     /// # Errors
-    /// [`MemoryError::OutOfBounds`].
+    /// Returns [`MemoryError::OutOfBounds`] if the bytes are not all allocated.
     pub fn read(&self, address: u64, to: &mut [u8]) -> Result<(), MemoryError> {
         for (a, offset, part) in self.parts(address, to.len() as u64)? {
             a.read(offset, &mut to[part]);
@@ -348,10 +397,10 @@ impl Memory {
         Ok(())
     }
 
-    /// Copies bytes from the host and marks them initialised.
+    /// Copies bytes from the host and marks them initialized.
     ///
     /// # Errors
-    /// [`MemoryError::OutOfBounds`].
+    /// Returns [`MemoryError::OutOfBounds`] if the bytes are not all allocated.
     pub fn write(&self, address: u64, from: &[u8]) -> Result<(), MemoryError> {
         for (a, offset, part) in self.parts(address, from.len() as u64)? {
             a.initialise(offset, part.len() as u64);
@@ -361,10 +410,13 @@ impl Memory {
         Ok(())
     }
 
-    /// Writes `count` copies of `pattern` (1, 2 or 4 bytes) and marks them initialised.
+    /// Writes `count` copies of `pattern` and marks them initialized.
+    ///
+    /// The pattern has 1, 2 or 4 bytes, and `address` must be a multiple of its length.
     ///
     /// # Errors
-    /// [`MemoryError::BadPattern`], [`MemoryError::OutOfBounds`].
+    /// - [`MemoryError::BadPattern`] if the length of the pattern or the address is invalid.
+    /// - [`MemoryError::OutOfBounds`] if the bytes are not all allocated.
     pub fn fill(&self, address: u64, pattern: &[u8], count: u64) -> Result<(), MemoryError> {
         let bytes = pattern.len() as u64;
         if !matches!(bytes, 1 | 2 | 4) || !address.is_multiple_of(bytes) {
@@ -377,6 +429,7 @@ impl Memory {
             address,
             bytes: u64::MAX,
         })?;
+        // One chunk is written repeatedly, so that a large fill needs no buffer of its size.
         let chunk = pattern.repeat(4096 / pattern.len());
         for (a, offset, part) in self.parts(address, total)? {
             let total = part.len() as u64;
@@ -389,12 +442,16 @@ impl Memory {
         Ok(())
     }
 
-    /// Copies `bytes` within the device, with what is known of their initialisation. Ranges may overlap.
+    /// Copies `bytes` bytes within the memory of the devices. The ranges may overlap.
+    ///
+    /// The destination is initialized where the source is.
     ///
     /// # Errors
-    /// [`MemoryError::OutOfBounds`].
+    /// Returns [`MemoryError::OutOfBounds`] if the bytes of a range are not all allocated.
     pub fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), MemoryError> {
-        let (sources, targets) = (self.parts(from, bytes)?, self.parts(to, bytes)?);
+        let sources = self.parts(from, bytes)?;
+        let targets = self.parts(to, bytes)?;
+        // The ranges may overlap, so the bytes are read completely before any is written.
         let mut data = vec![0; bytes as usize];
         let mut unknown = Vec::new();
         for (a, offset, part) in sources {
@@ -415,10 +472,10 @@ impl Memory {
         Ok(())
     }
 
-    /// The first of `bytes` bytes that nobody has written, if any.
+    /// Returns the address of the first uninitialized byte among `bytes` bytes.
     ///
     /// # Errors
-    /// [`MemoryError::OutOfBounds`].
+    /// Returns [`MemoryError::OutOfBounds`] if the bytes are not all allocated.
     pub fn uninitialised(&self, address: u64, bytes: u64) -> Result<Option<u64>, MemoryError> {
         let parts = self.parts(address, bytes)?;
         let first = |(a, offset, part): &Part| {
@@ -428,7 +485,7 @@ impl Memory {
         Ok(parts.iter().find_map(first))
     }
 
-    /// How many bytes of a range nobody has written.
+    /// Returns the number of uninitialized bytes in a range.
     pub(crate) fn count_uninitialised(&self, address: u64, bytes: u64) -> Result<u64, MemoryError> {
         let parts = self.parts(address, bytes)?;
         Ok(parts
@@ -437,7 +494,7 @@ impl Memory {
             .sum())
     }
 
-    /// What is said where the host has no room for so many bytes.
+    /// Returns the error that the host has too little memory for `asked` bytes.
     pub(crate) fn full(&self, asked: u64) -> MemoryError {
         MemoryError::OutOfMemory {
             asked,
@@ -446,12 +503,12 @@ impl Memory {
         }
     }
 
-    /// Bytes in use of the memory of device 0.
+    /// Returns the number of used bytes of device 0.
     pub fn used(&self) -> u64 {
         self.used_on(0)
     }
 
-    /// Bytes in use of the memory of a device.
+    /// Returns the number of used bytes of a device.
     pub fn used_on(&self, device: u32) -> u64 {
         self.state
             .lock()
@@ -459,22 +516,24 @@ impl Memory {
             .of(device)
     }
 
-    /// The device whose memory holds `address`; none where it is memory of the host, or nothing.
+    /// Returns the device whose memory contains `address`, or `None` for host memory and unmapped
+    /// addresses.
     pub fn owner(&self, address: u64) -> Option<u32> {
         self.table().find(address)?.owner
     }
 
-    /// Bytes of memory that each device has.
+    /// Returns the capacity of each device in bytes.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// The live allocation that holds `address`.
+    /// Returns the live allocation that contains `address`.
     pub fn find(&self, address: u64) -> Option<AllocationInfo> {
         self.table().find(address).map(|a| a.info())
     }
 
-    /// Addresses of a module's variables, which are allocated and initialised the first time.
+    /// Returns the addresses of a module's variables, which the first call allocates and
+    /// initializes.
     pub(crate) fn statics(
         &self,
         device: u32,
@@ -490,6 +549,7 @@ impl Memory {
             .map(|v| self.alloc_static(device, v))
             .collect::<Result<_, _>>()?;
         known.insert(module, addresses.clone());
+        // An initial value may be the address of a later variable, so all are allocated first.
         for (v, address) in variables.iter().zip(addresses.iter()) {
             for r in &v.addresses {
                 self.write(
@@ -501,7 +561,7 @@ impl Memory {
         Ok(addresses)
     }
 
-    /// Makes sure that a device has a heap.
+    /// Creates the heap of a device if it has none.
     pub(crate) fn need_heap(&self, device: u32) -> Result<(), MemoryError> {
         if self.table().heaps.contains_key(&device) {
             return Ok(());
@@ -518,7 +578,7 @@ impl Memory {
         Ok(())
     }
 
-    /// A variable's bytes are zero where no initialiser says otherwise.
+    /// Allocates a variable. Bytes without an initial value are zero.
     fn alloc_static(&self, device: u32, v: &Static) -> Result<u64, MemoryError> {
         let address = self.alloc_as(device, v.bytes, v.constant)?;
         self.set_label(address, &v.name);
@@ -531,12 +591,13 @@ impl Memory {
     pub(crate) fn forget_statics(&self, module: u64) {
         let mut known = self.statics.lock().unwrap_or_else(PoisonError::into_inner);
         for address in known.remove(&module).iter().flat_map(|a| a.iter()) {
-            // Each was allocated by `alloc_static`; the user may have freed it against the rules.
+            // A program may have freed a variable although it must not, so an error is expected
+            // here.
             let _ = self.free(*address);
         }
     }
 
-    /// A snapshot of the allocations.
+    /// Returns a snapshot of the allocations.
     pub(crate) fn table(&self) -> Arc<Table> {
         self.table
             .read()
@@ -544,10 +605,13 @@ impl Memory {
             .clone()
     }
 
-    /// A snapshot of the allocations that a launch may touch: those of the host and of the devices it reaches.
+    /// Returns a snapshot of the allocations that a launch may access: host memory and the memory
+    /// of the devices that it reaches.
     pub(crate) fn table_of(&self, place: &LaunchSite<'_>) -> Arc<Table> {
         let table = self.table();
         let reaches = |a: &Arc<Allocation>| a.owner.is_none_or(|owner| place.reaches(owner));
+        // With one device, or with peers enabled, every allocation is reachable and no copy is
+        // needed.
         if table.live.iter().all(reaches) {
             return table;
         }
@@ -572,34 +636,43 @@ impl Memory {
         table.live.insert(at, Arc::new(new));
     }
 
-    /// The base and the bytes of what can be copied as one around an address: an allocation, or all that was put side by
-    /// side in a range.
+    /// Returns the base and the size of the region around `address` that one copy can cover.
+    ///
+    /// This is one allocation, or all adjacent mappings in a [reserved
+    /// range](Memory::reserve_range).
     pub fn run(&self, address: u64) -> Option<(u64, u64)> {
         let table = self.table();
         let found = table.find(address)?;
-        let (mut start, mut end) = (found.base, found.base + found.bytes);
+        let mut start = found.base;
+        let mut end = found.base + found.bytes;
         let at = table.live.partition_point(|a| a.base <= address);
+        // Host memory that happens to be adjacent was allocated separately, so it is another
+        // region.
         let of_device = |a: &&Arc<Allocation>| found.owner.is_some() && a.owner.is_some();
         for before in table.live[..at - 1].iter().rev().filter(of_device) {
-            match before.base + before.bytes == start {
-                true => start = before.base,
-                false => break,
+            if before.base + before.bytes == start {
+                start = before.base
+            } else {
+                break;
             }
         }
         for after in table.live[at..].iter().filter(of_device) {
-            match after.base == end {
-                true => end += after.bytes,
-                false => break,
+            if after.base == end {
+                end += after.bytes
+            } else {
+                break;
             }
         }
         Some((start, end - start))
     }
 
-    /// The allocations of a range of bytes, each with the offset in it and the bytes of the range that it has. Only
-    /// memory of devices lies side by side, in ranges.
+    /// Splits a byte range into slices that lie in one allocation each. Only device memory can be
+    /// adjacent.
     fn parts(&self, address: u64, bytes: u64) -> Result<Vec<Part>, MemoryError> {
-        let (error, table) = (MemoryError::OutOfBounds { address, bytes }, self.table());
-        let (mut parts, mut at) = (Vec::new(), 0);
+        let error = MemoryError::OutOfBounds { address, bytes };
+        let table = self.table();
+        let mut parts = Vec::new();
+        let mut at = 0;
         loop {
             let next = table
                 .find(address.wrapping_add(at))
@@ -611,6 +684,8 @@ impl Memory {
             if end == bytes {
                 return Ok(parts);
             }
+            // An empty allocation makes no progress, and host memory does not continue in the next
+            // allocation.
             if end == at || a.owner.is_none() {
                 return Err(error);
             }
@@ -620,17 +695,17 @@ impl Memory {
 }
 
 impl Table {
-    /// The live allocations, sorted by base.
+    /// Returns the live allocations, sorted by base.
     pub(crate) fn live(&self) -> &[Arc<Allocation>] {
         &self.live
     }
 
-    /// The textures and surfaces.
+    /// Returns the textures and surfaces.
     pub(crate) fn objects(&self) -> &Objects {
         &self.objects
     }
 
-    /// The live allocation that holds `address`; an empty one holds its base.
+    /// Returns the live allocation that contains `address`. An empty allocation contains its base.
     pub(crate) fn find(&self, address: u64) -> Option<&Arc<Allocation>> {
         let at = self
             .live
@@ -640,7 +715,8 @@ impl Table {
         (address - a.base < a.bytes.max(1)).then_some(a)
     }
 
-    /// What a kernel may touch at `address`: an allocation, or the memory of a heap.
+    /// Returns the memory that a kernel may access at `address`: an allocation, or the arena of a
+    /// heap.
     pub(crate) fn reach(&self, address: u64) -> Option<&Allocation> {
         match self.find(address) {
             Some(a) => Some(a),
@@ -648,7 +724,7 @@ impl Table {
         }
     }
 
-    /// The heap in whose range an address lies.
+    /// Returns the heap whose address range contains `address`.
     pub(crate) fn heap_at(&self, address: u64) -> Option<&Heap> {
         self.heaps
             .values()
@@ -656,12 +732,12 @@ impl Table {
             .map(|heap| &**heap)
     }
 
-    /// The heap of a device.
+    /// Returns the heap of a device.
     pub(crate) fn heap(&self, device: u32) -> Option<&Heap> {
         self.heaps.get(&device).map(|heap| &**heap)
     }
 
-    /// The freed allocation that held `address`.
+    /// Returns the freed allocation that contained `address`.
     pub(crate) fn find_freed(&self, address: u64) -> Option<&AllocationInfo> {
         self.freed
             .iter()
@@ -669,7 +745,8 @@ impl Table {
             .find(|a| (a.base..a.base + a.bytes).contains(&address))
     }
 
-    /// The live allocation nearest to `address`, when it is near enough to be what was meant.
+    /// Returns the live allocation nearest to `address`, if it is close enough to be the intended
+    /// one.
     pub(crate) fn nearest(&self, address: u64) -> Option<&Arc<Allocation>> {
         let distance = |a: &&Arc<Allocation>| match address {
             _ if address < a.base => a.base - address,
@@ -683,7 +760,7 @@ impl Table {
             .filter(|a| distance(a) <= GAP / 2)
     }
 
-    /// Removes an allocation; one of a device is remembered.
+    /// Removes an allocation. Device allocations are remembered for faults.
     fn remove(&mut self, address: u64) -> Result<Arc<Allocation>, MemoryError> {
         let at = self.live.binary_search_by_key(&address, |a| a.base);
         let gone = self

@@ -1,17 +1,17 @@
-//! Why memory could not be allocated, freed or accessed.
+//! Errors of allocations, frees and accesses by the host.
 
 use std::fmt;
 
-/// Why the host could not allocate, free or access memory.
+/// The reason why the host cannot allocate, free or access memory.
 #[derive(Clone, PartialEq, Eq)]
 pub enum MemoryError {
-    /// The device has no such room left.
+    /// The capacity of the device, or the memory of the host, is exhausted.
     OutOfMemory {
-        /// Bytes asked for.
+        /// The number of requested bytes.
         asked: u64,
-        /// Bytes in use.
+        /// The number of bytes in use.
         used: u64,
-        /// Bytes in all.
+        /// The capacity in bytes.
         capacity: u64,
     },
     /// The address is not the base of a live allocation.
@@ -19,18 +19,19 @@ pub enum MemoryError {
         /// The address.
         address: u64,
     },
-    /// The bytes do not lie within one live allocation.
+    /// The bytes do not lie in one live allocation.
     OutOfBounds {
-        /// First address.
+        /// The first address.
         address: u64,
-        /// Number of bytes.
+        /// The number of bytes.
         bytes: u64,
     },
-    /// A fill pattern that is not 1, 2 or 4 bytes long, or an address that is no multiple of it.
+    /// The fill pattern does not have 1, 2 or 4 bytes, or the address is not a multiple of its
+    /// length.
     BadPattern {
-        /// First address.
+        /// The first address.
         address: u64,
-        /// Length of the pattern.
+        /// The length of the pattern in bytes.
         bytes: usize,
     },
 }
@@ -45,7 +46,7 @@ impl fmt::Display for MemoryError {
             } => {
                 write!(
                     f,
-                    "out of memory: {asked} bytes asked for, {used} of {capacity} in use"
+                    "out of memory: {asked} bytes requested, {used} of {capacity} in use"
                 )
             }
             Self::NotAnAllocation { address } => {

@@ -1,4 +1,4 @@
-//! A parsed module and its kernels.
+//! Modules: parsed PTX text, its kernels, and its variables.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,7 +17,27 @@ use crate::parse_error::{KernelError, ParseError, ParseErrors};
 use crate::runtime::linked;
 use crate::statics::{Relocation, Static};
 
-/// A PTX module: parsed, verified and decoded.
+/// A PTX module that was parsed, checked and decoded.
+///
+/// # Example
+/// ```
+/// use ptx_emu::Module;
+///
+/// let module = Module::parse("
+///     .version 7.0
+///     .target sm_75
+///     .address_size 64
+///     .visible .entry nothing() { ret; }
+///     .visible .entry wrong() { add.u32 %r0, %r1, 1; ret; }
+/// ")?;
+/// assert_eq!(module.target(), "sm_75");
+/// assert!(module.kernel("nothing").is_ok());
+///
+/// // `wrong` uses registers that it does not declare. The other kernel still runs.
+/// let refused: Vec<&str> = module.refused().map(|kernel| kernel.name.as_str()).collect();
+/// assert_eq!(refused, ["wrong"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Module {
     version: (u32, u32),
@@ -30,38 +50,41 @@ pub struct Module {
     statics: Arc<Statics>,
 }
 
-/// One `.entry` of a module.
+/// A kernel (`.entry`) of a module that can run.
 #[derive(Debug)]
 pub struct Kernel {
-    /// Name of the entry.
+    /// The name of the entry.
     pub name: String,
-    /// Parameters in order.
+    /// The parameters in the order of the text.
     pub params: Vec<Param>,
-    /// Bytes of static shared memory.
+    /// The size of the static shared memory in bytes.
     pub static_shared: u32,
-    /// Threads a block must have, from `.reqntid`.
+    /// The number of threads that a block must have, from `.reqntid`.
     pub reqntid: Option<[u32; 3]>,
-    /// Threads a block may have, from `.maxntid`.
+    /// The maximum number of threads of a block, from `.maxntid`.
     pub maxntid: Option<[u32; 3]>,
-    /// Blocks of a cluster, from `.reqnctapercluster`.
+    /// The number of blocks per cluster, from `.reqnctapercluster`.
     pub cluster: Option<[u32; 3]>,
-    /// Blocks that a multiprocessor must be able to hold, from `.minnctapersm`.
+    /// The number of blocks that a multiprocessor must be able to hold, from `.minnctapersm`.
     pub minnctapersm: Option<u32>,
-    /// Registers declared, in 32-bit units, predicates not counted.
+    /// The number of declared registers in 32-bit units, without predicates.
     pub registers: u32,
     pub(crate) code: Code,
     pub(crate) statics: Arc<Statics>,
 }
 
 impl Kernel {
-    /// Returns how the kernel uses each of its parameters, as far as its instructions show it. This is a guess: it does not
-    /// follow addresses through memory and calls.
+    /// Returns a guess of how the kernel uses each parameter.
+    ///
+    /// The guess follows addresses through registers, but not through memory and calls.
     pub fn parameter_uses(&self) -> Vec<ParameterUse> {
         crate::exec::parameter_uses(&self.code, &self.params)
     }
 
-    /// Returns the parts of a parameter that the kernel loads separately, such as the members of a structure, in order of
-    /// their offsets. The offsets count from the start of the parameter.
+    /// Returns the members of a parameter that the kernel loads separately, ordered by offset.
+    ///
+    /// The parameter may be a structure, for example. Offsets count from the start of the
+    /// parameter.
     pub fn parameter_fields(&self, number: usize) -> Vec<(Param, ParameterUse)> {
         let Some(param) = self.params.get(number) else {
             return Vec::new();
@@ -85,13 +108,13 @@ impl Kernel {
         }
         fields.sort_by_key(|field| field.offset);
         let uses = crate::exec::parameter_uses(&self.code, &fields);
-        fields
-            .iter_mut()
-            .for_each(|field| field.offset -= param.offset);
+        for field in fields.iter_mut() {
+            field.offset -= param.offset;
+        }
         fields.into_iter().zip(uses).collect()
     }
 
-    /// Returns the name of a variable of dynamic shared memory (`.extern .shared`) that the kernel uses, if there is one.
+    /// Returns the name of a dynamic shared variable (`.extern .shared`) that the kernel uses.
     pub fn dynamic_shared(&self) -> Option<&str> {
         self.code
             .declared_dynamic()
@@ -99,69 +122,70 @@ impl Kernel {
     }
 }
 
-/// One kernel parameter.
+/// A parameter of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Param {
-    /// Name in the text.
+    /// The name in the text.
     pub name: String,
-    /// Type in the text, such as `.u64` or `.b8[24]`.
+    /// The type in the text, for example `.u64` or `.b8[24]`.
     pub ty: String,
-    /// Byte offset in the parameter block.
+    /// The offset in the parameter block, in bytes.
     pub offset: u32,
-    /// Size in bytes.
+    /// The size in bytes.
     pub size: u32,
-    /// Alignment in bytes.
+    /// The alignment in bytes.
     pub align: u32,
 }
 
 /// A kernel of a module that cannot run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedKernel {
-    /// Name of the entry.
+    /// The name of the entry.
     pub name: String,
-    /// Parameters in order, as far as they could be read.
+    /// The parameters that could be parsed.
     pub params: Vec<Param>,
-    /// What is wrong with it and with the functions that it uses, in order of place.
+    /// The errors of the kernel and of the functions that it uses, ordered by place.
     pub errors: ParseErrors,
 }
 
 /// A function of a module that cannot run and that no kernel calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedFunction {
-    /// Name of the function.
+    /// The name of the function.
     pub name: String,
-    /// Errors of the function and of the functions that it calls, in order of place.
+    /// The errors of the function and of the functions that it calls, ordered by place.
     pub errors: ParseErrors,
 }
 
 /// A `.global` or `.const` variable of a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variable {
-    /// Name in the text.
+    /// The name in the text.
     pub name: String,
-    /// Size in bytes.
+    /// The size in bytes.
     pub bytes: u64,
 }
 
 impl Module {
-    /// Parses, verifies and decodes `text`.
+    /// Parses, checks and decodes PTX text.
     ///
-    /// A kernel that cannot run keeps its errors, and the others run: see [`refused`](Module::refused). A declaration
-    /// with an error refuses only the kernels that use it. [`complete`](Module::complete) asks for all of them.
+    /// A kernel with an error is listed in [`refused`](Module::refused), and the other kernels can
+    /// run. An error in a declaration refuses only the kernels that use it. Call
+    /// [`complete`](Module::complete) to require that all kernels can run.
     ///
     /// # Errors
-    /// Returns all errors of the text if its header is wrong, or if something other than a declaration is between its
-    /// kernels.
+    /// Returns all errors of the text if its header is wrong, or if there is something other than a
+    /// declaration between its kernels.
     pub fn parse(text: &str) -> Result<Module, ParseErrors> {
         let text = linked(text);
         let source = Source::new(&text);
         build(&source).map_err(|errors| ParseErrors(source.reports(errors)))
     }
 
-    /// The module, if all of its kernels can run.
+    /// Returns the module if its text has no errors.
     ///
     /// # Errors
-    /// Everything wrong with its text.
+    /// Returns all errors of the text.
     pub fn complete(self) -> Result<Module, ParseErrors> {
         if self.errors.is_empty() {
             Ok(self)
@@ -170,17 +194,20 @@ impl Module {
         }
     }
 
-    /// Everything wrong with the text, in order of place and each once: of its kernels, and of functions and variables
-    /// that a kernel may use or not.
+    /// Returns all errors of the text, ordered by place. They include the errors of functions and
+    /// variables that no kernel uses.
     pub fn errors(&self) -> &[ParseError] {
         &self.errors
     }
 
-    /// The labels and instructions of `text` as the parser understood them, one a string, written from its syntax
-    /// tree: labels end in a colon, instructions in a semicolon; integers are decimal, floats `0f` and their bits.
+    /// Returns the labels and instructions of `text` as the parser understands them, one per
+    /// string.
+    ///
+    /// Labels end in a colon and instructions in a semicolon. Integers are decimal, and floats are
+    /// `0f` with their bits. Use it to compare the parser with other tools.
     ///
     /// # Errors
-    /// As [`parse`](Module::parse), but only for syntax.
+    /// Returns the syntax errors of the text. Names and types are not checked.
     pub fn listing(text: &str) -> Result<Vec<String>, ParseErrors> {
         let source = Source::new(text);
         let names = vectors::names(text);
@@ -192,31 +219,32 @@ impl Module {
         }
     }
 
-    /// The kernels that can run, in order of the text.
+    /// Returns the kernels that can run, in the order of the text.
     pub fn kernels(&self) -> impl Iterator<Item = &Arc<Kernel>> {
         self.kernels.iter()
     }
 
-    /// The kernels that cannot run, in order of the text.
+    /// Returns the kernels that cannot run, in the order of the text.
     pub fn refused(&self) -> impl Iterator<Item = &RefusedKernel> {
         self.refused.iter()
     }
 
-    /// The functions that cannot run and that no kernel calls, in order of the text.
+    /// Returns the functions that cannot run and that no kernel calls, in the order of the text.
     pub fn refused_functions(&self) -> impl Iterator<Item = &RefusedFunction> {
         self.refused_functions.iter()
     }
 
-    /// The errors outside of kernels and functions, in order of place. A kernel that uses what one of them declares is
-    /// refused.
+    /// Returns the errors outside of kernels and functions, ordered by place. A kernel that uses a
+    /// broken declaration is refused.
     pub fn declaration_errors(&self) -> &[ParseError] {
         &self.declaration_errors
     }
 
-    /// The kernel called `name`.
+    /// Returns the kernel with the name `name`.
     ///
     /// # Errors
-    /// There is none, or it cannot run, and why.
+    /// - [`KernelError::NotFound`] if the module has no such kernel.
+    /// - [`KernelError::Refused`] if the kernel cannot run.
     pub fn kernel(&self, name: &str) -> Result<&Arc<Kernel>, KernelError> {
         let refused = || self.refused.iter().find(|k| k.name == name);
         self.kernels
@@ -237,17 +265,17 @@ impl Module {
             })
     }
 
-    /// `.version` as (major, minor).
+    /// Returns the `.version` as (major, minor).
     pub fn version(&self) -> (u32, u32) {
         self.version
     }
 
-    /// `.target` architecture, such as `sm_80`.
+    /// Returns the architecture in `.target`, for example `sm_80`.
     pub fn target(&self) -> &str {
         &self.target
     }
 
-    /// The `.global` and `.const` variables.
+    /// Returns the `.global` and `.const` variables.
     pub fn variables(&self) -> impl Iterator<Item = Variable> {
         let own = self.statics.variables.iter().filter(|v| !v.shared);
         own.map(|v| Variable {
@@ -256,19 +284,23 @@ impl Module {
         })
     }
 
-    /// Address of a `.global` or `.const` variable in `memory`, allocated and initialised the first time.
+    /// Returns the address of a variable on device 0, or `None` if there is no variable `name`.
+    ///
+    /// The first call, or the first launch, allocates and initializes the variables of the module.
     ///
     /// # Errors
-    /// [`MemoryError::OutOfMemory`].
+    /// Returns [`MemoryError::OutOfMemory`] if the device has too little memory.
     pub fn address(&self, memory: &Memory, name: &str) -> Result<Option<u64>, MemoryError> {
         self.address_on(0, memory, name)
     }
 
-    /// Address of a variable in the memory of a device, allocated and initialised the first time that the module runs
-    /// or is asked.
+    /// Returns the address of a variable, or `None` if there is no variable `name`.
+    ///
+    /// The first call, or the first launch, allocates and initializes the variables of the module
+    /// on `device`.
     ///
     /// # Errors
-    /// [`MemoryError::OutOfMemory`].
+    /// Returns [`MemoryError::OutOfMemory`] if the device has too little memory.
     pub fn address_on(
         &self,
         device: u32,
@@ -286,13 +318,13 @@ impl Module {
         ))
     }
 
-    /// Frees the module's variables in `memory`.
+    /// Frees the variables of the module in `memory`.
     pub fn unload(&self, memory: &Memory) {
         memory.forget_statics(self.statics.id);
     }
 }
 
-/// A module's variables, under a number that no other module has.
+/// The variables of a module, and the number of the module.
 #[derive(Debug)]
 pub(crate) struct Statics {
     pub(crate) id: u64,
@@ -301,11 +333,13 @@ pub(crate) struct Statics {
 
 /// Decodes a module.
 ///
-/// An error in a declaration concerns only those who use it: the name becomes unknown, and a kernel that mentions it is
-/// refused. Only errors in the header, and text between declarations, make the whole module unusable.
+/// An error in a declaration makes the name unknown, so that only kernels that mention it are
+/// refused. Only errors in the header, and text between declarations, make the whole module
+/// unusable.
 fn build(source: &Source<'_>) -> Result<Module, Vec<Error>> {
     let names = vectors::names(source.text);
     let mut ast = parser::parse(source.text, &names)?;
+    // An external declaration next to a definition would otherwise count as a second definition.
     forget_declared(&mut ast);
     let (target, mut errors) = target(&ast);
     errors.extend(ast.errors.iter().cloned());
@@ -321,9 +355,13 @@ fn build(source: &Source<'_>) -> Result<Module, Vec<Error>> {
             .filter(|double| !double.kernel)
             .map(|double| double.name),
     );
+    // A name with two definitions is unknown to the kernels, because no caller can tell which is
+    // meant.
     ast.functions.retain(|function| !double(function.name));
     let mut variables = std::mem::take(&mut ast.variables);
     variables.retain(|v| !double(v.name));
+    // Memory identifies the variables of a module by this number, so it must be unique in the
+    // process.
     let id = NEXT.fetch_add(1, Relaxed);
     let functions = Functions::new(id, &ast, &variables);
     let (statics, of_variables) = statics(id, &mut variables, &functions, &mut broken);
@@ -357,7 +395,8 @@ fn build(source: &Source<'_>) -> Result<Module, Vec<Error>> {
             continue;
         }
         errors.extend(own.iter().cloned());
-        let (name, params) = (entry.name.into(), decoded.params);
+        let name = entry.name.into();
+        let params = decoded.params;
         refused.push(RefusedKernel {
             name,
             params,
@@ -365,6 +404,8 @@ fn build(source: &Source<'_>) -> Result<Module, Vec<Error>> {
         });
     }
     let mut refused_functions = Vec::new();
+    // A function that no kernel reaches was not decoded yet, but its errors must be reported as
+    // well.
     for (number, function) in (0..).zip(&common.functions.defined) {
         if reached.contains(&number) {
             continue;
@@ -393,7 +434,7 @@ fn build(source: &Source<'_>) -> Result<Module, Vec<Error>> {
     })
 }
 
-/// Leaves out declarations of variables that the module defines, too.
+/// Removes the declarations of variables that the module also defines.
 fn forget_declared(ast: &mut ast::Module<'_>) {
     let defined: HashSet<&str> = ast
         .variables
@@ -405,7 +446,7 @@ fn forget_declared(ast: &mut ast::Module<'_>) {
         .retain(|v| !v.external || !defined.contains(v.name));
 }
 
-/// The target, unless the header is wrong.
+/// Returns the target, or the errors of the header.
 fn target(ast: &ast::Module<'_>) -> (Option<Target>, Vec<Error>) {
     let fail = |at, what| (None, vec![Error { at, what }]);
     match (ast.version, ast.target) {
@@ -421,22 +462,22 @@ fn target(ast: &ast::Module<'_>) -> (Option<Target>, Vec<Error>) {
     }
 }
 
-/// Adds the errors in the syntax of kernels, which cannot be decoded without a target.
+/// Adds the syntax errors of kernels, because kernels cannot be decoded without a target.
 fn with_syntax(mut errors: Vec<Error>, ast: &ast::Module<'_>) -> Vec<Error> {
     let entries = ast.entries.iter().chain(&ast.functions);
     errors.extend(entries.flat_map(|entry| entry.errors.iter().cloned()));
     errors
 }
 
-/// A name that is defined twice.
+/// A second definition of a name.
 struct Double<'a> {
     name: &'a str,
-    /// Whether a kernel is among the definitions.
+    /// Whether one of the definitions is a kernel.
     kernel: bool,
     error: Error,
 }
 
-/// Finds the variables, kernels and functions that have the name of another before them.
+/// Returns the variables, kernels and functions that have the same name as an earlier one.
 fn doubles<'a>(ast: &ast::Module<'a>) -> Vec<Double<'a>> {
     let mut names = HashSet::new();
     let variables = ast
@@ -450,6 +491,7 @@ fn doubles<'a>(ast: &ast::Module<'a>) -> Vec<Double<'a>> {
         .chain(ast.functions.iter().filter(|f| f.defined));
     let kind = |e: &ast::Entry<'_>| if e.function { "function" } else { "kernel" };
     let all = variables.chain(defined.map(|e| (kind(e), e.name, e.at)));
+    // The first definition is kept. The error is reported at each later one.
     let again = all.filter(|(_, name, _)| !names.insert(*name));
     let double = |(kind, name, at)| {
         let kernel = ast.entries.iter().any(|entry| entry.name == name);
@@ -480,10 +522,11 @@ fn kernel(entry: &ast::Entry<'_>, decoded: Decoded, statics: &Arc<Statics>) -> K
     }
 }
 
-/// Numbers of modules.
+/// The number of the next module.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// Lays out the variables of a module. Shared ones are empty, so that numbers agree.
+/// Lays out the variables of a module. Shared variables are empty, so that the numbering stays the
+/// same.
 ///
 /// A variable with an error is removed, and its name is added to `broken`.
 fn statics<'a>(
@@ -502,7 +545,7 @@ fn statics<'a>(
                 Ok(one) => made.push(one),
                 Err(e) => {
                     wrong.insert(v.name);
-                    // An initial value that names a broken variable is not another error.
+                    // An initial value that names a broken variable is not a second error.
                     let follows = e
                         .what
                         .split('`')
@@ -522,13 +565,14 @@ fn statics<'a>(
                 errors,
             );
         }
-        // Numbers of variables change with each that is removed, so that all others are laid out again.
+        // A removed variable changes the numbers of the following ones, so all variables are laid
+        // out again.
         variables.retain(|v| !wrong.contains(v.name));
         broken.extend(wrong);
     }
 }
 
-/// Returns the bytes of a variable before a kernel runs.
+/// Returns the initial bytes of a variable.
 fn allocation(
     v: &ast::Variable<'_>,
     variables: &[ast::Variable<'_>],
@@ -578,7 +622,7 @@ fn allocation(
     Ok(made)
 }
 
-/// Adds an initial value to a variable.
+/// Appends an initial value to a variable.
 fn initialize(
     to: &mut Static,
     initial: &Initial<'_>,
@@ -593,7 +637,7 @@ fn initialize(
             return Ok(());
         }
         Initial::Zeros(count) => {
-            // The caller compares the size afterwards, so it may not grow beyond that.
+            // The caller compares the size afterwards, so the value must not grow far beyond it.
             let bytes = count.saturating_mul(ty.bytes().into()).min(to.bytes + 1);
             to.init.extend(std::iter::repeat_n(0, bytes as usize));
             return Ok(());
@@ -639,7 +683,7 @@ fn initialize(
     Ok(())
 }
 
-/// Bytes of `.global` or `.const` a variable may have.
+/// The maximum size of a `.global` or `.const` variable in bytes.
 const MOST_STATIC: u64 = 1 << 28;
 
 /// Returns an initial value as bytes.
@@ -650,7 +694,8 @@ fn encode(n: Number, ty: Type, at: At) -> Parsed<Vec<u8>> {
         (Number::F32(b), Type::F32 | Type::B32) => b.into(),
         (Number::F64(b), Type::F32 | Type::B32) => (f64::from_bits(b) as f32).to_bits().into(),
         (Number::F64(b), Type::F64 | Type::B64) => b,
-        // ptxas 13.5 stores the bits of the single without conversion, which no manual says.
+        // ptxas 13.5 stores the bits of the `f32` without conversion, which the manual does not
+        // mention.
         (Number::F32(_), Type::F64 | Type::B64) => {
             return unsupported(
                 at,

@@ -1,95 +1,100 @@
-//! What a launch counts, and what one of its threads does, for those who ask.
+//! Profiles of kernels, and records of single threads.
 
 use crate::fault::SourcePlace;
 
-/// The thread whose instructions are recorded.
+/// The thread whose instructions a launch records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Followed {
-    /// Its block.
+    /// The index of its block.
     pub block: [u32; 3],
-    /// Its index in the block.
+    /// The index of the thread in its block.
     pub thread: [u32; 3],
-    /// Instructions after which no more are recorded.
+    /// The maximum number of recorded instructions.
     pub most: usize,
 }
 
-/// An instruction that a thread came to.
+/// An instruction that the followed thread reached.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// Where it stands.
+    /// The instruction.
     pub place: SourcePlace,
-    /// Whether the thread executed it, which a guard may forbid.
+    /// Whether the thread executed it. It does not if the guard is false.
     pub executed: bool,
-    /// The registers that it names, in their order.
+    /// The registers that the instruction names, in the order of the text.
     pub registers: Vec<RegisterStep>,
 }
 
-/// A register before and after an instruction; nothing where nobody has written it.
+/// The value of a register before and after an instruction. `None` stands for an uninitialized
+/// value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegisterStep {
-    /// Its name.
+    /// The name of the register.
     pub name: String,
-    /// Bits that it has: 1, 32 (also where it is declared with 16) or 64.
+    /// The width in bits: 1, 32 or 64. A 16-bit register has 32.
     pub bits: u32,
-    /// Its value before.
+    /// The value before the instruction.
     pub before: Option<u64>,
-    /// Its value after.
+    /// The value after the instruction.
     pub after: Option<u64>,
 }
 
-/// What the instructions of a kernel did in a launch.
+/// The counts of all instructions of a launch.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
-    /// Every instruction that was executed, in the order of the text.
+    /// The instructions that were executed, in the order of the text.
     pub sites: Vec<SiteProfile>,
 }
 
-/// What one instruction did.
+/// The counts of one instruction.
 #[derive(Clone, Debug)]
 pub struct SiteProfile {
-    /// Where it stands.
+    /// The instruction.
     pub place: SourcePlace,
-    /// Executions, counted once a warp; those that the guard forbids to all lanes are among them.
+    /// The number of executions, counted once per warp. Executions in which the guard is false for
+    /// all lanes are included.
     pub warps: u64,
-    /// Executions, counted once a lane.
+    /// The number of executions, counted once per lane.
     pub lanes: u64,
-    /// Executions by warps that had diverged: some of their lanes, which have not exited, were elsewhere.
+    /// The number of executions by diverged warps, which have other lanes at another instruction.
     pub diverged: u64,
-    /// What loads, stores and atomics did, by the space that their addresses lie in.
+    /// The memory accesses, with one entry per state space.
     pub memory: Vec<MemoryProfile>,
 }
 
-/// A space of memory.
+/// A state space in a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MemorySpace {
     /// `.global` and `.const`.
     Global,
-    /// `.shared`, of this block and of others of the cluster.
+    /// `.shared`, of the block itself and of other blocks of the cluster.
     Shared,
     /// `.local`.
     Local,
 }
 
-/// What an instruction did in one space.
+/// The accesses of one instruction to one state space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryProfile {
-    /// The space.
+    /// The state space.
     pub space: MemorySpace,
-    /// Warps that came with addresses in it.
+    /// The number of requests. A request is one execution by a warp with addresses in this space.
     pub requests: u64,
-    /// Bytes that the lanes asked for.
+    /// The number of bytes that the lanes accessed.
     pub bytes: u64,
-    /// Sectors of 32 bytes that a request touches, added up. Of global memory only.
+    /// The number of 32-byte sectors that the requests touched, in global memory only.
     pub sectors: u64,
-    /// Passes that requests take in a shared memory of 32 banks of 4 bytes, which serves the words of 32 lanes at a time
-    /// (16 lanes of 8 bytes, 8 of 16), and each bank one word in a pass, to however many lanes. Of shared memory only.
+    /// The number of passes that the requests took, in shared memory only.
+    ///
+    /// Shared memory has 32 banks of 4 bytes. A request is split into groups of 32 lanes for 4-byte
+    /// accesses, 16 lanes for 8 bytes and 8 lanes for 16 bytes. In one pass, each bank serves one
+    /// word to any number of lanes.
     pub passes: u64,
-    /// Passes that they would take without bank conflicts.
+    /// The number of passes that the requests would take without bank conflicts.
     pub least_passes: u64,
 }
 
 impl SiteProfile {
-    /// The name of the instruction, with its suffixes and without its guard.
+    /// Returns the name of the instruction with its suffixes and without its guard.
     pub fn opcode(&self) -> &str {
         let text = &self.place.text;
         let rest = if text.starts_with('@') {

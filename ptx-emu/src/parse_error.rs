@@ -1,60 +1,65 @@
-//! What is wrong with a text, and whether the text or the emulator is to blame.
+//! Errors in PTX text, and errors that a kernel cannot be launched.
 
 use std::fmt;
 
-/// The cause of an error: the text, or a gap in the emulator.
+/// The cause of an error: invalid text, or a form that the emulator does not implement.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// The reader does not understand the text. `cargo xtask forms` compares the reader with ptxas 13.5, and no form of
-    /// its tables that ptxas accepts is ill-formed here.
+    /// The text is not understood.
+    ///
+    /// `cargo xtask forms` compares the parser with ptxas 13.5. No form in its tables that ptxas
+    /// accepts is ill-formed here.
     IllFormed,
-    /// The text may be valid, but ptx-emu does not have this form, for example `tex.2d.v4.f32.f32`.
+    /// The text may be valid, but the emulator does not implement this form, for example
+    /// `tex.2d.v4.f32.f32`.
     Unsupported(String),
 }
 
-/// One error of a text.
+/// One error in a text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ParseError {
-    /// Line, from 1.
+    /// The line, starting at 1.
     pub line: u32,
-    /// Column, from 1.
+    /// The column, starting at 1.
     pub column: u32,
-    /// Whether the text is wrong, or the emulator lacks something.
+    /// The cause of the error.
     pub kind: ErrorKind,
-    /// The error, and the text that was expected.
+    /// The description of the error, and the text that was expected.
     pub what: String,
-    /// The line of text, shortened when very long.
+    /// The line of the text, shortened if it is very long.
     pub text: String,
 }
 
-/// The errors of a text in order of place, at least one. `Display` writes the first twenty and the number of the others.
+/// The errors in a text, ordered by place. There is at least one.
+///
+/// `Display` prints the first twenty errors and the number of the others.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ParseErrors(pub Vec<ParseError>);
 
-/// Why there is no kernel of a name to launch.
+/// The reason why [`Module::kernel`](crate::Module::kernel) does not return a kernel.
 #[derive(Clone, PartialEq, Eq)]
 pub enum KernelError {
-    /// The module has no such kernel.
+    /// The module has no kernel with this name.
     NotFound {
         /// The name.
         name: String,
-        /// The kernels that it has, in order of the text.
+        /// The names of the kernels in the module, in the order of the text.
         known: Vec<String>,
     },
-    /// The kernel is there and cannot run.
+    /// The kernel exists and cannot run.
     Refused {
         /// The name.
         name: String,
-        /// What is wrong with the kernel and the functions that it uses.
+        /// The errors in the kernel and in the functions that it uses.
         errors: ParseErrors,
     },
 }
 
-/// Errors that `Display` writes before it only counts.
+/// The maximum number of errors that `Display` prints.
 const SHOWN: usize = 20;
 
 impl ParseErrors {
-    /// Returns true if the reader does not understand the text somewhere.
+    /// Returns true if one of the errors is [`ErrorKind::IllFormed`].
     pub fn is_ill_formed(&self) -> bool {
         self.0
             .iter()

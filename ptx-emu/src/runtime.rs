@@ -1,14 +1,16 @@
-//! Functions of CUDA's device runtime (`libcudadevrt`) that compilers declare and call: the barrier of a grid.
+//! Functions of CUDA's device runtime (`libcudadevrt`) that compilers declare and call for the grid
+//! barrier.
 //!
-//! A text that declares them and defines none gets their definitions behind it. They do what the headers of cooperative
-//! groups do since CUDA 11 without a call: blocks count in the workspace of the grid, whose highest bit turns over when
-//! the last one has come.
+//! If a text declares such a function without defining it, its definition is appended. The
+//! definitions do the same as the inline code of the cooperative groups headers since CUDA 11. The
+//! blocks count in the workspace of the grid, whose highest bit flips when the last block has
+//! arrived.
 
 use std::borrow::Cow;
 
 use crate::parse::{ast, parser, vectors};
 
-/// The functions, by name.
+/// The definitions in PTX, by name.
 const FUNCTIONS: &[(&str, &str)] = &[
     (
         "cudaCGGetIntrinsicHandle",
@@ -17,12 +19,13 @@ const FUNCTIONS: &[(&str, &str)] = &[
     ("cudaCGSynchronize", include_str!("runtime/synchronize.ptx")),
 ];
 
-/// The text, with what it needs of the runtime.
+/// Returns the text with the definitions that it needs.
 pub(crate) fn linked(text: &str) -> Cow<'_, str> {
     if !FUNCTIONS.iter().any(|(name, _)| text.contains(name)) {
         return Cow::Borrowed(text);
     }
     let names = vectors::names(text);
+    // The errors are reported when the text is parsed again.
     let Ok(module) = parser::parse(text, &names) else {
         return Cow::Borrowed(text);
     };
@@ -35,10 +38,11 @@ pub(crate) fn linked(text: &str) -> Cow<'_, str> {
     let needed = FUNCTIONS
         .iter()
         .filter(|(name, _)| found(name, false) && !found(name, true));
+    // Definitions are appended, so that the lines of the text keep their numbers.
     let mut linked = text.to_string();
-    needed.for_each(|(_, definition)| {
+    for (_, definition) in needed {
         linked.push('\n');
         linked.push_str(definition);
-    });
+    }
     Cow::Owned(linked)
 }

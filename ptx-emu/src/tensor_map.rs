@@ -1,31 +1,51 @@
-//! Tensor maps: 128 bytes that say how bulk copies find boxes of a tensor.
+//! Tensor maps: 128-byte descriptors by which bulk copies find boxes of a tensor.
 //!
-//! The bytes that a driver writes are opaque. Here they are: 8 bytes that no driver writes, the address, then numbers of
-//! 32 and of 64 bits, in the order of the fields. Of what a driver takes, interleaved layouts, the fill with NaN and
-//! boxes with gaps are left out.
+//! The layout of NVIDIA's driver is not public, so this crate has its own: 8 bytes that mark a map
+//! of the emulator, the address, and then numbers of 32 and 64 bits in the order of the fields.
+//! Interleaved layouts, the fill with NaN and element strides within a box are not supported.
 
 use crate::parse::types::Type;
 
-/// A tensor map.
+/// A tensor map, which describes a tensor in global memory and the box that one copy moves.
+///
+/// The rules are those of `cuTensorMapEncodeTiled` in the CUDA driver API.
+///
+/// # Example: boxes of 8 by 16 elements in a matrix of 32 by 64 `f16` elements
+/// ```
+/// use ptx_emu::{ElementKind, TensorMap};
+///
+/// let map = TensorMap {
+///     address: 0x1000,
+///     element: 2,
+///     kind: ElementKind::Float,
+///     swizzle: 0,
+///     dims: vec![64, 32],
+///     strides: vec![128],
+///     boxed: vec![16, 8],
+/// };
+/// assert_eq!(TensorMap::decode(&map.encode()?), Some(map));
+/// # Ok::<(), String>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorMap {
-    /// Address of the first element: a multiple of 16.
+    /// The address of the first element, a multiple of 16.
     pub address: u64,
-    /// Bytes of an element: 1, 2, 4 or 8.
+    /// The size of an element in bytes: 1, 2, 4 or 8.
     pub element: u32,
-    /// What reductions take an element for.
+    /// The type of an element, which only reductions use.
     pub kind: ElementKind,
-    /// Bytes that a row of a box is swizzled in: 32, 64 or 128, or 0 for none.
+    /// The width of the swizzle pattern in bytes: 32, 64 or 128, or 0 for none.
     pub swizzle: u32,
-    /// Elements in each of the one to five dimensions, the innermost first.
+    /// The number of elements in each of the one to five dimensions, innermost first.
     pub dims: Vec<u64>,
-    /// Bytes from an element to the next, of each dimension but the innermost: multiples of 16.
+    /// The distance of neighboring elements in bytes for each dimension except the innermost.
+    /// Multiples of 16.
     pub strides: Vec<u64>,
-    /// Elements of a box in each dimension: 1 to 256.
+    /// The size of the box in elements, 1 to 256 for each dimension.
     pub boxed: Vec<u32>,
 }
 
-/// What an element of a tensor is to a reduction, `cp.reduce.async.bulk.tensor`; copies do not ask.
+/// The type of an element for `cp.reduce.async.bulk.tensor`. Copies ignore it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ElementKind {
     /// An unsigned integer.
@@ -33,29 +53,29 @@ pub enum ElementKind {
     Unsigned,
     /// A signed integer.
     Signed,
-    /// A half, single or double; TF32 is a single.
+    /// A float of 16, 32 or 64 bits. TF32 counts as 32 bits.
     Float,
     /// A bfloat16.
     BFloat,
 }
 
-/// A field of a tensor map that `tensormap.replace` changes; some are of one dimension, the innermost being 0.
+/// A field that `tensormap.replace` changes. A number selects the dimension, 0 being the innermost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MapField {
     Address,
-    /// Its value is one less.
+    /// The number of dimensions minus one.
     Rank,
     Dim(usize),
     Stride(usize),
     Boxed(usize),
-    /// Bytes of an element, and its kind from bit 8 on.
+    /// The size of an element in bytes, and its kind from bit 8 on.
     Element,
     Swizzle,
-    /// What must be this, as there is nothing else here.
+    /// A field that must have this value, because no other value is supported.
     Only(u32),
 }
 
-/// By their numbers.
+/// The kinds by number.
 const KINDS: [ElementKind; 4] = [
     ElementKind::Unsigned,
     ElementKind::Signed,
@@ -63,16 +83,16 @@ const KINDS: [ElementKind; 4] = [
     ElementKind::BFloat,
 ];
 
-/// What stands first: `emulated`.
+/// The first 8 bytes of a map of the emulator.
 const MARK: u64 = u64::from_le_bytes(*b"emulated");
-/// The most dimensions.
+/// The maximum number of dimensions.
 const MOST: usize = 5;
 
 impl TensorMap {
-    /// The map as bytes.
+    /// Returns the map as the 128 bytes that a kernel receives.
     ///
     /// # Errors
-    /// What is wrong with it, by the rules of `cuTensorMapEncodeTiled`.
+    /// Returns the reason if the map breaks a rule of `cuTensorMapEncodeTiled`.
     pub fn encode(&self) -> Result<[u8; 128], String> {
         self.check()?;
         let mut words = vec![MARK, self.address];
@@ -86,6 +106,8 @@ impl TensorMap {
         words.extend((0..MOST).map(|i| at(&self.dims, i)));
         words.extend((0..MOST - 1).map(|i| at(&self.strides, i)));
         let boxed = |i: usize| self.boxed.get(i).map_or(0, |n| u64::from(*n));
+        // Four sizes of 16 bits fill one word, because a size is at most 256. The fifth has a word
+        // of its own.
         words.push((0..4).map(|i| boxed(i) << (16 * i)).sum());
         words.push(boxed(4));
         let mut bytes = [0; 128];
@@ -95,21 +117,23 @@ impl TensorMap {
         Ok(bytes)
     }
 
-    /// The map of these bytes, if [`encode`](TensorMap::encode) wrote them.
+    /// Returns the map of 128 bytes, or `None` if [`encode`](TensorMap::encode) did not write them.
     pub fn decode(bytes: &[u8; 128]) -> Option<TensorMap> {
         TensorMap::of(bytes).filter(|map| map.check().is_ok())
     }
 
-    /// What is wrong with the map of these bytes, if they are one.
+    /// Returns the broken rule if the bytes are an invalid map.
     pub(crate) fn wrong(bytes: &[u8; 128]) -> Option<String> {
         TensorMap::of(bytes)?.check().err()
     }
 
-    /// Changes a field, whatever becomes of the map. Zeros are a map of no elements, as they are to a device: Triton
-    /// begins with them and replaces what it needs.
+    /// Changes a field without checking the map as a whole.
+    ///
+    /// Zeros are a map without elements, as on a device. Triton begins with zeros and replaces the
+    /// fields that it needs.
     ///
     /// # Errors
-    /// What is wrong with the bytes or the value.
+    /// Returns the reason if the bytes are not a map or the value is invalid.
     pub(crate) fn replace(
         bytes: &mut [u8; 128],
         field: MapField,
@@ -117,13 +141,13 @@ impl TensorMap {
     ) -> Result<(), String> {
         if *bytes == [0; 128] {
             bytes[..8].copy_from_slice(&MARK.to_le_bytes());
-            // One dimension, elements of a byte.
+            // One dimension with elements of one byte.
             bytes[16..18].copy_from_slice(&[1, 1]);
         }
         if TensorMap::of(bytes).is_none() {
-            return Err("these bytes are no tensor map".into());
+            return Err("these bytes are not a tensor map".into());
         }
-        // The word, and the first and the number of its bits.
+        // The index of the word, its first bit, and the number of bits.
         let (word, from, bits) = match field {
             MapField::Address => (1, 0, 64),
             MapField::Rank if value >= MOST as u64 => {
@@ -162,7 +186,7 @@ impl TensorMap {
         Ok(())
     }
 
-    /// What stands in the fields, if these bytes are a map.
+    /// Reads the fields of a map without checking them.
     fn of(bytes: &[u8; 128]) -> Option<TensorMap> {
         let words: Vec<u64> = bytes
             .as_chunks::<8>()
@@ -189,7 +213,7 @@ impl TensorMap {
         Some(map)
     }
 
-    /// The type of its elements, if a reduction may take them.
+    /// Returns the type of the elements, if reductions support it.
     pub(crate) fn element_type(&self) -> Option<Type> {
         use ElementKind::{BFloat, Float, Signed, Unsigned};
         Some(match (self.kind, self.element) {
@@ -205,18 +229,18 @@ impl TensorMap {
         })
     }
 
-    /// Bytes of a row of a box.
+    /// Returns the size of a row of the box in bytes.
     pub(crate) fn row_bytes(&self) -> u32 {
         self.boxed[0] * self.element
     }
 
-    /// Bytes of a box.
+    /// Returns the size of the box in bytes.
     pub(crate) fn box_bytes(&self) -> u32 {
         self.boxed.iter().product::<u32>() * self.element
     }
 
-    /// The rows of the box at a place, in order: the address of what is within the tensor, its bytes, and how many bytes
-    /// of the row come before it.
+    /// Returns the rows of the box at a position: the address, the size in bytes, and the number of
+    /// bytes of the row before it. A row outside of the tensor is `None`.
     pub(crate) fn rows(&self, place: &[i32]) -> Vec<Option<(u64, u32, u32)>> {
         let rows: u32 = self.boxed[1..].iter().product();
         (0..rows).map(|row| self.row(place, row)).collect()
@@ -231,6 +255,7 @@ impl TensorMap {
             .zip(place)
             .skip(1)
             .zip(&self.strides);
+        // The index of the row has one digit per outer dimension of the box, the innermost first.
         for (((dim, boxed), place), stride) in outer {
             let at = i64::from(*place) + i64::from(row % boxed);
             row /= boxed;
@@ -239,6 +264,7 @@ impl TensorMap {
         }
         let start = i64::from(place[0]);
         let end = (start + i64::from(self.boxed[0])).min(self.dims[0] as i64);
+        // Elements before the tensor and after it are not copied, and read as zeros.
         let first = start.max(0);
         let element = i64::from(self.element);
         (first < end).then(|| {
@@ -267,7 +293,7 @@ impl TensorMap {
         }
         if !self.address.is_multiple_of(16) {
             return Err(format!(
-                "the address 0x{:x} is no multiple of 16",
+                "the address 0x{:x} is not a multiple of 16",
                 self.address
             ));
         }
@@ -370,7 +396,7 @@ mod tests {
                     address: 8,
                     ..map()
                 },
-                "the address 0x8 is no multiple of 16",
+                "the address 0x8 is not a multiple of 16",
             ),
             (
                 TensorMap {

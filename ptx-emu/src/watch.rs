@@ -1,4 +1,4 @@
-//! What is asked of a launch besides its end, and what it tells.
+//! Options of a launch beyond its result: limits, additional checks, profiles and several faults.
 
 use std::time::{Duration, Instant};
 
@@ -6,96 +6,106 @@ use crate::fault::Fault;
 use crate::launch::Stats;
 use crate::observe::{Followed, Profile, Step};
 
-/// What is asked of a launch besides its end.
+/// The options of [`run_watched`](crate::run_watched). The default enables nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Watch {
-    /// Which faults are wanted.
+    /// The choice between the first fault and one fault per block.
     pub faults: Faults,
-    /// Whether races that are [tolerated](crate::Class::ToleratedRace) are faults.
+    /// Whether [tolerated](crate::Class::ToleratedRace) races are faults.
     pub strict: bool,
-    /// The moment at which a launch that has not ended is stopped, with a fault of the class
-    /// [`TimeLimit`](crate::Class::TimeLimit). Each block looks at the clock every few turns of its warps, so a launch
-    /// ends within milliseconds of it.
-    pub deadline: Option<Instant>,
-    /// The longest time for which all threads of a launch may wait while nothing changes, neither in the launch nor
-    /// [outside](crate::Outside). Then the launch ends with a fault of the class [`TimeLimit`](crate::Class::TimeLimit).
-    /// Unlimited if it is `None`.
+    /// The moment at which the launch is stopped with a [`TimeLimit`](crate::Class::TimeLimit)
+    /// fault.
     ///
-    /// A wait that nothing can end is a [`Deadlock`](crate::Class::Deadlock) at once, whatever the limit. Time in which
-    /// the process was stopped does not count.
+    /// Each block looks at the clock every few turns of its warps, so the launch ends a few
+    /// milliseconds later.
+    pub deadline: Option<Instant>,
+    /// The longest time for which all threads of a launch may wait while nothing changes, neither
+    /// in the launch nor [outside](crate::Outside). `None` means no limit.
+    ///
+    /// At the limit, the launch ends with a [`TimeLimit`](crate::Class::TimeLimit) fault. A wait
+    /// that nothing can end is a [`Deadlock`](crate::Class::Deadlock) before that. Time in which
+    /// the process was stopped, for example by a debugger, does not count.
     pub wait_limit: Option<Duration>,
-    /// Whether the numbers of arithmetic are looked at: integers that are divided by zero, NaN and infinity where they
-    /// first appear, floats that are converted to an integer that does not hold them. Such a finding ends no block; it
-    /// stands behind the faults, each place once.
+    /// Whether arithmetic is checked for divisions by zero, for new NaN and infinite values, and
+    /// for conversions that saturate.
+    ///
+    /// Such a finding does not end its block. It is listed after the faults, once per instruction.
     pub arithmetic: bool,
-    /// Whether it is followed what pointers were derived from: an access then must not lead from there into another
-    /// variable or allocation, though that is there too. A finding of it ends no block, as those of arithmetic.
+    /// Whether each pointer is tied to the variable or allocation that it was derived from, so that
+    /// an access to another one is a finding, although that memory is mapped.
+    ///
+    /// Such a finding does not end its block. It is listed after the faults, once per instruction.
     pub provenance: bool,
-    /// Bytes of the host's memory that the record of a traced launch may take; 4 GiB where nothing is said. It takes 0.6
-    /// bytes for each byte that warps copy in whole lines of 64 bytes, half of it until the block ends, and up to 25 for each
-    /// byte that several warps and blocks touch by bytes. At the limit, the launch ends with a fault of the class
-    /// [`TraceFull`](crate::Class::TraceFull).
+    /// The maximum size of the record of a traced launch, in bytes of host memory. `None` means 4
+    /// GiB.
+    ///
+    /// The record takes about 0.6 bytes for each byte that warps copy in whole lines of 64 bytes.
+    /// It takes up to 25 bytes for each byte that several warps and blocks access byte by byte. At
+    /// the limit, the launch ends with a [`TraceFull`](crate::Class::TraceFull) fault.
     pub trace_bytes: Option<u64>,
-    /// Whether what each instruction does is counted.
+    /// Whether the launch counts the executions and the accesses of each instruction.
     pub profile: bool,
     /// The thread whose instructions are recorded.
     pub followed: Option<Followed>,
 }
 
 impl Watch {
-    /// Bytes that the record of a traced launch may take.
+    /// Returns the maximum size of the record of a traced launch, in bytes.
     pub(crate) fn most_recorded(&self) -> u64 {
         self.trace_bytes.unwrap_or(4 << 30)
     }
 }
 
-/// Which faults of a launch are wanted.
+/// The number of faults that a launch collects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Faults {
-    /// The first one, which ends the launch.
+    /// One fault, which ends the launch.
     #[default]
     First,
-    /// One of each block (of each cluster of blocks): a fault ends its block, and the others go on.
+    /// One fault of each block, or of each cluster. A fault ends its block, and the other blocks
+    /// continue.
     ///
-    /// The launch ends all the same if it is cooperative, as its blocks may wait for each other; if it has
-    /// used up its time or its fuel; and after some hundred different faults. Bytes that nobody has written may be
-    /// those of a block that has ended early: such a fault counts only as long as there is no other.
+    /// The launch still ends early in three cases: it is cooperative, it has used up its time or
+    /// fuel, or it has about a hundred different faults. A cooperative launch ends because its
+    /// blocks may wait for each other. A read of uninitialized memory counts only if there is no
+    /// other fault, because a block that ended early may have had to write it.
     EachBlock,
 }
 
-/// What a launch did, and what was found.
+/// The result of [`run_watched`](crate::run_watched).
 #[derive(Debug, Default)]
 pub struct Watched {
-    /// What it did, as far as it came.
+    /// The statistics of everything that was executed.
     pub stats: Stats,
-    /// The faults, each pair of instructions once, in the order of the blocks' turns.
+    /// The faults in the order of the schedule, with each pair of instructions listed once.
     pub found: Vec<Found>,
-    /// Races that are tolerated, each pair of instructions once.
+    /// The tolerated races, with each pair of instructions listed once.
     pub notes: Vec<Fault>,
-    /// What was counted, if it was.
+    /// The profile, if [`Watch::profile`] was set.
     pub profile: Option<Profile>,
-    /// The instructions of the followed thread.
+    /// The instructions of the [followed](Watch::followed) thread.
     pub steps: Vec<Step>,
 }
 
-/// A fault, and how many blocks had it.
+/// A fault, and the number of blocks that had it.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The one of the block that came first in the schedule.
+    /// The fault of the block that is first in the schedule.
     pub fault: Fault,
-    /// Blocks that ended with a fault of this class at the same instructions.
+    /// The number of blocks that ended with a fault of this class at the same instructions.
     pub blocks: u64,
-    /// Whether it ended its block: findings of [`Watch::arithmetic`] and [`Watch::provenance`] do not, and of these each
-    /// place counts once.
+    /// Whether the fault ended its block. Findings of [`Watch::arithmetic`] and
+    /// [`Watch::provenance`] do not.
     pub ended: bool,
 }
 
 impl Watched {
-    /// The statistics, or the first fault.
+    /// Returns the statistics, or the first fault.
     pub(crate) fn into_result(mut self) -> Result<Stats, Box<Fault>> {
-        match self.found.is_empty() {
-            true => Ok(self.stats),
-            false => Err(Box::new(self.found.swap_remove(0).fault)),
+        if self.found.is_empty() {
+            Ok(self.stats)
+        } else {
+            Err(Box::new(self.found.swap_remove(0).fault))
         }
     }
 }

@@ -5,56 +5,58 @@ use crate::image::{Image, Sampler};
 use crate::memory::Memory;
 use crate::memory_error::MemoryError;
 
-/// Memory that arguments may point to.
+/// Memory to which arguments may point.
 #[derive(Clone, Debug)]
 pub struct Buffer {
-    /// What findings call it.
+    /// The name in findings.
     pub name: String,
-    /// What the kernel may do with it.
+    /// The accesses that the kernel may perform.
     pub role: Role,
-    /// The type of its elements.
+    /// The type of the elements.
     pub element: ElementType,
-    /// Number of elements.
+    /// The number of elements.
     pub count: usize,
-    /// What it holds before the launch; nothing that anybody has written, without.
+    /// The contents before the launch, or `None` for an uninitialized buffer.
     pub contents: Option<Vec<u8>>,
-    /// What it must hold afterwards.
+    /// The expected contents after the launch.
     pub expected: Option<Expected>,
-    /// The texture or surface that it is to the kernel, whose handle is the argument then.
+    /// The texture or surface over the buffer. If set, arguments receive its handle instead of the
+    /// address.
     pub view: Option<View>,
 }
 
 /// A texture or surface over a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
-    /// The image, from the buffer's beginning on, whatever its address says.
+    /// The image, which starts at the beginning of the buffer. Its address is ignored.
     pub image: Image,
-    /// How a texture is read; a surface has none.
+    /// The sampler of a texture, or `None` for a surface.
     pub sampler: Option<Sampler>,
 }
 
-/// What a kernel may do with a buffer.
+/// The accesses to a buffer that a kernel may perform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It reads it. A buffer that is not the same afterwards is a finding.
+    /// Reads only. It is a finding if the buffer has changed after the launch.
     In,
-    /// It writes it. What it holds before is not initialised.
+    /// Writes. The buffer is uninitialized before the launch.
     Out,
-    /// Both.
+    /// Reads and writes.
     InOut,
 }
 
-/// What a buffer must hold after the launch.
+/// The expected contents of a buffer after the launch.
 #[derive(Clone, Debug)]
 pub struct Expected {
-    /// As many elements as the buffer has, of its type.
+    /// The bytes of all elements.
     pub bytes: Vec<u8>,
-    /// How far off an element may be: this, times the larger of 1 and the magnitude of what is expected.
+    /// The allowed difference of an element, relative to the larger of 1 and the magnitude of the
+    /// expected value.
     pub tolerance: f64,
 }
 
 impl Buffer {
-    /// A buffer of these elements.
+    /// Creates a buffer with these elements.
     pub fn filled<T: Element>(name: &str, role: Role, values: &[T]) -> Buffer {
         let contents = values.iter().flat_map(|value| value.encode()).collect();
         Buffer {
@@ -64,7 +66,7 @@ impl Buffer {
         }
     }
 
-    /// A buffer for what a kernel writes.
+    /// Creates an uninitialized buffer for results.
     pub fn empty(name: &str, element: ElementType, count: usize) -> Buffer {
         Buffer {
             name: name.into(),
@@ -77,12 +79,12 @@ impl Buffer {
         }
     }
 
-    /// Its size.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> usize {
         self.count.saturating_mul(self.element.bytes())
     }
 
-    /// Allocates and fills it.
+    /// Allocates and fills the buffer and returns its address.
     pub(super) fn place(&self, memory: &Memory) -> Result<u64, MemoryError> {
         let address = memory.alloc(self.bytes() as u64)?;
         memory.set_label(address, &self.name);
@@ -92,12 +94,14 @@ impl Buffer {
         Ok(address)
     }
 
-    /// What an argument that names it is: the handle of its texture or surface, or its address.
+    /// Returns the value of an argument that names the buffer: the handle of its texture or
+    /// surface, or its address.
     pub(super) fn handle(&self, memory: &Memory, address: u64) -> Result<u64, String> {
         let Some(view) = &self.view else {
             return Ok(address);
         };
-        let (has, needs) = (self.bytes() as u64, view.image.bytes());
+        let has = self.bytes() as u64;
+        let needs = view.image.bytes();
         if has < needs {
             return Err(format!("its image has {needs} bytes, and the buffer {has}"));
         }
@@ -112,13 +116,14 @@ impl Buffer {
         made.map_err(|error| error.to_string())
     }
 
-    /// What it holds, and how many bytes nobody has written.
+    /// Returns the contents, and the number of uninitialized bytes.
     pub(super) fn take(
         &self,
         memory: &Memory,
         address: u64,
     ) -> Result<(Vec<u8>, u64), MemoryError> {
-        let (size, mut bytes) = (self.bytes(), Vec::new());
+        let size = self.bytes();
+        let mut bytes = Vec::new();
         bytes
             .try_reserve_exact(size)
             .map_err(|_| memory.full(size as u64))?;
@@ -129,20 +134,32 @@ impl Buffer {
     }
 }
 
-/// The bytes of an argument, with the addresses of buffers among them.
+/// The bytes of an argument, in which addresses of buffers may occur.
+///
+/// # Example
+/// ```
+/// use ptx_emu::check::Argument;
+///
+/// let scalar = Argument::from(2f32);
+/// assert_eq!(scalar.bytes(), 4);
+///
+/// // struct { char c; float *p; }, where `p` points to the third float of buffer 0.
+/// let structure = Argument::structure([1u8.into(), Argument::pointer(0, 8)]);
+/// assert_eq!(structure.bytes(), 16);
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Argument(pub Vec<Field>);
 
-/// A part of an argument.
+/// A section of an argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Field {
-    /// These bytes.
+    /// Constant bytes.
     Bytes(Vec<u8>),
     /// The address of a buffer, or the handle of its texture or surface.
     Pointer {
-        /// Its number among the buffers of the check.
+        /// The index of the buffer in [`Check::buffers`](super::Check::buffers).
         buffer: usize,
-        /// Bytes from its beginning.
+        /// The offset from the beginning of the buffer in bytes.
         offset: u64,
     },
 }
@@ -157,15 +174,19 @@ impl Field {
 }
 
 impl Argument {
-    /// The address of a byte of a buffer.
+    /// Creates a pointer to a byte of a buffer.
     pub fn pointer(buffer: usize, offset: u64) -> Argument {
         Argument(vec![Field::Pointer { buffer, offset }])
     }
 
-    /// A structure as C lays it out: each member, which is one field, at a multiple of its size, and the whole a multiple
-    /// of the largest.
+    /// Creates a structure with the layout of C.
+    ///
+    /// Each member is one field. It is aligned to its size, and the whole structure to the largest
+    /// member.
     pub fn structure(members: impl IntoIterator<Item = Argument>) -> Argument {
-        let (mut fields, mut at, mut align) = (Vec::new(), 0usize, 1);
+        let mut fields = Vec::new();
+        let mut at = 0usize;
+        let mut align = 1;
         let pad_to = |fields: &mut Vec<Field>, at: &mut usize, align: usize| {
             let end = at.next_multiple_of(align);
             fields.push(Field::Bytes(vec![0; end - *at]));
@@ -173,6 +194,8 @@ impl Argument {
         };
         for field in members.into_iter().flat_map(|member| member.0) {
             let bytes = field.bytes().max(1);
+            // A member whose size is not a power of two is an array of bytes, which needs no
+            // alignment.
             let own = if bytes.is_power_of_two() { bytes } else { 1 };
             align = align.max(own);
             pad_to(&mut fields, &mut at, own);
@@ -184,12 +207,12 @@ impl Argument {
         Argument(fields)
     }
 
-    /// Its size.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> usize {
         self.0.iter().map(Field::bytes).sum()
     }
 
-    /// Appends its bytes.
+    /// Appends the bytes to a parameter block.
     pub(super) fn write(&self, addresses: &[u64], to: &mut Vec<u8>) {
         for field in &self.0 {
             match field {
@@ -203,7 +226,6 @@ impl Argument {
     }
 }
 
-/// A scalar.
 impl<T: Element> From<T> for Argument {
     fn from(value: T) -> Argument {
         Argument(vec![Field::Bytes(value.encode())])

@@ -1,8 +1,8 @@
-//! The elements of buffers: types, values in text, comparison.
+//! The elements of buffers: types, values in text, and comparison.
 
 use half::{bf16, f16};
 
-/// The type of a buffer's elements, or of a scalar.
+/// The type of the elements of a buffer, or of a scalar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum ElementType {
@@ -22,7 +22,7 @@ pub enum ElementType {
 
 use ElementType::*;
 
-/// Every type, its name, and other names for it.
+/// Every type with its name and its aliases.
 const TYPES: &[(ElementType, &str, &[&str])] = &[
     (U8, "u8", &["b8", "bool"]),
     (S8, "s8", &["i8"]),
@@ -39,7 +39,7 @@ const TYPES: &[(ElementType, &str, &[&str])] = &[
 ];
 
 impl ElementType {
-    /// The type of a name: PTX's, such as `s32`, or Rust's, such as `i32`.
+    /// Returns the type with this name in PTX or Rust, for example `s32` or `i32`.
     pub fn parse(name: &str) -> Option<ElementType> {
         TYPES
             .iter()
@@ -47,17 +47,17 @@ impl ElementType {
             .map(|row| row.0)
     }
 
-    /// The names of all types.
+    /// Returns the names of all types.
     pub fn names() -> impl Iterator<Item = &'static str> {
         TYPES.iter().map(|row| row.1)
     }
 
-    /// The name, as in PTX.
+    /// Returns the name in PTX.
     pub fn name(self) -> &'static str {
         TYPES[self as usize].1
     }
 
-    /// Bytes of an element.
+    /// Returns the size of an element in bytes.
     pub fn bytes(self) -> usize {
         match self {
             U8 | S8 => 1,
@@ -67,12 +67,15 @@ impl ElementType {
         }
     }
 
-    /// Whether it is a floating-point type.
+    /// Returns true for a floating-point type.
     pub fn is_float(self) -> bool {
         matches!(self, F16 | Bf16 | F32 | F64)
     }
 
-    /// The bytes of a value in text: an integer, decimal or `0x..`, within the range of the type, or a number for a float.
+    /// Parses a value and returns its bytes.
+    ///
+    /// Integers may be decimal or hexadecimal (`0x..`) and must fit the type. Returns `None` for
+    /// invalid text.
     pub fn encode(self, text: &str) -> Option<Vec<u8>> {
         if self.is_float() {
             return text.parse().ok().map(|value| self.encode_float(value));
@@ -88,7 +91,7 @@ impl ElementType {
             .then(|| value.to_le_bytes()[..self.bytes()].to_vec())
     }
 
-    /// The bytes of a number, rounded to a float or cut to an integer.
+    /// Returns the bytes of a number, rounded to a float or truncated to an integer.
     pub fn encode_float(self, value: f64) -> Vec<u8> {
         match self {
             F16 => f16::from_f64(value).to_le_bytes().to_vec(),
@@ -99,7 +102,7 @@ impl ElementType {
         }
     }
 
-    /// The value of an element's bytes, rounded where it has more than 53 bits.
+    /// Returns the value of an element. A value with more than 53 bits is rounded.
     pub fn value(self, bytes: &[u8]) -> f64 {
         let raw = raw(bytes);
         match self {
@@ -111,7 +114,7 @@ impl ElementType {
         }
     }
 
-    /// The value of an element's bytes in text.
+    /// Formats the value of an element.
     pub fn show(self, bytes: &[u8]) -> String {
         match self {
             F16 | Bf16 => (self.value(bytes) as f32).to_string(),
@@ -131,8 +134,11 @@ impl ElementType {
         }
     }
 
-    /// Whether two elements differ by more than `tolerance` times the larger of 1 and the magnitude of `wanted`.
-    /// Without a tolerance integers must have the same bits and floats the same value; a NaN is equal to any NaN.
+    /// Returns true if two elements differ by more than `tolerance` times the larger of 1 and
+    /// `|wanted|`.
+    ///
+    /// With a tolerance of 0, integers must have the same bits and floats the same value. All NaN
+    /// are equal.
     pub(crate) fn differ(self, found: &[u8], wanted: &[u8], tolerance: f64) -> bool {
         if found == wanted {
             return false;
@@ -140,11 +146,13 @@ impl ElementType {
         if !self.is_float() && tolerance == 0.0 {
             return true;
         }
-        let (found, wanted) = (self.value(found), self.value(wanted));
+        let found = self.value(found);
+        let wanted = self.value(wanted);
         if found.is_nan() || wanted.is_nan() {
             return found.is_nan() != wanted.is_nan();
         }
-        // Equal infinities have no difference; unequal ones are not near each other, whatever the tolerance.
+        // Equal infinities have no difference. Unequal ones are never near each other, whatever the
+        // tolerance.
         let near = (found - wanted).abs() <= tolerance * wanted.abs().max(1.0);
         found != wanted && !(near && found.is_finite() && wanted.is_finite())
     }
@@ -167,13 +175,13 @@ fn integer(text: &str) -> Option<i128> {
     Some(if negative { -value } else { value })
 }
 
-/// A Rust type of a buffer's elements.
+/// A Rust type of the elements of a buffer.
 pub trait Element: Copy {
-    /// The same type by its name.
+    /// The corresponding [`ElementType`].
     const TYPE: ElementType;
-    /// Its bytes, as a device has them.
+    /// Returns the bytes of the element in device order, which is little-endian.
     fn encode(self) -> Vec<u8>;
-    /// The element of so many bytes.
+    /// Returns the element with these bytes.
     fn decode(bytes: &[u8]) -> Self;
 }
 

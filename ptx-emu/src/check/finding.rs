@@ -1,55 +1,55 @@
-//! What a check found wrong.
+//! The findings of a check.
 
 use std::fmt;
 
 use super::element::ElementType;
 use crate::fault::Fault;
 
-/// Something wrong, and how often it was seen.
+/// A problem, and how often it occurred.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// What is wrong, as the first schedule showed it.
+    /// The problem under the first schedule that has it.
     pub problem: Problem,
     /// The seed of that schedule.
     pub seed: u64,
-    /// Schedules that showed it.
+    /// The number of schedules that have the problem.
     pub schedules: u64,
-    /// Blocks that ended with it, in all schedules together; 0 for what is seen after the launch.
+    /// The number of blocks that ended with it under all schedules, or 0 for wrong results.
     pub blocks: u64,
 }
 
-/// Something wrong.
+/// A broken rule or a wrong result.
 #[derive(Clone, Debug)]
 pub enum Problem {
-    /// The emulator refused what a kernel did.
+    /// A rule that the kernel broke.
     Fault(Box<Fault>),
-    /// A buffer does not hold what it should.
+    /// A buffer whose contents differ from the expectation.
     Mismatch(Place),
-    /// A buffer that the kernel may only read has changed.
+    /// A read-only buffer that has changed.
     Changed(Place),
 }
 
-/// The first element of a buffer that is wrong.
+/// The first wrong element of a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The buffer.
+    /// The name of the buffer.
     pub buffer: String,
-    /// The element.
+    /// The index of the element.
     pub index: usize,
     /// The type of the elements.
     pub element: ElementType,
-    /// What it holds, in text.
+    /// The value that the element has.
     pub found: String,
-    /// What it should hold.
+    /// The value that the element should have.
     pub wanted: String,
-    /// Elements of the buffer that are wrong.
+    /// The number of wrong elements in the buffer.
     pub wrong: usize,
-    /// Elements of the buffer.
+    /// The number of elements in the buffer.
     pub count: usize,
 }
 
 impl Problem {
-    /// The name of its class: the emulator's [`Class`](crate::Class), or `Mismatch` or `Changed`.
+    /// Returns the name of the [`Class`](crate::Class), or `Mismatch` or `Changed`.
     pub fn class(&self) -> String {
         match self {
             Problem::Fault(fault) => format!("{:?}", fault.class),
@@ -58,7 +58,8 @@ impl Problem {
         }
     }
 
-    /// Returns the position of its class among causes and consequences, as [`Class::rank`](crate::Class::rank).
+    /// Returns the rank among causes and consequences, see [`Class::rank`](crate::Class::rank).
+    /// Wrong results have the highest rank.
     pub fn rank(&self) -> u8 {
         match self {
             Problem::Fault(fault) => fault.class.rank(),
@@ -66,7 +67,8 @@ impl Problem {
         }
     }
 
-    /// Whether two are one to whoever reads of them: the same class at the same instructions, or in the same buffer.
+    /// Returns true if a report should list two problems once: the same class at the same
+    /// instructions, or in the same buffer.
     pub fn is_same(&self, other: &Problem) -> bool {
         match (self, other) {
             (Problem::Fault(a), Problem::Fault(b)) => a.is_same(b),

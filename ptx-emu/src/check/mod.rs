@@ -1,8 +1,10 @@
-//! Checks a kernel: buffers, arguments, a launch, several schedules, and what was found.
+//! Unit tests for kernels: buffers, arguments, several schedules, and a report.
 //!
-//! A check launches one kernel once under each schedule, on memory of its own that is filled anew. Schedules run in
-//! parallel, one thread each, so that a seed gives the same findings every time.
+//! A [`Check`] launches one kernel once under each schedule. Every launch has its own memory with
+//! fresh contents. Schedules run in parallel on one thread each, so a seed gives the same findings
+//! every time.
 //!
+//! # Example
 //! ```
 //! use ptx_emu::check::Check;
 //! use ptx_emu::{Module, Trace};
@@ -25,9 +27,11 @@
 //!     }
 //! ")?;
 //! let mut check = Check::of(&module, "twice")?;
-//! let (x, y) = (check.input("x", &[3f32; 64]), check.output::<f32>("y", 64));
+//! let x = check.input("x", &[3f32; 64]);
+//! let y = check.output::<f32>("y", 64);
 //! check.args = vec![x, y, 2f32.into()];
-//! (check.block, check.trace) = ([64, 1, 1], Trace::On);
+//! check.block = [64, 1, 1];
+//! check.trace = Trace::On;
 //! let report = check.run()?;
 //! assert!(report.findings.is_empty(), "{report}");
 //! assert_eq!(report.output::<f32>("y"), [6.0; 64]);
@@ -65,59 +69,63 @@ use crate::observe::Followed;
 use crate::parse_error::KernelError;
 use crate::watch::{Faults, Watch, Watched};
 
-/// A kernel, what it is launched with, and how it is checked. The fields may be changed until it is [run](Check::run).
+/// A kernel with its launch parameters, buffers and options. Set the fields, and then call
+/// [`run`](Check::run).
 #[derive(Clone, Debug)]
 pub struct Check<'a> {
     /// The module.
     pub module: &'a Module,
-    /// The kernel, which is of that module.
+    /// The kernel, which belongs to `module`.
     pub kernel: &'a Kernel,
-    /// Blocks in x, y, z: one, at first.
+    /// The number of blocks in x, y and z. The default is one block.
     pub grid: [u32; 3],
-    /// Threads of a block in x, y, z: one, at first.
+    /// The number of threads per block in x, y and z. The default is one thread.
     pub block: [u32; 3],
-    /// Blocks of a cluster; without it what the kernel says.
+    /// The shape of a cluster in blocks. `None` uses the shape that the kernel declares.
     pub cluster: Option<[u32; 3]>,
-    /// Bytes of dynamic shared memory.
+    /// The size of the dynamic shared memory in bytes.
     pub dynamic_shared: u32,
-    /// Whether its blocks may wait for each other.
+    /// Whether all blocks are resident at the same time, so that they may wait for each other.
     pub cooperative: bool,
-    /// Memory that arguments may point to.
+    /// The buffers to which arguments may point.
     pub buffers: Vec<Buffer>,
-    /// An argument for each parameter, in their order.
+    /// One argument for each parameter, in order.
     pub args: Vec<Argument>,
-    /// Variables of the module that are overwritten before the launch, and what they begin with. A texture reference holds
-    /// the handle of its texture.
+    /// Variables of the module that are overwritten before the launch, with their new values. For
+    /// example, a texture reference receives the handle of its texture.
     pub variables: Vec<(String, Argument)>,
-    /// The schedules, see [`schedule`]: the first four, if nobody says otherwise.
+    /// The seeds of the schedules to run, see [`schedule`]. The default is `0..4`.
     pub seeds: Range<u64>,
-    /// Whether accesses of global memory are traced, which finds races there.
+    /// Whether accesses to global memory are recorded, which finds races there.
     pub trace: Trace,
-    /// Which faults of a launch are wanted. With [`Faults::First`] the check ends with the first schedule that shows one.
+    /// The number of faults to collect. With [`Faults::First`], the check ends with the first
+    /// schedule that has a fault.
     pub faults: Faults,
-    /// Whether races that give the same result in any order are findings and not notes.
+    /// Whether [tolerated](Class::ToleratedRace) races are findings instead of notes.
     pub strict: bool,
-    /// Whether the numbers of arithmetic are [looked at](Watch::arithmetic).
+    /// Whether arithmetic is [checked](Watch::arithmetic).
     pub arithmetic: bool,
-    /// Whether it is [followed](Watch::provenance) what pointers were derived from.
+    /// Whether the provenance of pointers is [checked](Watch::provenance).
     pub provenance: bool,
-    /// Bytes that the record of each traced launch may take ([`Watch::trace_bytes`]).
+    /// The maximum size of the record of a traced launch in bytes, see [`Watch::trace_bytes`].
     pub trace_bytes: Option<u64>,
-    /// The time that each launch may take.
+    /// The maximum duration of each launch.
     pub limit: Duration,
-    /// Warp instructions that one block may execute.
+    /// The maximum number of warp instructions of one block.
     pub fuel: u64,
-    /// Threads that run one launch's blocks. With more than one, blocks of a launch that is not traced may meet in
-    /// another way each time.
+    /// The number of host threads per launch. With more than one, the blocks of a launch that is
+    /// not traced may interleave differently in each run.
     pub threads: usize,
-    /// Whether what the instructions do under the first schedule is counted.
+    /// Whether the first schedule is profiled.
     pub profile: bool,
-    /// The thread whose instructions under the first schedule are recorded.
+    /// The thread whose instructions are recorded under the first schedule.
     pub followed: Option<Followed>,
 }
 
-/// The schedule of a seed: 0 runs blocks and warps in order, 1 in the reverse order, others shuffle them. The seed also
-/// decides how late asynchronous copies complete.
+/// Returns the schedule of a seed.
+///
+/// Seed 0 runs blocks and warps in ascending order, seed 1 in descending order, and all others in a
+/// shuffled order. The seed also selects how late asynchronous copies complete.
 pub fn schedule(seed: u64) -> Schedule {
     let order = match seed {
         0 => Order::InOrder,
@@ -132,7 +140,8 @@ pub fn schedule(seed: u64) -> Schedule {
     }
 }
 
-/// What is compared must be all there: fewer bytes, or a tolerance that nothing exceeds, would compare nothing.
+/// Checks the sizes and the tolerance of a buffer. A shorter expectation, or a tolerance that is
+/// infinite or NaN, would compare nothing.
 fn check_buffer(buffer: &Buffer) -> Result<(), CheckError> {
     let wrong = |what: String| {
         Err(CheckError::Buffer {
@@ -140,20 +149,21 @@ fn check_buffer(buffer: &Buffer) -> Result<(), CheckError> {
             what,
         })
     };
-    let (wanted, expected) = (buffer.bytes(), buffer.expected.as_ref());
+    let wanted = buffer.bytes();
+    let expected = buffer.expected.as_ref();
     let contents = buffer
         .contents
         .as_ref()
         .filter(|contents| contents.len() != wanted);
     if let Some(contents) = contents {
         return wrong(format!(
-            "it begins with {} bytes and has {wanted}",
+            "its contents have {} bytes, but the buffer has {wanted}",
             contents.len()
         ));
     }
     if let Some(expected) = expected.filter(|expected| expected.bytes.len() != wanted) {
         return wrong(format!(
-            "{} bytes are expected and it has {wanted}",
+            "its expected contents have {} bytes, but the buffer has {wanted}",
             expected.bytes.len()
         ));
     }
@@ -162,56 +172,56 @@ fn check_buffer(buffer: &Buffer) -> Result<(), CheckError> {
         .filter(|t| !(t.is_finite() && *t >= 0.0))
     {
         Some(tolerance) => wrong(format!(
-            "{tolerance} is no tolerance; it is 0 or more, and finite"
+            "invalid tolerance {tolerance}: it must be finite and at least 0"
         )),
         None => Ok(()),
     }
 }
 
-/// Why a check cannot be run.
+/// The reason why a check cannot run.
 #[derive(Clone, PartialEq, Eq)]
 pub enum CheckError {
-    /// The module has no kernel of that name, or one that cannot run.
+    /// The module has no kernel with this name, or the kernel cannot run.
     Kernel(KernelError),
-    /// There are more or fewer arguments than parameters.
+    /// The number of arguments differs from the number of parameters.
     Count {
-        /// Arguments.
+        /// The number of arguments.
         given: usize,
-        /// Parameters.
+        /// The number of parameters.
         wanted: usize,
     },
-    /// An argument is not as large as its parameter.
+    /// The size of an argument differs from the size of its parameter.
     Size {
-        /// Number and name of the parameter.
+        /// The number and the name of the parameter.
         parameter: (usize, String),
-        /// Bytes of the argument.
+        /// The size of the argument in bytes.
         given: usize,
-        /// Bytes of the parameter.
+        /// The size of the parameter in bytes.
         wanted: u32,
     },
-    /// The module has no such variable, or one with fewer bytes.
+    /// The module has no such variable, or the variable is smaller than its new value.
     Variable {
         /// The name.
         name: String,
-        /// What is wrong with it.
+        /// The description of the error.
         what: String,
     },
-    /// What a buffer begins with, or must hold afterwards, are not the bytes of its elements; or an argument points to a
-    /// buffer that is not there.
+    /// The contents or the expectation of a buffer do not have the size of the buffer, or an
+    /// argument points to a buffer that does not exist.
     Buffer {
-        /// The name; the number of one that is not there.
+        /// The name, or the number if the buffer does not exist.
         name: String,
-        /// What is wrong with it.
+        /// The description of the error.
         what: String,
     },
-    /// A texture or surface cannot be made.
+    /// A texture or surface cannot be created.
     View {
         /// The name of its buffer.
         name: String,
-        /// What is wrong with it.
+        /// The description of the error.
         what: String,
     },
-    /// There is no room for the buffers.
+    /// There is too little memory for the buffers.
     Memory(MemoryError),
     /// The launch itself is impossible.
     Launch(String),
@@ -222,10 +232,7 @@ impl std::fmt::Display for CheckError {
         match self {
             Self::Kernel(error) => error.fmt(f),
             Self::Count { given, wanted } => {
-                write!(
-                    f,
-                    "{given} arguments are given; the kernel has {wanted} parameters"
-                )
+                write!(f, "{given} arguments for a kernel with {wanted} parameters")
             }
             Self::Size {
                 parameter: (number, name),
@@ -234,7 +241,7 @@ impl std::fmt::Display for CheckError {
             } => {
                 write!(
                     f,
-                    "parameter {number} `{name}` has {wanted} bytes, and the argument {given}; pointers have 8"
+                    "parameter {number} `{name}` has {wanted} bytes, and the argument has {given} (a pointer has 8)"
                 )
             }
             Self::Variable { name, what } => write!(f, "variable `{name}`: {what}"),
@@ -254,15 +261,16 @@ impl From<MemoryError> for CheckError {
     }
 }
 
-/// What one schedule gave.
+/// The result of one schedule.
 struct Run {
     seed: u64,
     watched: Watched,
-    /// The bytes of each buffer afterwards, and how many of them nobody has written.
+    /// The bytes of each buffer after the launch, and the number of uninitialized bytes in it.
     contents: Vec<(Arc<Vec<u8>>, u64)>,
 }
 
-/// What each buffer held after one run: runs that leave the same bytes keep them once, however many there are.
+/// The contents of each buffer after the first run. Runs that leave the same bytes share them, so
+/// that many schedules need the memory of one.
 #[derive(Default)]
 struct Kept(Mutex<HashMap<usize, Arc<Vec<u8>>>>);
 
@@ -288,10 +296,11 @@ impl Kept {
 }
 
 impl<'a> Check<'a> {
-    /// A check of a kernel without arguments yet: one thread, the first four schedules, a minute for each launch.
+    /// Creates a check of a kernel with one thread, no arguments, the first four schedules, and a
+    /// limit of one minute per launch.
     ///
     /// # Errors
-    /// [`CheckError::Kernel`].
+    /// Returns [`CheckError::Kernel`] if the module has no such kernel or the kernel cannot run.
     pub fn of(module: &'a Module, name: &str) -> Result<Check<'a>, CheckError> {
         let kernel = module.kernel(name).map_err(CheckError::Kernel)?;
         Ok(Check {
@@ -320,22 +329,25 @@ impl<'a> Check<'a> {
         })
     }
 
-    /// A buffer that the kernel reads and must leave as it is; the argument that points to it.
+    /// Adds a buffer that the kernel reads and must not change. Returns the argument that points to
+    /// it.
     pub fn input<T: Element>(&mut self, name: &str, values: &[T]) -> Argument {
         self.buffer(Buffer::filled(name, Role::In, values))
     }
 
-    /// A buffer that the kernel reads and writes; the argument that points to it.
+    /// Adds a buffer that the kernel reads and writes. Returns the argument that points to it.
     pub fn inout<T: Element>(&mut self, name: &str, values: &[T]) -> Argument {
         self.buffer(Buffer::filled(name, Role::InOut, values))
     }
 
-    /// A buffer of so many elements that nobody has written; the argument that points to it.
+    /// Adds a buffer of `count` uninitialized elements and returns the argument that points to it.
     pub fn output<T: Element>(&mut self, name: &str, count: usize) -> Argument {
         self.buffer(Buffer::empty(name, T::TYPE, count))
     }
 
-    /// A texture of these channels, row by row, which the kernel only reads; the argument that is its handle.
+    /// Adds a read-only texture and returns the argument that is its handle.
+    ///
+    /// `channels` are the channels of the texels, row by row.
     pub fn texture<T: Element>(
         &mut self,
         name: &str,
@@ -353,7 +365,9 @@ impl<'a> Check<'a> {
         })
     }
 
-    /// A surface of these channels, row by row, which the kernel reads and writes; the argument that is its handle.
+    /// Adds a surface that the kernel reads and writes. Returns the argument that is its handle.
+    ///
+    /// `channels` are the channels of the texels, row by row.
     pub fn surface<T: Element>(&mut self, name: &str, image: Image, channels: &[T]) -> Argument {
         let view = Some(View {
             image,
@@ -365,38 +379,41 @@ impl<'a> Check<'a> {
         })
     }
 
-    /// Adds a buffer; the argument that points to it.
+    /// Adds a buffer and returns the argument that points to it.
     pub fn buffer(&mut self, buffer: Buffer) -> Argument {
         self.buffers.push(buffer);
         Argument::pointer(self.buffers.len() - 1, 0)
     }
 
-    /// Runs the kernel under each schedule.
+    /// Runs the kernel under each schedule and returns the findings.
     ///
     /// # Errors
-    /// What makes the launch impossible, [`CheckError`]. What is wrong with the kernel is in the report.
+    /// Returns an error if the launch is impossible. Errors of the kernel are findings of the
+    /// report.
     pub fn run(&self) -> Result<Report, CheckError> {
         self.check_arguments()?;
         if self.seeds.is_empty() {
             let Range { start, end } = &self.seeds;
-            let what = format!("the seeds {start}..{end} are no schedule; 0..4 are the first four");
+            let what = format!(
+                "the range of seeds {start}..{end} is empty: 0..4 are the first four schedules"
+            );
             return Err(CheckError::Launch(what));
         }
-        let (lowest, kept) = (AtomicU64::new(u64::MAX), Kept::default());
-        let runs =
-            self.seeds
-                .clone()
-                .into_par_iter()
-                .map(|seed| match lowest.load(Relaxed) < seed {
-                    true => Ok(None),
-                    false => {
-                        let run = self.run_once(seed, &kept)?;
-                        if self.ends_after(&run) {
-                            lowest.fetch_min(seed, Relaxed);
-                        }
-                        Ok(Some(run))
-                    }
-                });
+        let lowest = AtomicU64::new(u64::MAX);
+        let kept = Kept::default();
+        // A schedule after one with a finding is skipped. The lowest such seed wins, so that the
+        // report does not depend on which schedule finished first.
+        let runs = self.seeds.clone().into_par_iter().map(|seed| {
+            if lowest.load(Relaxed) < seed {
+                Ok(None)
+            } else {
+                let run = self.run_once(seed, &kept)?;
+                if self.ends_after(&run) {
+                    lowest.fetch_min(seed, Relaxed);
+                }
+                Ok(Some(run))
+            }
+        });
         let runs = runs.collect::<Result<Vec<_>, CheckError>>()?;
         let last = lowest.into_inner();
         let runs: Vec<Run> = runs
@@ -407,7 +424,10 @@ impl<'a> Check<'a> {
         Ok(report::report(self, &runs))
     }
 
-    /// Whether no schedule after this one is asked for: one finding is enough, or the next would take all its time too.
+    /// Returns true if no later schedule has to run.
+    ///
+    /// One finding is enough with [`Faults::First`]. After a limit was reached, the next schedule
+    /// would take the same time again.
     fn ends_after(&self, run: &Run) -> bool {
         let at_limit = |class| {
             matches!(
@@ -423,12 +443,14 @@ impl<'a> Check<'a> {
     }
 
     fn check_arguments(&self) -> Result<(), CheckError> {
-        let (given, wanted) = (self.args.len(), self.kernel.params.len());
+        let given = self.args.len();
+        let wanted = self.kernel.params.len();
         if given != wanted {
             return Err(CheckError::Count { given, wanted });
         }
         for (number, (param, arg)) in self.kernel.params.iter().zip(&self.args).enumerate() {
-            let (given, wanted) = (arg.bytes(), param.size);
+            let given = arg.bytes();
+            let wanted = param.size;
             if given != wanted as usize {
                 return Err(CheckError::Size {
                     parameter: (number, param.name.clone()),
@@ -443,6 +465,8 @@ impl<'a> Check<'a> {
             .iter()
             .chain(variables)
             .flat_map(|argument| &argument.0);
+        // A pointer to a missing buffer would become the address 0 and show as a fault of the
+        // kernel.
         let lost = |field: &&Field| matches!(field, Field::Pointer { buffer, .. } if *buffer >= self.buffers.len());
         if let Some(Field::Pointer { buffer, .. }) = fields.into_iter().find(lost) {
             let what = format!(
@@ -458,6 +482,8 @@ impl<'a> Check<'a> {
     }
 
     fn run_once(&self, seed: u64, kept: &Kept) -> Result<Run, CheckError> {
+        // The capacity is larger than any device, because the check is about the kernel and not
+        // about memory.
         let memory = Memory::new(1 << 40);
         let addresses: Vec<u64> = self
             .buffers
@@ -485,6 +511,7 @@ impl<'a> Check<'a> {
             ..LaunchSite::default()
         };
         let deadline = Instant::now().checked_add(self.limit);
+        // A profile of several schedules would count each instruction several times.
         let first = seed == self.seeds.start;
         let followed = self.followed.filter(|_| first);
         let watch = Watch {
@@ -518,7 +545,8 @@ impl<'a> Check<'a> {
         })
     }
 
-    /// What arguments that name buffers are: addresses, and handles of textures and surfaces.
+    /// Returns the value of an argument that names each buffer: its address, or the handle of its
+    /// texture or surface.
     fn handles(&self, memory: &Memory, addresses: &[u64]) -> Result<Vec<u64>, CheckError> {
         let handle = |(buffer, address): (&Buffer, &u64)| {
             let wrong = |what| CheckError::View {
@@ -550,15 +578,16 @@ impl<'a> Check<'a> {
             let Some(known) = self.module.variables().find(|known| known.name == *name) else {
                 let names: Vec<String> = self.module.variables().map(|known| known.name).collect();
                 return Err(wrong(format!(
-                    "the module has none of that name; it has [{}]",
+                    "the module has no such variable, only [{}]",
                     names.join(", ")
                 )));
             };
+            // Fewer bytes are allowed, because the rest of the variable keeps its initial value.
             if bytes.len() as u64 > known.bytes {
                 return Err(wrong(format!(
-                    "{} bytes are given; it has {}",
-                    bytes.len(),
-                    known.bytes
+                    "it has {} bytes, and the new value has {}",
+                    known.bytes,
+                    bytes.len()
                 )));
             }
             if let Some(address) = self.module.address(memory, name)? {

@@ -1,4 +1,4 @@
-//! What a check tells: the findings of all schedules, each once, and what is worth a note.
+//! The report of a check: the findings of all schedules, each listed once, and notes.
 
 use std::fmt;
 
@@ -10,51 +10,53 @@ use crate::fault::Fault;
 use crate::launch::Stats;
 use crate::observe::{Profile, Step};
 
-/// What a check found.
+/// The result of a [`Check`].
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// What is wrong, causes before consequences, and otherwise in the order in which it was found.
+    /// The findings. Causes come before consequences, and earlier schedules before later ones.
     pub findings: Vec<Finding>,
-    /// What may be meant so.
+    /// Observations that may be intended. They are only collected if there are no findings.
     pub notes: Vec<Note>,
-    /// Schedules that were run.
+    /// The number of schedules that ran.
     pub schedules: u64,
-    /// The buffers of the check after the launch under the first schedule.
+    /// The buffers after the launch under the first schedule.
     pub buffers: Vec<Buffer>,
-    /// What the launch did under the first schedule.
+    /// The statistics of the first schedule.
     pub stats: Stats,
-    /// What was counted under the first schedule, if it was asked for.
+    /// The profile of the first schedule, if [`Check::profile`] is set.
     pub profile: Option<Profile>,
-    /// The instructions of the followed thread under the first schedule.
+    /// The instructions of the [followed](Check::followed) thread under the first schedule.
     pub steps: Vec<Step>,
 }
 
-/// What may be meant so, and may be a mistake.
+/// An observation that may be intended or may be a bug.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// Bytes of an output that nobody has written.
+    /// An output that is not completely written.
     Unwritten {
-        /// The buffer.
+        /// The name of the buffer.
         buffer: String,
-        /// Bytes that nobody has written.
+        /// The number of uninitialized bytes.
         bytes: u64,
-        /// Bytes of the buffer.
+        /// The size of the buffer in bytes.
         of: u64,
     },
-    /// A race that gives the same result in whatever order it happens.
+    /// A race whose result is the same in every order.
     Race(Box<Fault>),
-    /// A buffer that two schedules leave in two ways, though no race was found: sums of floats by atomics, for example.
+    /// A buffer whose contents depend on the schedule although there is no race, for example
+    /// because atomics add floats in another order.
     Differs {
-        /// Where, and what the first schedule and another one leave there.
+        /// The first element that differs. `found` and `wanted` are the values under the two seeds.
         place: Place,
-        /// The seeds of the two.
+        /// The seeds of the two schedules.
         seeds: [u64; 2],
     },
 }
 
 impl Report {
-    /// What a buffer holds after the launch under the first schedule; nothing where there is no such buffer, or one of
-    /// other elements.
+    /// Returns the elements of a buffer after the launch under the first schedule.
+    ///
+    /// The result is empty if there is no buffer with this name and element type.
     pub fn output<T: Element>(&self, name: &str) -> Vec<T> {
         let found = self
             .buffers
@@ -108,14 +110,14 @@ impl fmt::Display for Note {
                 write!(
                     f,
                     "`{buffer}` depends on the schedule: [{index}] is {found} with seed {first} and {wanted} with seed \
-                     {other}; floats that atomics add may do so"
+                     {other}, as sums of floats by atomics may"
                 )
             }
         }
     }
 }
 
-/// The report of these runs, of which there is one at least.
+/// Returns the report of at least one run.
 pub(super) fn report(check: &Check<'_>, runs: &[Run]) -> Report {
     let mut findings: Vec<Finding> = Vec::new();
     for run in runs {
@@ -137,7 +139,7 @@ pub(super) fn report(check: &Check<'_>, runs: &[Run]) -> Report {
             }
         }
     }
-    // Of the findings of several blocks and schedules, causes come before consequences.
+    // Causes come before consequences among the findings of all blocks and schedules.
     findings.sort_by_key(|finding| finding.problem.rank());
     let notes = if findings.is_empty() {
         notes(check, runs)
@@ -173,7 +175,8 @@ fn after(check: &Check<'_>, run: &Run) -> Vec<Buffer> {
         .collect()
 }
 
-/// What one schedule showed, and in how many blocks. What a launch leaves is judged only if nothing ended it early.
+/// Returns the problems of one schedule with the number of blocks that have each. Buffers are
+/// compared only if no fault ended the launch early.
 pub(super) fn problems(check: &Check<'_>, run: &Run) -> Vec<(Problem, u64)> {
     let found = &run.watched.found;
     if !found.is_empty() {
@@ -210,7 +213,8 @@ fn first_difference(buffer: &Buffer, found: &[u8], wanted: &[u8], tolerance: f64
         .enumerate()
         .filter(|(_, (a, b))| element.differ(a, b, tolerance));
     let (index, (a, b)) = wrong.next()?;
-    let (found, wanted) = (element.show(a), element.show(b));
+    let found = element.show(a);
+    let wanted = element.show(b);
     let wrong = 1 + wrong.count();
     Some(Place {
         buffer: buffer.name.clone(),
@@ -231,13 +235,15 @@ fn notes(check: &Check<'_>, runs: &[Run]) -> Vec<Note> {
     let unwritten = each.clone().filter(|(_, buffer)| buffer.role == Role::Out);
     let unwritten = unwritten.filter_map(|(i, buffer)| {
         let bytes = first.contents[i].1;
-        let (name, of) = (buffer.name.clone(), buffer.bytes() as u64);
+        let name = buffer.name.clone();
+        let of = buffer.bytes() as u64;
         (bytes > 0).then_some(Note::Unwritten {
             buffer: name,
             bytes,
             of,
         })
     });
+    // Only one pair of schedules is reported per buffer, because all others repeat it.
     let differs = each.filter_map(|(i, buffer)| {
         runs.iter().find_map(|run| {
             let place = first_difference(buffer, &first.contents[i].0, &run.contents[i].0, 0.0)?;

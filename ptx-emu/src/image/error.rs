@@ -1,15 +1,15 @@
-//! Why there is no such texture or surface.
+//! Errors of textures and surfaces.
 
 use std::fmt;
 
-/// Why a texture or surface cannot be made, or removed.
+/// The reason why a texture or surface cannot be created or removed.
 #[derive(Clone, PartialEq, Eq)]
 pub enum ImageError {
-    /// The image has something that no image has.
+    /// The image is invalid, for example because of its extent.
     Image(String),
-    /// The sampler cannot read such an image.
+    /// The sampler cannot read images of this format or shape.
     Sampler(&'static str),
-    /// Nobody made a texture or surface of this handle, or it was removed already.
+    /// The handle does not belong to a live texture or surface.
     Handle(u64),
 }
 

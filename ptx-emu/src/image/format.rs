@@ -1,37 +1,37 @@
-//! What a texel is.
+//! The format of a texel: channel type and number of channels.
 
-/// What a channel of a texel holds.
+/// The type of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChannelType {
-    /// An unsigned integer of 8 bits.
+    /// An unsigned 8-bit integer.
     U8,
-    /// An unsigned integer of 16 bits.
+    /// An unsigned 16-bit integer.
     U16,
-    /// An unsigned integer of 32 bits.
+    /// An unsigned 32-bit integer.
     U32,
-    /// A signed integer of 8 bits.
+    /// A signed 8-bit integer.
     S8,
-    /// A signed integer of 16 bits.
+    /// A signed 16-bit integer.
     S16,
-    /// A signed integer of 32 bits.
+    /// A signed 32-bit integer.
     S32,
-    /// A float of 16 bits.
+    /// A 16-bit float.
     F16,
-    /// A float of 32 bits.
+    /// A 32-bit float.
     F32,
 }
 
-/// What a texel is: channels of one type, side by side.
+/// The format of a texel, which consists of adjacent channels of one type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TexelFormat {
-    /// The type of each.
+    /// The type of the channels.
     pub channel: ChannelType,
-    /// How many: 1, 2 or 4.
+    /// The number of channels: 1, 2 or 4.
     pub channels: u32,
 }
 
 impl ChannelType {
-    /// Its size.
+    /// Returns the size in bytes.
     pub fn bytes(self) -> u32 {
         match self {
             Self::U8 | Self::S8 => 1,
@@ -40,13 +40,15 @@ impl ChannelType {
         }
     }
 
-    /// Whether it is a float in memory.
+    /// Returns true if the channel is a float in memory.
     pub fn is_float(self) -> bool {
         matches!(self, Self::F16 | Self::F32)
     }
 
-    /// Its number in what `txq.channel_data_type` gives (manual, "Channel Data Type and Channel Order Fields"), where the
-    /// kernel reads it as it is, or as a normalized float.
+    /// Returns the result of `txq.channel_data_type` (PTX ISA, "Channel Data Type and Channel Order
+    /// Fields").
+    ///
+    /// `normalized` selects the number of the type as a normalized float.
     pub(crate) fn number(self, normalized: bool) -> u32 {
         match (self, normalized) {
             (Self::S8, true) => 0x10d0,
@@ -66,12 +68,12 @@ impl ChannelType {
 }
 
 impl TexelFormat {
-    /// Its size.
+    /// Returns the size in bytes.
     pub fn bytes(self) -> u32 {
         self.channel.bytes().saturating_mul(self.channels)
     }
 
-    /// Its number in what `txq.channel_order` gives: R, RG or RGBA.
+    /// Returns the result of `txq.channel_order`: R, RG or RGBA.
     pub(crate) fn order(self) -> u32 {
         match self.channels {
             1 => 0x10b0,

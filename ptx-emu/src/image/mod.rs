@@ -1,12 +1,15 @@
-//! Textures and surfaces: memory that kernels read through a handle, by coordinates.
+//! Textures and surfaces: memory that kernels read by coordinates, through a handle.
 //!
-//! An [`Image`] says where texels lie in memory and how many there are. A texture is an image and a [`Sampler`], which says
-//! how it is read between and beyond its texels; a surface is an image alone. [`Memory::add_texture`] and
-//! [`Memory::add_surface`] give the 64-bit handle that a kernel takes. The memory of an image stays ordinary memory: it is
-//! filled, copied and freed as such, and what kernels do to it is checked and traced as such.
+//! An [`Image`] describes the texels and their position in memory. A texture is an image with a
+//! [`Sampler`], which describes how it is read between and beyond its texels. A surface is an image
+//! alone. [`Memory::add_texture`] and [`Memory::add_surface`] return the 64-bit handle that a
+//! kernel receives.
 //!
-//! [`Memory::add_texture`]: crate::Memory::add_texture
-//! [`Memory::add_surface`]: crate::Memory::add_surface
+//! The memory of an image is ordinary memory. It is filled, copied and freed as such, and the
+//! accesses of kernels are checked and traced as such.
+//!
+//! [`Memory::add_texture`]: crate::Memory::add_texture [`Memory::add_surface`]:
+//! crate::Memory::add_surface
 
 mod error;
 mod format;
@@ -16,100 +19,123 @@ pub use error::ImageError;
 pub use format::{ChannelType, TexelFormat};
 pub(crate) use objects::{Object, Objects};
 
-/// Texels in memory: rows of `extent[0]` texels, `pitch` bytes apart, of which `extent[1]` make a slice.
+/// An array of texels in memory.
+///
+/// A row has `extent[0]` texels, rows are `pitch` bytes apart, and `extent[1]` rows are a slice.
+///
+/// # Example: a texture of 4 by 2 texels
+/// ```
+/// use ptx_emu::{ChannelType, Image, Memory, Sampler, Shape, TexelFormat};
+///
+/// let memory = Memory::new(1 << 20);
+/// let format = TexelFormat { channel: ChannelType::F32, channels: 1 };
+/// let mut image = Image::new(format, Shape::D2, [4, 2, 1]);
+/// assert_eq!(image.bytes(), 4 * 2 * 4);
+///
+/// image.address = memory.alloc(image.bytes())?;
+/// let handle = memory.add_texture(&image, &Sampler::POINT)?;
+/// assert_ne!(handle, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// The address of the first texel: a multiple of 16.
+    /// The address of the first texel, a multiple of 16.
     pub address: u64,
-    /// What a texel is.
+    /// The format of a texel.
     pub format: TexelFormat,
-    /// How many coordinates it has, and what they mean.
+    /// The number and the meaning of the coordinates.
     pub shape: Shape,
-    /// Width, height, and depth or layers in texels; 1 where the shape has no such direction. The faces of cubes are
-    /// layers: 6 for each.
+    /// The width, the height, and the depth or number of layers, in texels.
+    ///
+    /// A direction that the shape lacks has 1. Each face of a cube map is a layer, so a cube has 6.
     pub extent: [u32; 3],
-    /// Bytes from a row to the next: a multiple of the texel's size; of 16, where a surface is accessed in wider pieces.
+    /// The distance of rows in bytes, a multiple of the texel size.
+    ///
+    /// It must be a multiple of 16 if a surface is accessed in wider units than a texel.
     pub pitch: u64,
 }
 
-/// How many coordinates an image has, and what they mean.
+/// The number and the meaning of the coordinates of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Texels in ordinary memory that are read by their index, as `tex1Dfetch` does; zero beyond its ends.
+    /// Ordinary memory that is read by index, as by `tex1Dfetch`. Texels beyond the ends are zero.
     Linear,
-    /// x
+    /// One dimension: x.
     D1,
-    /// x, y
+    /// Two dimensions: x and y.
     D2,
-    /// x, y, z
+    /// Three dimensions: x, y and z.
     D3,
-    /// A layer's index, and x.
+    /// An array of one-dimensional layers: the index of the layer, and x.
     Layers1,
-    /// A layer's index, and x, y.
+    /// An array of two-dimensional layers: the index of the layer, x and y.
     Layers2,
-    /// A direction, which leads to one of the six faces of a cube.
+    /// A cube map: a direction, which selects one of six faces.
     Cube,
-    /// A cube's index, and a direction.
+    /// An array of cube maps: the index of the cube, and a direction.
     Cubes,
 }
 
-/// How a texture is read.
+/// The way in which a texture is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sampler {
-    /// What lies outside, in x, y and z.
+    /// The treatment of coordinates outside of the texels, in x, y and z.
     pub address: [AddressMode; 3],
-    /// What lies between texels.
+    /// The interpolation between texels.
     pub filter: Filter,
-    /// What integers in memory are to the kernel.
+    /// The conversion of integer channels.
     pub read: Read,
-    /// What coordinates that are floats count.
+    /// The unit of floating-point coordinates.
     pub coordinates: Coordinates,
-    /// The texel outside where the address mode is [`AddressMode::Border`]: the bits of four channels as a kernel reads them.
+    /// The color of the border for [`AddressMode::Border`], as the bits of four channels after
+    /// conversion.
     pub border: [u32; 4],
 }
 
-/// What a coordinate outside of the texels stands for (CUDA C++ Programming Guide, "Texture Fetching").
+/// The treatment of a coordinate outside of the texels (CUDA C++ Programming Guide, "Texture
+/// Fetching").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressMode {
-    /// The texels are repeated. Of coordinates that count texels, as [`AddressMode::Clamp`].
+    /// Repeats the texels. Coordinates in texels are clamped instead.
     Wrap,
-    /// The texel at the edge.
+    /// Reads the texel at the edge.
     Clamp,
-    /// The texels are repeated, every other time in reverse. Of coordinates that count texels, as [`AddressMode::Clamp`].
+    /// Repeats the texels, every other time mirrored. Coordinates in texels are clamped instead.
     Mirror,
-    /// The texel of the border.
+    /// Reads the color of the border.
     Border,
 }
 
-/// What lies between texels.
+/// The interpolation between texels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filter {
-    /// The texel around the coordinate.
+    /// Reads the texel that contains the coordinate.
     Point,
-    /// The mean of the 2, 4 or 8 texels next to it, weighted by distance in steps of 1/256.
+    /// Returns the mean of the 2, 4 or 8 nearest texels, weighted by distance in steps of 1/256.
     Linear,
 }
 
-/// What integers in memory are to a kernel.
+/// The conversion of integer channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
-    /// Integers.
+    /// Returns integers.
     Element,
-    /// Floats: unsigned integers from 0 to 1, signed ones from -1 to 1. Integers of 32 bits stay what they are.
+    /// Returns floats from 0 to 1 for unsigned integers, and from -1 to 1 for signed ones. 32-bit
+    /// integers are not converted.
     NormalizedFloat,
 }
 
-/// What coordinates that are floats count.
+/// The unit of floating-point coordinates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coordinates {
     /// Texels.
     Texels,
-    /// Widths, heights or depths of the image: it reaches from 0 to 1.
+    /// The extent of the image, so that coordinates range from 0 to 1.
     Normalized,
 }
 
 impl Sampler {
-    /// The texel around coordinates that count texels, clamped at the edges.
+    /// A sampler that reads the texel at coordinates in texels and clamps at the edges.
     pub const POINT: Sampler = Sampler {
         address: [AddressMode::Clamp; 3],
         filter: Filter::Point,
@@ -118,7 +144,7 @@ impl Sampler {
         border: [0; 4],
     };
 
-    /// Whether a kernel reads floats from texels of a format.
+    /// Returns true if the sampler returns floats for a format.
     pub(crate) fn gives_floats(&self, format: TexelFormat) -> bool {
         format.channel.is_float()
             || self.read == Read::NormalizedFloat && format.channel.bytes() < 4
@@ -126,7 +152,7 @@ impl Sampler {
 }
 
 impl Shape {
-    /// What it is called in findings.
+    /// Returns the name in findings.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Shape::Linear => "linear",
@@ -140,7 +166,7 @@ impl Shape {
         }
     }
 
-    /// The directions in which an image of it may have more than one texel or layer: y, and z.
+    /// Returns whether an image of this shape may have more than one texel or layer in y and in z.
     fn has(self) -> [bool; 2] {
         match self {
             Shape::Linear | Shape::D1 => [false, false],
@@ -150,7 +176,7 @@ impl Shape {
         }
     }
 
-    /// The most texels in each direction, as devices of compute capability 7.5 and later have it.
+    /// Returns the maximum extent in each direction, as for compute capability 7.5 and later.
     fn most(self) -> [u32; 3] {
         match self {
             Shape::Linear => [1 << 28, 1, 1],
@@ -166,7 +192,8 @@ impl Shape {
 }
 
 impl Image {
-    /// An image at address 0 whose rows follow each other without gaps: [`Image::bytes`] says how much memory it needs.
+    /// Creates an image at address 0 whose rows are contiguous. [`Image::bytes`] returns the memory
+    /// that it needs.
     pub fn new(format: TexelFormat, shape: Shape, extent: [u32; 3]) -> Image {
         let pitch = u64::from(extent[0]) * u64::from(format.bytes());
         Image {
@@ -178,12 +205,12 @@ impl Image {
         }
     }
 
-    /// Bytes of a row that hold texels.
+    /// Returns the number of bytes of a row that contain texels.
     pub fn row_bytes(&self) -> u64 {
         u64::from(self.extent[0]) * u64::from(self.format.bytes())
     }
 
-    /// Bytes from its first texel to behind its last one.
+    /// Returns the number of bytes from the first texel to the end of the last one.
     pub fn bytes(&self) -> u64 {
         let rows = u64::from(self.extent[1]) * u64::from(self.extent[2]);
         self.pitch
@@ -191,7 +218,7 @@ impl Image {
             .saturating_add(self.row_bytes())
     }
 
-    /// The address of a byte of a row.
+    /// Returns the address of a byte of a row.
     pub(crate) fn place(&self, byte: u64, [y, z]: [u32; 2]) -> u64 {
         let row = u64::from(z) * u64::from(self.extent[1]) + u64::from(y);
         self.address
@@ -199,10 +226,10 @@ impl Image {
             .wrapping_add(byte)
     }
 
-    /// Whether there may be such an image.
+    /// Checks the fields.
     ///
     /// # Errors
-    /// [`ImageError::Image`], with what it cannot have.
+    /// Returns [`ImageError::Image`] with the broken rule.
     pub fn check(&self) -> Result<(), ImageError> {
         let wrong = |what: String| Err(ImageError::Image(what));
         let ([w, h, d], most, name) = (self.extent, self.shape.most(), self.shape.name());
@@ -213,6 +240,8 @@ impl Image {
         if w == 0 || h == 0 || d == 0 {
             return wrong(format!("a size of {w} x {h} x {d} texels"));
         }
+        // A direction that the shape lacks must have one texel, and no direction may exceed the
+        // limit of devices.
         if !rows && h > 1
             || !slices && d > 1
             || [w, h, d].iter().zip(most).any(|(n, most)| *n > most)
@@ -230,17 +259,19 @@ impl Image {
         }
         let texel = self.format.bytes();
         if self.pitch < self.row_bytes() || !self.pitch.is_multiple_of(texel.into()) {
-            let (pitch, row) = (self.pitch, self.row_bytes());
+            let pitch = self.pitch;
+            let row = self.row_bytes();
             return wrong(format!(
                 "rows of {row} bytes every {pitch}: not less, and a multiple of the texel's {texel}"
             ));
         }
         if !self.address.is_multiple_of(16) {
             return wrong(format!(
-                "texels at 0x{:x}, which is no multiple of 16",
+                "texels at 0x{:x}, which is not a multiple of 16",
                 self.address
             ));
         }
+        // The end of the image must be an address, because texels are found by addition.
         match self.address.checked_add(self.bytes()) {
             Some(_) => Ok(()),
             None => wrong(format!("{} bytes at 0x{:x}", self.bytes(), self.address)),

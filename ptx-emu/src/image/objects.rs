@@ -1,4 +1,4 @@
-//! The textures and surfaces of a program by their handles, which are never used again.
+//! The textures and surfaces of a program by handle. Handles are never reused.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::{Coordinates, Filter, Image, ImageError, Sampler, Shape};
 use crate::memory::Memory;
 
-/// The first handle: no address of memory, and far from small numbers.
+/// The first handle. It is neither an address of memory nor close to small numbers.
 const FIRST: u64 = 0x7e00_0000_0000_0000;
 
-/// What a handle stands for.
+/// The texture or surface of a handle.
 #[derive(Clone, Debug)]
 pub(crate) enum Object {
     Texture(Image, Sampler),
@@ -54,7 +54,7 @@ impl Objects {
         self.live.get(&handle).map(|object| &**object)
     }
 
-    /// Whether a handle stood for something that was removed.
+    /// Returns true if the handle belonged to an object that was removed.
     pub(crate) fn removed(&self, handle: u64) -> bool {
         handle
             .checked_sub(FIRST)
@@ -64,7 +64,7 @@ impl Objects {
 }
 
 impl Sampler {
-    /// What makes it no sampler for an image.
+    /// Checks that the sampler can read an image.
     fn check(&self, image: &Image) -> Result<(), ImageError> {
         let wrong = |what| Err(ImageError::Sampler(what));
         match (image.shape, self.filter) {
@@ -83,27 +83,28 @@ impl Sampler {
 }
 
 impl Memory {
-    /// Makes a texture; its handle, which is never 0 and never used again. Whether there is memory where the image lies
-    /// is seen when a kernel reads it.
+    /// Creates a texture and returns its handle, which is never 0 and never reused.
+    ///
+    /// The memory of the image is checked when a kernel reads it.
     ///
     /// # Errors
-    /// [`ImageError`].
+    /// Returns [`ImageError::Image`] or [`ImageError::Sampler`] with the broken rule.
     pub fn add_texture(&self, image: &Image, sampler: &Sampler) -> Result<u64, ImageError> {
         self.change_objects(|objects| objects.add(Object::Texture(image.clone(), sampler.clone())))
     }
 
-    /// Makes a surface; its handle, which is never 0 and never used again.
+    /// Creates a surface and returns its handle, which is never 0 and never reused.
     ///
     /// # Errors
-    /// [`ImageError`].
+    /// Returns [`ImageError::Image`] with the broken rule.
     pub fn add_surface(&self, image: &Image) -> Result<u64, ImageError> {
         self.change_objects(|objects| objects.add(Object::Surface(image.clone())))
     }
 
-    /// Removes a texture or surface. The memory of its image stays.
+    /// Removes a texture or surface. The memory of its image stays allocated.
     ///
     /// # Errors
-    /// [`ImageError::Handle`].
+    /// Returns [`ImageError::Handle`] if the handle does not belong to a live object.
     pub fn remove_object(&self, handle: u64) -> Result<(), ImageError> {
         self.change_objects(|objects| objects.remove(handle))
     }
