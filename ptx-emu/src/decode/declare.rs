@@ -1,4 +1,5 @@
-//! Declarations of a kernel: parameters, registers, labels, and the layout of shared and local memory.
+//! Declarations of a kernel: parameters, registers, labels, and the layout of shared and local
+//! memory.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,19 +11,20 @@ use crate::parse::ast::{self, OperandKind, StateSpace, Statement, Variable};
 use crate::parse::types::Type;
 use crate::parse::{At, Error, Parsed, error, unsupported};
 
-/// First address of the shared space: not 0, so that a zero pointer is no variable.
+/// The first address of the shared space. It is not 0, so that a null pointer is never a variable.
 pub(crate) const SHARED_BASE: u32 = 1024;
-/// Unmapped bytes between shared variables.
+/// The number of unmapped bytes between shared variables.
 const SHARED_GAP: u32 = 64;
-/// Bytes of static shared memory a kernel may declare.
+/// The maximum size of the static shared memory of a kernel in bytes.
 const MOST_STATIC_SHARED: u64 = 48 << 10;
-/// Bytes of local memory a thread may have.
+/// The maximum size of the local memory of a thread in bytes.
 const MOST_LOCAL: u64 = 512 << 10;
-/// The register that says where a part of reserved shared memory is, and the bytes of it.
+/// The register with the offset of the reserved shared memory, which is also the name of that
+/// memory.
 pub(crate) const RESERVED: &str = "%reserved_smem_offset_1";
 const RESERVED_BYTES: u32 = 1024;
 
-/// A declared name.
+/// The meaning of a declared name.
 #[derive(Clone, Debug)]
 pub(super) enum Declared {
     Register {
@@ -44,15 +46,15 @@ pub(super) enum Declared {
     Callees(Vec<u32>),
 }
 
-/// Shared memory of a kernel and of the functions that it may call.
+/// The layout of the shared memory of a kernel and of the functions that it may call.
 #[derive(Debug)]
 pub(super) struct SharedLayout<'a> {
     pub(super) regions: Vec<Region>,
     cursor: u32,
-    /// Bytes of static variables.
+    /// The size of the static variables in bytes.
     pub(super) total: u64,
     dynamic: Vec<(&'a str, u32)>,
-    /// Variables of the module that are used.
+    /// The variables of the module that are used.
     module: HashMap<&'a str, Declared>,
 }
 
@@ -60,11 +62,11 @@ pub(super) struct SharedLayout<'a> {
 pub(super) struct NameScope<'a> {
     pub(super) parent: Option<usize>,
     pub(super) names: HashMap<&'a str, Declared>,
-    /// `%r<N>`: type, declaration, count and place.
+    /// The register families `%r<N>`: type, declaration, count and place.
     pub(super) families: HashMap<&'a str, (Type, u32, u32, At)>,
 }
 
-/// Size and alignment of a variable in bytes; `None` when too large to count.
+/// Returns the size and the alignment of a variable in bytes, or `None` if the size overflows.
 pub(crate) fn layout(v: &Variable<'_>) -> Option<(u64, u32)> {
     let element = v.ty.bytes() * v.vector;
     let bytes = u64::from(element).checked_mul(v.count.unwrap_or(0))?;
@@ -82,11 +84,14 @@ impl<'a> Unit<'a> {
             if self.params.iter().any(|(p, _)| p.name == v.name) {
                 self.fail(v.at, format!("parameter `{}` is declared twice", v.name));
             }
+            // Parameters are laid out like the members of a C structure (PTX ISA, "Kernel Function
+            // Parameters").
             offset = offset.next_multiple_of(align.into());
             if offset + bytes > 32764 {
                 return self.fail(v.at, "the parameters take more than 32764 bytes");
             }
-            let (name, ty) = (v.name.into(), type_of(v));
+            let name = v.name.into();
+            let ty = type_of(v);
             let param = Param {
                 name,
                 ty,
@@ -99,7 +104,7 @@ impl<'a> Unit<'a> {
         }
     }
 
-    /// The parameters of a function, which lie in its local memory or in registers.
+    /// Returns the locations of the parameters of a function, in its local memory or in registers.
     pub(super) fn formals(&mut self, formals: &[Variable<'a>]) -> Vec<Formal> {
         formals.iter().map(|v| self.formal(v)).collect()
     }
@@ -130,6 +135,7 @@ impl<'a> Unit<'a> {
                 bits: v.ty.bits(),
             });
         }
+        // Only variadic functions have such a parameter, and they are not supported.
         if v.count.is_none() {
             let what = format!(
                 "`{}`, a parameter that takes any number of arguments",
@@ -156,13 +162,15 @@ impl<'a> Unit<'a> {
 
     /// Declares all names, and lays out shared and local memory.
     pub(super) fn declare(&mut self, entry: &ast::Entry<'a>, layout: &mut SharedLayout<'a>) {
+        // Names of the module are entered first, so that a declaration of the kernel hides them.
         for (name, declared) in &layout.module {
             self.scopes[0]
                 .names
                 .entry(name)
                 .or_insert_with(|| declared.clone());
         }
-        let (mut scope, mut index) = (0, 0);
+        let mut scope = 0;
+        let mut index = 0;
         for statement in &entry.body.statements {
             match statement {
                 Statement::Open => {
@@ -173,10 +181,14 @@ impl<'a> Unit<'a> {
                     scope = self.scopes.len() - 1;
                 }
                 Statement::Close => scope = self.scopes[scope].parent.unwrap_or(0),
+                // Each statement becomes one instruction, so a label is the number of instructions
+                // before it.
                 Statement::Inst(_) => index += 1,
                 Statement::Label(name, at) => self.name(scope, name, *at, Declared::Label(index)),
                 Statement::Registers(ty, names) => {
-                    names.iter().for_each(|n| self.register(scope, *ty, n))
+                    for n in names {
+                        self.register(scope, *ty, n);
+                    }
                 }
                 Statement::Variable(v) => {
                     self.scope = scope;
@@ -201,6 +213,7 @@ impl<'a> Unit<'a> {
     fn register(&mut self, scope: usize, ty: Type, n: &ast::RegisterName<'a>) {
         let declaration = self.declarations;
         self.declarations += 1;
+        // The declaration is counted before this check, so that later registers keep their numbers.
         if special(n.name).is_some() || PREDEFINED.contains(&n.name) {
             return self.fail(
                 n.at,
@@ -239,7 +252,7 @@ impl<'a> Unit<'a> {
                 Ok(declared) => self.name(self.scope, v.name, v.at, declared),
                 Err(e) => self.errors.push(e),
             },
-            // What is passed to a function is the thread's own, as a local variable is.
+            // An argument of a call belongs to the thread, like a local variable.
             StateSpace::Local | StateSpace::Param => self.declare_local(v),
             _ => self.fail(
                 v.at,
@@ -261,6 +274,7 @@ impl<'a> Unit<'a> {
             );
         };
         let local = &mut self.routine.local;
+        // The first variable is not at address 0, so that a null pointer is never a variable.
         let address = local.next_multiple_of(align).max(align);
         *local = address + bytes as u32;
         self.routine.align = self.routine.align.max(align);
@@ -283,7 +297,7 @@ impl<'a> Unit<'a> {
     }
 }
 
-/// The type of a variable as it is declared.
+/// Returns the declared type of a variable.
 fn type_of(v: &Variable<'_>) -> String {
     let vector = if v.vector > 1 {
         format!(".v{} ", v.vector)
@@ -298,7 +312,7 @@ fn type_of(v: &Variable<'_>) -> String {
 }
 
 impl<'a> SharedLayout<'a> {
-    /// Room for those variables of a module that are mentioned.
+    /// Lays out the variables of a module that `mentioned` contains.
     pub(super) fn new(
         variables: &[Variable<'a>],
         mentioned: &HashSet<&'a str>,
@@ -320,13 +334,15 @@ impl<'a> SharedLayout<'a> {
                 Err(e) => errors.push(e),
             }
         }
+        // The reserved memory comes last, because its size does not count towards the limit.
         if let Some(name) = mentioned.get(RESERVED) {
             layout.reserve(name);
         }
         layout
     }
 
-    /// Shared memory that no variable has and that does not count, as devices from sm_80 on keep for CUDA's own headers.
+    /// Lays out shared memory that belongs to no variable and does not count towards the limit.
+    /// Devices from sm_80 on reserve it for CUDA's own headers.
     fn reserve(&mut self, name: &'a str) {
         let address = self.cursor.next_multiple_of(RESERVED_BYTES);
         self.cursor = address + RESERVED_BYTES + SHARED_GAP;
@@ -361,6 +377,7 @@ impl<'a> SharedLayout<'a> {
                 );
                 return error(v.at, what);
             }
+            // The address is known only after all static variables were placed, see `finish`.
             self.dynamic.push((v.name, align.max(16)));
             return Ok(Declared::Shared {
                 address: 0,
@@ -370,6 +387,8 @@ impl<'a> SharedLayout<'a> {
         let address = self.cursor.next_multiple_of(align.max(1));
         self.cursor = address + bytes as u32 + SHARED_GAP;
         self.total = self.total.next_multiple_of(align.max(1).into()) + bytes;
+        // The error is reported by `too_much`. The cursor is reset so that it cannot overflow
+        // meanwhile.
         if self.total > 1 << 24 {
             self.cursor = SHARED_BASE;
         }
@@ -385,7 +404,8 @@ impl<'a> SharedLayout<'a> {
         })
     }
 
-    /// Dynamic shared memory follows the static variables; all its names share one address, which is given.
+    /// Places the dynamic shared memory after the static variables and returns its address, which
+    /// all its names share.
     pub(super) fn finish(&mut self) -> u32 {
         let align = self
             .dynamic
@@ -407,7 +427,7 @@ impl<'a> SharedLayout<'a> {
         address
     }
 
-    /// The error of more static shared memory than a kernel may have.
+    /// Returns the error that a kernel has too much static shared memory, if it has.
     pub(super) fn too_much(&self, at: At) -> Option<Error> {
         let what = format!(
             "{} bytes of static shared memory, at most {MOST_STATIC_SHARED}",
@@ -427,13 +447,21 @@ pub(super) fn mentioned<'a>(entry: &ast::Entry<'a>, names: &mut HashSet<&'a str>
             OperandKind::Vector(v)
             | OperandKind::Tensor(_, v)
             | OperandKind::Resident(v, _)
-            | OperandKind::List(v) => v.iter().for_each(|o| visit(o, names)),
+            | OperandKind::List(v) => {
+                for o in v {
+                    visit(o, names);
+                }
+            }
             _ => {}
         }
     }
     for statement in &entry.body.statements {
         match statement {
-            Statement::Inst(inst) => inst.operands.iter().for_each(|o| visit(o, names)),
+            Statement::Inst(inst) => {
+                for o in &inst.operands {
+                    visit(o, names);
+                }
+            }
             Statement::Callees(_, list) => names.extend(list.iter().map(|(name, _)| *name)),
             _ => {}
         }

@@ -1,38 +1,38 @@
-//! The device functions of a module: by name, by number, and which of them a kernel may call.
+//! The device functions of a module: names, numbers, addresses, and the call graph.
 
 use std::collections::{HashMap, HashSet};
 
 use super::declare::mentioned;
 use crate::parse::ast::{self, Initial, OperandKind, Statement};
 
-/// First address of a function: between the windows of other spaces and global memory.
+/// The first address of a function. It lies between the windows of other spaces and global memory.
 const FIRST: u64 = 0x4_0000_0000;
-/// Bytes of addresses that the functions of a module have.
+/// The size of the address range of the functions of a module.
 const MODULE: u64 = 1 << 20;
-/// Bytes from one function to the next.
+/// The distance of the addresses of two functions.
 const STEP: u64 = 16;
 
 /// The device functions of a module.
 pub(crate) struct Functions<'a> {
-    /// Those that are defined, by number.
+    /// The functions with a definition, by number.
     pub(crate) defined: Vec<&'a ast::Entry<'a>>,
     numbers: HashMap<&'a str, u32>,
     declared: HashMap<&'a str, &'a ast::Entry<'a>>,
-    /// Names of the kernels, which have no address here.
+    /// The names of the kernels, whose addresses cannot be taken here.
     kernels: HashSet<&'a str>,
-    /// The address of the first.
+    /// The address of the first function.
     base: u64,
-    /// Whose address is taken, so that any call through a register may call them.
+    /// The functions whose address is taken. Every indirect call may call them.
     taken: Vec<u32>,
 }
 
-/// The address of function `number` of module `module`.
+/// Returns the address of function `number` of module `module`.
 fn address(module: u64, number: u32) -> u64 {
     FIRST + module * MODULE + (u64::from(number) + 1) * STEP
 }
 
 impl<'a> Functions<'a> {
-    /// The functions of module number `module`.
+    /// Collects the functions of module number `module`.
     pub(crate) fn new(
         module: u64,
         ast: &'a ast::Module<'a>,
@@ -44,6 +44,8 @@ impl<'a> Functions<'a> {
             .enumerate()
             .map(|(i, f)| (f.name, i as u32))
             .collect();
+        // An alias has the number of its function, so that calls and addresses of both are the
+        // same.
         for (name, other) in &ast.aliases {
             if let Some(number) = numbers.get(other).copied() {
                 numbers.insert(name, number);
@@ -63,17 +65,17 @@ impl<'a> Functions<'a> {
         functions
     }
 
-    /// The number of a function that is defined.
+    /// Returns the number of a function that is defined.
     pub(crate) fn number(&self, name: &str) -> Option<u32> {
         self.numbers.get(name).copied()
     }
 
-    /// The declaration of a function, or its definition.
+    /// Returns the declaration or the definition of a function.
     pub(crate) fn declared(&self, name: &str) -> Option<&'a ast::Entry<'a>> {
         self.declared.get(name).copied()
     }
 
-    /// Whether a name is that of a function.
+    /// Returns true if a function has this name.
     pub(crate) fn knows(&self, name: &str) -> bool {
         self.declared.contains_key(name) || self.numbers.contains_key(name)
     }
@@ -83,12 +85,12 @@ impl<'a> Functions<'a> {
         self.kernels.contains(name)
     }
 
-    /// The address of a function that is defined.
+    /// Returns the address of a function that is defined.
     pub(crate) fn address(&self, name: &str) -> Option<u64> {
         self.number(name).map(|number| self.address_of(number))
     }
 
-    /// The address of a function by its number.
+    /// Returns the address of a function by number.
     pub(crate) fn address_of(&self, number: u32) -> u64 {
         self.base + u64::from(number) * STEP
     }
@@ -121,6 +123,8 @@ impl<'a> Functions<'a> {
                 }
             };
             let moves = body.iter().filter_map(inst).filter(|i| i.opcode != "call");
+            // A name in a call is its target or its prototype. In any other instruction, it is an
+            // address.
             for operand in moves.flat_map(|i| &i.operands) {
                 if let OperandKind::Name(name) | OperandKind::Sum(name, _) = operand.kind {
                     taken.extend(self.number(name));
@@ -128,33 +132,43 @@ impl<'a> Functions<'a> {
             }
         }
         let mut taken: Vec<u32> = taken.into_iter().collect();
+        // The order of a hash set would make numbers of routines differ from run to run.
         taken.sort_unstable();
         taken
     }
 
-    /// The functions that a kernel or function may call, directly or not, in order of discovery; whether each is only
-    /// called by its address; and all names that it and they mention.
+    /// Returns the functions that a kernel or function may call, directly or indirectly, and all
+    /// names that they mention.
+    ///
+    /// The functions are in order of discovery. The flag is true for a function that is only called
+    /// through its address.
     pub(crate) fn reached(&self, root: &ast::Entry<'a>) -> (Vec<(u32, bool)>, HashSet<&'a str>) {
         let mut names = HashSet::new();
-        let (mut order, mut seen) = (Vec::<(u32, bool)>::new(), HashSet::new());
+        let mut order = Vec::<(u32, bool)>::new();
+        let mut seen = HashSet::new();
         let mut next = 0;
         let mut entry: &ast::Entry<'a> = root;
         loop {
             let mut own = HashSet::new();
             mentioned(entry, &mut own);
             let mut found: Vec<u32> = own.iter().filter_map(|name| self.number(name)).collect();
+            // The order of discovery decides the order of the code, so it must not depend on a hash
+            // map.
             found.sort_unstable();
             names.extend(own);
-            order
-                .iter_mut()
-                .filter(|(number, _)| found.contains(number))
-                .for_each(|f| f.1 = false);
+            for (number, by_address) in &mut order {
+                if found.contains(number) {
+                    *by_address = false;
+                }
+            }
             order.extend(
                 found
                     .into_iter()
                     .filter(|number| seen.insert(*number))
                     .map(|number| (number, false)),
             );
+            // An indirect call may have any function as its target whose address is taken
+            // somewhere.
             if calls_by_address(entry, self) {
                 let taken = self.taken.iter().filter(|number| seen.insert(**number));
                 order.extend(taken.map(|number| (*number, true)));
@@ -168,7 +182,7 @@ impl<'a> Functions<'a> {
     }
 }
 
-/// Whether it has a call whose target is no function's name.
+/// Returns true if a call has a target that is not the name of a function.
 fn calls_by_address(entry: &ast::Entry<'_>, functions: &Functions<'_>) -> bool {
     let calls = |s: &Statement<'_>| match s {
         Statement::Inst(i) if i.opcode == "call" => {

@@ -1,7 +1,7 @@
-//! A kernel and the functions that it may call become one code.
+//! Links a kernel and the functions that it may call into one code.
 //!
-//! Each is decoded by itself, with registers and local memory of its own. Shared memory is laid out for all of them
-//! first, because dynamic shared memory comes behind it.
+//! Each function is decoded separately, with its own registers and local memory. Shared memory is
+//! laid out for all of them first, because dynamic shared memory comes after it.
 
 use std::collections::HashSet;
 
@@ -13,15 +13,15 @@ use crate::module::Param;
 use crate::parse::Error;
 use crate::parse::ast;
 
-/// What one kernel becomes.
+/// The result of decoding a kernel.
 pub(crate) struct Decoded {
     pub(crate) code: Code,
-    /// What is wrong with it: if anything is, it cannot run.
+    /// The errors. A kernel with an error cannot run.
     pub(crate) errors: Vec<Error>,
     pub(crate) params: Vec<Param>,
     pub(crate) static_shared: u32,
     pub(crate) registers: u32,
-    /// The functions that it may call and that can run, by number.
+    /// The functions that the kernel may call and that can run, by number.
     pub(crate) reached: Vec<u32>,
 }
 
@@ -38,17 +38,21 @@ pub(crate) fn decode<'a>(common: &'a Common<'a>, entry: &'a ast::Entry<'a>) -> D
         .iter()
         .map(|e| Unit::declared(common, e, &mut layout))
         .collect();
+    // All units have declared their variables, so the end of the static memory is known now.
     let dynamic = layout.finish();
     errors.extend(layout.too_much(entry.at));
     let mut sites = 0;
     for (unit, entry) in units.iter_mut().zip(&entries) {
-        (unit.dynamic_shared, unit.code.sites) = (dynamic, sites);
+        unit.dynamic_shared = dynamic;
+        unit.code.sites = sites;
         unit.instructions(entry);
         unit.errors.extend(entry.errors.iter().cloned());
+        // Sites are numbered across the routines, because the caches of a worker are one array.
         sites = unit.code.sites;
     }
     for (unit, (number, by_address)) in units[1..].iter_mut().zip(&reached) {
         unit.routine.address = common.functions.address_of(*number);
+        // Nothing calls this function by name, so its errors must not refuse the kernel.
         if *by_address {
             unit.spare();
         }
@@ -56,6 +60,8 @@ pub(crate) fn decode<'a>(common: &'a Common<'a>, entry: &'a ast::Entry<'a>) -> D
     let params = units[0].params.drain(..).map(|(p, _)| p).collect();
     let incomplete = units.iter().any(|u| u.incomplete);
     errors.extend(units.iter_mut().flat_map(|u| u.errors.drain(..)));
+    // The error was reported for another item. Without one of its own, the kernel would seem to be
+    // complete.
     if incomplete && errors.is_empty() {
         errors.push(Error {
             at: entry.at,
@@ -77,10 +83,12 @@ pub(crate) fn decode<'a>(common: &'a Common<'a>, entry: &'a ast::Entry<'a>) -> D
     let reached: Vec<u32> = reached.into_iter().map(|(number, _)| number).collect();
     if errors.is_empty() {
         code.routine_of = vec![ABSENT; common.functions.defined.len()];
-        (1..)
-            .zip(&reached)
-            .for_each(|(i, number)| code.routine_of[*number as usize] = i);
-        units.into_iter().for_each(|unit| unit.append(&mut code));
+        for (i, number) in (1..).zip(&reached) {
+            code.routine_of[*number as usize] = i;
+        }
+        for unit in units {
+            unit.append(&mut code);
+        }
     }
     let registers = code
         .routines
@@ -101,7 +109,7 @@ pub(crate) fn decode<'a>(common: &'a Common<'a>, entry: &'a ast::Entry<'a>) -> D
 }
 
 impl<'a> Unit<'a> {
-    /// A kernel or function whose names are declared.
+    /// Declares the names of a kernel or function.
     fn declared(
         common: &'a Common<'a>,
         entry: &'a ast::Entry<'a>,
@@ -121,7 +129,8 @@ impl<'a> Unit<'a> {
         unit
     }
 
-    /// Refuses calls of a function instead of all that could call it by its address.
+    /// Refuses only the calls of a function, instead of all kernels that may call it through its
+    /// address.
     fn spare(&mut self) {
         if self.errors.iter().any(Error::is_ill_formed) || self.incomplete {
             return;
@@ -141,15 +150,15 @@ impl<'a> Unit<'a> {
         }
     }
 
-    /// Puts the code behind what is there.
+    /// Appends the code to `code`.
     fn append(mut self, code: &mut Code) {
         self.watch();
         flow::join(&mut self.code.ops);
+        // Branches were resolved within the routine, so they move by the code before it.
         let start = code.ops.len() as u32;
-        self.code
-            .ops
-            .iter_mut()
-            .for_each(|step| shift(&mut step.op, start));
+        for step in self.code.ops.iter_mut() {
+            shift(&mut step.op, start);
+        }
         self.routine.start = start;
         self.routine.names.sort();
         let mentioned = code.mentions.len() as u32;
@@ -166,7 +175,7 @@ impl<'a> Unit<'a> {
     }
 }
 
-/// Moves the places to which an instruction goes.
+/// Adds an offset to the targets of a branch.
 fn shift(op: &mut Op, by: u32) {
     let moved = |join: &mut u32| {
         *join = if *join == flow::NEVER {
@@ -181,7 +190,9 @@ fn shift(op: &mut Op, by: u32) {
             moved(join);
         }
         Op::BranchIndexed { targets, join, .. } => {
-            targets.iter_mut().for_each(|target| *target += by);
+            for target in targets {
+                *target += by;
+            }
             moved(join);
         }
         _ => {}

@@ -1,11 +1,11 @@
-//! From syntax tree to decoded instructions: resolves names and checks operand types.
+//! From the syntax tree to decoded instructions: resolves names and checks operand types.
 //!
-//! Every instruction of the text becomes exactly one decoded instruction, so a label is the number of instructions
-//! before it. Every operand is a register: literals, special registers and addresses of variables are put into
-//! registers before the kernel starts.
+//! Each instruction of the text becomes exactly one decoded instruction, so a label is the number
+//! of instructions before it. Every operand is a register. Literals, special registers and
+//! addresses of variables are placed in registers before the kernel starts.
 //!
-//! [`declare`] reads the declarations of a kernel, [`names`] resolves names, and [`operands`] gives the decoding
-//! functions of [`isa`] access to suffixes and operands.
+//! [`declare`] reads the declarations of a kernel, and [`names`] resolves names. [`operands`] gives
+//! the decoding functions of [`isa`] access to suffixes and operands.
 
 mod declare;
 pub(crate) mod functions;
@@ -35,18 +35,18 @@ use crate::parse::ast::{self, OperandKind, Statement, Variable};
 use crate::parse::types::Type;
 use crate::parse::{At, Error, Parsed, Source, error, unsupported};
 
-/// What the kernels of a module share.
+/// The context that the kernels of a module share.
 pub(crate) struct Common<'a> {
     pub(crate) source: &'a Source<'a>,
     pub(crate) files: &'a [(u32, &'a str)],
     pub(crate) target: features::Target,
     pub(crate) variables: &'a [Variable<'a>],
     pub(crate) functions: Functions<'a>,
-    /// Names that items with errors were about to declare.
+    /// Names whose declarations have errors.
     pub(crate) broken: &'a [&'a str],
 }
 
-/// A kernel or function while it is decoded.
+/// A kernel or function during decoding.
 pub(crate) struct Unit<'a> {
     /// Whether it is a function.
     function: bool,
@@ -63,45 +63,48 @@ pub(crate) struct Unit<'a> {
     declarations: u32,
     dynamic_shared: u32,
     errors: Vec<Error>,
-    /// Names that declarations with errors were about to declare.
+    /// Names whose local declarations have errors.
     broken: HashSet<&'a str>,
-    /// Names of the module that cannot be used, as an error says already.
+    /// Names of the module that cannot be used, for which an error was already reported.
     refused: HashSet<String>,
-    /// Registers that are not declared, by the name without its number: the first error, and how many more there are.
+    /// The undeclared registers, by name without number: the index of the first error, and the
+    /// number of further ones.
     undeclared: HashMap<String, (usize, usize)>,
-    /// Whether instructions are missing because of errors that stand elsewhere.
+    /// Whether instructions are missing because of errors that are reported elsewhere.
     incomplete: bool,
-    /// Whether it has products of warpgroups.
+    /// Whether the code contains `wgmma`.
     multiplies: bool,
 }
 
-/// Instructions whose first operand is read.
+/// Instructions whose first operand is a source.
 const READERS: &[&str] = &[
     "st", "red", "stmatrix", "bar", "barrier", "cp", "mbarrier", "fence", "prefetch", "wgmma",
     "sust", "sured",
 ];
 
-/// File, line and column of a source.
+/// The file, line and column of a source.
 type Place = (u32, u32, u32);
 
-/// Calls that are inlined within each other, of which places are kept.
+/// The maximum depth of inlined calls whose places are kept.
 const MOST_INLINED: usize = 64;
 
-/// The end of an error about a variable in place of a register.
+/// The end of the error that a variable is used as a register.
 pub(super) const IS_VARIABLE: &str = "is a variable: take its address with mov";
 
-/// The end of an error about an address in a register of another size.
+/// The end of the error that an address register has the wrong width.
 pub(super) const NARROW_ADDRESS: &str = "register; an address here is a .u64 or .b64";
 
-/// The end of an error about a name that is not declared.
+/// The end of the error that a register is not declared.
 pub(super) const UNDECLARED: &str = " is not declared as a register";
 
-/// A name without the number of `%r<N>`.
+/// Returns a name without the number of `%r<N>`.
 fn family(name: &str) -> &str {
     name.trim_end_matches(|c: char| c.is_ascii_digit())
 }
 
-/// Returns the form of operand that an error is about, if ptxas 13.5 accepts it, as `cargo xtask forms` found.
+/// Returns the operand form that an error is about, if ptxas 13.5 accepts it.
+///
+/// Such a form is unsupported and not ill-formed. `cargo xtask forms` found the cases.
 fn lacking_operand(inst: &ast::Inst<'_>, e: &Error) -> Option<String> {
     let opcode = inst.opcode;
     if matches!(opcode, "min" | "max") && inst.operands.len() == 4 {
@@ -110,6 +113,7 @@ fn lacking_operand(inst: &ast::Inst<'_>, e: &Error) -> Option<String> {
     if e.what.starts_with("a barrier for 0 threads") {
         return Some(format!("{opcode} of 0 threads"));
     }
+    // ptxas accepts 32-bit registers as addresses of these instructions, whatever the space.
     let of_other_spaces = [
         "cp",
         "createpolicy",
@@ -207,7 +211,7 @@ impl<'a> Unit<'a> {
         });
     }
 
-    /// Keeps an error, unless it is about a name whose declaration has an error itself: then it says so once.
+    /// Records an error. An error about a name with a broken declaration is recorded only once.
     fn record(&mut self, e: Error) {
         let of_module = |name: &&str| self.common.broken.contains(name);
         let mut names = e.what.split('`').skip(1).step_by(2);
@@ -224,7 +228,8 @@ impl<'a> Unit<'a> {
         }
     }
 
-    /// Keeps an error, unless another register with the same name apart from its number is not declared either.
+    /// Records an error. Undeclared registers whose names differ only in their number are counted
+    /// once.
     fn record_own(&mut self, e: Error) {
         let register = e
             .what
@@ -242,7 +247,8 @@ impl<'a> Unit<'a> {
 
     fn instructions(&mut self, entry: &'a ast::Entry<'a>) {
         let mut next_scope = 0;
-        let (mut inlined, mut place) = (HashMap::new(), (None, Vec::new()));
+        let mut inlined = HashMap::new();
+        let mut place = (None, Vec::new());
         for statement in &entry.body.statements {
             match statement {
                 Statement::Open => {
@@ -253,6 +259,7 @@ impl<'a> Unit<'a> {
                 Statement::Targets(name, labels) => self.targets(name, labels),
                 Statement::Callees(name, list) => self.callees(name, list),
                 Statement::Loc(loc) => {
+                    // A later `.loc` may name this one as its caller, so the place of each is kept.
                     inlined.insert((loc.file, loc.line, loc.column), loc.inlined_at);
                     place = (self.rust_place(loc), self.callers(loc, &inlined));
                 }
@@ -273,13 +280,15 @@ impl<'a> Unit<'a> {
             self.errors[first].what +=
                 &format!(", nor are {more} more uses of registers `{register}..`");
         }
+        // The pass compares instructions with decoded operations, so it needs one for each
+        // instruction.
         if self.errors.is_empty() {
             unwritten::mark(entry, &mut self.code.ops);
         }
         self.end(entry);
     }
 
-    /// What ends a body that does not end by itself.
+    /// Appends the instruction that ends a body without a final `exit` or `ret`.
     fn end(&mut self, entry: &ast::Entry<'a>) {
         let last = self.code.ops.last();
         if !matches!(
@@ -349,7 +358,8 @@ impl<'a> Unit<'a> {
         })
     }
 
-    /// Where the code of a `.loc` was inlined, innermost call first: the latest `.loc` of each call says where that was.
+    /// Returns the places where the code of a `.loc` was inlined, innermost call first. The latest
+    /// `.loc` of each call has its place.
     fn callers(&self, loc: &ast::Loc, inlined: &HashMap<Place, Option<Place>>) -> Vec<RustPlace> {
         let mut next = loc.inlined_at;
         let chain = std::iter::from_fn(|| {
@@ -402,6 +412,7 @@ impl<'a> Unit<'a> {
         if let Some(needs) = features::missing(inst.opcode, &mods, &self.common.target) {
             return error(inst.at, needs);
         }
+        // Only `vmad` has negated operands. The other decoders do not expect this form.
         if let Some((name, at)) = negative(inst) {
             return match inst.opcode {
                 "vmad" => unsupported(at, format!("vmad with a negated operand, `-{name}`")),
@@ -419,6 +430,7 @@ impl<'a> Unit<'a> {
             }),
         };
         let name = format!("{}{}", inst.opcode, mods.concat());
+        // The order of the manual is tried first, because its errors name the suffix that is wrong.
         let op = match self.operation(inst, &name, SuffixOrder::Manual) {
             Err(e) if mods.len() > 1 => match self.operation(inst, &name, SuffixOrder::Any) {
                 Err(other) if other.is_ill_formed() => Err(e),
@@ -449,7 +461,7 @@ impl<'a> Unit<'a> {
         Ok(())
     }
 
-    /// What an instruction does, whose suffixes stand in some order.
+    /// Decodes an instruction, with its suffixes in the given order.
     fn operation(&mut self, inst: &'a ast::Inst<'a>, name: &str, order: SuffixOrder) -> Parsed<Op> {
         let found = match order {
             SuffixOrder::Manual => isa::find(inst.opcode, name),
@@ -471,7 +483,7 @@ impl<'a> Unit<'a> {
         }
     }
 
-    /// Notes the registers that the last instruction names.
+    /// Records the registers that the last instruction names.
     fn mention(&mut self, inst: &'a ast::Inst<'a>) {
         let known = self.code.mentions.len() as u32;
         self.code
@@ -493,10 +505,11 @@ impl<'a> Unit<'a> {
         self.code.mention_ends.push(self.code.mentions.len() as u32);
     }
 
-    /// The 32-bit registers that an instruction reads, and those that it writes.
+    /// Returns the 32-bit registers that an instruction reads, and those that it writes.
     fn uses(&mut self, inst: &'a ast::Inst<'a>) -> [Box<[u32]>; 2] {
         let mut uses = [vec![], vec![]];
         for (i, operand) in inst.operands.iter().enumerate() {
+            // The first operand is the destination, except in instructions that only read.
             let written = usize::from(i == 0 && !READERS.contains(&inst.opcode));
             let operands = match &operand.kind {
                 OperandKind::Vector(elements) => elements,
@@ -515,7 +528,7 @@ impl<'a> Unit<'a> {
         uses.map(Vec::into_boxed_slice)
     }
 
-    /// Marks the instructions that use registers of products of warpgroups.
+    /// Marks the instructions that use registers of a `wgmma`.
     fn watch(&mut self) {
         let products = self.code.ops.iter().filter_map(|i| match &i.op {
             Op::Wgmma(product) => Some(product),
@@ -530,6 +543,7 @@ impl<'a> Unit<'a> {
             .collect();
         for (i, uses) in self.code.ops.iter_mut().zip(&self.code.uses) {
             let watched = uses.iter().flatten().any(|slot| used.contains(slot));
+            // A `wgmma` checks its own registers, and it may follow another one without a wait.
             i.watched = watched && !matches!(i.op, Op::Wgmma(_));
         }
     }

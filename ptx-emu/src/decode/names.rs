@@ -7,10 +7,11 @@ use crate::exec::regs::Bank;
 use crate::parse::types::Type;
 use crate::parse::{At, Parsed, error, unsupported};
 
-/// Registers a kernel may use.
+/// The maximum number of registers of a kernel.
 const MOST_REGISTERS: u32 = 1_000_000;
 
-/// A register operand. One of 128 bits is two of 64: this slot has the lower half, the next one the upper half.
+/// A register operand. A 128-bit register consists of two 64-bit slots: `slot` is the lower half,
+/// and the next slot is the upper half.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Register {
     pub(crate) ty: Type,
@@ -18,7 +19,7 @@ pub(crate) struct Register {
 }
 
 impl Register {
-    /// The slots that it takes.
+    /// Returns the slots of the register.
     pub(super) fn slots(self) -> std::ops::RangeInclusive<u32> {
         self.slot..=self.slot + u32::from(self.ty == Type::B128)
     }
@@ -36,7 +37,7 @@ impl<'a> Unit<'a> {
         None
     }
 
-    /// The register called `name`: declared by itself, or one of `%r<N>`.
+    /// Returns the register called `name`, which was declared directly or by a family `%r<N>`.
     pub(super) fn find_register(&mut self, name: &'a str, at: At) -> Option<Register> {
         if let Some(&Declared::Register {
             ty,
@@ -44,10 +45,12 @@ impl<'a> Unit<'a> {
             at: declared,
         }) = self.lookup(name)
         {
+            // A register is visible only after its declaration, as in ptxas.
             return (declared < at).then(|| self.slot(ty, declaration, 0, name));
         }
         let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
         let (prefix, number) = name.split_at(name.len() - digits);
+        // `%r<10>` declares `%r0` to `%r9`, and not `%r00`.
         if number.len() > 1 && number.starts_with('0') {
             return None;
         }
@@ -70,6 +73,8 @@ impl<'a> Unit<'a> {
         }
         let mut slot = self.fresh(bank(ty));
         if ty == Type::B128 {
+            // The two halves of a 128-bit register are consecutive slots, and the lower one stands
+            // for it.
             slot = self.fresh(bank(ty)) - 1;
             self.routine
                 .names
@@ -107,6 +112,8 @@ impl<'a> Unit<'a> {
         if let Some(register) = self.find_register(name, at) {
             return Ok(register);
         }
+        // The message says what the name is, because a wrong kind of name is more frequent than a
+        // missing declaration.
         let what = match self.lookup(name) {
             Some(Declared::Shared { .. } | Declared::Local { .. }) => IS_VARIABLE,
             Some(Declared::Label(_) | Declared::Targets(_) | Declared::Callees(_)) => "is a label",
@@ -135,7 +142,7 @@ impl<'a> Unit<'a> {
         }
     }
 
-    /// The register that holds a constant.
+    /// Returns the register that contains a constant.
     pub(super) fn constant(&mut self, bank: Bank, value: Constant) -> u32 {
         if let Some(&slot) = self.constants.get(&(bank, value)) {
             return slot;
@@ -157,7 +164,7 @@ impl<'a> Unit<'a> {
     }
 }
 
-/// The bank that holds registers of a type.
+/// Returns the bank of registers of a type.
 pub(crate) fn bank(ty: Type) -> Bank {
     match ty.bits() {
         1 => Bank::Pred,
@@ -166,7 +173,7 @@ pub(crate) fn bank(ty: Type) -> Bank {
     }
 }
 
-/// Special registers that are vectors or change while a warp lives.
+/// Special registers that are vectors, or that change during the life of a warp.
 pub(super) const PREDEFINED: &[&str] = &[
     "%tid",
     "%ntid",
@@ -181,7 +188,7 @@ pub(super) const PREDEFINED: &[&str] = &[
     "%gridid",
 ];
 
-/// Special registers of the manual that ptx-emu lacks, by how they begin.
+/// The prefixes of special registers in the manual that the emulator does not implement.
 const LACKING: &[&str] = &[
     "%reserved_smem_offset",
     "%pm",
@@ -192,7 +199,7 @@ const LACKING: &[&str] = &[
     "%current_graph_exec",
 ];
 
-/// The special register a name stands for, when it has one value for the life of a warp.
+/// Returns the special register of a name, if its value does not change during the life of a warp.
 pub(super) fn special(name: &str) -> Option<Special> {
     use crate::code::Compare::*;
     let dimension = |name: &str| match name {

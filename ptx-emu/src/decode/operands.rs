@@ -1,4 +1,5 @@
-//! The current instruction as its decoding function reads it: suffixes first, then operands.
+//! The interface by which decoding functions read an instruction: first the suffixes, then the
+//! operands.
 
 use super::declare::Declared;
 use super::functions::Functions;
@@ -13,29 +14,29 @@ use crate::parse::ast::{self, Number, OperandKind, StateSpace};
 use crate::parse::types::{Kind, Type};
 use crate::parse::{At, Parsed, error, unsupported};
 
-/// Suffixes that an instruction may have.
+/// The maximum number of suffixes of an instruction.
 pub(super) const MOST_SUFFIXES: usize = 64;
 
-/// In which order suffixes may stand.
+/// The order in which suffixes are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SuffixOrder {
-    /// As the manual has them.
+    /// The order of the manual.
     Manual,
-    /// Any, as ptxas takes them; only types keep their order.
+    /// Any order, as in ptxas. Only types keep their order.
     Any,
 }
 
-/// The current instruction as its decoding function reads it.
+/// An instruction that is being decoded.
 pub(crate) struct Decode<'d, 'a> {
     pub(crate) inst: &'a ast::Inst<'a>,
-    /// The suffixes that are consumed, bit by bit.
+    /// The consumed suffixes, one bit for each.
     used: u64,
     order: SuffixOrder,
     unit: &'d mut Unit<'a>,
 }
 
 impl<'d, 'a> Decode<'d, 'a> {
-    /// Starts reading an instruction; no suffix has been consumed.
+    /// Starts to decode an instruction. No suffix is consumed.
     pub(super) fn new(
         inst: &'a ast::Inst<'a>,
         order: SuffixOrder,
@@ -49,12 +50,12 @@ impl<'d, 'a> Decode<'d, 'a> {
         }
     }
 
-    /// An error at the instruction.
+    /// Returns an error at the instruction.
     pub(crate) fn error<T>(&self, what: impl Into<String>) -> Parsed<T> {
         error(self.inst.at, what)
     }
 
-    /// The full name of the instruction.
+    /// Returns the full name of the instruction.
     pub(crate) fn name(&self) -> String {
         self.inst
             .mods
@@ -62,17 +63,18 @@ impl<'d, 'a> Decode<'d, 'a> {
             .fold(self.inst.opcode.to_string(), |name, (m, _)| name + m)
     }
 
-    /// The number of the first suffix that is not consumed.
+    /// Returns the index of the first suffix that is not consumed.
     fn next(&self) -> usize {
         self.used.trailing_ones() as usize
     }
 
-    /// The next suffix, not consumed.
+    /// Returns the next suffix without consuming it.
     pub(crate) fn peek(&self) -> Option<&'a str> {
         self.inst.mods.get(self.next()).map(|(m, _)| *m)
     }
 
-    /// Consumes the next suffix that `wanted` gives something for: the next one, or in any order the first such.
+    /// Consumes the next suffix for which `wanted` returns a value. In any order, it may be a later
+    /// suffix.
     fn take<T>(&mut self, wanted: impl Fn(&'a str) -> Option<T>) -> Option<T> {
         let left = (self.next()..self.inst.mods.len()).filter(|i| self.used >> i & 1 == 0);
         let most = if self.order == SuffixOrder::Any {
@@ -87,12 +89,12 @@ impl<'d, 'a> Decode<'d, 'a> {
         Some(value)
     }
 
-    /// Consumes the next suffix when it is `suffix`.
+    /// Consumes the next suffix if it is `suffix`.
     pub(crate) fn eat(&mut self, suffix: &str) -> bool {
         self.take(|next| (next == suffix).then_some(())).is_some()
     }
 
-    /// Whether shuffles and votes may lack `.sync` and a mask.
+    /// Returns true if shuffles and votes may lack `.sync` and a mask.
     pub(crate) fn allows_maskless(&self) -> bool {
         let target = &self.unit.common.target;
         target.sm < 70 || target.version < (6, 4)
@@ -103,7 +105,7 @@ impl<'d, 'a> Decode<'d, 'a> {
         self.unit.common.target.schedules_lanes_independently()
     }
 
-    /// Consumes the next suffix when it is one of `choices`.
+    /// Consumes the next suffix if it is one of `choices`.
     pub(crate) fn choose<T: Copy>(&mut self, choices: &[(&str, T)]) -> Option<T> {
         self.take(|next| {
             choices
@@ -151,12 +153,12 @@ impl<'d, 'a> Decode<'d, 'a> {
         }
     }
 
-    /// Consumes all suffixes, which were read as a whole.
+    /// Consumes all suffixes, because the caller has read them as a whole.
     pub(crate) fn skip(&mut self) {
         self.used = u64::MAX >> (MOST_SUFFIXES - self.inst.mods.len().clamp(1, MOST_SUFFIXES));
     }
 
-    /// Checks that all suffixes were consumed.
+    /// Checks that all suffixes are consumed.
     pub(crate) fn end(&self) -> Parsed<()> {
         if self.peek().is_none() {
             Ok(())
@@ -165,7 +167,8 @@ impl<'d, 'a> Decode<'d, 'a> {
         }
     }
 
-    /// Checks that there are no further suffixes, and `least` to `most` operands.
+    /// Checks that all suffixes are consumed and that there are `least` to `most` operands. Returns
+    /// their number.
     pub(crate) fn operands(&self, least: usize, most: usize) -> Parsed<usize> {
         self.end()?;
         let n = self.inst.operands.len();
@@ -183,17 +186,18 @@ impl<'d, 'a> Decode<'d, 'a> {
         ))
     }
 
-    /// An operand by number.
+    /// Returns an operand.
     pub(crate) fn operand(&self, i: usize) -> &'a ast::Operand<'a> {
         &self.inst.operands[i]
     }
 
-    /// A register operand of exactly the right type, to be written.
+    /// Returns the register of a destination operand of exactly this type.
     pub(crate) fn dst(&mut self, i: usize, ty: Type) -> Parsed<u32> {
         self.element_dst(self.operand(i), ty)
     }
 
-    /// As [`Decode::dst`], for an element of a vector; `_` gives a register nobody reads.
+    /// Returns the register of a destination, which may be an element of a vector. `_` is a
+    /// register that no instruction reads.
     pub(crate) fn element_dst(&mut self, o: &'a ast::Operand<'a>, ty: Type) -> Parsed<u32> {
         match o.kind {
             OperandKind::Name(name) => self.unit.typed(name, o.at, ty),
@@ -202,7 +206,7 @@ impl<'d, 'a> Decode<'d, 'a> {
         }
     }
 
-    /// Returns the register of a source operand of the right type.
+    /// Returns the register of a source operand of this type.
     pub(crate) fn src(&mut self, i: usize, ty: Type) -> Parsed<u32> {
         self.element_src(self.operand(i), ty)
     }
@@ -220,7 +224,7 @@ impl<'d, 'a> Decode<'d, 'a> {
         }
     }
 
-    /// Returns the register that holds the address of a variable plus an offset.
+    /// Returns the register that contains the address of a variable plus an offset.
     fn sum(&mut self, name: &'a str, offset: i64, at: At, ty: Type) -> Parsed<u32> {
         if self.unit.find_register(name, at).is_some() {
             return unsupported(
@@ -229,6 +233,8 @@ impl<'d, 'a> Decode<'d, 'a> {
             );
         }
         let integer = matches!(ty.kind(), Kind::Bits | Kind::Unsigned | Kind::Signed);
+        // An address has 32 or 64 bits. In other types, ptxas accepts forms that are not
+        // implemented.
         let fits = integer && matches!(ty.bits(), 32 | 64);
         match self
             .variable(name, offset, ty.bits() == 64)
@@ -246,7 +252,8 @@ impl<'d, 'a> Decode<'d, 'a> {
         }
     }
 
-    /// The halves of 128 bits to be written, the lower one first; those of `_` are registers nobody reads.
+    /// Returns the halves of a 128-bit destination, the lower one first. The halves of `_` are
+    /// registers that no instruction reads.
     pub(crate) fn halves_dst(&mut self, o: &'a ast::Operand<'a>) -> Parsed<[u32; 2]> {
         match o.kind {
             OperandKind::Sink => Ok([Bank::W64; 2].map(|bank| self.unit.fresh(bank))),
@@ -258,7 +265,7 @@ impl<'d, 'a> Decode<'d, 'a> {
         }
     }
 
-    /// The halves of 128 bits to be read, the lower one first.
+    /// Returns the halves of a 128-bit source, the lower one first.
     pub(crate) fn halves_src(&mut self, o: &'a ast::Operand<'a>) -> Parsed<[u32; 2]> {
         match o.kind {
             OperandKind::Name(_) => self.halves_dst(o),
@@ -270,12 +277,12 @@ impl<'d, 'a> Decode<'d, 'a> {
         }
     }
 
-    /// A register of the right type, by name.
+    /// Returns a register of this type by name.
     pub(crate) fn named(&mut self, name: &'a str, at: At, ty: Type) -> Parsed<u32> {
         self.unit.typed(name, at, ty)
     }
 
-    /// A register at least as wide as `ty`, and its own type.
+    /// Returns a register that is at least as wide as `ty`, with its type.
     pub(crate) fn wider(&mut self, o: &'a ast::Operand<'a>, ty: Type) -> Parsed<Register> {
         let OperandKind::Name(name) = o.kind else {
             return error(o.at, format!("a {ty} register was expected"));
@@ -299,17 +306,17 @@ impl<'d, 'a> Decode<'d, 'a> {
         )
     }
 
-    /// A register nobody reads.
+    /// Returns a register that no instruction reads.
     pub(crate) fn scratch(&mut self, bank: Bank) -> u32 {
         self.unit.fresh(bank)
     }
 
-    /// The register that holds a value of type `V`.
+    /// Returns the register that contains these bits.
     pub(crate) fn literal(&mut self, bank: Bank, bits: u64) -> u32 {
         self.unit.constant(bank, Constant::Bits(bits))
     }
 
-    /// An integer literal operand.
+    /// Returns the value of an integer literal operand.
     pub(crate) fn immediate(&self, i: usize, most: u64) -> Parsed<u64> {
         let o = self.operand(i);
         match o.kind {
@@ -323,7 +330,7 @@ impl<'d, 'a> Decode<'d, 'a> {
         }
     }
 
-    /// A predicate to be written; `_` gives none.
+    /// Returns the slot of a destination predicate, or `None` for `_`.
     pub(crate) fn pred_dst(&mut self, name: &'a str, at: At) -> Parsed<Option<u32>> {
         if name == "_" {
             Ok(None)
@@ -332,7 +339,7 @@ impl<'d, 'a> Decode<'d, 'a> {
         }
     }
 
-    /// A predicate to be read: `p`, `!p`, or a literal 0 or 1.
+    /// Returns a source predicate: `p`, `!p`, or a literal 0 or 1.
     pub(crate) fn pred(&mut self, i: usize) -> Parsed<PredSource> {
         let o = self.operand(i);
         match o.kind {
@@ -349,7 +356,7 @@ impl<'d, 'a> Decode<'d, 'a> {
         }
     }
 
-    /// A destination `d`, `d|p` or `_|p`.
+    /// Returns a destination `d`, `d|p` or `_|p`.
     pub(crate) fn dst_pair(&mut self, i: usize, ty: Type) -> Parsed<(Option<u32>, Option<u32>)> {
         let o = self.operand(i);
         match o.kind {
@@ -365,7 +372,7 @@ impl<'d, 'a> Decode<'d, 'a> {
         }
     }
 
-    /// The elements of a vector operand, or the operand alone.
+    /// Returns the elements of a vector operand, or the operand itself.
     pub(crate) fn elements(&self, i: usize) -> &'a [ast::Operand<'a>] {
         let o = self.operand(i);
         match &o.kind {
@@ -374,7 +381,7 @@ impl<'d, 'a> Decode<'d, 'a> {
         }
     }
 
-    /// The label an operand names.
+    /// Returns the label that an operand names.
     pub(crate) fn label(&self, i: usize) -> Parsed<u32> {
         let o = self.operand(i);
         match o.kind {
@@ -383,7 +390,7 @@ impl<'d, 'a> Decode<'d, 'a> {
         }
     }
 
-    /// The list of labels an operand names.
+    /// Returns the list of labels that an operand names.
     pub(crate) fn label_list(&self, i: usize) -> Parsed<Vec<u32>> {
         let o = self.operand(i);
         match o.kind {
@@ -398,7 +405,7 @@ impl<'d, 'a> Decode<'d, 'a> {
         }
     }
 
-    /// The carry flag of extended-precision arithmetic.
+    /// Returns the slot of the carry flag of extended-precision arithmetic.
     pub(crate) fn carry(&mut self) -> u32 {
         if self.unit.carry.is_none() {
             let slot = self.unit.fresh(Bank::Pred);
@@ -411,13 +418,14 @@ impl<'d, 'a> Decode<'d, 'a> {
         self.unit.carry.unwrap_or(0)
     }
 
-    /// A number for a memory instruction.
+    /// Returns the number of a new memory instruction.
     pub(crate) fn site(&mut self) -> u32 {
         self.unit.code.sites += 1;
         self.unit.code.sites - 1
     }
 
-    /// Returns the register that holds the value of a special register. The fourth component of a vector is 0.
+    /// Returns the register that contains a special register. The fourth component of a vector is
+    /// 0.
     pub(crate) fn special(&mut self, name: &str) -> Option<u32> {
         if let Some(first) = name.strip_suffix(".w").or(name.strip_suffix(".a")) {
             special(&format!("{first}.x"))?;
@@ -426,17 +434,22 @@ impl<'d, 'a> Decode<'d, 'a> {
         special(name).map(|s| self.unit.special(s))
     }
 
-    /// The register that holds the address of a variable plus `offset`, in the variable's own space.
+    /// Returns the register that contains the address of a variable plus `offset`, in the space of
+    /// the variable.
     pub(crate) fn variable(&mut self, name: &str, offset: i64, wide: bool) -> Option<u32> {
         let bank = if wide { Bank::W64 } else { Bank::W32 };
         let value = match self.unit.lookup(name) {
             Some(Declared::Shared { bytes: None, .. }) => {
+                // The dynamic variable has no address of its own. All its names share the end of
+                // the static memory.
                 Constant::Bits((i64::from(self.unit.dynamic_shared) + offset) as u64)
             }
             Some(Declared::Shared { address, .. }) => {
                 Constant::Bits((i64::from(*address) + offset) as u64)
             }
             Some(Declared::Local { address, .. }) => {
+                // The address depends on the call, so the frame is added when the function is
+                // entered.
                 Constant::Local((i64::from(*address) + offset) as u32)
             }
             _ => {
@@ -452,13 +465,13 @@ impl<'d, 'a> Decode<'d, 'a> {
         Some(self.unit.constant(bank, value))
     }
 
-    /// The register that holds the address of a function.
+    /// Returns the register that contains the address of a function.
     pub(crate) fn function_address(&mut self, name: &str) -> Option<u32> {
         let address = self.unit.common.functions.address(name)?;
         Some(self.literal(Bank::W64, address))
     }
 
-    /// The parameter an address names: offset and size in the parameter block, and whether it is an array.
+    /// Returns the kernel parameter that an address names, and whether it is an array.
     pub(crate) fn param(&self, name: &str) -> Option<(&Param, bool)> {
         self.unit
             .params
@@ -467,7 +480,7 @@ impl<'d, 'a> Decode<'d, 'a> {
             .map(|(p, array)| (p, *array))
     }
 
-    /// The size of a static shared variable.
+    /// Returns the size of a static shared variable in bytes.
     pub(crate) fn shared_bytes(&self, name: &str) -> Option<u32> {
         match self.unit.lookup(name) {
             Some(Declared::Shared { bytes, .. }) => *bytes,
@@ -475,7 +488,8 @@ impl<'d, 'a> Decode<'d, 'a> {
         }
     }
 
-    /// An address operand: a register or variable, and an offset. `short` spaces take 32-bit registers too.
+    /// Returns an address operand: a register or variable, and an offset. With `short`, 32-bit
+    /// registers are accepted.
     pub(crate) fn address(&mut self, i: usize, short: bool) -> Parsed<Address> {
         let o = self.operand(i);
         let OperandKind::Address(base, offset) = o.kind else {
@@ -499,7 +513,8 @@ impl<'d, 'a> Decode<'d, 'a> {
                     wide: true,
                     offset,
                 }),
-                // Narrow registers are extended with zeros, as the lanes of a 16-bit register hold them already.
+                // Narrow registers are zero-extended, and the lanes of a 16-bit register are stored
+                // in this way.
                 16 if int => Ok(Address {
                     slot: register.slot,
                     wide: false,
@@ -516,7 +531,7 @@ impl<'d, 'a> Decode<'d, 'a> {
                 ),
             };
         }
-        // Of an instruction that names no space, the address of a shared variable is a generic one.
+        // If the instruction names no state space, the address of a shared variable is generic.
         let shared = matches!(self.unit.lookup(name), Some(Declared::Shared { .. }));
         let base = if shared && !short {
             SHARED_WINDOW as i64
@@ -543,7 +558,7 @@ impl<'d, 'a> Decode<'d, 'a> {
         }
     }
 
-    /// The local space, if an address is that of a local variable by its name.
+    /// Returns the local space if the address operand names a local variable.
     pub(crate) fn local_by_name(&self, i: usize) -> Option<Space> {
         match self.operand(i).kind {
             OperandKind::Address(Some(name), _) if self.is_local(name) => Some(Space::Local),
@@ -551,12 +566,13 @@ impl<'d, 'a> Decode<'d, 'a> {
         }
     }
 
-    /// Whether a name is that of a local variable.
+    /// Returns true if the name is a local variable.
     pub(crate) fn is_local(&self, name: &str) -> bool {
         matches!(self.unit.lookup(name), Some(Declared::Local { .. }))
     }
 
-    /// The variable of a call that a name stands for: its place in local memory and its size.
+    /// Returns the `.param` variable of a call with this name: its offset in local memory and its
+    /// size.
     pub(crate) fn passed_variable(&self, name: &str) -> Option<(u32, u32)> {
         match self.unit.lookup(name) {
             Some(Declared::Local { address, bytes }) => Some((*address, *bytes)),
@@ -564,22 +580,22 @@ impl<'d, 'a> Decode<'d, 'a> {
         }
     }
 
-    /// The register that a name stands for.
+    /// Returns the register with this name.
     pub(crate) fn register(&mut self, name: &'a str, at: At) -> Option<Register> {
         self.unit.find_register(name, at)
     }
 
-    /// The functions of the module.
+    /// Returns the functions of the module.
     pub(crate) fn functions(&self) -> &'a Functions<'a> {
         &self.unit.common.functions
     }
 
-    /// Whether the instruction stands in a function.
+    /// Returns true if the instruction is in a function.
     pub(crate) fn in_function(&self) -> bool {
         self.unit.function
     }
 
-    /// The numbers of the functions of a `.calltargets` list.
+    /// Returns the numbers of the functions in a `.calltargets` list.
     pub(crate) fn callees(&self, name: &str) -> Option<Vec<u32>> {
         match self.unit.lookup(name) {
             Some(Declared::Callees(list)) => Some(list.clone()),
@@ -587,12 +603,13 @@ impl<'d, 'a> Decode<'d, 'a> {
         }
     }
 
-    /// A register that no name has.
+    /// Returns a new register without a name.
     pub(crate) fn temporary(&mut self, bank: Bank) -> u32 {
         self.unit.fresh(bank)
     }
 
-    /// As [`Decode::row`], giving nothing when the registers do not have the row's sizes.
+    /// Decodes a table row like [`Decode::row`], or returns `None` if the registers have other
+    /// sizes.
     pub(crate) fn attempt(&mut self, row: &isa::Row) -> Option<Op> {
         let fits = |d: &mut Self, i: usize, ty: Type| match d.operand(i).kind {
             OperandKind::Name(name) => d.unit.typed(name, d.operand(i).at, ty).is_ok(),
@@ -607,8 +624,8 @@ impl<'d, 'a> Decode<'d, 'a> {
         if all { self.row(row).ok() } else { None }
     }
 
-    /// The source of a conversion: a register at least as wide as its type, a special register or a
-    /// literal; and whether it is in the 64-bit bank.
+    /// Returns the source of a conversion, and whether it is in the 64-bit bank. It may be a
+    /// register that is at least as wide as the type, a special register or a literal.
     pub(crate) fn cvt_src(&mut self, ty: Type) -> Parsed<(u32, bool)> {
         let o = self.operand(1);
         match o.kind {
@@ -625,14 +642,14 @@ impl<'d, 'a> Decode<'d, 'a> {
         }
     }
 
-    /// Decodes a table row: destination, then sources.
+    /// Decodes a table row: the destination, followed by the sources.
     pub(crate) fn row(&mut self, row: &isa::Row) -> Parsed<Op> {
         self.skip();
         self.operands(1 + row.src.len(), 1 + row.src.len())?;
         self.alu(row.run, row.dst, row.src)
     }
 
-    /// An operation on registers: the first operand is the destination, the others are sources.
+    /// Decodes an operation on registers whose first operand is the destination.
     pub(crate) fn alu(&mut self, run: Alu, dst: Type, src: &[Type]) -> Parsed<Op> {
         let d = self.dst(0, dst)?;
         let mut s = [0; 4];
@@ -652,7 +669,7 @@ impl<'d, 'a> Decode<'d, 'a> {
         ))
     }
 
-    /// A word register to be read, of the bank its type says.
+    /// Returns a source register in the bank of its type.
     pub(crate) fn word(&mut self, i: usize, ty: Type) -> Parsed<RegisterOperand> {
         Ok(RegisterOperand {
             slot: self.src(i, ty)?,
@@ -665,7 +682,7 @@ impl<'d, 'a> Decode<'d, 'a> {
 fn immediate(n: Number, ty: Type, at: At) -> Parsed<u64> {
     let bits = ty.bits();
     match (n, ty.kind()) {
-        // A constant has 64 bits, of which an instruction takes as many as its type has.
+        // A constant has 64 bits, of which the instruction uses as many as its type has.
         (Number::Int(v), Kind::Bits | Kind::Unsigned | Kind::Signed) if bits <= 64 => {
             Ok(v as u64 & u64::MAX >> (64 - bits))
         }
@@ -676,7 +693,8 @@ fn immediate(n: Number, ty: Type, at: At) -> Parsed<u64> {
         (Number::F64(v), Kind::Float) if ty == Type::F32 => {
             Ok((f64::from_bits(v) as f32).to_bits().into())
         }
-        // ptxas 13.5 takes the bits of the single without conversion, which the manual does not say.
+        // ptxas 13.5 uses the bits of the `f32` without conversion, which the manual does not
+        // mention.
         (Number::F32(_), Kind::Float) if ty == Type::F64 => {
             unsupported(at, "a hexadecimal single as a .f64 operand")
         }

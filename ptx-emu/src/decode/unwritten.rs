@@ -1,22 +1,24 @@
-//! Local memory without a value that is no mistake, as compilers write it: bit fields and gaps of structures.
+//! Loads of uninitialized local memory that compilers emit on purpose: bit fields and padding.
 //!
-//! The first store to a bit field loads the word, replaces some bits and stores it where it was; the bits that are kept are
-//! as unknown afterwards as before. A copy of a structure loads its gaps too, and stores them elsewhere; without
-//! optimisation it also moves them from register to register, and passes them to functions. With it, pairs of words are
-//! loaded and stored to global memory, where a gap has a value from then on. Only loads whose value goes nowhere else are
-//! taken for any of these.
+//! The first store to a bit field loads the word, replaces some bits and stores the word again. The
+//! other bits are as undefined afterwards as before. A copy of a structure also loads its padding
+//! and stores it elsewhere. Unoptimized code moves such values between registers and passes them to
+//! functions. Optimized code copies pairs of words to global memory, and padding counts as
+//! initialized from then on.
+//!
+//! A load is treated in this way only if its value is used for nothing else.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::code::{Instruction, Op, Space, Unwritten};
 use crate::parse::ast::{Entry, Inst, OperandKind, Statement};
 
-/// Instructions between the load and the store that are looked at.
+/// The maximum number of instructions between the load and the store.
 const NEAR: usize = 16;
 
-/// How often a register is named, how often as what an instruction writes, and how often as what a store to local or
-/// generic addresses or parameters stores, or a shuffle hands on, and as what one to global or shared memory stores; and
-/// where it is moved to.
+/// The uses of a register: all, as a destination, as the source of a store to local, generic or
+/// parameter memory or of a shuffle, as the source of a store to global or shared memory, and the
+/// registers to which it is moved.
 #[derive(Clone, Default)]
 struct Uses<'a> {
     all: u32,
@@ -26,7 +28,7 @@ struct Uses<'a> {
     moved: Vec<&'a str>,
 }
 
-/// Marks the loads that may find bytes without a value.
+/// Marks the loads that may read uninitialized bytes.
 pub(super) fn mark(entry: &Entry<'_>, ops: &mut [Instruction]) {
     let instructions = entry.body.statements.iter().filter_map(|s| match s {
         Statement::Inst(inst) => Some(inst),
@@ -39,6 +41,8 @@ pub(super) fn mark(entry: &Entry<'_>, ops: &mut [Instruction]) {
         if let Op::Load(transfer) = &mut op.op
             && matches!(transfer.space, Space::Local | Space::Generic)
         {
+            // The register occurs exactly twice, in the load and in the store, so the value goes
+            // nowhere else.
             let sent = |name: &str| uses.get(name).is_some_and(|u| (u.all, u.sent) == (2, 1));
             transfer.unwritten = match name(all[i], 0) {
                 Some(loaded) if kept.contains(loaded) => Unwritten::Copied,
@@ -67,14 +71,20 @@ fn uses<'a>(all: &[&Inst<'a>]) -> HashMap<&'a str, Uses<'a>> {
         let named = |i: usize| inst.operands.get(i).into_iter().flat_map(|o| o.names());
         match inst.opcode {
             "st" if elsewhere => {
-                named(1).for_each(|(name, _)| uses.entry(name).or_default().sent += 1)
+                for (name, _) in named(1) {
+                    uses.entry(name).or_default().sent += 1;
+                }
             }
-            // A shuffle leaves the destination unwritten where nobody uses it.
+            // A shuffle of an uninitialized source leaves its destination uninitialized.
             "st" | "shfl" => {
-                named(1).for_each(|(name, _)| uses.entry(name).or_default().stored += 1)
+                for (name, _) in named(1) {
+                    uses.entry(name).or_default().stored += 1;
+                }
             }
             "ld" | "mov" => {
-                named(0).for_each(|(name, _)| uses.entry(name).or_default().written += 1)
+                for (name, _) in named(0) {
+                    uses.entry(name).or_default().written += 1;
+                }
             }
             _ => {}
         }
@@ -85,7 +95,7 @@ fn uses<'a>(all: &[&Inst<'a>]) -> HashMap<&'a str, Uses<'a>> {
     uses
 }
 
-/// The registers that are only loaded, moved and stored, and moved only to such registers.
+/// Returns the registers that are only loaded, moved and stored, and moved only to such registers.
 fn handed_on<'a>(uses: &HashMap<&'a str, Uses<'a>>) -> HashSet<&'a str> {
     let only = |u: &Uses<'_>| {
         u.written > 0 && u.all > u.written && u.written + u.stored + u.moved.len() as u32 == u.all
@@ -97,15 +107,17 @@ fn handed_on<'a>(uses: &HashMap<&'a str, Uses<'a>>) -> HashSet<&'a str> {
         .collect();
     let mut sources = HashMap::<&str, Vec<&str>>::new();
     for (from, of) in uses {
-        of.moved
-            .iter()
-            .for_each(|to| sources.entry(to).or_default().push(from));
+        for to in of.moved.iter() {
+            sources.entry(to).or_default().push(from);
+        }
     }
     let mut spoilt: Vec<&str> = sources
         .keys()
         .copied()
         .filter(|to| !kept.contains(to))
         .collect();
+    // A register that is moved to one with other uses has other uses itself. This follows moves
+    // backwards until nothing changes.
     while let Some(to) = spoilt.pop() {
         let from = sources.get(to).into_iter().flatten().copied();
         spoilt.extend(from.filter(|from| kept.remove(from)));
@@ -113,7 +125,7 @@ fn handed_on<'a>(uses: &HashMap<&'a str, Uses<'a>>) -> HashSet<&'a str> {
     kept
 }
 
-/// The registers that a load fills.
+/// Returns the registers that a load writes.
 fn loaded<'a>(load: &'a Inst<'_>) -> impl Iterator<Item = &'a str> {
     load.operands
         .first()
@@ -136,8 +148,8 @@ fn address<'a>(inst: &Inst<'a>, i: usize) -> Option<(&'a str, i64)> {
     }
 }
 
-/// Whether the load of number `at` gives a value of which some bits are masked away or replaced, and the rest is stored
-/// to the same address.
+/// Returns true if the value of the load at index `at` is only used to replace some of its bits and
+/// to be stored to the same address.
 fn changes_bits(all: &[&Inst<'_>], at: usize) -> bool {
     let (Some(loaded), Some(place)) = (name(all[at], 0), address(all[at], 1)) else {
         return false;
@@ -146,6 +158,7 @@ fn changes_bits(all: &[&Inst<'_>], at: usize) -> bool {
     let Some(first) = near.iter().position(|inst| mentions(inst, loaded)) else {
         return false;
     };
+    // The loaded value must be masked before anything else happens to it.
     let Some(mut value) = name(near[first], 0).filter(|_| masks(near[first], loaded)) else {
         return false;
     };
@@ -156,6 +169,7 @@ fn changes_bits(all: &[&Inst<'_>], at: usize) -> bool {
                 Some(next) => value = next,
                 None => return false,
             },
+            // Behind a branch, the value might be used on another path.
             "bra" | "call" | "ret" => return false,
             _ if mentions(inst, value) || name(inst, 0) == Some(place.0) => return false,
             _ => {}
@@ -164,7 +178,7 @@ fn changes_bits(all: &[&Inst<'_>], at: usize) -> bool {
     false
 }
 
-/// `and` with a constant, or `bfi` into the value.
+/// Returns true for an `and` with a constant, or a `bfi` into the value.
 fn masks(inst: &Inst<'_>, loaded: &str) -> bool {
     match inst.opcode {
         "and" => {

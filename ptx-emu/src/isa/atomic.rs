@@ -1,4 +1,4 @@
-//! `atom` and `red` (manual, "Parallel Synchronization and Communication Instructions").
+//! `atom` and `red` (PTX ISA, "Parallel Synchronization and Communication Instructions").
 
 use half::{bf16, f16};
 
@@ -14,10 +14,10 @@ use crate::parse::types::Type;
 
 pub(super) const DECODERS: &[(&str, Decoder)] = &[("atom", atom), ("red", red)];
 
-/// New value from the old one and the operands.
+/// A function that computes the new value from the old value and the operands.
 type Update = fn(u64, u64, u64) -> u64;
 
-/// Operation, types, and the update. The old value is `m`.
+/// The operations with their types and updates. The old value is `m`.
 const OPERATIONS: &[(&str, &[Type], Update)] = &[
     (".add", &[Type::U32, Type::S32], |m, b, _| {
         u64::from((m as u32).wrapping_add(b as u32))
@@ -78,11 +78,11 @@ const OPERATIONS: &[(&str, &[Type], Update)] = &[
     }),
 ];
 
-/// `.add.f32` on shared memory and by bulk copies keeps subnormals; [`OPERATIONS`] has the one on global memory, which
-/// flushes them.
+/// `.add.f32` on shared memory and by bulk copies, which keeps subnormals. The variant for global
+/// memory in [`OPERATIONS`] flushes them.
 const ADD_SUBNORMALS: Update = |m, b, _| f32s(m, b, |m, b| canon(m + b));
 
-/// The semantics of `atom`; `red`, which gives no value, has the first two.
+/// The semantics of `atom`. `red` returns no value, so it has only the first two.
 const ORDERS: &[(&str, MemoryOrder)] = &[
     (".relaxed", MemoryOrder::Relaxed),
     (".release", MemoryOrder::Release),
@@ -96,7 +96,8 @@ fn f32s(a: u64, b: u64, f: impl Fn(f32, f32) -> f32) -> u64 {
         .into()
 }
 
-/// Two halves, of which a scalar is the lower one: what the upper one becomes is not stored then.
+/// Applies `f` to two 16-bit floats each. A scalar is the lower half, and its upper half is not
+/// stored.
 fn f16s(m: u64, b: u64, f: fn(f16, f16) -> f16) -> u64 {
     pairs(m, b, |m, b| {
         f(f16::from_bits(m), f16::from_bits(b)).to_bits()
@@ -124,7 +125,8 @@ fn red(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     decode(d, 0)
 }
 
-/// Operations of `red.async`, and their types; sums of signed integers are those of unsigned ones.
+/// The operations of `red.async` with their types. Sums of signed integers equal those of unsigned
+/// ones.
 const ASYNCHRONOUS: &[(&str, &[Type])] = &[
     (".add", &[Type::U32, Type::S32, Type::U64, Type::S64]),
     (".min", &[Type::U32, Type::S32]),
@@ -136,8 +138,11 @@ const ASYNCHRONOUS: &[(&str, &[Type])] = &[
     (".xor", &[Type::B32]),
 ];
 
-/// `red.async.relaxed.cluster{.shared::cluster}.mbarrier::complete_tx::bytes.op.type [a], b, [bar]`, and
-/// `red.async{.mmio}.release.scope{.global}.op.type [a], b`, which is taken to happen at once (manual, "red.async").
+/// Decodes `red.async` (PTX ISA, "red.async").
+///
+/// The forms are `red.async.relaxed.cluster{.shared::cluster}.mbarrier::complete_tx::bytes.op.type
+/// [a], b, [bar]` and `red.async{.mmio}.release.scope{.global}.op.type [a], b`. The second form is
+/// executed at once.
 fn asynchronous(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let mmio = d.eat(".mmio");
     if mmio || d.peek() == Some(".release") {
@@ -154,8 +159,12 @@ fn asynchronous(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         };
         let (ty, f) = asynchronous_operation(d)?;
         d.operands(2, 2)?;
-        let (address, b) = (d.address(0, false)?, d.word(1, ty)?);
-        let (order, scope, site) = (MemoryOrder::Release, Scope::Device, d.site());
+        let address = d.address(0, false)?;
+        let b = d.word(1, ty)?;
+        // The release form completes on no mbarrier, so it is an ordinary atomic.
+        let order = MemoryOrder::Release;
+        let scope = Scope::Device;
+        let site = d.site();
         let bytes = ty.bytes();
         let atomic = Atomic {
             space,
@@ -200,7 +209,8 @@ fn asynchronous(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     })))
 }
 
-/// An address of shared memory. ptxas takes 32 bits of a generic one, too, of which the manual says nothing.
+/// Returns an address of shared memory. ptxas also accepts a 32-bit generic address, which the
+/// manual does not mention.
 fn asynchronous_address(d: &mut Decode<'_, '_>, operand: usize, space: Space) -> Parsed<Address> {
     let short = space == Space::Cluster;
     let address = d.address(operand, short);
@@ -219,6 +229,7 @@ fn asynchronous_operation(d: &mut Decode<'_, '_>) -> Parsed<(Type, Update)> {
             .collect::<Vec<_>>(),
     )?;
     let ty = d.ty(types)?;
+    // Two's complement sums do not depend on the sign, so the row of unsigned integers serves both.
     let like = if ty == Type::S64 { Type::U64 } else { ty };
     match of(op).find(|(_, types, _)| types.contains(&like)) {
         Some((.., f)) => Ok((ty, *f)),
@@ -226,7 +237,7 @@ fn asynchronous_operation(d: &mut Decode<'_, '_>) -> Parsed<(Type, Update)> {
     }
 }
 
-/// What the suffixes say; those before the type stand in any order.
+/// The meaning of the suffixes. The suffixes before the type may have any order.
 struct Suffixes {
     order: MemoryOrder,
     scope: Scope,
@@ -237,10 +248,16 @@ struct Suffixes {
     ty: Type,
 }
 
-/// `{.sem}{.scope}{.space}.op{.noftz}{.level::cache_hint}{.vec}.type`
+/// Decodes `{.sem}{.scope}{.space}.op{.noftz}{.level::cache_hint}{.vec}.type`.
 fn suffixes(d: &mut Decode<'_, '_>, orders: &[(&str, MemoryOrder)]) -> Parsed<Suffixes> {
-    let (mut order, mut scope, mut space, mut op) = (None, None, None, None);
-    let (mut no_flush, mut cache_hint, mut count, mut early) = (None, None, None, None);
+    let mut order = None;
+    let mut scope = None;
+    let mut space = None;
+    let mut op = None;
+    let mut no_flush = None;
+    let mut cache_hint = None;
+    let mut count = None;
+    let mut early = None;
     let operations: Vec<(&str, &str)> = OPERATIONS
         .iter()
         .map(|(name, ..)| (*name, *name))
@@ -257,6 +274,8 @@ fn suffixes(d: &mut Decode<'_, '_>, orders: &[(&str, MemoryOrder)]) -> Parsed<Su
         || take(d, &mut count, &[(".v2", 2), (".v4", 4), (".v8", 8)])
         || take(d, &mut no_flush, &[(".noftz", ())])
         || take(d, &mut cache_hint, &[(".L2::cache_hint", ())])
+        // ptxas accepts a type before the operation. After it, the type is read below with the
+        // types of the operation.
         || op.is_none() && take(d, &mut early, &types)
     {}
     let Some(op) = op else {
@@ -267,6 +286,7 @@ fn suffixes(d: &mut Decode<'_, '_>, orders: &[(&str, MemoryOrder)]) -> Parsed<Su
     } else {
         op.to_string()
     };
+    // `red` returns no value, so it has no 128-bit form. The number of orders tells the two apart.
     let wide = wide::update_of(&op)
         .filter(|_| orders.len() == ORDERS.len())
         .map(|_| Type::B128);
@@ -291,7 +311,7 @@ fn suffixes(d: &mut Decode<'_, '_>, orders: &[(&str, MemoryOrder)]) -> Parsed<Su
     })
 }
 
-/// Consumes the next suffix when it is one of `choices` and the first of them.
+/// Consumes the next suffix if it is one of `choices` and none of them came before.
 fn take<T: Copy>(d: &mut Decode<'_, '_>, kept: &mut Option<T>, choices: &[(&str, T)]) -> bool {
     if kept.is_none() {
         *kept = d.choose(choices);
@@ -300,12 +320,12 @@ fn take<T: Copy>(d: &mut Decode<'_, '_>, kept: &mut Option<T>, choices: &[(&str,
     false
 }
 
-/// The rows of an operation.
+/// Returns the rows of an operation.
 fn of(op: &str) -> impl Iterator<Item = &'static (&'static str, &'static [Type], Update)> {
     OPERATIONS.iter().filter(move |(name, ..)| *name == op)
 }
 
-/// `.op{.noftz}.type` of a bulk reduction, which flushes nothing, as an H100.
+/// Decodes `.op{.noftz}.type` of a bulk reduction. It flushes nothing, as an H100.
 pub(super) fn reduction(d: &mut Decode<'_, '_>) -> Parsed<(Type, Update)> {
     const OPS: &[&str] = &[
         ".add", ".inc", ".dec", ".min", ".max", ".and", ".or", ".xor",
@@ -316,7 +336,7 @@ pub(super) fn reduction(d: &mut Decode<'_, '_>) -> Parsed<(Type, Update)> {
     } else {
         op.to_string()
     };
-    // Minima and maxima of halves, which do not flush, have no suffix that says so.
+    // Minima and maxima of 16-bit floats do not flush, and they have no suffix that selects it.
     let scalars = |(_, types, f): &(&str, &'static [Type], Update)| {
         types.iter().map(|ty| (*ty, *f)).collect::<Vec<_>>()
     };
@@ -338,14 +358,14 @@ pub(super) fn reduction(d: &mut Decode<'_, '_>) -> Parsed<(Type, Update)> {
     }
 }
 
-/// The update of a scalar of a type, if the operation has it.
+/// Returns the update of a scalar type, if the operation supports it.
 pub(super) fn update_of(op: &str, ty: Type) -> Option<Update> {
     of(op)
         .find(|(_, types, _)| types.contains(&ty))
         .map(|(.., f)| *f)
 }
 
-/// What a reduction of a tensor does to elements of a type: halves are not flushed, and bits have no sign.
+/// Returns the reduction of tensor elements. 16-bit floats are not flushed, and bits have no sign.
 pub(crate) fn tensor_reduction(op: &str, ty: Type) -> Option<Reduction> {
     let (name, ty) = match (op, ty) {
         (".add" | ".min" | ".max", Type::F16 | Type::Bf16) => (format!("{op}.noftz"), ty),
@@ -359,7 +379,7 @@ pub(crate) fn tensor_reduction(op: &str, ty: Type) -> Option<Reduction> {
     })
 }
 
-/// The form that a scalar or vector type has; why it has none.
+/// Returns the reason why the combination of suffixes is illegal, if it is.
 fn illegal(s: &Suffixes) -> Option<&'static str> {
     let halves = s.ty.bits() == 16 && s.op != ".cas" || matches!(s.ty, Type::F16x2 | Type::Bf16x2);
     let bytes = s.count as u32 * s.ty.bytes();
@@ -390,7 +410,7 @@ fn illegal(s: &Suffixes) -> Option<&'static str> {
     wrong.iter().find(|(wrong, _)| *wrong).map(|(_, why)| *why)
 }
 
-/// The address is operand `at`.
+/// Decodes an atomic whose address is operand `at`.
 fn decode(d: &mut Decode<'_, '_>, at: usize) -> Parsed<Op> {
     let s = suffixes(d, &ORDERS[..if at == 0 { 2 } else { 4 }])?;
     if let Some(wrong) = illegal(&s) {
@@ -402,6 +422,7 @@ fn decode(d: &mut Decode<'_, '_>, at: usize) -> Parsed<Op> {
     let Some((.., f)) = of(&s.op).find(|(_, types, _)| types.contains(&s.ty)) else {
         return d.error(format!("`{}` has no such type", d.name()));
     };
+    // Sums in shared memory keep subnormals, which sums in global memory flush.
     let in_shared = (s.op.as_str(), s.ty, s.space) == (".add", Type::F32, Space::Shared);
     let f = if in_shared { ADD_SUBNORMALS } else { *f };
     let sources = if s.op == ".cas" { 2 } else { 1 };
@@ -414,6 +435,8 @@ fn decode(d: &mut Decode<'_, '_>, at: usize) -> Parsed<Op> {
     for i in 0..s.count {
         atomics.push(one(d, &s, f, (at, i, sources == 2))?);
     }
+    // The atomics run one after another, so an earlier destination would overwrite the source of a
+    // later one.
     let mixed = |(i, a): (usize, &Atomic)| {
         a.d.is_some_and(|d| atomics[i + 1..].iter().any(|b| b.b.slot == d.slot))
     };
@@ -432,20 +455,23 @@ fn decode(d: &mut Decode<'_, '_>, at: usize) -> Parsed<Op> {
     }
 }
 
-/// The atomic of element `i`.
+/// Decodes the atomic of element `i`.
 fn one(
     d: &mut Decode<'_, '_>,
     s: &Suffixes,
     f: Update,
     (at, i, two): (usize, usize, bool),
 ) -> Parsed<Atomic> {
-    let element = |d: &Decode<'_, '_>, operand: usize| match d.elements(operand).len() == s.count {
-        true => Ok(()),
-        false => d.error(format!(
-            "`{}` needs vectors of {} elements",
-            d.name(),
-            s.count
-        )),
+    let element = |d: &Decode<'_, '_>, operand: usize| {
+        if d.elements(operand).len() == s.count {
+            Ok(())
+        } else {
+            d.error(format!(
+                "`{}` needs vectors of {} elements",
+                d.name(),
+                s.count
+            ))
+        }
     };
     element(d, at + 1)?;
     let old = match (at, matches!(d.operand(0).kind, OperandKind::Sink)) {
@@ -459,6 +485,7 @@ fn one(
         _ => None,
     };
     let mut address = d.address(at, matches!(s.space, Space::Shared | Space::Cluster))?;
+    // The elements of a vector are separate atomics at consecutive addresses (PTX ISA, "atom").
     address.offset += i as i64 * i64::from(s.ty.bytes());
     let b = RegisterOperand {
         slot: d.element_src(&d.elements(at + 1)[i], s.ty)?,
@@ -469,7 +496,10 @@ fn one(
     } else {
         None
     };
-    let (space, order, scope, site) = (s.space, s.order, s.scope, d.site());
+    let space = s.space;
+    let order = s.order;
+    let scope = s.scope;
+    let site = d.site();
     Ok(Atomic {
         space,
         address,
@@ -485,7 +515,7 @@ fn one(
     })
 }
 
-/// `atom.exch.b128` and `atom.cas.b128`
+/// Decodes `atom.exch.b128` and `atom.cas.b128`.
 fn of_128_bits(d: &mut Decode<'_, '_>, s: &Suffixes, f: wide::WideUpdate) -> Parsed<Op> {
     let n = if s.op == ".cas" { 4 } else { 3 };
     d.operands(n, n)?;
@@ -511,6 +541,7 @@ fn of_128_bits(d: &mut Decode<'_, '_>, s: &Suffixes, f: wide::WideUpdate) -> Par
         space: s.space,
         address,
         bytes: s.ty.bytes(),
+        // The 64-bit update is never called, because `high` replaces it.
         f: |m, _, _| m,
         d: old.map(|d| d[0]),
         b: b[0],

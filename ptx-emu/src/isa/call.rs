@@ -1,4 +1,5 @@
-//! Calls and the stack (manual, "Control Flow Instructions: call", "Stack Manipulation Instructions").
+//! Calls and the stack (PTX ISA, "Control Flow Instructions: call", "Stack Manipulation
+//! Instructions").
 
 use super::Decoder;
 use crate::code::{Call, CallTarget, Op, Passed, RegisterOperand, SystemCall};
@@ -14,10 +15,11 @@ pub(super) const DECODERS: &[(&str, Decoder)] = &[
     ("stackrestore", stackrestore),
 ];
 
-/// A function that a device has: its name, the bytes of what it takes, and of what it gives.
+/// A function of the device: its name, and the sizes of its parameters and results in bytes.
 type System = (&'static str, SystemCall, &'static [u32], &'static [u32]);
 
-/// The functions that a device has (CUDA programming guide, "Formatted Output", "Assertion", "Dynamic Global Memory").
+/// The functions of the device (CUDA C++ Programming Guide, "Formatted Output", "Assertion",
+/// "Dynamic Global Memory Allocation and Operations").
 const SYSTEM: &[System] = &[
     ("vprintf", SystemCall::Print, &[8, 8], &[4]),
     (
@@ -36,11 +38,12 @@ const SYSTEM: &[System] = &[
     ),
 ];
 
-/// `call{.uni} {(ret),} target {, (args)} {, list};`
+/// Decodes `call{.uni} {(ret),} target {, (args)} {, list};`.
 fn call(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.eat(".uni");
     d.end()?;
     let operands = &d.inst.operands[..];
+    // A list before the target contains the results, and a list after it the arguments.
     let (returns, rest) = match operands {
         [
             Operand {
@@ -83,6 +86,7 @@ fn call(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let OperandKind::Name(name) = target.kind else {
         return error(target.at, "a call names a function or a register");
     };
+    // A register hides a function of the same name, because its declaration is in an inner scope.
     let target = match d.register(name, target.at) {
         Some(register) if register.ty.bits() == 64 && register.ty.kind() != Kind::Float => {
             CallTarget::Register {
@@ -105,7 +109,7 @@ fn call(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     })))
 }
 
-/// What a call passes, or where it puts what comes back.
+/// Decodes an argument, or the destination of a result.
 fn passed<'a>(d: &mut Decode<'_, 'a>, o: &Operand<'a>) -> Parsed<Passed> {
     match o.kind {
         OperandKind::Name(name) => {
@@ -137,7 +141,7 @@ fn passed<'a>(d: &mut Decode<'_, 'a>, o: &Operand<'a>) -> Parsed<Passed> {
     }
 }
 
-/// The functions of the list behind a call through a register; none where there is a prototype.
+/// Returns the functions in the list of an indirect call, or `None` if the call has a prototype.
 fn callees(d: &Decode<'_, '_>, rest: &[Operand<'_>]) -> Parsed<Option<Box<[u32]>>> {
     match rest {
         [
@@ -150,7 +154,7 @@ fn callees(d: &Decode<'_, '_>, rest: &[Operand<'_>]) -> Parsed<Option<Box<[u32]>
     }
 }
 
-/// A function of the module, or one that the device has.
+/// Returns a function of the module or of the device.
 fn named(
     d: &Decode<'_, '_>,
     name: &str,
@@ -173,6 +177,8 @@ fn named(
         )?;
         return Ok(CallTarget::Function(number));
     }
+    // Even the functions of the device must be declared, because the text has to state their
+    // parameters.
     if d.functions().declared(name).is_none() {
         return d.error(format!("`{name}` is not declared as a function"));
     }
@@ -188,14 +194,14 @@ fn named(
 
 fn sizes(variables: &[Variable<'_>]) -> Vec<u32> {
     let size = |v: &Variable<'_>| layout(v).map_or(0, |(bytes, _)| bytes as u32);
-    // As the registers that are passed: a predicate has no bytes.
+    // Predicates are passed in registers and have no size in bytes.
     variables
         .iter()
         .map(|v| if v.ty == Type::Pred { 0 } else { size(v) })
         .collect()
 }
 
-/// Checks number and sizes of what a call passes and takes back.
+/// Checks the number and the sizes of the arguments and results of a call.
 fn fits(
     d: &Decode<'_, '_>,
     name: &str,
@@ -204,6 +210,7 @@ fn fits(
 ) -> Parsed<()> {
     for (what, (passed, wanted)) in [("takes", arguments), ("gives", returns)] {
         let sizes: Vec<Option<u32>> = passed.iter().map(|p| p.bytes()).collect();
+        // A literal has no size and fits every parameter.
         let same = |(size, wanted): (&Option<u32>, &u32)| size.is_none_or(|size| size == *wanted);
         if sizes.len() != wanted.len() || !sizes.iter().zip(wanted).all(same) {
             let list = |sizes: Vec<String>| {
@@ -226,7 +233,7 @@ fn fits(
     Ok(())
 }
 
-/// `alloca.type d, size {, align};`
+/// Decodes `alloca.type d, size {, align};`.
 fn alloca(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let ty = d.ty(&[Type::U32, Type::U64])?;
     let n = d.operands(2, 3)?;
@@ -238,7 +245,8 @@ fn alloca(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if !align.is_power_of_two() {
         return d.error(format!("alignment {align} is not a power of two"));
     }
-    let (to, size) = (d.dst(0, ty)?, d.word(1, ty)?);
+    let to = d.dst(0, ty)?;
+    let size = d.word(1, ty)?;
     Ok(Op::Alloca {
         d: RegisterOperand {
             slot: to,

@@ -1,4 +1,5 @@
-//! Clusters: addresses in other blocks and the barrier of all (manual, "mapa", "barrier.cluster").
+//! Clusters: addresses in other blocks, and the cluster barrier (PTX ISA, "mapa",
+//! "barrier.cluster").
 
 use super::Decoder;
 use crate::code::Op;
@@ -9,7 +10,7 @@ use crate::parse::types::Type;
 
 pub(super) const DECODERS: &[(&str, Decoder)] = &[("mapa", mapa)];
 
-/// `mapa{.shared::cluster}.type d, a, rank`, where `a` is an address or a variable
+/// Decodes `mapa{.shared::cluster}.type d, a, rank`, where `a` is an address or a variable.
 fn mapa(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.eat(".shared::cluster");
     let ty = d.ty(&[Type::U32, Type::U64])?;
@@ -32,16 +33,16 @@ fn mapa(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     })
 }
 
-/// `barrier.cluster.arrive{.release, .relaxed}{.aligned}` and `barrier.cluster.wait{.acquire}{.aligned}`, the opcode
-/// consumed.
+/// Decodes `barrier.cluster.arrive{.release, .relaxed}{.aligned}` and
+/// `barrier.cluster.wait{.acquire}{.aligned}` after the opcode.
 pub(super) fn barrier(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.eat(".cluster");
     let waits = d.require(&[(".arrive", false), (".wait", true)])?;
-    let releases = match waits {
-        true => d.eat(".acquire"),
-        false => d
-            .choose(&[(".release", true), (".relaxed", false)])
-            .unwrap_or(true),
+    let releases = if waits {
+        d.eat(".acquire")
+    } else {
+        d.choose(&[(".release", true), (".relaxed", false)])
+            .unwrap_or(true)
     };
     let aligned = d.eat(".aligned");
     d.operands(0, 0)?;

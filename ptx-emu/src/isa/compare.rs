@@ -1,4 +1,4 @@
-//! Comparison and selection (manual, "Comparison and Selection Instructions").
+//! Comparison and selection (PTX ISA, "Comparison and Selection Instructions").
 
 #![allow(
     clippy::neg_cmp_op_on_partial_ord,
@@ -26,7 +26,7 @@ pub(super) const DECODERS: &[(&str, Decoder)] = &[
     ("testp", testp),
 ];
 
-/// Types that can be compared.
+/// The types that can be compared.
 const TYPES: &[Type] = &[
     Type::B16,
     Type::B32,
@@ -61,7 +61,8 @@ fn lanes<V: Value>(
     b: u32,
     f: impl Fn(V, V) -> bool,
 ) -> Result<u32, Undefined> {
-    let (a, b) = (regs.get::<V::Raw>(a, mask)?, regs.get::<V::Raw>(b, mask)?);
+    let a = regs.get::<V::Raw>(a, mask)?;
+    let b = regs.get::<V::Raw>(b, mask)?;
     let mut holds = 0;
     for i in 0..32 {
         holds |= u32::from(f(V::from_raw(a[i]), V::from_raw(b[i]))) << i;
@@ -69,7 +70,7 @@ fn lanes<V: Value>(
     Ok(holds)
 }
 
-/// A comparison of values of type `$ty`, each first turned into what is compared.
+/// Defines a comparison of values of type `$ty`, which are converted before they are compared.
 macro_rules! comparison {
     ($ty:ty, |$x:ident| $convert:expr, |$a:ident, $b:ident| $test:expr) => {{
         fn run(regs: &Regs, mask: u32, a: u32, b: u32) -> Result<u32, Undefined> {
@@ -119,7 +120,7 @@ macro_rules! floats {
     };
 }
 
-/// Comparison operators that order unsigned numbers only.
+/// Comparison operators for unsigned numbers only.
 const UNSIGNED: &[&str] = &[".lo", ".ls", ".hi", ".hs"];
 
 fn comparison(op: &str, ty: Type, flush: bool) -> Option<Comparison> {
@@ -146,7 +147,7 @@ fn comparison(op: &str, ty: Type, flush: bool) -> Option<Comparison> {
     }
 }
 
-/// `.CmpOp{.BoolOp}{.ftz}` and what it makes of the type that follows.
+/// The suffixes `.CmpOp{.BoolOp}{.ftz}`.
 struct Head<'a> {
     op: &'a str,
     combine: Option<Combine>,
@@ -172,14 +173,15 @@ fn head<'a>(d: &mut Decode<'_, 'a>) -> Parsed<Head<'a>> {
     })
 }
 
-/// The comparison of operands `i` and `i + 1`, and the predicate after them when there is one to combine.
+/// Decodes the comparison of operands `i` and `i + 1`, and the predicate to combine it with.
 fn test(d: &mut Decode<'_, '_>, head: &Head<'_>, ty: Type, i: usize) -> Parsed<Test> {
     let flushes = matches!(ty, Type::F32 | Type::F16);
     let Some(compare) = comparison(head.op, ty, head.flush).filter(|_| flushes || !head.flush)
     else {
         return d.error(format!("`{}` does not compare {ty} values", d.name()));
     };
-    let (a, b) = (d.src(i, ty)?, d.src(i + 1, ty)?);
+    let a = d.src(i, ty)?;
+    let b = d.src(i + 1, ty)?;
     let with = match head.combine {
         Some(combine) => Some((combine, d.pred(i + 2)?)),
         None => None,
@@ -198,6 +200,7 @@ fn setp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let n = 3 + usize::from(head.combine.is_some());
     d.operands(n, n)?;
     let o = d.operand(0);
+    // `p|q` writes the result and its negation. For pairs, it writes the results of the two halves.
     let (p, q) = match o.kind {
         OperandKind::Pair(p, q) => (d.pred_dst(p, o.at)?, d.pred_dst(q, o.at)?),
         OperandKind::Sink => (None, None),
@@ -220,7 +223,7 @@ fn setp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     Ok(Op::SetP(Box::new(SetP { test, p, q })))
 }
 
-/// What `set` writes for true, of each type.
+/// The value that `set` writes for true, by type.
 const ONES: &[(Type, u32)] = &[
     (Type::U16, 0xffff),
     (Type::S16, 0xffff),
@@ -241,6 +244,7 @@ fn set(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let n = 3 + usize::from(head.combine.is_some());
     d.operands(n, n)?;
     let halves = matches!(ty, Type::F16 | Type::Bf16) || PAIRS.contains(&ty);
+    // The manual lists these combinations separately for each source type.
     let exists = match to {
         Type::U16 | Type::S16 => halves && ty.bits() == 16,
         Type::F16x2 | Type::Bf16x2 => to == ty,
@@ -259,24 +263,26 @@ fn set(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         .find(|(ty, _)| *ty == to)
         .map_or(u32::MAX, |(_, one)| *one);
     let to = d.dst(0, to)?;
-    match PAIRS.contains(&ty) {
-        true => Ok(Op::SetPair {
+    if PAIRS.contains(&ty) {
+        Ok(Op::SetPair {
             test: Box::new(pair_test(d, &head, ty)?),
             d: to,
             one,
-        }),
-        false => Ok(Op::Set {
+        })
+    } else {
+        Ok(Op::Set {
             test: test(d, &head, ty, 1)?,
             d: to,
             one,
-        }),
+        })
     }
 }
 
-/// Types of which an instruction compares two at once.
+/// The types of which an instruction compares two values at once.
 const PAIRS: &[Type] = &[Type::F16x2, Type::Bf16x2];
 
-/// For which outcomes a comparison of floats holds: less, equal, greater, unordered, from the lowest bit on.
+/// The outcomes for which a comparison of floats holds. The bits, starting at bit 0, stand for
+/// less, equal, greater and unordered.
 const OUTCOMES: &[(&str, u8)] = &[
     (".eq", 0b0010),
     (".ne", 0b0101),
@@ -294,7 +300,7 @@ const OUTCOMES: &[(&str, u8)] = &[
     (".nan", 0b1000),
 ];
 
-/// The comparison of two pairs, operands 1 and 2, and the predicate after them when there is one to combine.
+/// Decodes the comparison of two pairs, operands 1 and 2, and the predicate to combine it with.
 fn pair_test(d: &mut Decode<'_, '_>, head: &Head<'_>, ty: Type) -> Parsed<PairTest> {
     let outcomes = OUTCOMES.iter().find(|(op, _)| *op == head.op);
     let (Some((_, outcomes)), true) = (outcomes, ty == Type::F16x2 || !head.flush) else {
@@ -305,7 +311,8 @@ fn pair_test(d: &mut Decode<'_, '_>, head: &Head<'_>, ty: Type) -> Parsed<PairTe
         Type::F16x2 => |h| f16::from_bits(h).wide(),
         _ => |h| bf16::from_bits(h).wide(),
     };
-    let (a, b) = (d.src(1, ty)?, d.src(2, ty)?);
+    let a = d.src(1, ty)?;
+    let b = d.src(2, ty)?;
     let with = match head.combine {
         Some(combine) => Some((combine, d.pred(3)?)),
         None => None,
@@ -322,7 +329,9 @@ fn pair_test(d: &mut Decode<'_, '_>, head: &Head<'_>, ty: Type) -> Parsed<PairTe
 fn selp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let ty = d.ty(super::vector::ELEMENTS)?;
     d.operands(4, 4)?;
-    let (to, a, b) = (d.dst(0, ty)?, d.src(1, ty)?, d.src(2, ty)?);
+    let to = d.dst(0, ty)?;
+    let a = d.src(1, ty)?;
+    let b = d.src(2, ty)?;
     let slots = match d.pred(3)? {
         PredSource::Register {
             slot,
@@ -365,7 +374,7 @@ fn selp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     Ok(Op::Alu(run, slots))
 }
 
-/// Properties of a number.
+/// The properties that `testp` tests.
 const PROPERTIES: &[(&str, usize)] = &[
     (".finite", 0),
     (".infinite", 1),
@@ -398,6 +407,7 @@ fn testp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             comparison!(f64, |x| x, |a, _b| a.is_subnormal()),
         ],
     }[property];
+    // `testp` is a comparison of a value with itself, so it needs no operation of its own.
     let Some(compare) = compare else {
         return d.error("testp has no such property");
     };
@@ -414,7 +424,8 @@ fn testp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     })))
 }
 
-/// Reads each source only in the lanes that choose it: the other may be undefined.
+/// Selects between two sources. Each source is read only in the lanes that select it, because the
+/// other one may be uninitialized.
 fn select<R: Raw>(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
     let chosen = regs.pred(s.c, mask)?;
     let a = regs.get::<R>(s.a, mask & chosen)?;

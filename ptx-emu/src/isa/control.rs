@@ -1,4 +1,5 @@
-//! Control flow, and instructions that do nothing here (manual, "Control Flow Instructions", "Miscellaneous").
+//! Control flow, and instructions without an effect here (PTX ISA, "Control Flow Instructions",
+//! "Miscellaneous Instructions").
 
 use super::Decoder;
 use crate::code::Op;
@@ -19,7 +20,7 @@ pub(super) const DECODERS: &[(&str, Decoder)] = &[
     ("setmaxnreg", setmaxnreg),
 ];
 
-/// Where lanes meet again is filled in by `flow`.
+/// The reconvergence point before `flow` has computed it.
 const UNKNOWN: u32 = u32::MAX;
 
 fn bra(d: &mut Decode<'_, '_>) -> Parsed<Op> {
@@ -43,7 +44,7 @@ fn brx(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     })
 }
 
-/// `ret` at the top level of a kernel ends the thread, as `exit` does.
+/// Decodes `ret`. At the top level of a kernel it ends the thread, as `exit` does.
 fn ret(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     exit(d).map(|end| if d.in_function() { Op::Return } else { end })
 }
@@ -66,7 +67,7 @@ fn nanosleep(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     Ok(Op::Sleep)
 }
 
-/// A hint: the address may be anything, so it is not checked.
+/// Decodes `prefetch`. It is a hint whose address may be invalid, so the address is not checked.
 fn prefetch(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if d.inst.opcode == "prefetchu" {
         d.require(&[(".L1", ())])?;
@@ -74,6 +75,7 @@ fn prefetch(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         d.address(0, false)?;
         return Ok(Op::Nothing);
     }
+    // `.const` and `.param` are valid only in front of `.tensormap`.
     let maps = matches!(
         d.inst.mods[..],
         [(".const" | ".param", _), (".tensormap", _)]
@@ -98,7 +100,7 @@ fn prefetch(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     Ok(Op::Nothing)
 }
 
-/// Within one launch both forms do nothing; a traced launch records them.
+/// Decodes `griddepcontrol`. It has no effect within a launch, but a traced launch records it.
 fn griddepcontrol(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let waits = d.require(&[(".launch_dependents", false), (".wait", true)])?;
     d.operands(0, 0)?;

@@ -1,4 +1,6 @@
-//! `cvt` (manual, "cvt"): frequent pairs of types are rows, all others go through the exact value.
+//! `cvt` (PTX ISA, "cvt").
+//!
+//! Frequent pairs of types are table rows. All other conversions go through the exact value.
 
 use half::{bf16, f16};
 
@@ -12,7 +14,7 @@ use crate::parse::types::{Kind, Type};
 
 pub(super) const DECODERS: &[(&str, Decoder)] = &[("cvt", cvt)];
 
-/// Pairs that occur in inner loops, for registers of exactly these sizes.
+/// The pairs that occur in inner loops, for registers of exactly these sizes.
 pub(crate) const FAST: &[Row] = rows! {
     "cvt.{u64,s64}.u32" => |a: u32| -> u64 { a.into() }
     "cvt.{u64,s64}.s32" => |a: i32| -> i64 { a.into() }
@@ -49,7 +51,7 @@ fn zero_bf16(x: f32) -> bf16 {
     bf16::from_bits(narrow_bf16(x.into(), Round::Zero))
 }
 
-/// Ten mantissa bits, ties away from zero.
+/// Rounds to ten mantissa bits, with ties away from zero.
 pub(super) fn tf32(x: f32) -> u32 {
     if x.is_nan() {
         0x7fff_ffff
@@ -60,7 +62,7 @@ pub(super) fn tf32(x: f32) -> u32 {
     }
 }
 
-/// Rounding to a floating-point number, or to an integer.
+/// The rounding to a float or to an integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Float(Round),
@@ -93,7 +95,7 @@ const TYPES: &[Type] = &[
     Type::F64,
 ];
 
-/// A conversion in general.
+/// Any conversion.
 #[derive(Clone, Copy, Debug)]
 struct Conversion {
     mode: Option<Mode>,
@@ -102,7 +104,7 @@ struct Conversion {
     relu: bool,
     to: Type,
     from: Type,
-    /// Size of the destination register, to which integers are extended.
+    /// The width of the destination register in bits, to which integers are extended.
     bits: u32,
 }
 
@@ -123,12 +125,17 @@ fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     {
         return d.row(row);
     }
+    // Narrow formats have suffixes of their own, so they are recognized before the general ones are
+    // consumed.
     if let Some(op) = super::narrow::cvt(d)? {
         return Ok(op);
     }
     let mode = d.choose(MODES);
-    let (ftz, sat, relu) = (d.eat(".ftz"), d.eat(".sat"), d.eat(".relu"));
-    let (to, from) = (d.ty(TYPES)?, d.ty(TYPES)?);
+    let ftz = d.eat(".ftz");
+    let sat = d.eat(".sat");
+    let relu = d.eat(".relu");
+    let to = d.ty(TYPES)?;
+    let from = d.ty(TYPES)?;
     d.operands(2, 2)?;
     let c = Conversion {
         mode,
@@ -142,20 +149,21 @@ fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if let Some(wrong) = illegal(&c) {
         return d.error(format!("`{name}`: {wrong}"));
     }
+    // A row applies only if the registers have exactly the widths of its types.
     if let Some(op) = row.and_then(|row| d.attempt(row)) {
         return Ok(op);
     }
     general(d, c)
 }
 
-/// Which rounding modes and flags a pair of types needs or forbids.
+/// Returns the reason why a pair of types does not allow the rounding mode or the flags.
 fn illegal(c: &Conversion) -> Option<&'static str> {
     let narrows = is_float(c.from)
         && is_float(c.to)
         && (c.to.bits() < c.from.bits() || c.to.bits() == 16 && c.to != c.from);
     let wrong = [
         (
-            // ptxas takes cvt.bf16.f16, and makes it .rn.
+            // ptxas accepts `cvt.bf16.f16` and treats it as `.rn`.
             c.mode.is_none()
                 && is_float(c.to)
                 && (!is_float(c.from) || narrows)
@@ -208,6 +216,7 @@ fn general(d: &mut Decode<'_, '_>, mut c: Conversion) -> Parsed<Op> {
     let to = d.wider(d.operand(0), c.to)?;
     let (a, wide) = d.cvt_src(c.from)?;
     c.bits = to.ty.bits();
+    // The function depends on the banks only. The types are in the packed constant.
     let run: Alu = match (to.ty.bits() == 64, wide) {
         (false, false) => convert::<u32, u32>,
         (false, true) => convert::<u64, u32>,
@@ -225,7 +234,7 @@ fn general(d: &mut Decode<'_, '_>, mut c: Conversion) -> Parsed<Op> {
     ))
 }
 
-/// A register's bits as 64 bits and back.
+/// Conversion of the bits of a register to 64 bits and back.
 trait Bits: Raw {
     fn wide(self) -> u64;
     fn narrow(wide: u64) -> Self;
@@ -281,7 +290,7 @@ impl Conversion {
         }
     }
 
-    /// The destination register's bits for a source register's.
+    /// Converts the value of one lane from register bits to register bits.
     fn lane(&self, raw: u64) -> u64 {
         match (is_float(self.from), is_float(self.to)) {
             (false, false) => self.extend(self.clamp(self.integer(raw))),
@@ -299,7 +308,7 @@ impl Conversion {
         }
     }
 
-    /// The range of the destination type.
+    /// Returns the range of the destination type.
     fn range(&self) -> (i128, i128) {
         let bits = self.to.bits();
         match self.to.kind() {
@@ -317,7 +326,7 @@ impl Conversion {
         }
     }
 
-    /// Truncates to the destination type, and extends that to the register.
+    /// Truncates to the destination type, and extends the result to the register.
     fn extend(&self, value: i128) -> u64 {
         let shift = 128 - self.to.bits();
         let value = match self.to.kind() {
@@ -332,19 +341,20 @@ impl Conversion {
             Type::F16 => f16::from_bits(raw as u16).wide().into(),
             Type::Bf16 => bf16::from_bits(raw as u16).wide().into(),
             Type::F64 => f64::from_bits(raw),
-            // To a half, an H100 flushes nothing.
+            // An H100 flushes nothing in a conversion to a 16-bit float.
             _ if self.ftz && self.to != Type::F16 => ftz(f32::from_bits(raw as u32)).into(),
             _ => f32::from_bits(raw as u32).into(),
         }
     }
 
-    /// What a NaN becomes: the first bit alone if the source is a double or the result has 64 bits, else 0.
+    /// Returns the integer for a NaN: only the sign bit if the source is `f64` or the result has 64
+    /// bits, or else 0.
     fn not_a_number(&self) -> i128 {
         let wide = self.from == Type::F64 || self.to.bits() == 64;
         if wide { 1 << (self.to.bits() - 1) } else { 0 }
     }
 
-    /// Float to integer always saturates.
+    /// Converts a float to an integer, which always saturates.
     fn float_to_integer(&self, value: f64) -> i128 {
         if value.is_nan() {
             return self.not_a_number();
@@ -403,7 +413,7 @@ impl Conversion {
         if self.sat { sat64(value) } else { value }
     }
 
-    /// Narrows a double, exact or rounded to odd, to the destination type.
+    /// Narrows an `f64`, which is exact or rounded to odd, to the destination type.
     fn finish(&self, value: f64) -> u64 {
         let value = self.saturate64(value);
         let round = self.rounding();

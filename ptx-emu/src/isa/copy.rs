@@ -1,4 +1,4 @@
-//! Asynchronous copies and the barriers they complete on (manual, "Data Movement and Conversion Instructions:
+//! Asynchronous copies and mbarriers (PTX ISA, "Data Movement and Conversion Instructions:
 //! Asynchronous copy", "Parallel Synchronization and Communication Instructions: mbarrier").
 
 use super::Decoder;
@@ -12,7 +12,7 @@ use crate::parse::{Parsed, error, unsupported};
 
 pub(super) const DECODERS: &[(&str, Decoder)] = &[("mbarrier", mbarrier), ("cp", cp)];
 
-/// What the suffix after `mbarrier` says.
+/// The form that the suffix after `mbarrier` selects.
 #[derive(Clone, Copy)]
 enum CopyForm {
     Init,
@@ -41,6 +41,8 @@ fn mbarrier(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         CopyForm::Init => {
             let space = place(d)?;
             d.operands(2, 2)?;
+            // A literal count is checked here, because the error then has a place in the text even
+            // if the code never runs.
             literal(d, 1, 1, MOST_COUNT)?;
             let operation = MbarrierOperation::Init {
                 count: d.src(1, Type::U32)?,
@@ -68,17 +70,17 @@ fn mbarrier(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     }
 }
 
-/// The largest count of an mbarrier.
+/// The maximum count of an mbarrier.
 pub(crate) const MOST_COUNT: u64 = (1 << 20) - 1;
 
-/// `{.sem.scope}`, where only the default makes the happens-before that is modelled.
+/// Decodes `{.sem.scope}`. Only the default creates the happens-before relation that is modeled.
 fn semantics(d: &mut Decode<'_, '_>, default: &str) {
     if d.eat(default) {
         d.choose(&[(".cta", ()), (".cluster", ())]);
     }
 }
 
-/// `{.shared, .shared::cta, .shared::cluster}.b64`
+/// Decodes `{.shared, .shared::cta, .shared::cluster}.b64`.
 fn place(d: &mut Decode<'_, '_>) -> Parsed<Space> {
     let spaces = [
         (".shared", Space::Shared),
@@ -90,15 +92,16 @@ fn place(d: &mut Decode<'_, '_>) -> Parsed<Space> {
     Ok(space)
 }
 
-/// Checks an operand that is a literal.
+/// Checks the range of an operand if it is a literal.
 fn literal(d: &Decode<'_, '_>, i: usize, least: u64, most: u64) -> Parsed<()> {
     let o = d.operand(i);
-    match matches!(o.kind, OperandKind::Number(_)) && d.immediate(i, most)? < least {
-        true => error(
+    if matches!(o.kind, OperandKind::Number(_)) && d.immediate(i, most)? < least {
+        error(
             o.at,
             format!("a number from {least} to {most} was expected"),
-        ),
-        false => Ok(()),
+        )
+    } else {
+        Ok(())
     }
 }
 
@@ -116,12 +119,14 @@ fn change(
     })))
 }
 
-/// `mbarrier.arrive{_drop}{.expect_tx}{.noComplete}{.release.scope}{.shared}.b64 state, [a]{, count | bytes}`
+/// Decodes `mbarrier.arrive{_drop}{.expect_tx}{.noComplete}{.release.scope}{.shared}.b64 state,
+/// [a]{, count | bytes}`.
 fn arrive(d: &mut Decode<'_, '_>, drops: bool) -> Parsed<Op> {
     let expects = d.eat(".expect_tx");
     let completes = expects || !d.eat(".noComplete");
     semantics(d, ".release");
     let space = place(d)?;
+    // With `.expect_tx` the third operand is a number of bytes, and without it an optional count.
     let n = d.operands(if expects || !completes { 3 } else { 2 }, 3)?;
     let state = match d.operand(0).kind {
         OperandKind::Sink => None,
@@ -157,11 +162,12 @@ fn is_predicate(d: &mut Decode<'_, '_>, i: usize) -> bool {
     }
 }
 
-/// `mbarrier.{test,try}_wait{.parity}{.acquire.scope}{.shared}.b64 p, [a], phase{, time}`
+/// Decodes `mbarrier.{test,try}_wait{.parity}{.acquire.scope}{.shared}.b64 p, [a], phase{, time}`.
 fn wait(d: &mut Decode<'_, '_>, suspends: bool) -> Parsed<Op> {
     let parity = d.eat(".parity");
     semantics(d, ".acquire");
     let space = place(d)?;
+    // The time hint of `try_wait` is checked but not used, because suspended time is not modeled.
     if d.operands(3, if suspends { 4 } else { 3 })? == 4 {
         d.src(3, Type::U32)?;
     }
@@ -169,12 +175,11 @@ fn wait(d: &mut Decode<'_, '_>, suspends: bool) -> Parsed<Op> {
         OperandKind::Sink => None,
         _ => Some(d.dst(0, Type::Pred)?),
     };
-    let phase = match parity {
-        true => {
-            literal(d, 2, 0, 1)?;
-            Phase::Parity(d.src(2, Type::U32)?)
-        }
-        false => Phase::State(d.src(2, Type::B64)?),
+    let phase = if parity {
+        literal(d, 2, 0, 1)?;
+        Phase::Parity(d.src(2, Type::U32)?)
+    } else {
+        Phase::State(d.src(2, Type::B64)?)
     };
     let address = d.address(1, space != Space::Generic)?;
     Ok(Op::MbarrierWait(Box::new(MbarrierWait {
@@ -186,11 +191,11 @@ fn wait(d: &mut Decode<'_, '_>, suspends: bool) -> Parsed<Op> {
     })))
 }
 
-/// `fence.proxy.async{.space}` and `fence.mbarrier_init.release.cluster`, the opcode consumed.
+/// Decodes `fence.proxy.async{.space}` and `fence.mbarrier_init.release.cluster` after the opcode.
 pub(super) fn proxy_fence(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let name = d.name();
     match name.as_str() {
-        // It orders accesses to global memory alone.
+        // This form orders only accesses to global memory.
         "fence.proxy.async.global" => {
             d.skip();
             d.operands(0, 0)?;
@@ -230,7 +235,7 @@ fn cp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     }
 }
 
-/// What the suffix after `cp.async` says.
+/// The form that the suffix after `cp.async` selects.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Single {
     Ca,
@@ -238,7 +243,8 @@ enum Single {
     Arrives,
 }
 
-/// `cp.async.{ca,cg}.shared.global{.L2::cache_hint}{.L2::size} [d], [s], size{, source size}{, policy}`
+/// Decodes `cp.async.{ca,cg}.shared.global{.L2::cache_hint}{.L2::size} [d], [s], size{, source
+/// size}{, policy}`.
 fn single(d: &mut Decode<'_, '_>, cg: bool) -> Parsed<Op> {
     d.require(&[(".shared", ()), (".shared::cta", ())])?;
     d.require(&[(".global", ())])?;
@@ -249,6 +255,7 @@ fn single(d: &mut Decode<'_, '_>, cg: bool) -> Parsed<Op> {
     if hinted {
         d.src(n - 1, Type::B64)?;
     }
+    // `.cg` bypasses L1, which works on 16 bytes only (PTX ISA, "cp.async").
     let bytes = d.immediate(2, 16)? as u32;
     if !matches!(bytes, 4 | 8 | 16) || cg && bytes != 16 {
         let sizes = if cg { "16" } else { "4, 8 or 16" };
@@ -265,7 +272,8 @@ fn single(d: &mut Decode<'_, '_>, cg: bool) -> Parsed<Op> {
     } else {
         None
     };
-    let (to, from) = (d.address(0, true)?, d.address(1, false)?);
+    let to = d.address(0, true)?;
+    let from = d.address(1, false)?;
     Ok(Op::Copy(Box::new(ThreadCopy {
         to,
         from,
@@ -274,7 +282,7 @@ fn single(d: &mut Decode<'_, '_>, cg: bool) -> Parsed<Op> {
     })))
 }
 
-/// `cp.async.commit_group`, `cp.async.wait_group n` and `cp.async.wait_all`
+/// Decodes `cp.async.commit_group`, `cp.async.wait_group n` and `cp.async.wait_all`.
 fn group(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let forms = &[
         (".commit_group", None),
@@ -295,7 +303,7 @@ fn group(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     })
 }
 
-/// `cp.async.mbarrier.arrive{.noinc}{.shared}.b64 [a]`
+/// Decodes `cp.async.mbarrier.arrive{.noinc}{.shared}.b64 [a]`.
 fn copy_arrives(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.require(&[(".arrive", ())])?;
     let more = !d.eat(".noinc");
@@ -308,9 +316,12 @@ fn copy_arrives(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     ))))
 }
 
-/// `cp.async.bulk.dst.global.mbarrier::complete_tx::bytes{.multicast::cluster}{.L2::cache_hint} [d], [s], n, [bar]{, blocks}{, policy}`
-/// `cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [d], [s], n, [bar]` and
-/// `cp.async.bulk.prefetch.L2.global{.L2::cache_hint} [s], n{, policy}`
+/// Decodes the forms of `cp.async.bulk` to shared memory, and its prefetch.
+///
+/// - `cp.async.bulk.dst.global.mbarrier::complete_tx::bytes{.multicast::cluster}{.L2::cache_hint}
+///   [d], [s], n, [bar]{, blocks}{, policy}`
+/// - `cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [d], [s], n, [bar]`
+/// - `cp.async.bulk.prefetch.L2.global{.L2::cache_hint} [s], n{, policy}`
 fn bulk(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if let Some(op) = super::tensor::bulk(d)? {
         return Ok(op);
@@ -319,15 +330,17 @@ fn bulk(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if prefetches && d.eat(".tensor") {
         return super::tensor::prefetch(d);
     }
-    let into = match prefetches {
-        true => d.choose(&[(".L2", Space::Global)]),
-        false => d.choose(&[
+    let into = if prefetches {
+        d.choose(&[(".L2", Space::Global)])
+    } else {
+        d.choose(&[
             (".shared::cluster", Space::Cluster),
             (".shared::cta", Space::Shared),
-        ]),
+        ])
     };
     let source = d.choose(&[(".global", Space::Global), (".shared::cta", Space::Shared)]);
-    // Within shared memory, a copy is to the cluster, in which the block itself is.
+    // A copy within shared memory has the destination `.shared::cluster`, which includes the own
+    // block.
     let between = source == Some(Space::Shared);
     let possible = !between || !prefetches && into == Some(Space::Cluster);
     let whole = into.is_some()

@@ -1,5 +1,5 @@
-//! Floating-point arithmetic that is seldom: directed rounding, with `.ftz` and `.sat`, and pairs of singles (manual,
-//! "Floating-Point Instructions").
+//! Rare floating-point arithmetic: directed rounding, with `.ftz` and `.sat`, and pairs of `f32`
+//! (PTX ISA, "Floating-Point Instructions").
 
 use super::exact::{add64, div64, fma64, mul64, rcp_gross, rsqrt_gross, sqrt64};
 use super::number::Round::{self, Down, Nearest, Up, Zero};
@@ -7,8 +7,8 @@ use super::number::*;
 use super::{Row, seldom};
 use crate::exec::regs::Two;
 
-/// The rows of an operation on singles in the three directions, with `.ftz`, `.sat` and both; plain ones are in
-/// [`float`](super::float).
+/// Defines the rows of an `f32` operation in the three directed modes, with `.ftz`, `.sat` and
+/// both. Rows for the default mode are in [`float`](super::float).
 macro_rules! singles {
     ($($op:literal |$($arg:ident),+; $round:ident| $value:expr;)*) => { &[$(singles!(@one $op [$($arg),+] $round $value)),*] };
     (@one $op:literal $args:tt $round:ident $value:expr) => {
@@ -42,7 +42,7 @@ pub(crate) const SINGLES: &[[Row; 9]] = singles! {
     "mad" |a, b, c; round| fma32_round(a, b, c, round);
 };
 
-/// The rows of an operation on doubles in the three directions.
+/// Defines the rows of an `f64` operation in the three directed modes.
 macro_rules! doubles {
     ($($op:literal |$($arg:ident),+; $round:ident| $value:expr;)*) => {
         &[$(*seldom! {
@@ -64,7 +64,7 @@ pub(crate) const DOUBLES: &[[Row; 3]] = doubles! {
     "sqrt" |a; round| sqrt64(a, round);
 };
 
-/// The rows of an operation on pairs of singles.
+/// Defines the rows of an operation on pairs of `f32`.
 macro_rules! pairs {
     ($($op:literal |$($arg:ident),+; $round:ident| $value:expr;)*) => { &[$(*seldom! {
         concat!($op, "{,.rn}.f32x2") => |$($arg: Two<f32>),+| -> Two<f32> { pairs!(@both Nearest $round $value; $($arg),+) }
@@ -93,9 +93,10 @@ pub(crate) const PAIRS: &[[Row; 8]] = pairs! {
     "fma" |a, b, c; round| fma32_round(a, b, c, round);
 };
 
-/// A quotient that is tiny before it is rounded becomes zero, as on an H200.
+/// Divides with `.ftz`. A quotient that is subnormal before rounding becomes zero, as on an H200.
 fn div(a: f32, b: f32, round: Round) -> f32 {
-    let (a, b) = (ftz(a), ftz(b));
+    let a = ftz(a);
+    let b = ftz(b);
     let cut = div32(a, b, Zero);
     if cut.abs() < f32::MIN_POSITIVE {
         ftz(cut)
@@ -108,7 +109,7 @@ fn root(a: f32, round: Round) -> f32 {
     ftz(sqrt32(ftz(a), round))
 }
 
-/// A minimum or maximum whose sign is that of the product; `.NaN` where one is none.
+/// Returns a minimum or maximum with the sign of the product. With `nan`, a NaN operand gives NaN.
 pub(super) fn signed(a: f32, b: f32, nan: bool, of: fn(f32, f32) -> f32) -> f32 {
     if a.is_nan() && b.is_nan() || nan && (a.is_nan() || b.is_nan()) {
         return NAN32;

@@ -1,17 +1,19 @@
-//! Double-precision arithmetic under every rounding mode, in integers of 128 bits.
+//! `f64` arithmetic in every rounding mode, computed with 128-bit integers.
 //!
-//! A number is `mantissa * 2^exponent`. A result is an integer that has more bits than a double and a flag that says
-//! whether anything was cut off below it, so that one function rounds for all operations. What is not finite, or exact
-//! zero, does not depend on the rounding mode; the host's arithmetic gives it.
+//! A number is `mantissa * 2^exponent`. A result is an integer with more bits than an `f64`, and a
+//! flag that tells whether any lower bits were cut off. One function can therefore round the
+//! results of all operations. Results that are exactly zero or not finite do not depend on the
+//! rounding mode, so the host's arithmetic computes them.
 
 use super::number::Round;
 
-/// Bits of an aligned mantissa: the product of two doubles has 106, and two of these can be added.
+/// The width of an aligned mantissa. A product of two `f64` has 106 bits, and two of them can be
+/// added.
 const WIDE: i32 = 126;
-/// The exponent of the last bit of the least double.
+/// The exponent of the last bit of the smallest subnormal.
 const LEAST: i32 = -1074;
 
-/// A finite number that is not zero: its mantissa has 53 bits, its value is `mantissa * 2^exponent`.
+/// A finite number except zero, with the value `mantissa * 2^exponent` and a 53-bit mantissa.
 #[derive(Clone, Copy)]
 struct Parts {
     negative: bool,
@@ -21,7 +23,8 @@ struct Parts {
 
 fn parts(x: f64) -> Parts {
     let bits = x.to_bits();
-    let (field, low) = ((bits >> 52 & 0x7ff) as i32, bits & ((1 << 52) - 1));
+    let field = (bits >> 52 & 0x7ff) as i32;
+    let low = bits & ((1 << 52) - 1);
     let (mantissa, exponent) = if field == 0 {
         (low, LEAST)
     } else {
@@ -35,7 +38,7 @@ fn parts(x: f64) -> Parts {
     }
 }
 
-/// An exact value: `mantissa * 2^exponent`, and less than one unit more if something was `cut` off.
+/// The value `mantissa * 2^exponent`, plus less than one unit if something was `cut` off.
 #[derive(Clone, Copy)]
 struct Value {
     negative: bool,
@@ -46,7 +49,8 @@ struct Value {
 
 impl Value {
     fn product(a: f64, b: f64) -> Value {
-        let (a, b) = (parts(a), parts(b));
+        let a = parts(a);
+        let b = parts(b);
         let mantissa = u128::from(a.mantissa) * u128::from(b.mantissa);
         Value {
             negative: a.negative != b.negative,
@@ -70,7 +74,8 @@ impl Value {
         }
     }
 
-    /// The same value with its first bit at a fixed place; nothing may have been cut off.
+    /// Returns the same value with its first bit at a fixed position. Nothing may have been cut
+    /// off.
     fn aligned(self) -> Value {
         let shift = self.mantissa.leading_zeros() as i32 - (128 - WIDE);
         Value {
@@ -80,7 +85,7 @@ impl Value {
         }
     }
 
-    /// Makes the exponent larger by so much; what falls off is remembered.
+    /// Increases the exponent by `by` and records whether bits were cut off.
     fn lowered(self, by: i32) -> Value {
         if by >= 128 {
             return Value {
@@ -99,15 +104,16 @@ impl Value {
         }
     }
 
-    /// The sum, or nothing when it is exactly zero.
+    /// Returns the sum, or `None` if it is exactly zero.
     fn plus(self, other: Value) -> Option<Value> {
-        let (a, b) = (self.aligned(), other.aligned());
+        let a = self.aligned();
+        let b = other.aligned();
         let larger = (a.exponent, a.mantissa) >= (b.exponent, b.mantissa);
         let (a, b) = if larger { (a, b) } else { (b, a) };
         let b = b.lowered(a.exponent - b.exponent);
         let mantissa = match a.negative == b.negative {
             true => a.mantissa + b.mantissa,
-            // What was cut off b is missing from the difference, too.
+            // The part that was cut off `b` is missing from the difference, too.
             false => a.mantissa - b.mantissa - u128::from(b.cut),
         };
         (mantissa != 0 || b.cut).then_some(Value {
@@ -117,9 +123,10 @@ impl Value {
         })
     }
 
-    /// The nearest double in the direction of a rounding mode.
+    /// Rounds to an `f64` in a rounding mode.
     fn round(self, round: Round) -> f64 {
         let bits = 128 - self.mantissa.leading_zeros() as i32;
+        // The result keeps 53 bits, or fewer if it is subnormal.
         let spare = (bits - 53).max(LEAST - self.exponent);
         let (kept, lost) = match spare {
             ..=0 => (self.mantissa << -spare, self.cut.into()),
@@ -134,6 +141,7 @@ impl Value {
             (_, Round::Down) => self.negative,
             (_, Round::Up) => !self.negative,
             (Lost::Less, Round::Nearest) => false,
+            // Ties go to the even mantissa.
             (Lost::Half, Round::Nearest) => kept & 1 != 0,
             (Lost::More, Round::Nearest) => true,
         };
@@ -146,7 +154,7 @@ impl Value {
     }
 }
 
-/// What rounding takes away, in halves of the last bit.
+/// The part that rounding removes, relative to half of the last bit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lost {
     Nothing,
@@ -171,7 +179,7 @@ fn half(rest: u128, bits: i32, cut: bool) -> Lost {
     }
 }
 
-/// Whether a magnitude that is too large becomes the largest double.
+/// Returns true if a magnitude that is too large becomes the largest finite `f64`.
 fn toward_zero(round: Round, negative: bool) -> bool {
     match round {
         Round::Nearest => false,
@@ -181,7 +189,8 @@ fn toward_zero(round: Round, negative: bool) -> bool {
     }
 }
 
-/// `mantissa * 2^exponent`, of at most 53 bits, or 54 of which the last 53 are zero.
+/// Returns `mantissa * 2^exponent`. The mantissa has at most 53 bits, or 54 bits of which the last
+/// 53 are zero.
 fn pack(negative: bool, mantissa: u64, exponent: i32, finite: bool) -> f64 {
     let (mantissa, exponent) = if mantissa >> 53 != 0 {
         (mantissa >> 1, exponent + 1)
@@ -197,7 +206,7 @@ fn pack(negative: bool, mantissa: u64, exponent: i32, finite: bool) -> f64 {
     f64::from_bits(bits | u64::from(negative) << 63)
 }
 
-/// The zero that a sum of opposite numbers is.
+/// Returns the zero that is the sum of opposite numbers.
 fn cancelled(round: Round) -> f64 {
     if round == Round::Down { -0.0 } else { 0.0 }
 }
@@ -206,14 +215,14 @@ fn ordinary(x: f64) -> bool {
     x.is_finite() && x != 0.0
 }
 
-/// `a + b` under a rounding mode.
+/// Returns `a + b` in a rounding mode.
 pub(crate) fn add64(a: f64, b: f64, round: Round) -> f64 {
     if ordinary(a) && ordinary(b) {
         return Value::of(a)
             .plus(Value::of(b))
             .map_or(cancelled(round), |sum| sum.round(round));
     }
-    // Two zeros of opposite signs cancel; of equal signs, or with another number, the host's sum is exact.
+    // Two zeros of opposite signs cancel. In all other cases with a zero, the host's sum is exact.
     if a == 0.0 && b == 0.0 && a.to_bits() != b.to_bits() {
         cancelled(round)
     } else {
@@ -221,7 +230,7 @@ pub(crate) fn add64(a: f64, b: f64, round: Round) -> f64 {
     }
 }
 
-/// `a * b` under a rounding mode.
+/// Returns `a * b` in a rounding mode.
 pub(crate) fn mul64(a: f64, b: f64, round: Round) -> f64 {
     if ordinary(a) && ordinary(b) {
         Value::product(a, b).round(round)
@@ -230,32 +239,37 @@ pub(crate) fn mul64(a: f64, b: f64, round: Round) -> f64 {
     }
 }
 
-/// `a * b + c` under a rounding mode.
+/// Returns `a * b + c` in a rounding mode.
 pub(crate) fn fma64(a: f64, b: f64, c: f64, round: Round) -> f64 {
     match (a.is_finite() && b.is_finite(), c.is_finite()) {
         (false, _) => return a.mul_add(b, c),
-        // The product may be too large for a double, and must not meet an infinite `c` as one.
+        // The product may be too large for an `f64`, and must not become infinite before `c` is
+        // added.
         (true, false) => return c + 0.0,
         (true, true) if a == 0.0 || b == 0.0 => return add64(a * b, c, round),
         (true, true) => {}
     }
     let product = Value::product(a, b);
-    match ordinary(c) {
-        true => product
+    if ordinary(c) {
+        product
             .plus(Value::of(c))
-            .map_or(cancelled(round), |sum| sum.round(round)),
-        false => product.round(round),
+            .map_or(cancelled(round), |sum| sum.round(round))
+    } else {
+        product.round(round)
     }
 }
 
-/// `a / b` under a rounding mode.
+/// Returns `a / b` in a rounding mode.
 pub(crate) fn div64(a: f64, b: f64, round: Round) -> f64 {
     if !ordinary(a) || !ordinary(b) {
         return a / b;
     }
-    let (a, b) = (parts(a), parts(b));
-    let (dividend, divisor) = (u128::from(a.mantissa) << 66, u128::from(b.mantissa));
-    let (mantissa, cut) = (dividend / divisor, dividend % divisor != 0);
+    let a = parts(a);
+    let b = parts(b);
+    let dividend = u128::from(a.mantissa) << 66;
+    let divisor = u128::from(b.mantissa);
+    let mantissa = dividend / divisor;
+    let cut = dividend % divisor != 0;
     Value {
         negative: a.negative != b.negative,
         mantissa,
@@ -265,7 +279,7 @@ pub(crate) fn div64(a: f64, b: f64, round: Round) -> f64 {
     .round(round)
 }
 
-/// `sqrt(a)` under a rounding mode.
+/// Returns `sqrt(a)` in a rounding mode.
 pub(crate) fn sqrt64(a: f64, round: Round) -> f64 {
     if !ordinary(a) || a < 0.0 {
         return a.sqrt();
@@ -285,7 +299,7 @@ pub(crate) fn sqrt64(a: f64, round: Round) -> f64 {
     .round(round)
 }
 
-/// The upper half of a double that is not subnormal; of one that is, a zero of its sign.
+/// Returns the upper half of an `f64`, or a zero with its sign if it is subnormal.
 fn upper(x: f64) -> f64 {
     let bits = x.to_bits();
     let flushed = if x.is_subnormal() {
@@ -296,10 +310,11 @@ fn upper(x: f64) -> f64 {
     f64::from_bits(flushed & 0xffff_ffff << 32)
 }
 
-/// What the gross approximations give for a NaN.
+/// The result of the gross approximations for a NaN.
 const GROSS_NAN: f64 = f64::from_bits(0x7fff_ffff << 32);
 
-/// `f` of the upper half of a double, with 20 bits of mantissa (manual, "rcp.approx.ftz.f64").
+/// Applies `f` to the upper half of an `f64` and keeps 20 bits of mantissa (PTX ISA,
+/// "rcp.approx.ftz.f64").
 fn gross(a: f64, f: impl Fn(f64) -> f64) -> f64 {
     let result = f(upper(a));
     match result {
@@ -309,12 +324,12 @@ fn gross(a: f64, f: impl Fn(f64) -> f64) -> f64 {
     }
 }
 
-/// `rcp.approx.ftz.f64`, its last bit rounded to nearest.
+/// Returns `rcp.approx.ftz.f64`, with its last bit rounded to nearest.
 pub(crate) fn rcp_gross(a: f64) -> f64 {
     gross(a, |a| 1.0 / a)
 }
 
-/// `rsqrt.approx.ftz.f64`, its last bit rounded to nearest.
+/// Returns `rsqrt.approx.ftz.f64`, with its last bit rounded to nearest.
 pub(crate) fn rsqrt_gross(a: f64) -> f64 {
     gross(a, |a| 1.0 / a.sqrt())
 }

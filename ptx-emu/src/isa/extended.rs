@@ -1,15 +1,18 @@
-//! Extended-precision arithmetic (manual, "Extended-Precision Integer Arithmetic Instructions").
+//! Extended-precision arithmetic (PTX ISA, "Extended-Precision Integer Arithmetic Instructions").
 //!
-//! The condition code `CC.CF` is a hidden predicate register. One definition covers all instructions:
+//! The condition code `CC.CF` is a hidden predicate register. One definition covers all
+//! instructions:
 //!
-//! - each computes `left + right + carry` over zero-extended words, and `.cc` stores the bit above the result;
-//! - `left` is the first source, or for `mad` the low or high half of the product;
-//! - `right` is the last source, for `sub` its complement;
-//! - `carry` is `CC.CF` where the opcode ends in `c`; otherwise 1 for `sub` and 0 for all others.
+//! - Each instruction computes `left + right + carry` with zero-extended words. `.cc` stores the
+//!   bit above the result.
+//! - `left` is the first source, or for `mad` the low or high half of the product.
+//! - `right` is the last source, and for `sub` its complement.
+//! - `carry` is `CC.CF` if the opcode ends in `c`. Otherwise it is 1 for `sub` and 0 for all
+//!   others.
 //!
-//! After a subtraction, `CC.CF` is therefore 1 when there was no borrow. The manual speaks of a borrow, which is the
-//! same for chains of subtractions alone. Hardware keeps the carry, and compiled 128-bit division reads it with `addc`
-//! after `sub.cc`.
+//! After a subtraction, `CC.CF` is therefore 1 if there was no borrow. The manual describes a
+//! borrow, which is the same for chains of subtractions alone. Hardware keeps the carry, and
+//! compiled 128-bit division reads it with `addc` after `sub.cc`.
 
 use super::Decoder;
 use crate::code::Op;
@@ -36,14 +39,15 @@ enum Left {
     HighSigned,
 }
 
-/// Where the carry in comes from.
+/// The source of the carry-in.
 #[derive(Clone, Copy)]
 enum CarryIn {
     Constant(u32),
     Flag,
 }
 
-/// Decodes `add.cc`, `addc`, `sub.cc`, `subc`, `mad.lo.cc`, `madc.hi` and so on; plain forms are rows.
+/// Decodes `add.cc`, `addc`, `sub.cc`, `subc`, `mad.lo.cc`, `madc.hi` and so on. Forms without a
+/// carry are table rows.
 fn extended(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let opcode = d.inst.opcode;
     let product = match opcode {
@@ -52,6 +56,8 @@ fn extended(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     };
     let carry_in = opcode.ends_with('c');
     let carry_out = d.eat(".cc");
+    // Without a carry, the instruction is a row. It was looked up first, so the suffixes must be
+    // wrong.
     if !carry_in && !carry_out {
         return d.error(format!(
             "`{}` is not an instruction: the suffixes do not go together, or not with this type",
@@ -78,12 +84,13 @@ fn extended(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     Ok(Op::Alu(run, slots))
 }
 
-/// Packs what an instruction does into the one word that its slots have room for.
+/// Packs the variant of an instruction into the one word that [`Slots`] has for it.
 fn pack(left: Left, subtract: bool, carry_in: bool, carry_out: bool) -> u32 {
     u32::from(carry_in) | u32::from(carry_out) << 1 | u32::from(subtract) << 2 | (left as u32) << 3
 }
 
-/// Left summand, whether the right one is complemented, carry in, and whether `CC.CF` is written.
+/// Returns the left summand, whether the right one is complemented, the carry-in, and whether
+/// `CC.CF` is written.
 fn unpack(x: u32) -> (Left, bool, CarryIn, bool) {
     let left = [Left::First, Left::Low, Left::High, Left::HighSigned][(x >> 3) as usize & 3];
     let subtract = x & 4 != 0;
@@ -95,7 +102,7 @@ fn unpack(x: u32) -> (Left, bool, CarryIn, bool) {
     (left, subtract, carry_in, x & 2 != 0)
 }
 
-/// A word that is added with carry.
+/// A word type for additions with carry.
 trait Word: Raw {
     const BITS: u32;
     fn wide(self) -> u128;
@@ -144,15 +151,20 @@ fn run<R: Word>(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> 
         CarryIn::Flag => regs.pred(s.e, mask)?,
         CarryIn::Constant(carry) => carry.wrapping_neg(),
     };
-    let (a, b) = (regs.get::<R>(s.a, mask)?, regs.get::<R>(s.b, mask)?);
+    let a = regs.get::<R>(s.a, mask)?;
+    let b = regs.get::<R>(s.b, mask)?;
+    // `mad` has the product of the first two sources on the left, and the third source on the
+    // right.
     let right = if matches!(left, Left::First) {
         b
     } else {
         regs.get::<R>(s.c, mask)?
     };
     let low = (1u128 << R::BITS) - 1;
-    let (mut out, mut carries) = ([R::default(); 32], 0);
+    let mut out = [R::default(); 32];
+    let mut carries = 0;
     for i in 0..32 {
+        // A subtraction adds the complement, and its carry-in of 1 completes the negation.
         let right = if subtract {
             !right[i].wide() & low
         } else {

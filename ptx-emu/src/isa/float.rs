@@ -1,4 +1,4 @@
-//! Single- and double-precision arithmetic (manual, "Floating-Point Instructions").
+//! `f32` and `f64` arithmetic (PTX ISA, "Floating-Point Instructions").
 
 use super::number::Round::{self, Down, Up, Zero};
 use super::number::*;
@@ -6,7 +6,7 @@ use super::{Row, rows};
 use crate::exec::regs::{Regs, Slots, Undefined};
 use crate::parse::types::Type;
 
-/// Sine and cosine: the argument is reduced in double precision.
+/// Returns the sine. The argument is reduced in double precision.
 fn sin(x: f32) -> f32 {
     approx(x, f64::sin)
 }
@@ -23,7 +23,7 @@ fn recip(x: f32, round: Round) -> f32 {
     div32(1.0, x, round)
 }
 
-/// The commonest instruction of all has its own fast path.
+/// `fma.rn.f32`, the most frequent instruction, which has its own fast path.
 pub(crate) const FUSED: &[Row] = &[
     Row {
         names: "{fma,mad}.rn.f32",
@@ -47,7 +47,7 @@ fn fma_lanes_ftz(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined>
     fused(regs, mask, s, ftz)
 }
 
-/// `fma` of all lanes, with operands and result flushed by `flush`.
+/// Computes `fma` in all lanes. `flush` flushes operands and results.
 #[inline(always)]
 fn fused(
     regs: &mut Regs,

@@ -1,7 +1,7 @@
-//! Half-precision arithmetic, scalar and packed (manual, "Half Precision Floating-Point Instructions"). Forms that are seldom
-//! are in [`packed`](super::packed).
+//! Arithmetic on 16-bit floats, scalar and packed (PTX ISA, "Half Precision Floating-Point
+//! Instructions"). Rare forms are in [`packed`](super::packed).
 //!
-//! Results are computed in double precision, rounded to odd where inexact, and then rounded once more.
+//! Results are computed in double precision, rounded to odd if inexact, and then rounded once more.
 
 use half::{bf16, f16};
 
@@ -21,7 +21,7 @@ pub(super) fn mul<H: Half>(a: H, b: H) -> H {
     H::round(f64::from(a.wide()) * f64::from(b.wide()))
 }
 
-/// `.ftz`: a product that is tiny before it is rounded becomes zero, as on an H200.
+/// Multiplies with `.ftz`. A product that is subnormal before rounding becomes zero, as on an H200.
 pub(super) fn mul_ftz(a: f16, b: f16) -> f16 {
     let exact = f64::from(ftz16(a).wide()) * f64::from(ftz16(b).wide());
     f16::round(if exact.abs() < 1.0 / 16384.0 {
@@ -40,7 +40,7 @@ pub(super) fn fma<H: Half>(a: H, b: H, c: H) -> H {
 
 pub(super) fn relu<H: Half>(x: H) -> H {
     let x = x.wide();
-    // A NaN stays one.
+    // A NaN stays a NaN.
     if x <= 0.0 {
         H::round(0.0)
     } else {
@@ -96,7 +96,7 @@ fn function<H: Half>(x: H, f: impl Fn(f64) -> f64) -> H {
     H::round(f(x.wide().into()))
 }
 
-/// The NaN of both formats of halves.
+/// The NaN of both 16-bit formats.
 const NAN: u16 = 0x7fff;
 
 pub(super) fn flip(x: f16) -> f16 {

@@ -1,5 +1,5 @@
-//! Hints to caches, events for tools, and the block of an address (manual, "Data Movement and Conversion Instructions",
-//! "Miscellaneous Instructions").
+//! Cache hints, events for tools, and the block of an address (PTX ISA, "Data Movement and
+//! Conversion Instructions", "Miscellaneous Instructions").
 
 use super::Decoder;
 use crate::code::{
@@ -19,7 +19,7 @@ pub(super) const DECODERS: &[(&str, Decoder)] = &[
     ("getctarank", getctarank),
 ];
 
-/// `applypriority{.global}.L2::evict_normal [a], 128`
+/// Decodes `applypriority{.global}.L2::evict_normal [a], 128`.
 fn applypriority(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.eat(".global");
     d.require(&[(".L2::evict_normal", ())])?;
@@ -31,12 +31,13 @@ fn applypriority(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     Ok(Op::Nothing)
 }
 
-/// Bytes that `discard` is for.
+/// The number of bytes that `discard` covers.
 const DISCARDED: u32 = 128;
-/// What discarded words hold: nobody may rely on it.
+/// The contents of discarded words. No kernel may rely on them.
 const NOISE: u64 = 0xd15c_a4de_d15c_a4de;
 
-/// `discard{.global}.L2 [a], 128`: a plain store of what nobody knows (manual, "discard").
+/// Decodes `discard{.global}.L2 [a], 128`, which is an ordinary store of an unspecified value (PTX
+/// ISA, "discard").
 fn discard(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let space = if d.eat(".global") {
         Space::Global
@@ -53,6 +54,7 @@ fn discard(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         slot: d.literal(Bank::W64, NOISE),
         bits: 64,
     };
+    // The 128 bytes are two stores of eight 64-bit registers each.
     let half = |site: u32, offset: i64| Transfer {
         space,
         address: Address {
@@ -76,7 +78,7 @@ fn discard(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     ])))
 }
 
-/// Counters of a profiler, which there is none of here.
+/// Decodes `pmevent`. There are no profiler counters here.
 fn pmevent(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let most = if d.eat(".mask") { 0xffff } else { 15 };
     d.operands(1, 1)?;
@@ -84,13 +86,13 @@ fn pmevent(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     Ok(Op::Nothing)
 }
 
-/// Without a debugger it ends the launch, as `trap` does.
+/// Decodes `brkpt`. Without a debugger it ends the launch, as `trap` does.
 fn brkpt(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.operands(0, 0)?;
     Ok(Op::Trap)
 }
 
-/// `getctarank{.shared::cluster}.type d, a`
+/// Decodes `getctarank{.shared::cluster}.type d, a`.
 fn getctarank(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let space = if d.eat(".shared::cluster") {
         Space::Cluster

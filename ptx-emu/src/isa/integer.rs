@@ -1,15 +1,17 @@
-//! Integer arithmetic (manual, "Integer Arithmetic Instructions").
+//! Integer arithmetic (PTX ISA, "Integer Arithmetic Instructions").
 
 use super::{Row, rows, seldom};
 use crate::exec::regs::{B32, B64, Two};
 
-/// A position or length, which the manual limits to 255. Of larger ones an H100 takes the low 8 bits in 32-bit forms.
+/// Returns a position or length, which the manual limits to 255. An H100 uses the low 8 bits of
+/// larger values in 32-bit forms.
 fn limited(x: u32, bits: u32) -> u32 {
     if bits == 32 { x & 0xff } else { x.min(0xff) }
 }
 
 fn bfe(a: i64, bits: u32, b: u32, c: u32, signed: bool) -> u64 {
-    let (pos, len) = (limited(b, bits), limited(c, bits));
+    let pos = limited(b, bits);
+    let len = limited(c, bits);
     let msb = bits - 1;
     let sign_at = (pos + len.max(1) - 1).min(msb);
     let sign = if !signed || len == 0 {
@@ -33,7 +35,8 @@ fn bfe(a: i64, bits: u32, b: u32, c: u32, signed: bool) -> u64 {
 }
 
 fn bfi(a: u64, b: u64, c: u32, d: u32, bits: u32) -> u64 {
-    let (pos, len) = (limited(c, bits), limited(d, bits));
+    let pos = limited(c, bits);
+    let len = limited(d, bits);
     let len = len.min(bits.saturating_sub(pos));
     if len == 0 {
         return b;
@@ -51,19 +54,19 @@ fn find_high(x: u64, shift: bool, bits: u32) -> u32 {
     }
 }
 
-/// Byte `i`, unsigned.
+/// Returns byte `i`, unsigned.
 #[inline(always)]
 fn byte(x: u32, i: u32) -> i32 {
     (x >> (8 * i) & 0xff) as i32
 }
 
-/// Byte `i`, signed.
+/// Returns byte `i`, signed.
 #[inline(always)]
 fn signed_byte(x: u32, i: u32) -> i32 {
     (x << (24 - 8 * i)) as i32 >> 24
 }
 
-/// The dot product of the four bytes of each operand; it cannot overflow.
+/// Returns the dot product of the four bytes of each operand. It cannot overflow.
 #[inline(always)]
 fn dot(a: u32, b: u32, of_a: impl Fn(u32, u32) -> i32, of_b: impl Fn(u32, u32) -> i32) -> i32 {
     (0..4).fold(0i32, |sum, i| {
@@ -71,7 +74,7 @@ fn dot(a: u32, b: u32, of_a: impl Fn(u32, u32) -> i32, of_b: impl Fn(u32, u32) -
     })
 }
 
-/// The dot product of the two halves of `a` with two bytes of `b`, from byte `from` on.
+/// Returns the dot product of the halves of `a` with two bytes of `b`, starting at byte `from`.
 fn dot2(a: [i32; 2], b: u32, of_b: fn(u32, u32) -> i32, from: u32) -> i32 {
     (0..2).fold(0i32, |sum, i| {
         sum.wrapping_add(a[i as usize].wrapping_mul(of_b(b, from + i)))
@@ -86,8 +89,9 @@ fn signed_halves(x: u32) -> [i32; 2] {
     [x as i16, (x >> 16) as i16].map(i32::from)
 }
 
-/// The place of the `offset`-th set bit, from `base` up or down; all ones if there is none (manual, "fns"). Of the least
-/// offset, which has no magnitude, an H100 makes 0.
+/// Returns the position of the `offset`-th set bit, counted from `base` up or down, or all ones if
+/// there is none (PTX ISA, "fns"). The smallest offset has no magnitude, and an H100 returns 0 for
+/// it.
 fn find_nth(mask: u32, base: u32, offset: i32) -> u32 {
     if offset == i32::MIN {
         return 0;
@@ -105,7 +109,7 @@ fn find_nth(mask: u32, base: u32, offset: i32) -> u32 {
         .unwrap_or(u32::MAX)
 }
 
-/// The low bits of `a`, extended; how many, `b` says (manual, "szext").
+/// Extends the low `b` bits of `a` (PTX ISA, "szext").
 fn extend(a: u32, b: u32, wrap: bool, signed: bool) -> u32 {
     let bits = if wrap { b & 31 } else { b.min(32) };
     match bits {
@@ -123,7 +127,8 @@ fn low24s(x: i32) -> i32 {
     x << 8 >> 8
 }
 
-/// Division by zero gives all ones, as the hardware's software division does; the manual leaves it open.
+/// The rows of integer arithmetic. A division by zero returns all ones, as NVIDIA's division
+/// routine does. The manual leaves it open.
 pub(crate) const ROWS: &[Row] = rows! {
     "add.{u16,s16}" => |a: u16, b: u16| -> u16 { a.wrapping_add(b) }
     "add.{u32,s32}" => |a: u32, b: u32| -> u32 { a.wrapping_add(b) }
@@ -274,12 +279,12 @@ pub(crate) const SELDOM: &[Row] = seldom! {
     "max.s32.relu" => |a: i32, b: i32| -> i32 { a.max(b).max(0) }
 };
 
-/// `bfi`, which has four sources: the length is the fifth slot.
+/// Computes `bfi` on 32 bits. It has four sources, and the length is the fifth slot.
 pub(crate) fn insert32(a: u32, b: u32, c: u32, d: u32) -> u32 {
     bfi(a.into(), b.into(), c, d, 32) as u32
 }
 
-/// As [`insert32`].
+/// Computes `bfi` on 64 bits.
 pub(crate) fn insert64(a: u64, b: u64, c: u32, d: u32) -> u64 {
     bfi(a, b, c, d, 64)
 }

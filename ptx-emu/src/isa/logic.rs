@@ -1,4 +1,4 @@
-//! Logic, shifts and permutes (manual, "Logic and Shift Instructions", `prmt`).
+//! Logic, shifts and permutations (PTX ISA, "Logic and Shift Instructions", "prmt").
 
 use super::integer::{insert32, insert64};
 use super::{Decoder, Row, rows};
@@ -34,7 +34,7 @@ fn funnel_right(low: u32, high: u32, n: u32) -> B32 {
     B32(((u64::from(high) << 32 | u64::from(low)) >> n) as u32)
 }
 
-/// One byte of the eight in `b:a`; bit 3 of the selector replicates its sign.
+/// Returns one of the eight bytes in `b:a`. Bit 3 of the selector replicates its sign.
 fn pick(bytes: u64, selector: u32) -> u32 {
     let byte = (bytes >> (8 * (selector & 7))) as u8;
     let sign = if byte & 0x80 != 0 { 0xff } else { 0 };
@@ -102,14 +102,14 @@ pub(crate) const ROWS: &[Row] = rows! {
     "prmt.b32.rc16" => |a: B32, b: B32, c: B32| -> B32 { permute(a.0, b.0, [0, 1, 0, 1].map(|i| (c.0 & 1) * 2 + i)) }
 };
 
-/// `and.pred` and its kin.
+/// Decodes logic instructions on predicates, such as `and.pred`.
 fn predicates(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.ty(&[Type::Pred, Type::B16, Type::B32, Type::B64])?;
     let (table, sources) = match d.inst.opcode {
         "and" => (0b1000, 2),
         "or" => (0b1110, 2),
         "xor" => (0b0110, 2),
-        // Both inputs are the same: the result is set where it is false.
+        // Both inputs are the same predicate, and the result is set where it is false.
         _ => (0b0001, 1),
     };
     d.operands(1 + sources, 1 + sources)?;
@@ -122,7 +122,7 @@ fn predicates(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 fn lop3(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.ty(&[Type::B32])?;
     d.operands(5, 5)?;
-    // Of a larger number, ptxas 13.5 takes the low eight bits.
+    // ptxas 13.5 uses the low eight bits of a larger number.
     let OperandKind::Number(Number::Int(table)) = d.operand(4).kind else {
         return d.error("the table of lop3 is an integer literal");
     };
@@ -138,12 +138,14 @@ fn lop3(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     Ok(Op::Alu(lop3_lanes, slots))
 }
 
-/// Bit `4a + 2b + c` of the table, for each bit of the operands.
+/// Computes `lop3`: each bit of the result is bit `4a + 2b + c` of the table.
 fn lop3_lanes(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
     let bit = |i: u32| if s.x >> i & 1 != 0 { u32::MAX } else { 0 };
     let t: [u32; 8] = std::array::from_fn(|i| bit(i as u32));
     map3(regs, mask, s, |a: B32, b: B32, c: B32| {
-        let (a, b, c) = (a.0, b.0, c.0);
+        let a = a.0;
+        let b = b.0;
+        let c = c.0;
         let low = !b & (!c & t[0] | c & t[1]) | b & (!c & t[2] | c & t[3]);
         let high = !b & (!c & t[4] | c & t[5]) | b & (!c & t[6] | c & t[7]);
         B32(!a & low | a & high)
@@ -159,11 +161,9 @@ fn bfi(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 
 fn bfi32(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
     let length = *regs.get::<u32>(s.x, mask)?;
-    let (a, b, c) = (
-        regs.get::<u32>(s.a, mask)?,
-        regs.get::<u32>(s.b, mask)?,
-        regs.get::<u32>(s.c, mask)?,
-    );
+    let a = regs.get::<u32>(s.a, mask)?;
+    let b = regs.get::<u32>(s.b, mask)?;
+    let c = regs.get::<u32>(s.c, mask)?;
     let out = std::array::from_fn(|i| insert32(a[i], b[i], c[i], length[i]));
     regs.set(s.d, mask, &out);
     Ok(())
@@ -171,11 +171,9 @@ fn bfi32(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
 
 fn bfi64(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
     let length = *regs.get::<u32>(s.x, mask)?;
-    let (a, b, c) = (
-        regs.get::<u64>(s.a, mask)?,
-        regs.get::<u64>(s.b, mask)?,
-        regs.get::<u32>(s.c, mask)?,
-    );
+    let a = regs.get::<u64>(s.a, mask)?;
+    let b = regs.get::<u64>(s.b, mask)?;
+    let c = regs.get::<u32>(s.c, mask)?;
     let out = std::array::from_fn(|i| insert64(a[i], b[i], c[i], length[i]));
     regs.set(s.d, mask, &out);
     Ok(())

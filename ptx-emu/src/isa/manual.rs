@@ -1,7 +1,8 @@
-//! Forms of the PTX manual that rows and decoding functions may lack.
+//! Forms of the PTX manual that rows and decoding functions do not implement.
 //!
-//! A form that is not decoded and stands here is refused as one that ptx-emu lacks; any other is no instruction. The table
-//! holds what ptxas takes, as `cargo xtask forms` found; alternatives are in braces, in any order of suffixes.
+//! A form that is not decoded is refused as unsupported if it is in this table, and as invalid
+//! otherwise. The table contains forms that ptxas accepts, as found by `cargo xtask forms`. Braces
+//! enclose alternatives, and suffixes may have any order.
 
 use std::collections::HashSet;
 use std::sync::OnceLock;
@@ -62,7 +63,7 @@ const FORMS: &[&str] = &[
     "{abs,neg}{.bf16,.bf16x2}",
     "testp{.finite,.infinite,.number,.notanumber,.normal,.subnormal}{.f32,.f64}",
     "copysign{.f32,.f64}",
-    // Conversions to and from eight, six and four bits.
+    // Conversions to and from 8, 6 and 4 bits.
     "cvt.rn.satfinite{,.relu}{.e4m3x2,.e5m2x2,.e2m3x2,.e3m2x2,.e2m1x2}{.f32,.f16x2,.bf16x2}",
     "cvt.rn{,.relu}{,.satfinite}.f16x2{.e4m3x2,.e5m2x2,.e2m3x2,.e3m2x2,.e2m1x2}",
     "cvt{.rz,.rp}{,.satfinite}.ue8m0x2{.f32,.bf16x2}",
@@ -78,7 +79,7 @@ const FORMS: &[&str] = &[
     "cvt{.rn,.rz}{,.relu}{,.satfinite}{.f16x2,.bf16x2}.f32",
     "cvt.pack.sat{.u16,.s16}.s32",
     "cvt.pack.sat{.u8,.s8,.u4,.s4,.u2,.s2}.s32.b32",
-    // Atomics on halves and vectors.
+    // Atomics on 16-bit floats and on vectors.
     "atom{,.relaxed,.acquire,.release,.acq_rel}{,.cta,.cluster,.gpu,.sys}{,.global,.shared,.shared::cta,.shared::cluster}{.add,.min,.max}.noftz{.f16,.f16x2,.bf16,.bf16x2}",
     "red{,.relaxed,.release}{,.cta,.cluster,.gpu,.sys}{,.global,.shared,.shared::cta,.shared::cluster}{.add,.min,.max}.noftz{.f16,.f16x2,.bf16,.bf16x2}",
     "atom{,.relaxed,.acquire,.release,.acq_rel}{,.cta,.cluster,.gpu,.sys}{,.global}{.add,.min,.max}.noftz{.v2,.v4,.v8}{.f16,.f16x2,.bf16,.bf16x2}",
@@ -93,7 +94,7 @@ const FORMS: &[&str] = &[
     "fence.acquire.sync_restrict::shared::cluster.cluster",
     "fence.release.sync_restrict::shared::cta.cluster",
     "membar.proxy{.alias,.async,.async.global,.async.shared::cta,.async.shared::cluster}",
-    // Warps.
+    // Warp instructions.
     "redux.sync{.min,.max}{,.abs}{,.NaN}.f32",
     // Moves.
     "ld.global{,.nc}{,.L1::no_allocate}.v8{.b16,.u16,.s16,.f16}",
@@ -128,7 +129,7 @@ const FAMILIES: &[(&str, &str)] = &[
     ("st", ".bulk"),
 ];
 
-/// Whether the manual has a form.
+/// Returns true if the manual has a form.
 pub(super) fn has(opcode: &str, suffixes: &[(&str, At)]) -> bool {
     if suffixes
         .first()
@@ -153,7 +154,7 @@ pub(super) fn has(opcode: &str, suffixes: &[(&str, At)]) -> bool {
     ))
 }
 
-/// The key of a full name.
+/// Returns the key of a full name.
 pub(super) fn key(name: &str) -> String {
     let mut parts = name.split('.');
     let opcode = parts.next().unwrap_or_default();

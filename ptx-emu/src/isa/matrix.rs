@@ -1,5 +1,5 @@
-//! Products of small matrices spread over the registers of a warp (manual, "Warp-Level Matrix Multiply-Accumulate
-//! Instructions").
+//! Products of small matrices in the registers of a warp (PTX ISA, "Warp-Level Matrix
+//! Multiply-Accumulate Instructions").
 
 use super::Decoder;
 use crate::code::{Element, LoadMatrix, Mma, Op, Space};
@@ -15,7 +15,8 @@ pub(super) const DECODERS: &[(&str, Decoder)] = &[
     ("movmatrix", movmatrix),
 ];
 
-/// A supported product: shape, types of d, a, b and c, depth, and what the registers of a and b hold.
+/// A supported product: the shape, the types of d, a, b and c, the inner dimension, and the
+/// elements of a and b.
 type Form = (&'static str, [Type; 4], usize, Element, Element);
 
 const FORMS: &[Form] = {
@@ -108,7 +109,7 @@ const FORMS: &[Form] = {
     ]
 };
 
-/// `mma.sync.aligned.shape.row.col.dtype.atype.btype.ctype d, a, b, c`
+/// Decodes `mma.sync.aligned.shape.row.col.dtype.atype.btype.ctype d, a, b, c`.
 fn mma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let name = d.name();
     let wanted = |(shape, types, ..): &Form| {
@@ -120,7 +121,8 @@ fn mma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     };
     d.skip();
     d.operands(4, 4)?;
-    // Each of the 32 lanes holds an equal part of a, which has 16 rows, and of b, which has 8 columns.
+    // Each of the 32 lanes contains an equal share of a, which has 16 rows, and of b, which has 8
+    // columns.
     let of_b = depth * 8 / 32 / left.per_register();
     let packed = left.packed();
     Ok(Op::Mma(Box::new(Mma {
@@ -134,7 +136,7 @@ fn mma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     })))
 }
 
-/// `ldmatrix.sync.aligned.m8n8.num{.trans}{.shared}.b16 r, [a]`
+/// Decodes `ldmatrix.sync.aligned.m8n8.num{.trans}{.shared}.b16 r, [a]`.
 fn ldmatrix(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.require(&[(".sync", ())])?;
     d.require(&[(".aligned", ())])?;
@@ -160,7 +162,7 @@ fn ldmatrix(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     })))
 }
 
-/// `stmatrix.sync.aligned.m8n8.num{.trans}{.shared}.b16 [a], r`
+/// Decodes `stmatrix.sync.aligned.m8n8.num{.trans}{.shared}.b16 [a], r`.
 fn stmatrix(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.require(&[(".sync", ())])?;
     d.require(&[(".aligned", ())])?;
@@ -187,7 +189,7 @@ fn stmatrix(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     })))
 }
 
-/// `movmatrix.sync.aligned.m8n8.trans.b16 d, a`
+/// Decodes `movmatrix.sync.aligned.m8n8.trans.b16 d, a`.
 fn movmatrix(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if d.name() != "movmatrix.sync.aligned.m8n8.trans.b16" {
         return d.error(format!("unsupported in ptx-emu: {}", d.name()));
@@ -200,7 +202,7 @@ fn movmatrix(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     })
 }
 
-/// A vector of `count` registers of a type.
+/// Returns a vector of `count` registers of a type.
 pub(super) fn registers(
     d: &mut Decode<'_, '_>,
     i: usize,
@@ -218,7 +220,7 @@ pub(super) fn registers(
             ),
         );
     }
-    // What is written may be thrown away, what is read may be a literal.
+    // A destination may be `_`, and a source may be a literal.
     let fits = |o: &Operand<'_>| match o.kind {
         OperandKind::Name(_) => true,
         OperandKind::Sink => i == 0,

@@ -1,4 +1,4 @@
-//! Moves, loads, stores and addresses (manual, "Data Movement and Conversion Instructions").
+//! Moves, loads, stores and addresses (PTX ISA, "Data Movement and Conversion Instructions").
 
 use super::{Decoder, wide};
 use crate::async_code::AsyncStore;
@@ -22,7 +22,7 @@ pub(super) const DECODERS: &[(&str, Decoder)] = &[
     ("createpolicy", createpolicy),
 ];
 
-/// Types that `mov` takes.
+/// The types of `mov`.
 const MOVABLE: &[Type] = &[
     Type::Pred,
     Type::B16,
@@ -39,7 +39,7 @@ const MOVABLE: &[Type] = &[
     Type::F64,
 ];
 
-/// Types that `ld` and `st` take.
+/// The types of `ld` and `st`.
 const LOADABLE: &[Type] = &[
     Type::B8,
     Type::B16,
@@ -58,7 +58,7 @@ const LOADABLE: &[Type] = &[
     Type::F64,
 ];
 
-/// The spaces an address may be in.
+/// The state spaces of an address.
 pub(super) const SPACES: &[(&str, Space)] = &[
     (".global", Space::Global),
     (".shared", Space::Shared),
@@ -68,10 +68,10 @@ pub(super) const SPACES: &[(&str, Space)] = &[
     (".local", Space::Local),
 ];
 
-/// Names of the space of a kernel's parameters.
+/// The names of the space of kernel parameters.
 const PARAMETERS: &[(&str, Space)] = &[(".param", Space::Param), (".param::entry", Space::Param)];
 
-/// Scopes of memory ordering.
+/// The scopes of memory ordering.
 pub(super) const SCOPES: &[(&str, Scope)] = &[
     (".cta", Scope::Block),
     (".cluster", Scope::Block),
@@ -79,7 +79,7 @@ pub(super) const SCOPES: &[(&str, Scope)] = &[
     (".sys", Scope::Device),
 ];
 
-/// How far and how long a line is cached: hints without effect here.
+/// Hints about the level and the priority of caching, which have no effect here.
 const HINTS: &[(&str, ())] = &[
     (".ca", ()),
     (".cg", ()),
@@ -140,7 +140,9 @@ fn mov(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if ty == Type::B128 {
         return wide::mov(d);
     }
-    let (to, from) = (d.operand(0), d.operand(1));
+    let to = d.operand(0);
+    let from = d.operand(1);
+    // A vector on either side packs or unpacks a register, whatever its type.
     if matches!(to.kind, OperandKind::Vector(_)) {
         return super::packing::unpack(d, ty);
     }
@@ -165,7 +167,8 @@ fn mov(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     }
 }
 
-/// `mov.pred` of a constant or a negated predicate, as the conjunction of the operand with itself.
+/// Decodes `mov.pred` of a constant or a negated predicate, as the conjunction of the operand with
+/// itself.
 fn predicate(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let a = d.pred(1)?;
     Ok(Op::Logic {
@@ -176,7 +179,7 @@ fn predicate(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     })
 }
 
-/// `mov` from a special register, an address of a variable or function, or a register.
+/// Decodes `mov` from a special register, an address of a variable or function, or a register.
 fn named(d: &mut Decode<'_, '_>, ty: Type, name: &str, offset: i64) -> Parsed<Op> {
     let int = !matches!(ty.kind(), Kind::Float | Kind::Predicate);
     if let Some(a) = d.special(name) {
@@ -211,7 +214,8 @@ fn named(d: &mut Decode<'_, '_>, ty: Type, name: &str, offset: i64) -> Parsed<Op
         ));
     }
     if let (32.., true, Some((param, _))) = (ty.bits(), int, d.param(name)) {
-        // The address of a kernel's parameter is its offset, also in 32 bits: Triton writes these since 3.9.
+        // The address of a kernel parameter is its offset. Since 3.9, Triton also writes it into
+        // 32-bit registers.
         let at = (i64::from(param.offset) + offset) as u64;
         let a = d.literal(bank(ty), at);
         return Ok(Op::Alu(
@@ -250,7 +254,7 @@ fn named(d: &mut Decode<'_, '_>, ty: Type, name: &str, offset: i64) -> Parsed<Op
     d.alu(copy(ty), ty, &[ty])
 }
 
-/// What the suffixes between the opcode and the vector size say.
+/// The meaning of the suffixes between the opcode and the vector size.
 struct Suffixes {
     space: Space,
     param: bool,
@@ -262,9 +266,10 @@ struct Suffixes {
     count: usize,
 }
 
-/// `{.weak | .volatile | .relaxed.scope | .acquire.scope | .release.scope}{.ss}{hints}{.nc}{hints}{.vec}.type`
+/// Decodes `{.weak | .volatile | .relaxed.scope | .acquire.scope |
+/// .release.scope}{.ss}{hints}{.nc}{hints}{.vec}.type`.
 fn suffixes(d: &mut Decode<'_, '_>, ordered: &[(&str, MemoryOrder)]) -> Parsed<Suffixes> {
-    // `.mmio` is for devices other than memory: here it is what it is on memory, a relaxed access.
+    // `.mmio` is meant for device registers. On memory it is a relaxed access.
     let order = if d.eat(".mmio") {
         Some(d.require(&ordered[..1])?)
     } else {
@@ -315,7 +320,7 @@ fn suffixes(d: &mut Decode<'_, '_>, ordered: &[(&str, MemoryOrder)]) -> Parsed<S
     })
 }
 
-/// How an element lies in memory; 128 bits are two elements.
+/// Returns the representation of an element in memory. An element of 128 bits counts as two.
 fn width(ty: Type) -> Width {
     Width {
         bytes: ty.bytes().min(8),
@@ -323,22 +328,23 @@ fn width(ty: Type) -> Width {
     }
 }
 
-/// Half of 128 bits.
+/// Returns a half of a 128-bit register.
 fn half(slot: u32) -> Option<RegisterOperand> {
     Some(RegisterOperand { slot, bits: 64 })
 }
 
-/// The elements of a vector operand, whose number the instruction says.
+/// Returns the elements of a vector operand, whose number the instruction states.
 fn elements<'a>(d: &Decode<'_, 'a>, i: usize, count: usize) -> Parsed<&'a [Ast<'a>]> {
     let elements = d.elements(i);
-    match elements.len() == count
+    if elements.len() == count
         && (count == 1 || matches!(d.operand(i).kind, OperandKind::Vector(_)))
     {
-        true => Ok(elements),
-        false => error(
+        Ok(elements)
+    } else {
+        error(
             d.operand(i).at,
             format!("`{}` needs a vector of {count} elements", d.name()),
-        ),
+        )
     }
 }
 
@@ -362,6 +368,7 @@ fn ld(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             continue;
         }
         regs.push(match element.kind {
+            // The element is loaded and checked, but it is written to no register.
             OperandKind::Sink => None,
             _ => {
                 let register = d.wider(element, s.ty)?;
@@ -410,6 +417,8 @@ fn st(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             }
             _ => RegisterOperand {
                 slot: d.element_src(element, s.ty)?,
+                // A literal of 8 bits is placed in a register of 16 bits, because no register is
+                // narrower.
                 bits: s.ty.bits().max(16),
             },
         }));
@@ -417,8 +426,8 @@ fn st(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     transfer(d, s, regs, 0).map(|t| Op::Store(Box::new(t)))
 }
 
-/// `st.async{.weak}.shared::cluster.mbarrier::complete_tx::bytes{.vec}.type [a], b, [bar]` (manual, "st.async"), the first
-/// suffix consumed.
+/// Decodes `st.async{.weak}.shared::cluster.mbarrier::complete_tx::bytes{.vec}.type [a], b, [bar]`
+/// after its first suffix (PTX ISA, "st.async").
 fn store_async(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.eat(".weak");
     if !d.eat(".shared::cluster") || !d.eat(".mbarrier::complete_tx::bytes") {
@@ -428,6 +437,7 @@ fn store_async(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let four_bytes = [Type::B32, Type::U32, Type::S32, Type::F32];
     let eight_bytes = [Type::B64, Type::U64, Type::S64, Type::F64];
     let ty = d.ty(&[four_bytes, eight_bytes].concat())?;
+    // The limit holds for the whole vector, as for ordinary vector stores.
     if count as u32 * ty.bytes() > 16 {
         return d.error(format!("`{}`: a vector has at most 16 bytes", d.name()));
     }
@@ -439,7 +449,8 @@ fn store_async(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             bits: ty.bits(),
         });
     }
-    let (to, barrier) = (d.address(0, true)?, d.address(2, true)?);
+    let to = d.address(0, true)?;
+    let barrier = d.address(2, true)?;
     Ok(Op::AsyncStore(Box::new(AsyncStore {
         space: Space::Cluster,
         to,
@@ -449,8 +460,11 @@ fn store_async(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     })))
 }
 
-/// The space that `.param` means: what a call passes, and a function's own parameters, are the thread's own memory.
-/// A kernel's parameters by name are read at once; through a register they are memory of a space of their own.
+/// Returns the space that `.param` stands for.
+///
+/// Arguments of calls and parameters of functions are memory of the thread. Parameters of kernels
+/// are read directly if they are named, and are a separate space if they are accessed through a
+/// register.
 fn of_parameter(d: &mut Decode<'_, '_>, s: Suffixes, at: usize) -> Suffixes {
     let Some(o) = d.inst.operands.get(at) else {
         return s;
@@ -506,7 +520,8 @@ fn transfer(
         ),
     )?;
     static_bounds(d, &s, at)?;
-    // An address that is a variable is one of its space, whether the instruction says so or not.
+    // The address of a variable belongs to its space, even if the instruction does not name the
+    // space.
     let space = d
         .local_by_name(at)
         .filter(|_| s.space == Space::Generic)
@@ -525,7 +540,7 @@ fn transfer(
     })
 }
 
-/// An access to a static shared variable by name must lie within it, and be aligned.
+/// Checks that an access to a static shared variable by name is within it and aligned.
 fn static_bounds(d: &Decode<'_, '_>, s: &Suffixes, at: usize) -> Parsed<()> {
     let o = d.operand(at);
     let OperandKind::Address(Some(name), offset) = o.kind else {
@@ -565,6 +580,8 @@ fn load_param(d: &Decode<'_, '_>, s: &Suffixes, regs: Vec<Option<RegisterOperand
             ),
         );
     }
+    // Offsets are known now, so the error has a place in the text instead of occurring in every
+    // launch.
     if offset % size != 0 || i64::from(param.offset) % size != 0 {
         return error(
             o.at,
@@ -579,7 +596,8 @@ fn load_param(d: &Decode<'_, '_>, s: &Suffixes, regs: Vec<Option<RegisterOperand
     Ok(Op::LoadParam(Box::new(load)))
 }
 
-/// `cvta{.to}.space.u64`: between a space's own addresses and generic ones.
+/// Decodes `cvta{.to}.space.u64`, which converts between addresses of a space and generic
+/// addresses.
 fn cvta(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let to = d.eat(".to");
     let window = d.require(&[SPACES, PARAMETERS].concat())?;
@@ -588,7 +606,7 @@ fn cvta(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if window == Space::Cluster {
         return unsupported(d.inst.at, d.name());
     }
-    // A function's own parameters are in its local memory.
+    // The parameters of a function are in its local memory.
     let window = if window == Space::Param && d.in_function() {
         Space::Local
     } else {
@@ -622,7 +640,7 @@ fn cvta(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     }
 }
 
-/// The register that holds the address of a variable or a parameter in its own space.
+/// Returns the register that contains the address of a variable or parameter in its own space.
 fn address_of(d: &mut Decode<'_, '_>, name: &str, offset: i64) -> Option<u32> {
     if let Some(slot) = d.variable(name, offset, true) {
         return Some(slot);
@@ -651,7 +669,7 @@ fn isspacep(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     })
 }
 
-/// What a cache policy is made from.
+/// The form of a cache policy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PolicyForm {
     Fraction,
@@ -659,7 +677,7 @@ enum PolicyForm {
     Property,
 }
 
-/// A cache policy is a hint: any value will do.
+/// Decodes `createpolicy`. A cache policy is a hint, so its value does not matter.
 fn createpolicy(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let form = d.require(&[
         (".fractional", PolicyForm::Fraction),

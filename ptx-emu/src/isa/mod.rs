@@ -1,8 +1,9 @@
-//! The instruction set: one row or one function for each instruction, named as in the manual.
+//! The instruction set: one row or one function per instruction, named as in the manual.
 //!
-//! Arithmetic is a table of rows. A row is a full name such as `mad.lo.s32` and what it computes in one lane; braces in
-//! a name hold alternatives. Instructions with state or structure (memory, control flow, warps, barriers, conversions,
-//! comparisons) have a decoding function each.
+//! Arithmetic is a table of rows. A row consists of a full name such as `mad.lo.s32`, in which
+//! braces enclose alternatives, and a function that computes the result in one lane. Instructions
+//! with state or structure have a decoding function each. They are memory, control flow, warps,
+//! barriers, conversions and comparisons.
 
 mod atomic;
 mod call;
@@ -47,20 +48,20 @@ use crate::exec::regs::Alu;
 use crate::parse::types::Type;
 use crate::parse::{At, Parsed};
 
-/// One arithmetic instruction.
+/// An arithmetic instruction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
-    /// Full names, alternatives in braces: `add{,.rn}.f32`.
+    /// The full names, with alternatives in braces: `add{,.rn}.f32`.
     pub(crate) names: &'static str,
     pub(crate) dst: Type,
     pub(crate) src: &'static [Type],
     pub(crate) run: Alu,
 }
 
-/// Decodes the current instruction.
+/// A function that decodes the current instruction.
 type Decoder = fn(&mut Decode<'_, '_>) -> Parsed<Op>;
 
-/// Instructions that need more than a row.
+/// The instructions that need more than a row.
 const DECODERS: &[&[(&str, Decoder)]] = &[
     memory::DECODERS,
     atomic::DECODERS,
@@ -83,7 +84,7 @@ const DECODERS: &[&[(&str, Decoder)]] = &[
     multimem::DECODERS,
 ];
 
-/// Arithmetic rows by chapter of the manual.
+/// The arithmetic rows by chapter of the manual.
 const ROWS: &[&[Row]] = &[
     integer::ROWS,
     integer::SELDOM,
@@ -100,14 +101,14 @@ const ROWS: &[&[Row]] = &[
     compare::ROWS,
 ];
 
-/// Instructions of the manual that are parsed but not executed.
+/// Instructions of the manual that are parsed but not implemented.
 const UNSUPPORTED: &[&str] = &["clusterlaunchcontrol", "istypep", "tcgen05"];
 
-/// How an opcode is decoded.
+/// The result of looking up an opcode.
 pub(crate) enum Lookup {
     Decoder(Decoder),
     Row(&'static Row),
-    /// Known rows of this opcode, none of which has these suffixes.
+    /// The rows of this opcode, of which none has these suffixes.
     Opcode(Vec<&'static str>),
     Unsupported,
     Unknown,
@@ -115,7 +116,7 @@ pub(crate) enum Lookup {
 
 struct Index {
     rows: HashMap<String, &'static Row>,
-    /// By opcode and sorted suffixes; none where these fit several rows.
+    /// The rows by opcode and sorted suffixes, or `None` if several rows fit.
     sorted: HashMap<String, Option<&'static Row>>,
     decoders: HashMap<&'static str, Decoder>,
 }
@@ -148,7 +149,7 @@ fn index() -> &'static Index {
     })
 }
 
-/// All names that a pattern with alternatives in braces stands for.
+/// Returns all names that a pattern with alternatives in braces stands for.
 fn expand(pattern: &str) -> Vec<String> {
     let Some((head, rest)) = pattern.split_once('{') else {
         return vec![pattern.to_string()];
@@ -165,13 +166,13 @@ fn expand(pattern: &str) -> Vec<String> {
         .collect()
 }
 
-/// An opcode and its suffixes in an order that does not depend on theirs.
+/// Returns an opcode with its suffixes in canonical order.
 fn sorted(opcode: &str, mut suffixes: Vec<&str>) -> String {
     suffixes.sort_unstable();
     format!("{opcode} {}", suffixes.join(" "))
 }
 
-/// What errors about suffixes say, where those about operands do not.
+/// The texts that distinguish errors about suffixes from errors about operands.
 const OF_SUFFIXES: &[&str] = &[
     "is not an instruction",
     "was expected in `",
@@ -183,13 +184,13 @@ const OF_SUFFIXES: &[&str] = &[
     "no such type of this operation",
 ];
 
-/// Whether an instruction that is not decoded, for the reason that an error gives, is one of the manual.
+/// Returns true if the manual has an instruction that was not decoded for the reason `why`.
 pub(crate) fn is_lacking(opcode: &str, suffixes: &[(&str, At)], why: &str) -> bool {
     let of_suffix = OF_SUFFIXES.iter().any(|part| why.contains(part));
     of_suffix && manual::has(opcode, suffixes)
 }
 
-/// Looks up an instruction whose suffixes stand in another order than the manual's.
+/// Looks up an instruction whose suffixes have another order than in the manual.
 pub(crate) fn find_in_any_order(opcode: &str, suffixes: &[(&str, At)]) -> Lookup {
     let key = sorted(
         opcode,
@@ -226,7 +227,7 @@ pub(crate) fn find(opcode: &str, name: &str) -> Lookup {
     }
 }
 
-/// Writes rows: names, then what one lane computes, its parameters typed as the instruction's operands.
+/// Defines rows: names, and a closure for one lane whose parameters have the types of the operands.
 macro_rules! rows {
     ($($names:literal => |$($arg:ident : $ty:ty),+| -> $dst:ty { $($body:tt)* })*) => {
         &[$(crate::isa::Row {
@@ -251,8 +252,8 @@ macro_rules! rows {
 }
 pub(crate) use rows;
 
-/// As [`rows`], for instructions that are seldom in inner loops: a function is called for each lane, which is less code.
-/// A name may be any constant expression.
+/// Defines rows for instructions that are rare in inner loops. A function is called for each lane,
+/// which needs less code. A name may be any constant expression.
 macro_rules! seldom {
     ($($names:expr => |$($arg:ident : $ty:ty),+| -> $dst:ty { $($body:tt)* })*) => {
         &[$(crate::isa::Row {
@@ -324,7 +325,8 @@ mod tests {
         }
     }
 
-    /// Rows compute something for any operands, and write their destination only in the lanes of the mask.
+    /// Rows compute something for any operands, and write their destination only in the lanes of
+    /// the mask.
     #[test]
     fn every_row_runs_on_extreme_operands() {
         for row in rows() {

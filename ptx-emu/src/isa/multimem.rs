@@ -1,5 +1,7 @@
-//! `multimem` (manual, "Multimem"): on one device, a multicast address is that of its own memory, so that a reduction over
-//! all devices is a load.
+//! `multimem` (PTX ISA, "multimem").
+//!
+//! There is one device, so a multicast address is an address of its own memory, and a reduction
+//! over all devices is a load.
 
 use super::Decoder;
 use super::atomic::update_of;
@@ -31,7 +33,7 @@ const FLOATS: &[Type] = &[
     Type::F64,
 ];
 
-/// Which of the instructions it is.
+/// The instruction of the family.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Load,
@@ -39,7 +41,7 @@ enum Form {
     Reduce,
 }
 
-/// What the suffixes say.
+/// The meaning of the suffixes.
 struct Suffixes {
     order: MemoryOrder,
     scope: Scope,
@@ -49,8 +51,11 @@ struct Suffixes {
     ty: Type,
 }
 
-/// `multimem.ld_reduce{.sem}{.scope}{.ss}.op{.acc}{.vec}.type d, [a]`, `multimem.st{.sem}{.scope}{.ss}{.vec}.type [a], b`,
-/// `multimem.red{.sem}{.scope}{.ss}.op{.vec}.type [a], b`
+/// Decodes the instructions of the family.
+///
+/// - `multimem.ld_reduce{.sem}{.scope}{.ss}.op{.acc}{.vec}.type d, [a]`
+/// - `multimem.st{.sem}{.scope}{.ss}{.vec}.type [a], b`
+/// - `multimem.red{.sem}{.scope}{.ss}.op{.vec}.type [a], b`
 fn multimem(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let form = d.require(&[
         (".ld_reduce", Form::Load),
@@ -75,6 +80,7 @@ fn multimem(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             bits: s.ty.bits(),
         }));
     }
+    // With one device, a reduction over all devices returns the only value.
     let transfer = Transfer {
         space: s.space,
         address: d.address(at, false)?,
@@ -116,6 +122,7 @@ fn suffixes(d: &mut Decode<'_, '_>, form: Form) -> Parsed<Suffixes> {
     let named = d.choose(orders);
     let scope = match named {
         Some(MemoryOrder::Relaxed | MemoryOrder::Acquire | MemoryOrder::Release) => {
+            // A semantics other than `.weak` needs a scope (PTX ISA, "multimem").
             Some(d.require(SCOPES)?)
         }
         _ => None,
@@ -142,6 +149,7 @@ fn suffixes(d: &mut Decode<'_, '_>, form: Form) -> Parsed<Suffixes> {
     let halves = ty.bits() == 16 || matches!(ty, Type::F16x2 | Type::Bf16x2);
     let floats = FLOATS.contains(&ty);
     let bits = matches!(op, ".and" | ".or" | ".xor");
+    // The manual lists the valid combinations of operation and type (PTX ISA, "multimem").
     let wrong = accumulates && !(halves && op == ".add")
         || count as u32 * ty.bytes() > 16
         || count > 1 && !floats
@@ -150,7 +158,7 @@ fn suffixes(d: &mut Decode<'_, '_>, form: Form) -> Parsed<Suffixes> {
         || bits && !matches!(ty, Type::B32 | Type::B64);
     if wrong {
         return d.error(format!(
-            "`{}`: there is no such type of this operation",
+            "`{}`: the operation does not support this type",
             d.name()
         ));
     }
@@ -164,21 +172,21 @@ fn suffixes(d: &mut Decode<'_, '_>, form: Form) -> Parsed<Suffixes> {
     })
 }
 
-/// The elements of a vector, or one register.
+/// Returns the elements of a vector, or one register.
 fn elements<'a>(d: &Decode<'_, 'a>, i: usize, count: usize) -> Parsed<&'a [Operand<'a>]> {
-    let (elements, vector) = (
-        d.elements(i),
-        matches!(d.operand(i).kind, OperandKind::Vector(_)),
-    );
-    match elements.len() == count && vector == (count > 1) {
-        true => Ok(elements),
-        false => d.error(format!("`{}` needs {count} elements", d.name())),
+    let elements = d.elements(i);
+    let vector = matches!(d.operand(i).kind, OperandKind::Vector(_));
+    if elements.len() == count && vector == (count > 1) {
+        Ok(elements)
+    } else {
+        d.error(format!("`{}` needs {count} elements", d.name()))
     }
 }
 
 fn reduce<'a>(d: &mut Decode<'_, 'a>, s: &Suffixes, elements: &'a [Operand<'a>]) -> Parsed<Op> {
     let halves = s.ty.bits() == 16 || matches!(s.ty, Type::F16x2 | Type::Bf16x2);
     let name = if halves {
+        // Reductions of 16-bit floats do not flush, although the opcode has no `.noftz`.
         format!("{}.noftz", s.op)
     } else {
         s.op.to_string()
@@ -190,7 +198,7 @@ fn reduce<'a>(d: &mut Decode<'_, 'a>, s: &Suffixes, elements: &'a [Operand<'a>])
     };
     let Some(f) = update_of(&name, like) else {
         return d.error(format!(
-            "`{}`: there is no such type of this operation",
+            "`{}`: the operation does not support this type",
             d.name()
         ));
     };

@@ -1,4 +1,5 @@
-//! Conversions to and from pairs, 8-bit floats and `.tf32`, and `cvt.pack` (manual, "cvt", "cvt.pack").
+//! Conversions to and from pairs, 8-bit floats and `.tf32`, and `cvt.pack` (PTX ISA, "cvt",
+//! "cvt.pack").
 
 use half::f16;
 
@@ -9,7 +10,7 @@ use crate::exec::regs::{Alu, Regs, Slots, Undefined};
 use crate::parse::Parsed;
 use crate::parse::types::Type;
 
-/// What one number becomes.
+/// The destination formats of one number.
 const FORMATS: &[(Type, Format)] = &[
     (Type::F16, Format::F16),
     (Type::F16x2, Format::F16),
@@ -30,7 +31,7 @@ enum Format {
 }
 
 impl Format {
-    /// The largest finite number.
+    /// Returns the largest finite number.
     fn largest(self) -> f64 {
         match self {
             Format::F16 => 65504.0,
@@ -42,12 +43,12 @@ impl Format {
     }
 }
 
-/// How one number is converted.
+/// A conversion of one number to a narrow format.
 #[derive(Clone, Copy, Debug)]
 struct Narrowing {
     format: Format,
     round: Round,
-    /// `.rna`: ties go away from zero.
+    /// Whether `.rna` rounds ties away from zero.
     away: bool,
     relu: bool,
     satfinite: bool,
@@ -81,10 +82,11 @@ impl Narrowing {
         }
     }
 
-    /// The bits of a number.
+    /// Returns the bits of a number after the conversion.
     fn bits(self, x: f64) -> u32 {
         let x = if self.relu && x <= 0.0 { 0.0 } else { x };
         let most = self.format.largest();
+        // A NaN is not clamped, because each format has its own NaN.
         let x = if self.satfinite && !x.is_nan() {
             x.clamp(-most, most)
         } else {
@@ -101,7 +103,7 @@ impl Narrowing {
     }
 }
 
-/// Ten mantissa bits, ties away from zero; what was clamped stays finite.
+/// Rounds to ten mantissa bits with ties away from zero. A clamped number stays finite.
 fn tf32_away(x: f32, satfinite: bool) -> u32 {
     let bits = super::convert::tf32(x);
     if satfinite && bits & 0x7fff_ffff == 0x7f80_0000 {
@@ -111,7 +113,7 @@ fn tf32_away(x: f32, satfinite: bool) -> u32 {
     }
 }
 
-/// A double as the bits of a `.tf32`.
+/// Returns the `.tf32` bits of an `f64`.
 fn narrow_tf32(x: f64, round: Round) -> u32 {
     if x.is_nan() {
         return 0x7fff_ffff;
@@ -126,24 +128,23 @@ fn narrow_tf32(x: f64, round: Round) -> u32 {
     (rounded as f32).to_bits()
 }
 
-/// A number that was clamped to the format's range as the bits of an 8-bit float; NaN is `0x7f`.
+/// Returns the 8-bit float of a number that was clamped to the range of the format. NaN is `0x7f`.
 fn narrow8(x: f64, mantissa: i32, least: i32) -> u8 {
     if x.is_nan() {
         return 0x7f;
     }
     let sign = u8::from(x.is_sign_negative()) << 7;
     let rounded = narrow(x, mantissa, least, Round::Nearest).abs();
-    let magnitude = match rounded < power_of_two(least) {
-        true => (rounded * power_of_two(mantissa - least)) as u8,
-        false => {
-            ((rounded.to_bits() >> (52 - mantissa)) as i64 - (i64::from(1022 + least) << mantissa))
-                as u8
-        }
+    let magnitude = if rounded < power_of_two(least) {
+        (rounded * power_of_two(mantissa - least)) as u8
+    } else {
+        ((rounded.to_bits() >> (52 - mantissa)) as i64 - (i64::from(1022 + least) << mantissa))
+            as u8
     };
     sign | magnitude
 }
 
-/// The bits of an f16 for an 8-bit float's; both formats widen exactly.
+/// Returns the `f16` bits of an 8-bit float. Both 8-bit formats widen exactly.
 fn widen8(format: Format, bits: u8, relu: bool) -> u16 {
     let value = match format {
         Format::E4m3 => small_float(bits.into(), 4),
@@ -159,7 +160,7 @@ fn widen8(format: Format, bits: u8, relu: bool) -> u16 {
     )
 }
 
-/// Decodes a conversion that [`convert`](super::convert) has no general rule for, if it is one.
+/// Decodes a conversion for which [`convert`](super::convert) has no general rule.
 pub(super) fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Option<Op>> {
     let has = |d: &Decode<'_, '_>, suffix: &str| d.inst.mods.iter().any(|(m, _)| *m == suffix);
     if d.eat(".pack") {
@@ -187,7 +188,9 @@ pub(super) fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Option<Op>> {
         (".rz", (Round::Zero, false)),
         (".rna", (Round::Nearest, true)),
     ])?;
-    let (mut relu, satfinite) = (d.eat(".relu"), d.eat(".satfinite"));
+    // ptxas accepts `.relu` on either side of `.satfinite`.
+    let mut relu = d.eat(".relu");
+    let satfinite = d.eat(".satfinite");
     relu = d.eat(".relu") || relu;
     let types: Vec<Type> = FORMATS.iter().map(|(ty, _)| *ty).collect();
     let to = d.ty(&types)?;
@@ -213,7 +216,7 @@ fn eight(ty: Type) -> bool {
     matches!(ty, Type::E4m3x2 | Type::E5m2x2)
 }
 
-/// What a form that does not exist would need.
+/// Returns the requirement that an illegal form does not meet.
 fn illegal(n: &Narrowing, to: Type, from: Type) -> Option<&'static str> {
     let wrong = [
         (n.away && to != Type::Tf32, ".rna is for .tf32"),
@@ -249,6 +252,7 @@ fn conversion(d: &mut Decode<'_, '_>, n: Narrowing, to: Type, from: Type) -> Par
     };
     d.operands(1 + sources, 1 + sources)?;
     let b = if sources == 2 { d.src(2, from)? } else { 0 };
+    // Registers have no `.tf32` type, so the bits are in a `.b32` register.
     let to = if to == Type::Tf32 { Type::B32 } else { to };
     Ok(Op::Alu(
         run,
@@ -273,10 +277,11 @@ fn one(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
     Ok(())
 }
 
-/// The first source becomes the upper half.
+/// Converts two sources. The first source becomes the upper half.
 fn two(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
     let n = Narrowing::unpack(s.x);
-    let (a, b) = (regs.get::<u32>(s.a, mask)?, regs.get::<u32>(s.b, mask)?);
+    let a = regs.get::<u32>(s.a, mask)?;
+    let b = regs.get::<u32>(s.b, mask)?;
     let width = if matches!(n.format, Format::E4m3 | Format::E5m2) {
         8
     } else {
@@ -315,7 +320,7 @@ fn from_eight(regs: &mut Regs, mask: u32, s: &Slots, format: Format) -> Result<(
     Ok(())
 }
 
-/// The range of an integer that `cvt.pack` makes, and its bits.
+/// The destination types of `cvt.pack`, with their range and width.
 const PACKED: &[(&str, (i32, i32, u32))] = &[
     (".u16", (0, 65535, 16)),
     (".s16", (-32768, 32767, 16)),
@@ -327,7 +332,7 @@ const PACKED: &[(&str, (i32, i32, u32))] = &[
     (".s2", (-2, 1, 2)),
 ];
 
-/// `cvt.pack.sat.type.s32 d, a, b` and `cvt.pack.sat.type.s32.b32 d, a, b, c`
+/// Decodes `cvt.pack.sat.type.s32 d, a, b` and `cvt.pack.sat.type.s32.b32 d, a, b, c`.
 fn pack(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.require(&[(".sat", ())])?;
     let choices: Vec<(&str, usize)> = PACKED
@@ -348,11 +353,9 @@ fn pack(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     } else {
         d.src(2, Type::S32)?
     };
-    let (to, a, b) = (
-        d.dst(0, Type::B32)?,
-        d.src(1, Type::S32)?,
-        d.src(2, Type::S32)?,
-    );
+    let to = d.dst(0, Type::B32)?;
+    let a = d.src(1, Type::S32)?;
+    let b = d.src(2, Type::S32)?;
     Ok(Op::Alu(
         pack_lanes,
         Slots {
@@ -366,15 +369,14 @@ fn pack(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     ))
 }
 
-/// Two saturated integers, the first above the second, and what `c` had below above both.
+/// Packs two saturated integers, with the first above the second. The low part of `c` moves above
+/// both.
 fn pack_lanes(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
     let (least, most, bits) = PACKED[s.x as usize].1;
     let field = |x: u32| (x as i32).clamp(least, most) as u32 & ((1 << bits) - 1);
-    let (a, b, c) = (
-        regs.get::<u32>(s.a, mask)?,
-        regs.get::<u32>(s.b, mask)?,
-        regs.get::<u32>(s.c, mask)?,
-    );
+    let a = regs.get::<u32>(s.a, mask)?;
+    let b = regs.get::<u32>(s.b, mask)?;
+    let c = regs.get::<u32>(s.c, mask)?;
     let above = |c: u32| if bits < 16 { c << (2 * bits) } else { 0 };
     let out = std::array::from_fn(|i| above(c[i]) | field(a[i]) << bits | field(b[i]));
     regs.set(s.d, mask, &out);

@@ -1,14 +1,14 @@
-//! Numerics: rounding, flushing of subnormals, and the hardware's canonical NaN.
+//! Numerics: rounding, flushing of subnormals, and the canonical NaN of the hardware.
 //!
-//! `.approx` functions are computed in double precision and rounded once, so they are more precise than any device. A
-//! test may rely on the documented bound only.
+//! `.approx` functions are computed in double precision and rounded once, so they are more exact
+//! than any device. Tests should rely only on the documented error bounds.
 
 use half::{bf16, f16};
 
-/// The NaN that single-precision instructions produce.
+/// The NaN that `f32` instructions return.
 pub(crate) const NAN32: f32 = f32::from_bits(0x7fff_ffff);
 
-/// Rounding modes, `.rn` and the directed ones.
+/// A rounding mode: `.rn` or a directed mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Round {
     Nearest,
@@ -17,7 +17,8 @@ pub(crate) enum Round {
     Up,
 }
 
-/// Any NaN becomes the canonical one. Decided on the bits: the compiler may choose among NaNs otherwise.
+/// Returns the canonical NaN for any NaN. The test uses the bits, because the compiler may
+/// otherwise choose between NaNs.
 #[inline(always)]
 pub(crate) fn canon(x: f32) -> f32 {
     let bits = x.to_bits();
@@ -28,7 +29,7 @@ pub(crate) fn canon(x: f32) -> f32 {
     })
 }
 
-/// Subnormals become zero of the same sign (`.ftz`).
+/// Flushes a subnormal to zero and keeps its sign (`.ftz`).
 #[inline(always)]
 pub(crate) fn ftz(x: f32) -> f32 {
     let flushed = f32::from_bits(x.to_bits() & 0x8000_0000);
@@ -39,18 +40,19 @@ pub(crate) fn ftz(x: f32) -> f32 {
     }
 }
 
-/// Clamps to [0, 1]; NaN becomes +0 (`.sat`).
+/// Clamps to [0, 1]. NaN becomes +0 (`.sat`).
 #[inline(always)]
 pub(crate) fn sat(x: f32) -> f32 {
     if x > 0.0 { x.min(1.0) } else { 0.0 }
 }
 
-/// Clamps to [0, 1]; NaN becomes +0.
+/// Clamps an `f64` to [0, 1]. NaN becomes +0.
 pub(crate) fn sat64(x: f64) -> f64 {
     if x > 0.0 { x.min(1.0) } else { 0.0 }
 }
 
-/// `min` of IEEE 754-2019 `minimumNumber`: a NaN loses, -0 is below +0.
+/// Returns the minimum as `minimumNumber` of IEEE 754-2019: a number wins over NaN, and -0 is less
+/// than +0.
 #[inline(always)]
 pub(crate) fn min32(a: f32, b: f32) -> f32 {
     match (a.is_nan(), b.is_nan()) {
@@ -68,7 +70,8 @@ pub(crate) fn min32(a: f32, b: f32) -> f32 {
     }
 }
 
-/// `max`, as [`min32`].
+/// Returns the maximum as `maximumNumber` of IEEE 754-2019: a number wins over NaN, and -0 is less
+/// than +0.
 #[inline(always)]
 pub(crate) fn max32(a: f32, b: f32) -> f32 {
     match (a.is_nan(), b.is_nan()) {
@@ -86,7 +89,7 @@ pub(crate) fn max32(a: f32, b: f32) -> f32 {
     }
 }
 
-/// `min` for doubles, as [`min32`].
+/// Returns the minimum of two `f64` as `minimumNumber` of IEEE 754-2019.
 pub(crate) fn min64(a: f64, b: f64) -> f64 {
     match (a.is_nan(), b.is_nan()) {
         (true, _) => b,
@@ -96,7 +99,7 @@ pub(crate) fn min64(a: f64, b: f64) -> f64 {
     }
 }
 
-/// `max` for doubles, as [`min32`].
+/// Returns the maximum of two `f64` as `maximumNumber` of IEEE 754-2019.
 pub(crate) fn max64(a: f64, b: f64) -> f64 {
     match (a.is_nan(), b.is_nan()) {
         (true, _) => b,
@@ -106,9 +109,10 @@ pub(crate) fn max64(a: f64, b: f64) -> f64 {
     }
 }
 
-/// `a * b + c`, rounded once to nearest.
+/// Returns `a * b + c`, rounded once to nearest.
 ///
-/// The product of two singles is exact in double; the sum, rounded to odd, keeps enough to round again.
+/// The product of two `f32` is exact in double precision. The sum is rounded to odd, which keeps
+/// enough information to round it again.
 #[inline(always)]
 pub(crate) fn fma32(a: f32, b: f32, c: f32) -> f32 {
     if cfg!(target_feature = "fma") {
@@ -117,11 +121,14 @@ pub(crate) fn fma32(a: f32, b: f32, c: f32) -> f32 {
     canon(sum_to_odd(f64::from(a) * f64::from(b), f64::from(c)) as f32)
 }
 
-/// The upper half of the smallest normal single's bits, as a double.
+/// The upper half of the bits of the smallest normal `f32`, as an `f64`.
 const LEAST: i32 = ((f32::MIN_POSITIVE as f64).to_bits() >> 32) as i32;
 
-/// [`fma32`] for several lanes. The double-precision sum is rounded twice; that is wrong only when the first
-/// rounding ends halfway between two singles, or the result is subnormal, and then lanes go one by one.
+/// Computes [`fma32`] for several lanes.
+///
+/// The sum is rounded to double precision and then to single precision. The result is wrong only if
+/// the first rounding ends halfway between two `f32`, or if the result is subnormal. Such lanes are
+/// computed one by one.
 #[inline(always)]
 pub(crate) fn fma32_many(
     a: &[u32; 32],
@@ -133,9 +140,12 @@ pub(crate) fn fma32_many(
     if cfg!(target_feature = "fma") {
         return fma32_one_by_one(a, b, c, flush);
     }
-    let (mut sums, mut out, mut doubt) = ([0f64; 32], [0f32; 32], 0);
-    let (mut low, mut high) = ([0i32; 32], [0i32; 32]);
-    // Loops over arrays of one width each, which the compiler makes vectors of.
+    let mut sums = [0f64; 32];
+    let mut out = [0f32; 32];
+    let mut doubt = 0;
+    let mut low = [0i32; 32];
+    let mut high = [0i32; 32];
+    // Loops over arrays of one width each, which the compiler vectorizes.
     for i in 0..32 {
         sums[i] = f64::from(single(a[i])) * f64::from(single(b[i])) + f64::from(single(c[i]));
     }
@@ -143,10 +153,12 @@ pub(crate) fn fma32_many(
         out[i] = sums[i] as f32;
     }
     for i in 0..32 {
-        (low[i], high[i]) = (sums[i].to_bits() as i32, (sums[i].to_bits() >> 32) as i32);
+        low[i] = sums[i].to_bits() as i32;
+        high[i] = (sums[i].to_bits() >> 32) as i32;
     }
     for i in 0..32 {
-        // On halves of the bits, which is less work: a sum that is not 0 is at least 2^-298.
+        // The upper halves of the bits are sufficient, because a sum other than 0 is at least
+        // 2^-298.
         let high = high[i] & i32::MAX;
         let tiny = i32::from(high > 0) & i32::from(high < LEAST);
         doubt |= i32::from(low[i] & 0x1fff_ffff == 0x1000_0000) | tiny;
@@ -169,7 +181,8 @@ fn fma32_one_by_one(
     std::array::from_fn(|i| flush(fma32(single(a[i]), single(b[i]), single(c[i]))).to_bits())
 }
 
-/// `a + b` in double precision, rounded to odd: when inexact, the neighbour with an odd last bit.
+/// Returns `a + b` in double precision, rounded to odd. An inexact result is the neighbor with an
+/// odd last bit.
 #[inline(always)]
 pub(crate) fn sum_to_odd(a: f64, b: f64) -> f64 {
     let sum = a + b;
@@ -178,7 +191,8 @@ pub(crate) fn sum_to_odd(a: f64, b: f64) -> f64 {
     to_odd(sum, lost)
 }
 
-/// `value`, which is `lost` less than the exact result, rounded to odd. NaN and infinity stay.
+/// Rounds to odd. `value` is the nearest result, and `lost` is the exact result minus `value`. NaN
+/// and infinity stay.
 #[inline(always)]
 pub(crate) fn to_odd(value: f64, lost: f64) -> f64 {
     let bits = value.to_bits();
@@ -193,7 +207,7 @@ pub(crate) fn to_odd(value: f64, lost: f64) -> f64 {
     f64::from_bits(moved)
 }
 
-/// A double, exact or rounded to odd, as a single.
+/// Rounds an `f64`, which is exact or rounded to odd, to `f32`.
 pub(crate) fn round32(x: f64, round: Round) -> f32 {
     let near = x as f32;
     let wide = f64::from(near);
@@ -212,7 +226,7 @@ pub(crate) fn round32(x: f64, round: Round) -> f32 {
     })
 }
 
-/// `a + b` under a rounding mode. Of an exact zero from opposite signs, `.rm` makes -0.
+/// Returns `a + b` in a rounding mode. With `.rm`, the sum of opposite numbers is -0.
 pub(crate) fn add32(a: f32, b: f32, round: Round) -> f32 {
     let sum = round32(sum_to_odd(a.into(), b.into()), round);
     if round == Round::Down && sum == 0.0 && (a != 0.0 || b != 0.0 || a.to_bits() != b.to_bits()) {
@@ -222,12 +236,12 @@ pub(crate) fn add32(a: f32, b: f32, round: Round) -> f32 {
     }
 }
 
-/// `a * b` under a rounding mode; the product is exact in double.
+/// Returns `a * b` in a rounding mode. The product is exact in double precision.
 pub(crate) fn mul32(a: f32, b: f32, round: Round) -> f32 {
     round32(f64::from(a) * f64::from(b), round)
 }
 
-/// `a * b + c` under a rounding mode.
+/// Returns `a * b + c` in a rounding mode.
 pub(crate) fn fma32_round(a: f32, b: f32, c: f32, round: Round) -> f32 {
     let product = f64::from(a) * f64::from(b);
     let sum = round32(sum_to_odd(product, c.into()), round);
@@ -241,9 +255,10 @@ pub(crate) fn fma32_round(a: f32, b: f32, c: f32, round: Round) -> f32 {
     }
 }
 
-/// `a / b` under a rounding mode.
+/// Returns `a / b` in a rounding mode.
 pub(crate) fn div32(a: f32, b: f32, round: Round) -> f32 {
-    let (a, b) = (f64::from(a), f64::from(b));
+    let a = f64::from(a);
+    let b = f64::from(b);
     let quotient = a / b;
     let left = (-quotient).mul_add(b, a);
     let lost = if left == 0.0 || !quotient.is_finite() {
@@ -254,7 +269,7 @@ pub(crate) fn div32(a: f32, b: f32, round: Round) -> f32 {
     round32(to_odd(quotient, lost), round)
 }
 
-/// `sqrt(a)` under a rounding mode.
+/// Returns `sqrt(a)` in a rounding mode.
 pub(crate) fn sqrt32(a: f32, round: Round) -> f32 {
     let a = f64::from(a);
     let root = a.sqrt();
@@ -266,13 +281,14 @@ pub(crate) fn sqrt32(a: f32, round: Round) -> f32 {
     round32(to_odd(root, lost), round)
 }
 
-/// `f` in double precision, rounded once.
+/// Returns `f` in double precision, rounded once.
 #[inline(always)]
 pub(crate) fn approx(x: f32, f: impl Fn(f64) -> f64) -> f32 {
     canon(f(x.into()) as f32)
 }
 
-/// `div.approx.f32`: beyond 2^126 the divisor's reciprocal is flushed (manual, "div").
+/// Computes `div.approx.f32`. Beyond 2^126, the reciprocal of the divisor is flushed (PTX ISA,
+/// "div").
 pub(crate) fn div_approx(a: f32, b: f32) -> f32 {
     let huge = b.abs() > 2f32.powi(126) && b.is_finite();
     match huge {
@@ -283,10 +299,10 @@ pub(crate) fn div_approx(a: f32, b: f32) -> f32 {
     }
 }
 
-/// Half-precision formats, computed through single or double precision.
+/// A 16-bit float format, computed in single or double precision.
 pub(crate) trait Half: Copy {
     fn wide(self) -> f32;
-    /// Rounds to nearest even; any NaN becomes the canonical one.
+    /// Rounds to nearest even. Any NaN becomes the canonical one.
     fn round(x: f64) -> Self;
 }
 
@@ -312,13 +328,14 @@ impl Half for bf16 {
     }
 }
 
-/// The bits of an f16 as bits of an f32. Branch-free, so that a warp's lanes go together.
+/// Returns the `f32` bits of an `f16`. There are no branches, so the lanes of a warp are computed
+/// together.
 #[inline(always)]
 pub(crate) fn widen16(h: u16) -> u32 {
     let sign = u32::from(h & 0x8000) << 16;
     let shifted = u32::from(h & 0x7fff) << 13;
     let exponent = shifted & 0x0f80_0000;
-    // Multiplying by 2^112 rebiases normal numbers and renormalises subnormal ones, exactly.
+    // A multiplication by 2^112 rebiases normal numbers and renormalizes subnormal ones exactly.
     let scaled = (f32::from_bits(shifted) * f32::from_bits(0x7780_0000)).to_bits();
     let special = shifted | 0x7f80_0000;
     sign | if exponent == 0x0f80_0000 {
@@ -328,17 +345,19 @@ pub(crate) fn widen16(h: u16) -> u32 {
     }
 }
 
-/// `2^exponent`, which is a normal number.
+/// Returns `2^exponent`, which must be a normal number.
 #[inline]
 pub(crate) fn power_of_two(exponent: i32) -> f64 {
     debug_assert!((-1022..1024).contains(&exponent));
     f64::from_bits(((exponent + 1023) as u64) << 52)
 }
 
-/// The nearest integral value, ties to even. Without a call, which the standard library's is on x86-64.
+/// Returns the nearest integral value, with ties to even. The standard library would call a
+/// function on x86-64.
 #[inline]
 pub(crate) fn nearest(x: f64) -> f64 {
-    // From here on doubles are integral, and adding it rounds to an integral value.
+    // The smallest number from which on all `f64` are integral. Adding it rounds to an integral
+    // value.
     const INTEGRAL: f64 = (1u64 << 52) as f64;
     if x.abs() < INTEGRAL {
         ((x.abs() + INTEGRAL) - INTEGRAL).copysign(x)
@@ -347,7 +366,7 @@ pub(crate) fn nearest(x: f64) -> f64 {
     }
 }
 
-/// Rounds to a format of `mantissa` stored bits whose smallest normal number is `2^least`.
+/// Rounds to a format with `mantissa` stored bits whose smallest normal number is `2^least`.
 pub(crate) fn narrow(x: f64, mantissa: i32, least: i32, round: Round) -> f64 {
     let exponent = ((x.to_bits() >> 52 & 0x7ff) as i32 - 1023).max(least);
     let unit = power_of_two(exponent - mantissa);
@@ -360,7 +379,7 @@ pub(crate) fn narrow(x: f64, mantissa: i32, least: i32, round: Round) -> f64 {
     }
 }
 
-/// A double, exact or rounded to odd, as the bits of an f16.
+/// Returns the `f16` bits of an `f64`, which is exact or rounded to odd.
 pub(crate) fn narrow16(x: f64, round: Round) -> u16 {
     let sign = (x.to_bits() >> 48) as u16 & 0x8000;
     if x.is_nan() {
@@ -377,7 +396,7 @@ pub(crate) fn narrow16(x: f64, round: Round) -> u16 {
     sign | magnitude
 }
 
-/// A double, exact or rounded to odd, as the bits of a bf16.
+/// Returns the `bf16` bits of an `f64`, which is exact or rounded to odd.
 pub(crate) fn narrow_bf16(x: f64, round: Round) -> u16 {
     let sign = (x.to_bits() >> 48) as u16 & 0x8000;
     if x.is_nan() {
@@ -394,7 +413,8 @@ pub(crate) fn narrow_bf16(x: f64, round: Round) -> u16 {
     sign | magnitude
 }
 
-/// Whether a result too large becomes infinity rather than the largest finite number.
+/// Returns true if a result that is too large becomes infinity instead of the largest finite
+/// number.
 fn toward_infinity(x: f64, round: Round) -> bool {
     match round {
         Round::Nearest => true,
@@ -404,7 +424,7 @@ fn toward_infinity(x: f64, round: Round) -> bool {
     }
 }
 
-/// A single as the bits of an f16, to nearest even, in integer steps.
+/// Returns the `f16` bits of an `f32`, rounded to nearest even with integer steps.
 #[inline(always)]
 pub(crate) fn narrow_single(x: f32) -> u16 {
     let bits = x.to_bits();
@@ -412,7 +432,7 @@ pub(crate) fn narrow_single(x: f32) -> u16 {
     let magnitude = bits & 0x7fff_ffff;
     let even = magnitude >> 13 & 1;
     let normal = (magnitude.wrapping_sub(112 << 23).wrapping_add(0xfff + even) >> 13) as u16;
-    // Adding 0.5 leaves units of 2^-24, rounded by the addition itself.
+    // An addition of 0.5 leaves units of 2^-24, and rounds to them.
     let subnormal = ((f32::from_bits(magnitude) + 0.5).to_bits() & 0xffff) as u16;
     sign | match magnitude {
         0x7f80_0001.. => return 0x7fff,
@@ -422,13 +442,12 @@ pub(crate) fn narrow_single(x: f32) -> u16 {
     }
 }
 
-/// An 8-bit float with so many bits of exponent: with 4, there are no infinities and one NaN.
+/// Returns the value of an 8-bit float with `exponent_bits` bits of exponent. With 4 bits there are
+/// no infinities and one NaN.
 pub(crate) fn small_float(bits: u32, exponent_bits: u32) -> f32 {
     let fraction_bits = 7 - exponent_bits;
-    let (exponent, fraction) = (
-        bits >> fraction_bits & ((1 << exponent_bits) - 1),
-        bits & ((1 << fraction_bits) - 1),
-    );
+    let exponent = bits >> fraction_bits & ((1 << exponent_bits) - 1);
+    let fraction = bits & ((1 << fraction_bits) - 1);
     let bias = (1 << (exponent_bits - 1)) - 1;
     let scale = |e: i32| 2f32.powi(e - fraction_bits as i32);
     let magnitude = match (exponent_bits, exponent, fraction) {
@@ -449,7 +468,8 @@ pub(crate) fn small_float(bits: u32, exponent_bits: u32) -> f32 {
 mod tests {
     use super::{canon, fma32_many, nearest, power_of_two};
 
-    /// Lanes together give what the standard library's fused operation gives, also halfway and where results are tiny.
+    /// Lanes together give what the standard library's fused operation gives, also halfway and
+    /// where results are tiny.
     #[test]
     fn many_lanes_are_fused() {
         let corners = [

@@ -1,5 +1,5 @@
-//! Half-precision forms that are seldom: saturation, `.ftz` with other suffixes, `.xorsign.abs` (manual, "Half Precision
-//! Floating-Point Instructions").
+//! Rare forms on 16-bit floats: saturation, `.ftz` with other suffixes, `.xorsign.abs` (PTX ISA,
+//! "Half Precision Floating-Point Instructions").
 
 use half::{bf16, f16};
 
@@ -17,7 +17,7 @@ fn max_signed<H: Half>(a: H, b: H, nan: bool) -> H {
     H::round(signed(a.wide(), b.wide(), nan, max32).into())
 }
 
-/// The scalar and the packed row of each operation.
+/// Defines the scalar and the packed row of each operation.
 macro_rules! both {
     ($ty:ident $one:literal $two:literal; $($name:literal |$($arg:ident),+| $value:expr;)*) => { &[$(*seldom! {
         concat!($name, $one) => |$($arg: $ty),+| -> $ty { $value }

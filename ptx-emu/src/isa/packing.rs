@@ -1,4 +1,4 @@
-//! `mov` between a register and the registers of its parts.
+//! `mov` between a register and a vector of narrower registers.
 
 use crate::code::Op;
 use crate::decode::Decode;
@@ -7,7 +7,7 @@ use crate::parse::ast::{Number, OperandKind};
 use crate::parse::types::Type;
 use crate::parse::{Parsed, unsupported};
 
-/// The type of an element when `count` of them make a `ty`.
+/// Returns the type of an element if `count` elements make a `ty`.
 fn part(d: &Decode<'_, '_>, ty: Type, count: usize) -> Parsed<Type> {
     match (ty, count) {
         (Type::B16, 2) | (Type::B32, 4) => Ok(Type::B8),
@@ -17,13 +17,13 @@ fn part(d: &Decode<'_, '_>, ty: Type, count: usize) -> Parsed<Type> {
     }
 }
 
-/// `mov` of the elements of a vector into a register.
+/// Decodes a `mov` from the elements of a vector into a register.
 pub(super) fn pack(d: &mut Decode<'_, '_>, ty: Type) -> Parsed<Op> {
     let elements = d.elements(1);
     let part = part(d, ty, elements.len())?;
     let mut s = [0; 4];
     for (s, element) in s.iter_mut().zip(elements) {
-        // ptxas 13.5 takes the low bits of the double, which no manual says.
+        // ptxas 13.5 uses the low bits of the `f64`, which the manual does not mention.
         if matches!(element.kind, OperandKind::Number(Number::F64(_))) {
             return unsupported(element.at, format!("a float as a part of a mov{ty}"));
         }
@@ -57,14 +57,14 @@ pub(super) fn pack(d: &mut Decode<'_, '_>, ty: Type) -> Parsed<Op> {
     ))
 }
 
-/// Bytes, the lowest first.
+/// Packs bytes, lowest first.
 fn pack_bytes<const N: usize>(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
     let mut out = [0u32; 32];
     for (i, slot) in [s.a, s.b, s.c, s.x].into_iter().take(N).enumerate() {
         let part = regs.get::<u32>(slot, mask)?;
-        out.iter_mut()
-            .zip(part)
-            .for_each(|(out, part)| *out |= (*part & 0xff) << (8 * i));
+        for (out, part) in out.iter_mut().zip(part) {
+            *out |= (*part & 0xff) << (8 * i);
+        }
     }
     regs.set(s.d, mask, &out);
     Ok(())
@@ -82,15 +82,15 @@ fn pack4(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
     let mut out = [0u64; 32];
     for (i, slot) in [s.a, s.b, s.c, s.x].into_iter().enumerate() {
         let part = regs.get::<u32>(slot, mask)?;
-        out.iter_mut()
-            .zip(part)
-            .for_each(|(out, part)| *out |= u64::from(*part & 0xffff) << (16 * i));
+        for (out, part) in out.iter_mut().zip(part) {
+            *out |= u64::from(*part & 0xffff) << (16 * i);
+        }
     }
     regs.set(s.d, mask, &out);
     Ok(())
 }
 
-/// `mov` of a register into the elements of a vector.
+/// Decodes a `mov` from a register into the elements of a vector.
 pub(super) fn unpack(d: &mut Decode<'_, '_>, ty: Type) -> Parsed<Op> {
     let elements = d.elements(0);
     let part = part(d, ty, elements.len())?;

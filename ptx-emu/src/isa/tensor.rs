@@ -1,5 +1,5 @@
-//! Bulk copies of tensors, and out of shared memory (manual, "cp.async.bulk.tensor", "cp.async.bulk"), and what changes
-//! tensor maps ("tensormap.replace").
+//! Bulk copies of tensors and out of shared memory (PTX ISA, "cp.async.bulk.tensor",
+//! "cp.async.bulk"), and instructions that change tensor maps ("tensormap.replace").
 
 use super::Decoder;
 use crate::async_code::{BulkStore, MapChange, OfMap, Reduction, TensorCopy, TensorPlace};
@@ -13,7 +13,7 @@ use crate::tensor_map::{ElementKind, MapField};
 
 pub(super) const DECODERS: &[(&str, Decoder)] = &[("tensormap", tensormap)];
 
-/// What follows `cp.async.bulk`, where it is not a copy to shared memory of bytes that lie one after another.
+/// Decodes the forms of `cp.async.bulk` except contiguous copies to shared memory.
 pub(super) fn bulk(d: &mut Decode<'_, '_>) -> Parsed<Option<Op>> {
     match d.peek() {
         Some(".tensor") => tensor(d).map(Some),
@@ -36,14 +36,15 @@ pub(super) fn bulk(d: &mut Decode<'_, '_>) -> Parsed<Option<Op>> {
     }
 }
 
-/// `cp.async.bulk.global.shared::cta.bulk_group{.L2::cache_hint} [d], [s], n{, policy}`
+/// Decodes `cp.async.bulk.global.shared::cta.bulk_group{.L2::cache_hint} [d], [s], n{, policy}`.
 fn store(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.eat(".global");
     d.require(&[(".shared::cta", ())])?;
     d.require(&[(".bulk_group", ())])?;
     let n = 3 + hint(d)?;
     d.operands(n, n)?;
-    let (to, from) = (d.address(0, false)?, d.address(1, true)?);
+    let to = d.address(0, false)?;
+    let from = d.address(1, true)?;
     Ok(Op::BulkStore(Box::new(BulkStore {
         to,
         from,
@@ -52,7 +53,8 @@ fn store(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     })))
 }
 
-/// `cp.reduce.async.bulk.global.shared::cta.bulk_group{.L2::cache_hint}.op{.noftz}.type [d], [s], n{, policy}`
+/// Decodes `cp.reduce.async.bulk.global.shared::cta.bulk_group{.L2::cache_hint}.op{.noftz}.type
+/// [d], [s], n{, policy}`.
 pub(super) fn reduce(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let bulk = d.eat(".async") && d.eat(".bulk");
     if bulk && d.eat(".tensor") {
@@ -68,7 +70,8 @@ pub(super) fn reduce(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let hinted = hint(d)?;
     let (ty, f) = super::atomic::reduction(d)?;
     d.operands(3 + hinted, 3 + hinted)?;
-    let (to, from) = (d.address(0, false)?, d.address(1, true)?);
+    let to = d.address(0, false)?;
+    let from = d.address(1, true)?;
     let reduction = Some(Reduction {
         bytes: ty.bytes(),
         f,
@@ -90,9 +93,12 @@ fn hint(d: &mut Decode<'_, '_>) -> Parsed<usize> {
     Ok(1)
 }
 
-/// `cp.async.bulk.tensor.dim.shared::cluster.global{.tile}.mbarrier::complete_tx::bytes{.multicast::cluster}
-/// {.L2::cache_hint} [d], [map, {c}], [bar]{, blocks}{, policy}` and
-/// `cp.async.bulk.tensor.dim.global.shared::cta{.tile}.bulk_group{.L2::cache_hint} [map, {c}], [s]{, policy}`
+/// Decodes a tensor load or store.
+///
+/// - `cp.async.bulk.tensor.dim.shared::cluster.global{.tile}.mbarrier::complete_tx::bytes{.multicast::cluster}{.L2::cache_hint}
+///   [d], [map, {c}], [bar]{, blocks}{, policy}`
+/// - `cp.async.bulk.tensor.dim.global.shared::cta{.tile}.bulk_group{.L2::cache_hint} [map, {c}],
+///   [s]{, policy}`
 fn tensor(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.eat(".tensor");
     let dimensions = d.require(DIMENSIONS)?;
@@ -125,7 +131,8 @@ fn tensor(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     } else {
         None
     };
-    let (shared, barrier) = (d.address(0, true)?, Some(d.address(2, true)?));
+    let shared = d.address(0, true)?;
+    let barrier = Some(d.address(2, true)?);
     Ok(Op::TensorLoad(Box::new(TensorCopy {
         at,
         shared,
@@ -135,13 +142,14 @@ fn tensor(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     })))
 }
 
-/// The operands of a store, or of a reduction: `[map, {c}], [s]`.
+/// Decodes the operands of a store or a reduction: `[map, {c}], [s]`.
 fn stored(
     d: &mut Decode<'_, '_>,
     dimensions: usize,
     reduction: Option<&'static str>,
 ) -> Parsed<Op> {
-    let (at, shared) = (place(d, 0, dimensions)?, d.address(1, true)?);
+    let at = place(d, 0, dimensions)?;
+    let shared = d.address(1, true)?;
     Ok(Op::TensorStore(Box::new(TensorCopy {
         at,
         shared,
@@ -164,14 +172,17 @@ const REDUCTIONS: &[(&str, &str)] = &[
 
 const DIMENSIONS: &[(&str, usize)] = &[(".1d", 1), (".2d", 2), (".3d", 3), (".4d", 4), (".5d", 5)];
 
-/// `cp.reduce.async.bulk.tensor.dim.global.shared::cta.op{.tile}.bulk_group{.L2::cache_hint} [map, {c}], [s]{, policy}`
+/// Decodes
+/// `cp.reduce.async.bulk.tensor.dim.global.shared::cta.op{.tile}.bulk_group{.L2::cache_hint} [map,
+/// {c}], [s]{, policy}`.
 fn reduce_tensor(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let dimensions = d.require(DIMENSIONS)?;
     d.require(&[(".global", ())])?;
     d.require(&[(".shared::cta", ())])?;
     let op = d.require(REDUCTIONS)?;
     d.eat(".tile");
-    let (known, n) = (d.eat(".bulk_group"), 2 + hint(d)?);
+    let known = d.eat(".bulk_group");
+    let n = 2 + hint(d)?;
     if !known || d.peek().is_some() {
         return d.error(format!("unsupported in ptx-emu: {}", d.name()));
     }
@@ -179,7 +190,8 @@ fn reduce_tensor(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     stored(d, dimensions, Some(op))
 }
 
-/// `cp.async.bulk.prefetch.tensor.dim.L2.global{.tile}{.L2::cache_hint} [map, {c}]{, policy}`
+/// Decodes `cp.async.bulk.prefetch.tensor.dim.L2.global{.tile}{.L2::cache_hint} [map, {c}]{,
+/// policy}`.
 pub(super) fn prefetch(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let dimensions = d.require(DIMENSIONS)?;
     d.require(&[(".L2", ())])?;
@@ -195,7 +207,7 @@ pub(super) fn prefetch(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     )?))))
 }
 
-/// `[map, {x, y}]`: slots of the map's address and of the coordinates.
+/// Decodes `[map, {x, y}]`: the slots of the address of the map and of the coordinates.
 fn place(d: &mut Decode<'_, '_>, i: usize, dimensions: usize) -> Parsed<TensorPlace> {
     let o = d.operand(i);
     let OperandKind::Tensor(map, coordinates) = &o.kind else {
@@ -218,7 +230,7 @@ fn place(d: &mut Decode<'_, '_>, i: usize, dimensions: usize) -> Parsed<TensorPl
     })
 }
 
-/// A field as the manual names it: of the whole map, of a dimension, or one whose values have numbers.
+/// A field as the manual names it: of the whole map, of a dimension, or with numbered values.
 #[derive(Clone, Copy)]
 enum Named {
     Whole(MapField, Type),
@@ -226,7 +238,7 @@ enum Named {
     Number(MapField, &'static [u32]),
 }
 
-/// Bytes and kind of each type of element, in the order of the manual's table.
+/// The size and the kind of each element type, in the order of the table in the manual.
 const ELEMENTS: &[u32] = {
     use ElementKind::{BFloat, Float, Signed, Unsigned};
     const fn of(bytes: u32, kind: ElementKind) -> u32 {
@@ -327,8 +339,9 @@ fn tensormap(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 
 const SCOPES: &[(&str, ())] = &[(".cta", ()), (".cluster", ()), (".gpu", ()), (".sys", ())];
 
-/// `tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.scope.sync.aligned [to], [from], 128`, the first
-/// suffix consumed.
+/// Decodes
+/// `tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.scope.sync.aligned [to],
+/// [from], 128` after its first suffix.
 fn map_copy(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     for suffix in [".global", ".shared::cta", ".tensormap::generic", ".release"] {
         d.require(&[(suffix, ())])?;
@@ -344,7 +357,8 @@ fn map_copy(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     ]))))
 }
 
-/// `fence.proxy.tensormap::generic.acquire.scope [map], 128` and `.release.scope`, which orders what comes before.
+/// Decodes `fence.proxy.tensormap::generic.acquire.scope [map], 128`, and `.release.scope`, which
+/// orders earlier accesses.
 pub(super) fn fence(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.require(&[(".proxy", ())])?;
     d.require(&[(".tensormap::generic", ())])?;
@@ -359,7 +373,7 @@ pub(super) fn fence(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     Ok(Op::TensorMap(Box::new(OfMap::Fence(d.address(0, false)?))))
 }
 
-/// An operand that is the size of a tensor map.
+/// Checks that an operand is the size of a tensor map.
 fn whole_map(d: &Decode<'_, '_>, i: usize) -> Parsed<()> {
     match d.immediate(i, 128)? {
         128 => Ok(()),

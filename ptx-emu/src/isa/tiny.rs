@@ -1,5 +1,5 @@
-//! Conversions to and from pairs of floats of four and six bits, and of exponents alone (manual, "cvt", "Alternate
-//! Floating-Point Data Formats").
+//! Conversions to and from pairs of 4-bit and 6-bit floats, and of exponents (PTX ISA, "cvt",
+//! "Alternate Floating-Point Data Formats").
 
 use half::f16;
 
@@ -18,7 +18,7 @@ struct Tiny {
     /// The exponent of the smallest normal number.
     least: i32,
     largest: f64,
-    /// Bits of a number, and of the half of a pair that it takes.
+    /// The width of a number, and of the half of a pair that contains it.
     bits: u32,
     half: u32,
 }
@@ -51,9 +51,10 @@ const FORMATS: [Tiny; 3] = [
 ];
 
 impl Tiny {
-    /// The nearest number; the largest one where there is none, and for NaN.
+    /// Returns the nearest number. A value beyond the range, and NaN, become the largest number.
     fn narrow(self, x: f32, relu: bool) -> u32 {
         let x = if relu && x <= 0.0 { 0.0 } else { f64::from(x) };
+        // The format has neither NaN nor infinity, so both become the largest value.
         let x = if x.is_nan() {
             self.largest
         } else {
@@ -61,17 +62,17 @@ impl Tiny {
         };
         let sign = u32::from(x.is_sign_negative()) << (self.bits - 1);
         let rounded = narrow(x, self.mantissa, self.least, Round::Nearest).abs();
-        let magnitude = match rounded < power_of_two(self.least) {
-            true => (rounded * power_of_two(self.mantissa - self.least)) as u32,
-            false => {
-                let exponent = i64::from(1022 + self.least) << self.mantissa;
-                ((rounded.to_bits() >> (52 - self.mantissa)) as i64 - exponent) as u32
-            }
+        let magnitude = if rounded < power_of_two(self.least) {
+            (rounded * power_of_two(self.mantissa - self.least)) as u32
+        } else {
+            // The exponent is rebiased from 1023, and the smallest normal number has the field 1.
+            let exponent = i64::from(1022 + self.least) << self.mantissa;
+            ((rounded.to_bits() >> (52 - self.mantissa)) as i64 - exponent) as u32
         };
         sign | magnitude
     }
 
-    /// The value of a number.
+    /// Returns the value of a number.
     fn wide(self, bits: u32) -> f64 {
         let mantissa = f64::from(bits & ((1 << self.mantissa) - 1)) * power_of_two(-self.mantissa);
         let exponent =
@@ -88,7 +89,7 @@ impl Tiny {
     }
 }
 
-/// Decodes a conversion to or from one of these formats, if it is one.
+/// Decodes a conversion to or from one of these formats.
 pub(super) fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Option<Op>> {
     let has = |name: &str| d.inst.mods.iter().any(|(m, _)| *m == name);
     if has(".ue8m0x2") {
@@ -98,6 +99,7 @@ pub(super) fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Option<Op>> {
         return Ok(None);
     };
     d.require(&[(".rn", ())])?;
+    // ptxas accepts `.relu` on either side of `.satfinite`.
     let mut relu = d.eat(".relu");
     let satfinite = d.eat(".satfinite");
     relu = d.eat(".relu") || relu;
@@ -130,10 +132,12 @@ pub(super) fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Option<Op>> {
     )))
 }
 
-/// The first source becomes the upper half.
+/// Converts two sources. The first source becomes the upper half.
 fn narrow_pair(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
-    let (format, relu) = (FORMATS[s.x as usize & 15], s.x >> 4 != 0);
-    let (a, b) = (regs.get::<u32>(s.a, mask)?, regs.get::<u32>(s.b, mask)?);
+    let format = FORMATS[s.x as usize & 15];
+    let relu = s.x >> 4 != 0;
+    let a = regs.get::<u32>(s.a, mask)?;
+    let b = regs.get::<u32>(s.b, mask)?;
     let one = |x: u32| format.narrow(f32::from_bits(x), relu);
     let out = std::array::from_fn(|i| one(a[i]) << format.half | one(b[i]));
     regs.set(s.d, mask, &out);
@@ -141,7 +145,8 @@ fn narrow_pair(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
 }
 
 fn widen_pair(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
-    let (format, relu) = (FORMATS[s.x as usize & 15], s.x >> 4 != 0);
+    let format = FORMATS[s.x as usize & 15];
+    let relu = s.x >> 4 != 0;
     let one = |bits: u32| {
         let value = format.wide(bits);
         u32::from(f16::from_f64(if relu && value <= 0.0 { 0.0 } else { value }).to_bits())
@@ -153,14 +158,15 @@ fn widen_pair(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
     Ok(())
 }
 
-/// `cvt{.rz,.rp}{.satfinite}.ue8m0x2{.f32,.bf16x2}` and `cvt.rn.bf16x2.ue8m0x2`
+/// Decodes `cvt{.rz,.rp}{.satfinite}.ue8m0x2{.f32,.bf16x2}` and `cvt.rn.bf16x2.ue8m0x2`.
 fn exponents(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let up = d.require(&[(".rz", Some(false)), (".rp", Some(true)), (".rn", None)])?;
     let Some(up) = up else {
         d.ty(&[Type::Bf16x2])?;
         d.ty(&[Type::Ue8m0x2])?;
         d.operands(2, 2)?;
-        let (to, a) = (d.dst(0, Type::Bf16x2)?, d.src(1, Type::Ue8m0x2)?);
+        let to = d.dst(0, Type::Bf16x2)?;
+        let a = d.src(1, Type::Ue8m0x2)?;
         return Ok(Op::Alu(
             powers,
             Slots {
@@ -176,6 +182,7 @@ fn exponents(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let sources = if from == Type::F32 { 2 } else { 1 };
     d.operands(1 + sources, 1 + sources)?;
     let a = d.src(1, from)?;
+    // A pair of `bf16` values is one source, which both halves of the result use.
     let b = if sources == 2 { d.src(2, from)? } else { a };
     let x = u32::from(up) | u32::from(satfinite) << 1 | u32::from(sources == 1) << 2;
     Ok(Op::Alu(
@@ -190,10 +197,11 @@ fn exponents(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     ))
 }
 
-/// The exponent of the power of two at or below a magnitude, or at or above it; the sign does not matter. All ones are NaN.
+/// Returns the exponent of the power of two at or below a magnitude, or at or above it if `up` is
+/// set. The sign is ignored. All ones are NaN.
 fn exponent(x: u32, up: bool, satfinite: bool) -> u32 {
     let x = x & 0x7fff_ffff;
-    // Zero and what is below the smallest power, 2^-127, become that.
+    // Zero and everything below the smallest power, 2^-127, become that power.
     let above = up && x & 0x007f_ffff != 0 && x > 0x0040_0000 && x < 0x7f80_0000;
     let found = (x >> 23) + u32::from(above);
     if satfinite && found == 255 && x <= 0x7f80_0000 {
@@ -204,7 +212,8 @@ fn exponent(x: u32, up: bool, satfinite: bool) -> u32 {
 }
 
 fn exponent_pair(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
-    let (a, b) = (regs.get::<u32>(s.a, mask)?, regs.get::<u32>(s.b, mask)?);
+    let a = regs.get::<u32>(s.a, mask)?;
+    let b = regs.get::<u32>(s.b, mask)?;
     let one = |x: u32| exponent(x, s.x & 1 != 0, s.x & 2 != 0);
     let low = |b: u32| if s.x & 4 != 0 { b << 16 } else { b };
     let high = |a: u32| if s.x & 4 != 0 { a & 0xffff_0000 } else { a };

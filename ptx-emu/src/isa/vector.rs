@@ -1,4 +1,4 @@
-//! `mov.v2` and `mov.v4`: as many moves at once.
+//! `mov.v2` and `mov.v4`, which are two or four moves at the same time.
 
 use crate::code::{Op, RegisterCopy};
 use crate::decode::{Decode, bank};
@@ -6,7 +6,7 @@ use crate::parse::ast::{Operand, OperandKind};
 use crate::parse::types::Type;
 use crate::parse::{Parsed, error, unsupported};
 
-/// Types of elements, which are also those that `selp` selects.
+/// The types of elements, which are also the types of `selp`.
 pub(super) const ELEMENTS: &[Type] = &[
     Type::B16,
     Type::B32,
@@ -21,7 +21,8 @@ pub(super) const ELEMENTS: &[Type] = &[
     Type::F64,
 ];
 
-/// `mov.vec.type d, a`, whose operands are vectors; `a` may be a special register that is one.
+/// Decodes `mov.vec.type d, a` with vector operands. `a` may be a special register that is a
+/// vector.
 pub(super) fn mov(d: &mut Decode<'_, '_>, count: usize) -> Parsed<Op> {
     let ty = d.ty(ELEMENTS)?;
     d.operands(2, 2)?;
@@ -41,6 +42,8 @@ pub(super) fn mov(d: &mut Decode<'_, '_>, count: usize) -> Parsed<Op> {
             });
         }
     }
+    // The source is a special register with enough components. Otherwise it must be a vector in
+    // braces.
     if copies.len() == count {
         return Ok(Op::Copies(copies.into()));
     }
@@ -52,7 +55,8 @@ pub(super) fn mov(d: &mut Decode<'_, '_>, count: usize) -> Parsed<Op> {
     let from = vector(d, 1, count)?;
     let mut copies = Vec::new();
     for (to, from) in to.iter().zip(from) {
-        let (to, from) = (d.element_dst(to, ty)?, d.element_src(from, ty)?);
+        let to = d.element_dst(to, ty)?;
+        let from = d.element_src(from, ty)?;
         copies.push(RegisterCopy {
             bank: bank(ty),
             to,

@@ -1,7 +1,7 @@
-//! Video instructions, scalar and SIMD (manual, "Video Instructions").
+//! Video instructions, scalar and SIMD (PTX ISA, "Video Instructions").
 //!
-//! An element is some bits of `b:a`, which makes one case of the parts `.b0` to `.h1` of scalar instructions and of the
-//! selectors `.h10` and `.b3210` of SIMD ones.
+//! An element is a bit field of `b:a`. The parts `.b0` to `.h1` of scalar instructions and the
+//! selectors `.h10` and `.b3210` of SIMD instructions are therefore one case.
 
 use super::Decoder;
 use crate::code::{Op, Second, Video, VideoElement, VideoOp};
@@ -36,7 +36,7 @@ pub(super) const DECODERS: &[(&str, Decoder)] = &[
     ("vset4", simd),
 ];
 
-/// What each opcode computes, without the number of its elements.
+/// The operation of each opcode, without the number of its elements.
 const OPERATIONS: &[(&str, VideoOp)] = &[
     ("vadd", |a, b| a + b),
     ("vsub", |a, b| a - b),
@@ -66,7 +66,8 @@ const COMPARISONS: &[(&str, VideoOp)] = &[
 
 const SIGNS: &[(&str, bool)] = &[(".u32", false), (".s32", true)];
 
-/// The types: whether d, a and b are signed. Those of a comparison are unsigned.
+/// Decodes the types and returns whether d, a and b are signed. The result of a comparison is
+/// unsigned.
 fn signs(d: &mut Decode<'_, '_>) -> Parsed<[bool; 3]> {
     let of_d = if d.inst.opcode.starts_with("vset") {
         false
@@ -84,7 +85,7 @@ fn operation(d: &mut Decode<'_, '_>) -> Parsed<VideoOp> {
     }
 }
 
-/// `vop.dtype.atype.btype{.po}{.sat}{.mode}{.scale}{.op2} d{.sel}, a{.sel}, b{.sel}{, c}`
+/// Decodes `vop.dtype.atype.btype{.po}{.sat}{.mode}{.scale}{.op2} d{.sel}, a{.sel}, b{.sel}{, c}`.
 fn scalar(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let opcode = d.inst.opcode;
     let signed = signs(d)?;
@@ -94,10 +95,8 @@ fn scalar(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             d.name()
         ));
     }
-    let (plus_one, saturate) = (
-        opcode == "vmad" && d.eat(".po"),
-        opcode != "vset" && d.eat(".sat"),
-    );
+    let plus_one = opcode == "vmad" && d.eat(".po");
+    let saturate = opcode != "vset" && d.eat(".sat");
     let f = operation(d)?;
     let wrap = match opcode {
         "vshl" | "vshr" => Some(d.require(&[(".clamp", false), (".wrap", true)])?),
@@ -120,6 +119,8 @@ fn scalar(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     };
     let n = d.operands(3, 4)?;
     let (to, of_d) = part(d, 0)?;
+    // With a part of d, the result is merged into `c`. With a second operation, `c` is its operand.
+    // Both cannot be combined.
     let merges = of_d.bits != 32;
     if n != 3 + usize::from(merges || second != Second::Nothing)
         || merges && second != Second::Nothing
@@ -130,6 +131,7 @@ fn scalar(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         ));
     }
     let ((a, of_a), (b, mut of_b)) = (part(d, 1)?, part(d, 2)?);
+    // Elements are numbered in `b:a`, so those of b begin after the 32 bits of a.
     of_b.place += 32;
     let c = if n == 4 {
         Some(d.src(3, Type::B32)?)
@@ -153,7 +155,7 @@ fn scalar(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     })))
 }
 
-/// `vop2.dtype.atype.btype{.sat}{.add} d{.mask}, a{.sel}, b{.sel}, c`, and `vop4`
+/// Decodes `vop2.dtype.atype.btype{.sat}{.add} d{.mask}, a{.sel}, b{.sel}, c`, and `vop4`.
 fn simd(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let count = if d.inst.opcode.ends_with('2') { 2 } else { 4 };
     let signed = signs(d)?;
@@ -194,7 +196,7 @@ fn simd(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     Ok(Op::Video(Box::new(video)))
 }
 
-/// A register and what follows it after a dot.
+/// Returns a register and its suffix after a dot.
 fn register<'a>(d: &mut Decode<'_, 'a>, i: usize) -> Parsed<(u32, Option<&'a str>)> {
     let o: &'a Operand<'a> = d.operand(i);
     match o.kind {
@@ -207,7 +209,7 @@ fn register<'a>(d: &mut Decode<'_, 'a>, i: usize) -> Parsed<(u32, Option<&'a str
     }
 }
 
-/// A register and the part of it that is used.
+/// Returns a register and its selected part.
 fn part(d: &mut Decode<'_, '_>, i: usize) -> Parsed<(u32, VideoElement)> {
     const PARTS: &[(&str, u32, u32)] = &[
         ("b0", 0, 8),
@@ -236,17 +238,19 @@ fn part(d: &mut Decode<'_, '_>, i: usize) -> Parsed<(u32, VideoElement)> {
     }
 }
 
-/// A register and the elements that are selected, the lowest first: of `d` those that are written, of `a` and `b` one of
-/// `b:a` for each.
+/// Returns a register and its selected elements, lowest first. For `d` these are the written
+/// elements, and for `a` and `b` one element of `b:a` each.
 fn selected(d: &mut Decode<'_, '_>, i: usize, count: usize) -> Parsed<(u32, Vec<usize>)> {
     let (slot, digits) = register(d, i)?;
     let Some(digits) = digits else {
+        // Without a selector, each source provides its own elements in order.
         let first = if i == 2 { count } else { 0 };
         return Ok((slot, (first..first + count).collect()));
     };
     let letter = if count == 2 { 'h' } else { 'b' };
     let digit = |b: u8| b.is_ascii_digit().then(|| usize::from(b - b'0'));
     let places: Vec<usize> = digits.bytes().skip(1).rev().filter_map(digit).collect();
+    // A mask names each written element once, and a selector may repeat elements of both sources.
     let written = places.is_sorted_by(|a, b| a < b)
         && places.iter().all(|n| *n < count)
         && !places.is_empty();

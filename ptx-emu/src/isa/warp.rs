@@ -1,5 +1,5 @@
-//! Instructions that several lanes execute together: barriers, fences, shuffles, votes (manual, "Parallel
-//! Synchronization and Communication Instructions").
+//! Instructions that several lanes execute together: barriers, fences, shuffles and votes (PTX ISA,
+//! "Parallel Synchronization and Communication Instructions").
 
 use super::Decoder;
 use super::memory::SCOPES;
@@ -23,7 +23,7 @@ pub(super) const DECODERS: &[(&str, Decoder)] = &[
     ("elect", elect),
 ];
 
-/// `bar.*` is `barrier.*.aligned`, and `bar.warp.sync`.
+/// Decodes `bar.*`, which is `barrier.*.aligned`, and `bar.warp.sync`.
 fn bar(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if d.eat(".warp") {
         d.require(&[(".sync", ())])?;
@@ -61,7 +61,7 @@ fn block_barrier(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         BarrierForm::Red => Some(d.require(&[(".popc", 0), (".and", 1), (".or", 2)])?),
         _ => None,
     };
-    // `bar` is `barrier.aligned`. Old targets need convergence with and without it.
+    // `bar` is `barrier.aligned`. Targets before sm_70 require convergence in both forms.
     let aligned = d.inst.opcode == "bar" || d.eat(".aligned") || !d.schedules_independently();
     let first = usize::from(reduction.is_some());
     let kind = match (form, reduction) {
@@ -74,7 +74,8 @@ fn block_barrier(d: &mut Decode<'_, '_>) -> Parsed<Op> {
                 &[Type::Pred]
             })?;
             let n = d.operands(3, 4)?;
-            let (to, pred) = (d.dst(0, ty)?, d.pred(n - 1)?);
+            let to = d.dst(0, ty)?;
+            let pred = d.pred(n - 1)?;
             match reduction {
                 Some(0) => BarrierKind::Popc { d: to, pred },
                 Some(1) => BarrierKind::And { d: to, pred },
@@ -102,7 +103,7 @@ fn block_barrier(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     })))
 }
 
-/// Literal barrier numbers and thread counts are checked before anything runs.
+/// Checks literal barrier numbers and thread counts.
 fn check_literals(d: &Decode<'_, '_>, first: usize, counted: bool) -> Parsed<()> {
     if matches!(d.operand(first).kind, OperandKind::Number(_)) {
         d.immediate(first, 15)?;
@@ -154,7 +155,7 @@ fn fence(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     }))
 }
 
-/// Whether a shuffle or vote names no mask: it has no `.sync`, as old targets and versions allow.
+/// Returns true if a shuffle or vote has no `.sync` and no mask, as old targets and versions allow.
 fn is_maskless(d: &mut Decode<'_, '_>) -> Parsed<bool> {
     if d.eat(".sync") {
         return Ok(false);
@@ -166,7 +167,7 @@ fn is_maskless(d: &mut Decode<'_, '_>) -> Parsed<bool> {
     }
 }
 
-/// The register of a mask, or [`EXECUTING`] where there is none.
+/// Returns the register of a mask, or [`EXECUTING`] if there is no mask.
 fn lane_mask(d: &mut Decode<'_, '_>, maskless: bool, i: usize) -> Parsed<u32> {
     if maskless {
         Ok(EXECUTING)
@@ -175,7 +176,7 @@ fn lane_mask(d: &mut Decode<'_, '_>, maskless: bool, i: usize) -> Parsed<u32> {
     }
 }
 
-/// `shfl.sync.mode.b32 d|p, a, b, c, mask`, and without `.sync` and mask
+/// Decodes `shfl.sync.mode.b32 d|p, a, b, c, mask`, and the form without `.sync` and mask.
 fn shfl(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let maskless = is_maskless(d)?;
     let mode = d.require(&[
@@ -188,11 +189,9 @@ fn shfl(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let operands = 5 - usize::from(maskless);
     d.operands(operands, operands)?;
     let (to, p) = d.dst_pair(0, Type::B32)?;
-    let (a, b, c) = (
-        d.src(1, Type::B32)?,
-        d.src(2, Type::B32)?,
-        d.src(3, Type::B32)?,
-    );
+    let a = d.src(1, Type::B32)?;
+    let b = d.src(2, Type::B32)?;
+    let c = d.src(3, Type::B32)?;
     let mask = lane_mask(d, maskless, 4)?;
     Ok(Op::Shuffle(Box::new(Shuffle {
         mode,
@@ -206,7 +205,7 @@ fn shfl(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 }
 
 fn vote(d: &mut Decode<'_, '_>) -> Parsed<Op> {
-    // ptxas takes the two in either order.
+    // ptxas accepts the two suffixes in either order.
     let first = d.eat(".sync");
     let mode = d.require(&[
         (".all", Vote::All),
@@ -239,6 +238,7 @@ fn matches(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if p.is_some() && !all {
         return d.error("match.any has no predicate destination");
     }
+    // The instruction always writes a register, so `_` becomes one that is never read.
     let to = to.unwrap_or_else(|| d.scratch(Bank::W32));
     Ok(Op::Match {
         all,
@@ -266,6 +266,7 @@ fn redux(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         &[Type::B32]
     })?;
     let f: fn(u32, u32) -> u32 = match (op, ty) {
+        // Two's complement sums do not depend on the sign. Minimum and maximum do.
         (0, _) => u32::wrapping_add,
         (1, Type::S32) => |a, b| (a as i32).min(b as i32) as u32,
         (1, _) => u32::min,

@@ -1,4 +1,4 @@
-//! Products of warpgroups (manual, "Asynchronous Warpgroup Level Matrix Instructions").
+//! `wgmma` (PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions").
 
 use super::Decoder;
 use crate::async_code::{LeftMatrix, Wgmma};
@@ -11,7 +11,8 @@ use crate::parse::{Parsed, error};
 
 pub(super) const DECODERS: &[(&str, Decoder)] = &[("wgmma", wgmma)];
 
-/// Depth and the type of sums, what sums are, and types of the left and the right matrix.
+/// The inner dimension, the type and the kind of the accumulators, and the types of the left and
+/// the right matrix.
 type Form = (
     &'static str,
     Item,
@@ -33,7 +34,7 @@ const FORMS: &[Form] = &[
     ("k32.f16", Item::F16, FLOATS, FLOATS),
     ("k32.s32", Item::S32, BYTES, BYTES),
 ];
-/// Sparse products, of the same elements with twice the depth.
+/// The sparse products, which have the same elements and twice the inner dimension.
 const SPARSE: &[Form] = &[
     ("k32.f32", Item::F32, HALVES, HALVES),
     ("k32.f16", Item::F16, HALVES, HALVES),
@@ -67,8 +68,8 @@ fn wgmma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     }
 }
 
-/// `wgmma.mma_async{.sp}.sync.aligned.shape{.satfinite}.dtype.atype.btype
-/// d, a, b{, metadata, selector}, add{, scales}{, transpositions}`
+/// Decodes `wgmma.mma_async{.sp}.sync.aligned.shape{.satfinite}.dtype.atype.btype d, a, b{,
+/// metadata, selector}, add{, scales}{, transpositions}`.
 fn product(d: &mut Decode<'_, '_>, name: &str) -> Parsed<Op> {
     let Some(form) = form(name) else {
         return d.error(format!("unsupported in ptx-emu: {name}"));
@@ -90,12 +91,13 @@ fn product(d: &mut Decode<'_, '_>, name: &str) -> Parsed<Op> {
     } else {
         2 - usize::from(in_registers)
     };
-    // Where the predicate stands.
+    // The index of the predicate operand.
     let at = if sparse { 5 } else { 3 };
     d.operands(at + 1 + scales + turns, at + 1 + scales + turns)?;
-    let a = match in_registers {
-        true => LeftMatrix::Registers(registers(d, 1, Type::B32, 4)?),
-        false => LeftMatrix::Shared(d.src(1, Type::B64)?),
+    let a = if in_registers {
+        LeftMatrix::Registers(registers(d, 1, Type::B32, 4)?)
+    } else {
+        LeftMatrix::Shared(d.src(1, Type::B64)?)
     };
     let b = d.src(2, Type::B64)?;
     let depth = if sparse { 64 } else { 32 } / left.bytes();
@@ -133,7 +135,7 @@ fn product(d: &mut Decode<'_, '_>, name: &str) -> Parsed<Op> {
     })))
 }
 
-/// The metadata and the selector of a sparse left matrix.
+/// Decodes the metadata and the selector of a sparse left matrix.
 fn sparsity(
     d: &mut Decode<'_, '_>,
     columns: usize,
@@ -149,7 +151,8 @@ fn sparsity(
     let OperandKind::Name(_) = d.operand(3).kind else {
         return error(d.operand(3).at, "a register with metadata was expected");
     };
-    let (metadata, selector) = (d.src(3, Type::B32)?, d.immediate(4, most as u64)? as usize);
+    let metadata = d.src(3, Type::B32)?;
+    let selector = d.immediate(4, most as u64)? as usize;
     Ok(Sparsity {
         metadata,
         selector,
@@ -157,7 +160,7 @@ fn sparsity(
     })
 }
 
-/// Whether each matrix is transposed, of which `turns` say so.
+/// Decodes whether each matrix is transposed. `turns` matrices have an operand for it.
 fn transposed(d: &Decode<'_, '_>, at: usize, turns: usize) -> Parsed<[bool; 2]> {
     let turned = |i: usize| Ok::<_, crate::parse::Error>(d.immediate(i, 1)? == 1);
     Ok(match turns {
@@ -167,7 +170,7 @@ fn transposed(d: &Decode<'_, '_>, at: usize, turns: usize) -> Parsed<[bool; 2]> 
     })
 }
 
-/// 1 or -1; whether it is the latter.
+/// Decodes a scale of 1 or -1. Returns true for -1.
 fn scale(d: &Decode<'_, '_>, i: usize) -> Parsed<bool> {
     match d.operand(i).kind {
         OperandKind::Number(Number::Int(1)) => Ok(false),
@@ -176,7 +179,7 @@ fn scale(d: &Decode<'_, '_>, i: usize) -> Parsed<bool> {
     }
 }
 
-/// A product that exists.
+/// A valid product.
 struct Found {
     sparse: bool,
     saturate: bool,
@@ -198,7 +201,7 @@ fn form(name: &str) -> Option<Found> {
         .parse()
         .ok()
         .filter(|n: &usize| n.is_multiple_of(8) && (8..=256).contains(n))?;
-    // ptxas takes it behind the shape and behind the types.
+    // ptxas accepts `.satfinite` after the shape and after the types.
     let plain = rest.replacen(".satfinite", "", 1);
     let saturate = plain.len() < rest.len();
     let forms = if sparse { SPARSE } else { FORMS };
@@ -208,7 +211,7 @@ fn form(name: &str) -> Option<Found> {
         let (left, right) = pairs.find(|(l, r)| types.strip_prefix(l.0) == Some(r.0))?;
         Some((*sum, left.1, right.1))
     })?;
-    // Of integers, there are not all numbers of columns, and they alone are clamped.
+    // Integer products do not support all numbers of columns, and only they saturate.
     let exists = if sum == Item::S32 {
         columns.is_multiple_of(16) || columns <= 24
     } else {

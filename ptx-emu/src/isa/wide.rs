@@ -1,4 +1,4 @@
-//! Moves and updates of 128 bits, which two registers of 64 hold (manual, "mov", "atom").
+//! Moves and atomics of 128 bits, which two 64-bit registers contain (PTX ISA, "mov", "atom").
 
 use crate::code::Op;
 use crate::decode::Decode;
@@ -7,10 +7,10 @@ use crate::parse::ast::{Operand, OperandKind};
 use crate::parse::types::Type;
 use crate::parse::{Parsed, error, unsupported};
 
-/// New value from the old one, `b` and `c`.
+/// A function that computes the new value from the old value, `b` and `c`.
 pub(super) type WideUpdate = fn(u128, u128, u128) -> u128;
 
-/// What an atomic on 128 bits does.
+/// Returns the update of a 128-bit atomic.
 pub(super) fn update_of(op: &str) -> Option<WideUpdate> {
     match op {
         ".exch" => Some(|_, b, _| b),
@@ -19,9 +19,10 @@ pub(super) fn update_of(op: &str) -> Option<WideUpdate> {
     }
 }
 
-/// `mov.b128`: from one register to another, or of two or four parts.
+/// Decodes `mov.b128` from one register to another, or from or to two or four parts.
 pub(super) fn mov(d: &mut Decode<'_, '_>) -> Parsed<Op> {
-    let (to, from) = (d.operand(0), d.operand(1));
+    let to = d.operand(0);
+    let from = d.operand(1);
     if [to, from]
         .iter()
         .all(|o| matches!(o.kind, OperandKind::Vector(_)))
@@ -40,6 +41,8 @@ pub(super) fn mov(d: &mut Decode<'_, '_>) -> Parsed<Op> {
                     b: z?,
                     c: w?,
                     a,
+                    // A row has six slots, so `x` and `c` contain slots here instead of a constant
+                    // and a source.
                     x: b,
                 },
             )
@@ -76,7 +79,7 @@ pub(super) fn mov(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     Ok(Op::Alu(run, slots))
 }
 
-/// The four parts of an operand that has so many.
+/// Returns the four parts of an operand, if it has four.
 fn parts<'a>(o: &'a Operand<'a>) -> Parsed<Option<[&'a Operand<'a>; 4]>> {
     let OperandKind::Vector(elements) = &o.kind else {
         return Ok(None);
@@ -108,9 +111,10 @@ fn target<'a>(d: &mut Decode<'_, 'a>, o: &'a Operand<'a>) -> Parsed<[u32; 2]> {
     }
 }
 
-/// Both halves are read before one is written.
+/// Copies a register. Both halves are read before one is written, because they may overlap.
 fn copy(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
-    let (low, high) = (*regs.get::<u64>(s.a, mask)?, *regs.get::<u64>(s.b, mask)?);
+    let low = *regs.get::<u64>(s.a, mask)?;
+    let high = *regs.get::<u64>(s.b, mask)?;
     regs.set(s.d, mask, &low);
     regs.set(s.e, mask, &high);
     Ok(())
@@ -118,7 +122,8 @@ fn copy(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
 
 fn pack_words(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
     for (to, low, high) in [(s.d, s.a, s.b), (s.e, s.c, s.x)] {
-        let (low, high) = (regs.get::<u32>(low, mask)?, regs.get::<u32>(high, mask)?);
+        let low = regs.get::<u32>(low, mask)?;
+        let high = regs.get::<u32>(high, mask)?;
         let half = std::array::from_fn(|i| u64::from(low[i]) | u64::from(high[i]) << 32);
         regs.set::<u64>(to, mask, &half);
     }

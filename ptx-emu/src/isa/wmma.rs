@@ -1,4 +1,4 @@
-//! `wmma`, and the forms of `mma` that are seldom (manual, "Warp-Level Matrix Instructions").
+//! `wmma`, and rare forms of `mma` (PTX ISA, "Warp-Level Matrix Multiply-Accumulate Instructions").
 
 use super::Decoder;
 use super::matrix::registers;
@@ -54,7 +54,7 @@ const SHAPES: &[(&str, Shape)] = &[
     (".m16n8k256", shape(16, 8, 256)),
 ];
 
-/// The factors that may meet, the sums that they may have, and the shapes.
+/// The factors that may be combined, the accumulators that they may have, and the shapes.
 type Family = (&'static [Item], &'static [Item], &'static [&'static str]);
 
 const SQUARES: &[&str] = &[".m16n16k16", ".m32n8k16", ".m8n32k16"];
@@ -95,12 +95,12 @@ const SPARSE: &[Family] = &[
     (&[S4, U4], &[S32], &[".m16n8k64", ".m16n8k128"]),
 ];
 
-/// Which instruction a product is.
+/// The instruction of a product.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Wmma,
     Mma,
-    /// `mma.sp`, and `mma.sp::ordered_metadata`.
+    /// `mma.sp` and `mma.sp::ordered_metadata`.
     Sparse,
     Ordered,
 }
@@ -123,7 +123,7 @@ fn unsupported<T>(d: &Decode<'_, '_>) -> Parsed<T> {
     d.error(format!("unsupported in ptx-emu: {}", d.name()))
 }
 
-/// Whether a product of these factors with these sums exists in a table.
+/// Returns true if a table contains a product of these factors and accumulators.
 fn exists(table: &[Family], name: &str, factors: &[Item], sums: &[Item]) -> bool {
     table.iter().any(|(of, to, shapes)| {
         shapes.contains(&name)
@@ -132,7 +132,7 @@ fn exists(table: &[Family], name: &str, factors: &[Item], sums: &[Item]) -> bool
     })
 }
 
-/// The next suffix, when it is a shape: its name and it.
+/// Consumes the next suffix if it is a shape. Returns its name and the shape.
 fn shaped<'a>(d: &mut Decode<'_, 'a>) -> Option<(&'a str, Shape)> {
     let name = d.peek()?;
     d.choose(SHAPES).map(|shape| (name, shape))
@@ -151,10 +151,10 @@ fn wmma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     }
 }
 
-/// Whether rows lie one after another.
+/// The layouts, with true for row-major.
 const LAYOUTS: &[(&str, bool)] = &[(".row", true), (".col", false)];
 
-/// `{.row, .col}.shape` in either order: whether rows lie one after another, the shape and its name.
+/// Decodes `{.row, .col}.shape` in either order: whether it is row-major, the name and the shape.
 fn layout<'a>(d: &mut Decode<'_, 'a>) -> Parsed<(bool, &'a str, Shape)> {
     if let Some((name, shape)) = shaped(d) {
         return Ok((d.require(LAYOUTS)?, name, shape));
@@ -166,13 +166,13 @@ fn layout<'a>(d: &mut Decode<'_, 'a>) -> Parsed<(bool, &'a str, Shape)> {
     }
 }
 
-/// `wmma.load.role.sync.aligned.layout.shape{.space}.type r, [p]{, stride}`
+/// Decodes `wmma.load.role.sync.aligned.layout.shape{.space}.type r, [p]{, stride}`.
 fn load(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let role = d.require(&[(".a", Role::Left), (".b", Role::Right), (".c", Role::Sum)])?;
     memory(d, role, 1).map(|m| Op::LoadFragment(Box::new(m)))
 }
 
-/// `wmma.store.d.sync.aligned.layout.shape{.space}.type [p], r{, stride}`
+/// Decodes `wmma.store.d.sync.aligned.layout.shape{.space}.type [p], r{, stride}`.
 fn store(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.require(&[(".d", ())])?;
     memory(d, Role::Sum, 0).map(|m| Op::StoreFragment(Box::new(m)))
@@ -196,7 +196,7 @@ fn memory(d: &mut Decode<'_, '_>, role: Role, at: usize) -> Parsed<WarpMatrix> {
                 of.contains(&item)
             }
     });
-    // Elements of less than a byte lie along the products that are summed.
+    // Elements of less than a byte must be contiguous along the inner dimension.
     let along = item.bits() >= 8 || by_rows == (role == Role::Left);
     if !known || !along {
         return unsupported(d);
@@ -213,7 +213,9 @@ fn memory(d: &mut Decode<'_, '_>, role: Role, at: usize) -> Parsed<WarpMatrix> {
     } else {
         Bank::W32
     };
-    let (place, value, site) = (d.temporary(Bank::W64), d.temporary(bank), d.site());
+    let place = d.temporary(Bank::W64);
+    let value = d.temporary(bank);
+    let site = d.site();
     Ok(WarpMatrix {
         shape,
         fragment,
@@ -227,13 +229,13 @@ fn memory(d: &mut Decode<'_, '_>, role: Role, at: usize) -> Parsed<WarpMatrix> {
     })
 }
 
-/// The elements of a row, or of a column.
+/// Returns the number of elements of a row, or of a column.
 fn default_stride(shape: Shape, role: Role, by_rows: bool) -> usize {
     let (rows, columns) = shape.extent(role);
     if by_rows { columns } else { rows }
 }
 
-/// The registers of a matrix. Those of `wmma` hold the factors of halves several times.
+/// Returns the registers of a matrix. Fragments of `wmma` contain 16-bit factors several times.
 fn fragment(
     d: &mut Decode<'_, '_>,
     i: usize,
@@ -263,7 +265,7 @@ fn fragment(
     })
 }
 
-/// `wmma.mma{.op.popc}.sync.aligned.layout.layout.shape{.rn}.types{.satfinite} d, a, b, c`
+/// Decodes `wmma.mma{.op.popc}.sync.aligned.layout.layout.shape{.rn}.types{.satfinite} d, a, b, c`.
 fn multiply(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let bits = d.choose(&[(".and", false), (".xor", true)]);
     if bits.is_some() {
@@ -282,7 +284,7 @@ fn multiply(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         types.push(item);
     }
     let types = match types[..] {
-        // Of halves, only the types of the sums are named.
+        // For 16-bit floats, only the types of the accumulators are named.
         [of_d, of_c] => [of_d, F16, F16, of_c],
         [of_d, a, b, of_c] => [of_d, a, b, of_c],
         _ => return unsupported(d),
@@ -291,8 +293,12 @@ fn multiply(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     finish(d, Kind::Wmma, (name, shape), types, bits)
 }
 
-/// `mma.sync.aligned.shape.row.col{.satfinite}.types{.op.popc} d, a, b, c`, with other layouts as [`quads`] has them, and
-/// `mma.sp{::ordered_metadata}.sync.aligned.shape.row.col{.satfinite}.types d, a, b, c, metadata, selector`
+/// Decodes the rare forms of `mma`.
+///
+/// - `mma.sync.aligned.shape.row.col{.satfinite}.types{.op.popc} d, a, b, c`, with other layouts
+///   only for [`quads`]
+/// - `mma.sp{::ordered_metadata}.sync.aligned.shape.row.col{.satfinite}.types d, a, b, c, metadata,
+///   selector`
 pub(super) fn mma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let sparse = [
         (".sp", Kind::Sparse),
@@ -335,7 +341,8 @@ pub(super) fn mma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     }
 }
 
-/// `mma.sync.aligned.m8n8k4.layout.layout.type.f16.f16.type d, a, b, c`: four products, as sm_70 has them.
+/// Decodes `mma.sync.aligned.m8n8k4.layout.layout.type.f16.f16.type d, a, b, c`, which is four
+/// products as on sm_70.
 fn quads(
     d: &mut Decode<'_, '_>,
     shape: Shape,
@@ -405,7 +412,7 @@ fn finish(
     })))
 }
 
-/// The operands behind the matrices, whose number is checked.
+/// Decodes the operands after the matrices, and checks their number.
 fn sparsity(
     d: &mut Decode<'_, '_>,
     kind: Kind,
@@ -417,13 +424,15 @@ fn sparsity(
     if n == 4 {
         return Ok(None);
     }
-    // Where all threads hold metadata, there is nothing to select; of other numbers that say nothing, runs tell.
+    // If all threads contain metadata, there is nothing to select, and the selector is checked when
+    // it runs.
     let most = if Sparsity::threads(shape, item) == 4 {
         0
     } else {
         3
     };
-    let (metadata, selector) = (d.src(4, Type::B32)?, d.immediate(5, most)? as usize);
+    let metadata = d.src(4, Type::B32)?;
+    let selector = d.immediate(5, most)? as usize;
     Ok(Some(Sparsity {
         metadata,
         selector,

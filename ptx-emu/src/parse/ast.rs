@@ -1,30 +1,31 @@
-//! The syntax tree: what the text says, before names are resolved.
+//! The syntax tree: the structure of the text before names are resolved.
 
 use super::types::Type;
 use super::{At, Error};
 
-/// A whole module.
+/// A module.
 #[derive(Debug, Default)]
 pub(crate) struct Module<'a> {
     pub(crate) version: Option<((u32, u32), At)>,
     pub(crate) target: Option<(&'a str, At)>,
-    /// `.file` index and name.
+    /// The indices and names of `.file` directives.
     pub(crate) files: Vec<(u32, &'a str)>,
     pub(crate) variables: Vec<Variable<'a>>,
     pub(crate) entries: Vec<Entry<'a>>,
-    /// Device functions, declared and defined.
+    /// The device functions, declared and defined.
     pub(crate) functions: Vec<Entry<'a>>,
-    /// `.alias` of a function: its name, and whose other name it is.
+    /// The `.alias` directives: the new name, and the name of the function.
     pub(crate) aliases: Vec<(&'a str, &'a str)>,
-    /// Errors outside of kernels and functions.
+    /// The errors outside of kernels and functions.
     pub(crate) errors: Vec<Error>,
-    /// Whether the errors make the whole text unusable: they are in its header, or between its declarations.
+    /// Whether the errors make the whole text unusable, because they are in the header or between
+    /// declarations.
     pub(crate) unusable: bool,
-    /// Names that items with errors were about to declare.
+    /// Names whose declarations have errors.
     pub(crate) broken: Vec<&'a str>,
 }
 
-/// A state space a variable can be declared in.
+/// The state space of a declared variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StateSpace {
     Global,
@@ -32,7 +33,7 @@ pub(crate) enum StateSpace {
     Shared,
     Local,
     Param,
-    /// A register that a function is called with, or gives back.
+    /// A register parameter or result of a function.
     Reg,
 }
 
@@ -41,15 +42,15 @@ pub(crate) enum StateSpace {
 pub(crate) struct Variable<'a> {
     pub(crate) space: StateSpace,
     pub(crate) ty: Type,
-    /// Elements per declared element: 2 or 4 for `.v2`, `.v4`.
+    /// The number of elements per declared element: 2 or 4 for `.v2` and `.v4`.
     pub(crate) vector: u32,
     pub(crate) name: &'a str,
     pub(crate) at: At,
-    /// From `.align`, else 0.
+    /// The alignment from `.align`, or 0.
     pub(crate) align: u32,
-    /// Elements in all; `None` for `[]`.
+    /// The total number of elements, or `None` for `[]`.
     pub(crate) count: Option<u64>,
-    /// Whether declared as an array.
+    /// Whether it was declared as an array.
     pub(crate) array: bool,
     pub(crate) external: bool,
     pub(crate) init: Vec<Initial<'a>>,
@@ -59,9 +60,9 @@ pub(crate) struct Variable<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Initial<'a> {
     Number(Number),
-    /// Zeros in place of values that are missing between others.
+    /// Zeros for missing values between other values.
     Zeros(u64),
-    /// The address of a variable or function plus an offset; of such an address, the byte that a mask selects.
+    /// The address of a variable or function plus an offset, or the byte of it that a mask selects.
     Address {
         name: &'a str,
         at: At,
@@ -70,25 +71,25 @@ pub(crate) enum Initial<'a> {
     },
 }
 
-/// One `.entry` or `.func`.
+/// An `.entry` or a `.func`.
 #[derive(Debug, Default)]
 pub(crate) struct Entry<'a> {
     pub(crate) name: &'a str,
     pub(crate) at: At,
-    /// Whether it is a `.func`, which is called and not launched.
+    /// Whether it is a `.func`.
     pub(crate) function: bool,
     /// Whether it has a body.
     pub(crate) defined: bool,
     pub(crate) params: Vec<Variable<'a>>,
-    /// What a function gives back.
+    /// The results of a function.
     pub(crate) returns: Vec<Variable<'a>>,
     pub(crate) reqntid: Option<[u32; 3]>,
     pub(crate) maxntid: Option<[u32; 3]>,
     pub(crate) minnctapersm: Option<u32>,
-    /// Blocks of a cluster, from `.reqnctapercluster`.
+    /// The number of blocks per cluster, from `.reqnctapercluster`.
     pub(crate) cluster: Option<[u32; 3]>,
     pub(crate) body: Body<'a>,
-    /// What is wrong with its syntax.
+    /// The syntax errors.
     pub(crate) errors: Vec<Error>,
 }
 
@@ -96,11 +97,11 @@ pub(crate) struct Entry<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Body<'a> {
     pub(crate) statements: Vec<Statement<'a>>,
-    /// Names that declarations with errors were about to declare.
+    /// Names whose declarations in the body have errors.
     pub(crate) broken: Vec<&'a str>,
 }
 
-/// One statement of a body. Nested scopes are flattened between `Open` and `Close`.
+/// A statement of a body. Nested scopes are flattened between `Open` and `Close`.
 #[derive(Debug)]
 pub(crate) enum Statement<'a> {
     Open,
@@ -119,17 +120,17 @@ pub(crate) enum Statement<'a> {
     Inst(Inst<'a>),
 }
 
-/// A `.loc`.
+/// A `.loc` directive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Loc {
     pub(crate) file: u32,
     pub(crate) line: u32,
     pub(crate) column: u32,
-    /// Where the code was inlined: file, line and column of the call.
+    /// The file, line and column of the call at which the code was inlined.
     pub(crate) inlined_at: Option<(u32, u32, u32)>,
 }
 
-/// One name of a `.reg` declaration, with the count of `%r<count>`.
+/// A name of a `.reg` declaration, with the count of `%r<count>`.
 #[derive(Debug)]
 pub(crate) struct RegisterName<'a> {
     pub(crate) name: &'a str,
@@ -137,21 +138,21 @@ pub(crate) struct RegisterName<'a> {
     pub(crate) count: Option<u32>,
 }
 
-/// One instruction.
+/// An instruction.
 #[derive(Debug)]
 pub(crate) struct Inst<'a> {
     pub(crate) at: At,
-    /// Offset of the semicolon.
+    /// The offset of the semicolon.
     pub(crate) end: At,
-    /// `@p` or `@!p`.
+    /// The guard, `@p` or `@!p`.
     pub(crate) guard: Option<Guard<'a>>,
     pub(crate) opcode: &'a str,
-    /// Suffixes with their dots.
+    /// The suffixes with their dots.
     pub(crate) mods: Vec<(&'a str, At)>,
     pub(crate) operands: Vec<Operand<'a>>,
 }
 
-/// `@p` or `@!p`.
+/// A guard, `@p` or `@!p`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Guard<'a> {
     pub(crate) name: &'a str,
@@ -159,7 +160,7 @@ pub(crate) struct Guard<'a> {
     pub(crate) negated: bool,
 }
 
-/// One operand and where it starts.
+/// An operand and its offset in the text.
 #[derive(Debug)]
 pub(crate) struct Operand<'a> {
     pub(crate) at: At,
@@ -167,7 +168,7 @@ pub(crate) struct Operand<'a> {
 }
 
 impl<'a> Operand<'a> {
-    /// The names in it, in their order.
+    /// Returns the names in the operand, in order.
     pub(crate) fn names(&self) -> Vec<(&'a str, At)> {
         match &self.kind {
             OperandKind::Name(n)
@@ -186,10 +187,10 @@ impl<'a> Operand<'a> {
     }
 }
 
-/// The forms of operands.
+/// The form of an operand.
 #[derive(Debug)]
 pub(crate) enum OperandKind<'a> {
-    /// A register, variable or label; special registers with their `.x`.
+    /// A register, variable or label. A special register includes its `.x`.
     Name(&'a str),
     /// `!p`
     Not(&'a str),
@@ -206,7 +207,7 @@ pub(crate) enum OperandKind<'a> {
     Address(Option<&'a str>, i64),
     /// `[map, {x, y}]`
     Tensor(&'a str, Vec<Operand<'a>>),
-    /// `(a, b)`, what a call passes
+    /// `(a, b)`, the arguments of a call.
     List(Vec<Operand<'a>>),
     /// `p|q`
     Pair(&'a str, &'a str),
@@ -220,6 +221,6 @@ pub(crate) enum Number {
     Int(i128),
     /// `0fXXXXXXXX`
     F32(u32),
-    /// `0dXXXXXXXXXXXXXXXX` and decimal literals
+    /// `0dXXXXXXXXXXXXXXXX`, and decimal literals.
     F64(u64),
 }

@@ -1,18 +1,19 @@
-//! Constant expressions (PTX ISA manual, "Constant Expressions"): the operators of C on 64-bit integers and on doubles.
+//! Constant expressions (PTX ISA, "Constant Expressions"): the operators of C on 64-bit integers
+//! and on `f64`.
 //!
-//! Integers are signed or unsigned, as in C: the result of `-7/2` is -3, and that of `-7/2U` is 0x7ffffffffffffffc. The
-//! rules are those that ptxas 13.5 applies. It differs from the manual in `?:`, whose result keeps the type of the chosen
-//! operand.
+//! Integers are signed or unsigned, as in C. For example, `-7/2` is -3, and `-7/2U` is
+//! 0x7ffffffffffffffc. The rules are those of ptxas 13.5. It differs from the manual in `?:`, whose
+//! result keeps the type of the chosen operand.
 
 use super::ast::Number;
 use super::lexer::Token;
 use super::parser::Parser;
 use super::{At, Parsed, error};
 
-/// The deepest nesting of parentheses and signs that is accepted.
+/// The maximum nesting depth of parentheses and signs.
 const MOST_DEPTH: usize = 32;
 
-/// The binary operators, by increasing precedence.
+/// The binary operators in groups of increasing precedence.
 const BINARY: &[&[&str]] = &[
     &["||"],
     &["&&"],
@@ -26,27 +27,27 @@ const BINARY: &[&[&str]] = &[
     &["*", "/", "%"],
 ];
 
-/// The predefined constant that counts the threads of a warp.
+/// The predefined constant for the number of threads of a warp.
 pub(super) const WARP_SIZE: &str = "WARP_SZ";
 
-/// A value with the type that decides how operators treat it.
+/// A value with the type that selects the rules of an operator.
 #[derive(Clone, Copy, Debug)]
 enum Value {
     Signed(i64),
     Unsigned(u64),
-    /// The bits of a hexadecimal single, `0fXXXXXXXX`, which no operator accepts.
+    /// The bits of a hexadecimal `f32`, `0fXXXXXXXX`, which no operator accepts.
     Single(u32),
     Double(f64),
 }
 
-/// Two integers of their common type: unsigned if either of them is.
+/// Two integers of their common type, which is unsigned if either of them is.
 enum Integers {
     Signed(i64, i64),
     Unsigned(u64, u64),
 }
 
 impl Value {
-    /// Returns the type of a literal: signed, unless it has the suffix `U` or does not fit.
+    /// Returns the value of a literal. It is signed unless it has the suffix `U` or does not fit.
     fn from_literal(n: Number, text: &str) -> Value {
         match n {
             Number::Int(v) => match i64::try_from(v) {
@@ -76,14 +77,14 @@ impl Value {
         }
     }
 
-    /// Returns the truth value of a comparison, which is a signed integer.
+    /// Returns the result of a comparison, which is a signed integer.
     fn truth(holds: bool) -> Value {
         Value::Signed(holds.into())
     }
 }
 
 impl<'a> Parser<'a> {
-    /// Reads a constant expression.
+    /// Parses a constant expression.
     pub(super) fn number(&mut self) -> Parsed<Number> {
         Ok(self.choice(0)?.number())
     }
@@ -103,7 +104,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Reads `condition ? a : b`, or an expression without it.
+    /// Parses `condition ? a : b`, or an expression without it.
     fn choice(&mut self, depth: usize) -> Parsed<Value> {
         let at = self.at;
         if depth > MOST_DEPTH {
@@ -140,9 +141,9 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Consumes one of `operators` if it comes next.
+    /// Consumes the next token if it is one of `operators`.
     fn operator(&mut self, operators: &[&'static str]) -> Parsed<Option<&'static str>> {
-        // `%3` is a name, so that `5%3` has no operator.
+        // `%3` is a name, so `5%3` contains no operator.
         if !matches!(self.token, Token::Mark(_)) {
             return Ok(None);
         }
@@ -174,6 +175,8 @@ impl<'a> Parser<'a> {
             }
             Token::Mark('(') => self.parentheses(depth),
             Token::Number(n) => {
+                // The token has lost the suffix `U`, which decides the type, so the text of the
+                // literal is read again.
                 let rest = self.lexer.text().get(at as usize..).unwrap_or("");
                 let end = rest
                     .find(|c: char| !c.is_ascii_alphanumeric())
@@ -193,7 +196,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Reads `(expression)`, or a cast: `(.s64) operand` or `(.u64) operand`.
+    /// Parses `(expression)`, or a cast: `(.s64) operand` or `(.u64) operand`.
     fn parentheses(&mut self, depth: usize) -> Parsed<Value> {
         self.advance()?;
         let at = self.at;
@@ -215,7 +218,8 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Returns true if `word` is a decimal float without digits before its point, such as `.5` or `.5e3`.
+/// Returns true if `word` is a decimal float without digits before its point, such as `.5` or
+/// `.5e3`.
 pub(super) fn is_fraction(word: &str) -> bool {
     word.as_bytes().get(1).is_some_and(u8::is_ascii_digit) && word.parse::<f64>().is_ok()
 }
@@ -223,6 +227,8 @@ pub(super) fn is_fraction(word: &str) -> bool {
 fn signed(sign: char, value: Value, at: At) -> Parsed<Value> {
     Ok(match (sign, value) {
         ('+', Value::Signed(_) | Value::Unsigned(_) | Value::Double(_)) => value,
+        // Integers wrap around like the 64-bit integers of C, and `-9223372036854775808` must be
+        // possible.
         ('-', Value::Signed(v)) => Value::Signed(v.wrapping_neg()),
         ('-', Value::Unsigned(v)) => Value::Unsigned(v.wrapping_neg()),
         ('-', Value::Double(v)) => Value::Double(-v),
@@ -257,7 +263,7 @@ fn combine(left: Value, operator: &str, right: Value, at: At) -> Parsed<Value> {
     };
     let bits = left.bits().zip(right.bits());
     match (operator, bits, left) {
-        // Only the left operand decides how the bits are shifted.
+        // Only the type of the left operand selects the kind of shift.
         ("<<", Some((_, n)), Value::Signed(v)) => {
             return Ok(Value::Signed(v.wrapping_shl(n as u32)));
         }

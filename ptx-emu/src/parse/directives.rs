@@ -1,4 +1,4 @@
-//! Directives of a module: `.version`, `.target`, `.file` and what is skipped.
+//! Directives of a module: `.version`, `.target`, `.file` and skipped ones.
 
 use super::ast::*;
 use super::lexer::Token;
@@ -55,7 +55,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Debug sections hold nothing that executes: skips to the closing brace.
+    /// Skips a debug section up to its closing brace, because it contains nothing to execute.
     pub(super) fn section(&mut self) -> Parsed<()> {
         while !matches!(self.token, Token::Mark('}') | Token::End) {
             self.advance()?;

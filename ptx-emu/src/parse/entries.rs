@@ -7,10 +7,11 @@ use super::types::Type;
 use super::{Parsed, error, unsupported};
 
 impl<'a> Parser<'a> {
-    /// A kernel, whose errors are its own from its name on.
+    /// Parses a kernel. Errors after its name belong to the kernel.
     pub(super) fn entry(&mut self) -> Parsed<Entry<'a>> {
         self.advance()?;
-        // Before the name is read, because what follows it may be unreadable, which is the kernel's error.
+        // The errors are separated before the name is read. Text after the name may be unreadable,
+        // and that is an error of the kernel.
         let outer = std::mem::take(&mut self.errors);
         let (name, at) = match self.name("a kernel name") {
             Ok(found) => found,
@@ -39,7 +40,7 @@ impl<'a> Parser<'a> {
         Ok(entry)
     }
 
-    /// `.alias name, function;`
+    /// Parses `.alias name, function;`.
     pub(super) fn alias(&mut self, module: &mut Module<'a>) -> Parsed<()> {
         self.advance()?;
         let (name, _) = self.name("a function")?;
@@ -49,7 +50,7 @@ impl<'a> Parser<'a> {
         self.expect(';')
     }
 
-    /// A function, declared or defined, whose errors are its own from its body on.
+    /// Parses a function, declared or defined. Errors in its body belong to the function.
     pub(super) fn function(&mut self) -> Parsed<Entry<'a>> {
         self.advance()?;
         self.attributes()?;
@@ -80,7 +81,7 @@ impl<'a> Parser<'a> {
         Ok(function)
     }
 
-    /// `name : .callprototype (..) _ (..);`, which only says what a call passes.
+    /// Parses `name : .callprototype (..) _ (..);`. It only describes the arguments of calls.
     pub(super) fn prototype(&mut self) -> Parsed<Statement<'a>> {
         self.advance()?;
         self.formals()?;
@@ -91,7 +92,7 @@ impl<'a> Parser<'a> {
         Ok(Statement::Prototype)
     }
 
-    /// Parameters of a function in parentheses, if there are any.
+    /// Parses the parameters of a function in parentheses, if there are any.
     fn formals(&mut self) -> Parsed<Vec<Variable<'a>>> {
         if !self.eat('(')? || self.eat(')')? {
             return Ok(Vec::new());
@@ -123,7 +124,8 @@ impl<'a> Parser<'a> {
         Ok(self.split_formal(formal, size))
     }
 
-    /// What stands between a function's parameters and its body: promises for the compiler.
+    /// Parses the directives between the parameters and the body of a function. They are hints for
+    /// the compiler.
     fn function_directives(&mut self) -> Parsed<()> {
         while let Token::Dot(word) = self.token {
             let at = self.at;
@@ -147,7 +149,7 @@ impl<'a> Parser<'a> {
         self.advance()
     }
 
-    /// Parameters and directives of a kernel, and the brace that opens its body.
+    /// Parses the parameters and directives of a kernel, and the brace that opens its body.
     fn head(&mut self, entry: &mut Entry<'a>) -> Parsed<()> {
         if self.eat('(')? && !self.eat(')')? {
             entry.params = self.list(Self::parameter)?;
@@ -157,10 +159,11 @@ impl<'a> Parser<'a> {
         self.opens()
     }
 
-    /// Reads the body behind a head with errors; what the head mentions may be declared in it.
+    /// Skips a head with errors and parses the body. Names in the head may be declared by it.
     fn skip_head(&mut self, mark: Mark<'a>, body: &mut Body<'a>) {
         self.lexer = mark.0;
-        (self.token, self.at) = (mark.1, mark.2);
+        self.token = mark.1;
+        self.at = mark.2;
         while !matches!(self.token, Token::End | Token::Mark('{' | ';')) {
             if let Token::Name(name) = self.token {
                 body.broken.push(name);
@@ -196,7 +199,8 @@ impl<'a> Parser<'a> {
                 ".reqnctapercluster" => entry.cluster = Some(self.extent()?),
                 ".minnctapersm" => entry.minnctapersm = Some(self.int("a count", 1 << 20)? as u32),
                 ".explicitcluster" => {}
-                // A bound that only a launch with larger clusters meets, and the source language.
+                // `.maxclusterrank` limits only launches with larger clusters, and `.language`
+                // names the source language.
                 ".maxclusterrank" | ".language" => _ = self.int("a number", 1 << 20)?,
                 ".maxnctapersm" | ".maxnreg" => _ = self.int("a count", 1 << 20)?,
                 _ => return unsupported(at, format!("directive `{word}` of a kernel")),

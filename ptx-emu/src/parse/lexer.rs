@@ -3,19 +3,19 @@
 use super::ast::Number;
 use super::{At, Error, Parsed, error, unsupported};
 
-/// One token.
+/// A token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Token<'a> {
-    /// A name, `%` included.
+    /// A name, including `%`.
     Name(&'a str),
-    /// A dot and the word after it, `::` included: `.shared::cta`.
+    /// A dot and the word after it, including `::`, for example `.shared::cta`.
     Dot(&'a str),
     Number(Number),
     /// A string without its quotes.
     Text(&'a str),
     /// A single character.
     Mark(char),
-    /// What is no token, and is recorded as an error.
+    /// Invalid text, which was recorded as an error.
     Bad,
     End,
 }
@@ -36,12 +36,12 @@ impl<'a> Lexer<'a> {
         Lexer { text, pos: 0 }
     }
 
-    /// The whole text.
+    /// Returns the whole text.
     pub(crate) fn text(&self) -> &'a str {
         self.text
     }
 
-    /// The next token and where it starts. What cannot be read is recorded and passed over.
+    /// Returns the next token and its offset. Invalid text is recorded and skipped.
     pub(crate) fn next(&mut self, errors: &mut Vec<Error>) -> (Token<'a>, At) {
         self.blanks(errors);
         let start = self.pos;
@@ -122,7 +122,8 @@ impl<'a> Lexer<'a> {
     }
 
     fn comment(&mut self, end: &str) -> Parsed<()> {
-        let (start, rest) = (self.pos, &self.text[self.pos..]);
+        let start = self.pos;
+        let rest = &self.text[self.pos..];
         let found = rest[2..].find(end);
         let length = found.map_or(rest.len(), |i| i + 2 + end.len());
         self.pos += length;
@@ -136,7 +137,8 @@ impl<'a> Lexer<'a> {
     }
 
     fn string(&mut self) -> Parsed<Token<'a>> {
-        let (quote, start) = (self.pos, self.pos + 1);
+        let quote = self.pos;
+        let start = self.pos + 1;
         let body = &self.text[start..];
         let end = body
             .bytes()
@@ -182,7 +184,7 @@ impl<'a> Lexer<'a> {
         let text = &self.text[start..self.pos];
         match literal(text) {
             Literal::Number(number) => Ok(Token::Number(number)),
-            // ptxas 13.5 keeps the low 64 bits of some of these, and rejects others.
+            // ptxas 13.5 keeps the low 64 bits of some of these literals and rejects others.
             Literal::TooLarge => {
                 unsupported(start as At, format!("`{text}`, which does not fit 64 bits"))
             }
@@ -201,7 +203,7 @@ fn stray<T>(at: usize, b: u8) -> Parsed<T> {
     error(at as At, what)
 }
 
-/// The meaning of a word that starts with a digit.
+/// A word that starts with a digit.
 enum Literal {
     Number(Number),
     /// An integer of more than 64 bits.
@@ -209,7 +211,7 @@ enum Literal {
     Malformed,
 }
 
-/// Reads an integer or floating-point literal (PTX ISA manual, "Constants").
+/// Parses an integer or floating-point literal (PTX ISA, "Constants").
 fn literal(text: &str) -> Literal {
     let hex = |prefixes: [&str; 2], digits: usize| {
         let body = prefixes.iter().find_map(|p| text.strip_prefix(p))?;
@@ -227,6 +229,7 @@ fn literal(text: &str) -> Literal {
         Literal::Malformed => {}
         found => return found,
     }
+    // Rust also parses `inf` and `nan`, which PTX does not have.
     let plain = text
         .bytes()
         .all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
@@ -244,6 +247,7 @@ fn integer(text: &str) -> Literal {
     let (digits, radix) = radix
         .iter()
         .find_map(|(prefix, radix)| Some((body.strip_prefix(prefix)?, *radix)))
+        // A leading 0 makes the number octal, as in C.
         .or_else(|| Some((body.strip_prefix('0').filter(|rest| !rest.is_empty())?, 8)))
         .unwrap_or((body, 10));
     if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {

@@ -1,10 +1,11 @@
-//! Prints the syntax tree as text, so that tests can compare what was parsed with what was written.
+//! Prints the syntax tree as text, so that tests can compare it with the original text.
 
 use super::ast::{Inst, Module, Number, Operand, OperandKind, Statement};
 
-/// The labels and instructions of every function, then of every kernel, in order, one a string, written from the syntax tree.
+/// Returns the labels and instructions of all functions and kernels, one per string.
 ///
-/// Labels end in a colon, instructions in a semicolon; numbers are decimal, floats by their bits.
+/// Functions come before kernels. Labels end in a colon and instructions in a semicolon. Integers
+/// are decimal, and floats are printed as their bits.
 pub(crate) fn listing(module: &Module<'_>) -> Vec<String> {
     module
         .functions

@@ -1,4 +1,4 @@
-//! From text to syntax tree: [`lexer`], [`ast`], [`parser`].
+//! From text to the syntax tree: [`lexer`], [`ast`] and [`parser`].
 
 pub(crate) mod ast;
 mod constant;
@@ -16,20 +16,20 @@ use std::fmt::Display;
 
 use crate::parse_error::{ErrorKind, ParseError};
 
-/// A byte offset into the text.
+/// A byte offset in the text.
 pub(crate) type At = u32;
 
-/// Something wrong at a place, before the place is turned into line and column.
+/// An error at an offset in the text.
 #[derive(Clone, Debug)]
 pub(crate) struct Error {
     pub(crate) at: At,
     pub(crate) what: String,
 }
 
-/// A result of a step of the front end.
+/// The result of a step of the front end.
 pub(crate) type Parsed<T> = Result<T, Error>;
 
-/// An error at `at`.
+/// Returns an error at `at`.
 pub(crate) fn error<T>(at: At, what: impl Into<String>) -> Parsed<T> {
     Err(Error {
         at,
@@ -37,10 +37,11 @@ pub(crate) fn error<T>(at: At, what: impl Into<String>) -> Parsed<T> {
     })
 }
 
-/// How an error begins whose text may be right, before the form that is not implemented.
+/// The start of the message of an error about a form that is not implemented. The text may be
+/// valid.
 const UNSUPPORTED: &str = "unsupported in ptx-emu: ";
 
-/// An error at `at`: a form that the manual has and ptx-emu does not.
+/// Returns the error that a form is not implemented.
 pub(crate) fn unsupported<T>(at: At, form: impl Display) -> Parsed<T> {
     error(at, format!("{UNSUPPORTED}{form}"))
 }
@@ -53,13 +54,13 @@ impl Error {
         }
     }
 
-    /// Whether the text is wrong, and not the emulator incomplete.
+    /// Returns true if the text is invalid, and false if the form is not implemented.
     pub(crate) fn is_ill_formed(&self) -> bool {
         !self.what.starts_with(UNSUPPORTED)
     }
 }
 
-/// The text, and where its lines start.
+/// The text, and the offsets of its lines.
 pub(crate) struct Source<'a> {
     pub(crate) text: &'a str,
     lines: Vec<At>,
@@ -75,13 +76,14 @@ impl<'a> Source<'a> {
         Source { text, lines }
     }
 
-    /// Line and column of an offset, from 1.
+    /// Returns the line and the column of an offset, starting at 1.
     pub(crate) fn place(&self, at: At) -> (u32, u32) {
         let line = self.lines.partition_point(|&start| start <= at);
         (line as u32, at - self.lines[line - 1] + 1)
     }
 
-    /// The text of a line, from 1, shortened to 200 characters, without its indentation.
+    /// Returns a line of the text without its indentation, shortened to 200 characters. Lines start
+    /// at 1.
     pub(crate) fn line(&self, line: u32) -> String {
         let start = self.lines[line as usize - 1] as usize;
         let text = self.text.get(start..).unwrap_or("");
@@ -94,7 +96,7 @@ impl<'a> Source<'a> {
             .collect()
     }
 
-    /// The error as users see it.
+    /// Returns the public form of an error.
     pub(crate) fn report(&self, error: &Error) -> ParseError {
         let (line, column) = self.place(error.at);
         ParseError {
@@ -106,7 +108,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Errors as users see them, in order of place and each once.
+    /// Returns the public form of errors, ordered by place and without duplicates.
     pub(crate) fn reports(&self, mut errors: Vec<Error>) -> Vec<ParseError> {
         errors.sort_by(|a, b| (a.at, &a.what).cmp(&(b.at, &b.what)));
         errors.dedup_by(|a, b| (a.at, &a.what) == (b.at, &b.what));

@@ -6,7 +6,7 @@ use super::parser::Parser;
 use super::vectors::element;
 use super::{At, Parsed, error, unsupported};
 
-/// Elements of a vector operand accepted: the sums of a product of a warpgroup.
+/// The maximum number of elements of a vector operand, which the accumulators of `wgmma` need.
 const MOST_VECTOR: usize = 128;
 
 impl<'a> Parser<'a> {
@@ -26,9 +26,10 @@ impl<'a> Parser<'a> {
                         ),
                     );
                 }
-                match self.eat('|')? {
-                    true => OperandKind::Resident(elements, self.name("a predicate")?.0),
-                    false => OperandKind::Vector(elements),
+                if self.eat('|')? {
+                    OperandKind::Resident(elements, self.name("a predicate")?.0)
+                } else {
+                    OperandKind::Vector(elements)
                 }
             }
             Token::Mark('[') => {
@@ -40,7 +41,7 @@ impl<'a> Parser<'a> {
         Ok(Operand { at, kind })
     }
 
-    /// An operand of a call: also what is passed or given back, in parentheses.
+    /// Parses an operand of a call, which may be a list of arguments or results in parentheses.
     pub(super) fn call_operand(&mut self) -> Parsed<Operand<'a>> {
         let at = self.at;
         if !self.eat('(')? {
@@ -50,7 +51,8 @@ impl<'a> Parser<'a> {
         Ok(Operand { at, kind })
     }
 
-    /// What a call passes, up to the closing parenthesis; of a vector, its elements.
+    /// Parses the arguments of a call up to the closing parenthesis. A vector stands for its
+    /// elements.
     fn passed(&mut self) -> Parsed<Vec<Operand<'a>>> {
         if self.eat(')')? {
             return Ok(Vec::new());
@@ -80,6 +82,7 @@ impl<'a> Parser<'a> {
             0
         };
         if self.token == Token::Mark(',') {
+            // `[map, {x, y}]` selects a tensor map or texture with coordinates.
             let Some(map) = base.filter(|_| offset == 0) else {
                 return error(self.at, "the address of a tensor map is a register");
             };
@@ -101,9 +104,9 @@ impl<'a> Parser<'a> {
         Ok(OperandKind::Address(base, offset))
     }
 
-    /// Reads an offset: `+4`, `-4`, `+-4` or `4`.
+    /// Parses an offset: `+4`, `-4`, `+-4` or `4`.
     ///
-    /// ptxas 13.5 rejects `-4` behind a name, which older versions of other tools print.
+    /// ptxas 13.5 rejects `-4` after a name, which older versions of other tools print.
     pub(super) fn offset(&mut self) -> Parsed<i64> {
         self.eat('+')?;
         let at = self.at;
@@ -137,6 +140,7 @@ impl<'a> Parser<'a> {
             }
             Token::Name("_") => {
                 self.advance()?;
+                // `_|p` discards the first result and keeps the predicate.
                 if self.token == Token::Mark('|') {
                     self.after_name("_", at)?
                 } else {
@@ -152,7 +156,7 @@ impl<'a> Parser<'a> {
         Ok(Operand { at, kind })
     }
 
-    /// Reads the rest of an operand that starts with a name.
+    /// Parses the rest of an operand that starts with a name.
     fn after_name(&mut self, name: &'a str, at: At) -> Parsed<OperandKind<'a>> {
         match self.token {
             Token::Dot(part) if self.vector(name).is_some() => {
@@ -203,7 +207,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Reads the index of `array[1]`, `array[%r]` or `array[%r+1]`, in elements of the array's scalar type.
+    /// Parses the index of `array[1]`, `array[%r]` or `array[%r+1]`, in elements of the scalar
+    /// type.
     fn element_of(&mut self, array: &'a str) -> Parsed<OperandKind<'a>> {
         let at = self.at;
         let Some(size) = self.element_size(array) else {
@@ -235,7 +240,8 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Returns true if `part` is a component of a special register, or elements of a register that a video instruction uses.
+/// Returns true if `part` selects a component of a special register, or elements of a register in a
+/// video instruction.
 fn selects(part: &str) -> bool {
     let digits = part.strip_prefix(".b").or(part.strip_prefix(".h"));
     matches!(part, ".x" | ".y" | ".z" | ".w" | ".r" | ".g" | ".b" | ".a")

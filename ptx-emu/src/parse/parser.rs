@@ -1,7 +1,7 @@
-//! Recursive descent over the tokens: modules, kernels and statements.
+//! A recursive descent parser for modules, kernels and statements.
 //!
-//! It never descends deeper than a vector in an operand. Directives of a module are in [`super::directives`], variables in
-//! [`super::variables`], operands in [`super::operands`].
+//! The recursion is never deeper than a vector in an operand. Directives of a module are in
+//! [`super::directives`], variables in [`super::variables`], and operands in [`super::operands`].
 
 use std::collections::HashMap;
 
@@ -12,17 +12,17 @@ use super::types::{Kind, Type};
 use super::vectors::{Vector, VectorNames, size};
 use super::{At, Error, Parsed, error, unsupported};
 
-/// Errors after which the parser gives up.
+/// The number of errors after which the parser stops.
 pub(crate) const MOST_ERRORS: usize = 10_000;
-/// Bytes of text accepted.
+/// The maximum size of the text in bytes.
 pub(crate) const MOST_TEXT: usize = 64 << 20;
-/// Depth of nested scopes accepted.
+/// The maximum depth of nested scopes.
 const MOST_SCOPES: usize = 64;
-/// What stands before the directive that it belongs to.
+/// Linking directives, which precede the directive to which they belong.
 const LINKING: &[&str] = &[".visible", ".weak", ".common", ".extern"];
-/// Directives without which a module means nothing.
+/// The directives that every module needs.
 const HEADER: &[&str] = &[".version", ".target", ".address_size"];
-/// Directives with which an item of a module begins.
+/// The directives with which an item of a module begins.
 const ITEMS: &[&str] = &[
     ".version",
     ".target",
@@ -41,11 +41,13 @@ const ITEMS: &[&str] = &[
     ".shared",
 ];
 
-/// Parses a module whose vectors have elements of `names`. After an error it goes on with the next statement, or the next item of the module; errors in the
-/// body of a kernel are the kernel's.
+/// Parses a module. `names` are the elements of vector registers.
+///
+/// After an error, the parser continues with the next statement or the next item of the module.
+/// Errors in the body of a kernel belong to the kernel.
 ///
 /// # Errors
-/// The text is too long to be read.
+/// Returns an error if the text is too long.
 pub(crate) fn parse<'a>(text: &'a str, names: &'a VectorNames) -> Result<Module<'a>, Vec<Error>> {
     if text.len() > MOST_TEXT {
         let what = format!(
@@ -60,12 +62,15 @@ pub(crate) fn parse<'a>(text: &'a str, names: &'a VectorNames) -> Result<Module<
     while p.token != Token::End && p.count < MOST_ERRORS {
         p.recover_item(&mut module);
     }
+    // A text with other errors may lack the directive because of them, so it is reported only
+    // alone.
     if module.version.is_none() && p.count == 0 {
         p.fail(Error {
             at: 0,
             what: "no `.version` directive: a module starts with it".into(),
         });
     }
+    // Variables of kernels join those of the module last, when all names are known.
     p.hoist(&mut module);
     module.errors = p.errors;
     module.broken = p.broken;
@@ -75,43 +80,43 @@ pub(crate) fn parse<'a>(text: &'a str, names: &'a VectorNames) -> Result<Module<
 pub(super) struct Parser<'a> {
     pub(super) lexer: Lexer<'a>,
     pub(super) token: Token<'a>,
-    /// Where `token` starts.
+    /// The offset of `token`.
     pub(super) at: At,
-    /// Errors of the kernel that is read, or else of the module.
+    /// The errors of the current kernel, or of the module outside of kernels.
     pub(super) errors: Vec<Error>,
-    /// Errors in all.
+    /// The total number of errors.
     count: usize,
-    /// Names that declarations with errors were about to declare.
+    /// Names whose declarations have errors.
     broken: Vec<&'a str>,
     /// The elements of registers that are vectors in some scope of the text.
     pub(super) names: &'a VectorNames,
-    /// Registers that are vectors in the scopes that are open, or that hide one.
+    /// The vector registers of the open scopes, and registers that hide one.
     pub(super) vectors: Vec<Vector<'a>>,
-    /// Variables of the scopes that are open, in order of declaration.
+    /// The variables of the open scopes, in order of declaration.
     arrays: Vec<DeclaredArray<'a>>,
-    /// The opcode of the instruction whose operands are read.
+    /// The opcode of the instruction whose operands are parsed.
     pub(super) opcode: &'a str,
-    /// Scopes that are open.
+    /// The number of open scopes.
     pub(super) depth: usize,
     /// Variables of the module that are declared within kernels.
     inner: Vec<Variable<'a>>,
 }
 
-/// A variable, as far as an index into it needs it.
+/// The properties of a variable that an index into it needs.
 struct DeclaredArray<'a> {
     name: &'a str,
-    /// Bytes of an element; `None` for a variable that is not an array.
+    /// The size of an element in bytes, or `None` if the variable is not an array.
     element: Option<u32>,
     depth: usize,
 }
 
-/// A place to go back to.
+/// A position to which the parser can return.
 pub(super) type Mark<'a> = (Lexer<'a>, Token<'a>, At);
 
-/// What an error says that follows from another.
+/// The message of an error that follows from another error.
 const FOLLOWS: &str = "";
 
-/// What an unexpected token is called in an error.
+/// Returns the description of an unexpected token.
 fn show(token: Token<'_>) -> String {
     match token {
         Token::Name(s) | Token::Dot(s) => format!("`{s}`"),
@@ -141,20 +146,20 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Goes on to the next token. What cannot be read is recorded.
+    /// Advances to the next token. Invalid text is recorded.
     pub(super) fn advance(&mut self) -> Parsed<()> {
         self.next();
         Ok(())
     }
 
-    /// Goes on to the next token, recording what cannot be read.
+    /// Advances to the next token and records invalid text.
     fn next(&mut self) {
         let before = self.errors.len();
         (self.token, self.at) = self.lexer.next(&mut self.errors);
         self.count += self.errors.len() - before;
     }
 
-    /// Records an error, unless it follows from another.
+    /// Records an error, unless it follows from another error.
     pub(super) fn fail(&mut self, error: Error) {
         if error.what != FOLLOWS {
             self.count += 1;
@@ -172,7 +177,8 @@ impl<'a> Parser<'a> {
         });
     }
 
-    /// Returns the bytes of an element of the array `name`, or `None` if there is no array of this name.
+    /// Returns the size of an element of the array `name` in bytes, or `None` if there is no such
+    /// array.
     pub(super) fn element_size(&self, name: &str) -> Option<u32> {
         self.arrays
             .iter()
@@ -192,12 +198,14 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Returns the number of variables that are declared so far, for [`forget_arrays`](Parser::forget_arrays).
+    /// Returns the number of variables declared so far, for
+    /// [`forget_arrays`](Parser::forget_arrays).
     pub(super) fn known_arrays(&self) -> usize {
         self.arrays.len()
     }
 
-    /// Forgets the variables beyond the first `known`, for example the parameters of a kernel at its end.
+    /// Removes the variables after the first `known`, for example the parameters of a kernel at its
+    /// end.
     pub(super) fn forget_arrays(&mut self, known: usize) {
         self.arrays.truncate(known);
     }
@@ -206,14 +214,15 @@ impl<'a> Parser<'a> {
         (self.lexer.clone(), self.token, self.at)
     }
 
-    /// Reads an item of the module; after an error, goes to the next one.
+    /// Parses an item of the module. After an error, skips to the next item.
     fn recover_item(&mut self, module: &mut Module<'a>) {
         if self.token == Token::Bad {
             module.unusable = true;
             return self.next();
         }
         let mark = self.mark();
-        // Without a directive, nothing tells what the text means from here on, and a wrong header concerns all of it.
+        // Without a directive, the meaning of the following text is unknown. A wrong header
+        // concerns all of it.
         let essential = !matches!(self.token, Token::Dot(word) if !HEADER.contains(&word));
         if let Err(e) = self.item(module) {
             module.unusable |= essential;
@@ -222,11 +231,13 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Goes past the item that begins at a mark: its `;`, its closing brace, or what begins another.
+    /// Skips the item that begins at a mark, up to its `;`, its closing brace, or the start of
+    /// another item.
     fn skip_item(&mut self, mark: Mark<'a>) {
         let start = mark.2;
         self.lexer = mark.0;
-        (self.token, self.at) = (mark.1, mark.2);
+        self.token = mark.1;
+        self.at = mark.2;
         let mut depth = 0usize;
         let mut linking = true;
         let mut named = false;
@@ -242,7 +253,8 @@ impl<'a> Parser<'a> {
                 {
                     return;
                 }
-                // These stand in no braces or parentheses, so that a missing one hides no kernel.
+                // These directives never occur in braces or parentheses, so a missing brace hides
+                // no kernel.
                 Token::Dot(".entry" | ".func" | ".visible" | ".weak")
                     if self.at > start && !linking =>
                 {
@@ -259,7 +271,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Goes past the end of an item; a `;` after a brace belongs to it.
+    /// Skips the end of an item. A `;` after a brace belongs to it.
     fn step_past(&mut self, mark: char) {
         self.step();
         if mark == '}' && self.token == Token::Mark(';') {
@@ -267,7 +279,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Goes past the next `mark`.
+    /// Skips up to and including the next `mark`.
     pub(super) fn step_over(&mut self, mark: char) {
         while !matches!(self.token, Token::End) && self.token != Token::Mark(mark) {
             self.step();
@@ -275,12 +287,13 @@ impl<'a> Parser<'a> {
         self.step();
     }
 
-    /// The next token, whatever is wrong with it.
+    /// Advances to the next token and ignores errors in it.
     pub(super) fn step(&mut self) {
         (self.token, self.at) = self.lexer.next(&mut Vec::new());
     }
 
-    /// Reads a statement; after an error, goes past its `;`, or to the brace that ends its scope.
+    /// Parses a statement. After an error, skips its `;`, or skips to the brace that ends its
+    /// scope.
     fn recover_statement(&mut self, body: &mut Body<'a>) {
         if self.token == Token::Bad {
             return self.next();
@@ -293,9 +306,11 @@ impl<'a> Parser<'a> {
     }
 
     fn skip_statement(&mut self, mark: Mark<'a>, broken: &mut Vec<&'a str>) {
-        let (mut vectors, declares) = (0usize, matches!(mark.1, Token::Dot(_)));
+        let mut vectors = 0usize;
+        let declares = matches!(mark.1, Token::Dot(_));
         self.lexer = mark.0;
-        (self.token, self.at) = (mark.1, mark.2);
+        self.token = mark.1;
+        self.at = mark.2;
         while self.token != Token::End {
             match self.token {
                 Token::Mark('{') => vectors += 1,
@@ -405,13 +420,14 @@ impl<'a> Parser<'a> {
             }
             ".visible" | ".weak" | ".common" | ".extern" => {
                 self.advance()?;
+                // The other linking directives change nothing here, because there is no linker.
                 self.declaration(module, word == ".extern")
             }
             _ => self.declaration(module, false),
         }
     }
 
-    /// Adds the variables that are declared within kernels, as far as their names are those of one variable.
+    /// Adds the variables that are declared within kernels, if their names are unambiguous.
     fn hoist(&mut self, module: &mut Module<'a>) {
         let mut times: HashMap<&str, usize> = HashMap::new();
         for v in module.variables.iter().chain(&self.inner) {
@@ -421,7 +437,10 @@ impl<'a> Parser<'a> {
             match times.get(v.name) {
                 Some(1) => module.variables.push(v),
                 _ => {
-                    let what = format!("`{}` within a kernel beside another of this name", v.name);
+                    let what = format!(
+                        "`{}` in a kernel, while another variable has this name",
+                        v.name
+                    );
                     self.broken.push(v.name);
                     self.errors.extend(unsupported::<()>(v.at, what).err());
                 }
@@ -513,6 +532,8 @@ impl<'a> Parser<'a> {
             _ if space(word).is_some() => {
                 for variable in self.variables(false)? {
                     match variable.space {
+                        // Such a variable exists once per module, although its name belongs to the
+                        // scope.
                         StateSpace::Global | StateSpace::Const => self.inner.push(variable),
                         _ => body.push(Statement::Variable(variable)),
                     }
@@ -558,6 +579,7 @@ impl<'a> Parser<'a> {
             Ok(RegisterName { name, at, count })
         })?;
         self.expect(';')?;
+        // Most texts have no vector registers, so the names need not be looked up.
         let split = if self.names.is_empty() {
             names
         } else {
@@ -566,7 +588,8 @@ impl<'a> Parser<'a> {
         Ok(Statement::Registers(ty, split))
     }
 
-    /// `.loc file line column`, and for inlined code `, function_name LABEL {+ offset}, inlined_at file line column`.
+    /// Parses `.loc file line column`, and for inlined code `, function_name LABEL {+ offset},
+    /// inlined_at file line column`.
     fn loc(&mut self) -> Parsed<Loc> {
         let (file, line, column) = self.source_place()?;
         let mut loc = Loc {
@@ -600,6 +623,8 @@ impl<'a> Parser<'a> {
         let start = self.at;
         let guard = self.guard()?;
         let (name, at) = self.name("an instruction")?;
+        // A name before a colon is a label or names a list. A guard can only precede an
+        // instruction.
         if guard.is_none() && self.eat(':')? {
             body.push(match self.token {
                 Token::Dot(".branchtargets") => Statement::Targets(name, self.names("a label")?),
@@ -614,7 +639,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// The names behind a directive of a label, up to the semicolon.
+    /// Parses the names after a directive of a label, up to the semicolon.
     fn names(&mut self, what: &str) -> Parsed<Vec<(&'a str, At)>> {
         self.advance()?;
         let names = self.list(|p| p.name(what))?;
@@ -636,6 +661,7 @@ impl<'a> Parser<'a> {
         while let Token::Dot(word) = self.token {
             mods.push((word, self.at));
             self.advance()?;
+            // The old syntax `ld.const[2]` selects a bank between two suffixes.
             if word == ".const" && self.token == Token::Mark('[') {
                 self.bank()?;
             }
@@ -659,7 +685,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// The state space a directive such as `.shared` names.
+/// Returns the state space that a directive such as `.shared` names.
 pub(super) fn space(word: &str) -> Option<StateSpace> {
     Some(match word {
         ".global" => StateSpace::Global,

@@ -1,11 +1,11 @@
-//! The fundamental types of PTX (manual, "Fundamental Types").
+//! The fundamental types of PTX (PTX ISA, "Fundamental Types").
 
 use std::fmt;
 
-/// What the bits of a type mean.
+/// The interpretation of the bits of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
-    /// `.bN`: untyped bits.
+    /// `.bN`, untyped bits.
     Bits,
     /// `.uN`.
     Unsigned,
@@ -13,7 +13,7 @@ pub(crate) enum Kind {
     Signed,
     /// `.fN`, and packed pairs of them.
     Float,
-    /// `.bf16`, `.bf16x2`, `.tf32`: held in bit registers.
+    /// `.bf16`, `.bf16x2` and `.tf32`, which bit registers contain.
     Alternate,
     /// `.pred`.
     Predicate,
@@ -26,22 +26,22 @@ macro_rules! types {
         pub(crate) enum Type { $($variant),* }
 
         impl Type {
-            /// The type a suffix such as `.u32` names.
+            /// Returns the type that a suffix such as `.u32` names.
             pub(crate) fn parse(suffix: &str) -> Option<Type> {
                 match suffix { $($name => Some(Type::$variant),)* _ => None }
             }
 
-            /// The suffix, with its dot.
+            /// Returns the suffix with its dot.
             pub(crate) fn name(self) -> &'static str {
                 match self { $(Type::$variant => $name),* }
             }
 
-            /// What the bits mean.
+            /// Returns the interpretation of the bits.
             pub(crate) fn kind(self) -> Kind {
                 match self { $(Type::$variant => Kind::$kind),* }
             }
 
-            /// Size in bits; 1 for predicates.
+            /// Returns the width in bits, which is 1 for predicates.
             pub(crate) fn bits(self) -> u32 {
                 match self { $(Type::$variant => $bits),* }
             }
@@ -83,16 +83,19 @@ types! {
 }
 
 impl Type {
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub(crate) fn bytes(self) -> u32 {
         self.bits().div_ceil(8)
     }
 
-    /// Whether an instruction of this type takes registers of type `register` (manual, "Operand Type
-    /// Checking"): same size, and same kind unless one of the two is untyped. Signedness never matters.
+    /// Returns true if an instruction of this type accepts registers of type `register`.
+    ///
+    /// The sizes must be equal, and the kinds too unless one of them is untyped. Signedness does
+    /// not matter (PTX ISA, "Operand Type Checking").
     pub(crate) fn accepts(self, register: Type) -> bool {
         let int = |k| matches!(k, Kind::Unsigned | Kind::Signed);
-        let (want, have) = (self.kind(), register.kind());
+        let want = self.kind();
+        let have = register.kind();
         self.bits() == register.bits()
             && match want {
                 Kind::Predicate => have == Kind::Predicate,
@@ -103,7 +106,10 @@ impl Type {
             }
     }
 
-    /// As [`Type::accepts`], but a register may be wider, as for `ld`, `st` and `cvt` (manual, "Operand
+    /// Returns true if an instruction such as `ld`, `st` or `cvt` accepts a register of type
+    /// `register`.
+    ///
+    /// The rules are those of [`Type::accepts`], but the register may be wider (PTX ISA, "Operand
     /// Size Exceeding Instruction-Type Size").
     pub(crate) fn accepts_wider(self, register: Type) -> bool {
         let int = |k| matches!(k, Kind::Unsigned | Kind::Signed | Kind::Bits);

@@ -6,19 +6,19 @@ use super::parser::{Parser, space};
 use super::types::Type;
 use super::{Parsed, error, unsupported};
 
-/// The largest number of dimensions of an array.
+/// The maximum number of dimensions of an array.
 const MOST_DIMENSIONS: usize = 16;
 
-/// The size of a list of initial values.
+/// The extent of a list of initial values.
 struct Extent {
-    /// Elements of the list's own dimension.
+    /// The number of elements in the dimension of the list.
     elements: u64,
-    /// Scalars in all of them, with the zeros between them.
+    /// The number of scalars in all elements, including the zeros between them.
     values: u64,
 }
 
 impl<'a> Parser<'a> {
-    /// Reads the variables of a declaration that starts with a state space.
+    /// Parses the variables of a declaration that starts with a state space.
     pub(super) fn variables(&mut self, external: bool) -> Parsed<Vec<Variable<'a>>> {
         let Token::Dot(word) = self.token else {
             return self.unexpected("a state space");
@@ -36,10 +36,13 @@ impl<'a> Parser<'a> {
         Ok(variables)
     }
 
-    /// Reads attributes, an alignment and a type, such as `.align 16 .v4 .f32`. After the type of a parameter, `.ptr
-    /// .global .align 16` may follow.
+    /// Parses attributes, an alignment and a type, for example `.align 16 .v4 .f32`.
+    ///
+    /// The type of a parameter may be followed by `.ptr .global .align 16`.
     pub(super) fn variable_type(&mut self) -> Parsed<(Type, u32, u32)> {
-        let (mut align, mut vector, mut ty) = (0, 1, None);
+        let mut align = 0;
+        let mut vector = 1;
+        let mut ty = None;
         while let Token::Dot(word) = self.token {
             let at = self.at;
             if word == ".attribute" && ty.is_none() {
@@ -49,12 +52,12 @@ impl<'a> Parser<'a> {
             self.advance()?;
             match word {
                 ".align" if ty.is_none() => align = self.alignment()?,
-                // The alignment of what a pointer points to is a promise of the caller.
+                // The alignment of the memory that a pointer refers to is a promise of the caller.
                 ".align" => _ = self.alignment()?,
                 ".v2" => vector = 2,
                 ".v4" => vector = 4,
                 ".ptr" | ".global" | ".shared" | ".const" | ".local" if ty.is_some() => {}
-                // What a reference holds is the handle of a texture, surface or sampler.
+                // A reference contains the handle of a texture, surface or sampler.
                 ".texref" | ".surfref" | ".samplerref" if ty.is_none() => ty = Some(Type::B64),
                 _ => match Type::parse(word) {
                     Some(t) if ty.is_none() && t != Type::Pred => ty = Some(t),
@@ -68,10 +71,10 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Reads `.attribute(.managed, .unified(1, 2))` of variables and functions.
+    /// Parses `.attribute(.managed, .unified(1, 2))` of variables and functions.
     ///
-    /// The emulator has one memory for host and devices, so all global memory is managed memory, and no attribute changes
-    /// what a kernel reads or writes.
+    /// The emulator has one memory for the host and the devices, so all global memory is managed
+    /// memory. No attribute changes what a kernel reads or writes.
     pub(super) fn attributes(&mut self) -> Parsed<()> {
         while self.eat_dot(".attribute")? {
             self.expect('(')?;
@@ -122,6 +125,8 @@ impl<'a> Parser<'a> {
         while self.eat('[')? {
             let at = self.at;
             let size = match self.token {
+                // Only the first dimension may lack a size. It then comes from the initial values
+                // or from the launch.
                 Token::Mark(']') if sizes.is_empty() => None,
                 _ => match self.number()? {
                     Number::Int(n) if (0..=1 << 40).contains(&n) => Some(n as u64),
@@ -159,15 +164,17 @@ impl<'a> Parser<'a> {
         Ok(variable)
     }
 
-    /// `[2]` behind `.const`: a bank of constants, which all lie in one here.
+    /// Parses `[2]` after `.const`, a bank of constants. All banks are one memory here.
     pub(super) fn bank(&mut self) -> Parsed<()> {
         self.advance()?;
         self.int("a bank", 10)?;
         self.expect(']')
     }
 
-    /// Reads the initial value of a variable, or the values of an array in as many braces as it has dimensions. An array
-    /// without a first size has as many elements as there are values for it.
+    /// Parses the initial value of a variable, or the values of an array in one pair of braces per
+    /// dimension.
+    ///
+    /// An array without a first size has as many elements as there are values.
     fn initializer(&mut self, sizes: &mut [Option<u64>], vector: u32) -> Parsed<Vec<Initial<'a>>> {
         let mut values = Vec::new();
         if self.is_description() {
@@ -185,7 +192,8 @@ impl<'a> Parser<'a> {
         Ok(values)
     }
 
-    /// Reads the values of the outermost of some dimensions. Zeros stand for missing values, except at the end.
+    /// Parses the values of the outermost of some dimensions. Zeros replace missing values, except
+    /// at the end.
     fn nested(
         &mut self,
         dimensions: &[Option<u64>],
@@ -198,7 +206,7 @@ impl<'a> Parser<'a> {
                 values: 1,
             });
         };
-        // Only the first size may be absent, and the product of the others is what an element takes.
+        // Only the first size may be missing. The product of the others is the size of an element.
         let each = inner
             .iter()
             .try_fold(1, |each: u64, size| each.checked_mul((*size)?))
@@ -236,7 +244,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Returns true if the properties of a texture or sampler come next: `{ width = 4, filter_mode = linear }`.
+    /// Returns true if the properties of a texture or sampler are next: `{ width = 4, filter_mode =
+    /// linear }`.
     fn is_description(&self) -> bool {
         let rest = self.lexer.text().get(self.at as usize..).unwrap_or("");
         let Some(rest) = rest.strip_prefix('{') else {
@@ -248,7 +257,8 @@ impl<'a> Parser<'a> {
         name.trim_start().starts_with('=')
     }
 
-    /// Reads a number, an address such as `a`, `a+8` or `generic(a)+8`, or one byte of it: `0xff00(a)`.
+    /// Parses a number, an address such as `a`, `a+8` or `generic(a)+8`, or one byte of it:
+    /// `0xff00(a)`.
     fn initial(&mut self) -> Parsed<Initial<'a>> {
         match self.token {
             _ if self.at_constant() => self.number_or_byte(),
@@ -274,7 +284,7 @@ impl<'a> Parser<'a> {
         Ok(address)
     }
 
-    /// `name`, `generic(name)`, each with an offset or without.
+    /// Parses `name` or `generic(name)`, optionally with an offset.
     fn address_of(&mut self, mask: u64) -> Parsed<Initial<'a>> {
         let (mut name, mut at) = self.name("a variable or function")?;
         let mut offset = 0;

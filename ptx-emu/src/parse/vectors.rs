@@ -1,5 +1,5 @@
-//! Registers that are vectors: `.reg .v4 .f32 v;` is the registers `v.x`, `v.y`, `v.z` and `v.w`, and `v` all of them in
-//! braces.
+//! Vector registers: `.reg .v4 .f32 v;` declares the registers `v.x`, `v.y`, `v.z` and `v.w`, and
+//! `v` stands for all of them in braces.
 
 use std::collections::HashMap;
 
@@ -8,13 +8,13 @@ use super::lexer::{Lexer, Token};
 use super::parser::Parser;
 use super::{Parsed, error};
 
-/// Vectors of a text whose elements are named.
+/// The maximum number of vectors with named elements in a text.
 const MOST_VECTORS: usize = 1 << 16;
 
-/// The names of the elements of all registers of a text that are declared as vectors somewhere.
+/// The names of the elements of all registers that a text declares as vectors in some scope.
 pub(crate) type VectorNames = HashMap<String, [String; 4]>;
 
-/// The number of an element: `.x` or `.r` is the first.
+/// Returns the index of an element: `.x` and `.r` are the first.
 pub(super) fn element(part: &str) -> Option<usize> {
     [".x", ".y", ".z", ".w"]
         .iter()
@@ -22,7 +22,7 @@ pub(super) fn element(part: &str) -> Option<usize> {
         .or_else(|| [".r", ".g", ".b", ".a"].iter().position(|p| *p == part))
 }
 
-/// The elements of a vector type.
+/// Returns the number of elements of a vector type.
 pub(super) fn size(word: &str) -> Option<usize> {
     match word {
         ".v2" => Some(2),
@@ -31,13 +31,14 @@ pub(super) fn size(word: &str) -> Option<usize> {
     }
 }
 
-/// Finds all declarations of vectors in a text.
+/// Returns all declarations of vectors in a text.
 pub(crate) fn names(text: &str) -> VectorNames {
     let mut names = VectorNames::new();
     if !text.contains(".v2") && !text.contains(".v4") {
         return names;
     }
-    let (mut lexer, mut before) = (Lexer::new(text), Token::End);
+    let mut lexer = Lexer::new(text);
+    let mut before = Token::End;
     loop {
         let (token, _) = lexer.next(&mut Vec::new());
         match token {
@@ -51,7 +52,7 @@ pub(crate) fn names(text: &str) -> VectorNames {
     }
 }
 
-/// Reads the names of a declaration up to what ends it.
+/// Collects the names of a declaration up to its end.
 fn declared(lexer: &mut Lexer<'_>, names: &mut VectorNames) {
     let mut name = None;
     loop {
@@ -63,10 +64,9 @@ fn declared(lexer: &mut Lexer<'_>, names: &mut VectorNames) {
             }
             Token::Number(super::ast::Number::Int(count)) => {
                 let numbered = |i| Some(format!("{}{i}", name?));
-                (0..count)
-                    .map_while(numbered)
-                    .take(MOST_VECTORS)
-                    .for_each(|name| add(names, name));
+                for name in (0..count).map_while(numbered).take(MOST_VECTORS) {
+                    add(names, name);
+                }
             }
             _ => {}
         }
@@ -80,7 +80,7 @@ fn add(names: &mut VectorNames, name: String) {
     }
 }
 
-/// A register that is a vector, or that hides one of an outer scope, in which case it has no elements.
+/// A vector register, or a register without elements that hides one of an outer scope.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Vector<'a> {
     name: &'a str,
@@ -89,18 +89,18 @@ pub(super) struct Vector<'a> {
 }
 
 impl<'a> Parser<'a> {
-    /// The elements of a register that is a vector here.
+    /// Returns the elements of a register if it is a vector here.
     pub(super) fn vector(&self, name: &str) -> Option<&'a [String]> {
         let known = self.vectors.iter().rev().find(|v| v.name == name)?;
         (!known.elements.is_empty()).then_some(known.elements)
     }
 
-    /// Forgets the vectors of scopes deeper than `depth`.
+    /// Removes the vectors of scopes deeper than `depth`.
     pub(super) fn leave(&mut self, depth: usize) {
         self.vectors.retain(|v| v.depth <= depth);
     }
 
-    /// Notes registers of `size` elements each; gives what is declared instead of a vector.
+    /// Records registers of `size` elements each. Returns the declarations that replace the vector.
     pub(super) fn split(
         &mut self,
         size: usize,
@@ -109,6 +109,8 @@ impl<'a> Parser<'a> {
         let table = self.names;
         let mut split = Vec::new();
         for register in names {
+            // The names of the elements must live as long as the tree, so they were created before
+            // parsing.
             let own = |name: &str| table.get_key_value(name);
             let numbers = (0..register.count.unwrap_or(0)).map(|i| format!("{}{i}", register.name));
             let all: Vec<_> = match register.count {
@@ -122,6 +124,8 @@ impl<'a> Parser<'a> {
                 );
             }
             for (name, elements) in all {
+                // A scalar register that hides a vector of an outer scope is recorded without
+                // elements.
                 let elements = if size > 1 { &elements[..size] } else { &[] };
                 self.vectors.push(Vector {
                     name,
@@ -141,7 +145,7 @@ impl<'a> Parser<'a> {
         Ok(split)
     }
 
-    /// A parameter in a register, or those that the elements of a vector are.
+    /// Returns a register parameter, or the parameters for the elements of a vector.
     pub(super) fn split_formal(&mut self, v: Variable<'a>, size: usize) -> Vec<Variable<'a>> {
         let Some((name, elements)) = self.names.get_key_value(v.name).filter(|_| size > 1) else {
             return vec![v];

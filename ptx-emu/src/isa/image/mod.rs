@@ -1,7 +1,8 @@
-//! Textures and surfaces (manual, "Texture Instructions" and "Surface Instructions"), by a handle in a 64-bit register.
+//! Textures and surfaces (PTX ISA, "Texture Instructions", "Surface Instructions"), selected by a
+//! handle in a 64-bit register.
 //!
-//! Textures are fetched in unified mode, in which the sampler belongs to the texture. There are no mipmaps: whatever level
-//! or gradients say, the texels are those of the image. Its texels are always resident.
+//! Textures are fetched in unified mode, in which the sampler belongs to the texture. There are no
+//! mipmaps, so levels and gradients have no effect. Texels are always resident.
 
 mod query;
 mod surface;
@@ -24,7 +25,7 @@ pub(super) const DECODERS: &[(&str, Decoder)] = &[
     ("suq", query::suq),
 ];
 
-/// The coordinates that count.
+/// Returns the number of coordinates.
 fn dimensions(geometry: Geometry) -> usize {
     match geometry {
         Geometry::D1 | Geometry::A1 => 1,
@@ -33,12 +34,12 @@ fn dimensions(geometry: Geometry) -> usize {
     }
 }
 
-/// Whether a layer's index is before the coordinates.
+/// Returns true if the index of a layer precedes the coordinates.
 fn layered(geometry: Geometry) -> bool {
     matches!(geometry, Geometry::A1 | Geometry::A2 | Geometry::ACube)
 }
 
-/// `[handle, {coordinates}]`, where a third coordinate is followed by one that nobody looks at.
+/// Decodes `[handle, {coordinates}]`. A third coordinate is followed by an unused one.
 fn place(
     d: &mut Decode<'_, '_>,
     i: usize,
@@ -54,6 +55,8 @@ fn place(
     };
     let before = usize::from(layered(geometry));
     let counting = before + dimensions(geometry);
+    // Coordinates are a vector of 1, 2 or 4 elements, so three coordinates have an unused fourth
+    // one.
     let wanted = if counting == 3 { 4 } else { counting };
     if all.len() != wanted {
         return error(
@@ -87,7 +90,7 @@ fn place(
     })
 }
 
-/// The register that holds a handle, or the address of a reference that does.
+/// Returns the register that contains a handle, or the address of a reference that contains it.
 fn of_name<'a>(d: &mut Decode<'_, 'a>, name: &'a str, at: At) -> Parsed<u32> {
     match d.register(name, at) {
         None => d

@@ -23,12 +23,12 @@ const OF_TEXTURES: &[(&str, Asked)] = &[
     (".num_samples", Asked::Samples),
 ];
 
-/// `txq.query.b32 d, [a]`
+/// Decodes `txq.query.b32 d, [a]`.
 pub(super) fn txq(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     query(d, &[OF_BOTH, OF_TEXTURES].concat(), true)
 }
 
-/// `suq.query.b32 d, [a]`
+/// Decodes `suq.query.b32 d, [a]`.
 pub(super) fn suq(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     query(d, OF_BOTH, false)
 }
@@ -41,7 +41,8 @@ fn query(d: &mut Decode<'_, '_>, questions: &[(&str, Asked)], of_texture: bool) 
     let OperandKind::Address(Some(handle), 0) = o.kind else {
         return error(o.at, "a handle in brackets was expected");
     };
-    let (handle, to) = (of_name(d, handle, o.at)?, d.dst(0, Type::B32)?);
+    let handle = of_name(d, handle, o.at)?;
+    let to = d.dst(0, Type::B32)?;
     Ok(Op::Image(Box::new(OfImage::Query(ImageQuery {
         of_texture,
         handle,

@@ -27,7 +27,7 @@ const OUTSIDE: &[(&str, Outside)] = &[
 
 const TYPES: &[Type] = &[Type::B8, Type::B16, Type::B32, Type::B64];
 
-/// What the suffixes say.
+/// The meaning of the suffixes.
 struct Form {
     geometry: Geometry,
     count: usize,
@@ -35,7 +35,7 @@ struct Form {
     outside: Outside,
 }
 
-/// `.b.geom{.cop}{.vec}.type.outside`
+/// Decodes `.b.geom{.cop}{.vec}.type.outside`.
 fn form(d: &mut Decode<'_, '_>, caches: &[(&str, ())]) -> Parsed<Form> {
     d.require(&[(".b", ())])?;
     let geometry = d.require(GEOMETRIES)?;
@@ -55,19 +55,20 @@ fn form(d: &mut Decode<'_, '_>, caches: &[(&str, ())]) -> Parsed<Form> {
     })
 }
 
-/// The elements of a vector in braces, or one register.
+/// Returns the elements of a vector in braces, or one register.
 fn elements<'a>(d: &Decode<'_, 'a>, i: usize, count: usize) -> Parsed<&'a [Operand<'a>]> {
     let elements = d.elements(i);
-    match elements.len() == count {
-        true => Ok(elements),
-        false => error(
+    if elements.len() == count {
+        Ok(elements)
+    } else {
+        error(
             d.operand(i).at,
             format!("`{}` needs a vector of {count} elements", d.name()),
-        ),
+        )
     }
 }
 
-/// `suld.b.geom{.cop}{.vec}.type.outside d, [a, b]`
+/// Decodes `suld.b.geom{.cop}{.vec}.type.outside d, [a, b]`.
 pub(super) fn suld(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let form = form(d, &[(".ca", ()), (".cg", ()), (".cs", ()), (".cv", ())])?;
     let mut regs = Vec::new();
@@ -86,7 +87,7 @@ pub(super) fn suld(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     access(d, &form, regs, 1)
 }
 
-/// `sust.b.geom{.cop}{.vec}.type.outside [a, b], c`
+/// Decodes `sust.b.geom{.cop}{.vec}.type.outside [a, b], c`.
 pub(super) fn sust(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let form = form(d, &[(".wb", ()), (".cg", ()), (".cs", ()), (".wt", ())])?;
     let mut regs = Vec::new();
@@ -108,7 +109,7 @@ pub(super) fn sust(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     access(d, &form, regs, 0)
 }
 
-/// The access; the place is operand `at`.
+/// Decodes an access whose place is operand `at`.
 fn access(
     d: &mut Decode<'_, '_>,
     form: &Form,
@@ -154,14 +155,16 @@ const OPERATIONS: &[(&str, &str)] = &[
     (".or", ".or"),
 ];
 
-/// `sured.b.op.geom.ctype.outside [a, b], c`, and `sured.p.op.geom.b32.outside`, which counts texels and takes their type.
+/// Decodes `sured.b.op.geom.ctype.outside [a, b], c`, and `sured.p.op.geom.b32.outside`, which
+/// counts texels and uses their type.
 pub(super) fn sured(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let texels = d.require(&[(".b", false), (".p", true)])?;
     let op = d.require(OPERATIONS)?;
     let geometry = d.require(&GEOMETRIES[..3])?;
-    let ty = match texels {
-        true => d.ty(&[Type::B32])?,
-        false => d.ty(&[Type::U32, Type::U64, Type::S32, Type::B32, Type::S64])?,
+    let ty = if texels {
+        d.ty(&[Type::B32])?
+    } else {
+        d.ty(&[Type::U32, Type::U64, Type::S32, Type::B32, Type::S64])?
     };
     let outside = d.require(OUTSIDE)?;
     d.operands(2, 2)?;
@@ -174,6 +177,8 @@ pub(super) fn sured(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     } else {
         Type::U32
     };
+    // `sured.p` uses the type of the texels, which is known only at run time. Both signs are
+    // decoded here.
     let types = match (texels, bits) {
         (false, _) => [ty; 2],
         (true, Type::B32) => [Type::B32; 2],
@@ -186,15 +191,15 @@ pub(super) fn sured(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         slot: d.element_src(element, ty)?,
         bits: ty.bits(),
     };
-    let (address, site) = (
-        Address {
-            slot: place.handle,
-            wide: true,
-            offset: 0,
-        },
-        d.site(),
-    );
-    let (space, order, scope) = (Space::Global, MemoryOrder::Relaxed, Scope::Device);
+    let address = Address {
+        slot: place.handle,
+        wide: true,
+        offset: 0,
+    };
+    let site = d.site();
+    let space = Space::Global;
+    let order = MemoryOrder::Relaxed;
+    let scope = Scope::Device;
     let of = |f| Atomic {
         space,
         address,
@@ -208,9 +213,10 @@ pub(super) fn sured(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         scope,
         site,
     };
-    let act = match texels {
-        true => SurfaceAct::ReduceTexel([of(unsigned), of(signed)]),
-        false => SurfaceAct::Reduce(of(unsigned)),
+    let act = if texels {
+        SurfaceAct::ReduceTexel([of(unsigned), of(signed)])
+    } else {
+        SurfaceAct::Reduce(of(unsigned))
     };
     Ok(Op::Image(Box::new(OfImage::Surface(SurfaceAccess {
         place,

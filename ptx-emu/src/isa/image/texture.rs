@@ -8,7 +8,7 @@ use crate::parse::ast::OperandKind;
 use crate::parse::types::Type;
 use crate::parse::{Parsed, error, unsupported};
 
-/// The operands that a fetch has besides destination and place.
+/// The operands of a fetch after the destination and the place.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
     Zero,
@@ -41,7 +41,7 @@ const GATHERED: &[(&str, Geometry)] = &[
 
 const DTYPES: &[Type] = &[Type::U32, Type::S32, Type::F32];
 
-/// `tex{.base,.level,.grad}.geom.v4.dtype.ctype d{|p}, [a, c]{, level | dx, dy}{, offset}`
+/// Decodes `tex{.base,.level,.grad}.geom.v4.dtype.ctype d{|p}, [a, c]{, level | dx, dy}{, offset}`.
 pub(super) fn tex(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let level = d.choose(LEVELS).unwrap_or(Level::Zero);
     let geometry = d.require(GEOMETRIES)?;
@@ -82,7 +82,7 @@ pub(super) fn tex(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     fetch(d, geometry, dtype, coordinates, None, (least..given).next())
 }
 
-/// `tld4.comp.geom.v4.dtype.f32 d{|p}, [a, c]{, offset}`
+/// Decodes `tld4.comp.geom.v4.dtype.f32 d{|p}, [a, c]{, offset}`.
 pub(super) fn tld4(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let channel = d.require(&[(".r", 0), (".g", 1), (".b", 2), (".a", 3)])?;
     let geometry = d.require(GATHERED)?;
@@ -100,7 +100,8 @@ pub(super) fn tld4(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     )
 }
 
-/// The number of operands: `least`, or one more, an offset. A depth that is compared may follow, which is not supported.
+/// Checks the number of operands: `least`, or one more for an offset. A comparison depth is not
+/// supported.
 fn operands(d: &Decode<'_, '_>, least: usize) -> Parsed<usize> {
     match d.operands(least, least + 2)? {
         n if n == least + 2
@@ -113,7 +114,8 @@ fn operands(d: &Decode<'_, '_>, least: usize) -> Parsed<usize> {
 }
 
 fn gradient(d: &mut Decode<'_, '_>, i: usize, geometry: Geometry) -> Parsed<()> {
-    let (given, wanted) = (d.elements(i), dimensions(geometry));
+    let given = d.elements(i);
+    let wanted = dimensions(geometry);
     let wanted = if wanted == 3 { 4 } else { wanted };
     if given.len() != wanted || !matches!(d.operand(i).kind, OperandKind::Vector(_)) {
         return error(
@@ -175,9 +177,10 @@ fn fetch(
     Ok(Op::Image(Box::new(OfImage::Fetch(fetch))))
 }
 
-/// Whole texels that are added to the coordinates.
+/// Decodes the offsets in texels that are added to the coordinates.
 fn offsets(d: &mut Decode<'_, '_>, i: usize, geometry: Geometry) -> Parsed<Vec<u32>> {
-    let (given, n) = (d.elements(i), dimensions(geometry));
+    let given = d.elements(i);
+    let n = dimensions(geometry);
     if matches!(geometry, Geometry::Cube | Geometry::ACube) {
         return error(d.operand(i).at, format!("`{}` takes no offset", d.name()));
     }
