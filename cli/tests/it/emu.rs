@@ -514,11 +514,11 @@ fn what_cannot_be_used_is_named() {
         ),
         (
             &["--const", "taps=f32:1"],
-            "error: variable `taps`: the module has none of that name; it has [scale]\n",
+            "error: variable `taps`: the module has no such variable, only [scale]\n",
         ),
         (
             &["--const", "scale=f32:1,2"],
-            "error: variable `scale`: 8 bytes are given; it has 4\n",
+            "error: variable `scale`: it has 4 bytes, and the new value has 8\n",
         ),
         (
             &["--expect", "z=zeros"],

@@ -1,7 +1,8 @@
 //! The sixteen barriers of a block (manual, "bar, barrier").
 //!
-//! A barrier counts threads in whole warps. It completes when the number of arrivals reaches the count that its first
-//! user gave. The waiting warps then continue, and the barrier can be used again.
+//! A barrier counts threads in whole warps. It completes when the number of arrivals reaches the
+//! count that its first user gave. The waiting warps then continue, and the barrier can be used
+//! again.
 
 use super::block::{Checked, Worker, show_lanes};
 use super::regs::Regs;
@@ -10,21 +11,22 @@ use super::warp::Warp;
 use crate::code::{Barrier, BarrierKind};
 use crate::{Class, Fault};
 
-/// Barriers a block has.
+/// The number of barriers of a block.
 const COUNT: usize = 16;
 
-/// BarrierState of one barrier.
+/// The state of one barrier.
 #[derive(Clone, Debug, Default)]
 struct BarrierState {
     arrived: u32,
     expected: u32,
-    /// Instruction of the first to arrive.
+    /// The instruction of the first warp that arrived.
     first: u32,
     reduces: bool,
     participants: Vec<u32>,
-    /// Warps that wait, with what each writes when it is released.
+    /// The waiting warps, with the kind of barrier that decides what each writes when it is
+    /// released.
     waiting: Vec<(u32, BarrierKind)>,
-    /// Threads whose predicate was true, and threads in all.
+    /// The number of threads whose predicate was true, and the number of all threads.
     holds: u32,
     threads: u32,
 }
@@ -32,16 +34,16 @@ struct BarrierState {
 /// The barriers of a block.
 #[derive(Debug)]
 pub(crate) struct Barriers {
-    /// Threads of the block, in whole warps.
+    /// The number of threads of the block, rounded up to whole warps.
     all: u32,
     states: Vec<BarrierState>,
-    /// For each warp that waits: barrier and instruction.
+    /// The barrier and the instruction of each waiting warp.
     waits: Vec<Option<(u32, u32)>>,
     released: Vec<u32>,
 }
 
 impl Barriers {
-    /// Those of each of so many blocks of so many threads.
+    /// Creates the barriers of `blocks` blocks with `threads` threads each.
     pub(crate) fn new(threads: u32, blocks: u32) -> Barriers {
         let warps = threads.div_ceil(32);
         let waits = vec![None; (warps * blocks) as usize];
@@ -53,19 +55,20 @@ impl Barriers {
         }
     }
 
-    /// Prepares the barriers for a new block.
+    /// Resets the barriers for a new block.
     pub(crate) fn start(&mut self) {
         self.states.fill(BarrierState::default());
         self.waits.fill(None);
         self.released.clear();
     }
 
-    /// The warps released since the last call.
+    /// Returns the warps that were released since the last call.
     pub(crate) fn released(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.released)
     }
 
-    /// A barrier that is not complete: number, first instruction, first warp, threads arrived and expected.
+    /// Returns an incomplete barrier: its number, the first instruction, the first warp, and the
+    /// numbers of arrived and expected threads.
     pub(crate) fn left_over(&self) -> Option<(usize, u32, u32, u32, u32)> {
         let (id, state) = self
             .states
@@ -81,7 +84,8 @@ impl Barriers {
         ))
     }
 
-    /// Where a warp waits: barrier, instruction, threads that have arrived and that are expected.
+    /// Returns the wait of a warp: the barrier, the instruction, and the numbers of arrived and
+    /// expected threads.
     pub(crate) fn waiting_at(&self, warp: u32) -> Option<(u32, u32, u32, u32)> {
         let (id, pc) = self.waits[warp as usize]?;
         let state = &self.states[id as usize];
@@ -89,7 +93,7 @@ impl Barriers {
     }
 }
 
-/// The barrier that lanes arrive at, by its number among those of the cluster, and the threads that it counts.
+/// The barrier at which lanes arrive, by its number within the cluster, and its thread count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BarrierUse {
     pub(super) id: u32,
@@ -112,7 +116,8 @@ pub(super) fn reduces(kind: BarrierKind) -> bool {
 }
 
 impl Worker<'_, '_> {
-    /// Executes a barrier that all lanes of the warp have reached. Returns true if the warp must wait.
+    /// Executes a barrier that all lanes of the warp have reached. Returns true if the warp must
+    /// wait.
     pub(crate) fn barrier(&mut self, w: &mut Warp, mask: u32, b: &Barrier) -> Checked<bool> {
         // Without `.aligned`, lanes that have exited are not waited for.
         let needed = if b.aligned { w.live } else { w.present() };
@@ -124,7 +129,7 @@ impl Worker<'_, '_> {
         self.arrive(w, b.kind, barrier, mask, holds)
     }
 
-    /// Reads the operands of a barrier, which must be the same in all lanes.
+    /// Returns the operands of a barrier, which must be the same in all lanes.
     pub(super) fn barrier_use(&self, w: &Warp, mask: u32, b: &Barrier) -> Checked<BarrierUse> {
         let id = self.uniform(w, mask, b.id, "barrier number")?;
         let count = match b.count {
@@ -147,7 +152,7 @@ impl Worker<'_, '_> {
         })
     }
 
-    /// Returns the lanes in which the predicate of a reduction holds.
+    /// Returns the lanes in which the predicate of a reduction is true.
     pub(super) fn holds(&self, w: &Warp, mask: u32, kind: BarrierKind) -> Checked<u32> {
         match kind {
             BarrierKind::Popc { pred: p, .. }
@@ -159,7 +164,7 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// Lets the warp arrive at a barrier with the lanes of a mask. Returns true if it must wait.
+    /// Lets the lanes of a mask arrive at a barrier. Returns true if the warp must wait.
     pub(super) fn arrive(
         &mut self,
         w: &mut Warp,
@@ -262,7 +267,8 @@ impl Worker<'_, '_> {
     }
 }
 
-/// Writes a barrier's reduction to the registers of a released warp, also in lanes that arrived at another instruction.
+/// Writes the result of a reduction in a released warp, including lanes that arrived at another
+/// instruction.
 fn reduce(w: &mut Warp, kind: BarrierKind, holds: u32, threads: u32) {
     write_reduction(&mut w.regs, w.live, kind, holds, threads);
     for strand in &mut w.apart {

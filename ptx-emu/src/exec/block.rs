@@ -1,7 +1,8 @@
 //! Runs the blocks of one cluster, mostly one block: their warps take turns until all have exited.
 //!
-//! A turn ends when the warp reaches a barrier, exits, or has executed its share of instructions. The schedule chooses
-//! which warp runs next. It may choose any, because nothing orders warps between barriers.
+//! A turn ends when the warp reaches a barrier, exits, or has executed its share of instructions.
+//! The schedule chooses which warp runs next. It may choose any, because nothing orders warps
+//! between barriers.
 
 use std::cell::RefCell;
 use std::sync::PoisonError;
@@ -25,78 +26,83 @@ use crate::fault::{AllocationInfo, OtherPlace, SourcePlace};
 use crate::launch::{Stats, Trace};
 use crate::{Class, Fault};
 
-/// Number of multiprocessors in `%nsmid`.
+/// The value of `%nsmid`.
 const SMS: u32 = 4;
 
 thread_local! {
-    /// Warps of finished launches: the registers of a large kernel take longer to allocate than to use.
+    /// Warps of finished launches. Allocating the registers of a large kernel takes longer than
+    /// using them.
     static SPARE: RefCell<Vec<Warp>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A warp to fit to a kernel.
+/// Returns a warp whose memory is reused, or a new one.
 fn spare() -> Warp {
     SPARE.with_borrow_mut(Vec::pop).unwrap_or_default()
 }
 
-/// What a result is when the launch must end.
+/// A result whose error ends the block.
 pub(crate) type Checked<T> = Result<T, Box<Fault>>;
 
-/// A host thread and the cluster of blocks that it runs.
+/// The state of the cluster that a host thread runs. A cluster mostly consists of one block.
 ///
-/// Its blocks share the clocks and one arena of shared memory, in which each has its part.
+/// The blocks of a cluster share the vector clocks and one arena of shared memory, in which each
+/// block has a section.
 pub(crate) struct Worker<'g, 'a> {
     pub(crate) grid: &'g Grid<'a>,
-    /// The blocks of the cluster, by rank.
+    /// The indices of the blocks by rank in the cluster.
     pub(crate) blocks: Vec<[u32; 3]>,
     pub(crate) cluster: Cluster,
     pub(crate) products: Products,
     pub(crate) stores: BulkStores,
     pub(crate) warps: Vec<Warp>,
     pub(crate) shared: Shared,
-    /// Whether reads of shared memory may be [remembered later](super::reads): if nothing runs beside the threads that
-    /// must come after them, whatever barriers the threads meet at.
+    /// Whether reads of shared memory may be [recorded lazily](super::reads). This requires that no
+    /// asynchronous accesses exist, because the threads might meet them at any barrier.
     pub(super) notes_reads: bool,
     pub(crate) barriers: Barriers,
     pub(crate) mbarriers: Mbarriers,
     pub(crate) copies: Copies,
-    /// Addresses of tensor maps in global memory that the block has changed, and not fenced since.
+    /// The addresses of tensor maps in global memory that the block has changed and not fenced
+    /// since.
     pub(super) changed_maps: Vec<u64>,
-    /// For each memory instruction, the number of the allocation it last used.
+    /// The index of the last used allocation for each memory instruction.
     pub(crate) cache: Vec<u32>,
     pub(crate) stats: Stats,
     /// The record of a traced launch.
     pub(crate) recorder: Option<Box<Recorder>>,
-    /// What is counted and followed, if anything is.
+    /// The profile and the followed thread, if one is requested.
     pub(crate) observer: Option<Box<Observer>>,
     pub(super) fuel: u64,
     /// The warps that can run.
     pub(super) ready: Vec<u32>,
-    /// Rounds of turns so far.
+    /// The number of rounds of time slices so far.
     pub(super) round: u64,
-    /// Rounds in a row in which all warps polled and nothing happened.
+    /// The number of rounds in a row in which all warps polled and nothing changed.
     pub(super) idle_rounds: u32,
-    /// Rounds in a row after which all warps were in the state in which they were before.
+    /// The number of rounds in a row after which all warps were in their previous state.
     pub(super) proven_rounds: u32,
-    /// What the block has done that other threads can see, counted.
+    /// The number of actions of the block that other threads can see.
     pub(super) effects: u64,
-    /// A fault of a warp that no longer runs, while the other warps show whether a barrier is the cause.
+    /// A fault of a warp that has stopped. It is kept while the other warps show whether a barrier
+    /// is the cause.
     pub(super) postponed: Option<Box<Fault>>,
 }
 
-/// Why a warp's turn is over.
+/// The reason why a warp stopped running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pause {
-    /// It has executed its share of instructions.
+    /// It executed its share of instructions.
     Turn,
-    /// It waits at a barrier.
+    /// It waits at a barrier or for an mbarrier.
     Waits,
-    /// Its wait failed. It tries again after the others had their turn.
+    /// Its wait for an mbarrier failed. It tries again after the other warps ran.
     Yields,
-    /// It executed `nanosleep`, as a warp does that polls for another block.
+    /// It executed `nanosleep`, which polling loops often contain.
     Sleeps,
-    /// It polls: it did nothing that another thread can see.
+    /// It polls. It did nothing that another thread can see.
     Spins,
-    /// It sleeps or polls in a loop that another thread must end: it is where it was, with the same registers.
+    /// It polls and is in the state in which it was before, so that only another thread can end its
+    /// loop.
     Stays,
     /// All its lanes have exited.
     Ended,
@@ -142,7 +148,7 @@ impl<'g, 'a> Worker<'g, 'a> {
         }
     }
 
-    /// The statistics of this worker.
+    /// Returns the statistics, and keeps the warps for later launches.
     pub(crate) fn finish(mut self) -> Stats {
         SPARE.with_borrow_mut(|spare| spare.append(&mut self.warps));
         if let Some(own) = self.observer.take() {
@@ -159,7 +165,7 @@ impl<'g, 'a> Worker<'g, 'a> {
         self.stats
     }
 
-    /// Puts the warps at the start of the cluster that begins with a block.
+    /// Places the warps at the start of the cluster whose first block is `first`.
     pub(crate) fn begin(&mut self, first: [u32; 3]) {
         let [x, y, _] = self.grid.cluster;
         for (rank, block) in self.blocks.iter_mut().enumerate() {
@@ -193,7 +199,7 @@ impl<'g, 'a> Worker<'g, 'a> {
         self.postponed = None;
     }
 
-    /// Reserved shared memory holds zeros when a block begins.
+    /// Zeros the reserved shared memory.
     fn clear_reserved(&mut self) {
         for r in self.grid.code.shared.iter().filter(|r| r.name == RESERVED) {
             for rank in 0..self.blocks.len() as u32 {
@@ -207,7 +213,7 @@ impl<'g, 'a> Worker<'g, 'a> {
         }
     }
 
-    /// A fault at the warp's current instruction.
+    /// Returns a fault at the current instruction of a warp.
     pub(crate) fn fault(
         &self,
         warp: &Warp,
@@ -238,12 +244,12 @@ impl<'g, 'a> Worker<'g, 'a> {
         })
     }
 
-    /// The place of an instruction.
+    /// Returns the place of an instruction.
     pub(crate) fn place(&self, pc: u32) -> SourcePlace {
         self.grid.code.places[(pc as usize).min(self.grid.code.places.len() - 1)].clone()
     }
 
-    /// The fault of reading a register before writing it.
+    /// Returns the fault that a register is read before it is written.
     #[cold]
     pub(crate) fn undefined(&self, warp: &Warp, u: Undefined) -> Box<Fault> {
         let name = self
@@ -265,32 +271,32 @@ impl<'g, 'a> Worker<'g, 'a> {
             _ => format!("register {name} is read before it is written"),
         };
         let mut fault = self.fault(warp, u.lanes, Class::UninitialisedRegister, what);
-        fault.instead = match self.grid.code.fetches_to(u) {
-            true => {
-                "a texture gives the channels that it has: fetch as many, on every path that leads here"
-            }
-            false => "write it on every path that leads here",
+        fault.instead = if self.grid.code.fetches_to(u) {
+            "a texture returns only the channels that it has: fetch no others, on every path that leads here"
+        } else {
+            "write it on every path that leads here"
         };
         fault
     }
 
-    /// A warp as faults name it: with its block where there are several.
+    /// Returns the name of a warp in faults, with its block if the cluster has several.
     pub(crate) fn warp_name(&self, warp: u32) -> String {
         let per_block = self.warps.len() as u32 / self.blocks.len() as u32;
-        let (local, rank) = (warp % per_block, warp / per_block);
+        let local = warp % per_block;
+        let rank = warp / per_block;
         match self.blocks.len() {
             1 => format!("warp {local}"),
             _ => format!("warp {local} of block {rank} of the cluster"),
         }
     }
 
-    /// Says which address of shared memory a fault is about, and the variable there.
+    /// Sets the address of a fault in shared memory, and the variable there.
     pub(crate) fn locate_shared(&self, fault: &mut Fault, address: u64) {
         fault.address = Some(self.shared.local(address));
         fault.allocation = self.shared_variable(address);
     }
 
-    /// The shared or local variable at or nearest to an address of its space.
+    /// Returns the shared variable that contains an address or is nearest to it.
     pub(crate) fn shared_variable(&self, address: u64) -> Option<AllocationInfo> {
         let address = self.shared.local(address);
         let regions = self.grid.code.shared.iter().map(|r| AllocationInfo {
@@ -310,7 +316,7 @@ impl<'g, 'a> Worker<'g, 'a> {
         regions.filter(|a| a.bytes > 0).min_by_key(distance)
     }
 
-    /// An earlier access, as the second place of a fault.
+    /// Returns an earlier access as the second place of a fault.
     pub(crate) fn earlier(&self, pc: u32, thread: u32, did: &'static str) -> OtherPlace {
         let who = format!("{} lane {}", self.warp_name(thread / 32), thread % 32);
         OtherPlace {
@@ -320,18 +326,18 @@ impl<'g, 'a> Worker<'g, 'a> {
         }
     }
 
-    /// What the special registers of a warp derive from.
+    /// Returns the values from which the special registers of a warp are computed.
     pub(crate) fn identity(&self, w: &Warp) -> Identity {
         identity(self.grid, self.blocks[w.rank as usize])
     }
 
-    /// A warp that is not the one running.
+    /// Returns a warp that is not running.
     pub(crate) fn warp(&mut self, index: u32) -> &mut Warp {
         &mut self.warps[index as usize]
     }
 }
 
-/// Whether instructions of a kernel access shared memory beside the threads, or use mbarriers.
+/// Returns true if a kernel accesses shared memory asynchronously or uses mbarriers.
 fn has_async_proxy(code: &Code) -> bool {
     let beside = |op: &Op| {
         matches!(
@@ -350,7 +356,7 @@ fn has_async_proxy(code: &Code) -> bool {
     code.ops.iter().any(|step| beside(&step.op))
 }
 
-/// What special registers derive from, for one block.
+/// Returns the values from which the special registers of a block are computed.
 fn identity(grid: &Grid<'_>, block: [u32; 3]) -> Identity {
     let launch = grid.launch;
     Identity {
@@ -366,14 +372,14 @@ fn identity(grid: &Grid<'_>, block: [u32; 3]) -> Identity {
     }
 }
 
-/// The lanes of a mask in words: `lane 3`, `lanes 0-7, 9`.
+/// Formats the lanes of a mask: `lane 3`, `lanes 0-7, 9`.
 pub(crate) fn show_lanes(mask: u32) -> String {
     let numbers: Vec<u32> = lanes(mask).map(|lane| lane as u32).collect();
     let plural = if numbers.len() == 1 { "" } else { "s" };
     format!("lane{plural} {}", show_ranges(&numbers))
 }
 
-/// Returns numbers in ascending order with neighbors joined, such as `0-7, 9`.
+/// Formats ascending numbers with neighbors joined, such as `0-7, 9`.
 pub(crate) fn show_ranges(numbers: &[u32]) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for &number in numbers {

@@ -1,31 +1,32 @@
 //! Happens-before between the blocks of a traced launch.
 //!
-//! Blocks are ordered by what one publishes at `.gpu` or `.sys` scope and another acquires at that scope, by the rules
-//! of [`super::clocks`]. What a warp has acquired of other blocks it passes on to the warps of its own block in the way
-//! that block orders them, and to further blocks with its next release.
+//! Blocks are ordered by what one publishes at `.gpu` or `.sys` scope and another acquires at that
+//! scope, by the rules of [`super::clocks`]. What a warp has acquired of other blocks it passes on
+//! to the warps of its own block in the way that block orders them, and to further blocks with its
+//! next release.
 
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
 use super::clocks::{Clock, Clocks, Strong, join};
 
-/// What is known of other blocks: the clock of each, by block number. Equal knowledge is shared.
+/// The known clocks of other blocks, by block number. Equal knowledge is shared.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known(Option<Rc<BlockClocks>>);
 
-/// The clocks of blocks, sorted by number.
+/// The clocks of blocks, sorted by block number.
 type BlockClocks = Vec<(u32, Rc<Clock>)>;
 
-/// One warp of one block at one count of its synchronisations.
+/// A warp of a block at one value of its clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Stamp {
-    /// Number of the block, from 1.
+    /// The number of the block, starting at 1.
     pub(crate) block: u32,
     pub(crate) warp: u32,
     pub(crate) count: u32,
 }
 
-/// A warp learns of other blocks; `count` is its own count from then on.
+/// Knowledge about other blocks that a warp acquired. `count` is its own clock from then on.
 #[derive(Debug)]
 struct Acquired {
     warp: u32,
@@ -33,36 +34,38 @@ struct Acquired {
     known: Known,
 }
 
-/// What strong writes have published at an address, and the block and warp that wrote last.
+/// The knowledge that strong writes have published at an address, and the last writer.
 #[derive(Debug, Default)]
 struct PublishedKnown {
     known: Known,
     by: (u32, u32),
 }
 
-/// What one warp of a block knows of other blocks.
+/// The knowledge of a warp about other blocks.
 #[derive(Debug, Default)]
 struct WarpOrder {
     known: Known,
-    /// Acquisitions of the block that are not part of `known`, and how many have been looked at in all.
+    /// The acquisitions of the block that are not part of `known`, and the number of acquisitions
+    /// seen so far.
     left_out: Vec<usize>,
     looked_at: usize,
-    /// What the last releasing fence covers.
+    /// The knowledge at the last releasing fence.
     fenced: Option<Known>,
-    /// What was read of others' releases, by address.
+    /// The releases that were read by relaxed accesses, by address. An acquiring fence makes them
+    /// known.
     noted: FxHashMap<u64, Known>,
 }
 
-/// What a block that has begun and not ended knows of others.
+/// The knowledge of a running block about other blocks.
 #[derive(Debug, Default)]
 pub(crate) struct BlockOrder {
-    /// Number of the block, from 1.
+    /// The number of the block, starting at 1.
     pub(crate) block: u32,
     acquired: Vec<Acquired>,
     warps: Vec<WarpOrder>,
 }
 
-/// What blocks have published, by address.
+/// The knowledge that blocks have published, by address.
 #[derive(Debug, Default)]
 pub(crate) struct Exchange(FxHashMap<u64, PublishedKnown>);
 
@@ -137,7 +140,7 @@ impl Known {
 }
 
 impl BlockOrder {
-    /// Nothing is known yet.
+    /// Creates the state of a block that knows nothing about other blocks.
     pub(crate) fn new(block: u32) -> BlockOrder {
         BlockOrder {
             block,
@@ -153,7 +156,8 @@ impl BlockOrder {
         &mut self.warps[w]
     }
 
-    /// What a warp knows now: what it has acquired, and what other warps had before it was ordered after them.
+    /// Returns the knowledge of a warp: its own acquisitions, and those of other warps before they
+    /// synchronized with it.
     fn known(&mut self, clocks: &Clocks, warp: u32) -> &Known {
         self.warp(warp);
         let BlockOrder {
@@ -176,8 +180,10 @@ impl BlockOrder {
         known
     }
 
-    /// Whether what a warp of any block did is ordered before what a warp of this block does now. Always true for this
-    /// block's own warps, which are checked separately.
+    /// Returns true if an access of any block is ordered before the next access of a warp of this
+    /// block.
+    ///
+    /// Always true for warps of this block, which are checked separately.
     pub(crate) fn ordered(&mut self, clocks: &Clocks, warp: u32, earlier: Stamp) -> bool {
         if earlier.block == self.block {
             return true;
@@ -203,7 +209,7 @@ impl BlockOrder {
         });
     }
 
-    /// What a release of a warp gives away.
+    /// Returns the knowledge that a release of a warp publishes.
     fn release(&mut self, clocks: &Clocks, warp: u32) -> Known {
         let block = self.block;
         let mut known = self.known(clocks, warp).clone();
@@ -211,7 +217,7 @@ impl BlockOrder {
         known
     }
 
-    /// A fence that acquires at a scope that reaches other blocks.
+    /// Executes an acquiring fence at a scope that includes other blocks.
     pub(crate) fn acquire_fence(&mut self, clocks: &mut Clocks, warp: u32) {
         let mut all = Known::default();
         self.warp(warp)
@@ -221,13 +227,14 @@ impl BlockOrder {
         self.acquire(clocks, warp, all);
     }
 
-    /// A fence that releases at a scope that reaches other blocks; comes before [`Clocks::release_fence`].
+    /// Executes a releasing fence at a scope that includes other blocks. Must precede
+    /// [`Clocks::release_fence`].
     pub(crate) fn release_fence(&mut self, clocks: &Clocks, warp: u32) {
         let known = self.release(clocks, warp);
         self.warp(warp).fenced = Some(known);
     }
 
-    /// The reading half of a strong access at a scope that reaches other blocks.
+    /// Executes the read of a strong access at a scope that includes other blocks.
     pub(crate) fn observe(
         &mut self,
         exchange: &Exchange,
@@ -253,7 +260,7 @@ impl BlockOrder {
         }
     }
 
-    /// The writing half of a strong access at a scope that reaches other blocks.
+    /// Executes the write of a strong access at a scope that includes other blocks.
     pub(crate) fn publish(
         &mut self,
         exchange: &mut Exchange,
@@ -266,9 +273,10 @@ impl BlockOrder {
             return;
         }
         let by = (self.block, warp);
-        let given = match access.releases {
-            true => Some(self.release(clocks, warp)),
-            false => self.warp(warp).fenced.clone(),
+        let given = if access.releases {
+            Some(self.release(clocks, warp))
+        } else {
+            self.warp(warp).fenced.clone()
         };
         let keeps = access.reads || exchange.0.get(&address).is_some_and(|p| p.by == by);
         match given {
@@ -276,9 +284,10 @@ impl BlockOrder {
             None => _ = exchange.0.remove(&address),
             Some(given) => {
                 let published = exchange.0.entry(address).or_default();
-                match keeps {
-                    true => published.known.join(&given),
-                    false => published.known = given,
+                if keeps {
+                    published.known.join(&given)
+                } else {
+                    published.known = given
                 }
                 published.by = by;
             }

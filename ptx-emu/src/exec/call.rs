@@ -1,8 +1,9 @@
 //! Calls of device functions.
 //!
-//! A call has registers and local memory of its own. Lanes that call together run the function together, until each has
-//! returned or exited; then all lanes of the caller go on behind the call. Lanes that call different functions run one
-//! function after another. Lanes that wait for each other in different calls run as [strands](super::strands).
+//! A call has registers and local memory of its own. Lanes that call together run the function
+//! together, until each has returned or exited; then all lanes of the caller go on behind the call.
+//! Lanes that call different functions run one function after another. Lanes that wait for each
+//! other in different calls run as [strands](super::strands).
 
 use super::block::{Checked, Worker};
 use super::lanes;
@@ -15,18 +16,18 @@ use crate::code::{ABSENT, Call, CallTarget, Formal, Op, Passed, RegisterOperand}
 use crate::flow::NEVER;
 use crate::{Class, Fault};
 
-/// Calls within each other that a thread may make.
+/// The maximum depth of nested calls in a thread.
 const MOST_CALLS: usize = 1024;
-/// Bytes of local memory that a thread may use.
+/// The maximum size of the local memory of a thread in bytes.
 const MOST_STACK: u32 = 512 << 10;
-/// What the local memory of a call begins at a multiple of, at least.
+/// The minimum alignment of the local memory of a call.
 const ALIGN: u32 = 16;
 
-/// A caller, while what it called runs.
+/// A caller that waits for the function it called.
 #[derive(Clone, Debug)]
 pub(crate) struct Activation {
     pub(super) regs: Regs,
-    /// Where it is: at the call.
+    /// Its position, which is the call.
     pub(crate) now: Frame,
     pub(super) floor: usize,
     pub(super) returned: u32,
@@ -34,14 +35,14 @@ pub(crate) struct Activation {
     pub(super) routine: u32,
     pub(super) frame: u32,
     pub(super) top: u32,
-    /// The lanes that run what it called.
+    /// The lanes that execute the function.
     pub(crate) lanes: u32,
-    /// What other lanes of the same call are still to call.
+    /// The functions that other lanes of the same call have yet to call, with their lanes.
     pub(super) next: Vec<(u32, u32)>,
 }
 
 impl Worker<'_, '_> {
-    /// Executes a call: afterwards the warp is within the function, or behind the call.
+    /// Executes a call. Afterwards the warp is in the function, or after the call.
     pub(crate) fn call(&mut self, w: &mut Warp, mask: u32, call: &Call) -> Checked<()> {
         match &call.target {
             CallTarget::System(function) => {
@@ -63,7 +64,8 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// The routines whose addresses a register holds, each with its lanes; the first ones last.
+    /// Returns the routines whose addresses a register contains, with their lanes. The last entry
+    /// runs first.
     fn callees(
         &self,
         w: &Warp,
@@ -103,22 +105,21 @@ impl Worker<'_, '_> {
 
     #[cold]
     fn no_function(&self, w: &Warp, lane: usize, address: u64, known: bool) -> Box<Fault> {
-        let what = match known {
-            true => {
-                format!(
-                    "a call of the function at 0x{address:x}, which the list of targets does not name"
-                )
-            }
-            false => {
-                format!("a call of 0x{address:x}, which is no address of a function of this module")
-            }
+        let what = if known {
+            format!(
+                "a call of the function at 0x{address:x}, which the list of targets does not name"
+            )
+        } else {
+            format!(
+                "a call of 0x{address:x}, which is not the address of a function in this module"
+            )
         };
         let mut fault = self.fault(w, 1 << lane, Class::BadCall, what);
         fault.instead = "check where the pointer comes from: a table that was never filled, or an object of the host";
         fault
     }
 
-    /// Checks that a function takes what a call through a register passes.
+    /// Checks that a function has the parameters that an indirect call passes.
     fn check_call(&self, w: &Warp, call: &Call, routine: u32, lanes: u32) -> Checked<()> {
         let callee = &self.grid.code.routines[routine as usize];
         if let Some(refused) = &callee.refused {
@@ -141,11 +142,11 @@ impl Worker<'_, '_> {
             callee.name
         );
         let mut fault = self.fault(w, lanes, Class::BadCall, what);
-        fault.instead = "call it through a pointer of its own type";
+        fault.instead = "call it through a pointer with its type";
         Err(fault)
     }
 
-    /// Enters the last of the routines, with those before it to follow.
+    /// Enters the last of the routines and keeps the others for later.
     fn enter(&mut self, w: &mut Warp, call: &Call, mut groups: Vec<(u32, u32)>) -> Checked<()> {
         let Some((number, lanes)) = groups.pop() else {
             return Ok(());
@@ -202,7 +203,7 @@ impl Worker<'_, '_> {
         Err(fault)
     }
 
-    /// Gives one argument to the function that is about to run.
+    /// Passes one argument to the function that is about to run.
     fn pass(
         &self,
         w: &mut Warp,
@@ -231,7 +232,7 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// The lanes in which an argument has a value, as far as it is in a register.
+    /// Returns the lanes in which an argument in a register is initialized.
     fn known(&self, w: &Warp, lanes: u32, p: Passed) -> Checked<u32> {
         let Passed::Register(r) = p else {
             return Ok(u32::MAX);
@@ -240,7 +241,7 @@ impl Worker<'_, '_> {
         Ok(w.regs.defined(r.bits, r.slot))
     }
 
-    /// The value of an argument, of at most eight bytes.
+    /// Returns the value of an argument of at most eight bytes.
     pub(super) fn passed(&self, w: &Warp, lanes: u32, p: Passed) -> Checked<[u64; 32]> {
         match p {
             Passed::Local { offset, bytes } => self.read_local(w, w.frame + offset, bytes, lanes),
@@ -265,7 +266,8 @@ impl Worker<'_, '_> {
         Ok(out)
     }
 
-    /// The running call has ended: its results go to the caller, which goes on unless other lanes call another function.
+    /// Ends the running call and returns its results to the caller. The caller continues unless
+    /// other lanes call another function.
     pub(crate) fn leave(&mut self, w: &mut Warp) -> Checked<()> {
         let code = self.grid.code;
         let Some(a) = w.calls.pop() else {
@@ -279,11 +281,17 @@ impl Worker<'_, '_> {
         for (passed, formal) in call.returns.iter().zip(&callee.returns) {
             results.push(self.result(w, *passed, *formal, a.frame)?);
         }
-        let (number, back) = (w.routine as usize, w.returned);
+        let number = w.routine as usize;
+        let back = w.returned;
         let regs = std::mem::replace(&mut w.regs, a.regs);
         w.spare[number].push(regs);
-        (w.now, w.floor, w.returned, w.lost) = (a.now, a.floor, a.returned, a.lost);
-        (w.routine, w.frame, w.top) = (a.routine, a.frame, a.top);
+        w.now = a.now;
+        w.floor = a.floor;
+        w.returned = a.returned;
+        w.lost = a.lost;
+        w.routine = a.routine;
+        w.frame = a.frame;
+        w.top = a.top;
         for (passed, values) in call.returns.iter().zip(results) {
             match (passed, values) {
                 (Passed::Register(r), Some((known, values))) => {
@@ -299,7 +307,8 @@ impl Worker<'_, '_> {
         self.go_on(w, call, a.next)
     }
 
-    /// What comes back as a value, and in which lanes there is one; none if it was copied.
+    /// Returns a result and the lanes in which it is initialized, or `None` if it was copied
+    /// already.
     fn result(
         &self,
         w: &mut Warp,
@@ -344,7 +353,8 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// `alloca`: memory behind all that is in use, as much as the lane that wants most.
+    /// Executes `alloca`. It allocates after all memory in use, as much as the lane with the
+    /// largest size.
     pub(crate) fn alloca(
         &mut self,
         w: &mut Warp,
@@ -365,7 +375,8 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// `stackrestore`: what lies above is free again once all lanes of the call have given it back.
+    /// Executes `stackrestore`. Memory is free again when all lanes of the call have restored the
+    /// stack.
     pub(crate) fn stack_restore(
         &mut self,
         w: &mut Warp,
@@ -377,7 +388,7 @@ impl Worker<'_, '_> {
         let wrong = lanes(mask).find(|l| to[*l] < least.into() || to[*l] > w.top.into());
         if let Some(lane) = wrong {
             let what = format!(
-                "stackrestore of 0x{:x}, which no stacksave of this call gave",
+                "stackrestore of 0x{:x}, which no stacksave of this call returned",
                 to[lane]
             );
             return Err(self.fault(w, 1 << lane, Class::OutOfBounds, what));
@@ -408,7 +419,7 @@ fn set(regs: &mut Regs, to: RegisterOperand, mask: u32, values: &[u64; 32]) {
     }
 }
 
-/// Makes room for local memory up to an address.
+/// Enlarges local memory up to an address.
 fn grow(w: &mut Warp, top: u32) {
     let words = top.div_ceil(4) as usize;
     if w.local.len() < words {
@@ -417,7 +428,7 @@ fn grow(w: &mut Warp, top: u32) {
     }
 }
 
-/// Forgets what lanes have written to a part of local memory.
+/// Marks a range of local memory as uninitialized in some lanes.
 fn forget(w: &mut Warp, from: u32, to: u32, mask: u32) {
     let mut at = from;
     while at < to {
@@ -432,7 +443,7 @@ fn forget(w: &mut Warp, from: u32, to: u32, mask: u32) {
     }
 }
 
-/// Copies local memory of lanes, with what is known of it.
+/// Copies local memory of lanes with its initialization.
 fn copy_local(w: &mut Warp, from: u32, to: u32, bytes: u32, mask: u32) {
     let whole = if (from | to).is_multiple_of(4) {
         bytes / 4
@@ -440,7 +451,8 @@ fn copy_local(w: &mut Warp, from: u32, to: u32, bytes: u32, mask: u32) {
         0
     };
     for k in 0..whole {
-        let (from, to) = ((from / 4 + k) as usize, (to / 4 + k) as usize);
+        let from = (from / 4 + k) as usize;
+        let to = (to / 4 + k) as usize;
         for lane in lanes(mask) {
             w.local[to][lane] = w.local[from][lane];
             w.local_init[to][lane] = w.local_init[from][lane];
@@ -463,9 +475,10 @@ pub(super) fn write_local(w: &mut Warp, at: u32, bytes: u32, mask: u32, values: 
     }
 }
 
-/// A byte of a lane's local memory, if the lane has written it.
+/// Returns a byte of a lane's local memory if it is initialized.
 pub(super) fn local_byte(w: &Warp, at: u32, lane: usize) -> Option<u8> {
-    let (word, shift) = (at as usize / 4, at % 4);
+    let word = at as usize / 4;
+    let shift = at % 4;
     let known = w.local_init.get(word)?[lane] >> shift & 1 != 0;
     known.then(|| (w.local[word][lane] >> (8 * shift)) as u8)
 }

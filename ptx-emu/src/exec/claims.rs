@@ -5,19 +5,21 @@ use super::shared::{Access, LastAccess, Proxy, Shared};
 use crate::decode::SHARED_BASE;
 
 impl Shared {
-    /// Whether a copy may write whole words; where not, [`Shared::unfenced`] and [`Shared::touch`] name what is wrong, if
-    /// anything.
+    /// Returns true if a copy may write whole words. Otherwise, [`Shared::unfenced`] and
+    /// [`Shared::touch`] describe the conflict.
     pub(crate) fn may_claim(&mut self, address: u64, bytes: u32, access: Access) -> bool {
         self.settle();
         let offset = address.wrapping_sub(SHARED_BASE.into());
-        let (first, count) = (offset / 4, u64::from(bytes / 4));
+        let first = offset / 4;
+        let count = u64::from(bytes / 4);
         if first.saturating_add(count) > self.words.len() as u64 {
             return false;
         }
         let warps = self.clocks.warps();
         let claim = Claim::new(&self.clocks, self.stamp(access, 15), access.proxy);
         (first as usize..(first + count) as usize).all(|word| {
-            let (cell, row) = (&self.cells[word], word * warps..(word + 1) * warps);
+            let cell = &self.cells[word];
+            let row = word * warps..(word + 1) * warps;
             let copied = usize::from(cell.write.thread) / 32 >= warps;
             let read_beside = self.async_readers.get(row.clone()).unwrap_or_default();
             self.valid[word] == 15
@@ -28,12 +30,14 @@ impl Shared {
         })
     }
 
-    /// A copy is to write whole words, as it may: who comes after the copy comes after what was read of them before.
+    /// Records that a copy writes whole words, which [`Shared::may_claim`] allowed. An access that
+    /// is ordered after the copy is also ordered after earlier reads.
     pub(crate) fn claim(&mut self, address: u32, bytes: u32, access: Access) {
         self.settle();
         let write = self.stamp(access, 15);
         self.last_write = self.last_write.max(write.clock);
-        let (first, count) = (((address - SHARED_BASE) / 4) as usize, bytes as usize / 4);
+        let first = ((address - SHARED_BASE) / 4) as usize;
+        let count = bytes as usize / 4;
         self.cells[first..first + count]
             .iter_mut()
             .for_each(|cell| cell.write = write);
@@ -47,7 +51,8 @@ impl Shared {
         }
     }
 
-    /// An access of a thread to a word that a bulk copy of a warp may overtake, and whether it wrote.
+    /// Returns an access to a word that a bulk copy of a warp may overtake, and whether it was a
+    /// write.
     pub(crate) fn unfenced(&mut self, address: u64, warp: u32) -> Option<(LastAccess, bool)> {
         self.settle();
         let word = (address.wrapping_sub(SHARED_BASE.into()) / 4) as usize;
@@ -62,22 +67,23 @@ impl Shared {
     }
 }
 
-/// A copy's write to words, and what comes before it.
+/// A write by a copy, and the accesses that are ordered before it.
 struct Claim<'a> {
     new: LastAccess,
     past: u32,
     warps: usize,
-    /// For each warp and agent, the count up to which what it did is ordered before the copy.
+    /// The clock of each warp and agent up to which accesses are ordered before the copy.
     seen: &'a [u32],
-    /// For each warp, the count up to which what its threads did is also known to the copy's proxy.
+    /// The clock of each warp up to which accesses are also known to the proxy of the copy.
     known: &'a [u32],
-    /// The warp that asks, where its own reads need no fence.
+    /// The issuing warp, if its own reads need no fence.
     own: Option<usize>,
 }
 
 impl<'a> Claim<'a> {
     fn new(clocks: &'a Clocks, new: LastAccess, proxy: Proxy) -> Claim<'a> {
-        let (warp, warps) = (usize::from(new.thread) / 32, clocks.warps());
+        let warp = usize::from(new.thread) / 32;
+        let warps = clocks.warps();
         let seen = &clocks.seen(warp)[..];
         let (known, own) = match proxy {
             Proxy::Generic => (seen, Some(warp)),
@@ -93,7 +99,7 @@ impl<'a> Claim<'a> {
         }
     }
 
-    /// Whether an access comes before the copy.
+    /// Returns true if an access is ordered before the copy.
     #[inline]
     fn is_ordered(&self, t: &LastAccess) -> bool {
         t.clock <= self.past
@@ -101,7 +107,7 @@ impl<'a> Claim<'a> {
             || t.clock <= self.seen[usize::from(t.thread) / 32]
     }
 
-    /// Whether an access does, and a thread's is known to the copy's proxy.
+    /// Returns true if an access is ordered before the copy and, for a thread, known to its proxy.
     #[inline]
     fn is_over(&self, t: &LastAccess) -> bool {
         let v = usize::from(t.thread) / 32;
@@ -109,7 +115,8 @@ impl<'a> Claim<'a> {
         t.clock <= self.past || self.is_ordered(t) && (free || t.clock <= self.known[v])
     }
 
-    /// Whether the last reads of all warps do.
+    /// Returns true if the last reads of all warps are ordered before the copy and known to its
+    /// proxy.
     #[inline]
     fn follows(&self, readers: &[(u32, u32)]) -> bool {
         let mut all = readers.iter().zip(self.known).enumerate();

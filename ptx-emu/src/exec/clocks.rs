@@ -1,38 +1,42 @@
 //! Happens-before within a block: vector clocks of its warps and mbarriers.
 //!
-//! Each warp counts its synchronisations in `now`; `seen[w][v]` is the count of v up to which everything that v did is
-//! ordered before what w does next. An mbarrier is an agent with a clock of its own, which counts its phases.
+//! Each warp counts its synchronisations in `now`; `seen[w][v]` is the count of v up to which
+//! everything that v did is ordered before what w does next. An mbarrier is an agent with a clock
+//! of its own, which counts its phases.
 //!
 //! Warps are ordered by barriers, and by strong accesses as the memory model of the manual says:
 //!
-//! - a release at an address, or a fence and later a strong write, publishes what the warp did and knows at that
-//!   address. A later store there replaces it, unless it is by the same warp; an atomic keeps it;
-//! - a strong read takes note of what is published at its address. The note is in force from the warp's next acquiring
-//!   fence on, or at once when the read itself acquires.
+//! - a release at an address, or a fence and later a strong write, publishes what the warp did and
+//!   knows at that address. A later store there replaces it, unless it is by the same warp; an
+//!   atomic keeps it;
+//! - a strong read takes note of what is published at its address. The note is in force from the
+//!   warp's next acquiring fence on, or at once when the read itself acquires.
 //!
-//! A clock has a second entry for each warp: the count up to which what that warp did is known to copies and products
-//! that run beside the threads. `fence.proxy.async` raises these to all that the warp knows; they spread with the rest.
+//! A clock has a second entry for each warp: the count up to which what that warp did is known to
+//! copies and products that run beside the threads. `fence.proxy.async` raises these to all that
+//! the warp knows; they spread with the rest.
 //!
-//! Lanes of one warp are ordered by block barriers and by `bar.warp.sync`, which orders the lanes of its mask alone. For
-//! everything else a lane speaks for its whole warp: where lanes fence for themselves, a race may be missed.
+//! Lanes of one warp are ordered by block barriers and by `bar.warp.sync`, which orders the lanes
+//! of its mask alone. For everything else a lane speaks for its whole warp: where lanes fence for
+//! themselves, a race may be missed.
 
 use rustc_hash::FxHashMap;
 
-/// For each warp, how much of what it did is known; for each warp again, how much is to the asynchronous proxy; and for
-/// each agent.
+/// A vector clock: the known count of each warp, the count of each warp that is known to the
+/// asynchronous proxy, and the count of each agent.
 pub(crate) type Clock = Vec<u32>;
 
 /// For each lane of a warp, the counts of the other lanes up to which it is ordered after them.
 type LaneClocks = Box<[[u32; 32]; 32]>;
 
-/// What strong writes have published at an address, and the warp that wrote last.
+/// The clock that strong writes have published at an address, and the last writing warp.
 #[derive(Debug, Default)]
 struct PublishedClock {
     clock: Clock,
     by: u32,
 }
 
-/// What a strong access does at its address.
+/// The semantics of a strong access at its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Strong {
     pub(crate) reads: bool,
@@ -41,23 +45,23 @@ pub(crate) struct Strong {
     pub(crate) releases: bool,
 }
 
-/// The clocks of a block.
+/// The vector clocks of a block.
 #[derive(Debug)]
 pub(crate) struct Clocks {
     warps: usize,
-    /// Counts up to this belong to blocks that are over.
+    /// The largest count that belongs to an earlier block.
     past: u32,
     seen: Vec<Clock>,
     now: Vec<u32>,
-    /// What each warp's last releasing fence covers.
+    /// The clock of each warp at its last releasing fence.
     fenced: Vec<Option<Clock>>,
-    /// What each warp has read of others' releases, by address.
+    /// The releases that each warp has read by relaxed accesses, by address.
     noted: Vec<FxHashMap<u64, Clock>>,
     published: FxHashMap<u64, PublishedClock>,
     lanes: Vec<Option<LaneClocks>>,
-    /// Barriers at which all warps waited, and blocks that began.
+    /// The number of barriers at which all warps waited, plus the number of blocks that began.
     meetings: u64,
-    /// How often a warp may have learnt of others.
+    /// The number of times that a warp may have acquired knowledge.
     changes: u64,
 }
 
@@ -71,7 +75,7 @@ pub(crate) fn join(to: &mut Clock, from: &Clock) {
 }
 
 impl Clocks {
-    /// Clocks of a block of `warps` warps.
+    /// Creates the clocks of a block of `warps` warps.
     pub(crate) fn new(warps: usize) -> Clocks {
         Clocks {
             warps,
@@ -87,8 +91,10 @@ impl Clocks {
         }
     }
 
-    /// Prepares the clocks for a new block. Counts continue, so marks of the last block are recognised as old. Returns
-    /// whether they restarted at 0, in which case all marks must be cleared.
+    /// Prepares the clocks for a new block. Returns true if counts restarted at 0, so that all
+    /// marks must be cleared.
+    ///
+    /// Counts usually continue, so that marks of the last block are recognized as old.
     pub(crate) fn start(&mut self) -> bool {
         let past = self.now.iter().copied().max().unwrap_or(0);
         let wraps = past > u32::MAX / 2;
@@ -108,7 +114,7 @@ impl Clocks {
         wraps
     }
 
-    /// A new agent; nobody has seen anything of it.
+    /// Creates an agent that no warp is ordered after.
     pub(crate) fn agent(&mut self) -> usize {
         self.changes += 1;
         self.seen.iter_mut().for_each(|clock| clock.push(self.past));
@@ -116,61 +122,64 @@ impl Clocks {
         self.now.len() - 1
     }
 
-    /// Warps of the block.
+    /// Returns the number of warps of the block.
     pub(crate) fn warps(&self) -> usize {
         self.warps
     }
 
-    /// Counts up to this belong to blocks that are over.
+    /// Returns the largest count that belongs to an earlier block.
     #[inline]
     pub(crate) fn past(&self) -> u32 {
         self.past
     }
 
-    /// How often all warps have met. What any of them did before the last time is ordered before what they do now.
+    /// Returns the number of times that all warps have met. All earlier accesses are ordered before
+    /// the current ones.
     #[inline]
     pub(crate) fn meetings(&self) -> u64 {
         self.meetings
     }
 
-    /// How often a warp may have learnt of others.
+    /// Returns the number of times that a warp may have acquired knowledge.
     #[inline]
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// What a warp knows of all others.
+    /// Returns the clock of a warp, which is its knowledge about all others.
     #[inline]
     pub(crate) fn seen(&self, warp: usize) -> &Clock {
         &self.seen[warp]
     }
 
-    /// A warp's or agent's count of its synchronisations; never 0.
+    /// Returns the current count of a warp or agent, which is never 0.
     #[inline]
     pub(crate) fn count(&self, who: usize) -> u32 {
         self.now[who]
     }
 
-    /// What a new agent or warp counts from.
+    /// Returns the first count of a new agent or warp.
     pub(crate) fn count_at_start(&self) -> u32 {
         self.past + 1
     }
 
-    /// Whether what `other` did up to a count is ordered before what a warp does now.
+    /// Returns true if everything that `other` did up to `count` is ordered before the next access
+    /// of a warp.
     pub(crate) fn knows(&self, warp: u32, other: usize, count: u32) -> bool {
         self.seen[warp as usize][other] >= count
     }
 
-    /// How often an agent has counted as far as a warp knows.
+    /// Returns the count of an agent that a warp knows.
     pub(crate) fn known(&self, warp: u32, agent: usize) -> u32 {
         self.seen[warp as usize][agent] - self.past
     }
 
-    /// Whether what an earlier thread did at a count is ordered before what a later one does now. A thread of an agent's
-    /// number stands for the agent.
+    /// Returns true if an access of an earlier thread at `count` is ordered before the next access
+    /// of a later thread. A thread with the number of an agent stands for the agent.
     #[inline]
     pub(crate) fn ordered(&self, earlier: u16, count: u32, later: u16) -> bool {
-        let (e, l) = (usize::from(earlier) / 32, usize::from(later) / 32);
+        let e = usize::from(earlier) / 32;
+        let l = usize::from(later) / 32;
         count <= self.seen[l][e] || e == l && self.lanes_ordered(e, earlier % 32, count, later % 32)
     }
 
@@ -179,7 +188,8 @@ impl Clocks {
         lanes.is_some_and(|lanes| count <= lanes[usize::from(later)][usize::from(earlier)])
     }
 
-    /// `fence.proxy.async`: what a warp has done and knows is known to the asynchronous proxy.
+    /// Executes `fence.proxy.async`, which makes the accesses and the knowledge of a warp known to
+    /// the asynchronous proxy.
     pub(crate) fn proxy_fence(&mut self, warp: u32) {
         self.changes += 1;
         let w = warp as usize;
@@ -191,16 +201,18 @@ impl Clocks {
         self.bump(w);
     }
 
-    /// Whether what a thread did at a count is known to what a warp asks of the asynchronous proxy; what an agent
-    /// wrote is.
+    /// Returns true if an access of a thread at `count` is known to asynchronous work that a warp
+    /// issues. Writes by agents always are.
     pub(crate) fn proxied(&self, warp: u32, thread: u16, count: u32) -> bool {
         let v = usize::from(thread) / 32;
         v >= self.warps || count <= self.past || count <= self.seen[warp as usize][self.warps + v]
     }
 
-    /// Adds to `to` what a warp knows of phases, as a copy that it asks for passes on.
+    /// Adds the knowledge of a warp about mbarrier phases to `to`. A copy that the warp issues
+    /// passes it on.
     pub(crate) fn release_phases(&self, warp: u32, to: &mut Clock) {
-        let (agents, seen) = (2 * self.warps, &self.seen[warp as usize]);
+        let agents = 2 * self.warps;
+        let seen = &self.seen[warp as usize];
         if to.len() < seen.len() {
             to.resize(seen.len(), 0);
         }
@@ -210,39 +222,40 @@ impl Clocks {
             .for_each(|(to, known)| *to = (*to).max(*known));
     }
 
-    /// What a warp has done and knows.
+    /// Returns the clock of a warp, including its own accesses.
     pub(crate) fn snapshot(&self, warp: u32) -> Clock {
         let mut clock = Clock::new();
         self.release(warp, &mut clock);
         clock
     }
 
-    /// Adds to `to` what a warp has done and knows. What it does from [`Clocks::bump`] on is not part of it.
+    /// Adds the clock of a warp to `to`, including its own accesses up to the next
+    /// [`Clocks::bump`].
     pub(crate) fn release(&self, warp: u32, to: &mut Clock) {
         let w = warp as usize;
         join(to, &self.seen[w]);
         to[w] = to[w].max(self.now[w]);
     }
 
-    /// Advances the count of a warp or agent, so that later accesses differ from earlier ones.
+    /// Increments the count of a warp or agent, so that later accesses differ from earlier ones.
     pub(crate) fn bump(&mut self, who: usize) {
         self.now[who] += 1;
     }
 
-    /// A warp learns what a release gave away.
+    /// Adds the clock of a release to the knowledge of a warp.
     pub(crate) fn acquire(&mut self, warp: u32, from: &Clock) {
         self.changes += 1;
         join(&mut self.seen[warp as usize], from);
     }
 
-    /// Ends a phase of an agent and adds its count to what waiting warps acquire.
+    /// Ends a phase of an agent, and adds its count to the clock that waiting warps acquire.
     pub(crate) fn end_phase(&mut self, agent: usize, to: &mut Clock) {
         to.resize(self.now.len().max(to.len()), 0);
         to[agent] = self.now[agent];
         self.now[agent] += 1;
     }
 
-    /// `bar.warp.sync` of some lanes of those that have not exited.
+    /// Executes `bar.warp.sync` of some lanes.
     pub(crate) fn sync_lanes(&mut self, warp: u32, group: u32, present: u32) {
         self.changes += 1;
         let w = warp as usize;
@@ -260,7 +273,8 @@ impl Clocks {
         self.now[w] += 1;
     }
 
-    /// A completed block barrier: what participants did is ordered before what those that waited do next.
+    /// Completes a block barrier. The accesses of participants are ordered before the next accesses
+    /// of those that waited.
     pub(crate) fn barrier(&mut self, participants: &[u32], waiting: &[u32]) {
         self.changes += 1;
         self.meetings += u64::from(waiting.len() == self.warps);
@@ -274,7 +288,7 @@ impl Clocks {
         }
     }
 
-    /// A fence that acquires: what the warp has noted is in force.
+    /// Executes an acquiring fence, which makes the releases known that the warp has read.
     pub(crate) fn acquire_fence(&mut self, warp: u32) {
         self.changes += 1;
         let w = warp as usize;
@@ -283,13 +297,13 @@ impl Clocks {
         }
     }
 
-    /// A fence that releases: later strong writes publish what the warp has done and knows.
+    /// Executes a releasing fence. Later strong writes publish the current clock of the warp.
     pub(crate) fn release_fence(&mut self, warp: u32) {
         self.fenced[warp as usize] = Some(self.snapshot(warp));
         self.bump(warp as usize);
     }
 
-    /// The reading half of a strong access.
+    /// Executes the read of a strong access.
     pub(crate) fn observe(&mut self, warp: u32, address: u64, access: Strong) {
         self.changes += 1;
         let w = warp as usize;
@@ -306,14 +320,15 @@ impl Clocks {
         }
     }
 
-    /// The writing half of a strong access.
+    /// Executes the write of a strong access.
     pub(crate) fn publish(&mut self, warp: u32, address: u64, access: Strong) {
         if !access.writes {
             return;
         }
-        let covered = match access.releases {
-            true => Some(self.snapshot(warp)),
-            false => self.fenced[warp as usize].clone(),
+        let covered = if access.releases {
+            Some(self.snapshot(warp))
+        } else {
+            self.fenced[warp as usize].clone()
         };
         let keeps = access.reads || self.published.get(&address).is_some_and(|p| p.by == warp);
         match covered {

@@ -1,9 +1,10 @@
-//! Clusters: blocks that run together, their barrier, and their access to each other's shared memory (manual,
-//! "barrier.cluster", "mapa"); and the registers that the warpgroups of a block pass on (manual, "setmaxnreg").
+//! Clusters: blocks that run together, their barrier, and their access to each other's shared
+//! memory (manual, "barrier.cluster", "mapa"); and the registers that the warpgroups of a block
+//! pass on (manual, "setmaxnreg").
 //!
-//! A block's part of the arena of shared memory is gone when the block has ended. So every access of another block must
-//! be ordered before the end: some warp of the block must know of it when all have exited. The vector clocks decide,
-//! whatever order the warps happened to run in.
+//! A block's part of the arena of shared memory is gone when the block has ended. So every access
+//! of another block must be ordered before the end: some warp of the block must know of it when all
+//! have exited. The vector clocks decide, whatever order the warps happened to run in.
 
 use super::block::{Checked, Worker};
 use super::clocks::Clock;
@@ -13,30 +14,32 @@ use super::{WINDOW, lanes, set_bit};
 use crate::code::{Address, RegisterOperand, Space};
 use crate::{Class, Fault};
 
-/// What `mapa` adds to an address for each block, from the first on: above every address of a block's own memory.
+/// The offset that `mapa` adds to an address for each block, including the first. It is above every
+/// address of the shared memory of a block.
 pub(crate) const PEER: u64 = 1 << 24;
 
-/// A warp at the barrier of the cluster.
+/// The state of a warp at the barrier of the cluster.
 #[derive(Clone, Copy, Debug, Default)]
 struct AtBarrier {
     arrivals: u32,
     waits: u32,
     /// The instruction at which it sleeps.
     sleeps: Option<u32>,
-    /// The lanes that have arrived, as long as others of the warp have not.
+    /// The lanes that have arrived while other lanes of the warp have not.
     lanes: u32,
-    /// Whether all lanes have come to a wait, at several instructions.
+    /// Whether all lanes have reached a wait, at several instructions.
     together: bool,
 }
 
-/// The last access of a warp to the memory of another block: its count, and the instruction.
+/// The last access of a warp to the memory of another block: its count and the instruction.
 type Visit = Option<(u32, u32, u32)>;
 
-/// What the blocks of a cluster share besides memory.
+/// The state that the blocks of a cluster share apart from memory.
 #[derive(Debug, Default)]
 pub(crate) struct Cluster {
     warps: Vec<AtBarrier>,
-    /// Phases complete, what those that arrived in this one published, and those of the last.
+    /// The number of complete phases, the clock of the warps that arrived in this phase, and the
+    /// clock of the last phase.
     done: u32,
     gathered: Clock,
     last: Clock,
@@ -44,14 +47,15 @@ pub(crate) struct Cluster {
     /// For each block, the last access of each warp of other blocks.
     visits: Vec<Vec<Visit>>,
     ended: Vec<bool>,
-    /// Registers of each thread, by warp; those that nobody has, by block; and the warps that wait for some.
+    /// The registers per thread of each warp, the free registers of each block, and the warps that
+    /// wait for registers.
     registers: Vec<u32>,
     free: Vec<u32>,
     short: Vec<Option<(u32, u32, u32)>>,
 }
 
 impl Cluster {
-    /// Prepares for new blocks.
+    /// Resets the state for new blocks.
     pub(crate) fn start(&mut self, warps: usize, blocks: usize) {
         *self = Cluster {
             warps: vec![AtBarrier::default(); warps],
@@ -68,21 +72,24 @@ impl Cluster {
         ready.append(&mut self.awake);
     }
 
-    /// Where a warp waits for the barrier: instruction, warps that have arrived, and all.
+    /// Returns the wait of a warp at the barrier: the instruction, and the numbers of arrived and
+    /// of all warps.
     pub(crate) fn waiting_at(&self, warp: u32) -> Option<(u32, usize, usize)> {
         let pc = self.warps[warp as usize].sleeps?;
         let arrived = self.warps.iter().filter(|w| w.arrivals > self.done).count();
         Some((pc, arrived, self.warps.len()))
     }
 
-    /// Where a warp waits for registers: instruction, registers that it wants, registers that are free.
+    /// Returns the wait of a warp for registers: the instruction, the requested number and the free
+    /// number.
     pub(crate) fn short_of(&self, warp: u32) -> Option<(u32, u32, u32)> {
         self.short[warp as usize]
     }
 }
 
 impl Worker<'_, '_> {
-    /// Turns addresses of shared memory, of the warp's own block or as `mapa` gives them, into places in the arena.
+    /// Converts addresses of shared memory to positions in the arena. They may belong to the own
+    /// block or come from `mapa`.
     pub(crate) fn place_all(
         &self,
         w: &Warp,
@@ -110,14 +117,15 @@ impl Worker<'_, '_> {
             return Err(self.fault(w, outside, Class::OutOfBounds, what));
         }
         for address in addresses {
-            let (rank, own) = (rank(*address), space == Space::Shared || *address < PEER);
+            let rank = rank(*address);
+            let own = space == Space::Shared || *address < PEER;
             let local = if own { *address } else { *address % PEER };
             *address = self.shared.place(local, rank as u32);
         }
         Ok(())
     }
 
-    /// `mapa`
+    /// Executes `mapa`.
     pub(crate) fn map_address(
         &mut self,
         w: &mut Warp,
@@ -126,7 +134,8 @@ impl Worker<'_, '_> {
         a: RegisterOperand,
         rank: u32,
     ) -> Checked<()> {
-        let (addresses, ranks) = (self.take(w, a, mask)?, self.words(w, mask, rank)?);
+        let addresses = self.take(w, a, mask)?;
+        let ranks = self.words(w, mask, rank)?;
         let blocks = self.blocks.len() as u32;
         let outside = lanes(mask).filter(|l| ranks[*l] >= blocks).fold(0, set_bit);
         if outside != 0 {
@@ -143,7 +152,7 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// `getctarank`
+    /// Executes `getctarank`.
     pub(crate) fn cluster_rank(
         &mut self,
         w: &mut Warp,
@@ -159,7 +168,7 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// Notes an access to the memory of another block, which must not have ended.
+    /// Records an access to the memory of another block, which must not have ended.
     pub(crate) fn visit(&mut self, w: &Warp, lane: usize, place: u64) -> Checked<()> {
         let rank = self.shared.rank(place) as usize;
         if rank == w.rank as usize || rank >= self.blocks.len() {
@@ -178,7 +187,7 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// A warp has exited.
+    /// Records that a warp has exited.
     pub(crate) fn ended(&mut self, warp: u32) -> Checked<()> {
         self.complete_cluster();
         let rank = self.warps[warp as usize].rank;
@@ -213,7 +222,8 @@ impl Worker<'_, '_> {
         fault
     }
 
-    /// `barrier.cluster.arrive` by some lanes. The warp has arrived when all of its lanes have that have not exited.
+    /// Executes `barrier.cluster.arrive` in some lanes. The warp has arrived when all its lanes
+    /// that have not exited have arrived.
     pub(crate) fn cluster_arrive(&mut self, w: &Warp, mask: u32, releases: bool) -> Checked<()> {
         let at = &mut self.cluster.warps[w.index as usize];
         if at.arrivals > at.waits || at.lanes & mask != 0 {
@@ -242,7 +252,8 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// `barrier.cluster.wait` by all lanes of a warp. Returns true if the warp must wait, to execute it again.
+    /// Executes `barrier.cluster.wait` in all lanes of a warp. Returns true if the warp must wait
+    /// and execute it again.
     pub(crate) fn cluster_wait(&mut self, w: &Warp) -> Checked<bool> {
         // The last lanes that had not arrived may have exited.
         self.finish_arrival(w);
@@ -264,12 +275,12 @@ impl Worker<'_, '_> {
         Ok(false)
     }
 
-    /// Records that all lanes of a warp have come to a wait.
+    /// Records that all lanes of a warp have reached a wait.
     pub(super) fn set_together(&mut self, w: &Warp) {
         self.cluster.warps[w.index as usize].together = true;
     }
 
-    /// Returns true if all lanes of a warp have come to a wait.
+    /// Returns true if all lanes of a warp have reached a wait.
     pub(super) fn is_together(&self, w: &Warp) -> bool {
         self.cluster.warps[w.index as usize].together
     }
@@ -285,7 +296,8 @@ impl Worker<'_, '_> {
             ..
         } = &mut self.cluster;
         let arrived = |w: &AtBarrier| w.arrivals > *done;
-        // The warp that runs now is not at its place, and counts as one that has exited: it has just arrived.
+        // The warp that runs now is not at its place, and counts as one that has exited: it has
+        // just arrived.
         let missing = self
             .warps
             .iter()
@@ -314,9 +326,11 @@ impl Worker<'_, '_> {
         fault
     }
 
-    /// `setmaxnreg`; whether the warp must wait until others give registers back, to execute it again.
+    /// Executes `setmaxnreg`. Returns true if the warp must wait for registers and execute it
+    /// again.
     ///
-    /// Only a kernel that says how many of its blocks a multiprocessor holds knows what it is launched with.
+    /// It has an effect only in kernels with `.minnctapersm`, because only then is the number of
+    /// registers at launch known.
     pub(crate) fn set_registers(&mut self, w: &Warp, mask: u32, wanted: u32) -> Checked<bool> {
         self.check_whole(w, mask)?;
         let Some(blocks) = self.grid.launch.kernel.minnctapersm else {
@@ -332,13 +346,15 @@ impl Worker<'_, '_> {
             ..
         } = &mut self.cluster;
         registers.resize(short.len(), launched);
-        let (held, free) = (&mut registers[w.index as usize], &mut free[w.rank as usize]);
+        let held = &mut registers[w.index as usize];
+        let free = &mut free[w.rank as usize];
         let available = *free + 32 * *held;
         if 32 * wanted > available {
             short[w.index as usize] = Some((w.now.pc, 32 * wanted - 32 * *held, *free));
             return Ok(true);
         }
-        (*free, *held) = (available - 32 * wanted, wanted);
+        *free = available - 32 * wanted;
+        *held = wanted;
         short[w.index as usize] = None;
         let waits = |(i, s): (usize, &Option<_>)| s.map(|_| i as u32);
         awake.extend(short.iter().enumerate().filter_map(waits));
@@ -347,7 +363,7 @@ impl Worker<'_, '_> {
     }
 }
 
-/// 32-bit registers of a multiprocessor, and the most that a thread has (CUDA programming guide, "Compute
+/// The number of 32-bit registers of a multiprocessor (CUDA C++ Programming Guide, "Compute
 /// Capabilities").
 const REGISTERS: u32 = 65536;
 const MOST_REGISTERS: u32 = 255;

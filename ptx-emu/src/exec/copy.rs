@@ -1,10 +1,11 @@
 //! Asynchronous copies (manual, "cp.async", "cp.async.bulk").
 //!
-//! A copy covers its destination from issue to completion: nobody may touch it. A bulk copy completes some turns later,
-//! as the seed says, or when all warps wait; its source is read only then. Its bytes count as written by its mbarrier,
-//! so only threads that have waited for the phase may read them. A thread's own copies complete when the thread waits
-//! for their group, and count as written by the thread at that moment. With `cp.async.mbarrier.arrive` they complete
-//! some turns later, and count as written by the mbarrier.
+//! A copy covers its destination from issue to completion: nobody may touch it. A bulk copy
+//! completes some turns later, as the seed says, or when all warps wait; its source is read only
+//! then. Its bytes count as written by its mbarrier, so only threads that have waited for the phase
+//! may read them. A thread's own copies complete when the thread waits for their group, and count
+//! as written by the thread at that moment. With `cp.async.mbarrier.arrive` they complete some
+//! turns later, and count as written by the mbarrier.
 
 use std::rc::Rc;
 
@@ -21,10 +22,10 @@ use crate::async_code::{AsyncStore, Reduction};
 use crate::code::{Address, BulkCopy, Scope, Space, ThreadCopy};
 use crate::{Class, Fault};
 
-/// Turns that a copy takes at most while some warp can run.
+/// The maximum delay of a copy in turns, as long as a warp can run.
 const LATE: u64 = 16;
 
-/// A copy on its way.
+/// A pending bulk copy or asynchronous store.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PendingArrival {
     pub(crate) pc: u32,
@@ -32,23 +33,25 @@ pub(crate) struct PendingArrival {
     to: u32,
     from: u64,
     bytes: u32,
-    /// Address of the mbarrier it completes on.
+    /// The address of the mbarrier on which it completes.
     barrier: u32,
     due: u64,
-    /// For an arrival at the mbarrier: the thread's own copies issued before this one come first.
+    /// For an arrival at the mbarrier: the number of the last copy of the thread that must complete
+    /// first.
     before: Option<u64>,
-    /// For a box of a tensor: which.
+    /// The box, for a copy from a tensor.
     boxed: Option<Rc<TensorBox>>,
-    /// For `st.async` and `red.async`: what is stored, or with what the value there is changed.
+    /// The words that `st.async` stores, or the operands of `red.async`.
     words: Vec<u32>,
     reduction: Option<Reduction>,
-    /// What the thread knew of phases of mbarriers.
+    /// The knowledge of the thread about phases of mbarriers.
     phases: Clock,
-    /// Of a copy of shared memory, whose bytes are in `words`: where from, and their version when it was asked for.
+    /// The source and its version when the copy was issued, for a copy from shared memory whose
+    /// bytes are in `words`.
     shared: Option<(u64, u64)>,
 }
 
-/// A thread's own copy on its way.
+/// A pending `cp.async` of a thread.
 #[derive(Clone, Copy, Debug)]
 struct PendingCopy {
     pc: u32,
@@ -57,36 +60,37 @@ struct PendingCopy {
     from: u64,
     bytes: u32,
     source_bytes: u32,
-    /// Number of its group among those of the thread.
+    /// The number of its group among the groups of the thread.
     group: u32,
     number: u64,
 }
 
-/// The copies of a block.
+/// The pending copies of a block.
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
     arrivals: Vec<PendingArrival>,
-    /// Threads' own copies, by warp.
+    /// The `cp.async` copies by warp.
     own: Vec<Vec<PendingCopy>>,
-    /// Groups that each thread has committed.
+    /// The number of groups that each thread has committed.
     groups: Vec<[u32; 32]>,
-    /// Turns taken, and copies issued.
+    /// The number of turns, and the number of issued copies.
     turns: u64,
     issued: u64,
 }
 
 impl Copies {
-    /// Prepares for a new block.
+    /// Resets the state for a new block.
     pub(crate) fn start(&mut self, warps: usize) {
         self.arrivals.clear();
         self.own.resize_with(warps, Vec::new);
         self.own.iter_mut().for_each(Vec::clear);
         self.groups.clear();
         self.groups.resize(warps, [0; 32]);
-        (self.turns, self.issued) = (0, 0);
+        self.turns = 0;
+        self.issued = 0;
     }
 
-    /// The instruction of the copy whose destination is among `bytes` bytes.
+    /// Returns the instruction of a copy whose destination overlaps `bytes` bytes at an address.
     pub(crate) fn within(&self, address: u64, bytes: u64) -> Option<u32> {
         let meets = |to: u32, size: u32| {
             u64::from(to) < address.saturating_add(bytes)
@@ -106,28 +110,29 @@ impl Copies {
         })
     }
 
-    /// `cp.async.commit_group`
+    /// Executes `cp.async.commit_group`.
     pub(crate) fn commit(&mut self, warp: u32, mask: u32) {
         lanes(mask).for_each(|l| self.groups[warp as usize][l] += 1);
     }
 
-    /// Whether none is on its way that ends without a wait.
+    /// Returns true if no copy is pending that completes without a wait.
     pub(crate) fn is_idle(&self) -> bool {
         self.arrivals.is_empty()
     }
 
-    /// Turns taken.
+    /// Returns the number of turns.
     pub(crate) fn turns(&self) -> u64 {
         self.turns
     }
 
-    /// A moment some turns from now.
+    /// Returns a random time within the next turns.
     pub(crate) fn later(&mut self, seed: u64) -> u64 {
         self.issued += 1;
         self.turns + 1 + mix(seed ^ self.issued << 16) % LATE
     }
 
-    /// When the last arrival of a thread is due: the next is not before, as copies that it waits for are the former's.
+    /// Returns the time of the last arrival of a thread. The next arrival must not be earlier,
+    /// because it also covers the copies of the last one.
     fn last_arrival(&self, thread: u32) -> u64 {
         let of_thread = |f: &&PendingArrival| f.before.is_some() && f.thread == thread;
         self.arrivals
@@ -138,7 +143,7 @@ impl Copies {
             .unwrap_or(0)
     }
 
-    /// Whether a copy completes on the mbarrier at an address.
+    /// Returns true if a pending copy completes on the mbarrier at an address.
     pub(crate) fn aims_at(&self, address: u64) -> bool {
         self.arrivals
             .iter()
@@ -147,12 +152,14 @@ impl Copies {
 }
 
 impl<'g> Worker<'g, '_> {
-    /// `cp.async.bulk` to shared memory.
+    /// Executes `cp.async.bulk` to shared memory.
     pub(crate) fn bulk(&mut self, w: &mut Warp, mask: u32, b: &BulkCopy) -> Checked<()> {
         if b.source == Space::Shared {
             return self.bulk_between(w, mask, b);
         }
-        let (mut to, mut from, mut barrier) = ([0; 32], [0; 32], [0; 32]);
+        let mut to = [0; 32];
+        let mut from = [0; 32];
+        let mut barrier = [0; 32];
         self.addresses(w, mask, &b.to, &mut to)?;
         self.addresses(w, mask, &b.from, &mut from)?;
         self.addresses(w, mask, &b.barrier, &mut barrier)?;
@@ -167,19 +174,19 @@ impl<'g> Worker<'g, '_> {
                 None => vec![None],
             };
             for rank in all {
-                let (to, barrier) = (
-                    self.in_block(w, to[l], rank)?,
-                    self.in_block(w, barrier[l], rank)?,
-                );
+                let to = self.in_block(w, to[l], rank)?;
+                let barrier = self.in_block(w, barrier[l], rank)?;
                 self.issue(w, l, (to, from[l], bytes[l]), barrier)?;
             }
         }
         Ok(())
     }
 
-    /// `cp.async.bulk` from shared memory of the block to that of the cluster, and an mbarrier beside it.
+    /// Executes `cp.async.bulk` from the shared memory of the block to that of the cluster.
     fn bulk_between(&mut self, w: &mut Warp, mask: u32, b: &BulkCopy) -> Checked<()> {
-        let (mut to, mut from, mut barrier) = ([0; 32], [0; 32], [0; 32]);
+        let mut to = [0; 32];
+        let mut from = [0; 32];
+        let mut barrier = [0; 32];
         self.shared_addresses(w, mask, &b.to, Space::Cluster, &mut to)?;
         self.shared_addresses(w, mask, &b.from, Space::Shared, &mut from)?;
         self.shared_addresses(w, mask, &b.barrier, Space::Cluster, &mut barrier)?;
@@ -201,7 +208,9 @@ impl<'g> Worker<'g, '_> {
                 .map(|at| self.shared.read(offset(at), 4) as u32);
             let words = words.collect();
             let shared = Some((from[l], self.version(from[l], bytes[l])));
-            let (to, barrier, bytes) = (to[l] as u32, barrier[l] as u32, bytes[l]);
+            let to = to[l] as u32;
+            let barrier = barrier[l] as u32;
+            let bytes = bytes[l];
             let arrival = PendingArrival {
                 to,
                 bytes,
@@ -215,7 +224,7 @@ impl<'g> Worker<'g, '_> {
         Ok(())
     }
 
-    /// Checks that what a store to another block completes on is there, too.
+    /// Checks that a store to another block completes on an mbarrier in the same block.
     fn check_beside(
         &self,
         w: &Warp,
@@ -232,9 +241,10 @@ impl<'g> Worker<'g, '_> {
         Err(fault)
     }
 
-    /// `st.async` and `red.async`: lands like a copy, with the values of now.
+    /// Executes `st.async` and `red.async`. They land like a copy, with the current values.
     pub(crate) fn store_async(&mut self, w: &mut Warp, mask: u32, s: &AsyncStore) -> Checked<()> {
-        let (mut to, mut barrier) = ([0; 32], [0; 32]);
+        let mut to = [0; 32];
+        let mut barrier = [0; 32];
         self.shared_addresses(w, mask, &s.to, s.space, &mut to)?;
         self.shared_addresses(w, mask, &s.barrier, s.space, &mut barrier)?;
         let bytes = s.values.iter().map(|value| value.bits / 8).sum();
@@ -254,7 +264,7 @@ impl<'g> Worker<'g, '_> {
         })
     }
 
-    /// Asks for words to be stored, whose mbarrier must be of the same block.
+    /// Issues a store of words, whose mbarrier must be in the same block.
     fn issue_words(
         &mut self,
         w: &Warp,
@@ -277,7 +287,8 @@ impl<'g> Worker<'g, '_> {
         if reduction.is_some() {
             self.claim_reduction(w, lane, (to, barrier as u32), bytes)?;
         }
-        let (to, barrier) = (to as u32, barrier as u32);
+        let to = to as u32;
+        let barrier = barrier as u32;
         let arrival = PendingArrival {
             to,
             bytes,
@@ -290,8 +301,11 @@ impl<'g> Worker<'g, '_> {
         Ok(())
     }
 
-    /// Checks that a reduction may change its destination, as an atomic of the thread would, and counts it as a strong
-    /// write of the mbarrier from now on: other reductions and atomics may meet it, and whoever waits may read.
+    /// Checks that a reduction may change its destination, and records it as a strong write of the
+    /// mbarrier.
+    ///
+    /// The rules are those of an atomic by the thread. Other reductions and atomics may meet it,
+    /// and a thread that waits may read the result.
     fn claim_reduction(
         &mut self,
         w: &Warp,
@@ -321,12 +335,13 @@ impl<'g> Worker<'g, '_> {
         Ok(())
     }
 
-    /// Lets a copy of a lane land later, and covers where it lands.
+    /// Queues a copy of a lane and marks its destination as covered.
     fn pend(&mut self, w: &Warp, lane: usize, arrival: PendingArrival) {
         let due = self
             .copies
             .later(self.grid.schedule.seed ^ u64::from(self.blocks[0][0]));
-        let (pc, thread) = (w.now.pc, w.index * 32 + lane as u32);
+        let pc = w.now.pc;
+        let thread = w.index * 32 + lane as u32;
         let mut phases = Clock::new();
         self.shared.clocks.release_phases(w.index, &mut phases);
         if arrival.reduction.is_none() {
@@ -354,7 +369,8 @@ impl<'g> Worker<'g, '_> {
         let a = self.source(w, lane, from, bytes)?;
         self.record_source(w, lane, a, from, bytes)?;
         if bytes > 0 {
-            let (to, barrier) = (to as u32, barrier as u32);
+            let to = to as u32;
+            let barrier = barrier as u32;
             self.pend(
                 w,
                 lane,
@@ -370,7 +386,7 @@ impl<'g> Worker<'g, '_> {
         Ok(())
     }
 
-    /// Asks for a copy of a box, whose source was checked, to a place in the arena.
+    /// Issues the copy of a box to the arena. Its source was checked.
     pub(crate) fn issue_box(
         &mut self,
         w: &Warp,
@@ -381,7 +397,8 @@ impl<'g> Worker<'g, '_> {
         let bytes = boxed.map.box_bytes();
         self.check_target(w, lane, barrier)?;
         self.claim(w, lane, to, bytes, Proxy::Async)?;
-        let (to, barrier) = (to as u32, barrier as u32);
+        let to = to as u32;
+        let barrier = barrier as u32;
         let arrival = PendingArrival {
             to,
             bytes,
@@ -393,9 +410,10 @@ impl<'g> Worker<'g, '_> {
         Ok(())
     }
 
-    /// `cp.async`
+    /// Executes `cp.async`.
     pub(crate) fn copy(&mut self, w: &mut Warp, mask: u32, c: &ThreadCopy) -> Checked<()> {
-        let (mut to, mut from) = ([0; 32], [0; 32]);
+        let mut to = [0; 32];
+        let mut from = [0; 32];
         self.shared_addresses(w, mask, &c.to, Space::Shared, &mut to)?;
         self.addresses(w, mask, &c.from, &mut from)?;
         self.check_alignment(w, mask, &to, c.bytes)?;
@@ -434,7 +452,8 @@ impl<'g> Worker<'g, '_> {
         Ok(())
     }
 
-    /// `cp.async.wait_group`, which leaves each lane its last `keep` groups, and `cp.async.wait_all`.
+    /// Executes `cp.async.wait_group`, after which each lane has at most `keep` pending groups, or
+    /// `cp.async.wait_all`.
     pub(crate) fn copy_wait(&mut self, w: &Warp, mask: u32, keep: Option<u32>) {
         let groups = self.copies.groups[w.index as usize];
         self.land_own(w.index, None, |c| {
@@ -443,7 +462,8 @@ impl<'g> Worker<'g, '_> {
         });
     }
 
-    /// Completes those of a warp's own copies for which `which` holds. Returns whether there were any.
+    /// Completes the `cp.async` copies of a warp for which `which` is true. Returns true if there
+    /// were any.
     fn land_own(
         &mut self,
         warp: u32,
@@ -471,7 +491,7 @@ impl<'g> Worker<'g, '_> {
         landed
     }
 
-    /// `cp.async.mbarrier.arrive`; `more` without `.noinc`.
+    /// Executes `cp.async.mbarrier.arrive`. `more` is set without `.noinc`.
     pub(crate) fn copy_arrives(
         &mut self,
         w: &Warp,
@@ -492,7 +512,9 @@ impl<'g> Worker<'g, '_> {
                 .copies
                 .later(self.grid.schedule.seed ^ u64::from(self.blocks[0][0]));
             let due = due.max(self.copies.last_arrival(w.index * 32 + l as u32));
-            let (pc, thread, barrier) = (w.now.pc, w.index * 32 + l as u32, addresses[l] as u32);
+            let pc = w.now.pc;
+            let thread = w.index * 32 + l as u32;
+            let barrier = addresses[l] as u32;
             let before = Some(self.copies.issued);
             let arrival = PendingArrival {
                 pc,
@@ -529,7 +551,7 @@ impl<'g> Worker<'g, '_> {
         Ok(())
     }
 
-    /// As [`claim`](Worker::claim) for one word, with a fault that says what is wrong.
+    /// Checks that a copy may write one word, and returns a fault that describes the conflict.
     fn claim_word(&mut self, w: &Warp, lane: usize, place: u64, access: Access) -> Checked<()> {
         let unfenced = match access.proxy {
             Proxy::Async => self.shared.unfenced(place, w.index),
@@ -545,18 +567,18 @@ impl<'g> Worker<'g, '_> {
         if bytes.is_multiple_of(16) {
             return Ok(());
         }
-        let what = format!("a bulk copy of {bytes} bytes, which is no multiple of 16");
+        let what = format!("a bulk copy of {bytes} bytes, which is not a multiple of 16");
         Err(self.fault(w, 1 << lane, Class::Misaligned, what))
     }
 
-    /// The allocation that a copy reads, whose bytes must all be there.
+    /// Returns the allocation that a copy reads, which must contain all its bytes.
     fn source(&self, w: &Warp, lane: usize, from: u64, bytes: u32) -> Checked<&'g Allocation> {
         let a = self.lane_allocation(w, lane, from, bytes)?;
         self.check_lane(w, lane, a, from, bytes)?;
         Ok(a)
     }
 
-    /// Records what a copy reads, when traced.
+    /// Records the bytes that a copy reads, in a traced launch.
     fn record_source(
         &mut self,
         w: &Warp,
@@ -582,7 +604,7 @@ impl<'g> Worker<'g, '_> {
         Ok(())
     }
 
-    /// `cp.async.bulk.prefetch.L2`: nothing happens, but the bytes must exist.
+    /// Executes `cp.async.bulk.prefetch.L2`, which only checks that the bytes exist.
     pub(crate) fn bulk_prefetch(
         &mut self,
         w: &Warp,
@@ -601,7 +623,8 @@ impl<'g> Worker<'g, '_> {
         })
     }
 
-    /// Counts a turn and completes the copies that are due. Returns whether there were any.
+    /// Advances the time by a turn and completes the copies that are due. Returns true if there
+    /// were any.
     pub(crate) fn land_due(&mut self) -> Checked<bool> {
         self.copies.turns += 1;
         self.store_due();
@@ -618,7 +641,7 @@ impl<'g> Worker<'g, '_> {
         Ok(landed)
     }
 
-    /// Completes the next copy, because no warp can run without it. Returns whether there was one.
+    /// Completes the next copy, because no warp can run without it. Returns true if there was one.
     pub(crate) fn land_next(&mut self) -> Checked<bool> {
         let arrivals = self.copies.arrivals.iter().enumerate();
         match arrivals.min_by_key(|(_, f)| f.due).map(|(i, _)| i) {
@@ -672,8 +695,8 @@ impl<'g> Worker<'g, '_> {
         self.bytes_came(target, f.bytes, f.pc, f.thread)
     }
 
-    /// All warps have exited, of the cluster or of the block of this rank: every copy must have been waited for, and every
-    /// byte that was expected have come.
+    /// Checks a cluster, or the block with this rank, after all its warps have exited. Every copy
+    /// must have been waited for, and all expected bytes must have arrived.
     pub(crate) fn unfinished(&self, rank: Option<u32>) -> Checked<()> {
         let here =
             |thread: u32| rank.is_none_or(|rank| self.warps[thread as usize / 32].rank == rank);

@@ -1,42 +1,48 @@
 //! How tensor cores add: the products of one step and the sum so far, together.
 //!
-//! Let e be the largest exponent among the sum and the products, where that of a product is the sum of its factors'.
-//! Each is cut, toward zero, to a multiple of `2^(e - fraction)`. They are added exactly, and the result is cut toward
-//! zero to the 24 bits of a single. So neither the order within a step nor the position of a product matters.
+//! Let e be the largest exponent among the sum and the products, where that of a product is the sum
+//! of its factors'. Each is cut, toward zero, to a multiple of `2^(e - fraction)`. They are added
+//! exactly, and the result is cut toward zero to the 24 bits of a single. So neither the order
+//! within a step nor the position of a product matters.
 //!
-//! On an H200 (driver 580.159), `fraction` is 25, and for 8-bit floats 13, whose results have 14 bits. In November 2026
-//! the sums of two steps of each form of `wgmma` on random bits, 4096 of each of 66 data sets with exponents up to 60
-//! apart, were those computed here. `mma.sync` gives the same bits as `wgmma` for 16-bit elements.
+//! On an H200 (driver 580.159), `fraction` is 25, and for 8-bit floats 13, whose results have 14
+//! bits. In November 2026 the sums of two steps of each form of `wgmma` on random bits, 4096 of
+//! each of 66 data sets with exponents up to 60 apart, were those computed here. `mma.sync` gives
+//! the same bits as `wgmma` for 16-bit elements.
 //!
-//! A sum of halves is rounded once, from all that the cut of the addends leaves. An H100 gave the bits computed here, but
-//! those of NaN, for each form of `mma`, `wgmma` and their sparse ones, also with exponents all over, infinities and NaN.
-//! Not probed: results that are denormal as singles.
+//! A sum of halves is rounded once, from all that the cut of the addends leaves. An H100 gave the
+//! bits computed here, but those of NaN, for each form of `mma`, `wgmma` and their sparse ones,
+//! also with exponents all over, infinities and NaN. Not probed: results that are denormal as
+//! singles.
 
 use std::ops::RangeInclusive;
 
 use crate::isa::number::power_of_two;
 
-/// The exponent of zero: below that of any product, also where the other factor is large.
+/// The exponent of zero. It is below the exponent of every product.
 const ZERO: i16 = -1 << 13;
-/// Factors of a step, at most.
+/// The maximum number of factors in a step.
 const MOST: usize = 32;
-/// Factors that are multiplied side by side.
+/// The number of factors that are multiplied in one vector.
 const LANES: usize = 8;
 
-/// The factors of a step that are multiplied with those of another one: a row of the left matrix, or a column of the right
-/// one. Past the end there are zeros. A value has at most 12 significant bits, as those of up to 19 bits do: a product of
-/// two is a single.
+/// The factors of a step: a row of the left matrix, or a column of the right matrix, padded with
+/// zeros.
+///
+/// A value has at most 12 significant bits, which includes TF32. A product of two values is
+/// therefore an exact `f32`.
 #[derive(Clone, Debug)]
 pub(crate) struct Factors {
     len: usize,
     values: [f32; MOST],
     exponents: [i16; MOST],
-    /// Whether one of them is infinite or no number.
+    /// Whether a factor is infinite or NaN.
     special: bool,
 }
 
 impl Factors {
-    /// Values of a type whose least exponent is this: smaller ones have it, too. At most 32.
+    /// Creates the factors from at most 32 values. `least` is the smallest exponent of the type,
+    /// which smaller values also use.
     pub(crate) fn new(values: impl Iterator<Item = f32>, least: i32) -> Factors {
         let mut all = Factors {
             len: 0,
@@ -54,7 +60,7 @@ impl Factors {
     }
 }
 
-/// The exponent of a value, or `least`, if that is larger.
+/// Returns the exponent of a value, but at least `least`.
 fn exponent(value: f32, least: i32) -> i16 {
     let exponent = (value.to_bits() >> 23 & 0xff) as i32 - 127;
     if value == 0.0 {
@@ -64,39 +70,41 @@ fn exponent(value: f32, least: i32) -> i16 {
     }
 }
 
-/// What is kept: of an addend, bits below the largest exponent; of the result, bits in all.
+/// The precision of a step: the bits of an addend below the largest exponent, and the bits of the
+/// result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kept {
     fraction: i32,
     result: i32,
-    /// Whether the last bit of the result is set where something was cut off: for one more rounding.
+    /// Whether the last bit of the result is set if bits were cut off, so that it can be rounded
+    /// again.
     odd: bool,
 }
 
-/// Of products of 16-bit and 19-bit elements.
+/// The precision of products of 16-bit and 19-bit elements.
 pub(crate) const WIDE: Kept = Kept {
     fraction: 25,
     result: 24,
     odd: false,
 };
-/// Of 16-bit elements, for a result that is rounded to a half.
+/// The precision of products of 16-bit elements whose result is rounded to `f16`.
 pub(crate) const HALVES: Kept = Kept { odd: true, ..WIDE };
-/// Of products of 8-bit floats.
+/// The precision of products of 8-bit floats.
 pub(crate) const NARROW: Kept = Kept {
     fraction: 13,
     result: 14,
     odd: false,
 };
-/// The same for a result that is rounded to a half.
+/// The precision of products of 8-bit floats whose result is rounded to `f16`.
 pub(crate) const NARROW_HALVES: Kept = Kept {
     odd: true,
     ..NARROW
 };
 
-/// One step: the sum and the products of these factors.
+/// Executes one step: adds the products of the factors to `sum`.
 ///
-/// A product is exact, and so is its product with a power of two, but for what is so small that the cut leaves nothing of
-/// it. What is left as an integer is what the cut leaves, below `2^(fraction + 2)`.
+/// Products are exact, and so is their scaling by a power of two, unless a product is so small that
+/// nothing of it is kept. A truncated addend is an integer below `2^(fraction + 2)`.
 pub(crate) fn add_products(sum: f32, a: &Factors, b: &Factors, kept: Kept) -> f32 {
     let fraction = kept.fraction;
     if a.special || b.special || !sum.is_finite() {
@@ -122,11 +130,12 @@ pub(crate) fn add_products(sum: f32, a: &Factors, b: &Factors, kept: Kept) -> f3
         return 0.0;
     }
     let scale = power_of_two(fraction - largest);
-    let total = match IN_SINGLES.contains(&largest) {
-        true => total(a, b, rows, |a, b| (a * b * scale as f32) as i32),
-        false => total(a, b, rows, |a, b| {
+    let total = if IN_SINGLES.contains(&largest) {
+        total(a, b, rows, |a, b| (a * b * scale as f32) as i32)
+    } else {
+        total(a, b, rows, |a, b| {
             (f64::from(a) * f64::from(b) * scale) as i32
-        }),
+        })
     };
     single(
         total + i64::from((f64::from(sum) * scale) as i32),
@@ -135,10 +144,11 @@ pub(crate) fn add_products(sum: f32, a: &Factors, b: &Factors, kept: Kept) -> f3
     )
 }
 
-/// The largest exponents of products with which neither these nor their scale leave the range of singles.
+/// The largest exponents of products for which products and scaled products stay in the range of
+/// `f32`.
 const IN_SINGLES: RangeInclusive<i32> = -100..=125;
 
-/// The sum of what the cut leaves of products, of which `cut` gives that of one in its unit.
+/// Returns the sum of truncated products. `cut` truncates one product to its unit.
 #[inline(always)]
 fn total(a: &Factors, b: &Factors, rows: usize, cut: impl Fn(f32, f32) -> i32) -> i64 {
     let mut total = [0i32; LANES];
@@ -151,14 +161,15 @@ fn total(a: &Factors, b: &Factors, rows: usize, cut: impl Fn(f32, f32) -> i32) -
         .take(rows)
     {
         for ((total, a), b) in total.iter_mut().zip(a).zip(b) {
-            // Below 2^27 each: without the check for overflow of test builds, this is done side by side.
+            // Below 2^27 each: without the check for overflow of test builds, this is done side by
+            // side.
             *total = total.wrapping_add(cut(*a, *b));
         }
     }
     total.iter().map(|part| i64::from(*part)).sum()
 }
 
-/// `n * 2^e` as a single of so many bits, toward zero.
+/// Returns `n * 2^e` as an `f32` with limited precision, rounded toward zero.
 fn single(n: i64, e: i32, kept: Kept) -> f32 {
     let spare = 64 - n.unsigned_abs().leading_zeros() as i32 - kept.result;
     // Below the least exponent, a single has fewer bits.
@@ -180,7 +191,7 @@ fn single(n: i64, e: i32, kept: Kept) -> f32 {
     if n < 0 { -value } else { value }
 }
 
-/// The same where something is infinite or no number.
+/// Executes one step with an infinite or NaN factor.
 fn add_special(sum: f32, a: &Factors, b: &Factors) -> f32 {
     let products = a
         .values

@@ -1,8 +1,8 @@
 //! Global memory as a warp accesses it.
 //!
-//! The addresses of a warp usually lie in one allocation, and usually in the one that the same instruction used last.
-//! One comparison of the lowest and the highest address then checks the bounds of all lanes, and a second one checks
-//! that the bytes are initialised.
+//! The addresses of a warp usually lie in one allocation, and usually in the one that the same
+//! instruction used last. One comparison of the lowest and the highest address then checks the
+//! bounds of all lanes, and a second one checks that the bytes are initialised.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{MutexGuard, PoisonError};
@@ -26,7 +26,8 @@ fn holds(a: &Allocation, low: u64, end: u64) -> bool {
 }
 
 impl<'g> Worker<'g, '_> {
-    /// The allocation that holds all addresses, or, when they lie in several or in a heap, none.
+    /// Returns the allocation that contains all addresses, or `None` if they lie in several
+    /// allocations or in a heap.
     #[inline]
     fn one(&mut self, site: u32, low: u64, end: u64) -> Option<&'g Allocation> {
         let live = self.grid.table.live();
@@ -39,7 +40,7 @@ impl<'g> Worker<'g, '_> {
         Some(&*live[index]).filter(|a| holds(a, low, end))
     }
 
-    /// The allocation that holds one lane's bytes.
+    /// Returns the allocation that contains the bytes of one lane.
     pub(crate) fn lane_allocation(
         &self,
         w: &Warp,
@@ -55,7 +56,7 @@ impl<'g> Worker<'g, '_> {
         }
     }
 
-    /// Whether bytes that a heap holds lie in one of its blocks; true outside of heaps.
+    /// Returns true if the bytes lie in one block of a heap, or not in a heap.
     fn is_block(&self, address: u64, bytes: u32) -> bool {
         self.grid
             .table
@@ -77,16 +78,16 @@ impl<'g> Worker<'g, '_> {
         } else {
             Class::OutOfBounds
         };
-        let what = match freed {
-            true => format!("{bytes} bytes at 0x{address:x} are accessed after they were freed"),
-            false => {
-                format!("{bytes} bytes at 0x{address:x} are accessed, which no allocation holds")
-            }
+        let what = if freed {
+            format!("{bytes} bytes at 0x{address:x} are accessed after they were freed")
+        } else {
+            format!("{bytes} bytes at 0x{address:x} are accessed, which no allocation holds")
         };
         let mut fault = self.fault(w, 1 << lane, class, what);
-        fault.instead = match freed {
-            true => "free memory only after the last launch that uses it",
-            false => "check the index against the length",
+        fault.instead = if freed {
+            "free memory only after the last launch that uses it"
+        } else {
+            "check the index against the length"
         };
         self.locate(&mut fault, address);
         fault
@@ -101,7 +102,7 @@ impl<'g> Worker<'g, '_> {
         fault
     }
 
-    /// Checks that the bytes a lane reads are initialised.
+    /// Checks that the bytes that a lane reads are initialized.
     pub(crate) fn check_lane(
         &self,
         w: &Warp,
@@ -116,7 +117,7 @@ impl<'g> Worker<'g, '_> {
         }
     }
 
-    /// Checks that every lane's address is a multiple of the size of the whole access.
+    /// Checks that the address of every lane is a multiple of the size of the whole access.
     #[inline(always)]
     fn are_all_aligned(
         &self,
@@ -127,13 +128,14 @@ impl<'g> Worker<'g, '_> {
         bytes: u32,
     ) -> Checked<()> {
         // What follows an address without a gap, or is the same, is aligned as that is.
-        match pattern != AddressPattern::Scattered && addresses[0] & u64::from(bytes - 1) == 0 {
-            true => Ok(()),
-            false => self.check_alignment(w, mask, addresses, bytes),
+        if pattern != AddressPattern::Scattered && addresses[0] & u64::from(bytes - 1) == 0 {
+            Ok(())
+        } else {
+            self.check_alignment(w, mask, addresses, bytes)
         }
     }
 
-    /// Checks bounds and initialisation for all lanes that read.
+    /// Checks the bounds and the initialization for all lanes that read.
     #[inline]
     fn check_reads(
         &mut self,
@@ -224,8 +226,8 @@ impl<'g> Worker<'g, '_> {
         self.load_late(w, mask, t, addresses)
     }
 
-    /// For a strong access of 64 or 128 bits: keeps other such accesses and atomics out of the allocation, so that blocks
-    /// on other threads of this machine see all of it or nothing.
+    /// Locks the allocation for a strong access of 64 or 128 bits. Blocks on other host threads
+    /// then see all of the access or nothing.
     fn hold(
         &self,
         t: &Transfer,
@@ -306,7 +308,7 @@ impl<'g> Worker<'g, '_> {
         Ok(())
     }
 
-    /// Stores words of all lanes side by side, in bounds.
+    /// Stores adjacent words of all lanes that are in bounds.
     fn store_consecutive(
         &self,
         w: &Warp,
@@ -315,7 +317,8 @@ impl<'g> Worker<'g, '_> {
         a: &Allocation,
         low: u64,
     ) -> Checked<()> {
-        let (first, count) = (((low - a.base) / 4) as usize, t.regs.len());
+        let first = ((low - a.base) / 4) as usize;
+        let count = t.regs.len();
         let words = &a.words()[first..first + 32 * count];
         for (i, from) in t.regs.iter().flatten().enumerate() {
             let values = w
@@ -332,7 +335,7 @@ impl<'g> Worker<'g, '_> {
         Ok(())
     }
 
-    /// Marks what was stored as initialised.
+    /// Marks stored bytes as initialized.
     fn mark(
         &self,
         one: Option<&Allocation>,
@@ -358,7 +361,8 @@ impl<'g> Worker<'g, '_> {
         }
     }
 
-    /// Records an access of a traced launch, and finds races between blocks. `stored` is the store, if it is one.
+    /// Records an access of a traced launch, and finds races between blocks. `stored` is the store,
+    /// for a store.
     #[cold]
     pub(crate) fn record(
         &mut self,
@@ -418,7 +422,8 @@ impl<'g> Worker<'g, '_> {
         (a, address): (&Allocation, u64),
         bytes: u32,
     ) -> Option<RacingAccess> {
-        let (recorder, clocks) = (self.recorder.as_mut()?, &self.shared.clocks);
+        let recorder = self.recorder.as_mut()?;
+        let clocks = &self.shared.clocks;
         let seen = if scope == Scope::Device {
             operation
         } else {
@@ -443,14 +448,14 @@ impl<'g> Worker<'g, '_> {
         racing.or(recorder.within_block(&self.shared, access, address, bytes))
     }
 
-    /// `griddepcontrol.wait`, which counts for the whole warp.
+    /// Executes `griddepcontrol.wait`, which counts for the whole warp.
     pub(crate) fn grid_wait(&mut self, w: &Warp) {
         if let Some(recorder) = &mut self.recorder {
             recorder.wait(&self.shared.clocks, w.index);
         }
     }
 
-    /// `griddepcontrol.launch_dependents`.
+    /// Executes `griddepcontrol.launch_dependents`.
     pub(crate) fn grid_trigger(&mut self, w: &Warp) {
         if let Some(recorder) = &mut self.recorder {
             recorder.trigger(&self.shared.clocks, w.index, w.now.pc);
@@ -466,7 +471,8 @@ impl<'g> Worker<'g, '_> {
         address: u64,
         racing: RacingAccess,
     ) -> Box<Fault> {
-        let (does, has) = (passive(operation.writes()), passive(racing.wrote));
+        let does = passive(operation.writes());
+        let has = passive(racing.wrote);
         let did = if racing.wrote { "wrote" } else { "read" };
         let (kind, instead) = match racing.thread {
             None => (
@@ -536,7 +542,7 @@ impl<'g> Worker<'g, '_> {
         Ok(())
     }
 
-    /// Checks and records what the atomic of a lane does; gives the allocation that holds its bytes.
+    /// Checks and records the atomic of a lane. Returns the allocation that contains its bytes.
     pub(super) fn atomic_place(
         &mut self,
         w: &Warp,
@@ -562,7 +568,8 @@ impl<'g> Worker<'g, '_> {
     }
 }
 
-/// Loads one or two bytes `step` bytes after each lane's address, which were checked, and extends them.
+/// Loads one or two bytes `step` bytes after the address of each lane, and extends them. They must
+/// have been checked.
 #[inline(always)]
 fn narrow(a: &Allocation, addresses: &Addresses, step: u64, width: Width, out: &mut [u32; 32]) {
     let words = a.words();
@@ -582,7 +589,7 @@ fn passive(writes: bool) -> &'static str {
     if writes { "written" } else { "read" }
 }
 
-/// Bytes at an offset, aligned to their size.
+/// Returns bytes at an offset that is aligned to their size.
 pub(super) fn read(a: &Allocation, offset: u64, bytes: u32) -> u64 {
     let words = a.words();
     let word = |i: u64| u64::from(words[i as usize].load(Relaxed));
@@ -605,7 +612,7 @@ pub(super) fn write(a: &Allocation, offset: u64, bytes: u32, value: u64) {
     }
 }
 
-/// Replaces the bytes at an offset by a function of them, atomically; gives the old ones.
+/// Updates the bytes at an offset atomically and returns the old value.
 pub(crate) fn update(a: &Allocation, offset: u64, bytes: u32, f: impl Fn(u64) -> u64) -> u64 {
     if bytes == 8 {
         let _held = a.wide.lock().unwrap_or_else(PoisonError::into_inner);
@@ -622,7 +629,7 @@ pub(crate) fn update(a: &Allocation, offset: u64, bytes: u32, f: impl Fn(u64) ->
     part(old.unwrap_or_else(|same| same))
 }
 
-/// What a store of this order is to those who look for races.
+/// Returns the kind of a store for the race detector.
 fn stored(order: MemoryOrder) -> MemoryOperation {
     match order {
         MemoryOrder::Release => MemoryOperation::Release,
@@ -631,7 +638,7 @@ fn stored(order: MemoryOrder) -> MemoryOperation {
     }
 }
 
-/// What a load is to the record of accesses.
+/// Returns the kind of a load for the record of accesses.
 fn read_operation(t: &Transfer) -> MemoryOperation {
     match (t.read_only, t.order) {
         (true, _) => MemoryOperation::ReadOnly,

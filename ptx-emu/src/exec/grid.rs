@@ -19,68 +19,69 @@ use crate::memory_error::MemoryError;
 use crate::watch::{Faults, Found, Watch, Watched};
 use crate::{Accesses, Class, Fault};
 
-/// Threads a block may have.
+/// The maximum number of threads per block.
 const MOST_THREADS: u64 = 1024;
-/// Bytes of shared memory a block may have, the largest of any device.
+/// The maximum size of the shared memory of a block in bytes, for any device.
 const MOST_SHARED: u64 = 227 << 10;
-/// Blocks a cluster may have, in kernels that ask for more than every device has.
+/// The maximum number of blocks per cluster, including non-portable cluster sizes.
 const MOST_CLUSTER: u64 = 16;
-/// Different faults after which a launch ends that goes on after faults.
+/// The number of different faults after which a launch with several faults ends.
 const MOST_FAULTS: usize = 100;
-/// Blocks a grid may have in each dimension.
+/// The maximum number of blocks of a grid in each dimension.
 const MOST_BLOCKS: [u32; 3] = [0x7fff_ffff, 65535, 65535];
 
-/// Blocks, or clusters of blocks, that may have begun and not ended at a time, unless the launch is cooperative.
+/// The maximum number of resident blocks or clusters, unless the launch is cooperative.
 const MOST_RESIDENT: u64 = 1024;
 
-/// Bytes of the workspace of a cooperative grid.
+/// The size of the workspace of a cooperative grid in bytes.
 const WORKSPACE: u64 = 32;
-/// Bytes of text that a launch may print.
+/// The maximum size of the text that a launch may print, in bytes.
 const MOST_PRINTED: usize = 64 << 20;
 
-/// What all blocks of a launch share.
+/// The state that all blocks of a launch share.
 pub(crate) struct Grid<'a> {
     pub(crate) launch: &'a Launch<'a>,
     pub(crate) schedule: &'a Schedule,
     pub(crate) code: &'a Code,
     pub(crate) table: Arc<Table>,
-    /// Addresses of the module's variables.
+    /// The addresses of the variables of the module.
     pub(crate) variables: Arc<[u64]>,
     pub(crate) trace: Trace,
     pub(crate) watch: &'a Watch,
     /// Whether blocks may wait for each other.
     pub(crate) cooperative: bool,
-    /// Blocks of a cluster.
+    /// The shape of a cluster in blocks.
     pub(crate) cluster: [u32; 3],
-    /// Whether several blocks are under way at a time, though none waits: in traced launches whose order is shuffled.
+    /// Whether several blocks run in turns although none waits, which holds for traced launches
+    /// with a shuffled order.
     pub(super) interleaves: bool,
-    /// Set when the launch is to end early: the other blocks stop.
+    /// Set to stop all blocks when the launch ends early.
     pub(crate) stop: AtomicBool,
     next: AtomicU64,
-    /// Clusters that have begun and not ended.
+    /// The number of resident clusters.
     resident: AtomicU64,
     pub(super) standstill: Standstill<'a>,
-    /// Clusters of the grid.
+    /// The number of clusters of the grid.
     clusters: u64,
-    /// The faults, each with the first turn of a block that had it.
+    /// The faults, each with the position of its first block in the schedule.
     faults: Mutex<Vec<(u64, Found)>>,
-    /// Races that are tolerated.
+    /// The tolerated races.
     notes: Mutex<Vec<Fault>>,
-    /// What instructions do with numbers, where that is checked.
+    /// The rules of the arithmetic check by instruction, if it is enabled.
     pub(super) rules: Vec<Rule>,
-    /// What instructions do with pointers, where that is checked.
+    /// The rules of the provenance check by instruction, if it is enabled.
     pub(super) origins: Vec<Origin>,
-    /// What was found beside the faults, and ended no block.
+    /// The findings that do not end a block.
     beside: Mutex<Vec<Fault>>,
-    /// What workers observed.
+    /// The merged profile and the followed thread of all workers.
     pub(crate) observed: Mutex<Option<Box<Observer>>>,
-    /// The workspace of a cooperative grid, which its barrier uses; else 0.
+    /// The address of the workspace of a cooperative grid, which its barrier uses, or 0.
     pub(crate) workspace: u64,
-    /// The device that runs it.
+    /// The device that runs the launch.
     pub(crate) device: u32,
-    /// What was printed: the number of the block, and text.
+    /// The printed text with the number of its block.
     printed: Mutex<Vec<(u64, String)>>,
-    /// What was set of conditions: handle and value.
+    /// The calls of `cudaGraphSetConditional`: handle and value.
     pub(crate) conditions: Mutex<Vec<(u64, u32)>>,
 }
 
@@ -102,7 +103,7 @@ fn refuse(launch: &Launch<'_>, schedule: &Schedule, what: String) -> Box<Fault> 
     })
 }
 
-/// Why a launch is impossible.
+/// Returns the reason why a launch is impossible, if it is.
 fn impossible(launch: &Launch<'_>, cluster: [u32; 3]) -> Option<String> {
     if let Some(what) = impossible_cluster(launch, cluster) {
         return Some(what);
@@ -162,7 +163,7 @@ fn impossible(launch: &Launch<'_>, cluster: [u32; 3]) -> Option<String> {
     None
 }
 
-/// Why a launch in clusters is impossible.
+/// Returns the reason why a launch in clusters is impossible, if it is.
 fn impossible_cluster(launch: &Launch<'_>, cluster: [u32; 3]) -> Option<String> {
     let size = cluster
         .iter()
@@ -180,13 +181,13 @@ fn impossible_cluster(launch: &Launch<'_>, cluster: [u32; 3]) -> Option<String> 
     let whole = launch.grid.iter().zip(cluster).all(|(n, c)| n % c == 0);
     (!whole).then(|| {
         format!(
-            "a grid of {:?} blocks, which are no whole clusters of {cluster:?}",
+            "a grid of {:?} blocks, which is not divisible into clusters of {cluster:?}",
             launch.grid
         )
     })
 }
 
-/// Runs a launch to its end, or as far as faults let it come.
+/// Runs a launch to its end, or until faults stop it.
 pub(crate) fn run(
     memory: &Memory,
     launch: &Launch<'_>,
@@ -302,9 +303,10 @@ impl<'a> Grid<'a> {
         if code.uses_heap() {
             memory.need_heap(place.device).map_err(refused)?;
         }
-        let workspace = match place.cooperative && code.uses_workspace() {
-            true => workspace(memory, place.device).map_err(refused)?,
-            false => 0,
+        let workspace = if place.cooperative && code.uses_workspace() {
+            workspace(memory, place.device).map_err(refused)?
+        } else {
+            0
         };
         Ok(Grid {
             launch,
@@ -349,7 +351,8 @@ impl<'a> Grid<'a> {
     }
 }
 
-/// Memory that a driver gives a cooperative grid: its size, and the counter of its barrier.
+/// Allocates the workspace of a cooperative grid, which contains its size and the counter of its
+/// barrier.
 fn workspace(memory: &Memory, device: u32) -> Result<u64, MemoryError> {
     let address = memory.alloc_on(device, WORKSPACE)?;
     memory.set_label(address, "the workspace of the grid");
@@ -358,7 +361,7 @@ fn workspace(memory: &Memory, device: u32) -> Result<u64, MemoryError> {
     Ok(address)
 }
 
-/// The fault of loading with `.nc` what the same launch writes.
+/// Returns the fault that a launch writes data that it loads with `.nc`.
 fn read_only_written(
     launch: &Launch<'_>,
     schedule: &Schedule,
@@ -382,7 +385,7 @@ fn read_only_written(
 }
 
 impl Grid<'_> {
-    /// Keeps what a block prints.
+    /// Keeps the text that a block prints.
     pub(crate) fn keep_printed(&self, block: [u32; 3], text: String) {
         let [x, y, z] = block.map(u64::from);
         let [nx, ny, _] = self.launch.grid.map(u64::from);
@@ -392,7 +395,7 @@ impl Grid<'_> {
         }
     }
 
-    /// Gives the host what was printed, block by block.
+    /// Passes the printed text to the host, block by block.
     fn print(&self, place: &LaunchSite<'_>) {
         let mut printed =
             std::mem::take(&mut *self.printed.lock().unwrap_or_else(PoisonError::into_inner));
@@ -406,7 +409,8 @@ impl Grid<'_> {
         }
     }
 
-    /// The words of a copy from an address that was checked: those of its source, then zeros.
+    /// Returns the words of a copy from a checked address: the words of its source, followed by
+    /// zeros.
     pub(crate) fn words(
         &self,
         from: u64,
@@ -455,7 +459,7 @@ impl Grid<'_> {
         total.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the turn of a block that has not begun, if one may begin.
+    /// Returns the position of a block that has not begun, if one may begin.
     pub(crate) fn take(&self) -> Option<u64> {
         if self.left() == 0 || self.stop.load(Relaxed) {
             return None;
@@ -476,17 +480,17 @@ impl Grid<'_> {
         self.resident.fetch_sub(1, Relaxed);
     }
 
-    /// Returns true if a block has not begun and may do so.
+    /// Returns true if a block has not begun and may begin.
     pub(super) fn can_begin(&self) -> bool {
         self.left() > 0 && (self.cooperative || self.resident.load(Relaxed) < MOST_RESIDENT)
     }
 
-    /// Blocks that nobody has begun.
+    /// Returns the number of blocks that have not begun.
     pub(super) fn left(&self) -> u64 {
         self.clusters.saturating_sub(self.next.load(Relaxed))
     }
 
-    /// Records the fault of a block, and behind it one that follows from it.
+    /// Records the fault of a block, and a fault that follows from it.
     pub(super) fn record(&self, turn: u64, fault: Box<Fault>, consequence: Option<Box<Fault>>) {
         self.record_one(turn, fault);
         if let Some(consequence) = consequence {
@@ -515,7 +519,8 @@ impl Grid<'_> {
                 let (first, known) = &mut faults[known];
                 known.blocks += 1;
                 if turn < *first {
-                    (*first, known.fault) = (turn, *fault);
+                    *first = turn;
+                    known.fault = *fault;
                 }
             }
             None if self.may_follow(&faults, &fault) => {}
@@ -530,7 +535,7 @@ impl Grid<'_> {
         }
     }
 
-    /// Keeps a race that is tolerated.
+    /// Records a tolerated race.
     pub(super) fn note(&self, fault: Box<Fault>) {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         if notes.len() < MOST_FAULTS && !notes.iter().any(|known| known.is_same(&fault)) {
@@ -538,7 +543,7 @@ impl Grid<'_> {
         }
     }
 
-    /// Keeps a finding that ends no block: one of each class and place.
+    /// Records a finding that does not end its block, once per class and place.
     pub(super) fn beside(&self, fault: Fault) {
         let mut beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
         let same = |known: &Fault| known.class == fault.class && known.place == fault.place;
@@ -547,7 +552,7 @@ impl Grid<'_> {
         }
     }
 
-    /// Whether a fault may be there only because a block ended early.
+    /// Returns true if a fault may exist only because another block ended early.
     fn may_follow(&self, known: &[(u64, Found)], fault: &Fault) -> bool {
         self.watch.faults == Faults::EachBlock
             && !known.is_empty()
@@ -557,7 +562,7 @@ impl Grid<'_> {
             )
     }
 
-    /// The index of the first block of the cluster whose turn it is.
+    /// Returns the index of the first block of the cluster at a position in the schedule.
     pub(super) fn block(&self, turn: u64) -> [u32; 3] {
         let n = self.clusters;
         let linear = match self.schedule.order {
@@ -566,13 +571,14 @@ impl Grid<'_> {
             Order::Shuffled => shuffled(turn, n, self.schedule.seed),
         };
         let clusters = |d: usize| u64::from(self.launch.grid[d] / self.cluster[d]);
-        let (x, y) = (clusters(0), clusters(1));
+        let x = clusters(0);
+        let y = clusters(1);
         let at = [linear % x, linear / x % y, linear / (x * y)];
         [0, 1, 2].map(|d| at[d] as u32 * self.cluster[d])
     }
 }
 
-/// A permutation of 0..n without a table: steps of a length that has no divisor in common with n.
+/// Returns a permutation of 0..n without a table. It takes steps whose length is coprime to n.
 fn shuffled(turn: u64, n: u64, seed: u64) -> u64 {
     let mut step = mix(seed) % n | 1;
     while gcd(step, n) != 1 {
@@ -586,7 +592,7 @@ fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// A well-mixed function of `x` (splitmix64).
+/// Returns a well-mixed function of `x` (splitmix64).
 pub(crate) fn mix(x: u64) -> u64 {
     let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

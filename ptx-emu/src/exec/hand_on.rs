@@ -1,9 +1,10 @@
 //! Registers without a value that an instruction hands on: who uses them is the mistake.
 //!
-//! What is computed of a register without a value has none either, and the fault of whoever reads it first is put off
-//! until the result decides about something: a branch, an address, a store. A conjunction with what is false, or a
-//! disjunction with what is true, has a value all the same. Compilers compute in advance what they may not need, and
-//! algorithms look one element too far and ask at the same time whether it is one too far.
+//! What is computed of a register without a value has none either, and the fault of whoever reads
+//! it first is put off until the result decides about something: a branch, an address, a store. A
+//! conjunction with what is false, or a disjunction with what is true, has a value all the same.
+//! Compilers compute in advance what they may not need, and algorithms look one element too far and
+//! ask at the same time whether it is one too far.
 
 use super::block::{Checked, Worker};
 use super::regs::{Bank, Regs, Undefined};
@@ -12,10 +13,10 @@ use super::step::set_predicates;
 use super::warp::Warp;
 use crate::code::{Op, PredSource};
 
-/// What names instructions that read or write the carry.
+/// The name parts of instructions that read or write the carry.
 const CARRY: [&str; 4] = [".cc", "addc", "subc", "madc"];
 
-/// The lanes in which a predicate is known, and in which it is then true.
+/// Returns the lanes in which a predicate is initialized, and those in which it is then true.
 fn known(regs: &Regs, source: PredSource) -> (u32, u32) {
     match source {
         PredSource::Register { slot, negated } => {
@@ -29,7 +30,8 @@ fn known(regs: &Regs, source: PredSource) -> (u32, u32) {
     }
 }
 
-/// The lanes in which an operation on predicates may give true, and in which it may give false.
+/// Returns the lanes in which an operation on predicates may be true, and those in which it may be
+/// false.
 fn outcomes(regs: &Regs, table: u8, a: PredSource, b: PredSource) -> (u32, u32) {
     let may = |source, wanted: bool| {
         let (known, value) = known(regs, source);
@@ -49,7 +51,8 @@ fn outcomes(regs: &Regs, table: u8, a: PredSource, b: PredSource) -> (u32, u32) 
 }
 
 impl Worker<'_, '_> {
-    /// Executes an instruction that reads a register that some lanes have not written, if it hands it on.
+    /// Executes an instruction that reads an uninitialized register, if it may propagate the
+    /// uninitialized value.
     #[cold]
     pub(super) fn hand_on(&self, w: &mut Warp, mask: u32, op: &Op, u: Undefined) -> Checked<()> {
         match op {
@@ -74,12 +77,13 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// The registers that an instruction writes; none if it writes the carry, or reads it.
+    /// Returns the registers that an instruction writes, or none if it reads or writes the carry.
     fn written_by(&self, pc: usize) -> Vec<Register> {
         let (name, operands) = parts(&self.grid.code.places[pc]);
-        match CARRY.iter().any(|part| name.contains(part)) {
-            true => Vec::new(),
-            false => named(self.grid.code, pc, split(operands).0),
+        if CARRY.iter().any(|part| name.contains(part)) {
+            Vec::new()
+        } else {
+            named(self.grid.code, pc, split(operands).0)
         }
     }
 
@@ -101,7 +105,8 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// Executes an instruction in the lanes that have all it reads; what it writes has no value in the others.
+    /// Executes an instruction in the lanes whose sources are initialized. Its results are
+    /// uninitialized in the other lanes.
     fn for_the_others(
         &self,
         w: &mut Warp,
@@ -115,7 +120,8 @@ impl Worker<'_, '_> {
         }
         let name = parts(&self.grid.code.places[w.now.pc as usize]).0;
         let copies = name.starts_with("mov.") || name.starts_with("selp.");
-        let (mut lanes, mut missing) = (mask & !u.lanes, vec![(u, self.undefined(w, u))]);
+        let mut lanes = mask & !u.lanes;
+        let mut missing = vec![(u, self.undefined(w, u))];
         while let Err(more) = run(w, lanes) {
             lanes &= !more.lanes;
             missing.push((more, self.undefined(w, more)));
@@ -127,9 +133,10 @@ impl Worker<'_, '_> {
                     .found_nothing(u.bank.bits(), u.slot, u.lanes)
                     .is_none();
             for &(bank, slot) in to {
-                match silent && w.lost_at(u.slot, u.lanes).is_none() {
-                    true => w.regs.forget(bank.bits(), slot, u.lanes),
-                    false => w.regs.put_off(bank.bits(), slot, u.lanes, fault.clone()),
+                if silent && w.lost_at(u.slot, u.lanes).is_none() {
+                    w.regs.forget(bank.bits(), slot, u.lanes)
+                } else {
+                    w.regs.put_off(bank.bits(), slot, u.lanes, fault.clone())
                 }
             }
         }

@@ -1,19 +1,19 @@
-//! What a traced launch remembers of shared memory besides the last accesses to a word: the last read of each warp, and the
-//! last write that was no strong one.
+//! What a traced launch remembers of shared memory besides the last accesses to a word: the last
+//! read of each warp, and the last write that was no strong one.
 //!
-//! Two reads and one write are enough to find a race under some schedule; with these it shows under every schedule in
-//! which the accesses happen.
+//! Two reads and one write are enough to find a race under some schedule; with these it shows under
+//! every schedule in which the accesses happen.
 
 use super::clocks::Clocks;
 use super::shared::{Access, LastAccess};
 
-/// The words of a block's shared memory.
+/// The access history of the words of shared memory.
 #[derive(Debug)]
 pub(super) struct History {
     warps: usize,
-    /// For each word and warp, its reads since it last synchronised.
+    /// The reads of each word by each warp since its last synchronization.
     reads: Vec<LastAccess>,
-    /// For each word, the last plain write.
+    /// The last ordinary write of each word.
     plain: Vec<LastAccess>,
 }
 
@@ -27,13 +27,14 @@ impl History {
         }
     }
 
-    /// Forgets everything.
+    /// Clears the history.
     pub(super) fn clear(&mut self) {
         self.reads.fill(LastAccess::default());
         self.plain.fill(LastAccess::default());
     }
 
-    /// An earlier access to a word that races with a new one, by `races`, and whether it wrote.
+    /// Returns an earlier access to a word that races with a new one according to `races`, and
+    /// whether it was a write.
     pub(super) fn race(
         &self,
         word: usize,
@@ -55,7 +56,7 @@ impl History {
         others.find(|read| races(read)).map(|read| (*read, false))
     }
 
-    /// Whether no earlier access can race with a write to a word: all are such, or of its own warp.
+    /// Returns true if no earlier access can race with a write to a word.
     pub(super) fn is_quiet(
         &self,
         word: usize,
@@ -69,7 +70,7 @@ impl History {
         !access.strong && reads.all(|(warp, read)| warp == own || quiet(read))
     }
 
-    /// Remembers an access to a word.
+    /// Records an access to a word.
     pub(super) fn keep(&mut self, word: usize, new: &LastAccess, access: Access) {
         if access.writes {
             if !new.strong {
@@ -81,14 +82,15 @@ impl History {
         *last = new.with(last);
     }
 
-    /// Remembers that a copy wrote a word: who comes after it comes after all that was before.
+    /// Records that a copy wrote a word. An access after the copy is also ordered after all earlier
+    /// accesses.
     pub(super) fn overwritten(&mut self, word: usize) {
         self.plain[word] = LastAccess::default();
         self.reads[word * self.warps..][..self.warps].fill(LastAccess::default());
     }
 }
 
-/// The history that a traced launch keeps.
+/// Creates the history of a traced launch, or returns `None` if the launch is not traced.
 pub(super) fn of(traced: bool, words: usize, clocks: &Clocks) -> Option<Box<History>> {
     traced.then(|| Box::new(History::new(words, clocks.warps())))
 }

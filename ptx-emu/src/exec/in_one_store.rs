@@ -1,8 +1,9 @@
 //! Lanes of one store that write to the same address, and sums that several warps store there.
 //!
-//! The values must be equal, as nothing says whose stays. Floats that differ by rounding alone are only noted: compilers
-//! reduce over a warp by shuffles and let all lanes store the sum, though the lanes fuse different products with it. How far
-//! such sums are apart depends on what cancels, so more is allowed where the value comes from a shuffle.
+//! The values must be equal, as nothing says whose stays. Floats that differ by rounding alone are
+//! only noted: compilers reduce over a warp by shuffles and let all lanes store the sum, though the
+//! lanes fuse different products with it. How far such sums are apart depends on what cancels, so
+//! more is allowed where the value comes from a shuffle.
 
 use super::block::{Checked, Worker};
 use super::memory::{Addresses, are_distinct};
@@ -14,20 +15,22 @@ use crate::{Class, Fault};
 pub(super) const ROUNDED: &str =
     "lanes of one store write floats to one address that differ by rounding: one of them stays";
 
-/// The greatest difference of values that differ by rounding, relative to the greater one, as powers of two: of any, and of
-/// what lanes have summed.
+/// The largest relative difference of values that differ by rounding, as powers of two: of any
+/// values, and of sums over lanes.
 const NEAR: i32 = -13;
 const NEAR_OF_SUMS: i32 = -4;
-/// Instructions between a value and its use that are looked at.
+/// The maximum number of instructions between a value and its use.
 const MOST_BETWEEN: usize = 256;
-/// Copies and sums of a value that are followed.
+/// The maximum number of copies and sums of a value that are followed.
 const MOST_STEPS: usize = 4;
 
-/// Whether values are floats that differ by no more than 2 to the power of `near`, relatively.
+/// Returns true if the values are floats whose relative difference is at most 2 to the power of
+/// `near`.
 fn are_rounded_apart(a: u64, b: u64, bytes: u32, near: i32) -> bool {
     let (a, b, least) = match bytes {
         4 => {
-            let (a, b) = (f32::from_bits(a as u32), f32::from_bits(b as u32));
+            let a = f32::from_bits(a as u32);
+            let b = f32::from_bits(b as u32);
             (f64::from(a), f64::from(b), f64::from(f32::MIN_POSITIVE))
         }
         8 => (f64::from_bits(a), f64::from_bits(b), f64::MIN_POSITIVE),
@@ -39,7 +42,8 @@ fn are_rounded_apart(a: u64, b: u64, bytes: u32, near: i32) -> bool {
     normal && (a - b).abs() <= greater * 2f64.powi(near)
 }
 
-/// Whether a store is of what lanes have summed: an operand of the last sum came from a shuffle.
+/// Returns true if a store writes a sum over lanes, so that an operand of its last addition came
+/// from a shuffle.
 fn is_summed(places: &[SourcePlace], store: usize) -> bool {
     let stored = parts(&places[store])
         .1
@@ -48,7 +52,8 @@ fn is_summed(places: &[SourcePlace], store: usize) -> bool {
     registers(stored).any(|register| sums(places, store, register, MOST_STEPS))
 }
 
-/// Whether the value that a register has before an instruction is a sum with what came from a shuffle.
+/// Returns true if the value of a register before an instruction is a sum with an operand from a
+/// shuffle.
 fn sums(places: &[SourcePlace], before: usize, register: &str, steps: usize) -> bool {
     let Some((at, name, sources)) = definition(places, before, register).filter(|_| steps > 0)
     else {
@@ -66,7 +71,8 @@ fn sums(places: &[SourcePlace], before: usize, register: &str, steps: usize) -> 
     }
 }
 
-/// The nearest instruction before another that writes a register: where, its name, what it reads.
+/// Returns the nearest earlier instruction that writes a register: its index, its name and its
+/// sources.
 fn definition<'c>(
     places: &'c [SourcePlace],
     before: usize,
@@ -89,14 +95,15 @@ fn registers(operands: &str) -> impl Iterator<Item = &str> {
 }
 
 impl Worker<'_, '_> {
-    /// Whether a store at `pc` is of sums of lanes, of which two values are rounded differently.
+    /// Returns true if a store at `pc` writes sums over lanes, and two of its values differ by
+    /// rounding.
     #[cold]
     pub(super) fn sums_apart(&self, pc: u32, (a, b): (u64, u64), bytes: u32) -> bool {
         are_rounded_apart(a, b, bytes, NEAR_OF_SUMS)
             && is_summed(&self.grid.code.places, pc as usize)
     }
 
-    /// Lanes of one store that write the same address must write the same value.
+    /// Checks that lanes of one store that write the same address write the same value.
     #[inline]
     pub(crate) fn check_same(
         &self,
@@ -125,13 +132,15 @@ impl Worker<'_, '_> {
         let active = &mut order[..];
         active.sort_by_key(|l| (mask >> l & 1 == 0, addresses[*l]));
         for pair in active[..mask.count_ones() as usize].windows(2) {
-            let (a, b) = (pair[0], pair[1]);
+            let a = pair[0];
+            let b = pair[1];
             if addresses[a] == addresses[b] && (values[a] ^ values[b]) & keep != 0 {
                 let fault = self.stores_differ(w, a, b, addresses[a], values, keep);
                 let rounded = are_rounded_apart(values[a], values[b], bytes, NEAR);
-                match rounded || self.sums_apart(w.now.pc, (values[a], values[b]), bytes) {
-                    true => self.tolerate(fault, ROUNDED)?,
-                    false => return Err(fault),
+                if rounded || self.sums_apart(w.now.pc, (values[a], values[b]), bytes) {
+                    self.tolerate(fault, ROUNDED)?
+                } else {
+                    return Err(fault);
                 }
             }
         }
@@ -148,7 +157,8 @@ impl Worker<'_, '_> {
         values: &[u64; 32],
         keep: u64,
     ) -> Box<Fault> {
-        let (one, two) = (values[a] & keep, values[b] & keep);
+        let one = values[a] & keep;
+        let two = values[b] & keep;
         let what = format!("lanes {a} and {b} store 0x{one:x} and 0x{two:x} to the same address");
         let mut fault = self.fault(w, 1 << a | 1 << b, Class::LanesStoreDifferent, what);
         fault.instead = "let one lane store, or use an atomic";

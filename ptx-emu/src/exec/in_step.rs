@@ -1,8 +1,9 @@
-//! Lanes that take each other to go in step: they exchange values by volatile accesses to shared memory, and nothing
-//! orders the load of one after the store of another.
+//! Lanes that take each other to go in step: they exchange values by volatile accesses to shared
+//! memory, and nothing orders the load of one after the store of another.
 //!
-//! To PTX such accesses are relaxed, so they do not race; which value is loaded is open, since lanes are threads of their
-//! own. Here lanes go in step, and the value is right. A load is left alone whose value may be an old one:
+//! To PTX such accesses are relaxed, so they do not race; which value is loaded is open, since
+//! lanes are threads of their own. Here lanes go in step, and the value is right. A load is left
+//! alone whose value may be an old one:
 //!
 //! - one of a loop without stores, which polls, or one like it in front of that loop;
 //! - one of a single place by all lanes, as of a flag that ends a search.
@@ -18,7 +19,7 @@ use crate::code::{Code, Op};
 use crate::decode::SHARED_BASE;
 
 impl Worker<'_, '_> {
-    /// Refuses a strong load of shared memory, of so many bytes a lane, if it depends on lanes in step.
+    /// Returns a fault if a strong load of shared memory relies on lanes that run in lockstep.
     #[cold]
     pub(super) fn check_step(
         &self,
@@ -57,7 +58,7 @@ impl Worker<'_, '_> {
 }
 
 impl Shared {
-    /// The strong store to some of these bytes by another lane of the warp that nothing orders before a strong load.
+    /// Returns an unordered strong store to some of these bytes by another lane of the warp.
     fn stored_in_step(&self, address: u64, bytes: u32, access: Access) -> Option<LastAccess> {
         let offset = address.wrapping_sub(SHARED_BASE.into());
         let words = offset / 4..offset.checked_add(bytes.into())?.div_ceil(4);
@@ -76,7 +77,8 @@ impl Shared {
     }
 }
 
-/// Whether a load, or one of the same operand, is in a loop that stores nothing and waits for nobody.
+/// Returns true if a load, or another load of the same operand, is in a loop without stores and
+/// barriers.
 fn polls(code: &Code, load: u32) -> bool {
     let place = |pc: u32| parts(&code.places[pc as usize]);
     let of = address(place(load).1);

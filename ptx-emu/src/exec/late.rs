@@ -1,9 +1,10 @@
 //! Stores that other blocks see late.
 //!
-//! A strong store that is no release may stay in its multiprocessor until its thread fences or releases at a scope that
-//! reaches other blocks, or another thread does that is ordered behind the store. Until then each other block that reads
-//! the address gets what was there before, once: its next read finds the new value, so loops that ask for it end. Whoever
-//! has seen the new value has seen it for all.
+//! A strong store that is no release may stay in its multiprocessor until its thread fences or
+//! releases at a scope that reaches other blocks, or another thread does that is ordered behind the
+//! store. Until then each other block that reads the address gets what was there before, once: its
+//! next read finds the new value, so loops that ask for it end. Whoever has seen the new value has
+//! seen it for all.
 
 use rustc_hash::FxHashMap;
 
@@ -16,17 +17,17 @@ use super::warp::Warp;
 use crate::Class;
 use crate::code::{MemoryOrder, Transfer};
 
-/// What was at an address before a store.
+/// The value at an address before a store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Before {
     value: u128,
-    /// Whether somebody had written it.
+    /// Whether the value was initialized.
     known: bool,
-    /// The instruction that stored.
+    /// The storing instruction.
     pc: u32,
 }
 
-/// A store that others may not see yet.
+/// A store that other blocks may not see yet.
 #[derive(Debug)]
 struct LateStore {
     bytes: u32,
@@ -34,30 +35,31 @@ struct LateStore {
     block: u32,
     thread: u16,
     count: u32,
-    /// Blocks that have read what was there before.
+    /// The blocks that have read the earlier value.
     told: Vec<u32>,
 }
 
-/// The late stores of a launch, by address.
+/// The pending stores of a launch, by address.
 #[derive(Debug, Default)]
 pub(crate) struct LateStores(FxHashMap<u64, LateStore>);
 
 impl LateStores {
-    /// What a thread of a block did is known to others from now on: those stores of it for which `ordered` holds, of a
-    /// thread and its count.
+    /// Publishes the pending stores of a block for which `ordered` is true, given a thread and its
+    /// count.
     pub(super) fn arrive(&mut self, block: u32, ordered: impl Fn(u16, u32) -> bool) {
         self.0
             .retain(|_, late| late.block != block || !ordered(late.thread, late.count));
     }
 
-    /// Somebody writes some bytes, or has seen what they are.
+    /// Removes pending stores to bytes that are written, or whose value is known.
     pub(super) fn forget(&mut self, address: u64, bytes: u32) {
         if !self.0.is_empty() {
             (address..address + u64::from(bytes)).for_each(|at| _ = self.0.remove(&at));
         }
     }
 
-    /// What a block reads at an address that another block's store has not reached.
+    /// Returns the earlier value that a block reads at an address, if a store has not reached the
+    /// block.
     fn read(&mut self, address: u64, bytes: u32, block: u32) -> Option<Before> {
         let late = self
             .0
@@ -73,7 +75,7 @@ impl LateStores {
 }
 
 impl Worker<'_, '_> {
-    /// Before a store of a traced launch: others may see it late.
+    /// Records a store of a traced launch that other blocks may see late.
     pub(super) fn store_late(&mut self, w: &Warp, mask: u32, t: &Transfer, addresses: &Addresses) {
         let bytes = t.width.bytes;
         let strong = t.order.is_strong() && t.order != MemoryOrder::Release;
@@ -104,10 +106,8 @@ impl Worker<'_, '_> {
                 known,
                 pc: w.now.pc,
             };
-            let (thread, count) = (
-                (w.index * 32) as u16 + lane as u16,
-                self.shared.clocks.count(w.index as usize),
-            );
+            let thread = (w.index * 32) as u16 + lane as u16;
+            let count = self.shared.clocks.count(w.index as usize);
             recorder.late.0.insert(
                 address,
                 LateStore {
@@ -122,12 +122,14 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// A lane fences or releases at a scope that reaches other blocks.
+    /// Publishes the stores of a lane that executes a fence or release at a scope that includes
+    /// other blocks.
     pub(super) fn stores_arrive(&mut self, w: &Warp, mask: u32) {
         let Some(recorder) = &mut self.recorder else {
             return;
         };
-        let (block, clocks) = (recorder.block(), &self.shared.clocks);
+        let block = recorder.block();
+        let clocks = &self.shared.clocks;
         for lane in lanes(mask) {
             let own = (w.index * 32) as u16 + lane as u16;
             recorder.late.arrive(block, |thread, count| {
@@ -136,7 +138,8 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// A strong load of a traced launch: what lanes get instead, where a store has not reached them.
+    /// Replaces the values of a strong load in a traced launch where a store has not reached the
+    /// block.
     pub(super) fn load_late(
         &mut self,
         w: &mut Warp,
@@ -156,10 +159,10 @@ impl Worker<'_, '_> {
             let Some(before) = found[lane] else { continue };
             w.effects += 1;
             if !before.known {
-                let what = "a byte is read that nobody has written as far as this block can see: nothing makes the store arrive before";
+                let what = "a byte is uninitialized as far as this block can see: nothing makes the store visible before the load";
                 let mut fault = self.fault(w, 1 << lane, Class::UninitialisedGlobal, what);
                 fault.instead =
-                    "put a fence (__threadfence) between the store and what tells others of it";
+                    "put a fence (__threadfence) between the store and the flag that announces it";
                 fault.other = Some(crate::OtherPlace {
                     place: self.place(before.pc),
                     did: "stores it",

@@ -9,15 +9,17 @@ use super::{LOCAL_WINDOW, lanes, set_bit};
 use crate::code::{RegisterOperand, Transfer, Unwritten};
 use crate::{Class, Fault};
 
-/// Bytes of the window on local memory that a thread of a block has: its generic addresses are not those of others.
+/// The size of a thread's section of the local window. Threads of a block have different generic
+/// addresses.
 const SLICE: u64 = 512 << 10;
 
-/// Where a thread's part of the window begins.
+/// Returns the start of a thread's section of the local window.
 fn slice(w: &Warp, lane: usize) -> u64 {
     (u64::from(w.number) * 32 + lane as u64) * SLICE
 }
 
-/// `cvta`, and with `to` `cvta.to`, of addresses in local memory; that of another thread becomes one beyond all.
+/// Executes `cvta`, or `cvta.to`, for addresses in local memory. An address of another thread
+/// becomes invalid.
 pub(super) fn convert(w: &mut Warp, mask: u32, d: u32, a: u32, to: bool) -> Result<(), Undefined> {
     let a = *w.regs.get::<u64>(a, mask)?;
     let base = |lane| LOCAL_WINDOW + slice(w, lane);
@@ -33,18 +35,18 @@ pub(super) fn convert(w: &mut Warp, mask: u32, d: u32, a: u32, to: bool) -> Resu
     Ok(())
 }
 
-/// A thread's own local address of one in the window, if it is its own.
+/// Returns the local address of a window address that belongs to the thread.
 pub(super) fn own(w: &Warp, lane: usize, address: u64) -> Option<u64> {
     address
         .checked_sub(slice(w, lane))
         .filter(|own| *own < SLICE)
 }
 
-/// Bytes that alignment leaves between members of a structure.
+/// The maximum padding between members of a structure in bytes.
 const MOST_GAP: usize = 7;
 
 impl Worker<'_, '_> {
-    /// The threads' own addresses of those in the window.
+    /// Converts window addresses to the local addresses of their threads.
     pub(super) fn own_addresses(
         &self,
         w: &Warp,
@@ -66,21 +68,20 @@ impl Worker<'_, '_> {
     fn of_another_thread(&self, w: &Warp, lane: usize, address: u64) -> Box<Fault> {
         let owner = (address / SLICE) as u32;
         let [width, height, _] = self.grid.launch.block;
-        let (x, y, z) = (
-            owner % width,
-            owner / width % height,
-            owner / (width * height),
-        );
+        let x = owner % width;
+        let y = owner / width % height;
+        let z = owner / (width * height);
         let what = format!(
             "an address in the local memory of thread ({x},{y},{z}) is used by another thread"
         );
         let mut fault = self.fault(w, 1 << lane, Class::OutOfBounds, what);
-        fault.instead = "each thread has a local memory of its own: pass the value, or keep it in shared memory";
+        fault.instead =
+            "each thread has separate local memory: pass the value, or keep it in shared memory";
         fault.address = Some(address % SLICE);
         fault
     }
 
-    /// That no load found nothing for a register that is handed on to where this is not followed.
+    /// Checks that a register that leaves the thread was not loaded from uninitialized memory.
     pub(super) fn check_found(&self, w: &Warp, from: RegisterOperand, mask: u32) -> Checked<()> {
         let found = w.regs.found_nothing(from.bits, from.slot, mask);
         found.map_or(Ok(()), |fault| Err(Box::new(fault.clone())))
@@ -96,7 +97,9 @@ impl Worker<'_, '_> {
         let bytes = t.width.bytes;
         self.check_local(w, mask, t, addresses)?;
         for (i, to) in t.regs.iter().enumerate() {
-            let (mut out, mut unknown, mut nothing) = ([0; 32], 0, (0, None));
+            let mut out = [0; 32];
+            let mut unknown = 0;
+            let mut nothing = (0, None);
             for lane in lanes(mask) {
                 match self.local_value(w, lane, [addresses[lane] as usize, bytes as usize * i], t) {
                     Ok(Some(value)) => out[lane] = value,
@@ -122,8 +125,7 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// A number of a lane, by the address of the access and its bytes before; none if it is copied and nobody has written
-    /// it.
+    /// Returns a value in local memory, or `None` if it is copied and uninitialized.
     fn local_value(
         &self,
         w: &Warp,
@@ -131,7 +133,8 @@ impl Worker<'_, '_> {
         [start, before]: [usize; 2],
         t: &Transfer,
     ) -> Checked<Option<u64>> {
-        let (bytes, at) = (t.width.bytes as usize, start + before);
+        let bytes = t.width.bytes as usize;
+        let at = start + before;
         let byte = |k: usize| {
             u64::from(w.local[(at + k) / 4][lane] >> (8 * ((at + k) % 4)) & 0xff) << (8 * k)
         };
@@ -181,7 +184,7 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// Bounds and alignment of an access to local memory.
+    /// Checks the bounds and the alignment of an access to local memory.
     fn check_local(&self, w: &Warp, mask: u32, t: &Transfer, addresses: &Addresses) -> Checked<()> {
         let bytes = t.width.bytes * t.regs.len() as u32;
         self.check_alignment(w, mask, addresses, bytes)?;

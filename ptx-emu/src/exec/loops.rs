@@ -1,13 +1,15 @@
 //! Loops that only another thread can end, although some of their registers change.
 //!
-//! A warp that polls and counts, or that looks at a clock, is never twice in the same state. Its loop has no end all the
-//! same if the registers that change decide nothing: neither a branch, nor an address, nor a value that is compared with
-//! memory. One iteration shows which registers those are. Let X be the registers that differ after the iteration, closed
-//! under the instructions of the loop: the destination of an instruction that reads X is in X. If only instructions on
-//! registers name X, and none of them is guarded by X, then every later iteration executes the same instructions with the
-//! same values outside of X, as long as memory stays as it is.
+//! A warp that polls and counts, or that looks at a clock, is never twice in the same state. Its
+//! loop has no end all the same if the registers that change decide nothing: neither a branch, nor
+//! an address, nor a value that is compared with memory. One iteration shows which registers those
+//! are. Let X be the registers that differ after the iteration, closed under the instructions of
+//! the loop: the destination of an instruction that reads X is in X. If only instructions on
+//! registers name X, and none of them is guarded by X, then every later iteration executes the same
+//! instructions with the same values outside of X, as long as memory stays as it is.
 //!
-//! A loop that counts up to a limit has its counter in a comparison, so it is not taken for one that waits in vain.
+//! A loop that counts up to a limit has its counter in a comparison, so it is not taken for one
+//! that waits in vain.
 
 use rustc_hash::FxHashSet;
 
@@ -18,29 +20,29 @@ use super::warp::{Frame, Warp};
 use crate::code::{Code, Op};
 use crate::exec::regs::Bank;
 
-/// Instructions of the longest iteration that is looked at.
+/// The maximum number of instructions in an iteration.
 const MOST_STEPS: u32 = 2048;
 
 /// A register of the running routine.
 type Register = (Bank, u32);
 
-/// What one iteration shows.
+/// The result of examining one iteration of a loop.
 pub(super) enum Iteration {
     /// Only another thread can end the loop.
     Bound,
-    /// The loop may end by itself, or it is too long.
+    /// The loop may end by itself, or the iteration is too long.
     Unknown,
-    /// The turn of the warp is over.
+    /// The warp stopped before the end of the iteration.
     Paused(Pause),
 }
 
-/// The registers that an instruction writes and those that it reads.
+/// The registers that an instruction writes, and those that it reads.
 struct Flow {
     writes: Vec<Register>,
     reads: Vec<Register>,
 }
 
-/// The position of a warp.
+/// Returns the position of a warp: its call depth and its frames.
 fn position(w: &Warp) -> (usize, Vec<[u32; 3]>) {
     (
         w.calls.len(),
@@ -51,7 +53,8 @@ fn position(w: &Warp) -> (usize, Vec<[u32; 3]>) {
 }
 
 impl Worker<'_, '_> {
-    /// Lets a warp that polls execute one iteration of its loop. `before` are the effects that it had when its turn began.
+    /// Executes one iteration of the loop of a polling warp. `before` are the effects of the warp
+    /// at the start of its turn.
     pub(super) fn iterate(&mut self, w: &mut Warp, before: u64) -> Checked<Iteration> {
         let start = position(w);
         let start_state = state(w);
@@ -102,7 +105,8 @@ fn differing<T: PartialEq>(bank: Bank, old: &[T], new: &[T]) -> impl Iterator<It
         .map(move |(slot, _)| (bank, slot as u32))
 }
 
-/// Returns true if the registers that change in a loop of these instructions decide nothing in it.
+/// Returns true if the registers that change in a loop affect neither its control flow nor its
+/// memory accesses.
 fn is_bound(code: &Code, steps: &FxHashSet<u32>, mut changed: FxHashSet<Register>) -> bool {
     let flows: Vec<(&Op, Flow)> = steps
         .iter()
@@ -112,7 +116,8 @@ fn is_bound(code: &Code, steps: &FxHashSet<u32>, mut changed: FxHashSet<Register
         match op {
             // A clock may show the same time twice.
             Op::Clock { .. } => changed.extend(&flow.writes),
-            // Neither local memory nor the registers of other routines are compared, and carries are not named.
+            // Neither local memory nor the registers of other routines are compared, and carries
+            // are not named.
             Op::Store(_) | Op::Call(_) | Op::Return | Op::Alloca { .. } => return false,
             _ => {}
         }
@@ -157,7 +162,8 @@ fn is_bound(code: &Code, steps: &FxHashSet<u32>, mut changed: FxHashSet<Register
         .any(|guard| changed.contains(&guard))
 }
 
-/// Returns true if an instruction only computes registers of a lane from others.
+/// Returns true if an instruction only computes registers of a lane from other registers of the
+/// lane.
 fn is_on_registers(op: &Op) -> bool {
     matches!(
         op,
@@ -173,14 +179,15 @@ fn is_on_registers(op: &Op) -> bool {
     )
 }
 
-/// Returns true if an instruction reads or writes the carry, which is not a register by name.
+/// Returns true if an instruction reads or writes the carry, which is not a named register.
 fn has_carry(code: &Code, pc: u32) -> bool {
     let (name, _) = parts(&code.places[pc as usize]);
     name.split('.')
         .any(|part| matches!(part, "cc" | "addc" | "subc" | "madc"))
 }
 
-/// Returns the registers that an instruction writes, by its first operand, and those that it reads, without its guard.
+/// Returns the registers that an instruction writes by its first operand, and those that it reads,
+/// without its guard.
 fn flow(code: &Code, pc: u32) -> Flow {
     let (_, operands) = parts(&code.places[pc as usize]);
     let (first, others) = split(operands);
@@ -190,7 +197,7 @@ fn flow(code: &Code, pc: u32) -> Flow {
     }
 }
 
-/// Returns the registers that a part of an instruction names.
+/// Returns the registers that a fragment of an instruction names.
 fn named(code: &Code, pc: u32, text: &str) -> Vec<Register> {
     let routine = code
         .routines

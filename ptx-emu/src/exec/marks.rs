@@ -1,18 +1,19 @@
-//! What lanes of registers carry besides their values, for checks that follow values: few registers at a time, by number.
+//! What lanes of registers carry besides their values, for checks that follow values: few registers
+//! at a time, by number.
 //!
-//! A mark holds only as long as the register has the value that it was given for, so that instructions that know nothing
-//! of marks need not remove them.
+//! A mark holds only as long as the register has the value that it was given for, so that
+//! instructions that know nothing of marks need not remove them.
 
 use rustc_hash::FxHashMap;
 
-/// The mark of a lane: the value that it was given for, and a number that is not 0.
+/// The mark of a lane: the value for which it was set, and a number other than 0.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mark {
     bits: u64,
     of: u32,
 }
 
-/// The marks of registers, by a key for each.
+/// The marks of registers, by register.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Marks(FxHashMap<u64, [Mark; 32]>);
 
@@ -25,7 +26,7 @@ impl Marks {
         self.0.clear();
     }
 
-    /// The mark of a lane of a register that holds `bits`; 0 if there is none.
+    /// Returns the mark of a lane of a register with the value `bits`, or 0 if there is none.
     pub(crate) fn of(&self, key: u64, lane: usize, bits: u64) -> u32 {
         self.0
             .get(&key)
@@ -34,7 +35,7 @@ impl Marks {
             .map_or(0, |mark| mark.of)
     }
 
-    /// Marks a lane of a register that holds `bits`; 0 removes its mark.
+    /// Sets the mark of a lane of a register with the value `bits`. 0 removes the mark.
     pub(crate) fn set(&mut self, key: u64, lane: usize, bits: u64, of: u32) {
         match of {
             0 => {
@@ -47,7 +48,7 @@ impl Marks {
         }
     }
 
-    /// Takes the marks that some lanes have elsewhere.
+    /// Copies the marks of some lanes.
     pub(crate) fn take_lanes(&mut self, other: &Marks, lanes: u32) {
         let in_lanes = |lane: usize| lanes >> lane & 1 != 0;
         for marks in self.0.values_mut() {

@@ -1,13 +1,14 @@
 //! `mma.sync` and `ldmatrix`: matrices whose elements are spread over the registers of a warp.
 //!
-//! Let g = lane / 4 and t = lane % 4, and let e elements fill a register. Element i of register r of a lane is
+//! Let g = lane / 4 and t = lane % 4, and let e elements fill a register. Element i of register r
+//! of a lane is
 //!
 //! - in a: row g + 8 (r mod 2), column e t + i + 4 e (r / 2);
 //! - in b: row e t + i + 4 e r, column g;
 //! - in c and d: row g + 8 (r / 2), column 2 t + r mod 2.
 //!
-//! Integer products wrap. Products of halves are added to `c` all at once, as [tensor cores](super::dot) do; the manual
-//! leaves order and rounding open.
+//! Integer products wrap. Products of halves are added to `c` all at once, as [tensor
+//! cores](super::dot) do; the manual leaves order and rounding open.
 
 use half::{bf16, f16};
 
@@ -18,11 +19,11 @@ use super::warp::Warp;
 use crate::code::{Element, LoadMatrix, Mma};
 use crate::isa::number::Half;
 
-/// Rows of a, c and d.
+/// The number of rows of a, c and d.
 const ROWS: usize = 16;
-/// Columns of b, c and d.
+/// The number of columns of b, c and d.
 const COLUMNS: usize = 8;
-/// Columns of a, at most.
+/// The maximum number of columns of a.
 const DEPTH: usize = 32;
 
 type Registers = [[u32; 32]; 4];
@@ -30,11 +31,9 @@ type Registers = [[u32; 32]; 4];
 impl Worker<'_, '_> {
     pub(crate) fn mma(&mut self, w: &mut Warp, mask: u32, m: &Mma) -> Checked<()> {
         self.check_whole(w, mask)?;
-        let (a, b, c) = (
-            self.fragment(w, &m.a)?,
-            self.fragment(w, &m.b)?,
-            self.fragment(w, &m.c)?,
-        );
+        let a = self.fragment(w, &m.a)?;
+        let b = self.fragment(w, &m.b)?;
+        let c = self.fragment(w, &m.c)?;
         let d = match m.left {
             Element::F16 => halves(m, &a, &b, &c, |h| f16::from_bits(h).wide()),
             Element::Bf16 => halves(m, &a, &b, &c, |h| bf16::from_bits(h).wide()),
@@ -46,8 +45,10 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// `ldmatrix`: lane 8 j + r holds the address of row r of matrix j; register j of a lane gets elements 2 t and
-    /// 2 t + 1 of row g, or of column g.
+    /// Executes `ldmatrix`.
+    ///
+    /// Lane `8 j + r` provides the address of row `r` of matrix `j`. Register `j` of a lane
+    /// receives elements `2 t` and `2 t + 1` of row `g`, or of column `g` if transposed.
     pub(crate) fn load_matrix(&mut self, w: &mut Warp, mask: u32, m: &LoadMatrix) -> Checked<()> {
         self.check_whole(w, mask)?;
         let named = u32::MAX >> (32 - 8 * m.d.len());
@@ -72,7 +73,8 @@ impl Worker<'_, '_> {
             let element =
                 |a: usize, b: usize| u32::from(if m.transposed { rows[b][a] } else { rows[a][b] });
             let out: [u32; 32] = std::array::from_fn(|lane| {
-                let (g, t) = (lane / 4, lane % 4);
+                let g = lane / 4;
+                let t = lane % 4;
                 element(g, 2 * t) | element(g, 2 * t + 1) << 16
             });
             w.regs.set(*slot, mask, &out);
@@ -80,7 +82,8 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// `stmatrix`: what [`load_matrix`](Worker::load_matrix) loads is stored.
+    /// Executes `stmatrix`, which stores the layout that [`load_matrix`](Worker::load_matrix)
+    /// loads.
     pub(crate) fn store_matrix(&mut self, w: &mut Warp, mask: u32, m: &LoadMatrix) -> Checked<()> {
         self.check_whole(w, mask)?;
         let named = u32::MAX >> (32 - 8 * m.d.len());
@@ -115,19 +118,20 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// `movmatrix`: a matrix of 8 by 8 halves, transposed.
+    /// Executes `movmatrix`, which transposes a matrix of 8 by 8 16-bit values.
     pub(crate) fn move_matrix(&mut self, w: &mut Warp, mask: u32, d: u32, a: u32) -> Checked<()> {
         self.check_whole(w, mask)?;
         let rows = spread(&self.words(w, mask, a)?, true);
         let out: [u32; 32] = std::array::from_fn(|lane| {
-            let (g, t) = (lane / 4, lane % 4);
+            let g = lane / 4;
+            let t = lane % 4;
             u32::from(rows[g][2 * t]) | u32::from(rows[g][2 * t + 1]) << 16
         });
         w.regs.set(d, mask, &out);
         Ok(())
     }
 
-    /// The registers of a matrix.
+    /// Returns the registers of a matrix.
     fn fragment(&self, w: &Warp, slots: &[u32]) -> Checked<Registers> {
         let mut out = [[0; 32]; 4];
         for (out, slot) in out.iter_mut().zip(slots) {
@@ -140,12 +144,14 @@ impl Worker<'_, '_> {
     }
 }
 
-/// The rows of a matrix of 8 by 8 halves of which each lane has two of a row; of the transposed matrix if so.
+/// Returns the rows of a matrix of 8 by 8 16-bit values, in which each lane has two values of a
+/// row.
 fn spread(register: &[u32; 32], transposed: bool) -> [[u16; 8]; 8] {
     let mut rows = [[0u16; 8]; 8];
     for (lane, value) in register.iter().enumerate() {
         for i in 0..2 {
-            let (row, column) = (lane / 4, 2 * (lane % 4) + i);
+            let row = lane / 4;
+            let column = 2 * (lane % 4) + i;
             let (row, column) = if transposed {
                 (column, row)
             } else {
@@ -157,7 +163,7 @@ fn spread(register: &[u32; 32], transposed: bool) -> [[u16; 8]; 8] {
     rows
 }
 
-/// Lays out a, of which `EACH` elements fill a register: rows of `DEPTH` elements.
+/// Unpacks a into rows of `DEPTH` elements. A register contains `EACH` elements.
 fn left<const EACH: usize>(
     a: &[[u32; 32]],
     element: impl Fn(u32, usize) -> f32,
@@ -175,7 +181,7 @@ fn left<const EACH: usize>(
     out
 }
 
-/// Lays out b: rows of `COLUMNS` elements.
+/// Unpacks b into rows of `COLUMNS` elements.
 fn right<const EACH: usize>(
     b: &[[u32; 32]],
     element: impl Fn(u32, usize) -> f32,
@@ -193,7 +199,7 @@ fn right<const EACH: usize>(
     out
 }
 
-/// Lays out c.
+/// Unpacks c.
 fn sums<T: Copy + Default>(c: &Registers, element: impl Fn(u32) -> T) -> [[T; COLUMNS]; ROWS] {
     let mut out = [[T::default(); COLUMNS]; ROWS];
     for (r, register) in c.iter().enumerate() {
@@ -204,7 +210,7 @@ fn sums<T: Copy + Default>(c: &Registers, element: impl Fn(u32) -> T) -> [[T; CO
     out
 }
 
-/// Spreads d over registers.
+/// Packs d into registers.
 fn scatter<T: Copy>(d: &[[T; COLUMNS]; ROWS], bits: impl Fn(T) -> u32) -> Registers {
     std::array::from_fn(|r| {
         std::array::from_fn(|lane| bits(d[lane / 4 + 8 * (r / 2)][2 * (lane % 4) + r % 2]))
@@ -219,10 +225,8 @@ fn halves(
     wide: impl Fn(u16) -> f32,
 ) -> Registers {
     let element = |register: u32, i: usize| wide((register >> (16 * i)) as u16);
-    let (a, b) = (
-        left::<2>(&a[..m.a.len()], element),
-        right::<2>(&b[..m.b.len()], element),
-    );
+    let a = left::<2>(&a[..m.a.len()], element);
+    let b = right::<2>(&b[..m.b.len()], element);
     let least = m.left.least_exponent();
     let columns: [Factors; COLUMNS] =
         std::array::from_fn(|n| Factors::new(b[..m.depth].iter().map(|row| row[n]), least));
@@ -236,7 +240,7 @@ fn halves(
     scatter(&d, f32::to_bits)
 }
 
-/// Bytes are multiplied as singles, which is exact: 32 products of at most 2^16 stay below 2^24.
+/// Multiplies bytes as `f32`, which is exact because 32 products of at most 2^16 stay below 2^24.
 fn bytes(m: &Mma, a: &Registers, b: &Registers, c: &Registers) -> Registers {
     let of = |kind: Element| {
         move |register: u32, i: usize| {
@@ -248,10 +252,8 @@ fn bytes(m: &Mma, a: &Registers, b: &Registers, c: &Registers) -> Registers {
             }
         }
     };
-    let (a, b) = (
-        left::<4>(&a[..m.a.len()], of(m.left)),
-        right::<4>(&b[..m.b.len()], of(m.right)),
-    );
+    let a = left::<4>(&a[..m.a.len()], of(m.left));
+    let b = right::<4>(&b[..m.b.len()], of(m.right));
     let mut d = sums(c, |bits| bits);
     for (d, a) in d.iter_mut().zip(&a) {
         let mut sum = [0f32; COLUMNS];

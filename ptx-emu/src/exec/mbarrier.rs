@@ -1,12 +1,14 @@
 //! Barriers in shared memory that count arrivals and bytes (manual, "mbarrier").
 //!
-//! A phase completes when all expected arrivals and bytes have come; then the next phase begins. A thread that has
-//! waited for a phase is ordered after everything that the arriving threads had done.
+//! A phase completes when all expected arrivals and bytes have come; then the next phase begins. A
+//! thread that has waited for a phase is ordered after everything that the arriving threads had
+//! done.
 //!
-//! A wait names only the parity of its phase. To give the same answer under every timing, a successful wait must meet
-//! two conditions. The warp must know that the previous phase was complete; otherwise the phase two before could have
-//! satisfied the wait. And the next phase may end only after the wait; otherwise the wait could have come too late. An
-//! arrival must know that the previous phase is complete; otherwise it could have been one too many for that phase. The
+//! A wait names only the parity of its phase. To give the same answer under every timing, a
+//! successful wait must meet two conditions. The warp must know that the previous phase was
+//! complete; otherwise the phase two before could have satisfied the wait. And the next phase may
+//! end only after the wait; otherwise the wait could have come too late. An arrival must know that
+//! the previous phase is complete; otherwise it could have been one too many for that phase. The
 //! vector clocks decide all three, whatever order the warps happened to run in.
 
 use super::block::{Checked, Worker};
@@ -18,37 +20,38 @@ use crate::code::{Mbarrier, MbarrierOperation, MbarrierWait, Phase};
 use crate::isa::copy::MOST_COUNT;
 use crate::{Class, Fault};
 
-/// Bytes a phase may expect, and be ahead.
+/// The maximum number of bytes that a phase may expect or be ahead.
 const MOST_BYTES: i64 = (1 << 20) - 1;
 
-/// One barrier.
+/// The state of one mbarrier.
 #[derive(Debug)]
 struct MbarrierState {
     address: u32,
     count: u32,
-    /// Arrivals that the phase lacks.
+    /// The number of arrivals that the phase lacks.
     pending: u32,
-    /// Bytes that the phase lacks.
+    /// The number of bytes that the phase lacks.
     bytes: i64,
-    /// Phases that are complete.
+    /// The number of complete phases.
     done: u32,
-    /// Its number among the agents of the block's clocks, and what that agent had counted before.
+    /// The agent of the mbarrier in the vector clocks, and the count of the agent before
+    /// `mbarrier.init`.
     agent: usize,
     base: u32,
-    /// What the threads that arrived so far knew.
+    /// The joined clocks of the threads that have arrived in this phase.
     gathered: Clock,
-    /// What a wait for the last phase acquires.
+    /// The clock that a wait for the last phase acquires.
     last: Clock,
     init: LastAccess,
-    /// The last use of each warp.
+    /// The last use by each warp.
     uses: Vec<LastAccess>,
-    /// Whether copies know that it is initialised.
+    /// Whether the initialization is visible to copies.
     fenced: bool,
-    /// Warps that have waited for the last phase: warp, its count, instruction.
+    /// The warps that have waited for the last phase: the warp, its count and the instruction.
     waits: Vec<(u32, u32, u32)>,
-    /// Last arrival of this phase: instruction and thread.
+    /// The last arrival of this phase: the instruction and the thread.
     arrived: (u32, u32),
-    /// Copies that nobody has waited for: phase, instruction, thread.
+    /// The copies that no thread has waited for: the phase, the instruction and the thread.
     copied: Vec<(u32, u32, u32)>,
 }
 
@@ -57,11 +60,11 @@ struct MbarrierState {
 struct Waiter {
     address: u32,
     pc: u32,
-    /// Phases complete when it was woken.
+    /// The number of complete phases when the warp was woken.
     woken: Option<u32>,
 }
 
-/// A wait for an mbarrier that has failed.
+/// A failed wait for an mbarrier.
 #[derive(Clone, Copy, Debug)]
 struct FailedWait {
     address: u64,
@@ -73,28 +76,28 @@ struct FailedWait {
 #[derive(Debug, Default)]
 pub(crate) struct Mbarriers {
     objects: Vec<MbarrierState>,
-    /// Agents of addresses that were mbarriers before.
+    /// The agents of all addresses at which an mbarrier was initialized.
     agents: Vec<(u32, usize)>,
-    /// For each warp, its sleep.
+    /// The sleep of each warp.
     sleeps: Vec<Option<Waiter>>,
-    /// For each warp, the wait that failed last, unless it has succeeded since.
+    /// The last failed wait of each warp, if no wait has succeeded since.
     failed: Vec<Option<FailedWait>>,
     awake: Vec<u32>,
 }
 
-/// How a wait ends.
+/// The outcome of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitOutcome {
-    /// With an answer.
+    /// The phase is complete.
     Answered,
-    /// With the answer no, for which others get their turn.
+    /// The phase is not complete, and the wait returns false. The other warps run next.
     NotYet,
-    /// Not yet: the warp sleeps and executes it again.
+    /// The warp sleeps, and executes the wait again when it is woken.
     Suspended,
 }
 
 impl Mbarriers {
-    /// Prepares for a new block.
+    /// Resets the state for a new block.
     pub(crate) fn start(&mut self, warps: usize) {
         self.objects.clear();
         self.agents.clear();
@@ -116,7 +119,7 @@ impl Mbarriers {
             .position(|o| u64::from(o.address) == address)
     }
 
-    /// The mbarrier among `bytes` bytes.
+    /// Returns an mbarrier that overlaps `bytes` bytes at an address.
     pub(crate) fn within(&self, address: u64, bytes: u64) -> Option<(u32, LastAccess)> {
         let meets = |o: &&MbarrierState| {
             u64::from(o.address) < address.saturating_add(bytes)
@@ -125,7 +128,8 @@ impl Mbarriers {
         self.objects.iter().find(meets).map(|o| (o.address, o.init))
     }
 
-    /// Returns the wait of a warp that has failed: instruction, address, arrivals and bytes that the phase lacks.
+    /// Returns the failed wait of a warp: the instruction, the address, and the arrivals and bytes
+    /// that the phase lacks.
     pub(crate) fn waiting_at(&self, warp: u32) -> Option<(u32, u32, u32, i64)> {
         let wait = self.failed[warp as usize]?;
         let o = &self.objects[self.find(wait.address)?];
@@ -142,7 +146,8 @@ impl Mbarriers {
         (0..self.sleeps.len() as u32).any(|warp| self.is_sleeping(warp))
     }
 
-    /// Ends the sleep of a warp although its phase is not complete. Returns false if it does not sleep.
+    /// Ends the sleep of a warp although its phase is not complete. Returns false if the warp does
+    /// not sleep.
     pub(crate) fn time_out(&mut self, warp: u32) -> bool {
         let sleeps = self.is_sleeping(warp);
         if sleeps {
@@ -151,7 +156,7 @@ impl Mbarriers {
         sleeps
     }
 
-    /// A copy that arrived, and that nobody has waited for: instruction and thread.
+    /// Returns a completed copy that no thread has waited for: the instruction and the thread.
     pub(crate) fn forgotten(&self) -> Option<(u32, u32)> {
         self.objects
             .iter()
@@ -159,7 +164,8 @@ impl Mbarriers {
             .map(|(_, pc, thread)| (*pc, *thread))
     }
 
-    /// An mbarrier that still expects bytes: address, bytes, last arrival.
+    /// Returns an mbarrier that expects bytes: the address, the number of bytes and the last
+    /// arrival.
     pub(crate) fn expecting(&self) -> Option<(u32, i64, (u32, u32))> {
         self.objects
             .iter()
@@ -169,7 +175,7 @@ impl Mbarriers {
 }
 
 impl Worker<'_, '_> {
-    /// `mbarrier.init`, `.inval`, `.expect_tx` and `.arrive`.
+    /// Executes `mbarrier.init`, `mbarrier.inval`, `mbarrier.expect_tx` and `mbarrier.arrive`.
     pub(crate) fn mbarrier(&mut self, w: &mut Warp, mask: u32, b: &Mbarrier) -> Checked<()> {
         let mut addresses = [0; 32];
         self.shared_addresses(w, mask, &b.address, b.space, &mut addresses)?;
@@ -222,7 +228,7 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// `.noComplete`: the arrival must not be the last of its phase.
+    /// Checks that an arrival with `.noComplete` is not the last of its phase.
     fn check_incomplete(&self, w: &Warp, lane: usize, i: usize, count: u32) -> Checked<()> {
         let o = &self.mbarriers.objects[i];
         if count < o.pending || o.bytes != 0 {
@@ -235,20 +241,21 @@ impl Worker<'_, '_> {
         Err(self.bad_mbarrier(w, lane, o.address.into(), what, "leave .noComplete out"))
     }
 
-    /// `mbarrier.arrive_drop`: later phases expect so many arrivals less.
+    /// Executes the drop of `mbarrier.arrive_drop`: later phases expect `count` arrivals less.
     fn expect_less(&mut self, w: &Warp, lane: usize, i: usize, count: u32) -> Checked<()> {
         let o = &mut self.mbarriers.objects[i];
         if count <= o.count {
             o.count -= count;
             return Ok(());
         }
-        let (address, all) = (o.address, o.count);
+        let address = o.address;
+        let all = o.count;
         let what =
             format!("mbarrier.arrive_drop of {count} arrivals, of {all} that a phase expects");
         Err(self.bad_mbarrier(w, lane, address.into(), what, "a thread drops out once"))
     }
 
-    /// `cp.async.mbarrier.arrive`: this phase expects one arrival more, that of the copies.
+    /// Executes the expectation of `cp.async.mbarrier.arrive`: this phase expects one more arrival.
     pub(crate) fn expect_more(&mut self, w: &Warp, lane: usize, i: usize) -> Checked<()> {
         self.check_phase(w, lane, i)?;
         let o = &mut self.mbarriers.objects[i];
@@ -261,7 +268,7 @@ impl Worker<'_, '_> {
         Err(self.bad_mbarrier(w, lane, address.into(), what, ""))
     }
 
-    /// A word of each lane.
+    /// Returns a 32-bit register, which must be initialized.
     pub(crate) fn words(&self, w: &Warp, mask: u32, slot: u32) -> Checked<[u32; 32]> {
         w.regs
             .get::<u32>(slot, mask)
@@ -346,10 +353,11 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// Whether the last use of each other warp comes before this one's `mbarrier.inval`.
+    /// Checks that the last use by each other warp is ordered before `mbarrier.inval`.
     fn check_unused(&self, w: &Warp, lane: usize, i: usize) -> Checked<()> {
         let o = &self.mbarriers.objects[i];
-        let (pc, thread) = (w.now.pc, w.index * 32 + lane as u32);
+        let pc = w.now.pc;
+        let thread = w.index * 32 + lane as u32;
         let now = self.shared.stamp(
             Access {
                 pc,
@@ -371,7 +379,8 @@ impl Worker<'_, '_> {
         Err(fault)
     }
 
-    /// The mbarrier at an address, which the thread must know to be initialised.
+    /// Returns the index of the mbarrier at an address. Its initialization must be ordered before
+    /// the access.
     pub(crate) fn object(&mut self, w: &Warp, lane: usize, address: u64) -> Checked<usize> {
         if self.blocks.len() > 1 {
             self.visit(w, lane, address)?;
@@ -438,7 +447,8 @@ impl Worker<'_, '_> {
         if o.bytes <= MOST_BYTES {
             return Ok(());
         }
-        let (address, bytes) = (o.address, o.bytes);
+        let address = o.address;
+        let bytes = o.bytes;
         let what = format!("an mbarrier expects {bytes} bytes: at most {MOST_BYTES}");
         Err(self.bad_mbarrier(
             w,
@@ -449,14 +459,14 @@ impl Worker<'_, '_> {
         ))
     }
 
-    /// Whether the thread knows in which phase it is.
+    /// Checks that the thread knows the current phase.
     fn check_phase(&self, w: &Warp, lane: usize, i: usize) -> Checked<()> {
         let o = &self.mbarriers.objects[i];
         if self.known_phases(w, o) >= o.done {
             return Ok(());
         }
         let what = format!(
-            "an arrival in phase {} of an mbarrier, while nothing tells the thread that phase {} is complete",
+            "an arrival in phase {} of an mbarrier, while the thread cannot know that phase {} is complete",
             o.done,
             o.done.saturating_sub(1)
         );
@@ -467,7 +477,7 @@ impl Worker<'_, '_> {
         Err(fault)
     }
 
-    /// Phases of an mbarrier that a warp knows to be complete.
+    /// Returns the number of phases of an mbarrier that a warp knows to be complete.
     fn known_phases(&self, w: &Warp, o: &MbarrierState) -> u32 {
         self.shared
             .clocks
@@ -480,7 +490,10 @@ impl Worker<'_, '_> {
         let thread = w.index * 32 + lane as u32;
         let o = &mut self.mbarriers.objects[i];
         if count == 0 || count > o.pending {
-            let (address, all, left, bytes) = (o.address, o.count, o.pending, o.bytes);
+            let address = o.address;
+            let all = o.count;
+            let left = o.pending;
+            let bytes = o.bytes;
             let what = format!(
                 "{count} arrivals at an mbarrier where {left} of {all} are left in phase {}, which lacks {bytes} bytes",
                 o.done
@@ -500,8 +513,8 @@ impl Worker<'_, '_> {
             .map_err(|late| self.too_late(w, thread, w.now.pc, i, late))
     }
 
-    /// An arrival that a thread's copies make, with what they wrote if they did: what the thread did besides is not
-    /// released.
+    /// Executes an arrival by the copies of a thread. Only the copies are released, and no other
+    /// accesses of the thread.
     pub(crate) fn copy_arrived(
         &mut self,
         i: usize,
@@ -511,7 +524,9 @@ impl Worker<'_, '_> {
     ) -> Checked<()> {
         let o = &mut self.mbarriers.objects[i];
         if o.pending == 0 {
-            let (address, done, count) = (o.address, o.done, o.count);
+            let address = o.address;
+            let done = o.done;
+            let count = o.count;
             let what =
                 format!("an arrival at an mbarrier where none of {count} is left in phase {done}");
             let warp = &self.warps[thread as usize / 32];
@@ -530,12 +545,12 @@ impl Worker<'_, '_> {
             .map_err(|late| self.too_late(&self.warps[thread as usize / 32], thread, pc, i, late))
     }
 
-    /// A copy on its way to an mbarrier passes on what its thread knew of phases.
+    /// Adds the knowledge of a copying thread about phases to the current phase.
     pub(crate) fn copy_knew(&mut self, i: usize, phases: &Clock) {
         join(&mut self.mbarriers.objects[i].gathered, phases);
     }
 
-    /// Bytes of a copy have come.
+    /// Records bytes of a copy that have arrived.
     pub(crate) fn bytes_came(&mut self, i: usize, bytes: u32, pc: u32, thread: u32) -> Checked<()> {
         let o = &mut self.mbarriers.objects[i];
         o.bytes -= i64::from(bytes);
@@ -544,7 +559,8 @@ impl Worker<'_, '_> {
             .map_err(|late| self.too_late(&self.warps[thread as usize / 32], thread, pc, i, late))
     }
 
-    /// Ends the phase if nothing is missing; gives a warp whose wait for the phase before may come after.
+    /// Ends the phase if it is complete. Returns a warp whose wait for the last phase may come too
+    /// late.
     fn end_phase(&mut self, i: usize) -> Result<(), (u32, u32)> {
         let Mbarriers {
             objects,
@@ -610,8 +626,9 @@ impl Worker<'_, '_> {
 
     /// Executes `mbarrier.try_wait` or `.test_wait`.
     ///
-    /// The first failed wait returns false, so that a missing loop shows. A second `try_wait` for the same phase sleeps
-    /// until the phase is complete, or until nothing else can run in the block.
+    /// The first failed wait returns false, so that a missing loop shows. A second `try_wait` for
+    /// the same phase sleeps until the phase is complete, or until nothing else can run in the
+    /// block.
     pub(crate) fn wait(
         &mut self,
         w: &mut Warp,
@@ -664,7 +681,7 @@ impl Worker<'_, '_> {
         })
     }
 
-    /// Whether a phase is complete. If so, the warp is ordered after it.
+    /// Returns true if a phase is complete. The warp is then ordered after it.
     fn is_over(
         &mut self,
         w: &Warp,
@@ -716,7 +733,7 @@ impl Worker<'_, '_> {
     fn aliased(&self, w: &Warp, lane: usize, i: usize, done: u32) -> Box<Fault> {
         let o = &self.mbarriers.objects[i];
         let what = format!(
-            "a wait for phase {} of an mbarrier, while nothing tells the thread that phase {} is complete: a moment ago an older phase of the same parity would have satisfied it",
+            "a wait for phase {} of an mbarrier, while the thread cannot know that phase {} is complete: a moment ago an older phase of the same parity would have satisfied it",
             done - 1,
             done - 2
         );
@@ -729,8 +746,10 @@ impl Worker<'_, '_> {
         fault
     }
 
-    /// `fence.proxy.async` and `fence.mbarrier_init`: copies know the mbarriers that the warp has initialised, and by the
-    /// former all that it has done.
+    /// Executes `fence.proxy.async` or `fence.mbarrier_init`.
+    ///
+    /// Both make the mbarriers that the warp has initialized visible to copies. The former also
+    /// covers all other accesses of the warp.
     pub(crate) fn proxy_fence(&mut self, w: &Warp, mbarriers: bool) {
         if !mbarriers {
             self.shared.clocks.proxy_fence(w.index);
@@ -743,7 +762,8 @@ impl Worker<'_, '_> {
             .for_each(|o| o.fenced = true);
     }
 
-    /// Checks the mbarrier that a copy is to complete on. Blocks of a cluster need a fence; in one block, order is enough.
+    /// Checks the mbarrier on which a copy completes. Blocks of a cluster need a fence, and in one
+    /// block an order is sufficient.
     pub(crate) fn check_target(&mut self, w: &Warp, lane: usize, address: u64) -> Checked<()> {
         let i = self.object(w, lane, address)?;
         let o = &self.mbarriers.objects[i];
@@ -758,7 +778,7 @@ impl Worker<'_, '_> {
         Err(fault)
     }
 
-    /// The mbarrier at an address, by number, and its agent.
+    /// Returns the index of the mbarrier at an address, and its agent.
     pub(crate) fn agent(&self, address: u32) -> Option<(usize, usize)> {
         let i = self.mbarriers.find(address.into())?;
         Some((i, self.mbarriers.objects[i].agent))

@@ -1,17 +1,20 @@
 //! Lanes of a warp that meet at different instructions (manual, "shfl.sync", "barrier").
 //!
-//! From sm_70 on, a lane that executes a `.sync` instruction waits until all lanes of its mask that have not exited execute
-//! an instruction of the same kind, with the same qualifiers and the same mask. It may be another instruction of the text,
-//! in another branch, in another round of a loop or in another function. A barrier without `.aligned` waits in the same way
-//! for the other lanes of the warp, before the warp arrives at the barrier of the block.
+//! From sm_70 on, a lane that executes a `.sync` instruction waits until all lanes of its mask that
+//! have not exited execute an instruction of the same kind, with the same qualifiers and the same
+//! mask. It may be another instruction of the text, in another branch, in another round of a loop
+//! or in another function. A barrier without `.aligned` waits in the same way for the other lanes
+//! of the warp, before the warp arrives at the barrier of the block.
 //!
-//! Lanes that must wait become a [strand](super::strands), and the rest of the warp goes on. When the last lane
-//! arrives, the operands of all lanes are copied to the registers of an auxiliary warp, which executes the instruction
-//! once. Lanes whose group is complete from the start do not come here.
+//! Lanes that must wait become a [strand](super::strands), and the rest of the warp goes on. When
+//! the last lane arrives, the operands of all lanes are copied to the registers of an auxiliary
+//! warp, which executes the instruction once. Lanes whose group is complete from the start do not
+//! come here.
 //!
-//! It is a fault if all lanes of the warp have exited or wait, and no group is complete. A lane that exits is not waited
-//! for, unless it went past the place where it would have reconverged with those that wait: then it has missed
-//! them. On the GPU such a launch may hang, and whether it does depends on the compiler.
+//! It is a fault if all lanes of the warp have exited or wait, and no group is complete. A lane
+//! that exits is not waited for, unless it went past the place where it would have reconverged with
+//! those that wait: then it has missed them. On the GPU such a launch may hang, and whether it does
+//! depends on the compiler.
 
 use super::barrier::{BarrierUse, reduces};
 use super::block::{Checked, Pause, Worker, show_lanes};
@@ -177,7 +180,8 @@ fn auxiliary(op: &Op) -> Op {
     }
 }
 
-/// Reads the operands that lanes must have written. The register that a shuffle passes on may lack a value.
+/// Reads the operands that lanes must have written. The register that a shuffle passes on may lack
+/// a value.
 fn check_operands(regs: &Regs, mask: u32, op: &Op) -> Result<(), Undefined> {
     match op {
         Op::Shuffle(s) => {
@@ -246,8 +250,8 @@ impl Warp {
 }
 
 impl Worker<'_, '_> {
-    /// Before an instruction that not all lanes of the warp are about to execute: lets others run if they must execute it
-    /// too.
+    /// Lets other lanes run before an instruction that they must execute together with the running
+    /// ones.
     #[cold]
     pub(super) fn gather_lanes(&mut self, w: &mut Warp, mask: u32, op: &Op) -> Checked<Gathering> {
         if let Some(register) = mask_register(op) {
@@ -299,8 +303,8 @@ impl Worker<'_, '_> {
         self.arrived(w)
     }
 
-    /// Returns a group of lanes that name the same mask and lack some of its lanes. There is none if the masks are wrong, which
-    /// the instruction itself reports.
+    /// Returns a group of lanes that name the same mask and lack some of its lanes. There is none
+    /// if the masks are wrong, which the instruction itself reports.
     fn incomplete_group(&self, w: &Warp, mask: u32, masks: &[u32; 32]) -> Option<u32> {
         let mut left = mask;
         let mut seen = 0;
@@ -354,7 +358,8 @@ impl Worker<'_, '_> {
         self.arrived(w)
     }
 
-    /// Returns the opcode of an instruction, with its qualifiers in one order and without those that change nothing.
+    /// Returns the opcode of an instruction, with its qualifiers in one order and without those
+    /// that change nothing.
     fn kind(&self, pc: u32) -> String {
         let (opcode, _) = parts(&self.grid.code.places[pc as usize]);
         let mut parts: Vec<&str> = opcode.split('.').filter(|part| *part != "cta").collect();
@@ -362,7 +367,8 @@ impl Worker<'_, '_> {
         parts.join(".")
     }
 
-    /// Executes the instructions of groups that are complete after lanes have arrived, and lets other lanes run.
+    /// Executes the instructions of groups that are complete after lanes have arrived, and lets
+    /// other lanes run.
     fn arrived(&mut self, w: &mut Warp) -> Checked<Gathering> {
         self.forget_pending();
         Ok(if self.complete_meetings(w)? {
@@ -372,7 +378,7 @@ impl Worker<'_, '_> {
         })
     }
 
-    /// Before an `.aligned` instruction: waits for lanes of other strands.
+    /// Waits for the lanes of other strands before an `.aligned` instruction.
     fn gather_aligned(&mut self, w: &mut Warp) -> Checked<Gathering> {
         if w.lanes_apart() & !w.now.mask == 0 {
             return Ok(Gathering::Executes);
@@ -385,7 +391,8 @@ impl Worker<'_, '_> {
             if w.pick(self.grid.code) {
                 return Ok(Gathering::Elsewhere);
             }
-            // All the others wait: for the running lanes, or the instruction reports that they are not there.
+            // All the others wait: for the running lanes, or the instruction reports that they are
+            // not there.
             if w.apart.iter().any(|strand| strand.meeting().is_some()) {
                 return Err(self.never_met(w));
             }
@@ -398,7 +405,8 @@ impl Worker<'_, '_> {
         })
     }
 
-    /// Executes the instructions of the groups that are complete. Returns true if the warp waits at a barrier now.
+    /// Executes the instructions of the groups that are complete. Returns true if the warp waits at
+    /// a barrier now.
     fn complete_meetings(&mut self, w: &mut Warp) -> Checked<bool> {
         let mut waits = false;
         while let Some((meeting, arrived)) = complete_meeting(w) {
@@ -475,7 +483,8 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// Executes a barrier at which all lanes of a warp have arrived, at several instructions. Returns true if the warp must wait.
+    /// Executes a barrier at which all lanes of a warp have arrived, at several instructions.
+    /// Returns true if the warp must wait.
     fn arrive_together(
         &mut self,
         w: &mut Warp,
@@ -519,7 +528,8 @@ impl Worker<'_, '_> {
         Ok(waits)
     }
 
-    /// Lets the first strand execute a wait at the barrier of the cluster for all lanes of the warp.
+    /// Lets the first strand execute a wait at the barrier of the cluster for all lanes of the
+    /// warp.
     fn wait_together(&mut self, w: &mut Warp, meeting: &Meeting, arrived: u32) {
         let Some(first) = w.apart.iter().position(|s| s.meeting() == Some(meeting)) else {
             return;
@@ -534,7 +544,8 @@ impl Worker<'_, '_> {
         self.set_together(w);
     }
 
-    /// Continues with other lanes of the warp after the running ones have ended or returned from a call.
+    /// Continues with other lanes of the warp after the running ones have ended or returned from a
+    /// call.
     #[cold]
     pub(super) fn schedule(&mut self, w: &mut Warp) -> Checked<Scheduled> {
         self.forget_pending();
@@ -554,16 +565,16 @@ impl Worker<'_, '_> {
         if w.apart.iter().any(|strand| strand.meeting().is_some()) {
             return Err(self.never_met(w));
         }
-        match w.apart.is_empty() {
-            true => Ok(Scheduled::Ended),
-            false => {
-                w.unpark(0);
-                Ok(Scheduled::Running)
-            }
+        if w.apart.is_empty() {
+            Ok(Scheduled::Ended)
+        } else {
+            w.unpark(0);
+            Ok(Scheduled::Running)
         }
     }
 
-    /// Runs lanes of the warp that have not polled since, in place of the running ones, which poll. Returns false if there are none.
+    /// Runs lanes of the warp that have not polled since, in place of the running ones, which poll.
+    /// Returns false if there are none.
     pub(super) fn run_others(&mut self, w: &mut Warp, pause: Pause) -> Checked<bool> {
         if w.lanes() & !w.now.mask != 0 {
             let polling = w.now.mask;
@@ -584,15 +595,16 @@ impl Worker<'_, '_> {
             w.park(all, StrandState::Polled, self.grid.code);
             w.pick(self.grid.code);
         }
-        // All have polled: the next time another one begins. Lanes that only another thread can release keep their
-        // state, so that the warp is seen to wait when all of them are such.
+        // All have polled: the next time another one begins. Lanes that only another thread can
+        // release keep their state, so that the warp is seen to wait when all of them are such.
         if !progress && pause != Pause::Stays {
             w.others_may_run();
         }
         Ok(progress)
     }
 
-    /// Describes the lanes of a warp that wait for others of it, as part of a sentence about the warp.
+    /// Describes the lanes of a warp that wait for others of it, as part of a sentence about the
+    /// warp.
     pub(super) fn waiting_lanes(&self, w: &Warp) -> String {
         let waiting = w.apart.iter().filter(|strand| strand.meeting().is_some());
         let lanes = waiting.map(|strand| {

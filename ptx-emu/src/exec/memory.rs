@@ -10,10 +10,10 @@ use crate::code::{Address, Atomic, Fence, MemoryOrder, RegisterOperand, Scope, S
 use crate::fault::OtherPlace;
 use crate::{Class, Fault};
 
-/// The address of each lane; lanes that do not take part have the first one's.
+/// The address of each lane. Inactive lanes have the address of the first active lane.
 pub(crate) type Addresses = [u64; 32];
 
-/// A space an address resolves to.
+/// The space to which an address resolves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Resolved {
     Global,
@@ -22,7 +22,7 @@ pub(super) enum Resolved {
     Param,
 }
 
-/// What an access does to the bytes at its address.
+/// The effect of an access on memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Does {
     Reads,
@@ -30,7 +30,7 @@ enum Does {
     Both,
 }
 
-/// Which space a generic address lies in, and the address there.
+/// Returns the space of a generic address, and the address in that space.
 pub(super) fn resolve(address: u64) -> (Resolved, u64) {
     match address {
         a if a.wrapping_sub(SHARED_WINDOW) < WINDOW => (Resolved::Shared, a - SHARED_WINDOW),
@@ -40,8 +40,8 @@ pub(super) fn resolve(address: u64) -> (Resolved, u64) {
     }
 }
 
-/// Whether the lanes of a mask access different elements of so many bytes, at addresses that are multiples of it. False if
-/// that takes long to find out.
+/// Returns true if the lanes access different elements of `bytes` bytes at aligned addresses. May
+/// return false if the test would take long.
 pub(super) fn are_distinct(addresses: &Addresses, mask: u32, bytes: u32) -> bool {
     if mask == u32::MAX && addresses.is_sorted_by(|a, b| a < b) {
         return true;
@@ -59,8 +59,7 @@ pub(super) fn are_distinct(addresses: &Addresses, mask: u32, bytes: u32) -> bool
     })
 }
 
-/// Writes a register of any size in the lanes of a mask.
-/// The lanes whose value is not 0.
+/// Returns the lanes whose value is not 0.
 pub(super) fn lanes_of(values: &[u64; 32]) -> u32 {
     (0..32)
         .filter(|lane| values[*lane] != 0)
@@ -75,15 +74,15 @@ pub(crate) fn put(w: &mut Warp, to: RegisterOperand, mask: u32, values: &[u64; 3
     }
 }
 
-/// What to do about an access beyond the dynamic shared memory of a launch.
+/// The advice for an access beyond the dynamic shared memory of a launch.
 const DYNAMIC: &str =
     "launch with more dynamic shared memory (--smem BYTES of warpwright emu), or check the index";
 
-/// Bytes of dynamic shared memory that a launch can ask for.
+/// The maximum size of dynamic shared memory in bytes.
 const MOST_DYNAMIC: u64 = 227 << 10;
 
 impl Worker<'_, '_> {
-    /// Reads a register of any size.
+    /// Returns the value of a register of any width.
     pub(crate) fn take(&self, w: &Warp, from: RegisterOperand, mask: u32) -> Checked<[u64; 32]> {
         let values = match from.bits {
             64 => w.regs.get::<u64>(from.slot, mask).copied(),
@@ -106,15 +105,16 @@ impl Worker<'_, '_> {
         out: &mut Addresses,
     ) -> Checked<()> {
         let offset = a.offset as u64;
-        match a.wide {
-            true => match w.regs.get::<u64>(a.slot, mask) {
+        if a.wide {
+            match w.regs.get::<u64>(a.slot, mask) {
                 Ok(base) => out
                     .iter_mut()
                     .zip(base)
                     .for_each(|(out, base)| *out = base.wrapping_add(offset)),
                 Err(u) => return Err(self.undefined(w, u)),
-            },
-            false => match w.regs.get::<u32>(a.slot, mask) {
+            }
+        } else {
+            match w.regs.get::<u32>(a.slot, mask) {
                 Ok(base) => {
                     let sum = |base: u32| u64::from(base.wrapping_add(offset as u32));
                     out.iter_mut()
@@ -122,7 +122,7 @@ impl Worker<'_, '_> {
                         .for_each(|(out, base)| *out = sum(*base));
                 }
                 Err(u) => return Err(self.undefined(w, u)),
-            },
+            }
         }
         if mask != u32::MAX {
             let first = out[mask.trailing_zeros() as usize];
@@ -215,7 +215,7 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// `discard`
+    /// Executes `discard`.
     pub(crate) fn discard(
         &mut self,
         w: &mut Warp,
@@ -264,7 +264,7 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// Atomics on the elements of a vector of so many bytes.
+    /// Executes atomics on the elements of a vector of `bytes` bytes.
     pub(crate) fn atomics(
         &mut self,
         w: &mut Warp,
@@ -282,7 +282,7 @@ impl Worker<'_, '_> {
         all.iter().try_for_each(|a| self.atomic(w, mask, a))
     }
 
-    /// `fence` and `membar`
+    /// Executes `fence` and `membar`.
     pub(crate) fn fence(&mut self, w: &Warp, mask: u32, fence: Fence) {
         if fence.releases && fence.scope == Scope::Device {
             self.stores_arrive(w, mask);
@@ -306,7 +306,7 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// What a strong access does besides: it meets others at its address.
+    /// Executes the synchronization of a strong access at its address.
     #[inline(always)]
     fn synchronise(
         &mut self,
@@ -347,7 +347,8 @@ impl Worker<'_, '_> {
         }
         let keys = || lanes(mask).map(|lane| addresses[lane].wrapping_add(window));
         let far = |key: u64| scope == Scope::Device && resolve(key).0 == Resolved::Global;
-        let (clocks, mut recorder) = (&mut self.shared.clocks, self.recorder.as_mut());
+        let clocks = &mut self.shared.clocks;
+        let mut recorder = self.recorder.as_mut();
         for key in keys() {
             clocks.observe(w.index, key, strong);
             recorder
@@ -367,7 +368,7 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// Runs `f` for the lanes of each space that generic addresses resolve to.
+    /// Calls `f` with the lanes of each space to which generic addresses resolve.
     fn split(
         &mut self,
         w: &mut Warp,
@@ -406,7 +407,7 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// Checks that every lane's address is a multiple of the size of the whole access.
+    /// Checks that the address of every lane is a multiple of the size of the whole access.
     #[inline]
     pub(crate) fn check_alignment(
         &self,
@@ -429,15 +430,16 @@ impl Worker<'_, '_> {
             .filter(|l| !addresses[*l].is_multiple_of(bytes.into()))
             .fold(0, set_bit);
         let address = addresses[bad.trailing_zeros() as usize % 32];
-        let what =
-            format!("an access of {bytes} bytes at 0x{address:x}, which is no multiple of {bytes}");
+        let what = format!(
+            "an access of {bytes} bytes at 0x{address:x}, which is not a multiple of {bytes}"
+        );
         let mut fault = self.fault(w, bad, Class::Misaligned, what);
         fault.instead = "the address must be a multiple of the size of the whole vector";
         self.locate(&mut fault, address);
         fault
     }
 
-    /// Says what lies at or near an address.
+    /// Sets the address and the nearest allocation of a fault.
     pub(crate) fn locate(&self, fault: &mut Fault, address: u64) {
         fault.address = Some(address);
         let near_shared = address < SHARED_WINDOW;
@@ -487,14 +489,14 @@ impl Worker<'_, '_> {
                 offset.is_some()
             });
         for (i, to) in t.regs.iter().enumerate() {
-            let (mut out, mut nothing) = ([0; 32], (0, None));
+            let mut out = [0; 32];
+            let mut nothing = (0, None);
             for lane in lanes(mask) {
                 let step = bytes as usize * i;
-                let offset = match checked {
-                    true => Ok(offsets[lane] + step),
-                    false => {
-                        self.touch_or_guess(w, lane, addresses[lane] + step as u64, bytes, access)
-                    }
+                let offset = if checked {
+                    Ok(offsets[lane] + step)
+                } else {
+                    self.touch_or_guess(w, lane, addresses[lane] + step as u64, bytes, access)
                 };
                 match offset {
                     Ok(offset) => out[lane] = self.shared.read(offset, bytes),
@@ -596,7 +598,8 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// The order in which the lanes of an atomic take effect, which is free.
+    /// Returns the lanes of an atomic in the order in which they take effect, which the schedule
+    /// selects.
     pub(crate) fn lane_order(&self, mask: u32) -> impl Iterator<Item = usize> + use<> {
         let reversed = self.grid.schedule.order == crate::Order::Reversed;
         (0..32)
@@ -604,7 +607,7 @@ impl Worker<'_, '_> {
             .filter(move |l| mask >> l & 1 != 0)
     }
 
-    /// Checks one lane's access to shared memory; gives the offset of its bytes.
+    /// Checks the access of one lane to shared memory and returns the offset of its bytes.
     #[inline]
     pub(crate) fn touch(
         &mut self,
@@ -706,7 +709,8 @@ impl Worker<'_, '_> {
         fault
     }
 
-    /// Describes the dynamic shared memory that an access lies behind, if the kernel has some and a launch can give it so much.
+    /// Describes the dynamic shared memory if an access lies beyond it and a launch could request
+    /// enough.
     fn beyond_dynamic(&self, at: u64, bytes: u32) -> Option<String> {
         let region = self.grid.code.declared_dynamic()?;
         let given = self.grid.launch.dynamic_shared;
@@ -720,7 +724,7 @@ impl Worker<'_, '_> {
         })
     }
 
-    /// The fault of touching what is an mbarrier, or what a copy is on its way to.
+    /// Returns the fault of an access to an mbarrier, or to the destination of a pending copy.
     fn covered(
         &self,
         w: &Warp,
@@ -756,7 +760,7 @@ impl Worker<'_, '_> {
         fault
     }
 
-    /// The shared address of each lane, from one in the shared window or the shared space itself.
+    /// Converts the address of each lane to the shared space. It may be in the shared window.
     pub(crate) fn shared_addresses(
         &self,
         w: &Warp,

@@ -66,16 +66,16 @@ pub(crate) use grid::run;
 pub use uses::ParameterUse;
 pub(crate) use uses::{parameter_loads, parameter_uses};
 
-/// First generic address of the window on shared memory.
+/// The first generic address of the shared window.
 pub(crate) const SHARED_WINDOW: u64 = 0x1_0000_0000;
-/// First generic address of the window on local memory.
+/// The first generic address of the local window.
 pub(crate) const LOCAL_WINDOW: u64 = 0x2_0000_0000;
-/// First generic address of the parameters.
+/// The first generic address of the kernel parameters.
 pub(crate) const PARAM_WINDOW: u64 = 0x3_0000_0000;
-/// Size of a window.
+/// The size of a window.
 pub(crate) const WINDOW: u64 = 0x2000_0000;
 
-/// The lanes of a mask, lowest first.
+/// Returns the lanes of a mask, lowest first.
 pub(crate) fn lanes(mask: u32) -> impl Iterator<Item = usize> {
     let mut left = mask;
     std::iter::from_fn(move || {
@@ -85,7 +85,7 @@ pub(crate) fn lanes(mask: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-/// A mask with one lane more.
+/// Returns a mask with one more lane.
 pub(crate) fn set_bit(mask: u32, lane: usize) -> u32 {
     mask | 1 << lane
 }

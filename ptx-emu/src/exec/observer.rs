@@ -15,10 +15,10 @@ use crate::observe::{
     Followed, MemoryProfile, MemorySpace, Profile, RegisterStep, SiteProfile, Step,
 };
 
-/// What one worker observes.
+/// The profile and the followed thread of one worker.
 #[derive(Debug)]
 pub(crate) struct Observer {
-    /// By instruction; empty where nothing is counted.
+    /// The counts by instruction. Empty if nothing is counted.
     counts: Vec<Counts>,
     followed: Option<Followed>,
     pub(crate) steps: Vec<Step>,
@@ -34,19 +34,20 @@ struct Counts {
     memory: BTreeMap<MemorySpace, MemoryProfile>,
 }
 
-/// The instruction that the followed thread is at, before it executes it.
+/// The next instruction of the followed thread.
 pub(crate) struct Before {
     pc: u32,
     lane: u32,
     executed: bool,
-    /// The routine, and in how many calls it was: an instruction that calls or returns leaves other registers behind.
+    /// The routine and the call depth before the instruction. A call or return changes the
+    /// registers.
     routine: u32,
     depth: usize,
     values: Vec<Option<u64>>,
 }
 
 impl Observer {
-    /// An observer, if the launch asks for one.
+    /// Creates an observer if the launch requests one.
     pub(crate) fn of(grid: &Grid<'_>) -> Option<Box<Observer>> {
         let watch = grid.watch;
         let sites = if watch.profile {
@@ -65,7 +66,7 @@ impl Observer {
         any.then(|| Box::new(observer()))
     }
 
-    /// Adds what another worker counted.
+    /// Adds the counts of another worker.
     pub(crate) fn add(&mut self, other: Observer) {
         for (own, more) in self.counts.iter_mut().zip(other.counts) {
             own.warps += more.warps;
@@ -81,7 +82,7 @@ impl Observer {
         self.steps.extend(other.steps);
     }
 
-    /// The counts by place.
+    /// Returns the counts by place.
     pub(crate) fn profile(&self, code: &Code) -> Profile {
         let executed = self
             .counts
@@ -152,7 +153,7 @@ impl MemoryProfile {
     }
 }
 
-/// Sectors of 32 bytes that lanes touch.
+/// Returns the number of 32-byte sectors that the lanes touch.
 fn sectors(mask: u32, at: &Addresses, bytes: u32) -> u64 {
     let touched =
         lanes(mask).flat_map(|lane| at[lane] / 32..=(at[lane] + u64::from(bytes.max(1)) - 1) / 32);
@@ -162,7 +163,8 @@ fn sectors(mask: u32, at: &Addresses, bytes: u32) -> u64 {
     touched.len() as u64
 }
 
-/// Passes through the banks of shared memory, and how many there would be without conflicts.
+/// Returns the number of passes through the banks of shared memory, and the number without
+/// conflicts.
 fn passes(mask: u32, at: &Addresses, bytes: u32) -> (u64, u64) {
     let group = 32 / (bytes.div_ceil(4).max(1) as usize).min(32);
     let mut all = (0, 0);
@@ -183,9 +185,10 @@ fn passes(mask: u32, at: &Addresses, bytes: u32) -> (u64, u64) {
     all
 }
 
-/// The value of a register in a lane, if it is written.
+/// Returns the value of a register in a lane if it is initialized.
 fn value(w: &Warp, bank: Bank, slot: u32, lane: u32) -> Option<u64> {
-    let (slot, written) = (slot as usize, |mask: u32| mask >> lane & 1 != 0);
+    let slot = slot as usize;
+    let written = |mask: u32| mask >> lane & 1 != 0;
     match bank {
         Bank::Pred => {
             written(w.regs.pred_defined[slot]).then(|| u64::from(w.regs.pred[slot] >> lane & 1))
@@ -200,7 +203,7 @@ fn value(w: &Warp, bank: Bank, slot: u32, lane: u32) -> Option<u64> {
 }
 
 impl Worker<'_, '_> {
-    /// Counts an access, by the spaces that its addresses lie in.
+    /// Counts an access in each space to which its addresses resolve.
     #[inline]
     pub(super) fn observe(
         &mut self,
@@ -229,7 +232,7 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// A warp is about to execute an instruction in the lanes of `mask`.
+    /// Records the instruction that a warp is about to execute in the lanes of `mask`.
     pub(crate) fn before(&mut self, w: &Warp, mask: u32) -> Option<Before> {
         self.before_values(w, mask);
         self.before_pointers(w, mask);
@@ -266,13 +269,13 @@ impl Worker<'_, '_> {
         })
     }
 
-    /// Forgets the instruction that lanes were about to execute, because other lanes run in their place.
+    /// Discards the next instruction, because other lanes run first.
     pub(super) fn forget_pending(&mut self) {
         self.forget_pending_values();
         self.forget_pending_pointers();
     }
 
-    /// The followed thread has executed it, or tried to.
+    /// Records the result of an instruction in the followed thread.
     pub(crate) fn after(&mut self, w: &mut Warp, before: Option<Before>) {
         self.after_values(w);
         self.after_pointers(w);

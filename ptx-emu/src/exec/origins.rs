@@ -1,4 +1,5 @@
-//! What instructions do with pointers, for the checks of [`provenance`](super::provenance): read from their names.
+//! What instructions do with pointers, for the checks of [`provenance`](super::provenance): read
+//! from their names.
 
 use std::collections::BTreeMap;
 
@@ -7,41 +8,41 @@ use super::rules::{Register, named, parts, split, types};
 use crate::code::{Address, Code, Op, RegisterOperand, Space, Width};
 use crate::decode::bank;
 
-/// What an instruction does with pointers.
+/// The effect of an instruction on pointers.
 #[derive(Clone, Debug)]
 pub(super) enum Origin {
     Nothing,
-    /// Its result is where an object of local memory begins, at an offset, with so many bytes up to the next one.
+    /// The result is the start of an object in local memory, with the size up to the next object.
     Frame {
         d: Register,
         offset: u64,
         bytes: u64,
     },
-    /// Its result points into a variable of shared memory, by its number.
+    /// The result points into a shared variable, by number.
     Shared {
         d: Register,
         region: usize,
     },
-    /// Fills registers of 64 bits with parameters, which may then point into an allocation.
+    /// Loads parameters into 64-bit registers, which may then point into an allocation.
     Loads(Vec<Register>),
-    /// Its result is one of the sources, or the same place in another space.
+    /// The result is one of the sources, or the same address in another space.
     Copies {
         d: Register,
         from: Vec<Register>,
         moved: bool,
     },
-    /// Adds what is no pointer, or masks bits.
+    /// Adds a value that is not a pointer, or masks bits.
     Moves {
         d: Register,
         sources: Vec<Register>,
     },
-    /// The difference of two pointers is none.
+    /// The result is a difference of two pointers, which is not a pointer.
     Subtracts {
         d: Register,
         a: Register,
         b: Register,
     },
-    /// Accesses memory; what a load brings may point into an allocation.
+    /// Accesses memory. A loaded value may point into an allocation.
     Accesses {
         address: Address,
         bytes: u32,
@@ -50,10 +51,10 @@ pub(super) enum Origin {
     },
 }
 
-/// Where objects of a routine's local memory begin, as offsets of its only variable.
+/// The start offsets of the objects in the local memory of each routine.
 type Frames = BTreeMap<u32, Vec<u64>>;
 
-/// What each instruction does.
+/// Returns the effect of each instruction.
 pub(super) fn origins(code: &Code) -> Vec<Origin> {
     let mut frames = Frames::new();
     for pc in 0..code.ops.len() {
@@ -75,7 +76,8 @@ fn routine(code: &Code, pc: usize) -> u32 {
         .saturating_sub(1) as u32
 }
 
-/// The offset of an object of local memory, as compilers take its address: `add.u64 %rd1, %SP, 16`.
+/// Returns the offset of an object in local memory, by the form in which compilers take its
+/// address: `add.u64 %rd1, %SP, 16`.
 fn frame_offset(code: &Code, pc: usize) -> Option<u64> {
     let (name, operands) = parts(&code.places[pc]);
     let mut operands = operands.split(',').map(str::trim);
@@ -118,7 +120,7 @@ fn origin(code: &Code, pc: usize, frames: &Frames) -> Origin {
     }
 }
 
-/// The registers of a load that are as wide as pointers.
+/// Returns the registers of a load that are as wide as pointers.
 fn pointers(width: Width, regs: &[Option<RegisterOperand>]) -> Vec<Register> {
     let wide = regs
         .iter()
@@ -188,7 +190,7 @@ fn of_arithmetic(code: &Code, pc: usize, slots: &Slots, frames: &Frames) -> Orig
     }
 }
 
-/// Whether an instruction is one on whole words, as addresses are.
+/// Returns true if an instruction operates on whole words, as address computations do.
 fn is_word(name: &str) -> bool {
     ["u32", "s32", "b32", "u64", "s64", "b64"]
         .iter()

@@ -1,10 +1,12 @@
 //! Who touched each element of global memory in a traced launch, for races between blocks.
 //!
-//! An element remembers its last plain write, the strong writes since, and the plain reads since. A plain write that is
-//! ordered after all of them takes their place. Sets of reads and writes are numbered, and equal sets share a number:
-//! where all blocks read a vector, its elements have one set.
+//! An element remembers its last plain write, the strong writes since, and the plain reads since. A
+//! plain write that is ordered after all of them takes their place. Sets of reads and writes are
+//! numbered, and equal sets share a number: where all blocks read a vector, its elements have one
+//! set.
 //!
-//! Strong reads are not remembered: a plain write after one is found by a schedule that runs the writer first.
+//! Strong reads are not remembered: a plain write after one is found by a schedule that runs the
+//! writer first.
 
 use std::ops::Range;
 
@@ -13,60 +15,61 @@ use rustc_hash::FxHashMap;
 use super::block_order::Stamp;
 use crate::accesses::MemoryOperation;
 
-/// Bytes a page of owners covers.
+/// The number of bytes per page.
 const PAGE: u64 = 4096;
 
-/// Bytes of the largest element of a page, as a shift: what 32 lanes access side by side.
+/// The size of the largest element as a power of two. It is the size of a coalesced access by 32
+/// lanes.
 const LARGEST: u32 = 7;
 
-/// Number of a stamp, or of a set of stamps; 0 for none.
+/// The index of a stamp or of a set of stamps, or 0 for none.
 type Id = u32;
 
-/// Stamps by number, and sets of them: each set is another with one stamp more.
+/// Stamps and sets of stamps by index. A set is another set plus one stamp.
 #[derive(Debug, Default)]
 struct Sets {
     stamps: Vec<Stamp>,
-    /// For each warp number, the stamp it had last.
+    /// The last stamp of each warp.
     latest: Vec<Id>,
     /// The set without the stamp, and the stamp.
     sets: Vec<(Id, Id)>,
     numbers: FxHashMap<(Id, Id), Id>,
-    /// The last insertion: set, stamp, result.
+    /// The last insertion: the set, the stamp and the result.
     last: (Id, Id, Id),
-    /// The last set all of which was ordered before a warp of a block: set, block, warp.
+    /// The last set that was completely ordered before a warp: the set, the block and the warp.
     ordered: (Id, u32, u32),
 }
 
 /// The elements of one page.
 #[derive(Debug, Default)]
 struct Page {
-    /// Elements have `1 << shift` bytes.
+    /// The size of an element is `1 << shift` bytes.
     shift: u32,
     readers: Vec<Id>,
     writers: Vec<Id>,
     strong: Vec<Id>,
 }
 
-/// The elements of global memory that a launch has touched.
+/// The elements of global memory that a launch has accessed.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
     pages: Pages,
     sets: Sets,
 }
 
-/// The pages by number: those that were touched.
+/// The accessed pages by number.
 #[derive(Debug, Default)]
 struct Pages {
     places: FxHashMap<u64, u32>,
     pages: Vec<Page>,
-    /// The page that was looked up last, and its place.
+    /// The last accessed page and its index.
     last: Option<(u64, u32)>,
-    /// Elements that all of them have room for: of reads, of writes and of strong ones.
+    /// The total capacity of all elements: reads, writes and strong accesses.
     elements: usize,
 }
 
 impl Pages {
-    /// Lets `f` change a page.
+    /// Calls `f` with a page.
     #[inline(always)]
     fn with<R>(&mut self, number: u64, f: impl FnOnce(&mut Page) -> R) -> R {
         let page = self.get(number);
@@ -98,7 +101,7 @@ impl Pages {
 }
 
 impl Sets {
-    /// The number of a stamp.
+    /// Returns the index of a stamp.
     fn stamp(&mut self, stamp: Stamp) -> Id {
         let warp = stamp.warp as usize;
         if warp >= self.latest.len() {
@@ -117,12 +120,12 @@ impl Sets {
         self.stamps[stamp as usize - 1]
     }
 
-    /// The stamp that was added last to a set.
+    /// Returns the last added stamp of a set.
     fn top(&self, set: Id) -> Id {
         self.sets[set as usize - 1].1
     }
 
-    /// The set with one stamp more.
+    /// Returns a set with one more stamp.
     fn with(&mut self, set: Id, stamp: Id) -> Id {
         let next = self.sets.len() as Id + 1;
         let number = *self.numbers.entry((set, stamp)).or_insert(next);
@@ -132,7 +135,8 @@ impl Sets {
         number
     }
 
-    /// Adds a stamp. It replaces an earlier one of the same warp if only stamps of the same block lie above it.
+    /// Adds a stamp. It replaces an earlier stamp of the same warp if only stamps of the same block
+    /// are above it.
     #[inline]
     fn insert(&mut self, set: Id, stamp: Id) -> Id {
         if self.last.0 == set && self.last.1 == stamp {
@@ -146,7 +150,8 @@ impl Sets {
             return set;
         }
         let new = self.get(stamp);
-        let (mut rest, mut others) = (set, Vec::new());
+        let mut rest = set;
+        let mut others = Vec::new();
         while rest != 0 {
             let (below, top) = self.sets[rest as usize - 1];
             let owner = self.get(top);
@@ -167,7 +172,7 @@ impl Sets {
         result
     }
 
-    /// Whether all of a set is ordered before what a warp of a block does now.
+    /// Returns true if all stamps of a set are ordered before the next access of a warp.
     fn all_ordered(&mut self, set: Id, me: Stamp, ordered: &mut impl FnMut(Stamp) -> bool) -> bool {
         let key = (set, me.block, me.warp);
         if set == 0 || self.ordered == key {
@@ -186,16 +191,16 @@ impl Sets {
     }
 }
 
-/// An access of another block that is not ordered before one.
+/// An unordered access of another block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnersRace {
     pub(crate) wrote: bool,
-    /// Whether the block's own strong access is the last one before its plain store.
+    /// Whether the last access before the ordinary store is a strong access of the block itself.
     pub(crate) reset: bool,
 }
 
 impl Owners {
-    /// Bytes that all this takes.
+    /// Returns the size of all data in bytes.
     pub(super) fn bytes(&self) -> usize {
         let pages =
             self.pages.pages.len() * size_of::<Page>() + self.pages.elements * size_of::<Id>();
@@ -203,7 +208,9 @@ impl Owners {
         pages + sets + self.sets.stamps.len() * size_of::<Stamp>()
     }
 
-    /// Notes an access to up to 32 bytes; gives what another block did to them that is not ordered before. `ordered` says whether what a stamp's warp did then is ordered before.
+    /// Records an access to up to 32 bytes and returns an unordered access of another block.
+    ///
+    /// `ordered` tells whether the accesses of a stamp are ordered before this one.
     pub(crate) fn touch(
         &mut self,
         address: u64,
@@ -225,7 +232,7 @@ impl Owners {
 }
 
 impl Owners {
-    /// Whether an access to words side by side is ordered after what other blocks did to them.
+    /// Returns true if an access to adjacent words is ordered after all accesses of other blocks.
     pub(crate) fn are_quiet(
         &mut self,
         bytes: Range<u64>,
@@ -242,7 +249,7 @@ impl Owners {
         })
     }
 
-    /// Notes an access to words side by side, of which [`Owners::are_quiet`] was true.
+    /// Records an access to adjacent words for which [`Owners::are_quiet`] returned true.
     pub(crate) fn note(&mut self, bytes: Range<u64>, (me, operation): (Stamp, MemoryOperation)) {
         let stamp = self.sets.stamp(me);
         for (number, part) in parts(bytes) {
@@ -254,10 +261,11 @@ impl Owners {
     }
 }
 
-/// The parts of a run of bytes in pages: the number of each, and bytes in it.
+/// Splits a byte range into pages: the number of each page, and the bytes in it.
 fn parts(bytes: Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> {
     let within = |page: u64, address: u64| address.saturating_sub(page * PAGE).min(PAGE) as usize;
-    let (start, end) = (bytes.start, bytes.end);
+    let start = bytes.start;
+    let end = bytes.end;
     (start / PAGE..=(end - 1) / PAGE)
         .map(move |page| (page, within(page, start)..within(page, end)))
 }
@@ -267,7 +275,7 @@ fn at(list: &[Id], i: usize) -> Id {
 }
 
 impl Page {
-    /// Makes elements at most `1 << shift` bytes.
+    /// Splits the elements so that each has at most `1 << shift` bytes.
     fn refine(&mut self, shift: u32) {
         let elements = (PAGE >> shift) as usize;
         if self.readers.is_empty() {
@@ -294,7 +302,7 @@ impl Page {
         list[i] = id;
     }
 
-    /// Whether an access races with one of another block that wrote, or that read.
+    /// Returns an access of another block that races, and whether it was a write.
     fn races(
         &self,
         sets: &mut Sets,
@@ -310,7 +318,8 @@ impl Page {
                 reset: false,
             });
         }
-        let (strong, readers) = (at(&self.strong, i), at(&self.readers, i));
+        let strong = at(&self.strong, i);
+        let readers = at(&self.readers, i);
         if !operation.is_strong() && !sets.all_ordered(strong, me, ordered) {
             let last = sets.get(sets.top(strong));
             return Some(OwnersRace {
@@ -325,17 +334,17 @@ impl Page {
         })
     }
 
-    /// Elements that the lists have room for.
+    /// Returns the total capacity of the element lists.
     fn elements_in_all(&self) -> usize {
         self.readers.len() + self.writers.len() + self.strong.len()
     }
 
-    /// The elements that hold some bytes of the page.
+    /// Returns the elements that contain some bytes of the page.
     fn elements(&self, bytes: Range<usize>) -> Range<usize> {
         bytes.start >> self.shift..bytes.end.div_ceil(1 << self.shift)
     }
 
-    /// Whether an access to some elements races with none of another block.
+    /// Returns true if an access to some elements does not race with another block.
     fn is_quiet(
         &self,
         sets: &mut Sets,
@@ -370,7 +379,7 @@ impl Page {
         race
     }
 
-    /// Notes an access to some elements.
+    /// Records an access to some elements.
     fn note(
         &mut self,
         sets: &mut Sets,

@@ -7,10 +7,10 @@ use super::warp::Warp;
 use crate::allocation::Allocation;
 use crate::code::{RegisterOperand, Transfer};
 
-/// How the lanes' addresses lie to each other.
+/// The relation of the addresses of the lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AddressPattern {
-    /// Each lane's bytes follow the last one's.
+    /// The bytes of each lane follow those of the previous lane.
     Consecutive,
     /// All lanes have the same address.
     Same,
@@ -26,12 +26,16 @@ pub(super) fn pattern(addresses: &Addresses, bytes: u32) -> AddressPattern {
     }
 }
 
-/// The bits in which addresses differ from those that lie so many bytes apart, and from the first one. Not inlined: a
-/// loop whose length the compiler does not know becomes one of vectors, and a known one is unrolled instead.
+/// Returns the bits in which addresses differ from consecutive ones, and from the first one.
+///
+/// The function is not inlined. The compiler vectorizes a loop of unknown length, but would unroll
+/// one of known length.
 #[inline(never)]
 pub(super) fn compare(addresses: &[u64], step: u64) -> (u64, u64) {
     let first = addresses[0];
-    let (mut uneven, mut apart, mut next) = (0, 0, first);
+    let mut uneven = 0;
+    let mut apart = 0;
+    let mut next = first;
     for a in addresses {
         apart |= a ^ first;
         uneven |= a ^ next;
@@ -40,7 +44,7 @@ pub(super) fn compare(addresses: &[u64], step: u64) -> (u64, u64) {
     (uneven, apart)
 }
 
-/// Lowest address and the end of the highest access.
+/// Returns the lowest address and the end of the highest access.
 #[inline(always)]
 pub(super) fn span(addresses: &Addresses, pattern: AddressPattern, bytes: u32) -> (u64, u64) {
     let bytes = u64::from(bytes);
@@ -55,7 +59,7 @@ pub(super) fn span(addresses: &Addresses, pattern: AddressPattern, bytes: u32) -
     }
 }
 
-/// Loads word `i` of the `count` words at each lane's address, which were checked.
+/// Loads word `i` of the `count` words at the address of each lane, which were checked.
 #[inline(always)]
 pub(super) fn gather(
     a: &Allocation,
@@ -80,9 +84,10 @@ pub(super) fn gather(
     }
 }
 
-/// Loads words of all lanes side by side, which were checked.
+/// Loads adjacent words of all lanes, which were checked.
 pub(super) fn load_consecutive(w: &mut Warp, t: &Transfer, a: &Allocation, low: u64) {
-    let (first, count) = (((low - a.base) / 4) as usize, t.regs.len());
+    let first = ((low - a.base) / 4) as usize;
+    let count = t.regs.len();
     let words = &a.words()[first..first + 32 * count];
     for (i, to) in t.regs.iter().flatten().enumerate() {
         let file = &mut w.regs.w32;
@@ -97,7 +102,7 @@ pub(super) fn load_consecutive(w: &mut Warp, t: &Transfer, a: &Allocation, low: 
     }
 }
 
-/// Loads every `N`th word, from word `i` on.
+/// Loads every `N`th word, starting at word `i`.
 #[inline(always)]
 fn consecutive<const N: usize>(words: &[AtomicU32], i: usize, out: &mut [u32; 32]) {
     let lanes = &words[..32 * N].as_chunks::<N>().0[..32];
@@ -106,7 +111,7 @@ fn consecutive<const N: usize>(words: &[AtomicU32], i: usize, out: &mut [u32; 32
         .for_each(|(out, lane)| *out = lane[i].load(Relaxed));
 }
 
-/// Stores every `N`th word, from word `i` on.
+/// Stores every `N`th word, starting at word `i`.
 #[inline(always)]
 pub(super) fn scatter<const N: usize>(words: &[AtomicU32], i: usize, values: &[u32; 32]) {
     let lanes = &words[..32 * N].as_chunks::<N>().0[..32];
@@ -116,7 +121,7 @@ pub(super) fn scatter<const N: usize>(words: &[AtomicU32], i: usize, values: &[u
         .for_each(|(lane, value)| lane[i].store(*value, Relaxed));
 }
 
-/// Whether the elements of a store are whole registers of 32 bits.
+/// Returns true if the elements of a store are whole 32-bit registers.
 pub(super) fn are_words(t: &Transfer) -> bool {
     let whole = |r: &Option<RegisterOperand>| r.is_some_and(|r| r.bits == 32);
     t.width.bytes == 4 && matches!(t.regs.len(), 1 | 2 | 4 | 8) && t.regs.iter().all(whole)

@@ -1,21 +1,21 @@
 //! The text that `printf` makes (CUDA programming guide, "Format Specifiers"; ISO C, 7.23.6.1).
 
-/// A piece of a format.
+/// A piece of a format string.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Piece {
     Text(String),
     Conversion(Conversion),
 }
 
-/// `%[flags][width][.precision][size]type`
+/// A conversion `%[flags][width][.precision][size]type`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Conversion {
     flags: String,
     width: Option<Amount>,
     precision: Option<Amount>,
-    /// Whether `l`, `ll`, `j`, `z` or `t` stands before the type.
+    /// Whether `l`, `ll`, `j`, `z` or `t` precedes the type.
     long: bool,
-    /// `h` or `hh`: bits of an integer that count.
+    /// The number of bits of an integer that are printed, from `h` or `hh`.
     bits: u32,
     kind: char,
 }
@@ -24,21 +24,21 @@ pub(crate) struct Conversion {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Amount {
     Is(usize),
-    /// `*`: the next argument.
+    /// `*`, which uses the next argument.
     Argument,
 }
 
-/// What a conversion takes.
+/// The argument of a conversion.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Argument {
     Number(u64),
     Text(String),
 }
 
-/// Columns that a width or precision may ask for.
+/// The maximum width or precision.
 const MOST: usize = 4096;
 
-/// The pieces of a format; what is no conversion is text.
+/// Splits a format string. Invalid conversions are plain text.
 pub(crate) fn pieces(format: &str) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut rest = format;
@@ -64,7 +64,7 @@ pub(crate) fn pieces(format: &str) -> Vec<Piece> {
     pieces
 }
 
-/// The conversion behind a `%`, and its length.
+/// Parses the conversion after a `%`. Returns it with its length.
 fn conversion(text: &str) -> Option<(Conversion, usize)> {
     let mut c = Conversion {
         bits: 32,
@@ -105,7 +105,7 @@ fn amount(rest: &mut &str) -> Option<Amount> {
 }
 
 impl Conversion {
-    /// Bytes of each argument in the list.
+    /// Returns the size of each argument in the list, in bytes.
     pub(crate) fn takes(&self) -> Vec<u32> {
         let stars = [self.width, self.precision]
             .into_iter()
@@ -118,7 +118,7 @@ impl Conversion {
         stars.map(|_| 4).chain([own]).collect()
     }
 
-    /// Whether its argument is the address of a text.
+    /// Returns true if the argument is the address of a string.
     pub(crate) fn is_text(&self) -> bool {
         self.kind == 's'
     }
@@ -128,7 +128,7 @@ impl Conversion {
     }
 }
 
-/// The text of a piece with its arguments.
+/// Returns the text of a piece with its arguments.
 pub(crate) fn format_piece(piece: &Piece, arguments: &[Argument]) -> String {
     let c = match piece {
         Piece::Text(text) => return text.clone(),
@@ -227,7 +227,7 @@ fn integer(c: &Conversion, prefix: &str, digits: String) -> String {
     }
 }
 
-/// Fills up to the width: with zeros between prefix and body where the flags say so and `zeros` allows it.
+/// Pads to the width. Zeros are inserted between prefix and body if the flags and `zeros` allow it.
 fn pad(c: &Conversion, prefix: &str, body: String, zeros: bool) -> String {
     let Some(Amount::Is(width)) = c.width else {
         return format!("{prefix}{body}");
@@ -258,7 +258,7 @@ fn float(c: &Conversion, x: f64) -> String {
     )
 }
 
-/// `d.ddde+dd`
+/// Formats a number as `d.ddde+dd`.
 fn exponential(x: f64, precision: usize) -> String {
     let text = format!("{x:.precision$e}");
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
@@ -267,7 +267,7 @@ fn exponential(x: f64, precision: usize) -> String {
     format!("{mantissa}e{sign}{:02}", exponent.abs())
 }
 
-/// The shorter of both forms, without zeros at the end unless `#` asks for them.
+/// Formats a number in the shorter form, without trailing zeros unless `#` requests them.
 fn general(c: &Conversion, x: f64) -> String {
     let digits = precision(c).unwrap_or(6).max(1);
     let scientific = exponential(x, digits - 1);
@@ -275,9 +275,12 @@ fn general(c: &Conversion, x: f64) -> String {
         .split_once('e')
         .and_then(|(_, e)| e.parse().ok())
         .unwrap_or(0);
-    let trim = |text: &str| match text.contains('.') && !c.has('#') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_string(),
-        false => text.to_string(),
+    let trim = |text: &str| {
+        if text.contains('.') && !c.has('#') {
+            text.trim_end_matches('0').trim_end_matches('.').to_string()
+        } else {
+            text.to_string()
+        }
     };
     if exponent < -4 || exponent >= digits as i32 {
         let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "+00"));
@@ -289,10 +292,11 @@ fn general(c: &Conversion, x: f64) -> String {
     ))
 }
 
-/// `0x1.8p+1`
+/// Formats a number as `0x1.8p+1`.
 fn hexadecimal(x: f64, precision: Option<usize>) -> String {
     let bits = x.to_bits();
-    let (exponent, mut fraction) = ((bits >> 52 & 0x7ff) as i32, bits & (1 << 52) - 1);
+    let exponent = (bits >> 52 & 0x7ff) as i32;
+    let mut fraction = bits & (1 << 52) - 1;
     let (mut lead, power) = match exponent {
         0 if fraction == 0 => (0, 0),
         0 => (0, -1022),
@@ -304,7 +308,8 @@ fn hexadecimal(x: f64, precision: Option<usize>) -> String {
         let rest = fraction & (1 << drop) - 1;
         let up = rest > 1 << (drop - 1) || rest == 1 << (drop - 1) && whole & 1 != 0;
         let rounded = (whole + u64::from(up)) << drop;
-        (lead, fraction) = (rounded >> 52, rounded & (1 << 52) - 1);
+        lead = rounded >> 52;
+        fraction = rounded & (1 << 52) - 1;
     }
     let digits = format!("{fraction:013x}");
     let digits = match precision {

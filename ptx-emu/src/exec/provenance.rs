@@ -1,8 +1,10 @@
-//! Where pointers come from: an address that was derived from one object must not lead into another.
+//! Where pointers come from: an address that was derived from one object must not lead into
+//! another.
 //!
-//! A register that is given the address of a variable, or is loaded with one of an allocation, is marked with it; copies,
-//! sums with what is no pointer and masks pass the mark on. Whatever else is done to a pointer removes the mark: then
-//! nothing is known, and nothing is found. Local memory is divided as compilers take the addresses of its parts.
+//! A register that is given the address of a variable, or is loaded with one of an allocation, is
+//! marked with it; copies, sums with what is no pointer and masks pass the mark on. Whatever else
+//! is done to a pointer removes the mark: then nothing is known, and nothing is found. Local memory
+//! is divided as compilers take the addresses of its parts.
 
 use rustc_hash::FxHashMap;
 
@@ -18,26 +20,27 @@ use crate::code::{Address, Space};
 use crate::fault::AllocationInfo;
 use crate::{Class, Fault};
 
-/// What a worker remembers of objects that pointers come from.
+/// The objects from which the pointers of a worker are derived.
 #[derive(Debug, Default)]
 pub(super) struct Provenance {
-    /// By number from 1.
+    /// The objects by number, starting at 1.
     objects: Vec<Object>,
     numbers: FxHashMap<Object, u32>,
     pending: Option<Pending>,
 }
 
-/// A variable or an allocation: its first address in its space, and one behind its last.
+/// A variable or an allocation: its first address in its space, and the address after its last
+/// byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Object {
     space: Resolved,
     start: u64,
     end: u64,
-    /// For local memory, where it begins in the memory of its call, as the text has it.
+    /// For local memory, the offset of the object in the memory of its call.
     offset: u64,
 }
 
-/// The mark of what was computed from two pointers: no offset of either.
+/// The mark of a value computed from two pointers, which belongs to neither object.
 const BETWEEN: u32 = u32::MAX;
 
 /// An instruction that is about to be executed.
@@ -61,10 +64,8 @@ fn set(regs: &mut Regs, register: Register, lane: usize, of: u32) {
 
 fn pending(w: &Warp, mask: u32, sources: &[Register]) -> Option<Pending> {
     let all = |register: &Register| {
-        let (value, of) = (
-            |lane| w.regs.bits(*register, lane),
-            |lane| mark(&w.regs, *register, lane),
-        );
+        let value = |lane| w.regs.bits(*register, lane);
+        let of = |lane| mark(&w.regs, *register, lane);
         (std::array::from_fn(value), std::array::from_fn(of))
     };
     Some(Pending {
@@ -75,7 +76,7 @@ fn pending(w: &Warp, mask: u32, sources: &[Register]) -> Option<Pending> {
 }
 
 impl Provenance {
-    /// The number of an object.
+    /// Returns the number of an object.
     fn number(&mut self, object: Object) -> u32 {
         if let Some(number) = self.numbers.get(&object) {
             return *number;
@@ -92,7 +93,7 @@ impl Worker<'_, '_> {
         self.observer.as_mut()?.provenance.as_mut()
     }
 
-    /// Looks at the pointers of an instruction that is about to be executed.
+    /// Records the pointers of an instruction that is about to be executed.
     pub(super) fn before_pointers(&mut self, w: &Warp, mask: u32) {
         if self.provenance().is_none() || mask == 0 {
             return;
@@ -121,14 +122,14 @@ impl Worker<'_, '_> {
             .for_each(|known| known.pending = pending.take());
     }
 
-    /// Forgets the instruction that was about to be executed.
+    /// Discards the instruction that was about to be executed.
     pub(super) fn forget_pending_pointers(&mut self) {
         if let Some(provenance) = self.provenance() {
             provenance.pending = None;
         }
     }
 
-    /// Marks what the instruction has given.
+    /// Marks the results of the instruction.
     pub(super) fn after_pointers(&mut self, w: &mut Warp) {
         let Some(p) = self.provenance().and_then(|known| known.pending.take()) else {
             return;
@@ -198,7 +199,7 @@ impl Worker<'_, '_> {
         })
     }
 
-    /// A register was loaded with an address, if an allocation is there.
+    /// Marks a loaded register if its value is an address in an allocation.
     fn loaded(&mut self, w: &mut Warp, d: Register, lane: usize) {
         let found = self.grid.table.find(w.regs.bits(d, lane));
         let space = Resolved::Global;
@@ -212,7 +213,7 @@ impl Worker<'_, '_> {
         set(&mut w.regs, d, lane, of);
     }
 
-    /// Whether the addresses of an access are within what they were derived from, or nowhere.
+    /// Checks that the addresses of an access are within their objects, or unmapped.
     fn check_origin(
         &mut self,
         w: &Warp,
@@ -250,7 +251,7 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// The finding of an access that has left the object that its address comes from for another one.
+    /// Returns the finding that an access has strayed from its object into another one.
     fn strayed(
         &self,
         w: &Warp,
@@ -285,18 +286,19 @@ impl Worker<'_, '_> {
         };
         let mut fault = self.fault(w, 1 << lane, Class::OutOfBounds, what);
         fault.instead = "check the index against the length";
-        (fault.address, fault.allocation) = (Some(at), from);
+        fault.address = Some(at);
+        fault.allocation = from;
         Some(*fault)
     }
 
-    /// The variable of shared memory that holds an address.
+    /// Returns the shared variable that contains an address.
     fn variable_at(&self, at: u64) -> Option<AllocationInfo> {
         self.shared_variable(at)
             .filter(|found| (found.base..found.base + found.bytes).contains(&at))
     }
 }
 
-/// The space that an address leads to, and the address there.
+/// Returns the space to which an address leads, and the address in it.
 fn within(w: &Warp, lane: usize, space: Space, at: u64) -> Option<(Resolved, u64)> {
     match space {
         Space::Global | Space::Const => Some((Resolved::Global, at)),
@@ -310,7 +312,7 @@ fn within(w: &Warp, lane: usize, space: Space, at: u64) -> Option<(Resolved, u64
     }
 }
 
-/// What is wrong with a local address that has left its variable.
+/// Describes a local address that has left its variable.
 fn outside(object: Object, at: u64) -> String {
     let offset = object.offset.wrapping_add(at.wrapping_sub(object.start)) as i64;
     let size = object
@@ -325,7 +327,8 @@ fn outside(object: Object, at: u64) -> String {
     )
 }
 
-/// The mark of a copy: that of a source with its value, or of the only source if it was moved to another space.
+/// Returns the mark of a copy: the mark of the source with this value, or of the only source if it
+/// was moved to another space.
 fn copied(regs: &Regs, p: &Pending, d: Register, lane: usize, moved: bool) -> u32 {
     let value = regs.bits(d, lane);
     let found = p
@@ -336,7 +339,7 @@ fn copied(regs: &Regs, p: &Pending, d: Register, lane: usize, moved: bool) -> u3
     found.max().unwrap_or(0)
 }
 
-/// The mark of a sum of what is marked so: the only one, if there is one.
+/// Returns the mark of a sum: the only mark of its operands, if there is one.
 fn sum(mut marks: impl Iterator<Item = u32>) -> u32 {
     let mut marked = marks.by_ref().filter(|of| *of != 0);
     match (marked.next(), marked.next()) {

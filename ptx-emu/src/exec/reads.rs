@@ -1,37 +1,43 @@
 //! Reads of shared memory that are not remembered by the words yet.
 //!
-//! A word remembers its reads for a later write that may race with them. After a barrier of the whole block they are over,
-//! and mostly no word was written before. So a read of a whole warp is only noted, in a few numbers. Before anything else
-//! happens to shared memory, the words get to know what was noted, in order and with what the warps knew then; if the
-//! block has met at a barrier since, nobody needs it.
+//! A word remembers its reads for a later write that may race with them. After a barrier of the
+//! whole block they are over, and mostly no word was written before. So a read of a whole warp is
+//! only noted, in a few numbers. Before anything else happens to shared memory, the words get to
+//! know what was noted, in order and with what the warps knew then; if the block has met at a
+//! barrier since, nobody needs it.
 
 use super::clocks::Clocks;
 use super::shared::LastAccess;
 
-/// Reads that are noted at most.
+/// The maximum number of recorded reads.
 const MOST: usize = 4096;
 
-/// The words that the lanes of a warp access, so many each, by the first ones.
+/// The words that the lanes of a warp access, described by their first words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// All lanes the same.
+    /// All lanes access the same words.
     Same(u32),
-    /// The lower 16 lanes the same, and the upper ones.
+    /// The lower 16 lanes access the same words, and the upper 16 lanes others.
     Halves(u32, u32),
-    /// The lower 16 lanes side by side, and the upper ones the same words.
+    /// The lower 16 lanes access adjacent words, and the upper 16 lanes the same ones.
     Twice(u32),
-    /// All lanes side by side.
+    /// All lanes access adjacent words.
     Beside(u32),
 }
 
 impl Shape {
-    /// The shape of the first words of 32 lanes that access so many each.
+    /// Returns the shape of the first words of 32 lanes that access `count` words each.
     #[inline(always)]
     pub(super) fn of(first: &[u32; 32], count: u32) -> Option<Shape> {
-        let (low, high) = (first[0], first[16]);
-        let (mut halves, mut twice, mut beside) = (0, 0, 0);
+        let low = first[0];
+        let high = first[16];
+        let mut halves = 0;
+        let mut twice = 0;
+        let mut beside = 0;
         for i in 0..16 {
-            let (a, b, at) = (first[i], first[16 + i], low.wrapping_add(i as u32 * count));
+            let a = first[i];
+            let b = first[16 + i];
+            let at = low.wrapping_add(i as u32 * count);
             halves |= (a ^ low) | (b ^ high);
             twice |= (a ^ at) | (b ^ at);
             beside |= (a ^ at) | (b ^ at.wrapping_add(16 * count));
@@ -45,7 +51,7 @@ impl Shape {
         }
     }
 
-    /// The words, in one or two runs: where each begins, and how many there are.
+    /// Returns the words as one or two runs: the start of each, and their length.
     #[inline(always)]
     pub(super) fn runs(self, count: usize) -> ([usize; 2], usize) {
         match self {
@@ -57,33 +63,34 @@ impl Shape {
     }
 }
 
-/// A read of all lanes of a warp.
+/// A read by all lanes of a warp.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Noted {
-    /// As one of the warp's first thread.
+    /// The access, attributed to the first thread of the warp.
     pub(super) new: LastAccess,
     pub(super) shape: Shape,
-    /// Words of each lane.
+    /// The number of words of each lane.
     pub(super) count: u32,
-    /// Where what the warp knew of the others begins.
+    /// The index at which the clock of the warp begins in `seen`.
     seen: u32,
 }
 
-/// The reads of a block that are noted.
+/// The recorded reads of a block that are not in shadow memory yet.
 #[derive(Debug, Default)]
 pub(super) struct Reads {
     noted: Vec<Noted>,
-    /// What warps knew of the others, one clock after another.
+    /// The clocks of the warps at their reads, concatenated.
     seen: Vec<u32>,
-    /// For each warp, where its last clock begins, and how often clocks had changed.
+    /// For each warp, the start of its last clock, and the number of clock changes at that time.
     latest: Vec<(u32, u64)>,
-    /// Barriers at which the block had met when the last one was noted, and when the last one was remembered.
+    /// The number of block barriers at the last recorded read, and at the last transfer to shadow
+    /// memory.
     noted_at: u64,
     kept_at: u64,
 }
 
 impl Reads {
-    /// Forgets all, for another block.
+    /// Clears the reads for another block.
     pub(super) fn clear(&mut self) {
         self.noted.clear();
         self.seen.clear();
@@ -95,7 +102,7 @@ impl Reads {
         self.noted.is_empty()
     }
 
-    /// Notes a read of all lanes of a warp; false if there is no room.
+    /// Records a read by all lanes of a warp. Returns false if there is no capacity left.
     #[inline(always)]
     pub(super) fn note(
         &mut self,
@@ -133,19 +140,19 @@ impl Reads {
         at
     }
 
-    /// Whether the words must get to know what is noted.
+    /// Returns true if the reads must be transferred to shadow memory.
     pub(super) fn are_needed(&self, clocks: &Clocks) -> bool {
         self.noted_at == clocks.meetings()
     }
 
-    /// What is noted, each with what the warp knew of so many warps.
+    /// Returns the recorded reads, each with the clock of its warp.
     pub(super) fn noted(&self, warps: usize) -> impl Iterator<Item = (&Noted, &[u32])> {
         self.noted
             .iter()
             .map(move |noted| (noted, &self.seen[noted.seen as usize..][..warps]))
     }
 
-    /// The words have got to know all that is noted, as far as it is needed.
+    /// Removes the reads after their transfer to shadow memory.
     pub(super) fn settled(&mut self, clocks: &Clocks) {
         if self.are_needed(clocks) {
             self.kept(clocks);
@@ -153,13 +160,13 @@ impl Reads {
         self.clear();
     }
 
-    /// The words have got to know a read.
+    /// Records that a read was written to shadow memory.
     #[inline(always)]
     pub(super) fn kept(&mut self, clocks: &Clocks) {
         self.kept_at = clocks.meetings();
     }
 
-    /// Whether all that the words know of is over, as the block has met since.
+    /// Returns true if all reads in shadow memory are ordered before a later block barrier.
     #[inline(always)]
     pub(super) fn are_over(&self, clocks: &Clocks) -> bool {
         self.kept_at != clocks.meetings()

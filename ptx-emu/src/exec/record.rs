@@ -1,8 +1,8 @@
 //! Accesses of a whole warp to global memory in a traced launch, recorded at once.
 //!
-//! The lanes of a warp mostly access words side by side, in one run or a few, or all load the same. If such an access races
-//! with nothing, it is recorded run by run; otherwise the lanes are recorded [one by one](super::global), which names the
-//! race.
+//! The lanes of a warp mostly access words side by side, in one run or a few, or all load the same.
+//! If such an access races with nothing, it is recorded run by run; otherwise the lanes are
+//! recorded [one by one](super::global), which names the race.
 
 use std::ops::Range;
 
@@ -16,18 +16,18 @@ use crate::accesses::MemoryOperation;
 use crate::allocation::Allocation;
 use crate::code::Scope;
 
-/// Runs of words that are recorded at once.
+/// The maximum number of word runs that are recorded at the same time.
 const MOST_RUNS: usize = 8;
 
-/// The words that lanes access, so many each, as runs: all the same, or side by side for lanes side by side; none if there
-/// are too many.
+/// Returns the words that the lanes access as runs, or `None` if there are too many runs.
 fn runs_of(
     mask: u32,
     addresses: &Addresses,
     words: u32,
     runs: &mut [(Range<u64>, Spread); MOST_RUNS],
 ) -> Option<usize> {
-    let (each, shift) = (u64::from(words), words.trailing_zeros());
+    let each = u64::from(words);
+    let shift = words.trailing_zeros();
     let first = addresses[0] / 4;
     let (uneven, apart) = compare(addresses, 4 * each);
     if apart == 0 {
@@ -45,7 +45,8 @@ fn runs_of(
         );
         return Some(1);
     }
-    let (mut count, mut next) = (0, u64::MAX);
+    let mut count = 0;
+    let mut next = u64::MAX;
     for (lane, address) in addresses.iter().enumerate().filter(|_| mask == u32::MAX) {
         let first = address / 4;
         if first != next {
@@ -66,7 +67,8 @@ fn runs_of(
 }
 
 impl Worker<'_, '_> {
-    /// Records an access of all lanes at once, if they access words side by side, or load the same, and race with nothing.
+    /// Records an access by all lanes at the same time. They must access adjacent words, or load
+    /// the same ones, without a race.
     pub(super) fn record_together(
         &mut self,
         w: &Warp,

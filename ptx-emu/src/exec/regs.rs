@@ -1,7 +1,8 @@
-//! The registers of a warp, with a value for each of 32 lanes, and the typed values that instructions see in them.
+//! The registers of a warp, with a value for each of 32 lanes, and the typed values that
+//! instructions see in them.
 //!
-//! 32-bit and 64-bit registers have a file each. Narrower values occupy a 32-bit register. A predicate is one bit per
-//! lane. `defined` has a bit for each lane that has written the register.
+//! 32-bit and 64-bit registers have a file each. Narrower values occupy a 32-bit register. A
+//! predicate is one bit per lane. `defined` has a bit for each lane that has written the register.
 
 use half::{bf16, f16};
 
@@ -10,7 +11,7 @@ use crate::Fault;
 use crate::code::RegisterCopy;
 use crate::parse::types::Type;
 
-/// Registers of one width.
+/// The registers of one width.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct File<T> {
     pub(crate) lanes: Vec<[T; 32]>,
@@ -40,30 +41,30 @@ pub(crate) struct Regs {
     pub(crate) w64: File<u64>,
     pub(crate) pred: Vec<u32>,
     pub(crate) pred_defined: Vec<u32>,
-    /// The floats among them that arithmetic spoilt, where that is followed.
+    /// The marks of NaN and infinite values, if arithmetic is checked.
     pub(super) spoilt: Marks,
-    /// The pointers among them, by what they were derived from, where that is followed.
+    /// The marks of pointers by their origin, if provenance is checked.
     pub(super) pointers: Marks,
-    /// What to say if somebody uses a register that a load found nothing for.
+    /// Faults of loads from uninitialized memory, which are reported when the register is used.
     pub(super) put_off: Vec<PutOff>,
 }
 
-/// A fault of a load that is none until its value is used.
+/// A fault of a load that is reported when the loaded value is used.
 #[derive(Clone, Debug)]
 pub(super) struct PutOff {
-    /// 64, 32, or 1 for predicates.
+    /// The width of the register file: 64, 32, or 1 for predicates.
     file: u32,
     slot: u32,
     lanes: u32,
     fault: Box<Fault>,
 }
 
-/// The bits of the registers that one of so many bits is among.
+/// Returns the width of the register file for registers of a width.
 fn file_of(bits: u32) -> u32 {
     if matches!(bits, 1 | 64) { bits } else { 32 }
 }
 
-/// Which file a register is in.
+/// A register file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Bank {
     W32,
@@ -72,7 +73,7 @@ pub(crate) enum Bank {
 }
 
 impl Bank {
-    /// Bits of its registers.
+    /// Returns the width of its registers.
     pub(super) fn bits(self) -> u32 {
         match self {
             Bank::W32 => 32,
@@ -82,7 +83,7 @@ impl Bank {
     }
 }
 
-/// A register read by lanes that never wrote it.
+/// A register that is read by lanes that have not written it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Undefined {
     pub(crate) bank: Bank,
@@ -90,7 +91,7 @@ pub(crate) struct Undefined {
     pub(crate) lanes: u32,
 }
 
-/// A register's bits.
+/// The bits of a register.
 pub(crate) trait Raw: Copy + Default + PartialEq + 'static {
     const BANK: Bank;
     fn file(regs: &Regs) -> &File<Self>;
@@ -118,7 +119,7 @@ impl Raw for u64 {
 }
 
 impl Regs {
-    /// The bits of a register of 32 or 64 in a lane, written or not.
+    /// Returns the bits of a 32-bit or 64-bit register in a lane, initialized or not.
     pub(super) fn bits(&self, (bank, slot): (Bank, u32), lane: usize) -> u64 {
         match bank {
             Bank::W64 => self.w64.lanes[slot as usize][lane],
@@ -126,7 +127,7 @@ impl Regs {
         }
     }
 
-    /// The values of a register, which the lanes of `mask` must have written.
+    /// Returns the values of a register, which must be initialized in the lanes of `mask`.
     #[inline(always)]
     pub(crate) fn get<R: Raw>(&self, slot: u32, mask: u32) -> Result<&[R; 32], Undefined> {
         let file = R::file(self);
@@ -158,7 +159,7 @@ impl Regs {
         }
     }
 
-    /// The lanes that have written a register of so many bits.
+    /// Returns the lanes in which a register is initialized.
     pub(crate) fn defined(&self, bits: u32, slot: u32) -> u32 {
         match file_of(bits) {
             64 => self.w64.defined[slot as usize],
@@ -167,7 +168,7 @@ impl Regs {
         }
     }
 
-    /// Lanes have not written it any more.
+    /// Marks a register as uninitialized in some lanes.
     pub(crate) fn forget(&mut self, bits: u32, slot: u32, lanes: u32) {
         let defined = match file_of(bits) {
             64 => &mut self.w64.defined,
@@ -183,7 +184,7 @@ impl Regs {
         self.put_off.retain(|p| p.lanes != 0);
     }
 
-    /// Copies several registers at once: all are read before any is written.
+    /// Copies several registers at the same time: all are read before any is written.
     pub(crate) fn copy_all(&mut self, mask: u32, copies: &[RegisterCopy]) -> Result<(), Undefined> {
         let mut values = Vec::new();
         for copy in copies {
@@ -201,7 +202,7 @@ impl Regs {
         Ok(())
     }
 
-    /// Replaces the registers of some lanes by those that the lanes have in another copy of the same call.
+    /// Replaces the registers of some lanes by the registers of another context of the same call.
     pub(super) fn take_lanes(&mut self, other: &Regs, lanes: u32) {
         self.w32.take_lanes(&other.w32, lanes);
         self.w64.take_lanes(&other.w64, lanes);
@@ -221,7 +222,7 @@ impl Regs {
         self.put_off.retain(|p| p.lanes != 0);
     }
 
-    /// A load found nothing for some lanes of a register of so many bits.
+    /// Records the fault of a load from uninitialized memory for some lanes of a register.
     pub(super) fn put_off(&mut self, bits: u32, slot: u32, lanes: u32, fault: Box<Fault>) {
         self.forget(bits, slot, lanes);
         self.put_off.push(PutOff {
@@ -232,7 +233,7 @@ impl Regs {
         });
     }
 
-    /// What to say of the use of a register that a load found nothing for.
+    /// Returns the recorded fault of a register that was loaded from uninitialized memory.
     pub(super) fn found_nothing(&self, bits: u32, slot: u32, lanes: u32) -> Option<&Fault> {
         let mut of = self
             .put_off
@@ -242,7 +243,7 @@ impl Regs {
             .map(|p| &*p.fault)
     }
 
-    /// The faults that are put off for lanes of a 32-bit register.
+    /// Returns the recorded faults of a 32-bit register, with the lanes that they do not concern.
     pub(super) fn put_off_of(&self, slot: u32) -> Vec<(u32, Box<Fault>)> {
         let of = self
             .put_off
@@ -254,7 +255,8 @@ impl Regs {
             .collect()
     }
 
-    /// The lanes in which a predicate is true; the lanes of `mask` must have written it.
+    /// Returns the lanes in which a predicate is true. It must be initialized in the lanes of
+    /// `mask`.
     #[inline(always)]
     pub(crate) fn pred(&self, slot: u32, mask: u32) -> Result<u32, Undefined> {
         let missing = mask & !self.pred_defined[slot as usize];
@@ -277,7 +279,7 @@ impl Regs {
     }
 }
 
-/// A value as an instruction sees it: a PTX type, and how it lies in a register.
+/// A PTX type and its representation in a register.
 pub(crate) trait Value: Copy {
     const TYPE: Type;
     type Raw: Raw;
@@ -285,7 +287,7 @@ pub(crate) trait Value: Copy {
     fn to_raw(self) -> Self::Raw;
 }
 
-/// Untyped 16 bits: registers of any kind fit.
+/// Untyped 16 bits, for registers of any kind.
 #[derive(Clone, Copy)]
 pub(crate) struct B16(pub(crate) u16);
 /// Untyped 32 bits.
@@ -294,7 +296,7 @@ pub(crate) struct B32(pub(crate) u32);
 /// Untyped 64 bits.
 #[derive(Clone, Copy)]
 pub(crate) struct B64(pub(crate) u64);
-/// A packed pair, low half first.
+/// A packed pair with the low half first.
 #[derive(Clone, Copy)]
 pub(crate) struct Two<T>(pub(crate) T, pub(crate) T);
 
@@ -342,8 +344,8 @@ values! {
         |v| u32::from(v.0.to_bits()) | u32::from(v.1.to_bits()) << 16;
 }
 
-/// Where an arithmetic instruction finds its operands: destinations `d` and `e`, sources `a`, `b`, `c`,
-/// each a slot in the bank of its type, and `x`, what the row wants besides.
+/// The operands of an arithmetic instruction: destinations `d` and `e`, sources `a`, `b` and `c`,
+/// and a constant `x` of the row. Each operand is a slot in the bank of its type.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Slots {
     pub(crate) d: u32,
@@ -354,14 +356,15 @@ pub(crate) struct Slots {
     pub(crate) x: u32,
 }
 
-/// Executes one arithmetic instruction for the lanes of a mask.
+/// A function that executes one arithmetic instruction for the lanes of a mask.
 pub(crate) type Alu = fn(&mut Regs, u32, &Slots) -> Result<(), Undefined>;
 
-/// Lanes computed at a time; few enough that the compiler keeps them in vector registers.
+/// The number of lanes that are computed together. The compiler keeps this many in vector
+/// registers.
 const CHUNK: usize = 8;
 
-/// Writes `f(lane)` to every lane of `mask`. Sources may be the destination itself: a chunk is read whole
-/// before it is written.
+/// Writes `f(lane)` to every lane of `mask`. A source may be the destination, because a chunk is
+/// read before it is written.
 #[inline(always)]
 fn fill<R: Raw>(regs: &mut Regs, d: u32, mask: u32, mut f: impl FnMut(&Regs, usize) -> [R; CHUNK]) {
     for chunk in 0..32 / CHUNK {
@@ -392,7 +395,7 @@ fn chunk<V: Value>(regs: &Regs, slot: u32, chunk: usize) -> [V; CHUNK] {
         .map(V::from_raw)
 }
 
-/// `d = f(a)` in every lane of `mask`.
+/// Computes `d = f(a)` in every lane of `mask`.
 #[inline(always)]
 pub(crate) fn map1<A: Value, D: Value>(
     regs: &mut Regs,
@@ -408,7 +411,7 @@ pub(crate) fn map1<A: Value, D: Value>(
     Ok(())
 }
 
-/// `d = f(a, b)` in every lane of `mask`.
+/// Computes `d = f(a, b)` in every lane of `mask`.
 #[inline(always)]
 pub(crate) fn map2<A: Value, B: Value, D: Value>(
     regs: &mut Regs,
@@ -419,13 +422,14 @@ pub(crate) fn map2<A: Value, B: Value, D: Value>(
     regs.get::<A::Raw>(s.a, mask)?;
     regs.get::<B::Raw>(s.b, mask)?;
     fill(regs, s.d, mask, |regs, k| {
-        let (a, b) = (chunk::<A>(regs, s.a, k), chunk::<B>(regs, s.b, k));
+        let a = chunk::<A>(regs, s.a, k);
+        let b = chunk::<B>(regs, s.b, k);
         std::array::from_fn(|i| f(a[i], b[i]).to_raw())
     });
     Ok(())
 }
 
-/// `d = f(a, b, c)` in every lane of `mask`.
+/// Computes `d = f(a, b, c)` in every lane of `mask`.
 #[inline(always)]
 pub(crate) fn map3<A: Value, B: Value, C: Value, D: Value>(
     regs: &mut Regs,
@@ -437,17 +441,16 @@ pub(crate) fn map3<A: Value, B: Value, C: Value, D: Value>(
     regs.get::<B::Raw>(s.b, mask)?;
     regs.get::<C::Raw>(s.c, mask)?;
     fill(regs, s.d, mask, |regs, k| {
-        let (a, b, c) = (
-            chunk::<A>(regs, s.a, k),
-            chunk::<B>(regs, s.b, k),
-            chunk::<C>(regs, s.c, k),
-        );
+        let a = chunk::<A>(regs, s.a, k);
+        let b = chunk::<B>(regs, s.b, k);
+        let c = chunk::<C>(regs, s.c, k);
         std::array::from_fn(|i| f(a[i], b[i], c[i]).to_raw())
     });
     Ok(())
 }
 
-/// [`map1`] of a function that is called for each lane: for instructions that are seldom in inner loops.
+/// Computes `d = f(a)` like [`map1`], with a function call per lane. For instructions that are rare
+/// in inner loops.
 pub(crate) fn each1<A: Value, D: Value>(
     regs: &mut Regs,
     mask: u32,
@@ -460,33 +463,29 @@ pub(crate) fn each1<A: Value, D: Value>(
     Ok(())
 }
 
-/// As [`each1`].
+/// Computes `d = f(a, b)` like [`map2`], with a function call per lane.
 pub(crate) fn each2<A: Value, B: Value, D: Value>(
     regs: &mut Regs,
     mask: u32,
     s: &Slots,
     f: fn(A, B) -> D,
 ) -> Result<(), Undefined> {
-    let (a, b) = (
-        regs.get::<A::Raw>(s.a, mask)?,
-        regs.get::<B::Raw>(s.b, mask)?,
-    );
+    let a = regs.get::<A::Raw>(s.a, mask)?;
+    let b = regs.get::<B::Raw>(s.b, mask)?;
     let out = each(mask, |i| f(A::from_raw(a[i]), B::from_raw(b[i])));
     regs.set(s.d, mask, &out);
     Ok(())
 }
 
-/// As [`each1`].
+/// Computes `d = f(a, b, c)` like [`map3`], with a function call per lane.
 pub(crate) fn each3<A: Value, B: Value, C: Value, D: Value>(
     regs: &mut Regs,
     mask: u32,
     s: &Slots,
     f: fn(A, B, C) -> D,
 ) -> Result<(), Undefined> {
-    let (a, b) = (
-        regs.get::<A::Raw>(s.a, mask)?,
-        regs.get::<B::Raw>(s.b, mask)?,
-    );
+    let a = regs.get::<A::Raw>(s.a, mask)?;
+    let b = regs.get::<B::Raw>(s.b, mask)?;
     let c = regs.get::<C::Raw>(s.c, mask)?;
     let out = each(mask, |i| {
         f(A::from_raw(a[i]), B::from_raw(b[i]), C::from_raw(c[i]))

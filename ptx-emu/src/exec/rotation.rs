@@ -1,9 +1,11 @@
-//! The blocks of one host thread. They run one after another, and take turns where they wait for each other.
+//! The blocks of one host thread. They run one after another, and take turns where they wait for
+//! each other.
 //!
-//! A block runs until it ends, or until all its warps that can run poll, sleep or wait. Then another block begins, or one
-//! that has begun continues. Under some schedules of traced launches several blocks run in turns, though none waits.
-//! When every block that has begun waits and no other can begin, the rotation [rests](super::standstill) until another
-//! host thread, or something outside of the launch, changes memory.
+//! A block runs until it ends, or until all its warps that can run poll, sleep or wait. Then
+//! another block begins, or one that has begun continues. Under some schedules of traced launches
+//! several blocks run in turns, though none waits. When every block that has begun waits and no
+//! other can begin, the rotation [rests](super::standstill) until another host thread, or something
+//! outside of the launch, changes memory.
 
 use std::collections::VecDeque;
 
@@ -14,7 +16,7 @@ use super::trace::{Recorder, Running};
 use super::turns::Progress;
 use crate::launch::{Stats, Trace};
 
-/// Blocks that run in turns where blocks are interleaved, and rounds of turns that each gets at most.
+/// The number of blocks that are interleaved, and the maximum number of rounds of each turn.
 const INTERLEAVED: usize = 4;
 const MOST_ROUNDS: u64 = 4;
 
@@ -22,9 +24,9 @@ const MOST_ROUNDS: u64 = 4;
 struct Live<'g, 'a> {
     turn: u64,
     worker: Worker<'g, 'a>,
-    /// Its part of the record, in a traced launch.
+    /// The state of its record, in a traced launch.
     running: Option<Running>,
-    /// What it had done when it last stopped.
+    /// The effects of the block when it last stopped.
     effects: u64,
 }
 
@@ -34,26 +36,26 @@ pub(super) struct Rotation<'g, 'a> {
     live: VecDeque<Live<'g, 'a>>,
     spare: Vec<Worker<'g, 'a>>,
     recorder: Option<Box<Recorder>>,
-    /// Its number among the rotations of the launch.
+    /// The number of this rotation in the launch.
     number: usize,
-    /// Whether the last block to run waits.
+    /// Whether the last block that ran waits.
     waits: bool,
-    /// Whether the last block to run has ended.
+    /// Whether the last block that ran has ended.
     ended: bool,
     still: Still,
-    /// Turns of blocks so far.
+    /// The number of turns of blocks so far.
     turns: u64,
 }
 
-/// The time in which neither these blocks nor anything else did something that others can see.
+/// A period in which neither these blocks nor anything else had an effect.
 #[derive(Default)]
 struct Still {
-    /// The changes before it began.
+    /// The stamp before the period began.
     stamp: Stamp,
-    /// Turns of blocks, and those of them in a row in which the block was seen to be in a loop that it cannot end.
+    /// The number of turns, and of consecutive turns in which a block was proved to wait.
     turns: u64,
     same: u64,
-    /// Times that the blocks came to rest.
+    /// The number of times that all blocks were at rest.
     rounds: u32,
 }
 
@@ -90,7 +92,8 @@ impl<'g, 'a> Rotation<'g, 'a> {
             match progress {
                 Some(Progress::Waits { proven }) => {
                     self.waits = true;
-                    // A wait that only others can end is limited by time. Fuel limits loops that may end by themselves.
+                    // A wait that only others can end is limited by time. Fuel limits loops that
+                    // may end by themselves.
                     if proven && block.worker.effects == block.effects {
                         block.worker.fuel = fuel;
                     }
@@ -118,14 +121,15 @@ impl<'g, 'a> Rotation<'g, 'a> {
         self.finish()
     }
 
-    /// Records that a block did something that others can see.
+    /// Records an effect that other blocks can see.
     fn changed(&mut self) {
         self.waits = false;
         self.still = Still::default();
         self.grid.standstill.changed();
     }
 
-    /// Returns the block that runs next: a new one if the last one waits or there is no other.
+    /// Returns the block that runs next. It is a new one if the last one waits or there is no
+    /// other.
     fn next(&mut self) -> Option<Live<'g, 'a>> {
         let more = self.grid.interleaves && self.live.len() < INTERLEAVED;
         if (self.live.is_empty() || self.waits || more)
@@ -155,16 +159,17 @@ impl<'g, 'a> Rotation<'g, 'a> {
         }
     }
 
-    /// Lets a block run; none if it has a fault, which is recorded.
+    /// Runs a block. Returns `None` if it has a fault, which is recorded.
     fn advance(&mut self, block: &mut Live<'g, 'a>) -> Option<Progress> {
         if let (Some(recorder), Some(running)) = (&mut self.recorder, block.running.take()) {
             recorder.resume(running);
         }
         std::mem::swap(&mut self.recorder, &mut block.worker.recorder);
         self.turns += 1;
-        let rounds = match self.grid.interleaves {
-            true => 1 + mix(self.grid.schedule.seed ^ self.turns << 20) % MOST_ROUNDS,
-            false => u64::MAX,
+        let rounds = if self.grid.interleaves {
+            1 + mix(self.grid.schedule.seed ^ self.turns << 20) % MOST_ROUNDS
+        } else {
+            u64::MAX
         };
         let progress = block.worker.advance(rounds);
         std::mem::swap(&mut self.recorder, &mut block.worker.recorder);
@@ -177,7 +182,7 @@ impl<'g, 'a> Rotation<'g, 'a> {
             .ok()
     }
 
-    /// Keeps a block that waits. Returns true if the launch ends because it stands still.
+    /// Keeps a waiting block. Returns true if the launch ends because it stands still.
     fn keep(&mut self, mut block: Live<'g, 'a>, proven: bool) -> bool {
         let effects = block.worker.effects;
         let did = std::mem::replace(&mut block.effects, effects) != effects;

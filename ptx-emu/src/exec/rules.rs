@@ -1,4 +1,5 @@
-//! What instructions do with numbers, for the checks of [`values`](super::values): read from their names.
+//! What instructions do with numbers, for the checks of [`values`](super::values): read from their
+//! names.
 
 use std::collections::BTreeMap;
 
@@ -9,24 +10,24 @@ use crate::fault::SourcePlace;
 use crate::isa::{self, Lookup};
 use crate::parse::types::{Kind, Type};
 
-/// A register.
+/// A register by bank and slot.
 pub(crate) type Register = (Bank, u32);
 
-/// What marks of a register go by.
+/// Returns the key of a register for its marks.
 pub(super) fn key((bank, slot): Register) -> u64 {
     u64::from(slot) << 1 | u64::from(bank == Bank::W64)
 }
 
-/// What an instruction does with numbers.
+/// The effect of an instruction on numbers.
 #[derive(Clone, Debug)]
 pub(crate) enum Rule {
     Nothing,
-    /// Divides integers, or gives the remainder.
+    /// Divides integers, or computes a remainder.
     Divides {
         a: (Register, Type),
         b: Register,
     },
-    /// Computes a number of floats or integers.
+    /// Computes a float or an integer.
     Computes {
         d: (Register, Type),
         sources: Vec<(Register, Type)>,
@@ -36,24 +37,24 @@ pub(crate) enum Rule {
         a: (Register, Type),
         to: Type,
     },
-    /// Its result may be what a source is: exactly, or parts of it.
+    /// Returns a source, completely or in parts.
     Passes {
         to: Vec<Register>,
         from: Vec<Register>,
         exactly: bool,
     },
-    /// Takes what a lane holds to others.
+    /// Exchanges values between lanes.
     Exchanges {
         to: Register,
         from: Register,
     },
-    /// Fills registers with what comes from elsewhere.
+    /// Fills registers with values from elsewhere.
     Fills(Vec<Register>),
-    /// Puts what registers hold where others see it, or multiplies it.
+    /// Makes the values of registers visible to others, or multiplies them.
     Uses(Vec<Register>),
 }
 
-/// The rules of all instructions.
+/// Returns the rules of all instructions.
 pub(crate) fn rules(code: &Code) -> Vec<Rule> {
     let mut names = BTreeMap::new();
     (0..code.ops.len())
@@ -61,7 +62,7 @@ pub(crate) fn rules(code: &Code) -> Vec<Rule> {
         .collect()
 }
 
-/// The destination's and the sources' types of rows, by their names.
+/// The types of the destination and the sources of rows, by name.
 type Known = BTreeMap<String, Option<(Type, &'static [Type])>>;
 
 fn rule(code: &Code, pc: usize, known: &mut Known) -> Rule {
@@ -93,7 +94,7 @@ fn rule(code: &Code, pc: usize, known: &mut Known) -> Rule {
     }
 }
 
-/// Whether an instruction hands on what its registers hold.
+/// Returns true if an instruction passes on the values of its registers.
 fn uses(op: &Op) -> bool {
     matches!(
         op,
@@ -112,7 +113,7 @@ fn uses(op: &Op) -> bool {
     )
 }
 
-/// The name of an instruction and its operands, without its predicate.
+/// Returns the name of an instruction and its operands, without its guard.
 pub(super) fn parts(place: &SourcePlace) -> (&str, &str) {
     let text = place.text.trim_end_matches(';');
     let text = match text.strip_prefix('@') {
@@ -126,7 +127,7 @@ fn opcode(name: &str) -> &str {
     name.split('.').next().unwrap_or("")
 }
 
-/// The first operand, and the others.
+/// Returns the first operand, and the others.
 pub(super) fn split(operands: &str) -> (&str, &str) {
     let end = if operands.starts_with('{') {
         operands.find('}').unwrap_or(0)
@@ -139,7 +140,7 @@ pub(super) fn split(operands: &str) -> (&str, &str) {
     operands.split_at(end)
 }
 
-/// The registers of values that a part of an instruction names.
+/// Returns the value registers that a fragment of an instruction names.
 pub(super) fn named(code: &Code, pc: usize, text: &str) -> Vec<Register> {
     let routine = code
         .routines
@@ -158,7 +159,7 @@ pub(super) fn named(code: &Code, pc: usize, text: &str) -> Vec<Register> {
         .collect()
 }
 
-/// The types of the row of a name.
+/// Returns the types of the row with a name.
 pub(super) fn types(name: &str) -> Option<(Type, &'static [Type])> {
     let dotted: Vec<String> = name
         .split('.')
@@ -195,7 +196,7 @@ fn of_row(opcode: &str, d: Type, sources: &[Type], slots: &Slots) -> Rule {
     }
 }
 
-/// The rule of a conversion between types that hold numbers as they are. Its registers may be wider than their types.
+/// Returns the rule of a conversion. Its registers may be wider than their types.
 fn of_conversion(
     name: &str,
     slots: &Slots,
@@ -238,7 +239,7 @@ fn of_conversion(
     }
 }
 
-/// The type that a suffix names, without its dot.
+/// Returns the type of a suffix without its dot.
 fn suffix(part: &str) -> Option<Type> {
     Type::parse(&format!(".{part}"))
 }

@@ -1,16 +1,18 @@
-//! Shared memory of a block with its shadow: what exists, what is initialised, and who accessed it last.
+//! Shared memory of a block with its shadow: what exists, what is initialised, and who accessed it
+//! last.
 //!
-//! Races are found with [vector clocks](super::clocks). A word remembers its last write and two reads by different
-//! threads. Two are enough to find a race: of two unordered readers, at least one is not the writer. A traced launch keeps
-//! [more](super::history), to find it under every schedule. A copy that
-//! completes on an mbarrier writes as that mbarrier's agent, in the current phase; a thread that has waited for the
-//! phase is ordered after the write. For bytes that a copy wrote, the last read of each warp is remembered, because the
-//! next copy must come after all of them.
+//! Races are found with [vector clocks](super::clocks). A word remembers its last write and two
+//! reads by different threads. Two are enough to find a race: of two unordered readers, at least
+//! one is not the writer. A traced launch keeps [more](super::history), to find it under every
+//! schedule. A copy that completes on an mbarrier writes as that mbarrier's agent, in the current
+//! phase; a thread that has waited for the phase is ordered after the write. For bytes that a copy
+//! wrote, the last read of each warp is remembered, because the next copy must come after all of
+//! them.
 //!
-//! Bulk copies and products access memory through another proxy than the threads. What a bulk copy overwrites must be
-//! ordered before it, and if a thread wrote or read it, must be known to [that proxy](Clocks::proxied) too: an arrival
-//! at an mbarrier alone lets the copy overtake loads. What copies and products read is remembered apart from what
-//! threads read, since it needs no fence.
+//! Bulk copies and products access memory through another proxy than the threads. What a bulk copy
+//! overwrites must be ordered before it, and if a thread wrote or read it, must be known to [that
+//! proxy](Clocks::proxied) too: an arrival at an mbarrier alone lets the copy overtake loads. What
+//! copies and products read is remembered apart from what threads read, since it needs no fence.
 //!
 //! Bytes of an mbarrier or under a pending copy count as outside every variable.
 
@@ -21,26 +23,26 @@ use crate::async_code::Reduction;
 use crate::code::Region;
 use crate::decode::SHARED_BASE;
 
-/// One access to some bytes of a word.
+/// A recorded access to some bytes of a word.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LastAccess {
-    /// The warp's count when it happened; 0 for never.
+    /// The clock of the warp at the access, or 0 if there was none.
     pub(super) clock: u32,
     pub(crate) pc: u32,
     pub(crate) thread: u16,
-    /// Bytes of the word, one bit each.
+    /// The accessed bytes of the word, one bit each.
     pub(super) bytes: u8,
-    /// Atomic, volatile or otherwise ordered at its own address.
+    /// Whether it is atomic, volatile or otherwise ordered at its address.
     pub(crate) strong: bool,
 }
 
 impl LastAccess {
-    /// Whether both are of one warp.
+    /// Returns true if both accesses are by the same warp.
     pub(crate) fn is_of_warp(&self, other: &LastAccess) -> bool {
         self.thread / 32 == other.thread / 32
     }
 
-    /// This read, and what its warp read of the same word since it last synchronised.
+    /// Returns this read, combined with the reads of its warp since its last synchronization.
     pub(crate) fn with(self, last: &LastAccess) -> LastAccess {
         let same = last.clock == self.clock;
         let (bytes, strong) = if same {
@@ -55,7 +57,7 @@ impl LastAccess {
         }
     }
 
-    /// This write, and what its thread wrote to the same word since it last synchronised.
+    /// Returns this write, combined with the writes of its thread since its last synchronization.
     pub(crate) fn after(self, last: &LastAccess) -> LastAccess {
         let same = last.thread == self.thread && last.clock == self.clock;
         LastAccess {
@@ -65,42 +67,43 @@ impl LastAccess {
     }
 }
 
-/// Whether two writes are lanes of one store, which do not race: whether their values agree is checked apart.
+/// Returns true if two writes are by lanes of the same store. They do not race, and their values
+/// are compared separately.
 pub(crate) fn same_store(earlier: &LastAccess, new: &LastAccess) -> bool {
     earlier.pc == new.pc && earlier.thread / 32 == new.thread / 32
 }
 
-/// Agents a block may have; with 32 warps and a number of 16 bits there is room for more.
+/// The maximum number of agents per block.
 pub(crate) const MOST_AGENTS: usize = 1024;
 
-/// Bytes after which every swizzle repeats.
+/// The number of bytes after which every swizzle pattern repeats.
 const PATTERN: u32 = 1024;
 
-/// The last accesses to a word.
+/// The recorded accesses to a word.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cell {
     pub(super) write: LastAccess,
     pub(super) reads: [LastAccess; 2],
 }
 
-/// Who accesses memory (manual, "Proxies").
+/// The proxy of an access (PTX ISA, "Proxies").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Proxy {
-    /// Threads, and `cp.async`.
+    /// Threads and `cp.async`.
     #[default]
     Generic,
-    /// Bulk copies and products of warpgroups.
+    /// Bulk copies and `wgmma`.
     Async,
 }
 
-/// What an access does.
+/// The properties of an access.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Access {
     pub(crate) pc: u32,
     pub(crate) thread: u32,
     pub(crate) reads: bool,
     pub(crate) writes: bool,
-    /// Atomic, volatile or otherwise ordered at its own address.
+    /// Whether it is atomic, volatile or otherwise ordered at its address.
     pub(crate) strong: bool,
     pub(crate) proxy: Proxy,
 }
@@ -112,7 +115,7 @@ pub(crate) enum Writer {
     Agent(usize),
 }
 
-/// What is wrong with an access.
+/// The reason why an access is wrong.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AccessError {
     Outside,
@@ -120,38 +123,39 @@ pub(crate) enum AccessError {
     Race { other: LastAccess, wrote: bool },
 }
 
-/// Shared memory of a block.
+/// The shared memory of a cluster, with its shadow memory.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(super) words: Vec<u32>,
-    /// Bytes of each word that belong to a variable and may be accessed, and that are initialised.
+    /// The bytes of each word that are accessible, and those that are initialized.
     pub(super) valid: Vec<u8>,
     pub(super) init: Vec<u8>,
-    /// Bytes of each word that belong to a variable.
+    /// The bytes of each word that belong to a variable.
     layout: Vec<u8>,
-    /// Bytes from the memory of a block of the cluster to that of the next.
+    /// The distance in bytes between the memories of two blocks of the cluster.
     stride: u32,
-    /// For each word, in 16 bytes, the swizzle that a tensor copy last wrote it with; empty before the first.
+    /// The swizzle of each word's last tensor copy in units of 16 bytes. Empty before the first
+    /// copy.
     pub(super) patterns: Vec<u8>,
     /// Whether `valid` has changed since the block began.
     covered: bool,
     pub(crate) clocks: Clocks,
-    /// For each word and warp, count and instruction of the last read by a thread since a copy wrote the word; empty
-    /// before the first copy.
+    /// For each word and warp, the clock and the instruction of the last read since a copy wrote
+    /// the word. Empty before the first copy.
     pub(super) readers: Vec<(u32, u32)>,
-    /// For each word and warp, the last read that a copy or a product made; empty before the first.
+    /// For each word and warp, the last read by a copy or a `wgmma`. Empty before the first one.
     pub(super) async_readers: Vec<LastAccess>,
     pub(super) cells: Vec<Cell>,
     /// The largest clock of a write.
     pub(super) last_write: u32,
     /// Reads that are not in the cells yet.
     pub(super) reads: Reads,
-    /// What a traced launch remembers besides.
+    /// The additional history of a traced launch.
     pub(super) history: Option<Box<History>>,
 }
 
 impl Shared {
-    /// Memory for the given variables of each of so many blocks.
+    /// Creates the memory for the variables of each block.
     pub(crate) fn new(
         regions: &[Region],
         dynamic: u32,
@@ -166,7 +170,8 @@ impl Shared {
             .max()
             .unwrap_or(SHARED_BASE);
         let words = (end - SHARED_BASE).div_ceil(4) as usize;
-        // What lies beside a block's memory is nobody's, and addresses of all blocks are aligned alike.
+        // What lies beside a block's memory is nobody's, and addresses of all blocks are aligned
+        // alike.
         let stride = if blocks > 1 {
             (4 * words as u32 + 1).next_multiple_of(PATTERN)
         } else {
@@ -187,7 +192,8 @@ impl Shared {
             valid.resize(stride as usize / 4, 0);
             valid = valid.repeat(blocks as usize);
         }
-        let (words, clocks) = (valid.len(), Clocks::new(warps as usize));
+        let words = valid.len();
+        let clocks = Clocks::new(warps as usize);
         Shared {
             words: vec![0; words],
             init: vec![0; words],
@@ -206,7 +212,8 @@ impl Shared {
         }
     }
 
-    /// Prepares the memory for a new block: all earlier accesses are over, and nothing is initialised.
+    /// Resets the memory for a new block. All earlier accesses are over, and nothing is
+    /// initialized.
     pub(crate) fn start(&mut self) {
         self.init.fill(0);
         self.patterns.clear();
@@ -223,7 +230,7 @@ impl Shared {
         }
     }
 
-    /// The place in the arena of an address of the memory of a block of the cluster.
+    /// Returns the position in the arena of an address in the memory of a block.
     pub(crate) fn place(&self, address: u64, rank: u32) -> u64 {
         match address < u64::from(SHARED_BASE) + u64::from(self.stride) {
             true if rank > 0 => address + u64::from(rank) * u64::from(self.stride),
@@ -233,7 +240,7 @@ impl Shared {
         }
     }
 
-    /// The address within its block of a place in the arena.
+    /// Returns the address within its block of a position in the arena.
     pub(crate) fn local(&self, place: u64) -> u64 {
         match place.checked_sub(SHARED_BASE.into()) {
             Some(offset) if self.stride != u32::MAX => {
@@ -243,12 +250,12 @@ impl Shared {
         }
     }
 
-    /// The rank of the block whose memory a place in the arena belongs to.
+    /// Returns the rank of the block to which a position in the arena belongs.
     pub(crate) fn rank(&self, place: u64) -> u32 {
         (place.saturating_sub(SHARED_BASE.into()) / u64::from(self.stride)) as u32
     }
 
-    /// Notes that a tensor copy wrote with a swizzle of so many bytes.
+    /// Records the swizzle of a tensor copy, in bytes.
     pub(crate) fn set_pattern(&mut self, address: u32, bytes: u32, swizzle: u32) {
         if self.patterns.is_empty() {
             self.patterns = vec![0; self.words.len()];
@@ -257,7 +264,8 @@ impl Shared {
         self.patterns[first..first + bytes as usize / 4].fill((swizzle / 16).max(1) as u8);
     }
 
-    /// The swizzle that a tensor copy wrote a word with, in bytes, at an offset that was checked; 16 for none.
+    /// Returns the swizzle with which a tensor copy wrote a word, in bytes, or 16 for none. The
+    /// offset was checked.
     pub(crate) fn pattern(&self, offset: usize) -> Option<u32> {
         self.patterns
             .get(offset / 4)
@@ -265,8 +273,8 @@ impl Shared {
             .map(|p| u32::from(*p) * 16)
     }
 
-    /// The last write to a word, at an offset that was checked, if copies and products that a warp asks for may not see
-    /// it.
+    /// Returns the last write to a word if asynchronous work of a warp may not see it. The offset
+    /// was checked.
     pub(crate) fn unproxied(&self, offset: usize, bytes: u32, warp: u32) -> Option<LastAccess> {
         let writes = self.cells[offset / 4..(offset + bytes as usize) / 4]
             .iter()
@@ -276,7 +284,7 @@ impl Shared {
             .find(|write| !self.clocks.proxied(warp, write.thread, write.clock))
     }
 
-    /// A number that differs when some of these bytes were written again.
+    /// Returns a number that changes when any of these bytes is written.
     pub(crate) fn version(&self, offset: usize, bytes: u32) -> u64 {
         let writes = self.cells[offset / 4..(offset + bytes as usize) / 4]
             .iter()
@@ -289,20 +297,20 @@ impl Shared {
         })
     }
 
-    /// Takes whole words out of use, or gives them back.
+    /// Makes whole words inaccessible or accessible again.
     pub(crate) fn cover(&mut self, address: u32, bytes: u32, covered: bool) {
         let first = ((address - SHARED_BASE) / 4) as usize;
         self.valid[first..first + bytes as usize / 4].fill(if covered { 0 } else { 15 });
         self.covered = true;
     }
 
-    /// Of each word, the bytes of a mask are initialised and no others.
+    /// Marks the bytes of a mask as initialized in each word, and all others as uninitialized.
     pub(crate) fn initialise(&mut self, address: u32, bytes: u32, mask: u8) {
         let first = ((address - SHARED_BASE) / 4) as usize;
         self.init[first..first + bytes as usize / 4].fill(mask);
     }
 
-    /// A copy's words arrive: written by `by`, a thread or the first thread of an agent's number.
+    /// Stores the words of a copy, written by a thread or by the first thread of an agent's number.
     pub(crate) fn land(
         &mut self,
         address: u32,
@@ -340,7 +348,8 @@ impl Shared {
         }
     }
 
-    /// A reduction of these words arrives, at an address that was checked: a strong write of an agent.
+    /// Stores the words of a reduction, which is a strong write of an agent. The address was
+    /// checked.
     pub(crate) fn reduce(
         &mut self,
         address: u32,
@@ -357,7 +366,7 @@ impl Shared {
         self.land_strong(address, (by.f)(old, value, 0), by.bytes, agent, pc);
     }
 
-    /// As [`land`](Shared::land) for a value that is written by a strong access.
+    /// Stores the words of a copy as strong writes, see [`land`](Shared::land).
     pub(crate) fn land_strong(
         &mut self,
         address: u32,
@@ -380,12 +389,12 @@ impl Shared {
             .for_each(|cell| cell.write.strong = true);
     }
 
-    /// Whether a write was an agent's.
+    /// Returns true if a write was by an agent.
     pub(crate) fn by_agent(&self, touch: &LastAccess) -> bool {
         usize::from(touch.thread) / 32 >= self.clocks.warps()
     }
 
-    /// Checks an access to `bytes` bytes (1, 2, 4 or 8, aligned) and remembers it; gives the byte offset.
+    /// Checks and records an access to `bytes` bytes (1, 2, 4 or 8, aligned). Returns their offset.
     #[inline]
     pub(crate) fn touch(
         &mut self,
@@ -411,7 +420,8 @@ impl Shared {
         Ok(offset as usize)
     }
 
-    /// As [`Shared::touch`], for an access whose race is tolerated.
+    /// Records an access whose race is tolerated, and checks everything else like
+    /// [`Shared::touch`].
     pub(crate) fn touch_racing(&mut self, address: u64, bytes: u32, access: Access) -> usize {
         let offset = (address - u64::from(SHARED_BASE)) as usize;
         let mask = if bytes >= 4 {
@@ -423,26 +433,23 @@ impl Shared {
         self.settle();
         for word in offset / 4..offset / 4 + bytes.div_ceil(4) as usize {
             let cell = &mut self.cells[word];
-            match access.writes {
-                true => {
-                    cell.write = new.after(&cell.write);
-                    self.init[word] |= mask;
-                    self.last_write = self.last_write.max(new.clock);
-                }
-                false => {
-                    remember(
-                        &mut cell.reads,
-                        new,
-                        self.clocks.seen(access.thread as usize / 32),
-                    );
-                    self.reads.kept(&self.clocks);
-                }
+            if access.writes {
+                cell.write = new.after(&cell.write);
+                self.init[word] |= mask;
+                self.last_write = self.last_write.max(new.clock);
+            } else {
+                remember(
+                    &mut cell.reads,
+                    new,
+                    self.clocks.seen(access.thread as usize / 32),
+                );
+                self.reads.kept(&self.clocks);
             }
         }
         offset
     }
 
-    /// Whether the bytes are there, and, if they are read, whether somebody has written them.
+    /// Checks that the bytes exist and, for a read, that they are initialized.
     #[inline]
     fn check_word(&self, word: usize, mask: u8, access: Access) -> Result<(), AccessError> {
         if mask & !self.valid[word] != 0 {
@@ -486,9 +493,10 @@ impl Shared {
         {
             return Err(AccessError::Race { other, wrote });
         }
-        match access.writes {
-            true => self.last_write = self.last_write.max(new.clock),
-            false => self.reads.kept(&self.clocks),
+        if access.writes {
+            self.last_write = self.last_write.max(new.clock)
+        } else {
+            self.reads.kept(&self.clocks)
         }
         if access.proxy == Proxy::Async && !access.writes {
             self.remember_async(word, new);
@@ -520,11 +528,12 @@ impl Shared {
         Ok(())
     }
 
-    /// As [`Shared::touch`] for a read of whole words; nothing when one of them is not as it should be, which
-    /// [`Shared::touch`] then names.
+    /// Checks and records a read of whole words. Returns `None` if [`Shared::touch`] would return
+    /// an error.
     pub(crate) fn read_words(&mut self, address: u64, bytes: u32, access: Access) -> Option<usize> {
         let offset = address.wrapping_sub(SHARED_BASE.into());
-        let (first, count) = (offset / 4, u64::from(bytes / 4));
+        let first = offset / 4;
+        let count = u64::from(bytes / 4);
         if self.history.is_some() || first.saturating_add(count) > self.words.len() as u64 {
             return None;
         }
@@ -532,11 +541,9 @@ impl Shared {
         self.reads.kept(&self.clocks);
         let new = self.stamp(access, 15);
         let warp = access.thread as usize / 32;
-        let (seen, past, warps) = (
-            self.clocks.seen(warp),
-            self.clocks.past(),
-            self.clocks.warps(),
-        );
+        let seen = self.clocks.seen(warp);
+        let past = self.clocks.past();
+        let warps = self.clocks.warps();
         for word in first as usize..(first + count) as usize {
             let cell = &mut self.cells[word];
             let last = &cell.write;
@@ -546,15 +553,16 @@ impl Shared {
             if self.valid[word] & self.init[word] != 15 || races {
                 return None;
             }
-            match by < warps {
-                true => remember(&mut cell.reads, new, seen),
-                false => self.readers[word * warps + warp] = (new.clock, new.pc),
+            if by < warps {
+                remember(&mut cell.reads, new, seen)
+            } else {
+                self.readers[word * warps + warp] = (new.clock, new.pc)
             }
         }
         Some(offset as usize)
     }
 
-    /// What copies and products have read of a word.
+    /// Returns the reads of a word by copies and `wgmma`.
     fn async_reads(&self, word: usize) -> &[LastAccess] {
         let warps = self.clocks.warps();
         self.async_readers
@@ -562,7 +570,8 @@ impl Shared {
             .unwrap_or_default()
     }
 
-    /// The last read of each warp since a copy wrote a word, as one of its first thread.
+    /// Returns the last read of each warp since a copy wrote a word, attributed to the first thread
+    /// of the warp.
     pub(super) fn copied_reads(&self, word: usize, bytes: u8) -> impl Iterator<Item = LastAccess> {
         let warps = self.clocks.warps();
         let copied = self.by_agent(&self.cells[word].write);
@@ -589,14 +598,17 @@ impl Shared {
         self.async_readers[word * warps + usize::from(new.thread) / 32] = new;
     }
 
-    /// An access to a word that a copy wrote: a read is remembered, a write must come after all warps' reads.
+    /// Checks and records an access to a word that a copy wrote. A write must be ordered after the
+    /// reads of all warps.
     fn touch_copied(&mut self, word: usize, mask: u8, access: Access) -> Result<(), AccessError> {
-        let (warp, warps) = (access.thread as usize / 32, self.clocks.warps());
+        let warp = access.thread as usize / 32;
+        let warps = self.clocks.warps();
         if !access.writes {
             self.readers[word * warps + warp] = (self.clocks.count(warp), access.pc);
             return Ok(());
         }
-        let (seen, past) = (self.clocks.seen(warp), self.clocks.past());
+        let seen = self.clocks.seen(warp);
+        let past = self.clocks.past();
         let racing = |t: &LastAccess| {
             let v = usize::from(t.thread) / 32;
             v != warp && t.clock > seen[v].max(past)
@@ -610,7 +622,7 @@ impl Shared {
         }
     }
 
-    /// An access that happens now.
+    /// Returns the record of an access at the current time.
     pub(crate) fn stamp(&self, access: Access, bytes: u8) -> LastAccess {
         let Access {
             pc, thread, strong, ..
@@ -624,7 +636,8 @@ impl Shared {
         }
     }
 
-    /// Whether an earlier access to a word and a new one touch the same bytes and nothing orders them.
+    /// Returns true if an earlier access to a word and a new one touch common bytes and are not
+    /// ordered.
     pub(crate) fn races(&self, earlier: &LastAccess, new: &LastAccess) -> bool {
         earlier.clock > self.clocks.past()
             && earlier.bytes & new.bytes != 0
@@ -635,7 +648,7 @@ impl Shared {
             && !(earlier.strong && new.strong)
     }
 
-    /// The bytes at an offset that was checked.
+    /// Returns the bytes at an offset that was checked.
     pub(crate) fn read(&self, offset: usize, bytes: u32) -> u64 {
         let word = self.words[offset / 4];
         match bytes {
@@ -663,7 +676,7 @@ impl Shared {
     }
 }
 
-/// Remembers a read: in place of one that is over, or of the thread's own, or of the second.
+/// Records a read. It replaces one that is over, one of the same thread, or the second one.
 pub(super) fn remember(reads: &mut [LastAccess; 2], new: LastAccess, seen: &[u32]) {
     let over = |t: &LastAccess| t.clock <= seen[usize::from(t.thread) / 32];
     let own = |t: &LastAccess| t.thread == new.thread && t.clock == new.clock;

@@ -1,13 +1,15 @@
-//! `mma.sp` and `wgmma.mma_async.sp`: left matrices of which half the elements are stored, and metadata says which columns they belong to
-//! (manual, "Sparse matrix storage").
+//! `mma.sp` and `wgmma.mma_async.sp`: left matrices of which half the elements are stored, and
+//! metadata says which columns they belong to (manual, "Sparse matrix storage").
 //!
-//! A chunk of a row has four bits of metadata, two indices into its quarters, the lower one first: a quarter is an element,
-//! a pair of those of four bits, or half of one of 32 bits, which both indices name. Let g = lane / 4. Metadata of 16 and
-//! 32-bit elements lies in its lower 16 bits for row g, in the upper ones for row g + 8, and with two threads the second
-//! one has the columns behind those of the first. Of narrower elements a thread has metadata of one row: the first of two
-//! of row g, the second of row g + 8, and the third and fourth likewise for the columns behind. The manual shows this
-//! in figures only; CUTLASS stores metadata in the same order, and products of random metadata are an H100's. The rows of a
-//! warp of `wgmma` have the metadata that they would have in `mma.sp` of the same depth.
+//! A chunk of a row has four bits of metadata, two indices into its quarters, the lower one first:
+//! a quarter is an element, a pair of those of four bits, or half of one of 32 bits, which both
+//! indices name. Let g = lane / 4. Metadata of 16 and 32-bit elements lies in its lower 16 bits for
+//! row g, in the upper ones for row g + 8, and with two threads the second one has the columns
+//! behind those of the first. Of narrower elements a thread has metadata of one row: the first of
+//! two of row g, the second of row g + 8, and the third and fourth likewise for the columns behind.
+//! The manual shows this in figures only; CUTLASS stores metadata in the same order, and products
+//! of random metadata are an H100's. The rows of a warp of `wgmma` have the metadata that they
+//! would have in `mma.sp` of the same depth.
 //!
 //! Elements of b that meet nothing stored take no part, also where they are infinite.
 
@@ -17,11 +19,12 @@ use super::warp::Warp;
 use crate::code::{Item, Shape, Sparsity};
 use crate::{Class, Fault};
 
-/// Bits of metadata of a chunk.
+/// The number of metadata bits per chunk.
 const BITS: usize = 4;
 
 impl Worker<'_, '_> {
-    /// The columns of the elements that are stored of each row; `above` rows of the matrix are not of this warp.
+    /// Returns the columns of the stored elements of each row. `above` rows of the matrix belong to
+    /// other warps.
     pub(super) fn stored_columns(
         &self,
         w: &Warp,
@@ -76,7 +79,7 @@ impl Worker<'_, '_> {
     }
 }
 
-/// The thread of those with metadata that has that of a chunk of a row, and the chunk's first bit.
+/// Returns the thread with the metadata of a chunk, and the first bit of the chunk.
 fn place(item: Item, row: usize, chunk: usize) -> (usize, usize) {
     match item.bits() {
         16 | 32 => (chunk / 4, BITS * (chunk % 4) + 16 * (row / 8)),
@@ -84,7 +87,7 @@ fn place(item: Item, row: usize, chunk: usize) -> (usize, usize) {
     }
 }
 
-/// The columns of a chunk whose elements are stored, if the metadata means something.
+/// Returns the columns of the stored elements of a chunk, or `None` if the metadata is invalid.
 fn stored(item: Item, bits: u32, ordered: bool) -> Option<Vec<usize>> {
     let [low, high] = [bits & 3, bits >> 2].map(|index| index as usize);
     match item.bits() {

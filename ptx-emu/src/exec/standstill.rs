@@ -1,14 +1,17 @@
-//! Detection of launches that stand still: every block polls or waits, and nothing changes what the blocks see.
+//! Detection of launches that stand still: every block polls or waits, and nothing changes what the
+//! blocks see.
 //!
-//! Each host thread runs the blocks of one [`Rotation`](super::rotation::Rotation). A counter of changes is increased
-//! after every step in which a block did something that another block can see. A rotation rests when each of its blocks
-//! has looked at memory again since the counter had its present value, and none could continue. If all rotations rest
-//! at the same value of the counter, no block can end the waiting of another one. This is the usual detection of
-//! termination by counters (Mattern 1987, <https://doi.org/10.1007/BF01782776>), with the counter of the
+//! Each host thread runs the blocks of one [`Rotation`](super::rotation::Rotation). A counter of
+//! changes is increased after every step in which a block did something that another block can see.
+//! A rotation rests when each of its blocks has looked at memory again since the counter had its
+//! present value, and none could continue. If all rotations rest at the same value of the counter,
+//! no block can end the waiting of another one. This is the usual detection of termination by
+//! counters (Mattern 1987, <https://doi.org/10.1007/BF01782776>), with the counter of the
 //! [outside](Outside) added to our own, because streams and the host may write the same memory.
 //!
-//! A standstill that nothing outside can end is a deadlock. Any other one lasts until something changes, or until it has
-//! lasted as long as [`Watch::wait_limit`](crate::Watch::wait_limit) allows.
+//! A standstill that nothing outside can end is a deadlock. Any other one lasts until something
+//! changes, or until it has lasted as long as [`Watch::wait_limit`](crate::Watch::wait_limit)
+//! allows.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,25 +20,27 @@ use std::time::{Duration, Instant};
 use super::waits::{BlockWaits, Verdict};
 use crate::launch::Outside;
 
-/// The shortest and the longest time for which a rotation that rests lets others run before it polls again.
+/// The shortest and the longest time for which a rotation that rests lets others run before it
+/// polls again.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 
-/// The most that one look at the clock adds to the time of a standstill. A process that was stopped, for example by a
-/// debugger, has therefore not waited.
+/// The most that one look at the clock adds to the time of a standstill. A process that was
+/// stopped, for example by a debugger, has therefore not waited.
 const LONGEST_STEP: Duration = Duration::from_millis(250);
 
-/// Changes seen so far, inside and outside of the launch. Both numbers only grow, so equal sums mean that neither changed.
+/// Changes seen so far, inside and outside of the launch. Both numbers only grow, so equal sums
+/// mean that neither changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stamp(u64);
 
-/// What the rotations of a launch know of each other's waiting.
+/// The knowledge of the rotations of a launch about each other's waits.
 #[derive(Debug, Default)]
 pub(crate) struct Standstill<'a> {
     outside: Option<&'a dyn Outside>,
     limit: Option<Duration>,
     changes: AtomicU64,
-    /// Rotations that pause now, which a change wakes.
+    /// The number of rotations that pause and must be woken by a change.
     pausing: AtomicUsize,
     decided: AtomicBool,
     state: Mutex<State>,
@@ -44,26 +49,27 @@ pub(crate) struct Standstill<'a> {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The rotations that run, each with its last rest.
+    /// The last rest of each rotation.
     rests: Vec<Option<Rest>>,
     verdict: Option<Verdict>,
-    /// The present standstill: its stamp, how long it has lasted, and when that was last added up.
+    /// The current standstill: its stamp, its duration, and the time of the last addition to the
+    /// duration.
     stamp: Stamp,
     lasted: Duration,
     looked: Option<Instant>,
-    /// The blocks that waited when the verdict was reached.
+    /// The blocks that waited at the verdict.
     waiting: Vec<BlockWaits>,
 }
 
-/// The memory that waiting threads look at, from what is written least freely to what is written most freely.
+/// The memory that waiting threads read, ordered by how freely it can be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Polled {
-    /// Memory of their own block, or none.
+    /// Memory of the block, or none.
     #[default]
     Block,
     /// Memory of a device.
     Device,
-    /// Memory that the host, or another process, can write without the driver.
+    /// Memory that the host or another process can write without the driver.
     Host,
 }
 
@@ -73,7 +79,7 @@ pub(super) struct Rest {
     pub(super) stamp: Stamp,
     /// The memory that the blocks poll.
     pub(super) polled: Polled,
-    /// Times in a row that the rotation has come to rest at this stamp.
+    /// The number of times in a row that the rotation came to rest at this stamp.
     pub(super) rounds: u32,
 }
 
@@ -86,7 +92,7 @@ impl<'a> Standstill<'a> {
         }
     }
 
-    /// Whether something other than the launch may change the memory that it reads.
+    /// Returns true if something other than the launch may change the memory that it reads.
     pub(super) fn is_open(&self) -> bool {
         self.outside.is_some()
     }
@@ -102,7 +108,8 @@ impl<'a> Standstill<'a> {
         state.rests.len() - 1
     }
 
-    /// Records that a rotation has no blocks left, or what they wait for if it ends because of a verdict.
+    /// Records that a rotation has no blocks left, or what they wait for if it ends because of a
+    /// verdict.
     pub(super) fn leave(&self, rotation: usize, waiting: impl Iterator<Item = BlockWaits>) {
         let mut state = self.state();
         // A rotation without blocks can change nothing, so it counts as one that rests for ever.
@@ -115,11 +122,13 @@ impl<'a> Standstill<'a> {
         }
     }
 
-    /// Records that a block did something that others can see. Must come after the step that did it.
+    /// Records that a block did something that others can see. Must come after the step that did
+    /// it.
     pub(super) fn changed(&self) {
         self.changes.fetch_add(1, SeqCst);
         if self.pausing.load(SeqCst) > 0 {
-            // The lock makes sure that a rotation which has just compared stamps is already waiting.
+            // The lock makes sure that a rotation which has just compared stamps is already
+            // waiting.
             drop(self.state());
             self.woken.notify_all();
         }
@@ -136,8 +145,8 @@ impl<'a> Standstill<'a> {
         self.decided.load(SeqCst)
     }
 
-    /// Records that every block of a rotation waits, and pauses until something may have changed. Returns true if the
-    /// rotation must end.
+    /// Records that every block of a rotation waits, and pauses until something may have changed.
+    /// Returns true if the rotation must end.
     pub(super) fn rest(&self, rotation: usize, rest: Rest) -> bool {
         let mut state = self.state();
         state.rests[rotation] = Some(rest);
@@ -220,7 +229,8 @@ impl<'a> Standstill<'a> {
         }
     }
 
-    /// The verdict, if one was reached, with the blocks that wait.
+    /// Returns the verdict, if one was reached, with the duration of the standstill and the waiting
+    /// blocks.
     pub(crate) fn into_verdict(self) -> Option<(Verdict, Duration, Vec<BlockWaits>)> {
         let mut state = self
             .state

@@ -14,7 +14,7 @@ use crate::code::{
 };
 use crate::exec::regs::{Regs, Undefined};
 
-/// The lanes of `mask` in which a predicate holds.
+/// Returns the lanes of `mask` in which a predicate is true.
 pub(crate) fn pred(regs: &Regs, source: PredSource, mask: u32) -> Result<u32, Undefined> {
     match source {
         PredSource::Register {
@@ -80,9 +80,10 @@ fn set_values(regs: &mut Regs, mask: u32, t: &Test, d: u32, one: u32) -> Result<
     Ok(())
 }
 
-/// The lanes in which a comparison of pairs holds, for the low and for the high halves.
+/// Returns the lanes in which a comparison of pairs holds, for the low and for the high halves.
 fn compare_pairs(regs: &Regs, mask: u32, t: &PairTest) -> Result<[u32; 2], Undefined> {
-    let (a, b) = (regs.get::<u32>(t.a, mask)?, regs.get::<u32>(t.b, mask)?);
+    let a = regs.get::<u32>(t.a, mask)?;
+    let b = regs.get::<u32>(t.b, mask)?;
     let outcome = |a: f32, b: f32| a.partial_cmp(&b).map_or(3, |order| order as i8 + 1);
     let holds = |half: u32| {
         let of = |x: u32| (t.wide)((x >> (16 * half)) as u16);
@@ -119,7 +120,7 @@ fn set_pair(regs: &mut Regs, mask: u32, t: &PairTest, d: u32, one: u32) -> Resul
     Ok(())
 }
 
-/// Instructions on parts of registers.
+/// Executes instructions on parts of registers. Returns `None` for all others.
 fn pairs(regs: &mut Regs, mask: u32, op: &Op) -> Option<Result<(), Undefined>> {
     Some(match op {
         Op::SetPairP { test, p, q } => set_pair_predicates(regs, mask, test, [*p, *q]),
@@ -138,7 +139,8 @@ fn logic(
     a: PredSource,
     b: PredSource,
 ) -> Result<(), Undefined> {
-    let (a, b) = (pred(regs, a, mask)?, pred(regs, b, mask)?);
+    let a = pred(regs, a, mask)?;
+    let b = pred(regs, b, mask)?;
     let cases = [!a & !b, !a & b, a & !b, a & b];
     let value = (0..4)
         .filter(|i| table >> i & 1 != 0)
@@ -147,14 +149,14 @@ fn logic(
     Ok(())
 }
 
-/// Adds or subtracts the base of a window on the generic address space.
+/// Adds or subtracts the base of a window of the generic address space.
 fn window(regs: &mut Regs, mask: u32, d: u32, a: u32, base: u64) -> Result<(), Undefined> {
     let out = regs.get::<u64>(a, mask)?.map(|a| a.wrapping_add(base));
     regs.set(d, mask, &out);
     Ok(())
 }
 
-/// What is added to an address in a window, or, with `to`, to a generic one.
+/// Returns the value that is added to an address in a window, or, with `to`, to a generic address.
 fn window_base(window: Window, to: bool) -> u64 {
     let base = if window == Space::Shared {
         SHARED_WINDOW
@@ -192,7 +194,7 @@ fn is_space(
     Ok(())
 }
 
-/// Extends a value from memory to a register of `bits`.
+/// Extends a value from memory to a register with `bits` bits.
 #[inline(always)]
 pub(crate) fn extend(value: u64, bytes: u32, signed: bool, bits: u32) -> u64 {
     let shift = 64 - 8 * bytes;
@@ -224,8 +226,8 @@ fn load_param(regs: &mut Regs, mask: u32, params: &[u8], p: &LoadParam) {
     }
 }
 
-/// Whether an instruction that is not in [`Worker::operation`] may do what other threads can see. Atomics say so
-/// themselves.
+/// Returns true if an instruction outside of [`Worker::operation`] may have an effect that other
+/// threads can see. Atomics report their effects themselves.
 fn affects(op: &Op) -> bool {
     !matches!(
         op,
@@ -257,13 +259,13 @@ fn affects(op: &Op) -> bool {
     )
 }
 
-/// Where a warp continues after an instruction.
+/// The instruction at which a warp continues.
 enum Next {
-    /// With the instruction that follows.
+    /// The following instruction.
     Following,
-    /// Where its frame says.
+    /// The instruction in its frame.
     Frame,
-    /// Where its frame says, after others have had their turn.
+    /// The instruction in its frame, after other warps have run.
     Pause(Pause),
 }
 
@@ -318,8 +320,8 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// Continues with the lanes that come next after the running ones have reconverged or ended. It is not a part of the
-    /// interpreter loop, which is faster without it.
+    /// Continues with the next lanes after the running ones have reconverged or ended. The function
+    /// is separate because the interpreter loop is faster without it.
     #[inline(never)]
     fn continue_elsewhere(&mut self, w: &mut Warp) -> Checked<Option<Pause>> {
         while w.now.pc == w.now.join && w.now.mask != 0 {
@@ -398,7 +400,7 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// Instructions after which the warp may wait, end or go elsewhere.
+    /// Executes instructions after which the warp may wait, end or branch.
     fn control(&mut self, w: &mut Warp, mask: u32, op: &Op) -> Checked<Next> {
         match op {
             Op::Exit => {
@@ -465,7 +467,7 @@ impl Worker<'_, '_> {
         }))
     }
 
-    /// Instructions that inner loops seldom hold.
+    /// Executes instructions that are rare in inner loops.
     pub(super) fn rare(
         &mut self,
         w: &mut Warp,
@@ -555,7 +557,7 @@ impl Worker<'_, '_> {
         Ok(Ok(()))
     }
 
-    /// Instructions that were executed so far.
+    /// Executes a clock read, which counts executed instructions.
     fn clock(&self, w: &mut Warp, mask: u32, d: u32, part: ClockPart) {
         let now = self.stats.warp_instructions + w.executed;
         match part {
@@ -565,7 +567,8 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// What runs beside the threads, what blocks of a cluster share, and the stack.
+    /// Executes asynchronous instructions, instructions on the cluster, and instructions on the
+    /// stack.
     fn beside(&mut self, w: &mut Warp, mask: u32, op: &Op) -> Checked<()> {
         match op {
             Op::Wgmma(product) => self.multiply(w, mask, product),

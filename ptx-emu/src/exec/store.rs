@@ -1,8 +1,9 @@
 //! Bulk copies out of shared memory (manual, "cp.async.bulk", "cp.async.bulk.tensor").
 //!
-//! A copy reads shared memory and writes global memory some turns later, as the seed says, or when the thread waits for
-//! its group. Until the thread has waited, nobody may write what it reads: the read counts as the thread's at the wait,
-//! and what was read must then still be what was there when the copy was asked for.
+//! A copy reads shared memory and writes global memory some turns later, as the seed says, or when
+//! the thread waits for its group. Until the thread has waited, nobody may write what it reads: the
+//! read counts as the thread's at the wait, and what was read must then still be what was there
+//! when the copy was asked for.
 
 use super::block::{Checked, Worker};
 use super::global::update;
@@ -16,17 +17,17 @@ use crate::code::Space;
 use crate::isa::tensor_reduction;
 use crate::{Class, Fault};
 
-/// Where the bytes of a copy go.
+/// The destination of a copy.
 #[derive(Debug)]
 enum Target {
     Bytes(u64),
-    /// Elements that are combined with those that are there.
+    /// Elements that are combined with the values at an address.
     Elements(u64, Reduction),
     /// A box of a tensor, whose elements are replaced or combined.
     Box(TensorBox, Option<Reduction>),
 }
 
-/// A copy on its way.
+/// A pending copy out of shared memory.
 #[derive(Debug)]
 struct PendingStore {
     pc: u32,
@@ -34,24 +35,24 @@ struct PendingStore {
     from: u32,
     bytes: u32,
     target: Target,
-    /// Number of its group among those of the thread.
+    /// The number of its group among the groups of the thread.
     group: u32,
     due: u64,
     done: bool,
-    /// What the bytes were when it was asked for.
+    /// The version of the source when the copy was issued.
     version: u64,
 }
 
-/// The copies of a cluster out of shared memory.
+/// The pending copies of a cluster out of shared memory.
 #[derive(Debug, Default)]
 pub(crate) struct BulkStores {
     pending: Vec<PendingStore>,
-    /// Groups that threads have committed: thread, number.
+    /// The committed groups: thread and number.
     groups: Vec<(u32, u32)>,
 }
 
 impl BulkStores {
-    /// Prepares for new blocks.
+    /// Resets the state for new blocks.
     pub(crate) fn start(&mut self) {
         self.pending.clear();
         self.groups.clear();
@@ -64,7 +65,7 @@ impl BulkStores {
             .map_or(0, |(_, n)| *n)
     }
 
-    /// `cp.async.bulk.commit_group`
+    /// Executes `cp.async.bulk.commit_group`.
     pub(crate) fn commit(&mut self, warp: u32, mask: u32) {
         for thread in lanes(mask).map(|l| warp * 32 + l as u32) {
             match self.groups.iter_mut().find(|(t, _)| *t == thread) {
@@ -74,12 +75,13 @@ impl BulkStores {
         }
     }
 
-    /// Whether none is on its way.
+    /// Returns true if no copy is pending.
     pub(crate) fn is_idle(&self) -> bool {
         self.pending.iter().all(|store| store.done)
     }
 
-    /// A copy that nobody has waited for, of a thread for which `of` holds: instruction and thread.
+    /// Returns a copy that no thread has waited for, of a thread for which `of` is true: the
+    /// instruction and the thread.
     pub(crate) fn forgotten(&self, of: impl Fn(u32) -> bool) -> Option<(u32, u32)> {
         self.pending
             .iter()
@@ -89,9 +91,10 @@ impl BulkStores {
 }
 
 impl Worker<'_, '_> {
-    /// `cp.async.bulk` out of shared memory.
+    /// Executes `cp.async.bulk` from shared memory.
     pub(crate) fn store_bulk(&mut self, w: &mut Warp, mask: u32, b: &BulkStore) -> Checked<()> {
-        let (mut to, mut from) = ([0; 32], [0; 32]);
+        let mut to = [0; 32];
+        let mut from = [0; 32];
         self.addresses(w, mask, &b.to, &mut to)?;
         self.shared_addresses(w, mask, &b.from, Space::Shared, &mut from)?;
         let bytes = self.words(w, mask, b.bytes)?;
@@ -114,7 +117,7 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// `cp.async.bulk.tensor` out of shared memory.
+    /// Executes `cp.async.bulk.tensor` from shared memory.
     pub(crate) fn store_tensor(&mut self, w: &mut Warp, mask: u32, t: &TensorCopy) -> Checked<()> {
         let mut from = [0; 32];
         self.shared_addresses(w, mask, &t.shared, Space::Shared, &mut from)?;
@@ -131,14 +134,15 @@ impl Worker<'_, '_> {
                     Some(_) => self.check_reduced(w, l, address, bytes)?,
                 }
             }
-            let (bytes, swizzle) = (boxed.map.box_bytes(), boxed.map.swizzle);
+            let bytes = boxed.map.box_bytes();
+            let swizzle = boxed.map.swizzle;
             self.issue_store(w, l, from[l], bytes, Target::Box(boxed, reduction))?;
             self.check_pattern(w, l, from[l], swizzle)?;
         }
         Ok(())
     }
 
-    /// What a reduction does to the elements of a tensor, whose map says their type.
+    /// Returns the reduction of the elements of a tensor, whose map states their type.
     fn tensor_reduction(
         &self,
         w: &Warp,
@@ -160,7 +164,7 @@ impl Worker<'_, '_> {
             })
     }
 
-    /// Checks and records what a copy writes.
+    /// Checks and records the bytes that a copy writes.
     fn check_written(&mut self, w: &Warp, lane: usize, to: u64, bytes: u32) -> Checked<()> {
         let a = self.lane_allocation(w, lane, to, bytes)?;
         if a.constant {
@@ -174,7 +178,7 @@ impl Worker<'_, '_> {
         self.record_range(w, lane, MemoryOperation::Write, to, bytes)
     }
 
-    /// Checks and records what a reduction changes.
+    /// Checks and records the bytes that a reduction changes.
     fn check_reduced(&mut self, w: &Warp, lane: usize, to: u64, bytes: u32) -> Checked<()> {
         let a = self.lane_allocation(w, lane, to, bytes)?;
         self.check_lane(w, lane, a, to, bytes)?;
@@ -189,7 +193,7 @@ impl Worker<'_, '_> {
         self.record_range(w, lane, MemoryOperation::Atomic, to, bytes)
     }
 
-    /// Checks that memory that a tensor copy wrote was swizzled alike.
+    /// Checks that memory written by a tensor copy has the same swizzle.
     pub(crate) fn check_pattern(
         &mut self,
         w: &Warp,
@@ -222,7 +226,7 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// A number that differs when some bytes of shared memory, which were checked, were written again.
+    /// Returns a number that changes when any of these bytes of shared memory is written.
     pub(crate) fn version(&self, place: u64, bytes: u32) -> u64 {
         self.shared.version(
             (place - u64::from(crate::decode::SHARED_BASE)) as usize,
@@ -230,7 +234,7 @@ impl Worker<'_, '_> {
         )
     }
 
-    /// Checks that something beside the threads may read bytes of shared memory, as a read of this lane now.
+    /// Checks that an asynchronous read of shared memory is allowed now, as a read by this lane.
     pub(crate) fn read_beside(
         &mut self,
         w: &Warp,
@@ -248,7 +252,7 @@ impl Worker<'_, '_> {
         for at in (0..u64::from(bytes)).step_by(8) {
             let offset = self.touch(w, lane, place + at, 8, access)?;
             if let Some(write) = self.shared.unproxied(offset, 8, w.index) {
-                let what = "shared memory is read beside the threads that an ordinary store wrote, and no fence orders the two proxies";
+                let what = "an asynchronous read of shared memory that an ordinary store wrote, and no fence orders the two proxies";
                 let mut fault = self.fault(w, 1 << lane, Class::ProxyFence, what);
                 fault.instead = "execute fence.proxy.async after the store, and a barrier between that and this instruction";
                 fault.other = Some(self.earlier(write.pc, write.thread.into(), "wrote it"));
@@ -259,7 +263,7 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// The fault of a bulk copy that may overtake an earlier access of a thread, a store or a load.
+    /// Returns the fault that a bulk copy may overtake an earlier access of a thread.
     #[cold]
     pub(crate) fn overtakes(
         &self,
@@ -293,11 +297,13 @@ impl Worker<'_, '_> {
     ) -> Checked<()> {
         self.read_beside(w, lane, w.now.pc, from, bytes)?;
         let version = self.version(from, bytes);
-        let (pc, thread) = (w.now.pc, w.index * 32 + lane as u32);
+        let pc = w.now.pc;
+        let thread = w.index * 32 + lane as u32;
         let due = self
             .copies
             .later(self.grid.schedule.seed ^ u64::from(self.blocks[0][0]));
-        let (group, from) = (self.stores.committed(thread), from as u32);
+        let group = self.stores.committed(thread);
+        let from = from as u32;
         let store = PendingStore {
             pc,
             thread,
@@ -313,7 +319,7 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// Writes what the copies that are due read.
+    /// Writes the bytes of the copies that are due.
     pub(crate) fn store_due(&mut self) {
         let turns = self.copies.turns();
         let mut pending = std::mem::take(&mut self.stores.pending);
@@ -324,7 +330,8 @@ impl Worker<'_, '_> {
         self.stores.pending = pending;
     }
 
-    /// `cp.async.bulk.wait_group`: after `.read`, the copies may still be on their way to global memory.
+    /// Executes `cp.async.bulk.wait_group`. After `.read`, copies may still be pending to global
+    /// memory.
     pub(crate) fn wait_stores(
         &mut self,
         w: &Warp,
@@ -354,7 +361,7 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// The fault of writing what something beside the threads was reading.
+    /// Returns the fault that the source of an asynchronous read was written.
     pub(crate) fn written_meanwhile(
         &self,
         w: &Warp,
@@ -362,7 +369,7 @@ impl Worker<'_, '_> {
         pc: u32,
         place: u64,
     ) -> Box<Fault> {
-        let what = "shared memory was written while this, beside the threads, was reading it";
+        let what = "shared memory was written while this was reading it asynchronously";
         let mut fault = self.fault(w, 1 << lane, Class::AsyncCopy, what);
         fault.place = Some(self.place(pc));
         fault.instead = "wait for it before the memory is written again";
@@ -421,7 +428,7 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// Changes the elements of a row of a tensor.
+    /// Updates the elements of a row of a tensor.
     fn reduce_row(&self, address: u64, part: &[u8], reduction: Reduction) {
         let Some(a) = self.grid.table.find(address) else {
             return;

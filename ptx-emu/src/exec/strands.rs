@@ -1,13 +1,15 @@
 //! Independent thread scheduling: lanes of a warp that run apart from the others.
 //!
-//! As long as no lane waits for another one, the lanes of a warp have one stack of frames, and reconverge behind each
-//! branch. When the running lanes poll, or [wait for others](super::meet) at an instruction, the rest of the warp goes on
-//! without them. Each group is then a strand with its own calls, frames and registers. The lanes of a group are copied out
-//! of the registers and back into them when two strands become one again.
+//! As long as no lane waits for another one, the lanes of a warp have one stack of frames, and
+//! reconverge behind each branch. When the running lanes poll, or [wait for others](super::meet) at
+//! an instruction, the rest of the warp goes on without them. Each group is then a strand with its
+//! own calls, frames and registers. The lanes of a group are copied out of the registers and back
+//! into them when two strands become one again.
 //!
-//! Two strands become one where they diverged: a strand that reaches that place waits there as long as the other strand
-//! can run. It goes on alone if the other one polls or waits for lanes itself, because nothing in PTX promises
-//! that diverged lanes reconverge. Lanes that return from a function reconverge in the same way behind the call.
+//! Two strands become one where they diverged: a strand that reaches that place waits there as long
+//! as the other strand can run. It goes on alone if the other one polls or waits for lanes itself,
+//! because nothing in PTX promises that diverged lanes reconverge. Lanes that return from a
+//! function reconverge in the same way behind the call.
 
 use super::call::Activation;
 use super::meet::Meeting;
@@ -101,7 +103,8 @@ impl Context {
         if self.calls.len() < depth || other.calls.len() < depth {
             return false;
         }
-        let (own, others) = (self.levels(), other.levels());
+        let own = self.levels();
+        let others = other.levels();
         let same = |k: usize| {
             own[k].now.pc == others[k].now.pc
                 && (own[k + 1].routine, own[k + 1].frame)
@@ -110,8 +113,8 @@ impl Context {
         (0..depth).all(same)
     }
 
-    /// Returns true if lanes of this context may come to a place where the lanes of the innermost call of `other` are, and would
-    /// reconverge with them there.
+    /// Returns true if lanes of this context may come to a place where the lanes of the innermost
+    /// call of `other` are, and would reconverge with them there.
     fn comes_to(&self, other: &Context, code: &Code) -> bool {
         let depth = other.calls.len();
         self.shares_calls(other, depth) && {
@@ -242,7 +245,8 @@ impl Strand {
 }
 
 impl Warp {
-    /// Iterates over every frame: of the running lanes, of those that wait for them, and of those that run apart.
+    /// Iterates over every frame: of the running lanes, of those that wait for them, and of those
+    /// that run apart.
     pub(super) fn frames(&self) -> impl Iterator<Item = &Frame> {
         let callers = self.calls.iter().map(|call| &call.now);
         let apart = self.apart.iter().flat_map(|strand| strand.context.frames());
@@ -273,7 +277,8 @@ impl Warp {
         context
     }
 
-    /// Returns to the kernel's own registers when a fault has ended the launch while lanes were apart.
+    /// Returns to the kernel's own registers when a fault has ended the launch while lanes were
+    /// apart.
     pub(super) fn forget_strands(&mut self) {
         let Some(mut strand) = self.apart.drain(..).next() else {
             return;
@@ -318,7 +323,8 @@ impl Warp {
         }
     }
 
-    /// Parks some lanes of the running instruction. The others are before the instruction, and reconverge behind it.
+    /// Parks some lanes of the running instruction. The others are before the instruction, and
+    /// reconverge behind it.
     pub(super) fn park_here(&mut self, lanes: u32, state: StrandState, code: &Code) {
         let next = self.now.pc + 1;
         if lanes != self.now.mask && self.now.join != next {
@@ -353,7 +359,8 @@ impl Warp {
         runnable.or_else(|| self.apart.iter().position(Strand::is_at_join))
     }
 
-    /// Runs another strand in place of the running one, which has no lanes or is parked. Returns false if all wait.
+    /// Runs another strand in place of the running one, which has no lanes or is parked. Returns
+    /// false if all wait.
     pub(super) fn pick(&mut self, code: &Code) -> bool {
         let Some(next) = self
             .runnable()
@@ -375,8 +382,8 @@ impl Warp {
         self.swap_context(&mut context);
     }
 
-    /// Records that lanes went on from a place where a strand that waits for them would have to come. If they exit, they
-    /// have missed it.
+    /// Records that lanes went on from a place where a strand that waits for them would have to
+    /// come. If they exit, they have missed it.
     fn note_forced(&mut self, lanes: u32, comes: impl Fn(&Strand) -> bool) {
         for strand in &self.apart {
             if let Some(meeting) = strand.meeting()
@@ -387,7 +394,8 @@ impl Warp {
         }
     }
 
-    /// Takes up the strands that wait where the running lanes reconverge, and waits for those that can still come.
+    /// Takes up the strands that wait where the running lanes reconverge, and waits for those that
+    /// can still come.
     #[cold]
     pub(super) fn reconverge(&mut self, code: &Code) {
         if self.now.mask == 0 || self.apart.is_empty() {
@@ -415,8 +423,9 @@ impl Warp {
         }
     }
 
-    /// Takes up the strands that have returned from the same call, and waits for those that are still in it. Returns true
-    /// if the call is over for the running lanes, and false if another strand runs now.
+    /// Takes up the strands that have returned from the same call, and waits for those that are
+    /// still in it. Returns true if the call is over for the running lanes, and false if another
+    /// strand runs now.
     pub(super) fn reconverge_behind_call(&mut self) -> bool {
         let mut own = self.take_context();
         while let Some(at) = self
@@ -470,7 +479,8 @@ impl Warp {
         }
     }
 
-    /// Takes up the strands that wait for the whole warp at the running instruction. Returns true if there were any.
+    /// Takes up the strands that wait for the whole warp at the running instruction. Returns true
+    /// if there were any.
     pub(super) fn absorb_aligned(&mut self) -> bool {
         let mut own = self.take_context();
         let before = own.now.mask;

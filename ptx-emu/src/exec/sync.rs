@@ -1,10 +1,11 @@
-//! Instructions in which lanes of a warp exchange values or meet: `shfl`, `vote`, `match`, `redux`, `elect`,
-//! `bar.warp.sync`.
+//! Instructions in which lanes of a warp exchange values or meet: `shfl`, `vote`, `match`, `redux`,
+//! `elect`, `bar.warp.sync`.
 //!
-//! Lanes of one `.sync` instruction may name different masks. The lanes that name the same mask form a group, and each
-//! group executes the instruction separately. A group must consist of exactly the lanes that its mask names, except
-//! those that have exited. The masks of two groups have no lane in common. From sm_70 on, lanes of a group may be at
-//! different instructions: [they wait for each other](super::meet), and come here together.
+//! Lanes of one `.sync` instruction may name different masks. The lanes that name the same mask
+//! form a group, and each group executes the instruction separately. A group must consist of
+//! exactly the lanes that its mask names, except those that have exited. The masks of two groups
+//! have no lane in common. From sm_70 on, lanes of a group may be at different instructions: [they
+//! wait for each other](super::meet), and come here together.
 
 use super::block::{Checked, Worker, show_lanes};
 use super::step::pred;
@@ -14,7 +15,7 @@ use crate::code::{EXECUTING, PredSource, Shuffle, ShuffleMode, Vote};
 use crate::fault::OtherPlace;
 use crate::{Class, Fault};
 
-/// The operands of `match.sync`; `wide` for values of 64 bits.
+/// The operands of `match.sync`. `wide` selects 64-bit values.
 pub(crate) struct Match {
     pub(crate) all: bool,
     pub(crate) d: u32,
@@ -23,7 +24,7 @@ pub(crate) struct Match {
     pub(crate) wide: bool,
 }
 
-/// The groups of lanes that name one mask each.
+/// The groups of lanes that name the same mask.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Groups {
     masks: [u32; 32],
@@ -41,13 +42,13 @@ impl Iterator for Groups {
     }
 }
 
-/// The lanes of `among` that name a mask.
+/// Returns the lanes of `among` that name a mask.
 fn same_mask(masks: &[u32; 32], among: u32, mask: u32) -> u32 {
     lanes(among).filter(|l| masks[*l] == mask).fold(0, set_bit)
 }
 
 impl Worker<'_, '_> {
-    /// The groups of a `.sync` instruction that `mask` lanes execute, whose masks are in register `named`.
+    /// Returns the groups of a `.sync` instruction whose masks are in register `named`.
     pub(crate) fn groups(&self, w: &Warp, mask: u32, named: u32) -> Checked<Groups> {
         if named == EXECUTING {
             return Ok(Groups {
@@ -101,7 +102,7 @@ impl Worker<'_, '_> {
         fault
     }
 
-    /// Checks that all 32 lanes execute an `.aligned` instruction of the warp.
+    /// Checks that all lanes of the warp execute an `.aligned` instruction.
     pub(crate) fn check_whole(&self, w: &Warp, mask: u32) -> Checked<()> {
         if mask == u32::MAX {
             return Ok(());
@@ -115,7 +116,7 @@ impl Worker<'_, '_> {
         Err(fault)
     }
 
-    /// `bar.warp.sync`
+    /// Executes `bar.warp.sync`.
     pub(crate) fn warp_barrier(&mut self, w: &Warp, mask: u32, named: u32) -> Checked<()> {
         for group in self.groups(w, mask, named)? {
             self.shared.clocks.sync_lanes(w.index, group, w.present());
@@ -123,8 +124,8 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// `shfl.sync`. A lane that reads from one that has not written the source has not written its destination either;
-    /// if the fault of that was put off, it still is.
+    /// Executes `shfl.sync`. A lane that reads from a lane with an uninitialized source has an
+    /// uninitialized destination. A postponed fault of the source stays postponed.
     pub(crate) fn shuffle(&mut self, w: &mut Warp, mask: u32, s: &Shuffle) -> Checked<()> {
         let groups = self.groups(w, mask, s.mask)?;
         let read = |slot| {
@@ -133,14 +134,17 @@ impl Worker<'_, '_> {
                 .copied()
                 .map_err(|u| self.undefined(w, u))
         };
-        let (b, c) = (read(s.b)?, read(s.c)?);
+        let b = read(s.b)?;
+        let c = read(s.c)?;
         let put_off = w.regs.put_off_of(s.a);
         let mut sources = [None; 32];
         let (a, written) = (
             w.regs.w32.lanes[s.a as usize],
             w.regs.w32.defined[s.a as usize],
         );
-        let (mut out, mut valid, mut lost) = (a, 0, 0);
+        let mut out = a;
+        let mut valid = 0;
+        let mut lost = 0;
         for group in groups {
             for lane in lanes(group) {
                 let (from, within) = source(s.mode, lane as u32, b[lane], c[lane]);
@@ -155,7 +159,8 @@ impl Worker<'_, '_> {
                         format!("lane {lane} reads from lane {from}, which does not take part");
                     return Err(self.bad_mask(w, 1 << lane, what));
                 }
-                (out[lane], sources[lane]) = (a[from as usize], Some(from));
+                out[lane] = a[from as usize];
+                sources[lane] = Some(from);
                 lost |= (!written >> from & 1) << lane;
             }
         }
@@ -178,7 +183,7 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// The fault of reading a register that `shfl` at `pc` filled from lanes that had not written the source.
+    /// Returns the fault that a register is read which `shfl` filled from uninitialized lanes.
     #[cold]
     pub(crate) fn lost_in_shuffle(&self, w: &Warp, name: &str, lanes: u32, pc: u32) -> Box<Fault> {
         let what = format!(
@@ -226,16 +231,15 @@ impl Worker<'_, '_> {
         named: u32,
     ) -> Checked<()> {
         let groups = self.groups(w, mask, named)?;
-        let values: [u64; 32] = match m.wide {
-            true => *w
-                .regs
+        let values: [u64; 32] = if m.wide {
+            *w.regs
                 .get::<u64>(m.a, mask)
-                .map_err(|u| self.undefined(w, u))?,
-            false => w
-                .regs
+                .map_err(|u| self.undefined(w, u))?
+        } else {
+            w.regs
                 .get::<u32>(m.a, mask)
                 .map_err(|u| self.undefined(w, u))?
-                .map(u64::from),
+                .map(u64::from)
         };
         for group in groups {
             let equal = |lane: usize| {
@@ -278,7 +282,8 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// The leader follows from the group and the seed: the same for the same mask, and not always lane 0.
+    /// Executes `elect.sync`. The leader depends on the group and the seed, so that it is the same
+    /// for the same mask but not always lane 0.
     pub(crate) fn elect(
         &mut self,
         w: &mut Warp,
@@ -300,9 +305,12 @@ impl Worker<'_, '_> {
     }
 }
 
-/// The lane a shuffle reads, and whether it lies within the segment (manual, "shfl.sync").
+/// Returns the source lane of a shuffle, and whether it is within the segment (PTX ISA,
+/// "shfl.sync").
 fn source(mode: ShuffleMode, lane: u32, b: u32, c: u32) -> (u32, bool) {
-    let (b, clamp, segment) = (b & 31, c & 31, c >> 8 & 31);
+    let b = b & 31;
+    let clamp = c & 31;
+    let segment = c >> 8 & 31;
     let most = lane & segment | clamp & !segment;
     let least = lane & segment;
     let (from, within) = match mode {

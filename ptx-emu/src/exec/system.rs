@@ -1,4 +1,5 @@
-//! What the device's own functions do: `malloc`, `free`, `vprintf`, `__assertfail`, and the setting of conditions.
+//! What the device's own functions do: `malloc`, `free`, `vprintf`, `__assertfail`, and the setting
+//! of conditions.
 
 use std::sync::PoisonError;
 
@@ -14,7 +15,7 @@ use super::warp::Warp;
 use crate::code::{Call, Passed, SystemCall};
 use crate::{Class, Fault};
 
-/// Bytes of a text that a kernel prints.
+/// The maximum size of a text that a kernel prints, in bytes.
 const MOST_TEXT: usize = 1 << 20;
 
 impl Worker<'_, '_> {
@@ -52,7 +53,7 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// Keeps what the lanes set of conditions, in their order.
+    /// Records the conditions that the lanes set, in order.
     fn set_conditions(&mut self, mask: u32, handles: &[u64; 32], values: &[u64; 32]) -> [u64; 32] {
         let set = lanes(mask).map(|lane| (handles[lane], values[lane] as u32));
         self.grid
@@ -89,9 +90,10 @@ impl Worker<'_, '_> {
             .table
             .heap_at(address)
             .is_some_and(|heap| heap.freed(address).is_some());
-        let what = match freed {
-            true => format!("0x{address:x} is freed again"),
-            false => format!("0x{address:x} is freed, which malloc of a kernel did not give"),
+        let what = if freed {
+            format!("0x{address:x} is freed again")
+        } else {
+            format!("0x{address:x} is freed, which malloc of a kernel did not give")
         };
         let mut fault = self.fault(w, 1 << lane, Class::BadFree, what);
         fault.instead = "free each block once, by the address that malloc gave";
@@ -121,7 +123,7 @@ impl Worker<'_, '_> {
         Ok(fault)
     }
 
-    /// Prints for each lane; gives the number of arguments, or -1 without a format.
+    /// Prints for each lane. Returns the number of arguments, or -1 without a format.
     fn print(
         &mut self,
         w: &Warp,
@@ -151,7 +153,8 @@ impl Worker<'_, '_> {
         list: u64,
         text: &mut String,
     ) -> Checked<u64> {
-        let (mut at, mut count) = (list, 0);
+        let mut at = list;
+        let mut count = 0;
         for piece in pieces(format) {
             let Piece::Conversion(c) = &piece else {
                 text.push_str(&format_piece(&piece, &[]));
@@ -180,7 +183,7 @@ impl Worker<'_, '_> {
         Ok(count)
     }
 
-    /// The text at a generic address, up to its zero byte.
+    /// Returns the string at a generic address, up to its zero byte.
     fn text(&mut self, w: &Warp, lane: usize, address: u64) -> Checked<String> {
         let mut bytes = Vec::new();
         while bytes.len() < MOST_TEXT {
@@ -200,7 +203,7 @@ impl Worker<'_, '_> {
         Ok(value)
     }
 
-    /// A byte at a generic address.
+    /// Returns the byte at a generic address.
     fn byte(&mut self, w: &Warp, lane: usize, address: u64) -> Checked<u8> {
         match resolve(address) {
             (Resolved::Global, at) => {

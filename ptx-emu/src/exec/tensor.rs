@@ -1,7 +1,9 @@
-//! Copies of boxes of tensors to shared memory (manual, "cp.async.bulk.tensor"): what lies outside of the tensor is zero.
+//! Copies of boxes of tensors to shared memory (manual, "cp.async.bulk.tensor"): what lies outside
+//! of the tensor is zero.
 //!
-//! A box lands like other bulk copies: some turns later, at once, written by its mbarrier. With a set of blocks it lands in
-//! each of them by itself, at the same place, and counts at the mbarrier at the same place.
+//! A box lands like other bulk copies: some turns later, at once, written by its mbarrier. With a
+//! set of blocks it lands in each of them by itself, at the same place, and counts at the mbarrier
+//! at the same place.
 
 use std::rc::Rc;
 
@@ -22,7 +24,7 @@ pub(crate) struct TensorBox {
     pub(crate) place: Vec<i32>,
 }
 
-/// Where the byte at an address of shared memory lies with a swizzle of so many bytes (manual, "Swizzling modes").
+/// Returns the swizzled position of a byte in shared memory (PTX ISA, "Swizzling Modes").
 pub(crate) fn swizzled(address: u64, swizzle: u32) -> u64 {
     match swizzle {
         32 | 64 | 128 => address ^ (address >> 3 & u64::from(swizzle - 16)),
@@ -31,7 +33,7 @@ pub(crate) fn swizzled(address: u64, swizzle: u32) -> u64 {
 }
 
 impl Worker<'_, '_> {
-    /// The box that a lane names, to be changed or else read.
+    /// Returns the box that a lane names, which is written or only read.
     pub(crate) fn tensor_box(
         &self,
         w: &Warp,
@@ -68,8 +70,10 @@ impl Worker<'_, '_> {
         Err(self.fault(w, 1 << lane, Class::Descriptor, wrong))
     }
 
-    /// Where a box may begin, as tried on an H200, which calls anything else an illegal instruction: at a multiple of 16
-    /// bytes in the innermost dimension, and, to be stored, not before the tensor.
+    /// Checks the position of a box, as an H200 does.
+    ///
+    /// The innermost coordinate must be a multiple of 16 bytes, and a box that is stored must not
+    /// begin before the tensor. An H200 reports anything else as an illegal instruction.
     fn check_place(
         &self,
         w: &Warp,
@@ -80,8 +84,9 @@ impl Worker<'_, '_> {
     ) -> Checked<()> {
         let inner = i64::from(place.first().copied().unwrap_or(0)) * i64::from(map.element);
         if inner % 16 != 0 {
-            let what =
-                format!("a box that begins {inner} bytes into its row, which is no multiple of 16");
+            let what = format!(
+                "a box that begins {inner} bytes into its row, which is not a multiple of 16"
+            );
             return Err(self.fault(w, 1 << lane, Class::Misaligned, what));
         }
         if changes && place.iter().any(|at| *at < 0) {
@@ -93,14 +98,14 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// The tensor map at a generic address: of the parameters, or of global memory.
+    /// Returns the tensor map at a generic address, in the parameters or in global memory.
     fn tensor_map(&self, w: &Warp, lane: usize, address: u64) -> Checked<TensorMap> {
         let mut bytes = [0; 128];
         let offset = address.wrapping_sub(PARAM_WINDOW);
         if !address.is_multiple_of(64) && offset >= WINDOW
             || !offset.is_multiple_of(64) && offset < WINDOW
         {
-            let what = format!("a tensor map at 0x{address:x}, which is no multiple of 64");
+            let what = format!("a tensor map at 0x{address:x}, which is not a multiple of 64");
             return Err(self.fault(w, 1 << lane, Class::Misaligned, what));
         }
         if self.changed_maps.contains(&address) {
@@ -128,16 +133,17 @@ impl Worker<'_, '_> {
     }
 
     pub(super) fn no_map(&self, w: &Warp, lane: usize, address: u64) -> Box<Fault> {
-        let what = format!("the 128 bytes at 0x{address:x} are no tensor map");
+        let what = format!("the 128 bytes at 0x{address:x} are not a tensor map");
         let mut fault = self.fault(w, 1 << lane, Class::Descriptor, what);
         fault.instead =
             "encode it with cuTensorMapEncodeTiled, and pass it by value as a .param of 128 bytes";
         fault
     }
 
-    /// `cp.async.bulk.tensor` to shared memory.
+    /// Executes `cp.async.bulk.tensor` to shared memory.
     pub(crate) fn load_tensor(&mut self, w: &mut Warp, mask: u32, t: &TensorCopy) -> Checked<()> {
-        let (mut to, mut barrier) = ([0; 32], [0; 32]);
+        let mut to = [0; 32];
+        let mut barrier = [0; 32];
         self.addresses(w, mask, &t.shared, &mut to)?;
         let Some(at) = &t.barrier else { return Ok(()) };
         self.addresses(w, mask, at, &mut barrier)?;
@@ -151,17 +157,15 @@ impl Worker<'_, '_> {
                 None => vec![None],
             };
             for rank in all {
-                let (to, barrier) = (
-                    self.in_block(w, to[lane], rank)?,
-                    self.in_block(w, barrier[lane], rank)?,
-                );
+                let to = self.in_block(w, to[lane], rank)?;
+                let barrier = self.in_block(w, barrier[lane], rank)?;
                 self.issue_box(w, lane, (to, barrier), boxed.clone())?;
             }
         }
         Ok(())
     }
 
-    /// `cp.async.bulk.prefetch.tensor`: nothing happens, but the tensor must exist.
+    /// Executes `cp.async.bulk.prefetch.tensor`, which only checks that the tensor exists.
     pub(crate) fn prefetch_tensor(&mut self, w: &Warp, mask: u32, at: &TensorPlace) -> Checked<()> {
         lanes(mask).try_for_each(|lane| {
             let boxed = self.tensor_box(w, lane, at, false)?;
@@ -172,7 +176,7 @@ impl Worker<'_, '_> {
         })
     }
 
-    /// The ranks of the blocks that a mask names.
+    /// Returns the ranks of the blocks that a mask names.
     pub(crate) fn named_blocks(
         &self,
         w: &Warp,
@@ -190,7 +194,8 @@ impl Worker<'_, '_> {
         Err(self.fault(w, 1 << lane, Class::OutOfBounds, what))
     }
 
-    /// The place in the arena of an address, in the block of a rank or in the one that it names.
+    /// Returns the position of an address in the arena, in the block of a rank or in the block that
+    /// it names.
     pub(crate) fn in_block(&self, w: &Warp, address: u64, rank: Option<u32>) -> Checked<u64> {
         let mut all: Addresses = [address; 32];
         self.place_all(w, 1, Space::Cluster, &mut all)?;
@@ -203,7 +208,7 @@ impl Worker<'_, '_> {
         })
     }
 
-    /// Checks what a copy of a box reads, and records it.
+    /// Checks and records the bytes that a copy of a box reads.
     fn check_box(&mut self, w: &Warp, lane: usize, boxed: &TensorBox) -> Checked<()> {
         for (address, bytes, _) in boxed.map.rows(&boxed.place).into_iter().flatten() {
             let a = self.lane_allocation(w, lane, address, bytes)?;
@@ -247,7 +252,7 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// The bytes of a box as they lie in shared memory from an address on, as words.
+    /// Returns the words of a box in their layout in shared memory.
     pub(crate) fn box_words(&self, boxed: &TensorBox, to: u64) -> Vec<u32> {
         let map = &boxed.map;
         let mut plain = vec![0u8; map.box_bytes() as usize];

@@ -1,8 +1,8 @@
 //! `tensormap.replace` and `tensormap.cp_fenceproxy`: tensor maps that a kernel changes.
 //!
-//! Copies read a map through a proxy of its own. A map in global memory that the block has changed must be known to that
-//! proxy by `fence.proxy.tensormap::generic.acquire` before a copy names it; of maps that other blocks change, this is
-//! not looked at.
+//! Copies read a map through a proxy of its own. A map in global memory that the block has changed
+//! must be known to that proxy by `fence.proxy.tensormap::generic.acquire` before a copy names it;
+//! of maps that other blocks change, this is not looked at.
 
 use super::block::{Checked, Worker};
 use super::lanes;
@@ -15,7 +15,7 @@ use crate::code::{Address, Space};
 use crate::tensor_map::TensorMap;
 use crate::{Class, Fault};
 
-/// Bytes of a map.
+/// The size of a map in bytes.
 const BYTES: u32 = 128;
 
 impl Worker<'_, '_> {
@@ -90,10 +90,11 @@ impl Worker<'_, '_> {
         })
     }
 
-    /// `tensormap.cp_fenceproxy`: threads that name the same places make one copy.
+    /// Executes `tensormap.cp_fenceproxy`. Threads that name the same addresses make one copy.
     fn copy_map(&mut self, w: &mut Warp, mask: u32, [to, from]: &[Address; 2]) -> Checked<()> {
         self.check_whole(w, mask)?;
-        let (mut target, mut source) = ([0; 32], [0; 32]);
+        let mut target = [0; 32];
+        let mut source = [0; 32];
         self.addresses(w, mask, to, &mut target)?;
         self.addresses(w, mask, from, &mut source)?;
         self.place_all(w, mask, Space::Shared, &mut source)?;
@@ -118,7 +119,7 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// `fence.proxy.tensormap::generic.acquire`
+    /// Executes `fence.proxy.tensormap::generic.acquire`.
     fn fence_map(&mut self, w: &Warp, mask: u32, at: &Address) -> Checked<()> {
         let mut addresses = [0; 32];
         self.addresses(w, mask, at, &mut addresses)?;
@@ -132,13 +133,13 @@ impl Worker<'_, '_> {
             return Ok(());
         };
         let what = format!(
-            "a tensor map at 0x{:x}, which is no multiple of 64",
+            "a tensor map at 0x{:x}, which is not a multiple of 64",
             addresses[lane]
         );
         Err(self.fault(w, 1 << lane, Class::Misaligned, what))
     }
 
-    /// Checks a map in shared memory and gives its bytes.
+    /// Checks a map in shared memory and returns its bytes.
     fn shared_map(
         &mut self,
         w: &Warp,
@@ -162,7 +163,7 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// Checks that a map in global memory may be written, and before that read, where its bytes are asked for.
+    /// Checks that a map in global memory may be written and, if its bytes are requested, read.
     fn global_map(
         &mut self,
         w: &Warp,

@@ -1,9 +1,9 @@
 //! Accesses of a whole warp to shared memory, checked at once.
 //!
-//! A load or a store of whole words is first checked for all lanes, without a change: in bounds, initialised, and in
-//! order with what was there before. If something may be wrong, nothing has happened yet, and the lanes go
-//! [one by one](super::shared), which names it. Otherwise each word is remembered once, as it would be after its lanes had
-//! come one after another.
+//! A load or a store of whole words is first checked for all lanes, without a change: in bounds,
+//! initialised, and in order with what was there before. If something may be wrong, nothing has
+//! happened yet, and the lanes go [one by one](super::shared), which names it. Otherwise each word
+//! is remembered once, as it would be after its lanes had come one after another.
 
 use super::block::Worker;
 use super::lanes;
@@ -15,21 +15,22 @@ use super::warp::Warp;
 use crate::code::{RegisterOperand, Transfer};
 use crate::decode::SHARED_BASE;
 
-/// Lanes that access the same words, and the first of these. A word's lanes come in rising order.
+/// Groups of lanes that access the same words, by first word. The words of the lanes ascend.
 pub(super) struct Groups {
     words: [u32; 32],
     lanes: [u32; 32],
     count: usize,
-    /// Whether each group's word is above the last one's.
+    /// Whether the words of the groups ascend.
     rising: bool,
 }
 
-/// Each lane alone, and with the one 16 lanes on.
+/// The masks of single lanes, and of pairs of lanes 16 apart.
 const SINGLE: [u32; 32] = shifted(1);
 const PAIRS: [u32; 32] = shifted(0x10001);
 
 const fn shifted(lanes: u32) -> [u32; 32] {
-    let (mut all, mut i) = ([0; 32], 0);
+    let mut all = [0; 32];
+    let mut i = 0;
     while i < 32 {
         all[i] = lanes << i;
         i += 1;
@@ -38,12 +39,14 @@ const fn shifted(lanes: u32) -> [u32; 32] {
 }
 
 impl Groups {
-    /// The lanes of a mask by their words, of which lanes that take no part have the first lane's.
+    /// Groups the lanes of a mask by their words. Inactive lanes have the word of the first active
+    /// lane.
     #[inline(always)]
     fn of(words: &[u32; 32], mask: u32) -> Groups {
         let (low, high) = words.split_at(16);
         let apart = |half: &[u32]| half.iter().fold(0, |all, word| all | (word ^ half[0]));
-        // Numbers of words are small enough to have a sign, and signed comparisons are what processors have for vectors.
+        // Numbers of words are small enough to have a sign, and signed comparisons are what
+        // processors have for vectors.
         let signed = |(a, b): (&u32, &u32)| i32::from(*a as i32 >= *b as i32);
         let falls = |half: &[u32]| {
             half.iter()
@@ -75,7 +78,7 @@ impl Groups {
         }
     }
 
-    /// The lanes of a shape, so many words each.
+    /// Returns the groups of a shape with `count` words each.
     fn of_shape(shape: Shape, count: u32) -> Groups {
         let beside = |first: u32| std::array::from_fn(|i| first + i as u32 * count);
         let (words, lanes, groups) = match shape {
@@ -91,12 +94,13 @@ impl Groups {
             rising: groups != 2,
         };
         if let Shape::Halves(_, second) = shape {
-            (groups.words[1], groups.lanes[1]) = (second, 0xffff_0000);
+            groups.words[1] = second;
+            groups.lanes[1] = 0xffff_0000;
         }
         groups
     }
 
-    /// Lanes side by side that access the same words.
+    /// Groups neighboring lanes that access the same words.
     fn of_runs(words: &[u32; 32], mask: u32) -> Groups {
         let mut groups = Groups {
             words: [0; 32],
@@ -118,12 +122,10 @@ impl Groups {
         groups
     }
 
-    /// The first word, where groups of so many words each lie side by side, in order.
+    /// Returns the first word if the groups access `count` adjacent words each, in order.
     fn dense(&self, count: usize) -> Option<usize> {
-        let (first, last) = (
-            self.words[0] as usize,
-            *self.words.get(self.count.wrapping_sub(1))? as usize,
-        );
+        let first = self.words[0] as usize;
+        let last = *self.words.get(self.count.wrapping_sub(1))? as usize;
         (self.rising && last == first + (self.count - 1) * count).then_some(first)
     }
 
@@ -134,8 +136,8 @@ impl Groups {
 }
 
 impl Shared {
-    /// Checks that lanes may read the words of their groups, and remembers that they did; false, and nothing remembered, if
-    /// something may be wrong.
+    /// Checks and records a read by groups of lanes. Returns false without recording if there may
+    /// be an error.
     fn read_groups(&mut self, groups: &Groups, count: usize, access: Access) -> bool {
         self.settle();
         let view = View::of(&self.clocks, self.stamp(access, 15));
@@ -154,8 +156,8 @@ impl Shared {
         true
     }
 
-    /// Words remember that the lanes of their groups read them; `seen` is what the warp knew of the others, where that is
-    /// not what it knows now.
+    /// Records a read by groups of lanes. `seen` is the clock of the warp at the read, if it has
+    /// changed since.
     fn remember(&mut self, groups: &Groups, count: usize, new: LastAccess, seen: Option<&[u32]>) {
         self.reads.kept(&self.clocks);
         let view = match seen {
@@ -167,7 +169,8 @@ impl Shared {
             strong: new.strong,
             ..Access::default()
         };
-        let (warp, warps) = (usize::from(new.thread) / 32, self.clocks.warps());
+        let warp = usize::from(new.thread) / 32;
+        let warps = self.clocks.warps();
         for (first, lanes) in groups.iter() {
             for word in first..first + count {
                 let cell = &mut self.cells[word];
@@ -183,7 +186,7 @@ impl Shared {
         }
     }
 
-    /// Words get to know the reads that are noted.
+    /// Transfers the recorded reads to the cells of the words.
     #[inline(always)]
     pub(super) fn settle(&mut self) {
         if !self.reads.is_empty() {
@@ -203,16 +206,19 @@ impl Shared {
         self.reads = reads;
     }
 
-    /// Checks that lanes may read the words of a shape, so many each, and notes that they do; false, and nothing noted, if
-    /// something may be wrong.
+    /// Checks and records a read by a shape. Returns false without recording if there may be an
+    /// error.
     #[inline(always)]
     fn note_read(&mut self, shape: Shape, count: usize, access: Access) -> bool {
         let view = View::of(&self.clocks, self.stamp(access, 15));
         let ([low, high], words) = shape.runs(count);
         let over = self.last_write <= view.floor;
-        let may = |first: usize| match over {
-            true => self.are_written(first, words),
-            false => self.are_over(first, words, &view),
+        let may = |first: usize| {
+            if over {
+                self.are_written(first, words)
+            } else {
+                self.are_over(first, words, &view)
+            }
         };
         let quiet = may(low) && (low == high || may(high));
         let new = view.new;
@@ -222,13 +228,11 @@ impl Shared {
         quiet
     }
 
-    /// Whether all bytes of some words may be read.
+    /// Returns true if all bytes of some words are initialized and accessible.
     #[inline(always)]
     fn are_written(&self, first: usize, count: usize) -> bool {
-        let (valid, init) = (
-            &self.valid[first..first + count],
-            &self.init[first..first + count],
-        );
+        let valid = &self.valid[first..first + count];
+        let init = &self.init[first..first + count];
         let ((valid, rest), (init, more)) = (valid.as_chunks::<16>(), init.as_chunks::<16>());
         let mut all = [15u8; 16];
         for (valid, init) in valid.iter().zip(init) {
@@ -243,7 +247,8 @@ impl Shared {
         all.iter().fold(rest, |all, part| all & part) == 15
     }
 
-    /// Whether some words may be read, and their last writes are all by threads and ordered before.
+    /// Returns true if some words may be read, and their last writes are by threads and ordered
+    /// before.
     #[inline(always)]
     fn are_over(&self, first: usize, count: usize, view: &View<'_>) -> bool {
         let mut last = (0, 0);
@@ -255,7 +260,8 @@ impl Shared {
             && usize::from(last.1) / 32 < self.clocks.warps()
     }
 
-    /// As [`Shared::read_groups`], for a store of words that differ from lane to lane.
+    /// Checks and records a store by groups of lanes whose words differ. Returns false without
+    /// recording if there may be an error.
     fn write_groups(&mut self, groups: &Groups, count: usize, access: Access) -> bool {
         self.settle();
         let view = View::of(&self.clocks, self.stamp(access, 15));
@@ -293,13 +299,14 @@ impl Shared {
     }
 }
 
-/// Whether registers of so many bits hold elements of so many bytes as they are.
+/// Returns true if registers of these widths contain elements of `bytes` bytes without conversion.
 fn are_whole(regs: &[Option<RegisterOperand>], bytes: u32) -> bool {
     matches!(bytes, 4 | 8) && regs.iter().flatten().all(|r| r.bits == 8 * bytes)
 }
 
 impl Worker<'_, '_> {
-    /// How many words each lane accesses, and its first one, if lanes access whole words of their own block.
+    /// Returns the number of words per lane and the first word of each lane, if lanes access whole
+    /// words of their own block.
     #[inline(always)]
     fn words_of(&self, t: &Transfer, addresses: &Addresses) -> Option<(usize, [u32; 32])> {
         let count = (t.width.bytes / 4) as usize * t.regs.len();
@@ -307,8 +314,11 @@ impl Worker<'_, '_> {
             return None;
         }
         let end = (self.shared.words.len() as u64).checked_sub(count as u64)?;
-        // Bits above the lower 32, and the sign of what is left behind the word, say that it is outside.
-        let (mut first, mut above, mut outside) = ([0; 32], 0, 0);
+        // Bits above the lower 32, and the sign of what is left behind the word, say that it is
+        // outside.
+        let mut first = [0; 32];
+        let mut above = 0;
+        let mut outside = 0;
         for (first, a) in first.iter_mut().zip(addresses) {
             let offset = a.wrapping_sub(SHARED_BASE.into());
             *first = offset as u32 / 4;
@@ -318,7 +328,8 @@ impl Worker<'_, '_> {
         (above == 0 && outside >> 31 == 0).then_some((count, first))
     }
 
-    /// Loads whole words from shared memory, at addresses that are aligned; false if nothing is done yet.
+    /// Loads whole words from shared memory at aligned addresses. Returns false if nothing was
+    /// done.
     #[inline]
     pub(super) fn load_together(
         &mut self,
@@ -407,7 +418,7 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// Stores whole words to shared memory, at addresses that are aligned; false if nothing is done yet.
+    /// Stores whole words to shared memory at aligned addresses. Returns false if nothing was done.
     #[inline]
     pub(super) fn store_together(
         &mut self,
@@ -439,7 +450,8 @@ impl Worker<'_, '_> {
             let slot = from.slot as usize;
             match from.bits {
                 64 => lanes(mask).for_each(|lane| {
-                    let (at, value) = (first[lane] as usize + 2 * i, w.regs.w64.lanes[slot][lane]);
+                    let at = first[lane] as usize + 2 * i;
+                    let value = w.regs.w64.lanes[slot][lane];
                     (words[at], words[at + 1]) = (value as u32, (value >> 32) as u32);
                 }),
                 _ => lanes(mask).for_each(|lane| {
@@ -490,8 +502,8 @@ mod tests {
         shared
     }
 
-    /// The same happens to memory whose reads are noted and to memory whose reads are remembered at once, until they
-    /// disagree or a race is found; gives whether one was.
+    /// The same happens to memory whose reads are noted and to memory whose reads are remembered at
+    /// once, until they disagree or a race is found; gives whether one was.
     fn run(mut next: impl FnMut(u64) -> u64, traced: bool) -> bool {
         let [mut noting, mut plain] = [memory(traced), memory(traced)];
         for pc in 1..60 {

@@ -1,8 +1,10 @@
-//! Races that give the same result in whatever order they happen: notes, unless the launch wants them as faults.
+//! Races that give the same result in whatever order they happen: notes, unless the launch wants
+//! them as faults.
 //!
 //! - Threads store the same value at an address.
-//! - A plain load guesses what a loop of compare-and-swap at the same address begins with. If the guess is old, the swap
-//!   fails, and the loop begins again. The two are known by their address: one register, or copies of one.
+//! - A plain load guesses what a loop of compare-and-swap at the same address begins with. If the
+//!   guess is old, the swap fails, and the loop begins again. The two are known by their address:
+//!   one register, or copies of one.
 //! - A block resets a counter with a plain store after its own atomic was the last one there.
 
 use super::block::{Checked, Worker};
@@ -18,7 +20,7 @@ use crate::decode::SHARED_BASE;
 use crate::fault::SourcePlace;
 use crate::{Class, Fault};
 
-/// Copies of a register that are followed.
+/// The maximum number of register copies that are followed.
 const MOST_COPIES: usize = 8;
 
 const SAME_VALUE: &str = "threads store the same value to one address, in no order";
@@ -27,7 +29,7 @@ const GUESS: &str =
 const RESET: &str = "a counter is reset by a plain store, after the last atomic on it";
 
 impl Worker<'_, '_> {
-    /// Why a race on global memory that a lane takes part in is tolerated, if it is.
+    /// Returns the reason why a race on global memory is tolerated, if it is.
     pub(super) fn tolerable(
         &self,
         w: &Warp,
@@ -71,7 +73,7 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// Whether a store leaves the bytes as they are, or as rounding may have it.
+    /// Returns true if a store leaves the bytes unchanged, or changes them only by rounding.
     fn stores_the_same(
         &self,
         w: &Warp,
@@ -91,7 +93,7 @@ impl Worker<'_, '_> {
             })
     }
 
-    /// Notes a race that is tolerated, or gives the fault if the launch wants it as one.
+    /// Records a tolerated race as a note, or returns it as a fault if the launch is strict.
     pub(super) fn tolerate(&self, mut fault: Box<Fault>, why: &'static str) -> Checked<()> {
         fault.class = Class::ToleratedRace;
         fault.what = why.into();
@@ -103,7 +105,7 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// A race of a store to shared memory: tolerated if the value is there already, from a store.
+    /// Tolerates a race of a store to shared memory if an earlier store wrote the same value.
     pub(super) fn excuse_store(
         &mut self,
         w: &Warp,
@@ -129,20 +131,22 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// A race of a plain load of shared memory with an atomic, or the other way round.
+    /// Tolerates a race between an ordinary load of shared memory and an atomic.
     pub(super) fn excuse_guess(&mut self, w: &Warp, fault: Box<Fault>) -> Checked<()> {
         let (code, own) = (self.grid.code, &self.grid.code.places[w.now.pc as usize]);
         let excused = fault.other.as_ref().is_some_and(|other| match other.did {
             "wrote" => is_atomic(&other.place) && is_guess(code, own),
             _ => is_atomic(own) && is_guess(code, &other.place),
         });
-        match fault.class == Class::SharedRace && excused {
-            true => self.tolerate(fault, GUESS),
-            false => Err(fault),
+        if fault.class == Class::SharedRace && excused {
+            self.tolerate(fault, GUESS)
+        } else {
+            Err(fault)
         }
     }
 
-    /// As [`Worker::touch`], where a race with a loop of compare-and-swap is tolerated.
+    /// Checks and records an access like [`Worker::touch`], and tolerates a race with a
+    /// compare-and-swap loop.
     pub(super) fn touch_or_guess(
         &mut self,
         w: &Warp,
@@ -160,7 +164,7 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// The offset of an access to shared memory whose race is tolerated; it is remembered as any other.
+    /// Records an access to shared memory whose race is tolerated, and returns its offset.
     pub(super) fn touch_tolerated(
         &mut self,
         w: &Warp,
@@ -177,7 +181,7 @@ impl Worker<'_, '_> {
     }
 }
 
-/// An instruction without its predicate: opcode, operands.
+/// Returns the opcode and the operands of an instruction, without its guard.
 pub(super) fn parts(place: &SourcePlace) -> (&str, &str) {
     let text = place.text.trim();
     let text = match text.strip_prefix('@') {
@@ -193,14 +197,15 @@ pub(super) fn is_atomic(place: &SourcePlace) -> bool {
     matches!(parts(place).0.split('.').next(), Some("atom" | "red"))
 }
 
-/// The register and the offset between the brackets of a memory operand.
+/// Returns the register and the offset in the brackets of a memory operand.
 pub(super) fn address(operands: &str) -> Option<(&str, &str)> {
     let inner = operands.split_once('[')?.1.split_once(']')?.0.trim();
     let (register, offset) = inner.split_once('+').unwrap_or((inner, "0"));
     Some((register.trim(), offset.trim()))
 }
 
-/// The register that one was copied from, through `mov`, `cvta`, and `and` as for the word around a half.
+/// Returns the register from which a register was copied through `mov`, `cvta`, or an `and` that
+/// aligns an address to a word.
 fn origin<'c>(code: &'c Code, mut register: &'c str) -> &'c str {
     for _ in 0..MOST_COPIES {
         let from = code.places.iter().find_map(|place| {
@@ -219,7 +224,7 @@ fn origin<'c>(code: &'c Code, mut register: &'c str) -> &'c str {
     register
 }
 
-/// Whether a load reads where a compare-and-swap of the same kernel swaps.
+/// Returns true if a load reads an address at which a compare-and-swap of the kernel swaps.
 #[cold]
 fn is_guess(code: &Code, load: &SourcePlace) -> bool {
     let (opcode, operands) = parts(load);

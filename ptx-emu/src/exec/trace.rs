@@ -1,18 +1,22 @@
-//! The record of a traced launch: bytes by instruction, and who touched each element of global memory.
+//! The record of a traced launch: bytes by instruction, and who touched each element of global
+//! memory.
 //!
 //! A traced launch runs its blocks on one thread. Two blocks that touch the same bytes, one of them
-//! writing, race whatever order they happened to run in, unless [something orders them](super::block_order). Within a
-//! block, threads are ordered as for [shared memory](super::shared).
+//! writing, race whatever order they happened to run in, unless [something orders
+//! them](super::block_order). Within a block, threads are ordered as for [shared
+//! memory](super::shared).
 //!
 //! What is kept, in bytes of the host:
 //!
-//! - until the block ends, 32 for each 64 that it touched, if warps touched all of these side by side and one warp read
-//!   them; else 672, and 12 more for each further warp that reads a word;
-//! - until the launch ends, 4 to 12 for each element that any block touched: an element has up to 128 bytes, and as few as
-//!   the smallest access near it; and 1 for each 8 that an instruction touched of an allocation.
+//! - until the block ends, 32 for each 64 that it touched, if warps touched all of these side by
+//!   side and one warp read them; else 672, and 12 more for each further warp that reads a word;
+//! - until the launch ends, 4 to 12 for each element that any block touched: an element has up to
+//!   128 bytes, and as few as the smallest access near it; and 1 for each 8 that an instruction
+//!   touched of an allocation.
 //!
-//! When this reaches a [limit](crate::Watch::trace_bytes), the launch ends with a fault that says so. What strong accesses
-//! publish is not counted, nor shared memory, of which 12 bytes are kept for each word and warp.
+//! When this reaches a [limit](crate::Watch::trace_bytes), the launch ends with a fault that says
+//! so. What strong accesses publish is not counted, nor shared memory, of which 12 bytes are kept
+//! for each word and warp.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -33,49 +37,52 @@ use crate::fault::SourcePlace;
 /// The record of one launch.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
-    /// By instruction, allocation, and whether `griddepcontrol.wait` came before.
+    /// The accessed bytes by instruction, allocation, and whether `griddepcontrol.wait` came
+    /// before.
     sites: FxHashMap<(u32, u64, bool), (MemoryOperation, ByteSet)>,
     owners: Owners,
     pub(super) late: LateStores,
     exchange: Exchange,
-    /// Blocks that have begun.
+    /// The number of blocks that have begun.
     begun: u32,
-    /// Blocks in which some thread executed `griddepcontrol.wait`.
+    /// The number of blocks in which a thread executed `griddepcontrol.wait`.
     blocks_waited: u32,
-    /// `griddepcontrol.launch_dependents`: instruction, and whether the warp had waited.
+    /// The executed `griddepcontrol.launch_dependents`: the instruction, and whether the warp had
+    /// waited.
     triggers: BTreeSet<(u32, bool)>,
     running: Running,
-    /// The state of a block that has ended, for the next one.
+    /// The state of an ended block, for reuse.
     spare: Option<Words>,
-    /// Bytes of the states of all blocks but the running one.
+    /// The size of the states of all suspended blocks in bytes.
     apart: usize,
-    /// Pages of the bytes of all sites.
+    /// The number of pages of all sites.
     marked: usize,
 }
 
-/// The state of one block: the running one, or one that is suspended while another runs.
+/// The state of one block, which runs or is suspended.
 #[derive(Debug, Default)]
 pub(crate) struct Running {
     order: BlockOrder,
-    /// For each warp, its count when it executed `griddepcontrol.wait`; 0 for never.
+    /// The clock of each warp when it executed `griddepcontrol.wait`, or 0.
     waits: Vec<u32>,
-    /// What the block did last to each word.
+    /// The last accesses of the block to each word.
     words: Words,
 }
 
-/// An earlier access to the same bytes that races with the current one, and whether it wrote.
+/// An earlier access to the same bytes that races with the current one, and whether it was a write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RacingAccess {
     pub(crate) wrote: bool,
     pub(crate) pc: Option<u32>,
-    /// The thread, when it is one of the same block.
+    /// The thread, if it is in the same block.
     pub(crate) thread: Option<u16>,
-    /// Whether it is a plain store behind atomics of which the block's own is the last.
+    /// Whether the current access is an ordinary store after atomics, and the last atomic is by the
+    /// block itself.
     pub(crate) reset: bool,
 }
 
 impl Recorder {
-    /// The state of the next block, which begins.
+    /// Returns the state of a new block.
     pub(crate) fn begin(&mut self) -> Running {
         self.begun += 1;
         let words = self.spare.take().unwrap_or_default();
@@ -86,7 +93,7 @@ impl Recorder {
         }
     }
 
-    /// A block has ended: the next one may use its room.
+    /// Keeps the state of an ended block for reuse.
     pub(super) fn end(&mut self, mut own: Running) {
         self.apart -= own.words.bytes();
         own.words.clear();
@@ -95,30 +102,30 @@ impl Recorder {
         self.apart -= other.map_or(0, |words| words.bytes());
     }
 
-    /// Bytes that the record takes.
+    /// Returns the size of the record in bytes.
     #[inline]
     pub(super) fn bytes(&self) -> usize {
         self.apart + self.running.words.bytes() + self.owners.bytes() + self.marked * BYTES_OF_PAGE
     }
 
-    /// The number of the running block.
+    /// Returns the number of the running block.
     pub(super) fn block(&self) -> u32 {
         self.running.order.block
     }
 
-    /// Takes the state of the running block, so that another can run.
+    /// Returns the state of the running block, so that another can run.
     pub(crate) fn suspend(&mut self) -> Running {
         self.apart += self.running.words.bytes();
         std::mem::take(&mut self.running)
     }
 
-    /// Lets a block run.
+    /// Resumes a block.
     pub(crate) fn resume(&mut self, own: Running) {
         self.apart -= own.words.bytes();
         self.running = own;
     }
 
-    /// A warp executes `griddepcontrol.wait`.
+    /// Records that a warp executes `griddepcontrol.wait`.
     pub(crate) fn wait(&mut self, clocks: &Clocks, warp: u32) {
         let waits = &mut self.running.waits;
         self.blocks_waited += u32::from(waits.is_empty());
@@ -131,13 +138,12 @@ impl Recorder {
         };
     }
 
-    /// A warp executes `griddepcontrol.launch_dependents`.
+    /// Records that a warp executes `griddepcontrol.launch_dependents`.
     pub(crate) fn trigger(&mut self, clocks: &Clocks, warp: u32, pc: u32) {
         self.triggers.insert((pc, self.waited(clocks, warp)));
     }
 
-    /// Whether what a warp does now comes after `griddepcontrol.wait`: its own, or one of another warp that
-    /// is ordered before.
+    /// Returns true if a warp is ordered after a `griddepcontrol.wait` of any warp of the block.
     fn waited(&self, clocks: &Clocks, warp: u32) -> bool {
         let known = |(other, count): (usize, &u32)| {
             *count != 0 && (other == warp as usize || clocks.knows(warp, other, *count))
@@ -145,31 +151,33 @@ impl Recorder {
         self.running.waits.iter().enumerate().any(known)
     }
 
-    /// A fence that acquires at a scope that reaches other blocks.
+    /// Executes an acquiring fence at a scope that includes other blocks.
     pub(crate) fn acquire_fence(&mut self, clocks: &mut Clocks, warp: u32) {
         self.running.order.acquire_fence(clocks, warp);
     }
 
-    /// A fence that releases at a scope that reaches other blocks; comes before that of the block's clocks.
+    /// Executes a releasing fence at a scope that includes other blocks. Must precede the fence of
+    /// the block's clocks.
     pub(crate) fn release_fence(&mut self, clocks: &Clocks, warp: u32) {
         self.running.order.release_fence(clocks, warp);
     }
 
-    /// The reading half of a strong access to global memory at a scope that reaches other blocks.
+    /// Executes the read of a strong access to global memory at a scope that includes other blocks.
     pub(crate) fn observe(&mut self, clocks: &mut Clocks, warp: u32, address: u64, access: Strong) {
         self.running
             .order
             .observe(&self.exchange, clocks, warp, address, access);
     }
 
-    /// The writing half of a strong access to global memory at a scope that reaches other blocks.
+    /// Executes the write of a strong access to global memory at a scope that includes other
+    /// blocks.
     pub(crate) fn publish(&mut self, clocks: &Clocks, warp: u32, address: u64, access: Strong) {
         self.running
             .order
             .publish(&mut self.exchange, clocks, warp, address, access);
     }
 
-    /// Records an access of a warp; gives the block it races with.
+    /// Records an access of a warp and returns an access of another block with which it races.
     pub(crate) fn record(
         &mut self,
         (clocks, warp): (&Clocks, u32),
@@ -203,8 +211,8 @@ impl Recorder {
         })
     }
 
-    /// Records an access of lanes to runs of words, by their addresses divided by 4, if it races with nothing; false if it
-    /// may, and then nothing has been recorded.
+    /// Records an access of lanes to runs of words, by their addresses divided by 4. Returns false
+    /// without recording if it may race.
     pub(crate) fn record_together(
         &mut self,
         shared: &Shared,
@@ -214,12 +222,11 @@ impl Recorder {
         runs: &[(Range<u64>, Spread)],
     ) -> bool {
         let view = View::of(&shared.clocks, shared.stamp(access, 15));
-        let (clocks, warp) = (&shared.clocks, access.thread / 32);
-        let (order, owners, words) = (
-            &mut self.running.order,
-            &mut self.owners,
-            &mut self.running.words,
-        );
+        let clocks = &shared.clocks;
+        let warp = access.thread / 32;
+        let order = &mut self.running.order;
+        let owners = &mut self.owners;
+        let words = &mut self.running.words;
         let me = Stamp {
             block: order.block,
             warp,
@@ -252,7 +259,7 @@ impl Recorder {
         true
     }
 
-    /// Finds an unordered access of the running block to the same bytes, and notes a new one.
+    /// Records an access and returns an unordered access of the running block to the same bytes.
     pub(crate) fn within_block(
         &mut self,
         shared: &Shared,
@@ -282,7 +289,7 @@ impl Recorder {
         })
     }
 
-    /// Whether all instructions that have written or read a byte are such.
+    /// Returns true if all instructions that have accessed a byte satisfy a condition.
     pub(crate) fn all(
         &self,
         base: u64,
@@ -300,7 +307,7 @@ impl Recorder {
         sites.all(|((pc, ..), (operation, _))| such(*pc, *operation))
     }
 
-    /// An instruction that did it.
+    /// Returns an instruction that has read or written a byte.
     pub(super) fn instruction_that(&self, base: u64, offset: u64, wrote: bool) -> Option<u32> {
         let did = |(operation, bytes): &(MemoryOperation, ByteSet)| {
             operation.writes() == wrote && bytes.contains(offset)
@@ -312,7 +319,7 @@ impl Recorder {
             .min()
     }
 
-    /// The finished record, sorted by instruction and address.
+    /// Returns the finished record, sorted by instruction and address.
     pub(crate) fn finish(
         self,
         kernel: &str,

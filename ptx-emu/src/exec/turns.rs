@@ -1,8 +1,9 @@
 //! Turns: the warps of a block run one after another until each waits, polls or has ended.
 //!
-//! A warp polls when it executes its share of instructions and does nothing that another thread can see. It stays where
-//! it is when a few more instructions bring it back to the same place with the same registers: then only another thread
-//! can end its loop. If only some of its lanes poll, the others [run first](super::strands).
+//! A warp polls when it executes its share of instructions and does nothing that another thread can
+//! see. It stays where it is when a few more instructions bring it back to the same place with the
+//! same registers: then only another thread can end its loop. If only some of its lanes poll, the
+//! others [run first](super::strands).
 
 use std::fmt::Write;
 use std::hash::Hasher;
@@ -22,68 +23,71 @@ use crate::fault::SourcePlace;
 use crate::launch::Order;
 use crate::{Class, Fault};
 
-/// Instructions a warp may execute before another gets its turn, so that a warp may wait for another.
+/// The number of instructions after which the next warp runs, so that a warp may wait for another
+/// one.
 const TURN: u64 = 10_000;
 
-/// The same where lanes of the warp run apart, as some of them may wait for others.
+/// The number of instructions after which the next warp runs, if lanes of the warp run apart. Some
+/// of them may wait for others.
 const SPLIT_TURN: u64 = 512;
 
-/// The same for a warp that polled in its last turn.
+/// The number of instructions after which the next warp runs, if the warp polled in its last turn.
 const SHORT_TURN: u64 = 64;
 
-/// Looks at a loop that may end by itself, after which turns are longer, the length of such turns, and the number of them
-/// after which the loop is looked at again.
+/// Parameters for loops that may end by themselves: the number of examinations before turns become
+/// longer, the length of longer turns, and the number of turns between examinations.
 const FEW_UNKNOWN: u32 = 8;
 const UNKNOWN_TURN: u64 = 2048;
 const UNKNOWN_LOOKS: u32 = 64;
 
-/// Instructions within which a loop that only asks comes back to where it was.
+/// The number of instructions within which a polling loop returns to its start.
 const PROBE: u32 = 256;
 
-/// Turns without an effect after which a warp counts as one that polls.
+/// The number of turns without an effect after which a warp counts as polling.
 const MOST_QUIET: u32 = 16;
 
-/// Rounds without an effect in which all warps polled, after which waits for an mbarrier time out.
+/// The number of idle rounds after which waits for an mbarrier time out.
 const PATIENCE: u32 = 4;
 
-/// Lengths of turns where blocks are interleaved: some are so short that others run within a critical section.
+/// The lengths of turns if blocks are interleaved. Short turns let other blocks run within a
+/// critical section.
 const MIXED_TURNS: [u64; 4] = [30, 300, 3000, TURN];
 
-/// Instructions that the other warps execute after a fault that may be a consequence.
+/// The maximum number of instructions of the other warps after a fault that may be a consequence.
 const MOST_AFTER_FAULT: u64 = 1 << 20;
 
-/// Rounds of turns between looks at the clock.
+/// The number of rounds between looks at the clock.
 const LOOKS: u64 = 8;
 
-/// How far a block has come.
+/// The state of a block after it ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     /// All its threads have exited.
     Ended,
-    /// It has had its share of rounds.
+    /// It has used its share of rounds.
     Paused,
-    /// All its warps poll, sleep or wait; `proven` if they are in the state in which they were before.
+    /// All its warps poll, sleep or wait. `proven` is set if they are in their previous state.
     Waits { proven: bool },
 }
 
-/// What a warp does that polls.
+/// The polling state of a warp.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Polling {
-    /// Turns without an effect.
+    /// The number of turns without an effect.
     quiet: u32,
-    /// Whether its last turn had none.
+    /// Whether the last turn had no effect.
     again: bool,
-    /// The state in which it last slept.
+    /// The state hash at the last sleep or failed wait.
     slept: u64,
     /// The last instruction that read memory, and the address.
     asked: Option<(u32, u64)>,
-    /// Whether it has read by a strong load or an atomic, as one does who waits.
+    /// Whether the loop contains a strong load or an atomic, which indicates a wait.
     asks: bool,
-    /// The memory that it has read since it last did something else than polling.
+    /// The memory that the warp has read since its last effect.
     polled: Polled,
-    /// Looks in a row that did not show whether its loop ends by itself.
+    /// The number of examinations in a row that did not show whether the loop ends by itself.
     unknown: u32,
-    /// Whether a wait for an mbarrier has failed since the warp last did something else than polling.
+    /// Whether a wait for an mbarrier has failed since the last effect.
     failed: bool,
     /// Whether `try_wait` returns false at once instead of suspending the warp.
     impatient: bool,
@@ -125,21 +129,23 @@ impl Polling {
     }
 }
 
-/// The outcome of a round in which each warp that is ready had a turn.
+/// The outcome of a round in which each ready warp had a turn.
 enum Round {
-    /// At least one warp did something, or may do something in the next round.
+    /// A warp had an effect, or may have one in the next round.
     Continues,
     /// All warps poll or wait, and another block or the outside may end that.
     Waits { proven: bool },
-    /// All warps wait for what only the block itself could do.
+    /// All warps wait for something that only the block itself could do.
     Stuck,
 }
 
 impl Worker<'_, '_> {
-    /// Gives warps `most` rounds of turns, or runs them until all have exited, or until all poll or wait.
+    /// Gives warps `most` rounds of turns. Returns earlier if all have exited, or if all poll or
+    /// wait.
     ///
-    /// A race or a missing value may follow from a barrier that other warps miss. The warp that showed it stops, and the
-    /// other warps go on: if one of them comes to such a barrier, this is the fault, and the first one stays postponed.
+    /// A race or an uninitialized value may follow from a barrier that other warps miss. The warp
+    /// with such a fault stops, and the other warps continue. If one of them reaches such a
+    /// barrier, that is the fault, and the first one stays postponed.
     pub(super) fn advance(&mut self, most: u64) -> Checked<Progress> {
         let progress = self.advance_warps(most);
         match (progress, self.postponed.take()) {
@@ -198,8 +204,8 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// Returns true if a warp waits at a barrier that lies between the two accesses of a race in the text. It would have ordered
-    /// them if all warps had reached it.
+    /// Returns true if a warp waits at a barrier between the two accesses of a race in the text.
+    /// The barrier would have ordered them if all warps had reached it.
     fn misses_barrier(&self, race: &Fault) -> bool {
         let (Some(place), Some(other)) = (&race.place, &race.other) else {
             return false;
@@ -256,7 +262,8 @@ impl Worker<'_, '_> {
         let strands = self.warps.iter().map(|w| w.apart.len() as u32 + 1).max();
         let strands = strands.unwrap_or(1);
         let proven = self.proven_rounds >= strands;
-        // Only threads of the block arrive at its mbarriers, so a loop that looks at nothing else waits for the block.
+        // Only threads of the block arrive at its mbarriers, so a loop that looks at nothing else
+        // waits for the block.
         if all_await_mbarriers && self.polled() == Polled::Block {
             // A loop may have been seen to stay where it is before all that it reads was noted.
             return Ok(if self.proven_rounds > 2 * strands {
@@ -270,9 +277,10 @@ impl Worker<'_, '_> {
 
     /// Lets every wait for an mbarrier time out, because nothing in the block completes a phase.
     ///
-    /// A loop around `try_wait` may have a second condition, such as a flag that the host sets. A warp that looks at it
-    /// must not sleep until the phase completes. From now on the warp polls, until it does something that others can
-    /// see. Returns false if all warps were impatient already.
+    /// A loop around `try_wait` may have a second condition, such as a flag that the host sets. A
+    /// warp that looks at it must not sleep until the phase completes. From now on the warp polls,
+    /// until it does something that others can see. Returns false if all warps were impatient
+    /// already.
     fn end_patience(&mut self) -> Checked<bool> {
         let mut ends = false;
         for w in &mut self.warps {
@@ -289,7 +297,7 @@ impl Worker<'_, '_> {
         Ok(ends)
     }
 
-    /// Keeps a fault that may be a consequence. The warp does not run any more.
+    /// Keeps a fault that may be a consequence, and stops its warp.
     fn postpone(&mut self, fault: Box<Fault>) -> Checked<()> {
         if !fault.class.may_follow_from_barriers() || self.warps.len() == 1 {
             return Err(fault);
@@ -315,7 +323,7 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// Moves the warps that may go on to those that are ready.
+    /// Moves the warps that can continue to the ready list.
     fn wake(&mut self) -> Checked<()> {
         let mut ready = std::mem::take(&mut self.ready);
         ready.extend(self.barriers.released());
@@ -328,7 +336,7 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// Orders the warps that are ready, as the schedule says.
+    /// Orders the ready warps by the schedule.
     fn order(&self, ready: &mut [u32], round: u64) {
         ready.sort_unstable();
         match self.grid.schedule.order {
@@ -362,9 +370,10 @@ impl Worker<'_, '_> {
     pub(super) fn run(&mut self, warp: &mut Warp, most: u64) -> Checked<Pause> {
         let turn = most.min(self.fuel.saturating_add(1));
         let before = warp.executed;
-        let result = match self.observer.is_some() {
-            true => self.execute::<true>(warp, before + turn),
-            false => self.execute::<false>(warp, before + turn),
+        let result = if self.observer.is_some() {
+            self.execute::<true>(warp, before + turn)
+        } else {
+            self.execute::<false>(warp, before + turn)
         };
         let used = warp.executed - before;
         self.stats.warp_instructions += used;
@@ -378,16 +387,15 @@ impl Worker<'_, '_> {
     }
 
     fn turn_length(&self, warp: usize) -> u64 {
-        match self.grid.interleaves {
-            true => {
-                MIXED_TURNS
-                    [(mix(self.grid.schedule.seed ^ self.round << 32 ^ warp as u64) % 4) as usize]
-            }
-            false => TURN,
+        if self.grid.interleaves {
+            MIXED_TURNS
+                [(mix(self.grid.schedule.seed ^ self.round << 32 ^ warp as u64) % 4) as usize]
+        } else {
+            TURN
         }
     }
 
-    /// A short turn, in which what the warp asks for is noted.
+    /// Runs a short turn and records the memory that the warp reads.
     fn run_noting(&mut self, w: &mut Warp) -> Checked<Pause> {
         for _ in 0..SHORT_TURN {
             self.note_asked(w);
@@ -472,7 +480,7 @@ impl Worker<'_, '_> {
         Ok(Pause::Turn)
     }
 
-    /// Judges a warp that polls and is never twice in the same state, by one iteration of its loop.
+    /// Examines one iteration of the loop of a polling warp that is never twice in the same state.
     fn judge_iteration(&mut self, w: &mut Warp, before: u64, unknown: Pause) -> Checked<Pause> {
         match self.iterate(w, before)? {
             Iteration::Bound => {
@@ -488,7 +496,7 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// A warp polls, unless others of its lanes can run.
+    /// Records that a warp polls, unless other lanes of the warp can run.
     fn poll(&mut self, w: &mut Warp, pause: Pause) -> Checked<Pause> {
         w.polling.again = !self.run_others(w, pause)?;
         Ok(if w.polling.again { pause } else { Pause::Turn })
@@ -557,7 +565,7 @@ impl Worker<'_, '_> {
         fault
     }
 
-    /// The fault of a launch that has not ended in its time.
+    /// Returns the fault of a launch that has reached its deadline.
     fn in_time(&self) -> Checked<()> {
         if self
             .grid
@@ -576,22 +584,24 @@ impl Worker<'_, '_> {
         Err(fault)
     }
 
-    /// No warp is ready. This is fine if all have exited and nothing is left incomplete.
+    /// Returns the fault of a block in which no warp is ready, unless all warps have exited and
+    /// nothing is incomplete.
     fn stuck(&self) -> Checked<()> {
         let Some(first) = self.warps.iter().find(|w| w.present() != 0) else {
             return self.left_over();
         };
         let what = format!("no warp can continue: {}", self.wait_reasons());
         let at_barrier = |w: &Warp| w.present() == 0 || self.barriers.waiting_at(w.index).is_some();
-        let (class, instead) = match self.warps.iter().all(at_barrier) {
-            true => (
+        let (class, instead) = if self.warps.iter().all(at_barrier) {
+            (
                 Class::BarrierMismatch,
                 "all warps must reach the same barriers with the same thread counts",
-            ),
-            false => (
+            )
+        } else {
+            (
                 Class::Deadlock,
                 "every phase needs its arrivals, and copies of exactly the bytes it expects",
-            ),
+            )
         };
         let mut fault = self.fault(first, first.now.mask, class, what);
         let barrier = self.barriers.waiting_at(first.index).map(|(_, pc, ..)| pc);
@@ -601,7 +611,7 @@ impl Worker<'_, '_> {
         Err(fault)
     }
 
-    /// All warps have exited; a barrier at which some only arrived must have been completed.
+    /// Checks that no barrier is incomplete after all warps have exited.
     fn left_over(&self) -> Checked<()> {
         self.unfinished(None)?;
         let Some((id, pc, warp, arrived, expected)) = self.barriers.left_over() else {
@@ -626,13 +636,13 @@ impl Worker<'_, '_> {
             .unwrap_or_default()
     }
 
-    /// Whether nothing that runs beside the warps can still change what they see.
+    /// Returns true if no asynchronous work can change memory that the warps read.
     fn nothing_on_its_way(&self) -> bool {
         self.copies.is_idle() && self.stores.is_idle()
     }
 }
 
-/// A number that differs, as good as always, where a warp is at another place or has other values.
+/// Returns a hash of the position and the registers of a warp.
 pub(super) fn state(w: &Warp) -> u64 {
     let mut hasher = FxHasher::default();
     for frame in w.frames() {

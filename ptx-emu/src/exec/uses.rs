@@ -1,8 +1,9 @@
-//! The way in which a kernel uses its parameters, read from its instructions: which ones are addresses of memory that it
-//! loads or stores, and of which elements.
+//! The way in which a kernel uses its parameters, read from its instructions: which ones are
+//! addresses of memory that it loads or stores, and of which elements.
 //!
-//! A register holds an address of a parameter if it is loaded from the parameter, or computed from such a register by a
-//! move, a sum or a difference. A product is an offset and no address. The result is a guess, made to propose arguments.
+//! A register holds an address of a parameter if it is loaded from the parameter, or computed from
+//! such a register by a move, a sum or a difference. A product is an offset and no address. The
+//! result is a guess, made to propose arguments.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,16 +13,17 @@ use crate::check::ElementType;
 use crate::code::{Code, Op};
 use crate::module::Param;
 
-/// A kernel's use of one parameter.
+/// The use of a parameter by a kernel, as far as
+/// [`Kernel::parameter_uses`](crate::Kernel::parameter_uses) can tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ParameterUse {
-    /// Whether the kernel loads from the address that the parameter holds.
+    /// Whether the kernel loads from the address in the parameter.
     pub loads: bool,
-    /// Whether the kernel stores to the address that the parameter holds.
+    /// Whether the kernel stores to the address in the parameter.
     pub stores: bool,
     /// Whether the kernel reads the parameter.
     pub reads: bool,
-    /// The type of the elements of the memory, or of the parameter itself if it holds no address.
+    /// The type of the elements at the address, or of the parameter itself if it is not an address.
     pub element: Option<ElementType>,
 }
 
@@ -60,7 +62,8 @@ pub(crate) fn parameter_uses(code: &Code, params: &[Param]) -> Vec<ParameterUse>
         .flat_map(|a| a.params.iter().copied())
         .collect();
     for access in &accesses {
-        // Where an address has several sources, those that are addresses elsewhere are the likely ones.
+        // Where an address has several sources, those that are addresses elsewhere are the likely
+        // ones.
         let likely: Vec<usize> = access.params.intersection(&certain).copied().collect();
         let all: Vec<usize> = access.params.iter().copied().collect();
         for param in if likely.is_empty() { all } else { likely } {
@@ -83,7 +86,8 @@ pub(crate) fn parameter_uses(code: &Code, params: &[Param]) -> Vec<ParameterUse>
     uses
 }
 
-/// Returns the parameters of which an instruction stores an address for a function or to the stack: they may be used in any way.
+/// Returns the parameters of which an instruction stores an address for a function or to the stack:
+/// they may be used in any way.
 fn passed(code: &Code, pc: usize, sources: &Sources) -> BTreeSet<usize> {
     let (name, operands) = parts(&code.places[pc]);
     if !name.starts_with("st.param") && !name.starts_with("st.local") {
@@ -97,7 +101,8 @@ fn passed(code: &Code, pc: usize, sources: &Sources) -> BTreeSet<usize> {
         .collect()
 }
 
-/// Returns the offset and the size of each part of the parameters that the kernel loads, widest first.
+/// Returns the offset and the size of each part of the parameters that the kernel loads, widest
+/// first.
 pub(crate) fn parameter_loads(code: &Code) -> Vec<(u32, u32)> {
     let loads = code.ops[kernel(code)]
         .iter()
@@ -118,7 +123,8 @@ pub(crate) fn parameter_loads(code: &Code) -> Vec<(u32, u32)> {
     parts
 }
 
-/// Returns the parameters from which registers are derived. Notes which parameters are read, and the types of those in registers.
+/// Returns the parameters from which registers are derived. Notes which parameters are read, and
+/// the types of those in registers.
 fn sources(code: &Code, params: &[Param], uses: &mut [ParameterUse]) -> Sources {
     let mut sources = Sources::new();
     for _ in 0..MOST_PASSES {
@@ -243,7 +249,8 @@ fn access(code: &Code, pc: usize, sources: &Sources) -> Option<ParameterAccess> 
     })
 }
 
-/// Returns the elements that the type of an instruction stands for, with the registers that hold them.
+/// Returns the elements that the type of an instruction stands for, with the registers that hold
+/// them.
 fn element(code: &Code, suffix: &str, values: &[Register]) -> Option<ElementType> {
     let (name, bytes) = match suffix {
         "f16x2" => ("f16", 2),
@@ -260,7 +267,8 @@ fn element(code: &Code, suffix: &str, values: &[Register]) -> Option<ElementType
     float_of(code, values, bytes).or_else(|| ElementType::parse(name))
 }
 
-/// Returns the floats that registers hold, by the instructions that use the registers: directly or after one move.
+/// Returns the floats that registers hold, by the instructions that use the registers: directly or
+/// after one move.
 fn float_of(code: &Code, values: &[Register], bytes: u32) -> Option<ElementType> {
     let mut all: BTreeSet<Register> = values.iter().copied().collect();
     let touches = |pc: usize, all: &BTreeSet<Register>| {

@@ -1,9 +1,10 @@
 //! Numbers that arithmetic spoils: divisions by zero, NaN and infinity, conversions that saturate.
 //!
-//! Divisions of integers by zero and conversions of what no integer holds are found where they happen. A NaN that no operand
-//! is, and an infinity of finite operands, mark the register that they appear in; arithmetic and copies pass the mark on.
-//! They are found when a thread stores what is marked or hands it on, and then the place where they appeared is named:
-//! functions such as `powf` compute much that they throw away.
+//! Divisions of integers by zero and conversions of what no integer holds are found where they
+//! happen. A NaN that no operand is, and an infinity of finite operands, mark the register that
+//! they appear in; arithmetic and copies pass the mark on. They are found when a thread stores what
+//! is marked or hands it on, and then the place where they appeared is named: functions such as
+//! `powf` compute much that they throw away.
 
 use std::collections::BTreeMap;
 
@@ -16,17 +17,17 @@ use crate::fault::OtherPlace;
 use crate::parse::types::Type;
 use crate::{Class, Fault};
 
-/// What a worker remembers of spoilt numbers.
+/// The NaN and infinite values that a worker follows.
 #[derive(Debug, Default)]
 pub(super) struct Values {
-    /// Where they appeared, by instruction: the number of a mark.
+    /// The numbers of the marks by the instruction where a value appeared.
     numbers: BTreeMap<u32, u32>,
-    /// By number from 1.
+    /// The findings by number, starting at 1.
     origins: Vec<Fault>,
     pending: Option<Pending>,
 }
 
-/// An instruction that is about to be executed: its lanes, what its sources hold, and their marks.
+/// An instruction that is about to be executed: its lanes, and the values and marks of its sources.
 #[derive(Clone, Debug)]
 struct Pending {
     pc: u32,
@@ -35,7 +36,7 @@ struct Pending {
     marks: Vec<[u32; 32]>,
 }
 
-/// What a number is, the worst of a pair.
+/// The kind of a float. For a pair, it is the worse of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Sort {
     Finite,
@@ -43,7 +44,7 @@ enum Sort {
     Nan,
 }
 
-/// Exponent and fraction of a float, all of whose exponent's bits are set in what is not finite.
+/// Returns the kind of a float from the masks of its exponent and fraction.
 const fn sort_of(bits: u64, exponent: u64, fraction: u64) -> Sort {
     match (bits & exponent == exponent, bits & fraction) {
         (false, _) => Sort::Finite,
@@ -68,7 +69,7 @@ fn sort(ty: Type, bits: u64) -> Sort {
     }
 }
 
-/// Whether a part of a register may be a float that is not finite.
+/// Returns true if a value in a register may be infinite or NaN.
 fn may_be_spoilt(bank: Bank, bits: u64) -> bool {
     let word = |bits| {
         [Type::F32, Type::F16x2]
@@ -81,10 +82,11 @@ fn may_be_spoilt(bank: Bank, bits: u64) -> bool {
     }
 }
 
-/// A number as a finding shows it.
+/// Formats a number for a finding.
 fn show(ty: Type, bits: u64) -> String {
     let pair = |ty: Type, width: u32| {
-        let (low, high) = (bits & (1 << width) - 1, bits >> width & (1 << width) - 1);
+        let low = bits & (1 << width) - 1;
+        let high = bits >> width & (1 << width) - 1;
         format!("({}, {})", show(ty, low), show(ty, high))
     };
     match ty {
@@ -102,7 +104,7 @@ fn show(ty: Type, bits: u64) -> String {
     }
 }
 
-/// A float as a double, which holds it exactly.
+/// Converts a float to `f64`, which is exact.
 fn double(ty: Type, bits: u64) -> f64 {
     match ty {
         Type::F16 => half::f16::from_bits(bits as u16).into(),
@@ -112,7 +114,8 @@ fn double(ty: Type, bits: u64) -> f64 {
     }
 }
 
-/// Whether an integer type has no value near a float: conversion then gives the nearest that it has, or 0 for NaN.
+/// Returns true if an integer type has no value near a float, so that a conversion saturates or
+/// returns 0.
 fn saturates(value: f64, to: Type) -> bool {
     let least = if matches!(to, Type::S8 | Type::S16 | Type::S32 | Type::S64) {
         -2f64.powi(to.bits() as i32 - 1)
@@ -136,7 +139,7 @@ fn is_written(regs: &Regs, (bank, slot): Register, mask: u32) -> bool {
     defined[slot as usize] & mask == mask
 }
 
-/// The mark of a register in a lane.
+/// Returns the mark of a register in a lane.
 fn mark(regs: &Regs, register: Register, lane: usize) -> u32 {
     regs.spoilt
         .of(key(register), lane, regs.bits(register, lane))
@@ -152,7 +155,7 @@ impl Worker<'_, '_> {
         self.observer.as_mut()?.values.as_mut()
     }
 
-    /// Looks at the numbers of an instruction that is about to be executed.
+    /// Records the numbers of an instruction that is about to be executed.
     pub(super) fn before_values(&mut self, w: &Warp, mask: u32) {
         if self.values().is_none() || mask == 0 {
             return;
@@ -186,14 +189,14 @@ impl Worker<'_, '_> {
             .for_each(|values| values.pending = pending.clone());
     }
 
-    /// Forgets the instruction that was about to be executed.
+    /// Discards the instruction that was about to be executed.
     pub(super) fn forget_pending_values(&mut self) {
         if let Some(values) = self.values() {
             values.pending = None;
         }
     }
 
-    /// Looks at what the instruction has given.
+    /// Examines the results of the instruction.
     pub(super) fn after_values(&mut self, w: &mut Warp) {
         let Some(p) = self.values().and_then(|values| values.pending.take()) else {
             return;
@@ -221,7 +224,7 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// The mark of a result that is not finite.
+    /// Returns the mark of an infinite or NaN result.
     fn spoilt(
         &mut self,
         w: &Warp,
@@ -254,7 +257,7 @@ impl Worker<'_, '_> {
         })
     }
 
-    /// The number of the place where a number was spoilt first.
+    /// Returns the number of the place where a value first became infinite or NaN.
     fn first_seen(&mut self, w: &Warp, pc: u32, lane: usize, what: impl FnOnce() -> String) -> u32 {
         if let Some(of) = self.values().and_then(|values| values.numbers.get(&pc)) {
             return *of;
@@ -270,7 +273,7 @@ impl Worker<'_, '_> {
         of
     }
 
-    /// A register is stored, or handed on.
+    /// Reports a marked register that is stored or passed on.
     fn uses(&mut self, w: &Warp, mask: u32, register: Register) {
         if w.regs.spoilt.is_empty() {
             return;
@@ -308,7 +311,7 @@ impl Worker<'_, '_> {
         };
         let what = format!("{} is divided by 0", show(ty, w.regs.bits(a, lane)));
         let mut fault = self.fault(w, 1 << lane, Class::DivisionByZero, what);
-        fault.instead = "check the divisor before: what a division by zero gives is left open";
+        fault.instead = "check the divisor before: the result of a division by zero is unspecified";
         self.grid.beside(*fault);
     }
 
@@ -328,12 +331,12 @@ impl Worker<'_, '_> {
             show(ty, w.regs.bits(a, lane))
         );
         let mut fault = self.fault(w, 1 << lane, Class::Saturated, what);
-        fault.instead = "check the number before: the conversion gives the nearest integer that there is, and 0 for NaN";
+        fault.instead = "check the number before: the conversion returns the nearest integer of the type, and 0 for NaN";
         self.grid.beside(*fault);
     }
 }
 
-/// What is to be looked at after an instruction, if its sources are written.
+/// Returns the state to examine after an instruction, if its sources are initialized.
 fn pending(
     w: &Warp,
     mask: u32,
@@ -350,7 +353,7 @@ fn pending(
     })
 }
 
-/// A register is what one of the sources was, or has a part of it.
+/// Passes the marks of the sources on to a register that is one of them, or contains a part of one.
 fn pass(w: &mut Warp, p: &Pending, to: Register, exactly: bool) {
     for lane in lanes(p.mask) {
         let value = w.regs.bits(to, lane);
@@ -369,7 +372,7 @@ fn pass(w: &mut Warp, p: &Pending, to: Register, exactly: bool) {
     }
 }
 
-/// A register is what a lane had.
+/// Passes the marks of other lanes on to a register.
 fn exchange(w: &mut Warp, p: &Pending, to: Register) {
     let [(from, marks)] = &p.sources.iter().zip(&p.marks).collect::<Vec<_>>()[..] else {
         return;

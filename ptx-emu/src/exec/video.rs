@@ -1,10 +1,12 @@
-//! Video instructions: an operation on elements of two registers, in integers that are wide enough for all of them.
+//! Video instructions: an operation on elements of two registers, in integers that are wide enough
+//! for all of them.
 
 use super::regs::{Regs, Undefined};
 use crate::code::{Second, Video, VideoElement};
 
 pub(crate) fn run(regs: &mut Regs, mask: u32, v: &Video) -> Result<(), Undefined> {
-    let (a, b) = (regs.get::<u32>(v.a, mask)?, regs.get::<u32>(v.b, mask)?);
+    let a = regs.get::<u32>(v.a, mask)?;
+    let b = regs.get::<u32>(v.b, mask)?;
     let c = v.c.map_or(Ok(a), |c| regs.get::<u32>(c, mask))?;
     let out = std::array::from_fn(|i| lane(v, a[i], b[i], c[i]));
     regs.set(v.d, mask, &out);
@@ -21,14 +23,15 @@ fn extended(value: u64, bits: u32, signed: bool) -> i128 {
 }
 
 fn clamped(value: i128, bits: u32, signed: bool) -> i128 {
-    match signed {
-        true => value.clamp(-(1 << (bits - 1)), (1 << (bits - 1)) - 1),
-        false => value.clamp(0, (1 << bits) - 1),
+    if signed {
+        value.clamp(-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+    } else {
+        value.clamp(0, (1 << bits) - 1)
     }
 }
 
-/// `.sat` as on an H200: it sees 34 bits of the result, and does not clamp an unsigned one of 32 bits above, but that of
-/// a shift.
+/// Applies `.sat` as an H200 does. It sees 34 bits of the result, and does not clamp an unsigned
+/// 32-bit result from above, except after a shift.
 fn saturated(value: i128, bits: u32, signed: bool, shifts: bool) -> i128 {
     let value = value << (128 - 34) >> (128 - 34);
     if bits == 32 && !signed && !shifts {
@@ -38,7 +41,8 @@ fn saturated(value: i128, bits: u32, signed: bool, shifts: bool) -> i128 {
     }
 }
 
-/// The scaled sum of `vmad.sat`; an unsigned one that is negative counts as too large if it was shifted, as on an H100.
+/// Applies `.sat` to the scaled sum of `vmad`. As on an H100, a negative unsigned sum counts as too
+/// large if it was shifted.
 fn saturated_product(value: i128, signed: bool, shifted: bool) -> i128 {
     if !signed && shifted && value < 0 {
         u32::MAX.into()
@@ -47,8 +51,8 @@ fn saturated_product(value: i128, signed: bool, shifted: bool) -> i128 {
     }
 }
 
-/// `.min` or `.max`, as on an H100: a result is compared with 64 bits, or with 32 and its sign; where the type is
-/// unsigned, negative ones are larger than all others.
+/// Applies `.min` or `.max` as an H100 does. A result is compared with 64 bits, or with 32 bits and
+/// its sign. For unsigned types, negative results are larger than all others.
 fn second(v: &Video, result: i128, c: u32, least: bool) -> u32 {
     let result = if v.narrow {
         i128::from(result as i32)
@@ -71,21 +75,23 @@ fn second(v: &Video, result: i128, c: u32, least: bool) -> u32 {
     (if takes_c { c } else { result }) as u32
 }
 
-/// The result of one operation. `vmad` takes whole registers as signed, whatever their types, as an H200 does.
+/// Returns the result of one operation. `vmad` uses whole registers as signed, as an H200 does.
 fn result(v: &Video, both: u64, [to, a, b]: [VideoElement; 3]) -> i128 {
     let late = matches!(v.second, Second::Product { .. });
     let of =
         |e: VideoElement, signed| extended(both >> e.place, e.bits, signed || late && e.bits == 32);
-    let (a, b) = (of(a, v.signed[1]), of(b, v.signed[2]));
+    let a = of(a, v.signed[1]);
+    let b = of(b, v.signed[2]);
     let b = match v.wrap {
         Some(true) => b & 31,
         Some(false) => b.min(32),
         None => b,
     };
     let result = (v.f)(a, b);
-    match v.saturate && !late {
-        true => saturated(result, to.bits, v.signed[0], v.wrap.is_some()),
-        false => result,
+    if v.saturate && !late {
+        saturated(result, to.bits, v.signed[0], v.wrap.is_some())
+    } else {
+        result
     }
 }
 

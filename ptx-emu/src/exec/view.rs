@@ -1,17 +1,17 @@
-//! Earlier accesses to memory as all lanes of a warp see them: which are ordered before, and what two reads of a word are
-//! remembered.
+//! Earlier accesses to memory as all lanes of a warp see them: which are ordered before, and what
+//! two reads of a word are remembered.
 
 use super::clocks::Clocks;
 use super::shared::{LastAccess, remember};
 
-/// What a warp knows of the others when it accesses memory.
+/// The clock of a warp at an access to memory.
 pub(super) struct View<'a> {
     clocks: &'a Clocks,
-    /// For each warp and agent, the count up to which what it did is ordered before.
+    /// For each warp and agent, the clock up to which its accesses are ordered before.
     seen: &'a [u32],
-    /// Counts up to this are ordered before, whichever warp they are of.
+    /// The clock up to which the accesses of all warps are ordered before.
     pub(super) floor: u32,
-    /// What the access leaves behind, as one of the warp's first thread.
+    /// The access, attributed to the first thread of the warp.
     pub(super) new: LastAccess,
 }
 
@@ -20,7 +20,7 @@ impl<'a> View<'a> {
         View::then(clocks, &clocks.seen(usize::from(new.thread) / 32)[..], new)
     }
 
-    /// As the warp saw it when it knew so much of the others.
+    /// Creates the view of an earlier access from the clock of its warp at that time.
     pub(super) fn then(clocks: &'a Clocks, seen: &'a [u32], new: LastAccess) -> View<'a> {
         let floor = seen[..clocks.warps()]
             .iter()
@@ -47,13 +47,15 @@ impl<'a> View<'a> {
         usize::from(t.thread) / 32 < self.clocks.warps()
     }
 
-    /// Whether an earlier access is ordered before what any of these lanes does, as [`Clocks::ordered`] says for warps.
+    /// Returns true if an earlier access is ordered before an access by any of these lanes, see
+    /// [`Clocks::ordered`].
     #[inline(always)]
     pub(super) fn is_over(&self, t: &LastAccess) -> bool {
         t.clock <= self.seen[usize::from(t.thread) / 32]
     }
 
-    /// Whether nothing is wrong if these lanes come after an access to the same bytes.
+    /// Returns true if an access by these lanes cannot conflict with an earlier access to the same
+    /// bytes.
     #[inline(always)]
     pub(super) fn is_quiet(&self, t: &LastAccess, lanes: u32) -> bool {
         t.clock <= self.floor && self.is_warps(t) || self.is_quiet_by_far(t, lanes)
@@ -67,11 +69,12 @@ impl<'a> View<'a> {
                 && t.thread == self.new.thread + lanes.trailing_zeros() as u16
     }
 
-    /// Remembers that these lanes have read a word, the lowest first.
+    /// Records that these lanes have read a word, lowest lane first.
     #[inline(always)]
     pub(super) fn remember(&self, reads: &mut [LastAccess; 2], lanes: u32) {
         let [a, b] = *reads;
-        let (first, last) = (lanes.trailing_zeros(), 31 - lanes.leading_zeros());
+        let first = lanes.trailing_zeros();
+        let last = 31 - lanes.leading_zeros();
         let own = |t: &LastAccess| t.thread / 32 == self.new.thread / 32;
         if a.clock <= self.floor && !(own(&b) && b.clock == self.new.clock) {
             reads[0] = self.at(first);
@@ -85,15 +88,19 @@ impl<'a> View<'a> {
         }
     }
 
-    /// As [`View::remember`], where one of the reads may not be over.
+    /// Records a read like [`View::remember`], if an earlier read may not be ordered before.
     #[inline(never)]
     fn remember_beside(&self, reads: &mut [LastAccess; 2], lanes: u32) {
         let [a, b] = *reads;
-        let lane_of = |t: &LastAccess| match t.thread / 32 == self.new.thread / 32 {
-            true => lanes & 1 << (t.thread % 32),
-            false => 0,
+        let lane_of = |t: &LastAccess| {
+            if t.thread / 32 == self.new.thread / 32 {
+                lanes & 1 << (t.thread % 32)
+            } else {
+                0
+            }
         };
-        let (first, last) = (lanes.trailing_zeros(), 31 - lanes.leading_zeros());
+        let first = lanes.trailing_zeros();
+        let last = 31 - lanes.leading_zeros();
         let now = |t: &LastAccess| t.clock == self.new.clock;
         let own = lane_of(&a);
         if own != 0 && now(&a) {

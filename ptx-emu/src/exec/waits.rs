@@ -1,7 +1,8 @@
 //! The reasons why warps cannot continue, and the sentence that reports them.
 //!
-//! A launch that stands still may have thousands of warps, most of which wait at the same place. A report therefore
-//! groups the warps of a block by what they wait for, and the blocks by what their warps wait for.
+//! A launch that stands still may have thousands of warps, most of which wait at the same place. A
+//! report therefore groups the warps of a block by what they wait for, and the blocks by what their
+//! warps wait for.
 
 use std::time::Duration;
 
@@ -9,19 +10,19 @@ use super::block::{Worker, show_ranges};
 use super::warp::Warp;
 use crate::{Class, Fault};
 
-/// Groups of blocks, and groups of warps in a block, that a report names.
+/// The maximum numbers of groups of blocks, and of groups of warps in a block, that a report names.
 const MOST_BLOCK_GROUPS: usize = 4;
 const MOST_WARP_GROUPS: usize = 6;
 
-/// Blocks of a group that a report names.
+/// The maximum number of blocks of a group that a report names.
 const MOST_BLOCKS: usize = 3;
 
-/// The end of a standstill that nothing has ended.
+/// The reason why a launch that stands still ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Nothing can end it.
+    /// Nothing can end the standstill.
     Deadlock,
-    /// It has lasted for as long as the launch may wait.
+    /// The standstill has lasted as long as the launch may wait.
     TimeLimit,
 }
 
@@ -71,7 +72,7 @@ enum Number {
 }
 
 impl WaitReason {
-    /// The predicate of a sentence whose subject is one warp, or several.
+    /// Returns the predicate of a sentence about one warp, or about several.
     fn predicate(&self, number: Number) -> String {
         let wait = if number == Number::One {
             "waits"
@@ -130,12 +131,12 @@ impl WaitReason {
 /// A block, or a cluster of blocks, whose warps all wait.
 #[derive(Debug)]
 pub(crate) struct BlockWaits {
-    /// The place of the block in the order of the schedule.
+    /// The position of the block in the schedule.
     pub(crate) turn: u64,
     block: [u32; 3],
-    /// What its warps wait for.
+    /// The reasons why its warps wait.
     reasons: String,
-    /// A fault at the instruction at which the first of them waits.
+    /// A fault at the first waiting instruction.
     fault: Box<Fault>,
 }
 
@@ -264,7 +265,7 @@ impl Worker<'_, '_> {
         ))
     }
 
-    /// Returns what the warps of a block wait for that does nothing but wait.
+    /// Returns the waits of a block that does nothing but wait.
     pub(super) fn waits(&self, turn: u64) -> BlockWaits {
         let first = self
             .warps
@@ -289,8 +290,8 @@ impl Worker<'_, '_> {
     }
 }
 
-/// Returns the fault of a launch that stood still for some time, from the blocks that wait in the order of the schedule
-/// and the number of blocks that had no space to begin.
+/// Returns the fault of a launch that stood still for some time, from the blocks that wait in the
+/// order of the schedule and the number of blocks that had no space to begin.
 pub(super) fn standstill_fault(
     verdict: Verdict,
     lasted: Duration,

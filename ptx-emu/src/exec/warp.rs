@@ -7,16 +7,16 @@ use super::turns::Polling;
 use crate::code::{Code, Compare, Constant, Routine, Special};
 use crate::flow::NEVER;
 
-/// Lanes that run together, or wait to.
+/// Lanes that run together, or wait to do so.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Frame {
     pub(crate) pc: u32,
-    /// Where these lanes stop and wait for others.
+    /// The reconvergence point, where these lanes stop and wait for others.
     pub(crate) join: u32,
     pub(crate) mask: u32,
 }
 
-/// A register that a shuffle filled from lanes that had not written its source.
+/// A register that a shuffle filled from uninitialized lanes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lost {
     slot: u32,
@@ -32,56 +32,56 @@ impl Lost {
     }
 }
 
-/// Warps a multiprocessor holds.
+/// The number of warps per multiprocessor.
 const WARPS: u32 = 64;
 
-/// One warp of a block.
+/// A warp of a block.
 #[derive(Debug, Default)]
 pub(crate) struct Warp {
-    /// Its number among the warps of its cluster.
+    /// The number of the warp in its cluster.
     pub(crate) index: u32,
-    /// Its number in its block, and its block's in the cluster.
+    /// The number of the warp in its block, and the rank of the block in the cluster.
     pub(crate) number: u32,
     pub(crate) rank: u32,
     pub(crate) regs: Regs,
-    /// The lanes that run.
+    /// The running lanes.
     pub(crate) now: Frame,
-    /// The lanes that wait, nearest meeting last.
+    /// The waiting lanes. The next reconvergence point is last.
     pub(crate) stack: Vec<Frame>,
-    /// Lanes that exist.
+    /// The lanes that exist.
     pub(crate) live: u32,
-    /// Lanes that have exited.
+    /// The lanes that have exited.
     pub(crate) exited: u32,
-    /// Local memory: words of each lane, and a bit a byte for what is initialised.
+    /// Local memory as words of each lane, and its initialization with one bit per byte.
     pub(crate) local: Vec<[u32; 32]>,
     pub(crate) local_init: Vec<[u8; 32]>,
     pub(crate) executed: u64,
     pub(crate) lane_count: u64,
-    /// The routine that runs, and where its part of local memory begins.
+    /// The running routine, and the start of its local memory.
     pub(crate) routine: u32,
     pub(crate) frame: u32,
-    /// The end of the local memory in use.
+    /// The end of the used local memory.
     pub(crate) top: u32,
-    /// Lanes that have returned from the running call.
+    /// The lanes that have returned from the running call.
     pub(crate) returned: u32,
-    /// Frames of the stack that belong to callers.
+    /// The number of frames on the stack that belong to callers.
     pub(crate) floor: usize,
     /// The callers, outermost first.
     pub(crate) calls: Vec<Activation>,
-    /// Registers of earlier calls, by routine.
+    /// Registers of earlier calls for reuse, by routine.
     pub(super) spare: Vec<Vec<Regs>>,
-    /// Lanes of registers that are not written because a shuffle had nothing to write.
+    /// The uninitialized lanes of registers that a shuffle wrote.
     pub(super) lost: Vec<Lost>,
-    /// Lanes that run apart from those of `now` and `stack`.
+    /// The strands that run apart from `now` and `stack`.
     pub(super) apart: Vec<Strand>,
-    /// Lanes that went past the place where they would have reconverged with lanes that wait for them.
+    /// The lanes that passed a reconvergence point at which other lanes wait for them.
     pub(super) forced: u32,
-    /// What it has done that other threads can see, counted.
+    /// The number of effects that other threads can see.
     pub(super) effects: u64,
     pub(super) polling: Polling,
 }
 
-/// What a warp's special registers derive from.
+/// The values from which the special registers of a warp are computed.
 pub(crate) struct Identity {
     pub(crate) block: [u32; 3],
     pub(crate) cluster: [u32; 3],
@@ -91,7 +91,8 @@ pub(crate) struct Identity {
     pub(crate) total_shared: u32,
     pub(crate) sm: u32,
     pub(crate) sms: u32,
-    /// `%envreg1` and `%envreg2`: the upper and the lower half of the address of the workspace of a cooperative grid.
+    /// The address of the workspace of a cooperative grid, which `%envreg1` (upper half) and
+    /// `%envreg2` (lower half) contain.
     pub(crate) workspace: u64,
 }
 
@@ -101,7 +102,7 @@ fn resize<R: Raw>(file: &mut File<R>, slots: u32) {
 }
 
 impl Regs {
-    /// Makes room for registers: of 32 bits, of 64 bits, and predicates.
+    /// Resizes the register files: 32 bits, 64 bits, and predicates.
     pub(super) fn fit(&mut self, [w32, w64, pred]: [u32; 3]) {
         resize(&mut self.w32, w32);
         resize(&mut self.w64, w64);
@@ -110,7 +111,7 @@ impl Regs {
     }
 }
 
-/// Makes room for the registers of a routine, with constants in place.
+/// Resizes the register files for a routine, and sets its constants.
 pub(super) fn fit_registers(regs: &mut Regs, routine: &Routine, variables: &[u64]) {
     regs.fit(routine.slots);
     for (bank, slot, value) in &routine.constants {
@@ -133,13 +134,14 @@ fn write(regs: &mut Regs, bank: Bank, slot: usize, value: u64) {
 }
 
 impl Warp {
-    /// Fits a warp, new or left by another launch, to `code`: room for its registers, constants in place.
+    /// Prepares a new or reused warp for `code`: resizes its registers and sets the constants.
     ///
-    /// Values of registers that are not defined yet may be left over; nothing can read them.
+    /// Values of uninitialized registers may be left over, but nothing can read them.
     pub(crate) fn fit(mut self, index: u32, code: &Code, variables: &[u64], id: &Identity) -> Warp {
         let per_block = id.threads.iter().product::<u32>().div_ceil(32);
         self.index = index;
-        (self.number, self.rank) = (index % per_block, index / per_block);
+        self.number = index % per_block;
+        self.rank = index / per_block;
         self.calls.clear();
         self.spare.clear();
         self.spare.resize_with(code.routines.len(), Vec::new);
@@ -151,7 +153,7 @@ impl Warp {
         self
     }
 
-    /// Puts the warp at the start of a block.
+    /// Places the warp at the start of a block.
     pub(crate) fn start(&mut self, code: &Code, id: &Identity) {
         let threads = id.threads.iter().product::<u32>() - self.number * 32;
         self.live = u32::MAX >> (32 - threads.min(32));
@@ -167,8 +169,11 @@ impl Warp {
             join: NEVER,
             mask: self.live,
         };
-        (self.routine, self.frame, self.top) = (0, 0, code.routines[0].local);
-        (self.returned, self.floor) = (0, 0);
+        self.routine = 0;
+        self.frame = 0;
+        self.top = code.routines[0].local;
+        self.returned = 0;
+        self.floor = 0;
         self.stack.clear();
         self.lost.clear();
         self.polling = Polling::default();
@@ -178,7 +183,8 @@ impl Warp {
         self.regs = regs;
     }
 
-    /// Prepares registers for a call: only constants and special registers have a value.
+    /// Prepares registers for a call, after which only constants and special registers are
+    /// initialized.
     pub(super) fn begin(&self, regs: &mut Regs, routine: &Routine, frame: u32, id: &Identity) {
         regs.w32.defined.fill(0);
         regs.w64.defined.fill(0);
@@ -203,7 +209,8 @@ impl Warp {
         }
     }
 
-    /// Records that a shuffle wrote a 32-bit register in the lanes of `mask` except those of `lost`.
+    /// Records that a shuffle wrote a 32-bit register in the lanes of `mask` except those of
+    /// `lost`.
     pub(crate) fn lose(&mut self, slot: u32, mask: u32, lost: u32) {
         let of_slot = self.lost.iter_mut().filter(|l| l.slot == slot);
         of_slot.for_each(|l| l.lanes &= !mask);
@@ -219,7 +226,7 @@ impl Warp {
         });
     }
 
-    /// The shuffle that left one of the lanes of a 32-bit register unwritten, and the lanes it did.
+    /// Returns the shuffle that left lanes of a 32-bit register uninitialized, and these lanes.
     pub(crate) fn lost_at(&self, slot: u32, lanes: u32) -> Option<(u32, u32)> {
         let found = self
             .lost
@@ -228,7 +235,7 @@ impl Warp {
         Some((found.pc, found.lanes & lanes))
     }
 
-    /// Index of a lane's thread in its block.
+    /// Returns the index of the thread of a lane in its block.
     pub(crate) fn thread(&self, lane: u32, threads: [u32; 3]) -> [u32; 3] {
         let t = self.number * 32 + lane;
         let [x, y, _] = threads;
@@ -271,12 +278,12 @@ impl Warp {
         }
     }
 
-    /// Lanes that exist and have not exited.
+    /// Returns the lanes that exist and have not exited.
     pub(crate) fn present(&self) -> u32 {
         self.live & !self.exited
     }
 
-    /// Sends `taken` to `target` while the others continue; they reconverge at `join`.
+    /// Sends the lanes `taken` to `target`. The others continue, and all reconverge at `join`.
     pub(crate) fn branch(&mut self, taken: u32, target: u32, join: u32) {
         let next = self.now.pc + 1;
         match taken {
@@ -286,7 +293,8 @@ impl Warp {
         }
     }
 
-    /// Splits the running lanes into groups, each with its own next instruction; the first group runs first.
+    /// Splits the running lanes into groups with separate next instructions. The first group runs
+    /// first.
     pub(crate) fn diverge(&mut self, groups: &[(u32, u32)], join: u32) {
         if join != self.now.join {
             self.stack.push(Frame {
@@ -320,7 +328,8 @@ impl Warp {
         }
     }
 
-    /// Continues with the lanes that wait. If there are none, the call or the warp has ended and the mask is empty.
+    /// Continues with waiting lanes. If there are none, the call or the warp has ended and the mask
+    /// is empty.
     pub(crate) fn resume(&mut self) {
         self.now.mask = 0;
         let gone = self.exited | self.returned;

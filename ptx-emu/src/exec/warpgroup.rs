@@ -1,11 +1,13 @@
 //! What `wgmma` computes: a warp's 16 rows of the left matrix by the right one.
 //!
-//! Let g = lane / 4 and t = lane % 4. A left matrix in registers lies as that of [`mma.sync`](super::matrix), and so does
-//! the metadata of a [sparse](super::sparse) one, which holds half the columns. Sum `r` of a lane is of row g + 8 (r / 2 mod 2) and column
-//! 8 (r / 4) + 2 t + r mod 2; two halves are in one register.
+//! Let g = lane / 4 and t = lane % 4. A left matrix in registers lies as that of
+//! [`mma.sync`](super::matrix), and so does the metadata of a [sparse](super::sparse) one, which
+//! holds half the columns. Sum `r` of a lane is of row g + 8 (r / 2 mod 2) and column 8 (r / 4) + 2
+//! t + r mod 2; two halves are in one register.
 //!
-//! All products of an instruction are one step of [tensor cores](super::dot). Sums of halves are rounded once from it, and
-//! of sparse matrices a step adds what is stored: the bits of an H100 are the same.
+//! All products of an instruction are one step of [tensor cores](super::dot). Sums of halves are
+//! rounded once from it, and of sparse matrices a step adds what is stored: the bits of an H100 are
+//! the same.
 
 use half::{bf16, f16};
 
@@ -19,7 +21,8 @@ use crate::code::{Element, Item, Shape};
 use crate::isa::number::{Half, Round, narrow16, small_float};
 
 impl Worker<'_, '_> {
-    /// Of a sparse left matrix, the columns of the elements of the warp's rows that are stored; else nothing.
+    /// Returns the columns of the stored elements of the warp's rows for a sparse left matrix, or
+    /// nothing.
     pub(super) fn columns_of_group(&self, w: &Warp, p: &Wgmma) -> Checked<Vec<Vec<usize>>> {
         let shape = Shape {
             rows: ROWS,
@@ -32,7 +35,7 @@ impl Worker<'_, '_> {
         self.stored_columns(w, (shape, p.left.item()), sparsity, rows_above(w))
     }
 
-    /// Computes a product, whose sums replace those in its registers.
+    /// Computes a product and writes the accumulators.
     pub(super) fn compute(&mut self, w: &mut Warp, pending: &Pending) -> Checked<()> {
         let p = self.product(pending.pc);
         let left = match &p.a {
@@ -51,7 +54,8 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// Rows of the left matrix, or columns of the right one, as rows of the inner dimension.
+    /// Returns the rows of the left matrix, or the columns of the right one, as rows of the inner
+    /// dimension.
     fn matrix(
         &self,
         w: &Warp,
@@ -83,7 +87,7 @@ impl Worker<'_, '_> {
         (0..outer).map(|o| row(o).collect()).collect()
     }
 
-    /// The rows of a warp of a left matrix in registers: those of `mma.sync`.
+    /// Returns the warp's rows of a left matrix in registers, in the layout of `mma.sync`.
     fn left_registers(&self, w: &Warp, slots: &[u32], element: Element) -> Checked<Vec<Vec<f32>>> {
         let each = element.per_register();
         let mut rows = vec![vec![0.0; DEPTH / element.bytes()]; ROWS];
@@ -100,10 +104,11 @@ impl Worker<'_, '_> {
         Ok(rows)
     }
 
-    /// The sums so far, by row and column, as bits; zeros where they are replaced.
+    /// Returns the accumulators by row and column as bits, or zeros if they are replaced.
     fn sums(&self, w: &Warp, p: &Wgmma, add: bool) -> Checked<Vec<Vec<u32>>> {
         let mut d = vec![vec![0; p.columns]; ROWS];
-        let (each, bits) = (p.sum.each(), p.sum.bits());
+        let each = p.sum.each();
+        let bits = p.sum.bits();
         for (r, slot) in p.d.iter().enumerate().filter(|_| add) {
             let register = self.words(w, u32::MAX, *slot)?;
             for (lane, value) in register.iter().enumerate() {
@@ -118,7 +123,8 @@ impl Worker<'_, '_> {
 }
 
 fn put_sums(w: &mut Warp, p: &Wgmma, d: &[Vec<u32>]) {
-    let (each, bits) = (p.sum.each(), p.sum.bits());
+    let each = p.sum.each();
+    let bits = p.sum.bits();
     for (r, slot) in p.d.iter().enumerate() {
         let out: [u32; 32] = std::array::from_fn(|lane| {
             let part = |i: usize| {
@@ -131,7 +137,7 @@ fn put_sums(w: &mut Warp, p: &Wgmma, d: &[Vec<u32>]) {
     }
 }
 
-/// The row within the warp's, and the column, of a sum.
+/// Returns the row within the warp, and the column, of an accumulator.
 fn place_of_sum(r: usize, lane: usize) -> (usize, usize) {
     (
         lane / 4 + 8 * (r / 2 % 2),
@@ -139,7 +145,7 @@ fn place_of_sum(r: usize, lane: usize) -> (usize, usize) {
     )
 }
 
-/// Rows of the left matrix, as far as they are stored, and columns of the right one.
+/// The stored rows of the left matrix, and the columns of the right one.
 type Matrices<'a> = (&'a [Vec<f32>], &'a [Vec<f32>]);
 
 fn add_integers(p: &Wgmma, stored: &[Vec<usize>], (left, right): Matrices<'_>, d: &mut [Vec<u32>]) {
@@ -187,7 +193,7 @@ fn add_floats(p: &Wgmma, stored: &[Vec<usize>], (left, right): Matrices<'_>, d: 
     }
 }
 
-/// A sum, as bits, and the products of one step.
+/// Adds the products of one step to an accumulator, as bits.
 fn add_step(p: &Wgmma, sum: u32, a: &Factors, b: &Factors) -> u32 {
     match p.sum {
         Item::F16 => {
@@ -207,7 +213,7 @@ fn kept(p: &Wgmma) -> Kept {
     }
 }
 
-/// The factor of an element's bits.
+/// Returns the value of an element as a factor.
 fn float(element: Element, bits: u32) -> f32 {
     match element {
         Element::F16 => f16::from_bits(bits as u16).to_f32(),

@@ -1,15 +1,17 @@
 //! Products of warpgroups (manual, "wgmma.mma_async").
 //!
-//! Each warp of a group multiplies its 16 rows of the left matrix by itself; that all four execute the same products, on
-//! the same matrices, is checked one by one. A product is asked for, and computed when the warp waits for its group, or
-//! where the schedule lets it early. Until the wait its sums belong to it, a left matrix in registers must stay, and what
-//! it reads of shared memory counts as read at the wait by lane 0, and must be what it was.
+//! Each warp of a group multiplies its 16 rows of the left matrix by itself; that all four execute
+//! the same products, on the same matrices, is checked one by one. A product is asked for, and
+//! computed when the warp waits for its group, or where the schedule lets it early. Until the wait
+//! its sums belong to it, a left matrix in registers must stay, and what it reads of shared memory
+//! counts as read at the wait by lane 0, and must be what it was.
 //!
-//! The metadata of a sparse left matrix is read when the product is asked for; of the right matrix it then takes twice as many
-//! bytes of the inner dimension. How factors are added stands [beside](super::warpgroup).
+//! The metadata of a sparse left matrix is read when the product is asked for; of the right matrix
+//! it then takes twice as many bytes of the inner dimension. How factors are added stands
+//! [beside](super::warpgroup).
 //!
-//! `wgmma.fence` orders products after what instructions did to their registers. A register that an instruction has
-//! written since, or a sum that one has read, must not be used.
+//! `wgmma.fence` orders products after what instructions did to their registers. A register that an
+//! instruction has written since, or a sum that one has read, must not be used.
 
 use super::block::{Checked, Worker};
 use super::grid::mix;
@@ -21,50 +23,51 @@ use crate::code::{Element, Op};
 use crate::launch::Order;
 use crate::{Class, Fault};
 
-/// Rows of a warp.
+/// The number of rows per warp.
 pub(super) const ROWS: usize = 16;
-/// Bytes of the inner dimension of a left matrix.
+/// The size of the inner dimension of a left matrix in bytes.
 pub(super) const DEPTH: usize = 32;
 
-/// A product on its way.
+/// A pending `wgmma`.
 #[derive(Clone, Debug)]
 pub(super) struct Pending {
     pub(super) pc: u32,
     pub(super) a: u64,
     pub(super) b: u64,
     pub(super) add: bool,
-    /// Of a sparse left matrix, the columns of the elements that are stored, row by row.
+    /// The columns of the stored elements of each row, for a sparse left matrix.
     pub(super) columns: Vec<Vec<usize>>,
     version: u64,
-    /// Number of its group among those of the warp.
+    /// The number of its group among the groups of the warp.
     group: u32,
     done: bool,
 }
 
-/// What a warp has asked for.
+/// The pending `wgmma` of a warp.
 #[derive(Clone, Debug, Default)]
 struct WarpProducts {
     pending: Vec<Pending>,
-    /// Groups committed.
+    /// The number of committed groups.
     groups: u32,
     fenced: bool,
-    /// Registers used since the last fence, and the instruction: written, and read.
+    /// The registers that were written and read since the last fence, with the instruction.
     written: Vec<(u32, u32)>,
     read: Vec<(u32, u32)>,
-    /// Steps of the warpgroup that it has taken: instruction and operands.
+    /// The number of steps of the warpgroup that the warp has executed.
     steps: usize,
 }
 
-/// The products of the warps of a cluster.
+/// The pending `wgmma` of all warps of a cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Products {
     warps: Vec<WarpProducts>,
-    /// The steps that the first warp of each warpgroup to come there has taken: instruction, descriptors, warp.
+    /// The steps of each warpgroup as its first warp executed them: instruction, descriptors and
+    /// warp.
     steps: Vec<Vec<(u32, u64, u64, u32)>>,
 }
 
 impl Products {
-    /// Prepares for new blocks.
+    /// Resets the state for new blocks.
     pub(crate) fn start(&mut self, warps: usize) {
         self.warps.clear();
         self.warps.resize(warps, WarpProducts::default());
@@ -72,7 +75,7 @@ impl Products {
         self.steps.resize(warps.div_ceil(4), Vec::new());
     }
 
-    /// A product that its warp has not waited for: instruction and thread.
+    /// Returns a `wgmma` that its warp has not waited for: the instruction and the thread.
     pub(crate) fn forgotten(&self, of: impl Fn(u32) -> bool) -> Option<(u32, u32)> {
         let warps = self
             .warps
@@ -85,22 +88,22 @@ impl Products {
     }
 }
 
-/// A matrix in shared memory: where it begins, and how it goes on.
+/// A matrix in shared memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Matrix {
-    /// The address in the block's own memory.
+    /// The address in the memory of the block.
     start: u64,
     leading: u64,
     stride: u64,
     swizzle: u32,
-    /// Whether the inner dimension is not the contiguous one.
+    /// Whether the inner dimension is not contiguous.
     pub(super) transposed: bool,
-    /// Bytes of the inner dimension that a product takes.
+    /// The size of the inner dimension of a product in bytes.
     pub(super) bytes: usize,
 }
 
 impl Matrix {
-    /// "Matrix Descriptor Format".
+    /// Decodes a descriptor (PTX ISA, "Matrix Descriptor Format").
     fn new(bits: u64, transposed: bool, bytes: usize) -> Matrix {
         let field = |at: u32| (bits >> at & 0x3fff) << 4;
         let swizzle = [0, 128, 64, 32][(bits >> 62) as usize];
@@ -114,18 +117,18 @@ impl Matrix {
         }
     }
 
-    /// That of a product's left operand.
+    /// Returns the left operand of a product.
     pub(super) fn left(bits: u64, p: &Wgmma) -> Matrix {
         Matrix::new(bits, p.transposed[0], DEPTH)
     }
 
-    /// That of its right operand.
+    /// Returns the right operand of a product.
     pub(super) fn right(bits: u64, p: &Wgmma) -> Matrix {
         let times = if p.sparsity.is_some() { 2 } else { 1 };
         Matrix::new(bits, p.transposed[1], times * DEPTH)
     }
 
-    /// What is wrong with the descriptor.
+    /// Returns the error of the descriptor, if it has one.
     fn problem(&self, bits: u64, element: Element) -> Option<String> {
         let repeats = 8 * u64::from(self.swizzle.max(16));
         let within = self.start % repeats;
@@ -150,13 +153,15 @@ impl Matrix {
         }
     }
 
-    /// Whether what a product takes does not lie within a row of the swizzle.
+    /// Returns true if a product would leave a row of the swizzle pattern.
     fn leaves_row(&self, within: u64) -> bool {
         self.swizzle != 0 && within + self.bytes as u64 > u64::from(self.swizzle)
     }
 
-    /// Where 16 bytes lie. Where the inner dimension is contiguous: of this row, from byte 16 `unit` of it on. Else: of
-    /// row `outer` of the inner dimension, from byte 16 `unit` on.
+    /// Returns the address of a unit of 16 bytes.
+    ///
+    /// If the inner dimension is contiguous, it starts at byte `16 * unit` of row `outer`.
+    /// Otherwise it starts at byte `16 * unit` of row `outer` of the inner dimension.
     fn unit(&self, outer: u64, unit: u64) -> u64 {
         let span = u64::from(self.swizzle);
         let plain = match (self.transposed, self.swizzle) {
@@ -169,7 +174,8 @@ impl Matrix {
                 self.start + unit * self.stride + outer / 8 * self.leading + outer % 8 * 16
             }
             (true, _) => {
-                let (panel, within) = (16 * unit / span, 16 * unit % span);
+                let panel = 16 * unit / span;
+                let within = 16 * unit % span;
                 self.start
                     + panel * self.leading
                     + outer / 8 * self.stride
@@ -180,32 +186,33 @@ impl Matrix {
         swizzled(plain, self.swizzle)
     }
 
-    /// The units of so many rows or columns from `first` on.
+    /// Returns the units of `outer` rows or columns, starting at `first`.
     pub(super) fn units(&self, first: usize, outer: usize, element: Element) -> Vec<u64> {
-        let (first, outer) = (first as u64, outer as u64);
+        let first = first as u64;
+        let outer = outer as u64;
         let bytes = element.bytes() as u64;
-        let (depth, across) = (self.bytes as u64 / bytes, self.bytes as u64 / 16);
-        match self.transposed {
-            false => (first..first + outer)
+        let depth = self.bytes as u64 / bytes;
+        let across = self.bytes as u64 / 16;
+        if self.transposed {
+            let units = first * bytes / 16..(first + outer) * bytes / 16;
+            (0..depth)
+                .flat_map(|k| units.clone().map(move |u| self.unit(k, u)))
+                .collect()
+        } else {
+            (first..first + outer)
                 .flat_map(|r| (0..across).map(move |u| self.unit(r, u)))
-                .collect(),
-            true => {
-                let units = first * bytes / 16..(first + outer) * bytes / 16;
-                (0..depth)
-                    .flat_map(|k| units.clone().map(move |u| self.unit(k, u)))
-                    .collect()
-            }
+                .collect()
         }
     }
 }
 
-/// Rows of the left matrix that are those of other warps of the group, before the warp's own.
+/// Returns the number of rows of the left matrix that belong to earlier warps of the group.
 pub(super) fn rows_above(w: &Warp) -> usize {
     ROWS * (w.number as usize % 4)
 }
 
 impl<'g> Worker<'g, '_> {
-    /// `wgmma.mma_async`
+    /// Executes `wgmma.mma_async`.
     pub(crate) fn multiply(&mut self, w: &mut Warp, mask: u32, p: &Wgmma) -> Checked<()> {
         self.check_whole(w, mask)?;
         self.check_fenced(w, p)?;
@@ -229,7 +236,9 @@ impl<'g> Worker<'g, '_> {
         self.check_operands(w, w.now.pc, p, (a, b))?;
         let version = self.versions(w, p, (a, b));
         let own = &mut self.products.warps[w.index as usize];
-        let (pc, group, add) = (w.now.pc, own.groups, holds != 0);
+        let pc = w.now.pc;
+        let group = own.groups;
+        let add = holds != 0;
         own.pending.push(Pending {
             pc,
             a,
@@ -250,7 +259,7 @@ impl<'g> Worker<'g, '_> {
         Ok(())
     }
 
-    /// `wgmma.fence`
+    /// Executes `wgmma.fence`.
     pub(crate) fn fence_products(&mut self, w: &mut Warp, mask: u32) -> Checked<()> {
         self.check_whole(w, mask)?;
         self.step_together(w, (0, 0))?;
@@ -261,7 +270,7 @@ impl<'g> Worker<'g, '_> {
         Ok(())
     }
 
-    /// `wgmma.commit_group`
+    /// Executes `wgmma.commit_group`.
     pub(crate) fn commit_products(&mut self, w: &mut Warp, mask: u32) -> Checked<()> {
         self.check_whole(w, mask)?;
         self.step_together(w, (0, 0))?;
@@ -269,7 +278,7 @@ impl<'g> Worker<'g, '_> {
         Ok(())
     }
 
-    /// `wgmma.wait_group`: products of all but the latest `keep` groups are done.
+    /// Executes `wgmma.wait_group`, which completes all but the last `keep` groups.
     pub(crate) fn wait_products(&mut self, w: &mut Warp, mask: u32, keep: usize) -> Checked<()> {
         self.check_whole(w, mask)?;
         self.step_together(w, (0, 0))?;
@@ -299,7 +308,7 @@ impl<'g> Worker<'g, '_> {
         Ok(())
     }
 
-    /// The product at an instruction.
+    /// Returns the `wgmma` at an instruction.
     pub(super) fn product(&self, pc: u32) -> &'g Wgmma {
         match &self.grid.code.ops[pc as usize].op {
             Op::Wgmma(product) => product,
@@ -307,7 +316,7 @@ impl<'g> Worker<'g, '_> {
         }
     }
 
-    /// Checks an instruction that uses registers of products.
+    /// Checks an instruction that uses registers of a pending `wgmma`.
     #[cold]
     pub(crate) fn check_products(&mut self, w: &Warp) -> Checked<()> {
         let [read, written] = &self.grid.code.uses[w.now.pc as usize];
@@ -320,7 +329,7 @@ impl<'g> Worker<'g, '_> {
                 let instead =
                     "execute wgmma.wait_group first, so that the group of the product is over";
                 let mut fault = self.misuse(w, what, instead);
-                fault.other = Some(self.earlier(pc, w.index * 32, "asked for it"));
+                fault.other = Some(self.earlier(pc, w.index * 32, "issued it"));
                 return Err(fault);
             }
             let LeftMatrix::Registers(left) = &product.a else {
@@ -333,7 +342,7 @@ impl<'g> Worker<'g, '_> {
                 );
                 let mut fault =
                     self.misuse(w, what, "wait for the product, or use another register");
-                fault.other = Some(self.earlier(pc, w.index * 32, "asked for it"));
+                fault.other = Some(self.earlier(pc, w.index * 32, "issued it"));
                 return Err(fault);
             }
         }
@@ -351,7 +360,7 @@ impl<'g> Worker<'g, '_> {
         found.map_or("a register".into(), |(.., name)| name.clone())
     }
 
-    /// Checks that a fence orders a product after what instructions did to its registers.
+    /// Checks that a fence orders a `wgmma` after earlier uses of its registers.
     fn check_fenced(&self, w: &Warp, p: &Wgmma) -> Checked<()> {
         let own = &self.products.warps[w.index as usize];
         let instead = "execute wgmma.fence before the first product, and after other instructions have used its registers";
@@ -370,7 +379,7 @@ impl<'g> Worker<'g, '_> {
             let what =
                 "a product shares some sums, and not all, with one that the warp has not waited for".into();
             let mut fault = self.misuse(w, what, "wait for the other product first");
-            fault.other = Some(self.earlier(q.pc, w.index * 32, "asked for them"));
+            fault.other = Some(self.earlier(q.pc, w.index * 32, "issued them"));
             return Err(fault);
         }
         let left: &[u32] = if let LeftMatrix::Registers(left) = &p.a {
@@ -407,13 +416,14 @@ impl<'g> Worker<'g, '_> {
             .regs
             .get::<u64>(slot, u32::MAX)
             .map_err(|u| self.undefined(w, u))?;
-        match values.iter().all(|v| *v == values[0]) {
-            true => Ok(values[0]),
-            false => Err(self.misuse(w, "lanes of a warp give different descriptors".into(), "")),
+        if values.iter().all(|v| *v == values[0]) {
+            Ok(values[0])
+        } else {
+            Err(self.misuse(w, "lanes of a warp give different descriptors".into(), ""))
         }
     }
 
-    /// Checks that the warps of a warpgroup execute the same instructions on the same matrices.
+    /// Checks that the warps of a warpgroup execute the same instructions with the same matrices.
     fn step_together(&mut self, w: &Warp, (a, b): (u64, u64)) -> Checked<()> {
         let per_block = self.warps.len() / self.blocks.len();
         if w.number as usize / 4 * 4 + 4 > per_block {
@@ -447,7 +457,7 @@ impl<'g> Worker<'g, '_> {
         Err(fault)
     }
 
-    /// The matrices in shared memory that a warp reads, each with its elements, and the units of 16 bytes.
+    /// Returns the matrices in shared memory that a warp reads, with their elements and units.
     fn operands(
         &self,
         w: &Warp,
@@ -471,7 +481,7 @@ impl<'g> Worker<'g, '_> {
         }
     }
 
-    /// A number that differs when something of the matrices was written again.
+    /// Returns a number that changes when the matrices are written.
     fn versions(&self, w: &Warp, p: &Wgmma, bits: (u64, u64)) -> u64 {
         let operands = self.operands(w, p, bits);
         let places = operands.iter().flat_map(|(.., places)| places);
@@ -480,7 +490,7 @@ impl<'g> Worker<'g, '_> {
         })
     }
 
-    /// Checks that matrices in shared memory may be read now.
+    /// Checks that the matrices in shared memory may be read now.
     fn check_operands(&mut self, w: &Warp, pc: u32, p: &Wgmma, bits: (u64, u64)) -> Checked<()> {
         for (bits, matrix, element, places) in self.operands(w, p, bits) {
             if let Some(what) = matrix.problem(bits, element) {
@@ -496,7 +506,7 @@ impl<'g> Worker<'g, '_> {
         Ok(())
     }
 
-    /// Computes the products on their way for which `which` holds, in order.
+    /// Computes the pending `wgmma` for which `which` is true, in order.
     fn compute_pending(&mut self, w: &mut Warp, which: impl Fn(&Pending) -> bool) -> Checked<()> {
         let mut pending = std::mem::take(&mut self.products.warps[w.index as usize].pending);
         for p in pending.iter_mut().filter(|p| !p.done && which(p)) {

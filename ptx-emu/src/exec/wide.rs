@@ -10,14 +10,14 @@ use super::warp::Warp;
 use crate::allocation::Allocation;
 use crate::code::{Atomic, High, RegisterOperand};
 
-/// Values of all lanes.
+/// The 128-bit values of all lanes.
 type Wide = [u128; 32];
 
 fn join(low: u64, high: u64) -> u128 {
     u128::from(low) | u128::from(high) << 64
 }
 
-/// As [`update`](super::global::update), of 16 bytes.
+/// Updates 16 bytes atomically and returns the old value, see [`update`](super::global::update).
 fn update(a: &Allocation, offset: u64, f: impl Fn(u128) -> u128) -> u128 {
     let _held = a.wide.lock().unwrap_or_else(PoisonError::into_inner);
     let old = join(read(a, offset, 8), read(a, offset + 8, 8));
@@ -27,7 +27,7 @@ fn update(a: &Allocation, offset: u64, f: impl Fn(u128) -> u128) -> u128 {
     old
 }
 
-/// Gives the lanes of a mask what was there before.
+/// Writes the old values to the lanes of a mask.
 fn give(w: &mut Warp, (a, high): (&Atomic, &High), mask: u32, old: &Wide) {
     if let Some(d) = a.d {
         put(w, d, mask, &old.map(|v| v as u64));
@@ -45,11 +45,12 @@ impl Worker<'_, '_> {
         low: RegisterOperand,
         high: RegisterOperand,
     ) -> Checked<Wide> {
-        let (low, high) = (self.take(w, low, mask)?, self.take(w, high, mask)?);
+        let low = self.take(w, low, mask)?;
+        let high = self.take(w, high, mask)?;
         Ok(std::array::from_fn(|lane| join(low[lane], high[lane])))
     }
 
-    /// The operands `b` and `c`, which is `b` where there is none.
+    /// Returns the operands `b` and `c`. Without `c`, both are `b`.
     fn wide_operands(
         &self,
         w: &Warp,
@@ -63,7 +64,7 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// At addresses of global memory that are aligned.
+    /// Executes a 128-bit atomic at aligned addresses of global memory.
     pub(super) fn wide_atomic_global(
         &mut self,
         w: &mut Warp,
@@ -83,7 +84,7 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// At addresses of shared memory that are aligned.
+    /// Executes a 128-bit atomic at aligned addresses of shared memory.
     pub(super) fn wide_atomic_shared(
         &mut self,
         w: &mut Warp,

@@ -1,8 +1,9 @@
 //! `wmma`, and `mma` of forms that are seldom: matrices as bits, by row and column.
 //!
-//! Floats are added as [tensor cores](super::dot) do, in steps of 16 products or fewer. A sum of halves is rounded once, at
-//! the end, but that of 8-bit floats [after each step](small_sum). Doubles are added one after another, each product with
-//! one rounding. The manual leaves order and rounding open.
+//! Floats are added as [tensor cores](super::dot) do, in steps of 16 products or fewer. A sum of
+//! halves is rounded once, at the end, but that of 8-bit floats [after each step](small_sum).
+//! Doubles are added one after another, each product with one rounding. The manual leaves order and
+//! rounding open.
 
 use half::{bf16, f16};
 
@@ -17,7 +18,7 @@ use crate::code::{
 };
 use crate::isa::number::{Half, Round, canon, narrow16, small_float};
 
-/// Products that are added at once, at most.
+/// The maximum number of products that are added at the same time.
 const STEP: usize = 16;
 
 /// The bits of a matrix, row by row.
@@ -51,7 +52,8 @@ impl Worker<'_, '_> {
             return self.multiply_quads(w, p, by_rows);
         }
         let read = |f: &Fragment| self.gathered(w, p.shape, f);
-        let (b, c) = (read(&p.b)?, read(&p.c)?);
+        let b = read(&p.b)?;
+        let c = read(&p.c)?;
         let (a, columns) = match p.sparsity {
             None => (
                 read(&p.a)?,
@@ -76,21 +78,25 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// Four products, of which each eight lanes hold one.
+    /// Computes the four products of `mma.m8n8k4`, each in eight lanes.
     fn multiply_quads(&self, w: &mut Warp, p: &Product, [left, right]: [bool; 2]) -> Checked<()> {
         let read = |f: &Fragment, by_rows| self.quads(w, p.shape, f, by_rows);
-        let (a, b, c) = (read(&p.a, left)?, read(&p.b, right)?, read(&p.c, true)?);
+        let a = read(&p.a, left)?;
+        let b = read(&p.b, right)?;
+        let c = read(&p.c, true)?;
         let d: [Matrix; 4] = std::array::from_fn(|quad| {
             let mut d = Matrix::new(p.shape.extent(Role::Sum));
             for (i, to) in d.bits.iter_mut().enumerate() {
-                let (row, column) = (i / p.shape.columns, i % p.shape.columns);
+                let row = i / p.shape.columns;
+                let column = i % p.shape.columns;
                 let factor = |k| (a[quad].at(row, k), b[quad].at(k, column));
                 let factors: Vec<_> = (0..p.shape.depth).map(factor).collect();
                 *to = quad_sum([p.d.item, p.c.item], &factors, c[quad].at(row, column));
             }
             d
         });
-        let (each, bits) = (p.d.item.each(), p.d.item.bits());
+        let each = p.d.item.each();
+        let bits = p.d.item.bits();
         for (r, slot) in p.d.slots.iter().enumerate() {
             let values: [u64; 32] = std::array::from_fn(|lane| {
                 let element = |i: usize| {
@@ -104,10 +110,11 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// A matrix of each of four products.
+    /// Returns a matrix of each of the four products.
     fn quads(&self, w: &Warp, shape: Shape, f: &Fragment, by_rows: bool) -> Checked<[Matrix; 4]> {
         let mut out: [Matrix; 4] = std::array::from_fn(|_| Matrix::new(shape.extent(f.role)));
-        let (each, bits) = (f.item.each(), f.item.bits());
+        let each = f.item.each();
+        let bits = f.item.bits();
         for (r, slot) in f.slots.iter().enumerate() {
             let register = self.take(w, register(f.item, *slot), u32::MAX)?;
             for (lane, value) in register.iter().enumerate() {
@@ -122,7 +129,7 @@ impl Worker<'_, '_> {
         Ok(out)
     }
 
-    /// The matrix that registers hold.
+    /// Returns the matrix in registers.
     fn gathered(&self, w: &Warp, shape: Shape, f: &Fragment) -> Checked<Matrix> {
         let mut out = Matrix::new(shape.extent(f.role));
         let bits = f.item.bits();
@@ -139,7 +146,7 @@ impl Worker<'_, '_> {
         Ok(out)
     }
 
-    /// `wmma.load`: each element is a load of its own.
+    /// Executes `wmma.load`, with one load per element.
     pub(crate) fn load_fragment(&mut self, w: &mut Warp, mask: u32, m: &WarpMatrix) -> Checked<()> {
         let (base, stride) = self.origin(w, mask, m)?;
         let f = &m.fragment;
@@ -171,7 +178,7 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// `wmma.store`
+    /// Executes `wmma.store`.
     pub(crate) fn store_fragment(
         &mut self,
         w: &mut Warp,
@@ -202,7 +209,8 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// Address of the first element, and elements from one row, or column, to the next: those of all lanes.
+    /// Returns the address of the first element and the stride in elements, which must be the same
+    /// in all lanes.
     fn origin(&self, w: &Warp, mask: u32, m: &WarpMatrix) -> Checked<(u64, u64)> {
         self.check_whole(w, mask)?;
         let mut bases = [0; 32];
@@ -233,7 +241,7 @@ impl Worker<'_, '_> {
     }
 }
 
-/// Where the elements of a lane lie that belong to part `i` of register `r`.
+/// Returns the address of element `i` of register `r` in each lane.
 fn addresses(m: &WarpMatrix, base: u64, stride: u64, r: usize, i: usize) -> [u64; 32] {
     std::array::from_fn(|lane| {
         let (row, column) = m
@@ -250,7 +258,8 @@ fn addresses(m: &WarpMatrix, base: u64, stride: u64, r: usize, i: usize) -> [u64
     })
 }
 
-/// The load or store of one element, or of the elements of a register where they are less than a byte.
+/// Returns the load or store of one element, or of one register if elements are narrower than a
+/// byte.
 fn transfer(m: &WarpMatrix) -> Transfer {
     let bits = m.fragment.item.bits();
     let bytes = if bits < 8 { 4 } else { bits as u32 / 8 };
@@ -304,8 +313,11 @@ fn scatter(w: &mut Warp, shape: Shape, f: &Fragment, d: &Matrix) {
     }
 }
 
-/// A sum of `mma.m8n8k4` of halves, of which sm_90 makes instructions on singles: the products one after another and then
-/// `c`, or for a half `c` and the products of two places after those of the two before. By what ptxas 13.5 writes.
+/// Returns a sum of `mma.m8n8k4` on 16-bit floats, in the order of the code that ptxas 13.5 emits
+/// for sm_90.
+///
+/// With an `f32` accumulator, it adds the products one after another and then `c`. With an `f16`
+/// accumulator, it starts with `c` and adds two products at a time.
 fn quad_sum([of_d, of_c]: [Item; 2], factors: &[(u64, u64)], c: u64) -> u64 {
     let factors: Vec<[f32; 2]> = factors
         .iter()
@@ -322,7 +334,7 @@ fn quad_sum([of_d, of_c]: [Item; 2], factors: &[(u64, u64)], c: u64) -> u64 {
     }
 }
 
-/// One sum, as bits.
+/// Returns one sum as bits.
 fn sum(p: &Product, factors: &[(u64, u64)], c: u64) -> u64 {
     match p.a.item {
         Item::F64 => {
@@ -346,7 +358,7 @@ fn sum(p: &Product, factors: &[(u64, u64)], c: u64) -> u64 {
     }
 }
 
-/// A sum of 32 bits, which wraps unless it is clamped.
+/// Returns a 32-bit sum, which wraps unless it saturates.
 pub(super) fn total(sum: i64, saturate: bool) -> u64 {
     let sum = if saturate {
         sum.clamp(i32::MIN.into(), i32::MAX.into())
@@ -375,7 +387,8 @@ fn float(item: Item, bits: u64) -> f32 {
     }
 }
 
-/// Products of a step: `wmma` on `.tf32` adds four at once, then the other four, as an H200 does; `mma` all eight.
+/// Returns the number of products per step. As on an H200, `wmma` on `.tf32` adds four products at
+/// a time, and `mma` adds all eight.
 fn step(p: &Product) -> usize {
     if p.a.item == Item::Tf32 && p.shape.columns == 16 {
         4
@@ -403,9 +416,11 @@ fn float_sum(p: &Product, factors: &[(u64, u64)], c: u64) -> u64 {
     }
 }
 
-/// A sum of products of 8-bit floats. For sm_90, ptxas makes halves of them and multiplies these in two steps: the first
-/// takes the lower two of each four that lie in a register, the second the upper two. What they add is a half, or a single,
-/// after each, and then added to `c` as `add` does.
+/// Returns a sum of products of 8-bit floats.
+///
+/// For sm_90, ptxas converts the factors to `f16` and multiplies in two steps. The first step uses
+/// the lower two of each four factors in a register, and the second step the upper two. The sum
+/// after each step is an `f16` or an `f32`. It is added to `c` at the end, as by `add`.
 fn small_sum(p: &Product, factors: &[(u64, u64)], c: f32) -> u64 {
     let halves = p.d.item == Item::F16;
     let rounded = |sum: f64| f16::from_bits(narrow16(sum, Round::Nearest)).wide();
@@ -420,13 +435,14 @@ fn small_sum(p: &Product, factors: &[(u64, u64)], c: f32) -> u64 {
         let next = add_products(sum, &left, &right, if halves { HALVES } else { WIDE });
         sum = if halves { rounded(next.into()) } else { next };
     }
-    match halves {
-        true => narrow16(f64::from(sum) + f64::from(c), Round::Nearest).into(),
-        false => canon(sum + c).to_bits().into(),
+    if halves {
+        narrow16(f64::from(sum) + f64::from(c), Round::Nearest).into()
+    } else {
+        canon(sum + c).to_bits().into()
     }
 }
 
-/// The factors of a step, left and right.
+/// Returns the left and the right factors of a step.
 fn of_step<'a>(
     p: &Product,
     factors: impl Iterator<Item = &'a (u64, u64)> + Clone,

@@ -1,10 +1,12 @@
 //! What the running block of a traced launch did last to each word of global memory.
 //!
-//! Words lie in lines of 64 bytes. As long as all words of a line were last written by lanes side by side of one warp, and
-//! read by such lanes of one warp, the line has one record; otherwise each of its words has one. A word's record has
-//! room for one warp that reads it; the reads of others go to a list, so that only words that warps share have one.
+//! Words lie in lines of 64 bytes. As long as all words of a line were last written by lanes side
+//! by side of one warp, and read by such lanes of one warp, the line has one record; otherwise each
+//! of its words has one. A word's record has room for one warp that reads it; the reads of others
+//! go to a list, so that only words that warps share have one.
 //!
-//! Lines lie in pages, which exist where the block has accessed memory and are used again by later blocks.
+//! Lines lie in pages, which exist where the block has accessed memory and are used again by later
+//! blocks.
 
 use std::ops::Range;
 
@@ -13,72 +15,73 @@ use rustc_hash::FxHashMap;
 use super::shared::{LastAccess, same_store};
 use super::view::View;
 
-/// Words of a line.
+/// The number of words per line.
 const LINE: usize = 16;
-/// Lines of a page.
+/// The number of lines per page.
 const PAGE: u64 = 64;
 
 /// The last accesses of a block to a word of global memory.
 #[derive(Clone, Copy, Debug, Default)]
 struct Word {
     write: LastAccess,
-    /// The last write that was no strong one.
+    /// The last ordinary write.
     plain: LastAccess,
-    /// The reads of the warp that read it first, since it last synchronised.
+    /// The reads of the first reading warp since its last synchronization.
     read: LastAccess,
-    /// The list of those of other warps, from 1; 0 for none.
+    /// The number of the list of other warps' reads, starting at 1, or 0 for none.
     others: u32,
 }
 
-/// The last accesses of a block to the words of a line, all of which were plain and of whole lines.
+/// The last accesses of a block to a line. All of them were ordinary and covered the whole line.
 #[derive(Clone, Copy, Debug, Default)]
 struct Line {
-    /// By the thread that wrote the first word.
+    /// The write by the thread of the first word.
     write: LastAccess,
-    /// By the thread that read the first word.
+    /// The read by the thread of the first word.
     read: LastAccess,
-    /// Each thread wrote `1 << shift` words, and read so many.
+    /// The number of words per thread as a power of two, for writes and for reads.
     write_shift: u8,
     read_shift: u8,
-    /// The records of the single words, from 1, which count instead of all this; 0 for none.
+    /// The number of the records of single words, which replace this record, starting at 1, or 0
+    /// for none.
     words: u32,
 }
 
 type Page = Box<[Line; PAGE as usize]>;
 
-/// The words that a block has accessed, by their address divided by 4.
+/// The words that a block has accessed, by address divided by 4.
 #[derive(Debug, Default)]
 pub(super) struct Words {
     numbers: FxHashMap<u64, u32>,
     pages: Vec<Page>,
-    /// Pages in use; those behind are left from an earlier block.
+    /// The number of used pages. Later pages are left from an earlier block.
     used: usize,
-    /// The page that was looked up last, and its number.
+    /// The last accessed page and its number.
     last: Option<(u64, u32)>,
-    /// The words of lines that have no common record.
+    /// The records of single words of lines without a common record.
     single: Vec<[Word; LINE]>,
     others: Others,
 }
 
-/// Reads of further warps of words, one list for each word that has such.
+/// The reads of further warps, with one list per word.
 #[derive(Debug, Default)]
 struct Others {
     lists: Vec<Vec<LastAccess>>,
-    /// Reads in all lists.
+    /// The number of reads in all lists.
     reads: usize,
 }
 
-/// How the lanes of a warp lie on words side by side.
+/// The distribution of the lanes of a warp over adjacent words.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Spread {
-    /// Each lane on `1 << shift` words, from a word and a lane on.
+    /// Each lane accesses `1 << shift` words, starting at a word and a lane.
     Beside { first: u64, lane: u32, shift: u32 },
-    /// All of these on the same ones.
+    /// All lanes of a mask access the same words.
     Same(u32),
 }
 
 impl Spread {
-    /// The lane that accesses a word last, and all that do.
+    /// Returns the lane that accesses a word last, and all lanes that access it.
     #[inline(always)]
     fn at(self, word: u64) -> (u32, u32) {
         match self {
@@ -90,8 +93,8 @@ impl Spread {
         }
     }
 
-    /// The lane at the first word of a whole line, and how many words each lane has, as a shift; none where all have the
-    /// same words.
+    /// Returns the lane at the first word of a line, and the words per lane as a power of two.
+    /// `None` if all lanes access the same words.
     #[inline(always)]
     fn over_line(self, word: u64) -> Option<(u32, u8)> {
         match self {
@@ -104,7 +107,7 @@ impl Spread {
 }
 
 impl Line {
-    /// What is known of one of its words, if they have one record.
+    /// Returns the record of one word, if the words have a common record.
     fn word(&self, i: usize) -> Word {
         let part = |last: LastAccess, shift: u8| match last.clock {
             0 => last,
@@ -122,7 +125,8 @@ impl Line {
         }
     }
 
-    /// Whether the words have one record, and nothing in it can race with an access of lanes side by side.
+    /// Returns true if the words have a common record that cannot race with an access of adjacent
+    /// lanes.
     #[inline(always)]
     fn is_quiet(&self, view: &View<'_>, (lane, shift): (u32, u8), writes: bool) -> bool {
         let long_ago = self.write.clock.max(self.read.clock) <= view.floor;
@@ -136,8 +140,8 @@ impl Line {
             && (!writes || self.read.is_of_warp(&view.new) || view.is_over(&self.read))
     }
 
-    /// Remembers a plain access to the whole line by lanes side by side; false, and nothing is done, if its words need a
-    /// record each.
+    /// Records an ordinary access to the whole line by adjacent lanes. Returns false without
+    /// recording if the words need separate records.
     #[inline(always)]
     fn keep(&mut self, new: LastAccess, shift: u8, writes: bool) -> bool {
         let may = self.words == 0 && (writes || self.read.clock == 0 || self.read.is_of_warp(&new));
@@ -151,7 +155,7 @@ impl Line {
 }
 
 impl Word {
-    /// Whether nothing that happened to it can race with what lanes do.
+    /// Returns true if the record cannot race with an access by these lanes.
     #[inline(always)]
     fn is_quiet(&self, view: &View<'_>, lanes: u32, writes: bool) -> bool {
         let reads = !writes
@@ -160,7 +164,7 @@ impl Word {
         reads && view.is_quiet(&self.write, lanes)
     }
 
-    /// Remembers an access.
+    /// Records an access.
     #[inline(always)]
     fn keep(&mut self, new: LastAccess, writes: bool, others: &mut Others) {
         if writes {
@@ -177,7 +181,7 @@ impl Word {
         }
     }
 
-    /// Remembers a read of a warp that is not the first.
+    /// Records a read by another warp than the first.
     #[inline(never)]
     fn keep_beside(&mut self, new: LastAccess, others: &mut Others) {
         if self.others == 0 {
@@ -195,26 +199,28 @@ impl Word {
     }
 }
 
-/// The parts of a run of words in lines: the number of each, and words in it.
+/// Splits a run of words into lines: the number of each, and the words in it.
 #[inline(always)]
 fn parts(run: Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> {
     let size = LINE as u64;
     let within = move |line: u64, word: u64| word.saturating_sub(line * size).min(size) as usize;
-    let (start, end) = (run.start, run.end);
+    let start = run.start;
+    let end = run.end;
     (start / size..=(end - 1) / size)
         .map(move |line| (line, within(line, start)..within(line, end)))
 }
 
 impl Words {
-    /// Forgets everything, for another block.
+    /// Clears the records for another block.
     pub(super) fn clear(&mut self) {
         self.numbers.clear();
         self.single.clear();
         self.others = Others::default();
-        (self.used, self.last) = (0, None);
+        self.used = 0;
+        self.last = None;
     }
 
-    /// Bytes that all this takes, and is kept for further blocks.
+    /// Returns the size in bytes, including memory that is kept for further blocks.
     pub(super) fn bytes(&self) -> usize {
         let single = self.single.capacity() * size_of::<[Word; LINE]>();
         let others = self.others.lists.len() * size_of::<Vec<LastAccess>>()
@@ -222,7 +228,7 @@ impl Words {
         self.pages.len() * size_of::<[Line; PAGE as usize]>() + single + others
     }
 
-    /// The number of a page, which is made where there is none.
+    /// Returns the number of a page and creates it if necessary.
     #[inline(always)]
     fn number(&mut self, page: u64) -> usize {
         match self.last {
@@ -246,14 +252,14 @@ impl Words {
         number as usize
     }
 
-    /// A line by its number.
+    /// Returns a line by number.
     #[inline(always)]
     fn line(&mut self, line: u64) -> &mut Line {
         let number = self.number(line / PAGE);
         &mut self.pages[number][(line % PAGE) as usize]
     }
 
-    /// What is known of a word of a line.
+    /// Returns the record of a word of a line.
     fn word(&self, line: &Line, i: usize) -> Word {
         match line.words {
             0 => line.word(i),
@@ -261,7 +267,7 @@ impl Words {
         }
     }
 
-    /// The reads of further warps of a word.
+    /// Returns the reads of a word by further warps.
     fn others_of(&self, word: &Word) -> &[LastAccess] {
         self.others
             .lists
@@ -269,7 +275,7 @@ impl Words {
             .map_or(&[], |list| list)
     }
 
-    /// Gives the words of a line a record each.
+    /// Creates separate records for the words of a line.
     fn split(&mut self, line: u64) -> u32 {
         let next = self.single.len() as u32 + 1;
         let known = self.line(line);
@@ -282,7 +288,8 @@ impl Words {
         known.words
     }
 
-    /// An access that races with a new one, by `races`, and whether it wrote.
+    /// Returns an access that races with a new one according to `races`, and whether it was a
+    /// write.
     pub(super) fn race(
         &mut self,
         word: u64,
@@ -303,13 +310,13 @@ impl Words {
         read.map(|read| (*read, false))
     }
 
-    /// Remembers an access to a word.
+    /// Records an access to a word.
     pub(super) fn keep(&mut self, word: u64, new: LastAccess, writes: bool) {
         let number = self.split(word / LINE as u64) as usize;
         self.single[number - 1][(word % LINE as u64) as usize].keep(new, writes, &mut self.others);
     }
 
-    /// Whether nothing that happened to a run of words can race with what lanes do.
+    /// Returns true if the records of a run of words cannot race with an access by these lanes.
     pub(super) fn are_quiet(
         &mut self,
         run: Range<u64>,
@@ -319,7 +326,8 @@ impl Words {
     ) -> bool {
         !view.new.strong
             && parts(run).all(|(number, range)| {
-                let (first, line) = (number * LINE as u64, *self.line(number));
+                let first = number * LINE as u64;
+                let line = *self.line(number);
                 let whole = if range.len() == LINE {
                     spread.over_line(first)
                 } else {
@@ -334,7 +342,7 @@ impl Words {
             })
     }
 
-    /// Remembers an access to a run of words.
+    /// Records an access to a run of words.
     pub(super) fn keep_all(
         &mut self,
         run: Range<u64>,

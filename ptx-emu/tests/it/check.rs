@@ -173,10 +173,9 @@ fn results_that_depend_on_the_schedule_are_a_note() {
     let [note @ Note::Differs { seeds: [0, 1], .. }] = &report.notes[..] else {
         panic!("{report}")
     };
-    assert!(
-        note.to_string()
-            .starts_with("`out` depends on the schedule: [0] is 0 with seed 0 and 4 with seed 1;")
-    );
+    assert!(note.to_string().starts_with(
+        "`out` depends on the schedule: [0] is 0 with seed 0 and 4 with seed 1, as sums"
+    ));
 }
 
 #[test]
@@ -244,7 +243,7 @@ fn structures_and_variables_are_set() {
     check.variables = vec![("s".into(), 1u8.into())];
     assert_eq!(
         check.run().unwrap_err().to_string(),
-        "variable `s`: the module has none of that name; it has [taps]"
+        "variable `s`: the module has no such variable, only [taps]"
     );
 }
 
@@ -279,11 +278,11 @@ fn what_compares_nothing_is_refused() {
     };
     assert_eq!(
         error(expect(0, 0.0), None),
-        "buffer `out`: 0 bytes are expected and it has 256"
+        "buffer `out`: its expected contents have 0 bytes, but the buffer has 256"
     );
     assert_eq!(
         error(None, Some(vec![0; 9])),
-        "buffer `out`: it begins with 9 bytes and has 256"
+        "buffer `out`: its contents have 9 bytes, but the buffer has 256"
     );
     let mut lost = check(&module);
     lost.args[0] = Argument::pointer(2, 0);
@@ -293,8 +292,9 @@ fn what_compares_nothing_is_refused() {
         "buffer `2`: an argument points to it, and the check has 2"
     );
     for tolerance in [f64::INFINITY, f64::NAN, -1.0] {
-        let wanted =
-            format!("buffer `out`: {tolerance} is no tolerance; it is 0 or more, and finite");
+        let wanted = format!(
+            "buffer `out`: invalid tolerance {tolerance}: it must be finite and at least 0"
+        );
         assert_eq!(error(expect(256, tolerance), None), wanted);
     }
 }
@@ -326,12 +326,12 @@ fn what_cannot_be_run_is_named() {
     checked.args.pop();
     assert_eq!(
         checked.run().unwrap_err().to_string(),
-        "1 arguments are given; the kernel has 2 parameters"
+        "1 arguments for a kernel with 2 parameters"
     );
     checked.args.push(1u32.into());
     assert_eq!(
         checked.run().unwrap_err().to_string(),
-        "parameter 1 `out` has 8 bytes, and the argument 4; pointers have 8"
+        "parameter 1 `out` has 8 bytes, and the argument has 4 (a pointer has 8)"
     );
     let mut checked = check(&module);
     checked.block = [2000, 1, 1];
@@ -339,12 +339,12 @@ fn what_cannot_be_run_is_named() {
     checked.seeds = 4..4;
     assert_eq!(
         checked.run().unwrap_err().to_string(),
-        "the launch is impossible: the seeds 4..4 are no schedule; 0..4 are the first four"
+        "the launch is impossible: the range of seeds 4..4 is empty: 0..4 are the first four schedules"
     );
     let mut checked = check(&module);
     checked.variables = vec![("x".into(), 1u8.into())];
     assert_eq!(
         checked.run().unwrap_err().to_string(),
-        "variable `x`: the module has none of that name; it has []"
+        "variable `x`: the module has no such variable, only []"
     );
 }

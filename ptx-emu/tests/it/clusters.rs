@@ -266,7 +266,7 @@ fn stores_complete_on_an_mbarrier() {
             ),
             (
                 stores(1024, "%there", wait).replace("[%far]", "[%far+8]"),
-                "no multiple of 16",
+                "not a multiple of 16",
             ),
             // Before it lands, while it does not count as issued, and after.
             (
@@ -424,7 +424,7 @@ fn reductions_are_checked() {
         ),
         (
             body(wait).replace("[%r4], ", "[%r4+2], "),
-            "no multiple of 4",
+            "not a multiple of 4",
         ),
         (
             body(wait).replace("[%r4], ", "[%r4+4096], "),
@@ -652,7 +652,7 @@ fn mistakes_with_clusters() {
     assert_eq!(fault.class, BadLaunch);
     assert_eq!(
         fault.what,
-        "a grid of [4, 1, 1] blocks, which are no whole clusters of [3, 1, 1]"
+        "a grid of [4, 1, 1] blocks, which is not divisible into clusters of [3, 1, 1]"
     );
 }
 

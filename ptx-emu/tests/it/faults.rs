@@ -55,7 +55,7 @@ fn misaligned() {
         SETUP,
         Class::Misaligned,
         "
-        Misaligned: an access of 16 bytes at 0x1000000000104, which is no multiple of 16
+        Misaligned: an access of 16 bytes at 0x1000000000104, which is not a multiple of 16
         in k, block (0,0,0), thread (0,0,0)
         at line 15: `ld.global.v4.u32 {%r0, %r1, %r2, %r3}, [%in+4]`
         address 0x1000000000104 is offset 4 of `in` (0x1000000000100, 64 bytes)

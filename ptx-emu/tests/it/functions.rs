@@ -221,7 +221,7 @@ fn what_goes_wrong_in_calls_has_a_name() {
             call("%d1", ", q")
         ),
     );
-    let wanted = "a call of 0x0, which is no address of a function of this module";
+    let wanted = "a call of 0x0, which is not the address of a function in this module";
     assert_eq!(fault(&null), (Class::BadCall, wanted.into(), 0));
     let listed = kernel(
         SMALL,

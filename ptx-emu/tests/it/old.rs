@@ -187,7 +187,7 @@ fn variables_of_the_module_within_a_kernel() {
         .unwrap_err();
     assert_eq!(
         errors.0[0].what,
-        "unsupported in ptx-emu: `g` within a kernel beside another of this name"
+        "unsupported in ptx-emu: `g` in a kernel, while another variable has this name"
     );
 }
 

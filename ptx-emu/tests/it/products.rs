@@ -714,7 +714,7 @@ fn the_product_is_named() {
     let text = fault.to_string();
     for wanted in [
         "Wgmma: %d0 is a sum of a product that the warp has not waited for\n  in k, block (0,0,0), thread (96,0,0)",
-        "`add.f32 %d0, %d0, %d0`\n  warp 3 lane 0 asked for it at line",
+        "`add.f32 %d0, %d0, %d0`\n  warp 3 lane 0 issued it at line",
         "`wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%d0,%d1,%d2,%d3}, %a, %b, %p, 1, 1, 0, 0`",
         "execute wgmma.wait_group first",
     ] {

@@ -287,7 +287,7 @@ fn memory_keeps_its_books() {
     assert_eq!(memory.alloc(1), Err(full.clone()));
     assert_eq!(
         full.to_string(),
-        "out of memory: 1 bytes asked for, 1000 of 1000 in use"
+        "out of memory: 1 bytes requested, 1000 of 1000 in use"
     );
     assert_eq!(
         memory.free(a + 1),

@@ -446,12 +446,12 @@ fn mistakes_with_tensors() {
         (
             &[&few.replace("[%s], [%map", "[%s+64], [%map")],
             Misaligned,
-            "no multiple of 128",
+            "not a multiple of 128",
         ),
         (
             &[&load(4, 0, 512)],
             Misaligned,
-            "a box that begins 8 bytes into its row, which is no multiple of 16",
+            "a box that begins 8 bytes into its row, which is not a multiple of 16",
         ),
         (
             &[WRITE, FENCE, "bar.sync 0;", &store_at(0, -1)],
@@ -477,12 +477,12 @@ fn mistakes_with_tensors() {
         (
             &[&good.replace("[%map,", "[%out,")],
             Descriptor,
-            "are no tensor map",
+            "are not a tensor map",
         ),
         (
             &["ld.param.u64 %map, [out];", &good],
             Descriptor,
-            "are no tensor map",
+            "are not a tensor map",
         ),
         (
             &[&good
@@ -499,7 +499,7 @@ fn mistakes_with_tensors() {
         (
             &["or.b64 %map, %map, 64;", &good],
             Descriptor,
-            "are no tensor map",
+            "are not a tensor map",
         ),
     ];
     for (body, class, part) in rows {
@@ -820,7 +820,7 @@ fn mistakes_with_changed_maps() {
         (
             whole.replace("b1024.b32 [%m]", "b1024.b32 [%m+32]"),
             Class::Misaligned,
-            "no multiple of 64",
+            "not a multiple of 64",
         ),
         (
             whole.replace("@%part st.shared.u64 [%r8], %d1;", ""),
@@ -833,7 +833,7 @@ fn mistakes_with_changed_maps() {
                 "@%part st.shared.u64 [%r8], 5;",
             ),
             Class::Descriptor,
-            "tensormap.replace: these bytes are no tensor map",
+            "tensormap.replace: these bytes are not a tensor map",
         ),
         (
             whole

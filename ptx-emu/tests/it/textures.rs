@@ -656,7 +656,7 @@ fn fetches_of_what_is_not_there_are_findings() {
         missing(7, TEX2, 1),
         (
             Class::Descriptor,
-            text("0x7 is not the handle of a texture: nobody made it")
+            text("0x7 is not the handle of a texture: it was never created")
         )
     );
     let what = format!("0x{surface:x} is the handle of a surface, not of a texture");
@@ -796,7 +796,7 @@ fn images_and_samplers_that_do_not_exist_are_refused() {
                 },
                 Sampler::POINT,
             ),
-            "an image cannot have texels at 0x8, which is no multiple of 16",
+            "an image cannot have texels at 0x8, which is not a multiple of 16",
         ),
         (
             refused(

@@ -1,8 +1,8 @@
 //! `tex` and `tld4`: texels for a warp.
 //!
-//! A texture does not read what the same launch has written before, not even the thread itself: its caches are not told of
-//! it (CUDA C++ Programming Guide, "Read/Write Coherency"). Texels of weight 0 are not read.
-//! A channel that the texture does not have leaves its register without a value.
+//! A texture does not read what the same launch has written before, not even the thread itself: its
+//! caches are not told of it (CUDA C++ Programming Guide, "Read/Write Coherency"). Texels of weight
+//! 0 are not read. A channel that the texture does not have leaves its register without a value.
 
 use super::super::block::{Checked, Worker};
 use super::super::lanes;
@@ -17,7 +17,7 @@ use crate::image::{AddressMode, Coordinates, Filter, Image, Read, Sampler, Shape
 use crate::image_code::{CoordinateType, Fetch, Geometry};
 use crate::{Class, Fault};
 
-/// What a lane reads.
+/// The coordinates of a lane.
 #[derive(Clone, Copy)]
 struct Point {
     layer: u32,
@@ -25,13 +25,13 @@ struct Point {
     offset: [i32; 3],
 }
 
-/// A texture's texels as a fetch takes them.
+/// The texels of a texture for a fetch.
 struct Texels<'a> {
     image: &'a Image,
     read: Read,
-    /// What is outside.
+    /// The color of the border.
     border: [u32; 4],
-    /// Whether it takes their mean: then integers stay integers until there is one.
+    /// Whether the fetch averages. Integers then stay integers up to the mean.
     averages: bool,
 }
 
@@ -83,7 +83,8 @@ impl Points {
 impl Worker<'_, '_> {
     pub(super) fn fetch(&mut self, w: &mut Warp, mask: u32, f: &Fetch) -> Checked<()> {
         let points = self.points(w, mask, f)?;
-        let (mut values, mut has) = ([[0; 32]; 4], [0u32; 4]);
+        let mut values = [[0; 32]; 4];
+        let mut has = [0u32; 4];
         for lane in lanes(mask) {
             let (image, sampler) = self.texture(w, lane, points.handles[lane])?;
             self.check_texture(w, lane, (image, sampler), f)?;
@@ -133,7 +134,7 @@ impl Worker<'_, '_> {
         Ok(points)
     }
 
-    /// Checks that a texture is what an instruction reads.
+    /// Checks that a texture fits the instruction.
     fn check_texture(
         &self,
         w: &Warp,
@@ -177,9 +178,10 @@ impl Worker<'_, '_> {
         fault
     }
 
-    /// An instruction of a traced launch that has written some channel of a texel.
+    /// Returns an instruction of a traced launch that has written a channel of a texel.
     fn writer_of(&self, a: &Allocation, offset: u64, image: &Image) -> Option<u32> {
-        let (recorder, format) = (self.recorder.as_ref()?, image.format);
+        let recorder = self.recorder.as_ref()?;
+        let format = image.format;
         let mut channels = (0..format.bytes()).step_by(format.channel.bytes() as usize);
         channels.find_map(|at| recorder.instruction_that(a.base, offset + u64::from(at), true))
     }
@@ -199,7 +201,7 @@ impl Worker<'_, '_> {
         fault
     }
 
-    /// The four values of a lane.
+    /// Returns the four values of a lane.
     fn sample(
         &mut self,
         w: &Warp,
@@ -227,7 +229,8 @@ impl Worker<'_, '_> {
         if let Some(channel) = f.gathers {
             return self.gather(w, lane, &texels, (&pairs, z, channel));
         }
-        let (mut parts, mut n) = ([Part::default(); 8], 0);
+        let mut parts = [Part::default(); 8];
+        let mut n = 0;
         for (mut at, weight, layer) in weighted(&pairs) {
             if let Some(z) = z {
                 at[2] = Some(z);
@@ -246,7 +249,8 @@ impl Worker<'_, '_> {
         })
     }
 
-    /// A channel of the four texels of a linear filter, counter-clockwise from the one at the lower left.
+    /// Returns a channel of the four texels of a linear filter, counterclockwise from the lower
+    /// left one.
     fn gather(
         &mut self,
         w: &Warp,
@@ -265,7 +269,7 @@ impl Worker<'_, '_> {
         Ok(all)
     }
 
-    /// The channels of a texel, or of the border.
+    /// Returns the channels of a texel, or of the border.
     fn texel(
         &mut self,
         w: &Warp,
@@ -292,7 +296,7 @@ impl Worker<'_, '_> {
     }
 }
 
-/// The texels that a point leads to, in each direction.
+/// Returns the texels of a point in each direction.
 fn pairs(image: &Image, sampler: &Sampler, f: &Fetch, point: Point) -> [Pair; 3] {
     let filter = filter(sampler, f);
     let pair = |i: usize| {
@@ -326,9 +330,10 @@ fn pairs(image: &Image, sampler: &Sampler, f: &Fetch, point: Point) -> [Pair; 3]
     })
 }
 
-/// The texels of a face of a cube.
+/// Returns the texels of a face of a cube.
 fn of_face(image: &Image, sampler: &Sampler, f: &Fetch, at: [f64; 2]) -> [Pair; 3] {
-    let (mode, coordinates) = (AddressMode::Clamp, Coordinates::Normalized);
+    let mode = AddressMode::Clamp;
+    let coordinates = Coordinates::Normalized;
     let direction = Direction {
         texels: image.extent[0],
         mode,
@@ -338,7 +343,7 @@ fn of_face(image: &Image, sampler: &Sampler, f: &Fetch, at: [f64; 2]) -> [Pair; 
     [x, y, Pair::ONE]
 }
 
-/// The filter of a fetch; what is gathered are the texels of a linear one.
+/// Returns the filter of a fetch. `tld4` gathers the texels of a linear filter.
 fn filter(sampler: &Sampler, f: &Fetch) -> Filter {
     if f.gathers.is_some() {
         Filter::Linear

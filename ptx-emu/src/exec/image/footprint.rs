@@ -1,19 +1,21 @@
-//! From coordinates to texels and their weights (CUDA C++ Programming Guide, "Texture Fetching"), to the bit as an H100 has it.
+//! From coordinates to texels and their weights (CUDA C++ Programming Guide, "Texture Fetching"),
+//! to the bit as an H100 has it.
 //!
-//! A coordinate that counts texels is `u = x`, a normalized one `u = x N` with `x` rounded down to a multiple of 2^-21, or
-//! `u = frac(x) N` where the texels are repeated. The point filter takes texel `floor(u)`. The linear filter takes
-//! `i = floor(u - 0.5)` with the weight `1 - a` and `i + 1` with `a`, where `a = frac(u - 0.5)` is rounded to the nearest
-//! multiple of 1/256. Texels outside are those that the address mode says, each by itself, mirrored or not; so a linear filter
-//! that clamps goes over into the texel at the edge, as the guide's figure shows, and not as its formula says, by which the
-//! coordinate would be clamped to `1 - 1/N`. NaN, and infinity where texels are repeated, count as 0. By whole numbers there
-//! is nothing outside, whatever the mode.
+//! A coordinate that counts texels is `u = x`, a normalized one `u = x N` with `x` rounded down to
+//! a multiple of 2^-21, or `u = frac(x) N` where the texels are repeated. The point filter takes
+//! texel `floor(u)`. The linear filter takes `i = floor(u - 0.5)` with the weight `1 - a` and `i +
+//! 1` with `a`, where `a = frac(u - 0.5)` is rounded to the nearest multiple of 1/256. Texels
+//! outside are those that the address mode says, each by itself, mirrored or not; so a linear
+//! filter that clamps goes over into the texel at the edge, as the guide's figure shows, and not as
+//! its formula says, by which the coordinate would be clamped to `1 - 1/N`. NaN, and infinity where
+//! texels are repeated, count as 0. By whole numbers there is nothing outside, whatever the mode.
 
 use crate::image::{AddressMode, Coordinates, Filter};
 
-/// A texel's place in one direction; none is outside.
+/// The index of a texel in one direction, or `None` outside.
 pub(super) type Texel = Option<u32>;
 
-/// Two neighbours in one direction, and the weight of the second one in 256ths.
+/// Two neighbors in one direction, and the weight of the second one in 1/256.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pair {
     pub(super) texels: [Texel; 2],
@@ -21,22 +23,22 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// A direction that has one texel, or one that is named otherwise.
+    /// A direction with one texel, or one that is selected otherwise.
     pub(super) const ONE: Pair = Pair {
         texels: [Some(0); 2],
         second: 0,
     };
 }
 
-/// A coordinate as an instruction gives it.
+/// A coordinate of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Coordinate {
     Float(f64),
-    /// The number of a texel.
+    /// The index of a texel.
     Integer(i32),
 }
 
-/// What one direction of a texture has.
+/// The properties of one direction of a texture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Direction {
     pub(super) texels: u32,
@@ -44,14 +46,14 @@ pub(super) struct Direction {
     pub(super) coordinates: Coordinates,
 }
 
-/// No coordinate is further away from the texels.
+/// The largest distance of a coordinate from the texels.
 const FAR: f64 = 1e12;
 
-/// Steps of a normalized coordinate from 0 to 1.
+/// The number of steps of a normalized coordinate from 0 to 1.
 const STEPS: f64 = (1 << 21) as f64;
 
 impl Direction {
-    /// The texels that a coordinate, and an offset of whole texels, lead to.
+    /// Returns the texels for a coordinate and an offset in texels.
     pub(super) fn pair(&self, at: Coordinate, offset: i32, filter: Filter) -> Pair {
         let (first, second) = match (at, filter) {
             (Coordinate::Integer(i), _) => (i.into(), 0),
@@ -73,13 +75,13 @@ impl Direction {
         }
     }
 
-    /// Whether what is outside is the texel at the edge: then it is that texel alone.
+    /// Returns true if a coordinate outside selects only the texel at the edge.
     fn clamps(&self) -> bool {
         let repeats = matches!(self.mode, AddressMode::Wrap | AddressMode::Mirror);
         self.mode == AddressMode::Clamp || repeats && self.coordinates == Coordinates::Texels
     }
 
-    /// Where a coordinate lies, in texels from the edge.
+    /// Returns the position of a coordinate in texels from the edge.
     fn position(&self, x: f64) -> f64 {
         let n = f64::from(self.texels);
         let stepped = (x * STEPS).floor() / STEPS;
@@ -94,7 +96,7 @@ impl Direction {
         if u.is_nan() { 0.0 } else { u.clamp(-FAR, FAR) }
     }
 
-    /// The texel that a number, which may lie outside, stands for.
+    /// Returns the texel for an index that may be outside.
     fn texel(&self, i: i64) -> Texel {
         let n = i64::from(self.texels);
         let inside = match (self.mode, self.coordinates) {
@@ -110,11 +112,16 @@ impl Direction {
     }
 }
 
-/// The face of a cube that a direction leads to, and where, from 0 to 1 (guide, "Cubemap Textures"). The quotient has more
-/// bits than a float has: one rounded to 24 bits led an H100 elsewhere.
+/// Returns the face of a cube that a direction selects, and the coordinates on it from 0 to 1 (CUDA
+/// C++ Programming Guide, "Cubemap Textures").
+///
+/// The quotient has more bits than an `f32`, because a quotient of 24 bits selected other texels
+/// than an H100.
 pub(super) fn face(direction: [f32; 3]) -> (u32, [f64; 2]) {
     let [x, y, z] = direction.map(f64::from);
-    let (ax, ay, az) = (x.abs(), y.abs(), z.abs());
+    let ax = x.abs();
+    let ay = y.abs();
+    let az = z.abs();
     let (face, m, s, t) = if ax >= ay && ax >= az {
         if x >= 0.0 {
             (0, x, -z, -y)
@@ -135,11 +142,12 @@ pub(super) fn face(direction: [f32; 3]) -> (u32, [f64; 2]) {
     (face, [(s / m + 1.0) / 2.0, (t / m + 1.0) / 2.0])
 }
 
-/// All combinations of texels in x, y and z whose weight is not 0, with their weights in 256ths, which add up to 256, and
-/// which is the layer.
+/// Returns the combinations of texels in x, y and z with a weight other than 0: the texels, the
+/// weight in 1/256, and the layer.
 ///
-/// The two layers share 256 by z, the columns of a layer what it has by x, and the texels of a column what it has by y; each
-/// time the weight of one is rounded to the nearest, and the other one has the rest.
+/// The weights add up to 256. They are split between the layers by z, then between the columns by
+/// x, and then between the texels by y. In each split, one weight is rounded to nearest and the
+/// other one is the rest.
 pub(super) fn weighted(pairs: &[Pair; 3]) -> impl Iterator<Item = ([Texel; 3], u32, usize)> {
     let part = |whole: u32, of: u32| (whole * of + 128) >> 8;
     let [x, y, z] = pairs.map(|pair| pair.second);
@@ -148,7 +156,8 @@ pub(super) fn weighted(pairs: &[Pair; 3]) -> impl Iterator<Item = ([Texel; 3], u
         let layer = if second[2] == 1 { z } else { 256 - z };
         let columns = [layer - part(layer, x), part(layer, x)];
         let column = columns[second[0]];
-        // Of the first column the first texel's weight is rounded, of the second one the second texel's.
+        // Of the first column the first texel's weight is rounded, of the second one the second
+        // texel's.
         let rounded = part(column, if second[0] == 0 { 256 - y } else { y });
         let weight = if second[0] == second[1] {
             rounded

@@ -1,24 +1,25 @@
 //! The mean of texels by their weights, to the bit as an H100 computes it.
 //!
-//! Floats become fixed: those of a layer are cut off 4 bits below the last bit of the largest one, and added up with their
-//! weights; of two layers the sum with the smaller exponent loses the bits but one that the other one does not have. The
-//! result is rounded once, half away from zero, to 24 bits, that of halves to 11. Integers that are read as normalized floats
-//! are averaged as integers, and the mean has 16 bits.
+//! Floats become fixed: those of a layer are cut off 4 bits below the last bit of the largest one,
+//! and added up with their weights; of two layers the sum with the smaller exponent loses the bits
+//! but one that the other one does not have. The result is rounded once, half away from zero, to 24
+//! bits, that of halves to 11. Integers that are read as normalized floats are averaged as
+//! integers, and the mean has 16 bits.
 
 use crate::image::ChannelType;
 
 /// A texel of a mean.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Part {
-    /// The bits of floats, or integers that are read as floats.
+    /// The channels, as bits of floats or as integers that are read as floats.
     pub(super) channels: [u32; 4],
-    /// In 256ths.
+    /// The weight in 1/256.
     pub(super) weight: u32,
-    /// 0, or 1 for the second one in z.
+    /// The layer: 0, or 1 for the second one in z.
     pub(super) layer: usize,
 }
 
-/// What 1 is among integers that are read as floats.
+/// Returns the integer that represents 1 in a normalized channel.
 fn one(channel: ChannelType) -> Option<u16> {
     match channel {
         ChannelType::U8 => Some(0xff),
@@ -29,7 +30,8 @@ fn one(channel: ChannelType) -> Option<u16> {
     }
 }
 
-/// A border's channel, the bits of a float, as that of a texel. No device was asked how it becomes an integer.
+/// Converts a channel of the border from float bits to the representation of a texel. The rounding
+/// to an integer was not compared with a device.
 pub(super) fn border(channel: ChannelType, bits: u32) -> u32 {
     let Some(one) = one(channel) else { return bits };
     let least = if matches!(channel, ChannelType::S8 | ChannelType::S16) {
@@ -40,7 +42,7 @@ pub(super) fn border(channel: ChannelType, bits: u32) -> u32 {
     ((f32::from_bits(bits).clamp(least, 1.0) * f32::from(one)).round() as i32).cast_unsigned()
 }
 
-/// The bits of the means of the channels, which are floats.
+/// Returns the means of the channels as float bits.
 pub(super) fn mean(channel: ChannelType, parts: &[Part]) -> [u32; 4] {
     if let ([alone], None) = (parts, one(channel)) {
         return alone.channels;
@@ -58,7 +60,8 @@ pub(super) fn mean(channel: ChannelType, parts: &[Part]) -> [u32; 4] {
     })
 }
 
-/// A mean of integers by their sum in 256ths. The smallest of a signed type counts as what it is, and the mean ends at -1.
+/// Returns the mean of integers from their sum in 1/256. The smallest value of a signed type counts
+/// in full, and the mean is at least -1.
 fn of_integers(channel: ChannelType, sum: i64) -> f32 {
     let rounded = |sum: i64| (sum + 128) >> 8;
     match channel {
@@ -72,14 +75,14 @@ fn of_integers(channel: ChannelType, sum: i64) -> f32 {
     }
 }
 
-/// Bits of a texel below those of the largest one.
+/// The number of additional bits of a texel below those of the largest one.
 const GUARD: i32 = 4;
 
-/// The sum of a layer's texels.
+/// The sum of the texels of a layer.
 #[derive(Clone, Copy)]
 struct Layer {
     sum: i64,
-    /// The exponent of the largest one.
+    /// The exponent of the largest texel.
     exponent: i32,
 }
 
@@ -111,12 +114,12 @@ fn of_floats(half: bool, floats: impl Iterator<Item = (f32, u32, usize)> + Clone
     rounded(sum, exponent - (bits - 1) - GUARD - 9, (bits, least))
 }
 
-/// The exponent of a finite number, that of the smallest normal one where it is less.
+/// Returns the exponent of a finite number, but at least the smallest normal one.
 fn exponent(x: f32) -> i32 {
     ((x.to_bits() >> 23 & 0xff) as i32).max(1) - 127
 }
 
-/// A finite number in units of a power of two, cut off.
+/// Returns a finite number in units of a power of two, truncated.
 fn fixed(x: f32, unit: i32) -> i64 {
     let bits = x.to_bits();
     let implied = if bits >> 23 & 0xff == 0 { 0 } else { 1 << 23 };
@@ -130,8 +133,8 @@ fn fixed(x: f32, unit: i32) -> i64 {
     if x.is_sign_negative() { -size } else { size }
 }
 
-/// A number in units of a power of two, rounded half away from zero to a significand of so many bits, or fewer below the
-/// smallest normal exponent.
+/// Returns a number in units of a power of two, rounded half away from zero. The significand has
+/// `bits` bits, or fewer below the smallest normal exponent.
 fn rounded(sum: i64, unit: i32, (bits, least): (i32, i32)) -> f32 {
     let size = sum.unsigned_abs();
     let long = 64 - size.leading_zeros() as i32;

@@ -1,7 +1,8 @@
 //! Textures and surfaces: handles, and what is wrong with them.
 //!
-//! [`footprint`] finds the texels that coordinates name and their weights, [`texel`] gives their channels and [`mean`] the mean
-//! of several; [`fetch`] reads them for a warp. [`surface`] makes loads and stores of global memory of accesses to surfaces.
+//! [`footprint`] finds the texels that coordinates name and their weights, [`texel`] gives their
+//! channels and [`mean`] the mean of several; [`fetch`] reads them for a warp. [`surface`] makes
+//! loads and stores of global memory of accesses to surfaces.
 
 mod fetch;
 mod footprint;
@@ -16,7 +17,7 @@ use crate::image::{Image, Object, Sampler, Shape};
 use crate::image_code::{Geometry, ImagePlace, OfImage};
 use crate::{Class, Fault};
 
-/// The shapes that an instruction reads.
+/// Returns the shapes that an instruction can read.
 fn shapes(geometry: Geometry, of_texture: bool) -> &'static [Shape] {
     match (geometry, of_texture) {
         (Geometry::D1, true) => &[Shape::D1, Shape::Linear],
@@ -46,7 +47,7 @@ impl<'g> Worker<'g, '_> {
         }
     }
 
-    /// The handles of the lanes: what a register holds, or the reference whose address it holds.
+    /// Returns the handles of the lanes, which a register or a texture reference contains.
     fn handles(&self, w: &Warp, mask: u32, slot: u32) -> Checked<[u64; 32]> {
         let given = w
             .regs
@@ -55,7 +56,7 @@ impl<'g> Worker<'g, '_> {
         Ok(given.map(|handle| self.referred(handle).unwrap_or(handle)))
     }
 
-    /// What the reference at an address holds.
+    /// Returns the contents of the reference at an address.
     fn referred(&self, address: u64) -> Option<u64> {
         let variable = self.grid.table.find(address)?;
         let whole = variable.base == address && variable.bytes == 8;
@@ -100,7 +101,7 @@ impl<'g> Worker<'g, '_> {
             }
             None if removed => format!("the {wanted} 0x{handle:x} is used after it was destroyed"),
             None if handle == 0 => format!("there is no {wanted}: the handle is 0"),
-            None => format!("0x{handle:x} is not the handle of a {wanted}: nobody made it"),
+            None => format!("0x{handle:x} is not the handle of a {wanted}: it was never created"),
         };
         let mut fault = self.fault(w, 1 << lane, class, what);
         fault.instead = match (removed, wanted) {
@@ -111,7 +112,7 @@ impl<'g> Worker<'g, '_> {
         fault
     }
 
-    /// Checks that an image has the coordinates that an instruction gives.
+    /// Checks that an image has the coordinates of an instruction.
     fn check_shape(
         &self,
         w: &Warp,
@@ -124,7 +125,8 @@ impl<'g> Worker<'g, '_> {
         if wanted.contains(&image.shape) {
             return Ok(());
         }
-        let (has, reads) = (image.shape.name(), wanted[0].name());
+        let has = image.shape.name();
+        let reads = wanted[0].name();
         let what = format!("a {kind} is {has}, where this instruction is of a {reads} one");
         let mut fault = self.fault(w, 1 << lane, Class::Descriptor, what);
         fault.instead =
@@ -133,7 +135,7 @@ impl<'g> Worker<'g, '_> {
         Err(fault)
     }
 
-    /// The z of a layer, or of a cube, that a lane names.
+    /// Returns the z of the layer or cube that a lane names.
     fn check_layer(
         &self,
         w: &Warp,

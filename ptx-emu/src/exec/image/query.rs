@@ -11,16 +11,15 @@ impl Worker<'_, '_> {
         let handles = self.handles(w, mask, q.handle)?;
         let mut out = [0; 32];
         for lane in lanes(mask) {
-            out[lane] = match q.of_texture {
-                true => {
-                    let (image, sampler) = self.texture(w, lane, handles[lane])?;
-                    answer(q.asked, image, sampler)
-                }
-                false => answer(
+            out[lane] = if q.of_texture {
+                let (image, sampler) = self.texture(w, lane, handles[lane])?;
+                answer(q.asked, image, sampler)
+            } else {
+                answer(
                     q.asked,
                     self.surface(w, lane, handles[lane])?,
                     &Sampler::POINT,
-                ),
+                )
             };
         }
         w.regs.set(q.d, mask, &out);

@@ -1,4 +1,5 @@
-//! `suld`, `sust` and `sured`: loads, stores and atomics of global memory, once it is known where the bytes lie.
+//! `suld`, `sust` and `sured`: loads, stores and atomics of global memory, once it is known where
+//! the bytes lie.
 
 use super::super::block::{Checked, Worker};
 use super::super::lanes;
@@ -26,7 +27,9 @@ impl Worker<'_, '_> {
             *to = self.words(w, mask, *slot)?;
         }
         // Lanes within their surface, and those of them whose texels are signed.
-        let (mut inside, mut signed, mut addresses) = (0, 0, [0; 32]);
+        let mut inside = 0;
+        let mut signed = 0;
+        let mut addresses = [0; 32];
         for lane in lanes(mask) {
             let image = self.surface(w, lane, handles[lane])?;
             self.check_shape(w, lane, image, &s.place, "surface")?;
@@ -76,7 +79,7 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// Checks that a surface has integers that `sured.p` changes; whether they are signed.
+    /// Checks that `sured.p` supports the texels of a surface. Returns true if they are signed.
     fn texels_are_signed(&self, w: &Warp, lane: usize, image: &Image) -> Checked<bool> {
         match (image.format.channel, image.format.channels) {
             (ChannelType::U32, 1) => Ok(false),
@@ -93,7 +96,7 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// The address of a place in a surface; none where nothing is accessed.
+    /// Returns the address of a place in a surface, or `None` if nothing is accessed.
     fn place_in(
         &self,
         w: &Warp,
@@ -102,7 +105,8 @@ impl Worker<'_, '_> {
         s: &SurfaceAccess,
         place: [i64; 3],
     ) -> Checked<Option<u64>> {
-        let (bytes, x) = (i64::from(s.bytes()), place[0]);
+        let bytes = i64::from(s.bytes());
+        let x = place[0];
         if x % bytes != 0 {
             return Err(self.unaligned(w, lane, image, x, s.bytes()));
         }
@@ -128,7 +132,7 @@ impl Worker<'_, '_> {
     #[cold]
     fn unaligned(&self, w: &Warp, lane: usize, image: &Image, x: i64, bytes: u32) -> Box<Fault> {
         let what =
-            format!("{bytes} bytes of a surface at x = {x}, which is no multiple of {bytes}");
+            format!("{bytes} bytes of a surface at x = {x}, which is not a multiple of {bytes}");
         let mut fault = self.fault(w, 1 << lane, Class::Misaligned, what);
         fault.instead = "x counts bytes: multiply the index of a texel by its size";
         self.locate(&mut fault, image.address);
@@ -146,19 +150,16 @@ impl Worker<'_, '_> {
     ) -> Box<Fault> {
         let ([x, y, z], [_, rows, slices]) = (at, image.extent);
         let row = image.row_bytes();
-        let (name, size) = (
-            image.shape.name(),
-            format!("{row} bytes x {rows} x {slices}"),
-        );
+        let name = image.shape.name();
+        let size = format!("{row} bytes x {rows} x {slices}");
         let what = format!(
             "{bytes} bytes at x = {x} bytes, y = {y}, z = {z} of a {name} surface of {size}"
         );
         let mut fault = self.fault(w, 1 << lane, Class::OutOfBounds, what);
-        fault.instead = match x >= 0 && x >= row as i64 {
-            true => {
-                "x counts bytes; check the index against the width, or let the access clamp or be dropped"
-            }
-            false => "check the indices against the size, or let the access clamp or be dropped",
+        fault.instead = if x >= 0 && x >= row as i64 {
+            "x counts bytes; check the index against the width, or let the access clamp or be dropped"
+        } else {
+            "check the indices against the size, or let the access clamp or be dropped"
         };
         self.locate(&mut fault, image.address);
         fault

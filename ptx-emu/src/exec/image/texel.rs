@@ -4,9 +4,10 @@ use half::f16;
 
 use crate::image::{ChannelType, Read, TexelFormat};
 
-/// The bits of a channel that a kernel reads: a float, or an integer of 32 bits.
+/// Returns the bits of a channel that a kernel reads: a float, or a 32-bit integer.
 ///
-/// A normalized float is `v / (2^n - 1)` of an unsigned integer of n bits, and `max(v / (2^(n-1) - 1), -1)` of a signed one.
+/// A normalized float is `v / (2^n - 1)` for an unsigned integer of `n` bits, and `max(v / (2^(n-1)
+/// - 1), -1)` for a signed one.
 fn channel(of: ChannelType, bytes: &[u8], read: Read) -> u32 {
     let mut word = [0; 4];
     let size = bytes.len().min(4);
@@ -27,7 +28,7 @@ fn channel(of: ChannelType, bytes: &[u8], read: Read) -> u32 {
     }
 }
 
-/// The bits of the channels of a texel, of which there are as many as the format has.
+/// Returns the bits of the channels of a texel. The format decides how many are set.
 pub(super) fn channels(format: TexelFormat, read: Read, bytes: &[u8]) -> [u32; 4] {
     let size = format.channel.bytes() as usize;
     let mut all = [0; 4];
