@@ -315,7 +315,7 @@ impl Queue {
             self.compare(
                 "free",
                 moment,
-                Accesses::of_host(&self.device.memory, "free", &[], &writes),
+                Accesses::from_host(&self.device.memory, "free", &[], &writes),
             );
         }
         Ok(self.device.free(address)?)

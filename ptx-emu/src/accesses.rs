@@ -11,8 +11,8 @@ use crate::fault::{AllocationInfo, SourcePlace};
 ///
 /// let memory = Memory::new(1 << 20);
 /// let x = memory.alloc(16)?;
-/// let copy = Accesses::of_host(&memory, "copy", &[], &[(x, 8)]);
-/// let kernel = Accesses::of_host(&memory, "kernel", &[(x + 4, 8)], &[]);
+/// let copy = Accesses::from_host(&memory, "copy", &[], &[(x, 8)]);
+/// let kernel = Accesses::from_host(&memory, "kernel", &[(x + 4, 8)], &[]);
 ///
 /// let conflict = copy.conflict(&kernel).expect("both access bytes 4 to 7");
 /// assert_eq!((conflict.address, conflict.kind), (x + 4, ConflictKind::WriteRead));
@@ -132,7 +132,7 @@ impl Accesses {
     ///
     /// `reads` and `writes` are ranges as (address, bytes). A conflict reports the copy under
     /// `name`, in line 0.
-    pub fn of_host(
+    pub fn from_host(
         memory: &Memory,
         name: &str,
         reads: &[(u64, u64)],

@@ -353,10 +353,12 @@ pub use image::{
 pub use launch::{
     Launch, LaunchSite, Order, Outside, Print, Schedule, Stats, Trace, run, run_at, run_watched,
 };
-pub use memory::{Memory, Taken};
+pub use memory::{Memory, UnmappedMemory};
 pub use memory_error::MemoryError;
 pub use module::{Kernel, Module, Param, RefusedFunction, RefusedKernel, Variable};
-pub use observe::{Followed, MemoryProfile, MemorySpace, Profile, RegisterStep, SiteProfile, Step};
+pub use observe::{
+    Followed, FollowedStep, MemoryProfile, MemorySpace, Profile, RegisterStep, SiteProfile,
+};
 pub use parse_error::{ErrorKind, KernelError, ParseError, ParseErrors};
 pub use tensor_map::{ElementKind, TensorMap};
 pub use watch::{Faults, Found, Watch, Watched};

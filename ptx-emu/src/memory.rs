@@ -96,7 +96,7 @@ pub(crate) struct Table {
 
 /// The contents of memory that [`Memory::take_away`] removed from its address.
 #[derive(Debug)]
-pub struct Taken(Arc<Allocation>);
+pub struct UnmappedMemory(Arc<Allocation>);
 
 /// A slice of a byte range that lies in one allocation: the allocation, the offset in it, and the
 /// indices of the bytes in the range.
@@ -225,7 +225,7 @@ impl Memory {
         base: u64,
         device: u32,
         bytes: u64,
-        held: Option<&Taken>,
+        held: Option<&UnmappedMemory>,
     ) -> Result<(), MemoryError> {
         if self.find(base).is_some() {
             return Err(MemoryError::OutOfBounds {
@@ -239,7 +239,7 @@ impl Memory {
             capacity: self.capacity,
         };
         let new = Allocation::on_device(base, device, bytes).ok_or(full)?;
-        if let Some(Taken(old)) = held {
+        if let Some(UnmappedMemory(old)) = held {
             new.take_over(old);
         }
         self.insert(new);
@@ -250,9 +250,9 @@ impl Memory {
     ///
     /// # Errors
     /// Returns [`MemoryError::NotAnAllocation`] if no allocation begins at `base`.
-    pub fn take_away(&self, base: u64) -> Result<Taken, MemoryError> {
+    pub fn take_away(&self, base: u64) -> Result<UnmappedMemory, MemoryError> {
         let mut slot = self.table.write().unwrap_or_else(PoisonError::into_inner);
-        Arc::make_mut(&mut slot).remove(base).map(Taken)
+        Arc::make_mut(&mut slot).remove(base).map(UnmappedMemory)
     }
 
     fn alloc_as(&self, device: u32, bytes: u64, constant: bool) -> Result<u64, MemoryError> {

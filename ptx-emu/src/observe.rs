@@ -15,7 +15,7 @@ pub struct Followed {
 
 /// An instruction that the followed thread reached.
 #[derive(Clone, Debug)]
-pub struct Step {
+pub struct FollowedStep {
     /// The instruction.
     pub place: SourcePlace,
     /// Whether the thread executed it. It does not if the guard is false.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::fault::Fault;
 use crate::launch::Stats;
-use crate::observe::{Followed, Profile, Step};
+use crate::observe::{Followed, FollowedStep, Profile};
 
 /// The options of [`run_watched`](crate::run_watched). The default enables nothing.
 #[derive(Clone, Copy, Debug, Default)]
@@ -84,7 +84,7 @@ pub struct Watched {
     /// The profile, if [`Watch::profile`] was set.
     pub profile: Option<Profile>,
     /// The instructions of the [followed](Watch::followed) thread.
-    pub steps: Vec<Step>,
+    pub steps: Vec<FollowedStep>,
 }
 
 /// A fault, and the number of blocks that had it.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use ptx_emu::Taken;
+use ptx_emu::UnmappedMemory;
 use warpwright_driver_sys::CUresult;
 
 use crate::error::{Result, refuse};
@@ -27,7 +27,7 @@ pub(crate) struct Physical {
     pub(crate) handles: u64,
     pub(crate) is_mapped: bool,
     /// What it held when it was unmapped last.
-    pub(crate) held: Option<Taken>,
+    pub(crate) held: Option<UnmappedMemory>,
 }
 
 /// Physical memory at an address.

@@ -159,7 +159,7 @@ impl Work {
     pub(crate) fn run(&self, device: &Device, site: WorkSite<'_>) -> Result<Option<Accesses>> {
         let trace = |reads: &Ranges, writes: &Ranges| {
             site.traced
-                .map(|_| Accesses::of_host(&device.memory, self.name(), reads, writes))
+                .map(|_| Accesses::from_host(&device.memory, self.name(), reads, writes))
         };
         match self {
             Self::Kernel(kernel) => return kernel.run(device, site),

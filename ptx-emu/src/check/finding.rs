@@ -24,14 +24,14 @@ pub enum Problem {
     /// A rule that the kernel broke.
     Fault(Box<Fault>),
     /// A buffer whose contents differ from the expectation.
-    Mismatch(Place),
+    Mismatch(ElementMismatch),
     /// A read-only buffer that has changed.
-    Changed(Place),
+    Changed(ElementMismatch),
 }
 
 /// The first wrong element of a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ElementMismatch {
     /// The name of the buffer.
     pub buffer: String,
     /// The index of the element.
@@ -79,9 +79,9 @@ impl Problem {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ElementMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place {
+        let ElementMismatch {
             buffer,
             index,
             found,

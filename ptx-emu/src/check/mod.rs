@@ -26,7 +26,7 @@
 //!         ret;
 //!     }
 //! ")?;
-//! let mut check = Check::of(&module, "twice")?;
+//! let mut check = Check::new(&module, "twice")?;
 //! let x = check.input("x", &[3f32; 64]);
 //! let y = check.output::<f32>("y", 64);
 //! check.args = vec![x, y, 2f32.into()];
@@ -56,8 +56,8 @@ use rayon::prelude::*;
 
 pub use argument::{Argument, Buffer, Expected, Field, Role, View};
 pub use element::{Element, ElementType};
-pub use finding::{Finding, Place, Problem};
-pub use report::{Note, Report};
+pub use finding::{ElementMismatch, Finding, Problem};
+pub use report::{CheckReport, Note};
 
 use crate::Class;
 use crate::image::{Image, Sampler};
@@ -301,7 +301,7 @@ impl<'a> Check<'a> {
     ///
     /// # Errors
     /// Returns [`CheckError::Kernel`] if the module has no such kernel or the kernel cannot run.
-    pub fn of(module: &'a Module, name: &str) -> Result<Check<'a>, CheckError> {
+    pub fn new(module: &'a Module, name: &str) -> Result<Check<'a>, CheckError> {
         let kernel = module.kernel(name).map_err(CheckError::Kernel)?;
         Ok(Check {
             module,
@@ -390,7 +390,7 @@ impl<'a> Check<'a> {
     /// # Errors
     /// Returns an error if the launch is impossible. Errors of the kernel are findings of the
     /// report.
-    pub fn run(&self) -> Result<Report, CheckError> {
+    pub fn run(&self) -> Result<CheckReport, CheckError> {
         self.check_arguments()?;
         if self.seeds.is_empty() {
             let Range { start, end } = &self.seeds;

@@ -4,15 +4,15 @@ use std::fmt;
 
 use super::argument::{Buffer, Role};
 use super::element::Element;
-use super::finding::{Finding, Place, Problem};
+use super::finding::{ElementMismatch, Finding, Problem};
 use super::{Check, Run};
 use crate::fault::Fault;
 use crate::launch::Stats;
-use crate::observe::{Profile, Step};
+use crate::observe::{FollowedStep, Profile};
 
 /// The result of a [`Check`].
 #[derive(Clone, Debug, Default)]
-pub struct Report {
+pub struct CheckReport {
     /// The findings. Causes come before consequences, and earlier schedules before later ones.
     pub findings: Vec<Finding>,
     /// Observations that may be intended. They are only collected if there are no findings.
@@ -26,7 +26,7 @@ pub struct Report {
     /// The profile of the first schedule, if [`Check::profile`] is set.
     pub profile: Option<Profile>,
     /// The instructions of the [followed](Check::followed) thread under the first schedule.
-    pub steps: Vec<Step>,
+    pub steps: Vec<FollowedStep>,
 }
 
 /// An observation that may be intended or may be a bug.
@@ -47,13 +47,13 @@ pub enum Note {
     /// because atomics add floats in another order.
     Differs {
         /// The first element that differs. `found` and `wanted` are the values under the two seeds.
-        place: Place,
+        place: ElementMismatch,
         /// The seeds of the two schedules.
         seeds: [u64; 2],
     },
 }
 
-impl Report {
+impl CheckReport {
     /// Returns the elements of a buffer after the launch under the first schedule.
     ///
     /// The result is empty if there is no buffer with this name and element type.
@@ -69,7 +69,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for CheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -100,7 +100,7 @@ impl fmt::Display for Note {
                 place,
                 seeds: [first, other],
             } => {
-                let Place {
+                let ElementMismatch {
                     buffer,
                     index,
                     found,
@@ -118,7 +118,7 @@ impl fmt::Display for Note {
 }
 
 /// Returns the report of at least one run.
-pub(super) fn report(check: &Check<'_>, runs: &[Run]) -> Report {
+pub(super) fn report(check: &Check<'_>, runs: &[Run]) -> CheckReport {
     let mut findings: Vec<Finding> = Vec::new();
     for run in runs {
         for (problem, blocks) in problems(check, run) {
@@ -147,7 +147,7 @@ pub(super) fn report(check: &Check<'_>, runs: &[Run]) -> Report {
         Vec::new()
     };
     let first = runs.first();
-    Report {
+    CheckReport {
         findings,
         notes,
         schedules: runs.len() as u64,
@@ -204,7 +204,12 @@ fn judge(buffer: &Buffer, found: &[u8]) -> Option<Problem> {
     first_difference(buffer, found, before, 0.0).map(Problem::Changed)
 }
 
-fn first_difference(buffer: &Buffer, found: &[u8], wanted: &[u8], tolerance: f64) -> Option<Place> {
+fn first_difference(
+    buffer: &Buffer,
+    found: &[u8],
+    wanted: &[u8],
+    tolerance: f64,
+) -> Option<ElementMismatch> {
     let element = buffer.element;
     let pairs = found
         .chunks_exact(element.bytes())
@@ -216,7 +221,7 @@ fn first_difference(buffer: &Buffer, found: &[u8], wanted: &[u8], tolerance: f64
     let found = element.show(a);
     let wanted = element.show(b);
     let wrong = 1 + wrong.count();
-    Some(Place {
+    Some(ElementMismatch {
         buffer: buffer.name.clone(),
         index,
         element,

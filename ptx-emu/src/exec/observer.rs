@@ -12,7 +12,7 @@ use super::warp::Warp;
 use super::{lanes, set_bit};
 use crate::code::{Code, Space};
 use crate::observe::{
-    Followed, MemoryProfile, MemorySpace, Profile, RegisterStep, SiteProfile, Step,
+    Followed, FollowedStep, MemoryProfile, MemorySpace, Profile, RegisterStep, SiteProfile,
 };
 
 /// The profile and the followed thread of one worker.
@@ -21,7 +21,7 @@ pub(crate) struct Observer {
     /// The counts by instruction. Empty if nothing is counted.
     counts: Vec<Counts>,
     followed: Option<Followed>,
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<FollowedStep>,
     pub(super) values: Option<Values>,
     pub(super) provenance: Option<Provenance>,
 }
@@ -303,7 +303,7 @@ impl Worker<'_, '_> {
             },
         });
         let place = code.places[before.pc as usize].clone();
-        observer.steps.push(Step {
+        observer.steps.push(FollowedStep {
             place,
             executed: before.executed,
             registers: registers.collect(),

@@ -11,7 +11,7 @@ use crate::machine::kernel;
 
 /// A check of a kernel `k(in, out)` over 64 words of input and of output, a block of 32 threads.
 fn check(module: &Module) -> Check<'_> {
-    let mut check = Check::of(module, "k").unwrap();
+    let mut check = Check::new(module, "k").unwrap();
     let input: Vec<u32> = (0..64).collect();
     check.args = vec![check.input("in", &input), check.output::<u32>("out", 64)];
     check.block = [32, 1, 1];
@@ -165,7 +165,7 @@ fn results_that_depend_on_the_schedule_are_a_note() {
         "atom.global.add.u32 %n, [%in], 1; setp.eq.u32 %p, %n, 0; mov.u32 %g, %ctaid.x;
          @%p st.global.u32 [%out], %g;",
     );
-    let mut check = Check::of(&module, "k").unwrap();
+    let mut check = Check::new(&module, "k").unwrap();
     check.args = vec![check.inout("in", &[0u32]), check.output::<u32>("out", 1)];
     check.grid = [5, 1, 1];
     let report = check.run().unwrap();
@@ -231,7 +231,7 @@ fn structures_and_variables_are_set() {
             ld.const.u32 %w, [taps+4]; add.u32 %v, %v, %w;
             ld.global.u32 %w, [%a]; add.u32 %v, %v, %w; st.global.u32 [%b], %v; ret; }";
     let module = Module::parse(text).unwrap();
-    let mut check = Check::of(&module, "k").unwrap();
+    let mut check = Check::new(&module, "k").unwrap();
     let (a, b) = (check.input("a", &[100u32]), check.output::<u32>("b", 1));
     check.args = vec![Argument::structure([a, b, 5u32.into()])];
     check.variables = vec![(
@@ -320,7 +320,7 @@ fn unwritten_bytes_are_counted() {
 #[test]
 fn what_cannot_be_run_is_named() {
     let module = module(COPY);
-    let named = Check::of(&module, "j").map(|_| ()).unwrap_err();
+    let named = Check::new(&module, "j").map(|_| ()).unwrap_err();
     assert_eq!(named.to_string(), "there is no kernel j; the module has k");
     let mut checked = check(&module);
     checked.args.pop();

@@ -200,7 +200,7 @@ fn every_block_must_wait() {
     for (body, wanted) in rows {
         assert_eq!(trace(&memory, [a, a], body).waited(), wanted, "{body}");
     }
-    assert!(Accesses::of_host(&memory, "copy", &[], &[(a, 4)]).waited());
+    assert!(Accesses::from_host(&memory, "copy", &[], &[(a, 4)]).waited());
 }
 
 #[test]

@@ -11,7 +11,7 @@ fn found(body: &str, trace: Trace) -> Vec<String> {
         mov.u32 %bank, s; shl.b32 %own, %t, 2; xor.b32 %other, %own, 4; add.u32 %own, %own, %bank;
         add.u32 %other, %other, %bank; st.shared.u32 [%own], 0; bar.sync 0;\n";
     let module = Module::parse(&kernel(&format!("{head}{body}"))).unwrap_or_else(|e| panic!("{e}"));
-    let mut check = Check::of(&module, "k").expect("it is called k");
+    let mut check = Check::new(&module, "k").expect("it is called k");
     let (input, out) = (
         check.inout("in", &[0u32; 64]),
         check.inout("out", &[0u32; 64]),

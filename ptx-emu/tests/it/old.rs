@@ -18,7 +18,7 @@ fn words(header: &str, top: &str, body: &str) -> Vec<u32> {
     let module = Module::parse(&text)
         .and_then(Module::complete)
         .unwrap_or_else(|e| panic!("{e}\n{text}"));
-    let mut check = Check::of(&module, "k").unwrap();
+    let mut check = Check::new(&module, "k").unwrap();
     check.args = vec![check.output::<u32>("out", 32)];
     check.block = [32, 1, 1];
     let report = check.run().unwrap();

@@ -15,7 +15,7 @@ enum Found {
 
 fn found(body: &str, grid: u32, block: u32, strict: bool) -> Found {
     let module = Module::parse(&kernel(body)).unwrap_or_else(|e| panic!("{e}"));
-    let mut check = Check::of(&module, "k").expect("it is called k");
+    let mut check = Check::new(&module, "k").expect("it is called k");
     let (input, out) = (
         check.inout("in", &[0u32; 64]),
         check.output::<u32>("out", 64),

@@ -12,7 +12,7 @@ fn found(body: &str, asked: fn(&mut Check<'_>)) -> Vec<Fault> {
         mad.wide.u32 %i, %t, 4, %in; mad.wide.u32 %o, %t, 4, %out; ld.global.f32 %f0, [%i];";
     let module =
         Module::parse(&kernel(&format!("{head}{body}"))).unwrap_or_else(|e| panic!("{body}: {e}"));
-    let mut check = Check::of(&module, "k").unwrap();
+    let mut check = Check::new(&module, "k").unwrap();
     let input: Vec<f32> = (0..64u8).map(|i| f32::from(i) - 1.0).collect();
     check.args = vec![check.inout("in", &input), check.inout("out", &[0f32; 64])];
     (check.block, check.faults) = ([32, 1, 1], Faults::EachBlock);

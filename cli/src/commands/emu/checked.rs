@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::thread::available_parallelism;
 
-use ptx_emu::check::{Check, Report};
+use ptx_emu::check::{Check, CheckReport};
 use ptx_emu::{Faults, Followed, Module, Trace};
 
 use super::argument::Argument;
@@ -52,7 +52,7 @@ pub(crate) fn prepare<'a>(
     launch: &LaunchArgs,
     checks: &CheckArgs,
 ) -> Result<Check<'a>, String> {
-    let mut check = Check::of(module, kernel).map_err(|error| error.to_string())?;
+    let mut check = Check::new(module, kernel).map_err(|error| error.to_string())?;
     check.grid = launch.grid;
     check.block = launch.block.or(check.kernel.reqntid).unwrap_or([1; 3]);
     check.cluster = launch.cluster;
@@ -116,7 +116,7 @@ fn bytes(args: &[Argument], schedules: u64) -> u64 {
     )
 }
 
-fn print(check: &Check<'_>, report: &Report) -> Result<(), Failure> {
+fn print(check: &Check<'_>, report: &CheckReport) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     if check.followed.is_some() {
         profile::steps(&mut out, &report.steps)?;

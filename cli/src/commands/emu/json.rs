@@ -1,13 +1,13 @@
 //! Findings as JSON.
 
-use ptx_emu::check::{Check, Finding, Place, Problem, Report};
+use ptx_emu::check::{Check, CheckReport, ElementMismatch, Finding, Problem};
 use ptx_emu::{Fault, RustPlace, SourcePlace};
 use serde_json::{Value, json};
 
 use super::{command_line, words};
 
 /// All of a report.
-pub(crate) fn report(file: &str, check: &Check<'_>, report: &Report) -> Value {
+pub(crate) fn report(file: &str, check: &Check<'_>, report: &CheckReport) -> Value {
     json!({
         "file": file,
         "kernel": check.kernel.name,
@@ -57,8 +57,8 @@ fn of_fault(check: &Check<'_>, fault: &Fault) -> Value {
     })
 }
 
-fn of_place(place: &Place) -> Value {
-    let Place {
+fn of_place(place: &ElementMismatch) -> Value {
+    let ElementMismatch {
         buffer,
         index,
         found,

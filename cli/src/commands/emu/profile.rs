@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use comfy_table::{Table, presets};
-use ptx_emu::{MemorySpace, Profile, RegisterStep, SiteProfile, Step};
+use ptx_emu::{FollowedStep, MemorySpace, Profile, RegisterStep, SiteProfile};
 
 use super::words::place;
 use crate::terminal::printable;
@@ -72,7 +72,7 @@ impl Thread {
 }
 
 /// Prints the instructions of a thread, each with its registers; one that changes them with both values.
-pub(crate) fn steps(out: &mut impl Write, steps: &[Step]) -> io::Result<()> {
+pub(crate) fn steps(out: &mut impl Write, steps: &[FollowedStep]) -> io::Result<()> {
     let mut source = None;
     for step in steps {
         if step.place.rust != source {
@@ -109,7 +109,7 @@ pub(crate) fn steps(out: &mut impl Write, steps: &[Step]) -> io::Result<()> {
     }
 }
 
-fn register(step: &Step, register: &RegisterStep) -> String {
+fn register(step: &FollowedStep, register: &RegisterStep) -> String {
     let show = |value: Option<u64>| {
         value.map_or("?".to_owned(), |value| number(step, register.bits, value))
     };
@@ -125,7 +125,7 @@ fn register(step: &Step, register: &RegisterStep) -> String {
 }
 
 /// A register's value: a float where the instruction is one of floats, and large ones as addresses are written.
-fn number(step: &Step, bits: u32, value: u64) -> String {
+fn number(step: &FollowedStep, bits: u32, value: u64) -> String {
     let of = |suffix: &str| {
         step.place
             .text

@@ -337,7 +337,7 @@ fn change_role(arguments: &mut [Proposed], buffer: &str, from: Role) -> bool {
 
 /// Runs the kernel as the command does. Returns what is found, or nothing if the command cannot be tried.
 fn trial(module: &Module, kernel: &Kernel, proposal: &Proposal) -> Option<Vec<Finding>> {
-    let mut check = Check::of(module, &kernel.name).ok()?;
+    let mut check = Check::new(module, &kernel.name).ok()?;
     check.grid = grid(kernel);
     check.block = kernel.reqntid.unwrap_or([proposal.threads, 1, 1]);
     check.dynamic_shared = proposal.shared;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use ptx_emu::check::{Buffer, Check, Finding, Place, Problem, Report};
+use ptx_emu::check::{Buffer, Check, CheckReport, ElementMismatch, Finding, Problem};
 use ptx_emu::{Class, Fault, RustPlace, SourcePlace};
 
 use super::bind::role;
@@ -87,8 +87,8 @@ fn fault_lines(text: &mut String, check: &Check<'_>, fault: &Fault) {
     }
 }
 
-fn mismatch(text: &mut String, place: &Place) {
-    let Place {
+fn mismatch(text: &mut String, place: &ElementMismatch) {
+    let ElementMismatch {
         buffer,
         index,
         found,
@@ -166,7 +166,7 @@ pub(crate) fn buffer(buffer: &Buffer) -> String {
 }
 
 /// The last line.
-pub(crate) fn summary(report: &Report) -> String {
+pub(crate) fn summary(report: &CheckReport) -> String {
     let schedules = counted(report.schedules as usize, "schedule");
     let executed = report.stats.lane_instructions;
     match report.findings.len() {
