@@ -9,9 +9,9 @@ use std::io::{self, Read};
 use std::{error, fs};
 
 use ptx_emu::{
-    AddressMode, ChannelType, Coordinates, ElementKind, Fault, Filter, Image, Kernel, KernelError,
-    Launch, LaunchSite, Memory, Module, Order, ParseErrors, Print, Read as ReadMode, Sampler,
-    Schedule, Shape, SourcePlace, TensorMap, TexelFormat, Trace, Watch, run_watched,
+    AddressMode, ChannelType, Coordinates, ElementKind, Fault, Filter, Image, ImageShape, Kernel,
+    KernelError, Launch, LaunchSite, Memory, Module, Order, ParseErrors, Print, ReadMode, Sampler,
+    Schedule, SourcePlace, TensorMap, TexelFormat, Trace, Watch, run_watched,
 };
 use serde_json::{Value, json};
 
@@ -242,15 +242,15 @@ fn channel(name: &Value) -> Result<ChannelType, Failure> {
     })
 }
 
-fn shape(name: &Value) -> Result<Shape, Failure> {
+fn shape(name: &Value) -> Result<ImageShape, Failure> {
     Ok(match string(name)? {
-        "1dfetch" => Shape::Linear,
-        "1d" => Shape::D1,
-        "2d" => Shape::D2,
-        "3d" => Shape::D3,
-        "1dlayered" => Shape::Layers1,
-        "2dlayered" => Shape::Layers2,
-        "cube" => Shape::Cube,
+        "1dfetch" => ImageShape::Linear,
+        "1d" => ImageShape::D1,
+        "2d" => ImageShape::D2,
+        "3d" => ImageShape::D3,
+        "1dlayered" => ImageShape::Layers1,
+        "2dlayered" => ImageShape::Layers2,
+        "cube" => ImageShape::Cube,
         other => return Err(format!("no image of shape {other}").into()),
     })
 }

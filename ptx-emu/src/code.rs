@@ -8,7 +8,7 @@ pub(crate) use crate::atomic_code::{Atomic, High};
 pub(crate) use crate::call_code::{ABSENT, Call, CallTarget, Formal, Passed, Routine, SystemCall};
 use crate::exec::regs::{Alu, Bank, Regs, Slots, Undefined};
 pub(crate) use crate::fragment_code::{
-    Element, Fragment, Item, LoadMatrix, Mma, Product, Role, Shape, Sparsity, WarpMatrix,
+    Element, Fragment, Item, LoadMatrix, Mma, Product, ProductShape, Role, Sparsity, WarpMatrix,
     quad_place,
 };
 pub(crate) use crate::video_code::{Second, Video, VideoElement, VideoOp};

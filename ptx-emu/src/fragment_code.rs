@@ -138,13 +138,13 @@ pub(crate) enum Role {
 
 /// The shape of a product: rows, columns and inner dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct ProductShape {
     pub(crate) rows: usize,
     pub(crate) columns: usize,
     pub(crate) depth: usize,
 }
 
-impl Shape {
+impl ProductShape {
     /// Returns the number of rows and columns of a matrix.
     pub(crate) fn extent(self, role: Role) -> (usize, usize) {
         match role {
@@ -155,8 +155,8 @@ impl Shape {
     }
 
     /// Returns the shape with the inner dimension that a [sparse](Sparsity) left matrix stores.
-    pub(crate) fn packed(self) -> Shape {
-        Shape {
+    pub(crate) fn packed(self) -> ProductShape {
+        ProductShape {
             depth: self.depth / 2,
             ..self
         }
@@ -260,7 +260,7 @@ impl Sparsity {
     }
 
     /// Returns the number of threads in each group of four that contain metadata.
-    pub(crate) fn threads(shape: Shape, item: Item) -> usize {
+    pub(crate) fn threads(shape: ProductShape, item: Item) -> usize {
         shape.depth / Sparsity::chunk(item) / 4
     }
 }
@@ -268,7 +268,7 @@ impl Sparsity {
 /// A matrix product `d = a * b + c` of any shape and type.
 #[derive(Clone, Debug)]
 pub(crate) struct Product {
-    pub(crate) shape: Shape,
+    pub(crate) shape: ProductShape,
     /// The positions of the stored elements of the left matrix, if it is sparse.
     pub(crate) sparsity: Option<Sparsity>,
     /// Whether the left and the right factors are row-major, if the instruction is four products of
@@ -288,7 +288,7 @@ pub(crate) struct Product {
 /// `wmma.load` and `wmma.store`.
 #[derive(Clone, Debug)]
 pub(crate) struct WarpMatrix {
-    pub(crate) shape: Shape,
+    pub(crate) shape: ProductShape,
     pub(crate) fragment: Fragment,
     /// Whether the matrix is row-major.
     pub(crate) by_rows: bool,

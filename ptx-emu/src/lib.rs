@@ -347,8 +347,8 @@ pub use exec::ParameterUse;
 pub use fault::{AllocationInfo, Class, Fault, OtherPlace, RustPlace, SourcePlace};
 pub use host_block::HostBlock;
 pub use image::{
-    AddressMode, ChannelType, Coordinates, Filter, Image, ImageError, Read, Sampler, Shape,
-    TexelFormat,
+    AddressMode, ChannelType, Coordinates, Filter, Image, ImageError, ImageShape, ReadMode,
+    Sampler, TexelFormat,
 };
 pub use launch::{
     Launch, LaunchSite, Order, Outside, Print, Schedule, Stats, Trace, run, run_at, run_watched,

@@ -11,7 +11,7 @@ use crate::features::Target;
 use crate::memory::Memory;
 use crate::memory_error::MemoryError;
 use crate::parse::ast::{self, Initial, Number, StateSpace};
-use crate::parse::types::{Kind, Type};
+use crate::parse::types::{Type, TypeKind};
 use crate::parse::{At, Error, Parsed, Source, error, listing, parser, unsupported, vectors};
 use crate::parse_error::{KernelError, ParseError, ParseErrors};
 use crate::runtime::linked;
@@ -669,7 +669,7 @@ fn initialize(
         (None, Some(address)) => address,
         _ => 0,
     };
-    if ty.bytes() < 4 && mask == u64::MAX || ty.kind() == Kind::Float {
+    if ty.bytes() < 4 && mask == u64::MAX || ty.kind() == TypeKind::Float {
         return error(at, format!("an address does not fit {ty}"));
     }
     to.addresses.push(Relocation {
@@ -688,7 +688,10 @@ const MOST_STATIC: u64 = 1 << 28;
 
 /// Returns an initial value as bytes.
 fn encode(n: Number, ty: Type, at: At) -> Parsed<Vec<u8>> {
-    let integer = matches!(ty.kind(), Kind::Bits | Kind::Unsigned | Kind::Signed);
+    let integer = matches!(
+        ty.kind(),
+        TypeKind::Bits | TypeKind::Unsigned | TypeKind::Signed
+    );
     let bits = match (n, ty) {
         (Number::Int(v), _) if integer && ty.bits() <= 64 => v as u64,
         (Number::F32(b), Type::F32 | Type::B32) => b.into(),

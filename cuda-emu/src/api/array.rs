@@ -5,7 +5,7 @@
 
 use std::ffi::c_void;
 
-use ptx_emu::{ChannelType, Image, Shape, TexelFormat};
+use ptx_emu::{ChannelType, Image, ImageShape, TexelFormat};
 use warpwright_driver_sys::*;
 
 use crate::api::boxes::{copy_async, copy_now};
@@ -72,7 +72,7 @@ pub(crate) fn texel(format: CUarray_format, channels: u32) -> Result<TexelFormat
 }
 
 /// The shape of an array, by what of its size is not 0, and its flags.
-fn shape(d: &CUDA_ARRAY3D_DESCRIPTOR_v2) -> Result<Shape> {
+fn shape(d: &CUDA_ARRAY3D_DESCRIPTOR_v2) -> Result<ImageShape> {
     let has = |flag: u32| d.Flags & flag != 0;
     Ok(
         match (
@@ -81,16 +81,16 @@ fn shape(d: &CUDA_ARRAY3D_DESCRIPTOR_v2) -> Result<Shape> {
             d.Height,
             d.Depth,
         ) {
-            (true, false, ..) => Shape::Cube,
-            (true, true, ..) => Shape::Cubes,
-            (false, true, 0, _) => Shape::Layers1,
-            (false, true, ..) => Shape::Layers2,
-            (false, false, 0, 0) => Shape::D1,
-            (false, false, _, 0) => Shape::D2,
+            (true, false, ..) => ImageShape::Cube,
+            (true, true, ..) => ImageShape::Cubes,
+            (false, true, 0, _) => ImageShape::Layers1,
+            (false, true, ..) => ImageShape::Layers2,
+            (false, false, 0, 0) => ImageShape::D1,
+            (false, false, _, 0) => ImageShape::D2,
             (false, false, 0, _) => {
                 return refuse(CUresult::INVALID_VALUE, "a depth without a height");
             }
-            (false, false, ..) => Shape::D3,
+            (false, false, ..) => ImageShape::D3,
         },
     )
 }
@@ -105,11 +105,11 @@ fn image(d: &CUDA_ARRAY3D_DESCRIPTOR_v2) -> Result<Image> {
     }
     let shape = shape(d)?;
     let gathers = d.Flags & CUDA_ARRAY3D_TEXTURE_GATHER != 0;
-    require(!gathers || shape == Shape::D2, || {
+    require(!gathers || shape == ImageShape::D2, || {
         "TEXTURE_GATHER is of 2D arrays".into()
     })?;
     require(
-        d.Depth > 0 || !matches!(shape, Shape::Layers1 | Shape::Layers2),
+        d.Depth > 0 || !matches!(shape, ImageShape::Layers1 | ImageShape::Layers2),
         || "an array of no layers".into(),
     )?;
     let n = |n: usize| u32::try_from(n.max(1)).unwrap_or(u32::MAX);

@@ -1,6 +1,6 @@
 //! Textures and surfaces as objects.
 
-use ptx_emu::{AddressMode, Coordinates, Filter, Image, ImageError, Read, Sampler, Shape};
+use ptx_emu::{AddressMode, Coordinates, Filter, Image, ImageError, ImageShape, ReadMode, Sampler};
 use warpwright_driver_sys::*;
 
 use crate::api::array::texel;
@@ -58,7 +58,7 @@ fn image(s: &State, resource: &CUDA_RESOURCE_DESC) -> Result<Image> {
             let extent = [texels as u32, 1, 1];
             Ok(Image {
                 address: res.pointer,
-                ..Image::new(format, Shape::Linear, extent)
+                ..Image::new(format, ImageShape::Linear, extent)
             })
         }
         CUresourcetype::PITCH2D => {
@@ -82,7 +82,7 @@ fn image(s: &State, resource: &CUDA_RESOURCE_DESC) -> Result<Image> {
                     )
                 },
             )?;
-            let image = Image::new(format, Shape::D2, [width, height, 1]);
+            let image = Image::new(format, ImageShape::D2, [width, height, 1]);
             let image = Image {
                 address: res.pointer,
                 pitch: res.pitchInBytes as u64,
@@ -141,12 +141,12 @@ fn sampler(image: &Image, how: &CUDA_TEXTURE_DESC) -> Result<Sampler> {
     }
     let has = |flag: u32| how.flags & flag != 0;
     let read = if has(CU_TRSF_READ_AS_INTEGER) {
-        Read::Element
+        ReadMode::Element
     } else {
-        Read::NormalizedFloat
+        ReadMode::NormalizedFloat
     };
     // Of linear memory, filter, address mode and coordinates are ignored, as the driver says.
-    if image.shape == Shape::Linear {
+    if image.shape == ImageShape::Linear {
         return Ok(Sampler {
             read,
             ..Sampler::POINT

@@ -11,7 +11,7 @@ use crate::exec::regs::{Alu, Bank, Slots};
 use crate::isa;
 use crate::module::Param;
 use crate::parse::ast::{self, Number, OperandKind, StateSpace};
-use crate::parse::types::{Kind, Type};
+use crate::parse::types::{Type, TypeKind};
 use crate::parse::{At, Parsed, error, unsupported};
 
 /// The maximum number of suffixes of an instruction.
@@ -232,7 +232,10 @@ impl<'d, 'a> Decode<'d, 'a> {
                 format!("`{name}{offset:+}`, a register with an offset as a value"),
             );
         }
-        let integer = matches!(ty.kind(), Kind::Bits | Kind::Unsigned | Kind::Signed);
+        let integer = matches!(
+            ty.kind(),
+            TypeKind::Bits | TypeKind::Unsigned | TypeKind::Signed
+        );
         // An address has 32 or 64 bits. In other types, ptxas accepts forms that are not
         // implemented.
         let fits = integer && matches!(ty.bits(), 32 | 64);
@@ -505,7 +508,7 @@ impl<'d, 'a> Decode<'d, 'a> {
         if let Some(register) = self.unit.find_register(name, o.at) {
             let int = !matches!(
                 register.ty.kind(),
-                Kind::Float | Kind::Predicate | Kind::Alternate
+                TypeKind::Float | TypeKind::Predicate | TypeKind::Alternate
             );
             return match register.ty.bits() {
                 64 if int => Ok(Address {
@@ -683,19 +686,19 @@ fn immediate(n: Number, ty: Type, at: At) -> Parsed<u64> {
     let bits = ty.bits();
     match (n, ty.kind()) {
         // A constant has 64 bits, of which the instruction uses as many as its type has.
-        (Number::Int(v), Kind::Bits | Kind::Unsigned | Kind::Signed) if bits <= 64 => {
+        (Number::Int(v), TypeKind::Bits | TypeKind::Unsigned | TypeKind::Signed) if bits <= 64 => {
             Ok(v as u64 & u64::MAX >> (64 - bits))
         }
-        (Number::F32(v), Kind::Float | Kind::Bits) if bits == 32 && ty != Type::F16x2 => {
+        (Number::F32(v), TypeKind::Float | TypeKind::Bits) if bits == 32 && ty != Type::F16x2 => {
             Ok(v.into())
         }
-        (Number::F64(v), Kind::Float | Kind::Bits) if bits == 64 => Ok(v),
-        (Number::F64(v), Kind::Float) if ty == Type::F32 => {
+        (Number::F64(v), TypeKind::Float | TypeKind::Bits) if bits == 64 => Ok(v),
+        (Number::F64(v), TypeKind::Float) if ty == Type::F32 => {
             Ok((f64::from_bits(v) as f32).to_bits().into())
         }
         // ptxas 13.5 uses the bits of the `f32` without conversion, which the manual does not
         // mention.
-        (Number::F32(_), Kind::Float) if ty == Type::F64 => {
+        (Number::F32(_), TypeKind::Float) if ty == Type::F64 => {
             unsupported(at, "a hexadecimal single as a .f64 operand")
         }
         _ => error(at, format!("this literal cannot be a {ty} operand")),

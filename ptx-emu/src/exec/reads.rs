@@ -14,7 +14,7 @@ const MOST: usize = 4096;
 
 /// The words that the lanes of a warp access, described by their first words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum AccessShape {
     /// All lanes access the same words.
     Same(u32),
     /// The lower 16 lanes access the same words, and the upper 16 lanes others.
@@ -25,10 +25,10 @@ pub(super) enum Shape {
     Beside(u32),
 }
 
-impl Shape {
+impl AccessShape {
     /// Returns the shape of the first words of 32 lanes that access `count` words each.
     #[inline(always)]
-    pub(super) fn of(first: &[u32; 32], count: u32) -> Option<Shape> {
+    pub(super) fn of(first: &[u32; 32], count: u32) -> Option<AccessShape> {
         let low = first[0];
         let high = first[16];
         let mut halves = 0;
@@ -43,10 +43,10 @@ impl Shape {
             beside |= (a ^ at) | (b ^ at.wrapping_add(16 * count));
         }
         match (halves, twice, beside) {
-            (0, ..) if low == high => Some(Shape::Same(low)),
-            (0, ..) => Some(Shape::Halves(low, high)),
-            (_, 0, _) => Some(Shape::Twice(low)),
-            (_, _, 0) => Some(Shape::Beside(low)),
+            (0, ..) if low == high => Some(AccessShape::Same(low)),
+            (0, ..) => Some(AccessShape::Halves(low, high)),
+            (_, 0, _) => Some(AccessShape::Twice(low)),
+            (_, _, 0) => Some(AccessShape::Beside(low)),
             _ => None,
         }
     }
@@ -55,10 +55,10 @@ impl Shape {
     #[inline(always)]
     pub(super) fn runs(self, count: usize) -> ([usize; 2], usize) {
         match self {
-            Shape::Same(first) => ([first as usize; 2], count),
-            Shape::Halves(low, high) => ([low as usize, high as usize], count),
-            Shape::Twice(first) => ([first as usize; 2], 16 * count),
-            Shape::Beside(first) => ([first as usize; 2], 32 * count),
+            AccessShape::Same(first) => ([first as usize; 2], count),
+            AccessShape::Halves(low, high) => ([low as usize, high as usize], count),
+            AccessShape::Twice(first) => ([first as usize; 2], 16 * count),
+            AccessShape::Beside(first) => ([first as usize; 2], 32 * count),
         }
     }
 }
@@ -68,7 +68,7 @@ impl Shape {
 pub(super) struct Noted {
     /// The access, attributed to the first thread of the warp.
     pub(super) new: LastAccess,
-    pub(super) shape: Shape,
+    pub(super) shape: AccessShape,
     /// The number of words of each lane.
     pub(super) count: u32,
     /// The index at which the clock of the warp begins in `seen`.
@@ -108,7 +108,7 @@ impl Reads {
         &mut self,
         clocks: &Clocks,
         new: LastAccess,
-        shape: Shape,
+        shape: AccessShape,
         count: u32,
     ) -> bool {
         if self.noted_at != clocks.meetings() {

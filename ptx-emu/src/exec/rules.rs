@@ -8,7 +8,7 @@ use crate::code::{Code, Op};
 use crate::decode::bank;
 use crate::fault::SourcePlace;
 use crate::isa::{self, Lookup};
-use crate::parse::types::{Kind, Type};
+use crate::parse::types::{Type, TypeKind};
 
 /// A register by bank and slot.
 pub(crate) type Register = (Bank, u32);
@@ -245,7 +245,7 @@ fn suffix(part: &str) -> Option<Type> {
 }
 
 pub(super) fn is_integer(ty: Type) -> bool {
-    matches!(ty.kind(), Kind::Unsigned | Kind::Signed)
+    matches!(ty.kind(), TypeKind::Unsigned | TypeKind::Signed)
 }
 
 pub(super) fn is_float(ty: Type) -> bool {

@@ -16,7 +16,7 @@
 use super::block::{Checked, Worker};
 use super::lanes;
 use super::warp::Warp;
-use crate::code::{Item, Shape, Sparsity};
+use crate::code::{Item, ProductShape, Sparsity};
 use crate::{Class, Fault};
 
 /// The number of metadata bits per chunk.
@@ -28,7 +28,7 @@ impl Worker<'_, '_> {
     pub(super) fn stored_columns(
         &self,
         w: &Warp,
-        (shape, item): (Shape, Item),
+        (shape, item): (ProductShape, Item),
         s: Sparsity,
         above: usize,
     ) -> Checked<Vec<Vec<usize>>> {

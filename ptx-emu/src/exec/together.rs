@@ -8,7 +8,7 @@
 use super::block::Worker;
 use super::lanes;
 use super::memory::{Addresses, are_distinct};
-use super::reads::Shape;
+use super::reads::AccessShape;
 use super::shared::{Access, LastAccess, Shared};
 use super::view::View;
 use super::warp::Warp;
@@ -79,13 +79,13 @@ impl Groups {
     }
 
     /// Returns the groups of a shape with `count` words each.
-    fn of_shape(shape: Shape, count: u32) -> Groups {
+    fn of_shape(shape: AccessShape, count: u32) -> Groups {
         let beside = |first: u32| std::array::from_fn(|i| first + i as u32 * count);
         let (words, lanes, groups) = match shape {
-            Shape::Same(first) => ([first; 32], [u32::MAX; 32], 1),
-            Shape::Halves(first, _) => ([first; 32], [0xffff; 32], 2),
-            Shape::Twice(first) => (beside(first), PAIRS, 16),
-            Shape::Beside(first) => (beside(first), SINGLE, 32),
+            AccessShape::Same(first) => ([first; 32], [u32::MAX; 32], 1),
+            AccessShape::Halves(first, _) => ([first; 32], [0xffff; 32], 2),
+            AccessShape::Twice(first) => (beside(first), PAIRS, 16),
+            AccessShape::Beside(first) => (beside(first), SINGLE, 32),
         };
         let mut groups = Groups {
             words,
@@ -93,7 +93,7 @@ impl Groups {
             count: groups,
             rising: groups != 2,
         };
-        if let Shape::Halves(_, second) = shape {
+        if let AccessShape::Halves(_, second) = shape {
             groups.words[1] = second;
             groups.lanes[1] = 0xffff_0000;
         }
@@ -209,7 +209,7 @@ impl Shared {
     /// Checks and records a read by a shape. Returns false without recording if there may be an
     /// error.
     #[inline(always)]
-    fn note_read(&mut self, shape: Shape, count: usize, access: Access) -> bool {
+    fn note_read(&mut self, shape: AccessShape, count: usize, access: Access) -> bool {
         let view = View::of(&self.clocks, self.stamp(access, 15));
         let ([low, high], words) = shape.runs(count);
         let over = self.last_write <= view.floor;
@@ -349,7 +349,7 @@ impl Worker<'_, '_> {
         if self.notes_reads
             && mask == u32::MAX
             && !access.strong
-            && let Some(shape) = Shape::of(&first, count as u32)
+            && let Some(shape) = AccessShape::of(&first, count as u32)
             && self.shared.note_read(shape, count, access)
         {
             self.read_shape(w, t, shape, &first);
@@ -367,7 +367,7 @@ impl Worker<'_, '_> {
 
     /// Loads the words of a shape, which were checked.
     #[inline(always)]
-    fn read_shape(&self, w: &mut Warp, t: &Transfer, shape: Shape, first: &[u32; 32]) {
+    fn read_shape(&self, w: &mut Warp, t: &Transfer, shape: AccessShape, first: &[u32; 32]) {
         if t.width.bytes != 4 || t.regs.len() > 1 {
             return self.read_words(w, u32::MAX, t, first);
         }
@@ -378,16 +378,16 @@ impl Worker<'_, '_> {
         let (low, high) = out.split_at_mut(16);
         let run = |first: u32| &words[first as usize..][..16];
         match shape {
-            Shape::Same(at) => out = [words[at as usize]; 32],
-            Shape::Halves(a, b) => {
+            AccessShape::Same(at) => out = [words[at as usize]; 32],
+            AccessShape::Halves(a, b) => {
                 low.fill(words[a as usize]);
                 high.fill(words[b as usize]);
             }
-            Shape::Twice(at) => {
+            AccessShape::Twice(at) => {
                 low.copy_from_slice(run(at));
                 high.copy_from_slice(run(at));
             }
-            Shape::Beside(at) => {
+            AccessShape::Beside(at) => {
                 low.copy_from_slice(run(at));
                 high.copy_from_slice(run(at + 16));
             }
@@ -540,7 +540,7 @@ mod tests {
                     let count = 1 + next(2) as u32;
                     let first = first_words(next(4), at, count);
                     let (shape, groups) = (
-                        Shape::of(&first, count).unwrap(),
+                        AccessShape::of(&first, count).unwrap(),
                         Groups::of(&first, u32::MAX),
                     );
                     let same = Groups::of_shape(shape, count);

@@ -17,14 +17,14 @@ use super::warp::Warp;
 use super::wgmma::{DEPTH, Matrix, Pending, ROWS, rows_above};
 use super::wmma::total;
 use crate::async_code::{LeftMatrix, Wgmma};
-use crate::code::{Element, Item, Shape};
+use crate::code::{Element, Item, ProductShape};
 use crate::isa::number::{Half, Round, narrow16, small_float};
 
 impl Worker<'_, '_> {
     /// Returns the columns of the stored elements of the warp's rows for a sparse left matrix, or
     /// nothing.
     pub(super) fn columns_of_group(&self, w: &Warp, p: &Wgmma) -> Checked<Vec<Vec<usize>>> {
-        let shape = Shape {
+        let shape = ProductShape {
             rows: ROWS,
             columns: p.columns,
             depth: p.depth,

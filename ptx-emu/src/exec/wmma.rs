@@ -13,8 +13,8 @@ use super::lanes;
 use super::warp::Warp;
 use crate::Class;
 use crate::code::{
-    Address, Fragment, Item, MemoryOrder, Product, RegisterOperand, Role, Scope, Shape, Transfer,
-    Unwritten, WarpMatrix, Width, quad_place,
+    Address, Fragment, Item, MemoryOrder, Product, ProductShape, RegisterOperand, Role, Scope,
+    Transfer, Unwritten, WarpMatrix, Width, quad_place,
 };
 use crate::isa::number::{Half, Round, canon, narrow16, small_float};
 
@@ -111,7 +111,13 @@ impl Worker<'_, '_> {
     }
 
     /// Returns a matrix of each of the four products.
-    fn quads(&self, w: &Warp, shape: Shape, f: &Fragment, by_rows: bool) -> Checked<[Matrix; 4]> {
+    fn quads(
+        &self,
+        w: &Warp,
+        shape: ProductShape,
+        f: &Fragment,
+        by_rows: bool,
+    ) -> Checked<[Matrix; 4]> {
         let mut out: [Matrix; 4] = std::array::from_fn(|_| Matrix::new(shape.extent(f.role)));
         let each = f.item.each();
         let bits = f.item.bits();
@@ -130,7 +136,7 @@ impl Worker<'_, '_> {
     }
 
     /// Returns the matrix in registers.
-    fn gathered(&self, w: &Warp, shape: Shape, f: &Fragment) -> Checked<Matrix> {
+    fn gathered(&self, w: &Warp, shape: ProductShape, f: &Fragment) -> Checked<Matrix> {
         let mut out = Matrix::new(shape.extent(f.role));
         let bits = f.item.bits();
         for (r, slot) in f.slots.iter().enumerate() {
@@ -297,7 +303,7 @@ fn register(item: Item, slot: u32) -> RegisterOperand {
     }
 }
 
-fn scatter(w: &mut Warp, shape: Shape, f: &Fragment, d: &Matrix) {
+fn scatter(w: &mut Warp, shape: ProductShape, f: &Fragment, d: &Matrix) {
     let bits = f.item.bits();
     for (r, slot) in f.slots.iter().enumerate() {
         let values: [u64; 32] = std::array::from_fn(|lane| {

@@ -25,11 +25,11 @@ pub(crate) use objects::{Object, Objects};
 ///
 /// # Example: a texture of 4 by 2 texels
 /// ```
-/// use ptx_emu::{ChannelType, Image, Memory, Sampler, Shape, TexelFormat};
+/// use ptx_emu::{ChannelType, Image, Memory, Sampler, ImageShape, TexelFormat};
 ///
 /// let memory = Memory::new(1 << 20);
 /// let format = TexelFormat { channel: ChannelType::F32, channels: 1 };
-/// let mut image = Image::new(format, Shape::D2, [4, 2, 1]);
+/// let mut image = Image::new(format, ImageShape::D2, [4, 2, 1]);
 /// assert_eq!(image.bytes(), 4 * 2 * 4);
 ///
 /// image.address = memory.alloc(image.bytes())?;
@@ -44,7 +44,7 @@ pub struct Image {
     /// The format of a texel.
     pub format: TexelFormat,
     /// The number and the meaning of the coordinates.
-    pub shape: Shape,
+    pub shape: ImageShape,
     /// The width, the height, and the depth or number of layers, in texels.
     ///
     /// A direction that the shape lacks has 1. Each face of a cube map is a layer, so a cube has 6.
@@ -57,7 +57,7 @@ pub struct Image {
 
 /// The number and the meaning of the coordinates of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub enum ImageShape {
     /// Ordinary memory that is read by index, as by `tex1Dfetch`. Texels beyond the ends are zero.
     Linear,
     /// One dimension: x.
@@ -84,7 +84,7 @@ pub struct Sampler {
     /// The interpolation between texels.
     pub filter: Filter,
     /// The conversion of integer channels.
-    pub read: Read,
+    pub read: ReadMode,
     /// The unit of floating-point coordinates.
     pub coordinates: Coordinates,
     /// The color of the border for [`AddressMode::Border`], as the bits of four channels after
@@ -117,7 +117,7 @@ pub enum Filter {
 
 /// The conversion of integer channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Read {
+pub enum ReadMode {
     /// Returns integers.
     Element,
     /// Returns floats from 0 to 1 for unsigned integers, and from -1 to 1 for signed ones. 32-bit
@@ -139,7 +139,7 @@ impl Sampler {
     pub const POINT: Sampler = Sampler {
         address: [AddressMode::Clamp; 3],
         filter: Filter::Point,
-        read: Read::Element,
+        read: ReadMode::Element,
         coordinates: Coordinates::Texels,
         border: [0; 4],
     };
@@ -147,46 +147,48 @@ impl Sampler {
     /// Returns true if the sampler returns floats for a format.
     pub(crate) fn gives_floats(&self, format: TexelFormat) -> bool {
         format.channel.is_float()
-            || self.read == Read::NormalizedFloat && format.channel.bytes() < 4
+            || self.read == ReadMode::NormalizedFloat && format.channel.bytes() < 4
     }
 }
 
-impl Shape {
+impl ImageShape {
     /// Returns the name in findings.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Shape::Linear => "linear",
-            Shape::D1 => "1D",
-            Shape::D2 => "2D",
-            Shape::D3 => "3D",
-            Shape::Layers1 => "1D layered",
-            Shape::Layers2 => "2D layered",
-            Shape::Cube => "cube map",
-            Shape::Cubes => "layered cube map",
+            ImageShape::Linear => "linear",
+            ImageShape::D1 => "1D",
+            ImageShape::D2 => "2D",
+            ImageShape::D3 => "3D",
+            ImageShape::Layers1 => "1D layered",
+            ImageShape::Layers2 => "2D layered",
+            ImageShape::Cube => "cube map",
+            ImageShape::Cubes => "layered cube map",
         }
     }
 
     /// Returns whether an image of this shape may have more than one texel or layer in y and in z.
     fn has(self) -> [bool; 2] {
         match self {
-            Shape::Linear | Shape::D1 => [false, false],
-            Shape::D2 => [true, false],
-            Shape::Layers1 => [false, true],
-            Shape::D3 | Shape::Layers2 | Shape::Cube | Shape::Cubes => [true, true],
+            ImageShape::Linear | ImageShape::D1 => [false, false],
+            ImageShape::D2 => [true, false],
+            ImageShape::Layers1 => [false, true],
+            ImageShape::D3 | ImageShape::Layers2 | ImageShape::Cube | ImageShape::Cubes => {
+                [true, true]
+            }
         }
     }
 
     /// Returns the maximum extent in each direction, as for compute capability 7.5 and later.
     fn most(self) -> [u32; 3] {
         match self {
-            Shape::Linear => [1 << 28, 1, 1],
-            Shape::D1 => [131_072, 1, 1],
-            Shape::D2 => [131_072, 65_536, 1],
-            Shape::D3 => [16_384; 3],
-            Shape::Layers1 => [32_768, 1, 2_048],
-            Shape::Layers2 => [32_768, 32_768, 2_048],
-            Shape::Cube => [32_768, 32_768, 6],
-            Shape::Cubes => [32_768, 32_768, 2_046],
+            ImageShape::Linear => [1 << 28, 1, 1],
+            ImageShape::D1 => [131_072, 1, 1],
+            ImageShape::D2 => [131_072, 65_536, 1],
+            ImageShape::D3 => [16_384; 3],
+            ImageShape::Layers1 => [32_768, 1, 2_048],
+            ImageShape::Layers2 => [32_768, 32_768, 2_048],
+            ImageShape::Cube => [32_768, 32_768, 6],
+            ImageShape::Cubes => [32_768, 32_768, 2_046],
         }
     }
 }
@@ -194,7 +196,7 @@ impl Shape {
 impl Image {
     /// Creates an image at address 0 whose rows are contiguous. [`Image::bytes`] returns the memory
     /// that it needs.
-    pub fn new(format: TexelFormat, shape: Shape, extent: [u32; 3]) -> Image {
+    pub fn new(format: TexelFormat, shape: ImageShape, extent: [u32; 3]) -> Image {
         let pitch = u64::from(extent[0]) * u64::from(format.bytes());
         Image {
             address: 0,
@@ -251,7 +253,7 @@ impl Image {
                 "{w} x {h} x {d} texels of a {name} image, which has at most {mw} x {mh} x {md}"
             ));
         }
-        let cubes = matches!(self.shape, Shape::Cube | Shape::Cubes);
+        let cubes = matches!(self.shape, ImageShape::Cube | ImageShape::Cubes);
         if cubes && (w != h || d % 6 != 0) {
             return wrong(format!(
                 "{w} x {h} x {d} texels of a {name}, which has faces of equal sides, 6 each"

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Coordinates, Filter, Image, ImageError, Sampler, Shape};
+use super::{Coordinates, Filter, Image, ImageError, ImageShape, Sampler};
 use crate::memory::Memory;
 
 /// The first handle. It is neither an address of memory nor close to small numbers.
@@ -32,7 +32,7 @@ impl Objects {
             }
             Object::Surface(image) => {
                 image.check()?;
-                if image.shape == Shape::Linear {
+                if image.shape == ImageShape::Linear {
                     return Err(ImageError::Image("linear memory behind a surface".into()));
                 }
             }
@@ -68,10 +68,10 @@ impl Sampler {
     fn check(&self, image: &Image) -> Result<(), ImageError> {
         let wrong = |what| Err(ImageError::Sampler(what));
         match (image.shape, self.filter) {
-            (Shape::Linear, Filter::Linear) => {
+            (ImageShape::Linear, Filter::Linear) => {
                 wrong("texels in linear memory are read by their index, without a filter")
             }
-            (Shape::Linear, _) if self.coordinates == Coordinates::Normalized => wrong(
+            (ImageShape::Linear, _) if self.coordinates == Coordinates::Normalized => wrong(
                 "texels in linear memory are read by their index, not by normalized coordinates",
             ),
             (_, Filter::Linear) if !self.gives_floats(image.format) => wrong(

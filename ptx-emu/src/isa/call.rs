@@ -5,7 +5,7 @@ use super::Decoder;
 use crate::code::{Call, CallTarget, Op, Passed, RegisterOperand, SystemCall};
 use crate::decode::{Decode, layout};
 use crate::parse::ast::{Number, Operand, OperandKind, Variable};
-use crate::parse::types::{Kind, Type};
+use crate::parse::types::{Type, TypeKind};
 use crate::parse::{Parsed, error, unsupported};
 
 pub(super) const DECODERS: &[(&str, Decoder)] = &[
@@ -88,7 +88,7 @@ fn call(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     };
     // A register hides a function of the same name, because its declaration is in an inner scope.
     let target = match d.register(name, target.at) {
-        Some(register) if register.ty.bits() == 64 && register.ty.kind() != Kind::Float => {
+        Some(register) if register.ty.bits() == 64 && register.ty.kind() != TypeKind::Float => {
             CallTarget::Register {
                 slot: register.slot,
                 list: callees(d, rest)?,

@@ -10,7 +10,7 @@ use crate::code::Op;
 use crate::decode::Decode;
 use crate::exec::regs::{Alu, Raw, Regs, Slots, Two, Undefined};
 use crate::parse::Parsed;
-use crate::parse::types::{Kind, Type};
+use crate::parse::types::{Type, TypeKind};
 
 pub(super) const DECODERS: &[(&str, Decoder)] = &[("cvt", cvt)];
 
@@ -114,7 +114,7 @@ fn fast(name: &str) -> Option<&'static Row> {
 }
 
 fn is_float(ty: Type) -> bool {
-    matches!(ty.kind(), Kind::Float | Kind::Alternate)
+    matches!(ty.kind(), TypeKind::Float | TypeKind::Alternate)
 }
 
 fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Op> {
@@ -303,7 +303,7 @@ impl Conversion {
     fn integer(&self, raw: u64) -> i128 {
         let bits = self.from.bits();
         match self.from.kind() {
-            Kind::Signed => i128::from((raw as i64) << (64 - bits) >> (64 - bits)),
+            TypeKind::Signed => i128::from((raw as i64) << (64 - bits) >> (64 - bits)),
             _ => i128::from(raw & u64::MAX >> (64 - bits)),
         }
     }
@@ -312,7 +312,7 @@ impl Conversion {
     fn range(&self) -> (i128, i128) {
         let bits = self.to.bits();
         match self.to.kind() {
-            Kind::Signed => (-(1 << (bits - 1)), (1 << (bits - 1)) - 1),
+            TypeKind::Signed => (-(1 << (bits - 1)), (1 << (bits - 1)) - 1),
             _ => (0, (1 << bits) - 1),
         }
     }
@@ -330,7 +330,7 @@ impl Conversion {
     fn extend(&self, value: i128) -> u64 {
         let shift = 128 - self.to.bits();
         let value = match self.to.kind() {
-            Kind::Signed => value << shift >> shift,
+            TypeKind::Signed => value << shift >> shift,
             _ => (value as u128) as i128 & ((1 << self.to.bits()) - 1),
         };
         value as u64 & u64::MAX >> (64 - self.bits)

@@ -19,7 +19,7 @@ use crate::code::Op;
 use crate::decode::Decode;
 use crate::exec::regs::{Alu, Raw, Regs, Slots, Undefined};
 use crate::parse::Parsed;
-use crate::parse::types::{Kind, Type};
+use crate::parse::types::{Type, TypeKind};
 
 pub(super) const DECODERS: &[(&str, Decoder)] = &[
     ("add", extended),
@@ -66,7 +66,7 @@ fn extended(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     }
     let ty = d.ty(&[Type::U32, Type::S32, Type::U64, Type::S64])?;
     let left = match product {
-        Some(Left::High) if ty.kind() == Kind::Signed => Left::HighSigned,
+        Some(Left::High) if ty.kind() == TypeKind::Signed => Left::HighSigned,
         product => product.unwrap_or(Left::First),
     };
     let sources = if product.is_some() { 3 } else { 2 };

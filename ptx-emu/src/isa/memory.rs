@@ -9,7 +9,7 @@ use crate::code::{
 use crate::decode::{Decode, bank};
 use crate::exec::regs::{Alu, B16, B32, B64, Bank, Regs, Slots, Undefined, map1};
 use crate::parse::ast::{Operand as Ast, OperandKind};
-use crate::parse::types::{Kind, Type};
+use crate::parse::types::{Type, TypeKind};
 use crate::parse::{Parsed, error, unsupported};
 
 pub(super) const DECODERS: &[(&str, Decoder)] = &[
@@ -181,7 +181,7 @@ fn predicate(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 
 /// Decodes `mov` from a special register, an address of a variable or function, or a register.
 fn named(d: &mut Decode<'_, '_>, ty: Type, name: &str, offset: i64) -> Parsed<Op> {
-    let int = !matches!(ty.kind(), Kind::Float | Kind::Predicate);
+    let int = !matches!(ty.kind(), TypeKind::Float | TypeKind::Predicate);
     if let Some(a) = d.special(name) {
         let run: Alu = match ty.bits() {
             64 => widen,
@@ -324,7 +324,7 @@ fn suffixes(d: &mut Decode<'_, '_>, ordered: &[(&str, MemoryOrder)]) -> Parsed<S
 fn width(ty: Type) -> Width {
     Width {
         bytes: ty.bytes().min(8),
-        signed: ty.kind() == Kind::Signed,
+        signed: ty.kind() == TypeKind::Signed,
     }
 }
 

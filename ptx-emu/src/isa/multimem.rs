@@ -12,7 +12,7 @@ use crate::code::{
 use crate::decode::Decode;
 use crate::parse::Parsed;
 use crate::parse::ast::{Operand, OperandKind};
-use crate::parse::types::{Kind, Type};
+use crate::parse::types::{Type, TypeKind};
 
 pub(super) const DECODERS: &[(&str, Decoder)] = &[("multimem", multimem)];
 
@@ -86,7 +86,7 @@ fn multimem(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         address: d.address(at, false)?,
         width: Width {
             bytes: s.ty.bytes(),
-            signed: s.ty.kind() == Kind::Signed,
+            signed: s.ty.kind() == TypeKind::Signed,
         },
         regs,
         read_only: false,

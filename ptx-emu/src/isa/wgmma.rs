@@ -2,7 +2,7 @@
 
 use super::Decoder;
 use crate::async_code::{LeftMatrix, Wgmma};
-use crate::code::{Element, Item, Op, Shape, Sparsity};
+use crate::code::{Element, Item, Op, ProductShape, Sparsity};
 use crate::decode::Decode;
 use crate::isa::matrix::registers;
 use crate::parse::ast::{Number, OperandKind};
@@ -142,7 +142,7 @@ fn sparsity(
     depth: usize,
     left: Element,
 ) -> Parsed<Sparsity> {
-    let shape = Shape {
+    let shape = ProductShape {
         rows: 16,
         columns,
         depth,

@@ -2,7 +2,9 @@
 
 use super::Decoder;
 use super::matrix::registers;
-use crate::code::{Address, Fragment, Item, Op, Product, Role, Shape, Space, Sparsity, WarpMatrix};
+use crate::code::{
+    Address, Fragment, Item, Op, Product, ProductShape, Role, Space, Sparsity, WarpMatrix,
+};
 use crate::decode::Decode;
 use crate::exec::regs::Bank;
 use crate::parse::types::Type;
@@ -28,15 +30,15 @@ const ITEMS: &[(&str, Item)] = &[
     (".s32", S32),
 ];
 
-const fn shape(rows: usize, columns: usize, depth: usize) -> Shape {
-    Shape {
+const fn shape(rows: usize, columns: usize, depth: usize) -> ProductShape {
+    ProductShape {
         rows,
         columns,
         depth,
     }
 }
 
-const SHAPES: &[(&str, Shape)] = &[
+const SHAPES: &[(&str, ProductShape)] = &[
     (".m16n16k16", shape(16, 16, 16)),
     (".m32n8k16", shape(32, 8, 16)),
     (".m8n32k16", shape(8, 32, 16)),
@@ -133,7 +135,7 @@ fn exists(table: &[Family], name: &str, factors: &[Item], sums: &[Item]) -> bool
 }
 
 /// Consumes the next suffix if it is a shape. Returns its name and the shape.
-fn shaped<'a>(d: &mut Decode<'_, 'a>) -> Option<(&'a str, Shape)> {
+fn shaped<'a>(d: &mut Decode<'_, 'a>) -> Option<(&'a str, ProductShape)> {
     let name = d.peek()?;
     d.choose(SHAPES).map(|shape| (name, shape))
 }
@@ -155,7 +157,7 @@ fn wmma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 const LAYOUTS: &[(&str, bool)] = &[(".row", true), (".col", false)];
 
 /// Decodes `{.row, .col}.shape` in either order: whether it is row-major, the name and the shape.
-fn layout<'a>(d: &mut Decode<'_, 'a>) -> Parsed<(bool, &'a str, Shape)> {
+fn layout<'a>(d: &mut Decode<'_, 'a>) -> Parsed<(bool, &'a str, ProductShape)> {
     if let Some((name, shape)) = shaped(d) {
         return Ok((d.require(LAYOUTS)?, name, shape));
     }
@@ -230,7 +232,7 @@ fn memory(d: &mut Decode<'_, '_>, role: Role, at: usize) -> Parsed<WarpMatrix> {
 }
 
 /// Returns the number of elements of a row, or of a column.
-fn default_stride(shape: Shape, role: Role, by_rows: bool) -> usize {
+fn default_stride(shape: ProductShape, role: Role, by_rows: bool) -> usize {
     let (rows, columns) = shape.extent(role);
     if by_rows { columns } else { rows }
 }
@@ -239,7 +241,7 @@ fn default_stride(shape: Shape, role: Role, by_rows: bool) -> usize {
 fn fragment(
     d: &mut Decode<'_, '_>,
     i: usize,
-    shape: Shape,
+    shape: ProductShape,
     role: Role,
     item: Item,
     wide: bool,
@@ -345,7 +347,7 @@ pub(super) fn mma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 /// products as on sm_70.
 fn quads(
     d: &mut Decode<'_, '_>,
-    shape: Shape,
+    shape: ProductShape,
     [of_d, of_c]: [Item; 2],
     by_rows: [bool; 2],
 ) -> Parsed<Op> {
@@ -379,7 +381,7 @@ fn quads(
 fn finish(
     d: &mut Decode<'_, '_>,
     kind: Kind,
-    (name, shape): (&str, Shape),
+    (name, shape): (&str, ProductShape),
     [of_d, of_a, of_b, of_c]: [Item; 4],
     bits: Option<bool>,
 ) -> Parsed<Op> {
@@ -416,7 +418,7 @@ fn finish(
 fn sparsity(
     d: &mut Decode<'_, '_>,
     kind: Kind,
-    shape: Shape,
+    shape: ProductShape,
     item: Item,
 ) -> Parsed<Option<Sparsity>> {
     let n = if kind.is_sparse() { 6 } else { 4 };

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use super::ast::*;
 use super::constant::WARP_SIZE;
 use super::lexer::{Lexer, Token};
-use super::types::{Kind, Type};
+use super::types::{Type, TypeKind};
 use super::vectors::{Vector, VectorNames, size};
 use super::{At, Error, Parsed, error, unsupported};
 
@@ -558,7 +558,7 @@ impl<'a> Parser<'a> {
         let Token::Dot(word) = self.token else {
             return self.unexpected("a register type");
         };
-        let Some(ty) = Type::parse(word).filter(|t| t.bits() != 8 || t.kind() != Kind::Float)
+        let Some(ty) = Type::parse(word).filter(|t| t.bits() != 8 || t.kind() != TypeKind::Float)
         else {
             return error(
                 self.at,

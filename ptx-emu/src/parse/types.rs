@@ -4,7 +4,7 @@ use std::fmt;
 
 /// The interpretation of the bits of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
+pub(crate) enum TypeKind {
     /// `.bN`, untyped bits.
     Bits,
     /// `.uN`.
@@ -37,8 +37,8 @@ macro_rules! types {
             }
 
             /// Returns the interpretation of the bits.
-            pub(crate) fn kind(self) -> Kind {
-                match self { $(Type::$variant => Kind::$kind),* }
+            pub(crate) fn kind(self) -> TypeKind {
+                match self { $(Type::$variant => TypeKind::$kind),* }
             }
 
             /// Returns the width in bits, which is 1 for predicates.
@@ -93,16 +93,16 @@ impl Type {
     /// The sizes must be equal, and the kinds too unless one of them is untyped. Signedness does
     /// not matter (PTX ISA, "Operand Type Checking").
     pub(crate) fn accepts(self, register: Type) -> bool {
-        let int = |k| matches!(k, Kind::Unsigned | Kind::Signed);
+        let int = |k| matches!(k, TypeKind::Unsigned | TypeKind::Signed);
         let want = self.kind();
         let have = register.kind();
         self.bits() == register.bits()
             && match want {
-                Kind::Predicate => have == Kind::Predicate,
-                Kind::Alternate => have == Kind::Bits || self == register,
-                Kind::Bits => have != Kind::Predicate,
-                Kind::Float => have == Kind::Bits || self == register,
-                _ => have == Kind::Bits || int(have),
+                TypeKind::Predicate => have == TypeKind::Predicate,
+                TypeKind::Alternate => have == TypeKind::Bits || self == register,
+                TypeKind::Bits => have != TypeKind::Predicate,
+                TypeKind::Float => have == TypeKind::Bits || self == register,
+                _ => have == TypeKind::Bits || int(have),
             }
     }
 
@@ -112,12 +112,12 @@ impl Type {
     /// The rules are those of [`Type::accepts`], but the register may be wider (PTX ISA, "Operand
     /// Size Exceeding Instruction-Type Size").
     pub(crate) fn accepts_wider(self, register: Type) -> bool {
-        let int = |k| matches!(k, Kind::Unsigned | Kind::Signed | Kind::Bits);
+        let int = |k| matches!(k, TypeKind::Unsigned | TypeKind::Signed | TypeKind::Bits);
         let widens = match self.kind() {
-            Kind::Bits => register.kind() != Kind::Predicate,
-            Kind::Unsigned | Kind::Signed => int(register.kind()),
-            Kind::Float | Kind::Alternate => register.kind() == Kind::Bits,
-            Kind::Predicate => false,
+            TypeKind::Bits => register.kind() != TypeKind::Predicate,
+            TypeKind::Unsigned | TypeKind::Signed => int(register.kind()),
+            TypeKind::Float | TypeKind::Alternate => register.kind() == TypeKind::Bits,
+            TypeKind::Predicate => false,
         };
         self.accepts(register) || widens && register.bits() > self.bits()
     }

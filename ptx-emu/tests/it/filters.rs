@@ -2,7 +2,8 @@
 
 use super::textures::{Words, bits, image, launch};
 use ptx_emu::{
-    AddressMode, ChannelType, Class, Coordinates, Filter, Memory, Read, Sampler, Shape, TexelFormat,
+    AddressMode, ChannelType, Class, Coordinates, Filter, ImageShape, Memory, ReadMode, Sampler,
+    TexelFormat,
 };
 
 /// The bytes of texels of a type, one channel each.
@@ -19,7 +20,7 @@ const BODIES: [&str; 3] = [
     "tex.2d.v4.f32.f32 {%d0, %d1, %d2, %d3}, [%t, {%c0, %c1}];",
     "tex.3d.v4.f32.f32 {%d0, %d1, %d2, %d3}, [%t, {%c0, %c1, %c2, %c2}];",
 ];
-const SHAPES: [Shape; 3] = [Shape::D1, Shape::D2, Shape::D3];
+const SHAPES: [ImageShape; 3] = [ImageShape::D1, ImageShape::D2, ImageShape::D3];
 
 /// What a texture of two texels in each direction gives between them, by weights of 256ths of the second ones.
 fn between(channel: ChannelType, values: &[i64], weights: &[u16]) -> u32 {
@@ -33,7 +34,7 @@ fn between(channel: ChannelType, values: &[i64], weights: &[u16]) -> u32 {
     let image = image(&memory, format, shape, extent, &texels(channel, values));
     let sampler = Sampler {
         filter: Filter::Linear,
-        read: Read::NormalizedFloat,
+        read: ReadMode::NormalizedFloat,
         address: [AddressMode::Clamp; 3],
         coordinates: Coordinates::Texels,
         ..Sampler::POINT
@@ -175,7 +176,7 @@ fn means_of_small_texels_are_those_of_a_card() {
 
 /// What bodies give of textures whose texels are their own numbers.
 fn numbered(
-    shape: Shape,
+    shape: ImageShape,
     extent: [u32; 3],
     sampler: &Sampler,
     body: &str,
@@ -205,7 +206,13 @@ fn normalized_coordinates_have_steps() {
             filter: Filter::Point,
             ..Sampler::POINT
         };
-        numbered(Shape::D1, [n, 1, 1], &sampler, BODIES[0], &[[x, 0, 0, 0]])[0]
+        numbered(
+            ImageShape::D1,
+            [n, 1, 1],
+            &sampler,
+            BODIES[0],
+            &[[x, 0, 0, 0]],
+        )[0]
     };
     // 3/53 and 43/53 as floats, which are both above these.
     assert_eq!(found(53, AddressMode::Clamp, 0x3d67_d95c), 2.0);
@@ -224,7 +231,7 @@ fn quotients_of_directions_are_no_floats() {
     };
     let body = "tex.cube.v4.f32.f32 {%d0, %d1, %d2, %d3}, [%t, {%c0, %c1, %c2, %c2}];";
     let direction = [0x3f74_5e8a, 0x3f18_43a8, 0x3eca_2134, 0];
-    let found = numbered(Shape::Cube, [8, 8, 6], &sampler, body, &[direction]);
+    let found = numbered(ImageShape::Cube, [8, 8, 6], &sampler, body, &[direction]);
     assert_eq!(found, [1.0 + 216.0 / 256.0 + 8.0 * (1.0 + 2.0 / 256.0)]);
 }
 
@@ -238,8 +245,15 @@ fn one_dimension_is_a_row_beside_the_border() {
         border: [100f32.to_bits(); 4],
         ..Sampler::POINT
     };
-    let found =
-        |sampler: &Sampler| numbered(Shape::D1, [8, 1, 1], sampler, BODIES[0], &[bits(&[3.5])])[0];
+    let found = |sampler: &Sampler| {
+        numbered(
+            ImageShape::D1,
+            [8, 1, 1],
+            sampler,
+            BODIES[0],
+            &[bits(&[3.5])],
+        )[0]
+    };
     assert_eq!(found(&sampler), 51.5);
     sampler.address[1] = AddressMode::Clamp;
     assert_eq!(found(&sampler), 3.0);
@@ -265,7 +279,7 @@ fn whole_numbers_outside_give_nothing() {
             [0, 2, 0, 0],
         ];
         assert_eq!(
-            numbered(Shape::D2, [4, 2, 1], &sampler, body, &inputs),
+            numbered(ImageShape::D2, [4, 2, 1], &sampler, body, &inputs),
             [7.0, 0.0, 0.0, 0.0]
         );
     }
@@ -279,7 +293,7 @@ fn arrays_of_one_dimension_have_no_index() {
         channel: ChannelType::F32,
         channels: 1,
     };
-    let image = image(&memory, format, Shape::D1, [4, 1, 1], &[0; 16]);
+    let image = image(&memory, format, ImageShape::D1, [4, 1, 1], &[0; 16]);
     let handle = memory
         .add_texture(&image, &Sampler::POINT)
         .expect("a texture");
@@ -307,9 +321,9 @@ fn queries_answer_as_a_card() {
             .to_bits()
         })
     };
-    assert_eq!(answers(Shape::D1, [8, 1, 1]), [1, 0]);
-    assert_eq!(answers(Shape::D2, [8, 4, 1]), [4, 0]);
-    assert_eq!(answers(Shape::D3, [8, 4, 2]), [4, 2]);
-    assert_eq!(answers(Shape::Layers1, [8, 1, 5]), [5, 0]);
-    assert_eq!(answers(Shape::Layers2, [8, 4, 3]), [4, 3]);
+    assert_eq!(answers(ImageShape::D1, [8, 1, 1]), [1, 0]);
+    assert_eq!(answers(ImageShape::D2, [8, 4, 1]), [4, 0]);
+    assert_eq!(answers(ImageShape::D3, [8, 4, 2]), [4, 2]);
+    assert_eq!(answers(ImageShape::Layers1, [8, 1, 5]), [5, 0]);
+    assert_eq!(answers(ImageShape::Layers2, [8, 4, 3]), [4, 3]);
 }

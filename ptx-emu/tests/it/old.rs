@@ -3,7 +3,7 @@
 
 use ptx_emu::check::Check;
 use ptx_emu::{
-    Class, Image, Launch, Memory, Module, Sampler, Schedule, Shape, TexelFormat, Trace, run,
+    Class, Image, ImageShape, Launch, Memory, Module, Sampler, Schedule, TexelFormat, Trace, run,
 };
 
 use crate::machine::{SETUP, launch};
@@ -252,7 +252,7 @@ fn textures_by_reference() {
         channel: ptx_emu::ChannelType::F32,
         channels: 1,
     };
-    let mut image = Image::new(format, Shape::D1, [4, 1, 1]);
+    let mut image = Image::new(format, ImageShape::D1, [4, 1, 1]);
     image.address = memory.alloc(image.bytes()).unwrap();
     memory
         .write(

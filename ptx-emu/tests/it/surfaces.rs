@@ -1,6 +1,6 @@
 //! Surfaces: bytes in and out, what lies outside, and races.
 
-use ptx_emu::{ChannelType, Class, Fault, Memory, Shape, TexelFormat};
+use ptx_emu::{ChannelType, Class, Fault, ImageShape, Memory, TexelFormat};
 
 use crate::textures::{Words, image, launch};
 
@@ -12,7 +12,7 @@ fn surface(body: &str, inputs: &[Words]) -> Result<(Vec<u32>, Vec<Words>), Box<F
         channel: ChannelType::U8,
         channels: 4,
     };
-    let image = image(&memory, format, Shape::D2, [4, 3, 1], &texels);
+    let image = image(&memory, format, ImageShape::D2, [4, 3, 1], &texels);
     let handle = memory.add_surface(&image).expect("a surface");
     let out = launch(&memory, handle, body, 1, inputs)?;
     let mut bytes = [0; 48];
@@ -163,7 +163,7 @@ fn reductions_of_texels_take_their_type() {
             .iter()
             .flat_map(|texel| texel.to_le_bytes())
             .collect();
-        let image = image(&memory, format, Shape::D1, [4, 1, 1], &texels);
+        let image = image(&memory, format, ImageShape::D1, [4, 1, 1], &texels);
         let handle = memory.add_surface(&image).expect("a surface");
         let body = format!("sured.p.{name} [%t, {{%c0}}], %c2; mov.u32 %d0, 1;");
         let inputs: Vec<Words> = (0..64)

@@ -2,8 +2,8 @@
 //! in several directions weights are rounded more than once, so means are near those of the formulas.
 
 use ptx_emu::{
-    AddressMode, ChannelType, Class, Coordinates, Fault, Filter, Image, Launch, Memory, Module,
-    Read, Sampler, Schedule, Shape, TexelFormat, Trace, run,
+    AddressMode, ChannelType, Class, Coordinates, Fault, Filter, Image, ImageShape, Launch, Memory,
+    Module, ReadMode, Sampler, Schedule, TexelFormat, Trace, run,
 };
 
 /// A kernel whose threads have four words of input in `%c0` to `%c3`, run `body`, and store the first `outputs` of `%d0` to
@@ -76,7 +76,7 @@ pub(crate) fn launch(
 pub(crate) fn image(
     memory: &Memory,
     format: TexelFormat,
-    shape: Shape,
+    shape: ImageShape,
     extent: [u32; 3],
     texels: &[u8],
 ) -> Image {
@@ -101,7 +101,7 @@ fn value(i: u32) -> f32 {
     (i * 37 % 101) as f32 - 50.0
 }
 
-fn floats(memory: &Memory, shape: Shape, extent: [u32; 3]) -> Image {
+fn floats(memory: &Memory, shape: ImageShape, extent: [u32; 3]) -> Image {
     let bytes: Vec<u8> = (0..extent.iter().product())
         .flat_map(|i| value(i).to_le_bytes())
         .collect();
@@ -240,7 +240,7 @@ pub(crate) fn bits(all: &[f32]) -> Words {
 
 /// Fetches in one shape, with every sampler.
 fn follows_the_guide(
-    shape: Shape,
+    shape: ImageShape,
     extent: [u32; 3],
     body: &str,
     points: &dyn Fn(Coordinates) -> Vec<Vec<f32>>,
@@ -287,7 +287,7 @@ fn one_dimension_follows_the_guide() {
     let body = "tex.1d.v4.f32.f32 {%d0, %d1, %d2, %d3}, [%t, {%c0}];";
     for n in [1, 5, 8] {
         let points = move |c| corners(n, c).into_iter().map(|x| vec![x]).collect();
-        follows_the_guide(Shape::D1, [n, 1, 1], body, &points);
+        follows_the_guide(ImageShape::D1, [n, 1, 1], body, &points);
     }
 }
 
@@ -300,7 +300,7 @@ fn two_dimensions_follow_the_guide() {
             .map(|i| vec![x[i % x.len()], y[(i * 5 + i / 31) % y.len()]])
             .collect()
     };
-    follows_the_guide(Shape::D2, [7, 4, 1], body, &points);
+    follows_the_guide(ImageShape::D2, [7, 4, 1], body, &points);
 }
 
 #[test]
@@ -318,7 +318,7 @@ fn three_dimensions_follow_the_guide() {
         };
         (0..x.len() * 7).map(at).collect()
     };
-    follows_the_guide(Shape::D3, [3, 4, 5], body, &points);
+    follows_the_guide(ImageShape::D3, [3, 4, 5], body, &points);
 }
 
 /// A texel of a format, the fetch's type, the read mode, and what the kernel gets.
@@ -326,62 +326,68 @@ fn three_dimensions_follow_the_guide() {
 fn channels_are_what_formats_say() {
     use ChannelType::{F16, F32, S8, S16, S32, U8, U16, U32};
     let f = |all: [f32; 4]| all.map(f32::to_bits);
-    let cases: &[(ChannelType, u32, &[u8], Read, Words)] = &[
-        (U8, 4, &[0, 1, 128, 255], Read::Element, [0, 1, 128, 255]),
+    let cases: &[(ChannelType, u32, &[u8], ReadMode, Words)] = &[
+        (
+            U8,
+            4,
+            &[0, 1, 128, 255],
+            ReadMode::Element,
+            [0, 1, 128, 255],
+        ),
         (
             U8,
             4,
             &[0, 51, 102, 255],
-            Read::NormalizedFloat,
+            ReadMode::NormalizedFloat,
             f([0.0, 0.2, 0.4, 1.0]),
         ),
         (
             S8,
             4,
             &[0x80, 0x81, 0xff, 127],
-            Read::Element,
+            ReadMode::Element,
             [-128, -127, -1, 127].map(i32::cast_unsigned),
         ),
         (
             S8,
             4,
             &[0x80, 0x81, 0, 127],
-            Read::NormalizedFloat,
+            ReadMode::NormalizedFloat,
             f([-1.0, -1.0, 0.0, 1.0]),
         ),
         (
             U16,
             2,
             &[0xff, 0xff, 1, 0],
-            Read::Element,
+            ReadMode::Element,
             [65_535, 1, 0, 0],
         ),
         (
             U16,
             2,
             &[0xff, 0xff, 0x33, 0x33],
-            Read::NormalizedFloat,
+            ReadMode::NormalizedFloat,
             f([1.0, 0.2, 0.0, 0.0]),
         ),
         (
             S16,
             2,
             &[0, 0x80, 0xff, 0x7f],
-            Read::Element,
+            ReadMode::Element,
             [-32_768, 32_767, 0, 0].map(i32::cast_unsigned),
         ),
         (
             S16,
             2,
             &[0, 0x80, 0xff, 0x7f],
-            Read::NormalizedFloat,
+            ReadMode::NormalizedFloat,
             f([-1.0, 1.0, 0.0, 0.0]),
         ),
         (
             U32,
             1,
             &[1, 2, 3, 0xff],
-            Read::Element,
+            ReadMode::Element,
             [0xff03_0201, 0, 0, 0],
         ),
         // Integers of 32 bits stay what they are.
@@ -389,21 +395,21 @@ fn channels_are_what_formats_say() {
             S32,
             1,
             &[0xff; 4],
-            Read::NormalizedFloat,
+            ReadMode::NormalizedFloat,
             [u32::MAX, 0, 0, 0],
         ),
         (
             F16,
             2,
             &[0, 0x3c, 1, 0x80],
-            Read::Element,
+            ReadMode::Element,
             f([1.0, -5.960_464_5e-8, 0.0, 0.0]),
         ),
         (
             F32,
             1,
             &[0, 0, 0xc0, 0x7f],
-            Read::Element,
+            ReadMode::Element,
             [0x7fc0_0000, 0, 0, 0],
         ),
     ];
@@ -414,7 +420,7 @@ fn channels_are_what_formats_say() {
             channels: *channels,
         };
         let texels = [*texel, *texel].concat();
-        let image = image(&memory, format, Shape::D2, [2, 1, 1], &texels);
+        let image = image(&memory, format, ImageShape::D2, [2, 1, 1], &texels);
         let handle = texture(
             &memory,
             &image,
@@ -423,7 +429,8 @@ fn channels_are_what_formats_say() {
                 ..Sampler::POINT
             },
         );
-        let floats = channel.is_float() || *read == Read::NormalizedFloat && channel.bytes() < 4;
+        let floats =
+            channel.is_float() || *read == ReadMode::NormalizedFloat && channel.bytes() < 4;
         let ty = if floats { "f32" } else { "u32" };
         let body = format!("tex.2d.v4.{ty}.s32 {{%d0, %d1, %d2, %d3}}, [%t, {{%c0, %c1}}];");
         let found = launch(&memory, handle, &body, *channels as usize, &[[1, 0, 0, 0]]);
@@ -437,7 +444,7 @@ fn channels_are_what_formats_say() {
 
 /// Runs a body on floats of a shape, with a sampler, for one input.
 fn one(
-    shape: Shape,
+    shape: ImageShape,
     extent: [u32; 3],
     sampler: &Sampler,
     body: &str,
@@ -458,7 +465,7 @@ fn at(x: f32, y: f32, z: f32) -> Words {
 fn gathers_go_counter_clockwise_from_the_lower_left() {
     let body = "tld4.r.2d.v4.f32.f32 {%d0, %d1, %d2, %d3}, [%t, {%c0, %c1}];";
     let found = one(
-        Shape::D2,
+        ImageShape::D2,
         [4, 3, 1],
         &Sampler::POINT,
         body,
@@ -470,7 +477,7 @@ fn gathers_go_counter_clockwise_from_the_lower_left() {
     assert_eq!(found.map(f32::from_bits), [5, 6, 2, 1].map(value));
     let body = "tld4.g.2d.v4.f32.f32 {%d0, %d1, %d2, %d3}, [%t, {%c0, %c1}];";
     let fault = one(
-        Shape::D2,
+        ImageShape::D2,
         [4, 3, 1],
         &Sampler::POINT,
         body,
@@ -486,13 +493,20 @@ fn layers_are_chosen_by_their_index() {
     let body = "tex.a2d.v4.f32.f32 {%d0, %d1, %d2, %d3}, [%t, {%c0, %c1, %c2, %c2}];";
     for layer in 0..3 {
         let input = [layer, 2.5f32.to_bits(), 1.5f32.to_bits(), 0];
-        let found =
-            one(Shape::Layers2, [4, 2, 3], &Sampler::POINT, body, 1, input).expect("it reads");
+        let found = one(
+            ImageShape::Layers2,
+            [4, 2, 3],
+            &Sampler::POINT,
+            body,
+            1,
+            input,
+        )
+        .expect("it reads");
         assert_eq!(f32::from_bits(found[0]), value(layer * 8 + 4 + 2));
     }
     let body = "tex.a1d.v4.f32.s32 {%d0, %d1, %d2, %d3}, [%t, {%c0, %c1}], {1};";
     let found = one(
-        Shape::Layers1,
+        ImageShape::Layers1,
         [4, 1, 3],
         &Sampler::POINT,
         body,
@@ -502,7 +516,7 @@ fn layers_are_chosen_by_their_index() {
     .expect("it reads");
     assert_eq!(f32::from_bits(found[0]), value(2 * 4 + 1 + 1));
     let fault = one(
-        Shape::Layers1,
+        ImageShape::Layers1,
         [4, 1, 3],
         &Sampler::POINT,
         body,
@@ -543,7 +557,7 @@ fn directions_lead_to_the_faces_of_cubes() {
         ]);
         wanted.push(value((6 + face) * n * n + row * n + column));
     }
-    let image = floats(&memory, Shape::Cubes, [n, n, 12]);
+    let image = floats(&memory, ImageShape::Cubes, [n, n, 12]);
     for filter in [Filter::Point, Filter::Linear] {
         let handle = texture(
             &memory,
@@ -577,8 +591,15 @@ fn linear_memory_is_read_by_index_and_is_nothing_beyond() {
         (i32::MAX, 0.0),
     ] {
         let input = [i.cast_unsigned(), 0, 0, 0];
-        let found =
-            one(Shape::Linear, [7, 1, 1], &Sampler::POINT, body, 1, input).expect("it reads");
+        let found = one(
+            ImageShape::Linear,
+            [7, 1, 1],
+            &Sampler::POINT,
+            body,
+            1,
+            input,
+        )
+        .expect("it reads");
         assert_eq!(f32::from_bits(found[0]), wanted, "{i}");
     }
 }
@@ -593,12 +614,12 @@ fn queries_say_what_an_image_is() {
     let image = image(
         &memory,
         format,
-        Shape::Layers2,
+        ImageShape::Layers2,
         [5, 3, 2],
         &[1; 5 * 4 * 3 * 2],
     );
     let sampler = Sampler {
-        read: Read::NormalizedFloat,
+        read: ReadMode::NormalizedFloat,
         coordinates: Coordinates::Normalized,
         ..Sampler::POINT
     };
@@ -642,7 +663,7 @@ const TEX2: &str = "tex.2d.v4.f32.f32 {%d0, %d1, %d2, %d3}, [%t, {%c0, %c1}];";
 #[test]
 fn fetches_of_what_is_not_there_are_findings() {
     let memory = Memory::new(1 << 20);
-    let image = floats(&memory, Shape::D2, [4, 4, 1]);
+    let image = floats(&memory, ImageShape::D2, [4, 4, 1]);
     let whole = texture(&memory, &image, &Sampler::POINT);
     let surface = memory.add_surface(&image).expect("a surface");
     let gone = texture(&memory, &image, &Sampler::POINT);
@@ -683,7 +704,7 @@ fn fetches_of_what_is_not_there_are_findings() {
 #[test]
 fn texels_that_nobody_wrote_or_that_the_launch_writes_are_findings() {
     let memory = Memory::new(1 << 20);
-    let mut image = Image::new(FLOAT, Shape::D2, [4, 4, 1]);
+    let mut image = Image::new(FLOAT, ImageShape::D2, [4, 4, 1]);
     image.address = memory.alloc(image.bytes()).expect("room");
     let handle = texture(
         &memory,
@@ -738,7 +759,7 @@ fn texels_that_nobody_wrote_or_that_the_launch_writes_are_findings() {
 #[test]
 fn images_and_samplers_that_do_not_exist_are_refused() {
     let memory = Memory::new(1 << 20);
-    let plain = Image::new(FLOAT, Shape::D2, [4, 4, 1]);
+    let plain = Image::new(FLOAT, ImageShape::D2, [4, 4, 1]);
     let refused = |image: Image, sampler: Sampler| {
         memory
             .add_texture(&image, &sampler)
@@ -821,7 +842,7 @@ fn images_and_samplers_that_do_not_exist_are_refused() {
         (
             refused(
                 Image {
-                    shape: Shape::Linear,
+                    shape: ImageShape::Linear,
                     extent: [4, 1, 1],
                     ..plain.clone()
                 },
@@ -843,15 +864,15 @@ fn images_and_samplers_that_do_not_exist_are_refused() {
 }
 
 /// Shapes and sizes, those after the first in the order of the instructions that read them.
-const SHAPES: [(Shape, [u32; 3]); 8] = [
-    (Shape::Linear, [7, 1, 1]),
-    (Shape::D1, [1, 1, 1]),
-    (Shape::D2, [3, 5, 1]),
-    (Shape::D3, [2, 3, 4]),
-    (Shape::Layers1, [5, 1, 3]),
-    (Shape::Layers2, [2, 2, 2]),
-    (Shape::Cube, [2, 2, 6]),
-    (Shape::Cubes, [1, 1, 12]),
+const SHAPES: [(ImageShape, [u32; 3]); 8] = [
+    (ImageShape::Linear, [7, 1, 1]),
+    (ImageShape::D1, [1, 1, 1]),
+    (ImageShape::D2, [3, 5, 1]),
+    (ImageShape::D3, [2, 3, 4]),
+    (ImageShape::Layers1, [5, 1, 3]),
+    (ImageShape::Layers2, [2, 2, 2]),
+    (ImageShape::Cube, [2, 2, 6]),
+    (ImageShape::Cubes, [1, 1, 12]),
 ];
 
 const FETCHES: [&str; 7] = [
@@ -903,7 +924,7 @@ fn everything_that_meets_is_survived() {
             address: [MODES[next(4) as usize]; 3],
             ..Sampler::POINT
         };
-        if shape != Shape::Linear {
+        if shape != ImageShape::Linear {
             sampler.filter = [Filter::Point, Filter::Linear][next(2) as usize];
             sampler.coordinates = [Coordinates::Texels, Coordinates::Normalized][next(2) as usize];
         }

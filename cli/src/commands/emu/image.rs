@@ -2,21 +2,22 @@
 
 use ptx_emu::check::{ElementType, Role, View};
 use ptx_emu::{
-    AddressMode, ChannelType, Coordinates, Filter, Image, Read, Sampler, Shape, TexelFormat,
+    AddressMode, ChannelType, Coordinates, Filter, Image, ImageShape, ReadMode, Sampler,
+    TexelFormat,
 };
 
 use super::argument::{BufferValue, Fill};
 
 /// What an argument is called, its shape, and the numbers of its size.
-const KINDS: &[(&str, Shape, &str)] = &[
-    ("1dfetch", Shape::Linear, "WIDTH"),
-    ("1d", Shape::D1, "WIDTH"),
-    ("2d", Shape::D2, "WIDTHxHEIGHT"),
-    ("3d", Shape::D3, "WIDTHxHEIGHTxDEPTH"),
-    ("1dlayered", Shape::Layers1, "WIDTHxLAYERS"),
-    ("2dlayered", Shape::Layers2, "WIDTHxHEIGHTxLAYERS"),
-    ("cube", Shape::Cube, "WIDTH"),
-    ("cubelayered", Shape::Cubes, "WIDTHxCUBES"),
+const KINDS: &[(&str, ImageShape, &str)] = &[
+    ("1dfetch", ImageShape::Linear, "WIDTH"),
+    ("1d", ImageShape::D1, "WIDTH"),
+    ("2d", ImageShape::D2, "WIDTHxHEIGHT"),
+    ("3d", ImageShape::D3, "WIDTHxHEIGHTxDEPTH"),
+    ("1dlayered", ImageShape::Layers1, "WIDTHxLAYERS"),
+    ("2dlayered", ImageShape::Layers2, "WIDTHxHEIGHTxLAYERS"),
+    ("cube", ImageShape::Cube, "WIDTH"),
+    ("cubelayered", ImageShape::Cubes, "WIDTHxCUBES"),
 ];
 
 const CHANNELS: &[(ElementType, ChannelType)] = &[
@@ -42,7 +43,7 @@ const OPTIONS: &[(&str, Change)] = &[
     ("mirror", |s| s.address = [AddressMode::Mirror; 3]),
     ("border", |s| s.address = [AddressMode::Border; 3]),
     ("normalized", |s| s.coordinates = Coordinates::Normalized),
-    ("float", |s| s.read = Read::NormalizedFloat),
+    ("float", |s| s.read = ReadMode::NormalizedFloat),
 ];
 
 /// What `tex2d:f32:16x8:linear=rand` says, of which `kind` is what is before the first colon; none if it is of another kind.
@@ -51,9 +52,9 @@ pub(super) fn image(kind: &str, rest: &str) -> Option<Result<BufferValue, String
         Some(name) => (name, Some(Sampler::POINT)),
         None => (kind.strip_prefix("surf")?, None),
     };
-    let known = KINDS
-        .iter()
-        .find(|(known, shape, _)| *known == name && (sampler.is_some() || *shape != Shape::Linear));
+    let known = KINDS.iter().find(|(known, shape, _)| {
+        *known == name && (sampler.is_some() || *shape != ImageShape::Linear)
+    });
     Some(match known {
         Some((_, shape, size)) => view(*shape, size, sampler, rest),
         None => {
@@ -68,7 +69,7 @@ pub(super) fn image(kind: &str, rest: &str) -> Option<Result<BufferValue, String
 
 /// `FORMAT:SIZE[:OPTION..][=FILL]`
 fn view(
-    shape: Shape,
+    shape: ImageShape,
     written: &str,
     sampler: Option<Sampler>,
     text: &str,
@@ -131,18 +132,18 @@ fn format(text: &str) -> Result<(ElementType, TexelFormat), String> {
     }
 }
 
-fn extent(shape: Shape, written: &str, text: &str) -> Result<[u32; 3], String> {
+fn extent(shape: ImageShape, written: &str, text: &str) -> Result<[u32; 3], String> {
     let numbers = text
         .split('x')
         .map(|n| n.parse().ok().filter(|n: &u32| *n > 0))
         .collect::<Option<Vec<_>>>();
     let found = match (shape, numbers.as_deref()) {
-        (Shape::Linear | Shape::D1, Some([w])) => Some([*w, 1, 1]),
-        (Shape::D2, Some([w, h])) => Some([*w, *h, 1]),
-        (Shape::D3 | Shape::Layers2, Some([w, h, d])) => Some([*w, *h, *d]),
-        (Shape::Layers1, Some([w, layers])) => Some([*w, 1, *layers]),
-        (Shape::Cube, Some([w])) => Some([*w, *w, 6]),
-        (Shape::Cubes, Some([w, cubes])) => cubes.checked_mul(6).map(|faces| [*w, *w, faces]),
+        (ImageShape::Linear | ImageShape::D1, Some([w])) => Some([*w, 1, 1]),
+        (ImageShape::D2, Some([w, h])) => Some([*w, *h, 1]),
+        (ImageShape::D3 | ImageShape::Layers2, Some([w, h, d])) => Some([*w, *h, *d]),
+        (ImageShape::Layers1, Some([w, layers])) => Some([*w, 1, *layers]),
+        (ImageShape::Cube, Some([w])) => Some([*w, *w, 6]),
+        (ImageShape::Cubes, Some([w, cubes])) => cubes.checked_mul(6).map(|faces| [*w, *w, faces]),
         _ => None,
     };
     found.ok_or_else(|| format!("{text:?} is no size of it: {written}, of numbers from 1 on"))
@@ -196,10 +197,10 @@ mod tests {
             address: [AddressMode::Wrap; 3],
             filter: Filter::Linear,
             coordinates: Coordinates::Normalized,
-            read: Read::NormalizedFloat,
+            read: ReadMode::NormalizedFloat,
             ..Sampler::POINT
         };
-        let image = Image::new(format, Shape::D2, [16, 8, 1]);
+        let image = Image::new(format, ImageShape::D2, [16, 8, 1]);
         assert_eq!(
             value.view,
             Some(View {
@@ -218,7 +219,7 @@ mod tests {
                 channel: ChannelType::F32,
                 channels: 1,
             },
-            Shape::Cubes,
+            ImageShape::Cubes,
             [4, 4, 12],
         );
         assert_eq!((value.role, value.fill), (Role::Out, None));

@@ -13,7 +13,7 @@ use super::texel::channels;
 use crate::accesses::MemoryOperation;
 use crate::allocation::Allocation;
 use crate::fault::OtherPlace;
-use crate::image::{AddressMode, Coordinates, Filter, Image, Read, Sampler, Shape};
+use crate::image::{AddressMode, Coordinates, Filter, Image, ImageShape, ReadMode, Sampler};
 use crate::image_code::{CoordinateType, Fetch, Geometry};
 use crate::{Class, Fault};
 
@@ -28,7 +28,7 @@ struct Point {
 /// The texels of a texture for a fetch.
 struct Texels<'a> {
     image: &'a Image,
-    read: Read,
+    read: ReadMode,
     /// The color of the border.
     border: [u32; 4],
     /// Whether the fetch averages. Integers then stay integers up to the mean.
@@ -39,7 +39,7 @@ impl<'a> Texels<'a> {
     fn of(image: &'a Image, sampler: &Sampler, f: &Fetch) -> Texels<'a> {
         let float = f.coordinates == CoordinateType::Float;
         let averages = float && f.gathers.is_none() && sampler.filter == Filter::Linear;
-        let outside = if float && image.shape != Shape::Linear {
+        let outside = if float && image.shape != ImageShape::Linear {
             sampler.border
         } else {
             [0; 4]
@@ -48,7 +48,7 @@ impl<'a> Texels<'a> {
         Texels {
             image,
             read: if averages {
-                Read::Element
+                ReadMode::Element
             } else {
                 sampler.read
             },
@@ -154,12 +154,12 @@ impl Worker<'_, '_> {
             return Err(self.other_class(w, lane, image, what));
         }
         let (what, instead) = match (image.shape, f.coordinates) {
-            (Shape::Linear, CoordinateType::Float) => (
+            (ImageShape::Linear, CoordinateType::Float) => (
                 "a float coordinate of a texture over linear memory",
                 "read it with tex1Dfetch, by the index of a texel",
             ),
             // An H100 gives 0 for any index.
-            (Shape::D1, CoordinateType::Integer) => (
+            (ImageShape::D1, CoordinateType::Integer) => (
                 "an integer coordinate of a texture over a 1D array",
                 "read it with tex1D, by a float, or make it of linear memory",
             ),

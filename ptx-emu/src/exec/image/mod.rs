@@ -13,23 +13,23 @@ mod texel;
 
 use super::block::{Checked, Worker};
 use super::warp::Warp;
-use crate::image::{Image, Object, Sampler, Shape};
+use crate::image::{Image, ImageShape, Object, Sampler};
 use crate::image_code::{Geometry, ImagePlace, OfImage};
 use crate::{Class, Fault};
 
 /// Returns the shapes that an instruction can read.
-fn shapes(geometry: Geometry, of_texture: bool) -> &'static [Shape] {
+fn shapes(geometry: Geometry, of_texture: bool) -> &'static [ImageShape] {
     match (geometry, of_texture) {
-        (Geometry::D1, true) => &[Shape::D1, Shape::Linear],
-        (Geometry::D1, false) => &[Shape::D1],
-        (Geometry::D2, _) => &[Shape::D2],
-        (Geometry::D3, _) => &[Shape::D3],
-        (Geometry::A1, _) => &[Shape::Layers1],
-        (Geometry::A2, true) => &[Shape::Layers2],
+        (Geometry::D1, true) => &[ImageShape::D1, ImageShape::Linear],
+        (Geometry::D1, false) => &[ImageShape::D1],
+        (Geometry::D2, _) => &[ImageShape::D2],
+        (Geometry::D3, _) => &[ImageShape::D3],
+        (Geometry::A1, _) => &[ImageShape::Layers1],
+        (Geometry::A2, true) => &[ImageShape::Layers2],
         // The faces of cubes are layers to stores and loads.
-        (Geometry::A2, false) => &[Shape::Layers2, Shape::Cube, Shape::Cubes],
-        (Geometry::Cube, _) => &[Shape::Cube],
-        (Geometry::ACube, _) => &[Shape::Cubes],
+        (Geometry::A2, false) => &[ImageShape::Layers2, ImageShape::Cube, ImageShape::Cubes],
+        (Geometry::Cube, _) => &[ImageShape::Cube],
+        (Geometry::ACube, _) => &[ImageShape::Cubes],
     }
 }
 
@@ -144,7 +144,7 @@ impl<'g> Worker<'g, '_> {
         layer: u32,
         kind: &str,
     ) -> Checked<u32> {
-        let (of, faces) = if image.shape == Shape::Cubes && kind == "texture" {
+        let (of, faces) = if image.shape == ImageShape::Cubes && kind == "texture" {
             ("cube", 6)
         } else {
             ("layer", 1)

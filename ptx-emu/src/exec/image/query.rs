@@ -3,7 +3,7 @@
 use super::super::block::{Checked, Worker};
 use super::super::lanes;
 use super::super::warp::Warp;
-use crate::image::{Coordinates, Image, Read, Sampler, Shape};
+use crate::image::{Coordinates, Image, ImageShape, ReadMode, Sampler};
 use crate::image_code::{Asked, ImageQuery};
 
 impl Worker<'_, '_> {
@@ -32,21 +32,21 @@ fn answer(asked: Asked, image: &Image, sampler: &Sampler) -> u32 {
     match asked {
         Asked::Width => width,
         // A device answers with what its descriptor holds there.
-        Asked::Height if image.shape == Shape::Layers1 => z,
+        Asked::Height if image.shape == ImageShape::Layers1 => z,
         Asked::Height => height,
         Asked::Depth => match image.shape {
-            Shape::Linear | Shape::D1 | Shape::D2 | Shape::Layers1 => 0,
-            Shape::D3 | Shape::Layers2 | Shape::Cube | Shape::Cubes => z,
+            ImageShape::Linear | ImageShape::D1 | ImageShape::D2 | ImageShape::Layers1 => 0,
+            ImageShape::D3 | ImageShape::Layers2 | ImageShape::Cube | ImageShape::Cubes => z,
         },
         Asked::Layers => match image.shape {
-            Shape::Layers1 | Shape::Layers2 => z,
-            Shape::Cubes => z / 6,
+            ImageShape::Layers1 | ImageShape::Layers2 => z,
+            ImageShape::Cubes => z / 6,
             _ => 1,
         },
         Asked::ChannelType => image
             .format
             .channel
-            .number(sampler.read == Read::NormalizedFloat),
+            .number(sampler.read == ReadMode::NormalizedFloat),
         Asked::ChannelOrder => image.format.order(),
         Asked::Normalized => u32::from(sampler.coordinates == Coordinates::Normalized),
         Asked::Levels | Asked::Samples => 1,
