@@ -56,6 +56,7 @@ impl Worker<'_, '_> {
     /// Executes one iteration of the loop of a polling warp. `before` are the effects of the warp
     /// at the start of its turn.
     pub(super) fn iterate(&mut self, w: &mut Warp, before: u64) -> Checked<Iteration> {
+        let pc = w.now.pc;
         let start = position(w);
         let start_state = state(w);
         let lanes32 = w.regs.w32.lanes.clone();
@@ -73,7 +74,7 @@ impl Worker<'_, '_> {
             if w.effects != before {
                 return Ok(Iteration::Unknown);
             }
-            if w.now.pc == start.1.last().map_or(0, |frame| frame[0]) && position(w) == start {
+            if w.now.pc == pc && position(w) == start {
                 if state(w) == start_state {
                     return Ok(Iteration::Bound);
                 }

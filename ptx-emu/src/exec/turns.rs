@@ -49,6 +49,9 @@ const MOST_QUIET: u32 = 16;
 /// The number of idle rounds after which waits for an mbarrier time out.
 const PATIENCE: u32 = 4;
 
+/// The number of failed waits for an mbarrier after which a warp with diverged lanes polls.
+const MOST_YIELDS: u32 = 8;
+
 /// The lengths of turns if blocks are interleaved. Short turns let other blocks run within a
 /// critical section.
 const MIXED_TURNS: [u64; 4] = [30, 300, 3000, TURN];
@@ -91,6 +94,8 @@ pub(super) struct Polling {
     failed: bool,
     /// Whether `try_wait` returns false at once instead of suspending the warp.
     impatient: bool,
+    /// The number of failed waits for an mbarrier since the last effect, while the warp is patient.
+    yields: u32,
 }
 
 impl Polling {
@@ -422,6 +427,9 @@ impl Worker<'_, '_> {
                 return self.poll(w, pause);
             }
             w.polling.again = true;
+            w.polling.yields += 1;
+            // Groups of lanes that take turns may never be idle in the same rounds.
+            w.polling.impatient = !w.apart.is_empty() && w.polling.yields > MOST_YIELDS;
             w.others_may_run();
             return Ok(pause);
         }
