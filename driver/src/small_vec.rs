@@ -1,121 +1,129 @@
-//! Short lists without memory of their own.
+//! An inline vector that is filled in place.
 //!
-//! Such a list is filled where it lies: one that moves right after it was filled is read in wider pieces than it was
-//! written in, which stalls the processor for longer than filling it takes.
+//! The crate `smallvec` is not used, because its `push` takes the item by value. An item that is
+//! assembled elsewhere and moved right after it was written is read back in wider loads than it was
+//! written in. The processor cannot forward such stores to the loads, and the stall costs more than
+//! a prepared launch may take. [`SmallVec::push`] therefore writes into the final place.
 
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, DerefMut};
 
-/// A list that takes memory of its own only for more than `N` items.
-pub(crate) struct Few<T, const N: usize>(Places<T, N>);
+/// A vector that stores up to `N` items inline and allocates only beyond that.
+pub(crate) struct SmallVec<T, const N: usize>(Storage<T, N>);
 
-/// Places, of which these hold an item:
-enum Places<T, const N: usize> {
-    /// So many, the first ones.
-    Few(usize, [MaybeUninit<T>; N]),
-    /// All.
-    Many(Vec<MaybeUninit<T>>),
+/// The slots of a vector. In both variants a prefix of them is initialized.
+enum Storage<T, const N: usize> {
+    /// Inline slots, and the number of items in them.
+    Inline(usize, [MaybeUninit<T>; N]),
+    /// Heap slots, all of them initialized.
+    Heap(Vec<MaybeUninit<T>>),
 }
 
-impl<T, const N: usize> Few<T, N> {
+impl<T, const N: usize> SmallVec<T, N> {
     #[inline(always)]
     pub(crate) const fn new() -> Self {
-        Self(Places::Few(0, [const { MaybeUninit::uninit() }; N]))
+        Self(Storage::Inline(0, [const { MaybeUninit::uninit() }; N]))
     }
 
+    /// Appends an item.
     #[inline(always)]
     pub(crate) fn push(&mut self, item: T) {
-        // One place for both cases, and nothing to drop on the way to it: else the item would be put together
-        // elsewhere first, and moved.
+        // One destination for both cases and nothing to drop on the way. Otherwise the compiler
+        // assembles the item on the stack and moves it, see the module's documentation.
         let item = ManuallyDrop::new(item);
-        let place = match &mut self.0 {
-            Places::Few(len, places) if *len < N => {
+        let slot = match &mut self.0 {
+            Storage::Inline(len, slots) if *len < N => {
                 *len += 1;
-                &mut places[*len - 1]
+                &mut slots[*len - 1]
             }
-            _ => self.place_in_many(),
+            _ => self.heap_slot(),
         };
-        place.write(ManuallyDrop::into_inner(item));
+        slot.write(ManuallyDrop::into_inner(item));
     }
 
-    /// A place that counts as filled, for the caller to fill at once.
+    /// Returns a heap slot that counts as initialized. The caller must fill it immediately.
     #[cold]
-    fn place_in_many(&mut self) -> &mut MaybeUninit<T> {
-        if let Places::Few(len, places) = &mut self.0 {
-            let mut many = Vec::with_capacity(2 * N);
-            for place in &mut places[..std::mem::take(len)] {
-                many.push(std::mem::replace(place, MaybeUninit::uninit()));
+    fn heap_slot(&mut self) -> &mut MaybeUninit<T> {
+        if let Storage::Inline(len, slots) = &mut self.0 {
+            let mut heap = Vec::with_capacity(2 * N);
+            // The length is zeroed first, so that a panic while moving leaks items and drops none
+            // of them twice.
+            for slot in &mut slots[..std::mem::take(len)] {
+                heap.push(std::mem::replace(slot, MaybeUninit::uninit()));
             }
-            self.0 = Places::Many(many);
+            self.0 = Storage::Heap(heap);
         }
-        let Places::Many(many) = &mut self.0 else {
+        let Storage::Heap(heap) = &mut self.0 else {
             unreachable!("the items were moved")
         };
-        let place = many.len();
-        many.push(MaybeUninit::uninit());
-        &mut many[place]
+        let index = heap.len();
+        heap.push(MaybeUninit::uninit());
+        &mut heap[index]
     }
 }
 
-impl<T, const N: usize> Places<T, N> {
+impl<T, const N: usize> Storage<T, N> {
     #[inline(always)]
-    fn filled(&self) -> &[MaybeUninit<T>] {
+    fn initialized(&self) -> &[MaybeUninit<T>] {
         match self {
-            Self::Few(len, places) => &places[..*len],
-            Self::Many(many) => many,
+            Self::Inline(len, slots) => &slots[..*len],
+            Self::Heap(heap) => heap,
         }
     }
 
     #[inline(always)]
-    fn filled_mut(&mut self) -> &mut [MaybeUninit<T>] {
+    fn initialized_mut(&mut self) -> &mut [MaybeUninit<T>] {
         match self {
-            Self::Few(len, places) => &mut places[..*len],
-            Self::Many(many) => many,
+            Self::Inline(len, slots) => &mut slots[..*len],
+            Self::Heap(heap) => heap,
         }
     }
 }
 
-impl<T, const N: usize> Deref for Few<T, N> {
+impl<T, const N: usize> Deref for SmallVec<T, N> {
     type Target = [T];
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        let filled: *const [MaybeUninit<T>] = self.0.filled();
-        // SAFETY: the places hold items.
-        unsafe { &*(filled as *const [T]) }
+        let slots: *const [MaybeUninit<T>] = self.0.initialized();
+        // SAFETY: `initialized` returns only slots that `push` has filled, and `MaybeUninit<T>` has
+        // the layout of `T`.
+        unsafe { &*(slots as *const [T]) }
     }
 }
 
-impl<T, const N: usize> DerefMut for Few<T, N> {
+impl<T, const N: usize> DerefMut for SmallVec<T, N> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut [T] {
-        let filled: *mut [MaybeUninit<T>] = self.0.filled_mut();
-        // SAFETY: the places hold items.
-        unsafe { &mut *(filled as *mut [T]) }
+        let slots: *mut [MaybeUninit<T>] = self.0.initialized_mut();
+        // SAFETY: as in `deref`, and `&mut self` makes the borrow exclusive.
+        unsafe { &mut *(slots as *mut [T]) }
     }
 }
 
-impl<T, const N: usize> Drop for Places<T, N> {
+impl<T, const N: usize> Drop for Storage<T, N> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: the places hold items, and nobody looks at them after this.
-        self.filled_mut()
-            .iter_mut()
-            .for_each(|place| unsafe { place.assume_init_drop() });
+        for slot in self.initialized_mut() {
+            // SAFETY: `push` has filled the slot, and a destructor is the last to access it.
+            unsafe { slot.assume_init_drop() };
+        }
     }
 }
 
-impl<T, const N: usize> Default for Few<T, N> {
+impl<T, const N: usize> Default for SmallVec<T, N> {
     #[inline(always)]
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<T: Clone, const N: usize> Clone for Few<T, N> {
+impl<T: Clone, const N: usize> Clone for SmallVec<T, N> {
     fn clone(&self) -> Self {
         let mut copy = Self::new();
-        self.iter().cloned().for_each(|item| copy.push(item));
+        for item in self.iter() {
+            copy.push(item.clone());
+        }
         copy
     }
 }
@@ -129,7 +137,7 @@ mod tests {
     fn items_are_kept_and_dropped_once_however_many_they_are() {
         let item = Rc::new(());
         for count in 0..10 {
-            let mut list = Few::<_, 3>::new();
+            let mut list = SmallVec::<_, 3>::new();
             (0..count).for_each(|n| list.push((n, item.clone())));
             assert!(list.iter().map(|(n, _)| *n).eq(0..count));
             let mut copy = list.clone();

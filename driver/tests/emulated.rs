@@ -260,11 +260,12 @@ fn a_capture_that_fails_tells_what_failed_first_and_leaves_the_stream_usable() {
         let aside = Stream::new(&bench.context)?;
         assert_eq!(
             text(aside.wait(&event)),
-            "a stream's wait for it: a capture recorded the event, so that it marks a place in a graph; record it in a \
+            "a stream's wait for it: a capture recorded the event, so that it marks a point in a graph; record it in a \
              stream first"
         );
         let wait = bench.context.driver().api().cuStreamWaitEvent;
-        // SAFETY: stream and event are alive. This is what the safe call refuses: the stream captures from here on.
+        // SAFETY: stream and event are alive. This is what the safe call refuses: the stream
+        // captures from here on.
         let drawn_in = bench
             .context
             .run(|| unsafe { wait(aside.raw(), event.raw(), 0) })?;

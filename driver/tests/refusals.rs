@@ -197,7 +197,7 @@ fn running_out_of_memory_gives_the_numbers() {
     fail("cuMemAlloc_v2", CUresult::OUT_OF_MEMORY);
     assert_eq!(
         text(Buffer::<f32>::zeroed(&context, 1000)),
-        "out of memory: 4000 bytes asked for, 100 of 1073741824 free"
+        "out of memory: 4000 bytes requested, 100 of 1073741824 free"
     );
     fail("cuMemAlloc_v2", CUresult(4242));
     assert_eq!(
@@ -251,7 +251,7 @@ fn modules_are_checked_before_the_compiler_and_quoted_after() {
     for (ptx, wanted) in [
         (
             ".version 9.0\n.target sm_80\n",
-            "module: the PTX is of version 9.0, which drivers know from CUDA 13.0 on; this driver serves CUDA 12.4. \
+            "module: the PTX has version 9.0, which needs a driver for CUDA 13.0; this driver supports CUDA 12.4. \
              Use a newer driver or a lower .version \
              [.version 9.0, .target sm_80; device 0 (Fake, compute capability 8.0), driver for CUDA 12.4]",
         ),
@@ -288,7 +288,7 @@ fn a_missing_kernel_lists_those_there_are() {
     fail("cuModuleGetFunction", CUresult::NOT_FOUND);
     // SAFETY: there is no such kernel to launch.
     let missing = unsafe { module.function("three", &[]) };
-    assert!(text(missing).starts_with("module: no kernel three; the text has one, two ["));
+    assert!(text(missing).starts_with("module: no kernel three; the PTX defines one, two ["));
 }
 
 #[test]
@@ -356,7 +356,7 @@ fn graphs_refuse_foreign_nodes_cycles_and_forgotten_edges() {
     assert!(graph.races().is_empty());
     assert_eq!(
         text(graph.add_edge(first, second)),
-        "edge from node 0 to node 1: it is there already"
+        "edge from node 0 to node 1: it exists already"
     );
     assert_eq!(
         text(graph.add_edge(second, first)),

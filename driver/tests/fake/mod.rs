@@ -112,7 +112,8 @@ macro_rules! fakes {
                 unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {
                     let code = enter(stringify!($name));
                     if code == CUresult::SUCCESS {
-                        // SAFETY: the crate passes pointers to places of these types, which the tests rely on.
+                        // SAFETY: the crate passes pointers to places of these types, which the
+                        // tests rely on.
                         #[allow(unused_unsafe)]
                         unsafe { $($body)* }
                     }

@@ -45,7 +45,7 @@ fn memory_of_a_pool_is_not_exported() {
     // SAFETY: it is refused.
     let refused = unsafe { buffer.export() };
     let wanted =
-        "exporting memory: scratch is not memory that Buffer::uninit or its like allocated";
+        "exporting memory: scratch was not allocated by Buffer::uninit, zeroed or from_slice";
     assert_eq!(text(refused), wanted);
 }
 

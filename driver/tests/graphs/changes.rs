@@ -83,12 +83,12 @@ fn a_node_keeps_its_sort_and_its_place() {
         (
             fill,
             NodeWork::host(&bench.context, || {}),
-            "only a function of the host becomes another one",
+            "only a host function can become another one",
         ),
         (
             empty,
             NodeWork::Child(&graph),
-            "only a child graph becomes another one",
+            "only a child graph can become another one",
         ),
         (
             empty,
@@ -98,7 +98,7 @@ fn a_node_keeps_its_sort_and_its_place() {
         (
             fill,
             NodeWork::Words(Vec::new()),
-            "only operations on words become others",
+            "only operations on words can become others",
         ),
         (
             side,
@@ -218,7 +218,8 @@ fn an_update_in_another_order_of_adding_is_for_the_whole_graph() {
         .launch(&[], &bench.add, bench.add(&bench.a, &bench.b, 1.0))
         .unwrap();
     turned.add_edge(first, fill).unwrap();
-    // Whether a driver takes such a graph is its own affair; afterwards nothing may be mistaken for another node.
+    // Whether a driver takes such a graph is its own affair; afterwards nothing may be mistaken for
+    // another node.
     match exec.update(&turned) {
         Ok(()) => {
             let refused = text(exec.set(kernel, bench.launch(&bench.a, &bench.b, 9.0)));

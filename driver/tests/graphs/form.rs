@@ -78,7 +78,7 @@ fn edges_of_every_kind_come_and_go() {
     graph.remove_edge(first, fourth).unwrap();
     assert_eq!(
         text(graph.remove_edge(first, fourth)),
-        "edge from node 0 to node 3: there is none"
+        "edge from node 0 to node 3: it does not exist"
     );
     assert_eq!((graph.edges().len(), graph.programmatic_edges()), (2, 2));
     assert_eq!(graph.races().len(), 4, "the pairs on either side");

@@ -75,7 +75,7 @@ fn what_runs_as_a_part_of_a_graph_only_is_named() {
         .map(|row| (row.node, row.name.as_str()))
         .collect();
     assert_eq!(rows[..2], [(write, "words"), (last, "add")]);
-    let memory = "its memory is there in a launch of the graph only";
+    let memory = "its memory exists only during a launch of the graph";
     let mut untimed: Vec<_> = profile
         .untimed
         .iter()

@@ -169,7 +169,8 @@ pub fn run() {
 /// The driver of this thread, which has nothing and has done nothing.
 pub fn driver() -> Driver {
     thread_local! {
-        // SAFETY: each function does what its body says, which is what `cuda.h` says as far as this crate asks.
+        // SAFETY: each function does what its body says, which is what `cuda.h` says as far as this
+        // crate asks.
         static LIBRARY: &'static Library = unsafe { Library::of(table::api(), "sim") };
     }
     Driver::of(LIBRARY.with(|l| *l)).unwrap()
