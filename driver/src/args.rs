@@ -137,7 +137,11 @@ impl<'a> Args<'a> {
                     self.words.push(region.address());
                 }
                 HostArg::Scalar(_, bits) => self.words.push(*bits),
-                HostArg::Value(value) => value.words().for_each(|word| self.words.push(word)),
+                HostArg::Value(value) => {
+                    for word in value.words() {
+                        self.words.push(word);
+                    }
+                }
             }
         }
         for (index, arg) in args.iter().enumerate() {
@@ -196,7 +200,9 @@ impl<'a> Args<'a> {
             let buffer = buffers.next_if(|lent| lent.index as usize == index);
             match (map, buffer) {
                 (Some((_, map, _)), _) => {
-                    map.value().words().for_each(|word| self.words.push(word));
+                    for word in map.value().words() {
+                        self.words.push(word);
+                    }
                     args.push(HostArg::Value(map.value().clone()));
                 }
                 (_, Some(lent)) => {

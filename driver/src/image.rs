@@ -198,7 +198,10 @@ impl Module {
                 // SAFETY: the driver may write both numbers. It returns an error beyond the last
                 // parameter.
                 let code = unsafe { info(function, index, offset, size) };
-                (code != CUresult::INVALID_VALUE).then(|| driver.check("cuFuncGetParamInfo", code))
+                if code == CUresult::INVALID_VALUE {
+                    return None;
+                }
+                Some(driver.check("cuFuncGetParamInfo", code))
             })
         });
         Ok(ListedKernel {

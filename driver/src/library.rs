@@ -199,8 +199,10 @@ impl Library {
                 // SAFETY: the driver may write both numbers. It returns an error beyond the last
                 // parameter.
                 let code = unsafe { info(kernel, index, offset, size) };
-                (code != CUresult::INVALID_VALUE)
-                    .then(|| driver.check("cuKernelGetParamInfo", code))
+                if code == CUresult::INVALID_VALUE {
+                    return None;
+                }
+                Some(driver.check("cuKernelGetParamInfo", code))
             })
         });
         Ok(ListedKernel {

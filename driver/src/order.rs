@@ -136,7 +136,10 @@ impl Touched {
     /// # Safety
     /// - `_locked` must be the locked tables of the allocation's context.
     /// - The caller must not use a reference that an earlier call returned.
-    #[allow(clippy::mut_from_ref)]
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "the lock of the tables makes the reference exclusive"
+    )]
     unsafe fn get<'t>(&'t self, _locked: &'t Tables) -> &'t mut Vec<Touch> {
         // SAFETY: the caller guarantees that the tables are locked and no other reference is in
         // use.

@@ -42,9 +42,8 @@ pub(super) fn kernel_params(
 }
 
 /// Returns the driver's parameters of a fill.
-#[allow(non_snake_case)]
 pub(super) fn memset_params(fill: &MemoryFill) -> CUDA_MEMSET_NODE_PARAMS_v1 {
-    let (value, elementSize) = fill.value();
+    let (value, element_size) = fill.value();
     let all = FillShape {
         pitch: 0,
         columns: fill.count(),
@@ -59,7 +58,7 @@ pub(super) fn memset_params(fill: &MemoryFill) -> CUDA_MEMSET_NODE_PARAMS_v1 {
         dst: fill.to().address(),
         pitch,
         value,
-        elementSize,
+        elementSize: element_size,
         width: columns,
         height: rows,
     }

@@ -64,7 +64,7 @@ pub struct PhysicalMemory {
 /// drop(words);
 /// let second = range.unmap(page)?;
 /// assert!(range.view::<u32>(page - 4..page + 4).is_err());
-/// range.map(5 * page, second)?; // elsewhere, with what it holds
+/// range.map(5 * page, second)?; // at another offset, with its contents
 /// assert_eq!(range.view::<u32>(5 * page..5 * page + 4)?.to_vec()?, [2]);
 /// # Ok(())
 /// # }
