@@ -149,7 +149,7 @@ fn element(input: &DeriveInput) -> Result<TokenStream, Error> {
         // padding.
         #[allow(unsafe_code)]
         unsafe impl ::warpwright_driver::Element for #name {
-            const TYPE: ::warpwright_driver::ElementType = ::warpwright_driver::ElementType::of::<Self>(#text);
+            const TYPE: ::warpwright_driver::ElementType = ::warpwright_driver::ElementType::new::<Self>(#text);
         }
 
         const _: () = {

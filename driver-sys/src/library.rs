@@ -34,7 +34,7 @@ pub const NAMES: &[&str] = if cfg!(windows) {
 ///
 /// A `Library` carries a promise: every function of its table is the function that `cuda.h`
 /// declares under that name. [`Library::find`] relies on the operating system for it. Callers of
-/// [`Library::open`] and [`Library::of`] make the promise themselves.
+/// [`Library::open`] and [`Library::from_api`] make the promise themselves.
 pub struct Library {
     api: Table,
     name: String,
@@ -137,7 +137,7 @@ impl Library {
     ///
     /// # Safety
     /// Every function of the table must do what `cuda.h` documents for its name.
-    pub unsafe fn of(api: Api, name: &str) -> &'static Self {
+    pub unsafe fn from_api(api: Api, name: &str) -> &'static Self {
         let mut version = 0;
         // SAFETY: the caller guarantees that the function is that of `cuda.h`, which writes one
         // integer.
@@ -333,7 +333,7 @@ mod tests {
     #[test]
     fn a_table_made_in_the_program_is_a_library() {
         // SAFETY: the functions of the empty table refuse every call, which `cuda.h` allows.
-        let library = unsafe { Library::of(Api::empty(), "nothing") };
+        let library = unsafe { Library::from_api(Api::empty(), "nothing") };
         assert_eq!((library.name(), library.version()), ("nothing", 0));
         assert!(library.api().cuLaunchKernelEx.is_none());
     }

@@ -29,7 +29,8 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         // SAFETY: the functions do nothing.
-        let driver = Driver::of(unsafe { Library::of(stub::api(), "stub") }).unwrap();
+        let driver =
+            Driver::from_library(unsafe { Library::from_api(stub::api(), "stub") }).unwrap();
         let context = Context::new(&driver.device(0).unwrap()).unwrap();
         let buffer = |_| Buffer::uninit(&context, 128).unwrap();
         Self {

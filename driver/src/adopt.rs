@@ -114,7 +114,7 @@ fn edges_of(
             unsafe { cu_optional!(driver, cuGraphGetEdges(graph, from, to, &mut count)) }?;
         }
     }
-    let kinds = data.iter().map(EdgeKind::of);
+    let kinds = data.iter().map(EdgeKind::from_data);
     Ok(from
         .into_iter()
         .zip(to)

@@ -33,7 +33,7 @@ use crate::{Error, Function, HostArg, LaunchConfig, LaunchProblem, Parameter, Re
 /// # }
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// /// The arguments of a kernel that adds 10, written once.
 /// fn ten<'a>(x: &'a View<f32>, y: &'a View<f32>) -> AddArgs<Host<'a>> {
@@ -388,7 +388,7 @@ pub(crate) struct Shapes<'l, 'a> {
 
 impl<'l, 'a> Shapes<'l, 'a> {
     #[inline(always)]
-    pub(crate) fn of(args: &'l Args<'a>) -> Self {
+    pub(crate) fn new(args: &'l Args<'a>) -> Self {
         Self {
             words: args.words.iter(),
             buffers: args.buffers.iter(),

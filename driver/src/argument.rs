@@ -12,7 +12,7 @@ use crate::{Error, Region, TensorMap, TensorMapBuilder, View};
 /// # use warpwright_driver::*;
 /// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// # let module = Module::load(&context, SCALE)?;
 /// # let params = [Parameter::value::<u32>("n"), Parameter::value::<f32>("a"), Parameter::buffer::<f32>("y", Access::ReadWrite)];
@@ -61,7 +61,7 @@ pub enum HostArg {
 /// # ";
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// // y = pair
 /// let module = Module::load(&context, STORE)?;
@@ -94,7 +94,7 @@ pub struct HostValue {
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let matrix = Buffer::<f32>::zeroed(&context, 64 * 32)?;
 /// let tiles = TensorMapBuilder::new(&matrix, &[32, 64]).boxed(&[32, 8]);
 /// // SAFETY: the matrix lives until the kernels that take the map have run.

@@ -11,7 +11,7 @@ use crate::{Error, Region, View};
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// // Copy the middle two columns of a 3x4 matrix into a 3x2 matrix.
 /// let matrix = Buffer::from_slice(&context, &[0, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23])?;
@@ -228,6 +228,8 @@ pub(crate) fn box_copy<T: Element>(
     let extent = or_nothing(extent);
     let from = from.place(WHAT, extent)?;
     let to = to.place(WHAT, extent)?;
+    // Boxes such as columns of one matrix overlap as ranges and share no element. The exact test runs
+    // only if the ranges overlap.
     if from.region.overlaps(&to.region) && overlap(&from, &to, extent, T::TYPE) {
         let problem = format!("{} and {} overlap", from.region, to.region);
         return Err(Error::Transfer {

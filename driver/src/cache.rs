@@ -16,7 +16,7 @@ use crate::{Context, Device, Error, Stream, View};
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let weights = Buffer::<f32>::zeroed(&context, 1 << 20)?;
 /// context.set_persisting_cache(8 << 20)?;
@@ -43,15 +43,15 @@ impl AccessWindow {
     /// Returns a window whose memory stays in the part of the cache that is [set
     /// aside](Context::set_persisting_cache) for persisting accesses.
     pub fn persisting<T>(view: &View<T>) -> Self {
-        Self::of(view, CUaccessProperty::PERSISTING)
+        Self::new(view, CUaccessProperty::PERSISTING)
     }
 
     /// Returns a window whose memory is evicted first, for data that is used once.
     pub fn streaming<T>(view: &View<T>) -> Self {
-        Self::of(view, CUaccessProperty::STREAMING)
+        Self::new(view, CUaccessProperty::STREAMING)
     }
 
-    fn of<T>(view: &View<T>, hit: CUaccessProperty) -> Self {
+    fn new<T>(view: &View<T>, hit: CUaccessProperty) -> Self {
         let address = view.address();
         let bytes = view.region().bytes();
         Self {
@@ -97,7 +97,7 @@ impl AccessWindow {
     }
 
     /// Returns the window from the words of the driver's `CUaccessPolicyWindow`.
-    pub(crate) fn of_words([address, bytes, share, miss]: [u64; 4]) -> Self {
+    pub(crate) fn from_words([address, bytes, share, miss]: [u64; 4]) -> Self {
         let property = |bits: u64| CUaccessProperty(bits as u32 as i32);
         let hit = property(share >> 32);
         let miss = property(miss);
@@ -210,6 +210,6 @@ impl Stream {
         // write.
         unsafe { cu_optional!(driver, cuStreamGetAttribute(raw, id, &mut value)) }?;
         let [a, b, c, d, ..] = value.words;
-        Ok(Some(AccessWindow::of_words([a, b, c, d])).filter(|window| window.bytes > 0))
+        Ok(Some(AccessWindow::from_words([a, b, c, d])).filter(|window| window.bytes > 0))
     }
 }

@@ -51,7 +51,7 @@ use crate::{Context, DriverError, Error, Event, Graph, NodeId, Stream};
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?;
 /// let graph = capture(&stream, CaptureMode::ThreadLocal, |queue| queue.fill(&x, 1.0))?;
@@ -95,7 +95,7 @@ pub fn capture(
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?;
 /// let mut graph = Graph::new(&context)?;

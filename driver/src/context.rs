@@ -31,7 +31,7 @@ use crate::{Device, Driver, Error};
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let driver = Driver::of(warpwright_cuda_emu::library())?;
+/// # let driver = Driver::from_library(warpwright_cuda_emu::library())?;
 /// let context = Context::new(&driver.device(0)?)?;
 /// let (free, total) = context.memory()?;
 /// assert!(free <= total);
@@ -73,7 +73,7 @@ pub(crate) type Point = (u64, Option<Clock>);
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?;
 /// let current = context.enter()?; // once for all calls below

@@ -13,7 +13,7 @@ use crate::{Driver, Error};
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let driver = Driver::of(warpwright_cuda_emu::library())?;
+/// # let driver = Driver::from_library(warpwright_cuda_emu::library())?;
 /// let device = driver.device(0)?;
 /// assert!(device.compute_capability() >= (7, 0));
 /// // Use enough blocks to keep the device busy.
@@ -37,7 +37,7 @@ pub struct Device {
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// // A persistent kernel: two blocks per multiprocessor, which share its shared memory.
 /// let properties = context.device().properties();
 /// let half = properties.shared_per_multiprocessor / 2 - properties.shared_reserved_per_block;

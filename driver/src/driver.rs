@@ -20,7 +20,7 @@ use crate::regions;
 /// # fn main() -> Result<(), Error> {
 /// let driver = Driver::load().or_else(|missing| {
 ///     eprintln!("{missing}"); // every name that was tried, with the reason
-///     Driver::of(warpwright_cuda_emu::library())
+///     Driver::from_library(warpwright_cuda_emu::library())
 /// })?;
 /// for device in driver.devices()? {
 ///     println!("{device}, driver for CUDA {:?}", driver.version());
@@ -65,7 +65,7 @@ impl Driver {
     /// Returns an error with the reason for each name that was tried, or the reason why the driver
     /// did not initialize.
     pub fn load() -> Result<Self, LoadError> {
-        Self::of(Library::find()?)
+        Self::from_library(Library::find()?)
     }
 
     /// Opens and initializes the driver library at `path`.
@@ -86,11 +86,11 @@ impl Driver {
     ///
     /// ```compile_fail,E0133
     /// use warpwright_driver::{Driver, sys::{Api, Library}};
-    /// let driver = Driver::of(Library::of(Api::empty(), "mine"));
+    /// let driver = Driver::from_library(Library::from_api(Api::empty(), "mine"));
     /// ```
     pub unsafe fn open(path: impl AsRef<OsStr>) -> Result<Self, LoadError> {
         // SAFETY: the caller guarantees that the exported functions are those of `cuda.h`.
-        Self::of(unsafe { Library::open(path) }?)
+        Self::from_library(unsafe { Library::open(path) }?)
     }
 
     /// Initializes the driver of an open library. A second call for the same library returns the
@@ -98,7 +98,7 @@ impl Driver {
     ///
     /// # Errors
     /// Returns an error if the driver does not initialize.
-    pub fn of(library: &'static Library) -> Result<Self, LoadError> {
+    pub fn from_library(library: &'static Library) -> Result<Self, LoadError> {
         // The list stays locked while the driver initializes, so that two threads do not create two
         // drivers for one library.
         let mut started = lock(&STARTED);

@@ -9,7 +9,7 @@ use driver_sys::CUresult;
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let device = context.device();
 /// let code = match device.attribute(sys::CUdevice_attribute(-1)) {
 ///     Err(Error::Driver(DriverError { call: "cuDeviceGetAttribute", code, .. })) => code,
@@ -42,7 +42,7 @@ pub struct DriverError {
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let device = context.device();
 /// match device.uuid() {
 ///     Err(Error::Driver(DriverError { absent: Some(absent), .. })) => {

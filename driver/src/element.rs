@@ -21,7 +21,7 @@ use sealed::Sealed;
 ///
 /// // SAFETY: four floats, without padding.
 /// unsafe impl Element for Particle {
-///     const TYPE: ElementType = ElementType::of::<Self>("Particle");
+///     const TYPE: ElementType = ElementType::new::<Self>("Particle");
 /// }
 /// ```
 ///
@@ -31,7 +31,7 @@ use sealed::Sealed;
 /// - The bits must not carry a promise, because safe code can choose them. For example, an address
 ///   that a kernel uses without a check must not be an element. This is why
 ///   [`TensorMap`](crate::TensorMap) is not one.
-/// - [`TYPE`](Self::TYPE) must come from [`ElementType::of`]`::<Self>`. A type with the size, the
+/// - [`TYPE`](Self::TYPE) must come from [`ElementType::new`]`::<Self>`. A type with the size, the
 ///   alignment and the bits of a number may use [`ElementType::number`] instead.
 pub unsafe trait Element: Copy + Send + Sync + 'static {
     /// The name, the size and the alignment of the type.
@@ -109,7 +109,7 @@ impl ElementType {
     /// # Panics
     /// Panics if the type has 4 GiB or more. In a constant, such as [`Element::TYPE`], this is a
     /// compile error.
-    pub const fn of<T>(name: &'static str) -> Self {
+    pub const fn new<T>(name: &'static str) -> Self {
         Self::with_sort::<T>(name, Sort::Plain)
     }
 
@@ -214,7 +214,7 @@ numbers! {
 
 // SAFETY: an array adds no padding between elements, and every element fulfills the obligations.
 unsafe impl<T: Element, const N: usize> Element for [T; N] {
-    const TYPE: ElementType = ElementType::of::<Self>(T::TYPE.name);
+    const TYPE: ElementType = ElementType::new::<Self>(T::TYPE.name);
 }
 
 /// Returns `len` elements whose bits are all zero.

@@ -58,7 +58,7 @@ pub enum LoadError {
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?.labelled("x");
 /// let y = Buffer::<f32>::zeroed(&context, 5)?.labelled("y");
@@ -343,7 +343,7 @@ impl Error {
 /// # }
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # // SAFETY: the program stays below `n`.
 /// # let add = unsafe { Kernel::load(&context, Add) }?;
 /// # let [x, y, z] = ["x", "y", "z"].map(|name| Ok::<_, Error>(Buffer::<f32>::zeroed(&context, 2)?.labelled(name)));
@@ -393,7 +393,7 @@ pub struct Stale {
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?.labelled("x");
 /// let mut graph = Graph::new(&context)?;
 /// graph.fill(&[], &x, 1.0)?;
@@ -434,7 +434,7 @@ pub struct Races {
 /// # use warpwright_driver::*;
 /// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// # let module = Module::load(&context, SCALE)?;
 /// # let params = [Parameter::value::<u32>("n"), Parameter::value::<f32>("a"), Parameter::buffer::<f32>("y", Access::ReadWrite)];

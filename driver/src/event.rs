@@ -19,7 +19,7 @@ use crate::{Context, DriverError, Error};
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let x = Buffer::<f32>::zeroed(&context, 1 << 10)?;
 /// let start = Event::new(&context)?;
@@ -42,7 +42,7 @@ pub struct Event(pub(crate) Arc<Inner>);
 /// ```no_run
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// # fn receive<const N: usize>() -> [u8; N] { [0; N] }
 /// # fn send<const N: usize>(bytes: &[u8; N]) {}

@@ -23,7 +23,7 @@ use crate::{Context, Error, LaunchConfig, Module, Parameter};
 /// # use warpwright_driver::*;
 /// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let module = Module::load(&context, SCALE)?;
 /// let params = [
 ///     Parameter::value::<u32>("n"),
@@ -106,7 +106,7 @@ impl Module {
         }
         // SAFETY: the driver returned the function for this module. The caller guarantees the
         // parameters and accesses.
-        unsafe { Function::of(self.clone(), raw, name, params, noncoherent) }
+        unsafe { Function::from_raw(self.clone(), raw, name, params, noncoherent) }
     }
 }
 
@@ -137,7 +137,7 @@ impl Function {
     /// # Safety
     /// - `raw` must be a function of the module.
     /// - The caller must fulfill the obligations of [`Module::function`] for the parameters.
-    pub(crate) unsafe fn of(
+    pub(crate) unsafe fn from_raw(
         module: Module,
         raw: CUfunction,
         name: &str,
@@ -329,6 +329,8 @@ impl Function {
             let axis = (0..3).find(|i| got[*i] == 0 || got[*i] > limit[*i])?;
             Some((['x', 'y', 'z'][axis], got[axis], limit[axis]))
         };
+        // From the limits of the device to the limit of the kernel, so that the error names the cause
+        // that applies to every kernel first.
         if let Some((axis, got, limit)) = beyond(config.grid, limits.grid) {
             return self.refuse(LaunchProblem::Grid { axis, got, limit });
         }

@@ -18,7 +18,7 @@ const LOG: usize = 16 << 10;
 /// # use warpwright_driver::*;
 /// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let module = Module::load_with(&context, SCALE, &JitOptions::default().max_registers(32))?;
 /// assert_eq!(module.kernels()?[0].name, "scale");
 /// # Ok(())
@@ -43,7 +43,7 @@ pub struct JitOptions {
 /// # use warpwright_driver::*;
 /// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let module = Module::load(&context, SCALE)?;
 /// let kernels = module.kernels()?;
 /// assert_eq!(kernels[0].parameters, Some(vec![(0, 4), (4, 4), (8, 8)])); // offsets and sizes of n, a, y
@@ -216,7 +216,7 @@ impl Module {
     /// ```
     /// # use warpwright_driver::*;
     /// # fn main() -> Result<(), Error> {
-    /// # let driver = Driver::of(warpwright_cuda_emu::library())?;
+    /// # let driver = Driver::from_library(warpwright_cuda_emu::library())?;
     /// # let context = Context::new(&driver.device(0)?)?;
     /// let ptx = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .global .align 4 .u32 table[2] = {7, 8};\n";
     /// let module = Module::load(&context, ptx)?;

@@ -28,7 +28,7 @@ use crate::{Context, Error, Function, Host, HostArg, Launch, LaunchConfig, Modul
 /// # }
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// // SAFETY: the program stays below `n`, and every buffer below has that many elements.
 /// let add = unsafe { Kernel::load(&context, Add) }?; // y = x + add
@@ -70,7 +70,7 @@ pub struct Kernel<K> {
 /// # }
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let x = Buffer::from_slice(&context, &[1.0f32, 2.0])?;
 /// let y = Buffer::<f32>::zeroed(&context, 2)?;
@@ -167,7 +167,7 @@ impl<K: KernelDef> Kernel<K> {
     /// Returns the launch configuration that the contract determines for these arguments.
     #[inline]
     fn config(&self, args: &Args<'_>) -> Result<LaunchConfig, Error> {
-        let grid = self.def.grid(&K::Args::make(&mut Shapes::of(args)));
+        let grid = self.def.grid(&K::Args::make(&mut Shapes::new(args)));
         let Grid { x, y, z, shared } =
             grid.map_err(|e| self.function.refuse(LaunchProblem::Shape(e.what)))?;
         Ok(LaunchConfig::new([x, y, z], KernelDef::block_shape(&self.def)).shared(shared))

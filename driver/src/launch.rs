@@ -19,7 +19,7 @@ use crate::{Context, Driver, DriverError, Error, Function, LaunchConfig, Stream}
 /// # use warpwright_driver::*;
 /// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// # let module = Module::load(&context, SCALE)?;
 /// # let params = [Parameter::value::<u32>("n"), Parameter::value::<f32>("a"), Parameter::buffer::<f32>("y", Access::ReadWrite)];
@@ -124,6 +124,7 @@ impl Launch {
         call: impl FnOnce(*mut *mut c_void) -> Result<(), Error>,
     ) -> Option<Result<(), Error>> {
         let inner = Arc::get_mut(&mut self.0)?;
+        // The buffers must be the same, because their contexts, overlaps and order were checked before.
         let same_length =
             inner.words.len() == args.words.len() && inner.buffers.len() == args.buffers.len();
         let mut pairs = inner.buffers.iter().zip(args.buffers.iter());

@@ -41,7 +41,7 @@
 //! }
 //!
 //! fn main() -> Result<(), Error> {
-//! #   let driver = Driver::of(warpwright_cuda_emu::library())?;
+//! #   let driver = Driver::from_library(warpwright_cuda_emu::library())?;
 //! #   /*
 //!     let driver = Driver::load()?;
 //! #   */
@@ -99,7 +99,7 @@
 //! ```
 //! # use warpwright_driver::*;
 //! # fn main() -> Result<(), Error> {
-//! # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+//! # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 //! let x = Buffer::from_slice(&context, &[1.0f32, 2.0, 3.0])?.labelled("x"); // errors show the label
 //! let y = Buffer::<f32>::zeroed(&context, 3)?;
 //! let stream = Stream::new(&context)?;
@@ -122,7 +122,7 @@
 //! ```
 //! # use warpwright_driver::*;
 //! # fn main() -> Result<(), Error> {
-//! # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+//! # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 //! # let stream = Stream::new(&context)?;
 //! let other = Stream::new(&context)?;
 //! let x = Buffer::<f32>::zeroed(&context, 1000)?;
@@ -163,7 +163,7 @@
 //! ```
 //! # use warpwright_driver::*;
 //! # fn main() -> Result<(), Error> {
-//! # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+//! # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 //! # let stream = Stream::new(&context)?;
 //! let x = Buffer::<f32>::zeroed(&context, 4)?;
 //! let y = Buffer::<f32>::zeroed(&context, 4)?;
@@ -185,7 +185,7 @@
 //! ```
 //! # use warpwright_driver::*;
 //! # fn main() -> Result<(), Error> {
-//! # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+//! # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 //! # let stream = Stream::new(&context)?;
 //! fn step(queue: &mut impl Queue, x: &View<f32>, y: &View<f32>) -> Result<(), Error> {
 //!     queue.fill(x, 1.0)?;
@@ -218,7 +218,7 @@
 //! ```
 //! # use warpwright_driver::*;
 //! # fn main() -> Result<(), Error> {
-//! # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+//! # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 //! # let stream = Stream::new(&context)?;
 //! let x = Buffer::<f32>::zeroed(&context, 4)?.labelled("x");
 //! let y = Buffer::<f32>::zeroed(&context, 5)?.labelled("y");
@@ -258,7 +258,7 @@
 //! # Without a GPU
 //!
 //! `warpwright-cuda-emu` implements the driver API on the CPU, and all examples here run on it.
-//! Link it in tests and call [`Driver::of`]`(warpwright_cuda_emu::library())`. To run an existing
+//! Link it in tests and call [`Driver::from_library`]`(warpwright_cuda_emu::library())`. To run an existing
 //! program on it, name its shared library in the environment variable `WARPWRIGHT_LIBCUDA`, or
 //! install it as `libcuda.so.1`. The emulator reports bugs that a GPU tolerates, such as races,
 //! with the kernel, the line and the thread.
@@ -288,7 +288,7 @@
 //! use warpwright_driver::prelude::*;
 //!
 //! # fn main() -> Result<(), Error> {
-//! # let driver = Driver::of(warpwright_cuda_emu::library())?;
+//! # let driver = Driver::from_library(warpwright_cuda_emu::library())?;
 //! # /*
 //! let driver = Driver::load()?;
 //! # */

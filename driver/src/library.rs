@@ -22,7 +22,7 @@ use crate::{Context, Driver, Error, Function, ListedKernel, Module, Parameter};
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let driver = Driver::of(warpwright_cuda_emu::library())?;
+/// # let driver = Driver::from_library(warpwright_cuda_emu::library())?;
 /// # let context = Context::new(&driver.device(0)?)?;
 /// let library = Library::load(&driver, "
 /// .version 7.0
@@ -73,7 +73,7 @@ impl Library {
     /// Returns the errors of [`load`](Self::load).
     pub fn load_with(driver: &Driver, text: &str, options: &JitOptions) -> Result<Self, Error> {
         let fail = |reason| fault(driver, text, reason, Logs::default());
-        check_version(driver, &Header::of(text)).map_err(fail)?;
+        check_version(driver, &Header::parse(text)).map_err(fail)?;
         let image = CString::new(text).map_err(|e| fail(ModuleReason::Nul(e.nul_position())))?;
         Self::loaded(driver, image.as_bytes_with_nul(), text, options)
     }
@@ -246,7 +246,7 @@ impl Library {
         unsafe { cu_optional!(driver, cuLibraryGetModule(&mut raw, self.0.raw)) }.map_err(
             |error| crate::module::fault(context, self.text(), error.into(), String::new()),
         )?;
-        let module = Module::of_library(context, raw, self.text(), self.0.clone());
+        let module = Module::from_library(context, raw, self.text(), self.0.clone());
         modules.push(module.downgrade());
         Ok(module)
     }
@@ -276,7 +276,7 @@ fn fault(driver: &Driver, text: &str, reason: ModuleReason, logs: Logs) -> Error
     let place = format!("a library, driver for CUDA {major}.{minor}");
     Error::from(Box::new(describe(
         place,
-        &Header::of(text),
+        &Header::parse(text),
         text,
         reason,
         logs,

@@ -28,7 +28,7 @@ const LOG: usize = 16 << 10;
 /// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
 /// # kernel! { struct Scale = "scale"(n: u32, a: f32, y: &mut [f32]); }
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let module = Module::load(&context, SCALE)?;
 /// // SAFETY: the kernel stays below `n`, and multiplies each element by `a`.
@@ -123,7 +123,7 @@ impl Module {
     /// Returns the errors of [`load`](Self::load).
     pub fn load_with(context: &Context, text: &str, options: &JitOptions) -> Result<Self, Error> {
         let fail = |reason| fault(context, text, reason, String::new());
-        check_header(context, &Header::of(text)).map_err(fail)?;
+        check_header(context, &Header::parse(text)).map_err(fail)?;
         let image = CString::new(text).map_err(|e| fail(ModuleReason::Nul(e.nul_position())))?;
         Self::compiled(
             context,
@@ -143,7 +143,7 @@ impl Module {
         let fail = |reason, log: Logs| {
             Error::from(Box::new(describe(
                 place_of(context),
-                &Header::of(&text),
+                &Header::parse(&text),
                 &text,
                 reason,
                 log,
@@ -190,7 +190,7 @@ impl Module {
     }
 
     /// Wraps the module that a library is in a context. It keeps the library alive.
-    pub(crate) fn of_library(
+    pub(crate) fn from_library(
         context: &Context,
         raw: CUmodule,
         text: &str,
@@ -380,7 +380,7 @@ pub(crate) fn fault(context: &Context, text: &str, reason: ModuleReason, log: St
     };
     Error::from(Box::new(describe(
         place_of(context),
-        &Header::of(text),
+        &Header::parse(text),
         text,
         reason,
         logs,

@@ -9,7 +9,7 @@ use crate::DriverError;
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let text = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k() {\n    bad.u32;\n}\n";
 /// let Err(Error::Module(error)) = Module::load(&context, text) else { panic!("it is no instruction") };
 /// assert_eq!(error.line.as_ref().map(|line| line.number), Some(5));
@@ -39,7 +39,7 @@ pub struct ModuleError {
 /// # use warpwright_driver::*;
 /// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let module = Module::load(&context, SCALE)?;
 /// // SAFETY: the call returns an error.
 /// match unsafe { module.function("scaled", &[]) } {
@@ -94,7 +94,7 @@ pub enum ModuleReason {
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let text = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k() {\n    bad.u32;\n}\n";
 /// let Err(Error::Module(error)) = Module::load(&context, text) else { panic!("it is no instruction") };
 /// let line = error.line.as_ref().expect("the log names one");

@@ -14,7 +14,7 @@ use crate::{Error, Function, LaunchConfig};
 /// # use warpwright_driver::*;
 /// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let module = Module::load(&context, SCALE)?;
 /// # let params = [Parameter::value::<u32>("n"), Parameter::value::<f32>("a"), Parameter::buffer::<f32>("y", Access::ReadWrite)];
 /// # // SAFETY: the kernel stays below `n` and has these parameters.
@@ -70,7 +70,7 @@ impl Function {
     /// ```
     /// # use warpwright_driver::*;
     /// # fn main() -> Result<(), Error> {
-    /// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+    /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
     /// let ptx = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry nothing() { ret; }\n";
     /// let module = Module::load(&context, ptx)?;
     /// // SAFETY: the kernel has no parameters and accesses no memory.

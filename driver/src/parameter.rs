@@ -10,7 +10,7 @@ use crate::element::{ByValue, Element, ElementType};
 /// # use warpwright_driver::*;
 /// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let module = Module::load(&context, SCALE)?;
 /// let n = Parameter::value::<u32>("n");
 /// let y = Parameter::buffer::<f32>("y", Access::ReadWrite);
@@ -36,7 +36,7 @@ pub struct Parameter {
 /// # use warpwright_driver::*;
 /// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let module = Module::load(&context, SCALE)?;
 /// # let params = [Parameter::value::<u32>("n"), Parameter::value::<f32>("a"), Parameter::buffer::<f32>("y", Access::ReadWrite)];
 /// # // SAFETY: the kernel stays below `n` and has these parameters.

@@ -115,7 +115,7 @@ impl Stream {
     /// # fn main() -> Result<(), Error> {
     /// # let config = warpwright_cuda_emu::EmulatorConfig { devices: 2, ..Default::default() };
     /// # warpwright_cuda_emu::configure(config);
-    /// # let driver = Driver::of(warpwright_cuda_emu::library())?;
+    /// # let driver = Driver::from_library(warpwright_cuda_emu::library())?;
     /// let here = Context::new(&driver.device(0)?)?;
     /// let there = Context::new(&driver.device(1)?)?;
     /// let stream = Stream::new(&here)?;

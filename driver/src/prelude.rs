@@ -12,7 +12,7 @@
 //! use warpwright_driver::prelude::*;
 //!
 //! # fn main() -> Result<(), Error> {
-//! # let driver = Driver::of(warpwright_cuda_emu::library())?;
+//! # let driver = Driver::from_library(warpwright_cuda_emu::library())?;
 //! # /*
 //! let driver = Driver::load()?;
 //! # */

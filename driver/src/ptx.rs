@@ -13,7 +13,7 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    pub(crate) fn of(ptx: &str) -> Self {
+    pub(crate) fn parse(ptx: &str) -> Self {
         let mut header = Self::default();
         for line in ptx.lines().map(str::trim) {
             if let Some(rest) = line.strip_prefix(".version") {
@@ -128,7 +128,7 @@ impl std::fmt::Display for Parameter {
 
 impl Parameter {
     /// Parses one declaration of a parameter list.
-    fn of(declaration: &str) -> Option<Self> {
+    fn parse(declaration: &str) -> Option<Self> {
         let words: Vec<&str> = declaration.split_whitespace().skip(1).collect();
         let after = |word| {
             words
@@ -174,7 +174,11 @@ pub(crate) fn parameters(ptx: &str, kernel: &str) -> Option<Vec<Parameter>> {
     let list = parameter_list(ptx, kernel)?;
     let declarations = list.split(',').map(str::trim).filter(|d| !d.is_empty());
     declarations
-        .map(|d| d.starts_with(".param").then(|| Parameter::of(d)).flatten())
+        .map(|d| {
+            d.starts_with(".param")
+                .then(|| Parameter::parse(d))
+                .flatten()
+        })
         .collect()
 }
 
@@ -223,6 +227,7 @@ fn source_of(ptx: &str, number: usize) -> Option<String> {
     let mut words = loc.split_whitespace();
     let file = words.next()?;
     let line = words.next()?;
+    // `.loc` refers to its file by the index that a `.file` directive declares.
     let named = |l: &str| {
         let (index, name) = l.trim().strip_prefix(".file")?.trim().split_once('"')?;
         (index.trim() == file).then(|| name.split('"').next().unwrap_or(name).to_string())
@@ -239,9 +244,9 @@ mod tests {
 
     #[test]
     fn headers_and_entries() {
-        let header = Header::of(PTX);
+        let header = Header::parse(PTX);
         assert_eq!(header.describe(), ".version 8.6, .target sm_90a");
-        assert_eq!(Header::of("ret;").describe(), "no .version, no .target");
+        assert_eq!(Header::parse("ret;").describe(), "no .version, no .target");
         assert_eq!(entries(PTX), ["axpy", "second"]);
     }
 

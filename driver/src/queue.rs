@@ -25,7 +25,7 @@ use crate::{
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// fn forward(queue: &mut impl Queue, x: &View<f32>, y: &View<f32>) -> Result<(), Error> {
 ///     queue.fill(x, 1.0)?;
@@ -159,7 +159,7 @@ impl Queue for &Stream {
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let x = Buffer::from_slice(&context, &[1.0, 2.0])?;
 /// let y = Buffer::<f64>::zeroed(&context, 2)?;
@@ -188,7 +188,7 @@ pub enum Work {
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?.labelled("x");
 /// let y = Buffer::<f32>::zeroed(&context, 4)?.labelled("y");
 /// let mut graph = Graph::new(&context)?;
@@ -226,7 +226,7 @@ pub(crate) struct CopyShape {
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?;
 /// let Work::Fill(fill) = Work::fill(&x, 1.0)? else { panic!("expected this kind of work") };
 /// assert_eq!((fill.to().bytes(), fill.count()), (16, 4));
@@ -396,6 +396,7 @@ pub(crate) fn word_of<T: Element>(to: &Region, value: T) -> Result<(u32, u32), E
         [a] => (u32::from(a), 1),
         [a, b] => (u32::from(u16::from_le_bytes([a, b])), 2),
         [a, b, c, d] => (u32::from_le_bytes([a, b, c, d]), 4),
+        // The driver fills with at most 4 bytes. Equal halves are twice as many words of 4 bytes.
         [a, b, c, d, e, f, g, h] if [a, b, c, d] == [e, f, g, h] => {
             (u32::from_le_bytes([a, b, c, d]), 4)
         }
@@ -566,6 +567,7 @@ impl MemoryFill {
 pub(crate) fn memcpy_params(copy: &MemoryCopy) -> CUDA_MEMCPY3D_v2 {
     let from = copy.from();
     let to = copy.to();
+    // A contiguous copy is a box of a single row.
     let mut params = CUDA_MEMCPY3D_v2 {
         srcMemoryType: CUmemorytype::DEVICE,
         srcDevice: from.address(),
@@ -613,7 +615,7 @@ pub(crate) fn hazard(earlier: Access, later: Access) -> Option<Hazard> {
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?;
 /// let y = Buffer::<f32>::zeroed(&context, 4)?;
 /// let mut graph = Graph::new(&context)?;

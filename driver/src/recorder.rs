@@ -29,7 +29,7 @@ use crate::{Context, EdgeKind, Error, Graph, NodeId, NodeKind};
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let [x, y, z] = [(); 3].map(|()| Buffer::<f32>::zeroed(&context, 4));
 /// let x = x?;

@@ -58,7 +58,7 @@ use crate::{Error, ptx};
 /// ";
 ///
 /// # fn main() -> Result<(), Error> {
-/// # let driver = Driver::of(warpwright_cuda_emu::library())?;
+/// # let driver = Driver::from_library(warpwright_cuda_emu::library())?;
 /// # let context = Context::new(&driver.device(0)?)?;
 /// let module = Module::load(&context, PTX)?;
 /// // SAFETY: the kernel stays below `n`, and every buffer below has that many elements.

@@ -41,7 +41,7 @@ use crate::{Context, DriverError, Error, Event, Region, View};
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let first = Stream::new(&context)?;
 /// let second = Stream::new(&context)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?;

@@ -15,7 +15,7 @@ use crate::{Context, Error, Host, Kernel, Stream, View};
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let flag = Buffer::<u32>::zeroed(&context, 1)?;
 /// stream.write_value(&flag, 7)?;

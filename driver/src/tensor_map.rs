@@ -34,7 +34,7 @@ use crate::{Error, Region, View};
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// kernel! {
 ///     /// `sum` over the tiles of a matrix.
 ///     pub struct SumTiles = "sum_tiles"(tiles: TensorMap, sum: &mut [f32]);
@@ -67,7 +67,7 @@ impl std::fmt::Debug for TensorMap {
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let matrix = Buffer::<f32>::zeroed(&context, 64 * 32)?; // 64 rows of 32
 /// let tiles = TensorMapBuilder::new(&matrix, &[32, 64]).boxed(&[32, 8]).swizzle(Swizzle::B128);
 /// // SAFETY: the matrix lives until the kernels that take the map have run.
@@ -83,7 +83,7 @@ impl std::fmt::Debug for TensorMap {
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// use ptx_gen::TileOf;
 ///
 /// /// The kernel uses it as `a.x.of(X)`.
@@ -247,6 +247,7 @@ impl<T: Element> TensorMapBuilder<T> {
                 problem,
             })
         };
+        // The driver gets only an address and cannot check any of this against the view.
         if let Some(holds) = self
             .holds
             .filter(|holds| memory_of(*holds) != T::TYPE.name())

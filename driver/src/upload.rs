@@ -15,7 +15,7 @@ use crate::{Context, Error, Event, Pinned, Stream, View};
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let weights: Vec<f32> = (0..100_000).map(|i| i as f32).collect();
 /// let there = Buffer::<f32>::uninit(&context, weights.len())?;

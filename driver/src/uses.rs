@@ -42,7 +42,7 @@ impl<'a> Iterator for Touches<'a> {
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?.labelled("x");
 /// let y = Buffer::<f32>::zeroed(&context, 4)?.labelled("y");
 /// let uses = Work::copy(&x, &y)?.uses();

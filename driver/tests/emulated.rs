@@ -14,7 +14,7 @@ use warpwright_driver::*;
 const N: usize = 300;
 
 fn context() -> Context {
-    let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
+    let driver = Driver::from_library(warpwright_cuda_emu::library()).unwrap();
     Context::new(&driver.device(0).unwrap()).unwrap()
 }
 
@@ -503,8 +503,8 @@ fn a_library_has_one_driver_and_a_device_one_context() {
     theirs.stream.synchronize().unwrap();
 
     // SAFETY: the functions are the emulator's.
-    let another = unsafe { sys::Library::of(warpwright_cuda_emu::api(), "another") };
-    let context = Context::new(&Driver::of(another).unwrap().device(0).unwrap()).unwrap();
+    let another = unsafe { sys::Library::from_api(warpwright_cuda_emu::api(), "another") };
+    let context = Context::new(&Driver::from_library(another).unwrap().device(0).unwrap()).unwrap();
     let foreign = Buffer::<f32>::zeroed(&context, N)
         .unwrap()
         .labelled("foreign");

@@ -55,7 +55,7 @@ impl Bench {
 
     fn on(api: Api) -> Self {
         // SAFETY: the functions are the emulator's, of which some are left out.
-        let driver = Driver::of(unsafe { Library::of(api, "emulator") }).unwrap();
+        let driver = Driver::from_library(unsafe { Library::from_api(api, "emulator") }).unwrap();
         let context = Context::new(&driver.device(0).unwrap()).unwrap();
         let text = PTX.to_string()
             + &entry("plain", "// no griddepcontrol.wait")

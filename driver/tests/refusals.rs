@@ -232,7 +232,7 @@ fn a_driver_that_does_not_start_says_why() {
     ] {
         fail("cuInit", code);
         assert_eq!(
-            Driver::of(fake::library(fake::api()))
+            Driver::from_library(fake::library(fake::api()))
                 .err()
                 .unwrap()
                 .to_string(),
@@ -246,7 +246,7 @@ fn modules_are_checked_before_the_compiler_and_quoted_after() {
     state(
         |s| s.log = "ptxas application ptx input, line 5; error   : Not a name of any known instruction: 'foo'",
     );
-    let driver = Driver::of(fake::library(fake::refusing_api())).unwrap();
+    let driver = Driver::from_library(fake::library(fake::refusing_api())).unwrap();
     let context = Context::new(&driver.device(0).unwrap()).unwrap();
     for (ptx, wanted) in [
         (
@@ -384,7 +384,7 @@ fn graphs_refuse_foreign_nodes_cycles_and_forgotten_edges() {
 
 #[test]
 fn a_refused_update_tells_all_three_fields() {
-    let driver = Driver::of(fake::library(sys::Api {
+    let driver = Driver::from_library(fake::library(sys::Api {
         cuModuleLoadDataEx: fake::api().cuModuleLoadDataEx,
         ..fake::refusing_api()
     }));

@@ -81,7 +81,7 @@ enum From {
 impl Bench {
     fn new(api: Api) -> Self {
         // SAFETY: the functions are the emulator's, of which some are left out.
-        let driver = Driver::of(unsafe { Library::of(api, "emulator") }).unwrap();
+        let driver = Driver::from_library(unsafe { Library::from_api(api, "emulator") }).unwrap();
         let context = Context::new(&driver.device(0).unwrap()).unwrap();
         let zeroed = |len| Buffer::zeroed(&context, len).unwrap();
         let b = zeroed(2 * N).labelled("b");

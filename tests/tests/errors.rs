@@ -254,7 +254,7 @@ fn stale() -> Stale {
 }
 
 fn emulated() -> Context {
-    let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
+    let driver = Driver::from_library(warpwright_cuda_emu::library()).unwrap();
     Context::new(&driver.device(0).unwrap()).unwrap()
 }
 

@@ -73,7 +73,9 @@ impl Graph {
             .collect::<Result<Vec<_>, _>>()?;
         self.expect_overlap(&from, self.nodes.len(), &work)?;
         let into: Vec<_> = from.iter().map(|f| (*f, edge)).collect();
-        let writers = self.writers.get_or_insert_with(|| Writers::of(&self.nodes));
+        let writers = self
+            .writers
+            .get_or_insert_with(|| Writers::new(&self.nodes));
         expect_coherent(
             (&self.nodes, &self.edges, writers),
             &into,

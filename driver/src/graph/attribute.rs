@@ -16,7 +16,7 @@ use crate::{AccessWindow, Error, Launch};
 /// # use warpwright_driver::*;
 /// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let module = Module::load(&context, SCALE)?;
 /// # let params = [Parameter::value::<u32>("n"), Parameter::value::<f32>("a"), Parameter::buffer::<f32>("y", Access::ReadWrite)];
 /// # // SAFETY: the kernel stays below `n` and has these parameters.
@@ -89,7 +89,7 @@ impl NodeAttribute {
             Self::Priority(_) => Self::Priority(low as u32 as i32),
             Self::RemoteDomain(_) => Self::RemoteDomain(low as u32 != 0),
             Self::SharedCarveout(_) => Self::SharedCarveout(low as u32 as i32),
-            Self::AccessWindow(_) => Self::AccessWindow(AccessWindow::of_words(words)),
+            Self::AccessWindow(_) => Self::AccessWindow(AccessWindow::from_words(words)),
         }
     }
 }
@@ -114,7 +114,7 @@ impl Graph {
     /// # }
     /// # use warpwright_driver::*;
     /// # fn main() -> Result<(), Error> {
-    /// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+    /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
     /// # let double = unsafe { Kernel::load(&context, Double) }?;
     /// # let x = Buffer::<f32>::zeroed(&context, 32)?;
     /// let mut graph = Graph::new(&context)?;

@@ -20,7 +20,7 @@ use crate::{Error, Region};
 pub(crate) struct Writers(ByMemory<Vec<usize>>);
 
 impl Writers {
-    pub(crate) fn of(nodes: &[Node]) -> Self {
+    pub(crate) fn new(nodes: &[Node]) -> Self {
         let mut writers = Self::default();
         for node in nodes {
             for touch in node.kind.touches() {
@@ -88,7 +88,7 @@ pub(crate) fn expect_coherent(
 
 /// Checks every node of a graph as [`expect_coherent`] does.
 pub(crate) fn expect_all_coherent(nodes: &[Node], edges: &[Edge]) -> Result<(), Error> {
-    let writers = Writers::of(nodes);
+    let writers = Writers::new(nodes);
     nodes.iter().try_for_each(|node| {
         let super::NodeKind::Work(work) = &node.kind else {
             return Ok(());

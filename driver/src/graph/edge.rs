@@ -22,7 +22,7 @@ use crate::{Context, Error};
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?;
 /// let y = Buffer::<f32>::zeroed(&context, 4)?;
 /// let mut graph = Graph::new(&context)?;
@@ -53,7 +53,7 @@ pub enum EdgeKind {
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?;
 /// let mut graph = Graph::new(&context)?;
 /// let from = graph.fill(&[], &x, 1.0)?;
@@ -115,7 +115,7 @@ impl EdgeKind {
     }
 
     /// Returns the kind of an edge from the driver's edge data.
-    pub(crate) fn of(data: &CUgraphEdgeData) -> Self {
+    pub(crate) fn from_data(data: &CUgraphEdgeData) -> Self {
         match (data.r#type, data.from_port) {
             (1, 2) => Self::LaunchOrder,
             (1, _) => Self::Programmatic,
@@ -202,7 +202,13 @@ impl Graph {
         };
         driver.check("cuGraphGetEdges_v2", code)?;
         let mut reported: Vec<_> = (0..count.min(from.len()))
-            .map(|i| (from[i].0 as usize, to[i].0 as usize, EdgeKind::of(&data[i])))
+            .map(|i| {
+                (
+                    from[i].0 as usize,
+                    to[i].0 as usize,
+                    EdgeKind::from_data(&data[i]),
+                )
+            })
             .collect();
         reported.sort_unstable();
         let raw = |node: NodeId| self.nodes[node.index].raw.0 as usize;

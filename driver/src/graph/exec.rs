@@ -25,7 +25,7 @@ pub(super) type Users = ByMemory<Vec<usize>>;
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?;
 /// let mut graph = Graph::new(&context)?;

@@ -16,7 +16,7 @@ use crate::{DriverError, Error, Stream};
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let mut graph = Graph::new(&context)?;
 /// let (allocated, scratch) = graph.alloc::<f32>(&[], 100)?;
@@ -93,7 +93,7 @@ impl Graph {
     /// ```
     /// # use warpwright_driver::*;
     /// # fn main() -> Result<(), Error> {
-    /// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+    /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
     /// # let stream = Stream::new(&context)?;
     /// // Two matrices side by side in the rows of one buffer. Their byte ranges overlap.
     /// let x = Buffer::<f32>::zeroed(&context, 4 * 8)?;

@@ -75,7 +75,7 @@ impl Graph {
     /// ```
     /// # use warpwright_driver::*;
     /// # fn main() -> Result<(), Error> {
-    /// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+    /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
     /// let mut graph = Graph::new(&context)?;
     /// let first = graph.empty(&[])?;
     /// let second = graph.empty(&[first])?;
@@ -142,7 +142,7 @@ impl Graph {
         self.edges
             .retain(|edge| edge.from != node && edge.to != node);
         // Neither table supports removal, so both are computed anew.
-        self.writers = self.writers.take().map(|_| Writers::of(&self.nodes));
+        self.writers = self.writers.take().map(|_| Writers::new(&self.nodes));
         self.order.take();
         Ok(())
     }

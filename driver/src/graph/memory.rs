@@ -27,7 +27,7 @@ use crate::{EdgeKind, Error, Region, View};
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let mut graph = Graph::new(&context)?;
 /// let (allocated, scratch) = graph.alloc::<f32>(&[], 1000)?;
 /// graph.free(&[allocated], &scratch)?;
@@ -56,7 +56,7 @@ impl Graph {
     /// ```
     /// # use warpwright_driver::*;
     /// # fn main() -> Result<(), Error> {
-    /// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+    /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
     /// # let stream = Stream::new(&context)?;
     /// let y = Buffer::<f32>::zeroed(&context, 1000)?;
     /// let mut graph = Graph::new(&context)?;
@@ -122,7 +122,7 @@ impl Graph {
             Error::Driver(error) => or_out_of_memory(error, self.context(), bytes),
             other => other,
         })?;
-        let view = View::of_graph(self.context(), params.dptr, len, (self.id, node.index()));
+        let view = View::from_graph(self.context(), params.dptr, len, (self.id, node.index()));
         self.nodes[node.index].kind = NodeKind::Alloc(Allocated(Arc::new(view.region().clone())));
         Ok((node, view))
     }

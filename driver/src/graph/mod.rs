@@ -65,7 +65,7 @@ pub(crate) type Owner = Arc<dyn Any + Send + Sync>;
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?;
 /// let y = Buffer::<f32>::zeroed(&context, 4)?;
@@ -299,7 +299,7 @@ impl Graph {
 }
 
 fn order_of(nodes: &[Node], edges: &[Edge]) -> Order {
-    Order::of(nodes.len(), edges.iter().map(Edge::indices))
+    Order::from_edges(nodes.len(), edges.iter().map(Edge::indices))
 }
 
 impl std::fmt::Debug for Graph {

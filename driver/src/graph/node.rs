@@ -15,7 +15,7 @@ use crate::{Error, Event};
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?;
 /// let mut graph = Graph::new(&context)?;
 /// let mut other = Graph::new(&context)?;
@@ -37,7 +37,7 @@ pub struct NodeId {
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?.labelled("x");
 /// let mut graph = Graph::new(&context)?;
 /// let filled = graph.fill(&[], &x, 1.0)?;
@@ -60,7 +60,7 @@ pub struct Node {
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?;
 /// let y = Buffer::<f32>::zeroed(&context, 4)?;
 /// let mut graph = Graph::new(&context)?;

@@ -17,7 +17,7 @@ pub(crate) struct Order {
 
 impl Order {
     /// Returns the order of `nodes` nodes with these edges, which must not contain a cycle.
-    pub(crate) fn of(nodes: usize, edges: impl Iterator<Item = (usize, usize)>) -> Self {
+    pub(crate) fn from_edges(nodes: usize, edges: impl Iterator<Item = (usize, usize)>) -> Self {
         let stride = nodes.div_ceil(64);
         let mut order = Self {
             before: vec![0; nodes * stride],

@@ -17,7 +17,7 @@ use crate::{Context, EdgeKind, Error, Event, Stream};
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let mut graph = Graph::new(&context)?;
 /// let first = graph.host(&[], || println!("first"))?;
@@ -47,7 +47,7 @@ struct HostInner {
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?;
 /// let mut part = Graph::new(&context)?;
 /// part.fill(&[], &x, 2.0)?;
@@ -114,7 +114,7 @@ impl Drop for HostInner {
 }
 
 impl Child {
-    pub(super) fn of(graph: &Graph) -> Self {
+    pub(super) fn from_graph(graph: &Graph) -> Self {
         Self::new(&graph.nodes, graph.order(), &graph.owners)
     }
 
@@ -161,7 +161,7 @@ impl Graph {
     /// # use warpwright_driver::*;
     /// # use std::sync::{Arc, atomic::{AtomicU32, Ordering}};
     /// # fn main() -> Result<(), Error> {
-    /// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+    /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
     /// # let stream = Stream::new(&context)?;
     /// let calls = Arc::new(AtomicU32::new(0));
     /// let counter = calls.clone();
@@ -199,7 +199,7 @@ impl Graph {
     /// ```
     /// # use warpwright_driver::*;
     /// # fn main() -> Result<(), Error> {
-    /// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+    /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
     /// # let stream = Stream::new(&context)?;
     /// let x = Buffer::<f32>::zeroed(&context, 4)?;
     /// let y = Buffer::<f32>::zeroed(&context, 4)?;
@@ -225,7 +225,7 @@ impl Graph {
         self.insert(
             EdgeKind::Full,
             after,
-            NodeKind::Child(Child::of(child)),
+            NodeKind::Child(Child::from_graph(child)),
             |call, _| {
                 let (child, _calls) = child.raw.begin_whole();
                 // SAFETY: the references keep both graphs alive, and both are locked. The driver

@@ -13,7 +13,7 @@ use crate::{Error, Event, Stream};
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let x = Buffer::<f32>::zeroed(&context, 1000)?;
 /// let y = Buffer::<f32>::zeroed(&context, 10)?;
@@ -43,7 +43,7 @@ pub struct Profile {
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let x = Buffer::<f32>::zeroed(&context, 1000)?;
 /// let y = Buffer::<f32>::zeroed(&context, 10)?;
@@ -78,7 +78,7 @@ pub struct ProfileRow {
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let mut graph = Graph::new(&context)?;
 /// let (allocated, scratch) = graph.alloc::<f32>(&[], 1000)?;
@@ -136,7 +136,7 @@ impl Graph {
     /// ```
     /// # use warpwright_driver::*;
     /// # fn main() -> Result<(), Error> {
-    /// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+    /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
     /// # let stream = Stream::new(&context)?;
     /// let x = Buffer::<f32>::zeroed(&context, 1000)?;
     /// let mut graph = Graph::new(&context)?;
@@ -269,6 +269,7 @@ fn run<'n>(
         NodeKind::Words(words) => Box::new(|| words.queue(stream)),
         _ => return Ok(()),
     };
+    // Both events are created first. Otherwise creating the second one would count as time of the node.
     let start = Event::new(stream.context())?;
     let end = Event::new(stream.context())?;
     start.record(stream)?;

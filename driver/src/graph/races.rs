@@ -28,7 +28,7 @@ use crate::{Error, Region};
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?.labelled("x");
 /// let mut graph = Graph::new(&context)?;
 /// let first = graph.fill(&[], &x, 1.0)?;
@@ -173,6 +173,7 @@ impl Graph {
 /// Adds the races between these nodes and within them.
 fn add_races(nodes: &[Node], order: &Order, within: &[String], races: &mut Vec<Race>) {
     let touches: Vec<Vec<Touch<'_>>> = nodes.iter().map(|node| accesses(node).collect()).collect();
+    // Every pair is compared, because this is the specification of the faster check.
     for (b, later) in touches.iter().enumerate() {
         for (a, earlier) in touches[..b].iter().enumerate() {
             if order.precedes(a, b) || order.precedes(b, a) {

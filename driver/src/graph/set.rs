@@ -42,7 +42,7 @@ fn remove_user(users: &mut Users, memory: usize, node: usize) {
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?;
 /// let mut one = Graph::new(&context)?;
@@ -102,7 +102,7 @@ impl GraphExec {
     /// ```
     /// # use warpwright_driver::*;
     /// # fn main() -> Result<(), Error> {
-    /// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+    /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
     /// # let stream = Stream::new(&context)?;
     /// let x = Buffer::<f32>::zeroed(&context, 4)?;
     /// let mut graph = Graph::new(&context)?;
@@ -314,7 +314,7 @@ impl GraphExec {
         if self.races == RaceCheck::Refuse {
             graph.expect_no_races(what)?;
         }
-        let kind = NodeKind::Child(Child::of(graph));
+        let kind = NodeKind::Child(Child::from_graph(graph));
         self.expect_place(index, &kind)?;
         self.with_node(node, |driver, exec, raw| {
             let (child, _calls) = graph.raw.begin_whole();
@@ -405,6 +405,7 @@ impl GraphExec {
         new.touches().try_for_each(|touch| {
             expect_in_order(place, (index, self.nodes[index].name()), touch)
         })?;
+        // The tables change only after all checks, so that a refused change leaves them valid.
         if let Some(users) = self.users.get_mut() {
             let old = &self.nodes[index].kind;
             for (_, region, _) in old.touches() {

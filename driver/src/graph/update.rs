@@ -121,6 +121,7 @@ impl GraphExec {
     /// Returns the first difference in form, if there is one.
     fn change_to(&self, graph: &Graph) -> Option<String> {
         let counts = |what, a, b| (a != b).then(|| format!("{a} {what} became {b}"));
+        // Counts first, because nodes pair up only if the counts are equal.
         counts("nodes", self.nodes.len(), graph.nodes.len())
             .or_else(|| counts("edges", self.edges.len(), graph.edges.len()))
             .or_else(|| {

@@ -18,7 +18,7 @@ use crate::{Context, DriverError, EdgeKind, Error, Stream, View, WaitFor};
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let flag = Buffer::<u32>::zeroed(&context, 1)?;
 /// let mut graph = Graph::new(&context)?;
@@ -44,7 +44,7 @@ pub struct WordOperation {
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let flags = Buffer::<u32>::zeroed(&context, 2)?;
 /// let mut graph = Graph::new(&context)?;
 /// graph.words(&[], &[
@@ -105,6 +105,7 @@ impl WordOperation {
         flags: u32,
     ) -> Result<Self, Error> {
         word.expect_len("an operation on a word", 1)?;
+        // The driver has separate operations for words of 4 and 8 bytes.
         let (operation, value) = match *as_bytes(&[value]) {
             [a, b, c, d] => (types[0], u32::from_le_bytes([a, b, c, d]).into()),
             [a, b, c, d, e, f, g, h] => (types[1], u64::from_le_bytes([a, b, c, d, e, f, g, h])),
@@ -225,7 +226,7 @@ impl Graph {
     /// ```
     /// # use warpwright_driver::*;
     /// # fn main() -> Result<(), Error> {
-    /// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+    /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
     /// # let stream = Stream::new(&context)?;
     /// let flags = Buffer::<u32>::from_slice(&context, &[7, 0])?;
     /// let mut graph = Graph::new(&context)?;

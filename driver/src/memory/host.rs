@@ -22,7 +22,7 @@ use crate::{Context, Error};
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let table = Registered::new(&context, vec![1.0f32; 1000])?;
 /// stream.fill(&table, 2.0)?;
@@ -55,7 +55,7 @@ impl<T: Element> Registered<T> {
             let allocation =
                 Allocation::new(context, 0, 0, Origin::Borrowed(ProgramObject::new(memory)));
             return Ok(Self {
-                view: View::of(Arc::new(allocation)),
+                view: View::whole(Arc::new(allocation)),
                 host: HostPointer(pointer),
             });
         }
@@ -83,7 +83,7 @@ impl<T: Element> Registered<T> {
             )
         }?;
         Ok(Self {
-            view: View::of(Arc::new(allocation)),
+            view: View::whole(Arc::new(allocation)),
             host,
         })
     }
@@ -113,7 +113,7 @@ impl<T: Element> Registered<T> {
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let counts = Managed::<u32>::zeroed(&context, 4)?;
 /// counts.write_at(2, 5)?;
@@ -152,7 +152,7 @@ impl<T: Element> Managed<T> {
         let mut allocation = Allocation::new(context, address, bytes, Origin::Device);
         allocation.host = Some(HostPointer(pointer));
         Ok(Self {
-            view: View::of(Arc::new(allocation)),
+            view: View::whole(Arc::new(allocation)),
         })
     }
 

@@ -29,7 +29,7 @@ use crate::{Context, Error};
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let page = PhysicalMemory::granularity(&context)?;
 /// let memory = PhysicalMemory::new(&context, page)?; // whole pages
 /// let mut range = AddressRange::reserve(&context, 1 << 36)?;
@@ -54,7 +54,7 @@ pub struct PhysicalMemory {
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let page = PhysicalMemory::granularity(&context)?;
 /// let mut range = AddressRange::reserve(&context, 1 << 36)?;
 /// range.map(0, PhysicalMemory::new(&context, page)?)?;
@@ -86,7 +86,7 @@ pub struct AddressRange {
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// // Addresses for 16 G elements, and memory for a thousand.
 /// let mut cache = GrowableBuffer::<f32>::reserve(&context, 16 << 30)?;
@@ -180,7 +180,7 @@ impl AddressRange {
         let allocation =
             Allocation::new(context, address, bytes, Origin::Reserved(reserved.clone()));
         Ok(Self {
-            view: View::of(Arc::new(allocation)),
+            view: View::whole(Arc::new(allocation)),
             reserved,
             page,
         })
@@ -457,6 +457,7 @@ fn free_place(
             "byte {at} is not a multiple of the page size {page}"
         ));
     }
+    // The chunks are sorted and disjoint, so only the last one that begins before `end` can overlap.
     let place = pieces.partition_point(|(other, _)| *other < end);
     match pieces[..place]
         .last()

@@ -69,7 +69,7 @@ pub(crate) enum Origin {
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?.labelled("x");
 /// let region = x.view_range(1..3).region().clone();
 /// assert_eq!((region.range(), region.elem().name()), (4..12, "f32"));
@@ -90,7 +90,7 @@ pub struct Region {
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let x = Buffer::from_slice(&context, &[1u32, 2, 3])?;
 /// let last = x.view_range(2..3);
@@ -115,7 +115,7 @@ pub struct View<T> {
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let x = Buffer::from_slice(&context, &[1.0, 2.0, 3.0])?.labelled("x"); // errors show the label
 /// x.view_range(1..3).write(&[5.0, 6.0])?;
 /// assert_eq!(x.to_vec()?, [1.0, 5.0, 6.0]);
@@ -142,7 +142,7 @@ impl<T: Element> Buffer<T> {
                 .map(|()| address)
         });
         let address = address.map_err(|e| or_out_of_memory(e, context, bytes))?;
-        Ok(Self(View::of(Arc::new(Allocation::new(
+        Ok(Self(View::whole(Arc::new(Allocation::new(
             context,
             address,
             bytes,
@@ -189,7 +189,7 @@ impl<T: Element> Buffer<T> {
         owner: impl Any + Send + Sync,
     ) -> Self {
         let origin = Origin::Borrowed(ProgramObject::new(owner));
-        Self(View::of(Arc::new(Allocation::new(
+        Self(View::whole(Arc::new(Allocation::new(
             context,
             address,
             byte_len::<T>(len),
@@ -288,14 +288,14 @@ fn wrong_len(what: &'static str, got: usize, region: &Region, len: usize) -> Err
 
 impl<T: Element> View<T> {
     /// Returns a view of memory that a node of a graph allocates.
-    pub(crate) fn of_graph(
+    pub(crate) fn from_graph(
         context: &Context,
         address: CUdeviceptr,
         len: usize,
         (graph, node): (u64, usize),
     ) -> Self {
         let origin = Origin::Graph(graph, node);
-        Self::of(Arc::new(Allocation::new(
+        Self::whole(Arc::new(Allocation::new(
             context,
             address,
             byte_len::<T>(len),
@@ -303,7 +303,7 @@ impl<T: Element> View<T> {
         )))
     }
 
-    fn of(allocation: Arc<Allocation>) -> Self {
+    fn whole(allocation: Arc<Allocation>) -> Self {
         let bytes = allocation.bytes;
         Self {
             region: Region {

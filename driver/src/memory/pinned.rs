@@ -18,7 +18,7 @@ use crate::{Context, Error};
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let results = Pinned::<f32>::zeroed(&context, 2)?;
 /// stream.fill(&results, 3.0)?;
@@ -67,7 +67,7 @@ impl<T: Element> Pinned<T> {
             )
         }?;
         Ok(Self {
-            view: View::of(Arc::new(allocation)),
+            view: View::whole(Arc::new(allocation)),
             host,
         })
     }

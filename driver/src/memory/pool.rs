@@ -21,7 +21,7 @@ use crate::{Context, Error, Stream};
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let pool = MemoryPool::new(&context)?;
 /// pool.keep(64 << 20)?; // freed memory stays in the pool
@@ -46,7 +46,7 @@ impl MemoryPool {
     ///
     /// # Errors
     /// Returns an error if the device does not support memory pools.
-    pub fn default_of(context: &Context) -> Result<Self, Error> {
+    pub fn default_for(context: &Context) -> Result<Self, Error> {
         let mut raw = CUmemoryPool::NULL;
         let driver = context.driver();
         // SAFETY: `raw` is a local variable that the driver may write.
@@ -161,7 +161,7 @@ impl Stream {
     /// ```
     /// # use warpwright_driver::*;
     /// # fn main() -> Result<(), Error> {
-    /// # let driver = Driver::of(warpwright_cuda_emu::library())?;
+    /// # let driver = Driver::from_library(warpwright_cuda_emu::library())?;
     /// # let context = Context::new(&driver.device(0)?)?;
     /// let stream = Stream::new(&context)?;
     /// let scratch = stream.alloc::<f32>(1000)?;
@@ -232,7 +232,7 @@ impl Stream {
         })?;
         let origin = Origin::Stream(self.timeline().clone());
         let allocation = Allocation::new(context, address, bytes, origin);
-        let buffer = Buffer(View::of(Arc::new(allocation)));
+        let buffer = Buffer(View::whole(Arc::new(allocation)));
         // The allocation counts as a write. Other streams must therefore be ordered after it.
         self.admit_as(at, std::iter::once((buffer.region(), Access::Write)))?;
         Ok(buffer)

@@ -17,7 +17,7 @@ use crate::{Context, Error};
 /// ```no_run
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # fn receive<const N: usize>() -> [u8; N] { [0; N] }
 /// # fn send<const N: usize>(bytes: &[u8; N]) {}
 /// let buffer = Buffer::<f32>::zeroed(&context, 1000)?;
@@ -134,7 +134,7 @@ impl<T: Element> Buffer<T> {
         // that the handle comes from `export`.
         unsafe { cu_optional!(driver, cuIpcOpenMemHandle_v2(&mut address, handle, flags)) }?;
         let bytes = byte_len::<T>(len);
-        let opened = Self(View::of(Arc::new(Allocation::new(
+        let opened = Self(View::whole(Arc::new(Allocation::new(
             context,
             address,
             bytes,

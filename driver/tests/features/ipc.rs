@@ -121,8 +121,13 @@ fn memory_is_opened_within_its_size_and_closed() {
         cuIpcGetEventHandle: Some(export_event),
         ..fake::api()
     };
-    let context =
-        Context::new(&Driver::of(fake::library(api)).unwrap().device(0).unwrap()).unwrap();
+    let context = Context::new(
+        &Driver::from_library(fake::library(api))
+            .unwrap()
+            .device(0)
+            .unwrap(),
+    )
+    .unwrap();
     let buffer = Buffer::<u32>::uninit(&context, 4).unwrap();
     // SAFETY: nothing is behind these addresses, and nothing uses them.
     let (handle, whole, more) = unsafe {

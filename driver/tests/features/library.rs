@@ -103,7 +103,7 @@ fn a_driver_without_libraries_says_so() {
         cuLibraryLoadData: None,
         ..fake::api()
     };
-    let refused = Library::load(&Driver::of(fake::library(api)).unwrap(), PTX);
+    let refused = Library::load(&Driver::from_library(fake::library(api)).unwrap(), PTX);
     let wanted = "module: cuLibraryLoadData needs CUDA 12.0, but this driver supports CUDA 12.4 [";
     assert!(text(refused).starts_with(wanted));
 }

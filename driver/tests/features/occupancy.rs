@@ -69,7 +69,8 @@ fn a_device_without_clusters_says_so() {
         cuDeviceGetAttribute: attribute,
         ..fake::api()
     });
-    let sharing = sharing(&Context::new(&Driver::of(library).unwrap().device(0).unwrap()).unwrap());
+    let sharing =
+        sharing(&Context::new(&Driver::from_library(library).unwrap().device(0).unwrap()).unwrap());
     let config = LaunchConfig::line(16, 128);
     let none = "kernel sharing: the device does not support clusters";
     assert_eq!(
@@ -131,8 +132,15 @@ fn clusters_are_counted_by_the_driver() {
         cuOccupancyMaxPotentialClusterSize: Some(largest),
         ..fake::api()
     };
-    let context =
-        |api| Context::new(&Driver::of(fake::library(api)).unwrap().device(0).unwrap()).unwrap();
+    let context = |api| {
+        Context::new(
+            &Driver::from_library(fake::library(api))
+                .unwrap()
+                .device(0)
+                .unwrap(),
+        )
+        .unwrap()
+    };
     let with = sharing(&context(api));
     let config = LaunchConfig::line(16, 128).cluster([4, 1, 1]);
     assert_eq!(with.active_clusters(&config).unwrap(), 4);

@@ -108,7 +108,7 @@ fn threads_share_streams_buffers_and_contexts() {
 #[test]
 fn one_library_is_one_driver_and_one_context() {
     emulator(|context| {
-        let again = Driver::of(warpwright_cuda_emu::library()).unwrap();
+        let again = Driver::from_library(warpwright_cuda_emu::library()).unwrap();
         let same = Context::new(&again.device(0).unwrap()).unwrap();
         assert_eq!(same.raw(), context.raw());
         let (stream, add) = (Stream::new(&context).unwrap(), add(&same));
