@@ -6,7 +6,7 @@ use std::fmt;
 /// A line of the function table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Function {
-    /// The exported name.
+    /// The exported name of the function.
     pub name: &'static str,
     /// The CUDA version that introduced the function, as 1000 * major + 10 * minor. It is 0 for a
     /// function that only an emulator has.
@@ -18,7 +18,7 @@ pub struct Function {
 /// The error for a driver that lacks a required function.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct MissingSymbol {
-    /// The exported name.
+    /// The exported name of the function.
     pub name: &'static str,
     /// The CUDA version that introduced the function, as 1000 * major + 10 * minor.
     pub since: i32,

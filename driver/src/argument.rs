@@ -31,7 +31,7 @@ use crate::{Error, Region, TensorMap, TensorMapBuilder, View};
 /// ```
 #[derive(Clone, Debug)]
 pub enum HostArg {
-    /// A buffer.
+    /// A buffer in device memory or accessible host memory.
     Buffer(Region),
     /// A scalar: its type, and its bits extended with zeros.
     Scalar(Kind, u64),

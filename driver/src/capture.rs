@@ -494,7 +494,7 @@ impl Queue for Capture<'_> {
     fn push(&mut self, work: Work) -> Result<(), Error> {
         work.expect_in(self.stream.context())?;
         work.touches()
-            .try_for_each(|(_, region, _)| refuse_memory(region, "captured work"))?;
+            .try_for_each(|touch| refuse_memory(touch.region, "captured work"))?;
         {
             let _calls = self.into.as_ref().map(|graph| graph.begin_whole());
             let _state = self.stream.timeline().lock();

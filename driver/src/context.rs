@@ -66,7 +66,10 @@ pub(crate) struct Resources {
 ///
 /// There is no clock if no other stream counts, because then the host has waited for all other
 /// work.
-pub(crate) type Point = (u64, Option<Clock>);
+pub(crate) struct StreamPoint {
+    pub(crate) queued: u64,
+    pub(crate) clock: Option<Clock>,
+}
 
 /// A guard that keeps the context current on this thread.
 ///
@@ -194,9 +197,9 @@ impl Context {
         &self,
         timeline: &Timeline,
         state: MutexGuard<'_, State>,
-        point: Point,
+        point: StreamPoint,
     ) -> Result<(), Error> {
-        if timeline.has_reached(point.0) {
+        if timeline.has_reached(point.queued) {
             return Ok(());
         }
         let is_here = state
@@ -237,7 +240,11 @@ impl Context {
     }
 
     /// Waits until the stream has reached `point`. The caller must share the stream.
-    pub(crate) fn wait_until(&self, timeline: &Timeline, point: Point) -> Result<(), DriverError> {
+    pub(crate) fn wait_until(
+        &self,
+        timeline: &Timeline,
+        point: StreamPoint,
+    ) -> Result<(), DriverError> {
         let _current = self.enter()?;
         // SAFETY: a stream is destroyed only when nothing shares its timeline, and the caller does.
         let result = unsafe { cu!(self.driver(), cuStreamSynchronize(timeline.raw)) };
@@ -245,28 +252,31 @@ impl Context {
     }
 
     /// Returns the point after everything queued in the stream so far, for a host wait.
-    pub(crate) fn point(&self, timeline: &Timeline, state: &State) -> Point {
+    pub(crate) fn point(&self, timeline: &Timeline, state: &State) -> StreamPoint {
         let order = &self.0.order;
         let clock = if order.several() {
             Some(order.clock(timeline.slot, state.queued))
         } else {
             None
         };
-        (state.queued, clock)
+        StreamPoint {
+            queued: state.queued,
+            clock,
+        }
     }
 
     /// Records the result of a wait: the work is complete, or nothing runs after a device fault.
     pub(crate) fn waited(
         &self,
         timeline: &Timeline,
-        (queued, clock): Point,
+        point: StreamPoint,
         result: Result<(), DriverError>,
     ) -> Result<(), DriverError> {
         if is_over(&result) {
-            timeline.reached(queued);
-            match clock {
+            timeline.reached(point.queued);
+            match point.clock {
                 Some(clock) => self.0.order.wait(&clock),
-                None => self.0.order.wait_for(timeline.slot, queued),
+                None => self.0.order.wait_for(timeline.slot, point.queued),
             }
         }
         result
@@ -280,7 +290,8 @@ impl Context {
     pub(crate) fn waited_by_holder(
         &self,
         timeline: &Timeline,
-        (queued, clock): (u64, &[u64]),
+        queued: u64,
+        clock: &[u64],
         result: Result<(), DriverError>,
     ) -> Result<(), DriverError> {
         if !is_over(&result) {

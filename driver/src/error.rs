@@ -84,7 +84,7 @@ pub enum Error {
     },
     /// The device has too little free memory.
     OutOfMemory {
-        /// The requested bytes.
+        /// The number of bytes that were requested.
         bytes: usize,
         /// The free bytes of the device.
         free: usize,
@@ -117,14 +117,14 @@ pub enum Error {
     Launch {
         /// The name of the kernel.
         kernel: String,
-        /// The reason.
+        /// The reason why the launch is not possible.
         problem: LaunchProblem,
     },
     /// A copy, a fill or a mapping is not possible.
     Transfer {
-        /// The operation.
+        /// The name of the operation.
         what: &'static str,
-        /// The reason.
+        /// The reason why the operation is not possible.
         problem: String,
     },
     /// Two objects belong to different contexts.
@@ -140,7 +140,7 @@ pub enum Error {
     },
     /// A view cannot be cast, because its size or its alignment does not fit the new element type.
     Cast {
-        /// The view.
+        /// The name and range of the view.
         what: String,
         /// The size of the view in bytes.
         bytes: usize,
@@ -161,9 +161,9 @@ pub enum Error {
     },
     /// An operation does not apply to a graph.
     Graph {
-        /// The operation.
+        /// The name of the operation.
         what: &'static str,
-        /// The reason.
+        /// The reason why it does not apply.
         problem: &'static str,
     },
     /// Memory that a graph allocates was used at a point where it does not exist.
@@ -180,9 +180,9 @@ pub enum Error {
     /// A capture of another thread in the [global mode](crate::CaptureMode::Global) forbids calls
     /// as well. Then the driver returns an error itself.
     Forbidden {
-        /// The call.
+        /// The name of the call.
         what: &'static str,
-        /// The reason.
+        /// The reason why it is forbidden.
         why: &'static str,
     },
     /// An operation does not apply to a node of this kind.
@@ -202,7 +202,7 @@ pub enum Error {
         from: usize,
         /// The index of the later node.
         to: usize,
-        /// The reason.
+        /// The reason why the edge is refused.
         problem: &'static str,
     },
     /// A programmatic edge is not possible between these nodes.
@@ -215,7 +215,7 @@ pub enum Error {
         to: usize,
         /// The name of the later node.
         to_name: String,
-        /// The reason.
+        /// The reason why the edge is not possible.
         problem: &'static str,
     },
     /// A kernel reads memory with `ld.global.nc` while another kernel may still write it.
@@ -248,7 +248,7 @@ pub enum Error {
     Instantiate {
         /// The call that failed.
         source: DriverError,
-        /// The driver's reason.
+        /// The driver's reason for the refusal.
         result: CUgraphInstantiateResult,
         /// The node that the driver names, by index and name.
         node: Option<String>,
@@ -257,7 +257,7 @@ pub enum Error {
     Update {
         /// The call that failed.
         source: Box<DriverError>,
-        /// The driver's reason.
+        /// The driver's reason for the refusal.
         result: CUgraphExecUpdateResult,
         /// The node that differs, by index and name.
         node: Option<Box<str>>,
@@ -268,12 +268,12 @@ pub enum Error {
     },
     /// A stream is part of a capture and does not accept other work.
     Capturing {
-        /// The work.
+        /// The name of the refused work.
         work: String,
     },
     /// An event was last recorded in a capture and cannot be used outside it.
     CapturedEvent {
-        /// The use.
+        /// The use that was refused.
         what: &'static str,
     },
     /// Work conflicts with work of another stream: both access the same bytes, at least one of them
@@ -293,7 +293,7 @@ pub enum Error {
         /// The stream that the work was queued in.
         stream: String,
     },
-    /// A capture failed.
+    /// A capture failed and was ended.
     Capture {
         /// The first call in the capture that failed.
         first: Box<Error>,
@@ -459,30 +459,30 @@ pub enum LaunchProblem {
     Grid {
         /// The axis: `x`, `y` or `z`.
         axis: char,
-        /// The requested size.
+        /// The requested number of blocks.
         got: u32,
-        /// The largest size.
+        /// The device's maximum for this axis.
         limit: u32,
     },
     /// A dimension of the block is outside the device's range.
     BlockAxis {
         /// The axis: `x`, `y` or `z`.
         axis: char,
-        /// The requested size.
+        /// The requested number of threads.
         got: u32,
-        /// The largest size.
+        /// The device's maximum for this axis.
         limit: u32,
     },
     /// The block has no threads, or more threads than the device allows.
     Block {
-        /// The requested threads.
+        /// The requested number of threads.
         got: u32,
         /// The most threads per block.
         limit: u32,
     },
     /// The block has more threads than this kernel allows, for example because of its registers.
     Threads {
-        /// The requested threads.
+        /// The requested number of threads.
         got: u32,
         /// The most threads per block of the compiled kernel.
         limit: u32,
@@ -511,9 +511,9 @@ pub enum LaunchProblem {
         index: usize,
         /// The name of the parameter.
         name: String,
-        /// The type passed.
+        /// The type of the passed argument.
         got: String,
-        /// The declared type.
+        /// The declared type of the parameter.
         wanted: String,
     },
     /// Two arguments overlap in memory, and the kernel writes one of them.

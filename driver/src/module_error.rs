@@ -19,7 +19,7 @@ use crate::DriverError;
 /// ```
 #[non_exhaustive]
 pub struct ModuleError {
-    /// The reason.
+    /// The reason why the module did not load.
     pub reason: ModuleReason,
     /// The error log of the driver's compiler.
     pub log: String,
@@ -77,12 +77,12 @@ pub enum ModuleReason {
     },
     /// The module has no global variable with this name.
     NoGlobal {
-        /// The requested name.
+        /// The requested name of the variable.
         name: String,
     },
     /// The module has no kernel with this name.
     NoFunction {
-        /// The requested name.
+        /// The requested name of the kernel.
         name: String,
         /// The names of the kernels in the PTX.
         entries: String,

@@ -26,7 +26,7 @@ use crate::element::{ByValue, Element, ElementType};
 pub struct Parameter {
     /// The name, which appears in error messages and graph plots.
     pub name: &'static str,
-    /// The type.
+    /// The type of the argument that it takes.
     pub ty: ParameterType,
 }
 
@@ -53,7 +53,7 @@ pub struct Parameter {
 pub enum ParameterType {
     /// The address of elements in device memory, and the access of the kernel to them.
     Buffer(ElementType, Access),
-    /// A value.
+    /// A value that is passed in the parameter list.
     Value(ElementType),
 }
 

@@ -10,7 +10,7 @@ use driver_sys::{CUDA_MEMCPY3D_v2, CUmemorytype};
 use ptx_gen::{Access, KernelDef};
 
 use crate::element::{Element, as_bytes};
-use crate::uses::{Touch, Touches, Use};
+use crate::uses::{MemoryAccess, Touches, Use};
 use crate::{
     AnyFunction, Context, Driver, DriverError, Error, Host, HostArg, Kernel, Launch, Region,
     Stream, View,
@@ -175,9 +175,9 @@ impl Queue for &Stream {
 pub enum Work {
     /// A kernel launch.
     Launch(Launch),
-    /// A copy.
+    /// A copy of memory.
     Copy(MemoryCopy),
-    /// A fill.
+    /// A fill of memory.
     Fill(MemoryFill),
 }
 
@@ -318,11 +318,21 @@ impl Work {
     /// Returns the memory accesses by reference.
     #[inline]
     pub(crate) fn touches(&self) -> Touches<'_> {
-        let to = |to| Some(("to", to, Access::Write));
+        let to = |region| {
+            Some(MemoryAccess {
+                name: "to",
+                region,
+                access: Access::Write,
+            })
+        };
         match self {
             Self::Launch(launch) => launch.buffers(),
             Self::Copy(copy) => {
-                let from = Some(("from", copy.from(), Access::Read));
+                let from = Some(MemoryAccess {
+                    name: "from",
+                    region: copy.from(),
+                    access: Access::Read,
+                });
                 Touches {
                     from,
                     to: to(copy.to()),
@@ -338,12 +348,12 @@ impl Work {
 
     /// Returns an owned access, with the information whether the kernel reads through
     /// `ld.global.nc`.
-    pub(crate) fn use_of(&self, (name, region, access): Touch<'_>) -> Use {
+    pub(crate) fn use_of(&self, touch: MemoryAccess<'_>) -> Use {
         Use {
-            name,
-            region: region.clone(),
-            access,
-            noncoherent: self.reads_noncoherent(name),
+            name: touch.name,
+            region: touch.region.clone(),
+            access: touch.access,
+            noncoherent: self.reads_noncoherent(touch.name),
         }
     }
 
@@ -358,7 +368,7 @@ impl Work {
             Self::Launch(launch) => launch.expect_in(context),
             _ => self
                 .touches()
-                .try_for_each(|(_, region, _)| region.expect_in(context, "the queue")),
+                .try_for_each(|touch| touch.region.expect_in(context, "the queue")),
         }
     }
 

@@ -21,7 +21,7 @@ use ptx_gen::Access;
 use crate::graph::by_memory::ByMemory;
 use crate::graph::edge::can_overlap;
 use crate::queue::{Queue, Work, hazard};
-use crate::uses::Touch;
+use crate::uses::MemoryAccess;
 use crate::{Context, EdgeKind, Error, Graph, NodeId, NodeKind};
 
 /// A queue that builds a [`Graph`].
@@ -200,11 +200,12 @@ impl History {
     }
 
     /// Appends the nodes that an operation with this access must follow.
-    fn add_conflicts(&self, nodes: &mut Vec<usize>, (_, region, access): Touch<'_>) {
-        let bytes = region.range();
-        for past in self.past.get(&region.memory()).into_iter().flatten() {
+    fn add_conflicts(&self, nodes: &mut Vec<usize>, touch: MemoryAccess<'_>) {
+        let bytes = touch.region.range();
+        for past in self.past.get(&touch.region.memory()).into_iter().flatten() {
             let meets = past.bytes.start.max(bytes.start) < past.bytes.end.min(bytes.end);
-            if meets && hazard(past.access, access).is_some() && !nodes.contains(&past.node) {
+            let conflicts = meets && hazard(past.access, touch.access).is_some();
+            if conflicts && !nodes.contains(&past.node) {
                 nodes.push(past.node);
             }
         }
@@ -212,17 +213,17 @@ impl History {
 
     /// Records an access. A write replaces the accesses it covers, because work that follows the
     /// write also follows them.
-    fn remember(&mut self, node: usize, (_, region, access): Touch<'_>) {
-        let past = self.past.entry(region.memory()).or_default();
-        let bytes = region.range();
-        if access.writes() {
+    fn remember(&mut self, node: usize, touch: MemoryAccess<'_>) {
+        let past = self.past.entry(touch.region.memory()).or_default();
+        let bytes = touch.region.range();
+        if touch.access.writes() {
             let covers = |p: &Past| bytes.start <= p.bytes.start && p.bytes.end <= bytes.end;
             past.retain(|p| p.node == node || !covers(p));
         }
         past.push(Past {
             node,
             bytes,
-            access,
+            access: touch.access,
         });
     }
 }

@@ -35,7 +35,7 @@ pub enum CaptureMode {
     Global,
     /// Forbids such calls on the capturing thread. This is the usual choice.
     ThreadLocal,
-    /// Forbids no calls.
+    /// Forbids no calls. For example, memory can be allocated during the capture.
     Relaxed,
 }
 

@@ -60,11 +60,17 @@ unsafe impl Sync for HostPointer {}
 
 /// The resources that wait, each with the points that streams must reach first.
 #[derive(Default)]
-pub(crate) struct Pending(Mutex<Vec<(Vec<Mark>, Release)>>);
+pub(crate) struct Pending(Mutex<Vec<PendingRelease>>);
+
+/// A resource and the points that streams must reach before it is released.
+struct PendingRelease {
+    marks: Vec<Mark>,
+    resource: Release,
+}
 
 impl Pending {
-    pub(crate) fn push(&self, marks: Vec<Mark>, what: Release) {
-        lock(&self.0).push((marks, what));
+    pub(crate) fn push(&self, marks: Vec<Mark>, resource: Release) {
+        lock(&self.0).push(PendingRelease { marks, resource });
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -74,15 +80,18 @@ impl Pending {
     /// Removes and returns the resources that no stream can use any more.
     pub(crate) fn take_done(&self) -> Vec<Release> {
         let mut pending = lock(&self.0);
-        let done = pending.extract_if(.., |(marks, _)| marks.iter().all(Mark::is_reached));
-        done.map(|(_, what)| what).collect()
+        let is_unused = |entry: &mut PendingRelease| entry.marks.iter().all(Mark::is_reached);
+        pending
+            .extract_if(.., is_unused)
+            .map(|entry| entry.resource)
+            .collect()
     }
 
     /// Removes and returns all resources.
     pub(crate) fn take_all(&self) -> Vec<Release> {
         std::mem::take(&mut *lock(&self.0))
             .into_iter()
-            .map(|(_, what)| what)
+            .map(|entry| entry.resource)
             .collect()
     }
 }

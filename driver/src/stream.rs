@@ -147,13 +147,17 @@ impl Stream {
         // `begin` is dropped at the end of the statement, so that other threads can queue work
         // during the wait. The point was taken before, so such work does not count as waited for.
         let waiting = self.0.timeline.waiting();
-        let (queued, clock) = self.begin("waiting for the stream")?.point();
+        let point = self.begin("waiting for the stream")?.point();
         let current = self.context().enter()?;
         let driver = self.context().driver();
         // SAFETY: the stream is alive, because `self` shares it.
         let waited = unsafe { cu!(driver, cuStreamSynchronize(self.raw())) };
-        self.context()
-            .waited_by_holder(&self.0.timeline, (queued, clock_of(&clock)), waited)?;
+        self.context().waited_by_holder(
+            &self.0.timeline,
+            point.queued,
+            clock_of(&point.clock),
+            waited,
+        )?;
         drop((current, waiting));
         self.context().collect();
         Ok(())
@@ -167,7 +171,7 @@ impl Stream {
     ///   work.
     pub fn is_idle(&self) -> Result<bool, Error> {
         let _waiting = self.0.timeline.waiting();
-        let (queued, clock) = self.begin("asking for the stream")?.point();
+        let point = self.begin("asking for the stream")?.point();
         let _current = self.context().enter()?;
         let driver = self.context().driver();
         // SAFETY: the stream is alive, because `self` shares it. A query changes nothing.
@@ -177,7 +181,8 @@ impl Stream {
                 let result = driver.check("cuStreamQuery", code);
                 self.context().waited_by_holder(
                     &self.0.timeline,
-                    (queued, clock_of(&clock)),
+                    point.queued,
+                    clock_of(&point.clock),
                     result,
                 )?;
                 Ok(true)
@@ -330,7 +335,7 @@ impl Stream {
         // beginning a capture.
         let waited = unsafe { wait_for_work(self.context().driver(), self.raw()) };
         self.context()
-            .waited_by_holder(&self.0.timeline, (queued, &clock), waited)
+            .waited_by_holder(&self.0.timeline, queued, &clock, waited)
             .map_err(Error::from)
     }
 
@@ -479,7 +484,7 @@ impl Submission<'_> {
     }
 
     /// Returns the point after everything queued so far, for a host wait.
-    fn point(&self) -> crate::context::Point {
+    fn point(&self) -> crate::context::StreamPoint {
         self.stream
             .context()
             .point(&self.stream.0.timeline, &self.state)

@@ -59,9 +59,16 @@ pub(crate) struct State {
     /// The number of operations queued.
     pub(crate) queued: u64,
     /// Recorded fences in order, each with the number of operations before it.
-    fences: VecDeque<(u64, CUevent)>,
+    fences: VecDeque<Fence>,
     /// Events that can be recorded again.
     spare: Vec<CUevent>,
+}
+
+/// An event that was recorded after `queued` operations.
+#[derive(Clone, Copy)]
+struct Fence {
+    queued: u64,
+    event: CUevent,
 }
 
 /// A capture in progress. The streams that take part in it share it.
@@ -121,8 +128,8 @@ impl State {
     pub(crate) fn last_fence(&self) -> Option<CUevent> {
         self.fences
             .back()
-            .filter(|(queued, _)| *queued == self.queued)
-            .map(|(_, event)| *event)
+            .filter(|fence| fence.queued == self.queued)
+            .map(|fence| fence.event)
     }
 }
 
@@ -244,7 +251,10 @@ impl Timeline {
             // SAFETY: the timeline owns both the event and its place in the context's list of
             // streams, so both are alive and of one context. The caller made that context current.
             Ok(event) => match unsafe { cu!(driver, cuEventRecord(event, self.raw)) } {
-                Ok(()) => state.fences.push_back((state.queued, event)),
+                Ok(()) => state.fences.push_back(Fence {
+                    queued: state.queued,
+                    event,
+                }),
                 Err(_) => state.spare.push(event),
             },
             Err(error) => {
@@ -271,7 +281,7 @@ impl Timeline {
         // Fences are reached in the order of recording, so the first open one ends the search. The
         // stream itself is asked only if no fence is open. A busy stream with a fence in front
         // costs one query.
-        while let Some(&(queued, event)) = state.fences.front() {
+        while let Some(&Fence { queued, event }) = state.fences.front() {
             // SAFETY: the timeline owns the event. A query changes nothing.
             if !says_done(unsafe { (driver.api().cuEventQuery)(event) }) {
                 return;
@@ -303,9 +313,14 @@ impl Timeline {
     /// Moves fences that were reached to the spare events.
     fn recycle(&self, state: &mut State) {
         let done = self.done();
-        while let Some(&(_, event)) = state.fences.front().filter(|(at, _)| *at <= done) {
-            state.fences.pop_front();
-            state.spare.push(event);
+        while state
+            .fences
+            .front()
+            .is_some_and(|fence| fence.queued <= done)
+        {
+            state
+                .spare
+                .extend(state.fences.pop_front().map(|fence| fence.event));
         }
     }
 
@@ -313,7 +328,7 @@ impl Timeline {
     pub(crate) fn take_events(&self) -> Vec<CUevent> {
         let mut state = self.lock();
         let mut events = std::mem::take(&mut state.spare);
-        events.extend(state.fences.drain(..).map(|(_, event)| event));
+        events.extend(state.fences.drain(..).map(|fence| fence.event));
         events
     }
 }
@@ -337,10 +352,14 @@ impl Mark {
         if self.is_reached() {
             return Ok(());
         }
-        match state.fences.iter().find(|(at, _)| *at >= self.queued) {
+        match state
+            .fences
+            .iter()
+            .find(|fence| fence.queued >= self.queued)
+        {
             // SAFETY: the timelines own the stream and the event, which are of one context. The
             // caller made that context current.
-            Some((_, event)) => unsafe { cu!(driver, cuStreamWaitEvent(later.raw, *event, 0)) },
+            Some(fence) => unsafe { cu!(driver, cuStreamWaitEvent(later.raw, fence.event, 0)) },
             None if state.capture.is_some() => {
                 driver.check("cuStreamSynchronize", CUresult::STREAM_CAPTURE_UNSUPPORTED)
             }

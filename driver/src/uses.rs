@@ -5,7 +5,12 @@ use ptx_gen::Access;
 use crate::{Parameter, Region};
 
 /// An access by reference: the name of the argument, its bytes, and the kind of access.
-pub(crate) type Touch<'a> = (&'static str, &'a Region, Access);
+#[derive(Clone, Copy)]
+pub(crate) struct MemoryAccess<'a> {
+    pub(crate) name: &'static str,
+    pub(crate) region: &'a Region,
+    pub(crate) access: Access,
+}
 
 /// An iterator over the accesses of an operation: the buffers of a launch, the source and target of
 /// a copy or a fill, or the accesses of another node.
@@ -13,22 +18,22 @@ pub(crate) type Touch<'a> = (&'static str, &'a Region, Access);
 pub(crate) struct Touches<'a> {
     pub(crate) params: &'a [Parameter],
     pub(crate) held: std::slice::Iter<'a, KeptBuffer>,
-    pub(crate) from: Option<Touch<'a>>,
-    pub(crate) to: Option<Touch<'a>>,
+    pub(crate) from: Option<MemoryAccess<'a>>,
+    pub(crate) to: Option<MemoryAccess<'a>>,
     pub(crate) uses: std::slice::Iter<'a, Use>,
 }
 
 impl<'a> Iterator for Touches<'a> {
-    type Item = Touch<'a>;
+    type Item = MemoryAccess<'a>;
 
     #[inline]
-    fn next(&mut self) -> Option<Touch<'a>> {
+    fn next(&mut self) -> Option<MemoryAccess<'a>> {
         if let Some(held) = self.held.next() {
-            return Some((
-                self.params[held.index as usize].name,
-                &held.region,
-                held.access,
-            ));
+            return Some(MemoryAccess {
+                name: self.params[held.index as usize].name,
+                region: &held.region,
+                access: held.access,
+            });
         }
         self.from
             .take()
@@ -66,8 +71,12 @@ pub struct Use {
 
 impl Use {
     /// Returns the access by reference.
-    pub(crate) fn touch(&self) -> Touch<'_> {
-        (self.name, &self.region, self.access)
+    pub(crate) fn touch(&self) -> MemoryAccess<'_> {
+        MemoryAccess {
+            name: self.name,
+            region: &self.region,
+            access: self.access,
+        }
     }
 }
 

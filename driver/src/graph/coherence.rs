@@ -12,7 +12,7 @@ use super::by_memory::ByMemory;
 use super::{Edge, EdgeKind, Node};
 use crate::error::Stale;
 use crate::queue::Work;
-use crate::uses::{Touch, Use};
+use crate::uses::{MemoryAccess, Use};
 use crate::{Error, Region};
 
 /// The nodes that write each memory. The map is only searched and never iterated.
@@ -30,9 +30,9 @@ impl Writers {
         writers
     }
 
-    pub(crate) fn add(&mut self, node: usize, (_, region, access): Touch<'_>) {
-        if access.writes() {
-            self.0.entry(region.memory()).or_default().push(node);
+    pub(crate) fn add(&mut self, node: usize, touch: MemoryAccess<'_>) {
+        if touch.access.writes() {
+            self.0.entry(touch.region.memory()).or_default().push(node);
         }
     }
 
@@ -55,8 +55,8 @@ pub(crate) fn expect_coherent(
 ) -> Result<(), Error> {
     // Kernels read mostly weights and tables this way, which no node writes. Most work ends here,
     // before the expensive walk over the edges.
-    let is_written = |(name, region, _): &Touch<'_>| {
-        !writers.of_memory(region).is_empty() && later.reads_noncoherent(name)
+    let is_written = |touch: &MemoryAccess<'_>| {
+        !writers.of_memory(touch.region).is_empty() && later.reads_noncoherent(touch.name)
     };
     let reads: Vec<Use> = later
         .touches()

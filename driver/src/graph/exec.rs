@@ -176,7 +176,9 @@ impl GraphExec {
             let mut found: Vec<(Region, Access)> = Vec::new();
             let mut places = ByMemory::<Vec<usize>>::default();
             let touches = self.nodes.iter().flat_map(|node| node.kind.touches());
-            for (_, region, access) in touches.filter(|(_, region, _)| region.graph().is_none()) {
+            for touch in touches.filter(|touch| touch.region.graph().is_none()) {
+                let region = touch.region;
+                let access = touch.access;
                 let places = places.entry(region.memory()).or_default();
                 // Reads and writes of the same region are merged. Overlapping regions stay
                 // separate, which is correct but lists some bytes twice.

@@ -19,7 +19,7 @@ use super::order::Order;
 use super::{Graph, Node, NodeId, NodeKind};
 use crate::element::Element;
 use crate::memory::{byte_len, or_out_of_memory};
-use crate::uses::Touch;
+use crate::uses::MemoryAccess;
 use crate::{EdgeKind, Error, Region, View};
 
 /// The memory of a node that allocates or frees it. Clones refer to the same memory.
@@ -43,7 +43,7 @@ use crate::{EdgeKind, Error, Region, View};
 pub struct Allocated(Arc<Region>);
 
 impl Allocated {
-    /// Returns the memory.
+    /// Returns the memory as a region.
     pub fn region(&self) -> &Region {
         &self.0
     }
@@ -182,7 +182,11 @@ impl Graph {
                 )
             })?;
             if let NodeKind::Free(memory) = &node.kind {
-                let touch = ("memory", memory.region(), ptx_gen::Access::Write);
+                let touch = MemoryAccess {
+                    name: "memory",
+                    region: memory.region(),
+                    access: ptx_gen::Access::Write,
+                };
                 expect_in_order(
                     (self.id, &self.nodes, self.order()),
                     (node.id.index, node.name()),
@@ -204,8 +208,9 @@ fn freed_by(nodes: &[Node], memory: &Region) -> Option<usize> {
 pub(super) fn expect_in_order(
     (graph, nodes, order): (u64, &[Node], &Order),
     (index, name): (usize, String),
-    (_, region, _): Touch<'_>,
+    touch: MemoryAccess<'_>,
 ) -> Result<(), Error> {
+    let region = touch.region;
     let Some((of, alloc)) = region.graph() else {
         return Ok(());
     };

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::exec::GraphExec;
 use super::order::Order;
 use super::{Graph, Node, NodeId, NodeKind};
+use crate::uses::MemoryAccess;
 use crate::{Error, Event, Stream};
 
 /// The nodes of a graph in the order in which they ran, with their times. It displays as a table.
@@ -92,7 +93,7 @@ pub struct ProfileRow {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Untimed {
-    /// The node.
+    /// The node that did not run.
     pub node: NodeId,
     /// The name of the kernel, or a word for other work.
     pub name: String,
@@ -204,8 +205,9 @@ fn profile(
 
 /// Returns the row of a node that ran between two events.
 fn row((node, [start, end]): (&Node, [Event; 2])) -> Result<ProfileRow, Error> {
-    let bytes = |(_, region, access): (_, &crate::Region, ptx_gen::Access)| {
-        region.bytes() as u64 * (u64::from(access.reads()) + u64::from(access.writes()))
+    let bytes = |touch: MemoryAccess<'_>| {
+        let times = u64::from(touch.access.reads()) + u64::from(touch.access.writes());
+        touch.region.bytes() as u64 * times
     };
     let bytes = node.kind.touches().map(bytes).sum();
     Ok(ProfileRow {
@@ -229,10 +231,7 @@ fn part_of_a_graph(kind: &NodeKind) -> Option<&'static str> {
         NodeKind::Other(_) => Some("it is work of other code"),
         // The nodes of a child are checked one by one.
         NodeKind::Child(_) => None,
-        kind if kind
-            .touches()
-            .any(|(_, region, _)| region.graph().is_some()) =>
-        {
+        kind if kind.touches().any(|touch| touch.region.graph().is_some()) => {
             Some("it uses memory that a graph allocates")
         }
         _ => None,

@@ -19,7 +19,7 @@ use super::order::Order;
 use super::{Graph, Node, NodeId, NodeKind};
 use crate::error::Races;
 use crate::queue::{Hazard, hazard};
-use crate::uses::Touch;
+use crate::uses::MemoryAccess;
 use crate::{Error, Region};
 
 /// Two nodes that access the same bytes, at least one of which writes, without a path of edges
@@ -98,11 +98,13 @@ impl Graph {
         let from = self.index_of(from)?;
         let to = self.index_of(to)?;
         let mut reasons = Vec::new();
-        for (_, a, earlier) in self.nodes[from].kind.touches() {
-            for (_, b, later) in self.nodes[to].kind.touches() {
-                let reason = hazard(earlier, later).filter(|_| a.overlaps(b));
-                if let Some(hazard) = reason {
-                    insert(&mut reasons, (hazard, a.name()));
+        for earlier in self.nodes[from].kind.touches() {
+            for later in self.nodes[to].kind.touches() {
+                if !earlier.region.overlaps(later.region) {
+                    continue;
+                }
+                if let Some(hazard) = hazard(earlier.access, later.access) {
+                    insert(&mut reasons, (hazard, earlier.region.name()));
                 }
             }
         }
@@ -172,7 +174,8 @@ impl Graph {
 
 /// Adds the races between these nodes and within them.
 fn add_races(nodes: &[Node], order: &Order, within: &[String], races: &mut Vec<Race>) {
-    let touches: Vec<Vec<Touch<'_>>> = nodes.iter().map(|node| accesses(node).collect()).collect();
+    let touches: Vec<Vec<MemoryAccess<'_>>> =
+        nodes.iter().map(|node| accesses(node).collect()).collect();
     // Every pair is compared, because this is the specification of the faster check.
     for (b, later) in touches.iter().enumerate() {
         for (a, earlier) in touches[..b].iter().enumerate() {
@@ -267,21 +270,21 @@ impl Paths for GraphPaths<'_> {
 fn are_ordered(nodes: &[Node], sequence: &[usize], paths: &impl Paths) -> bool {
     let mut memories = ByMemory::<Accesses>::default();
     sequence.iter().all(|node| {
-        accesses(&nodes[*node]).all(|(_, region, access)| {
-            let memory = memories.entry(region.memory()).or_default();
+        accesses(&nodes[*node]).all(|touch| {
+            let memory = memories.entry(touch.region.memory()).or_default();
             memory
-                .split(region.range())
-                .all(|part| part.add(*node, access, paths))
+                .split(touch.region.range())
+                .all(|part| part.add(*node, touch.access, paths))
         })
     })
 }
 
 /// Returns the accesses of a node that an edge may have to order.
-fn accesses(node: &Node) -> impl Iterator<Item = Touch<'_>> {
+fn accesses(node: &Node) -> impl Iterator<Item = MemoryAccess<'_>> {
     let waits_are_accesses = !matches!(node.kind, NodeKind::Words(_));
     node.kind
         .touches()
-        .filter(move |(_, _, access)| waits_are_accesses || access.writes())
+        .filter(move |touch| waits_are_accesses || touch.access.writes())
 }
 
 /// The edges between nodes, sorted by the later node.
@@ -418,18 +421,17 @@ fn insert<T: Ord>(items: &mut Vec<T>, item: T) {
 
 /// Returns the first bytes that both access and at least one writes, with the region of the first.
 pub(crate) fn conflict<'a>(
-    mut first: impl Iterator<Item = Touch<'a>>,
-    second: impl Iterator<Item = Touch<'a>> + Clone,
+    mut first: impl Iterator<Item = MemoryAccess<'a>>,
+    second: impl Iterator<Item = MemoryAccess<'a>> + Clone,
 ) -> Option<(&'a Region, Range<usize>)> {
-    first.find_map(|(_, region, access)| {
-        let meets = |(_, other, theirs): &Touch<'_>| {
-            hazard(access, *theirs).is_some() && region.overlaps(other)
+    first.find_map(|ours| {
+        let meets = |theirs: &MemoryAccess<'_>| {
+            hazard(ours.access, theirs.access).is_some() && ours.region.overlaps(theirs.region)
         };
-        second.clone().find(meets).map(|(_, other, _)| {
-            let a = region.range();
-            let b = other.range();
-            (region, a.start.max(b.start)..a.end.min(b.end))
-        })
+        let theirs = second.clone().find(meets)?;
+        let a = ours.region.range();
+        let b = theirs.region.range();
+        Some((ours.region, a.start.max(b.start)..a.end.min(b.end)))
     })
 }
 

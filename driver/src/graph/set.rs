@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use ptx_gen::{Access, KernelDef};
+use ptx_gen::KernelDef;
 
 use super::coherence::expect_all_coherent;
 use super::exec::{GraphExec, RaceCheck, Users};
@@ -19,6 +19,7 @@ use super::{Graph, NodeId, NodeKind, edge};
 use crate::args::Args;
 use crate::context::expect_same;
 use crate::queue::{Work, memcpy_params};
+use crate::uses::MemoryAccess;
 use crate::{Error, Event, Function, Host, Kernel, Launch, LaunchConfig, LaunchProblem, Region};
 
 fn add_user(users: &mut Users, memory: usize, node: usize) {
@@ -408,11 +409,11 @@ impl GraphExec {
         // The tables change only after all checks, so that a refused change leaves them valid.
         if let Some(users) = self.users.get_mut() {
             let old = &self.nodes[index].kind;
-            for (_, region, _) in old.touches() {
-                remove_user(users, region.memory(), index);
+            for touch in old.touches() {
+                remove_user(users, touch.region.memory(), index);
             }
-            for (_, region, _) in new.touches() {
-                add_user(users, region.memory(), index);
+            for touch in new.touches() {
+                add_user(users, touch.region.memory(), index);
             }
         }
         self.touched.take();
@@ -422,14 +423,14 @@ impl GraphExec {
     /// Checks that new accesses do not conflict with a node without a path to this one.
     fn expect_ordered(&self, index: usize, new: &NodeKind) -> Result<(), Error> {
         let old = &self.nodes[index].kind;
-        let is_new = |(_, region, access): &(_, &Region, Access)| {
+        let is_new = |touch: &MemoryAccess<'_>| {
             !old.touches()
-                .any(|(_, known, before)| *access == before && known.covers(region))
+                .any(|known| touch.access == known.access && known.region.covers(touch.region))
         };
         // Accesses that the node had before were checked when the graph was instantiated.
         let new: Vec<_> = new.touches().filter(is_new).collect();
         let order = self.order();
-        for other in self.users_of(new.iter().map(|(_, region, _)| *region)) {
+        for other in self.users_of(new.iter().map(|touch| touch.region)) {
             let node = &self.nodes[other];
             let ordered =
                 other == index || order.precedes(other, index) || order.precedes(index, other);
@@ -458,8 +459,8 @@ impl GraphExec {
         let all = self.users.get_or_init(|| {
             let mut users = Users::default();
             for (index, node) in self.nodes.iter().enumerate() {
-                for (_, region, _) in node.kind.touches() {
-                    add_user(&mut users, region.memory(), index);
+                for touch in node.kind.touches() {
+                    add_user(&mut users, touch.region.memory(), index);
                 }
             }
             users
@@ -487,8 +488,8 @@ impl GraphExec {
 
 /// Returns true if a launch has another kernel or accesses bytes that the old one does not.
 fn touches_more(old: &Launch, new: &Launch) -> bool {
-    let same = |(a, b): ((&str, &Region, Access), (&str, &Region, Access))| {
-        a.0 == b.0 && a.2 == b.2 && a.1.covers(b.1)
+    let same = |(old, new): (MemoryAccess<'_>, MemoryAccess<'_>)| {
+        old.name == new.name && old.access == new.access && old.region.covers(new.region)
     };
     !old.function().same(new.function())
         || old.buffers().count() != new.buffers().count()
