@@ -258,10 +258,10 @@
 //! # Without a GPU
 //!
 //! `warpwright-cuda-emu` implements the driver API on the CPU, and all examples here run on it.
-//! Link it in tests and call [`Driver::from_library`]`(warpwright_cuda_emu::library())`. To run an existing
-//! program on it, name its shared library in the environment variable `WARPWRIGHT_LIBCUDA`, or
-//! install it as `libcuda.so.1`. The emulator reports bugs that a GPU tolerates, such as races,
-//! with the kernel, the line and the thread.
+//! Link it in tests and pass `warpwright_cuda_emu::library()` to [`Driver::from_library`]. To run an
+//! existing program on it, name its shared library in the environment variable
+//! `WARPWRIGHT_LIBCUDA`, or install it as `libcuda.so.1`. The emulator reports bugs that a GPU
+//! tolerates, such as races, with the kernel, the line and the thread.
 //!
 //! # Kernels written in Rust
 //!

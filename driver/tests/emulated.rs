@@ -514,7 +514,7 @@ fn a_library_has_one_driver_and_a_device_one_context() {
         "{refused}"
     );
     assert!(
-        refused.contains(" of another, and ") && refused.ends_with(" of emulator"),
+        refused.contains(" of another, but ") && refused.ends_with(" of emulator"),
         "{refused}"
     );
 }

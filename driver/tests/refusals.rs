@@ -152,13 +152,13 @@ fn things_of_two_contexts_do_not_meet() {
     assert_eq!(
         text(add.with(add_args(&x, &y, 64))),
         "buffer y belongs to device 1 (Fake, compute capability 8.0) of fake, \
-         and kernel add, argument y to device 0 (Fake, compute capability 8.0) of fake"
+         but kernel add, argument y belongs to device 0 (Fake, compute capability 8.0) of fake"
     );
     let y = Buffer::<f32>::zeroed(&first, 64).unwrap();
     assert_eq!(
         text(stream.launch(&add, add_args(&x, &y, 64))),
         "kernel add belongs to device 0 (Fake, compute capability 8.0) of fake, \
-         and the queue to device 1 (Fake, compute capability 8.0) of fake"
+         but the queue belongs to device 1 (Fake, compute capability 8.0) of fake"
     );
     let event = Event::new(&first).unwrap();
     assert!(text(stream.wait(&event)).starts_with("an event belongs to device 0"));

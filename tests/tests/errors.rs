@@ -260,7 +260,7 @@ fn emulated() -> Context {
 
 args! {
     /// The arguments of [`Copied`].
-    struct CopiedArgs {
+    pub struct CopiedArgs {
         x: In<f32>,
         y: Out<f32>,
         n: u32,

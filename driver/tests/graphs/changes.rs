@@ -73,12 +73,12 @@ fn a_node_keeps_its_sort_and_its_place() {
         (
             fill,
             NodeWork::from(Work::copy(&bench.a, &bench.b).unwrap()),
-            "only a copy becomes a copy and a fill a fill",
+            "only a copy can become a copy, and only a fill a fill",
         ),
         (
             nothing,
             NodeWork::from(Work::fill(&bench.c, 1.0).unwrap()),
-            "and a fill a fill, of some bytes",
+            "only a fill a fill, of at least one byte",
         ),
         (
             fill,
@@ -93,7 +93,7 @@ fn a_node_keeps_its_sort_and_its_place() {
         (
             empty,
             NodeWork::Record(Event::new(&bench.context).unwrap()),
-            "only a node of an event takes another",
+            "only a node that records or waits for an event can take another event",
         ),
         (
             fill,

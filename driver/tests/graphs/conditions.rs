@@ -175,8 +175,8 @@ fn a_body_that_fails_leaves_the_graph_as_it_was() {
     let refused = graph.if_then(&[], condition, |body| body.host(&[], || {}).map(drop));
     assert_eq!(
         text(refused),
-        "node 0 (host) is a host function; the body of a conditional node has kernels, copies, fills, child \
-         graphs and the like"
+        "node 0 (host) is a host function; the body of a conditional node may contain kernels, copies, \
+         fills, empty nodes, child graphs and conditional nodes"
     );
     let foreign = bench.graph().condition(None).unwrap();
     let refused = graph.if_then(&[], foreign, |_| Ok(()));

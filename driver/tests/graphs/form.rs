@@ -175,7 +175,9 @@ fn attributes_come_from_the_launch_and_by_hand() {
     assert_eq!(bench.first(&bench.c), 3.0);
     let other = text(exec.set(node, bench.launch(&bench.a, &bench.b, 1.0)));
     assert!(
-        other.starts_with("kernel add: cluster, cooperation, priority and domain are the node's"),
+        other.starts_with(
+            "kernel add: cluster, cooperative, priority and domain are attributes of the node"
+        ),
         "{other}"
     );
     let programmatic = overlapping(&bench).config().programmatic();

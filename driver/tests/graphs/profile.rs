@@ -88,7 +88,11 @@ fn what_runs_as_a_part_of_a_graph_only_is_named() {
             (alloc, "alloc", memory),
             (fill, "fill", "it uses memory that a graph allocates"),
             (free, "free", memory),
-            (wait, "words", "what it waits for may be written beside it"),
+            (
+                wait,
+                "words",
+                "another node may write the word that it waits for",
+            ),
             (branch, "if", "the device decides whether its graphs run"),
         ]
     );

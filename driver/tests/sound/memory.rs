@@ -80,7 +80,7 @@ fn temporaries_beyond_the_device_wait_for_their_turn() {
         });
         let refused = text(Buffer::<u8>::uninit(&context, 8 * piece));
         assert!(
-            refused.starts_with(&format!("out of memory: {} bytes asked for", 8 * piece)),
+            refused.starts_with(&format!("out of memory: {} bytes requested", 8 * piece)),
             "{refused}"
         );
     });
