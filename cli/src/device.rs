@@ -125,7 +125,7 @@ pub(crate) fn is_emulator(context: &Context) -> bool {
 
 /// The driver of the emulator that is linked into this program.
 pub(crate) fn emulator() -> Result<Driver, Failure> {
-    let started = Driver::of(warpwright_cuda_emu::library());
+    let started = Driver::from_library(warpwright_cuda_emu::library());
     started.map_err(|error| Failure::Runtime(sentence(&error)))
 }
 

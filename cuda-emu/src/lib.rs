@@ -137,7 +137,7 @@ pub fn library() -> &'static Library {
     }
     // SAFETY: the functions of the table are this crate's, written to do what `cuda.h` says of their names.
     #[allow(unsafe_code)]
-    let library = unsafe { Library::of(api(), "emulator") };
+    let library = unsafe { Library::from_api(api(), "emulator") };
     known.push((machine, library));
     library
 }

@@ -1,4 +1,7 @@
-//! `#[derive(Element)]`, the feature `derive` of `warpwright-driver`: structs of plain numbers in device memory.
+//! The derive macro `#[derive(Element)]` for `warpwright-driver`, which re-exports it under its
+//! feature `derive`.
+//!
+//! It implements the trait for a struct of plain bytes, which can then be stored in device memory:
 //!
 //! ```
 //! use warpwright_driver::{Element, ElementType};
@@ -18,8 +21,9 @@
 //! assert_eq!(Index::zeros(2)[1].0, 0);
 //! ```
 //!
-//! It stands for the promises of the trait, each of which is checked when the program compiles. The layout is that of C,
-//! not one that Rust chooses:
+//! The macro takes over the `unsafe` promises of the trait. Each of them is checked at compile
+//! time. The layout must be `#[repr(C)]` or `#[repr(transparent)]`, because Rust may reorder the
+//! fields of other structs:
 //!
 //! ```compile_fail
 //! # use warpwright_driver::Element;
@@ -30,7 +34,7 @@
 //! }
 //! ```
 //!
-//! There is no padding, whose bytes nobody wrote:
+//! The struct must not contain padding, because its bytes would be uninitialized:
 //!
 //! ```compile_fail,E0080
 //! # use warpwright_driver::Element;
@@ -51,7 +55,7 @@
 //! }
 //! ```
 //!
-//! Every field is an element, so that every pattern of bits is a value and none is an address of the host:
+//! Every field must be an element, so that every bit pattern is valid and none is a host address:
 //!
 //! ```compile_fail,E0277
 //! # use warpwright_driver::Element;
@@ -71,7 +75,7 @@
 //! }
 //! ```
 //!
-//! It is a struct, without parameters, of at least one field:
+//! Only structs with at least one field and without generic parameters are supported:
 //!
 //! ```compile_fail
 //! # use warpwright_driver::Element;
@@ -99,7 +103,7 @@
 //! struct Nothing;
 //! ```
 //!
-//! And it is copied as bytes:
+//! An element is `Copy`, because it is copied as bytes:
 //!
 //! ```compile_fail,E0277
 //! # use warpwright_driver::Element;
@@ -115,8 +119,9 @@ use quote::quote;
 use syn::spanned::Spanned;
 use syn::{Attribute, Data, DeriveInput, Error, Fields, Type};
 
-/// Implements `warpwright_driver::Element` for a struct of elements, without padding. The [crate] says what it
-/// checks.
+/// Implements `warpwright_driver::Element` for a struct of elements without padding.
+///
+/// See the [crate page](crate) for the requirements.
 #[proc_macro_derive(Element)]
 pub fn derive_element(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let expanded = syn::parse(input).and_then(|input| element(&input));
@@ -124,24 +129,27 @@ pub fn derive_element(input: proc_macro::TokenStream) -> proc_macro::TokenStream
 }
 
 fn element(input: &DeriveInput) -> Result<TokenStream, Error> {
-    let (name, types) = (&input.ident, field_types(input)?);
+    let name = &input.ident;
+    let types = field_types(input)?;
     if !input.generics.params.is_empty() {
-        let text = "an element has no parameters: derive it for a type with those filled in";
+        let text =
+            "an element must not have generic parameters: implement the trait for a concrete type";
         return Err(Error::new(input.generics.span(), text));
     }
     if !input.attrs.iter().any(has_layout) {
-        let text = "an element has the layout of C: add #[repr(C)], or #[repr(transparent)]";
+        let text = "an element must have a fixed layout: add #[repr(C)] or #[repr(transparent)]";
         return Err(Error::new(name.span(), text));
     }
     let padding = format!(
-        "{name} has padding, whose bytes nobody writes: add fields for it, or put the larger fields first"
+        "{name} has padding, whose bytes are uninitialized: add fields for it, or put the larger fields first"
     );
     let text = name.to_string();
     Ok(quote! {
-        // SAFETY: every field is an element, and there is no padding, which the assertion below makes sure of.
+        // SAFETY: the assertion below compiles only if every field is an element and there is no
+        // padding.
         #[allow(unsafe_code)]
         unsafe impl ::warpwright_driver::Element for #name {
-            const TYPE: ::warpwright_driver::ElementType = ::warpwright_driver::ElementType::of::<Self>(#text);
+            const TYPE: ::warpwright_driver::ElementType = ::warpwright_driver::ElementType::new::<Self>(#text);
         }
 
         const _: () = {
@@ -153,32 +161,39 @@ fn element(input: &DeriveInput) -> Result<TokenStream, Error> {
     })
 }
 
-/// The types of the fields of a struct, at least one.
+/// Returns the types of the fields of a struct with at least one field.
 fn field_types(input: &DeriveInput) -> Result<Vec<&Type>, Error> {
     let Data::Struct(data) = &input.data else {
         return Err(Error::new(
             input.ident.span(),
-            "only a struct is an element",
+            "only a struct can be an element",
         ));
     };
     let fields = match &data.fields {
         Fields::Named(fields) => &fields.named,
         Fields::Unnamed(fields) => &fields.unnamed,
-        Fields::Unit => return Err(Error::new(input.ident.span(), "an element has fields")),
+        Fields::Unit => return Err(without_fields(input)),
     };
     if fields.is_empty() {
-        return Err(Error::new(input.ident.span(), "an element has fields"));
+        return Err(without_fields(input));
     }
     Ok(fields.iter().map(|field| &field.ty).collect())
 }
 
-/// Whether an attribute fixes the layout.
+fn without_fields(input: &DeriveInput) -> Error {
+    Error::new(
+        input.ident.span(),
+        "an element must have at least one field",
+    )
+}
+
+/// Returns true if an attribute fixes the layout.
 fn has_layout(attribute: &Attribute) -> bool {
     let mut found = false;
     if attribute.path().is_ident("repr") {
         let _ = attribute.parse_nested_meta(|meta| {
             found |= meta.path.is_ident("C") || meta.path.is_ident("transparent");
-            // An argument, such as that of `align`, is not looked at.
+            // An argument such as the one of `align` is skipped. Parsing would fail otherwise.
             let _ = meta.input.parse::<Option<proc_macro2::Group>>();
             Ok(())
         });
@@ -188,7 +203,7 @@ fn has_layout(attribute: &Attribute) -> bool {
 
 #[cfg(test)]
 mod tests {
-    /// What is said of a type.
+    /// Returns the error for a type, if there is one.
     fn refusal(text: &str) -> Option<String> {
         super::element(&syn::parse_str(text).unwrap())
             .err()
@@ -197,23 +212,25 @@ mod tests {
 
     #[test]
     fn what_is_no_element_is_told_why() {
-        let layout = "an element has the layout of C: add #[repr(C)], or #[repr(transparent)]";
-        let parameters = "an element has no parameters: derive it for a type with those filled in";
+        let layout = "an element must have a fixed layout: add #[repr(C)] or #[repr(transparent)]";
+        let parameters =
+            "an element must not have generic parameters: implement the trait for a concrete type";
+        let fields = "an element must have at least one field";
         for (text, wanted) in [
             ("struct A { a: u32 }", Some(layout)),
             ("#[repr(align(8))] struct A { a: u32 }", Some(layout)),
             ("#[repr(C)] struct A<T> { a: T }", Some(parameters)),
             ("#[repr(C)] struct A<'a> { a: &'a u32 }", Some(parameters)),
-            ("#[repr(C)] struct A;", Some("an element has fields")),
-            ("#[repr(C)] struct A {}", Some("an element has fields")),
-            ("#[repr(C)] struct A();", Some("an element has fields")),
+            ("#[repr(C)] struct A;", Some(fields)),
+            ("#[repr(C)] struct A {}", Some(fields)),
+            ("#[repr(C)] struct A();", Some(fields)),
             (
                 "#[repr(u8)] enum A { B }",
-                Some("only a struct is an element"),
+                Some("only a struct can be an element"),
             ),
             (
                 "#[repr(C)] union A { a: u32 }",
-                Some("only a struct is an element"),
+                Some("only a struct can be an element"),
             ),
             ("#[repr(C)] struct A { a: u32 }", None),
             ("#[repr(align(8), C)] struct A { a: u64 }", None),

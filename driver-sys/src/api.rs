@@ -1,31 +1,33 @@
-//! What the table of functions is made of: the macro that turns its lines into fields, and the words about a line.
+//! The macro that generates the function table, and descriptions of its lines.
 
 use std::ffi::CStr;
 use std::fmt;
 
-/// One line of the table.
+/// A line of the function table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Function {
-    /// The exported name.
+    /// The exported name of the function.
     pub name: &'static str,
-    /// The CUDA version that introduced it, 1000 * major + 10 * minor; 0 for what only an emulator has.
+    /// The CUDA version that introduced the function, as 1000 * major + 10 * minor. It is 0 for a
+    /// function that only an emulator has.
     pub since: i32,
-    /// Whether a driver without it is refused.
+    /// Whether a driver without the function is refused.
     pub required: bool,
 }
 
-/// A driver lacks a function that the table requires.
+/// The error for a driver that lacks a required function.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct MissingSymbol {
-    /// The exported name.
+    /// The exported name of the function.
     pub name: &'static str,
-    /// The CUDA version that introduced it, 1000 * major + 10 * minor.
+    /// The CUDA version that introduced the function, as 1000 * major + 10 * minor.
     pub since: i32,
 }
 
 impl fmt::Display for MissingSymbol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (major, minor) = (self.since / 1000, self.since % 1000 / 10);
+        let major = self.since / 1000;
+        let minor = self.since % 1000 / 10;
         write!(
             f,
             "the driver lacks {}, which CUDA {major}.{minor} introduced",
@@ -41,28 +43,30 @@ macro_rules! api {
         required { $($since:literal $f:ident($($a:ident: $t:ty),*);)* }
         optional { $($osince:literal $o:ident($($oa:ident: $ot:ty),*);)* }
     ) => {
-        /// The driver's entry points. A field carries the exported name of its function.
+        /// The driver's functions. Each field has the exported name of its function.
         #[repr(C)]
         pub struct Api {
             $(
-                #[doc = concat!("`", stringify!($f), "`, exported since ", $since, ".")]
+                #[doc = concat!("The function `", stringify!($f), "`, exported since ", $since, ".")]
                 pub $f: unsafe extern "C" fn($($a: $t),*) -> CUresult,
             )*
             $(
-                #[doc = concat!("`", stringify!($o), "`, exported since ", $osince, "; none where the driver lacks it.")]
+                #[doc = concat!("The function `", stringify!($o), "`, exported since ", $osince, ", or `None` if the driver lacks it.")]
                 pub $o: Option<unsafe extern "C" fn($($oa: $ot),*) -> CUresult>,
             )*
         }
 
         impl Clone for Api {
             fn clone(&self) -> Self {
-                // SAFETY: every field is a pointer to a function, or none.
+                // Not derived, because derived code clones several hundred fields one by one, which
+                // is slow to compile.
+                // SAFETY: every field is a function pointer or `None`, which can be copied bitwise.
                 unsafe { std::ptr::read(self) }
             }
         }
 
         impl Api {
-            /// Every function of the table: the required ones, then the optional ones.
+            /// All functions of the table: the required ones, then the optional ones.
             pub const NAMES: &[Function] = &[
                 $(Function { name: stringify!($f), since: $since, required: true },)*
                 $(Function { name: stringify!($o), since: $osince, required: false },)*
@@ -71,19 +75,21 @@ macro_rules! api {
             /// The names as the loader takes them.
             const C_NAMES: &[&CStr] = &[$(c_name(concat!(stringify!($f), "\0")),)* $(c_name(concat!(stringify!($o), "\0")),)*];
 
-            /// The line of a function by its exported name, or none for a name the table does not have.
+            /// Returns the line of a function with this exported name, or `None` if the table does
+            /// not have it.
             pub fn function(name: &str) -> Option<&'static Function> {
                 Self::NAMES.iter().find(|function| function.name == name)
             }
 
-            /// Resolves the table through `symbol`, which gives null for a name it does not know.
+            /// Resolves the table through `symbol`, which returns null for an unknown name.
             ///
             /// # Errors
-            /// The first required function that is missing.
+            /// Returns the first required function that is missing.
             ///
             /// # Safety
-            /// - What `symbol` returns for a name is null or the function that `cuda.h` declares under that name.
-            /// - It stays valid for as long as the table or a copy of it is called.
+            /// - For each name, `symbol` must return null or the function that `cuda.h` declares
+            ///   under that name.
+            /// - The functions must stay valid while the table or a copy of it is used.
             pub unsafe fn load(mut symbol: impl FnMut(&CStr) -> *const c_void) -> Result<Self, MissingSymbol> {
                 let mut found = [std::ptr::null(); Self::NAMES.len()];
                 for ((place, function), name) in found.iter_mut().zip(Self::NAMES).zip(Self::C_NAMES) {
@@ -92,13 +98,14 @@ macro_rules! api {
                         return Err(MissingSymbol { name: function.name, since: function.since });
                     }
                 }
-                // SAFETY: the fields are pointers to functions in the order of the names, those that are required are not
-                // null, and the caller vouches for their types.
+                // SAFETY: the fields are function pointers in the order of the names, and `Option`
+                // of a function pointer has the same layout. Required ones are not null, as checked
+                // above. The caller guarantees their types.
                 Ok(unsafe { std::mem::transmute::<[*const c_void; Self::NAMES.len()], Self>(found) })
             }
 
-            /// A table whose required functions return `NOT_SUPPORTED` and whose optional ones are absent: what a test
-            /// starts from, replacing the fields it needs.
+            /// Returns a table for tests, in which you replace the functions you need. Required
+            /// functions return `NOT_SUPPORTED`, and optional ones are absent.
             pub fn empty() -> Self {
                 Self {
                     $($f: {
@@ -114,7 +121,7 @@ macro_rules! api {
     };
 }
 
-/// The C string in a literal that the table's macro ended with NUL.
+/// Returns the C string in a literal that ends with NUL.
 pub(crate) const fn c_name(literal: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(literal.as_bytes()) {
         Ok(name) => name,

@@ -1,4 +1,4 @@
-//! Codes: integers with names, open to those that newer drivers add.
+//! Named integer codes. Codes of newer drivers are kept as they are.
 
 use std::ffi::{c_int, c_uint};
 
@@ -12,7 +12,8 @@ macro_rules! codes {
         impl $type {
             $(#[doc = concat!("Code ", $value, ".")] pub const $name: Self = Self($value);)*
 
-            /// The name in `cuda.h` less its common prefix, or none for a code this table does not list.
+            /// Returns the name in `cuda.h` without its common prefix, or `None` for a code that is
+            /// not listed.
             pub fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $($value => Some(stringify!($name)),)*
@@ -170,7 +171,8 @@ codes! {
         SHARED_MEMORY_MODE = 17,
     }
 
-    /// An option of loading a module. Its value stands in a pointer-sized slot, by value or as a pointer.
+    /// An option for loading a module. Its value is in a pointer-sized slot, directly or as a
+    /// pointer.
     CUjit_option(c_int) {
         MAX_REGISTERS = 0,
         THREADS_PER_BLOCK = 1,
@@ -210,7 +212,7 @@ codes! {
         BINARY_LOADER_THREAD_COUNT = 35,
     }
 
-    /// Where the memory of a copy lies.
+    /// The location of the memory of a copy.
     CUmemorytype(c_uint) {
         HOST = 1,
         DEVICE = 2,
@@ -218,7 +220,7 @@ codes! {
         UNIFIED = 4,
     }
 
-    /// What a node of a graph does.
+    /// The kind of a graph node.
     CUgraphNodeType(c_int) {
         KERNEL = 0,
         MEMCPY = 1,
@@ -236,7 +238,7 @@ codes! {
         CONDITIONAL = 13,
     }
 
-    /// What `cuGraphInstantiateWithParams` says about the graph.
+    /// The result of `cuGraphInstantiateWithParams`.
     CUgraphInstantiateResult(c_int) {
         SUCCESS = 0,
         ERROR = 1,
@@ -246,7 +248,7 @@ codes! {
         CONDITIONAL_HANDLE_UNUSED = 5,
     }
 
-    /// What `cuGraphExecUpdate_v2` says about the difference of two graphs.
+    /// The result of `cuGraphExecUpdate_v2`, which describes the difference between two graphs.
     CUgraphExecUpdateResult(c_int) {
         SUCCESS = 0,
         ERROR = 1,
@@ -259,14 +261,14 @@ codes! {
         ERROR_ATTRIBUTES_CHANGED = 8,
     }
 
-    /// Which calls a capture forbids, and on which threads.
+    /// The calls that a capture forbids, and the threads it forbids them on.
     CUstreamCaptureMode(c_int) {
         GLOBAL = 0,
         THREAD_LOCAL = 1,
         RELAXED = 2,
     }
 
-    /// Whether a stream captures.
+    /// The capture status of a stream.
     CUstreamCaptureStatus(c_int) {
         NONE = 0,
         ACTIVE = 1,
@@ -292,7 +294,7 @@ codes! {
         PREFERRED_SHARED_MEMORY_CARVEOUT = 14,
     }
 
-    /// How `cuGetProcAddress_v2` found a symbol, or why not.
+    /// The result of `cuGetProcAddress_v2`.
     CUdriverProcAddressQueryResult(c_int) {
         SUCCESS = 0,
         SYMBOL_NOT_FOUND = 1,
@@ -312,14 +314,14 @@ codes! {
         CIG_SHMEM_FALLBACK_ENABLED = 9,
         PER_BLOCK_MEMORY_SIZE = 10,
     }
-    /// Whether a kernel prefers shared memory or cache.
+    /// The preference of a kernel for shared memory or L1 cache.
     CUfunc_cache(c_int) {
         PREFER_NONE = 0,
         PREFER_SHARED = 1,
         PREFER_L1 = 2,
         PREFER_EQUAL = 3,
     }
-    /// What is given to the linker.
+    /// The kind of an input of the linker.
     CUjitInputType(c_int) {
         CUBIN = 0,
         PTX = 1,
@@ -328,17 +330,17 @@ codes! {
         LIBRARY = 4,
         NVVM = 5,
     }
-    /// An option of loading a library.
+    /// An option for loading a library.
     CUlibraryOption(c_int) {
         HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE = 0,
         BINARY_IS_PRESERVED = 1,
     }
-    /// When the code of a module is loaded.
+    /// The time at which the code of a module is loaded.
     CUmoduleLoadingMode(c_int) {
         EAGER_LOADING = 1,
         LAZY_LOADING = 2,
     }
-    /// Whether the code of a function is loaded.
+    /// The loading state of a function.
     CUfunctionLoadingState(c_int) {
         UNLOADED = 0,
         LOADED = 1,
@@ -351,7 +353,7 @@ codes! {
         ACCESS_ACCESS_SUPPORTED = 4,
         ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED = 5,
     }
-    /// How the work of a context may be kept to a part of the device.
+    /// The kind of affinity that restricts a context to part of a device.
     CUexecAffinityType(c_int) {
         SM_COUNT = 0,
     }
@@ -405,7 +407,7 @@ codes! {
         RESERVED_MEM_CURRENT = 2,
         RESERVED_MEM_HIGH = 3,
     }
-    /// Advice about managed memory.
+    /// A hint about managed memory.
     CUmem_advise(c_int) {
         SET_READ_MOSTLY = 1,
         UNSET_READ_MOSTLY = 2,
@@ -425,13 +427,13 @@ codes! {
         LAST_PREFETCH_LOCATION_TYPE = 7,
         LAST_PREFETCH_LOCATION_ID = 8,
     }
-    /// What kind of memory is allocated.
+    /// The kind of a memory allocation.
     CUmemAllocationType(c_int) {
         INVALID = 0,
         PINNED = 1,
         MANAGED = 2,
     }
-    /// Where memory lies.
+    /// The kind of a memory location.
     CUmemLocationType(c_int) {
         INVALID = 0,
         DEVICE = 1,
@@ -441,18 +443,18 @@ codes! {
         INVISIBLE = 5,
         DEVICE_LOCALITY_DOMAIN = 6,
     }
-    /// What a device may do with memory.
+    /// The access of a device to memory.
     CUmemAccess_flags(c_int) {
         PROT_NONE = 0,
         PROT_READ = 1,
         PROT_READWRITE = 3,
     }
-    /// Which granularity of an allocation is asked for.
+    /// The granularity of an allocation that is queried.
     CUmemAllocationGranularity_flags(c_int) {
         MINIMUM = 0,
         RECOMMENDED = 1,
     }
-    /// By what kind of handle memory is shared with other processes.
+    /// The kind of handle with which memory is shared with other processes.
     CUmemAllocationHandleType(c_int) {
         NONE = 0,
         POSIX_FILE_DESCRIPTOR = 1,
@@ -460,11 +462,11 @@ codes! {
         WIN32_KMT = 4,
         FABRIC = 8,
     }
-    /// By what kind of handle a range of addresses is shared.
+    /// The kind of handle with which an address range is shared.
     CUmemRangeHandleType(c_int) {
         DMA_BUF_FD = 1,
     }
-    /// An operation of a stream on one word of memory.
+    /// An operation of a stream on a word of memory.
     CUstreamBatchMemOpType(c_int) {
         WAIT_VALUE_32 = 1,
         WRITE_VALUE_32 = 2,
@@ -474,31 +476,31 @@ codes! {
         ATOMIC_REDUCTION = 8,
         FLUSH_REMOTE_WRITES = 3,
     }
-    /// When the body of a conditional node runs.
+    /// The kind of a conditional node.
     CUgraphConditionalNodeType(c_int) {
         IF = 0,
         WHILE = 1,
         SWITCH = 2,
     }
-    /// How a waiting thread waits.
+    /// The way in which a thread waits.
     CUsynchronizationPolicy(c_int) {
         AUTO = 1,
         SPIN = 2,
         YIELD = 3,
         BLOCKING_SYNC = 4,
     }
-    /// What the cache does with an access.
+    /// The policy of the L2 cache for an access.
     CUaccessProperty(c_int) {
         NORMAL = 0,
         STREAMING = 1,
         PERSISTING = 2,
     }
-    /// How serious an entry of the log is.
+    /// The severity of a log message.
     CUlogLevel(c_uint) {
         ERROR = 0,
         WARNING = 1,
     }
-    /// The type of the elements of a tensor.
+    /// The element type of a tensor.
     CUtensorMapDataType(c_int) {
         UINT8 = 0,
         UINT16 = 1,
@@ -517,13 +519,13 @@ codes! {
         _16U4_ALIGN16B = 14,
         _16U6_ALIGN16B = 15,
     }
-    /// How channels of a tensor interleave.
+    /// The interleaving of the channels of a tensor.
     CUtensorMapInterleave(c_int) {
         NONE = 0,
         _16B = 1,
         _32B = 2,
     }
-    /// How a box of a tensor is swizzled in shared memory.
+    /// The swizzle pattern of a box in shared memory.
     CUtensorMapSwizzle(c_int) {
         NONE = 0,
         _32B = 1,
@@ -533,33 +535,33 @@ codes! {
         _128B_ATOM_32B_FLIP_8B = 5,
         _128B_ATOM_64B = 6,
     }
-    /// How much of a tensor one access brings into the L2 cache.
+    /// The number of bytes that an access promotes into the L2 cache.
     CUtensorMapL2promotion(c_int) {
         NONE = 0,
         L2_64B = 1,
         L2_128B = 2,
         L2_256B = 3,
     }
-    /// What elements outside of a tensor read as.
+    /// The value of elements outside a tensor.
     CUtensorMapFloatOOBfill(c_int) {
         NONE = 0,
         NAN_REQUEST_ZERO_FMA = 1,
     }
-    /// Which part of an image a wide box covers.
+    /// The part of an image that a wide box covers.
     CUtensorMapIm2ColWideMode(c_int) {
         W = 0,
         W128 = 1,
     }
-    /// Whose writes of other devices are waited for.
+    /// The target whose remote writes are flushed.
     CUflushGPUDirectRDMAWritesTarget(c_int) {
         TARGET_CURRENT_CTX = 0,
     }
-    /// Who sees the writes of other devices.
+    /// The scope in which remote writes become visible.
     CUflushGPUDirectRDMAWritesScope(c_int) {
         TO_OWNER = 100,
         TO_ALL_DEVICES = 200,
     }
-    /// What a stream waits for at a word of memory.
+    /// The comparison of a stream that waits for a word of memory.
     CUstreamWaitValue_flags(c_uint) {
         GEQ = 0,
         EQ = 1,

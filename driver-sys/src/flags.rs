@@ -1,12 +1,14 @@
-//! Sets of flags, and the constants that are neither codes nor flags.
+//! Sets of flags, and constants of launches.
 
 use std::ffi::c_uint;
 use std::fmt;
 
 use bitflags::bitflags;
 
-/// Declares sets of flags. `bitflags` adds to the types here and makes none of its own: it would make two a set, with a
-/// parser and a printer for each.
+/// Declares sets of flags.
+///
+/// `bitflags` implements its traits on these types. Its other form would declare a second type per
+/// set, with a parser and a formatter for each.
 macro_rules! flags {
     ($(
         $(#[$doc:meta])*
@@ -34,16 +36,19 @@ macro_rules! flags {
     )*};
 }
 
-/// Writes `name(A | B)`; what has no name in hexadecimal, and no flag as `name(0x0)`.
+/// Writes flags as `name(A | B)`. Bits without a name appear in hexadecimal, and an empty set as
+/// `name(0x0)`.
 fn show(f: &mut fmt::Formatter<'_>, name: &str, bits: u64, flags: &[(&str, u64)]) -> fmt::Result {
     write!(f, "{name}(")?;
-    let (mut left, mut between) = (bits, "");
+    let mut left = bits;
+    let mut between = "";
     for (flag, value) in flags
         .iter()
         .filter(|(_, value)| *value != 0 && bits & value == *value)
     {
         write!(f, "{between}{flag}")?;
-        (left, between) = (left & !value, " | ");
+        left &= !value;
+        between = " | ";
     }
     if left != 0 || bits == 0 {
         write!(f, "{between}{left:#x}")?;
@@ -52,145 +57,145 @@ fn show(f: &mut fmt::Formatter<'_>, name: &str, bits: u64, flags: &[(&str, u64)]
 }
 
 flags! {
-    /// How a stream is created.
+    /// Options for creating a stream.
     pub struct CUstream_flags: c_uint {
-        /// No implicit order with the legacy stream.
+        /// Does not synchronize implicitly with the legacy default stream.
         const NON_BLOCKING = 1;
     }
 
-    /// How an event is created.
+    /// Options for creating an event.
     pub struct CUevent_flags: c_uint {
-        /// A thread that waits sleeps.
+        /// A waiting thread sleeps.
         const BLOCKING_SYNC = 1;
-        /// The event keeps no time, which makes it cheaper.
+        /// Does not record the time, which makes the event cheaper.
         const DISABLE_TIMING = 2;
-        /// Another process may open it.
+        /// Allows other processes to open the event.
         const INTERPROCESS = 4;
     }
 
-    /// How host memory is allocated.
+    /// Options for allocating host memory.
     pub struct CUmemhostalloc_flags: c_uint {
         /// Pinned for every context.
         const PORTABLE = 1;
-        /// Mapped into the device's addresses.
+        /// Mapped into the device's address space.
         const DEVICEMAP = 2;
-        /// Fast to write, slow to read.
+        /// Write-combined: fast to write and slow to read.
         const WRITECOMBINED = 4;
     }
 
-    /// How host memory of the program is pinned.
+    /// Options for registering host memory of the program.
     pub struct CUmemhostregister_flags: c_uint {
         /// Pinned for every context.
         const PORTABLE = 1;
-        /// Mapped into the device's addresses.
+        /// Mapped into the device's address space.
         const DEVICEMAP = 2;
-        /// Memory of a device, not of the host.
+        /// I/O memory of a device and not host memory.
         const IOMEMORY = 4;
-        /// The device only reads it; needed for memory that the program may not write either.
+        /// Read-only for the device. Required for memory that the program cannot write either.
         const READ_ONLY = 8;
     }
 
-    /// How a graph is instantiated.
+    /// Options for instantiating a graph.
     pub struct CUgraphInstantiate_flags: u64 {
-        /// A launch frees what the last one left allocated.
+        /// A launch frees memory that the last launch left allocated.
         const AUTO_FREE_ON_LAUNCH = 1;
-        /// Upload at once; with parameters only.
+        /// Uploads the graph immediately. Valid only for a call with parameters.
         const UPLOAD = 2;
-        /// May be launched from a kernel.
+        /// Allows kernels to launch the graph.
         const DEVICE_LAUNCH = 4;
-        /// Nodes run with their own priority.
+        /// Nodes run with their own priorities.
         const USE_NODE_PRIORITY = 8;
     }
 
-    /// How a context is created.
+    /// Options for creating a context.
     pub struct CUctx_flags: c_uint {
-        /// A thread that waits spins.
+        /// A waiting thread spins.
         const SCHED_SPIN = 1;
-        /// A thread that waits yields.
+        /// A waiting thread yields.
         const SCHED_YIELD = 2;
-        /// A thread that waits sleeps.
+        /// A waiting thread sleeps.
         const SCHED_BLOCKING_SYNC = 4;
-        /// Pinned memory may be mapped; always so today.
+        /// Allows mapping of pinned memory, which is always allowed today.
         const MAP_HOST = 8;
         /// Local memory keeps its largest size.
         const LMEM_RESIZE_TO_MAX = 16;
         /// A fault writes a core dump.
         const COREDUMP_ENABLE = 32;
-        /// A program may ask for a core dump.
+        /// Allows programs to request a core dump.
         const USER_COREDUMP_ENABLE = 64;
-        /// Copies that are synchronous are so for every address.
+        /// Synchronous copies are synchronous for every address.
         const SYNC_MEMOPS = 128;
     }
 
-    /// Who may touch managed memory.
+    /// The devices and streams that may access managed memory.
     pub struct CUmemAttach_flags: c_uint {
         /// Every stream of every device.
         const GLOBAL = 1;
         /// The host only.
         const HOST = 2;
-        /// One stream only.
+        /// A single stream.
         const SINGLE = 4;
     }
 
-    /// How an event is recorded.
+    /// Options for recording an event.
     pub struct CUevent_record_flags: c_uint {
-        /// In a capture, record in every launch of the graph.
+        /// In a capture, the event is recorded in every launch of the graph.
         const EXTERNAL = 1;
     }
 
-    /// How an event is waited for.
+    /// Options for waiting for an event.
     pub struct CUevent_wait_flags: c_uint {
-        /// In a capture, wait in every launch of the graph.
+        /// In a capture, the wait happens in every launch of the graph.
         const EXTERNAL = 1;
     }
 
-    /// How the dependencies of a capture change.
+    /// Options for changing the dependencies of a capture.
     pub struct CUstreamUpdateCaptureDependencies_flags: c_uint {
-        /// Replace them; without it, add to them.
+        /// Replaces the dependencies. Otherwise new ones are added.
         const SET = 1;
     }
 
-    /// How a stream writes a word of memory.
+    /// Options for a stream that writes a word of memory.
     pub struct CUstreamWriteValue_flags: c_uint {
-        /// No order with the writes before it.
+        /// Does not order the write after earlier writes.
         const NO_MEMORY_BARRIER = 1;
     }
 
-    /// How a user object is made.
+    /// Options for creating a user object.
     pub struct CUuserObject_flags: c_uint {
-        /// Nobody may wait for the destructor; required.
+        /// The destructor cannot be waited for. This flag is required.
         const NO_DESTRUCTOR_SYNC = 1;
     }
 
-    /// How a graph retains a user object.
+    /// Options for a graph that retains a user object.
     pub struct CUuserObjectRetain_flags: c_uint {
-        /// The references of the caller become the graph's.
+        /// Moves the caller's references to the graph.
         const MOVE = 1;
     }
 
-    /// How a conditional handle starts.
+    /// Options for creating a conditional handle.
     pub struct CUgraphConditional_flags: c_uint {
-        /// Each launch begins with the default value.
+        /// Each launch starts with the default value.
         const ASSIGN_DEFAULT = 1;
     }
 
-    /// How the occupancy is computed.
+    /// Options for computing occupancy.
     pub struct CUoccupancy_flags: c_uint {
-        /// As if caching did not change the occupancy.
+        /// Computes the occupancy as if caching did not affect it.
         const DISABLE_CACHING_OVERRIDE = 1;
     }
 
-    /// How memory of another process is opened.
+    /// Options for opening memory of another process.
     pub struct CUipcMem_flags: c_uint {
-        /// Enable peer access where it is needed; required.
+        /// Enables peer access where it is needed. This flag is required.
         const LAZY_ENABLE_PEER_ACCESS = 1;
     }
 
-    /// What `cuGraphDebugDotPrint` shows.
+    /// The contents of the output of `cuGraphDebugDotPrint`.
     pub struct CUgraphDebugDot_flags: c_uint {
         /// Everything.
         const VERBOSE = 1;
-        /// Types as the runtime names them.
+        /// Types with their names in the runtime API.
         const RUNTIME_TYPES = 2;
         /// Parameters of kernel nodes.
         const KERNEL_NODE_PARAMS = 4;
@@ -212,18 +217,18 @@ flags! {
         const MEM_FREE_NODE_PARAMS = 4096;
         /// Parameters of batch memory operation nodes.
         const BATCH_MEM_OP_NODE_PARAMS = 8192;
-        /// More about edges.
+        /// Additional information about edges.
         const EXTRA_TOPO_INFO = 16384;
         /// Parameters of conditional nodes.
         const CONDITIONAL_NODE_PARAMS = 32768;
     }
 }
 
-/// Ends an `extra` list of a launch.
+/// The end of the `extra` list of a launch.
 pub const CU_LAUNCH_PARAM_END: usize = 0;
-/// The next entry of an `extra` list points to the packed parameters.
+/// The marker in an `extra` list before the pointer to the packed parameters.
 pub const CU_LAUNCH_PARAM_BUFFER_POINTER: usize = 1;
-/// The next entry of an `extra` list points to the size of the packed parameters in bytes.
+/// The marker in an `extra` list before the pointer to the size of the packed parameters in bytes.
 pub const CU_LAUNCH_PARAM_BUFFER_SIZE: usize = 2;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Handles: what the driver hands out and takes back, each its own type.
+//! Opaque handles of driver objects, each with its own type.
 
 use std::ffi::{c_int, c_void};
 
@@ -10,56 +10,57 @@ macro_rules! handles {
         pub struct $name(pub *mut c_void);
 
         impl $name {
-            /// The handle of nothing.
+            /// The null handle.
             pub const NULL: Self = Self(std::ptr::null_mut());
 
-            /// Whether this is the handle of nothing.
+            /// Returns true if this is the null handle.
             pub fn is_null(self) -> bool {
                 self.0.is_null()
             }
         }
 
-        // SAFETY: a handle is a name for an object of the driver, which serves calls from every thread.
+        // SAFETY: a handle only identifies an object of the driver, which accepts calls from every
+        // thread.
         unsafe impl Send for $name {}
-        // SAFETY: as above; the handle itself is never written through.
+        // SAFETY: the handle is immutable and is not dereferenced in this process.
         unsafe impl Sync for $name {}
     )*};
 }
 
 handles! {
-    /// A context: one process's state on one device.
+    /// A context: the state of one process on one device.
     CUcontext;
-    /// A loaded module: the machine code of some kernels.
+    /// A loaded module: the machine code of kernels.
     CUmodule;
-    /// One kernel of a module.
+    /// A kernel of a module.
     CUfunction;
-    /// One kernel of a library, independent of a context.
+    /// A kernel of a library, which does not depend on a context.
     CUkernel;
-    /// A queue of work.
+    /// A stream: a queue of work.
     CUstream;
-    /// A point in a stream.
+    /// An event: a point in a stream.
     CUevent;
-    /// A graph under construction.
+    /// A graph that can be changed.
     CUgraph;
-    /// A node of one graph.
+    /// A node of a graph.
     CUgraphNode;
-    /// A graph ready to launch.
+    /// An executable graph.
     CUgraphExec;
-    /// Texels in an order of the driver's own, which textures and surfaces are made of.
+    /// Texels in an opaque layout, for textures and surfaces.
     CUarray;
-    /// A loaded library: the machine code of some kernels, independent of a context.
+    /// A loaded library: the machine code of kernels, which does not depend on a context.
     CUlibrary;
     /// A link in progress.
     CUlinkState;
-    /// A pool of memory that streams allocate from.
+    /// A memory pool from which streams allocate.
     CUmemoryPool;
     /// An object of the program that graphs keep alive.
     CUuserObject;
-    /// A callback registered with the driver's log.
+    /// A callback that was registered with the driver's log.
     CUlogsCallbackHandle;
 }
 
-/// A device by its number, counted from 0.
+/// A device number, counted from 0.
 pub type CUdevice = c_int;
 
 /// An address in device memory.
@@ -68,5 +69,5 @@ pub type CUdeviceptr = u64;
 /// The condition of a conditional node.
 pub type CUgraphConditionalHandle = u64;
 
-/// Memory that is not mapped to an address yet.
+/// Physical memory without an address.
 pub type CUmemGenericAllocationHandle = u64;

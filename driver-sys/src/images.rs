@@ -1,4 +1,4 @@
-//! Arrays, textures and surfaces: what describes them.
+//! Types for arrays, textures and surfaces.
 
 use std::ffi::{c_float, c_int, c_uint};
 
@@ -6,7 +6,7 @@ use crate::codes::codes;
 use crate::structs::structs;
 
 codes! {
-    /// What a channel of a texel holds.
+    /// The format of a channel of a texel.
     CUarray_format(c_uint) {
         UNSIGNED_INT8 = 0x01,
         UNSIGNED_INT16 = 0x02,
@@ -18,7 +18,7 @@ codes! {
         FLOAT = 0x20,
     }
 
-    /// What a texture or surface is made of.
+    /// The kind of resource behind a texture or a surface.
     CUresourcetype(c_uint) {
         ARRAY = 0,
         MIPMAPPED_ARRAY = 1,
@@ -26,7 +26,7 @@ codes! {
         PITCH2D = 3,
     }
 
-    /// What a coordinate outside of a texture stands for.
+    /// The handling of coordinates outside a texture.
     CUaddress_mode(c_uint) {
         WRAP = 0,
         CLAMP = 1,
@@ -34,37 +34,37 @@ codes! {
         BORDER = 3,
     }
 
-    /// What lies between the texels of a texture.
+    /// The interpolation between texels.
     CUfilter_mode(c_uint) {
         POINT = 0,
         LINEAR = 1,
     }
 }
 
-/// An array of layers, whose number is its depth.
+/// An array of layers. The depth is the number of layers.
 pub const CUDA_ARRAY3D_LAYERED: c_uint = 0x01;
-/// An array that surfaces may be made of.
+/// An array that can be bound to surfaces.
 pub const CUDA_ARRAY3D_SURFACE_LDST: c_uint = 0x02;
-/// An array of the six faces of a cube, or with layers of several.
+/// An array of the six faces of a cube. With layers, it contains several cubes.
 pub const CUDA_ARRAY3D_CUBEMAP: c_uint = 0x04;
-/// An array that four texels at once are fetched from.
+/// An array that supports fetching four texels at the same time.
 pub const CUDA_ARRAY3D_TEXTURE_GATHER: c_uint = 0x08;
 
-/// A texture that reads integers as integers, not as floats from 0 or -1 to 1.
+/// A texture that returns integers as integers, and not as floats from 0 or -1 to 1.
 pub const CU_TRSF_READ_AS_INTEGER: c_uint = 0x01;
-/// A texture whose coordinates reach from 0 to 1.
+/// A texture whose coordinates range from 0 to 1.
 pub const CU_TRSF_NORMALIZED_COORDINATES: c_uint = 0x02;
-/// A texture whose 8-bit integers are sRGB.
+/// A texture whose 8-bit integers are sRGB values.
 pub const CU_TRSF_SRGB: c_uint = 0x10;
 
-/// A texture as kernels take it: 64 bits that mean something to the driver.
+/// A texture object, which kernels take as an opaque 64-bit value.
 pub type CUtexObject = u64;
 
-/// A surface as kernels take it: 64 bits that mean something to the driver.
+/// A surface object, which kernels take as an opaque 64-bit value.
 pub type CUsurfObject = u64;
 
 structs! {
-    /// A 1D array, whose `Height` is 0, or a 2D one, in texels.
+    /// A one- or two-dimensional array in texels. `Height` is 0 for one dimension.
     struct CUDA_ARRAY_DESCRIPTOR_v2: 24 {
         0 Width: usize,
         8 Height: usize,
@@ -72,7 +72,7 @@ structs! {
         20 NumChannels: c_uint,
     }
 
-    /// An array of any kind, in texels. What it does not have is 0.
+    /// An array of any kind in texels. Dimensions that it does not have are 0.
     struct CUDA_ARRAY3D_DESCRIPTOR_v2: 40 {
         0 Width: usize,
         8 Height: usize,
@@ -82,7 +82,7 @@ structs! {
         32 Flags: c_uint,
     }
 
-    /// The union within [`CUDA_RESOURCE_DESC`], whose members lie on each other.
+    /// The union within [`CUDA_RESOURCE_DESC`], whose members overlap.
     struct CUDA_RESOURCE_DESC_res: 128 {
         0 pointer: u64,
         8 format: CUarray_format,
@@ -93,15 +93,15 @@ structs! {
         40 reserved: [u64; 11],
     }
 
-    /// What a texture or surface is made of. `res.pointer` is the array, or the address; of linear memory `res.width` is
-    /// its bytes.
+    /// The resource behind a texture or a surface. `res.pointer` is the array or the address. For
+    /// linear memory, `res.width` is the size in bytes.
     struct CUDA_RESOURCE_DESC: 144 {
         0 resType: CUresourcetype,
         8 res: CUDA_RESOURCE_DESC_res,
         136 flags: c_uint,
     }
 
-    /// How a texture is read.
+    /// The sampling mode of a texture.
     struct CUDA_TEXTURE_DESC: 104 {
         0 addressMode: [CUaddress_mode; 3],
         12 filterMode: CUfilter_mode,
@@ -115,7 +115,7 @@ structs! {
         56 reserved: [c_int; 12],
     }
 
-    /// A part of an array, or another format of it, that a texture reads.
+    /// A view of a part of an array, or with another format, that a texture samples.
     struct CUDA_RESOURCE_VIEW_DESC: 112 {
         0 format: c_uint,
         8 width: usize,

@@ -1,16 +1,38 @@
-//! The CUDA driver API as a table of functions, loaded at run time.
+//! The CUDA driver API as a table of functions that is loaded at run time.
 //!
-//! [`Api`] holds one typed pointer per driver function. It is a plain value: [`Library`] fills it from `libcuda`,
-//! an emulator fills it with its own functions, and a test starts from [`Api::empty`] and replaces what it needs. What
-//! every program needs is required; any other function may be absent, and its field is an `Option`.
+//! [`Api`] holds a typed function pointer for each driver function. [`Library`] fills it from the
+//! installed driver. An emulator can fill it with its own functions, and a test can start from
+//! [`Api::empty`] and replace the functions it needs. Functions that every program needs are
+//! required. Every other function may be absent, so its field is an `Option`.
 //!
-//! The names are the exported ones of `cuda.h`, suffix included, because the suffix is the ABI: `cuMemAlloc` takes
-//! 32-bit sizes, `cuMemAlloc_v2` takes `size_t`. Handles, codes and flags are transparent newtypes, so a value that a
-//! newer driver returns stays representable.
+//! ```no_run
+//! use warpwright_driver_sys::{CUresult, Library};
 //!
-//! Nothing here is safe to call and nothing here checks. `warpwright-driver` is the safe layer.
+//! let library = Library::find()?;
+//! let mut count = 0;
+//! // SAFETY: `cuInit` takes no pointer, and `count` is a variable that the driver may write.
+//! let code = unsafe {
+//!     assert_eq!((library.api().cuInit)(0), CUresult::SUCCESS);
+//!     (library.api().cuDeviceGetCount)(&mut count)
+//! };
+//! assert_eq!(code, CUresult::SUCCESS);
+//! println!("{count} devices, driver for CUDA {}", library.version());
+//! # Ok::<(), warpwright_driver_sys::LoadError>(())
+//! ```
+//!
+//! Functions have the exported names of `cuda.h` including their suffix, because the suffix selects
+//! the ABI. For example, `cuMemAlloc` takes a 32-bit size, and `cuMemAlloc_v2` takes a `size_t`.
+//! Handles, codes and flags are transparent newtypes, so that values of newer drivers stay
+//! representable.
+//!
+//! All calls are `unsafe`, and nothing is checked here. `warpwright-driver` is the safe layer.
 
-#![allow(unsafe_code, non_snake_case, non_camel_case_types)]
+#![allow(unsafe_code, reason = "the crate declares a C API")]
+#![allow(
+    non_snake_case,
+    non_camel_case_types,
+    reason = "the names match those of cuda.h"
+)]
 
 mod api;
 mod codes;
@@ -37,7 +59,8 @@ const _: () = assert!(
     "the CUDA driver exists for 64-bit processes only"
 );
 
-/// Implements `Debug` as `Display`, so that `fn main() -> Result<(), E>` and `unwrap` print the sentence.
+/// Implements `Debug` through `Display`, so that `fn main() -> Result<(), E>` and `unwrap` print
+/// the sentence.
 macro_rules! debug_is_display {
     ($($error:ty),* $(,)?) => {$(
         impl std::fmt::Debug for $error {

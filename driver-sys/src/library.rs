@@ -1,6 +1,7 @@
-//! Finding and opening the driver's library.
+//! Finds and opens the driver's library.
 //!
-//! It is opened once and never closed: the driver keeps threads and exit handlers of its own.
+//! The library is opened once and never closed, because the driver has its own threads and exit
+//! handlers.
 
 use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::fmt;
@@ -14,10 +15,11 @@ use libloading::os::windows as os;
 
 use crate::{Api, CUresult, MissingSymbol};
 
-/// The variable whose value is tried instead of [`NAMES`].
+/// The environment variable with the library to open instead of [`NAMES`].
 pub const OVERRIDE: &str = "WARPWRIGHT_LIBCUDA";
 
-/// The names tried, in order. The operating system's loader knows the folders.
+/// The library names to try, in this order. The operating system's loader searches its directories
+/// for them.
 pub const NAMES: &[&str] = if cfg!(windows) {
     &["nvcuda.dll"]
 } else {
@@ -28,26 +30,27 @@ pub const NAMES: &[&str] = if cfg!(windows) {
     ]
 };
 
-/// A driver library, open until the process ends.
+/// A driver library, which stays open until the process exits.
 ///
-/// A reference to one is a promise: every function of its table is the function that `cuda.h` declares under that
-/// name, and stays so. [`Library::find`] takes the word of the operating system for it; who calls [`Library::open`] or
-/// [`Library::of`] gives their own.
+/// A `Library` carries a promise: every function of its table is the function that `cuda.h`
+/// declares under that name. [`Library::find`] relies on the operating system for it. Callers of
+/// [`Library::open`] and [`Library::from_api`] make the promise themselves.
 pub struct Library {
     api: Table,
     name: String,
     version: i32,
 }
 
-/// A leaked [`Api`], whose type does not show.
+/// A leaked [`Api`] behind an untyped pointer.
 ///
-/// Debug information describes the types of all fields, behind references too, in every object file that mentions a
-/// handle: with the prototypes of the whole table in there, it took more time than the code of the driver crate.
+/// Debug information describes the types of all fields, even behind references, in every object
+/// file that mentions a handle. With the prototypes of the whole table, that took more time than
+/// compiling the code of the driver crate.
 struct Table(*const ());
 
-// SAFETY: the pointer is to an `Api`, which is only read, and which threads may share.
+// SAFETY: the pointer refers to a leaked `Api` of function pointers, which any thread may read.
 unsafe impl Send for Table {}
-// SAFETY: as above.
+// SAFETY: the `Api` is never written after it was leaked.
 unsafe impl Sync for Table {}
 
 impl Table {
@@ -57,51 +60,53 @@ impl Table {
 
     #[inline]
     fn get(&self) -> &'static Api {
-        // SAFETY: `new` made the pointer from an `Api` that is never freed.
+        // SAFETY: `new` has created the pointer from an `Api` that is never freed.
         unsafe { &*self.0.cast() }
     }
 }
 
-/// One name that was tried, and what became of it.
+/// A name that was tried, and the reason why it failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Attempt {
     /// The name or path.
     pub name: String,
-    /// Why it is not a driver.
+    /// The reason why it is not a usable driver.
     pub problem: Problem,
 }
 
-/// Why a name did not lead to a driver.
+/// The reason why a library is not a usable driver.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Problem {
-    /// The operating system's loader refused; its text.
+    /// The operating system's loader could not open the library. Contains the loader's message.
     NotOpened(String),
-    /// The library has no `cuDriverGetVersion`, so it is something else.
+    /// The library has no `cuDriverGetVersion`, so it is not a CUDA driver.
     NotADriver,
-    /// The toolkit's stub: it links programs and serves no call.
+    /// The library is the toolkit's stub, which is only for linking.
     Stub,
-    /// The driver would not tell its version.
+    /// The driver did not report its version.
     NoVersion(CUresult),
-    /// The driver is too old; its version, and the function it lacks.
+    /// The driver is too old. Contains its version and the function that it lacks.
     TooOld(i32, MissingSymbol),
 }
 
 /// No driver could be opened. Lists every attempt.
 #[derive(Clone, PartialEq, Eq)]
 pub struct LoadError {
-    /// Every name tried, in order.
+    /// The names that were tried, in order.
     pub attempts: Vec<Attempt>,
-    /// Whether the names came from [`OVERRIDE`].
+    /// Whether the name came from [`OVERRIDE`].
     pub overridden: bool,
 }
 
 impl Library {
-    /// The machine's driver: the library that [`OVERRIDE`] names if it is set, else the first of [`NAMES`] that serves.
-    /// Looked for once; every later call gives the same answer.
+    /// Returns the machine's driver: the library that [`OVERRIDE`] names if it is set, otherwise
+    /// the first usable one of [`NAMES`].
+    ///
+    /// The search runs once. Later calls return the same result.
     ///
     /// # Errors
-    /// What each name said.
+    /// Returns an error with the reason for each name.
     pub fn find() -> Result<&'static Self, LoadError> {
         static FOUND: OnceLock<Result<&'static Library, LoadError>> = OnceLock::new();
         let found = FOUND.get_or_init(|| match std::env::var_os(OVERRIDE) {
@@ -111,27 +116,31 @@ impl Library {
         found.clone()
     }
 
-    /// The library at `path`, or that the loader finds by that name. What the loader knows to be the same library is
-    /// the same [`Library`].
+    /// Opens the library at `path`, or the one that the loader finds under this name. If the
+    /// library is open already, returns the same [`Library`].
     ///
     /// # Errors
-    /// Why it is not a driver.
+    /// Returns an error if the library is not a usable driver.
     ///
     /// # Safety
-    /// The library has nothing against being opened, and what it exports under a name of the table is the function
-    /// that `cuda.h` declares under that name.
+    /// - Opening the library must be sound, because it runs the library's initializers.
+    /// - Every function that the library exports under a name of the table must be the function
+    ///   that `cuda.h` declares under that name.
     pub unsafe fn open(path: impl AsRef<OsStr>) -> Result<&'static Self, LoadError> {
         Self::first_of([path.as_ref()], false)
     }
 
-    /// A driver whose functions are `api`, made in this program; `name` stands for it in messages. It lives as long as
-    /// the process. Its version is what its `cuDriverGetVersion` says, 0 where that fails.
+    /// Returns a library whose functions are `api`, for example those of an emulator.
+    ///
+    /// `name` appears in messages. The version is the result of `cuDriverGetVersion`, or 0 if that
+    /// fails. The library lives until the process exits.
     ///
     /// # Safety
-    /// Every function of the table does what `cuda.h` says of its name, for every caller that keeps its side.
-    pub unsafe fn of(api: Api, name: &str) -> &'static Self {
+    /// Every function of the table must do what `cuda.h` documents for its name.
+    pub unsafe fn from_api(api: Api, name: &str) -> &'static Self {
         let mut version = 0;
-        // SAFETY: the call writes one integer, by the caller's word.
+        // SAFETY: the caller guarantees that the function is that of `cuda.h`, which writes one
+        // integer.
         if unsafe { (api.cuDriverGetVersion)(&mut version) } != CUresult::SUCCESS {
             version = 0;
         }
@@ -142,17 +151,17 @@ impl Library {
         }))
     }
 
-    /// Its functions.
+    /// Returns the table of functions.
     pub fn api(&self) -> &Api {
         self.api.get()
     }
 
-    /// The name it was opened by.
+    /// Returns the name under which the library was opened.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The newest CUDA version it serves, 1000 * major + 10 * minor, as it said when it was opened.
+    /// Returns the newest CUDA version that the driver supports, as 1000 * major + 10 * minor.
     pub fn version(&self) -> i32 {
         self.version
     }
@@ -187,21 +196,25 @@ impl fmt::Debug for Library {
     }
 }
 
-/// The libraries that are open, each with the loader's handle of it.
+/// The open libraries, each with the loader's handle.
 static OPEN: Mutex<Vec<(usize, &'static Library)>> = Mutex::new(Vec::new());
 
-/// Opens one library and resolves the table, unless that was done before.
+/// Opens a library and resolves the table, unless that was done before.
 fn open(name: &OsStr) -> Result<&'static Library, Problem> {
-    // SAFETY: opening runs the library's initialisers; a library by these names is a driver, or what the user chose.
+    // SAFETY: opening runs the library's initializers. The names are those of drivers, or the
+    // caller of `Library::open` or the user who set the variable has chosen the library.
     let library = unsafe { libloading::Library::new(name) }
         .map_err(|e| Problem::NotOpened(with_source(&e)))?;
     let (handle, library) = kept(library);
+    // The loader returns the same handle for a library that is open under another name. The lock
+    // covers the search and the insertion, so that each library has one table.
     let mut all = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, known)) = all.iter().find(|(other, _)| *other == handle) {
         return Ok(known);
     }
     let version = version(&library)?;
-    // SAFETY: the library exports the functions of `cuda.h` under their names, and is never closed.
+    // SAFETY: the library exports the functions of `cuda.h` under their names, as above, and it is
+    // never closed.
     let api = unsafe { Api::load(|symbol| address(&library, symbol)) };
     let api = api.map_err(|missing| Problem::TooOld(version, missing))?;
     let made = Box::leak(Box::new(Library {
@@ -213,22 +226,23 @@ fn open(name: &OsStr) -> Result<&'static Library, Problem> {
     Ok(made)
 }
 
-/// The loader's handle of a library, and the library so that it is never closed.
+/// Returns the loader's handle of a library, and the library in a form that is never closed.
 fn kept(library: libloading::Library) -> (usize, ManuallyDrop<libloading::Library>) {
     let handle = os::Library::from(library).into_raw();
-    // SAFETY: the handle was just taken out of a library.
+    // SAFETY: `into_raw` has just returned the handle, which is not used otherwise.
     let library = unsafe { os::Library::from_raw(handle) };
     (handle as usize, ManuallyDrop::new(library.into()))
 }
 
-/// Asks for the version before anything else: the result tells a driver from a stub, and dates a driver that lacks symbols.
+/// Asks for the version before anything else. The result distinguishes a driver from a stub, and it
+/// dates a driver that lacks functions.
 fn version(library: &libloading::Library) -> Result<i32, Problem> {
     type Get = unsafe extern "C" fn(*mut c_int) -> CUresult;
-    // SAFETY: the prototype is that of `cuda.h`, the same in every version.
+    // SAFETY: the prototype is that of `cuda.h`, which is the same in every version.
     let get =
         unsafe { library.get::<Get>(c"cuDriverGetVersion") }.map_err(|_| Problem::NotADriver)?;
     let mut version = 0;
-    // SAFETY: the call writes one integer and may come before cuInit.
+    // SAFETY: the call writes one integer and is allowed before `cuInit`.
     match unsafe { get(&mut version) } {
         CUresult::SUCCESS => Ok(version),
         CUresult::STUB_LIBRARY => Err(Problem::Stub),
@@ -236,13 +250,13 @@ fn version(library: &libloading::Library) -> Result<i32, Problem> {
     }
 }
 
-/// The address of an exported symbol, or null.
+/// Returns the address of an exported symbol, or null if there is none.
 fn address(library: &libloading::Library, symbol: &CStr) -> *const c_void {
     // SAFETY: the symbol is only converted to an address here.
     unsafe { library.get::<*const c_void>(symbol) }.map_or(std::ptr::null(), |found| *found)
 }
 
-/// The loader's own words are in the source of the error.
+/// Returns the loader's message, which is in the source of the error.
 fn with_source(error: &libloading::Error) -> String {
     use std::error::Error;
     error
@@ -319,7 +333,7 @@ mod tests {
     #[test]
     fn a_table_made_in_the_program_is_a_library() {
         // SAFETY: the functions of the empty table refuse every call, which `cuda.h` allows.
-        let library = unsafe { Library::of(Api::empty(), "nothing") };
+        let library = unsafe { Library::from_api(Api::empty(), "nothing") };
         assert_eq!((library.name(), library.version()), ("nothing", 0));
         assert!(library.api().cuLaunchKernelEx.is_none());
     }

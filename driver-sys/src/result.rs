@@ -1,9 +1,9 @@
-//! The result code of every call of the driver.
+//! The result code of every driver call.
 
 use std::ffi::c_uint;
 use std::fmt;
 
-/// The code a call returned. Codes of newer drivers stay as they are and print as their number.
+/// The result code of a driver call. Codes of newer drivers are kept and print as their number.
 #[must_use]
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -14,10 +14,11 @@ macro_rules! results {
         impl CUresult {
             $(#[doc = concat!("`", $c_name, "`: ", $meaning, ".")] pub const $name: Self = Self($code);)*
 
-            /// Every listed code, in ascending order.
+            /// All listed codes in ascending order.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// The name in `cuda.h` and the meaning in a few words; none for a code this table does not list.
+            /// Returns the name in `cuda.h` and a short description, or `None` for a code that is
+            /// not listed.
             fn row(self) -> Option<(&'static str, &'static str)> {
                 match self.0 {
                     $($code => Some(($c_name, $meaning)),)*
@@ -29,20 +30,20 @@ macro_rules! results {
 }
 
 impl CUresult {
-    /// The name in `cuda.h`, or none for a code this table does not list.
+    /// Returns the name in `cuda.h`, or `None` for a code that is not listed.
     pub fn name(self) -> Option<&'static str> {
         self.row().map(|row| row.0)
     }
 
-    /// The meaning in a few words, or none for a code this table does not list.
+    /// Returns a short description, or `None` for a code that is not listed.
     pub fn description(self) -> Option<&'static str> {
         self.row().map(|row| row.1)
     }
 
-    /// `Ok` for success.
+    /// Converts the code to a `Result`, which is `Ok` only for `SUCCESS`.
     ///
     /// # Errors
-    /// Every other code, `NOT_READY` included.
+    /// Returns every other code as an error, including `NOT_READY`.
     pub fn ok(self) -> Result<(), Self> {
         if self == Self::SUCCESS {
             Ok(())
@@ -51,7 +52,8 @@ impl CUresult {
         }
     }
 
-    /// Whether a kernel failed on the device, so that every later call in the context fails with this code.
+    /// Returns true if a kernel has failed on the device. Every later call in the context fails
+    /// with the same code.
     pub fn is_device_fault(self) -> bool {
         matches!(self.0, 226 | 700 | 702 | 710 | 714..=719 | 721)
     }

@@ -1,4 +1,5 @@
-//! Structures that cross the FFI boundary, each with its size and the offset of each field, checked when this crate compiles.
+//! Structures that cross the FFI boundary. Their sizes and field offsets are checked at compile
+//! time.
 
 use std::ffi::{c_char, c_float, c_int, c_uchar, c_uint, c_ushort, c_void};
 
@@ -16,9 +17,10 @@ macro_rules! structs {
         }
 
         impl $name {
-            /// All bytes zero, which is what the driver asks of fields that are not used.
+            /// Returns a value of all zero bytes, which the driver requires in unused fields.
             pub const fn zeroed() -> Self {
-                // SAFETY: every field is an integer, a handle, a pointer or an optional function; zero is a value of each.
+                // SAFETY: every field is an integer, a handle, a pointer or an optional function.
+                // Zero is a valid value of each.
                 unsafe { std::mem::zeroed() }
             }
         }
@@ -33,26 +35,27 @@ macro_rules! structs {
 
 pub(crate) use structs;
 
-/// A function that the driver calls on the host, as a node of a graph.
+/// A host function that a graph node calls.
 pub type CUhostFn = Option<unsafe extern "C" fn(user_data: *mut c_void)>;
 
-/// A function that the driver calls on the host when a stream came to it.
+/// A host function that the driver calls when a stream reaches it.
 pub type CUstreamCallback =
     Option<unsafe extern "C" fn(stream: CUstream, status: CUresult, user_data: *mut c_void)>;
 
-/// A function that gives the dynamic shared memory of a block of some size, in bytes.
+/// A function that returns the dynamic shared memory in bytes for a block size.
 pub type CUoccupancyB2DSize = Option<unsafe extern "C" fn(block_size: c_int) -> usize>;
 
-/// A function that the driver calls with a message of its log.
+/// A function that the driver calls with a log message.
 pub type CUlogsCallback = Option<
     unsafe extern "C" fn(data: *mut c_void, level: CUlogLevel, message: *mut c_char, length: usize),
 >;
 
-/// A place in the driver's log, opaque; 0 is its beginning.
+/// An opaque position in the driver's log. 0 is the beginning.
 pub type CUlogIterator = c_uint;
 
 structs! {
-    /// A kernel node as CUDA 10 declared it. Kept apart from v2: the symbols that take it read 56 bytes.
+    /// A kernel node as declared by CUDA 10. It is separate from v2, because the functions that
+    /// take it read 56 bytes.
     struct CUDA_KERNEL_NODE_PARAMS_v1: 56 {
         0 func: CUfunction,
         8 gridDimX: c_uint,
@@ -66,7 +69,7 @@ structs! {
         48 extra: *mut *mut c_void,
     }
 
-    /// A kernel node since CUDA 12.0. `kern` is used when `func` is null, and `ctx` only then.
+    /// A kernel node since CUDA 12.0. `kern` is used if `func` is null, and `ctx` only then.
     struct CUDA_KERNEL_NODE_PARAMS_v2: 72 {
         0 func: CUfunction,
         8 gridDimX: c_uint,
@@ -82,7 +85,8 @@ structs! {
         64 ctx: CUcontext,
     }
 
-    /// A memset node: `height` rows of `width` elements of `elementSize` bytes (1, 2 or 4), `pitch` bytes apart.
+    /// A memset node: `height` rows of `width` elements of `elementSize` bytes (1, 2 or 4), `pitch`
+    /// bytes apart.
     struct CUDA_MEMSET_NODE_PARAMS_v1: 40 {
         0 dst: CUdeviceptr,
         8 pitch: usize,
@@ -92,7 +96,7 @@ structs! {
         32 height: usize,
     }
 
-    /// A copy of a box of bytes. A plain run of bytes has `Height` and `Depth` 1.
+    /// A copy of a box of bytes. A contiguous copy has `Height` and `Depth` 1.
     struct CUDA_MEMCPY3D_v2: 200 {
         0 srcXInBytes: usize,
         8 srcY: usize,
@@ -185,7 +189,8 @@ structs! {
         8 copyCtx: CUcontext,
         16 copyParams: CUDA_MEMCPY3D_v2,
     }
-    /// A child graph node of `cuGraphAddNode`. `ownership` is 0 to clone the graph, 1 to move it, since CUDA 12.9.
+    /// A child graph node of `cuGraphAddNode`. `ownership` is 0 to clone the graph, or 1 to move it
+    /// (since CUDA 12.9).
     struct CUDA_CHILD_GRAPH_NODE_PARAMS: 16 {
         0 graph: CUgraph,
         8 ownership: c_int,
@@ -203,17 +208,17 @@ structs! {
     struct CUDA_MEM_FREE_NODE_PARAMS: 8 {
         0 dptr: CUdeviceptr,
     }
-    /// A place where memory lies.
+    /// A memory location.
     struct CUmemLocation: 8 {
         0 r#type: CUmemLocationType,
         4 id: c_int,
     }
-    /// What a place may do with memory.
+    /// The access of a location to memory.
     struct CUmemAccessDesc: 12 {
         0 location: CUmemLocation,
         8 flags: CUmemAccess_flags,
     }
-    /// A pool of memory to create. What is not named is zero.
+    /// The properties of a new memory pool. Unused fields are zero.
     struct CUmemPoolProps: 88 {
         0 allocType: CUmemAllocationType,
         4 handleTypes: CUmemAllocationHandleType,
@@ -223,11 +228,11 @@ structs! {
         32 usage: c_ushort,
         34 reserved: [c_uchar; 54],
     }
-    /// A pointer of a pool for another process.
+    /// A pointer of a pool, exported for another process.
     struct CUmemPoolPtrExportData: 64 {
         0 reserved: [c_uchar; 64],
     }
-    /// Memory to create without an address.
+    /// The properties of new physical memory.
     struct CUmemAllocationProp: 32 {
         0 r#type: CUmemAllocationType,
         4 requestedHandleTypes: CUmemAllocationHandleType,
@@ -238,7 +243,7 @@ structs! {
         26 usage: c_ushort,
         28 reserved: [c_uchar; 4],
     }
-    /// A memory allocation node. `dptr` is written when the node is added.
+    /// A memory allocation node. The driver writes `dptr` when the node is added.
     struct CUDA_MEM_ALLOC_NODE_PARAMS_v1: 120 {
         0 poolProps: CUmemPoolProps,
         88 accessDescs: *const CUmemAccessDesc,
@@ -246,7 +251,7 @@ structs! {
         104 bytesize: usize,
         112 dptr: CUdeviceptr,
     }
-    /// An operation of a stream on one word of memory. A 32-bit value stands in the low half of `value`.
+    /// An operation of a stream on a word of memory. A 32-bit value is in the low half of `value`.
     struct CUstreamBatchMemOpParams: 48 {
         0 operation: CUstreamBatchMemOpType,
         8 address: CUdeviceptr,
@@ -262,7 +267,7 @@ structs! {
         16 paramArray: *mut CUstreamBatchMemOpParams,
         24 flags: c_uint,
     }
-    /// A conditional node. The driver writes `phGraph_out`: the bodies, which belong to the node.
+    /// A conditional node. The driver writes `phGraph_out`, the bodies, which belong to the node.
     struct CUDA_CONDITIONAL_NODE_PARAMS: 32 {
         0 handle: CUgraphConditionalHandle,
         8 r#type: CUgraphConditionalNodeType,
@@ -270,18 +275,18 @@ structs! {
         16 phGraph_out: *mut CUgraph,
         24 ctx: CUcontext,
     }
-    /// Part of a device that a context is kept to: a number of multiprocessors.
+    /// The number of multiprocessors that a context is restricted to.
     struct CUexecAffinityParam: 8 {
         0 r#type: CUexecAffinityType,
         4 smCount: c_uint,
     }
-    /// A context to create. `cigParams` belongs to graphics and is NULL.
+    /// The parameters of a new context. `cigParams` is for graphics and is null.
     struct CUctxCreateParams: 24 {
         0 execAffinityParams: *mut CUexecAffinityParam,
         8 numExecAffinityParams: c_int,
         16 cigParams: *mut c_void,
     }
-    /// A range of memory that the cache treats in its own way, as the value of an attribute.
+    /// An access window of the L2 cache, as the value of an attribute.
     struct CUaccessPolicyWindow: 32 {
         0 base_ptr: *mut c_void,
         8 num_bytes: usize,
@@ -289,11 +294,11 @@ structs! {
         20 hitProp: CUaccessProperty,
         24 missProp: CUaccessProperty,
     }
-    /// Memory of this process for another one.
+    /// Memory of this process, exported for another one.
     struct CUipcMemHandle: 64 {
         0 reserved: [c_char; 64],
     }
-    /// An event of this process for another one.
+    /// An event of this process, exported for another one.
     struct CUipcEventHandle: 64 {
         0 reserved: [c_char; 64],
     }
@@ -303,19 +308,21 @@ structs! {
         8 userData: *mut c_void,
     }
 
-    /// A host node of `cuGraphAddNode` as CUDA 13.4 declares it; 12.2 has the first 16 bytes, 13.2 the first 24.
+    /// A host node of `cuGraphAddNode` as declared by CUDA 13.4. CUDA 12.2 has the first 16 bytes,
+    /// and 13.2 the first 24.
     struct CUDA_HOST_NODE_PARAMS_v2: 32 {
         0 r#fn: CUhostFn,
         8 userData: *mut c_void,
         16 syncMode: c_uint,
         24 ctx: CUcontext,
     }
-    /// The value of an attribute of a launch, a stream or a kernel node: integers stand at the start, a cluster as
-    /// three 32-bit numbers.
+    /// The value of an attribute of a launch, a stream or a kernel node. Integers are at the start.
+    /// A cluster consists of three 32-bit numbers.
     struct CUlaunchAttributeValue: 64 {
         0 words: [u64; 8],
     }
-    /// A node of any type, for `cuGraphAddNode_v2`. Every byte past the member that `type` selects is zero.
+    /// A node of any kind, for `cuGraphAddNode_v2`. Every byte after the member that `type` selects
+    /// is zero.
     struct CUgraphNodeParams: 256 {
         0 r#type: CUgraphNodeType,
         4 reserved0: [c_int; 3],
@@ -323,7 +330,7 @@ structs! {
         248 reserved2: i64,
     }
 
-    /// `CUgraphNodeParams` of a kernel: the same bytes, with the member that the type selects.
+    /// A `CUgraphNodeParams` for a kernel: the same bytes, with the member that the type selects.
     struct CUgraphNodeParams_kernel: 256 {
         0 r#type: CUgraphNodeType,
         4 reserved0: [c_int; 3],
@@ -332,7 +339,7 @@ structs! {
         248 reserved2: i64,
     }
 
-    /// What an edge waits for. All zero is a full dependency; a programmatic edge is `{1, 0, 1}`.
+    /// The kind of an edge. All zero is a full dependency, and a programmatic edge is `{1, 0, 1}`.
     struct CUgraphEdgeData: 8 {
         0 from_port: c_uchar,
         1 to_port: c_uchar,
@@ -340,7 +347,8 @@ structs! {
         3 reserved: [c_uchar; 5],
     }
 
-    /// A launch attribute: integers stand at the start of `value`, a cluster as three 32-bit numbers.
+    /// A launch attribute. Integers are at the start of `value`. A cluster consists of three 32-bit
+    /// numbers.
     struct CUlaunchAttribute: 72 {
         0 id: CUlaunchAttributeID,
         4 pad: [c_char; 4],
@@ -361,7 +369,7 @@ structs! {
         48 numAttrs: c_uint,
     }
 
-    /// How to instantiate, and where it failed.
+    /// Options for an instantiation, and the node that failed.
     struct CUDA_GRAPH_INSTANTIATE_PARAMS: 32 {
         0 flags: u64,
         8 hUploadStream: CUstream,
@@ -369,31 +377,31 @@ structs! {
         24 result_out: CUgraphInstantiateResult,
     }
 
-    /// Why a whole-graph update was refused.
+    /// The reason why a graph update was refused.
     struct CUgraphExecUpdateResultInfo: 24 {
         0 result: CUgraphExecUpdateResult,
         8 errorNode: CUgraphNode,
         16 errorFromNode: CUgraphNode,
     }
 
-    /// A device's identity across reboots.
+    /// The UUID of a device, which does not change across restarts.
     struct CUuuid: 16 {
         0 bytes: [c_uchar; 16],
     }
 }
 
-/// The description of a tensor in memory, which `cuTensorMapEncodeTiled` and its like write. Opaque.
+/// The opaque description of a tensor, which functions such as `cuTensorMapEncodeTiled` write.
 ///
-/// Aligned as the headers of CUDA 13 have it; those of CUDA 12 ask for 64 bytes.
+/// The alignment is that of the headers of CUDA 13. Those of CUDA 12 require 64 bytes.
 #[repr(C, align(128))]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CUtensorMap {
-    /// What only the hardware reads.
+    /// The contents, which only the hardware reads.
     pub opaque: [u64; 16],
 }
 
 impl CUtensorMap {
-    /// All bytes zero, which describes nothing.
+    /// Returns a value of all zero bytes, which does not describe a tensor.
     pub const fn zeroed() -> Self {
         Self { opaque: [0; 16] }
     }

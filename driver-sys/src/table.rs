@@ -1,9 +1,12 @@
-//! The table: one line per driver function. The typed field, the loader and the list of names derive from it.
+//! The function table: one line per driver function, from which the typed field, the loader and the
+//! list of names are generated.
 //!
-//! A line reads `version name(arguments)`, where the version is that of the CUDA release whose driver first exported
-//! the symbol, as the driver counts (12040 is 12.4), and the arguments are those of the prototype in `cuda.h`.
+//! A line reads `version name(arguments)`. The version is the CUDA release whose driver first
+//! exported the function, in the driver's encoding (12040 is 12.4). The arguments are those of the
+//! prototype in `cuda.h`.
 //!
-//! Required is what every program needs; a driver that lacks any other function is a driver all the same.
+//! Functions that every program needs are required. A driver without one of the others is still
+//! usable.
 
 use std::ffi::{CStr, c_char, c_float, c_int, c_uchar, c_uint, c_ushort, c_void};
 
@@ -17,7 +20,7 @@ use crate::structs::*;
 
 api! {
     required {
-        // Start, version, errors.
+        // Initialization, version, errors.
         2000 cuInit(flags: c_uint);
         2020 cuDriverGetVersion(version: *mut c_int);
         6000 cuGetErrorName(error: CUresult, text: *mut *const c_char);
@@ -108,7 +111,7 @@ api! {
         10000 cuStreamIsCapturing(stream: CUstream, status: *mut CUstreamCaptureStatus);
         11030 cuStreamGetCaptureInfo_v2(stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut u64, graph: *mut CUgraph, after: *mut *const CUgraphNode, count: *mut usize);
 
-        // Start, log.
+        // Initialization, log.
         11030 cuGetProcAddress(symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: u64);
         12000 cuGetProcAddress_v2(symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: u64, found: *mut CUdriverProcAddressQueryResult);
         12090 cuLogsRegisterCallback(callback: CUlogsCallback, data: *mut c_void, handle: *mut CUlogsCallbackHandle);
@@ -335,7 +338,7 @@ api! {
         10000 cuGraphRemoveDependencies(graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, count: usize);
         12030 cuGraphRemoveDependencies_v2(graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, edges: *const CUgraphEdgeData, count: usize);
 
-        // Graphs: questions.
+        // Graphs: queries.
         11030 cuGraphDebugDotPrint(graph: CUgraph, path: *const c_char, flags: CUgraphDebugDot_flags);
         10000 cuGraphGetRootNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize);
         12030 cuGraphGetEdges_v2(graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, edges: *mut CUgraphEdgeData, count: *mut usize);
@@ -390,7 +393,7 @@ api! {
         12020 cuGraphExecNodeSetParams(exec: CUgraphExec, node: CUgraphNode, params: *mut CUgraphNodeParams);
         10020 cuGraphExecUpdate(exec: CUgraphExec, graph: CUgraph, error_node: *mut CUgraphNode, result: *mut CUgraphExecUpdateResult);
 
-        // Graphs: memory and objects that they own.
+        // Graphs: owned memory and objects.
         11040 cuDeviceGraphMemTrim(device: CUdevice);
         11040 cuDeviceGetGraphMemAttribute(device: CUdevice, attribute: CUgraphMem_attribute, value: *mut c_void);
         11040 cuDeviceSetGraphMemAttribute(device: CUdevice, attribute: CUgraphMem_attribute, value: *mut c_void);
@@ -429,7 +432,8 @@ api! {
         5000 cuSurfObjectDestroy(surface: CUsurfObject);
         5000 cuSurfObjectGetResourceDesc(resource: *mut CUDA_RESOURCE_DESC, surface: CUsurfObject);
 
-        // No driver has this: an emulator may, to name the allocation at `address` in its faults.
+        // No driver has this function. An emulator may have it, to name the allocation at `address`
+        // in its faults.
         0 emuMemSetLabel(address: CUdeviceptr, label: *const c_char);
     }
 }

@@ -1,4 +1,4 @@
-//! What a call of this crate costs beside the raw call, on a driver that does nothing.
+//! Measures the overhead of this crate over the raw calls, on a driver whose functions do nothing.
 //!
 //! `cargo bench -p warpwright-driver --bench calls`
 
@@ -16,7 +16,7 @@ use warpwright_driver::*;
 
 use eight::{Eight, EightArgs};
 
-/// Nodes of a graph: as many as a step of a model of 1.5 billion parameters has.
+/// The number of graph nodes, as in a decoding step of a model with 1.5 billion parameters.
 const NODES: usize = 280;
 
 struct Bench {
@@ -29,7 +29,8 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         // SAFETY: the functions do nothing.
-        let driver = Driver::of(unsafe { Library::of(stub::api(), "stub") }).unwrap();
+        let driver =
+            Driver::from_library(unsafe { Library::from_api(stub::api(), "stub") }).unwrap();
         let context = Context::new(&driver.device(0).unwrap()).unwrap();
         let buffer = |_| Buffer::uninit(&context, 128).unwrap();
         Self {
@@ -77,8 +78,10 @@ fn raw_launch(bench: &Bench) {
     let mut values: [u64; 8] = [1, 2, 3, 128, 1, 2, 0, 0];
     let mut params: [*mut c_void; 8] =
         std::array::from_fn(|i| std::ptr::from_mut(&mut values[i]).cast());
-    let (function, stream) = (bench.kernel.function().raw(), bench.stream.raw());
-    let (params, extra) = (black_box(params.as_mut_ptr()), std::ptr::null_mut());
+    let function = bench.kernel.function().raw();
+    let stream = bench.stream.raw();
+    let params = black_box(params.as_mut_ptr());
+    let extra = std::ptr::null_mut();
     // SAFETY: the function does nothing.
     let code =
         unsafe { (api.cuLaunchKernel)(function, 1, 1, 1, 128, 1, 1, 0, stream, params, extra) };

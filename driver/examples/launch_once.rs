@@ -4,12 +4,20 @@
 //! launch_once FILE KERNEL --grid 2 --block 64 in:x.bin uninit:400 i32:100
 //! ```
 //!
-//! The file is PTX, which the driver compiles with line information, or machine code of ptxas. The arguments, in
-//! order: `in:FILE` a buffer of the bytes of a file, `zero:BYTES` one of zeros, `uninit:BYTES` one that nobody has
-//! written, `i32:NUMBER` a number. Nothing is read back, as that would be a use of what is uninitialised.
-//! Exit codes: 0 the launch ended, 1 it or what led to it failed, 2 the call is wrong.
+//! The file contains PTX, which the driver compiles with line information, or machine code from ptxas.
+//! The arguments are passed in order:
+//!
+//! - `in:FILE`: a buffer with the bytes of a file.
+//! - `zero:BYTES`: a buffer of zeros.
+//! - `uninit:BYTES`: an uninitialized buffer.
+//! - `i32:NUMBER`: a number.
+//!
+//! Results are not copied back, because that would be a use of uninitialized memory.
+//!
+//! The exit code is 0 if the launch completed, 1 if it or a step before it failed, and 2 for invalid
+//! arguments.
 
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "loading a kernel is unsafe")]
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -25,7 +33,7 @@ type Failure = Box<dyn std::error::Error>;
 const USAGE: &str = "usage: launch_once FILE KERNEL [--grid N] [--block N] [--shared BYTES] [--cluster N] \
                      [--cooperative] [in:FILE | zero:BYTES | uninit:BYTES | i32:NUMBER]..";
 
-/// A launch as the command line tells it.
+/// The launch that the command line describes.
 struct Call {
     file: String,
     kernel: String,
@@ -33,7 +41,7 @@ struct Call {
     args: Vec<Argument>,
 }
 
-/// An argument as the command line tells it.
+/// A kernel argument that the command line describes.
 enum Argument {
     In(String),
     Zero(usize),
@@ -49,7 +57,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let (told, code) = match call.run() {
+    let (message, code) = match call.run() {
         Ok(device) => (
             format!("{} ended on {device}", call.kernel),
             ExitCode::SUCCESS,
@@ -59,14 +67,16 @@ fn main() -> ExitCode {
             ExitCode::FAILURE,
         ),
     };
-    // Whoever has closed the output still gets the exit code.
-    let _ = writeln!(std::io::stdout(), "{told}");
+    // A closed output is not an error, because the exit code is the result.
+    let _ = writeln!(std::io::stdout(), "{message}");
     code
 }
 
 impl Call {
     fn of(words: impl Iterator<Item = String>) -> Result<Call, Failure> {
-        let (mut words, mut places, mut args) = (words, Vec::new(), Vec::new());
+        let mut words = words;
+        let mut places = Vec::new();
+        let mut args = Vec::new();
         let mut config = LaunchConfig::line(1, 1);
         while let Some(word) = words.next() {
             let mut number = || number::<u32>(&word, &words.next().unwrap_or_default());
@@ -77,7 +87,7 @@ impl Call {
                 "--cluster" => config.cluster = Some([number()?, 1, 1]),
                 "--cooperative" => config.cooperative = true,
                 _ if word.starts_with('-') => {
-                    return Err(format!("there is no option {word}").into());
+                    return Err(format!("unknown option {word}").into());
                 }
                 _ if places.len() < 2 => places.push(word),
                 _ => args.push(word.parse()?),
@@ -93,7 +103,7 @@ impl Call {
         })
     }
 
-    /// Launches and waits; gives the device.
+    /// Launches the kernel, waits for it and returns the name of the device.
     fn run(&self) -> Result<String, Failure> {
         let device = Driver::load()?.device(0)?;
         let context = Context::new(&device)?;
@@ -104,8 +114,8 @@ impl Call {
             .map(|arg| arg.made(&context))
             .collect::<Result<Vec<_>, _>>()?;
         let (params, args): (Vec<Parameter>, Vec<HostArg>) = made.into_iter().unzip();
-        // SAFETY: whoever calls gives the kernel its parameters. What it does beyond them is what the tool is to see; it
-        // ends with this process.
+        // SAFETY: the user passes the kernel's parameters. Accesses beyond them are what the
+        // watching tool is meant to find, and they end with this process.
         let function = unsafe { module.function(&self.kernel, &params) }?;
         let stream = Stream::new(&context)?;
         stream.run_launch(&Launch::new(&function, self.config, args)?)?;
@@ -113,11 +123,11 @@ impl Call {
         Ok(device.to_string())
     }
 
-    /// The file's module. Machine code begins as every ELF file does.
+    /// Loads the file. Machine code starts with the magic number of ELF.
     fn module(&self, context: &Context) -> Result<Module, Failure> {
         let bytes = std::fs::read(&self.file).map_err(|error| format!("{}: {error}", self.file))?;
         if bytes.starts_with(b"\x7fELF") {
-            // SAFETY: it is a whole file as ptxas wrote it, says whoever calls.
+            // SAFETY: the user passes a complete file from ptxas.
             return Ok(unsafe { Module::load_image(context, &bytes) }?);
         }
         Ok(Module::load_with(
@@ -129,7 +139,7 @@ impl Call {
 }
 
 impl Argument {
-    /// The argument on the device, which it keeps.
+    /// Creates the argument. It keeps its device memory alive.
     fn made(&self, context: &Context) -> Result<(Parameter, HostArg), Failure> {
         let buffer = match self {
             Self::Number(n) => return Ok((Parameter::value::<i32>("number"), HostArg::scalar(*n))),
@@ -156,12 +166,12 @@ impl FromStr for Argument {
             Some(("zero", bytes)) => Ok(Self::Zero(number(word, bytes)?)),
             Some(("uninit", bytes)) => Ok(Self::Uninit(number(word, bytes)?)),
             Some(("i32", value)) => Ok(Self::Number(number(word, value)?)),
-            _ => Err(format!("{word:?} is no argument").into()),
+            _ => Err(format!("{word:?} is not an argument").into()),
         }
     }
 }
 
 fn number<N: FromStr>(what: &str, text: &str) -> Result<N, Failure> {
     text.parse()
-        .map_err(|_| format!("{what}: {text:?} is no number that fits").into())
+        .map_err(|_| format!("{what}: {text:?} is not a number in range").into())
 }

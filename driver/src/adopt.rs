@@ -1,4 +1,4 @@
-//! What a capture made, as a graph of this crate.
+//! Turns the driver's graph of a capture into a [`Graph`].
 
 use std::sync::Arc;
 
@@ -8,11 +8,12 @@ use crate::graph::{Child, EdgeKind, NodeKind, Owner};
 use crate::queue::Work;
 use crate::{Context, Error, Graph};
 
-/// A graph that was launched into a capture, and its node, if the driver told.
+/// A graph that was launched into a capture, and its node if the driver reported one.
 pub(crate) type Launched = (Option<CUgraphNode>, Child);
 
-/// Makes a graph of what was captured: our work in the order of pushing, then what else the driver shows.
-/// `graph` is what was there before.
+/// Adds the nodes and edges of a captured graph to `graph`.
+///
+/// The operations of this crate come first, in the order of pushing. Nodes of other code follow.
 pub(crate) fn adopt(
     mut graph: Graph,
     raw: CUgraph,
@@ -29,7 +30,9 @@ pub(crate) fn adopt(
             graph.push_node(node, NodeKind::Work(work));
             placed.push(node);
         } else {
-            // The driver shows no node of it, and still the graph may need what it names.
+            // The node of this operation is unknown, for example because a copy of 0 bytes has
+            // none, or because the driver did not report it. The graph may still use the objects
+            // of the operation, so it keeps them.
             graph.own([Arc::new(work) as Owner]);
         }
     }
@@ -53,24 +56,25 @@ pub(crate) fn adopt(
     let edges = edges
         .into_iter()
         .filter_map(|(a, b, kind)| Some((index(a)?, index(b)?, kind)));
+    // Edges between nodes that existed before the capture are known already.
     graph.push_edges(edges.filter(|(_, to, _)| *to >= known));
     Ok(graph)
 }
 
 fn nodes_of(context: &Context, graph: CUgraph) -> Result<Vec<CUgraphNode>, Error> {
     let mut count = 0;
-    // SAFETY: without an array the call writes the number only.
+    // SAFETY: without an array the call writes only the count. The caller owns the graph.
     unsafe {
-        cu_if_there!(
+        cu_optional!(
             context.driver(),
             cuGraphGetNodes(graph, std::ptr::null_mut(), &mut count)
         )
     }?;
     let mut nodes = vec![CUgraphNode::NULL; count];
     if count > 0 {
-        // SAFETY: the array has room for that many.
+        // SAFETY: the array has `count` elements. The caller owns the graph.
         unsafe {
-            cu_if_there!(
+            cu_optional!(
                 context.driver(),
                 cuGraphGetNodes(graph, nodes.as_mut_ptr(), &mut count)
             )
@@ -83,32 +87,34 @@ fn edges_of(
     context: &Context,
     graph: CUgraph,
 ) -> Result<Vec<(CUgraphNode, CUgraphNode, EdgeKind)>, Error> {
-    let (null, mut count) = (std::ptr::null_mut(), 0);
-    // SAFETY: without arrays the call writes the number only.
+    let null = std::ptr::null_mut();
+    let mut count = 0;
+    // SAFETY: without arrays the call writes only the count. The caller owns the graph.
     unsafe {
-        cu_if_there!(
+        cu_optional!(
             context.driver(),
             cuGraphGetEdges(graph, null, null, &mut count)
         )
     }?;
-    let (mut from, mut to) = (
-        vec![CUgraphNode::NULL; count],
-        vec![CUgraphNode::NULL; count],
-    );
+    let mut from = vec![CUgraphNode::NULL; count];
+    let mut to = vec![CUgraphNode::NULL; count];
     let mut data = vec![CUgraphEdgeData::zeroed(); count];
     if count > 0 {
-        let (driver, from, to) = (context.driver(), from.as_mut_ptr(), to.as_mut_ptr());
-        // Work that is not ours may have made programmatic edges, which the older call refuses to show.
+        let driver = context.driver();
+        let from = from.as_mut_ptr();
+        let to = to.as_mut_ptr();
+        // Other code may have created programmatic edges, and the older call returns an error for
+        // them.
         if let Some(get) = driver.api().cuGraphGetEdges_v2 {
-            // SAFETY: the three arrays have room for that many.
+            // SAFETY: the three arrays have `count` elements each.
             let code = unsafe { get(graph, from, to, data.as_mut_ptr(), &mut count) };
             driver.check("cuGraphGetEdges_v2", code)?;
         } else {
-            // SAFETY: both arrays have room for that many.
-            unsafe { cu_if_there!(driver, cuGraphGetEdges(graph, from, to, &mut count)) }?;
+            // SAFETY: both arrays have `count` elements.
+            unsafe { cu_optional!(driver, cuGraphGetEdges(graph, from, to, &mut count)) }?;
         }
     }
-    let kinds = data.iter().map(EdgeKind::of);
+    let kinds = data.iter().map(EdgeKind::from_data);
     Ok(from
         .into_iter()
         .zip(to)
@@ -117,11 +123,11 @@ fn edges_of(
         .collect())
 }
 
-/// What a node is that is not of our work.
+/// Returns the kind of a node that this crate did not add.
 fn kind_of(context: &Context, node: CUgraphNode) -> Result<NodeKind, Error> {
     let mut kind = CUgraphNodeType::EMPTY;
-    // SAFETY: `kind` is ours to write; the node is of a graph that is alive.
-    unsafe { cu_if_there!(context.driver(), cuGraphNodeGetType(node, &mut kind)) }?;
+    // SAFETY: `kind` is a local variable that the driver may write. The graph of the node is alive.
+    unsafe { cu_optional!(context.driver(), cuGraphNodeGetType(node, &mut kind)) }?;
     Ok(match kind {
         CUgraphNodeType::EMPTY => NodeKind::Empty,
         other => NodeKind::Other(other),

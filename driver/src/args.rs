@@ -1,17 +1,18 @@
-//! The arguments of a launch, lent to it: as the driver takes them and as the checks want them.
+//! The borrowed arguments of a launch, in the form that the driver takes and that the checks need.
 
 use std::ffi::c_void;
 
 use ptx_gen::{Access, Elem, Field, Kind, Scalar, Shape, Side, Sink, Source};
 
 use crate::argument::{HostValue, MapArg};
-use crate::few::Few;
 use crate::parameter::ParameterType;
+use crate::small_vec::SmallVec;
 use crate::{Error, Function, HostArg, LaunchConfig, LaunchProblem, Parameter, Region, View};
 
-/// On the host, at launch: views of device memory, and numbers.
+/// The host side of an argument list: views of device memory and scalars.
 ///
-/// The arguments of a kernel, say `AddArgs`, are `AddArgs<Host<'_>>` then: see the [page of the crate](crate).
+/// For a kernel whose arguments are `AddArgs`, the host passes `AddArgs<Host<'_>>`. See [the crate
+/// page](crate#kernels-written-in-rust).
 ///
 /// ```
 /// # use ptx_gen::{args, Builder, Cpu, Dev, Grid, In, KernelDef, Out, Shape, ShapeError, Side};
@@ -32,7 +33,7 @@ use crate::{Error, Function, HostArg, LaunchConfig, LaunchProblem, Parameter, Re
 /// # }
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// /// The arguments of a kernel that adds 10, written once.
 /// fn ten<'a>(x: &'a View<f32>, y: &'a View<f32>) -> AddArgs<Host<'a>> {
@@ -41,7 +42,8 @@ use crate::{Error, Function, HostArg, LaunchConfig, LaunchProblem, Parameter, Re
 ///
 /// # // SAFETY: the program stays below `n`.
 /// # let add = unsafe { Kernel::load(&context, Add) }?;
-/// let (x, y) = (Buffer::from_slice(&context, &[1.0, 2.0])?, Buffer::zeroed(&context, 2)?);
+/// let x = Buffer::from_slice(&context, &[1.0, 2.0])?;
+/// let y = Buffer::zeroed(&context, 2)?;
 /// stream.launch(&add, ten(&x, &y))?;
 /// assert_eq!(stream.read(&y)?, [11.0, 12.0]);
 /// # Ok(())
@@ -59,43 +61,47 @@ impl<'a> Side for Host<'a> {
     type Scalar<T: Scalar> = T;
 }
 
-/// The arguments that a launch takes without memory of its own.
-const FEW: usize = 16;
+/// The number of arguments that a launch stores without an allocation.
+const INLINE_ARGS: usize = 16;
 
-/// The arguments of a launch, lent for as long as the launch takes. Collected where they lie.
+/// The arguments of a launch, borrowed while it is queued.
+///
+/// They are collected in place, because moving them costs more than filling them (see
+/// [`small_vec`](crate::small_vec)).
 #[derive(Default)]
 pub(crate) struct Args<'a> {
-    /// The values, each at the start of 64-bit words.
-    pub(crate) words: Few<u64, FEW>,
-    /// The buffers among them, in order, then the tensors of maps.
-    pub(crate) buffers: Few<Lent<'a>, 8>,
-    /// All of them, where there are others than buffers and numbers.
+    /// The values, each of which starts at a 64-bit word.
+    pub(crate) words: SmallVec<u64, INLINE_ARGS>,
+    /// The buffers in the order of the arguments, then the tensors of maps.
+    pub(crate) buffers: SmallVec<LentBuffer<'a>, 8>,
+    /// All arguments, if some are neither buffers nor scalars.
     pub(crate) values: Option<Values>,
-    /// Tensor maps that [`finish`](Args::finish) has not put among the words yet: in place of each is a zero.
+    /// The tensor maps that [`finish`](Args::finish) has not yet inserted. Each has a zero word in
+    /// its place.
     maps: Vec<(usize, &'a MapArg, Access)>,
 }
 
-/// A buffer, lent.
+/// A borrowed buffer argument.
 #[derive(Clone, Copy)]
-pub(crate) struct Lent<'a> {
+pub(crate) struct LentBuffer<'a> {
     pub(crate) region: &'a Region,
     pub(crate) access: Access,
-    /// Which argument it is.
+    /// The index of the argument.
     pub(crate) index: u32,
-    /// Its elements.
+    /// The number of elements.
     len: usize,
 }
 
-/// Arguments of which some take more than a word.
+/// Arguments of which some need more than one word.
 #[derive(Clone)]
 pub(crate) struct Values {
     pub(crate) args: Vec<HostArg>,
-    /// The word at which each begins.
+    /// The index of the first word of each argument.
     starts: Vec<usize>,
 }
 
 impl<'a> Args<'a> {
-    /// How many.
+    /// Returns the number of arguments.
     fn len(&self) -> usize {
         self.values
             .as_ref()
@@ -104,7 +110,7 @@ impl<'a> Args<'a> {
 
     #[inline(always)]
     fn lend(&mut self, region: &'a Region, access: Access, len: usize) {
-        self.buffers.push(Lent {
+        self.buffers.push(LentBuffer {
             region,
             access,
             index: self.words.len() as u32,
@@ -113,16 +119,16 @@ impl<'a> Args<'a> {
         self.words.push(region.address());
     }
 
-    /// Adds arguments that have the types of these parameters.
+    /// Appends arguments that were checked against these parameters.
     pub(crate) fn extend(&mut self, params: &[Parameter], args: &'a [HostArg]) {
         let mut starts = Vec::with_capacity(args.len());
         for (index, (param, arg)) in params.iter().zip(args).enumerate() {
             starts.push(self.words.len());
             match arg {
                 HostArg::Buffer(region) => {
-                    let (access, len) =
-                        (param.access(), region.bytes() / region.elem().size().max(1));
-                    self.buffers.push(Lent {
+                    let access = param.access();
+                    let len = region.bytes() / region.elem().size().max(1);
+                    self.buffers.push(LentBuffer {
                         region,
                         access,
                         index: index as u32,
@@ -131,12 +137,17 @@ impl<'a> Args<'a> {
                     self.words.push(region.address());
                 }
                 HostArg::Scalar(_, bits) => self.words.push(*bits),
-                HostArg::Value(value) => value.words().for_each(|word| self.words.push(word)),
+                HostArg::Value(value) => {
+                    for word in value.words() {
+                        self.words.push(word);
+                    }
+                }
             }
         }
         for (index, arg) in args.iter().enumerate() {
             if let HostArg::Value(value) = arg {
-                // What the kernel does to it nobody has said.
+                // An untyped argument does not declare its access, so the kernel may read and write
+                // the tensor.
                 self.lend_tensor(value, Access::ReadWrite, index);
             }
         }
@@ -148,11 +159,11 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// Adds the tensor of a map, if it is known.
+    /// Appends the tensor of a map, if it is known.
     fn lend_tensor(&mut self, value: &'a HostValue, access: Access, index: usize) {
         if let Some(region) = value.tensor() {
             let len = region.bytes() / region.elem().size().max(1);
-            self.buffers.push(Lent {
+            self.buffers.push(LentBuffer {
                 region,
                 access,
                 index: index as u32,
@@ -161,7 +172,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// Puts the tensor maps among the words, if there are any.
+    /// Inserts the words of tensor maps, if there are any.
     #[inline]
     pub(crate) fn finish(&mut self, params: &[Parameter]) {
         if !self.maps.is_empty() {
@@ -171,10 +182,14 @@ impl<'a> Args<'a> {
 
     #[cold]
     fn place_maps(&mut self, params: &[Parameter]) {
+        // The map's words replace its zero word, so everything behind it moves. The words are
+        // rebuilt in one pass, with the start of each argument.
         let words = std::mem::take(&mut self.words);
         let all = std::mem::take(&mut self.maps);
-        let (mut maps, mut buffers) = (all.iter().peekable(), self.buffers.iter().peekable());
-        let (mut args, mut starts) = (Vec::new(), Vec::new());
+        let mut maps = all.iter().peekable();
+        let mut buffers = self.buffers.iter().peekable();
+        let mut args = Vec::new();
+        let mut starts = Vec::new();
         for (index, (word, param)) in words.iter().zip(params).enumerate() {
             starts.push(self.words.len());
             let kind = match param.ty {
@@ -185,7 +200,9 @@ impl<'a> Args<'a> {
             let buffer = buffers.next_if(|lent| lent.index as usize == index);
             match (map, buffer) {
                 (Some((_, map, _)), _) => {
-                    map.value().words().for_each(|word| self.words.push(word));
+                    for word in map.value().words() {
+                        self.words.push(word);
+                    }
                     args.push(HostArg::Value(map.value().clone()));
                 }
                 (_, Some(lent)) => {
@@ -204,19 +221,19 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// What is done to which bytes.
+    /// Returns the memory accesses.
     #[inline]
     pub(crate) fn uses(&self) -> impl Iterator<Item = (&'a Region, Access)> + Clone {
         self.buffers.iter().map(|lent| (lent.region, lent.access))
     }
 
-    /// Hands the arguments to a call as the driver wants them.
+    /// Passes the arguments to `call` as an array of pointers to values.
     #[inline]
     pub(crate) fn with_pointers<R>(&self, call: impl FnOnce(*mut *mut c_void) -> R) -> R {
         with_pointers(&self.words, self.values.as_ref(), call)
     }
 
-    /// What is checked of every launch.
+    /// Checks the number of arguments, their contexts, their overlaps and the launch configuration.
     #[inline]
     pub(crate) fn check(&self, function: &Function, config: &LaunchConfig) -> Result<(), Error> {
         let wanted = function.params().len();
@@ -252,8 +269,10 @@ impl<'a> Args<'a> {
 
     #[inline]
     fn check_overlaps(&self, function: &Function) -> Result<(), Error> {
+        // Kernels assume that distinct arguments do not alias. Two reads of the same bytes are
+        // fine.
         for writer in self.buffers.iter().filter(|lent| lent.access.writes()) {
-            let meets = |other: &&Lent<'_>| {
+            let meets = |other: &&LentBuffer<'_>| {
                 other.index != writer.index && writer.region.overlaps(other.region)
             };
             if let Some(other) = self.buffers.iter().find(meets) {
@@ -264,21 +283,23 @@ impl<'a> Args<'a> {
     }
 }
 
-impl Lent<'_> {
+impl LentBuffer<'_> {
     fn name(&self, function: &Function) -> &'static str {
         function.params()[self.index as usize].name
     }
 }
 
 #[cold]
-fn overlap(function: &Function, writer: &Lent<'_>, other: &Lent<'_>) -> Error {
+fn overlap(function: &Function, writer: &LentBuffer<'_>, other: &LentBuffer<'_>) -> Error {
     let (first, second) = if writer.index < other.index {
         (writer, other)
     } else {
         (other, writer)
     };
-    let name = |lent: &Lent<'_>| lent.name(function).to_string();
-    let (first, second, buffer) = (name(first), name(second), writer.region.name());
+    let name = |lent: &LentBuffer<'_>| lent.name(function).to_string();
+    let first = name(first);
+    let second = name(second);
+    let buffer = writer.region.name();
     function.refuse(LaunchProblem::Overlap {
         first,
         second,
@@ -287,22 +308,24 @@ fn overlap(function: &Function, writer: &Lent<'_>, other: &Lent<'_>) -> Error {
     })
 }
 
-/// Hands arguments to a call as the driver wants them: an array of pointers to values.
+/// Passes arguments to `call` as the driver takes them: an array of pointers to values.
 #[inline]
 pub(crate) fn with_pointers<R>(
     words: &[u64],
     values: Option<&Values>,
     call: impl FnOnce(*mut *mut c_void) -> R,
 ) -> R {
-    if words.len() <= FEW && values.is_none() {
+    // An array on the stack for the common case. It always has `INLINE_ARGS` pointers, because a
+    // fixed loop is cheaper than one that depends on the number of arguments.
+    if words.len() <= INLINE_ARGS && values.is_none() {
         return call(few_pointers(words).as_mut_ptr());
     }
     call(many_pointers(words, values).as_mut_ptr())
 }
 
-/// Pointers to the words of arguments, and more that are not read.
+/// Returns pointers to the words. Pointers beyond the last word are not read.
 #[inline]
-fn few_pointers(words: &[u64]) -> [*mut c_void; FEW] {
+fn few_pointers(words: &[u64]) -> [*mut c_void; INLINE_ARGS] {
     std::array::from_fn(|word| pointer(words, word))
 }
 
@@ -317,7 +340,10 @@ fn many_pointers(words: &[u64], values: Option<&Values>) -> Vec<*mut c_void> {
     }
 }
 
-/// Numbers stand at the start of 64-bit words, which is right because every machine with CUDA is little-endian.
+/// Returns the address of a word.
+///
+/// A scalar of fewer than 64 bits starts at the same address as its word, because every host that
+/// runs CUDA is little-endian.
 #[inline]
 fn pointer(words: &[u64], word: usize) -> *mut c_void {
     words.as_ptr().wrapping_add(word).cast_mut().cast()
@@ -350,16 +376,19 @@ impl<'a> Sink<Host<'a>> for Args<'a> {
     }
 }
 
-/// Gives the shapes of arguments collected from the same fields, so that every `next` is there.
+/// Reads the shapes of collected arguments.
+///
+/// It visits the same fields in the same order as the collection, so every `next` returns an
+/// element.
 pub(crate) struct Shapes<'l, 'a> {
     words: std::slice::Iter<'l, u64>,
-    buffers: std::slice::Iter<'l, Lent<'a>>,
+    buffers: std::slice::Iter<'l, LentBuffer<'a>>,
     maps: std::slice::Iter<'l, (usize, &'a MapArg, Access)>,
 }
 
 impl<'l, 'a> Shapes<'l, 'a> {
     #[inline(always)]
-    pub(crate) fn of(args: &'l Args<'a>) -> Self {
+    pub(crate) fn new(args: &'l Args<'a>) -> Self {
         Self {
             words: args.words.iter(),
             buffers: args.buffers.iter(),

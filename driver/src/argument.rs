@@ -1,4 +1,4 @@
-//! An argument of a launch, untyped.
+//! Untyped launch arguments.
 
 use ptx_gen::{Kind, Scalar, ShapeArg, Ty};
 
@@ -6,23 +6,23 @@ use crate::element::{ByValue, Element, ElementType, bytes_of};
 use crate::parameter::ParameterType;
 use crate::{Error, Region, TensorMap, TensorMapBuilder, View};
 
-/// An argument at launch, untyped.
+/// An untyped argument of a launch.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// # let module = Module::load(&context, SCALE)?;
 /// # let params = [Parameter::value::<u32>("n"), Parameter::value::<f32>("a"), Parameter::buffer::<f32>("y", Access::ReadWrite)];
-/// # // SAFETY: the kernel stays below `n`, and these are its parameters.
+/// # // SAFETY: the kernel stays below `n` and has these parameters.
 /// # let scale = unsafe { module.function("scale", &params) }?;
 /// let y = Buffer::from_slice(&context, &[1.0f32, 2.0])?;
 /// let args = vec![HostArg::scalar(2u32), HostArg::scalar(3.0f32), HostArg::from(&*y)];
 /// stream.run_launch(&Launch::new(&scale, LaunchConfig::line(1, 32), args)?)?;
 /// assert_eq!(stream.read(&y)?, [3.0, 6.0]);
-/// // One of another type is refused.
+/// // Another type is an error.
 /// let args = vec![HostArg::scalar(2u32), HostArg::scalar(3u32), HostArg::from(&*y)];
 /// let refused = Launch::new(&scale, LaunchConfig::line(1, 32), args).unwrap_err();
 /// assert_eq!(refused.to_string(), "kernel scale: argument 1 (a) is a u32 value; it takes a f32 value");
@@ -31,17 +31,17 @@ use crate::{Error, Region, TensorMap, TensorMapBuilder, View};
 /// ```
 #[derive(Clone, Debug)]
 pub enum HostArg {
-    /// A buffer.
+    /// A buffer in device memory or accessible host memory.
     Buffer(Region),
-    /// A number: its type, and its bits, zero-extended.
+    /// A scalar: its type, and its bits extended with zeros.
     Scalar(Kind, u64),
-    /// Anything else by value.
+    /// Another value that is passed by value.
     Value(HostValue),
 }
 
 /// A value of any type: its type and its bytes.
 ///
-/// [`HostArg::value`] makes it.
+/// Use [`HostArg::value`] to create one.
 ///
 /// ```
 /// # const STORE: &str = "
@@ -61,7 +61,7 @@ pub enum HostArg {
 /// # ";
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// // y = pair
 /// let module = Module::load(&context, STORE)?;
@@ -79,27 +79,27 @@ pub enum HostArg {
 pub struct HostValue {
     ty: ElementType,
     bytes: Box<[u8]>,
-    /// Of a tensor map, the elements of its tensor.
+    /// The number of elements of the tensor, if the value is a tensor map.
     elements: Option<usize>,
-    /// Of a tensor map, where its tensor is, if that is known.
+    /// The memory of the tensor, if the value is a tensor map and the memory is known.
     tensor: Option<Region>,
 }
 
 /// A tensor map as an argument of a kernel of `ptx-gen`.
 ///
-/// An argument made by [`TensorMapBuilder::arg`] knows its tensor. Launches keep the tensor alive and are ordered by it,
-/// as by a buffer. An argument made from a [`TensorMap`] by [`new`](Self::new) does not know its tensor, so that the
-/// caller must keep it alive and order the launches.
+/// An argument from [`TensorMapBuilder::arg`] knows its tensor. A launch keeps the tensor alive and
+/// is ordered by it, as by a buffer. An argument from [`new`](Self::new) does not know its tensor,
+/// so you must keep the tensor alive and order the launches yourself.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let matrix = Buffer::<f32>::zeroed(&context, 64 * 32)?;
 /// let tiles = TensorMapBuilder::new(&matrix, &[32, 64]).boxed(&[32, 8]);
 /// // SAFETY: the matrix lives until the kernels that take the map have run.
 /// let map = unsafe { tiles.encode() }?; // an error below compute capability 9.0
-/// // SAFETY: as above, and the tensor is the matrix.
+/// // SAFETY: the matrix lives until the kernels that take the map have run, and it has this many elements.
 /// let tiles = unsafe { MapArg::new(map, matrix.len()) }; // a field `InMap<f32>` of a kernel's arguments takes `&tiles`
 /// # Ok(())
 /// # }
@@ -108,12 +108,13 @@ pub struct HostValue {
 pub struct MapArg(HostValue);
 
 impl MapArg {
-    /// Makes an argument of the map of a tensor of `elements` elements.
+    /// Creates an argument from the map of a tensor with `elements` elements.
     ///
     /// # Safety
-    /// The caller must ensure that
-    /// - every launch that takes the argument keeps the obligations of [`TensorMapBuilder::encode`],
-    /// - the tensor has that many elements, because the kernel's contract relies on the number.
+    /// - Every launch that takes the argument must fulfill the obligations of
+    ///   [`TensorMapBuilder::encode`].
+    /// - The tensor must have that many elements, because the kernel's contract relies on the
+    ///   number.
     pub unsafe fn new(map: TensorMap, elements: usize) -> Self {
         Self::encoded(map, elements, None)
     }
@@ -128,7 +129,7 @@ impl MapArg {
         })
     }
 
-    /// The elements of the tensor.
+    /// Returns the number of elements of the tensor.
     pub(crate) fn elements(&self) -> usize {
         self.0.elements.unwrap_or(0)
     }
@@ -139,19 +140,21 @@ impl MapArg {
 }
 
 impl<T: Element> TensorMapBuilder<T> {
-    /// Returns the tensor map as an argument of a kernel of `ptx-gen`.
+    /// Encodes the tensor map as an argument of a kernel of `ptx-gen`.
     ///
-    /// The view counts as an argument as well. A launch keeps it alive and is ordered with other work on it, edges of a
-    /// recorded graph follow from it, and a kernel that writes it takes no other argument that shares its bytes.
+    /// The view counts as an argument too. A launch keeps it alive and is ordered with other work
+    /// on it, and a recorder adds edges for it. A kernel that writes it must not take another
+    /// argument with the same bytes.
     ///
     /// # Errors
-    /// Returns an error in the cases of [`encode`](Self::encode).
+    /// Returns the errors of [`encode`](Self::encode).
     ///
     /// # Safety
-    /// The caller must ensure that box and swizzle are those of the [tile](Self::tile) of the parameter that takes the
-    /// map, because copies of another box would reach shared memory that the kernel has not set aside for them.
+    /// Box and swizzle must be those of the [tile](Self::tile) of the parameter that takes the map.
+    /// Copies of another box would access shared memory that the kernel has not reserved for them.
     pub unsafe fn arg(&self) -> Result<MapArg, Error> {
-        // SAFETY: launches keep the view alive, and are ordered with other work on it.
+        // SAFETY: the argument contains the region, so that launches keep the tensor alive and are
+        // ordered with other work on it. The caller guarantees box and swizzle.
         let map = unsafe { self.encode() }?;
         Ok(MapArg::encoded(
             map,
@@ -162,12 +165,12 @@ impl<T: Element> TensorMapBuilder<T> {
 }
 
 impl HostArg {
-    /// A number that kernels of `ptx-gen` take.
+    /// Creates a scalar argument of a type that kernels of `ptx-gen` take.
     pub fn scalar<T: Scalar>(value: T) -> Self {
         Self::Scalar(<T as Ty>::KIND, value.to_bits64())
     }
 
-    /// Makes an argument that is passed by value.
+    /// Creates an argument that is passed by value.
     pub fn value<T: ByValue>(value: T) -> Self {
         Self::Value(HostValue {
             ty: T::VALUE_TYPE,
@@ -177,12 +180,14 @@ impl HostArg {
         })
     }
 
-    /// What the launch contract sees of it.
+    /// Returns the shape that the launch contract sees: the length of a buffer or tensor, or a
+    /// scalar.
     pub fn shape(&self) -> ShapeArg {
         match self {
             Self::Buffer(region) => ShapeArg::Len(region.bytes() / region.elem().size().max(1)),
             Self::Scalar(_, bits) => ShapeArg::Scalar(*bits),
-            // Contracts see buffers, tensors and numbers; nothing of `ptx-gen` takes other values.
+            // Kernels of `ptx-gen` take only buffers, tensors and scalars, so no contract looks at
+            // other values.
             Self::Value(value) => value.elements.map_or(ShapeArg::Scalar(0), ShapeArg::Len),
         }
     }
@@ -208,12 +213,12 @@ impl HostArg {
 }
 
 impl HostValue {
-    /// The memory of a tensor map's tensor, if it is known.
+    /// Returns the memory of a tensor map's tensor, if it is known.
     pub(crate) fn tensor(&self) -> Option<&Region> {
         self.tensor.as_ref()
     }
 
-    /// Its bytes, in words of 64 bits.
+    /// Returns the bytes in 64-bit words. The last word is padded with zeros.
     pub(crate) fn words(&self) -> impl Iterator<Item = u64> {
         self.bytes.chunks(8).map(|bytes| {
             let mut word = [0; 8];

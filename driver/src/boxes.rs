@@ -1,17 +1,19 @@
-//! Copies and fills of two and three dimensions.
+//! Copies and fills of two- and three-dimensional boxes.
 
 use crate::element::{Element, ElementType};
 use crate::queue::{CopyShape, FillShape, MemoryCopy, MemoryFill, Work, word_of};
 use crate::{Error, Region, View};
 
-/// Elements of a view that lie in rows and slices, from one of them on.
+/// A position in a view whose elements are arranged in rows and slices.
+///
+/// It is the corner of a box for [`Work::copy_box`] and [`Work::fill_box`].
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
-/// // The middle two columns of a matrix of three rows of four, as a matrix of their own.
+/// // Copy the middle two columns of a 3x4 matrix into a 3x2 matrix.
 /// let matrix = Buffer::from_slice(&context, &[0, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23])?;
 /// let columns = Buffer::<i32>::zeroed(&context, 6)?;
 /// let from = Boxed::rows(&matrix, 4).at([1, 0, 0]);
@@ -24,13 +26,13 @@ use crate::{Error, Region, View};
 /// ```
 #[derive(Debug)]
 pub struct Boxed<'v, T> {
-    /// All elements.
+    /// The view with all elements.
     pub view: &'v View<T>,
-    /// Elements from the start of a row to the start of the next.
+    /// The number of elements from the start of a row to the start of the next.
     pub pitch: usize,
-    /// Rows from the start of a slice to the start of the next.
+    /// The number of rows from the start of a slice to the start of the next.
     pub height: usize,
-    /// The first element: column, row and slice.
+    /// The position of the first element: column, row and slice.
     pub origin: [usize; 3],
 }
 
@@ -42,15 +44,15 @@ impl<T> Clone for Boxed<'_, T> {
 
 impl<T> Copy for Boxed<'_, T> {}
 
-/// A box within memory, in bytes and rows.
-struct Place {
+/// The memory of a box: its bytes from the first to the last, and its layout in bytes and rows.
+struct BoxBounds {
     region: Region,
     pitch: usize,
     height: usize,
 }
 
 impl<'v, T: Element> Boxed<'v, T> {
-    /// A view as rows of so many elements, from its beginning on. There is one slice.
+    /// Returns the start of a view that consists of rows of `pitch` elements and a single slice.
     pub fn rows(view: &'v View<T>, pitch: usize) -> Self {
         let height = view.len().checked_div(pitch).unwrap_or(0);
         Self {
@@ -61,21 +63,25 @@ impl<'v, T: Element> Boxed<'v, T> {
         }
     }
 
-    /// The same with slices of so many rows.
+    /// Divides the rows into slices of `height` rows.
     #[must_use]
     pub fn slices(self, height: usize) -> Self {
         Self { height, ..self }
     }
 
-    /// The same from another element on: column, row and slice.
+    /// Moves the position to an element: column, row and slice.
     #[must_use]
     pub fn at(self, origin: [usize; 3]) -> Self {
         Self { origin, ..self }
     }
 
-    /// The bytes from the first to the last of a box of that many columns, rows and slices.
-    fn place(&self, what: &'static str, extent: [usize; 3]) -> Result<Place, Error> {
-        let ([x, y, z], [width, height, depth]) = (self.origin, extent);
+    /// Returns the memory of a box of `extent` columns, rows and slices at this position.
+    fn place(&self, what: &'static str, extent: [usize; 3]) -> Result<BoxBounds, Error> {
+        let [x, y, z] = self.origin;
+        let [width, height, depth] = extent;
+        // A box must not wrap around the end of a row, nor around the end of a slice. A box within
+        // the first slice may extend past its height, because no other slice follows in that
+        // layout.
         let fits = x.checked_add(width).is_some_and(|end| end <= self.pitch)
             && (depth <= 1 && z == 0
                 || y.checked_add(height).is_some_and(|end| end <= self.height));
@@ -100,7 +106,8 @@ impl<'v, T: Element> Boxed<'v, T> {
             (_, false) => None,
         };
         let pitch = self.pitch.checked_mul(T::TYPE.size());
-        // Rows and slices are no longer than addresses reach, so that nothing overflows below or in the driver.
+        // A slice must have fewer bytes than the address space, so that no product overflows here
+        // or in the driver.
         let pitch = pitch.filter(|pitch| pitch.checked_mul(self.height).is_some());
         let Some((view, pitch)) = bounds.and_then(|bounds| self.view.get(bounds)).zip(pitch) else {
             let problem = format!(
@@ -113,7 +120,7 @@ impl<'v, T: Element> Boxed<'v, T> {
             );
             return Err(Error::Transfer { what, problem });
         };
-        Ok(Place {
+        Ok(BoxBounds {
             region: view.region().clone(),
             pitch,
             height: self.height,
@@ -122,13 +129,14 @@ impl<'v, T: Element> Boxed<'v, T> {
 }
 
 impl Work {
-    /// A copy of a box of elements: so many columns, rows and slices.
+    /// Creates a copy of a box of `extent` columns, rows and slices.
     ///
-    /// Hazards are found by the bytes from its first element to its last, so that a recorder may put more in order than
-    /// it would have to.
+    /// Conflicts are checked for all bytes from the first element of the box to the last. A
+    /// recorder may therefore order more operations than necessary.
     ///
     /// # Errors
-    /// A box that reaches beyond its view, its rows or its slices, or boxes that overlap.
+    /// Returns [`Error::Transfer`] if a box exceeds its view, its rows or its slices, or if the
+    /// boxes overlap.
     pub fn copy_box<T: Element>(
         from: Boxed<'_, T>,
         to: Boxed<'_, T>,
@@ -137,12 +145,17 @@ impl Work {
         box_copy(from, to, extent).map(Self::Copy)
     }
 
-    /// A box of elements set to one value: so many columns, rows and slices. The driver fills rows that are all
-    /// equally far from each other, so that of several slices either all rows are filled, or one of each.
+    /// Creates a fill of a box of `extent` columns, rows and slices.
+    ///
+    /// The driver fills rows at one constant distance. A box of several slices must therefore
+    /// contain either all rows of each slice or one row of each slice.
     ///
     /// # Errors
-    /// A box that reaches beyond its view, its rows or its slices; one whose rows are not equally far from each other;
-    /// an 8-byte value, which the driver cannot do here.
+    /// Returns [`Error::Transfer`] in these cases:
+    ///
+    /// - The box exceeds its view, its rows or its slices.
+    /// - Its rows do not have a constant distance.
+    /// - The elements have 8 bytes, which the driver cannot fill in rows.
     pub fn fill_box<T: Element>(
         to: Boxed<'_, T>,
         extent: [usize; 3],
@@ -150,14 +163,17 @@ impl Work {
     ) -> Result<Self, Error> {
         const WHAT: &str = "fill of a box";
         let extent = or_nothing(extent);
-        let (place, [columns, height, depth]) = (to.place(WHAT, extent)?, extent);
+        let place = to.place(WHAT, extent)?;
+        let [columns, height, depth] = extent;
+        // The driver knows a pitch but no slices. Three kinds of boxes have rows at one distance: a
+        // single slice, one row of each slice, and all rows of each slice.
         let (pitch, rows) = match (height, depth) {
             (_, 0 | 1) => (place.pitch, height * depth),
             (1, _) => (place.pitch * place.height, depth),
             _ if height == place.height => (place.pitch, height * depth),
             _ => {
                 let problem = format!(
-                    "{height} of {} rows of each slice; fill them slice by slice",
+                    "the box has {height} of {} rows of each slice; fill it slice by slice",
                     place.height
                 );
                 return Err(Error::Transfer {
@@ -181,7 +197,7 @@ impl Work {
             }
             Ok(_) => {
                 let problem = format!(
-                    "{} has 8-byte elements, which are filled in one dimension",
+                    "{} has 8-byte elements, which can be filled only as a contiguous range",
                     place.region
                 );
                 Err(Error::Transfer {
@@ -197,12 +213,12 @@ impl Work {
 /// The extent of a box without elements.
 const NOTHING: [usize; 3] = [0; 3];
 
-/// The extent, or that of nothing where a dimension is 0, whatever the others are.
+/// Returns the extent, or an extent of zeros if one of its dimensions is 0.
 fn or_nothing(extent: [usize; 3]) -> [usize; 3] {
     if extent.contains(&0) { NOTHING } else { extent }
 }
 
-/// A copy of a box, of views that may be of two contexts.
+/// Creates a copy of a box. The views may belong to two contexts.
 pub(crate) fn box_copy<T: Element>(
     from: Boxed<'_, T>,
     to: Boxed<'_, T>,
@@ -210,7 +226,10 @@ pub(crate) fn box_copy<T: Element>(
 ) -> Result<MemoryCopy, Error> {
     const WHAT: &str = "copy of a box";
     let extent = or_nothing(extent);
-    let (from, to) = (from.place(WHAT, extent)?, to.place(WHAT, extent)?);
+    let from = from.place(WHAT, extent)?;
+    let to = to.place(WHAT, extent)?;
+    // Boxes such as columns of one matrix overlap as ranges and share no element. The exact test runs
+    // only if the ranges overlap.
     if from.region.overlaps(&to.region) && overlap(&from, &to, extent, T::TYPE) {
         let problem = format!("{} and {} overlap", from.region, to.region);
         return Err(Error::Transfer {
@@ -227,15 +246,26 @@ pub(crate) fn box_copy<T: Element>(
     Ok(MemoryCopy::new(from.region, to.region, Some(shape)))
 }
 
-/// Whether two boxes of one memory share an element: exact where their rows and slices are alike, and else by their
+/// Returns true if two boxes of the same memory share an element.
+///
+/// The test is exact if both have the same pitch and height. Otherwise it compares only their
 /// bounds.
-fn overlap(a: &Place, b: &Place, [width, height, depth]: [usize; 3], elem: ElementType) -> bool {
+fn overlap(
+    a: &BoxBounds,
+    b: &BoxBounds,
+    [width, height, depth]: [usize; 3],
+    elem: ElementType,
+) -> bool {
     if (a.pitch, a.height) != (b.pitch, b.height) || a.pitch == 0 {
         return true;
     }
     let signed = |n: usize| i128::try_from(n).unwrap_or(i128::MAX);
     let apart = i128::from(b.region.address()) - i128::from(a.region.address());
-    let (row, slice) = (signed(a.pitch), signed(a.pitch) * signed(a.height.max(1)));
+    let row = signed(a.pitch);
+    let slice = signed(a.pitch) * signed(a.height.max(1));
+    // The distance of the corners is a combination of slices, rows and bytes. With the quotient
+    // rounded down or up, the remainder is less than one slice or row in size. Other combinations
+    // leave a larger remainder, so they cannot be within the extent.
     let near =
         |size: i128, distance: i128| [distance.div_euclid(size), distance.div_euclid(size) + 1];
     near(slice, apart).into_iter().any(|z| {

@@ -1,4 +1,4 @@
-//! The second-level cache: which memory stays in it.
+//! Access windows: hints about which memory the L2 cache should keep.
 
 use driver_sys::{
     CUaccessProperty, CUdevice_attribute, CUdeviceptr, CUlaunchAttributeID, CUlaunchAttributeValue,
@@ -7,21 +7,23 @@ use driver_sys::{
 
 use crate::{Context, Device, Error, Stream, View};
 
-/// A range of memory that the second-level cache treats in its own way, for the kernels of a stream
-/// ([`Stream::set_access_window`]) or of a node ([`NodeAttribute::AccessWindow`](crate::NodeAttribute::AccessWindow)). It
-/// is advice, which changes no result: it names memory by address, and keeps nothing alive.
+/// A range of memory with its own policy in the L2 cache.
+///
+/// Set it for the kernels of a stream with [`Stream::set_access_window`], or for a graph node with
+/// [`NodeAttribute::AccessWindow`](crate::NodeAttribute::AccessWindow). A window is a hint and
+/// changes no result. It refers to memory by address and does not keep the memory alive.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let weights = Buffer::<f32>::zeroed(&context, 1 << 20)?;
 /// context.set_persisting_cache(8 << 20)?;
-/// // Half of the weights stay in the cache; what else the kernels read goes through it.
+/// // Keep half of the weights in the cache. Other memory is evicted first.
 /// let window = AccessWindow::persisting(&weights).share(0.5).streaming_misses();
 /// stream.set_access_window(Some(&window))?;
-/// // .. launches ..
+/// // ... launches ...
 /// stream.set_access_window(None)?;
 /// context.reset_persisting_cache()?;
 /// # Ok(())
@@ -31,25 +33,27 @@ use crate::{Context, Device, Error, Stream, View};
 pub struct AccessWindow {
     address: CUdeviceptr,
     bytes: usize,
-    /// The bits of the share.
+    /// The bits of the fraction of accesses that use the hit policy, as an `f32`.
     share: u32,
     hit: CUaccessProperty,
     miss: CUaccessProperty,
 }
 
 impl AccessWindow {
-    /// Memory that stays in the part of the cache that is [set aside](Context::set_persisting_cache) for it.
+    /// Returns a window whose memory stays in the part of the cache that is [set
+    /// aside](Context::set_persisting_cache) for persisting accesses.
     pub fn persisting<T>(view: &View<T>) -> Self {
-        Self::of(view, CUaccessProperty::PERSISTING)
+        Self::new(view, CUaccessProperty::PERSISTING)
     }
 
-    /// Memory that is used once, so that it goes out of the cache first.
+    /// Returns a window whose memory is evicted first, for data that is used once.
     pub fn streaming<T>(view: &View<T>) -> Self {
-        Self::of(view, CUaccessProperty::STREAMING)
+        Self::new(view, CUaccessProperty::STREAMING)
     }
 
-    fn of<T>(view: &View<T>, hit: CUaccessProperty) -> Self {
-        let (address, bytes) = (view.address(), view.region().bytes());
+    fn new<T>(view: &View<T>, hit: CUaccessProperty) -> Self {
+        let address = view.address();
+        let bytes = view.region().bytes();
         Self {
             address,
             bytes,
@@ -59,8 +63,10 @@ impl AccessWindow {
         }
     }
 
-    /// The same for a share of the memory, from 0 to 1, that the hardware chooses by chance: what does not fit in the
-    /// cache at once then keeps some of it there.
+    /// Applies the policy only to a random fraction of the accesses, from 0 to 1.
+    ///
+    /// If the memory does not fit in the cache, a fraction keeps part of it there instead of
+    /// evicting all of it in turn.
     #[must_use]
     pub fn share(self, share: f32) -> Self {
         Self {
@@ -69,7 +75,7 @@ impl AccessWindow {
         }
     }
 
-    /// The same where the rest of the memory in the window goes out of the cache first.
+    /// Lets accesses outside the chosen fraction be evicted first.
     #[must_use]
     pub fn streaming_misses(self) -> Self {
         Self {
@@ -78,22 +84,23 @@ impl AccessWindow {
         }
     }
 
-    /// Its size in bytes.
+    /// Returns the size of the window in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// As the driver takes it.
+    /// Returns the words of the driver's `CUaccessPolicyWindow`.
     pub(crate) fn words(self) -> [u64; 4] {
         let property = |property: CUaccessProperty| u64::from(property.0 as u32);
         let share = u64::from(self.share) | property(self.hit) << 32;
         [self.address, self.bytes as u64, share, property(self.miss)]
     }
 
-    /// As the driver gives it.
-    pub(crate) fn of_words([address, bytes, share, miss]: [u64; 4]) -> Self {
+    /// Returns the window from the words of the driver's `CUaccessPolicyWindow`.
+    pub(crate) fn from_words([address, bytes, share, miss]: [u64; 4]) -> Self {
         let property = |bits: u64| CUaccessProperty(bits as u32 as i32);
-        let (hit, miss) = (property(share >> 32), property(miss));
+        let hit = property(share >> 32);
+        let miss = property(miss);
         Self {
             address,
             bytes: bytes as usize,
@@ -103,51 +110,52 @@ impl AccessWindow {
         }
     }
 
-    /// Refuses a window that the device does not have.
+    /// Checks that the device supports the window.
     pub(crate) fn expect_on(&self, device: &Device) -> Result<(), Error> {
         let most = device
             .attribute(CUdevice_attribute::MAX_ACCESS_POLICY_WINDOW_SIZE)?
             .max(0) as usize;
         let problem = match (most, f32::from_bits(self.share)) {
-            (0, _) => "the device has none".to_string(),
+            (0, _) => "the device does not support access windows".to_string(),
             (_, share) if !(0.0..=1.0).contains(&share) => {
-                format!("a share of {share}; it is from 0 to 1")
+                format!("invalid share {share}: expected a value from 0 to 1")
             }
             _ if self.bytes > most => format!("{} bytes; the device allows {most}", self.bytes),
             _ => return Ok(()),
         };
         Err(Error::Transfer {
-            what: "a window of accesses",
+            what: "access window",
             problem,
         })
     }
 }
 
 impl Context {
-    /// Sets so many bytes of the second-level cache aside for memory that is to [stay](AccessWindow::persisting) there.
-    /// The driver rounds them, and the device has a limit.
+    /// Sets aside part of the L2 cache for [persisting](AccessWindow::persisting) accesses.
+    ///
+    /// The driver rounds the size and limits it to the device's maximum.
     ///
     /// # Errors
-    /// What the driver refuses: a device that cannot.
+    /// Returns an error if the device does not support persisting accesses.
     pub fn set_persisting_cache(&self, bytes: usize) -> Result<(), Error> {
-        let (_current, driver, limit) = (
-            self.enter()?,
-            self.driver(),
-            CUlimit::PERSISTING_L2_CACHE_SIZE,
-        );
-        // SAFETY: the limit is a number.
-        Ok(unsafe { cu_if_there!(driver, cuCtxSetLimit(limit, bytes)) }?)
+        let _current = self.enter()?;
+        let driver = self.driver();
+        let limit = CUlimit::PERSISTING_L2_CACHE_SIZE;
+        // SAFETY: the call takes no pointer.
+        Ok(unsafe { cu_optional!(driver, cuCtxSetLimit(limit, bytes)) }?)
     }
 
-    /// The bytes of the second-level cache that are set aside.
+    /// Returns the bytes of the L2 cache that are set aside for persisting accesses.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// Returns an error if the driver does not report them.
     pub fn persisting_cache(&self) -> Result<usize, Error> {
-        let (_current, driver, mut bytes) = (self.enter()?, self.driver(), 0);
-        // SAFETY: `bytes` is ours to write.
+        let _current = self.enter()?;
+        let driver = self.driver();
+        let mut bytes = 0;
+        // SAFETY: `bytes` is a local variable that the driver may write.
         unsafe {
-            cu_if_there!(
+            cu_optional!(
                 driver,
                 cuCtxGetLimit(&mut bytes, CUlimit::PERSISTING_L2_CACHE_SIZE)
             )
@@ -155,47 +163,53 @@ impl Context {
         Ok(bytes)
     }
 
-    /// Lets go of what stays in the cache.
+    /// Turns all persisting cache lines into normal ones.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// Returns an error if the device does not support persisting accesses.
     pub fn reset_persisting_cache(&self) -> Result<(), Error> {
-        let (_current, driver) = (self.enter()?, self.driver());
+        let _current = self.enter()?;
+        let driver = self.driver();
         // SAFETY: the call takes no pointer.
-        Ok(unsafe { cu_if_there!(driver, cuCtxResetPersistingL2Cache()) }?)
+        Ok(unsafe { cu_optional!(driver, cuCtxResetPersistingL2Cache()) }?)
     }
 }
 
 impl Stream {
-    /// Has the second-level cache treat a range of memory in its own way, for the kernels that this stream is given from
-    /// now on; or none.
+    /// Sets the access window for kernels that are queued in this stream from now on, or removes
+    /// it.
     ///
     /// # Errors
-    /// A window that is larger than the device allows, or a share that is none ([`Error::Transfer`]); or what the driver
-    /// refuses.
+    /// Returns [`Error::Transfer`] if the window is larger than the device allows or its fraction
+    /// is not between 0 and 1, or an error if the driver cannot set the window.
     pub fn set_access_window(&self, window: Option<&AccessWindow>) -> Result<(), Error> {
         let mut value = CUlaunchAttributeValue::zeroed();
         if let Some(window) = window {
             window.expect_on(self.context().device())?;
             value.words[..4].copy_from_slice(&window.words());
         }
-        let (_current, driver) = (self.context().enter()?, self.context().driver());
-        let (raw, id) = (self.raw(), CUlaunchAttributeID::ACCESS_POLICY_WINDOW);
-        // SAFETY: the stream is alive, and the value is lent.
-        Ok(unsafe { cu_if_there!(driver, cuStreamSetAttribute(raw, id, &value)) }?)
+        let _current = self.context().enter()?;
+        let driver = self.context().driver();
+        let raw = self.raw();
+        let id = CUlaunchAttributeID::ACCESS_POLICY_WINDOW;
+        // SAFETY: `self` shares the stream, and `value` lives until the call returns.
+        Ok(unsafe { cu_optional!(driver, cuStreamSetAttribute(raw, id, &value)) }?)
     }
 
-    /// The window of this stream, if it has one.
+    /// Returns the access window of this stream, if it has one.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// Returns an error if the driver does not report the window.
     pub fn access_window(&self) -> Result<Option<AccessWindow>, Error> {
         let mut value = CUlaunchAttributeValue::zeroed();
-        let (_current, driver) = (self.context().enter()?, self.context().driver());
-        let (raw, id) = (self.raw(), CUlaunchAttributeID::ACCESS_POLICY_WINDOW);
-        // SAFETY: the stream is alive, and the value is ours to write.
-        unsafe { cu_if_there!(driver, cuStreamGetAttribute(raw, id, &mut value)) }?;
+        let _current = self.context().enter()?;
+        let driver = self.context().driver();
+        let raw = self.raw();
+        let id = CUlaunchAttributeID::ACCESS_POLICY_WINDOW;
+        // SAFETY: `self` shares the stream, and `value` is a local variable that the driver may
+        // write.
+        unsafe { cu_optional!(driver, cuStreamGetAttribute(raw, id, &mut value)) }?;
         let [a, b, c, d, ..] = value.words;
-        Ok(Some(AccessWindow::of_words([a, b, c, d])).filter(|window| window.bytes > 0))
+        Ok(Some(AccessWindow::from_words([a, b, c, d])).filter(|window| window.bytes > 0))
     }
 }

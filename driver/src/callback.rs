@@ -1,12 +1,13 @@
-//! Functions of the program that the driver calls, and other code of the program that must not unwind or abort.
+//! Host functions that the driver calls, and other program code that must not unwind into the
+//! driver.
 //!
-//! The driver identifies such a function by a key and not by an address. The table below maps the keys to the
-//! functions, and keys are never used again. A call that the driver makes late, for example after a fault of the
-//! device or after the graph is gone, finds no function and does nothing. A call that is under way has its own share of
-//! the function, so that the function lives until it has returned, whatever is released meanwhile.
+//! The driver identifies a host function by a key and not by an address. The table below maps keys
+//! to functions, and keys are never reused. A call that the driver makes late, for example after a
+//! device fault or after the graph was destroyed, finds no function and does nothing. A call in
+//! progress holds a share of its function, so that the function lives until it returns.
 //!
-//! Nothing may unwind into the driver, because that aborts the process. This includes a panic in the destructor of a
-//! panic's payload.
+//! Code must not unwind into the driver, because that aborts the process. This includes a panic in
+//! the destructor of a panic's payload.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -33,14 +34,16 @@ enum Function {
     Node(NodeFunction),
 }
 
-/// The key of a function that the driver may call for as long as this lives.
+/// The key of a registered function. The driver may call the function while this value lives.
 #[derive(Debug)]
 pub(crate) struct Registration {
     key: usize,
 }
 
-/// An object of the program that this crate drops, for example the owner of foreign memory. A panic in its destructor
-/// is contained, because it would leave the destructor of a type of this crate.
+/// An object of the program that this crate drops, for example the owner of foreign memory.
+///
+/// A panic in its destructor is caught, because it would otherwise unwind out of a destructor of
+/// this crate.
 pub(crate) struct ProgramObject(ManuallyDrop<Box<dyn Any + Send + Sync>>);
 
 impl Registration {
@@ -61,17 +64,18 @@ impl Registration {
         Self { key }
     }
 
-    /// Returns what the driver passes to [`call`].
+    /// Returns the data that the driver passes to [`call`].
     pub(crate) fn data(&self) -> *mut c_void {
         std::ptr::without_provenance_mut(self.key)
     }
 
-    /// Leaves the function to its one call.
+    /// Leaves the function to its one call, which removes it from the table.
     pub(crate) fn leave(self) {
         std::mem::forget(self);
     }
 
-    /// Returns a share of a function that is called any number of times.
+    /// Returns a share of a function that is called any number of times, or `None` for other
+    /// functions.
     pub(crate) fn share(&self) -> Option<NodeFunction> {
         match lock(&FUNCTIONS).get(&self.key) {
             Some(Function::Node(function)) => Some(function.clone()),
@@ -83,16 +87,16 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         let function = lock(&FUNCTIONS).remove(&self.key);
-        // Outside of the lock, because its destructor may come here again.
+        // Outside the lock, because its destructor may register or remove functions.
         contain("the destructor of a host function", || drop(function));
     }
 }
 
-/// Calls the function of a key.
+/// Calls the function with the key `data`.
 ///
 /// # Safety
-/// There are no obligations: `data` is not used as an address. The function is `unsafe` because its type is that of the
-/// driver's callbacks.
+/// There are no obligations, because `data` is not used as an address. The function is `unsafe`
+/// because the driver's callback type is.
 pub(crate) unsafe extern "C" fn call(data: *mut c_void) {
     in_host_function(|| {
         contain("a host function", || {
@@ -112,14 +116,14 @@ pub(crate) unsafe extern "C" fn call(data: *mut c_void) {
     });
 }
 
-/// Runs code of the program, and reports a panic in it instead of unwinding.
+/// Runs program code and logs a panic in it instead of unwinding.
 pub(crate) fn contain(what: &str, code: impl FnOnce()) {
     let Err(payload) = catch_unwind(AssertUnwindSafe(code)) else {
         return;
     };
-    // A subscriber is code of the program as well.
+    // A `tracing` subscriber is program code as well and may panic.
     let reported = catch_unwind(AssertUnwindSafe(|| {
-        tell!(error, panic = message(&*payload), "{what} panicked")
+        log_event!(error, panic = message(&*payload), "{what} panicked")
     }));
     discard(payload);
     if let Err(payload) = reported {
@@ -127,15 +131,16 @@ pub(crate) fn contain(what: &str, code: impl FnOnce()) {
     }
 }
 
-/// Drops the payload of a panic, whose destructor may panic. The payload of that second panic is leaked, because its
-/// destructor may panic again, and so on without end.
+/// Drops the payload of a panic, whose destructor may panic.
+///
+/// The payload of that second panic is leaked, because its destructor may panic again without end.
 fn discard(payload: Box<dyn Any + Send>) {
     if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(second);
     }
 }
 
-/// Returns the text of a panic, if it has one.
+/// Returns the message of a panic, or an empty string if it has none.
 #[cfg(feature = "tracing")]
 fn message(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<String>().map(String::as_str);
@@ -152,7 +157,7 @@ impl ProgramObject {
 impl Drop for ProgramObject {
     fn drop(&mut self) {
         contain("the destructor of an object of the program", || {
-            // SAFETY: this is the destructor, so that the object is not used again.
+            // SAFETY: a destructor runs once and is the last to use the object.
             unsafe { ManuallyDrop::drop(&mut self.0) }
         });
     }

@@ -1,19 +1,25 @@
-//! Stream capture: a graph made of what a stream is given.
+//! Stream capture: turns the work queued in a stream into a graph.
 //!
-//! For work that is not ours. Graphs of our own kernels are better recorded, because a capture gives one chain of
-//! nodes per stream and refuses, while it lasts, much that is otherwise allowed.
+//! Captures are for work that this crate does not queue, such as the kernels of a library. For your
+//! own kernels a [`Recorder`](crate::Recorder) is better. A capture gives one chain of nodes per
+//! stream, and forbids many calls while it lasts.
 //!
-//! What is done right here, because it is easy to do wrong: the capture is always ended, also after an error or a
-//! panic; the first call that failed is reported and not only `STREAM_CAPTURE_INVALIDATED`, which follows from it;
-//! destructors that would call the driver wait until the end; what another thread gives the stream meanwhile is
-//! refused, under the lock that the beginning and the end take; a graph the driver took back is not touched.
+//! This module does five things that are easy to get wrong:
 //!
-//! The driver's codes, and what keeps a program that uses this crate's types from each:
+//! - The capture always ends, even after an error or a panic.
+//! - The error is the first call that failed, not only `STREAM_CAPTURE_INVALIDATED`, which follows
+//!   from it.
+//! - Destructors that would call the driver wait until the end.
+//! - Work that another thread queues in the stream is refused. The check holds the same lock as the
+//!   begin and the end of the capture.
+//! - A graph that the driver took back is not touched again.
+//!
+//! The driver's error codes, and the part of this crate that prevents each of them:
 //!
 //! | code | name | prevented by |
 //! |---|---|---|
 //! | 900 | `STREAM_CAPTURE_UNSUPPORTED` | [`Error::Forbidden`] before the call: allocating, loading a module, instantiating; [`Error::Capturing`] for a wait for the stream |
-//! | 901 | `STREAM_CAPTURE_INVALIDATED` | follows from the others; [`Error::Capture`] tells the first failure |
+//! | 901 | `STREAM_CAPTURE_INVALIDATED` | follows from the others; [`Error::Capture`] contains the first failure |
 //! | 902 | `STREAM_CAPTURE_MERGE` | [`Stream::wait`] and [`Capture::fork`]: [`Error::CapturedEvent`], [`Error::Capturing`] |
 //! | 903 | `STREAM_CAPTURE_UNMATCHED` | [`capture`] ends on the stream that it began on |
 //! | 904 | `STREAM_CAPTURE_UNJOINED` | [`Capture::fork`] joins, also after an error |
@@ -40,12 +46,12 @@ use crate::stream::last_node;
 use crate::timeline::{Captured, Kept};
 use crate::{Context, DriverError, Error, Event, Graph, NodeId, Stream};
 
-/// A queue whose work becomes nodes of a captured graph.
+/// A queue whose operations become nodes of a captured graph.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?;
 /// let graph = capture(&stream, CaptureMode::ThreadLocal, |queue| queue.fill(&x, 1.0))?;
@@ -59,33 +65,37 @@ pub struct Capture<'s> {
     stream: &'s Stream,
     captured: Arc<Captured>,
     pushed: Rc<RefCell<Vec<(CUgraphNode, Work)>>>,
-    /// The graph that it adds to, if there is one already: others may call the driver with it.
+    /// The graph that the capture adds to, if any. Other threads may call the driver with it.
     into: Option<Arc<RawGraph>>,
 }
 
-/// Captures what `work` pushes into the queue it is given, as a graph.
+/// Captures the operations that `work` adds to its queue, and returns them as a graph.
 ///
 /// # Errors
-/// [`Error::Capture`] with the first failure of the region - the call that failed on this thread, else what `work`
-/// returned, else what the driver said at the end. [`Error::Capturing`] if the stream captures already.
+/// - [`Error::Capturing`] if the stream captures already.
+/// - [`Error::Capture`] with the first failure: a failed call on this thread, otherwise the error
+///   of `work`, otherwise the driver's error at the end of the capture.
 pub fn capture(
     stream: &Stream,
     mode: CaptureMode,
     work: impl FnOnce(&mut Capture<'_>) -> Result<(), Error>,
 ) -> Result<Graph, Error> {
-    let region = Region::begin(stream, mode, None)?;
+    let region = OpenCapture::begin(stream, mode, None)?;
     let done = region.run(work);
     let ended = region.end();
     ended.finish(stream, done)
 }
 
-/// Captures what `work` pushes as nodes of a graph that is there already, after the given nodes, and gives the graph
-/// back. After an error there is none: whether the driver keeps what was captured until then is not said anywhere.
+/// Captures the operations that `work` adds to its queue as nodes of an existing graph, after the
+/// given nodes, and returns the graph.
+///
+/// After an error the graph is lost, because the driver does not document whether it keeps the
+/// nodes captured so far.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?;
 /// let mut graph = Graph::new(&context)?;
@@ -99,7 +109,10 @@ pub fn capture(
 /// ```
 ///
 /// # Errors
-/// As [`capture`]; a node of another graph, or a driver without such captures.
+/// - The errors of [`capture`].
+/// - [`Error::ForeignNode`] or [`Error::RemovedNode`] if `after` contains a node that the graph
+///   does not have.
+/// - [`Error::Driver`] if the driver does not support captures into a graph.
 pub fn capture_into(
     graph: Graph,
     after: &[NodeId],
@@ -110,13 +123,14 @@ pub fn capture_into(
     expect_same("a graph", graph.context(), "the stream", stream.context())?;
     graph.expect_whole("capturing into it")?;
     let after = graph.raw_nodes(after)?;
-    let region = Region::begin(stream, mode, Some((graph, &after)))?;
+    let region = OpenCapture::begin(stream, mode, Some((graph, &after)))?;
     let done = region.run(work);
     let ended = region.end();
     ended.finish(stream, done)
 }
 
-/// The error of a capture that the driver took back: what failed first, and how it ended.
+/// Returns the error of a capture that the driver took back: the first failure, and the error at
+/// the end.
 fn broken(failed: Option<DriverError>, returned: Option<Error>, end: DriverError) -> Error {
     match failed.map(Error::from).or(returned) {
         Some(first) => Error::Capture {
@@ -130,43 +144,44 @@ fn broken(failed: Option<DriverError>, returned: Option<Error>, end: DriverError
     }
 }
 
-/// A region of capture: while it lives, the stream captures and destructors wait.
-struct Region<'s> {
+/// A capture in progress. While it lives, the stream captures and destructors wait.
+struct OpenCapture<'s> {
     stream: &'s Stream,
     captured: Arc<Captured>,
-    /// The graph that it adds to, if there was one.
+    /// The graph that the capture adds to, if any.
     into: Option<Graph>,
     open: bool,
 }
 
-/// How a capture ended.
-struct Ended {
+/// The result of ending a capture.
+struct EndedCapture {
     failed: Option<DriverError>,
     graph: Result<CUgraph, DriverError>,
     into: Option<Graph>,
 }
 
-/// What a region's work did: what it returned, what it pushed, and the graphs that it launched.
-struct Done {
+/// The result of the captured code: its return value, its operations, and the graphs it launched.
+struct RegionOutcome {
     result: Result<(), Error>,
     pushed: Vec<(CUgraphNode, Work)>,
     launched: Vec<Launched>,
 }
 
-impl Ended {
-    /// The graph, or the first failure.
+impl EndedCapture {
+    /// Returns the graph, or the first failure.
     fn finish(
         self,
         stream: &Stream,
-        Done {
+        RegionOutcome {
             result,
             pushed,
             launched,
-        }: Done,
+        }: RegionOutcome,
     ) -> Result<Graph, Error> {
         match self.graph {
             Ok(raw) => {
-                // Also after an error of the region's own: the capture itself went well, and its graph is ours.
+                // Even if the captured code failed, the driver has ended the capture successfully
+                // and handed over a graph, which must be destroyed by the wrapper.
                 let graph = self
                     .into
                     .unwrap_or_else(|| Graph::adopt(stream.context(), raw));
@@ -183,8 +198,8 @@ impl Ended {
     }
 }
 
-impl<'s> Region<'s> {
-    /// Begins a capture, into a graph after these nodes if one is given.
+impl<'s> OpenCapture<'s> {
+    /// Begins a capture, into a graph after the given nodes if there is one.
     fn begin(
         stream: &'s Stream,
         region: CaptureMode,
@@ -198,13 +213,18 @@ impl<'s> Region<'s> {
             CaptureMode::Relaxed => CUstreamCaptureMode::RELAXED,
         };
         let captured = Captured::new();
+        // The order of these locks: first no host wait for the stream, then no destructor in the
+        // driver, then the stream. Between the first and the last, other threads may still queue
+        // work in the stream. Such work comes before the fence.
         let _unwaited = stream.timeline().unwaited();
         context.driver().gate().begin(|| {
-            let mut turn = stream.begin("a capture")?;
-            // Who waits meanwhile for the work before the capture asks by this fence.
-            turn.look();
-            turn.fence();
-            // SAFETY: the stream is alive and not the legacy stream; the nodes are of the graph.
+            let mut submission = stream.begin("a capture")?;
+            // During the capture the stream cannot be asked. Threads that wait for earlier work use
+            // this fence.
+            submission.look();
+            submission.fence();
+            // SAFETY: `stream` shares the stream, which is never the legacy stream. The caller got
+            // the nodes from the graph.
             unsafe {
                 begin_raw(
                     stream,
@@ -212,7 +232,7 @@ impl<'s> Region<'s> {
                     into.as_ref().map(|(graph, after)| (&graph.raw, *after)),
                 )
             }?;
-            turn.join(&captured);
+            submission.join(&captured);
             Ok::<_, Error>(())
         })?;
         captured.join(stream.timeline());
@@ -225,9 +245,10 @@ impl<'s> Region<'s> {
         })
     }
 
-    /// Runs the region's work.
-    fn run(&self, work: impl FnOnce(&mut Capture<'_>) -> Result<(), Error>) -> Done {
-        let (captured, pushed) = (self.captured.clone(), Rc::default());
+    /// Runs the code that is captured.
+    fn run(&self, work: impl FnOnce(&mut Capture<'_>) -> Result<(), Error>) -> RegionOutcome {
+        let captured = self.captured.clone();
+        let pushed = Rc::default();
         let into = self.into.as_ref().map(|graph| graph.raw.clone());
         let mut capture = Capture {
             stream: self.stream,
@@ -243,20 +264,23 @@ impl<'s> Region<'s> {
             .into_iter()
             .filter_map(child)
             .collect();
-        Done {
+        RegionOutcome {
             result,
             pushed: capture.pushed.take(),
             launched,
         }
     }
 
-    fn end(mut self) -> Ended {
+    fn end(mut self) -> EndedCapture {
         self.open = false;
         self.close()
     }
 
-    /// Ends the capture whatever happened in it. Runs once, on the thread that began.
-    fn close(&mut self) -> Ended {
+    /// Ends the capture, whatever happened in it. Runs once, on the thread that began it.
+    fn close(&mut self) -> EndedCapture {
+        // The region ends first, so that a failure of the end is not recorded as the first failure.
+        // The gate opens only after the driver has ended the capture, because it lets destructors
+        // run.
         let failed = regions::leave();
         let graph = self.end_capture();
         self.stream.context().driver().gate().end();
@@ -267,7 +291,7 @@ impl<'s> Region<'s> {
         {
             graph.abandon();
         }
-        Ended {
+        EndedCapture {
             failed,
             graph,
             into,
@@ -275,39 +299,46 @@ impl<'s> Region<'s> {
     }
 
     fn end_capture(&self) -> Result<CUgraph, DriverError> {
-        // The end is tried whatever this says: the context may be current all the same.
+        // An error here is ignored, because the context may be current already. The capture must
+        // end in any case.
         let _current = self.stream.context().enter();
         let joined = self.captured.take_joined();
-        // Under the stream's lock, so that no work comes between the end and the word that it ended.
+        // The stream stays locked until its mark is gone. Otherwise another thread could queue work
+        // that this crate still takes for captured.
         let mut state = self.stream.timeline().lock();
         let mut ended = self.call_end();
         if ended.is_err() && self.still_captures() {
-            // A graph that comes of the second call is not what was asked for: the first has failed.
+            // If the second call returns a graph, it is destroyed: the first call has failed, so
+            // the graph may be incomplete.
             ended = self
                 .call_end()
                 .and_then(|graph| ended.inspect_err(|_| self.discard(graph)));
         }
         if self.still_captures() {
-            // Nothing repairs that. The stream stays marked, so that it refuses work instead of losing it.
-            tell!(error, "the stream still captures; use another one");
+            // There is no way to repair this. The stream keeps its mark, so that it refuses work
+            // instead of losing it.
+            log_event!(error, "the stream still captures; use another one");
             return ended;
         }
         state.capture = None;
         drop(state);
-        joined
-            .iter()
-            .for_each(|timeline| timeline.lock().capture = None);
+        // One stream after the other, because the list contains the capturing stream as well.
+        for timeline in &joined {
+            timeline.lock().capture = None;
+        }
         ended
     }
 
     fn call_end(&self) -> Result<CUgraph, DriverError> {
         let mut graph = CUgraph::NULL;
-        let (driver, stream) = (self.stream.context().driver(), self.stream.raw());
-        // SAFETY: `graph` is ours to write. On an error the driver has destroyed the graph, and it is not touched.
-        unsafe { cu_if_there!(driver, cuStreamEndCapture(stream, &mut graph)) }.map(|()| graph)
+        let driver = self.stream.context().driver();
+        let stream = self.stream.raw();
+        // SAFETY: `graph` is a local variable that the driver may write. After an error the driver
+        // has destroyed the graph, and it is not used.
+        unsafe { cu_optional!(driver, cuStreamEndCapture(stream, &mut graph)) }.map(|()| graph)
     }
 
-    /// Destroys a graph that nothing names yet.
+    /// Destroys a graph that nothing uses yet.
     fn discard(&self, graph: CUgraph) {
         drop(Release::Graph(graph).now(*self.stream.context().driver()));
     }
@@ -317,42 +348,49 @@ impl<'s> Region<'s> {
         let Some(ask) = self.stream.context().driver().api().cuStreamIsCapturing else {
             return false;
         };
-        // SAFETY: `status` is ours to write; the stream is alive.
+        // SAFETY: `status` is a local variable that the driver may write. `self` shares the stream.
         let code = unsafe { ask(self.stream.raw(), &mut status) };
         code == driver_sys::CUresult::SUCCESS && status != CUstreamCaptureStatus::NONE
     }
 }
 
+/// Begins a capture in the driver.
+///
 /// # Safety
-/// The stream is alive and not the legacy stream, and the nodes are of the graph.
+/// - The stream must be alive. It must not be the legacy default stream.
+/// - The nodes must belong to the graph.
 unsafe fn begin_raw(
     stream: &Stream,
     mode: CUstreamCaptureMode,
     into: Option<(&Arc<RawGraph>, &[CUgraphNode])>,
 ) -> Result<(), DriverError> {
-    let (driver, raw) = (stream.context().driver(), stream.raw());
+    let driver = stream.context().driver();
+    let raw = stream.raw();
     let Some((graph, after)) = into else {
-        // SAFETY: the caller vouches for the stream.
-        return unsafe { cu_if_there!(driver, cuStreamBeginCapture_v2(raw, mode)) };
+        // SAFETY: the caller guarantees that the stream is alive and is not the legacy stream.
+        return unsafe { cu_optional!(driver, cuStreamBeginCapture_v2(raw, mode)) };
     };
     let (graph, _calls) = graph.begin_whole();
-    let (full, count, after) = (std::ptr::null(), after.len(), after.as_ptr());
-    // SAFETY: the caller vouches for the stream and the nodes. Without records the edges are full.
+    let full = std::ptr::null();
+    let count = after.len();
+    let after = after.as_ptr();
+    // SAFETY: the caller guarantees that the stream is alive and that the nodes belong to the
+    // graph. A null pointer instead of edge data means full edges.
     unsafe {
-        cu_if_there!(
+        cu_optional!(
             driver,
             cuStreamBeginCaptureToGraph(raw, graph, after, full, count, mode)
         )
     }
 }
 
-impl Drop for Region<'_> {
-    /// A panic in the region: the capture ends, and its graph goes.
+impl Drop for OpenCapture<'_> {
+    /// After a panic in the captured code, ends the capture and drops its graph.
     fn drop(&mut self) {
         if !self.open {
             return;
         }
-        if let Ended {
+        if let EndedCapture {
             graph: Ok(raw),
             into: None,
             ..
@@ -364,19 +402,22 @@ impl Drop for Region<'_> {
 }
 
 impl Capture<'_> {
-    /// The stream that captures, for work that is not ours. What such work needs must outlive the graph.
+    /// Returns the capturing stream, for work that this crate does not queue. Objects that such
+    /// work uses must outlive the graph.
     pub fn stream(&self) -> &Stream {
         self.stream
     }
 
-    /// Captures two chains that run at the same time: `work` receives this queue and a queue over `other`, which joins
-    /// this one at the end.
+    /// Captures two chains that may run at the same time.
     ///
-    /// The chains join even if `work` panics, so that the panic may be caught within the capture.
+    /// `work` receives this queue and a queue over `other`. The second chain joins this one at the
+    /// end. It joins even if `work` panics, so that the panic can be caught within the capture.
     ///
     /// # Errors
-    /// Returns an error if `work` does, if `other` is of another context or in another capture, or if the driver refuses
-    /// a call.
+    /// - The error of `work`.
+    /// - [`Error::WrongContext`] if `other` belongs to another context.
+    /// - [`Error::Capturing`] if `other` is part of a capture already.
+    /// - [`Error::Driver`] if a driver call fails.
     pub fn fork(
         &mut self,
         other: &Stream,
@@ -384,10 +425,12 @@ impl Capture<'_> {
     ) -> Result<(), Error> {
         let context = self.stream.context();
         expect_same(&other.name(), other.context(), "the capture", context)?;
-        let (forked, joined) = (Event::untimed(context)?, Event::untimed(context)?);
+        let forked = Event::untimed(context)?;
+        let joined = Event::untimed(context)?;
         forked.record(self.stream)?;
         self.draw_in(other, &forked)?;
-        let (captured, pushed) = (self.captured.clone(), self.pushed.clone());
+        let captured = self.captured.clone();
+        let pushed = self.pushed.clone();
         let mut second = Capture {
             stream: other,
             captured,
@@ -395,7 +438,8 @@ impl Capture<'_> {
             into: self.into.clone(),
         };
         let result = catch_unwind(AssertUnwindSafe(|| work(self, &mut second)));
-        // Joined also after a failure, so that the capture fails by what `work` did and not by a fork left open.
+        // Joined even after a failure. Otherwise the capture would report the open fork and not the
+        // error of `work`.
         let join = joined
             .record(other)
             .and_then(|()| self.join(other, &joined));
@@ -405,24 +449,27 @@ impl Capture<'_> {
         }
     }
 
-    /// Draws a stream into the capture: it waits for an event of it.
+    /// Draws a stream into the capture by making it wait for an event of the capture.
     fn draw_in(&self, other: &Stream, forked: &Event) -> Result<(), Error> {
-        let (_current, driver) = (other.context().enter()?, other.context().driver());
+        let _current = other.context().enter()?;
+        let driver = other.context().driver();
         let _unwaited = other.timeline().unwaited();
-        let mut turn = other.begin("a capture")?;
-        turn.fence();
-        // SAFETY: stream and event are alive and of one context.
+        let mut submission = other.begin("a capture")?;
+        // As at the begin of the capture: threads that wait for earlier work use this fence.
+        submission.fence();
+        // SAFETY: the references share the stream and the event, which are of one context.
         unsafe { cu!(driver, cuStreamWaitEvent(other.raw(), forked.raw(), 0)) }?;
-        turn.join(&self.captured);
+        submission.join(&self.captured);
         self.captured.join(other.timeline());
         Ok(())
     }
 
-    /// Lets the capturing stream wait for the one that joined, which is its own again.
+    /// Makes the capturing stream wait for the one that joined.
     fn join(&self, other: &Stream, joined: &Event) -> Result<(), Error> {
-        let (_current, driver) = (other.context().enter()?, other.context().driver());
+        let _current = other.context().enter()?;
+        let driver = other.context().driver();
         let _state = self.stream.timeline().lock();
-        // SAFETY: stream and event are alive and of one context.
+        // SAFETY: the references share the stream and the event, which are of one context.
         unsafe {
             cu!(
                 driver,
@@ -447,7 +494,7 @@ impl Queue for Capture<'_> {
     fn push(&mut self, work: Work) -> Result<(), Error> {
         work.expect_in(self.stream.context())?;
         work.touches()
-            .try_for_each(|(_, region, _)| refuse_memory(region, "captured work"))?;
+            .try_for_each(|touch| refuse_memory(touch.region, "captured work"))?;
         {
             let _calls = self.into.as_ref().map(|graph| graph.begin_whole());
             let _state = self.stream.timeline().lock();
@@ -455,7 +502,8 @@ impl Queue for Capture<'_> {
             work.call(self.stream.context().driver(), self.stream)?;
         }
         let node = last_node(self.stream);
-        // Remembered whatever the driver told: the graph that becomes of the capture names what the work names.
+        // Kept even if the driver reported no node, because the captured graph uses the objects of
+        // this operation.
         let known = node.as_ref().ok().copied().flatten();
         self.pushed
             .borrow_mut()

@@ -1,9 +1,9 @@
-//! The shape of a launch: blocks, threads, shared memory, and how it meets the work around it.
+//! Launch configurations: the shape of a launch and its launch attributes.
 
 use driver_sys::{CUlaunchAttribute, CUlaunchAttributeID};
 use ptx_gen::Geometry;
 
-/// Blocks, threads and shared memory of a launch, and how it meets the work around it.
+/// The grid, the block size and the shared memory of a launch, and its launch attributes.
 ///
 /// ```
 /// # use warpwright_driver::*;
@@ -18,33 +18,39 @@ use ptx_gen::Geometry;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct LaunchConfig {
-    /// Blocks, in three dimensions.
+    /// The number of blocks in three dimensions.
     pub grid: [u32; 3],
-    /// Threads of a block, in three dimensions.
+    /// The number of threads per block in three dimensions.
     pub block: [u32; 3],
-    /// Dynamic shared memory of a block, in bytes. More than the default of 48 KiB is asked for by itself.
+    /// The dynamic shared memory per block in bytes.
+    ///
+    /// A launch with more than the default limit of 48 KiB makes the required opt-in itself.
     pub shared: u32,
-    /// Blocks of a cluster, in three dimensions, if the kernel is launched in clusters.
+    /// The number of blocks per cluster in three dimensions, if the kernel is launched in clusters.
     pub cluster: Option<[u32; 3]>,
-    /// Whether all blocks are to run at the same time, so that they may wait for each other.
+    /// Whether all blocks must run at the same time, so that they can synchronize with each other.
     pub cooperative: bool,
-    /// Whether the kernel may start while the one before it in the stream still runs: only one that executes
-    /// `griddepcontrol.wait`, and only in streams. Graphs have [edges](crate::EdgeKind::Programmatic) for it.
+    /// Whether the kernel may start while the previous kernel of the stream is still running.
+    ///
+    /// The kernel must execute `griddepcontrol.wait`. This applies to streams only. Graphs have
+    /// [programmatic edges](crate::EdgeKind::Programmatic) instead.
     pub programmatic: bool,
-    /// Before or after other work of the device, if not as its stream: see [`Context::priorities`](crate::Context::priorities).
+    /// The priority of the launch, if it differs from the priority of its stream (see
+    /// [`Context::priorities`](crate::Context::priorities)).
     pub priority: Option<i32>,
-    /// Whether its memory fences need not wait for what kernels of the other domain write
-    /// (`cudaLaunchMemSyncDomainRemote`).
+    /// Whether the launch uses the remote memory synchronization domain
+    /// (`cudaLaunchMemSyncDomainRemote`). Its fences then need not wait for writes of the other
+    /// domain.
     pub remote_domain: bool,
 }
 
 impl LaunchConfig {
-    /// So many blocks of so many threads, in one dimension.
+    /// Returns a one-dimensional configuration of `blocks` blocks with `threads` threads each.
     pub const fn line(blocks: u32, threads: u32) -> Self {
         Self::new([blocks, 1, 1], [threads, 1, 1])
     }
 
-    /// A grid of blocks in three dimensions.
+    /// Returns a configuration with a three-dimensional grid and block.
     pub const fn new(grid: [u32; 3], block: [u32; 3]) -> Self {
         Self {
             grid,
@@ -58,7 +64,7 @@ impl LaunchConfig {
         }
     }
 
-    /// The same with so much dynamic shared memory, in bytes.
+    /// Sets the dynamic shared memory per block in bytes.
     #[must_use]
     pub const fn shared(self, bytes: u32) -> Self {
         Self {
@@ -67,7 +73,7 @@ impl LaunchConfig {
         }
     }
 
-    /// The same in clusters of so many blocks.
+    /// Sets the number of blocks per cluster.
     #[must_use]
     pub const fn cluster(self, blocks: [u32; 3]) -> Self {
         Self {
@@ -76,7 +82,7 @@ impl LaunchConfig {
         }
     }
 
-    /// The same with all blocks at the same time.
+    /// Requires that all blocks run at the same time.
     #[must_use]
     pub const fn cooperative(self) -> Self {
         Self {
@@ -85,7 +91,7 @@ impl LaunchConfig {
         }
     }
 
-    /// The same, overlapping the end of the kernel before it in the stream.
+    /// Allows the kernel to overlap the end of the previous kernel of the stream.
     #[must_use]
     pub const fn programmatic(self) -> Self {
         Self {
@@ -94,7 +100,7 @@ impl LaunchConfig {
         }
     }
 
-    /// The same before or after other work of the device.
+    /// Sets the priority of the launch.
     #[must_use]
     pub const fn priority(self, priority: i32) -> Self {
         Self {
@@ -103,7 +109,7 @@ impl LaunchConfig {
         }
     }
 
-    /// The same in the other domain of memory fences.
+    /// Selects the remote memory synchronization domain.
     #[must_use]
     pub const fn remote_domain(self) -> Self {
         Self {
@@ -112,7 +118,8 @@ impl LaunchConfig {
         }
     }
 
-    /// Whether it asks for the same beside blocks, threads and shared memory.
+    /// Returns true if both configurations have the same attributes besides grid, block and shared
+    /// memory.
     #[inline]
     pub(crate) fn same_attributes(&self, other: &Self) -> bool {
         (
@@ -130,7 +137,7 @@ impl LaunchConfig {
         )
     }
 
-    /// Whether it is more than blocks, threads and shared memory.
+    /// Returns true if the configuration has attributes besides grid, block and shared memory.
     #[inline]
     pub(crate) fn has_attributes(&self) -> bool {
         self.cluster.is_some()
@@ -140,7 +147,7 @@ impl LaunchConfig {
             || self.remote_domain
     }
 
-    /// What the driver is told beside blocks, threads and shared memory.
+    /// Returns the driver's attributes for everything besides grid, block and shared memory.
     pub(crate) fn attributes(&self) -> Vec<CUlaunchAttribute> {
         let word = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let mut all = Vec::new();

@@ -1,7 +1,8 @@
-//! A context: one device in use by this process.
+//! Contexts: devices in use by this process.
 //!
-//! It is the device's primary context, shared with every other user of it in the process, and never reset. Each call
-//! that needs it makes it current and restores what was current before.
+//! A context is the primary context of its device, which is shared with every other user in the
+//! process and never reset. Each call that needs the context makes it current and then restores the
+//! previous one.
 
 use std::any::Any;
 use std::mem::ManuallyDrop;
@@ -12,7 +13,7 @@ use driver_sys::{CUcontext, CUresult, CUstream, CUstream_flags, CUstreamCaptureS
 
 use crate::callback::ProgramObject;
 use crate::driver_error::DriverError;
-use crate::gate::untold;
+use crate::gate::unreported;
 use crate::limits::Limits;
 use crate::lock::lock;
 use crate::order::{Clock, StreamOrder};
@@ -21,19 +22,20 @@ use crate::timeline::{Mark, State, Timeline};
 use crate::wait::wait_for_work;
 use crate::{Device, Driver, Error};
 
-/// A device in use. Clones share it, and so does every other `Context` of the same device and driver.
+/// A device in use. Clones refer to the same context, and so does every other `Context` of the same
+/// device and driver.
 ///
-/// When the last of it is dropped (every stream, buffer and graph has a share) it waits for work that is still in
-/// flight, and gives the device back.
+/// Every stream, buffer, graph and module shares its context. When the last share is dropped, the
+/// destructor waits for work that is still queued and releases the device.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let driver = Driver::of(warpwright_cuda_emu::library())?;
+/// # let driver = Driver::from_library(warpwright_cuda_emu::library())?;
 /// let context = Context::new(&driver.device(0)?)?;
 /// let (free, total) = context.memory()?;
 /// assert!(free <= total);
-/// // The same one, which other libraries in the process use as well.
+/// // Another call returns the same context.
 /// assert_eq!(Context::new(&driver.device(0)?)?.raw(), context.raw());
 /// # Ok(())
 /// # }
@@ -41,34 +43,43 @@ use crate::{Device, Driver, Error};
 #[derive(Clone)]
 pub struct Context(Arc<Inner>);
 
-/// Gives everything back when it is dropped.
+/// The resources of a context, which are released on drop.
 pub(crate) struct Inner(ManuallyDrop<Resources>);
 
 pub(crate) struct Resources {
     device: Device,
     raw: CUcontext,
     limits: Limits,
-    /// For copies that the caller waits for. The legacy stream would not wait for ours, and breaks captures.
+    /// The stream for copies that the caller waits for.
+    ///
+    /// It is not the legacy default stream, because that would not wait for non-blocking streams,
+    /// and because its use invalidates captures.
     transfer: CUstream,
-    /// Every stream that may still have work, also after its last [`Stream`](crate::Stream) is gone.
+    /// Every stream that may have work, including streams whose last [`Stream`](crate::Stream)
+    /// handle is gone.
     streams: Mutex<Vec<Arc<Timeline>>>,
     order: StreamOrder,
     pending: Pending,
 }
 
-/// A point in a stream that somebody waits for: so much of its work, and what comes before it. Where no other stream
-/// counts, the host has waited for whatever else comes before, and there is nothing to tell.
-pub(crate) type Point = (u64, Option<Clock>);
+/// A point in a stream that a thread waits for: the number of operations, and the clock there.
+///
+/// There is no clock if no other stream counts, because then the host has waited for all other
+/// work.
+pub(crate) struct StreamPoint {
+    pub(crate) queued: u64,
+    pub(crate) clock: Option<Clock>,
+}
 
-/// The context is current on this thread for as long as this lives.
+/// A guard that keeps the context current on this thread.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?;
-/// let current = context.enter()?; // once for all of these
+/// let current = context.enter()?; // once for all calls below
 /// for value in 0..100 {
 ///     stream.fill(&x, value as f32)?;
 /// }
@@ -80,16 +91,19 @@ pub(crate) type Point = (u64, Option<Clock>);
 pub struct Current<'a> {
     driver: &'a Driver,
     pushed: bool,
-    /// The stack of contexts is the thread's.
+    /// Makes the guard `!Send`, because each thread has its own stack of contexts.
     thread: std::marker::PhantomData<*const ()>,
 }
 
 impl Context {
-    /// Takes a device into use.
+    /// Returns the context of a device and takes the device into use if it is not in use yet.
     ///
     /// # Errors
-    /// What the driver refuses: no memory for a context, or a device in exclusive use elsewhere.
+    /// Returns an error if the device has too little memory for a context, or if another process
+    /// uses it exclusively.
     pub fn new(device: &Device) -> Result<Self, Error> {
+        // The lock covers the search and the insertion, so that two threads do not create two
+        // contexts for one device. Their streams would not be checked against each other.
         let mut contexts = lock(device.driver().contexts());
         contexts.retain(|c| c.strong_count() > 0);
         let known = contexts
@@ -97,6 +111,7 @@ impl Context {
             .filter_map(|c| c.upgrade()?.downcast::<Inner>().ok());
         let in_use = { known }.find(|c| c.device.ordinal() == device.ordinal());
         if let Some(inner) = in_use {
+            // `collect` runs destructors, which may drop the last share of another context.
             drop(contexts);
             let context = Self(inner);
             context.collect();
@@ -108,42 +123,49 @@ impl Context {
         Ok(Self(inner))
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> &Device {
         &self.0.device
     }
 
-    /// The driver.
+    /// Returns the driver.
     pub fn driver(&self) -> &Driver {
         self.0.device.driver()
     }
 
-    /// Free and total device memory, in bytes.
+    /// Returns the free and the total device memory in bytes.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// Returns an error if the driver does not report the memory.
     pub fn memory(&self) -> Result<(usize, usize), Error> {
         let _current = self.enter()?;
-        let (mut free, mut total) = (0, 0);
-        // SAFETY: both numbers are ours to write.
+        let mut free = 0;
+        let mut total = 0;
+        // SAFETY: both numbers are local variables that the driver may write.
         unsafe { cu!(self.driver(), cuMemGetInfo_v2(&mut free, &mut total)) }?;
         Ok((free, total))
     }
 
-    /// Waits until every stream of this context is idle, those included whose last [`Stream`](crate::Stream) was
-    /// dropped. Of a stream that captures it waits for what was given before the capture.
+    /// Waits until every stream of this context is idle, including streams whose last
+    /// [`Stream`](crate::Stream) handle was dropped.
+    ///
+    /// For a stream that captures, it waits for the work queued before the capture.
     ///
     /// # Errors
-    /// [`Error::Capturing`] if such work may still run and this thread captures, so that it may not wait; a fault of
-    /// the device, or what else the driver reports of earlier work.
+    /// - [`Error::Capturing`] if such work may still run and this thread captures, because then it
+    ///   must not wait.
+    /// - [`Error::Driver`] if the device has faulted, or if the driver reports an error of earlier
+    ///   work.
     pub fn synchronize(&self) -> Result<(), Error> {
-        // Each stream on its own: cuCtxSynchronize may end a capture on another thread.
+        // Each stream is waited for separately, because cuCtxSynchronize may invalidate a capture
+        // on another thread.
         let streams = lock(&self.0.streams).clone();
         let mut result = streams.iter().try_for_each(|s| self.wait_for(s));
         if streams.is_empty() {
-            // A fault of a stream that is gone is known to the driver alone.
+            // Without a stream no wait above has asked the driver. A fault of a stream that was
+            // destroyed is reported only by the driver.
             let _current = self.enter()?;
-            // SAFETY: the context's own stream is alive, and nobody captures it.
+            // SAFETY: the context owns the transfer stream, and no capture can contain it.
             result = unsafe { cu!(self.driver(), cuStreamSynchronize(self.0.transfer)) }
                 .map_err(Error::from);
         }
@@ -155,7 +177,7 @@ impl Context {
         result
     }
 
-    /// Waits until the stream has done what it was given so far.
+    /// Waits until the stream has completed everything queued so far.
     fn wait_for(&self, timeline: &Timeline) -> Result<(), Error> {
         let _waiting = timeline.waiting();
         let state = timeline.lock();
@@ -167,15 +189,17 @@ impl Context {
         self.wait_until(timeline, point).map_err(Error::from)
     }
 
-    /// Waits for what a stream that captures was given before: by the fence there, because the stream cannot be asked.
+    /// Waits for the work that was queued before the stream began to capture.
+    ///
+    /// It waits for the fence there, because the stream itself must not be waited for.
     #[cold]
     fn wait_for_earlier(
         &self,
         timeline: &Timeline,
         state: MutexGuard<'_, State>,
-        point: Point,
+        point: StreamPoint,
     ) -> Result<(), Error> {
-        if timeline.has_reached(point.0) {
+        if timeline.has_reached(point.queued) {
             return Ok(());
         }
         let is_here = state
@@ -189,12 +213,13 @@ impl Context {
         };
         drop(state);
         let _current = self.enter()?;
-        // SAFETY: the event lives as long as its stream.
+        // SAFETY: the timeline owns the event, and the caller shares the timeline.
         let result = unsafe { cu!(self.driver(), cuEventSynchronize(event)) };
         self.waited(timeline, point, result).map_err(Error::from)
     }
 
-    /// Whether a capture has the stream: one that knows it, or one that it was drawn into behind this crate's back.
+    /// Returns true if a capture has the stream: one of this crate, or one of other code that the
+    /// stream was drawn into.
     #[inline]
     pub(crate) fn captures(&self, timeline: &Timeline, state: &State) -> bool {
         let may_be = timeline.borrowed || self.driver().gate().any();
@@ -208,91 +233,106 @@ impl Context {
         else {
             return false;
         };
-        // SAFETY: `status` is ours to write; the stream is alive.
+        // SAFETY: `status` is a local variable that the driver may write. The caller shares the
+        // stream.
         let code = unsafe { ask(stream, &mut status) };
         code == CUresult::SUCCESS && status != CUstreamCaptureStatus::NONE
     }
 
-    /// Waits until the stream, of which the caller waits, has come so far.
-    pub(crate) fn wait_until(&self, timeline: &Timeline, point: Point) -> Result<(), DriverError> {
+    /// Waits until the stream has reached `point`. The caller must share the stream.
+    pub(crate) fn wait_until(
+        &self,
+        timeline: &Timeline,
+        point: StreamPoint,
+    ) -> Result<(), DriverError> {
         let _current = self.enter()?;
-        // SAFETY: the stream is alive for as long as its timeline is in somebody's hands.
+        // SAFETY: a stream is destroyed only when nothing shares its timeline, and the caller does.
         let result = unsafe { cu!(self.driver(), cuStreamSynchronize(timeline.raw)) };
         self.waited(timeline, point, result)
     }
 
-    /// The point after what the stream was given so far, to be waited for.
-    pub(crate) fn point(&self, timeline: &Timeline, state: &State) -> Point {
+    /// Returns the point after everything queued in the stream so far, for a host wait.
+    pub(crate) fn point(&self, timeline: &Timeline, state: &State) -> StreamPoint {
         let order = &self.0.order;
-        (
-            state.queued,
-            order
-                .several()
-                .then(|| order.clock(timeline.slot, state.queued)),
-        )
+        let clock = if order.several() {
+            Some(order.clock(timeline.slot, state.queued))
+        } else {
+            None
+        };
+        StreamPoint {
+            queued: state.queued,
+            clock,
+        }
     }
 
-    /// Remembers what a wait for a stream says: that the work is done, or that after a fault nothing runs any more.
+    /// Records the result of a wait: the work is complete, or nothing runs after a device fault.
     pub(crate) fn waited(
         &self,
         timeline: &Timeline,
-        (queued, clock): Point,
+        point: StreamPoint,
         result: Result<(), DriverError>,
     ) -> Result<(), DriverError> {
         if is_over(&result) {
-            timeline.reached(queued);
-            match clock {
+            timeline.reached(point.queued);
+            match point.clock {
                 Some(clock) => self.0.order.wait(&clock),
-                None => self.0.order.wait_for(timeline.slot, queued),
+                None => self.0.order.wait_for(timeline.slot, point.queued),
             }
         }
         result
     }
 
-    /// The same for a caller who has a share of the stream; the clock is empty where no other stream counts. Then no
-    /// table is looked at.
+    /// Records the result of a wait by a caller that has a handle of the stream.
+    ///
+    /// The clock is empty if no other stream counts. Then the tables are not locked, which keeps a
+    /// wait cheap for programs with one stream.
     #[inline]
     pub(crate) fn waited_by_holder(
         &self,
         timeline: &Timeline,
-        (queued, clock): (u64, &[u64]),
+        queued: u64,
+        clock: &[u64],
         result: Result<(), DriverError>,
     ) -> Result<(), DriverError> {
-        match clock {
-            _ if !is_over(&result) => {}
-            [] => timeline.was_waited_for(queued),
-            clock => {
-                timeline.reached(queued);
-                self.0.order.wait(clock);
-            }
+        if !is_over(&result) {
+            return result;
+        }
+        if clock.is_empty() {
+            timeline.was_waited_for(queued);
+        } else {
+            timeline.reached(queued);
+            self.0.order.wait(clock);
         }
         result
     }
 
-    /// Makes the context current on this thread until the guard is dropped. Every call sees to that by itself; a
-    /// thread that makes many spares each of them the trouble.
+    /// Makes the context current on this thread until the guard is dropped.
+    ///
+    /// Every call of this crate does this itself. For a thread that makes many calls in a row, an
+    /// outer guard makes each of them cheaper.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// Returns an error if the driver cannot make the context current.
     pub fn enter(&self) -> Result<Current<'_>, DriverError> {
         self.0.enter()
     }
 
-    /// Runs `f` with the context current on this thread: for calls that this crate does not wrap.
+    /// Runs `f` with the context current on this thread, for driver calls that this crate does not
+    /// wrap.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// Returns an error if the driver cannot make the context current.
     pub fn run<R>(&self, f: impl FnOnce() -> R) -> Result<R, Error> {
         let _current = self.enter()?;
         Ok(f())
     }
 
-    /// The raw handle.
+    /// Returns the raw handle.
     pub fn raw(&self) -> CUcontext {
         self.0.raw
     }
 
-    /// The stream for copies that the caller waits for.
+    /// Returns the stream for copies that the caller waits for.
     pub(crate) fn transfer(&self) -> CUstream {
         self.0.transfer
     }
@@ -310,7 +350,7 @@ impl Context {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Releases what a destructor holds, once no stream can use it.
+    /// Releases a resource of a destructor, once no stream can use it.
     pub(crate) fn release(&self, what: Release) {
         let gate = self.driver().gate();
         if let Err(what) = gate.pass_with(what, |what| self.0.release(what)) {
@@ -322,14 +362,18 @@ impl Context {
         }
     }
 
-    /// Releases what waits and is done with, streams included. While a capture lasts it does nothing; its end does.
+    /// Releases all resources and streams that are no longer used. Does nothing during a capture,
+    /// because the end of the capture does it.
     pub(crate) fn collect(&self) {
         let left = self.driver().gate().pass_now(|| self.0.collect());
         drop(left);
     }
 
-    /// Runs a call that takes memory. Where there is none left, memory that only waits to be released is released,
-    /// and the call is made once more.
+    /// Runs a call that allocates memory.
+    ///
+    /// If the device is out of memory, resources that wait for a deferred free are released and the
+    /// call is repeated: first those that are no longer used, then all of them after a wait for the
+    /// device.
     pub(crate) fn with_memory<T>(
         &self,
         mut take: impl FnMut() -> Result<T, DriverError>,
@@ -344,36 +388,42 @@ impl Context {
             result = take();
         }
         if missing(&result) {
-            // A failure of earlier work is reported by whoever waits for that work.
-            let _ = untold(|| self.synchronize());
+            // An error of earlier work is reported to the caller that waits for that work.
+            let _ = unreported(|| self.synchronize());
             result = take();
         }
         result
     }
 
-    /// Adds a stream: `make` gives its handle. It begins after the work that was given while there was only one stream.
+    /// Adds the stream that `make` returns. It begins after the work that was queued while only one
+    /// stream counted.
     pub(crate) fn add_stream(
         &self,
         borrowed: bool,
         make: impl FnOnce() -> Result<CUstream, DriverError>,
     ) -> Result<Arc<Timeline>, Error> {
         let _current = self.enter()?;
+        // The list stays locked until the stream is in it. Two threads that add streams would
+        // otherwise both see one stream that counts, and only one of them would order its work.
         let mut streams = lock(&self.0.streams);
         let raw = make()?;
         let (slot, count, only) = self.0.order.add();
         let timeline = Arc::new(Timeline::new(raw, slot, borrowed, count));
         if let Some(only) = only {
-            // From here on uses are remembered. Whoever saw the old answer has left the stream's lock when it is marked.
+            // Accesses are recorded from here on. An operation that still saw the old flag holds
+            // the lock of the only stream. Marking takes that lock, so the operation is counted by
+            // then.
             self.put_first(only, streams.iter().find(|s| s.slot == only));
         }
         streams.push(timeline.clone());
+        // The waits below may block the host, so the list is unlocked first.
         drop(streams);
         let held = self
             .0
             .order
             .untracked()
             .iter()
-            .try_for_each(|mark| mark.hold(&timeline, *self.driver()));
+            .try_for_each(|mark| mark.wait_in(&timeline, *self.driver()));
         held.inspect_err(|_| {
             self.0
                 .order
@@ -382,7 +432,8 @@ impl Context {
         Ok(timeline)
     }
 
-    /// Puts the work of the only stream before that of those to come. It may be gone already.
+    /// Orders the work of the only stream before all later work. The stream may be destroyed
+    /// already.
     fn put_first(&self, slot: usize, stream: Option<&Arc<Timeline>>) {
         let mark = stream.and_then(|s| s.mark(Some(*self.driver())));
         let at = match (&mark, stream) {
@@ -406,7 +457,8 @@ impl std::fmt::Debug for Context {
     }
 }
 
-/// Whether what was waited for no longer runs: it is done, or the device is lost.
+/// Returns true if the work that was waited for no longer runs, because it is complete or the
+/// device is lost.
 #[inline]
 fn is_over(waited: &Result<(), DriverError>) -> bool {
     waited
@@ -415,7 +467,7 @@ fn is_over(waited: &Result<(), DriverError>) -> bool {
         .is_none_or(|error| error.code.is_device_fault())
 }
 
-/// Refuses to let things of two contexts meet.
+/// Checks that two objects belong to the same context.
 #[inline]
 pub(crate) fn expect_same(
     what: &str,
@@ -430,7 +482,8 @@ pub(crate) fn expect_same(
     }
 }
 
-/// Refuses to pass a context or a device of one loaded driver to another, where its handle would mean something else.
+/// Checks that two contexts or devices belong to the same loaded driver. A handle has another
+/// meaning in another driver.
 pub(crate) fn expect_same_driver(
     (what, their_driver): (impl FnOnce() -> String, &Driver),
     (user, our_driver): (&str, &Driver),
@@ -456,15 +509,16 @@ fn wrong_context(what: &str, theirs: &Context, user: &str, ours: &Context) -> Er
     }
 }
 
-/// Objects that are dropped outside of all locks.
-type Left = Vec<ProgramObject>;
+/// Program objects that must be dropped outside all locks.
+type DroppedOutside = Vec<ProgramObject>;
 
 impl Resources {
     fn retain(device: &Device) -> Result<Self, Error> {
         let driver = device.driver();
-        let limits = Limits::of(device)?;
+        let limits = Limits::for_device(device)?;
         let mut raw = CUcontext::NULL;
-        // SAFETY: `raw` is ours to write; the reference taken is given back in `drop`.
+        // SAFETY: `raw` is a local variable that the driver may write. The reference to the primary
+        // context is released in `give_back`.
         unsafe { cu!(driver, cuDevicePrimaryCtxRetain(&mut raw, device.raw())) }?;
         let mut inner = Self {
             device: device.clone(),
@@ -482,14 +536,14 @@ impl Resources {
                 return Err(error.into());
             }
         }
-        tell!(debug, %device, "context in use");
+        log_event!(debug, %device, "context in use");
         Ok(inner)
     }
 
     fn create_stream(&self) -> Result<CUstream, DriverError> {
         let _current = self.enter()?;
         let mut stream = CUstream::NULL;
-        // SAFETY: `stream` is ours to write.
+        // SAFETY: `stream` is a local variable that the driver may write.
         unsafe {
             cu!(
                 self.device.driver(),
@@ -499,13 +553,14 @@ impl Resources {
         Ok(stream)
     }
 
-    /// Gives back the reference that `retain` took.
+    /// Returns the reference that `retain` took.
     fn give_back(&self) {
-        let (driver, device) = (self.device.driver(), self.device.raw());
-        // SAFETY: nothing of the context is left.
+        let driver = self.device.driver();
+        let device = self.device.raw();
+        // SAFETY: `retain` took the reference, and everything in the context was released before.
         let released = unsafe { cu!(driver, cuDevicePrimaryCtxRelease_v2(device)) };
         if let Err(error) = released {
-            tell!(warn, %error, "context not released");
+            log_event!(warn, %error, "context not released");
         }
     }
 
@@ -513,7 +568,9 @@ impl Resources {
     fn enter(&self) -> Result<Current<'_>, DriverError> {
         let driver = self.device.driver();
         let mut current = CUcontext::NULL;
-        // SAFETY: `current` is ours to write.
+        // The query is much cheaper than a push and a pop, and programs usually keep one context
+        // current.
+        // SAFETY: `current` is a local variable that the driver may write.
         unsafe { cu!(driver, cuCtxGetCurrent(&mut current)) }?;
         if current != self.raw {
             return self.push();
@@ -527,7 +584,7 @@ impl Resources {
 
     fn push(&self) -> Result<Current<'_>, DriverError> {
         let driver = self.device.driver();
-        // SAFETY: the context is retained for as long as this lives.
+        // SAFETY: `self` owns a reference to the primary context, so the context is alive.
         unsafe { cu!(driver, cuCtxPushCurrent_v2(self.raw)) }?;
         Ok(Current {
             driver,
@@ -536,14 +593,16 @@ impl Resources {
         })
     }
 
-    fn release(&self, what: Release) -> Left {
-        let (current, driver) = (self.enter(), *self.device.driver());
+    fn release(&self, what: Release) -> DroppedOutside {
+        let current = self.enter();
+        let driver = *self.device.driver();
         if current.is_ok() && self.only_its_own_stream_counts(&what) {
             return what.now(driver).into_iter().collect();
         }
+        // Without the context no fence can be recorded. The resource then waits for idle streams.
         let fence = current.is_ok().then_some(driver);
-        // The driver itself keeps an event that work waits for; and memory of a stream goes back in the order of that
-        // stream, so that only others are waited for.
+        // The driver keeps an event alive while work waits for it. Memory of a stream is freed in
+        // the order of that stream, so only the other streams must be waited for.
         let waits = |stream: &Arc<Timeline>| match &what {
             Release::Event(_) => false,
             Release::StreamMemory(_, own) => !Arc::ptr_eq(own, stream),
@@ -563,66 +622,76 @@ impl Resources {
         self.collect()
     }
 
-    /// Whether it is memory of a stream, and no other stream may have work that uses it. A stream that is held counts;
-    /// if it is the only one, the host has waited for all others.
+    /// Returns true if the resource is memory of a stream, and no other stream may have work that
+    /// uses it.
+    ///
+    /// A stream with a handle always counts. If it is the only one that counts, the host has waited
+    /// for all work of the others.
     #[inline]
     fn only_its_own_stream_counts(&self, what: &Release) -> bool {
         matches!(what, Release::StreamMemory(_, own) if own.is_held() && !self.order.several())
     }
 
-    fn collect(&self) -> Left {
+    fn collect(&self) -> DroppedOutside {
         let Ok(_current) = self.enter() else {
-            return Left::new();
+            return DroppedOutside::new();
         };
         let driver = *self.device.driver();
+        // Progress first: it decides which marks are reached. Marks share their streams, so
+        // dropping reached ones comes before the search for streams that nothing else shares.
         let mut streams = lock(&self.streams);
-        streams.iter().for_each(|s| s.poll(driver));
+        for stream in streams.iter() {
+            stream.poll(driver);
+        }
         self.order.forget_done();
         let done = self.pending.take_done();
-        // No `Stream` and no mark has a share of what only this list names.
-        let gone = streams.extract_if(.., |s| Arc::strong_count(s) == 1 && s.is_idle());
-        gone.for_each(|timeline| self.destroy(&timeline));
+        // A stream that is shared only by this list has no handle and no mark, so it gets no more
+        // work.
+        for gone in streams.extract_if(.., |s| Arc::strong_count(s) == 1 && s.is_idle()) {
+            self.destroy(&gone);
+        }
         drop(streams);
         done.into_iter()
             .filter_map(|what| what.now(driver))
             .collect()
     }
 
-    /// Destroys a stream that is idle.
+    /// Destroys an idle stream.
     fn destroy(&self, timeline: &Timeline) {
         let driver = *self.device.driver();
         self.order.remove(timeline.slot);
-        timeline
-            .take_events()
-            .into_iter()
-            .for_each(|event| drop(Release::Event(event).now(driver)));
+        for event in timeline.take_events() {
+            drop(Release::Event(event).now(driver));
+        }
         if !timeline.borrowed {
             destroy_stream(driver, timeline.raw);
         }
     }
 
-    /// Waits for all work, releases everything, and gives the device back.
-    fn finish(self) -> Left {
-        // Where the driver does not say which context is current, this one is made so all the same.
+    /// Waits for all work, releases everything and returns the device to the driver.
+    fn finish(self) -> DroppedOutside {
+        // If the driver cannot report the current context, pushing this one may still work.
         let left = self
             .enter()
             .or_else(|_| self.push())
             .map(|_current| self.empty())
             .unwrap_or_default();
-        // Without a context, what work may still use stays for ever.
+        // If the context could not be made current, nothing was waited for. Resources that queued
+        // work may use are leaked then.
         std::mem::forget(self.pending.take_all());
         self.give_back();
         left
     }
 
-    /// Waits for all work, and releases everything in the context.
-    fn empty(&self) -> Left {
+    /// Waits for all work and releases everything in the context.
+    fn empty(&self) -> DroppedOutside {
         let driver = *self.device.driver();
         let streams = std::mem::take(&mut *lock(&self.streams));
         for timeline in streams.iter().filter(|s| !s.is_idle()) {
-            // SAFETY: the stream is alive, and a capture would have a share of the context.
+            // SAFETY: the list owned the stream, which is destroyed below. It does not capture,
+            // because a capture shares the context, and this is its destructor.
             if let Err(error) = unsafe { wait_for_work(&driver, timeline.raw) } {
-                tell!(warn, %error, "work in flight at the end of its context");
+                log_event!(warn, %error, "work in flight at the end of its context");
             }
         }
         let left = self
@@ -631,7 +700,9 @@ impl Resources {
             .into_iter()
             .filter_map(|what| what.now(driver))
             .collect();
-        streams.iter().for_each(|timeline| self.destroy(timeline));
+        for timeline in &streams {
+            self.destroy(timeline);
+        }
         destroy_stream(driver, self.transfer);
         left
     }
@@ -641,15 +712,15 @@ fn destroy_stream(driver: Driver, raw: CUstream) {
     if raw.is_null() {
         return;
     }
-    // SAFETY: nobody else names the stream.
+    // SAFETY: the caller owned the stream and has removed it from the context's list.
     if let Err(error) = unsafe { cu!(driver, cuStreamDestroy_v2(raw)) } {
-        tell!(warn, %error, "stream not destroyed");
+        log_event!(warn, %error, "stream not destroyed");
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // SAFETY: this is the destructor, so that nobody uses what is taken.
+        // SAFETY: a destructor runs once, so the resources are taken once and not used afterwards.
         let resources = unsafe { ManuallyDrop::take(&mut self.0) };
         let gate = resources.device.driver().gate();
         gate.pass(move || resources.finish());
@@ -675,9 +746,10 @@ impl Drop for Current<'_> {
     fn drop(&mut self) {
         if self.pushed {
             let mut popped = CUcontext::NULL;
-            // SAFETY: `popped` is ours to write; the context on top is the one that `enter` pushed.
+            // SAFETY: `popped` is a local variable that the driver may write. The context on top is
+            // the one that `push` pushed, because the guard does not leave its thread.
             if let Err(error) = unsafe { cu!(self.driver, cuCtxPopCurrent_v2(&mut popped)) } {
-                tell!(warn, %error, "context not restored");
+                log_event!(warn, %error, "context not restored");
             }
         }
     }

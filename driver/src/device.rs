@@ -1,4 +1,4 @@
-//! A device and its properties.
+//! Devices and their properties.
 
 use std::fmt;
 
@@ -7,15 +7,16 @@ use driver_sys::{Api, CUdevice, CUdevice_attribute, CUuuid};
 use crate::driver::trimmed;
 use crate::{Driver, Error};
 
-/// A device, not yet in use.
+/// A device that is present in the machine. Use [`Context::new`](crate::Context::new) to work with
+/// it.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let driver = Driver::of(warpwright_cuda_emu::library())?;
+/// # let driver = Driver::from_library(warpwright_cuda_emu::library())?;
 /// let device = driver.device(0)?;
 /// assert!(device.compute_capability() >= (7, 0));
-/// // As many blocks as it takes to keep the device busy.
+/// // Use enough blocks to keep the device busy.
 /// let blocks = 4 * device.properties().multiprocessors;
 /// # Ok(())
 /// # }
@@ -31,13 +32,13 @@ pub struct Device {
     properties: Properties,
 }
 
-/// What a kernel's shape follows from.
+/// The properties of a device that determine the launch shape of a kernel.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
-/// // A kernel that stays: two blocks on every multiprocessor, with what shared memory there is for each.
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
+/// // A persistent kernel: two blocks per multiprocessor, which share its shared memory.
 /// let properties = context.device().properties();
 /// let half = properties.shared_per_multiprocessor / 2 - properties.shared_reserved_per_block;
 /// let shared = half.min(properties.shared_per_block);
@@ -48,36 +49,38 @@ pub struct Device {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Properties {
-    /// Multiprocessors.
+    /// The number of multiprocessors.
     pub multiprocessors: u32,
-    /// The most shared memory of a block in bytes, with opt-in, which [`Launch::new`](crate::Launch::new) does.
+    /// The most shared memory of a block in bytes.
+    ///
+    /// It includes the opt-in beyond 48 KiB, which [`Launch::new`](crate::Launch::new) makes.
     pub shared_per_block: u32,
-    /// Shared memory of a multiprocessor in bytes.
+    /// The shared memory of a multiprocessor in bytes.
     pub shared_per_multiprocessor: u32,
-    /// The shared memory that each block takes in addition to its own, in bytes.
+    /// The shared memory in bytes that the system reserves in each block.
     pub shared_reserved_per_block: u32,
-    /// The second-level cache in bytes.
+    /// The size of the L2 cache in bytes.
     pub l2_bytes: u32,
 }
 
 impl Driver {
-    /// Every device, by ordinal.
+    /// Returns all devices in the driver's order.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// Returns an error if the driver does not report a device.
     pub fn devices(&self) -> Result<Vec<Device>, Error> {
         let mut count = 0;
-        // SAFETY: `count` is ours to write.
+        // SAFETY: `count` is a local variable that the driver may write.
         unsafe { cu!(self, cuDeviceGetCount(&mut count)) }?;
         (0..count.max(0))
             .map(|ordinal| Device::get(self, ordinal))
             .collect()
     }
 
-    /// The device of that ordinal.
+    /// Returns the device with this number.
     ///
     /// # Errors
-    /// [`Error::NoDevice`] with the number there are.
+    /// Returns [`Error::NoDevice`] with the number of devices if there are too few.
     pub fn device(&self, ordinal: usize) -> Result<Device, Error> {
         let mut devices = self.devices()?;
         if ordinal < devices.len() {
@@ -95,7 +98,7 @@ impl Device {
         let mut raw = 0;
         let mut name = [0u8; 256];
         let mut memory = 0;
-        // SAFETY: each call writes one value of ours; the name is bounded by the length passed.
+        // SAFETY: each call writes one local variable. The name is written up to the length passed.
         unsafe {
             cu!(driver, cuDeviceGet(&mut raw, ordinal))?;
             cu!(
@@ -117,41 +120,42 @@ impl Device {
         let major = device.attribute(CUdevice_attribute::COMPUTE_CAPABILITY_MAJOR)?;
         let minor = device.attribute(CUdevice_attribute::COMPUTE_CAPABILITY_MINOR)?;
         device.capability = (major as u32, minor as u32);
-        device.properties = Properties::of(&device)?;
+        device.properties = Properties::for_device(&device)?;
         Ok(device)
     }
 
-    /// The driver it belongs to.
+    /// Returns the driver of the device.
     pub fn driver(&self) -> &Driver {
         &self.driver
     }
 
-    /// Its number, from 0.
+    /// Returns the number of the device, from 0.
     pub fn ordinal(&self) -> usize {
         self.ordinal
     }
 
-    /// Its name.
+    /// Returns the name of the device.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its compute capability, as major and minor.
+    /// Returns the compute capability as major and minor.
     pub fn compute_capability(&self) -> (u32, u32) {
         self.capability
     }
 
-    /// Its memory, in bytes.
+    /// Returns the total device memory in bytes.
     pub fn total_memory(&self) -> usize {
         self.memory
     }
 
-    /// What a kernel's shape follows from.
+    /// Returns the properties that determine the launch shape of a kernel.
     pub fn properties(&self) -> Properties {
         self.properties
     }
 
-    /// Whether its graphs have programmatic edges: compute capability 9.0, and a driver for CUDA 12.3.
+    /// Returns true if graphs on this device support programmatic edges. They require compute
+    /// capability 9.0 and a driver for CUDA 12.3.
     pub fn has_programmatic_edges(&self) -> bool {
         let Api {
             cuGraphAddNode_v2: node,
@@ -162,24 +166,24 @@ impl Device {
         self.capability.0 >= 9 && node.is_some() && edges.is_some() && get.is_some()
     }
 
-    /// Its identity, which stays the same across restarts.
+    /// Returns the UUID of the device, which does not change across restarts.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// Returns an error if the driver does not report the UUID.
     pub fn uuid(&self) -> Result<[u8; 16], Error> {
         let mut uuid = CUuuid::zeroed();
-        // SAFETY: `uuid` is ours to write.
-        unsafe { cu_if_there!(self.driver, cuDeviceGetUuid_v2(&mut uuid, self.raw)) }?;
+        // SAFETY: `uuid` is a local variable that the driver may write.
+        unsafe { cu_optional!(self.driver, cuDeviceGetUuid_v2(&mut uuid, self.raw)) }?;
         Ok(uuid.bytes)
     }
 
-    /// One of its properties.
+    /// Returns the value of a device attribute.
     ///
     /// # Errors
-    /// What the driver refuses: an attribute it does not know.
+    /// Returns an error if the driver does not know the attribute.
     pub fn attribute(&self, attribute: CUdevice_attribute) -> Result<i32, Error> {
         let mut value = 0;
-        // SAFETY: `value` is ours to write.
+        // SAFETY: `value` is a local variable that the driver may write.
         unsafe {
             cu!(
                 self.driver,
@@ -195,7 +199,7 @@ impl Device {
 }
 
 impl Properties {
-    fn of(device: &Device) -> Result<Self, Error> {
+    fn for_device(device: &Device) -> Result<Self, Error> {
         let get = |attribute| device.attribute(attribute).map(|v| v as u32);
         Ok(Self {
             multiprocessors: get(CUdevice_attribute::MULTIPROCESSOR_COUNT)?,

@@ -1,4 +1,4 @@
-//! The driver: found, opened, started.
+//! Finds, opens and initializes the CUDA driver.
 
 use std::any::Any;
 use std::ffi::{CStr, OsStr, c_char};
@@ -8,18 +8,19 @@ use driver_sys::{Api, CUlogIterator, CUresult, Library};
 
 use crate::driver_error::{Absent, DriverError};
 use crate::error::LoadError;
-use crate::gate::{Gate, is_untold};
+use crate::gate::{Gate, is_unreported};
 use crate::lock::lock;
 use crate::regions;
 
-/// A started driver. Clones are the same driver, and so is every other `Driver` of the same library.
+/// An initialized driver. Clones refer to the same driver, and so does every other `Driver` of the
+/// same library.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
 /// let driver = Driver::load().or_else(|missing| {
-///     eprintln!("{missing}"); // what was tried, and what came of it
-///     Driver::of(warpwright_cuda_emu::library())
+///     eprintln!("{missing}"); // every name that was tried, with the reason
+///     Driver::from_library(warpwright_cuda_emu::library())
 /// })?;
 /// for device in driver.devices()? {
 ///     println!("{device}, driver for CUDA {:?}", driver.version());
@@ -34,65 +35,72 @@ pub(crate) struct Inner {
     library: &'static Library,
     version: i32,
     contexts: Mutex<Contexts>,
-    /// How far the driver's log has been shown.
+    /// The position in the driver's log up to which messages were attached to errors.
     seen: Mutex<CUlogIterator>,
     gate: Gate,
 }
 
-/// The contexts in use: of each, what its handles share.
+/// The contexts in use, each as a weak share of its resources.
 pub(crate) type Contexts = Vec<Weak<dyn Any + Send + Sync>>;
 
-/// The drivers that were started: one for each library, for as long as the process runs.
+/// The initialized drivers, one per library. They are never unloaded.
 static STARTED: Mutex<Vec<&'static Inner>> = Mutex::new(Vec::new());
 
-/// Whether a driver library opens. Opens it, and does nothing else.
+/// Returns true if a driver library can be opened. Opens the library and does not initialize it.
 pub fn is_driver_available() -> bool {
     Library::find().is_ok()
 }
 
-/// Why no driver library opens, or none if one does. Opens it, and does nothing else.
+/// Returns the reason why no driver library can be opened, or `None` if one can. Opens the library
+/// and does not initialize it.
 pub fn driver_load_error() -> Option<driver_sys::LoadError> {
     Library::find().err()
 }
 
 impl Driver {
-    /// Starts the machine's driver, or the library that `WARPWRIGHT_LIBCUDA` names.
+    /// Opens and initializes the machine's driver, or the library that the environment variable
+    /// `WARPWRIGHT_LIBCUDA` names.
     ///
     /// # Errors
-    /// What each name tried said, or why the driver did not start.
+    /// Returns an error with the reason for each name that was tried, or the reason why the driver
+    /// did not initialize.
     pub fn load() -> Result<Self, LoadError> {
-        Self::of(Library::find()?)
+        Self::from_library(Library::find()?)
     }
 
-    /// Starts the driver at `path`.
+    /// Opens and initializes the driver library at `path`.
     ///
     /// # Errors
-    /// Why it is not a driver, or why it did not start.
+    /// Returns an error if the file is not a driver library, or if the driver does not initialize.
     ///
     /// # Safety
-    /// What the library exports under a name of `cuda.h` is that function, with that prototype.
+    /// Every function that the library exports under a name of `cuda.h` must be that function, with
+    /// that prototype.
     ///
     /// ```compile_fail,E0133
-    /// let driver = warpwright_driver::Driver::open("libm.so.6"); // Its functions would be called as if they were these.
+    /// let driver = warpwright_driver::Driver::open("libm.so.6"); // Its functions would be called with other prototypes.
     /// ```
     ///
-    /// Nor is there another way to a driver over functions that nobody vouches for:
+    /// Without `unsafe` a driver cannot be created from functions that the caller does not vouch
+    /// for:
     ///
     /// ```compile_fail,E0133
     /// use warpwright_driver::{Driver, sys::{Api, Library}};
-    /// let driver = Driver::of(Library::of(Api::empty(), "mine"));
+    /// let driver = Driver::from_library(Library::from_api(Api::empty(), "mine"));
     /// ```
     pub unsafe fn open(path: impl AsRef<OsStr>) -> Result<Self, LoadError> {
-        // SAFETY: the caller vouches for the library.
-        Self::of(unsafe { Library::open(path) }?)
+        // SAFETY: the caller guarantees that the exported functions are those of `cuda.h`.
+        Self::from_library(unsafe { Library::open(path) }?)
     }
 
-    /// Starts the driver of an open library. The second call for a library gives the driver that the first one
-    /// started.
+    /// Initializes the driver of an open library. A second call for the same library returns the
+    /// same driver.
     ///
     /// # Errors
-    /// Why it did not start.
-    pub fn of(library: &'static Library) -> Result<Self, LoadError> {
+    /// Returns an error if the driver does not initialize.
+    pub fn from_library(library: &'static Library) -> Result<Self, LoadError> {
+        // The list stays locked while the driver initializes, so that two threads do not create two
+        // drivers for one library.
         let mut started = lock(&STARTED);
         if let Some(inner) = started
             .iter()
@@ -111,17 +119,17 @@ impl Driver {
         std::ptr::eq(self.0, other.0)
     }
 
-    /// The raw functions.
+    /// Returns the table of driver functions.
     pub fn api(&self) -> &'static Api {
         self.0.library.api()
     }
 
-    /// The library's name or path.
+    /// Returns the name or path of the library.
     pub fn origin(&self) -> &str {
         self.0.library.name()
     }
 
-    /// The newest CUDA version it serves, as major and minor.
+    /// Returns the newest CUDA version that the driver supports, as major and minor.
     pub fn version(&self) -> (u32, u32) {
         (
             self.raw_version() as u32 / 1000,
@@ -133,7 +141,8 @@ impl Driver {
         self.0.version
     }
 
-    /// Turns a code into a result, and tells a capture on this thread of the first failure.
+    /// Converts an error code into a result, and records the first failure of a capture on this
+    /// thread.
     #[inline]
     pub(crate) fn check(&self, call: &'static str, code: CUresult) -> Result<(), DriverError> {
         if code == CUresult::SUCCESS {
@@ -143,7 +152,7 @@ impl Driver {
         }
     }
 
-    /// The error of a function that this driver lacks.
+    /// Returns the error for a function that this driver lacks.
     #[cold]
     pub(crate) fn lacks(&self, call: &'static str) -> DriverError {
         let since = Api::function(call).map_or(0, |f| f.since as u32);
@@ -152,44 +161,38 @@ impl Driver {
             driver: self.version(),
         };
         let error = DriverError {
-            call,
-            code: CUresult::NOT_SUPPORTED,
-            name: None,
-            log: Box::default(),
             absent: Some(Box::new(absent)),
+            ..DriverError::new(call, CUresult::NOT_SUPPORTED)
         };
         regions::note(&error);
         error
     }
 
-    /// The contexts in use, so that a device has one and not several that do not know of each other.
+    /// Returns the contexts in use. All handles of a device share one context, so that their
+    /// streams are checked against each other.
     pub(crate) fn contexts(&self) -> &'static Mutex<Contexts> {
         &self.0.contexts
     }
 
-    /// What keeps destructors out of captures.
+    /// Returns the gate that keeps destructors out of captures.
     pub(crate) fn gate(&self) -> &'static Gate {
         &self.0.gate
     }
 
     #[cold]
     fn failure(&self, call: &'static str, code: CUresult) -> DriverError {
-        let name = code
-            .name()
-            .is_none()
-            .then(|| self.0.name_of(code))
-            .flatten();
-        let log = if is_untold() {
+        let name = self.0.name_of(code);
+        // Reading the log consumes it. If the error is ignored, its messages stay for the next
+        // error.
+        let log = if is_unreported() {
             Box::default()
         } else {
             self.0.log()
         };
         let error = DriverError {
-            call,
-            code,
             name,
             log,
-            absent: None,
+            ..DriverError::new(call, code)
         };
         regions::note(&error);
         error
@@ -203,7 +206,7 @@ impl std::fmt::Debug for Driver {
     }
 }
 
-/// Codes of `cuInit` that say more than that it failed.
+/// Converts an error of `cuInit` into a specific error where its code explains the failure.
 fn start_error(origin: &str, source: DriverError) -> LoadError {
     let origin = origin.to_string();
     match source.code {
@@ -227,25 +230,23 @@ impl Inner {
         let failed = |call, code: CUresult| match code.ok() {
             Ok(()) => Ok(()),
             Err(code) => Err(DriverError {
-                call,
-                code,
                 name: inner_name(api, code),
-                log: Box::default(),
-                absent: None,
+                ..DriverError::new(call, code)
             }),
         };
-        // SAFETY: the call takes no pointer and may be made again.
+        // SAFETY: the call takes no pointer, and the driver allows repeated initialization.
         failed("cuInit", unsafe { (api.cuInit)(0) })?;
-        // SAFETY: the number is ours to write.
+        // SAFETY: `inner.version` is a field that the driver may write.
         failed("cuDriverGetVersion", unsafe {
             (api.cuDriverGetVersion)(&mut inner.version)
         })?;
         if let Some(current) = api.cuLogsCurrent {
-            // Without it, the first error shows the log from its beginning.
-            // SAFETY: the number is ours to write.
+            // Skips messages from before the initialization. If the call fails, the first error
+            // shows them as well.
+            // SAFETY: the iterator is a field that the driver may write.
             let _ = unsafe { current(&mut *lock(&inner.seen), 0) };
         }
-        tell!(
+        log_event!(
             debug,
             origin = library.name(),
             version = inner.version,
@@ -258,7 +259,7 @@ impl Inner {
         inner_name(self.library.api(), code)
     }
 
-    /// What the driver has logged since the last time, on drivers that keep a log.
+    /// Returns the messages that the driver has logged since the last call, if it keeps a log.
     fn log(&self) -> Box<str> {
         let Some(dump) = self.library.api().cuLogsDumpToMemory else {
             return Box::default();
@@ -266,7 +267,8 @@ impl Inner {
         let mut seen = lock(&self.seen);
         let mut text = vec![0u8; 16 << 10];
         let mut size = text.len();
-        // SAFETY: the driver writes at most `size` bytes into `text`, the number it wrote, and how far it read.
+        // SAFETY: the driver writes at most `size` bytes into `text`, and updates `size` and
+        // `seen`, all of which are local or locked.
         let code = unsafe { dump(&mut *seen, text.as_mut_ptr().cast(), &mut size, 0) };
         if code != CUresult::SUCCESS {
             return Box::default();
@@ -276,20 +278,23 @@ impl Inner {
     }
 }
 
-/// The driver's name of a code newer than this crate.
+/// Returns the driver's name of an error code that this crate does not list.
 fn inner_name(api: &Api, code: CUresult) -> Option<Box<str>> {
     if code.name().is_some() {
         return None;
     }
     let mut text: *const c_char = std::ptr::null();
-    // SAFETY: `text` is ours to write.
+    // SAFETY: `text` is a local variable that the driver may write.
     let known =
         unsafe { (api.cuGetErrorName)(code, &mut text) } == CUresult::SUCCESS && !text.is_null();
-    // SAFETY: the driver's names are static C strings.
-    known.then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into())
+    if !known {
+        return None;
+    }
+    // SAFETY: the driver returned a static C string.
+    Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into())
 }
 
-/// Text up to its NUL, less the white space around it.
+/// Returns the text before the first NUL, without surrounding white space.
 pub(crate) fn trimmed(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).trim().to_string()

@@ -1,15 +1,15 @@
-//! What the driver refused.
+//! The error of a driver call.
 
 use std::fmt;
 
 use driver_sys::CUresult;
 
-/// A call of the driver that failed.
+/// A driver call that failed.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let device = context.device();
 /// let code = match device.attribute(sys::CUdevice_attribute(-1)) {
 ///     Err(Error::Driver(DriverError { call: "cuDeviceGetAttribute", code, .. })) => code,
@@ -20,27 +20,29 @@ use driver_sys::CUresult;
 /// # }
 /// ```
 #[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DriverError {
-    /// The function's exported name.
+    /// The exported name of the function.
     pub call: &'static str,
-    /// The code it returned.
+    /// The error code.
     pub code: CUresult,
-    /// What the driver says of a code that this crate does not list.
+    /// The driver's name of an error code that this crate does not list.
     pub name: Option<Box<str>>,
-    /// The driver's own log, where it keeps one.
+    /// The driver's log messages, if the driver keeps a log.
     pub log: Box<str>,
-    /// Set where the driver lacks the function, so that it was not called; the code is `NOT_SUPPORTED` then.
+    /// Set if the driver lacks the function, so that it was not called. The code is `NOT_SUPPORTED`
+    /// then.
     pub absent: Option<Box<Absent>>,
 }
 
-/// A function that a driver lacks, by CUDA versions: major and minor.
+/// The CUDA versions, as major and minor, that explain why a driver lacks a function.
 ///
-/// It is in a [`DriverError`].
+/// It is part of a [`DriverError`].
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let device = context.device();
 /// match device.uuid() {
 ///     Err(Error::Driver(DriverError { absent: Some(absent), .. })) => {
@@ -52,11 +54,26 @@ pub struct DriverError {
 /// # }
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Absent {
-    /// The first that has it.
+    /// The first CUDA version with the function.
     pub needed: (u32, u32),
-    /// What the driver serves.
+    /// The CUDA version that the driver supports.
     pub driver: (u32, u32),
+}
+
+impl DriverError {
+    /// Creates an error for a driver call that this crate did not make, for example one inside
+    /// [`Context::run`](crate::Context::run).
+    pub fn new(call: &'static str, code: CUresult) -> Self {
+        Self {
+            call,
+            code,
+            name: None,
+            log: Box::default(),
+            absent: None,
+        }
+    }
 }
 
 impl fmt::Display for DriverError {
@@ -68,7 +85,7 @@ impl fmt::Display for DriverError {
         {
             return write!(
                 f,
-                "{} came with CUDA {a}.{b}, and this driver serves CUDA {c}.{d}",
+                "{} needs CUDA {a}.{b}, but this driver supports CUDA {c}.{d}",
                 self.call
             );
         }

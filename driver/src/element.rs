@@ -1,13 +1,13 @@
-//! The types of elements of buffers, and of values that kernels take.
+//! The types of buffer elements and of kernel arguments that are passed by value.
 
 use ptx_gen::{Kind, bf16, f16};
 
 use sealed::Sealed;
 
-/// A type that is plain bytes, on the host and on the device alike.
+/// A type that consists of plain bytes, with the same layout on the host and on the device.
 ///
-/// Numbers and arrays of elements are elements. A type of one's own becomes one by `#[derive(Element)]`, with the feature
-/// `derive`, which checks what is to be kept, or by an implementation:
+/// Numbers and arrays of elements are elements. To make your own struct an element, use
+/// `#[derive(Element)]` (feature `derive`), which checks the requirements, or implement the trait:
 ///
 /// ```
 /// use warpwright_driver::{Element, ElementType};
@@ -21,30 +21,31 @@ use sealed::Sealed;
 ///
 /// // SAFETY: four floats, without padding.
 /// unsafe impl Element for Particle {
-///     const TYPE: ElementType = ElementType::of::<Self>("Particle");
+///     const TYPE: ElementType = ElementType::new::<Self>("Particle");
 /// }
 /// ```
 ///
 /// # Safety
-/// - Every pattern of bits must be a value of the type, and the type must have no padding.
-/// - The type must not contain a reference or a pointer to memory of the host.
-/// - The bits must not promise anything, because safe code can choose them. For example, an address that a kernel uses
-///   without a check must not be an element. This is why [`TensorMap`](crate::TensorMap) is not one.
-/// - [`TYPE`](Self::TYPE) must be made by [`ElementType::of`]`::<Self>`, or by [`ElementType::number`] for a type with the
-///   size, the alignment and the bits of that number.
+/// - Every bit pattern must be a valid value of the type, and the type must have no padding.
+/// - The type must not contain references or pointers to host memory.
+/// - The bits must not carry a promise, because safe code can choose them. For example, an address
+///   that a kernel uses without a check must not be an element. This is why
+///   [`TensorMap`](crate::TensorMap) is not one.
+/// - [`TYPE`](Self::TYPE) must come from [`ElementType::new`]`::<Self>`. A type with the size, the
+///   alignment and the bits of a number may use [`ElementType::number`] instead.
 pub unsafe trait Element: Copy + Send + Sync + 'static {
     /// The name, the size and the alignment of the type.
     const TYPE: ElementType;
 
-    /// Returns `len` elements of all bits zero.
+    /// Returns `len` elements whose bits are all zero.
     fn zeros(len: usize) -> Vec<Self> {
         zeroed(len)
     }
 }
 
-/// A type that a kernel takes by value: an [`Element`], or a [`TensorMap`](crate::TensorMap).
+/// A type that a kernel takes by value: an [`Element`] or a [`TensorMap`](crate::TensorMap).
 ///
-/// In contrast to an element, such a value cannot be read from memory.
+/// Unlike an element, such a value cannot be read from memory.
 ///
 /// ```
 /// use warpwright_driver::{ByValue, TensorMap};
@@ -56,9 +57,9 @@ pub unsafe trait Element: Copy + Send + Sync + 'static {
 /// assert_eq!((size::<f32>(), size::<[u32; 2]>(), size::<TensorMap>()), (4, 8, 128));
 /// ```
 ///
-/// Only this crate implements it, so that a value of a tensor map's type is a tensor map.
+/// The trait is sealed, so that a value with the type of a tensor map is always a tensor map.
 pub trait ByValue: Copy + 'static + Sealed {
-    /// The name, the size and the alignment of the type. The type has no padding.
+    /// The name, the size and the alignment of the type, which has no padding.
     const VALUE_TYPE: ElementType;
 }
 
@@ -68,12 +69,12 @@ impl<T: Element> ByValue for T {
 
 impl<T: Element> Sealed for T {}
 
-/// Keeps other crates from implementing [`ByValue`].
+/// Seals [`ByValue`].
 pub(crate) mod sealed {
     pub trait Sealed {}
 }
 
-/// The type of an element: its name, its size and its alignment.
+/// The description of an element type: its name, size and alignment.
 ///
 /// ```
 /// # use warpwright_driver::*;
@@ -90,28 +91,29 @@ pub struct ElementType {
     sort: Sort,
 }
 
-/// The sort of a type. Types of different sorts are different, whatever their names are.
+/// The sort of a type. Types of different sorts are never equal, even if their names are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Sort {
     /// A type that kernels of `ptx-gen` know.
     Number(Kind),
     /// A type with fields, or a number that kernels of `ptx-gen` do not know.
     Plain,
-    /// A tensor map, of which no other type can be.
+    /// A tensor map. No other type has this sort.
     TensorMap,
 }
 
 impl ElementType {
-    /// Describes a type with fields. Two types with the same name, size and alignment count as the same type.
+    /// Describes a type with fields. Two types with the same name, size and alignment count as
+    /// equal.
     ///
     /// # Panics
-    /// Panics if the type has 4 GiB or more. In a constant, as in an implementation of [`Element`], this is an error of
-    /// the compiler.
-    pub const fn of<T>(name: &'static str) -> Self {
+    /// Panics if the type has 4 GiB or more. In a constant, such as [`Element::TYPE`], this is a
+    /// compile error.
+    pub const fn new<T>(name: &'static str) -> Self {
         Self::with_sort::<T>(name, Sort::Plain)
     }
 
-    /// Describes tensor maps.
+    /// Describes a tensor map.
     pub(crate) const fn tensor_map<T>() -> Self {
         Self::with_sort::<T>("tensor map", Sort::TensorMap)
     }
@@ -129,7 +131,7 @@ impl ElementType {
         }
     }
 
-    /// Describes a type that kernels of `ptx-gen` know.
+    /// Describes a number that kernels of `ptx-gen` know.
     pub const fn number(kind: Kind, name: &'static str, size: u32) -> Self {
         Self {
             name,
@@ -139,22 +141,22 @@ impl ElementType {
         }
     }
 
-    /// Returns its name, for example `f32`.
+    /// Returns the name, for example `f32`.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Returns its size in bytes.
+    /// Returns the size in bytes.
     pub fn size(&self) -> usize {
         self.size as usize
     }
 
-    /// Returns its alignment in bytes.
+    /// Returns the alignment in bytes.
     pub fn align(&self) -> usize {
         self.align as usize
     }
 
-    /// Returns the kind of number that it is in `ptx-gen`, if it is one.
+    /// Returns the corresponding number type of `ptx-gen`, if there is one.
     pub fn kind(&self) -> Option<Kind> {
         match self.sort {
             Sort::Number(kind) => Some(kind),
@@ -171,7 +173,7 @@ impl From<Kind> for ElementType {
 
 macro_rules! numbers {
     ($($t:ident: $kind:expr, $size:literal;)*) => {$(
-        // SAFETY: a number has no padding, and every pattern of bits is one.
+        // SAFETY: a number has no padding and no pointer, and every bit pattern is a valid number.
         unsafe impl Element for $t {
             const TYPE: ElementType = {
                 let kind: Option<Kind> = $kind;
@@ -185,7 +187,7 @@ macro_rules! numbers {
     )*};
 }
 
-/// The name of a type, in `ptx-gen` if it has one there.
+/// Returns the name of a number, which is the name in `ptx-gen` if it has one there.
 const fn name_of(kind: Option<Kind>, rust: &'static str) -> &'static str {
     match kind {
         Some(Kind::S8) => "s8",
@@ -210,32 +212,35 @@ numbers! {
     bf16: Some(Kind::Bf16), 2;
 }
 
-// SAFETY: elements without padding lie side by side.
+// SAFETY: an array adds no padding between elements, and every element fulfills the obligations.
 unsafe impl<T: Element, const N: usize> Element for [T; N] {
-    const TYPE: ElementType = ElementType::of::<Self>(T::TYPE.name);
+    const TYPE: ElementType = ElementType::new::<Self>(T::TYPE.name);
 }
 
-/// Returns `len` elements of all bits zero. The trait's own method is not used within the crate, because an
-/// implementation can replace it.
+/// Returns `len` elements whose bits are all zero.
+///
+/// The crate does not call [`Element::zeros`], because an implementation can replace it.
 pub(crate) fn zeroed<T: Element>(len: usize) -> Vec<T> {
-    // SAFETY: every pattern of bits is a value.
+    // SAFETY: the implementation of `Element` guarantees that every bit pattern is a valid value.
     vec![unsafe { std::mem::zeroed() }; len]
 }
 
-/// Returns the bytes of a value that a kernel takes.
+/// Returns the bytes of a value that is passed to a kernel.
 pub(crate) fn bytes_of<T: ByValue>(value: &T) -> &[u8] {
-    // SAFETY: the value has no padding.
+    // SAFETY: `ByValue` is sealed, and its types have no padding, so all bytes are initialized.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
 }
 
-/// The bytes of elements.
+/// Returns the bytes of elements.
 pub(crate) fn as_bytes<T: Element>(from: &[T]) -> &[u8] {
-    // SAFETY: an element has no padding.
+    // SAFETY: the implementation of `Element` guarantees that there is no padding, so all bytes are
+    // initialized.
     unsafe { std::slice::from_raw_parts(from.as_ptr().cast(), size_of_val(from)) }
 }
 
-/// The bytes of elements, to be overwritten.
+/// Returns the bytes of elements for overwriting.
 pub(crate) fn as_bytes_mut<T: Element>(to: &mut [T]) -> &mut [u8] {
-    // SAFETY: an element has no padding, and every pattern of bits is one.
+    // SAFETY: the implementation of `Element` guarantees that there is no padding and that every
+    // bit pattern is a valid value, so the bytes can be read and replaced.
     unsafe { std::slice::from_raw_parts_mut(to.as_mut_ptr().cast(), size_of_val(to)) }
 }

@@ -1,4 +1,7 @@
-//! Errors: what the driver refused, and what was refused before it was asked.
+//! The error type of this crate, with one variant for each kind of failure.
+//!
+//! An error comes either from the driver or from a check that this crate makes before it calls the
+//! driver. The sentences are in [`sentences`](crate::sentences).
 
 use std::ops::Range;
 
@@ -7,7 +10,7 @@ use driver_sys::{CUgraphExecUpdateResult, CUgraphInstantiateResult};
 use crate::DriverError;
 use crate::module_error::ModuleError;
 
-/// Why there is no driver to talk to.
+/// The reason why no driver is available.
 ///
 /// ```
 /// # use warpwright_driver::*;
@@ -21,280 +24,287 @@ use crate::module_error::ModuleError;
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// No library could be opened; lists every name tried.
+    /// No library could be opened. The error lists every name that was tried.
     Library(driver_sys::LoadError),
-    /// The driver runs and sees no device.
+    /// The driver is running but finds no device.
     NoDevice {
-        /// The library.
+        /// The path of the library.
         origin: String,
     },
-    /// The kernel driver and the CUDA driver differ in version.
+    /// The kernel driver and the CUDA driver have different versions.
     DriverMismatch {
-        /// The library.
+        /// The path of the library.
         origin: String,
     },
-    /// A compatibility library on a device that does not support it.
+    /// The library is a forward-compatibility package, which does not support the device.
     CompatNotSupported {
-        /// The library.
+        /// The path of the library.
         origin: String,
     },
-    /// Starting failed otherwise.
+    /// Initializing the driver failed for another reason.
     Start {
-        /// The library.
+        /// The path of the library.
         origin: String,
         /// The call that failed.
         source: DriverError,
     },
 }
 
-/// Anything this crate refuses or the driver refused.
+/// An error of the driver, or of a check that this crate makes before it calls the driver.
+///
+/// The text of an error names the objects involved and says what to do. `Debug` prints the same
+/// text, because `main` and `unwrap` use it.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?.labelled("x");
 /// let y = Buffer::<f32>::zeroed(&context, 5)?.labelled("y");
 /// let refused = stream.copy(&x, &y).unwrap_err();
 /// assert_eq!(refused.to_string(), "copy: 4 elements for y, which has 5");
-/// // After a fault of the device nothing in the process runs on it any more.
+/// // After a device fault, no more work of this process runs on the device.
 /// assert!(!refused.is_device_fault());
 /// # Ok(())
 /// # }
 /// ```
 #[non_exhaustive]
 pub enum Error {
-    /// There is no driver.
+    /// No driver is available.
     Load(LoadError),
-    /// A call failed, or the driver lacks the function ([`DriverError::absent`]).
+    /// A driver call failed, or the driver lacks the function (see [`DriverError::absent`]).
     Driver(DriverError),
-    /// There is no device of that number.
+    /// The device number is too large.
     NoDevice {
-        /// The number asked for.
+        /// The requested device number.
         ordinal: usize,
-        /// How many there are.
+        /// The number of devices.
         count: usize,
     },
-    /// Memory ran out.
+    /// The device has too little free memory.
     OutOfMemory {
-        /// Bytes asked for.
+        /// The number of bytes that were requested.
         bytes: usize,
-        /// Bytes free on the device.
+        /// The free bytes of the device.
         free: usize,
-        /// Bytes the device has.
+        /// The total bytes of the device.
         total: usize,
     },
     /// A module did not load.
     Module(Box<ModuleError>),
-    /// A kernel could not be built or printed; the text of the generator.
+    /// A kernel of `ptx-gen` could not be built or printed.
     Build {
-        /// The kernel.
+        /// The name of the kernel.
         kernel: String,
-        /// Every error of the generator.
+        /// The error messages of `ptx-gen`.
         text: String,
     },
-    /// The driver's idea of a kernel's parameters is not the declared one.
+    /// The parameters of a loaded kernel differ from the declaration.
     Signature {
-        /// The kernel.
+        /// The name of the kernel.
         kernel: String,
-        /// The parameter's number.
+        /// The index of the parameter.
         index: usize,
-        /// Its declared name.
+        /// The declared name of the parameter.
         name: String,
-        /// What was declared.
+        /// The declared size and offset.
         declared: String,
-        /// What the driver loaded.
+        /// The size and offset in the loaded kernel.
         loaded: String,
     },
-    /// A launch that cannot work.
+    /// A launch is not possible.
     Launch {
-        /// The kernel.
+        /// The name of the kernel.
         kernel: String,
-        /// What is wrong with it.
+        /// The reason why the launch is not possible.
         problem: LaunchProblem,
     },
-    /// A copy, a fill or a mapping that cannot work.
+    /// A copy, a fill or a mapping is not possible.
     Transfer {
-        /// The operation.
+        /// The name of the operation.
         what: &'static str,
-        /// What is wrong with it.
+        /// The reason why the operation is not possible.
         problem: String,
     },
-    /// Two things of different contexts meet.
+    /// Two objects belong to different contexts.
     WrongContext {
-        /// The thing brought.
+        /// The object that was passed.
         what: String,
-        /// Its context.
+        /// The context of that object.
         theirs: String,
-        /// Who was to use it.
+        /// The object that was to use it.
         user: String,
-        /// That one's context.
+        /// The context of the user.
         ours: String,
     },
-    /// A view whose bytes cannot be read as the other type.
+    /// A view cannot be cast, because its size or its alignment does not fit the new element type.
     Cast {
-        /// The view.
+        /// The name and range of the view.
         what: String,
-        /// Its size.
+        /// The size of the view in bytes.
         bytes: usize,
-        /// Its address.
+        /// The address of the view.
         address: u64,
-        /// The type asked for.
+        /// The requested element type.
         to: &'static str,
     },
-    /// A node of one graph was used with another.
+    /// A node was used with another graph than its own.
     ForeignNode {
-        /// The node's number in its own graph.
+        /// The index of the node in its own graph.
         node: usize,
     },
-    /// A node that was removed from its graph.
+    /// A node was used after it was removed from its graph.
     RemovedNode {
-        /// The node's number.
+        /// The index of the node.
         node: usize,
     },
-    /// A graph was used for what it is not for.
+    /// An operation does not apply to a graph.
     Graph {
-        /// What was to be done.
+        /// The name of the operation.
         what: &'static str,
-        /// Why it cannot be.
+        /// The reason why it does not apply.
         problem: &'static str,
     },
-    /// Memory that a graph allocates, where it is not there.
+    /// Memory that a graph allocates was used at a point where it does not exist.
     GraphMemory {
-        /// The memory.
+        /// The name of the memory.
         buffer: String,
-        /// What was to use it.
+        /// The node or queue that was to use it.
         user: String,
-        /// Why it is not there.
+        /// The reason why it does not exist there.
         problem: &'static str,
     },
-    /// A call that a capture of this thread forbids. Of a capture on another thread, in the
-    /// [global mode](crate::CaptureMode::Global), the driver says so itself.
+    /// A capture of this thread forbids a call.
+    ///
+    /// A capture of another thread in the [global mode](crate::CaptureMode::Global) forbids calls
+    /// as well. Then the driver returns an error itself.
     Forbidden {
-        /// The call.
+        /// The name of the call.
         what: &'static str,
-        /// What the capture has against it.
+        /// The reason why it is forbidden.
         why: &'static str,
     },
-    /// A node was used as what it is not.
+    /// An operation does not apply to a node of this kind.
     NodeKind {
-        /// The node's number.
+        /// The index of the node.
         node: usize,
-        /// Its name.
+        /// The name of the node.
         name: String,
-        /// What it is.
+        /// The kind of the node.
         is: &'static str,
-        /// What the operation takes.
+        /// The kind that the operation requires.
         wanted: &'static str,
     },
-    /// A dependency named twice, or one that would create a cycle.
+    /// An edge exists already, does not exist, or would create a cycle.
     Edge {
-        /// The earlier node.
+        /// The index of the earlier node.
         from: usize,
-        /// The later node.
+        /// The index of the later node.
         to: usize,
-        /// What is wrong with it.
+        /// The reason why the edge is refused.
         problem: &'static str,
     },
-    /// A programmatic edge that the work at its ends cannot have.
+    /// A programmatic edge is not possible between these nodes.
     Overlap {
-        /// The earlier node.
+        /// The index of the earlier node.
         from: usize,
-        /// Its name.
+        /// The name of the earlier node.
         from_name: String,
-        /// The later node.
+        /// The index of the later node.
         to: usize,
-        /// Its name.
+        /// The name of the later node.
         to_name: String,
-        /// What is wrong with it.
+        /// The reason why the edge is not possible.
         problem: &'static str,
     },
-    /// A kernel that reads by `ld.global.nc` what may still be written.
+    /// A kernel reads memory with `ld.global.nc` while another kernel may still write it.
     Stale(Box<Stale>),
-    /// The driver reports an edge of another kind than was added.
+    /// The driver reports another kind of edge than was added.
     EdgeKind {
-        /// The earlier node.
+        /// The index of the earlier node.
         from: usize,
-        /// The later node.
+        /// The index of the later node.
         to: usize,
-        /// The kind.
+        /// The kind that was added.
         wanted: &'static str,
     },
-    /// A change of arguments that would let two nodes touch one buffer in any order.
+    /// New arguments would make two nodes access the same buffer without an order.
     Unordered {
-        /// The node to change.
+        /// The index of the node to change.
         node: usize,
-        /// Its name.
+        /// The name of the node to change.
         name: String,
-        /// The node it would meet.
+        /// The index of the other node.
         other: usize,
-        /// That one's name.
+        /// The name of the other node.
         other_name: String,
-        /// The buffer.
+        /// The name of the buffer.
         buffer: String,
     },
-    /// A graph in which nodes touch the same bytes without an order.
+    /// Nodes of a graph access the same bytes without an order.
     Races(Box<Races>),
-    /// A graph that the driver would not instantiate.
+    /// The driver could not instantiate a graph.
     Instantiate {
-        /// The call.
+        /// The call that failed.
         source: DriverError,
-        /// What the driver says of the graph.
+        /// The driver's reason for the refusal.
         result: CUgraphInstantiateResult,
-        /// The node it names, by number and name.
+        /// The node that the driver names, by index and name.
         node: Option<String>,
     },
-    /// A whole-graph update that the driver refused.
+    /// The driver could not update a graph.
     Update {
-        /// The call.
+        /// The call that failed.
         source: Box<DriverError>,
-        /// The kind of difference.
+        /// The driver's reason for the refusal.
         result: CUgraphExecUpdateResult,
-        /// The node that differs, by number and name.
+        /// The node that differs, by index and name.
         node: Option<Box<str>>,
-        /// The node it depends on differently.
+        /// The predecessor that differs, by index and name.
         from: Option<Box<str>>,
-        /// What this crate sees changed, with the nodes by their order of adding.
+        /// The first difference that this crate finds, if any.
         changed: Option<Box<str>>,
     },
-    /// Work for a stream that a capture has.
+    /// A stream is part of a capture and does not accept other work.
     Capturing {
-        /// The work.
+        /// The name of the refused work.
         work: String,
     },
-    /// An event that a capture recorded, used outside of the capture.
+    /// An event was last recorded in a capture and cannot be used outside it.
     CapturedEvent {
-        /// The use.
+        /// The use that was refused.
         what: &'static str,
     },
-    /// Work that touches what work of another stream touches, one of them writing, and no order between the two.
+    /// Work conflicts with work of another stream: both access the same bytes, at least one of them
+    /// writes, and the program does not order them.
     UnorderedStreams {
-        /// The bytes.
+        /// The name of the buffer.
         buffer: String,
-        /// The stream that was given the later work.
+        /// The stream that the later work was queued in.
         stream: String,
         /// The stream of the earlier work.
         other: String,
     },
-    /// Work that touches bytes which the host copies meanwhile on another thread, one of the two writing.
+    /// Work conflicts with a host copy that another thread makes at the same time.
     HostCopy {
-        /// The bytes.
+        /// The name of the buffer.
         buffer: String,
-        /// The stream that was given the work.
+        /// The stream that the work was queued in.
         stream: String,
     },
-    /// A capture that failed: the first call of the region that did, and how the driver ended it.
+    /// A capture failed and was ended.
     Capture {
-        /// The first failure.
+        /// The first call in the capture that failed.
         first: Box<Error>,
-        /// What ending the capture said, if it said no.
+        /// The error at the end of the capture, if ending it failed as well.
         end: Option<DriverError>,
     },
 }
 
 impl Error {
-    /// Whether the device faulted: the context is lost, and nothing runs any more.
+    /// Returns true if the device has faulted. The context is lost then, and no more work runs in
+    /// this process on that device.
     pub fn is_device_fault(&self) -> bool {
         match self {
             Self::Driver(error)
@@ -307,9 +317,11 @@ impl Error {
     }
 }
 
-/// A kernel that reads by `ld.global.nc` what a kernel writes that may still run when it starts.
+/// A kernel reads memory with `ld.global.nc` that an earlier kernel may still write.
 ///
-/// [`Error::Stale`] says more.
+/// The path of `ld.global.nc` is not coherent, so the kernel may read values from before the write.
+/// This happens only behind a [programmatic](crate::EdgeKind::Programmatic) edge, because a full
+/// edge lets the earlier kernel complete first. It is the payload of [`Error::Stale`].
 ///
 /// ```
 /// # use ptx_gen::{args, Builder, Cpu, Dev, Grid, In, KernelDef, Out, Shape, ShapeError, Side};
@@ -331,7 +343,7 @@ impl Error {
 /// # }
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # // SAFETY: the program stays below `n`.
 /// # let add = unsafe { Kernel::load(&context, Add) }?;
 /// # let [x, y, z] = ["x", "y", "z"].map(|name| Ok::<_, Error>(Buffer::<f32>::zeroed(&context, 2)?.labelled(name)));
@@ -344,41 +356,44 @@ impl Error {
 ///     Err(Error::Stale(stale)) => {
 ///         println!("{stale}");
 ///         assert_eq!((stale.written, stale.read, stale.buffer.as_str()), ("y", "x", "y"));
-///         graph.add(&[first], second)?; // by a full edge
+///         graph.add(&[first], second)?; // with a full edge
 ///     }
-///     other => drop(other?), // a device without programmatic edges has a full one
+///     other => drop(other?), // a device without programmatic edges gets a full one
 /// }
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stale {
-    /// The node that writes.
+    /// The index of the node that writes.
     pub from: usize,
-    /// Its name.
+    /// The name of the node that writes.
     pub from_name: String,
-    /// The argument that it writes.
+    /// The name of the written argument.
     pub written: &'static str,
-    /// The node that reads.
+    /// The index of the node that reads.
     pub to: usize,
-    /// Its name.
+    /// The name of the node that reads.
     pub to_name: String,
-    /// The argument that it reads.
+    /// The name of the argument that is read.
     pub read: &'static str,
-    /// The buffer.
+    /// The name of the buffer.
     pub buffer: String,
-    /// The bytes of the buffer that both touch.
+    /// The bytes of the buffer that both nodes access.
     pub bytes: Range<usize>,
 }
 
-/// A graph with two nodes that touch the same bytes, of which at least one writes, and that no path of edges orders.
+/// Two nodes of a graph access the same bytes, at least one of them writes, and no path of edges
+/// orders them.
 ///
-/// It is in [`Error::Races`]. [`Graph::races`](crate::Graph::races) returns all such pairs.
+/// It is the payload of [`Error::Races`]. [`Graph::races`](crate::Graph::races) returns all such
+/// pairs.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?.labelled("x");
 /// let mut graph = Graph::new(&context)?;
 /// graph.fill(&[], &x, 1.0)?;
@@ -394,35 +409,36 @@ pub struct Stale {
 /// # }
 /// ```
 #[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Races {
     /// The operation that was refused.
     pub what: &'static str,
-    /// The number and the name of the node that was added first.
+    /// The index and the name of the node that was added first.
     pub first: String,
-    /// The number and the name of the node that was added later.
+    /// The index and the name of the node that was added later.
     pub second: String,
-    /// The child graph or conditional node that contains both nodes, preceded by those around it. Empty if both are
-    /// nodes of the graph itself.
+    /// The child graphs and conditional nodes that contain both nodes, from the outermost to the
+    /// innermost. Empty if both are nodes of the graph itself.
     pub within: Vec<String>,
     /// The name of the buffer.
     pub buffer: String,
-    /// The bytes of the buffer that both nodes touch.
+    /// The bytes of the buffer that both nodes access.
     pub bytes: Range<usize>,
     /// The number of other such pairs.
     pub others: usize,
 }
 
-/// What is wrong with a launch.
+/// The reason why a launch is not possible.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// # let module = Module::load(&context, SCALE)?;
 /// # let params = [Parameter::value::<u32>("n"), Parameter::value::<f32>("a"), Parameter::buffer::<f32>("y", Access::ReadWrite)];
-/// # // SAFETY: the kernel stays below `n`, and these are its parameters.
+/// # // SAFETY: the kernel stays below `n` and has these parameters.
 /// # let scale = unsafe { module.function("scale", &params) }?;
 /// let y = Buffer::<f32>::zeroed(&context, 1 << 14)?;
 /// let args = vec![HostArg::scalar(1u32 << 14), HostArg::scalar(3.0f32), HostArg::from(&*y)];
@@ -439,80 +455,80 @@ pub struct Races {
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LaunchProblem {
-    /// A dimension of the grid.
+    /// A dimension of the grid is outside the device's range.
     Grid {
-        /// `x`, `y` or `z`.
+        /// The axis: `x`, `y` or `z`.
         axis: char,
-        /// What was asked for.
+        /// The requested number of blocks.
         got: u32,
-        /// What the device allows.
+        /// The device's maximum for this axis.
         limit: u32,
     },
-    /// A dimension of the block.
+    /// A dimension of the block is outside the device's range.
     BlockAxis {
-        /// `x`, `y` or `z`.
+        /// The axis: `x`, `y` or `z`.
         axis: char,
-        /// What was asked for.
+        /// The requested number of threads.
         got: u32,
-        /// What the device allows.
+        /// The device's maximum for this axis.
         limit: u32,
     },
-    /// The block.
+    /// The block has no threads, or more threads than the device allows.
     Block {
-        /// What was asked for.
+        /// The requested number of threads.
         got: u32,
-        /// What the device allows.
+        /// The most threads per block.
         limit: u32,
     },
-    /// The block, for this kernel.
+    /// The block has more threads than this kernel allows, for example because of its registers.
     Threads {
-        /// What was asked for.
+        /// The requested number of threads.
         got: u32,
-        /// What the compiled kernel allows.
+        /// The most threads per block of the compiled kernel.
         limit: u32,
-        /// Its registers.
+        /// The registers per thread of the kernel.
         registers: u32,
     },
-    /// Shared memory.
+    /// The block has more shared memory than the device allows.
     Shared {
-        /// Dynamic bytes asked for.
+        /// The requested bytes of dynamic shared memory.
         dynamic: u32,
-        /// Bytes the kernel declares.
+        /// The bytes of static shared memory that the kernel declares.
         fixed: u32,
-        /// What the device allows a block, with opt-in.
+        /// The most bytes per block after the opt-in.
         limit: u32,
     },
-    /// The number of arguments.
+    /// The number of arguments differs from the declaration.
     Count {
-        /// Given.
+        /// The number of arguments passed.
         got: usize,
-        /// Declared.
+        /// The number of declared parameters.
         wanted: usize,
     },
-    /// The type of one argument.
+    /// The type of an argument differs from the declaration.
     Argument {
-        /// Its number.
+        /// The index of the argument.
         index: usize,
-        /// Its name.
+        /// The name of the parameter.
         name: String,
-        /// Given.
+        /// The type of the passed argument.
         got: String,
-        /// Declared.
+        /// The declared type of the parameter.
         wanted: String,
     },
-    /// Two arguments share bytes that one of them writes.
+    /// Two arguments overlap in memory, and the kernel writes one of them.
     Overlap {
-        /// One argument.
+        /// The name of the first argument.
         first: String,
-        /// The other.
+        /// The name of the second argument.
         second: String,
-        /// The buffer.
+        /// The name of the buffer.
         buffer: String,
-        /// The one that is written.
+        /// The name of the argument that is written.
         writer: String,
     },
-    /// What it asks for beside blocks, threads and shared memory.
+    /// A launch attribute is not possible, for example a cluster on a device without clusters.
     Attribute(&'static str),
-    /// The kernel's own contract.
+    /// The arguments violate the contract of the kernel.
     Shape(String),
 }

@@ -1,4 +1,4 @@
-//! An event: a place in a stream, to wait for and to measure from.
+//! Events: points in streams to wait for and to measure time between.
 
 use std::ffi::c_char;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -13,15 +13,17 @@ use crate::release::Release;
 use crate::timeline::Timeline;
 use crate::{Context, DriverError, Error};
 
-/// A place in a stream. Clones share it.
+/// A point in a stream that other streams and the host can wait for. Clones refer to the same
+/// event.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let x = Buffer::<f32>::zeroed(&context, 1 << 10)?;
-/// let (start, end) = (Event::new(&context)?, Event::new(&context)?);
+/// let start = Event::new(&context)?;
+/// let end = Event::new(&context)?;
 /// start.record(&stream)?;
 /// stream.fill(&x, 1.0)?;
 /// end.record(&stream)?;
@@ -33,12 +35,14 @@ use crate::{Context, DriverError, Error};
 #[derive(Clone)]
 pub struct Event(pub(crate) Arc<Inner>);
 
-/// What another process opens an event by: 64 bytes, to be sent there by whatever way the two have.
+/// A handle with which another process opens a shared event.
+///
+/// It consists of 64 bytes that you send to the other process, for example through a pipe.
 ///
 /// ```no_run
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// # fn receive<const N: usize>() -> [u8; N] { [0; N] }
 /// # fn send<const N: usize>(bytes: &[u8; N]) {}
@@ -46,9 +50,9 @@ pub struct Event(pub(crate) Arc<Inner>);
 /// let handle: EventHandle = event.export()?;
 /// send(&handle.bytes);
 ///
-/// // There, in another process.
+/// // In the other process:
 /// let handle = EventHandle { bytes: receive() };
-/// // SAFETY: the handle is the one that was sent, and the other process keeps the event.
+/// // SAFETY: the handle was exported by the other process, which keeps the event.
 /// let event = unsafe { Event::open(&context, &handle) }?;
 /// stream.wait(&event)?;
 /// # Ok(())
@@ -56,86 +60,93 @@ pub struct Event(pub(crate) Arc<Inner>);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EventHandle {
-    /// What the driver wrote.
+    /// The bytes of the handle, as the driver wrote them.
     pub bytes: [u8; 64],
 }
 
 pub(crate) struct Inner {
     context: Context,
     raw: CUevent,
-    /// Whether somebody else made it, who destroys it.
+    /// Whether the event was created elsewhere, so that dropping it must not destroy it.
     borrowed: bool,
-    /// Held during each call that records the event or lets a stream wait for it: what is known is what the driver has.
+    /// The state of the event.
+    ///
+    /// It is locked during each driver call that records the event or makes a stream wait for it.
+    /// The recorded point therefore always matches the driver's.
     recorded: Mutex<Recorded>,
 }
 
-/// What is known of an event.
+/// The state of an event as far as this crate knows it.
 #[derive(Default)]
 pub(crate) struct Recorded {
-    place: Place,
-    /// How often the place changed.
+    place: RecordedPoint,
+    /// The number of changes of the point.
     changes: u64,
-    /// Whether a graph names it.
+    /// Whether a graph uses the event.
     in_graph: bool,
-    /// Whether others record it: a graph, so that it may be anywhere from the graph's next launch on, or another
-    /// process.
+    /// Whether a graph or another process records the event. A graph may record it in any stream
+    /// from its next launch on.
     by_others: bool,
 }
 
-/// Where an event was recorded last, as far as is known.
+/// The point at which an event was last recorded, if this crate saw it.
 #[derive(Clone, Default)]
-pub(crate) enum Place {
-    /// Nowhere, or where this crate did not see it.
+pub(crate) enum RecordedPoint {
+    /// Not recorded, or recorded in a way that this crate did not see.
     #[default]
     Unknown,
     /// In a stream that captured.
     Captured,
-    /// After so much work of a stream, and of others where there are several. The stream may be gone.
+    /// After this many operations of a stream, with the clock of that point. The stream may be
+    /// destroyed.
     Recorded(Weak<Timeline>, u64, Clock),
 }
 
 impl Recorded {
-    pub(crate) fn place(&self) -> &Place {
+    pub(crate) fn place(&self) -> &RecordedPoint {
         &self.place
     }
 
-    fn set(&mut self, place: Place) {
-        let known = !self.by_others || matches!(place, Place::Captured);
-        (self.place, self.changes) = (if known { place } else { Place::Unknown }, self.changes + 1);
+    fn set(&mut self, place: RecordedPoint) {
+        let known = !self.by_others || matches!(place, RecordedPoint::Captured);
+        self.place = if known { place } else { RecordedPoint::Unknown };
+        self.changes += 1;
     }
 
-    /// Refuses an event that a capture has.
-    fn expect_place(&self, what: &'static str) -> Result<Place, Error> {
+    /// Returns the point, or an error for an event that was recorded in a capture.
+    fn expect_place(&self, what: &'static str) -> Result<RecordedPoint, Error> {
         match &self.place {
-            Place::Captured => Err(Error::CapturedEvent { what }),
+            RecordedPoint::Captured => Err(Error::CapturedEvent { what }),
             place => Ok(place.clone()),
         }
     }
 }
 
 impl Event {
-    /// An event that keeps time.
+    /// Creates an event that records the time.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// Returns an error if the driver cannot create the event.
     pub fn new(context: &Context) -> Result<Self, Error> {
         Self::with_flags(context, CUevent_flags::empty(), Recorded::default())
     }
 
-    /// An event without a time, which is cheaper.
+    /// Creates an event without a time, which is cheaper to record.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// Returns an error if the driver cannot create the event.
     pub fn untimed(context: &Context) -> Result<Self, Error> {
         Self::with_flags(context, CUevent_flags::DISABLE_TIMING, Recorded::default())
     }
 
-    /// An event without a time that another process may [open](Self::open). As that one may record it at any time, a
-    /// wait for it orders nothing that [`Error::UnorderedStreams`] knows of: see
+    /// Creates an event without a time that another process can [open](Self::open).
+    ///
+    /// The other process may record the event at any time. A wait for it therefore does not order
+    /// work for the check of [`Error::UnorderedStreams`]. See
     /// [`Stream::assume_after`](crate::Stream::assume_after).
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// Returns an error if the driver cannot create the event.
     pub fn shared(context: &Context) -> Result<Self, Error> {
         let flags = CUevent_flags::DISABLE_TIMING | CUevent_flags::INTERPROCESS;
         Self::with_flags(
@@ -148,36 +159,45 @@ impl Event {
         )
     }
 
-    /// A handle by which another process opens a [shared](Self::shared) event: on the same machine, and not in this
-    /// process. [`Buffer::export`](crate::Buffer::export) shows both sides.
+    /// Returns a handle with which another process on the same machine can [open](Self::open) this
+    /// event.
+    ///
+    /// The example of [`Buffer::export`](crate::Buffer::export) shows both processes.
     ///
     /// # Errors
-    /// What the driver refuses: an event that is not shared, or a system that cannot.
+    /// Returns an error if the event is not [shared](Self::shared), or if the system does not
+    /// support sharing.
     pub fn export(&self) -> Result<EventHandle, Error> {
-        let (_current, driver) = (self.0.context.enter()?, self.0.context.driver());
+        let _current = self.0.context.enter()?;
+        let driver = self.0.context.driver();
         let mut handle = CUipcEventHandle { reserved: [0; 64] };
-        // SAFETY: `handle` is ours to write, and the event is alive.
-        unsafe { cu_if_there!(driver, cuIpcGetEventHandle(&mut handle, self.0.raw)) }?;
+        // SAFETY: `handle` is a local variable that the driver may write. The event is alive,
+        // because `self` shares it.
+        unsafe { cu_optional!(driver, cuIpcGetEventHandle(&mut handle, self.0.raw)) }?;
         Ok(EventHandle {
             bytes: handle.reserved.map(|byte| byte as u8),
         })
     }
 
-    /// A [shared](Self::shared) event of another process.
+    /// Opens a [shared](Self::shared) event of another process.
     ///
     /// # Errors
-    /// What the driver refuses: a handle of this same process, or of another device.
+    /// Returns an error if the handle is from this process or from another device.
     ///
     /// # Safety
-    /// The handle is what [`export`](Self::export) gave the other process, which keeps the event until this and its clones
-    /// are dropped and the work that waits for it is done.
+    /// - The handle must come from [`export`](Self::export) in the other process.
+    /// - The other process must keep the event until this event and its clones are dropped and the
+    ///   work that waits for it is complete.
     pub unsafe fn open(context: &Context, handle: &EventHandle) -> Result<Self, Error> {
-        let (_current, driver, mut raw) = (context.enter()?, context.driver(), CUevent::NULL);
+        let _current = context.enter()?;
+        let driver = context.driver();
+        let mut raw = CUevent::NULL;
         let handle = CUipcEventHandle {
             reserved: handle.bytes.map(|byte| byte as c_char),
         };
-        // SAFETY: `raw` is ours to write; the caller vouches for the handle.
-        unsafe { cu_if_there!(driver, cuIpcOpenEventHandle(&mut raw, handle)) }?;
+        // SAFETY: `raw` is a local variable that the driver may write. The caller guarantees that
+        // the handle comes from `export`.
+        unsafe { cu_optional!(driver, cuIpcOpenEventHandle(&mut raw, handle)) }?;
         let recorded = Mutex::new(Recorded {
             by_others: true,
             ..Recorded::default()
@@ -197,9 +217,10 @@ impl Event {
     ) -> Result<Self, Error> {
         let _current = context.enter()?;
         let mut raw = CUevent::NULL;
-        // SAFETY: `raw` is ours to write.
+        // SAFETY: `raw` is a local variable that the driver may write.
         unsafe { cu!(context.driver(), cuEventCreate(&mut raw, flags)) }?;
-        let (context, recorded) = (context.clone(), Mutex::new(recorded));
+        let context = context.clone();
+        let recorded = Mutex::new(recorded);
         Ok(Self(Arc::new(Inner {
             context,
             raw,
@@ -208,14 +229,18 @@ impl Event {
         })))
     }
 
-    /// An event that somebody else made, such as another crate in the same process. It is not destroyed. Where others
-    /// record it is not known here, so that a wait for it orders nothing that
-    /// [`Error::UnorderedStreams`] knows of: see [`Stream::assume_after`](crate::Stream::assume_after).
+    /// Wraps an event created elsewhere, for example by another crate in the same process. Dropping
+    /// the `Event` does not destroy the handle.
+    ///
+    /// This crate does not see where other code records the event. A wait for it therefore does not
+    /// order work for the check of [`Error::UnorderedStreams`]. See
+    /// [`Stream::assume_after`](crate::Stream::assume_after).
     ///
     /// # Safety
-    /// `raw` is an event of the context for as long as this or a clone of it lives.
+    /// `raw` must be an event of the context while this event or a clone of it lives.
     pub unsafe fn from_raw(context: &Context, raw: CUevent) -> Self {
-        let (context, recorded) = (context.clone(), Mutex::default());
+        let context = context.clone();
+        let recorded = Mutex::default();
         Self(Arc::new(Inner {
             context,
             raw,
@@ -224,27 +249,27 @@ impl Event {
         }))
     }
 
-    /// Its context.
+    /// Returns the context of the event.
     pub fn context(&self) -> &Context {
         &self.0.context
     }
 
-    /// Waits until the place is passed.
+    /// Waits on the host until the stream has reached the recorded point.
     ///
     /// # Errors
-    /// An event recorded last in a capture ([`Error::CapturedEvent`]), or a fault of the device.
+    /// Returns [`Error::CapturedEvent`] if the event was last recorded in a capture, or an error if
+    /// the device has faulted.
     pub fn synchronize(&self) -> Result<(), Error> {
-        let (place, changes) = {
-            let recorded = self.recorded();
-            (
-                recorded.expect_place("waiting for it on the host")?,
-                recorded.changes,
-            )
-        };
+        // The lock is released before the wait, because recording would block on it.
+        let recorded = self.recorded();
+        let place = recorded.expect_place("waiting for it on the host")?;
+        let changes = recorded.changes;
+        drop(recorded);
         let _current = self.0.context.enter()?;
-        // SAFETY: the event is alive.
+        // SAFETY: the event is alive, because `self` shares it.
         let result = unsafe { cu!(self.0.context.driver(), cuEventSynchronize(self.0.raw)) };
-        // Recorded anew meanwhile, the wait may have been for the new place.
+        // If the event was recorded again meanwhile, the wait may have been for the new point. Then
+        // it shows nothing about the old one.
         let same = self.recorded().changes == changes;
         if same
             && result
@@ -257,15 +282,18 @@ impl Event {
         result.map_err(Error::from)
     }
 
-    /// Whether the place is passed.
+    /// Returns true if the stream has reached the recorded point.
     ///
     /// # Errors
-    /// As [`synchronize`](Self::synchronize).
+    /// Returns [`Error::CapturedEvent`] if the event was last recorded in a capture, or an error if
+    /// the device has faulted.
     pub fn is_done(&self) -> Result<bool, Error> {
+        // A query is short, so the lock is kept and the answer belongs to this point.
         let recorded = self.recorded();
         let place = recorded.expect_place("asking for it")?;
-        let (_current, driver) = (self.0.context.enter()?, self.0.context.driver());
-        // SAFETY: the event is alive; a query changes nothing.
+        let _current = self.0.context.enter()?;
+        let driver = self.0.context.driver();
+        // SAFETY: the event is alive, because `self` shares it. A query changes nothing.
         match unsafe { (driver.api().cuEventQuery)(self.0.raw) } {
             CUresult::NOT_READY => Ok(false),
             code => {
@@ -277,11 +305,12 @@ impl Event {
         }
     }
 
-    /// The time on the device from `start` to this.
+    /// Returns the time on the device from `start` to this event.
     ///
     /// # Errors
-    /// An event of another context, one recorded last in a capture, or one that was not recorded, is not passed yet,
-    /// or keeps no time.
+    /// - [`Error::WrongContext`] if the events belong to different contexts.
+    /// - [`Error::CapturedEvent`] if one of them was last recorded in a capture.
+    /// - [`Error::Driver`] if one of them was not recorded, is not reached yet, or records no time.
     pub fn since(&self, start: &Self) -> Result<Duration, Error> {
         start.expect_in(&self.0.context, "an event to measure to")?;
         for event in [start, self] {
@@ -289,7 +318,8 @@ impl Event {
         }
         let _current = self.0.context.enter()?;
         let mut milliseconds = 0.0;
-        // SAFETY: both events are alive; the number is ours to write.
+        // SAFETY: both events are alive, because the references share them. `milliseconds` is a
+        // local variable that the driver may write.
         unsafe {
             cu!(
                 self.0.context.driver(),
@@ -301,20 +331,20 @@ impl Event {
         ))
     }
 
-    /// The raw handle.
+    /// Returns the raw handle.
     pub fn raw(&self) -> CUevent {
         self.0.raw
     }
 
-    /// What is known of it, which does not change until this is given back. The lock of a stream is taken before.
+    /// Locks the state of the event. The lock of a stream must be taken before this one.
     pub(crate) fn recorded(&self) -> MutexGuard<'_, Recorded> {
         lock(&self.0.recorded)
     }
 
-    /// Records it by a call, in that place.
+    /// Records the event with `call`, at the given point.
     pub(crate) fn record_by(
         &self,
-        place: Place,
+        place: RecordedPoint,
         call: impl FnOnce() -> Result<(), DriverError>,
     ) -> Result<(), DriverError> {
         let mut recorded = self.recorded();
@@ -323,19 +353,21 @@ impl Event {
         Ok(())
     }
 
-    /// A graph records it from now on, wherever and whenever that is launched.
+    /// Marks the event as recorded by a graph, which may happen at any time and in any stream.
     pub(crate) fn give_to_graph(&self) {
         let mut recorded = self.recorded();
-        (recorded.in_graph, recorded.by_others) = (true, true);
-        let captured = matches!(recorded.place, Place::Captured);
-        recorded.set(if captured {
-            Place::Captured
+        recorded.in_graph = true;
+        recorded.by_others = true;
+        // An event of a capture stays one. The driver refuses to wait for it until it is recorded
+        // again.
+        if matches!(recorded.place, RecordedPoint::Captured) {
+            recorded.set(RecordedPoint::Captured);
         } else {
-            Place::Unknown
-        });
+            recorded.set(RecordedPoint::Unknown);
+        }
     }
 
-    /// A graph waits for it.
+    /// Marks the event as used by a graph that waits for it.
     pub(crate) fn lend_to_graph(&self) {
         self.recorded().in_graph = true;
     }
@@ -344,9 +376,9 @@ impl Event {
         expect_same("an event", &self.0.context, user, context)
     }
 
-    /// Remembers that the place was passed.
-    fn passed(&self, place: &Place) {
-        if let Place::Recorded(timeline, queued, clock) = place {
+    /// Records that the host knows the point to be reached.
+    fn passed(&self, place: &RecordedPoint) {
+        if let RecordedPoint::Recorded(timeline, queued, clock) = place {
             if let Some(timeline) = timeline.upgrade() {
                 timeline.reached(*queued);
             }
@@ -362,7 +394,10 @@ impl std::fmt::Debug for Event {
 }
 
 impl Drop for Inner {
-    /// The driver keeps an event that a stream still waits for, but says no such thing of a graph.
+    /// Releases the event, unless it was created elsewhere.
+    ///
+    /// The driver keeps an event that a stream waits for. It makes no such promise for graphs, so
+    /// an event that a graph uses is released like memory.
     fn drop(&mut self) {
         if self.borrowed {
             return;

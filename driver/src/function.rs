@@ -1,4 +1,4 @@
-//! Kernels of modules: their parameters, what the driver says of them, and what is asked of it.
+//! Kernels of modules, with their parameters, attributes and launch checks.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -16,20 +16,21 @@ use crate::module::Settings;
 use crate::ptx;
 use crate::{Context, Error, LaunchConfig, Module, Parameter};
 
-/// A kernel of a module, with its declared parameters. Clones share it, and it keeps its module loaded.
+/// A kernel of a module with its declared parameters. Clones refer to the same kernel and keep its
+/// module loaded.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let module = Module::load(&context, SCALE)?;
 /// let params = [
 ///     Parameter::value::<u32>("n"),
 ///     Parameter::value::<f32>("a"),
 ///     Parameter::buffer::<f32>("y", Access::ReadWrite),
 /// ];
-/// // SAFETY: the kernel stays below `n`, and these are its parameters.
+/// // SAFETY: the kernel stays below `n` and has these parameters.
 /// let scale = unsafe { module.function("scale", &params) }?;
 /// assert!(scale.max_threads() >= 128);
 /// println!("{} registers, {} blocks of 128 on a multiprocessor", scale.registers(), scale.blocks_per_sm(128, 0)?);
@@ -40,47 +41,60 @@ use crate::{Context, Error, LaunchConfig, Module, Parameter};
 pub struct Function(Arc<FunctionInner>);
 
 impl Module {
-    /// The kernel of that name, to be launched with arguments for `params`. Whether it reads some of them by
-    /// `ld.global.nc` is not known: where kernels overlap, that is for its author to keep in mind ([`Error::Stale`]).
+    /// Returns the kernel with this name, to be launched with arguments for `params`.
+    ///
+    /// This crate cannot know whether the kernel reads arguments with `ld.global.nc`. If it
+    /// overlaps other kernels, its author must make sure that those do not write what it reads (see
+    /// [`Error::Stale`]).
     ///
     /// # Errors
-    /// No such kernel; or, on drivers that tell, parameters of other sizes than declared.
+    /// - [`Error::Module`] if the module has no such kernel.
+    /// - [`Error::Signature`] if a parameter has another size or offset than declared. Older
+    ///   drivers do not report them.
     ///
     /// # Safety
-    /// - The kernel's parameters are `params`, in order and with natural alignment, a buffer being a `.u64` address.
-    /// - It touches no memory but its buffers, each as its access says and within the length launched with.
+    /// - The kernel's parameters must be `params`, in this order and with natural alignment. A
+    ///   buffer is a `.u64` address.
+    /// - The kernel must access only its buffers, each according to its declared access and within
+    ///   the length passed at launch.
     pub unsafe fn function(&self, name: &str, params: &[Parameter]) -> Result<Function, Error> {
-        // SAFETY: the caller vouches for the kernel.
+        // SAFETY: the caller fulfills the same obligations.
         unsafe { self.find(name, params.to_vec(), BTreeSet::new()) }
     }
 
-    /// The kernel that was printed from this program.
+    /// Returns the kernel that was printed from `program`.
     ///
     /// # Errors
-    /// As [`function`](Self::function).
+    /// Returns the errors of [`function`](Self::function).
     ///
     /// # Safety
-    /// The module's text was printed from the program, which touches no memory but its buffers, as above.
+    /// - The module's text must have been printed from the program.
+    /// - The program must access only its buffers, each within the length passed at launch.
     pub(crate) unsafe fn printed(&self, program: &Program) -> Result<Function, Error> {
-        // SAFETY: the parameters are the program's, and the caller vouches for the kernel.
+        // SAFETY: the parameters are those of the program. The caller guarantees that the module
+        // was printed from it and that it stays within its buffers.
         unsafe {
             let params = program.params.iter().map(Parameter::from).collect();
             self.find(&program.name, params, program.noncoherent())
         }
     }
 
+    /// Returns the kernel with this name and the parameters that it reads with `ld.global.nc`.
+    ///
     /// # Safety
-    /// As [`function`](Self::function).
+    /// The caller must fulfill the obligations of [`function`](Self::function).
     unsafe fn find(
         &self,
         name: &str,
         params: Vec<Parameter>,
         noncoherent: BTreeSet<&'static str>,
     ) -> Result<Function, Error> {
-        let (_current, driver) = (self.context().enter()?, self.context().driver());
+        let _current = self.context().enter()?;
+        let driver = self.context().driver();
         let c_name = CString::new(name).map_err(|_| self.no_function(name))?;
         let mut raw = CUfunction::NULL;
-        // SAFETY: `raw` is ours to write; the module is loaded and the name a C string.
+        // SAFETY: `raw` is a local variable that the driver may write. `self` keeps the module
+        // loaded, and the name is a C string.
         match unsafe {
             cu!(
                 driver,
@@ -90,8 +104,9 @@ impl Module {
             Err(error) if error.code == CUresult::NOT_FOUND => return Err(self.no_function(name)),
             other => other?,
         }
-        // SAFETY: the function is of the module, which is loaded, and the caller vouches for the parameters.
-        unsafe { Function::of(self.clone(), raw, name, params, noncoherent) }
+        // SAFETY: the driver returned the function for this module. The caller guarantees the
+        // parameters and accesses.
+        unsafe { Function::from_raw(self.clone(), raw, name, params, noncoherent) }
     }
 }
 
@@ -117,9 +132,12 @@ struct FunctionInner {
 }
 
 impl Function {
+    /// Wraps a function of the driver.
+    ///
     /// # Safety
-    /// The function is of the module, and takes the parameters as [`Module::function`] says.
-    pub(crate) unsafe fn of(
+    /// - `raw` must be a function of the module.
+    /// - The caller must fulfill the obligations of [`Module::function`] for the parameters.
+    pub(crate) unsafe fn from_raw(
         module: Module,
         raw: CUfunction,
         name: &str,
@@ -127,7 +145,8 @@ impl Function {
         noncoherent: BTreeSet<&'static str>,
     ) -> Result<Self, Error> {
         let _current = module.context().enter()?;
-        // SAFETY: the function is of the module, which is loaded.
+        // SAFETY: the caller guarantees that `raw` is of the module, which is loaded. Its context
+        // is current.
         let get = |attribute| unsafe { attribute_of(module.context(), raw, attribute) };
         let has = |instruction| ptx::has_instruction(module.text(), name, instruction);
         let inner = FunctionInner {
@@ -153,69 +172,71 @@ impl Function {
         Ok(Self(Arc::new(inner)))
     }
 
-    /// Its name.
+    /// Returns the name of the kernel.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Its declared parameters.
+    /// Returns the declared parameters.
     pub fn params(&self) -> &[Parameter] {
         &self.0.params
     }
 
-    /// Its context.
+    /// Returns the context of the kernel.
     pub fn context(&self) -> &Context {
         self.0.module.context()
     }
 
-    /// Its module.
+    /// Returns the module of the kernel.
     pub fn module(&self) -> &Module {
         &self.0.module
     }
 
-    /// Registers a thread uses.
+    /// Returns the number of registers per thread.
     pub fn registers(&self) -> u32 {
         self.0.registers
     }
 
-    /// Local memory a thread uses, in bytes: not 0 if registers were spilled.
+    /// Returns the local memory per thread in bytes. It is not 0 if registers were spilled.
     pub fn local_bytes(&self) -> u32 {
         self.0.local
     }
 
-    /// Shared memory that the kernel declares, in bytes.
+    /// Returns the static shared memory that the kernel declares, in bytes.
     pub fn shared_bytes(&self) -> u32 {
         self.0.fixed_shared
     }
 
-    /// The most threads a block may have.
+    /// Returns the largest number of threads per block.
     pub fn max_threads(&self) -> u32 {
         self.0.max_threads
     }
 
-    /// Whether its code has `griddepcontrol.wait`, so that it may follow a kernel by a programmatic edge.
+    /// Returns true if the code contains `griddepcontrol.wait`. Only such a kernel can be the
+    /// target of a programmatic edge.
     pub fn waits(&self) -> bool {
         self.0.waits
     }
 
-    /// Whether its code has `griddepcontrol.launch_dependents`. Without it a kernel that follows by a programmatic
-    /// edge starts when this one has ended.
+    /// Returns true if the code contains `griddepcontrol.launch_dependents`. Without it, a kernel
+    /// behind a programmatic edge starts only when this kernel has ended.
     pub fn triggers(&self) -> bool {
         self.0.triggers
     }
 
-    /// The buffers, by parameter, that it is known to read by `ld.global.nc`: nobody may write them while it is there.
+    /// Returns the names of the buffers that the kernel is known to read with `ld.global.nc`. They
+    /// must not be written while the kernel runs.
     pub fn noncoherent(&self) -> &BTreeSet<&'static str> {
         &self.0.noncoherent
     }
 
-    /// The raw handle. It is valid for as long as this lives.
+    /// Returns the raw handle, which is valid while this value lives.
     #[inline]
     pub fn raw(&self) -> CUfunction {
         self.0.raw
     }
 
-    /// Refuses a queue of another context.
+    /// Checks that the kernel belongs to the context of a queue.
     #[inline]
     pub(crate) fn expect_in(&self, context: &Context) -> Result<(), Error> {
         if self.context().same(context) {
@@ -229,7 +250,7 @@ impl Function {
         )
     }
 
-    /// Whether both are the same kernel of the driver, with the same parameters.
+    /// Returns true if both are the same kernel with the same declared parameters.
     pub(crate) fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -241,7 +262,8 @@ impl Function {
         }
     }
 
-    /// Checks a launch against the device and the kernel, and opts in to shared memory beyond the default.
+    /// Checks a launch configuration against the device and the kernel, and opts in to shared
+    /// memory beyond the default limit.
     #[inline]
     pub(crate) fn admit(&self, config: &LaunchConfig) -> Result<(), Error> {
         let limits = self.context().limits();
@@ -261,7 +283,7 @@ impl Function {
         self.admit_shared(config.shared)
     }
 
-    /// Checks what a launch asks for beside blocks, threads and shared memory.
+    /// Checks everything of a configuration besides grid, block and shared memory.
     #[cold]
     fn admit_attributes(&self, config: &LaunchConfig) -> Result<(), Error> {
         let has = |attribute| {
@@ -273,7 +295,7 @@ impl Function {
         let refuse = |problem| Err(self.refuse(LaunchProblem::Attribute(problem)));
         if let Some(cluster) = config.cluster {
             if !has(CUdevice_attribute::CLUSTER_LAUNCH) {
-                return refuse("the device has no clusters");
+                return refuse("the device does not support clusters");
             }
             if cluster
                 .iter()
@@ -284,8 +306,10 @@ impl Function {
             }
         }
         if config.cooperative && !has(CUdevice_attribute::COOPERATIVE_LAUNCH) {
-            return refuse("the device has no cooperative launches");
+            return refuse("the device does not support cooperative launches");
         }
+        // In a stream there are no edges, so the previous kernel is unknown here. The kernel must
+        // therefore wait for it, and must not read through the non-coherent path at all.
         if config.programmatic && !self.0.waits {
             return refuse("only a kernel with griddepcontrol.wait may overlap the one before it");
         }
@@ -297,7 +321,7 @@ impl Function {
         Ok(())
     }
 
-    /// What does not fit of a launch that does not.
+    /// Returns the error for a configuration that does not fit.
     #[cold]
     fn misfit(&self, config: &LaunchConfig, threads: u32) -> Error {
         let limits = self.context().limits();
@@ -305,6 +329,8 @@ impl Function {
             let axis = (0..3).find(|i| got[*i] == 0 || got[*i] > limit[*i])?;
             Some((['x', 'y', 'z'][axis], got[axis], limit[axis]))
         };
+        // From the limits of the device to the limit of the kernel, so that the error names the cause
+        // that applies to every kernel first.
         if let Some((axis, got, limit)) = beyond(config.grid, limits.grid) {
             return self.refuse(LaunchProblem::Grid { axis, got, limit });
         }
@@ -317,7 +343,8 @@ impl Function {
                 limit: limits.threads,
             });
         }
-        let (limit, registers) = (self.0.max_threads, self.0.registers);
+        let limit = self.0.max_threads;
+        let registers = self.0.registers;
         self.refuse(LaunchProblem::Threads {
             got: threads,
             limit,
@@ -335,10 +362,8 @@ impl Function {
 
     #[cold]
     fn raise_shared(&self, dynamic: u32) -> Result<(), Error> {
-        let (fixed, limit) = (
-            self.0.fixed_shared,
-            self.context().device().properties().shared_per_block,
-        );
+        let fixed = self.0.fixed_shared;
+        let limit = self.context().device().properties().shared_per_block;
         if u64::from(dynamic) + u64::from(fixed) > u64::from(limit) {
             return Err(self.refuse(LaunchProblem::Shared {
                 dynamic,
@@ -346,6 +371,8 @@ impl Function {
                 limit,
             }));
         }
+        // The lock covers the check and the call. Otherwise a thread with a smaller request could
+        // lower the limit that another thread has just raised.
         let settings = &self.0.settings;
         let mut prefers_shared = lock(&settings.prefers_shared);
         if dynamic > settings.dynamic_shared.load(Ordering::Acquire) {
@@ -358,12 +385,14 @@ impl Function {
         self.prefer(&mut prefers_shared)
     }
 
-    /// Asks the driver to give shared memory all that it can of what it shares with the first-level cache, as a
-    /// launch with more than the default does by itself. Kernels that are to overlap should agree on it: a
-    /// multiprocessor changes the split only when it is idle.
+    /// Asks the driver to assign as much as possible of the L1 cache to shared memory.
+    ///
+    /// A launch with more than the default limit of shared memory does this itself. Kernels that
+    /// should overlap need the same setting, because a multiprocessor changes the split only while
+    /// it is idle.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// Returns an error if the driver cannot change the setting.
     pub fn prefer_shared(&self) -> Result<(), Error> {
         self.prefer(&mut lock(&self.0.settings.prefers_shared))
     }
@@ -383,9 +412,9 @@ impl Function {
         value: i32,
     ) -> Result<(), Error> {
         let _current = self.context().enter()?;
-        // SAFETY: the function is loaded.
+        // SAFETY: `self` keeps the function's module loaded.
         unsafe {
-            cu_if_there!(
+            cu_optional!(
                 self.context().driver(),
                 cuFuncSetAttribute(self.0.raw, attribute, value)
             )
@@ -395,22 +424,24 @@ impl Function {
 }
 
 impl FunctionInner {
-    /// Compares the declared parameters with what the driver loaded, where it tells.
+    /// Compares the declared parameters with the loaded kernel, if the driver reports them.
     fn check_params(&self) -> Result<(), Error> {
         let driver = self.module.context().driver();
         let Some(info) = driver.api().cuFuncGetParamInfo else {
             return Ok(());
         };
-        // The driver is asked for no parameter that is not there: tools that watch it report such calls as errors.
+        // The driver is not asked for parameters beyond the last, because tools such as
+        // compute-sanitizer report the failing call as an error.
         let count = ptx::param_count(self.module.text(), &self.name).unwrap_or(self.params.len());
         let mut end: usize = 0;
         for index in 0..count.max(self.params.len()) {
-            let (mut offset, mut size) = (0, 0);
+            let mut offset = 0;
+            let mut size = 0;
             let mut loaded = index < count;
             if loaded {
-                // SAFETY: both numbers are ours to write, and the call writes them or refuses.
+                // SAFETY: both numbers are local variables that the driver may write.
                 let code = unsafe { info(self.raw, index, &mut offset, &mut size) };
-                // This code says that there is no such parameter.
+                // The driver returns this code for an index beyond the last parameter.
                 loaded = code != CUresult::INVALID_VALUE;
                 driver.check(
                     "cuFuncGetParamInfo",
@@ -422,7 +453,8 @@ impl FunctionInner {
             let expected = declared.map(|p| p.ty.place_after(end, offset));
             if expected != found {
                 let name = declared.map_or("beyond the last", |p| p.name).to_string();
-                let (declared, loaded) = (place(expected), place(found));
+                let declared = place(expected);
+                let loaded = place(found);
                 return Err(Error::Signature {
                     kernel: self.name.clone(),
                     index,
@@ -436,13 +468,13 @@ impl FunctionInner {
         Ok(())
     }
 
-    /// Loads lazily loaded code now, so that a later launch in a capture need not.
+    /// Loads lazily loaded code immediately, because a launch in a capture must not load code.
     fn load_now(&self) -> Result<(), Error> {
         let driver = self.module.context().driver();
         let Some(load) = driver.api().cuFuncLoad else {
             return Ok(());
         };
-        // SAFETY: the function is of a loaded module.
+        // SAFETY: `self` keeps the function's module loaded.
         driver
             .check("cuFuncLoad", unsafe { load(self.raw) })
             .map_err(Error::from)
@@ -455,15 +487,19 @@ fn place(found: Option<(usize, usize)>) -> String {
     })
 }
 
+/// Returns an attribute of a function.
+///
 /// # Safety
-/// The function is of a loaded module of the context, which is current.
+/// - `raw` must be a function of a loaded module of the context.
+/// - The context must be current.
 unsafe fn attribute_of(
     context: &Context,
     raw: CUfunction,
     attribute: CUfunction_attribute,
 ) -> Result<u32, DriverError> {
     let mut value = 0;
-    // SAFETY: `value` is ours to write; the caller vouches for the function.
+    // SAFETY: `value` is a local variable that the driver may write. The caller guarantees that the
+    // function is loaded.
     unsafe {
         cu!(
             context.driver(),

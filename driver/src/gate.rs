@@ -1,11 +1,12 @@
-//! What keeps destructors out of captures.
+//! Keeps the driver calls of destructors out of captures.
 //!
-//! While a stream captures, most calls that a destructor makes are refused and end the capture: on the capturing
-//! thread, or on every thread. So a destructor's calls wait until no capture of the driver is left. One lock covers
-//! the question and the calls, so that no capture begins between the two.
+//! While a stream captures, the driver refuses most calls that a destructor makes and invalidates
+//! the capture. Depending on the capture's mode this applies to the capturing thread or to every
+//! thread. A destructor's calls are therefore deferred until the driver has no capture left. The
+//! same lock covers the check and the calls, so that no capture can begin between them.
 //!
-//! Nor may a function of the host, which runs on a thread of the driver, call the driver: what is dropped in one waits
-//! for the next destructor elsewhere.
+//! A host function runs on a thread of the driver and must not call the driver. Objects dropped
+//! there are released by the next destructor on another thread.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -16,18 +17,19 @@ use std::sync::{Mutex, RwLock};
 use crate::lock::{lock, read, write};
 
 thread_local! {
-    /// Whether this thread of the driver runs a function of the host.
+    /// Whether this thread is a thread of the driver that runs a host function.
     static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
-    /// Whether nobody is told of a failure on this thread.
-    static UNTOLD: Cell<bool> = const { Cell::new(false) };
+    /// Whether errors on this thread are ignored.
+    static UNREPORTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Makes calls of whose failures nobody is told: what the driver logs of them, and of work before, is left to the next
-/// failure that somebody is told of.
-pub(crate) fn untold<T>(calls: impl FnOnce() -> T) -> T {
+/// Runs driver calls and ignores their errors.
+///
+/// The driver's log messages stay queued and are attached to the next error that is reported.
+pub(crate) fn unreported<T>(calls: impl FnOnce() -> T) -> T {
     let set = |value| {
-        UNTOLD
-            .try_with(|untold| untold.replace(value))
+        UNREPORTED
+            .try_with(|unreported| unreported.replace(value))
             .unwrap_or(false)
     };
     let before = set(true);
@@ -36,39 +38,39 @@ pub(crate) fn untold<T>(calls: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Whether nobody is told of a failure on this thread.
-pub(crate) fn is_untold() -> bool {
-    UNTOLD.try_with(Cell::get).unwrap_or(false)
+/// Returns true if errors on this thread are ignored, as in [`unreported`].
+pub(crate) fn is_unreported() -> bool {
+    UNREPORTED.try_with(Cell::get).unwrap_or(false)
 }
 
-/// Runs a function of the host, which must not unwind: calls to the driver that destructors make in it are put off.
+/// Runs a host function, which must not unwind. Driver calls of destructors in it are deferred.
 pub(crate) fn in_host_function(function: impl FnOnce()) {
     let before = IN_HOST_FUNCTION.replace(true);
     function();
     IN_HOST_FUNCTION.set(before);
 }
 
-/// Returns true if this thread runs a function of the host.
+/// Returns true if this thread runs a host function.
 fn is_in_host_function() -> bool {
     IN_HOST_FUNCTION.try_with(Cell::get).unwrap_or(false)
 }
 
-/// Calls that wait for the end of the captures. What one returns is dropped outside of the lock.
+/// Driver calls that wait for the end of all captures. Their results are dropped outside the lock.
 type Waiting = Vec<Box<dyn FnOnce() -> Box<dyn Any> + Send>>;
 
-/// The captures of one driver, and what waits for their end.
+/// The captures of one driver, and the calls that wait for their end.
 #[derive(Default)]
 pub(crate) struct Gate {
     captures: RwLock<usize>,
-    /// Whether there are any, for who need not be sure.
+    /// Hint that a capture may be active. Take the lock to be certain.
     any: AtomicBool,
     waiting: Mutex<Waiting>,
-    /// Whether something waits, for who need not be sure.
+    /// Hint that calls may be waiting. Take the lock to be certain.
     waits: AtomicBool,
 }
 
 impl Gate {
-    /// Begins a capture by `start`, once no destructor is in the driver.
+    /// Begins a capture with `start`, after the driver calls of running destructors have returned.
     pub(crate) fn begin<R, E>(&self, start: impl FnOnce() -> Result<R, E>) -> Result<R, E> {
         let mut captures = write(&self.captures);
         let started = start()?;
@@ -77,36 +79,47 @@ impl Gate {
         Ok(started)
     }
 
-    /// Ends what [`begin`](Self::begin) began, and makes the calls that waited.
+    /// Ends a capture that [`begin`](Self::begin) began. If it was the last one, makes the deferred
+    /// calls.
     pub(crate) fn end(&self) {
         let mut captures = write(&self.captures);
         *captures -= 1;
         if *captures == 0 {
             self.any.store(false, Release);
             let waiting = self.take_waiting();
+            // `pass` takes the lock itself. If another capture begins first, it defers the calls
+            // again.
             drop(captures);
-            waiting.into_iter().for_each(|call| self.pass(call));
+            for call in waiting {
+                self.pass(call);
+            }
         }
     }
 
-    /// Whether a capture lasts. Another thread may begin or end one right after.
+    /// Returns true if a capture is active. The answer may be out of date immediately, because
+    /// other threads begin and end captures.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.any.load(Acquire)
     }
 
-    /// Makes such calls now, or not at all while a capture lasts.
+    /// Runs `calls` immediately and returns their result, or returns `None` if a capture is active.
     pub(crate) fn pass_now<T>(&self, calls: impl FnOnce() -> T) -> Option<T> {
         if is_in_host_function() {
             return None;
         }
         self.catch_up();
         let captures = read(&self.captures);
-        (*captures == 0).then(|| untold(calls))
+        if *captures > 0 {
+            return None;
+        }
+        Some(unreported(calls))
     }
 
-    /// Makes a destructor's calls now, or once no capture is left. What they return is dropped outside of the lock:
-    /// whatever has a destructor of this crate must be returned, because that would come here again.
+    /// Runs a destructor's calls immediately, or defers them until no capture is active.
+    ///
+    /// Their result is dropped outside the lock. The calls must return every object that has a
+    /// destructor of this crate, because dropping it inside would take the same lock again.
     pub(crate) fn pass<T: 'static>(&self, calls: impl FnOnce() -> T + Send + 'static) {
         if is_in_host_function() {
             return self.put_off(calls);
@@ -115,13 +128,16 @@ impl Gate {
         if *captures > 0 {
             return self.put_off(calls);
         }
-        let left = untold(calls);
+        let left = unreported(calls);
         drop(captures);
         drop(left);
         self.catch_up();
     }
 
-    /// The same calls with something that the caller lends, or what they need back where they cannot be made now.
+    /// Runs a destructor's calls on `with` immediately, or returns `with` if they cannot run now.
+    ///
+    /// Unlike [`pass`](Self::pass) the calls may borrow. The caller needs its own share of the
+    /// context only if the calls are deferred.
     pub(crate) fn pass_with<W, T>(&self, with: W, calls: impl FnOnce(W) -> T) -> Result<(), W> {
         if is_in_host_function() {
             return Err(with);
@@ -130,14 +146,14 @@ impl Gate {
         if *captures > 0 {
             return Err(with);
         }
-        let left = untold(|| calls(with));
+        let left = unreported(|| calls(with));
         drop(captures);
         drop(left);
         self.catch_up();
         Ok(())
     }
 
-    /// Has such calls wait.
+    /// Defers calls until no capture is active.
     fn put_off<T: 'static>(&self, calls: impl FnOnce() -> T + Send + 'static) {
         let mut waiting = lock(&self.waiting);
         waiting.push(Box::new(move || Box::new(calls())));
@@ -150,13 +166,13 @@ impl Gate {
         std::mem::take(&mut *waiting)
     }
 
-    /// Makes the calls that waited, unless a capture lasts.
+    /// Makes the deferred calls, unless a capture is active.
     fn catch_up(&self) {
         if self.any() || !self.waits.load(Acquire) {
             return;
         }
-        self.take_waiting()
-            .into_iter()
-            .for_each(|call| self.pass(call));
+        for call in self.take_waiting() {
+            self.pass(call);
+        }
     }
 }

@@ -1,5 +1,4 @@
-//! Modules from more than PTX: machine code, several texts linked into one, options of the compiler, and what a module
-//! has beside kernels.
+//! Modules from machine code or several PTX texts, compiler options, and the contents of a module.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 
@@ -10,16 +9,16 @@ use crate::element::Element;
 use crate::module_error::ModuleReason;
 use crate::{Buffer, Context, DriverError, Error, Module, View};
 
-/// Room for the log of the linker, in bytes.
+/// The size of the linker's log buffer in bytes.
 const LOG: usize = 16 << 10;
 
-/// How the driver compiles PTX. What is not said is left to it.
+/// Options for the driver's PTX compiler. Unset options keep the driver's default.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let module = Module::load_with(&context, SCALE, &JitOptions::default().max_registers(32))?;
 /// assert_eq!(module.kernels()?[0].name, "scale");
 /// # Ok(())
@@ -28,13 +27,13 @@ const LOG: usize = 16 << 10;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct JitOptions {
-    /// The most registers of a thread.
+    /// The largest number of registers per thread.
     pub max_registers: Option<u32>,
-    /// 0 (none) to 4 (most, the default).
+    /// The optimization level, from 0 (none) to 4 (the default).
     pub optimization: Option<u32>,
-    /// Whether the machine code tells debuggers of variables and places; it is slower.
+    /// Whether to generate debug information, which makes the code slower.
     pub debug_info: bool,
-    /// Whether it tells profilers of lines.
+    /// Whether to generate line information for profilers.
     pub line_info: bool,
 }
 
@@ -44,7 +43,7 @@ pub struct JitOptions {
 /// # use warpwright_driver::*;
 /// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let module = Module::load(&context, SCALE)?;
 /// let kernels = module.kernels()?;
 /// assert_eq!(kernels[0].parameters, Some(vec![(0, 4), (4, 4), (8, 8)])); // offsets and sizes of n, a, y
@@ -53,14 +52,15 @@ pub struct JitOptions {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListedKernel {
-    /// Its name.
+    /// The name of the kernel.
     pub name: String,
-    /// Its parameters, each as offset and size in bytes; none where the driver does not tell.
+    /// The offset and the size of each parameter in bytes, or `None` if the driver does not report
+    /// them.
     pub parameters: Option<Vec<(usize, usize)>>,
 }
 
 impl JitOptions {
-    /// The same with at most so many registers a thread.
+    /// Sets the largest number of registers per thread.
     #[must_use]
     pub const fn max_registers(self, registers: u32) -> Self {
         Self {
@@ -69,7 +69,7 @@ impl JitOptions {
         }
     }
 
-    /// The same at that level of optimization, from 0 to 4.
+    /// Sets the optimization level, from 0 to 4.
     #[must_use]
     pub const fn optimization(self, level: u32) -> Self {
         Self {
@@ -78,7 +78,7 @@ impl JitOptions {
         }
     }
 
-    /// The same with what debuggers need.
+    /// Generates debug information.
     #[must_use]
     pub const fn debug_info(self) -> Self {
         Self {
@@ -87,7 +87,7 @@ impl JitOptions {
         }
     }
 
-    /// The same with what profilers need.
+    /// Generates line information for profilers.
     #[must_use]
     pub const fn line_info(self) -> Self {
         Self {
@@ -96,26 +96,23 @@ impl JitOptions {
         }
     }
 
-    /// As the driver takes them.
+    /// Returns the options and their values as the driver takes them.
     pub(crate) fn pairs(&self) -> Vec<(CUjit_option, *mut c_void)> {
+        // The driver takes numbers in the place of pointers.
         let number = |n: u32| std::ptr::without_provenance_mut(n as usize);
         let mut pairs = Vec::new();
-        pairs.extend(
-            self.max_registers
-                .map(|n| (CUjit_option::MAX_REGISTERS, number(n))),
-        );
-        pairs.extend(
-            self.optimization
-                .map(|n| (CUjit_option::OPTIMIZATION_LEVEL, number(n))),
-        );
-        pairs.extend(
-            self.debug_info
-                .then(|| (CUjit_option::GENERATE_DEBUG_INFO, number(1))),
-        );
-        pairs.extend(
-            self.line_info
-                .then(|| (CUjit_option::GENERATE_LINE_INFO, number(1))),
-        );
+        if let Some(registers) = self.max_registers {
+            pairs.push((CUjit_option::MAX_REGISTERS, number(registers)));
+        }
+        if let Some(level) = self.optimization {
+            pairs.push((CUjit_option::OPTIMIZATION_LEVEL, number(level)));
+        }
+        if self.debug_info {
+            pairs.push((CUjit_option::GENERATE_DEBUG_INFO, number(1)));
+        }
+        if self.line_info {
+            pairs.push((CUjit_option::GENERATE_LINE_INFO, number(1)));
+        }
         pairs
     }
 }
@@ -124,19 +121,22 @@ impl Module {
     /// Loads machine code: a cubin or a fatbin, as `ptxas` and `nvcc` write them.
     ///
     /// # Errors
-    /// [`Error::Module`] with what the driver says.
+    /// Returns [`Error::Module`] if the driver cannot load the code.
     ///
     /// # Safety
-    /// The bytes are such an image, whole: the driver believes the lengths that it finds in it.
+    /// `image` must be a complete and valid cubin or fatbin, because the driver trusts the lengths
+    /// in it.
     pub unsafe fn load_image(context: &Context, image: &[u8]) -> Result<Self, Error> {
         Self::compiled(context, image, String::new(), &JitOptions::default())
     }
 
-    /// Takes several PTX texts for one module: a function that one declares `.extern` is found in another. Each has a
-    /// name, which errors show.
+    /// Links several PTX texts into one module. A function that is declared `.extern` in one text
+    /// is found in another.
+    ///
+    /// Each entry of `texts` consists of a name, which errors show, and the PTX.
     ///
     /// # Errors
-    /// [`Error::Module`] with the log of the linker.
+    /// Returns [`Error::Module`] with the log of the linker.
     pub fn link(context: &Context, texts: &[(&str, &str)]) -> Result<Self, Error> {
         let all: String = texts
             .iter()
@@ -151,14 +151,16 @@ impl Module {
         Self::compiled(context, &image, all, &JitOptions::default())
     }
 
-    /// The kernels that the driver finds in it. Drivers for less than CUDA 12.4 list none, and there the names come
-    /// from the PTX.
+    /// Returns the kernels of the module.
+    ///
+    /// Drivers older than CUDA 12.4 cannot list kernels, so the names come from the PTX there.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// Returns an error if the driver cannot list the kernels.
     pub fn kernels(&self) -> Result<Vec<ListedKernel>, Error> {
         let driver = self.context().driver();
-        let (api, _current) = (driver.api(), self.context().enter()?);
+        let api = driver.api();
+        let _current = self.context().enter()?;
         if api.cuModuleGetFunctionCount.is_none() || api.cuFuncGetName.is_none() {
             let named = |name: &&str| ListedKernel {
                 name: (*name).to_string(),
@@ -167,12 +169,13 @@ impl Module {
             return Ok(crate::ptx::entries(self.text()).iter().map(named).collect());
         }
         let mut count = 0;
-        // SAFETY: `count` is ours to write, and the module is loaded.
-        unsafe { cu_if_there!(driver, cuModuleGetFunctionCount(&mut count, self.raw())) }?;
+        // SAFETY: `count` is a local variable that the driver may write. `self` keeps the module
+        // loaded.
+        unsafe { cu_optional!(driver, cuModuleGetFunctionCount(&mut count, self.raw())) }?;
         let mut functions = vec![CUfunction::NULL; count as usize];
         let to = functions.as_mut_ptr();
-        // SAFETY: the array has room for that many.
-        unsafe { cu_if_there!(driver, cuModuleEnumerateFunctions(to, count, self.raw())) }?;
+        // SAFETY: the array has `count` elements. `self` keeps the module loaded.
+        unsafe { cu_optional!(driver, cuModuleEnumerateFunctions(to, count, self.raw())) }?;
         functions
             .into_iter()
             .map(|function| self.listed(function))
@@ -180,19 +183,25 @@ impl Module {
     }
 
     fn listed(&self, function: CUfunction) -> Result<ListedKernel, Error> {
-        let (driver, mut name) = (self.context().driver(), std::ptr::null::<c_char>());
-        // SAFETY: `name` is ours to write, and the function is of the loaded module.
-        unsafe { cu_if_there!(driver, cuFuncGetName(&mut name, function)) }?;
-        // SAFETY: the driver's name is a C string that lives as long as the module.
+        let driver = self.context().driver();
+        let mut name = std::ptr::null::<c_char>();
+        // SAFETY: `name` is a local variable that the driver may write. The function is of this
+        // module.
+        unsafe { cu_optional!(driver, cuFuncGetName(&mut name, function)) }?;
+        // SAFETY: the driver returned a C string that lives as long as the module.
         let name = unsafe { CStr::from_ptr(name) }
             .to_string_lossy()
             .into_owned();
         let known = crate::ptx::param_count(self.text(), &name).unwrap_or(usize::MAX);
         let parameters = driver.api().cuFuncGetParamInfo.map(|info| {
             places(known, |index, offset, size| {
-                // SAFETY: both numbers are ours to write, and past the last parameter the call refuses.
+                // SAFETY: the driver may write both numbers. It returns an error beyond the last
+                // parameter.
                 let code = unsafe { info(function, index, offset, size) };
-                (code != CUresult::INVALID_VALUE).then(|| driver.check("cuFuncGetParamInfo", code))
+                if code == CUresult::INVALID_VALUE {
+                    return None;
+                }
+                Some(driver.check("cuFuncGetParamInfo", code))
             })
         });
         Ok(ListedKernel {
@@ -201,12 +210,13 @@ impl Module {
         })
     }
 
-    /// A global variable of the module, as memory: of type `T`, as many as it holds.
+    /// Returns a global variable of the module as a view of all elements of type `T` that it
+    /// contains.
     ///
     /// ```
     /// # use warpwright_driver::*;
     /// # fn main() -> Result<(), Error> {
-    /// # let driver = Driver::of(warpwright_cuda_emu::library())?;
+    /// # let driver = Driver::from_library(warpwright_cuda_emu::library())?;
     /// # let context = Context::new(&driver.device(0)?)?;
     /// let ptx = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .global .align 4 .u32 table[2] = {7, 8};\n";
     /// let module = Module::load(&context, ptx)?;
@@ -219,7 +229,8 @@ impl Module {
     /// ```
     ///
     /// # Errors
-    /// No such variable ([`ModuleReason::NoGlobal`]), or a size that is not a whole number of `T`.
+    /// Returns [`ModuleReason::NoGlobal`] if there is no such variable, or [`Error::Cast`] if its
+    /// size is not a multiple of `T`.
     pub fn global<T: Element>(&self, name: &str) -> Result<View<T>, Error> {
         let driver = self.context().driver();
         let missing = || {
@@ -228,10 +239,13 @@ impl Module {
             })
         };
         let c_name = CString::new(name).map_err(|_| missing())?;
-        let (mut address, mut bytes, _current) = (0, 0, self.context().enter()?);
-        // SAFETY: both numbers are ours to write; the module is loaded and the name a C string.
+        let mut address = 0;
+        let mut bytes = 0;
+        let _current = self.context().enter()?;
+        // SAFETY: both numbers are local variables that the driver may write. `self` keeps the
+        // module loaded, and the name is a C string.
         let found = unsafe {
-            cu_if_there!(
+            cu_optional!(
                 driver,
                 cuModuleGetGlobal_v2(&mut address, &mut bytes, self.raw(), c_name.as_ptr())
             )
@@ -240,20 +254,23 @@ impl Module {
             Err(error) if error.code == CUresult::NOT_FOUND => return Err(missing()),
             other => other?,
         }
-        // SAFETY: the variable lies in the module, which the buffer keeps.
+        // SAFETY: the variable is part of the module, and the buffer keeps the module loaded.
         let all = unsafe { Buffer::<u8>::from_raw(self.context(), address, bytes, self.clone()) };
         all.labelled(name).cast()
     }
 }
 
-/// Offset and size of each parameter of a kernel, at most so many: `ask` writes them, and gives none past the last.
+/// Returns the offset and size of at most `most` parameters.
+///
+/// `ask` writes them and returns `None` beyond the last parameter.
 pub(crate) fn places(
     most: usize,
     ask: impl Fn(usize, &mut usize, &mut usize) -> Option<Result<(), DriverError>>,
 ) -> Result<Vec<(usize, usize)>, DriverError> {
     let mut places = Vec::new();
     for index in 0..most {
-        let (mut offset, mut size) = (0, 0);
+        let mut offset = 0;
+        let mut size = 0;
         let Some(asked) = ask(index, &mut offset, &mut size) else {
             break;
         };
@@ -267,9 +284,9 @@ pub(crate) fn places(
 struct Linker<'c> {
     context: &'c Context,
     raw: CUlinkState,
-    /// The texts, for errors.
+    /// The joined texts, for error messages.
     all: &'c str,
-    /// Where it writes its log, for as long as it lives.
+    /// The log buffer, which the driver may write while the linker lives.
     log: Box<[u8; LOG]>,
 }
 
@@ -287,27 +304,32 @@ impl<'c> Linker<'c> {
         ];
         let log: *mut c_void = linker.log.as_mut_ptr().cast();
         let mut values = [log, std::ptr::without_provenance_mut(LOG)];
-        let (options, values) = (options.as_mut_ptr(), values.as_mut_ptr());
-        let (_current, driver) = (context.enter()?, context.driver());
-        // SAFETY: `raw` is ours to write; the log lives as long as the linker.
-        unsafe { cu_if_there!(driver, cuLinkCreate_v2(2, options, values, &mut linker.raw)) }?;
+        let options = options.as_mut_ptr();
+        let values = values.as_mut_ptr();
+        let _current = context.enter()?;
+        let driver = context.driver();
+        // SAFETY: `linker.raw` is a field that the driver may write. The log buffer is boxed and
+        // lives until the linker is destroyed.
+        unsafe { cu_optional!(driver, cuLinkCreate_v2(2, options, values, &mut linker.raw)) }?;
         Ok(linker)
     }
 
     fn add(&self, name: &str, text: &str) -> Result<(), Error> {
         let nul = |error: std::ffi::NulError| self.fault(ModuleReason::Nul(error.nul_position()));
-        let (name, text) = (
-            CString::new(name).map_err(nul)?,
-            CString::new(text).map_err(nul)?,
-        );
+        let name = CString::new(name).map_err(nul)?;
+        let text = CString::new(text).map_err(nul)?;
         let bytes = text.as_bytes_with_nul();
-        let (data, size) = (bytes.as_ptr().cast_mut().cast(), bytes.len());
-        let (null, nulls) = (std::ptr::null_mut(), std::ptr::null_mut());
-        let (_current, driver) = (self.context.enter()?, self.context.driver());
-        // SAFETY: the text ends with NUL and is lent for the call.
+        let data = bytes.as_ptr().cast_mut().cast();
+        let size = bytes.len();
+        let null = std::ptr::null_mut();
+        let nulls = std::ptr::null_mut();
+        let _current = self.context.enter()?;
+        let driver = self.context.driver();
+        // SAFETY: the text ends with NUL and lives until the call returns, in which the driver
+        // copies it.
         let added = unsafe {
             let kind = CUjitInputType::PTX;
-            cu_if_there!(
+            cu_optional!(
                 driver,
                 cuLinkAddData_v2(self.raw, kind, data, size, name.as_ptr(), 0, null, nulls)
             )
@@ -315,15 +337,18 @@ impl<'c> Linker<'c> {
         added.map_err(|error| self.fault(error.into()))
     }
 
-    /// The machine code.
+    /// Completes the linking and returns the machine code.
     fn complete(self) -> Result<Vec<u8>, Error> {
-        let (mut image, mut size) = (std::ptr::null_mut(), 0);
-        let (_current, driver) = (self.context.enter()?, self.context.driver());
-        // SAFETY: both are ours to write.
+        let mut image = std::ptr::null_mut();
+        let mut size = 0;
+        let _current = self.context.enter()?;
+        let driver = self.context.driver();
+        // SAFETY: both are local variables that the driver may write.
         let linked =
-            unsafe { cu_if_there!(driver, cuLinkComplete(self.raw, &mut image, &mut size)) };
+            unsafe { cu_optional!(driver, cuLinkComplete(self.raw, &mut image, &mut size)) };
         linked.map_err(|error| self.fault(error.into()))?;
-        // SAFETY: the driver's image has that many bytes, and lives until the linker is destroyed.
+        // SAFETY: the driver returned an image of `size` bytes, which lives until the linker is
+        // destroyed at the end of this function.
         Ok(unsafe { std::slice::from_raw_parts(image.cast::<u8>(), size) }.to_vec())
     }
 
@@ -334,15 +359,16 @@ impl<'c> Linker<'c> {
 
 impl Drop for Linker<'_> {
     fn drop(&mut self) {
-        let (Ok(_current), driver) = (self.context.enter(), self.context.driver()) else {
+        let Ok(_current) = self.context.enter() else {
             return;
         };
         if self.raw.is_null() {
             return;
         }
-        // SAFETY: the linker is ours, and nobody names it any more.
-        if let Err(error) = unsafe { cu_if_there!(driver, cuLinkDestroy(self.raw)) } {
-            tell!(warn, %error, "linker not destroyed");
+        let driver = self.context.driver();
+        // SAFETY: this value owned the linker, which is not used afterwards.
+        if let Err(error) = unsafe { cu_optional!(driver, cuLinkDestroy(self.raw)) } {
+            log_event!(warn, %error, "linker not destroyed");
         }
     }
 }

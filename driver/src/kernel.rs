@@ -1,4 +1,4 @@
-//! Kernels of the generator, built, printed for the device, and loaded.
+//! Kernels of `ptx-gen`: built, printed for the device, and loaded.
 
 use ptx_gen::{AnyKernel, ArgList as _, Grid, KernelDef, Target, print_with_lines};
 
@@ -7,7 +7,7 @@ use crate::error::LaunchProblem;
 use crate::launch::enqueue_typed;
 use crate::{Context, Error, Function, Host, HostArg, Launch, LaunchConfig, Module, Stream};
 
-/// A loaded kernel with typed arguments.
+/// A loaded kernel of `ptx-gen` with typed arguments.
 ///
 /// ```
 /// # use ptx_gen::{args, Builder, Cpu, Dev, Grid, In, KernelDef, Out, Shape, ShapeError, Side};
@@ -28,14 +28,15 @@ use crate::{Context, Error, Function, Host, HostArg, Launch, LaunchConfig, Modul
 /// # }
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
-/// // SAFETY: the program stays below `n`, and every launch below gives it that many elements.
+/// // SAFETY: the program stays below `n`, and every buffer below has that many elements.
 /// let add = unsafe { Kernel::load(&context, Add) }?; // y = x + add
-/// let (x, y) = (Buffer::from_slice(&context, &[1.0, 2.0])?, Buffer::zeroed(&context, 2)?);
+/// let x = Buffer::from_slice(&context, &[1.0, 2.0])?;
+/// let y = Buffer::zeroed(&context, 2)?;
 /// stream.launch(&add, AddArgs { x: &x, y: &y, n: 2, add: 10.0 })?;
 /// assert_eq!(stream.read(&y)?, [11.0, 12.0]);
-/// let back = add.with(AddArgs { x: &y, y: &x, n: 2, add: 1.0 })?; // made once, for many launches or a graph
+/// let back = add.with(AddArgs { x: &y, y: &x, n: 2, add: 1.0 })?; // prepared once, for many launches or a graph
 /// stream.run_launch(&back)?;
 /// assert_eq!(stream.read(&x)?, [12.0, 13.0]);
 /// # Ok(())
@@ -46,9 +47,9 @@ pub struct Kernel<K> {
     function: Function,
 }
 
-/// A loaded kernel of any argument list.
+/// A loaded kernel of `ptx-gen` with untyped arguments.
 ///
-/// [`load_any`] makes it, for kernels that are known as `dyn AnyKernel` only.
+/// Use it for kernels that are known only as `dyn AnyKernel`. [`load_any`] returns it.
 ///
 /// ```
 /// # use ptx_gen::{args, AnyKernel, Builder, Cpu, Dev, Grid, In, KernelDef, Out, Shape, ShapeError, Side};
@@ -69,12 +70,13 @@ pub struct Kernel<K> {
 /// # }
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
-/// let (x, y) = (Buffer::from_slice(&context, &[1.0f32, 2.0])?, Buffer::<f32>::zeroed(&context, 2)?);
+/// let x = Buffer::from_slice(&context, &[1.0f32, 2.0])?;
+/// let y = Buffer::<f32>::zeroed(&context, 2)?;
 /// let kernels: [&dyn AnyKernel; 1] = [&Add];
 /// for kernel in kernels {
-///     // SAFETY: the programs stay below `n`, which is no more than the elements.
+///     // SAFETY: the programs stay below `n`, which is at most the number of elements.
 ///     let function = unsafe { load_any(&context, kernel) }?;
 ///     let args = [HostArg::from(&*x), HostArg::from(&*y), HostArg::scalar(2u32), HostArg::scalar(10.0f32)];
 ///     stream.run_launch(&function.with(&args)?)?;
@@ -92,48 +94,55 @@ impl<K: KernelDef> Kernel<K> {
     /// Builds, prints and loads a kernel.
     ///
     /// # Errors
-    /// [`Error::Build`] with everything the generator found; [`Error::Module`] with the compiler's logs.
+    /// - [`Error::Build`] with every error that `ptx-gen` found.
+    /// - [`Error::Module`] with the logs of the compiler.
     ///
     /// # Safety
-    /// For all arguments that the kernel's contract ([`KernelDef::grid`]) accepts, its program stays within the buffers
-    /// it is given, and no two of its threads use the same bytes, one of them writing, without an order between them.
-    /// Whoever loads a kernel signs for that; whoever launches it need not. Running the program on the emulator over
-    /// the edges of its contract is evidence: there every buffer lies by itself, and each such access is an error.
+    /// For all arguments that the kernel's contract ([`KernelDef::grid`]) accepts:
+    ///
+    /// - The program must stay within the buffers it is given.
+    /// - Two of its threads must not access the same bytes without an order between them if one of
+    ///   them writes.
+    ///
+    /// The caller of `load` makes this promise, so that launches are safe. To test it, run the
+    /// program on the emulator over the edges of its contract. There each buffer is isolated, and
+    /// each such access is an error.
     ///
     /// ```compile_fail,E0133
     /// use warpwright_driver::{Context, Error, Kernel};
     ///
     /// fn load<K: ptx_gen::KernelDef>(context: &Context, def: K) -> Result<Kernel<K>, Error> {
-    ///     Kernel::load(context, def) // Nobody signed.
+    ///     Kernel::load(context, def) // no `unsafe` block takes responsibility
     /// }
     /// ```
     pub unsafe fn load(context: &Context, def: K) -> Result<Self, Error> {
-        // SAFETY: the caller vouches for the kernel.
+        // SAFETY: the caller fulfills the same obligations.
         let function = unsafe { load_function(context, &def) }?;
         Ok(Self { def, function })
     }
 
-    /// The definition.
+    /// Returns the definition of the kernel.
     pub fn def(&self) -> &K {
         &self.def
     }
 
-    /// What was loaded.
+    /// Returns the loaded function.
     pub fn function(&self) -> &Function {
         &self.function
     }
 
-    /// A launch with these arguments, its geometry from the kernel's contract.
+    /// Creates a launch with these arguments. The kernel's contract determines the grid.
     ///
     /// # Errors
-    /// As [`Launch::new`], and what the contract refuses.
+    /// Returns the errors of [`Launch::new`], and [`Error::Launch`] if the contract rejects the
+    /// arguments.
     pub fn with(&self, args: K::Args<Host<'_>>) -> Result<Launch, Error> {
         self.collect(&args, |config, args| {
             Launch::typed(&self.function, config, args)
         })
     }
 
-    /// Hands the arguments and the shape to a call.
+    /// Collects the arguments and passes them to `call` with the launch configuration.
     #[inline]
     pub(crate) fn collect<R>(
         &self,
@@ -155,10 +164,10 @@ impl<K: KernelDef> Kernel<K> {
         })
     }
 
-    /// The shape that the contract gives these arguments.
+    /// Returns the launch configuration that the contract determines for these arguments.
     #[inline]
     fn config(&self, args: &Args<'_>) -> Result<LaunchConfig, Error> {
-        let grid = self.def.grid(&K::Args::make(&mut Shapes::of(args)));
+        let grid = self.def.grid(&K::Args::make(&mut Shapes::new(args)));
         let Grid { x, y, z, shared } =
             grid.map_err(|e| self.function.refuse(LaunchProblem::Shape(e.what)))?;
         Ok(LaunchConfig::new([x, y, z], KernelDef::block_shape(&self.def)).shared(shared))
@@ -178,15 +187,16 @@ impl std::fmt::Debug for AnyFunction<'_> {
 }
 
 impl AnyFunction<'_> {
-    /// What was loaded.
+    /// Returns the loaded function.
     pub fn function(&self) -> &Function {
         &self.function
     }
 
-    /// A launch with these arguments, its geometry from the kernel's contract.
+    /// Creates a launch with these arguments. The kernel's contract determines the grid.
     ///
     /// # Errors
-    /// As [`Launch::new`], and what the contract refuses.
+    /// Returns the errors of [`Launch::new`], and [`Error::Launch`] if the contract rejects the
+    /// arguments.
     pub fn with(&self, args: &[HostArg]) -> Result<Launch, Error> {
         let shapes: Vec<_> = args.iter().map(HostArg::shape).collect();
         let geometry = self.def.geometry(&shapes);
@@ -195,24 +205,26 @@ impl AnyFunction<'_> {
     }
 }
 
-/// Builds, prints and loads a kernel of any argument list.
+/// Builds, prints and loads a kernel with untyped arguments.
 ///
 /// # Errors
-/// As [`Kernel::load`].
+/// Returns the errors of [`Kernel::load`].
 ///
 /// # Safety
-/// As [`Kernel::load`].
+/// The caller must fulfill the obligations of [`Kernel::load`].
 pub unsafe fn load_any<'k>(
     context: &Context,
     def: &'k dyn AnyKernel,
 ) -> Result<AnyFunction<'k>, Error> {
-    // SAFETY: the caller vouches for the kernel.
+    // SAFETY: the caller fulfills the same obligations.
     let function = unsafe { load_function(context, def) }?;
     Ok(AnyFunction { def, function })
 }
 
+/// Builds, prints and loads a kernel.
+///
 /// # Safety
-/// As [`Kernel::load`].
+/// The caller must fulfill the obligations of [`Kernel::load`].
 unsafe fn load_function(context: &Context, def: &dyn AnyKernel) -> Result<Function, Error> {
     let name = def.name();
     let fail = |text: String| Error::Build {
@@ -223,11 +235,12 @@ unsafe fn load_function(context: &Context, def: &dyn AnyKernel) -> Result<Functi
     let text =
         print_with_lines(&program, target(context, &name)?).map_err(|e| fail(e.to_string()))?;
     let module = Module::load(context, &text)?;
-    // SAFETY: the text was printed from the program that declares these parameters, and the caller vouches for the rest.
+    // SAFETY: the text was printed from this program. The caller guarantees that the program stays
+    // within its buffers.
     unsafe { module.printed(&program) }
 }
 
-/// The newest target the device runs.
+/// Returns the newest target that the device runs.
 fn target(context: &Context, kernel: &str) -> Result<Target, Error> {
     let (major, minor) = context.device().compute_capability();
     Target::for_device(major, minor).ok_or_else(|| Error::Build {

@@ -1,4 +1,4 @@
-//! A launch: a function, its shape and its arguments, checked before anybody queues it.
+//! Prepared launches: a function, a configuration and arguments that were checked together.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -8,22 +8,22 @@ use driver_sys::CUlaunchConfig;
 use crate::args::{Args, Values, with_pointers};
 use crate::argument::HostArg;
 use crate::error::LaunchProblem;
-use crate::few::Few;
 use crate::parameter::ParameterType;
-use crate::uses::{Held, Touches};
+use crate::small_vec::SmallVec;
+use crate::uses::{KeptBuffer, Touches};
 use crate::{Context, Driver, DriverError, Error, Function, LaunchConfig, Stream};
 
-/// A checked launch, ready to be given to a stream any number of times. Clones are the same launch.
+/// A checked launch that can be queued any number of times. Clones refer to the same launch.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// # let module = Module::load(&context, SCALE)?;
 /// # let params = [Parameter::value::<u32>("n"), Parameter::value::<f32>("a"), Parameter::buffer::<f32>("y", Access::ReadWrite)];
-/// # // SAFETY: the kernel stays below `n`, and these are its parameters.
+/// # // SAFETY: the kernel stays below `n` and has these parameters.
 /// # let scale = unsafe { module.function("scale", &params) }?;
 /// let y = Buffer::from_slice(&context, &[1.0f32, 2.0])?;
 /// let args = vec![HostArg::scalar(2u32), HostArg::scalar(3.0f32), HostArg::from(&*y)];
@@ -31,7 +31,7 @@ use crate::{Context, Driver, DriverError, Error, Function, LaunchConfig, Stream}
 /// stream.run_launch(&launch)?;
 /// stream.run_launch(&launch)?;
 /// assert_eq!(stream.read(&y)?, [9.0, 18.0]);
-/// // What does not fit the parameters is refused before the driver is asked.
+/// // Arguments that do not match the parameters are an error before the driver is called.
 /// let refused = Launch::new(&scale, LaunchConfig::line(1, 32), vec![]).unwrap_err();
 /// assert!(matches!(refused, Error::Launch { problem: LaunchProblem::Count { got: 0, wanted: 3 }, .. }));
 /// # Ok(())
@@ -43,21 +43,24 @@ pub struct Launch(Arc<Inner>);
 struct Inner {
     function: Function,
     config: LaunchConfig,
-    /// The buffers, in the order of the parameters, then the tensors of maps.
-    buffers: Few<Held, 3>,
-    /// The values of the arguments, each at the start of 64-bit words.
-    words: Few<u64, 8>,
-    /// All arguments, where there are others than buffers and numbers.
+    /// The buffers in the order of the parameters, then the tensors of maps.
+    buffers: SmallVec<KeptBuffer, 3>,
+    /// The values of the arguments, each of which starts at a 64-bit word.
+    words: SmallVec<u64, 8>,
+    /// All arguments, if some are neither buffers nor scalars.
     values: Option<Box<Values>>,
 }
 
 impl Launch {
-    /// Checks a launch: the arguments against the parameters, the shape against device and kernel, and that no
-    /// argument shares bytes with one that is written.
+    /// Checks a launch and prepares it.
+    ///
+    /// The arguments must match the parameters, and the configuration must fit the device and the
+    /// kernel. An argument that is written must not share bytes with another one.
     ///
     /// # Errors
-    /// [`Error::Launch`] names the kernel, the argument, what it takes and what it was given; [`Error::WrongContext`]
-    /// names a buffer that the kernel cannot reach.
+    /// - [`Error::Launch`] with the kernel, the argument, and the expected and actual type or
+    ///   limit.
+    /// - [`Error::WrongContext`] with the buffer that belongs to another context.
     pub fn new(
         function: &Function,
         config: impl Into<LaunchConfig>,
@@ -69,7 +72,7 @@ impl Launch {
         Self::typed(function, config.into(), &lent)
     }
 
-    /// A launch of arguments that have the types of the parameters.
+    /// Prepares a launch of arguments whose types were checked.
     pub(crate) fn typed(
         function: &Function,
         config: LaunchConfig,
@@ -78,36 +81,41 @@ impl Launch {
         args.check(function, &config)?;
         let values = args.values.clone().map(Box::new);
         let function = function.clone();
-        // Filled where it lies: see `few`.
+        // The vectors are filled in their final place on the heap, for the reason that the module
+        // `small_vec` explains.
         let inner = Arc::<Inner>::new_uninit();
         let place = Arc::as_ptr(&inner).cast_mut().cast::<Inner>();
-        // SAFETY: nobody else has the place yet.
+        // SAFETY: the allocation is new, so nothing else refers to it.
         unsafe {
             place.write(Inner {
                 function,
                 config,
-                buffers: Few::new(),
-                words: Few::new(),
+                buffers: SmallVec::new(),
+                words: SmallVec::new(),
                 values,
             })
         };
-        // SAFETY: it was written.
+        // SAFETY: the value was written just above.
         let inner = unsafe { inner.assume_init() };
-        // SAFETY: nobody else has it yet.
+        // SAFETY: `inner` has not been cloned and is not used below until the borrow ends.
         let Inner { buffers, words, .. } = unsafe { &mut *place };
         for lent in args.buffers.iter() {
-            buffers.push(Held {
+            buffers.push(KeptBuffer {
                 region: lent.region.clone(),
                 access: lent.access,
                 index: lent.index,
             });
         }
-        args.words.iter().for_each(|word| words.push(*word));
+        for word in args.words.iter() {
+            words.push(*word);
+        }
         Ok(Self(inner))
     }
 
-    /// Makes the launch one of the same kernel and buffers with other numbers and another shape, if nobody else has it
-    /// and it differs in no more. Then `call` is given its arguments first, and nothing changes where that fails.
+    /// Changes the launch to other scalars and another shape without an allocation.
+    ///
+    /// Returns `None` if another clone exists, or if more than scalars and shape differ. Otherwise
+    /// calls `call` with the new arguments, and changes the launch only if it succeeds.
     pub(crate) fn refit(
         &mut self,
         function: &Function,
@@ -116,10 +124,10 @@ impl Launch {
         call: impl FnOnce(*mut *mut c_void) -> Result<(), Error>,
     ) -> Option<Result<(), Error>> {
         let inner = Arc::get_mut(&mut self.0)?;
-        let (same_length, mut pairs) = (
-            inner.words.len() == args.words.len() && inner.buffers.len() == args.buffers.len(),
-            inner.buffers.iter().zip(args.buffers.iter()),
-        );
+        // The buffers must be the same, because their contexts, overlaps and order were checked before.
+        let same_length =
+            inner.words.len() == args.words.len() && inner.buffers.len() == args.buffers.len();
+        let mut pairs = inner.buffers.iter().zip(args.buffers.iter());
         let fits =
             inner.function.same(function) && inner.config.same_attributes(config) && same_length;
         let plain = inner.values.is_none() && args.values.is_none();
@@ -136,17 +144,17 @@ impl Launch {
         Some(set)
     }
 
-    /// The kernel.
+    /// Returns the kernel.
     pub fn function(&self) -> &Function {
         &self.0.function
     }
 
-    /// Blocks, threads and dynamic shared memory.
+    /// Returns the launch configuration.
     pub fn config(&self) -> LaunchConfig {
         self.0.config
     }
 
-    /// The arguments, in order.
+    /// Returns the arguments in order.
     pub fn args(&self) -> Vec<HostArg> {
         if let Some(values) = &self.0.values {
             return values.args.clone();
@@ -162,7 +170,7 @@ impl Launch {
         args.collect()
     }
 
-    /// The buffers, each with its parameter's name and what is done to it.
+    /// Returns the buffers with the names of their parameters and their accesses.
     #[inline]
     pub(crate) fn buffers(&self) -> Touches<'_> {
         Touches {
@@ -172,13 +180,14 @@ impl Launch {
         }
     }
 
-    /// Hands the arguments to a call as the driver wants them: an array of pointers to values.
+    /// Passes the arguments to `call` as an array of pointers to values.
     #[inline]
     pub(crate) fn with_params<R>(&self, call: impl FnOnce(*mut *mut c_void) -> R) -> R {
         with_pointers(&self.0.words, self.0.values.as_deref(), call)
     }
 
-    /// Refuses a queue of another context. The buffers were compared with the kernel's when the launch was made.
+    /// Checks that the launch belongs to the context of a queue. Its buffers were compared with its
+    /// kernel when it was created.
     #[inline]
     pub(crate) fn expect_in(&self, context: &Context) -> Result<(), Error> {
         self.0.function.expect_in(context)
@@ -187,23 +196,24 @@ impl Launch {
     /// Queues the launch in a stream.
     #[inline]
     pub(crate) fn enqueue(&self, stream: &Stream) -> Result<(), Error> {
-        let turn = stream.begin(self.0.function.name())?;
-        turn.admit(
+        let submission = stream.begin(self.0.function.name())?;
+        submission.admit(
             self.0
                 .buffers
                 .iter()
                 .map(|held| (&held.region, held.access)),
         )?;
-        turn.enqueue(|driver| self.call(driver, stream))
+        submission.enqueue(|driver| self.call(driver, stream))
     }
 
-    /// Makes the call that gives the launch to a stream, which may capture.
+    /// Makes the driver call that queues the launch in a stream, which may capture.
     #[inline]
     pub(crate) fn call(&self, driver: &Driver, stream: &Stream) -> Result<(), DriverError> {
         let Inner {
             function, config, ..
         } = &*self.0;
-        // SAFETY: the launch was checked, and it holds its function and its memory.
+        // SAFETY: the arguments were checked when the launch was created, and it keeps its function
+        // and its memory alive.
         self.with_params(|params| unsafe { call(driver, function, config, stream, params) })
     }
 }
@@ -214,7 +224,7 @@ impl std::fmt::Debug for Launch {
     }
 }
 
-/// Checks a typed launch and queues it in a stream, without making a [`Launch`] of it.
+/// Checks a typed launch and queues it in a stream without creating a [`Launch`].
 #[inline]
 pub(crate) fn enqueue_typed(
     stream: &Stream,
@@ -224,17 +234,21 @@ pub(crate) fn enqueue_typed(
 ) -> Result<(), Error> {
     args.check(function, config)?;
     function.expect_in(stream.context())?;
-    let turn = stream.begin(function.name())?;
-    turn.admit(args.uses())?;
-    turn.enqueue(|driver| {
-        // SAFETY: the launch was checked, and the caller lends its memory until it is queued.
+    let submission = stream.begin(function.name())?;
+    submission.admit(args.uses())?;
+    submission.enqueue(|driver| {
+        // SAFETY: the arguments were checked above, and the caller lends their memory until the
+        // launch is queued.
         args.with_pointers(|params| unsafe { call(driver, function, config, stream, params) })
     })
 }
 
+/// Queues a launch.
+///
 /// # Safety
-/// The arguments are those of the function, and the memory they name is there until the launch is queued: whoever
-/// releases it later waits for the stream.
+/// - The arguments must be those of the function.
+/// - Their memory must live until the launch is queued. Destructors that run later wait for the
+///   stream.
 #[inline]
 unsafe fn call(
     driver: &Driver,
@@ -250,11 +264,14 @@ unsafe fn call(
         ..
     } = *config;
     if config.has_attributes() {
-        // SAFETY: the caller vouches for the same.
+        // SAFETY: the caller fulfills the same obligations.
         return unsafe { call_with_attributes(driver, function, config, stream, params) };
     }
-    let (function, raw, extra) = (function.raw(), stream.raw(), std::ptr::null_mut());
-    // SAFETY: function and stream are alive and of one context; the caller vouches for the arguments.
+    let function = function.raw();
+    let raw = stream.raw();
+    let extra = std::ptr::null_mut();
+    // SAFETY: the references keep function and stream alive, which were checked to be of one
+    // context. The caller guarantees the arguments.
     unsafe {
         cu!(
             driver,
@@ -263,8 +280,10 @@ unsafe fn call(
     }
 }
 
+/// Queues a launch with launch attributes.
+///
 /// # Safety
-/// As [`call`].
+/// The caller must fulfill the obligations of [`call`].
 #[cold]
 unsafe fn call_with_attributes(
     driver: &Driver,
@@ -286,10 +305,11 @@ unsafe fn call_with_attributes(
         attrs: attributes.as_mut_ptr(),
         numAttrs: attributes.len() as u32,
     };
-    let (raw, extra) = (function.raw(), std::ptr::null_mut());
-    // SAFETY: function and stream are alive and of one context; the attributes are lent; the caller vouches for the
-    // arguments.
-    unsafe { cu_if_there!(driver, cuLaunchKernelEx(&launch, raw, params, extra)) }
+    let raw = function.raw();
+    let extra = std::ptr::null_mut();
+    // SAFETY: the references keep function and stream alive, which were checked to be of one
+    // context. The attributes live until the call returns. The caller guarantees the arguments.
+    unsafe { cu_optional!(driver, cuLaunchKernelEx(&launch, raw, params, extra)) }
 }
 
 fn check_types(function: &Function, args: &[HostArg]) -> Result<(), Error> {
@@ -302,7 +322,9 @@ fn check_types(function: &Function, args: &[HostArg]) -> Result<(), Error> {
     }
     for (index, (param, arg)) in params.iter().zip(args).enumerate() {
         if !arg.fits(param.ty) {
-            let (name, got, wanted) = (param.name.to_string(), arg.describe(), param.ty.describe());
+            let name = param.name.to_string();
+            let got = arg.describe();
+            let wanted = param.ty.describe();
             return Err(function.refuse(LaunchProblem::Argument {
                 index,
                 name,

@@ -1,6 +1,8 @@
-//! Safe CUDA driver handles, typed launches and graphs.
+//! Safe CUDA driver handles, typed kernel launches and graphs.
 //!
-//! The driver is found and opened at run time. You do not link it, and you do not choose a CUDA version when you build.
+//! The crate opens the CUDA driver at run time. You do not link it, you do not need the CUDA
+//! toolkit, and you do not choose a CUDA version when you build. A function that the installed
+//! driver lacks returns an error that names the required CUDA version.
 //!
 //! # A first program
 //!
@@ -39,7 +41,7 @@
 //! }
 //!
 //! fn main() -> Result<(), Error> {
-//! #   let driver = Driver::of(warpwright_cuda_emu::library())?;
+//! #   let driver = Driver::from_library(warpwright_cuda_emu::library())?;
 //! #   /*
 //!     let driver = Driver::load()?;
 //! #   */
@@ -58,35 +60,46 @@
 //! }
 //! ```
 //!
-//! [`kernel!`] declares a kernel of any PTX. `load` compares the declaration with the text and with what the driver
-//! reports. Loading is `unsafe`, because only the author of a kernel knows which memory it touches. Launching is safe.
+//! The macro [`kernel!`] declares a kernel of any PTX. `load` compares the declaration with the PTX
+//! and with the kernel that the driver has loaded. Loading is `unsafe`, because only the author of
+//! a kernel knows which memory it accesses. Launching is safe.
 //!
-//! The [`prelude`] has the names that most programs need. No name of this crate is a name of Rust's own prelude.
+//! Import the [`prelude`] for the names that most programs need. No name of this crate shadows a
+//! name of Rust's own prelude.
 //!
-//! # Contents
+//! # Outline
 //!
-//! - [`Driver`], [`Device`], [`Context`], [`Stream`] and [`Event`] are the driver's objects. Each keeps alive what it
-//!   needs.
-//! - [`Buffer`], [`Pinned`], [`Managed`] and [`Registered`] are memory. A [`View`] is a part of it that keeps it alive, and
-//!   a [`Boxed`] view has rows and slices. [`MemoryPool`] allocates in the order of a stream, [`GrowableBuffer`] grows in
-//!   place, and [`Staging`] uploads much host memory.
-//! - [`kernel!`], [`Module`], [`Library`] and [`Function`] are kernels from PTX, cubins and fatbins, with typed arguments.
-//!   [`LaunchConfig`] is the shape of a launch. A [`TensorMap`] is a tensor as an argument.
-//! - [`Kernel`] is a kernel of `ptx-gen` that was built, compiled and loaded. Its `args!` type its arguments.
-//! - [`Queue`] is a destination for GPU work. A [`Stream`] runs the work. A [`Recorder`] makes a graph of it whose edges
-//!   follow from what each launch reads and writes. In a [`Capture`] the driver makes the graph.
-//! - [`Graph`] and [`GraphExec`] are nodes and edges by hand. A graph is launched any number of times, and its arguments
-//!   change in place. Edges are full or [programmatic](EdgeKind::Programmatic). [`Conditional`] nodes branch and loop on
-//!   the device.
+//! - **Driver and devices**: [`Driver`], [`Device`], [`Properties`], [`Context`],
+//!   [`is_driver_available`]
+//! - **Streams**: [`Stream`], [`Event`], [`Queue`], [`Work`], [`WaitFor`], [`Hazard`]
+//! - **Device memory**: [`Buffer`], [`View`], [`Region`], [`Boxed`], [`MemoryPool`],
+//!   [`GrowableBuffer`], [`AddressRange`], [`PhysicalMemory`]
+//! - **Host memory**: [`Pinned`], [`Registered`], [`Managed`], [`Staging`]
+//! - **Element types**: [`Element`], [`ElementType`], [`ByValue`], [`f16`], [`bf16`]
+//! - **Modules and kernels**: [`kernel!`], [`Module`], [`Library`], [`JitOptions`], [`Function`],
+//!   [`Parameter`], [`Access`]
+//! - **Launches**: [`Launch`], [`LaunchConfig`], [`HostArg`], [`SuggestedBlock`]
+//! - **Kernels of `ptx-gen`**: [`Kernel`], [`Host`], [`AnyFunction`]
+//! - **Tensor maps**: [`TensorMapBuilder`], [`TensorMap`], [`MapArg`], [`Swizzle`]
+//! - **Graphs**: [`Graph`], [`GraphExec`], [`Node`], [`Edge`], [`EdgeKind`], [`NodeWork`],
+//!   [`Conditional`]
+//! - **Recorded and captured graphs**: [`Recorder`], [`Capture`], [`capture()`], [`CaptureMode`]
+//! - **Graph tools**: [`Graph::races`], [`Graph::dot`], [`Profile`], [`NodeAttribute`]
+//! - **L2 cache**: [`AccessWindow`]
+//! - **Other processes**: [`MemoryHandle`], [`EventHandle`]
+//! - **Errors**: [`Error`], [`DriverError`], [`ModuleError`], [`LaunchProblem`], [`Races`],
+//!   [`Stale`]
+//! - **Raw functions**: [`sys`], [`Driver::api`], [`Context::run`]
 //!
-//! # Memory and streams
+//! # Memory
 //!
-//! Memory is a [`Buffer`], and work is queued on a [`Stream`].
+//! A [`Buffer`] is device memory of one element type. It dereferences to a [`View`], which refers
+//! to a range of elements and keeps the memory alive. Kernels, copies and fills take views.
 //!
 //! ```
 //! # use warpwright_driver::*;
 //! # fn main() -> Result<(), Error> {
-//! # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+//! # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 //! let x = Buffer::from_slice(&context, &[1.0f32, 2.0, 3.0])?.labelled("x"); // errors show the label
 //! let y = Buffer::<f32>::zeroed(&context, 3)?;
 //! let stream = Stream::new(&context)?;
@@ -97,13 +110,19 @@
 //! # }
 //! ```
 //!
-//! Work in one stream runs in order. Work of two streams on the same bytes needs an [`Event`] between them and is refused
-//! without one ([`Error::UnorderedStreams`]). Events also measure time.
+//! A buffer can be dropped at any time. Its memory is freed after the work that uses it.
+//!
+//! # Streams
+//!
+//! Work in one [`Stream`] runs in order, and asynchronously to the host. Two streams run
+//! concurrently. If they access the same bytes and one of them writes, you must order them with an
+//! [`Event`]. Otherwise the later call returns [`Error::UnorderedStreams`]. Events also measure
+//! time.
 //!
 //! ```
 //! # use warpwright_driver::*;
 //! # fn main() -> Result<(), Error> {
-//! # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+//! # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 //! # let stream = Stream::new(&context)?;
 //! let other = Stream::new(&context)?;
 //! let x = Buffer::<f32>::zeroed(&context, 1000)?;
@@ -120,16 +139,31 @@
 //! # }
 //! ```
 //!
+//! # Modules and kernels
+//!
+//! A [`Module`] is PTX or machine code in a context. The driver compiles PTX when the module is
+//! loaded. If that fails, the error contains the compiler's log and quotes the line.
+//!
+//! - For your own PTX, declare kernels with [`kernel!`], as in the first program.
+//! - If parameters are known only at run time, use [`Module::function`] and [`Launch::new`].
+//! - To launch the same kernel many times, prepare a [`Launch`] and queue it with
+//!   [`Stream::run_launch`].
+//! - To use one image in several contexts, load a [`Library`].
+//!
+//! A [`Kernel`] is a kernel that was written in Rust with `ptx-gen`. See
+//! [below](#kernels-written-in-rust).
+//!
 //! # Graphs
 //!
-//! A [`Graph`] is work with its order, which the device receives in one call. When you build it by hand, you name for
-//! each node the nodes that it comes after. If you forget an edge, so that two nodes could touch the same bytes at the
-//! same time, [`Graph::instantiate`] refuses the graph and names both.
+//! A [`Graph`] is work with its order, which the device receives in a single call. If you build it
+//! by hand, you name the nodes that each node follows. If you forget an edge, so that two nodes
+//! could access the same bytes at the same time, [`Graph::instantiate`] returns an error that names
+//! both nodes.
 //!
 //! ```
 //! # use warpwright_driver::*;
 //! # fn main() -> Result<(), Error> {
-//! # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+//! # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 //! # let stream = Stream::new(&context)?;
 //! let x = Buffer::<f32>::zeroed(&context, 4)?;
 //! let y = Buffer::<f32>::zeroed(&context, 4)?;
@@ -145,13 +179,13 @@
 //! # }
 //! ```
 //!
-//! In a recorded graph the edges follow from what the work reads and writes. In a captured graph the driver adds them. All
-//! three destinations implement [`Queue`], so that you write the work once:
+//! A [`Recorder`] derives the edges from the memory accesses. In a [`Capture`] the driver adds
+//! them. Streams, recorders and captures implement [`Queue`], so that you write the work once:
 //!
 //! ```
 //! # use warpwright_driver::*;
 //! # fn main() -> Result<(), Error> {
-//! # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+//! # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 //! # let stream = Stream::new(&context)?;
 //! fn step(queue: &mut impl Queue, x: &View<f32>, y: &View<f32>) -> Result<(), Error> {
 //!     queue.fill(x, 1.0)?;
@@ -173,16 +207,66 @@
 //! # }
 //! ```
 //!
+//! Edges are full or [programmatic](EdgeKind::Programmatic). [`Conditional`] nodes branch and loop
+//! on the device. An instantiated graph changes its arguments in place, see [`GraphExec::set`].
+//!
+//! # Errors
+//!
+//! Every fallible function returns [`Error`]. Its text names the objects involved and says what to
+//! do, so give buffers and streams a label:
+//!
+//! ```
+//! # use warpwright_driver::*;
+//! # fn main() -> Result<(), Error> {
+//! # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
+//! # let stream = Stream::new(&context)?;
+//! let x = Buffer::<f32>::zeroed(&context, 4)?.labelled("x");
+//! let y = Buffer::<f32>::zeroed(&context, 5)?.labelled("y");
+//! let error = stream.copy(&x, &y).unwrap_err();
+//! assert_eq!(error.to_string(), "copy: 4 elements for y, which has 5");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The device reports faults asynchronously: a call can return the fault of earlier work. After a
+//! fault the context is lost, and [`Error::is_device_fault`] returns true. Destructors cannot
+//! return errors. Enable the feature `tracing` to log them.
+//!
+//! # Soundness
+//!
+//! Safe code cannot cause undefined behavior on the host or a data race on the device, provided
+//! that the `unsafe` functions it builds on were used correctly:
+//!
+//! - Memory, kernels, events and graphs live until the work that uses them is complete. The order
+//!   in which you drop them does not matter, and neither do panics and device faults.
+//! - Work of two streams, and two nodes of a graph, must be ordered if they conflict. Otherwise the
+//!   call returns an error.
+//! - A host function that unwinds does not abort the process, and a handle of one driver is never
+//!   passed to another.
+//! - A capture always ends. Calls that would invalidate it are refused, and destructors wait until
+//!   it ends.
+//!
+//! Four groups of functions are `unsafe`, each with a list of obligations:
+//!
+//! - Loading kernels, such as [`Module::function`] and [`Kernel::load`]. The kernel must stay
+//!   within its arguments.
+//! - Wrapping foreign objects, such as [`Buffer::from_raw`], and sharing memory with other
+//!   processes.
+//! - Waiving a check, such as [`Stream::assume_after`] and [`Graph::instantiate_with_races`].
+//! - Host slices of memory that the device can write, such as [`Pinned::as_slice`].
+//!
 //! # Without a GPU
 //!
-//! `warpwright-cuda-emu` is the driver API with a device that is a program, and all examples here run on it. Tests link
-//! it and call [`Driver::of`]`(warpwright_cuda_emu::library())`. An existing program finds its shared library as
-//! `libcuda.so.1`, or by the environment variable `WARPWRIGHT_LIBCUDA`, which names the driver to load. Mistakes that a
-//! GPU tolerates are errors there, with the kernel, the line and the thread.
+//! `warpwright-cuda-emu` implements the driver API on the CPU, and all examples here run on it.
+//! Link it in tests and pass `warpwright_cuda_emu::library()` to [`Driver::from_library`]. To run an
+//! existing program on it, name its shared library in the environment variable
+//! `WARPWRIGHT_LIBCUDA`, or install it as `libcuda.so.1`. The emulator reports bugs that a GPU
+//! tolerates, such as races, with the kernel, the line and the thread.
 //!
 //! # Kernels written in Rust
 //!
-//! A [`Kernel`] is a kernel of `ptx-gen`, built, compiled and loaded, with typed arguments.
+//! A [`Kernel`] is a kernel of `ptx-gen` that was built, compiled and loaded. Its arguments are
+//! typed.
 //!
 //! ```
 //! # use ptx_gen::{args, Builder, Cpu, Dev, Grid, In, KernelDef, Out, Shape, ShapeError, Side};
@@ -204,7 +288,7 @@
 //! use warpwright_driver::prelude::*;
 //!
 //! # fn main() -> Result<(), Error> {
-//! # let driver = Driver::of(warpwright_cuda_emu::library())?;
+//! # let driver = Driver::from_library(warpwright_cuda_emu::library())?;
 //! # /*
 //! let driver = Driver::load()?;
 //! # */
@@ -234,30 +318,36 @@
 //!
 //! # Features
 //!
-//! - `derive` adds `#[derive(Element)]`, which makes a struct of numbers an [`Element`].
-//! - `tracing` logs failures that cannot be returned, for example those in destructors. The crate never prints.
+//! - `derive` adds `#[derive(Element)]`, which makes a plain struct an [`Element`].
+//! - `tracing` logs errors that cannot be returned, for example those of destructors. The crate
+//!   never prints.
 
-#![allow(unsafe_code)]
+#![allow(
+    unsafe_code,
+    reason = "the crate is the safe layer over the driver's C API"
+)]
 #![deny(missing_debug_implementations)]
 #![cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 
 extern crate warpwright_driver_sys as driver_sys;
 
-// By the name that the tests outside use.
+// Unit tests include files of `tests/`, which use the crate by its external name.
 #[cfg(test)]
 extern crate self as warpwright_driver;
 
-/// Calls a function of the table and turns its code into a result that names the call.
+/// Calls a function of the driver's table and converts its code into a result that names the call.
 ///
-/// Expands to the bare call, so that the caller writes the `unsafe` block and says why it is sound.
+/// It expands to the bare call, so that the caller writes the `unsafe` block and its SAFETY
+/// comment.
 macro_rules! cu {
     ($driver:expr, $call:ident($($arg:expr),* $(,)?)) => {
         $driver.check(stringify!($call), ($driver.api().$call)($($arg),*))
     };
 }
 
-/// The same for a function that not every driver has: an absent one is an error that says which driver has it.
-macro_rules! cu_if_there {
+/// Calls a function that not every driver has, like [`cu!`]. If the driver lacks it, the result is
+/// an error that names the required CUDA version.
+macro_rules! cu_optional {
     ($driver:expr, $call:ident($($arg:expr),* $(,)?)) => {
         match $driver.api().$call {
             Some(call) => $driver.check(stringify!($call), call($($arg),*)),
@@ -266,8 +356,9 @@ macro_rules! cu_if_there {
     };
 }
 
-/// Tells what no error can, such as a failure in a destructor: by `tracing`, if that feature is on.
-macro_rules! tell {
+/// Logs an event that no error reports, such as a failure in a destructor, if the feature `tracing`
+/// is enabled.
+macro_rules! log_event {
     ($level:ident, $($what:tt)*) => {{
         #[cfg(feature = "tracing")]
         tracing::$level!($($what)*);
@@ -289,7 +380,6 @@ mod driver_error;
 mod element;
 mod error;
 mod event;
-mod few;
 mod function;
 mod gate;
 mod graph;
@@ -315,6 +405,7 @@ mod release;
 mod reserved;
 mod sentences;
 mod signature;
+mod small_vec;
 mod stream;
 mod stream_work;
 mod tensor_map;

@@ -13,14 +13,16 @@ use crate::ptx::Header;
 use crate::regions::forbid;
 use crate::{Context, Driver, Error, Function, ListedKernel, Module, Parameter};
 
-/// Code that belongs to no context, of drivers for CUDA 12.0 and later. In each context in which it is used it is a
-/// [`Module`], and so its kernels are [`Function`]s. Clones share it; it is unloaded when it and those are gone and their
-/// work is done.
+/// Code that does not belong to a context. It requires a driver for CUDA 12.0.
+///
+/// In each context a library appears as a [`Module`] with its [`Function`]s. Clones refer to the
+/// same library. It is unloaded when its last clone and its modules are gone and their work is
+/// complete.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let driver = Driver::of(warpwright_cuda_emu::library())?;
+/// # let driver = Driver::from_library(warpwright_cuda_emu::library())?;
 /// # let context = Context::new(&driver.device(0)?)?;
 /// let library = Library::load(&driver, "
 /// .version 7.0
@@ -34,9 +36,10 @@ use crate::{Context, Driver, Error, Function, ListedKernel, Module, Parameter};
 /// }")?;
 /// assert_eq!(library.kernels()?[0].name, "seven");
 /// let params = [Parameter::buffer::<u32>("to", Access::Write)];
-/// // SAFETY: the kernel writes the first word of `to`, and no more.
+/// // SAFETY: the kernel writes only the first word of `to`.
 /// let seven = unsafe { library.function(&context, "seven", &params) }?;
-/// let (stream, to) = (Stream::new(&context)?, Buffer::<u32>::zeroed(&context, 1)?);
+/// let stream = Stream::new(&context)?;
+/// let to = Buffer::<u32>::zeroed(&context, 1)?;
 /// stream.run_launch(&Launch::new(&seven, LaunchConfig::line(1, 1), vec![(&*to).into()])?)?;
 /// assert_eq!(stream.read(&to)?, [7]);
 /// # Ok(())
@@ -50,26 +53,27 @@ struct LibraryInner {
     raw: CUlibrary,
     text: String,
     info: String,
-    /// The modules that somebody has, one a context: what is asked of a kernel is known there.
+    /// The modules in use, one per context. They store the settings of their kernels.
     modules: Mutex<Vec<WeakModule>>,
 }
 
 impl Library {
-    /// Takes PTX for every device. The driver may compile it when it is first used in a context.
+    /// Loads PTX for every device. The driver may compile it only when a context first uses it.
     ///
     /// # Errors
-    /// [`Error::Module`]: text that the driver cannot know, before it is asked; what the compiler says, after.
+    /// Returns [`Error::Module`] if the PTX is too new for the driver, or with the messages of the
+    /// compiler.
     pub fn load(driver: &Driver, text: &str) -> Result<Self, Error> {
         Self::load_with(driver, text, &JitOptions::default())
     }
 
-    /// The same with options of the compiler.
+    /// Loads PTX for every device with options of the compiler.
     ///
     /// # Errors
-    /// As [`load`](Self::load).
+    /// Returns the errors of [`load`](Self::load).
     pub fn load_with(driver: &Driver, text: &str, options: &JitOptions) -> Result<Self, Error> {
         let fail = |reason| fault(driver, text, reason, Logs::default());
-        check_version(driver, &Header::of(text)).map_err(fail)?;
+        check_version(driver, &Header::parse(text)).map_err(fail)?;
         let image = CString::new(text).map_err(|e| fail(ModuleReason::Nul(e.nul_position())))?;
         Self::loaded(driver, image.as_bytes_with_nul(), text, options)
     }
@@ -77,10 +81,11 @@ impl Library {
     /// Loads machine code: a cubin or a fatbin, as `ptxas` and `nvcc` write them.
     ///
     /// # Errors
-    /// [`Error::Module`] with what the driver says.
+    /// Returns [`Error::Module`] if the driver cannot load the code.
     ///
     /// # Safety
-    /// The bytes are such an image, whole: the driver believes the lengths that it finds in it.
+    /// `image` must be a complete and valid cubin or fatbin, because the driver trusts the lengths
+    /// in it.
     pub unsafe fn load_image(driver: &Driver, image: &[u8]) -> Result<Self, Error> {
         Self::loaded(driver, image, "", &JitOptions::default())
     }
@@ -92,12 +97,16 @@ impl Library {
         options: &JitOptions,
     ) -> Result<Self, Error> {
         forbid("loading a library")?;
-        let (mut raw, mut logs, code) = (CUlibrary::NULL, Logs::default(), image.as_ptr().cast());
-        let (null, nulls) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let mut raw = CUlibrary::NULL;
+        let mut logs = Logs::default();
+        let code = image.as_ptr().cast();
+        let null = std::ptr::null_mut();
+        let nulls = std::ptr::null_mut();
         let result = with_options(options, &mut logs, |count, options, values| {
-            // SAFETY: the image ends with NUL or says where it ends, and is copied; the options outlive the call.
+            // SAFETY: the image is PTX that ends with NUL, or machine code whose length the caller
+            // of `load_image` guarantees. The driver copies it. The options outlive the call.
             unsafe {
-                cu_if_there!(
+                cu_optional!(
                     driver,
                     cuLibraryLoadData(&mut raw, code, options, values, count, null, nulls, 0)
                 )
@@ -114,34 +123,37 @@ impl Library {
         })))
     }
 
-    /// Its driver.
+    /// Returns the driver.
     pub fn driver(&self) -> &Driver {
         &self.0.driver
     }
 
-    /// The PTX; empty for machine code.
+    /// Returns the PTX, or an empty string for machine code.
     pub fn text(&self) -> &str {
         &self.0.text
     }
 
-    /// What the compiler reported when the library was loaded.
+    /// Returns the compiler's messages from when the library was loaded.
     pub fn log(&self) -> &str {
         &self.0.info
     }
 
-    /// The raw handle. It is valid for as long as this lives.
+    /// Returns the raw handle, which is valid while this value lives.
     pub fn raw(&self) -> CUlibrary {
         self.0.raw
     }
 
-    /// The kernels that the driver finds in it. Drivers for less than CUDA 12.4 list none, and there the names come
-    /// from the PTX. Parameters are told where a context is current on this thread ([`Context::enter`]), and in the
-    /// kernels of [`in_context`](Self::in_context).
+    /// Returns the kernels of the library.
+    ///
+    /// Drivers older than CUDA 12.4 cannot list kernels, so the names come from the PTX there.
+    /// Parameters are listed only while a context is current on this thread (see
+    /// [`Context::enter`]). The kernels of [`in_context`](Self::in_context) always list them.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// Returns an error if the driver cannot list the kernels.
     pub fn kernels(&self) -> Result<Vec<ListedKernel>, Error> {
-        let (driver, mut count) = (&self.0.driver, 0);
+        let driver = &self.0.driver;
+        let mut count = 0;
         if driver.api().cuLibraryEnumerateKernels.is_none() {
             let named = |name: &&str| ListedKernel {
                 name: (*name).to_string(),
@@ -149,12 +161,13 @@ impl Library {
             };
             return Ok(crate::ptx::entries(self.text()).iter().map(named).collect());
         }
-        // SAFETY: `count` is ours to write, and the library is loaded.
-        unsafe { cu_if_there!(driver, cuLibraryGetKernelCount(&mut count, self.0.raw)) }?;
+        // SAFETY: `count` is a local variable that the driver may write. `self` keeps the library
+        // loaded.
+        unsafe { cu_optional!(driver, cuLibraryGetKernelCount(&mut count, self.0.raw)) }?;
         let mut kernels = vec![CUkernel::NULL; count as usize];
         let to = kernels.as_mut_ptr();
-        // SAFETY: the array has room for that many.
-        unsafe { cu_if_there!(driver, cuLibraryEnumerateKernels(to, count, self.0.raw)) }?;
+        // SAFETY: the array has `count` elements. `self` keeps the library loaded.
+        unsafe { cu_optional!(driver, cuLibraryEnumerateKernels(to, count, self.0.raw)) }?;
         kernels
             .into_iter()
             .map(|kernel| self.listed(kernel))
@@ -162,28 +175,34 @@ impl Library {
     }
 
     fn listed(&self, kernel: CUkernel) -> Result<ListedKernel, Error> {
-        let (driver, mut name) = (&self.0.driver, std::ptr::null::<c_char>());
-        // SAFETY: `name` is ours to write, and the kernel is of the loaded library.
-        unsafe { cu_if_there!(driver, cuKernelGetName(&mut name, kernel)) }?;
-        // SAFETY: the driver's name is a C string that lives as long as the library.
+        let driver = &self.0.driver;
+        let mut name = std::ptr::null::<c_char>();
+        // SAFETY: `name` is a local variable that the driver may write. The kernel is of this
+        // library.
+        unsafe { cu_optional!(driver, cuKernelGetName(&mut name, kernel)) }?;
+        // SAFETY: the driver returned a C string that lives as long as the library.
         let name = unsafe { CStr::from_ptr(name) }
             .to_string_lossy()
             .into_owned();
         let known = crate::ptx::param_count(self.text(), &name).unwrap_or(usize::MAX);
-        // The driver tells parameters in a context only, whichever it is.
+        // The driver reports parameters only while some context is current, and any context will
+        // do.
         let mut current = CUcontext::NULL;
-        // SAFETY: the handle is ours to write.
+        // SAFETY: `current` is a local variable that the driver may write.
         unsafe { cu!(driver, cuCtxGetCurrent(&mut current)) }?;
-        let told = driver
+        let param_info = driver
             .api()
             .cuKernelGetParamInfo
             .filter(|_| !current.is_null());
-        let parameters = told.map(|info| {
+        let parameters = param_info.map(|info| {
             places(known, |index, offset, size| {
-                // SAFETY: both numbers are ours to write, and past the last parameter the call refuses.
+                // SAFETY: the driver may write both numbers. It returns an error beyond the last
+                // parameter.
                 let code = unsafe { info(kernel, index, offset, size) };
-                (code != CUresult::INVALID_VALUE)
-                    .then(|| driver.check("cuKernelGetParamInfo", code))
+                if code == CUresult::INVALID_VALUE {
+                    return None;
+                }
+                Some(driver.check("cuKernelGetParamInfo", code))
             })
         });
         Ok(ListedKernel {
@@ -192,16 +211,18 @@ impl Library {
         })
     }
 
-    /// What it is in a context: its kernels and variables there.
+    /// Returns the module that the library is in a context, with its kernels and global variables
+    /// there.
     ///
     /// # Errors
-    /// A context of another driver; or what the driver refuses, such as code that does not run on the device
-    /// ([`Error::Module`]).
+    /// - [`Error::WrongContext`] if the context belongs to another driver.
+    /// - [`Error::Module`] if the code does not run on the device.
     pub fn in_context(&self, context: &Context) -> Result<Module, Error> {
         forbid("loading a library into a context")?;
         let driver = &self.0.driver;
         if !std::ptr::eq(driver.api(), context.driver().api()) {
-            let (what, theirs) = ("a library".into(), driver.origin().into());
+            let what = "a library".into();
+            let theirs = driver.origin().into();
             return Err(Error::WrongContext {
                 what,
                 theirs,
@@ -209,7 +230,8 @@ impl Library {
                 ours: context.to_string(),
             });
         }
-        // Dropped after the lock: what goes with the last share of a module may come back here.
+        // Declared before the guard, so that it is dropped after the guard. The destructor of a
+        // last share of a module may use this library again.
         let known: Vec<Module>;
         let mut modules = lock(&self.0.modules);
         known = modules.iter().filter_map(WeakModule::upgrade).collect();
@@ -217,41 +239,44 @@ impl Library {
             return Ok(known.clone());
         }
         modules.retain(WeakModule::is_kept);
-        let (_current, mut raw) = (context.enter()?, CUmodule::NULL);
-        // SAFETY: `raw` is ours to write, and the library is loaded.
-        unsafe { cu_if_there!(driver, cuLibraryGetModule(&mut raw, self.0.raw)) }.map_err(
+        let _current = context.enter()?;
+        let mut raw = CUmodule::NULL;
+        // SAFETY: `raw` is a local variable that the driver may write. `self` keeps the library
+        // loaded.
+        unsafe { cu_optional!(driver, cuLibraryGetModule(&mut raw, self.0.raw)) }.map_err(
             |error| crate::module::fault(context, self.text(), error.into(), String::new()),
         )?;
-        let module = Module::of_library(context, raw, self.text(), self.0.clone());
+        let module = Module::from_library(context, raw, self.text(), self.0.clone());
         modules.push(module.downgrade());
         Ok(module)
     }
 
-    /// A kernel of it in a context: short for [`in_context`](Self::in_context) and [`Module::function`].
+    /// Returns a kernel of the library in a context. It combines [`in_context`](Self::in_context)
+    /// and [`Module::function`].
     ///
     /// # Errors
-    /// As both.
+    /// Returns the errors of [`in_context`](Self::in_context) and [`Module::function`].
     ///
     /// # Safety
-    /// As [`Module::function`].
+    /// The caller must fulfill the obligations of [`Module::function`].
     pub unsafe fn function(
         &self,
         context: &Context,
         name: &str,
         params: &[Parameter],
     ) -> Result<Function, Error> {
-        // SAFETY: the caller vouches for the kernel.
+        // SAFETY: the caller fulfills the same obligations.
         unsafe { self.in_context(context)?.function(name, params) }
     }
 }
 
-/// The error of a library, which has no device.
+/// Returns the error of a library, which has no device.
 fn fault(driver: &Driver, text: &str, reason: ModuleReason, logs: Logs) -> Error {
     let (major, minor) = driver.version();
     let place = format!("a library, driver for CUDA {major}.{minor}");
     Error::from(Box::new(describe(
         place,
-        &Header::of(text),
+        &Header::parse(text),
         text,
         reason,
         logs,
@@ -267,13 +292,14 @@ impl std::fmt::Debug for Library {
 }
 
 impl Drop for LibraryInner {
-    /// Modules of it, which name it, waited for their work.
+    /// Unloads the library. Its modules, which keep it, have waited for their work.
     fn drop(&mut self) {
-        let (driver, raw) = (self.driver, self.raw);
+        let driver = self.driver;
+        let raw = self.raw;
         driver.gate().pass(move || {
-            // SAFETY: the library was this one's, and nothing of it is left.
-            if let Err(error) = unsafe { cu_if_there!(driver, cuLibraryUnload(raw)) } {
-                tell!(warn, %error, "library not unloaded");
+            // SAFETY: this value owned the library. Its modules, which share it, are gone.
+            if let Err(error) = unsafe { cu_optional!(driver, cuLibraryUnload(raw)) } {
+                log_event!(warn, %error, "library not unloaded");
             }
         });
     }

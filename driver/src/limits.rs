@@ -4,7 +4,7 @@ use driver_sys::CUdevice_attribute;
 
 use crate::{Device, Error};
 
-/// What a launch may ask of the device.
+/// The launch limits of a device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) grid: [u32; 3],
@@ -13,7 +13,8 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    pub(crate) fn of(device: &Device) -> Result<Self, Error> {
+    /// Reads the limits of a device.
+    pub(crate) fn for_device(device: &Device) -> Result<Self, Error> {
         let get = |attribute| device.attribute(attribute).map(|v| v as u32);
         Ok(Self {
             grid: [

@@ -1,5 +1,8 @@
-//! Locks that a panic of another holder does not close. All locks of this crate are taken here, so that the tests can
-//! let threads take turns at them.
+//! Locks that ignore poisoning.
+//!
+//! A panic under a lock of this crate leaves the data valid, because each critical section changes
+//! it in steps that are complete in themselves. All locks of the crate are taken through this
+//! module, so that tests can control the order in which threads take them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -7,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockW
 #[path = "../tests/locks/turns.rs"]
 pub(crate) mod turns;
 
-/// A lock whose data stays whole whatever a holder does.
+/// Locks a mutex whose data stays valid after a panic.
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     #[cfg(test)]
@@ -15,7 +18,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A share of a lock whose data stays whole whatever a holder does.
+/// Takes shared access to a lock whose data stays valid after a panic.
 #[inline]
 pub(crate) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     #[cfg(test)]
@@ -23,7 +26,7 @@ pub(crate) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     lock.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// All of a lock whose data stays whole whatever a holder does.
+/// Takes exclusive access to a lock whose data stays valid after a panic.
 #[inline]
 pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     #[cfg(test)]

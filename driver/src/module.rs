@@ -1,4 +1,4 @@
-//! Modules: PTX compiled by the driver, and the functions in it.
+//! Modules: code that the driver has compiled for a context.
 
 use std::any::Any;
 use std::ffi::{CString, c_void};
@@ -18,17 +18,17 @@ use crate::regions::forbid;
 use crate::release::Release;
 use crate::{Context, Driver, Error};
 
-/// Room for each log of the compiler, in bytes.
+/// The size of each log buffer of the compiler in bytes.
 const LOG: usize = 16 << 10;
 
-/// Compiled PTX. Clones share it.
+/// Compiled PTX or machine code in a context. Clones refer to the same module.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
 /// # kernel! { struct Scale = "scale"(n: u32, a: f32, y: &mut [f32]); }
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let module = Module::load(&context, SCALE)?;
 /// // SAFETY: the kernel stays below `n`, and multiplies each element by `a`.
@@ -49,31 +49,32 @@ struct ModuleInner {
     loaded: Loaded,
     text: String,
     info: String,
-    /// What was asked of each kernel, by handle: two `Function`s of one kernel are one to the driver.
+    /// The settings of each kernel by handle. Two [`Function`](crate::Function)s of one kernel
+    /// share them, because the driver keeps the settings per kernel.
     settings: Mutex<Vec<(CUfunction, Arc<Settings>)>>,
 }
 
-/// Who loaded a module, and so who unloads it.
+/// The origin of a module, which determines how it is unloaded.
 enum Loaded {
-    /// This crate.
+    /// Loaded by this crate.
     Here,
-    /// Somebody else.
+    /// Loaded elsewhere and not unloaded here.
     Elsewhere,
-    /// A library, which is kept.
+    /// Part of a library, which is kept alive.
     ByLibrary(Arc<dyn Any + Send + Sync>),
 }
 
-/// A module that is not kept.
+/// A module that is not kept alive.
 #[derive(Clone)]
 pub(crate) struct WeakModule(Weak<ModuleInner>);
 
 impl WeakModule {
-    /// The module, if somebody keeps it.
+    /// Returns the module if it is still alive.
     pub(crate) fn upgrade(&self) -> Option<Module> {
         self.0.upgrade().map(Module)
     }
 
-    /// Whether somebody keeps it.
+    /// Returns true if the module is still alive.
     pub(crate) fn is_kept(&self) -> bool {
         self.0.strong_count() > 0
     }
@@ -87,11 +88,12 @@ impl std::fmt::Debug for Module {
     }
 }
 
-/// What was asked of a kernel of the driver.
+/// The settings of a kernel that this crate has changed in the driver.
 pub(crate) struct Settings {
-    /// The dynamic shared memory that it may have now.
+    /// The current limit of dynamic shared memory in bytes.
     pub(crate) dynamic_shared: AtomicU32,
-    /// Held while the driver is asked for more, so that nobody lowers it; whether shared memory is preferred.
+    /// Whether shared memory is preferred to L1 cache. The lock is held while the driver changes
+    /// either setting, so that no thread lowers a limit that another one has raised.
     pub(crate) prefers_shared: Mutex<bool>,
 }
 
@@ -108,19 +110,20 @@ impl Module {
     /// Compiles PTX for the context's device.
     ///
     /// # Errors
-    /// [`Error::Module`]: text that the driver cannot know or the device cannot run, before it is asked; what the
-    /// compiler says, with both logs and the line they name, after.
+    /// Returns [`Error::Module`] if the PTX is too new for the driver, or if its target does not
+    /// run on the device. If compilation fails, the error contains both logs of the compiler and
+    /// the line they name.
     pub fn load(context: &Context, text: &str) -> Result<Self, Error> {
         Self::load_with(context, text, &JitOptions::default())
     }
 
-    /// Compiles PTX for the context's device, with options.
+    /// Compiles PTX for the context's device with options.
     ///
     /// # Errors
-    /// As [`load`](Self::load).
+    /// Returns the errors of [`load`](Self::load).
     pub fn load_with(context: &Context, text: &str, options: &JitOptions) -> Result<Self, Error> {
         let fail = |reason| fault(context, text, reason, String::new());
-        check_header(context, &Header::of(text)).map_err(fail)?;
+        check_header(context, &Header::parse(text)).map_err(fail)?;
         let image = CString::new(text).map_err(|e| fail(ModuleReason::Nul(e.nul_position())))?;
         Self::compiled(
             context,
@@ -130,7 +133,7 @@ impl Module {
         )
     }
 
-    /// A module of an image that the driver knows: PTX that ends with NUL, or machine code.
+    /// Loads an image: PTX that ends with NUL, or machine code.
     pub(crate) fn compiled(
         context: &Context,
         image: &[u8],
@@ -140,7 +143,7 @@ impl Module {
         let fail = |reason, log: Logs| {
             Error::from(Box::new(describe(
                 place_of(context),
-                &Header::of(&text),
+                &Header::parse(&text),
                 &text,
                 reason,
                 log,
@@ -150,7 +153,7 @@ impl Module {
         let mut logs = Logs::default();
         let raw = compile(context, image, options, &mut logs)
             .map_err(|e| fail(e.into(), logs.clone()))?;
-        tell!(debug, info = logs.info, "module loaded");
+        log_event!(debug, info = logs.info, "module loaded");
         Ok(Self(Arc::new(ModuleInner {
             context: context.clone(),
             raw,
@@ -161,14 +164,20 @@ impl Module {
         })))
     }
 
-    /// A module that somebody else loaded, such as another crate in the same process. It is not unloaded. With the text
-    /// that it was made of, declarations are compared; without (an empty one) the driver alone is asked.
+    /// Wraps a module loaded elsewhere, for example by another crate in the same process. Dropping
+    /// the `Module` does not unload it.
+    ///
+    /// With the PTX it was made from, declared parameters are compared with the PTX. If `text` is
+    /// empty, they are compared only with the driver's report.
     ///
     /// # Safety
-    /// `raw` is a module of the context for as long as this or a [`Function`](crate::Function) of it lives, and was made
-    /// of the text.
+    /// - `raw` must be a module of the context while this `Module` or a
+    ///   [`Function`](crate::Function) of it lives.
+    /// - `text` must be empty or the PTX that the module was made from.
     pub unsafe fn from_raw(context: &Context, raw: CUmodule, text: &str) -> Self {
-        let (context, text, info) = (context.clone(), text.to_string(), String::new());
+        let context = context.clone();
+        let text = text.to_string();
+        let info = String::new();
         let settings = Mutex::default();
         Self(Arc::new(ModuleInner {
             context,
@@ -180,15 +189,18 @@ impl Module {
         }))
     }
 
-    /// The module that a library is in a context. It keeps the library.
-    pub(crate) fn of_library(
+    /// Wraps the module that a library is in a context. It keeps the library alive.
+    pub(crate) fn from_library(
         context: &Context,
         raw: CUmodule,
         text: &str,
         library: Arc<dyn Any + Send + Sync>,
     ) -> Self {
-        let (context, text, info) = (context.clone(), text.to_string(), String::new());
-        let (loaded, settings) = (Loaded::ByLibrary(library), Mutex::default());
+        let context = context.clone();
+        let text = text.to_string();
+        let info = String::new();
+        let loaded = Loaded::ByLibrary(library);
+        let settings = Mutex::default();
         Self(Arc::new(ModuleInner {
             context,
             raw,
@@ -203,17 +215,18 @@ impl Module {
         WeakModule(Arc::downgrade(&self.0))
     }
 
-    /// Its context.
+    /// Returns the context of the module.
     pub fn context(&self) -> &Context {
         &self.0.context
     }
 
-    /// The raw handle. It is valid for as long as this lives.
+    /// Returns the raw handle, which is valid while this value lives.
     pub fn raw(&self) -> CUmodule {
         self.0.raw
     }
 
-    /// What was asked of this kernel: at first the dynamic shared memory that the driver says.
+    /// Returns the settings of a kernel. A kernel that is new here starts with `dynamic_shared`,
+    /// the limit that the driver reports.
     pub(crate) fn settings(&self, raw: CUfunction, dynamic_shared: u32) -> Arc<Settings> {
         let mut all = lock(&self.0.settings);
         if let Some((_, known)) = all.iter().find(|(function, _)| *function == raw) {
@@ -224,17 +237,17 @@ impl Module {
         new
     }
 
-    /// An error of this module.
+    /// Returns an error of this module.
     pub(crate) fn fault(&self, reason: ModuleReason) -> Error {
         fault(&self.0.context, &self.0.text, reason, String::new())
     }
 
-    /// The PTX; empty for a module of machine code.
+    /// Returns the PTX, or an empty string for machine code.
     pub fn text(&self) -> &str {
         &self.0.text
     }
 
-    /// What the compiler reported: registers, spills, shared memory.
+    /// Returns the compiler's messages, such as the numbers of registers and spills.
     pub fn log(&self) -> &str {
         &self.0.info
     }
@@ -260,7 +273,7 @@ impl Drop for ModuleInner {
     }
 }
 
-/// What the compiler wrote.
+/// The logs of the compiler.
 #[derive(Clone, Default)]
 pub(crate) struct Logs {
     pub(crate) error: String,
@@ -273,10 +286,13 @@ fn compile(
     jit: &JitOptions,
     logs: &mut Logs,
 ) -> Result<CUmodule, DriverError> {
-    let (_current, driver, mut raw) = (context.enter()?, context.driver(), CUmodule::NULL);
+    let _current = context.enter()?;
+    let driver = context.driver();
+    let mut raw = CUmodule::NULL;
     let image = image.as_ptr().cast();
     with_options(jit, logs, |count, options, values| {
-        // SAFETY: the image ends with NUL or says where it ends; the options outlive the call.
+        // SAFETY: the image is PTX that ends with NUL, or machine code whose length the caller of
+        // `load_image` guarantees. The options outlive the call.
         unsafe {
             cu!(
                 driver,
@@ -287,13 +303,16 @@ fn compile(
     Ok(raw)
 }
 
-/// Lends a call of the compiler its options, among them two logs whose sizes are stated and that outlive the call.
+/// Calls the compiler with its options, including two log buffers, and stores the logs.
 pub(crate) fn with_options<R>(
     jit: &JitOptions,
     logs: &mut Logs,
     call: impl FnOnce(u32, *mut CUjit_option, *mut *mut c_void) -> R,
 ) -> R {
-    let (mut info, mut error) = (vec![0u8; LOG], vec![0u8; LOG]);
+    // The buffers and their sizes are separate options, in this order. The driver writes into the
+    // buffers during `call` only.
+    let mut info = vec![0u8; LOG];
+    let mut error = vec![0u8; LOG];
     let mut options = vec![
         CUjit_option::INFO_LOG_BUFFER,
         CUjit_option::INFO_LOG_BUFFER_SIZE_BYTES,
@@ -324,7 +343,7 @@ pub(crate) fn with_options<R>(
     result
 }
 
-/// Refuses what the driver or the device cannot know, in words of its own.
+/// Checks that the driver knows the PTX version and that the target runs on the device.
 fn check_header(context: &Context, header: &Header) -> Result<(), ModuleReason> {
     check_version(context.driver(), header)?;
     let (major, minor) = context.device().compute_capability();
@@ -337,7 +356,7 @@ fn check_header(context: &Context, header: &Header) -> Result<(), ModuleReason> 
     }
 }
 
-/// Refuses PTX that is newer than the driver.
+/// Checks that the PTX is not newer than the driver.
 pub(crate) fn check_version(driver: &Driver, header: &Header) -> Result<(), ModuleReason> {
     let driver = driver.version();
     let needed = header.version.and_then(ptx::cuda_of);
@@ -353,7 +372,7 @@ pub(crate) fn check_version(driver: &Driver, header: &Header) -> Result<(), Modu
     Ok(())
 }
 
-/// The error of a module, with a log.
+/// Returns the error of a module with a log.
 pub(crate) fn fault(context: &Context, text: &str, reason: ModuleReason, log: String) -> Error {
     let logs = Logs {
         error: log,
@@ -361,7 +380,7 @@ pub(crate) fn fault(context: &Context, text: &str, reason: ModuleReason, log: St
     };
     Error::from(Box::new(describe(
         place_of(context),
-        &Header::of(text),
+        &Header::parse(text),
         text,
         reason,
         logs,
@@ -373,7 +392,7 @@ fn place_of(context: &Context) -> String {
     format!("{}, driver for CUDA {major}.{minor}", context.device())
 }
 
-/// An error of a text that was to be loaded in some place.
+/// Returns the error of PTX that could not be loaded on a device.
 pub(crate) fn describe(
     device: String,
     header: &Header,

@@ -1,46 +1,47 @@
-//! Errors of modules: why one did not load.
+//! The error of a module that did not load.
 
 use std::fmt;
 
 use crate::DriverError;
 
-/// A module that did not load, with all that is known about why.
+/// A module that did not load, with everything that is known about the reason.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let text = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k() {\n    bad.u32;\n}\n";
 /// let Err(Error::Module(error)) = Module::load(&context, text) else { panic!("it is no instruction") };
 /// assert_eq!(error.line.as_ref().map(|line| line.number), Some(5));
-/// println!("{error}"); // the line, what the compiler wrote, the device, the driver's version
+/// println!("{error}"); // the line, the compiler's message, the device, the driver's version
 /// # Ok(())
 /// # }
 /// ```
+#[non_exhaustive]
 pub struct ModuleError {
-    /// What is wrong.
+    /// The reason why the module did not load.
     pub reason: ModuleReason,
-    /// The driver's error log.
+    /// The error log of the driver's compiler.
     pub log: String,
-    /// The driver's information log.
+    /// The information log of the driver's compiler.
     pub info: String,
-    /// The PTX line that the log names.
+    /// The line of PTX that the log names.
     pub line: Option<PtxLine>,
-    /// `.version` and `.target` of the text, as far as it has them.
+    /// The `.version` and `.target` of the PTX, as far as it contains them.
     pub header: String,
-    /// The device's name and compute capability, and the driver's version.
+    /// The name and the compute capability of the device, and the version of the driver.
     pub device: String,
 }
 
-/// Why a module did not load.
+/// The reason why a module did not load.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let module = Module::load(&context, SCALE)?;
-/// // SAFETY: it is refused.
+/// // SAFETY: the call returns an error.
 /// match unsafe { module.function("scaled", &[]) } {
 ///     Err(Error::Module(error)) => match &error.reason {
 ///         ModuleReason::NoFunction { name, entries } => println!("{name} is none of {entries}"),
@@ -54,61 +55,62 @@ pub struct ModuleError {
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ModuleReason {
-    /// The driver refused.
+    /// The driver returned an error.
     Driver(DriverError),
-    /// A NUL inside the text would end it early.
+    /// The PTX contains a NUL at this byte, where the driver would stop reading.
     Nul(usize),
-    /// The text is newer than the driver.
+    /// The PTX version is newer than the driver.
     Version {
-        /// `.version` of the text.
+        /// The `.version` of the PTX.
         ptx: String,
         /// The first CUDA version that loads it.
         needed: String,
-        /// What the driver serves.
+        /// The CUDA version that the driver supports.
         driver: String,
     },
-    /// The text is for another chip.
+    /// The PTX is for another architecture.
     Target {
-        /// `.target` of the text.
+        /// The `.target` of the PTX.
         target: String,
-        /// The device's compute capability.
+        /// The compute capability of the device.
         device: String,
     },
-    /// The module has no global variable of that name.
+    /// The module has no global variable with this name.
     NoGlobal {
-        /// The name asked for.
+        /// The requested name of the variable.
         name: String,
     },
-    /// The module has no kernel of that name.
+    /// The module has no kernel with this name.
     NoFunction {
-        /// The name asked for.
+        /// The requested name of the kernel.
         name: String,
-        /// The names in the text.
+        /// The names of the kernels in the PTX.
         entries: String,
     },
 }
 
-/// A line of PTX and where it came from.
+/// A line of PTX and the source line it was generated from.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let text = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k() {\n    bad.u32;\n}\n";
 /// let Err(Error::Module(error)) = Module::load(&context, text) else { panic!("it is no instruction") };
 /// let line = error.line.as_ref().expect("the log names one");
 /// assert_eq!((line.number, line.text.as_str()), (5, "bad.u32;"));
-/// assert_eq!(line.source, None); // the text has no `.loc`
+/// assert_eq!(line.source, None); // the PTX has no `.loc`
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct PtxLine {
-    /// Its number, from 1.
+    /// The line number, from 1.
     pub number: usize,
-    /// Its text, trimmed.
+    /// The text of the line, trimmed.
     pub text: String,
-    /// `file:line` of the source, where the text carries `.loc`.
+    /// The source as `file:line`, if the PTX contains `.loc` directives.
     pub source: Option<String>,
 }
 
@@ -125,15 +127,16 @@ impl fmt::Display for ModuleError {
                 write!(f, "\n  from {source}")?;
             }
         }
-        // A driver that keeps a log tells in it what the compiler said.
-        let told = if let ModuleReason::Driver(error) = &self.reason {
+        // A driver that keeps a log repeats the compiler's messages there. `reason` has printed
+        // that log already, so its lines are left out here.
+        let printed = if let ModuleReason::Driver(error) = &self.reason {
             &*error.log
         } else {
             ""
         };
         let lines = self.log.lines().chain(self.info.lines());
         lines
-            .filter(|line| !told.contains(line.trim()))
+            .filter(|line| !printed.contains(line.trim()))
             .try_for_each(|line| write!(f, "\n{line}"))
     }
 }

@@ -1,4 +1,5 @@
-//! How many blocks and clusters of a kernel run at the same time, and which block size suits it.
+//! Occupancy: the number of blocks and clusters that run at the same time, and suggested block
+//! sizes.
 
 use driver_sys::{
     CUdevice_attribute, CUfunction_attribute, CUlaunchAttribute, CUlaunchConfig, CUstream,
@@ -13,10 +14,10 @@ use crate::{Error, Function, LaunchConfig};
 /// # use warpwright_driver::*;
 /// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let module = Module::load(&context, SCALE)?;
 /// # let params = [Parameter::value::<u32>("n"), Parameter::value::<f32>("a"), Parameter::buffer::<f32>("y", Access::ReadWrite)];
-/// # // SAFETY: the kernel stays below `n`, and these are its parameters.
+/// # // SAFETY: the kernel stays below `n` and has these parameters.
 /// # let scale = unsafe { module.function("scale", &params) }?;
 /// let suggested = scale.suggested_block(0, 256)?; // at most 256 threads
 /// assert!(suggested.threads <= 256);
@@ -27,25 +28,32 @@ use crate::{Error, Function, LaunchConfig};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SuggestedBlock {
-    /// Threads of a block: with so many, the most threads of a multiprocessor are busy.
+    /// The number of threads per block that keeps the most threads of a multiprocessor busy.
     pub threads: u32,
-    /// Blocks of that size that the whole device holds at the same time.
+    /// The number of such blocks that the whole device runs at the same time.
     pub blocks: u32,
 }
 
 impl Function {
-    /// Blocks of that many threads and that much dynamic shared memory that fit on one multiprocessor, with the
-    /// opt-in that such a launch makes.
+    /// Returns the number of blocks with this size and dynamic shared memory that fit on one
+    /// multiprocessor.
+    ///
+    /// The opt-in to shared memory is the same as for a launch.
     ///
     /// # Errors
-    /// More shared memory than the device allows a block, or what the driver refuses.
+    /// Returns [`Error::Launch`] if the device does not allow as much shared memory per block, or
+    /// an error if the driver cannot compute the number.
     pub fn blocks_per_sm(&self, block: u32, dynamic_shared: u32) -> Result<u32, Error> {
         self.admit_shared(dynamic_shared)?;
-        let (_current, driver) = (self.context().enter()?, self.context().driver());
-        let (mut blocks, block, shared) = (0, signed(block), dynamic_shared as usize);
-        // SAFETY: `blocks` is ours to write; the function is loaded.
+        let _current = self.context().enter()?;
+        let driver = self.context().driver();
+        let mut blocks = 0;
+        let block = signed(block);
+        let shared = dynamic_shared as usize;
+        // SAFETY: `blocks` is a local variable that the driver may write. `self` keeps the
+        // function's module loaded.
         unsafe {
-            cu_if_there!(
+            cu_optional!(
                 driver,
                 cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, self.raw(), block, shared)
             )
@@ -53,41 +61,49 @@ impl Function {
         Ok(blocks as u32)
     }
 
-    /// The block size that keeps most threads of a multiprocessor busy, where each block has so much dynamic shared
-    /// memory whatever its size; at most `limit` threads if that is not 0. The kernel must be one that runs with any
-    /// block size: one of `ptx-gen` has its own.
+    /// Returns the block size that keeps the most threads of a multiprocessor busy.
+    ///
+    /// Each block has `dynamic_shared` bytes of dynamic shared memory, regardless of its size. If
+    /// `limit` is not 0, the block has at most that many threads. The kernel must run with any
+    /// block size, which kernels of `ptx-gen` do not.
     ///
     /// ```
     /// # use warpwright_driver::*;
     /// # fn main() -> Result<(), Error> {
-    /// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+    /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
     /// let ptx = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry nothing() { ret; }\n";
     /// let module = Module::load(&context, ptx)?;
-    /// // SAFETY: the kernel has no parameters and touches nothing.
+    /// // SAFETY: the kernel has no parameters and accesses no memory.
     /// let nothing = unsafe { module.function("nothing", &[]) }?;
     /// let suggested = nothing.suggested_block(0, 0)?;
     /// assert_eq!(suggested.threads, 1024);
-    /// // So much of the multiprocessors' shared memory is left to a block if two are to fit on each.
+    /// // The shared memory that a block may use if two of them must fit on a multiprocessor.
     /// assert!(nothing.available_shared(2, 256)? >= 48 << 10);
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// More shared memory than the device allows a block; a kernel of which no block fits
-    /// ([`LaunchProblem::Attribute`]); or what the driver refuses.
+    /// - [`Error::Launch`] if the device does not allow as much shared memory per block.
+    /// - [`Error::Launch`] with [`LaunchProblem::Attribute`] if no block of the kernel fits.
+    /// - [`Error::Driver`] if the driver cannot compute the size.
     pub fn suggested_block(
         &self,
         dynamic_shared: u32,
         limit: u32,
     ) -> Result<SuggestedBlock, Error> {
         self.admit_shared(dynamic_shared)?;
-        let (_current, driver) = (self.context().enter()?, self.context().driver());
-        let (mut blocks, mut threads, limit) = (0, 0, signed(limit));
-        let (raw, shared) = (self.raw(), dynamic_shared as usize);
-        // SAFETY: both numbers are ours to write; the function is loaded. Without a callback the size holds for all.
+        let _current = self.context().enter()?;
+        let driver = self.context().driver();
+        let mut blocks = 0;
+        let mut threads = 0;
+        let limit = signed(limit);
+        let raw = self.raw();
+        let shared = dynamic_shared as usize;
+        // SAFETY: both numbers are local variables that the driver may write. `self` keeps the
+        // function's module loaded. Without a callback the shared memory is the same for all sizes.
         unsafe {
-            cu_if_there!(
+            cu_optional!(
                 driver,
                 cuOccupancyMaxPotentialBlockSize(
                     &mut blocks,
@@ -101,7 +117,7 @@ impl Function {
         }?;
         if threads == 0 {
             return Err(self.refuse(LaunchProblem::Attribute(
-                "no block of it fits on a multiprocessor",
+                "no block of the kernel fits on a multiprocessor",
             )));
         }
         Ok(SuggestedBlock {
@@ -110,18 +126,25 @@ impl Function {
         })
     }
 
-    /// The dynamic shared memory in bytes that each block may have for so many blocks, of so many threads, to fit on
-    /// one multiprocessor: no more than a launch or a question like [`blocks_per_sm`](Self::blocks_per_sm) has asked for
-    /// before, or the default of 48 KiB with what the kernel declares.
+    /// Returns the dynamic shared memory in bytes that each block may use if `blocks_per_sm` blocks
+    /// of `block` threads must fit on one multiprocessor.
+    ///
+    /// The result is at most the limit that an earlier launch or a call such as
+    /// [`blocks_per_sm`](Self::blocks_per_sm) has opted in to. Without an opt-in, the limit is 48
+    /// KiB including the kernel's static shared memory.
     ///
     /// # Errors
-    /// Blocks that do not fit whatever they ask for, or what else the driver refuses.
+    /// Returns an error if the blocks do not fit at all, or if the driver cannot compute the size.
     pub fn available_shared(&self, blocks_per_sm: u32, block: u32) -> Result<usize, Error> {
-        let (_current, driver) = (self.context().enter()?, self.context().driver());
-        let (mut bytes, blocks, block) = (0, signed(blocks_per_sm), signed(block));
-        // SAFETY: `bytes` is ours to write; the function is loaded.
+        let _current = self.context().enter()?;
+        let driver = self.context().driver();
+        let mut bytes = 0;
+        let blocks = signed(blocks_per_sm);
+        let block = signed(block);
+        // SAFETY: `bytes` is a local variable that the driver may write. `self` keeps the
+        // function's module loaded.
         unsafe {
-            cu_if_there!(
+            cu_optional!(
                 driver,
                 cuOccupancyAvailableDynamicSMemPerBlock(&mut bytes, self.raw(), blocks, block)
             )
@@ -129,25 +152,26 @@ impl Function {
         Ok(bytes)
     }
 
-    /// Clusters of such a launch that the whole device holds at the same time. The grid's size does not matter, but it
-    /// must be whole clusters.
+    /// Returns the number of clusters of a launch that the whole device runs at the same time.
+    ///
+    /// The size of the grid does not matter, but it must be a multiple of the cluster.
     ///
     /// # Errors
-    /// A launch without clusters or one that could not be made, such as on a device that has none
-    /// ([`Error::Launch`]); or what the driver refuses.
+    /// Returns [`Error::Launch`] if the launch has no clusters or is not possible on the device, or
+    /// an error if the driver cannot compute the number.
     pub fn active_clusters(&self, config: &LaunchConfig) -> Result<u32, Error> {
         if config.cluster.is_none() {
-            return Err(self.refuse(LaunchProblem::Attribute(
-                "the launch has no clusters to count",
-            )));
+            return Err(self.refuse(LaunchProblem::Attribute("the launch has no clusters")));
         }
         self.admit(config)?;
-        let (_current, driver, mut clusters) =
-            (self.context().enter()?, self.context().driver(), 0);
+        let _current = self.context().enter()?;
+        let driver = self.context().driver();
+        let mut clusters = 0;
         with_config(config, |config| {
-            // SAFETY: `clusters` is ours to write; the function is loaded, and the description lives for the call.
+            // SAFETY: `clusters` is a local variable that the driver may write. `self` keeps the
+            // function's module loaded. The description lives until the call returns.
             unsafe {
-                cu_if_there!(
+                cu_optional!(
                     driver,
                     cuOccupancyMaxActiveClusters(&mut clusters, self.raw(), config)
                 )
@@ -156,11 +180,14 @@ impl Function {
         Ok(clusters as u32)
     }
 
-    /// The most blocks that a cluster of such a launch may have; what the launch says of clusters does not matter.
-    /// More than 8 only after [`allow_large_clusters`](Self::allow_large_clusters).
+    /// Returns the largest number of blocks that a cluster of a launch may have. The cluster in
+    /// `config` is ignored.
+    ///
+    /// The result exceeds 8 only after [`allow_large_clusters`](Self::allow_large_clusters).
     ///
     /// # Errors
-    /// A launch that could not be made, a device without clusters ([`Error::Launch`]), or what the driver refuses.
+    /// Returns [`Error::Launch`] if the launch is not possible or the device does not support
+    /// clusters, or an error if the driver cannot compute the number.
     pub fn largest_cluster(&self, config: &LaunchConfig) -> Result<u32, Error> {
         self.expect_clusters()?;
         let config = LaunchConfig {
@@ -168,11 +195,14 @@ impl Function {
             ..*config
         };
         self.admit(&config)?;
-        let (_current, driver, mut blocks) = (self.context().enter()?, self.context().driver(), 0);
+        let _current = self.context().enter()?;
+        let driver = self.context().driver();
+        let mut blocks = 0;
         with_config(&config, |config| {
-            // SAFETY: `blocks` is ours to write; the function is loaded, and the description lives for the call.
+            // SAFETY: `blocks` is a local variable that the driver may write. `self` keeps the
+            // function's module loaded. The description lives until the call returns.
             unsafe {
-                cu_if_there!(
+                cu_optional!(
                     driver,
                     cuOccupancyMaxPotentialClusterSize(&mut blocks, self.raw(), config)
                 )
@@ -181,11 +211,13 @@ impl Function {
         Ok(blocks as u32)
     }
 
-    /// Lets launches of the kernel have clusters of more blocks than every device has (8). How many more this device
-    /// has, [`largest_cluster`](Self::largest_cluster) tells.
+    /// Allows clusters of more than 8 blocks, the size that every device with clusters supports.
+    ///
+    /// [`largest_cluster`](Self::largest_cluster) then returns the maximum of this device.
     ///
     /// # Errors
-    /// A device without clusters ([`Error::Launch`]), or what the driver refuses.
+    /// Returns [`Error::Launch`] if the device does not support clusters, or an error if the driver
+    /// cannot change the setting.
     pub fn allow_large_clusters(&self) -> Result<(), Error> {
         self.expect_clusters()?;
         self.set_attribute(CUfunction_attribute::NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
@@ -198,20 +230,23 @@ impl Function {
             .attribute(CUdevice_attribute::CLUSTER_LAUNCH)
         {
             Ok(has) if has != 0 => Ok(()),
-            _ => Err(self.refuse(LaunchProblem::Attribute("the device has no clusters"))),
+            _ => Err(self.refuse(LaunchProblem::Attribute(
+                "the device does not support clusters",
+            ))),
         }
     }
 }
 
-/// A number as the driver takes it; what is too large stays too large.
+/// Converts a number for the driver. A number that is too large becomes the largest one.
 fn signed(number: u32) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-/// Lends a launch as the driver describes it, in no stream.
+/// Passes a launch to `call` as the driver describes it, without a stream.
 fn with_config<R>(config: &LaunchConfig, call: impl FnOnce(*const CUlaunchConfig) -> R) -> R {
     let mut attributes: Vec<CUlaunchAttribute> = config.attributes();
-    let ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]) = (config.grid, config.block);
+    let [grid_x, grid_y, grid_z] = config.grid;
+    let [block_x, block_y, block_z] = config.block;
     let config = CUlaunchConfig {
         gridDimX: grid_x,
         gridDimY: grid_y,

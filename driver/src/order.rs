@@ -1,18 +1,23 @@
-//! The order of work in different streams.
+//! Checks that conflicting work of different streams is ordered.
 //!
-//! Work of two streams that touches the same bytes, one of them writing, needs an order that the program gives it: the
-//! later stream waits for an event of the earlier one, or the host waits between the two. Work without one is refused
-//! when it is given. What counts is what the program said, not how far the device happens to be, so that the same
-//! program is refused every time.
+//! Two operations conflict if they come from different streams, touch a common byte and at least
+//! one of them writes. The program must order them: the later stream waits for an event of the
+//! earlier one, or the host waits between the two. Work without such an order is refused when it is
+//! queued. The check uses only the order that the program states, never the progress of the device.
+//! The same program is therefore refused in every run.
 //!
-//! Each stream counts its work. A clock says, for every stream, how much of its work comes before: an event carries
-//! the clock of the place where it was recorded, and a stream that waits for it takes over what that clock has more.
-//! (Vector clocks: Fidge 1988, Mattern 1989.) A stream counts until it is dropped and the host has waited for its work;
-//! that the device is done with it is no order. While one stream counts there is nothing to do, and nothing is
-//! remembered; so its work up to the making of the next is put before every later stream's.
+//! The order is tracked with vector clocks (Fidge 1988, Mattern 1989). Each stream counts its
+//! operations. A clock holds, for each stream, the number of its operations that come first. An
+//! event carries the clock of the point where it was recorded. A stream that waits for the event
+//! takes the maximum of both clocks.
 //!
-//! The host copies, too, and waits for that. Before, it waits for what the streams were given; what they are given from
-//! then on to the end of the copy is refused if it touches the same bytes, one of the two writing.
+//! A stream counts until it was dropped and the host has waited for its work. Completion on the
+//! device is not an order, because the program cannot know about it. While only one stream counts,
+//! all work is ordered and nothing is recorded. When a second stream is added, everything queued
+//! until then is ordered before each later stream.
+//!
+//! Host copies take part as well. A copy first waits for the work that was queued before it. Until
+//! the copy ends, conflicting work is refused.
 
 use std::cell::UnsafeCell;
 use std::fmt::Display;
@@ -24,78 +29,87 @@ use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 use ptx_gen::Access;
 
 use crate::Error;
-use crate::few::Few;
 use crate::lock::lock;
+use crate::small_vec::SmallVec;
 use crate::timeline::Mark;
 
-/// Bytes of one allocation, as the order of work sees them.
+/// A range of bytes within one allocation.
 pub(crate) trait Bytes: Display {
-    /// A number that tells one memory from another.
+    /// Returns a number that identifies the allocation.
     fn memory(&self) -> usize;
 
-    /// Where they begin and end within it.
+    /// Returns the range within the allocation.
     fn range(&self) -> Range<usize>;
 
-    /// What work did to the memory.
+    /// Returns the recorded accesses to the allocation.
     fn touched(&self) -> &Touched;
 }
 
-/// For each stream, by slot, how much of its work comes before.
-pub(crate) type Clock = Few<u64, 4>;
+/// A vector clock: for each slot, the number of operations that come first.
+pub(crate) type Clock = SmallVec<u64, 4>;
 
 /// The clocks of a context's streams.
 #[derive(Default)]
 pub(crate) struct StreamOrder {
-    /// Whether several streams count, or the host copies.
+    /// Hint that more than one stream counts or that the host copies.
     several: AtomicBool,
-    /// Whether graphs own memory, which work of streams must not name.
+    /// Whether graphs own memory, which must not be used by work of streams.
     graph_memory: AtomicBool,
     tables: Mutex<Tables>,
 }
 
 #[derive(Default)]
 struct Tables {
-    /// By slot.
+    /// The streams by slot.
     streams: Vec<Slot>,
-    /// Streams made so far.
+    /// The number of streams added so far.
     made: u64,
-    /// What the host has waited for.
+    /// The operations that the host has waited for.
     done: Clock,
-    /// Work given while nothing was remembered. Every stream begins after it.
+    /// The operations queued while nothing was recorded. Every stream begins after them.
     first: Clock,
-    /// What of that the device may still have to do.
+    /// The points of unrecorded work that the device may not have reached.
     untracked: Vec<Mark>,
-    /// What the host copies now, each with its number, and how many copies there were.
-    copies: (Vec<(u64, HostTouch)>, u64),
+    /// The current host copies, each with its number, and the number of copies so far.
+    copies: HostCopies,
 }
 
-/// Bytes of one allocation that the host copies to or from.
+/// The host copies in progress.
+#[derive(Default)]
+struct HostCopies {
+    current: Vec<(u64, HostTouch)>,
+    /// The number of copies so far, from which the next number is taken.
+    count: u64,
+}
+
+/// A range of bytes that the host copies from or to.
 struct HostTouch {
     memory: usize,
     bytes: Range<usize>,
     writes: bool,
 }
 
-/// A copy by the host, which keeps work off its bytes for as long as this lives.
+/// A host copy in progress. Conflicting work is refused while this value lives.
 pub(crate) struct HostCopy<'a> {
     order: &'a StreamOrder,
     number: u64,
 }
 
-/// What is known of the stream in a slot.
+/// The state of a slot and of its present or last stream.
 #[derive(Default)]
 struct Slot {
     name: String,
     clock: Clock,
-    /// All the work of a stream that was dropped. The next one in this slot begins at this count.
+    /// The number of operations of a stream that was dropped. The next stream in this slot
+    /// continues the count, so that clocks that mention the slot stay valid.
     count: u64,
-    /// Whether the stream was not dropped.
-    held: bool,
-    /// Whether the driver has it.
-    live: bool,
+    /// Whether a handle of the stream exists.
+    has_handle: bool,
+    /// Whether the driver's stream exists.
+    exists: bool,
 }
 
-/// What work did to bytes of one allocation.
+/// An access to a range of bytes within one allocation.
 struct Touch {
     slot: usize,
     at: u64,
@@ -103,35 +117,45 @@ struct Touch {
     writes: bool,
 }
 
-/// What work did to one allocation, as far as later work may have to come after it. Looked at under the lock of the
-/// tables of the allocation's context, and so without one of its own.
+/// The accesses to one allocation that later work may have to be ordered after.
+///
+/// They are stored in the allocation, so that no lookup is needed. They are guarded by the lock of
+/// the tables of the allocation's context and therefore need no lock here.
 #[derive(Default)]
 pub(crate) struct Touched(UnsafeCell<Vec<Touch>>);
 
-// SAFETY: whoever looks at it holds the lock: see `Touched::get`.
+// SAFETY: the only access is `Touched::get`, whose callers hold the lock of the tables.
 unsafe impl Sync for Touched {}
 
-// Whoever panics under the lock leaves the list whole.
+// A panic under the lock leaves a valid list: every change of it is a single call of `Vec`.
 impl RefUnwindSafe for Touched {}
 
 impl Touched {
+    /// Returns the accesses.
+    ///
     /// # Safety
-    /// The tables are those of the allocation's context, locked, and nothing that this gave before is in use.
-    #[allow(clippy::mut_from_ref)]
+    /// - `_locked` must be the locked tables of the allocation's context.
+    /// - The caller must not use a reference that an earlier call returned.
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "the lock of the tables makes the reference exclusive"
+    )]
     unsafe fn get<'t>(&'t self, _locked: &'t Tables) -> &'t mut Vec<Touch> {
-        // SAFETY: the caller vouches for it.
+        // SAFETY: the caller guarantees that the tables are locked and no other reference is in
+        // use.
         unsafe { &mut *self.0.get() }
     }
 }
 
 impl StreamOrder {
-    /// Whether there is more than one stream, or a copy by the host, so that work must be given in order.
+    /// Returns true if the order of new work must be checked, because more than one stream counts
+    /// or the host copies.
     #[inline]
     pub(crate) fn several(&self) -> bool {
         self.several.load(Acquire)
     }
 
-    /// Whether graphs own memory, so that work must be looked at for it.
+    /// Returns true if graphs own memory, so that the memory of new work must be checked.
     #[inline]
     pub(crate) fn has_graph_memory(&self) -> bool {
         self.graph_memory.load(Acquire)
@@ -141,98 +165,108 @@ impl StreamOrder {
         self.graph_memory.store(true, Release);
     }
 
-    /// A slot for a new stream, and the count at which it begins. Where one stream counted until now, that one's slot:
-    /// its work is to be put first.
+    /// Adds a stream and returns its slot, the count at which it begins, and the slot of the stream
+    /// that was the only one to count until now, if any.
+    ///
+    /// The caller must order the work of that stream first with [`put_first`](Self::put_first).
     pub(crate) fn add(&self) -> (usize, u64, Option<usize>) {
         let mut tables = lock(&self.tables);
         let only = tables.only();
         let slot = tables.free_slot();
-        let (name, clock) = (format!("stream {}", tables.made), tables.first.clone());
+        let name = format!("stream {}", tables.made);
+        let clock = tables.first.clone();
         tables.made += 1;
         let stream = &mut tables.streams[slot];
-        (stream.live, stream.held, stream.name, stream.clock) = (true, true, name, clock);
+        stream.exists = true;
+        stream.has_handle = true;
+        stream.name = name;
+        stream.clock = clock;
         let count = stream.count;
-        self.see(&tables);
+        self.update_several(&tables);
         (slot, count, only)
     }
 
-    /// The last holder of a stream is gone, which was given so much work, and of which the host has waited for so much
-    /// while no other stream counted.
+    /// Records that the last handle of a stream was dropped, after `count` operations.
+    ///
+    /// The host has waited for `waited` of them while no other stream counted.
     pub(crate) fn leave(&self, slot: usize, count: u64, waited: u64) {
         let mut tables = lock(&self.tables);
         raise(&mut tables.done, slot, waited);
-        (tables.streams[slot].held, tables.streams[slot].count) = (false, count);
-        self.see(&tables);
+        tables.streams[slot].has_handle = false;
+        tables.streams[slot].count = count;
+        self.update_several(&tables);
     }
 
-    /// The driver has no longer a stream that was left and is idle.
+    /// Records that the driver's stream was destroyed. Its handles are gone and it is idle.
     pub(crate) fn remove(&self, slot: usize) {
         let mut tables = lock(&self.tables);
-        tables.streams[slot].live = false;
-        let gone = tables.streams.iter().filter(|s| !s.live).count();
+        tables.streams[slot].exists = false;
+        let gone = tables.streams.iter().filter(|s| !s.exists).count();
         if gone > MOST_GONE {
             tables.settle();
         }
-        self.see(&tables);
+        self.update_several(&tables);
     }
 
-    /// The host has waited for everything, streams included that the driver has no longer.
+    /// Records that the host has waited for everything, including streams that were destroyed.
     pub(crate) fn settle(&self) {
         let mut tables = lock(&self.tables);
         tables.settle();
-        self.see(&tables);
+        self.update_several(&tables);
     }
 
-    /// Whether work must be given in order is asked without a lock.
-    fn see(&self, tables: &Tables) {
-        let several = tables.counting().nth(1).is_some() || !tables.copies.0.is_empty();
+    /// Updates the hint that is read without a lock.
+    fn update_several(&self, tables: &Tables) {
+        let several = tables.counting().nth(1).is_some() || !tables.copies.current.is_empty();
         self.several.store(several, Release);
     }
 
-    /// The host copies these bytes from here on. It waits for the streams after this and before the copy: work that
-    /// did not see this was given before the wait, which takes the lock of each stream.
+    /// Registers a host copy of `region`.
+    ///
+    /// The caller must wait for all streams after this call and before the copy. The wait takes the
+    /// lock of each stream. An operation that was queued without seeing this copy is therefore
+    /// waited for.
     pub(crate) fn host_copies(&self, region: &impl Bytes, access: Access) -> HostCopy<'_> {
         let mut tables = lock(&self.tables);
-        let (copies, number) = &mut tables.copies;
-        *number += 1;
+        tables.copies.count += 1;
+        let number = tables.copies.count;
         let touch = HostTouch {
             memory: region.memory(),
             bytes: region.range(),
             writes: access.writes(),
         };
-        copies.push((*number, touch));
-        let number = *number;
-        self.see(&tables);
+        tables.copies.current.push((number, touch));
+        self.update_several(&tables);
         HostCopy {
             order: self,
             number,
         }
     }
 
-    /// Puts work that was not remembered before whatever the streams are given from now on.
+    /// Orders `at` operations of a stream, which were not recorded, before all work queued from now
+    /// on.
     pub(crate) fn put_first(&self, slot: usize, at: u64, mark: Option<Mark>) {
         let mut tables = lock(&self.tables);
         raise(&mut tables.first, slot, at);
-        tables
-            .streams
-            .iter_mut()
-            .for_each(|s| raise(&mut s.clock, slot, at));
+        for stream in &mut tables.streams {
+            raise(&mut stream.clock, slot, at);
+        }
         tables.untracked.extend(mark);
     }
 
-    /// The count of a stream that was left.
+    /// Returns the number of operations of a stream whose handles are gone.
     pub(crate) fn count(&self, slot: usize) -> u64 {
         lock(&self.tables).streams[slot].count
     }
 
-    /// Work that was not remembered and that a new stream has to wait for.
+    /// Returns the points of unrecorded work that a new stream has to wait for.
     pub(crate) fn untracked(&self) -> Vec<Mark> {
         let mut tables = lock(&self.tables);
         tables.untracked.retain(|mark| !mark.is_reached());
         tables.untracked.clone()
     }
 
-    /// Forgets such work once it is done, with its share of the stream.
+    /// Drops the points of unrecorded work that were reached, because each keeps its stream alive.
     pub(crate) fn forget_done(&self) {
         lock(&self.tables)
             .untracked
@@ -247,78 +281,84 @@ impl StreamOrder {
         lock(&self.tables).name(slot)
     }
 
-    /// The clock of a stream after so much of its work. It is taken before somebody waits: what the stream is told to
-    /// wait for meanwhile is not before the place that was waited for. Also while there is one stream: there may have
-    /// been others, and what it did then is remembered.
+    /// Returns the clock of a stream after `at` of its operations.
+    ///
+    /// It must be taken before the host waits, because an order that the stream gains during the
+    /// wait does not apply to the point that is waited for. The clock is needed even if only one
+    /// stream counts: others may have counted before, and accesses from that time are recorded.
     pub(crate) fn clock(&self, slot: usize, at: u64) -> Clock {
         let mut clock = Clock::new();
         self.fill(&mut clock, slot, at);
         clock
     }
 
-    /// Fills an empty clock with that.
+    /// Fills the empty `clock` with the clock of a stream after `at` of its operations.
     pub(crate) fn fill(&self, clock: &mut Clock, slot: usize, at: u64) {
-        lock(&self.tables).streams[slot]
-            .clock
-            .iter()
-            .for_each(|count| clock.push(*count));
+        for count in lock(&self.tables).streams[slot].clock.iter() {
+            clock.push(*count);
+        }
         raise(clock, slot, at);
     }
 
-    /// What the stream is given from now on comes after all that the clock counts.
+    /// Orders work queued in the stream from now on after everything in `clock`.
     pub(crate) fn join(&self, slot: usize, clock: &[u64]) {
         let mut tables = lock(&self.tables);
         let ours = &mut tables.streams[slot].clock;
-        clock
-            .iter()
-            .enumerate()
-            .for_each(|(slot, at)| raise(ours, slot, *at));
+        for (other, at) in clock.iter().enumerate() {
+            raise(ours, other, *at);
+        }
     }
 
-    /// The host has waited for all that the clock counts.
+    /// Records that the host has waited for everything in `clock`.
     pub(crate) fn wait(&self, clock: &[u64]) {
         let mut tables = lock(&self.tables);
-        clock
-            .iter()
-            .enumerate()
-            .for_each(|(slot, at)| raise(&mut tables.done, slot, *at));
-        self.see(&tables);
+        for (slot, at) in clock.iter().enumerate() {
+            raise(&mut tables.done, slot, *at);
+        }
+        self.update_several(&tables);
     }
 
-    /// The host has waited for so much work of the only stream that counts.
+    /// Records that the host has waited for `at` operations of the only stream that counts.
     pub(crate) fn wait_for(&self, slot: usize, at: u64) {
         let mut tables = lock(&self.tables);
         raise(&mut tables.done, slot, at);
-        self.see(&tables);
+        self.update_several(&tables);
     }
 
-    /// Takes in work of the stream, its count being `at`: refuses it if it touches what work of another stream touches
-    /// that is not before it, one of them writing.
+    /// Records the accesses of operation `at` of a stream.
+    ///
+    /// # Errors
+    /// Returns an error if an access conflicts with a host copy or with an operation of another
+    /// stream that is not ordered before this one. Nothing is recorded then.
     ///
     /// # Safety
-    /// The bytes are of this order's context.
+    /// The regions must belong to the context of this order.
     pub(crate) unsafe fn admit<'a, B: Bytes + 'a>(
         &self,
         (slot, at): (usize, u64),
         uses: impl Iterator<Item = (&'a B, Access)> + Clone,
     ) -> Result<(), Error> {
+        // One lock for the checks and the records: otherwise two streams could check at the same
+        // time, and neither would see the other's access.
         let tables = lock(&self.tables);
         for (region, access) in uses.clone() {
             if tables
                 .copies
-                .0
+                .current
                 .iter()
                 .any(|(_, copy)| copy.meets(region, access))
             {
                 return Err(copied(region, tables.name(slot)));
             }
-            // SAFETY: the caller vouches for the regions, and the tables are locked.
+            // SAFETY: the caller guarantees that the region is of this context, whose tables are
+            // locked.
             if let Some(other) = unsafe { tables.unordered(slot, region, access) } {
                 return Err(unordered(region, tables.name(slot), tables.name(other)));
             }
         }
         for (region, access) in uses {
-            // SAFETY: as above.
+            // SAFETY: the caller guarantees that the region is of this context, whose tables are
+            // locked. The reference that `unordered` used is gone.
             unsafe { tables.remember((slot, at), region, access) };
         }
         Ok(())
@@ -330,77 +370,87 @@ impl Tables {
         self.streams[slot].name.clone()
     }
 
-    /// The slots of the streams that count: those not dropped, and those whose work the host has not waited for.
+    /// Returns the slots of the streams that count: those with a handle, and those with operations
+    /// that the host has not waited for.
     fn counting(&self) -> impl Iterator<Item = usize> {
         let waited = |slot: usize| self.done.get(slot).copied().unwrap_or(0);
         let streams = self.streams.iter().enumerate();
         streams
-            .filter(move |(slot, s)| s.held || waited(*slot) < s.count)
+            .filter(move |(slot, s)| s.has_handle || waited(*slot) < s.count)
             .map(|(slot, _)| slot)
     }
 
-    /// The only stream that counts.
+    /// Returns the slot of the only stream that counts, if there is exactly one.
     fn only(&self) -> Option<usize> {
         let mut counting = self.counting();
         counting.next().filter(|_| counting.next().is_none())
     }
 
-    /// A slot without a stream that counts.
+    /// Returns a slot whose stream was destroyed and does not count, or a new one.
     fn free_slot(&mut self) -> usize {
         let counting: Vec<usize> = self.counting().collect();
-        let free = |slot: &usize| !self.streams[*slot].live && !counting.contains(slot);
+        let free = |slot: &usize| !self.streams[*slot].exists && !counting.contains(slot);
         (0..self.streams.len()).find(free).unwrap_or_else(|| {
             self.streams.push(Slot::default());
             self.streams.len() - 1
         })
     }
 
-    /// Takes what the driver has no longer for waited for.
+    /// Treats the operations of destroyed streams as waited for.
     fn settle(&mut self) {
-        for (slot, stream) in self.streams.iter().enumerate().filter(|(_, s)| !s.live) {
+        for (slot, stream) in self.streams.iter().enumerate().filter(|(_, s)| !s.exists) {
             raise(&mut self.done, slot, stream.count);
         }
     }
 
-    /// Whether so much work of `other` comes before what the stream is given now.
+    /// Returns true if operation `at` of `other` is ordered before the next operation of the
+    /// stream.
     fn is_before(&self, slot: usize, other: usize, at: u64) -> bool {
         let counts = |clock: &Clock| clock.get(other).is_some_and(|count| *count >= at);
         slot == other || counts(&self.streams[slot].clock) || counts(&self.done)
     }
 
-    /// The stream whose work on these bytes has no order with this use.
+    /// Returns the stream of a recorded access that conflicts with this one and is not ordered
+    /// before it.
     ///
     /// # Safety
-    /// The tables are those of the region's context, and locked.
+    /// `self` must be the locked tables of the region's context.
     unsafe fn unordered(&self, slot: usize, region: &impl Bytes, access: Access) -> Option<usize> {
         let meets = |t: &&Touch| {
             (t.writes || access.writes())
                 && !self.is_before(slot, t.slot, t.at)
                 && t.bytes.start.max(region.range().start) < t.bytes.end.min(region.range().end)
         };
-        // SAFETY: the caller vouches for the tables.
+        // SAFETY: the caller guarantees that `self` is the locked tables of the region's context.
+        // The reference lives until the end of this expression.
         unsafe { region.touched().get(self) }
             .iter()
             .find(meets)
             .map(|t| t.slot)
     }
 
-    /// Remembers a use, and forgets what it stands for: whoever comes after it comes after those.
+    /// Records an access and drops the earlier accesses it subsumes, because work ordered after
+    /// this access is also ordered after them.
     ///
     /// # Safety
-    /// As [`unordered`](Self::unordered).
+    /// `self` must be the locked tables of the region's context.
     unsafe fn remember(&self, (slot, at): (usize, u64), region: &impl Bytes, access: Access) {
-        let (bytes, writes) = (region.range(), access.writes());
-        // SAFETY: the caller vouches for the tables.
+        let bytes = region.range();
+        let writes = access.writes();
+        // SAFETY: the caller guarantees that `self` is the locked tables of the region's context.
+        // No other reference is in use.
         let touches = unsafe { region.touched().get(self) };
         touches.retain(|t| {
-            let covered = bytes.start <= t.bytes.start && t.bytes.end <= bytes.end;
-            !(covered
-                && if writes {
-                    self.is_before(slot, t.slot, t.at)
-                } else {
-                    t.slot == slot && !t.writes
-                })
+            let is_covered = bytes.start <= t.bytes.start && t.bytes.end <= bytes.end;
+            // A write conflicts with everything, so it stands for all covered accesses before it. A
+            // read stands only for reads of its stream. A write before it must stay, because a read
+            // of a third stream conflicts with that write and not with this read.
+            let is_subsumed = if writes {
+                self.is_before(slot, t.slot, t.at)
+            } else {
+                t.slot == slot && !t.writes
+            };
+            !(is_covered && is_subsumed)
         });
         touches.push(Touch {
             slot,
@@ -408,6 +458,8 @@ impl Tables {
             bytes,
             writes,
         });
+        // Not on every access, because the scan costs more than the access. The list then has at most
+        // `FORGET` entries more than those that still matter.
         if touches.len().is_multiple_of(FORGET) {
             touches.retain(|t| self.done.get(t.slot).is_none_or(|done| *done < t.at));
         }
@@ -426,16 +478,22 @@ impl HostTouch {
 impl Drop for HostCopy<'_> {
     fn drop(&mut self) {
         let mut tables = lock(&self.order.tables);
-        tables.copies.0.retain(|(number, _)| *number != self.number);
-        self.order.see(&tables);
+        tables
+            .copies
+            .current
+            .retain(|(number, _)| *number != self.number);
+        self.order.update_several(&tables);
     }
 }
 
-/// Of so many streams that were dropped and that the host has not waited for, it counts as an order that the device is
-/// done with them: somebody makes streams without end, and tables must not grow with them.
+/// The number of streams that may have been dropped and destroyed without a host wait.
+///
+/// Beyond it, their completion on the device counts as an order. Otherwise a program that creates
+/// streams without end would grow the tables without end.
 const MOST_GONE: usize = 256;
 
-/// After so many uses of one allocation, those that the host has waited for are dropped.
+/// The number of accesses to an allocation after which those that the host has waited for are
+/// dropped.
 const FORGET: usize = 64;
 
 #[cold]

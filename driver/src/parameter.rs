@@ -1,44 +1,45 @@
-//! Parameters of kernels, as they are declared.
+//! Declared kernel parameters.
 
 use ptx_gen::{Access, Param, ParamKind};
 
 use crate::element::{ByValue, Element, ElementType};
 
-/// A parameter of a kernel: its name, and what it takes.
+/// A declared parameter of a kernel: its name and its type.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let module = Module::load(&context, SCALE)?;
-/// let (n, y) = (Parameter::value::<u32>("n"), Parameter::buffer::<f32>("y", Access::ReadWrite));
-/// // SAFETY: the kernel stays below `n`, and these are its parameters.
+/// let n = Parameter::value::<u32>("n");
+/// let y = Parameter::buffer::<f32>("y", Access::ReadWrite);
+/// // SAFETY: the kernel stays below `n` and has these parameters.
 /// let scale = unsafe { module.function("scale", &[n, Parameter::value::<f32>("a"), y]) }?;
 /// assert_eq!(scale.params()[2], y);
-/// // SAFETY: it is refused, as `a` has 4 bytes.
+/// // SAFETY: the call returns an error, because `a` has 4 bytes.
 /// assert!(unsafe { module.function("scale", &[n, Parameter::value::<f64>("a"), y]) }.is_err());
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Parameter {
-    /// Its name, for errors and pictures.
+    /// The name, which appears in error messages and graph plots.
     pub name: &'static str,
-    /// What it takes.
+    /// The type of the argument that it takes.
     pub ty: ParameterType,
 }
 
-/// What a parameter takes.
+/// The type of a kernel parameter.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let module = Module::load(&context, SCALE)?;
 /// # let params = [Parameter::value::<u32>("n"), Parameter::value::<f32>("a"), Parameter::buffer::<f32>("y", Access::ReadWrite)];
-/// # // SAFETY: the kernel stays below `n`, and these are its parameters.
+/// # // SAFETY: the kernel stays below `n` and has these parameters.
 /// # let scale = unsafe { module.function("scale", &params) }?;
 /// let written = scale.params().iter().filter(|param| match param.ty {
 ///     ParameterType::Buffer(_, access) => access.writes(),
@@ -50,14 +51,14 @@ pub struct Parameter {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ParameterType {
-    /// The address of elements in device memory, and what the kernel does to them.
+    /// The address of elements in device memory, and the access of the kernel to them.
     Buffer(ElementType, Access),
-    /// A value.
+    /// A value that is passed in the parameter list.
     Value(ElementType),
 }
 
 impl Parameter {
-    /// A buffer of `T`.
+    /// Declares a buffer of `T`.
     pub const fn buffer<T: Element>(name: &'static str, access: Access) -> Self {
         Self {
             name,
@@ -73,7 +74,7 @@ impl Parameter {
         }
     }
 
-    /// What is done to a buffer. To a value nothing is.
+    /// Returns the access to a buffer. A value counts as read.
     pub(crate) fn access(&self) -> Access {
         match self.ty {
             ParameterType::Buffer(_, access) => access,
@@ -97,7 +98,7 @@ impl From<&Param> for Parameter {
 }
 
 impl ParameterType {
-    /// `a buffer of f32`, `a f32 value`.
+    /// Returns a description, for example `a buffer of f32` or `a f32 value`.
     pub(crate) fn describe(self) -> String {
         match self {
             Self::Buffer(elem, _) => format!("a buffer of {}", elem.name()),
@@ -105,9 +106,12 @@ impl ParameterType {
         }
     }
 
-    /// Its offset and its size in the parameter list after so many bytes, where the driver found it at `found`. What is
-    /// aligned to 64 bytes, a tensor map, may as well be aligned to 128. Alignment is that of the address in constant
-    /// memory, where the list of sm_90 begins at 0x210: an H200 has a map that comes first at offset 48.
+    /// Returns the offset and the size of a parameter that follows `end` bytes of other parameters.
+    ///
+    /// `found` is the offset that the driver reports. A type aligned to 64 bytes, such as a tensor
+    /// map, may be aligned to 128 as well. The alignment applies to the address in constant memory,
+    /// where the parameters of sm_90 begin at 0x210. For example, on an H200 a tensor map that
+    /// comes first is at offset 48. If `found` is one of the possible offsets, it is returned.
     pub(crate) fn place_after(self, end: usize, found: usize) -> (usize, usize) {
         let (size, align) = self.layout();
         let wide = if align == 64 { 128 } else { align };
@@ -128,7 +132,7 @@ impl ParameterType {
         )
     }
 
-    /// Its size and its alignment in the parameter list, in bytes.
+    /// Returns the size and the alignment in the parameter list in bytes.
     fn layout(self) -> (usize, usize) {
         match self {
             Self::Buffer(..) => (8, 8),

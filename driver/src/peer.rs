@@ -1,4 +1,4 @@
-//! Two devices: whether one reaches the memory of the other, and copies between them.
+//! Two devices: peer access, and copies between them.
 
 use driver_sys::CUDA_MEMCPY3D_PEER;
 use ptx_gen::Access;
@@ -11,20 +11,21 @@ use crate::queue::{MemoryCopy, memcpy_params};
 use crate::{Context, Device, Error, Region, Stream, View};
 
 impl Device {
-    /// Returns true if kernels of this device can be allowed to read and write the memory of `other`, with
+    /// Returns true if kernels of this device can access the memory of `other` after
     /// [`Context::reach`].
     ///
     /// # Errors
-    /// Returns [`Error::WrongContext`] for a device of another loaded driver, or an error if the driver cannot tell.
+    /// Returns [`Error::WrongContext`] if `other` belongs to another driver, or an error if the
+    /// driver cannot tell.
     pub fn can_reach(&self, other: &Self) -> Result<bool, Error> {
         expect_same_driver(
             (|| other.to_string(), other.driver()),
             ("the device", self.driver()),
         )?;
         let mut can = 0;
-        // SAFETY: `can` is ours to write.
+        // SAFETY: `can` is a local variable that the driver may write.
         unsafe {
-            cu_if_there!(
+            cu_optional!(
                 self.driver(),
                 cuDeviceCanAccessPeer(&mut can, self.raw(), other.raw())
             )
@@ -34,20 +35,23 @@ impl Device {
 }
 
 impl Context {
-    /// Allows kernels of this context to read and write the memory of `other`, and copies to go directly from device to
-    /// device. A second call for the same context has no effect.
+    /// Allows kernels of this context to access the memory of `other`. Copies then go directly from
+    /// device to device.
+    ///
+    /// A second call for the same context has no effect.
     ///
     /// # Errors
-    /// Returns [`Error::WrongContext`] for a context of another loaded driver, or an error if the driver refuses, for
-    /// example because the devices do not reach each other (see [`Device::can_reach`]).
+    /// Returns [`Error::WrongContext`] if `other` belongs to another driver, or an error if the
+    /// devices cannot access each other (see [`Device::can_reach`]).
     pub fn reach(&self, other: &Self) -> Result<(), Error> {
         expect_same_driver(
             (|| other.to_string(), other.driver()),
             ("the context", self.driver()),
         )?;
-        let (_current, driver) = (self.enter()?, self.driver());
-        // SAFETY: both contexts are alive.
-        match unsafe { cu_if_there!(driver, cuCtxEnablePeerAccess(other.raw(), 0)) } {
+        let _current = self.enter()?;
+        let driver = self.driver();
+        // SAFETY: the references keep both contexts alive.
+        match unsafe { cu_optional!(driver, cuCtxEnablePeerAccess(other.raw(), 0)) } {
             Err(error) if error.code == driver_sys::CUresult::PEER_ACCESS_ALREADY_ENABLED => Ok(()),
             other => Ok(other?),
         }
@@ -55,34 +59,44 @@ impl Context {
 }
 
 impl Stream {
-    /// Copies elements from another device, in the order of this stream. It first waits on the host for all streams of
-    /// the other device's context, and returns when the copy is complete.
+    /// Copies elements from another device in the order of this stream and waits.
+    ///
+    /// The call first waits on the host for all streams of the other device's context, because an
+    /// order between streams of two contexts is not tracked.
     ///
     /// # Errors
     /// - [`Error::Transfer`] if the views differ in length.
-    /// - [`Error::WrongContext`] if `to` is not of the stream's context, or if `from` is of another loaded driver.
+    /// - [`Error::WrongContext`] if `to` belongs to another context than the stream, or if `from`
+    ///   belongs to another driver.
     /// - [`Error::Capturing`] if the stream captures.
-    /// - [`Error::Driver`] if the driver refuses the copy.
+    /// - [`Error::Driver`] if the copy fails.
     pub fn copy_from_peer<T: Element>(&self, from: &View<T>, to: &View<T>) -> Result<(), Error> {
         to.expect_len("copy", from.len())?;
         to.region().expect_in(self.context(), "a stream")?;
         self.expect_driver_of(from.region())?;
         refuse_memory(from.region(), "a copy from another device")?;
+        // For the other context this is a host copy: it is registered there before the wait, so
+        // that work queued later and in conflict with it is refused.
         let _copy = from
             .context()
             .order()
             .host_copies(from.region(), Access::Read);
         from.context().synchronize()?;
-        let (theirs, ours, raw) = (from.context().raw(), self.context().raw(), self.raw());
-        let (source, target, bytes) = (from.address(), to.address(), to.region().bytes());
+        let theirs = from.context().raw();
+        let ours = self.context().raw();
+        let raw = self.raw();
+        let source = from.address();
+        let target = to.address();
+        let bytes = to.region().bytes();
         self.transfer(
             "a copy from another device",
             to.region(),
             Access::Write,
             |driver| {
-                // SAFETY: both regions are alive and of that size, each in its context, until the wait is over.
+                // SAFETY: the views keep both regions alive, each in its context, and the sizes are
+                // equal. `transfer` waits for the copy.
                 unsafe {
-                    cu_if_there!(
+                    cu_optional!(
                         driver,
                         cuMemcpyPeerAsync(target, ours, source, theirs, bytes, raw)
                     )
@@ -91,18 +105,21 @@ impl Stream {
         )
     }
 
-    /// Copies a box of `extent` columns, rows and slices from another device, in the order of this stream. As
-    /// [`copy_from_peer`](Self::copy_from_peer), it waits on the host for the streams of the other device's context.
+    /// Copies a box of `extent` columns, rows and slices from another device in the order of this
+    /// stream and waits.
+    ///
+    /// The call first waits on the host for all streams of the other device's context.
     ///
     /// ```
     /// # use warpwright_driver::*;
     /// # fn main() -> Result<(), Error> {
     /// # let config = warpwright_cuda_emu::EmulatorConfig { devices: 2, ..Default::default() };
     /// # warpwright_cuda_emu::configure(config);
-    /// # let driver = Driver::of(warpwright_cuda_emu::library())?;
-    /// let (here, there) = (Context::new(&driver.device(0)?)?, Context::new(&driver.device(1)?)?);
+    /// # let driver = Driver::from_library(warpwright_cuda_emu::library())?;
+    /// let here = Context::new(&driver.device(0)?)?;
+    /// let there = Context::new(&driver.device(1)?)?;
     /// let stream = Stream::new(&here)?;
-    /// // The middle two columns of the other device's matrix of three rows of four.
+    /// // Copy the middle two columns of a 3x4 matrix on the other device.
     /// let matrix = Buffer::from_slice(&there, &[0, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23])?;
     /// let columns = Buffer::<i32>::zeroed(&here, 6)?;
     /// let from = Boxed::rows(&matrix, 4).at([1, 0, 0]);
@@ -113,10 +130,12 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// - [`Error::Transfer`] if a box reaches beyond its view, its rows or its slices, or if the boxes overlap.
-    /// - [`Error::WrongContext`] if `to` is not of the stream's context, or if `from` is of another loaded driver.
+    /// - [`Error::Transfer`] if a box exceeds its view, its rows or its slices, or if the boxes
+    ///   overlap.
+    /// - [`Error::WrongContext`] if `to` belongs to another context than the stream, or if `from`
+    ///   belongs to another driver.
     /// - [`Error::Capturing`] if the stream captures.
-    /// - [`Error::Driver`] if the driver refuses the copy.
+    /// - [`Error::Driver`] if the copy fails.
     pub fn copy_box_from_peer<T: Element>(
         &self,
         from: Boxed<'_, T>,
@@ -136,13 +155,15 @@ impl Stream {
             copy.to(),
             Access::Write,
             |driver| {
-                // SAFETY: both boxes are alive and within their regions, each in its context, until the wait is over.
-                unsafe { cu_if_there!(driver, cuMemcpy3DPeerAsync(&params, self.raw())) }
+                // SAFETY: both boxes are alive and within their regions, each in its context, until
+                // the wait is over.
+                unsafe { cu_optional!(driver, cuMemcpy3DPeerAsync(&params, self.raw())) }
             },
         )
     }
 
-    /// Refuses memory of another loaded driver, which would take its context for one of its own.
+    /// Checks that memory belongs to the stream's driver. Another driver would misread the context
+    /// handle.
     fn expect_driver_of(&self, from: &Region) -> Result<(), Error> {
         let name = || format!("buffer {}", from.name());
         expect_same_driver(
@@ -152,7 +173,7 @@ impl Stream {
     }
 }
 
-/// A copy of a box, as the driver wants it between two contexts.
+/// Returns the driver's parameters of a copy of a box between two contexts.
 fn peer_params(copy: &MemoryCopy) -> CUDA_MEMCPY3D_PEER {
     let p = memcpy_params(copy);
     CUDA_MEMCPY3D_PEER {

@@ -1,16 +1,18 @@
-//! The names that most programs need, for import as a whole: `use warpwright_driver::prelude::*;`.
+//! The names that most programs need: `use warpwright_driver::prelude::*;`.
 //!
-//! The prelude has the driver's objects, memory, streams, kernels and graphs, and the macro [`kernel!`](crate::kernel).
-//! Names for special tasks, for example [`MemoryPool`](crate::MemoryPool) or [`Library`](crate::Library), are only in the
-//! root of the crate.
+//! The prelude contains the driver's objects, memory, streams, kernels and graphs, and the macro
+//! [`kernel!`](crate::kernel). Names for special tasks, for example
+//! [`MemoryPool`](crate::MemoryPool) or [`Library`](crate::Library), are only at the root of the
+//! crate.
 //!
-//! No name of this crate is a name of the standard prelude. The prelude of `ptx-gen` can be imported in the same file.
+//! No name of this crate shadows a name of the standard prelude. You can import the prelude of
+//! `ptx-gen` into the same file.
 //!
 //! ```
 //! use warpwright_driver::prelude::*;
 //!
 //! # fn main() -> Result<(), Error> {
-//! # let driver = Driver::of(warpwright_cuda_emu::library())?;
+//! # let driver = Driver::from_library(warpwright_cuda_emu::library())?;
 //! # /*
 //! let driver = Driver::load()?;
 //! # */

@@ -1,8 +1,11 @@
-//! What this crate reads of PTX text: its header, the names of its kernels, and the places of its lines.
+//! Reads facts from PTX text: its header, its kernels and their parameters, and its source lines.
+//!
+//! This is not a parser. It finds the few directives that error messages and checks need, and
+//! leaves everything unusual to the driver.
 
 use crate::module_error::PtxLine;
 
-/// `.version` and `.target`, as far as the text has them.
+/// The `.version` and `.target` of PTX, as far as it contains them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Header {
     pub(crate) version: Option<(u32, u32)>,
@@ -10,7 +13,7 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    pub(crate) fn of(ptx: &str) -> Self {
+    pub(crate) fn parse(ptx: &str) -> Self {
         let mut header = Self::default();
         for line in ptx.lines().map(str::trim) {
             if let Some(rest) = line.strip_prefix(".version") {
@@ -41,7 +44,7 @@ impl Header {
     }
 }
 
-/// The CUDA version whose driver first loads this PTX version, for those that are known.
+/// Returns the first CUDA version whose driver loads a PTX version, if it is known.
 pub(crate) fn cuda_of((major, minor): (u32, u32)) -> Option<(u32, u32)> {
     match (major, minor) {
         (7, minor) => Some((11, minor)),
@@ -52,9 +55,10 @@ pub(crate) fn cuda_of((major, minor): (u32, u32)) -> Option<(u32, u32)> {
     }
 }
 
-/// Whether PTX for `target` runs on a device of this compute capability; a target of unknown form is left to the driver.
+/// Returns true if PTX for `target` runs on a device with this compute capability.
 ///
-/// `sm_80` runs on 8.0 and everything newer, `sm_90a` only on 9.0, `sm_100f` on the newer chips of its family.
+/// For example, `sm_80` runs on 8.0 and everything newer, `sm_90a` only on 9.0, and `sm_100f` on
+/// newer devices of its family. A target of another form returns true, so that the driver decides.
 pub(crate) fn runs_on(target: &str, (major, minor): (u32, u32)) -> bool {
     let number = target.trim_start_matches("sm_");
     let digits = number.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -70,7 +74,7 @@ pub(crate) fn runs_on(target: &str, (major, minor): (u32, u32)) -> bool {
     }
 }
 
-/// The kernels the text defines.
+/// Returns the names of the kernels that the PTX defines.
 pub(crate) fn entries(ptx: &str) -> Vec<&str> {
     let after = ptx
         .match_indices(".entry")
@@ -85,7 +89,7 @@ pub(crate) fn entries(ptx: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Whether the code of a kernel that the text defines has this instruction.
+/// Returns true if the code of a kernel contains an instruction outside comments.
 pub(crate) fn has_instruction(ptx: &str, kernel: &str, instruction: &str) -> bool {
     let Some(entry) = entries(ptx).into_iter().find(|name| *name == kernel) else {
         return false;
@@ -100,16 +104,16 @@ pub(crate) fn has_instruction(ptx: &str, kernel: &str, instruction: &str) -> boo
     })
 }
 
-/// A parameter as the text declares it: `.param .f32 a`, or `.param .align 8 .b8 point[16]`.
+/// A declared parameter, for example `.param .f32 a` or `.param .align 8 .b8 point[16]`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Parameter {
-    /// Its type without the dot; of an array, that of the elements.
+    /// The type without the dot. For an array it is the element type.
     pub(crate) ty: String,
-    /// Its size.
+    /// The size in bytes.
     pub(crate) bytes: usize,
-    /// Its alignment.
+    /// The alignment in bytes.
     pub(crate) align: usize,
-    /// Whether it is an array of bytes, as structs are.
+    /// Whether it is an array, which is how structs are declared.
     pub(crate) array: bool,
 }
 
@@ -123,8 +127,8 @@ impl std::fmt::Display for Parameter {
 }
 
 impl Parameter {
-    /// What stands between two commas of the list.
-    fn of(declaration: &str) -> Option<Self> {
+    /// Parses one declaration of a parameter list.
+    fn parse(declaration: &str) -> Option<Self> {
         let words: Vec<&str> = declaration.split_whitespace().skip(1).collect();
         let after = |word| {
             words
@@ -132,7 +136,7 @@ impl Parameter {
                 .position(|w| *w == word)
                 .and_then(|i| words.get(i + 1))
         };
-        // `.ptr .align 4` says how what is pointed to is aligned, and not the parameter.
+        // With `.ptr`, an `.align` describes the memory that the pointer refers to.
         let pointer = words.contains(&".ptr");
         let ty = words
             .iter()
@@ -156,7 +160,7 @@ impl Parameter {
     }
 }
 
-/// The size of a fundamental type: `u32`.
+/// Returns the size in bytes of a fundamental type such as `u32`.
 fn size_of_type(ty: &str) -> Option<usize> {
     let bits = ty
         .strip_prefix(['u', 's', 'b', 'f'])?
@@ -165,24 +169,28 @@ fn size_of_type(ty: &str) -> Option<usize> {
     matches!(bits, 8 | 16 | 32 | 64 | 128).then_some(bits / 8)
 }
 
-/// The parameters of a kernel that the text defines; `None` where its list is not found or not understood.
+/// Returns the parameters of a kernel, or `None` if its list is missing or cannot be parsed.
 pub(crate) fn parameters(ptx: &str, kernel: &str) -> Option<Vec<Parameter>> {
     let list = parameter_list(ptx, kernel)?;
     let declarations = list.split(',').map(str::trim).filter(|d| !d.is_empty());
     declarations
-        .map(|d| d.starts_with(".param").then(|| Parameter::of(d)).flatten())
+        .map(|d| {
+            d.starts_with(".param")
+                .then(|| Parameter::parse(d))
+                .flatten()
+        })
         .collect()
 }
 
-/// The number of parameters of a kernel that the text defines; `None` where its list is not found.
+/// Returns the number of parameters of a kernel, or `None` if its list is missing.
 pub(crate) fn param_count(ptx: &str, kernel: &str) -> Option<usize> {
     parameter_list(ptx, kernel).map(|list| list.matches(".param").count())
 }
 
-/// What stands between the parentheses after a kernel's name, without comments.
+/// Returns the text between the parentheses after a kernel's name, without comments.
 fn parameter_list(ptx: &str, kernel: &str) -> Option<String> {
     let entry = entries(ptx).into_iter().find(|name| *name == kernel)?;
-    // The name is a part of the text: what follows it is too.
+    // `entry` is a slice of `ptx`, so the difference of the addresses is its offset in the text.
     let after = &ptx[entry.as_ptr().addr() - ptx.as_ptr().addr() + entry.len()..];
     let list = after.trim_start().strip_prefix('(')?;
     let code = list
@@ -193,7 +201,8 @@ fn parameter_list(ptx: &str, kernel: &str) -> Option<String> {
     Some(code[..code.find(')')?].to_string())
 }
 
-/// The first line that a log of the PTX compiler names: `ptxas application ptx input, line 12; error ...`.
+/// Returns the first line that a log of the compiler names, for example `ptxas application ptx
+/// input, line 12; error ...`.
 pub(crate) fn line_named_by(log: &str, ptx: &str) -> Option<PtxLine> {
     let digits = log
         .split("line ")
@@ -208,7 +217,7 @@ pub(crate) fn line_named_by(log: &str, ptx: &str) -> Option<PtxLine> {
     })
 }
 
-/// `file:line` of the last `.loc` before a line.
+/// Returns the position of the last `.loc` before a line as `file:line`.
 fn source_of(ptx: &str, number: usize) -> Option<String> {
     let before: Vec<_> = ptx.lines().take(number).collect();
     let loc = before
@@ -216,7 +225,9 @@ fn source_of(ptx: &str, number: usize) -> Option<String> {
         .rev()
         .find_map(|l| l.trim().strip_prefix(".loc"))?;
     let mut words = loc.split_whitespace();
-    let (file, line) = (words.next()?, words.next()?);
+    let file = words.next()?;
+    let line = words.next()?;
+    // `.loc` refers to its file by the index that a `.file` directive declares.
     let named = |l: &str| {
         let (index, name) = l.trim().strip_prefix(".file")?.trim().split_once('"')?;
         (index.trim() == file).then(|| name.split('"').next().unwrap_or(name).to_string())
@@ -233,9 +244,9 @@ mod tests {
 
     #[test]
     fn headers_and_entries() {
-        let header = Header::of(PTX);
+        let header = Header::parse(PTX);
         assert_eq!(header.describe(), ".version 8.6, .target sm_90a");
-        assert_eq!(Header::of("ret;").describe(), "no .version, no .target");
+        assert_eq!(Header::parse("ret;").describe(), "no .version, no .target");
         assert_eq!(entries(PTX), ["axpy", "second"]);
     }
 

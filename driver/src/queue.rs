@@ -1,7 +1,8 @@
-//! Queues: the three places that take work - a stream, a recorder, a capture.
+//! Queues and the work they accept.
 //!
-//! A forward pass is a function over a queue, written once. Pushed into a stream it runs; pushed into a recorder or a
-//! capture it becomes a graph.
+//! A [`Queue`] is a destination for GPU work: a stream, a recorder or a capture. A stream runs the
+//! work, and the other two make a graph of it. A forward pass is therefore one function over a
+//! queue.
 
 use std::sync::Arc;
 
@@ -9,25 +10,30 @@ use driver_sys::{CUDA_MEMCPY3D_v2, CUmemorytype};
 use ptx_gen::{Access, KernelDef};
 
 use crate::element::{Element, as_bytes};
-use crate::uses::{Touch, Touches, Use};
+use crate::uses::{MemoryAccess, Touches, Use};
 use crate::{
     AnyFunction, Context, Driver, DriverError, Error, Host, HostArg, Kernel, Launch, Region,
     Stream, View,
 };
 
-/// What takes work.
+/// A destination for GPU work: a [`Stream`], a [`Recorder`](crate::Recorder) or a
+/// [`Capture`](crate::Capture).
+///
+/// Write a computation once as a function over `impl Queue`. A stream runs it immediately. A
+/// recorder or a capture turns it into a graph.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// fn forward(queue: &mut impl Queue, x: &View<f32>, y: &View<f32>) -> Result<(), Error> {
 ///     queue.fill(x, 1.0)?;
 ///     queue.copy(x, y)
 /// }
 ///
-/// let (x, y) = (Buffer::<f32>::zeroed(&context, 4)?, Buffer::<f32>::zeroed(&context, 4)?);
+/// let x = Buffer::<f32>::zeroed(&context, 4)?;
+/// let y = Buffer::<f32>::zeroed(&context, 4)?;
 /// forward(&mut &stream, &x, &y)?; // runs
 /// let mut recorder = Recorder::new(&context)?;
 /// forward(&mut recorder, &x, &y)?; // becomes a graph
@@ -38,19 +44,20 @@ use crate::{
 /// # }
 /// ```
 pub trait Queue {
-    /// The context it works in.
+    /// Returns the context of the queue.
     fn context(&self) -> &Context;
 
-    /// Takes a piece of work.
+    /// Adds an operation to the queue.
     ///
     /// # Errors
-    /// Work of another context, or what the driver refuses.
+    /// Returns [`Error::WrongContext`] if the work belongs to another context, or an error if the
+    /// queue refuses it. For example, a stream returns [`Error::UnorderedStreams`] for a conflict.
     fn push(&mut self, work: Work) -> Result<(), Error>;
 
     /// Launches a kernel.
     ///
     /// # Errors
-    /// As [`Kernel::with`] and [`push`](Self::push).
+    /// Returns the errors of [`Kernel::with`] and [`push`](Self::push).
     fn launch<K: KernelDef>(
         &mut self,
         kernel: &Kernel<K>,
@@ -59,10 +66,10 @@ pub trait Queue {
         self.push(kernel.with(args)?.into())
     }
 
-    /// Launches a kernel of any argument list.
+    /// Launches a kernel with a list of untyped arguments.
     ///
     /// # Errors
-    /// As [`AnyFunction::with`] and [`push`](Self::push).
+    /// Returns the errors of [`AnyFunction::with`] and [`push`](Self::push).
     fn launch_any(&mut self, function: &AnyFunction<'_>, args: &[HostArg]) -> Result<(), Error> {
         self.push(function.with(args)?.into())
     }
@@ -70,34 +77,40 @@ pub trait Queue {
     /// Copies elements.
     ///
     /// # Errors
-    /// Views of different length or that overlap; else as [`push`](Self::push).
+    /// Returns [`Error::Transfer`] if the views differ in length or overlap, and the errors of
+    /// [`push`](Self::push).
     fn copy<T: Element>(&mut self, from: &View<T>, to: &View<T>) -> Result<(), Error> {
         self.push(Work::copy(from, to)?)
     }
 
-    /// Sets every element.
+    /// Sets every element to `value`.
     ///
     /// # Errors
-    /// An 8-byte element whose halves differ, which the driver cannot do; else as [`push`](Self::push).
+    /// Returns [`Error::Transfer`] if the element has 8 bytes whose halves differ, because the
+    /// driver fills at most 4 bytes at a time. Returns the errors of [`push`](Self::push).
     fn fill<T: Element>(&mut self, to: &View<T>, value: T) -> Result<(), Error> {
         self.push(Work::fill(to, value)?)
     }
 }
 
 impl Stream {
-    /// Queues a piece of work.
+    /// Queues an operation.
     ///
     /// # Errors
-    /// Work of another context; [`Error::UnorderedStreams`]; [`Error::Capturing`]; or what the driver refuses.
+    /// - [`Error::WrongContext`] if the work belongs to another context.
+    /// - [`Error::UnorderedStreams`] if it conflicts with work of another stream.
+    /// - [`Error::HostCopy`] if it conflicts with a copy of the host in progress.
+    /// - [`Error::Capturing`] if the stream captures.
+    /// - [`Error::Driver`] if the driver cannot queue it.
     pub fn run(&self, work: &Work) -> Result<(), Error> {
         work.expect_in(self.context())?;
         work.enqueue(self)
     }
 
-    /// Queues a launch that was made before: the cheapest way to launch a kernel, many times.
+    /// Queues a prepared launch. This is the cheapest way to launch the same kernel many times.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// Returns the errors of [`run`](Self::run).
     #[inline]
     pub fn run_launch(&self, launch: &Launch) -> Result<(), Error> {
         launch.expect_in(self.context())?;
@@ -141,14 +154,15 @@ impl Queue for &Stream {
     }
 }
 
-/// A piece of work.
+/// A GPU operation: a kernel launch, a copy or a fill.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
-/// let (x, y) = (Buffer::from_slice(&context, &[1.0, 2.0])?, Buffer::<f64>::zeroed(&context, 2)?);
+/// let x = Buffer::from_slice(&context, &[1.0, 2.0])?;
+/// let y = Buffer::<f64>::zeroed(&context, 2)?;
 /// let work = Work::copy(&x, &y)?;
 /// let uses: Vec<_> = work.uses().iter().map(|used| (used.name, used.access)).collect();
 /// assert_eq!(uses, [("from", Access::Read), ("to", Access::Write)]);
@@ -159,85 +173,86 @@ impl Queue for &Stream {
 /// ```
 #[derive(Clone, Debug)]
 pub enum Work {
-    /// A kernel.
+    /// A kernel launch.
     Launch(Launch),
-    /// A copy.
+    /// A copy of memory.
     Copy(MemoryCopy),
-    /// A fill.
+    /// A fill of memory.
     Fill(MemoryFill),
 }
 
-/// A copy of bytes within one context. Clones are the same copy.
+/// A copy of bytes within one context. Clones refer to the same copy.
 ///
-/// [`Work::copy`] makes it, with an example at [`Work`].
+/// Use [`Work::copy`] or [`Work::copy_box`] to create one.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
-/// let (x, y) = (Buffer::<f32>::zeroed(&context, 4)?.labelled("x"), Buffer::<f32>::zeroed(&context, 4)?.labelled("y"));
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let x = Buffer::<f32>::zeroed(&context, 4)?.labelled("x");
+/// let y = Buffer::<f32>::zeroed(&context, 4)?.labelled("y");
 /// let mut graph = Graph::new(&context)?;
 /// graph.copy(&[], &x, &y)?;
-/// let NodeKind::Work(Work::Copy(copy)) = graph.nodes()[0].kind() else { panic!("it is one") };
+/// let NodeKind::Work(Work::Copy(copy)) = graph.nodes()[0].kind() else { panic!("expected this kind of work") };
 /// assert_eq!((copy.from().name(), copy.to().name()), ("x".to_string(), "y".to_string()));
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct MemoryCopy(Arc<Regions>);
+pub struct MemoryCopy(Arc<CopyRegions>);
 
 #[derive(Debug)]
-struct Regions {
+struct CopyRegions {
     from: Region,
     to: Region,
     shape: Option<CopyShape>,
 }
 
-/// The box that is copied. Without one it is a run of bytes.
+/// The shape of a copy of a box. A copy without a shape is contiguous.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CopyShape {
-    /// Bytes of a row, rows and slices.
+    /// The size of the box: bytes per row, rows per slice, and slices.
     pub(crate) extent: [usize; 3],
-    /// Bytes from row to row and rows from slice to slice, where it comes from.
+    /// The layout of the source: bytes between rows, and rows between slices.
     pub(crate) from: [usize; 2],
-    /// The same, where it goes.
+    /// The layout of the target: bytes between rows, and rows between slices.
     pub(crate) to: [usize; 2],
 }
 
-/// A fill of memory with one value. Clones are the same fill.
+/// A fill of memory with one value. Clones refer to the same fill.
 ///
-/// [`Work::fill`] makes it.
+/// Use [`Work::fill`] or [`Work::fill_box`] to create one.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?;
-/// let Work::Fill(fill) = Work::fill(&x, 1.0)? else { panic!("it is one") };
+/// let Work::Fill(fill) = Work::fill(&x, 1.0)? else { panic!("expected this kind of work") };
 /// assert_eq!((fill.to().bytes(), fill.count()), (16, 4));
 /// assert_eq!(fill.value(), (1.0f32.to_bits(), 4));
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct MemoryFill(Arc<Filled>);
+pub struct MemoryFill(Arc<FillTarget>);
 
 #[derive(Debug)]
-struct Filled {
+struct FillTarget {
     to: Region,
     value: u32,
     width: u32,
     shape: Option<FillShape>,
 }
 
-/// The rows that are filled. Without them it is a run of elements.
+/// The shape of a fill of rows. A fill without a shape is contiguous.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FillShape {
-    /// Bytes from row to row.
+    /// The number of bytes between rows.
     pub(crate) pitch: usize,
-    /// Elements of a row.
+    /// The number of elements per row.
     pub(crate) columns: usize,
-    /// Rows.
+    /// The number of rows.
     pub(crate) rows: usize,
 }
 
@@ -248,13 +263,14 @@ impl From<Launch> for Work {
 }
 
 impl Work {
-    /// A copy of elements.
+    /// Creates a copy of elements.
     ///
     /// # Errors
-    /// Views of different length, or that overlap.
+    /// Returns [`Error::Transfer`] if the views differ in length or overlap.
     pub fn copy<T: Element>(from: &View<T>, to: &View<T>) -> Result<Self, Error> {
         to.expect_len("copy", from.len())?;
-        let (from, to) = (from.region().clone(), to.region().clone());
+        let from = from.region().clone();
+        let to = to.region().clone();
         if from.overlaps(&to) {
             return Err(Error::Transfer {
                 what: "copy",
@@ -264,19 +280,20 @@ impl Work {
         Ok(Self::Copy(MemoryCopy::new(from, to, None)))
     }
 
-    /// Memory set to one value.
+    /// Creates a fill that sets every element to `value`.
     ///
     /// # Errors
-    /// An 8-byte value whose halves differ, which the driver cannot do.
+    /// Returns [`Error::Transfer`] if the element has 8 bytes whose halves differ, because the
+    /// driver fills at most 4 bytes at a time.
     pub fn fill<T: Element>(to: &View<T>, value: T) -> Result<Self, Error> {
         let to = to.region().clone();
         let (value, width) = word_of(&to, value)?;
         Ok(Self::Fill(MemoryFill::new(to, value, width, None)))
     }
 
-    /// Whether it touches no bytes, which the driver refuses in graphs.
+    /// Returns true if the operation touches no bytes, which the driver refuses in graphs.
     #[inline]
-    pub(crate) fn is_nothing(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         match self {
             Self::Launch(_) => false,
             Self::Copy(copy) => copy.to().bytes() == 0,
@@ -284,7 +301,7 @@ impl Work {
         }
     }
 
-    /// The kernel's name, or `copy`, or `fill`.
+    /// Returns the name of the kernel, `copy`, or `fill`.
     pub fn name(&self) -> &str {
         match self {
             Self::Launch(launch) => launch.function().name(),
@@ -293,19 +310,29 @@ impl Work {
         }
     }
 
-    /// What it reads and writes.
+    /// Returns the memory accesses of the operation.
     pub fn uses(&self) -> Vec<Use> {
         self.touches().map(|touch| self.use_of(touch)).collect()
     }
 
-    /// The same, lent.
+    /// Returns the memory accesses by reference.
     #[inline]
     pub(crate) fn touches(&self) -> Touches<'_> {
-        let to = |to| Some(("to", to, Access::Write));
+        let to = |region| {
+            Some(MemoryAccess {
+                name: "to",
+                region,
+                access: Access::Write,
+            })
+        };
         match self {
             Self::Launch(launch) => launch.buffers(),
             Self::Copy(copy) => {
-                let from = Some(("from", copy.from(), Access::Read));
+                let from = Some(MemoryAccess {
+                    name: "from",
+                    region: copy.from(),
+                    access: Access::Read,
+                });
                 Touches {
                     from,
                     to: to(copy.to()),
@@ -319,49 +346,51 @@ impl Work {
         }
     }
 
-    /// A use of its own, with what is known of how a kernel reads.
-    pub(crate) fn use_of(&self, (name, region, access): Touch<'_>) -> Use {
+    /// Returns an owned access, with the information whether the kernel reads through
+    /// `ld.global.nc`.
+    pub(crate) fn use_of(&self, touch: MemoryAccess<'_>) -> Use {
         Use {
-            name,
-            region: region.clone(),
-            access,
-            noncoherent: self.reads_noncoherent(name),
+            name: touch.name,
+            region: touch.region.clone(),
+            access: touch.access,
+            noncoherent: self.reads_noncoherent(touch.name),
         }
     }
 
-    /// Whether it is known to read this argument by `ld.global.nc`.
+    /// Returns true if the kernel is known to read this argument with `ld.global.nc`.
     pub(crate) fn reads_noncoherent(&self, name: &str) -> bool {
         matches!(self, Self::Launch(launch) if launch.function().noncoherent().contains(name))
     }
 
-    /// Refuses work of another context.
+    /// Checks that the operation belongs to `context`.
     pub(crate) fn expect_in(&self, context: &Context) -> Result<(), Error> {
         match self {
             Self::Launch(launch) => launch.expect_in(context),
             _ => self
                 .touches()
-                .try_for_each(|(_, region, _)| region.expect_in(context, "the queue")),
+                .try_for_each(|touch| touch.region.expect_in(context, "the queue")),
         }
     }
 
-    /// Queues it in a stream.
+    /// Queues the operation in a stream.
     pub(crate) fn enqueue(&self, stream: &Stream) -> Result<(), Error> {
         match self {
             Self::Launch(launch) => launch.enqueue(stream),
             Self::Copy(copy) => {
-                let turn = stream.begin("copy")?;
-                turn.admit([(copy.from(), Access::Read), (copy.to(), Access::Write)].into_iter())?;
-                turn.enqueue(|driver| copy.call(driver, stream))
+                let submission = stream.begin("copy")?;
+                submission
+                    .admit([(copy.from(), Access::Read), (copy.to(), Access::Write)].into_iter())?;
+                submission.enqueue(|driver| copy.call(driver, stream))
             }
             Self::Fill(fill) => {
-                let turn = stream.begin("fill")?;
-                turn.admit(std::iter::once((fill.to(), Access::Write)))?;
-                turn.enqueue(|driver| fill.call(driver, stream))
+                let submission = stream.begin("fill")?;
+                submission.admit(std::iter::once((fill.to(), Access::Write)))?;
+                submission.enqueue(|driver| fill.call(driver, stream))
             }
         }
     }
 
-    /// Makes the call that gives it to a stream, which may capture.
+    /// Makes the driver call that queues the operation in a stream, which may capture.
     pub(crate) fn call(&self, driver: &Driver, stream: &Stream) -> Result<(), DriverError> {
         match self {
             Self::Launch(launch) => launch.call(driver, stream),
@@ -371,12 +400,13 @@ impl Work {
     }
 }
 
-/// A value as the driver fills with it, and its size in bytes: 1, 2 or 4.
+/// Returns the bits of a value as the driver fills with them, and their size in bytes: 1, 2 or 4.
 pub(crate) fn word_of<T: Element>(to: &Region, value: T) -> Result<(u32, u32), Error> {
     Ok(match *as_bytes(&[value]) {
         [a] => (u32::from(a), 1),
         [a, b] => (u32::from(u16::from_le_bytes([a, b])), 2),
         [a, b, c, d] => (u32::from_le_bytes([a, b, c, d]), 4),
+        // The driver fills with at most 4 bytes. Equal halves are twice as many words of 4 bytes.
         [a, b, c, d, e, f, g, h] if [a, b, c, d] == [e, f, g, h] => {
             (u32::from_le_bytes([a, b, c, d]), 4)
         }
@@ -399,35 +429,39 @@ pub(crate) fn word_of<T: Element>(to: &Region, value: T) -> Result<(u32, u32), E
 
 impl MemoryCopy {
     pub(crate) fn new(from: Region, to: Region, shape: Option<CopyShape>) -> Self {
-        Self(Arc::new(Regions { from, to, shape }))
+        Self(Arc::new(CopyRegions { from, to, shape }))
     }
 
-    /// The box, if it is not a run of bytes.
+    /// Returns the shape of a copy of a box, or `None` for a contiguous copy.
     pub(crate) fn shape(&self) -> Option<&CopyShape> {
         self.0.shape.as_ref()
     }
 
-    /// Where the bytes come from.
+    /// Returns the source region.
     pub fn from(&self) -> &Region {
         &self.0.from
     }
 
-    /// Where the bytes go.
+    /// Returns the target region.
     pub fn to(&self) -> &Region {
         &self.0.to
     }
 
     fn call(&self, driver: &Driver, stream: &Stream) -> Result<(), DriverError> {
-        let (raw, bytes) = (stream.raw(), self.0.to.bytes());
+        let raw = stream.raw();
+        let bytes = self.0.to.bytes();
         if bytes == 0 {
             return Ok(());
         }
         if self.0.shape.is_some() {
             let params = memcpy_params(self);
-            // SAFETY: as below.
-            return unsafe { cu_if_there!(driver, cuMemcpy3DAsync_v2(&params, raw)) };
+            // SAFETY: both regions are live, belong to the stream's context, and contain the box,
+            // which `Boxed` has checked. They are freed only after the stream has completed this
+            // work.
+            return unsafe { cu_optional!(driver, cuMemcpy3DAsync_v2(&params, raw)) };
         }
-        // SAFETY: both regions are alive, of that size and of the stream's context; whoever releases them waits for the stream.
+        // SAFETY: both regions are live, have this size and belong to the stream's context. They
+        // are freed only after the stream has completed this work.
         unsafe {
             match (self.0.to.host(), self.0.from.host()) {
                 (Some(to), None) => cu!(
@@ -458,7 +492,7 @@ impl MemoryCopy {
 
 impl MemoryFill {
     pub(crate) fn new(to: Region, value: u32, width: u32, shape: Option<FillShape>) -> Self {
-        Self(Arc::new(Filled {
+        Self(Arc::new(FillTarget {
             to,
             value,
             width,
@@ -466,22 +500,22 @@ impl MemoryFill {
         }))
     }
 
-    /// The rows, if it is not a run of elements.
+    /// Returns the shape of a fill of rows, or `None` for a contiguous fill.
     pub(crate) fn shape(&self) -> Option<&FillShape> {
         self.0.shape.as_ref()
     }
 
-    /// What is filled.
+    /// Returns the filled region.
     pub fn to(&self) -> &Region {
         &self.0.to
     }
 
-    /// The value's bits, and its size in bytes: 1, 2 or 4.
+    /// Returns the bits of the value and their size in bytes: 1, 2 or 4.
     pub fn value(&self) -> (u32, u32) {
         (self.0.value, self.0.width)
     }
 
-    /// How many values.
+    /// Returns the number of values written.
     pub fn count(&self) -> usize {
         if let Some(shape) = &self.0.shape {
             return shape.columns * shape.rows;
@@ -490,7 +524,9 @@ impl MemoryFill {
     }
 
     fn call(&self, driver: &Driver, stream: &Stream) -> Result<(), DriverError> {
-        let (raw, to, count) = (stream.raw(), self.0.to.address(), self.count());
+        let raw = stream.raw();
+        let to = self.0.to.address();
+        let count = self.count();
         if count == 0 {
             return Ok(());
         }
@@ -501,43 +537,47 @@ impl MemoryFill {
         }) = self.0.shape
         {
             let value = self.0.value;
-            // SAFETY: as below.
+            // SAFETY: the region is live, belongs to the stream's context, and contains the rows,
+            // which `Boxed` has checked. It is freed only after the stream has completed this work.
             return unsafe {
                 match self.0.width {
-                    1 => cu_if_there!(
+                    1 => cu_optional!(
                         driver,
                         cuMemsetD2D8Async(to, pitch, value as u8, columns, rows, raw)
                     ),
                     2 => {
-                        cu_if_there!(
+                        cu_optional!(
                             driver,
                             cuMemsetD2D16Async(to, pitch, value as u16, columns, rows, raw)
                         )
                     }
-                    _ => cu_if_there!(
+                    _ => cu_optional!(
                         driver,
                         cuMemsetD2D32Async(to, pitch, value, columns, rows, raw)
                     ),
                 }
             };
         }
-        // SAFETY: the region is alive, of that size and of the stream's context; whoever releases it waits for the stream.
+        // SAFETY: the region is live, has this size and belongs to the stream's context. It is
+        // freed only after the stream has completed this work.
         unsafe {
             match self.0.width {
                 1 => cu!(driver, cuMemsetD8Async(to, self.0.value as u8, count, raw)),
-                2 => cu_if_there!(
+                2 => cu_optional!(
                     driver,
                     cuMemsetD16Async(to, self.0.value as u16, count, raw)
                 ),
-                _ => cu_if_there!(driver, cuMemsetD32Async(to, self.0.value, count, raw)),
+                _ => cu_optional!(driver, cuMemsetD32Async(to, self.0.value, count, raw)),
             }
         }
     }
 }
 
-/// A copy, as the driver wants it.
+/// Returns the driver's parameters of a copy.
 pub(crate) fn memcpy_params(copy: &MemoryCopy) -> CUDA_MEMCPY3D_v2 {
-    let (from, to) = (copy.from(), copy.to());
+    let from = copy.from();
+    let to = copy.to();
+    // A contiguous copy is a box of a single row.
     let mut params = CUDA_MEMCPY3D_v2 {
         srcMemoryType: CUmemorytype::DEVICE,
         srcDevice: from.address(),
@@ -558,15 +598,19 @@ pub(crate) fn memcpy_params(copy: &MemoryCopy) -> CUDA_MEMCPY3D_v2 {
         [params.dstPitch, params.dstHeight] = *to;
     }
     if let Some(host) = from.host() {
-        (params.srcMemoryType, params.srcHost, params.srcDevice) = (CUmemorytype::HOST, host, 0);
+        params.srcMemoryType = CUmemorytype::HOST;
+        params.srcHost = host;
+        params.srcDevice = 0;
     }
     if let Some(host) = to.host() {
-        (params.dstMemoryType, params.dstHost, params.dstDevice) = (CUmemorytype::HOST, host, 0);
+        params.dstMemoryType = CUmemorytype::HOST;
+        params.dstHost = host;
+        params.dstDevice = 0;
     }
     params
 }
 
-/// Whether two uses of the same bytes must keep their order, and what the order is called.
+/// Returns the hazard between two accesses to the same bytes, or `None` if both only read.
 pub(crate) fn hazard(earlier: Access, later: Access) -> Option<Hazard> {
     match (earlier.writes(), later.writes()) {
         (false, false) => None,
@@ -576,13 +620,14 @@ pub(crate) fn hazard(earlier: Access, later: Access) -> Option<Hazard> {
     }
 }
 
-/// Why one piece of work must come after another.
+/// The reason why one operation must run after another.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
-/// let (x, y) = (Buffer::<f32>::zeroed(&context, 4)?, Buffer::<f32>::zeroed(&context, 4)?);
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let x = Buffer::<f32>::zeroed(&context, 4)?;
+/// let y = Buffer::<f32>::zeroed(&context, 4)?;
 /// let mut graph = Graph::new(&context)?;
 /// let filled = graph.fill(&[], &x, 1.0)?;
 /// let copied = graph.copy(&[filled], &x, &y)?;
@@ -592,16 +637,16 @@ pub(crate) fn hazard(earlier: Access, later: Access) -> Option<Hazard> {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Hazard {
-    /// It reads what the other wrote.
+    /// The later operation reads what the earlier one wrote.
     ReadAfterWrite,
-    /// It overwrites what the other read.
+    /// The later operation overwrites what the earlier one read.
     WriteAfterRead,
-    /// It overwrites what the other wrote.
+    /// The later operation overwrites what the earlier one wrote.
     WriteAfterWrite,
 }
 
 impl Hazard {
-    /// `RAW`, `WAR` or `WAW`.
+    /// Returns `RAW`, `WAR` or `WAW`.
     pub fn name(self) -> &'static str {
         match self {
             Self::ReadAfterWrite => "RAW",

@@ -1,16 +1,18 @@
-//! A recorder: a queue whose work becomes a graph, in one of two forms.
+//! Recorders: queues that turn work into a graph, with edges of two kinds.
 //!
-//! [`Recorder::new`] draws the fewest edges. Work that reads bytes comes after the last work that wrote them. Work that
-//! writes bytes comes after the last work that wrote them and after all work that read them since. An edge that a path
-//! of others implies is left out. Each piece of work is one node, and there is no other way to record one, so none is
-//! lost.
+//! [`Recorder::new`] adds the fewest edges that keep the result of running the operations in order.
+//! An operation that reads bytes follows the last operation that wrote them. An operation that
+//! writes bytes follows the last operation that wrote them and all operations that have read them
+//! since. An edge is left out if a path of other edges implies it. Each operation is one node.
 //!
-//! [`Recorder::pipeline`] records a pipeline of overlapped kernels: each piece of work follows the one before it, which
-//! devices start fastest. Where a kernel executes `griddepcontrol.wait` and follows a kernel, the edge is programmatic
-//! and the two overlap; every other edge is full. A kernel that does not wait is never at the end of a programmatic
-//! edge, so a kernel that has waited may rely on all work before it. The exception is what it reads by
-//! `ld.global.nc`: no kernel that overlaps it may write that, and the recorder refuses a pipeline in which one does.
-//! Full edges need no such check.
+//! [`Recorder::pipeline`] records a chain of overlapping kernels, which devices start fastest. Each
+//! operation follows the previous one. If a kernel executes `griddepcontrol.wait` and follows
+//! another kernel, the edge is programmatic and the two overlap. Every other edge is full.
+//!
+//! A kernel that does not wait is never the target of a programmatic edge. A kernel that has waited
+//! may therefore rely on all earlier work. Reads through `ld.global.nc` are the exception, because
+//! they are not coherent with writes of kernels that still run. The recorder refuses a pipeline in
+//! which an overlapping kernel may write what is read that way. Full edges need no such check.
 
 use std::ops::Range;
 
@@ -19,7 +21,7 @@ use ptx_gen::Access;
 use crate::graph::by_memory::ByMemory;
 use crate::graph::edge::can_overlap;
 use crate::queue::{Queue, Work, hazard};
-use crate::uses::Touch;
+use crate::uses::MemoryAccess;
 use crate::{Context, EdgeKind, Error, Graph, NodeId, NodeKind};
 
 /// A queue that builds a [`Graph`].
@@ -27,16 +29,18 @@ use crate::{Context, EdgeKind, Error, Graph, NodeId, NodeKind};
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let [x, y, z] = [(); 3].map(|()| Buffer::<f32>::zeroed(&context, 4));
-/// let (x, y, z) = (x?, y?, z?);
+/// let x = x?;
+/// let y = y?;
+/// let z = z?;
 /// let mut recorder = Recorder::new(&context)?;
 /// recorder.fill(&x, 1.0)?;
 /// recorder.fill(&y, 2.0)?;
 /// recorder.copy(&x, &z)?;
 /// let graph = recorder.finish();
-/// assert_eq!(graph.edges().len(), 1); // the copy comes after the first fill; the second is beside both
+/// assert_eq!(graph.edges().len(), 1); // the copy follows the first fill, and the second fill is independent
 /// graph.instantiate()?.launch(&stream)?;
 /// assert_eq!(stream.read(&z)?, [1.0; 4]);
 /// # Ok(())
@@ -45,22 +49,33 @@ use crate::{Context, EdgeKind, Error, Graph, NodeId, NodeKind};
 pub struct Recorder {
     graph: Graph,
     last: Option<NodeId>,
-    /// Whether the next edge of a pipeline is full.
+    /// Whether the next edge of a pipeline must be full.
     full: bool,
-    /// What the fewest edges follow from; none for a pipeline.
+    /// The accesses from which the fewest edges follow, or `None` for a pipeline.
     history: Option<History>,
 }
 
-/// What was recorded, as far as later work may have to come after it.
+/// The recorded accesses that later operations may conflict with.
 #[derive(Default)]
 struct History {
-    /// The uses by memory, which the nodes of the graph keep alive. Only looked up, never walked.
+    /// The accesses by memory. The nodes of the graph keep the memory alive, so the keys stay
+    /// unique.
+    ///
+    /// The map is only searched and never iterated, because its order is random.
     past: ByMemory<Vec<Past>>,
-    /// The nodes that the present work comes after, by number and by id. Here for their memory only.
-    after: (Vec<usize>, Vec<NodeId>),
+    /// The nodes that the current operation follows. They are stored here only to reuse their
+    /// allocations.
+    after: Predecessors,
 }
 
-/// A use by a node.
+/// The nodes that an operation follows.
+#[derive(Default)]
+struct Predecessors {
+    indices: Vec<usize>,
+    ids: Vec<NodeId>,
+}
+
+/// An access of a node.
 struct Past {
     node: usize,
     bytes: Range<usize>,
@@ -68,10 +83,10 @@ struct Past {
 }
 
 impl Recorder {
-    /// A recorder of the fewest edges.
+    /// Creates a recorder that adds the fewest edges.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// Returns an error if the driver cannot create a graph.
     pub fn new(context: &Context) -> Result<Self, Error> {
         Ok(Self {
             graph: Graph::new(context)?,
@@ -81,12 +96,15 @@ impl Recorder {
         })
     }
 
-    /// A recorder of a pipeline, whose kernels overlap where they wait and the device can:
-    /// [`Graph::programmatic_edges`] says how many do. Its kernels prefer shared memory, all of them, as
-    /// [`Function::prefer_shared`](crate::Function::prefer_shared) advises.
+    /// Creates a recorder of a pipeline, whose kernels overlap if they wait and the device supports
+    /// it.
+    ///
+    /// [`Graph::programmatic_edges`] returns the number of overlaps. All kernels of the pipeline
+    /// prefer shared memory to L1 cache, because kernels overlap only if they agree on it (see
+    /// [`Function::prefer_shared`](crate::Function::prefer_shared)).
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// Returns an error if the driver cannot create a graph.
     pub fn pipeline(context: &Context) -> Result<Self, Error> {
         Ok(Self {
             graph: Graph::new(context)?,
@@ -96,10 +114,12 @@ impl Recorder {
         })
     }
 
-    /// Records work, and gives its node, by which its arguments can be changed later.
+    /// Records an operation and returns its node, which you need to change its arguments later.
     ///
     /// # Errors
-    /// Work of another context; in a pipeline, [`Error::Stale`]; or what the driver refuses.
+    /// - [`Error::WrongContext`] if the work belongs to another context.
+    /// - [`Error::Stale`] in a pipeline, if the kernel may read stale values with `ld.global.nc`.
+    /// - [`Error::Driver`] if the driver cannot add the node.
     pub fn record(&mut self, work: impl Into<Work>) -> Result<NodeId, Error> {
         let work = work.into();
         let node = match &mut self.history {
@@ -110,13 +130,15 @@ impl Recorder {
         Ok(node)
     }
 
-    /// Makes the next edge of a pipeline a full one, even if the two kernels could overlap. The next kernel, and those
-    /// that overlap it, may then read before their wait what any work before this point wrote.
+    /// Makes the next edge of a pipeline full, even if the two kernels could overlap.
+    ///
+    /// The next kernel, and kernels that overlap it, may then read everything written before this
+    /// point without a wait.
     pub fn full_edge(&mut self) {
         self.full = true;
     }
 
-    /// Adds work to the end of the pipeline.
+    /// Adds an operation to the end of the pipeline.
     fn link(&mut self, work: Work) -> Result<NodeId, Error> {
         if let Work::Launch(launch) = &work
             && self.graph.context().device().has_programmatic_edges()
@@ -134,68 +156,74 @@ impl Recorder {
         self.graph.add_by(kind, self.last.as_slice(), work)
     }
 
-    /// The node recorded last.
+    /// Returns the node that was recorded last.
     pub fn last(&self) -> Option<NodeId> {
         self.last
     }
 
-    /// The graph so far.
+    /// Returns the graph recorded so far.
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
 
-    /// The graph.
+    /// Returns the recorded graph.
     pub fn finish(self) -> Graph {
         self.graph
     }
 }
 
 impl History {
-    /// Adds work after the fewest nodes that it must come after.
+    /// Adds an operation after the fewest nodes that it must follow.
     fn record(&mut self, graph: &mut Graph, work: Work) -> Result<NodeId, Error> {
-        let (mut after, mut ids) = std::mem::take(&mut self.after);
-        work.touches()
-            .for_each(|touch| self.add_conflicts(&mut after, touch));
-        if after.len() > 1 {
-            graph.order().keep_last(&mut after);
+        let mut after = std::mem::take(&mut self.after);
+        for touch in work.touches() {
+            self.add_conflicts(&mut after.indices, touch);
         }
-        ids.extend(after.iter().map(|i| graph.nodes()[*i].id()));
-        let node = graph.add(&ids, work)?;
-        after.clear();
-        ids.clear();
-        self.after = (after, ids);
+        // A single predecessor implies no other, so the order is needed only for more.
+        if after.indices.len() > 1 {
+            graph.order().keep_last(&mut after.indices);
+        }
+        after
+            .ids
+            .extend(after.indices.iter().map(|i| graph.nodes()[*i].id()));
+        let node = graph.add(&after.ids, work)?;
+        after.indices.clear();
+        after.ids.clear();
+        self.after = after;
+        // The accesses are recorded after the node was added. If adding fails, they leave no trace.
         if let NodeKind::Work(work) = graph.nodes()[node.index()].kind() {
-            work.touches()
-                .for_each(|touch| self.remember(node.index(), touch));
+            for touch in work.touches() {
+                self.remember(node.index(), touch);
+            }
         }
         Ok(node)
     }
 
-    /// Adds the nodes that work with this use must come after.
-    fn add_conflicts(&self, nodes: &mut Vec<usize>, (_, region, access): Touch<'_>) {
-        let bytes = region.range();
-        for past in self.past.get(&region.memory()).into_iter().flatten() {
+    /// Appends the nodes that an operation with this access must follow.
+    fn add_conflicts(&self, nodes: &mut Vec<usize>, touch: MemoryAccess<'_>) {
+        let bytes = touch.region.range();
+        for past in self.past.get(&touch.region.memory()).into_iter().flatten() {
             let meets = past.bytes.start.max(bytes.start) < past.bytes.end.min(bytes.end);
-            if meets && hazard(past.access, access).is_some() && !nodes.contains(&past.node) {
+            let conflicts = meets && hazard(past.access, touch.access).is_some();
+            if conflicts && !nodes.contains(&past.node) {
                 nodes.push(past.node);
             }
         }
     }
 
-    /// Adds a use. A write replaces the uses that it covers: later work that follows it follows them, too.
-    fn remember(&mut self, node: usize, (_, region, access): Touch<'_>) {
-        let (past, bytes) = (
-            self.past.entry(region.memory()).or_default(),
-            region.range(),
-        );
-        if access.writes() {
+    /// Records an access. A write replaces the accesses it covers, because work that follows the
+    /// write also follows them.
+    fn remember(&mut self, node: usize, touch: MemoryAccess<'_>) {
+        let past = self.past.entry(touch.region.memory()).or_default();
+        let bytes = touch.region.range();
+        if touch.access.writes() {
             let covers = |p: &Past| bytes.start <= p.bytes.start && p.bytes.end <= bytes.end;
             past.retain(|p| p.node == node || !covers(p));
         }
         past.push(Past {
             node,
             bytes,
-            access,
+            access: touch.access,
         });
     }
 }

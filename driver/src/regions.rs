@@ -1,19 +1,22 @@
-//! The captures that a thread is in: what they forbid, and what failed first.
+//! The captures of the current thread: the calls they forbid, and the first call that failed.
+//!
+//! The driver refuses a forbidden call and invalidates the capture. Checking here first keeps the
+//! capture valid and names the call.
 
 use std::cell::RefCell;
 
 use crate::{DriverError, Error};
 
-/// Which calls a capture forbids meanwhile: allocation, module loading and such.
+/// The calls that a capture forbids while it lasts, such as allocation and module loading.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?;
 /// let step = |queue: &mut Capture<'_>| {
-///     let scratch = Buffer::<f32>::uninit(queue.context(), 4)?; // an allocation meanwhile
+///     let scratch = Buffer::<f32>::uninit(queue.context(), 4)?; // an allocation during the capture
 ///     queue.copy(&x, &scratch)
 /// };
 /// assert!(capture(&stream, CaptureMode::ThreadLocal, step).is_err());
@@ -23,40 +26,45 @@ use crate::{DriverError, Error};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CaptureMode {
-    /// On every thread whose own mode is global, as it is unless a program changes it. What another thread calls
-    /// meanwhile is refused by the driver, and ends this capture: [`Error::Forbidden`] keeps only the thread that
-    /// captures from such calls. Where other threads allocate or load, use [`ThreadLocal`](Self::ThreadLocal).
+    /// Forbids such calls on every thread whose own mode is global, which is the default mode of a
+    /// thread.
+    ///
+    /// [`Error::Forbidden`] protects only the thread that captures. A call of another thread is
+    /// refused by the driver and invalidates this capture. If other threads allocate or load
+    /// modules, use [`ThreadLocal`](Self::ThreadLocal).
     Global,
-    /// On this thread. The usual choice.
+    /// Forbids such calls on the capturing thread. This is the usual choice.
     ThreadLocal,
-    /// Nowhere.
+    /// Forbids no calls. For example, memory can be allocated during the capture.
     Relaxed,
 }
 
 thread_local! {
-    /// The captures that this thread is in.
-    static REGIONS: RefCell<Vec<Here>> = const { RefCell::new(Vec::new()) };
+    /// The captures of this thread, the innermost last.
+    static REGIONS: RefCell<Vec<CaptureRegion>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A capture of this thread: what it forbids, and the first failure of its region.
-struct Here {
+/// A capture of this thread: its mode, and the first failure while it lasted.
+struct CaptureRegion {
     mode: CaptureMode,
     failed: Option<DriverError>,
 }
 
-/// This thread begins a capture.
+/// Records that this thread begins a capture.
 pub(crate) fn enter(mode: CaptureMode) {
-    REGIONS.with_borrow_mut(|regions| regions.push(Here { mode, failed: None }));
+    REGIONS.with_borrow_mut(|regions| regions.push(CaptureRegion { mode, failed: None }));
 }
 
-/// The innermost capture of this thread is over. The first failure in it.
+/// Records the end of the innermost capture of this thread and returns the first failure in it.
 pub(crate) fn leave() -> Option<DriverError> {
     REGIONS
         .with_borrow_mut(Vec::pop)
         .and_then(|here| here.failed)
 }
 
-/// Remembers the first failure of the innermost region on this thread. At the thread's end there is none.
+/// Records a failure if it is the first one in the innermost capture of this thread.
+///
+/// Does nothing while the thread exits, because its thread-local storage may be gone.
 pub(crate) fn note(error: &DriverError) {
     let _ = REGIONS.try_with(|regions| {
         if let Ok(mut regions) = regions.try_borrow_mut()
@@ -67,9 +75,12 @@ pub(crate) fn note(error: &DriverError) {
     });
 }
 
-/// Refuses a call that the driver refuses while this thread captures, and by which it would end the capture.
+/// Checks that no capture of this thread forbids a call.
+///
+/// # Errors
+/// Returns [`Error::Forbidden`] if the driver would refuse the call and invalidate the capture.
 pub(crate) fn forbid(what: &'static str) -> Result<(), Error> {
-    let forbids = |here: &Here| here.mode != CaptureMode::Relaxed;
+    let forbids = |here: &CaptureRegion| here.mode != CaptureMode::Relaxed;
     let captures = REGIONS.try_with(|regions| {
         regions
             .try_borrow()

@@ -1,4 +1,4 @@
-//! Addresses without memory, and the memory that is mapped there.
+//! Reserved address ranges and the memory mapped into them.
 
 use std::sync::Mutex;
 
@@ -7,23 +7,23 @@ use driver_sys::{CUdeviceptr, CUmemGenericAllocationHandle};
 use crate::lock::lock;
 use crate::{Driver, DriverError};
 
-/// A handle of memory, and its size.
+/// Physical memory and its size in bytes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct MappedChunk {
     pub(crate) handle: CUmemGenericAllocationHandle,
     pub(crate) bytes: usize,
 }
 
-/// Reserved addresses, and what is mapped there.
+/// A reserved address range and the memory mapped into it.
 #[derive(Debug)]
 pub(crate) struct Reserved {
     pub(crate) bytes: usize,
-    /// Each with its offset, in order.
-    pub(crate) pieces: Mutex<Vec<(usize, Piece)>>,
+    /// The mapped chunks in order, each with its offset.
+    pub(crate) pieces: Mutex<Vec<(usize, MappedChunk)>>,
 }
 
 impl Reserved {
-    /// So many bytes of addresses, with nothing there.
+    /// Returns an empty range of `bytes` addresses.
     pub(crate) fn new(bytes: usize) -> Self {
         Self {
             bytes,
@@ -31,7 +31,8 @@ impl Reserved {
         }
     }
 
-    /// Where the mapped bytes end that begin at or before this one.
+    /// Returns the end of the contiguous mapping that contains `start`. The result is at most
+    /// `start` if that byte is not mapped.
     pub(crate) fn mapped_from(&self, start: usize) -> usize {
         let pieces = lock(&self.pieces);
         let first = pieces
@@ -46,15 +47,22 @@ impl Reserved {
         end
     }
 
-    /// Where the last piece begins.
+    /// Returns the offset of the last chunk.
     pub(crate) fn last(&self) -> Option<usize> {
         lock(&self.pieces).last().map(|(at, _)| *at)
     }
 
-    /// Gives back what is mapped, then the addresses. Tries all of it, and tells the first failure.
+    /// Unmaps and releases all memory, then frees the addresses.
+    ///
+    /// Continues after a failure, because each remaining call returns a separate resource.
+    ///
+    /// # Errors
+    /// Returns the first failure.
     ///
     /// # Safety
-    /// The range begins at the address, and nothing uses it any more. Its context is current.
+    /// - The range must begin at `address`.
+    /// - No work may use the memory any more.
+    /// - The context of the memory must be current.
     pub(crate) unsafe fn release(
         &self,
         driver: Driver,
@@ -63,13 +71,13 @@ impl Reserved {
         let mut result = Ok(());
         for (at, piece) in std::mem::take(&mut *lock(&self.pieces)) {
             let at = address + at as u64;
-            // SAFETY: the caller vouches that nothing uses the memory.
-            let unmapped = unsafe { cu_if_there!(driver, cuMemUnmap(at, piece.bytes)) };
-            // SAFETY: the handle was this range's.
-            let released = unsafe { cu_if_there!(driver, cuMemRelease(piece.handle)) };
+            // SAFETY: the caller guarantees that no work uses the memory any more.
+            let unmapped = unsafe { cu_optional!(driver, cuMemUnmap(at, piece.bytes)) };
+            // SAFETY: the chunk owned the handle, and the mapping is gone.
+            let released = unsafe { cu_optional!(driver, cuMemRelease(piece.handle)) };
             result = result.and(unmapped).and(released);
         }
-        // SAFETY: the caller vouches for the addresses.
-        result.and(unsafe { cu_if_there!(driver, cuMemAddressFree(address, self.bytes)) })
+        // SAFETY: the caller guarantees that the range begins at `address` and is unused.
+        result.and(unsafe { cu_optional!(driver, cuMemAddressFree(address, self.bytes)) })
     }
 }

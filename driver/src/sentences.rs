@@ -1,4 +1,4 @@
-//! What the errors say: a row for each variant, its sentence as `write!` takes it.
+//! The sentences of the errors, as tables with one row per variant.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -7,7 +7,7 @@ use crate::DriverError;
 use crate::error::{Error, LaunchProblem, LoadError, Races, Stale};
 use crate::module_error::{ModuleError, ModuleReason};
 
-/// Implements `Display` for an error by its rows.
+/// Implements `Display` for an error from its rows of pattern, format string and values.
 macro_rules! sentences {
     ($error:ty: $($variant:pat => $sentence:literal $(, $value:expr)*;)*) => {
         impl fmt::Display for $error {
@@ -34,20 +34,20 @@ sentences! { Error:
     Self::Load(error) => "{error}";
     Self::Driver(error) => "{error}";
     Self::NoDevice { ordinal, count } => "no device {ordinal}: the driver has {count}";
-    Self::OutOfMemory { bytes, free, total } => "out of memory: {bytes} bytes asked for, {free} of {total} free";
+    Self::OutOfMemory { bytes, free, total } => "out of memory: {bytes} bytes requested, {free} of {total} free";
     Self::Module(error) => "{error}";
     Self::Build { kernel, text } => "kernel {kernel}: {text}";
     Self::Signature { kernel, index, name, declared, loaded } =>
         "kernel {kernel}: parameter {index} ({name}) is {declared} in the declaration and {loaded} in the module";
     Self::Launch { kernel, problem } => "kernel {kernel}: {problem}";
     Self::Transfer { what, problem } => "{what}: {problem}";
-    Self::WrongContext { what, theirs, user, ours } => "{what} belongs to {theirs}, and {user} to {ours}";
+    Self::WrongContext { what, theirs, user, ours } => "{what} belongs to {theirs}, but {user} belongs to {ours}";
     Self::Cast { what, bytes, address, to } =>
         "{what} of {bytes} bytes at address {address:#x} is not a whole number of aligned {to}";
     Self::ForeignNode { node } => "node {node} is not a node of this graph";
     Self::RemovedNode { node } => "node {node} was removed from its graph";
     Self::Graph { what, problem } => "{what}: {problem}";
-    Self::GraphMemory { buffer, user, problem } => "{user}: memory {buffer} is not there: {problem}";
+    Self::GraphMemory { buffer, user, problem } => "{user}: memory {buffer} does not exist: {problem}";
     Self::Forbidden { what, why } =>
         "{what}: this thread captures, and {why}; do it before the capture, or capture in the relaxed mode";
     Self::NodeKind { node, name, is, wanted } => "node {node} ({name}) is {is}; {wanted}";
@@ -70,13 +70,13 @@ sentences! { Error:
         and(changed, |c| format!("; {c}"));
     Self::Capturing { work } => "{work}: the stream captures; push work into the queue of the capture, or fork it";
     Self::CapturedEvent { what } =>
-        "{what}: a capture recorded the event, so that it marks a place in a graph; record it in a stream first";
+        "{what}: a capture recorded the event, so that it marks a point in a graph; record it in a stream first";
     Self::UnorderedStreams { buffer, stream, other } =>
-        "{buffer}: work of {other} on it is not ordered with what {stream} was given now; let {stream} wait for an \
+        "{buffer}: work of {other} on it is not ordered before the work queued in {stream}; let {stream} wait for an \
         event that {other} records after its work, or synchronize {other} first";
     Self::HostCopy { buffer, stream } =>
-        "{buffer}: another thread copies it to or from the host while {stream} is given work on it; let one of the \
-        threads wait for the other, or copy in the order of a stream";
+        "{buffer}: another thread copies it to or from the host while work on it is queued in {stream}; let one of \
+        the threads wait for the other, or copy in the order of a stream";
     Self::Capture { first, end } =>
         "capture: {first}{}", and(end, |e| format!("\n  and the capture ended with {e}"));
 }
@@ -101,12 +101,12 @@ sentences! { ModuleReason:
     Self::Driver(error) => "{error}";
     Self::Nul(place) => "the PTX has a NUL at byte {place}";
     Self::Version { ptx, needed, driver } =>
-        "the PTX is of version {ptx}, which drivers know from CUDA {needed} on; this driver serves CUDA {driver}. \
+        "the PTX has version {ptx}, which needs a driver for CUDA {needed}; this driver supports CUDA {driver}. \
         Use a newer driver or a lower .version";
     Self::Target { target, device } =>
         "the PTX is for {target}, which does not run on compute capability {device}";
     Self::NoGlobal { name } => "no global variable {name}";
-    Self::NoFunction { name, entries } => "no kernel {name}; the text has {entries}";
+    Self::NoFunction { name, entries } => "no kernel {name}; the PTX defines {entries}";
 }
 
 sentences! { Races:
@@ -119,13 +119,13 @@ sentences! { Races:
 
 sentences! { Stale:
     Self { from, from_name, written, to, to_name, read, buffer, bytes } =>
-        "node {to} ({to_name}) reads bytes {} to {} of {buffer} by ld.global.nc as {read}, and node {from} \
-        ({from_name}), which writes them as {written}, may still run when it starts, so that it may find what was \
-        there before; read them by `fresh()`, or put a full edge between the two",
+        "node {to} ({to_name}) reads bytes {} to {} of {buffer} with ld.global.nc as {read}, but node {from} \
+        ({from_name}), which writes them as {written}, may still be running, so the values may be stale; \
+        read them with `fresh()`, or add a full edge between the two nodes",
         bytes.start, bytes.end;
 }
 
-/// What is said only if it is known.
+/// Returns the text of an optional part of a sentence.
 fn and<T>(known: &Option<T>, said: impl FnOnce(&T) -> String) -> String {
     known.as_ref().map(said).unwrap_or_default()
 }
@@ -140,7 +140,8 @@ impl StdError for LoadError {
     }
 }
 
-/// An error that only carries another is that one, with its source.
+/// An error that only wraps another error prints that error, so its source is the source of the
+/// other.
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
@@ -161,7 +162,7 @@ impl StdError for Races {}
 
 impl StdError for Stale {}
 
-/// Lets `?` carry one error in another.
+/// Implements `From` for errors that wrap another error, so that `?` converts them.
 macro_rules! carries {
     ($($error:ident::$variant:ident($carried:ty),)*) => {$(
         impl From<$carried> for $error {
@@ -181,7 +182,8 @@ carries! {
     ModuleReason::Driver(DriverError),
 }
 
-/// Implements `Debug` as `Display`, so that `fn main() -> Result<(), E>` and `unwrap` print the sentence.
+/// Implements `Debug` through `Display`, so that `fn main() -> Result<(), E>` and `unwrap` print
+/// the sentence.
 macro_rules! debug_is_display {
     ($($error:ty),* $(,)?) => {$(
         impl fmt::Debug for $error {

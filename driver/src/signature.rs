@@ -1,17 +1,25 @@
-//! Signatures of kernels that others wrote, and their comparison with what was loaded.
+//! The macro [`kernel!`](crate::kernel), and the comparison of declared parameters with PTX.
 
 use crate::parameter::{Parameter, ParameterType};
 use crate::{Error, ptx};
 
-/// Declares a kernel of somebody's PTX as a type, with its arguments.
+/// Declares a kernel of any PTX as a type with typed arguments.
 ///
-/// A parameter is `&[T]`, a buffer that the kernel reads; `&mut [T]`, one that it writes, or reads and writes; or `T`,
-/// a value. `T` is an [`Element`](crate::Element): a number, an array, or a plain type of one's own.
+/// A parameter is one of these:
 ///
-/// `load` compares the declaration with the PTX and with what the driver says of the loaded kernel: the number of
-/// parameters, their sizes and places, and whether each is an address, an integer or a float. It is `unsafe`, because
-/// nobody can check what the program does with them. `launch` queues it in a stream, `with` makes a launch for graphs;
-/// both are safe.
+/// - `&[T]`: a buffer that the kernel reads.
+/// - `&mut [T]`: a buffer that the kernel writes, or reads and writes.
+/// - `T`: a value.
+///
+/// `T` is an [`Element`](crate::Element): a number, an array, or your own plain struct.
+///
+/// The macro generates three methods:
+///
+/// - `load` finds the kernel in a module and compares the declaration with it. It checks the number
+///   of parameters, their sizes and offsets, and whether each is an address, an integer or a float.
+///   It is `unsafe`, because the accesses of the program cannot be checked.
+/// - `launch` queues the kernel in a stream. It is safe.
+/// - `with` prepares a launch, for example for a graph. It is safe.
 ///
 /// ```
 /// use warpwright_driver::prelude::*;
@@ -50,10 +58,10 @@ use crate::{Error, ptx};
 /// ";
 ///
 /// # fn main() -> Result<(), Error> {
-/// # let driver = Driver::of(warpwright_cuda_emu::library())?;
+/// # let driver = Driver::from_library(warpwright_cuda_emu::library())?;
 /// # let context = Context::new(&driver.device(0)?)?;
 /// let module = Module::load(&context, PTX)?;
-/// // SAFETY: the kernel stays below `n`, and every launch below gives it that many elements.
+/// // SAFETY: the kernel stays below `n`, and every buffer below has that many elements.
 /// let saxpy = unsafe { Saxpy::load(&module) }?;
 /// let x = Buffer::from_slice(&context, &[1.0, 2.0, 3.0])?;
 /// let y = Buffer::from_slice(&context, &[10.0, 10.0, 10.0])?;
@@ -62,7 +70,7 @@ use crate::{Error, ptx};
 /// assert_eq!(stream.read(&y)?, [12.0, 14.0, 16.0]);
 ///
 /// kernel! { struct Wrong = "saxpy"(n: u32, a: u32, x: &[f32], y: &mut [f32]); }
-/// // SAFETY: it is refused.
+/// // SAFETY: the call returns an error.
 /// let refused = unsafe { Wrong::load(&module) }.map(drop).unwrap_err();
 /// assert_eq!(
 ///     refused.to_string(),
@@ -99,30 +107,34 @@ macro_rules! kernel {
 
         #[allow(dead_code, clippy::too_many_arguments)]
         impl $name {
-            /// Finds the kernel in a module, and compares its parameters with the declared ones.
+            /// Finds the kernel in a module and compares its parameters with the declaration.
             ///
             /// # Errors
-            /// No such kernel, or other parameters.
+            /// Returns an error if the module has no such kernel, or if its parameters differ.
             ///
             /// # Safety
-            /// For all arguments that it is launched with, the kernel touches no memory but its buffers, within their
-            /// lengths, and writes only those that are declared `&mut`; no two of its threads use the same bytes, one
-            /// of them writing, without an order.
+            /// For all arguments that the kernel is launched with:
+            ///
+            /// - It must access only its buffers, within their lengths.
+            /// - It must write only buffers that are declared `&mut`.
+            /// - Two of its threads must not access the same bytes without an order if one of them
+            ///   writes.
             #[allow(unsafe_code)]
             $vis unsafe fn load(module: &$crate::Module) -> Result<Self, $crate::Error> {
-                // SAFETY: the caller vouches for the kernel.
+                // SAFETY: the parameters are those of the declaration, and the caller guarantees
+                // the accesses of the kernel.
                 unsafe { module.function($entry, &[$($parameter),*]) }.map(Self)
             }
 
-            /// What was loaded.
+            /// Returns the loaded function.
             $vis fn function(&self) -> &$crate::Function {
                 &self.0
             }
 
-            /// A launch with these arguments, for graphs and to be queued many times.
+            /// Prepares a launch with these arguments, for a graph or to queue it many times.
             ///
             /// # Errors
-            /// What `Launch::new` refuses.
+            /// Returns the errors of `Launch::new`.
             $vis fn with(
                 &self,
                 config: $crate::LaunchConfig,
@@ -134,7 +146,7 @@ macro_rules! kernel {
             /// Queues the kernel in a stream.
             ///
             /// # Errors
-            /// What `Launch::new` and `Stream::run` refuse.
+            /// Returns the errors of `Launch::new` and `Stream::run`.
             $vis fn launch(
                 &self,
                 stream: &$crate::Stream,
@@ -147,7 +159,10 @@ macro_rules! kernel {
     };
 }
 
-/// Compares declared parameters with those that the PTX gives the kernel, as far as the text is known.
+/// Compares declared parameters with the PTX, as far as it is known.
+///
+/// # Errors
+/// Returns [`Error::Signature`] for the first parameter that differs.
 pub(crate) fn compare(text: &str, kernel: &str, declared: &[Parameter]) -> Result<(), Error> {
     let Some(found) = ptx::parameters(text, kernel) else {
         return Ok(());
@@ -166,7 +181,8 @@ pub(crate) fn compare(text: &str, kernel: &str, declared: &[Parameter]) -> Resul
     Ok(())
 }
 
-/// Whether a parameter of the PTX can be what was declared. Signed and unsigned integers are one to compilers.
+/// Returns true if a parameter of the PTX can have the declared type. Signed and unsigned integers
+/// match, because compilers use either.
 fn fits(declared: ParameterType, found: &ptx::Parameter) -> bool {
     let float = |ty: &str| matches!(ty, "f16" | "f32" | "f64");
     match declared {

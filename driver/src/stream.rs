@@ -1,4 +1,4 @@
-//! A stream: a queue of the device. Work in it runs in order, concurrently with the work of other streams.
+//! Streams: queues of the device.
 
 use std::sync::{Arc, MutexGuard};
 
@@ -6,34 +6,49 @@ use driver_sys::{CUgraph, CUgraphNode, CUresult, CUstream, CUstream_flags, CUstr
 use ptx_gen::Access;
 
 use crate::element::{Element, as_bytes, as_bytes_mut, zeroed};
-use crate::event::Place;
+use crate::event::RecordedPoint;
 use crate::memory::refuse_memory;
 use crate::order::Clock;
 use crate::timeline::{Captured, State, Timeline};
 use crate::wait::wait_for_work;
 use crate::{Context, DriverError, Error, Event, Region, View};
 
-/// A stream of its own order: it neither waits for the legacy stream nor makes it wait. Clones share it.
+/// A queue of the device. Its work runs in order, concurrently with the work of other streams.
+/// Clones refer to the same stream.
 ///
-/// What queued work needs stays alive until the work is done, whatever is dropped before. Work of two streams that
-/// touches the same bytes, one of them writing, needs an order: [`wait`](Self::wait) for an [`Event`] of the other, or
-/// a wait of the host between the two. Without one it is refused ([`Error::UnorderedStreams`]).
+/// The stream is created as non-blocking: it neither waits for the legacy default stream nor makes
+/// that stream wait.
 ///
-/// That a stream is dropped, and that the device is done with it, is no order: its work is before that of others once the
-/// host has waited for it, at the latest by [`Context::synchronize`].
+/// # Lifetime of queued work
 ///
-/// The second stream of a context begins after the work that the first one had been given by then.
+/// Objects that queued work uses stay alive until the work is complete, even if you drop them
+/// earlier.
+///
+/// # Order between streams
+///
+/// Two operations of different streams conflict if they touch the same bytes and at least one of
+/// them writes. You must order them: let the later stream [`wait`](Self::wait) for an [`Event`] of
+/// the earlier one, or wait on the host between the two. Otherwise queueing the later operation
+/// returns [`Error::UnorderedStreams`].
+///
+/// Dropping a stream does not order its work, and neither does its completion on the device. The
+/// work is ordered before other work once the host has waited for it, at the latest with
+/// [`Context::synchronize`].
+///
+/// The second stream of a context begins after the work that was queued in the first one by then,
+/// because accesses are recorded only when there are several streams.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
-/// let (first, second) = (Stream::new(&context)?, Stream::new(&context)?);
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let first = Stream::new(&context)?;
+/// let second = Stream::new(&context)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?;
 /// first.fill(&x, 1.0)?;
 /// let filled = Event::untimed(&context)?;
 /// filled.record(&first)?;
-/// second.wait(&filled)?; // without this the next line is refused
+/// second.wait(&filled)?; // without this the next line is an error
 /// second.fill(&x, 2.0)?;
 /// assert_eq!(second.read(&x)?, [2.0; 4]);
 /// # Ok(())
@@ -43,30 +58,30 @@ use crate::{Context, DriverError, Error, Event, Region, View};
 pub struct Stream(Arc<Inner>);
 
 struct Inner {
-    // Dropped first, so that the collection finds the stream without a holder.
+    // Dropped before the context, so that the collection sees that no handle shares the stream.
     timeline: Arc<Timeline>,
     context: Collected,
 }
 
-/// A context that destroys what is idle when a stream's share of it is dropped. It waits for nothing.
+/// A share of a context that destroys idle streams when it is dropped. It does not wait.
 struct Collected(Context);
 
-/// The right to give a stream one piece of work.
-pub(crate) struct Turn<'s> {
+/// The right to queue one operation in a stream. It holds the stream's lock.
+pub(crate) struct Submission<'s> {
     stream: &'s Stream,
     state: MutexGuard<'s, State>,
 }
 
 impl Stream {
-    /// A new stream.
+    /// Creates a stream.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// Returns an error if the driver cannot create the stream.
     pub fn new(context: &Context) -> Result<Self, Error> {
         let driver = context.driver();
         Self::add(context, false, || {
             let mut raw = CUstream::NULL;
-            // SAFETY: `raw` is ours to write.
+            // SAFETY: `raw` is a local variable that the driver may write.
             unsafe {
                 cu!(
                     driver,
@@ -77,14 +92,17 @@ impl Stream {
         })
     }
 
-    /// A stream that somebody else made, such as another crate in the same process. It is not destroyed.
+    /// Wraps a stream created elsewhere, for example by another crate in the same process. Dropping
+    /// the `Stream` does not destroy the handle.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// Returns an error if the context cannot be made current, or if the stream cannot wait for
+    /// earlier work of the context.
     ///
     /// # Safety
-    /// `raw` is a stream of the context, and stays one until the `Stream`, its clones and the work given to them are
-    /// gone. Work that others give it is ordered by them.
+    /// - `raw` must be a stream of the context. It must stay one until this `Stream`, its clones
+    ///   and the work queued through them are gone.
+    /// - Other code that queues work in the stream must order that work itself.
     pub unsafe fn from_raw(context: &Context, raw: CUstream) -> Result<Self, Error> {
         Self::add(context, true, || Ok(raw))
     }
@@ -101,56 +119,70 @@ impl Stream {
         })))
     }
 
-    /// The same stream with a name, which errors show.
+    /// Returns this stream with a label, which error messages show.
     #[must_use]
     pub fn labelled(self, label: &str) -> Self {
         self.context().order().rename(self.0.timeline.slot, label);
         self
     }
 
-    /// `stream` and its label, or its number.
+    /// Returns `stream` followed by the label or by the number of the stream.
     pub fn name(&self) -> String {
         self.context().order().name(self.0.timeline.slot)
     }
 
-    /// Its context.
+    /// Returns the context of the stream.
     pub fn context(&self) -> &Context {
         &self.0.context.0
     }
 
-    /// Waits until everything queued so far is done.
+    /// Waits until everything queued so far is complete.
     ///
     /// # Errors
-    /// [`Error::Capturing`]; a fault of the device, or what else the driver reports of earlier work.
+    /// - [`Error::Capturing`] if the stream captures.
+    /// - [`Error::Driver`] if the device has faulted, or if the driver reports an error of earlier
+    ///   work.
     pub fn synchronize(&self) -> Result<(), Error> {
+        // First, so that no capture begins between the check in `begin` and the wait. The guard of
+        // `begin` is dropped at the end of the statement, so that other threads can queue work
+        // during the wait. The point was taken before, so such work does not count as waited for.
         let waiting = self.0.timeline.waiting();
-        let (queued, clock) = self.begin("waiting for the stream")?.point();
-        let (current, driver) = (self.context().enter()?, self.context().driver());
-        // SAFETY: the stream is alive.
+        let point = self.begin("waiting for the stream")?.point();
+        let current = self.context().enter()?;
+        let driver = self.context().driver();
+        // SAFETY: the stream is alive, because `self` shares it.
         let waited = unsafe { cu!(driver, cuStreamSynchronize(self.raw())) };
-        self.context()
-            .waited_by_holder(&self.0.timeline, (queued, clock_of(&clock)), waited)?;
+        self.context().waited_by_holder(
+            &self.0.timeline,
+            point.queued,
+            clock_of(&point.clock),
+            waited,
+        )?;
         drop((current, waiting));
         self.context().collect();
         Ok(())
     }
 
-    /// Whether everything queued so far is done.
+    /// Returns true if everything queued so far is complete.
     ///
     /// # Errors
-    /// As [`synchronize`](Self::synchronize).
+    /// - [`Error::Capturing`] if the stream captures.
+    /// - [`Error::Driver`] if the device has faulted, or if the driver reports an error of earlier
+    ///   work.
     pub fn is_idle(&self) -> Result<bool, Error> {
         let _waiting = self.0.timeline.waiting();
-        let (queued, clock) = self.begin("asking for the stream")?.point();
-        let (_current, driver) = (self.context().enter()?, self.context().driver());
-        // SAFETY: the stream is alive; a query changes nothing.
+        let point = self.begin("asking for the stream")?.point();
+        let _current = self.context().enter()?;
+        let driver = self.context().driver();
+        // SAFETY: the stream is alive, because `self` shares it. A query changes nothing.
         match unsafe { (driver.api().cuStreamQuery)(self.raw()) } {
             CUresult::NOT_READY => Ok(false),
             code => {
                 let result = driver.check("cuStreamQuery", code);
                 self.context().waited_by_holder(
                     &self.0.timeline,
-                    (queued, clock_of(&clock)),
+                    point.queued,
+                    clock_of(&point.clock),
                     result,
                 )?;
                 Ok(true)
@@ -158,58 +190,72 @@ impl Stream {
         }
     }
 
-    /// Work queued after this runs after what the event marks.
+    /// Makes work queued from now on wait for an event.
     ///
     /// # Errors
-    /// An event of another context; one that a capture recorded ([`Error::CapturedEvent`]), which would draw the
-    /// stream into the capture: [`Capture::fork`](crate::Capture::fork) does that; or what the driver refuses.
+    /// - [`Error::WrongContext`] if the event belongs to another context.
+    /// - [`Error::CapturedEvent`] if a capture recorded the event. Such a wait would draw the
+    ///   stream into the capture, which [`Capture::fork`](crate::Capture::fork) does explicitly.
+    /// - [`Error::Capturing`] if the stream captures.
+    /// - [`Error::Driver`] if the driver cannot queue the wait.
     pub fn wait(&self, event: &Event) -> Result<(), Error> {
         event.expect_in(self.context(), "a stream")?;
-        let turn = self.begin("waiting for an event")?;
+        // The event stays locked until the clocks are joined. Otherwise it could be recorded again
+        // between the driver's wait and `join`, and the stream would take over the wrong clock.
+        let submission = self.begin("waiting for an event")?;
         let recorded = event.recorded();
-        if let Place::Captured = recorded.place() {
+        if let RecordedPoint::Captured = recorded.place() {
             return Err(Error::CapturedEvent {
                 what: "a stream's wait for it",
             });
         }
-        turn.enqueue(|driver| {
-            // SAFETY: stream and event are alive and of one context.
+        submission.enqueue(|driver| {
+            // SAFETY: the references share the stream and the event, which are of one context.
             unsafe { cu!(driver, cuStreamWaitEvent(self.raw(), event.raw(), 0)) }
         })?;
-        if let Place::Recorded(.., clock) = recorded.place() {
+        if let RecordedPoint::Recorded(.., clock) = recorded.place() {
             self.context().order().join(self.0.timeline.slot, clock);
         }
         Ok(())
     }
 
-    /// Says that all work given to `other` so far runs before what this stream is given from now on, because of
-    /// something that this crate does not see: a wait on memory, another library's event, a kernel that waits.
+    /// Declares that all work queued in `other` so far runs before work queued in this stream from
+    /// now on.
     ///
-    /// It says nothing of a stream of another context: the two share no memory that is ordered here.
+    /// Use it if the order comes from something that this crate does not see, for example a wait on
+    /// memory, an event of another library, or a kernel that waits. It has no effect if the streams
+    /// belong to different contexts, because those share no checked memory.
     ///
     /// # Safety
-    /// It does.
+    /// The caller must ensure that all work queued on `other` so far completes before any work
+    /// queued on this stream later.
     pub unsafe fn assume_after(&self, other: &Self) {
         if !self.context().same(other.context()) {
             return;
         }
-        let (slot, queued) = (other.0.timeline.slot, other.0.timeline.queued());
+        let slot = other.0.timeline.slot;
+        let queued = other.0.timeline.queued();
         self.context().order().join(
             self.0.timeline.slot,
             &self.context().order().clock(slot, queued),
         );
     }
 
-    /// Writes elements into device memory in the order of this stream, and waits.
+    /// Copies a slice into device memory in the order of this stream and waits.
     ///
     /// # Errors
-    /// A length that is not the view's, [`Error::Capturing`], or what the driver reports.
+    /// - [`Error::Transfer`] if the lengths differ.
+    /// - [`Error::Capturing`] if the stream captures.
+    /// - [`Error::WrongContext`] if the view belongs to another context.
+    /// - [`Error::UnorderedStreams`] if work of another stream uses the memory without an order.
+    /// - [`Error::Driver`] if the copy or earlier work fails.
     pub fn write<T: Element>(&self, to: &View<T>, from: &[T]) -> Result<(), Error> {
         to.expect_len("write", from.len())?;
         to.region().expect_in(self.context(), "a stream")?;
         let from = as_bytes(from);
         self.transfer("write", to.region(), Access::Write, |driver| {
-            // SAFETY: the view's memory lives as long as the view, its length was checked, and `from` outlives the wait.
+            // SAFETY: `to` keeps its memory alive, the lengths are equal, and `transfer` returns
+            // only after the copy, so `from` outlives it.
             unsafe {
                 cu!(
                     driver,
@@ -224,26 +270,30 @@ impl Stream {
         })
     }
 
-    /// Reads device memory in the order of this stream, and waits.
+    /// Copies device memory into a new vector in the order of this stream and waits.
     ///
     /// # Errors
-    /// [`Error::Capturing`], or what the driver reports, faults of earlier work included.
+    /// - [`Error::Capturing`] if the stream captures.
+    /// - [`Error::WrongContext`] if the view belongs to another context.
+    /// - [`Error::UnorderedStreams`] if work of another stream writes the memory without an order.
+    /// - [`Error::Driver`] if the copy fails or earlier work has faulted.
     pub fn read<T: Element>(&self, from: &View<T>) -> Result<Vec<T>, Error> {
         let mut to = zeroed::<T>(from.len());
         self.read_into(from, &mut to)?;
         Ok(to)
     }
 
-    /// Reads device memory into a slice in the order of this stream, and waits.
+    /// Copies device memory into a slice in the order of this stream and waits.
     ///
     /// # Errors
-    /// A length that is not the view's; else as [`read`](Self::read).
+    /// Returns [`Error::Transfer`] if the lengths differ, and the errors of [`read`](Self::read).
     pub fn read_into<T: Element>(&self, from: &View<T>, to: &mut [T]) -> Result<(), Error> {
         from.expect_len("read", to.len())?;
         from.region().expect_in(self.context(), "a stream")?;
         let to = as_bytes_mut(to);
         self.transfer("read", from.region(), Access::Read, |driver| {
-            // SAFETY: the view's memory lives as long as the view, and `to` has its length and outlives the wait.
+            // SAFETY: `from` keeps its memory alive, the lengths are equal, and `transfer` returns
+            // only after the copy, so `to` outlives it.
             unsafe {
                 cu!(
                     driver,
@@ -258,8 +308,11 @@ impl Stream {
         })
     }
 
-    /// Queues a copy that uses memory which the streams of this context do not keep, such as what the caller lends, and
-    /// waits for it, also where the driver refuses to.
+    /// Queues a copy and waits for it.
+    ///
+    /// It is for copies that use memory which this context's streams do not keep alive, such as a
+    /// slice of the caller. This function therefore returns only after the copy, even if the driver
+    /// cannot wait.
     pub(crate) fn transfer(
         &self,
         what: &str,
@@ -270,20 +323,24 @@ impl Stream {
         if region.bytes() == 0 {
             return self.begin(what).map(drop);
         }
-        // Before the copy: nothing may come between it and the wait.
-        let (_waiting, _current) = (self.0.timeline.waiting(), self.context().enter()?);
-        let turn = self.begin(what)?;
-        turn.admit(std::iter::once((region, access)))?;
+        // Everything that can fail comes before the copy. Between the copy and the wait nothing may
+        // return early, because the copy uses memory of the caller.
+        let _waiting = self.0.timeline.waiting();
+        let _current = self.context().enter()?;
+        let submission = self.begin(what)?;
+        submission.admit(std::iter::once((region, access)))?;
         let mut clock = Clock::new();
-        let queued = turn.give(copy, &mut clock)?;
-        // SAFETY: the stream is alive, and does not begin to capture while somebody waits.
+        let queued = submission.give(copy, &mut clock)?;
+        // SAFETY: the stream is alive, because `self` shares it. The guard `_waiting` keeps it from
+        // beginning a capture.
         let waited = unsafe { wait_for_work(self.context().driver(), self.raw()) };
         self.context()
-            .waited_by_holder(&self.0.timeline, (queued, &clock), waited)
+            .waited_by_holder(&self.0.timeline, queued, &clock, waited)
             .map_err(Error::from)
     }
 
-    /// The raw handle, for work that is not ours. What it needs must live until this stream is idle.
+    /// Returns the raw handle, for work that this crate does not queue. Objects that such work uses
+    /// must live until the stream is idle.
     pub fn raw(&self) -> CUstream {
         self.0.timeline.raw
     }
@@ -292,21 +349,23 @@ impl Stream {
         &self.0.timeline
     }
 
-    /// Takes the stream for one piece of work. A stream that captures is refused: the graph that becomes of the work
-    /// would not own what the work needs, and the work would not run.
+    /// Locks the stream for one operation.
+    ///
+    /// A stream that captures is refused, because the operation would not run, and the resulting
+    /// graph would not own the objects that the operation uses.
     #[inline]
-    pub(crate) fn begin(&self, what: &str) -> Result<Turn<'_>, Error> {
+    pub(crate) fn begin(&self, what: &str) -> Result<Submission<'_>, Error> {
         let state = self.0.timeline.lock();
         if self.context().captures(&self.0.timeline, &state) {
             return Err(capturing(what));
         }
-        Ok(Turn {
+        Ok(Submission {
             stream: self,
             state,
         })
     }
 
-    /// Remembers what the piece of work with this count uses, and refuses it as [`Turn::admit`] does.
+    /// Records the accesses of operation `count` and checks them as [`Submission::admit`] does.
     #[inline]
     pub(crate) fn admit_as<'a>(
         &self,
@@ -319,7 +378,7 @@ impl Stream {
         }
         uses.clone()
             .try_for_each(|(region, _)| region.expect_in(context, "a stream"))?;
-        // SAFETY: the regions are of the context.
+        // SAFETY: `expect_in` has checked that the regions are of the context.
         unsafe { context.order().admit((self.0.timeline.slot, count), uses) }
     }
 
@@ -327,15 +386,16 @@ impl Stream {
         event.expect_in(self.context(), "a stream")?;
         let timeline = &self.0.timeline;
         let state = timeline.lock();
-        let (_current, driver) = (self.context().enter()?, self.context().driver());
+        let _current = self.context().enter()?;
+        let driver = self.context().driver();
         let place = if self.context().captures(timeline, &state) {
-            Place::Captured
+            RecordedPoint::Captured
         } else {
             let clock = self.context().order().clock(timeline.slot, state.queued);
-            Place::Recorded(Arc::downgrade(timeline), state.queued, clock)
+            RecordedPoint::Recorded(Arc::downgrade(timeline), state.queued, clock)
         };
         event.record_by(place, || {
-            // SAFETY: event and stream are alive and of one context.
+            // SAFETY: the references share the event and the stream, which are of one context.
             unsafe { cu!(driver, cuEventRecord(event.raw(), self.raw())) }
         })?;
         Ok(())
@@ -343,27 +403,31 @@ impl Stream {
 }
 
 impl Event {
-    /// Marks the place after everything queued in the stream so far.
+    /// Records the event after everything queued in the stream so far.
     ///
     /// # Errors
-    /// A stream of another context, or what the driver refuses.
+    /// Returns [`Error::WrongContext`] if the stream belongs to another context, or an error if the
+    /// driver cannot record the event.
     pub fn record(&self, stream: &Stream) -> Result<(), Error> {
         stream.record(self)
     }
 }
 
-/// The node that the stream's next work would come after: the one captured last, if the driver tells one.
+/// Returns the node that the next captured operation of the stream would follow, if the driver
+/// reports a single one.
 pub(crate) fn last_node(stream: &Stream) -> Result<Option<CUgraphNode>, Error> {
-    let (mut status, mut id, mut graph) = (CUstreamCaptureStatus::NONE, 0, CUgraph::NULL);
-    let (mut after, mut count) = (std::ptr::null(), 0);
-    let (_current, driver, raw) = (
-        stream.context().enter()?,
-        stream.context().driver(),
-        stream.raw(),
-    );
-    // SAFETY: all of it is ours to write; the graph's handle is not used.
+    let mut status = CUstreamCaptureStatus::NONE;
+    let mut id = 0;
+    let mut graph = CUgraph::NULL;
+    let mut after = std::ptr::null();
+    let mut count = 0;
+    let _current = stream.context().enter()?;
+    let driver = stream.context().driver();
+    let raw = stream.raw();
+    // SAFETY: all of these are local variables that the driver may write. The graph handle is not
+    // used.
     unsafe {
-        cu_if_there!(
+        cu_optional!(
             driver,
             cuStreamGetCaptureInfo_v2(
                 raw,
@@ -378,11 +442,12 @@ pub(crate) fn last_node(stream: &Stream) -> Result<Option<CUgraphNode>, Error> {
     if count != 1 || after.is_null() {
         return Ok(None);
     }
-    // SAFETY: the driver gave an array of one node, valid until the next call on the stream.
+    // SAFETY: the driver returned an array of one node, which is valid until the next call on the
+    // stream.
     Ok(Some(unsafe { *after }))
 }
 
-/// The counts of a clock, or none where no other stream counts.
+/// Returns the counts of a clock, or an empty slice if no other stream counts.
 fn clock_of(clock: &Option<Clock>) -> &[u64] {
     clock.as_deref().unwrap_or_default()
 }
@@ -394,8 +459,12 @@ fn capturing(what: &str) -> Error {
     }
 }
 
-impl Turn<'_> {
-    /// Refuses work that touches what work of another stream touches that is not before it.
+impl Submission<'_> {
+    /// Checks and records the accesses of this operation.
+    ///
+    /// # Errors
+    /// Returns an error if an access conflicts with unordered work of another stream, with a host
+    /// copy, or with memory that a graph owns.
     #[inline]
     pub(crate) fn admit<'a>(
         &self,
@@ -408,29 +477,33 @@ impl Turn<'_> {
         self.stream.admit_as(self.count(), uses)
     }
 
-    /// The count that the stream's work has with this piece.
+    /// Returns the number of this operation in its stream.
     #[inline]
     pub(crate) fn count(&self) -> u64 {
         self.state.queued + 1
     }
 
-    /// The point after what was given so far, to be waited for.
-    fn point(&self) -> crate::context::Point {
+    /// Returns the point after everything queued so far, for a host wait.
+    fn point(&self) -> crate::context::StreamPoint {
         self.stream
             .context()
             .point(&self.stream.0.timeline, &self.state)
     }
 
-    /// Gives the stream the work that `call` makes, the context being current, and ends the turn. The count of the
-    /// work; where several streams count, the clock is filled as of then.
+    /// Queues the operation that `call` makes and returns its number. The context must be current.
+    ///
+    /// If several streams count, fills `clock` with the clock after the operation.
     #[inline]
     fn give(
         mut self,
         call: impl FnOnce(&crate::Driver) -> Result<(), DriverError>,
         clock: &mut Clock,
     ) -> Result<u64, Error> {
+        // Counted before the call, even if the call fails: the accesses are recorded under this
+        // number, and a failed call may have queued something.
         self.state.queued += 1;
-        let (queued, context) = (self.state.queued, self.stream.context());
+        let queued = self.state.queued;
+        let context = self.stream.context();
         call(context.driver())?;
         if context.order().several() {
             context
@@ -440,22 +513,23 @@ impl Turn<'_> {
         Ok(queued)
     }
 
-    /// Gives the stream the work that `call` makes, and ends the turn.
+    /// Queues the operation that `call` makes.
     #[inline]
     pub(crate) fn enqueue(
         mut self,
         call: impl FnOnce(&crate::Driver) -> Result<(), DriverError>,
     ) -> Result<(), Error> {
         let context = self.stream.context();
-        // Counted whatever comes of it: what it uses is remembered, and the call may have queued something.
+        // Counted before the call, even if the call fails: the accesses are recorded under this
+        // number, and a failed call may have queued something.
         self.state.queued += 1;
         let _current = context.enter()?;
         call(context.driver()).map_err(Error::from)
     }
 }
 
-impl Turn<'_> {
-    /// Looks how far the stream is, where no capture forbids to ask.
+impl Submission<'_> {
+    /// Updates the progress of the stream, unless a capture is active and forbids the query.
     pub(crate) fn look(&mut self) {
         let driver = *self.stream.context().driver();
         if !driver.gate().any() {
@@ -463,13 +537,13 @@ impl Turn<'_> {
         }
     }
 
-    /// Sees to a fence after what was given so far.
+    /// Records a fence after everything queued so far, unless there is one.
     pub(crate) fn fence(&mut self) {
         let driver = *self.stream.context().driver();
         self.stream.0.timeline.fence(&mut self.state, driver);
     }
 
-    /// The stream captures from here on.
+    /// Marks the stream as part of a capture.
     pub(crate) fn join(mut self, capture: &Arc<Captured>) {
         self.state.capture = Some(capture.clone());
     }
@@ -484,6 +558,8 @@ impl std::fmt::Debug for Stream {
 impl Drop for Inner {
     fn drop(&mut self) {
         let timeline = &self.timeline;
+        // The flag falls first. `Resources::release` skips the fence for memory of the only stream
+        // that counts if that stream has a handle, so the flag must not outlast the handle.
         timeline.leave();
         self.context
             .0

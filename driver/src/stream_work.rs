@@ -1,4 +1,5 @@
-//! What a stream takes besides work of the device: functions of the host, waits on memory, and shorter names.
+//! Stream operations other than kernels and copies: host functions, waits on memory, and
+//! shorthands.
 
 use driver_sys::{CUstream, CUstream_flags, CUstreamWaitValue_flags, CUstreamWriteValue_flags};
 use ptx_gen::{Access, KernelDef};
@@ -9,43 +10,45 @@ use crate::memory::refuse_memory;
 use crate::queue::Work;
 use crate::{Context, Error, Host, Kernel, Stream, View};
 
-/// What a stream waits for in a word of memory, compared with a value.
+/// The condition under which a stream that waits for a word of memory continues.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let flag = Buffer::<u32>::zeroed(&context, 1)?;
 /// stream.write_value(&flag, 7)?;
-/// stream.wait_value(&flag, WaitFor::AtLeast, 5)?; // goes on at once
+/// stream.wait_value(&flag, WaitFor::AtLeast, 5)?; // continues immediately
 /// assert_eq!(stream.read(&flag)?, [7]);
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WaitFor {
-    /// The word is at least the value, as the difference of the two is not negative: counters may wrap.
+    /// The word is at least the value. The comparison is cyclic, so counters may wrap around.
     AtLeast,
-    /// The word is the value.
+    /// The word equals the value.
     Equal,
-    /// The word and the value have a bit in common.
+    /// The word and the value have a set bit in common.
     AnyBit,
-    /// A bit is missing in both.
+    /// A bit is clear in both the word and the value.
     MissingBit,
 }
 
 impl Context {
-    /// The lowest and the highest priority of a stream: the higher, the smaller the number.
+    /// Returns the lowest and the highest stream priority. A smaller number is a higher priority.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// Returns an error if the driver does not report the range.
     pub fn priorities(&self) -> Result<(i32, i32), Error> {
-        let (mut least, mut greatest) = (0, 0);
-        let (_current, driver) = (self.enter()?, self.driver());
-        // SAFETY: both numbers are ours to write.
+        let mut least = 0;
+        let mut greatest = 0;
+        let _current = self.enter()?;
+        let driver = self.driver();
+        // SAFETY: both numbers are local variables that the driver may write.
         unsafe {
-            cu_if_there!(
+            cu_optional!(
                 driver,
                 cuCtxGetStreamPriorityRange(&mut least, &mut greatest)
             )
@@ -55,18 +58,21 @@ impl Context {
 }
 
 impl Stream {
-    /// A new stream whose work goes before that of streams of lower priority: see [`Context::priorities`]. The driver
-    /// takes the nearest that there is.
+    /// Creates a stream with a priority. Its work runs before queued work of streams with lower
+    /// priority.
+    ///
+    /// A priority outside the range of [`Context::priorities`] is clamped to it.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// Returns an error if the driver cannot create the stream.
     pub fn with_priority(context: &Context, priority: i32) -> Result<Self, Error> {
         let driver = context.driver();
         Self::add(context, false, || {
-            let (mut raw, flags) = (CUstream::NULL, CUstream_flags::NON_BLOCKING);
-            // SAFETY: `raw` is ours to write.
+            let mut raw = CUstream::NULL;
+            let flags = CUstream_flags::NON_BLOCKING;
+            // SAFETY: `raw` is a local variable that the driver may write.
             unsafe {
-                cu_if_there!(
+                cu_optional!(
                     driver,
                     cuStreamCreateWithPriority(&mut raw, flags, priority)
                 )
@@ -75,10 +81,10 @@ impl Stream {
         })
     }
 
-    /// Launches a kernel. The same as [`Queue::launch`](crate::Queue::launch), for a stream that is shared.
+    /// Launches a kernel, like [`Queue::launch`](crate::Queue::launch), but on a shared reference.
     ///
     /// # Errors
-    /// As [`Kernel::with`], and as [`run`](Self::run).
+    /// Returns the errors of [`Kernel::with`] and [`run`](Self::run).
     #[inline]
     pub fn launch<K: KernelDef>(
         &self,
@@ -88,53 +94,59 @@ impl Stream {
         kernel.enqueue(self, &args)
     }
 
-    /// Copies elements.
+    /// Queues a copy of elements.
     ///
     /// # Errors
-    /// Views of different length or that overlap; else as [`run`](Self::run).
+    /// Returns [`Error::Transfer`] if the views differ in length or overlap, and the errors of
+    /// [`run`](Self::run).
     pub fn copy<T: Element>(&self, from: &View<T>, to: &View<T>) -> Result<(), Error> {
         self.run(&Work::copy(from, to)?)
     }
 
-    /// Sets every element.
+    /// Queues a fill that sets every element to `value`.
     ///
     /// # Errors
-    /// As [`Work::fill`] and [`run`](Self::run).
+    /// Returns the errors of [`Work::fill`] and [`run`](Self::run).
     pub fn fill<T: Element>(&self, to: &View<T>, value: T) -> Result<(), Error> {
         self.run(&Work::fill(to, value)?)
     }
 
     /// Runs `function` on the host in the order of this stream, on a thread of the driver.
     ///
-    /// The function must not call the driver. A panic in it is caught, and reported with the feature `tracing`. After a
-    /// fault of the device the driver does not start it any more. A call that is under way then still completes, and
-    /// what the function owns lives until it has returned.
+    /// The function must not call the driver. A panic in it is caught, and logged if the feature
+    /// `tracing` is enabled. After a device fault the driver starts no more functions. A call in
+    /// progress still completes, and the captured values live until it has returned.
     ///
-    /// The function and what it owns are dropped on that thread. Objects of this crate among them are released when
-    /// another thread next drops such an object or waits for a stream. Until then the last share of a [`Context`] keeps
-    /// the device in use.
+    /// The function is dropped on that thread. Objects of this crate among its captured values are
+    /// released when another thread next drops such an object or waits for a stream. Until then, a
+    /// last share of a [`Context`] keeps the device in use.
     ///
     /// # Errors
-    /// Returns [`Error::Capturing`] if the stream captures, or an error if the driver cannot queue the function. The
-    /// function is dropped then.
+    /// Returns [`Error::Capturing`] if the stream captures, or an error if the driver cannot queue
+    /// the function. In both cases the function is dropped without a call.
     pub fn call(&self, function: impl FnOnce() + Send + 'static) -> Result<(), Error> {
         let function = Registration::once(function);
         let data = function.data();
         self.begin("a function of the host")?.enqueue(|driver| {
-            // SAFETY: the data is a key, which `call` looks up.
-            unsafe { cu_if_there!(driver, cuLaunchHostFunc(self.raw(), Some(call), data)) }
+            // SAFETY: `call` looks `data` up as a key and does not use it as an address.
+            unsafe { cu_optional!(driver, cuLaunchHostFunc(self.raw(), Some(call), data)) }
         })?;
+        // Only now: if queueing has failed, the registration drops the function.
         function.leave();
         Ok(())
     }
 
-    /// Lets what comes after wait until a word of memory has a value that a kernel, another stream or the host writes.
+    /// Makes work queued from now on wait until a word of memory satisfies a condition.
     ///
-    /// This crate does not know who writes it, and so not what the wait orders:
-    /// [`assume_after`](Self::assume_after) tells it.
+    /// A kernel, another stream or the host can write the word. This crate does not know which one
+    /// does, and therefore not which work the wait orders. Use [`assume_after`](Self::assume_after)
+    /// to declare the order.
     ///
     /// # Errors
-    /// A view that is not one word, [`Error::Capturing`], or what the driver refuses: not every device has such waits.
+    /// - [`Error::Transfer`] if the view is not a single word.
+    /// - [`Error::Capturing`] if the stream captures.
+    /// - [`Error::Driver`] if the driver cannot queue the wait. Not every device supports such
+    ///   waits.
     pub fn wait_value(&self, word: &View<u32>, wait: WaitFor, value: u32) -> Result<(), Error> {
         word.expect_len("waiting for a value", 1)?;
         refuse_memory(word.region(), "waiting for a value")?;
@@ -145,30 +157,32 @@ impl Stream {
             WaitFor::AnyBit => CUstreamWaitValue_flags::AND,
             WaitFor::MissingBit => CUstreamWaitValue_flags::NOR,
         };
-        let (raw, address) = (self.raw(), word.address());
+        let raw = self.raw();
+        let address = word.address();
         self.begin("waiting for a value")?.enqueue(|driver| {
-            // SAFETY: the word is alive, and whoever releases it waits for the stream.
-            unsafe { cu_if_there!(driver, cuStreamWaitValue32_v2(raw, address, value, flags)) }
+            // SAFETY: the view keeps the word alive, and its destructor frees it only after the
+            // stream has completed this operation.
+            unsafe { cu_optional!(driver, cuStreamWaitValue32_v2(raw, address, value, flags)) }
         })
     }
 
-    /// Writes a word of memory once the work before it is done.
+    /// Queues a write of a word of memory after all work queued before.
     ///
     /// # Errors
-    /// As [`wait_value`](Self::wait_value), and [`Error::UnorderedStreams`].
+    /// Returns the errors of [`wait_value`](Self::wait_value), and [`Error::UnorderedStreams`] if
+    /// work of another stream uses the word without an order.
     pub fn write_value(&self, word: &View<u32>, value: u32) -> Result<(), Error> {
         word.expect_len("writing a value", 1)?;
         word.region().expect_in(self.context(), "a stream")?;
-        let (raw, address, flags) = (
-            self.raw(),
-            word.address(),
-            CUstreamWriteValue_flags::empty(),
-        );
-        let turn = self.begin("writing a value")?;
-        turn.admit(std::iter::once((word.region(), Access::Write)))?;
-        turn.enqueue(|driver| {
-            // SAFETY: as above.
-            unsafe { cu_if_there!(driver, cuStreamWriteValue32_v2(raw, address, value, flags)) }
+        let raw = self.raw();
+        let address = word.address();
+        let flags = CUstreamWriteValue_flags::empty();
+        let submission = self.begin("writing a value")?;
+        submission.admit(std::iter::once((word.region(), Access::Write)))?;
+        submission.enqueue(|driver| {
+            // SAFETY: the view keeps the word alive, and its destructor frees it only after the
+            // stream has completed this operation.
+            unsafe { cu_optional!(driver, cuStreamWriteValue32_v2(raw, address, value, flags)) }
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Tensor maps: how the copy engine of compute capability 9.0 finds boxes of a tensor in memory.
+//! Tensor maps: descriptions of tensors for the copy engine of compute capability 9.0 (TMA).
 
 use driver_sys::{
     CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapInterleave,
@@ -11,16 +11,17 @@ use crate::element::sealed::Sealed;
 use crate::element::{ByValue, Element, ElementType};
 use crate::{Error, Region, View};
 
-/// A tensor map that is passed to a kernel by value, with `HostArg::value` or `map: TensorMap` in
-/// [`kernel!`](crate::kernel).
+/// A tensor map that is passed to a kernel by value, with [`HostArg::value`](crate::HostArg::value)
+/// or `map: TensorMap` in [`kernel!`](crate::kernel).
 ///
-/// A map contains an address and keeps nothing alive. Therefore [`TensorMapBuilder::encode`], the only function that
-/// returns a map, is `unsafe`. A map is not an [`Element`], because the bytes of an element can come from anywhere.
+/// A map contains an address and keeps no memory alive. Therefore [`TensorMapBuilder::encode`], the
+/// only function that returns a map, is `unsafe`. A map is not an [`Element`], because the bytes of
+/// an element can come from anywhere.
 ///
-/// Kernels declare a map as 128 bytes aligned to 64, as the headers of CUDA 12 do, or to 128, as the headers of CUDA 13
-/// do.
+/// A kernel declares a map as 128 bytes aligned to 64, as the headers of CUDA 12 do, or aligned to
+/// 128, as the headers of CUDA 13 do.
 ///
-/// An example is at [`TensorMapBuilder`]. A map cannot be read from memory:
+/// See [`TensorMapBuilder`] for an example. A map cannot be read from memory:
 ///
 /// ```compile_fail,E0277
 /// use warpwright_driver::{Buffer, Context, Error, TensorMap};
@@ -33,13 +34,13 @@ use crate::{Error, Region, View};
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// kernel! {
 ///     /// `sum` over the tiles of a matrix.
 ///     pub struct SumTiles = "sum_tiles"(tiles: TensorMap, sum: &mut [f32]);
 /// }
 ///
-/// let tiles = Parameter::value::<TensorMap>("tiles"); // the same by hand
+/// let tiles = Parameter::value::<TensorMap>("tiles"); // the same parameter without the macro
 /// let ParameterType::Value(ty) = tiles.ty else { panic!("it is no buffer") };
 /// assert_eq!((ty.size(), ty.align()), (128, 64));
 /// # Ok(())
@@ -61,30 +62,31 @@ impl std::fmt::Debug for TensorMap {
     }
 }
 
-/// A tensor map in the making: a tensor of up to five dimensions, the innermost first, and the box that is copied.
+/// A builder for tensor maps: the dimensions of a tensor, innermost first, and the box of one copy.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let matrix = Buffer::<f32>::zeroed(&context, 64 * 32)?; // 64 rows of 32
 /// let tiles = TensorMapBuilder::new(&matrix, &[32, 64]).boxed(&[32, 8]).swizzle(Swizzle::B128);
 /// // SAFETY: the matrix lives until the kernels that take the map have run.
 /// let map = unsafe { tiles.encode() }?; // an error below compute capability 9.0
-/// let argument = HostArg::value(map); // of a kernel with such a parameter
+/// let argument = HostArg::value(map); // for a kernel with such a parameter
 /// # Ok(())
 /// # }
 /// ```
 ///
-/// For a kernel of `ptx-gen` the tile that it copies says the box, the swizzle and the type:
+/// For a kernel of `ptx-gen`, the tile that the kernel copies determines the box, the swizzle and
+/// the type:
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// use ptx_gen::TileOf;
 ///
-/// /// In the program: `a.x.of(X)`.
+/// /// The kernel uses it as `a.x.of(X)`.
 /// const X: TileOf<f16> = TileOf::new(128, 64, Swizzle::B128);
 ///
 /// let matrix = Buffer::<f16>::zeroed(&context, 300 * 200)?; // 300 rows of 200
@@ -100,17 +102,17 @@ pub struct TensorMapBuilder<T> {
     strides: Vec<u64>,
     boxed: Vec<u32>,
     swizzle: Swizzle,
-    /// What the kernel's tile holds, if one was given.
+    /// The element type of the kernel's tile, if a tile was set.
     holds: Option<Kind>,
 }
 
 impl<T: Element> TensorMapBuilder<T> {
-    /// A matrix of so many rows and columns, one row after the other.
+    /// Describes a row-major matrix.
     pub fn matrix(view: &View<T>, rows: usize, columns: usize) -> Self {
         Self::new(view, &[columns as u64, rows as u64])
     }
 
-    /// A tensor of these dimensions, the innermost first, one row after the other.
+    /// Describes a contiguous tensor with these dimensions, innermost first.
     pub fn new(view: &View<T>, dims: &[u64]) -> Self {
         let bytes = size_of::<T>() as u64;
         let strides = dims.iter().scan(bytes, |stride, dim| {
@@ -118,23 +120,22 @@ impl<T: Element> TensorMapBuilder<T> {
             Some(*stride)
         });
         let strides = strides.take(dims.len().saturating_sub(1)).collect();
-        let (dims, boxed) = (dims.to_vec(), vec![1; dims.len()]);
         Self {
             view: view.clone(),
-            dims,
+            dims: dims.to_vec(),
             strides,
-            boxed,
+            boxed: vec![1; dims.len()],
             swizzle: Swizzle::None,
             holds: None,
         }
     }
 
-    /// The box and the swizzle of a kernel's tile: a [`TileOf`](ptx_gen::TileOf) or a
-    /// [`TensorBox`](ptx_gen::TensorBox) that the kernel declares, or what
-    /// [`Program::map_box`](ptx_gen::Program::map_box) says of one of its parameters.
+    /// Sets the box and the swizzle from the tile of a kernel.
     ///
-    /// [`encode`](Self::encode) refuses a tile of other elements than the view's, and one of other dimensions than the
-    /// tensor's.
+    /// The tile is a [`TileOf`](ptx_gen::TileOf) or a [`TensorBox`](ptx_gen::TensorBox) that the
+    /// kernel declares, or the result of [`Program::map_box`](ptx_gen::Program::map_box) for one of
+    /// its parameters. [`encode`](Self::encode) returns an error if the tile has another element
+    /// type than the view or another number of dimensions than the tensor.
     #[must_use]
     pub fn tile(self, tile: impl Into<MapBox>) -> Self {
         let tile = tile.into();
@@ -146,7 +147,8 @@ impl<T: Element> TensorMapBuilder<T> {
         }
     }
 
-    /// The distances between neighbours of every dimension but the innermost, in bytes: multiples of 16.
+    /// Sets the distances in bytes between neighbors in every dimension but the innermost. They
+    /// must be multiples of 16.
     #[must_use]
     pub fn strides(self, strides: &[u64]) -> Self {
         Self {
@@ -155,7 +157,7 @@ impl<T: Element> TensorMapBuilder<T> {
         }
     }
 
-    /// The box that one copy takes, in elements: up to 256 in each dimension.
+    /// Sets the box of one copy in elements, with at most 256 in each dimension.
     #[must_use]
     pub fn boxed(self, boxed: &[u32]) -> Self {
         Self {
@@ -164,32 +166,39 @@ impl<T: Element> TensorMapBuilder<T> {
         }
     }
 
-    /// Sets how rows are spread over shared memory. A row of the box must not have more bytes than the pattern.
+    /// Sets the pattern that spreads rows over the banks of shared memory. A row of the box must
+    /// not have more bytes than the pattern.
     #[must_use]
     pub fn swizzle(self, swizzle: Swizzle) -> Self {
         Self { swizzle, ..self }
     }
 
-    /// Returns the tensor map. Elements outside of the tensor are read as zero.
+    /// Returns the tensor map. Elements outside the tensor are read as zero.
     ///
     /// # Errors
-    /// Returns an error if
-    /// - dimensions or strides reach beyond the view, or their numbers do not fit together,
-    /// - there are no tensor maps of the type,
-    /// - the driver refuses the box, for example one whose rows are not a multiple of 16 bytes or are longer than the
-    ///   swizzle.
+    /// - [`Error::Transfer`] if the tensor exceeds the view, or if the numbers of dimensions,
+    ///   strides and box sizes do not match.
+    /// - [`Error::Transfer`] if tensor maps do not support the element type.
+    /// - [`Error::Driver`] if the driver refuses the box, for example because its rows are not a
+    ///   multiple of 16 bytes or exceed the swizzle.
     ///
     /// # Safety
-    /// For every launch that takes the map or a copy of it, the caller must ensure that
-    /// - the view is kept alive until the kernel has run,
-    /// - the kernel's work is ordered with other work on the view, because the launch does not know of the view,
-    /// - box, swizzle and element type are those for which the kernel was written, because copies of another box would
-    ///   reach shared memory that the kernel has not set aside for them.
+    /// For every launch that takes the map or a copy of it:
+    ///
+    /// - The view must stay alive until the kernel has completed.
+    /// - The kernel must be ordered with other work on the view, because the launch does not know
+    ///   the view.
+    /// - Box, swizzle and element type must be those that the kernel was written for. Copies of
+    ///   another box would access shared memory that the kernel has not reserved for them.
     pub unsafe fn encode(&self) -> Result<TensorMap, Error> {
         self.check()?;
-        let (mut map, context) = (CUtensorMap::zeroed(), self.view.context());
-        let (_current, driver, ty) = (context.enter()?, context.driver(), self.data_type()?);
-        let (rank, ones) = (self.dims.len() as u32, vec![1u32; self.dims.len()]);
+        let mut map = CUtensorMap::zeroed();
+        let context = self.view.context();
+        let _current = context.enter()?;
+        let driver = context.driver();
+        let ty = self.data_type()?;
+        let rank = self.dims.len() as u32;
+        let ones = vec![1u32; self.dims.len()];
         let address = std::ptr::without_provenance_mut(self.view.address() as usize);
         let swizzle = match self.swizzle {
             Swizzle::None => CUtensorMapSwizzle::NONE,
@@ -197,16 +206,17 @@ impl<T: Element> TensorMapBuilder<T> {
             Swizzle::B64 => CUtensorMapSwizzle::_64B,
             Swizzle::B128 => CUtensorMapSwizzle::_128B,
         };
-        let (dims, strides) = (self.dims.as_ptr(), self.strides.as_ptr());
-        let (boxed, ones) = (self.boxed.as_ptr(), ones.as_ptr());
+        let dims = self.dims.as_ptr();
+        let strides = self.strides.as_ptr();
+        let boxed = self.boxed.as_ptr();
+        let ones = ones.as_ptr();
         let plain = CUtensorMapInterleave::NONE;
-        let (l2, fill) = (
-            CUtensorMapL2promotion::L2_128B,
-            CUtensorMapFloatOOBfill::NONE,
-        );
-        // SAFETY: the map is ours to write; the arrays have `rank` elements, the strides one less.
+        let l2 = CUtensorMapL2promotion::L2_128B;
+        let fill = CUtensorMapFloatOOBfill::NONE;
+        // SAFETY: `map` is a local variable that the driver may write. `check` has made sure that
+        // the arrays have `rank` elements, and the strides one less.
         unsafe {
-            cu_if_there!(
+            cu_optional!(
                 driver,
                 cuTensorMapEncodeTiled(
                     &mut map, ty, rank, address, dims, strides, boxed, ones, plain, swizzle, l2,
@@ -214,11 +224,11 @@ impl<T: Element> TensorMapBuilder<T> {
                 )
             )
         }?;
-        // SAFETY: both are 128 bytes, of which every pattern is a value.
+        // SAFETY: both types consist of 128 bytes of integers, so every bit pattern is valid.
         Ok(unsafe { std::mem::transmute::<CUtensorMap, TensorMap>(map) })
     }
 
-    /// The memory in which the tensor lies.
+    /// Returns the memory of the tensor.
     pub(crate) fn region(&self) -> &Region {
         self.view.region()
     }
@@ -237,18 +247,21 @@ impl<T: Element> TensorMapBuilder<T> {
                 problem,
             })
         };
+        // The driver gets only an address and cannot check any of this against the view.
         if let Some(holds) = self
             .holds
             .filter(|holds| memory_of(*holds) != T::TYPE.name())
         {
-            let (holds, own) = (holds.name(), T::TYPE.name());
+            let holds = holds.name();
+            let own = T::TYPE.name();
             return refuse(format!(
-                "the kernel's tile is of {holds}, and the view of {own}"
+                "the kernel's tile contains {holds} elements, but the view contains {own}"
             ));
         }
         let rank = self.dims.len();
         if !(1..=5).contains(&rank) || self.strides.len() + 1 != rank || self.boxed.len() != rank {
-            let (strides, boxed) = (self.strides.len(), self.boxed.len());
+            let strides = self.strides.len();
+            let boxed = self.boxed.len();
             return refuse(format!(
                 "{rank} dimensions, {strides} strides and a box of {boxed}; it has 1 to 5 dimensions, one stride less, \
                  and as many in the box"
@@ -262,7 +275,8 @@ impl<T: Element> TensorMapBuilder<T> {
                 reach.saturating_add(dim.saturating_sub(1).saturating_mul(*stride))
             });
         if self.dims.contains(&0) || reach > self.view.region().bytes() as u64 {
-            let (view, bytes) = (self.view.region(), self.view.region().bytes());
+            let view = self.view.region();
+            let bytes = self.view.region().bytes();
             return refuse(format!(
                 "{:?} elements take {reach} bytes of {view}, which has {bytes}",
                 self.dims
@@ -296,7 +310,7 @@ impl<T: Element> TensorMapBuilder<T> {
     }
 }
 
-/// What a buffer holds for tiles of this.
+/// Returns the name of the element type that a buffer for these tiles has.
 fn memory_of(tile: Kind) -> &'static str {
     match tile {
         Kind::Tf32 => Kind::F32.name(),

@@ -1,9 +1,15 @@
-//! What a stream was given and how far it has come, as numbers: the n-th piece of work is done when the stream has
-//! reached n.
+//! Progress counters of a stream: the operations that were queued, and those known to be complete.
 //!
-//! Nothing that work needs is kept for each launch. A destructor asks instead how far each stream must come before
-//! nothing can use what it releases (see `release`), and a stream finds out how far it has come by events that it
-//! records only then: fences.
+//! Operations are numbered from 1. Operation `n` is complete once the stream has reached `n`.
+//!
+//! A launch does not record which objects it uses. Instead, the destructor of an object asks how
+//! far each stream must come before no queued work can use the object (see
+//! [`release`](crate::release)). Only then does the stream record a fence: an event after
+//! everything queued so far. Launches stay cheap this way, because destructors are much rarer than
+//! launches.
+//!
+//! Locks are taken in this order: `waits`, then the context's list of streams, then `state`, then
+//! the lock of an event, then the tables of [`StreamOrder`](crate::order::StreamOrder).
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -17,53 +23,67 @@ use driver_sys::{CUevent, CUevent_flags, CUgraphNode, CUresult, CUstream};
 use crate::lock::{lock, read, write};
 use crate::{Driver, DriverError};
 
-/// The driver's stream and what it was given. It outlives the [`Stream`](crate::Stream) until it is idle.
+/// A stream of the driver and its progress.
+///
+/// It outlives the last [`Stream`](crate::Stream) handle until the stream is idle.
 pub(crate) struct Timeline {
     pub(crate) raw: CUstream,
-    /// Its place in the tables of the context's [`StreamOrder`](crate::order::StreamOrder).
+    /// The index in the tables of the context's [`StreamOrder`](crate::order::StreamOrder).
     pub(crate) slot: usize,
-    /// Whether somebody else made it, who destroys it.
+    /// Whether the stream was created elsewhere, so that dropping it must not destroy it.
     pub(crate) borrowed: bool,
-    /// Whether there is a [`Stream`](crate::Stream) of it.
+    /// Whether a [`Stream`](crate::Stream) handle exists.
     held: AtomicBool,
-    /// Pieces of work known to be done.
+    /// The number of operations known to be complete.
     done: AtomicU64,
-    /// Those of them that the host has waited for while no other stream counted. The tables hear of it when the last
-    /// [`Stream`](crate::Stream) is dropped: until then the stream counts whatever was waited for, and the next stream
-    /// begins after all of its work.
+    /// The number of operations that the host has waited for while no other stream counted.
+    ///
+    /// The tables are not updated for such a wait, because that would need their lock. They learn
+    /// of it when the last [`Stream`](crate::Stream) handle is dropped. That is early enough: a
+    /// stream with a handle counts in any case, and the next stream begins after all of its work.
     waited: AtomicU64,
     state: Mutex<State>,
-    /// Held by who waits for the stream on the host, and alone by who begins a capture: a wait would break it, and would
-    /// end before the work. Taken before every other lock.
+    /// Shared by threads that wait for the stream on the host, and exclusive to a thread that
+    /// begins a capture.
+    ///
+    /// A host wait on a capturing stream would invalidate the capture and return before the work is
+    /// complete. This lock is taken before every other lock.
     waits: RwLock<()>,
 }
 
-/// Under the stream's lock: whether it captures, and the numbers.
+/// The part of a timeline that is guarded by the stream's lock.
 #[derive(Default)]
 pub(crate) struct State {
-    /// Where captured work goes, while a capture has the stream.
+    /// The capture that has the stream, if any. It receives the work queued meanwhile.
     pub(crate) capture: Option<Arc<Captured>>,
-    /// Pieces of work given.
+    /// The number of operations queued.
     pub(crate) queued: u64,
-    /// Events, each with the pieces of work before it, in order.
-    fences: VecDeque<(u64, CUevent)>,
-    /// Events to use again.
+    /// Recorded fences in order, each with the number of operations before it.
+    fences: VecDeque<Fence>,
+    /// Events that can be recorded again.
     spare: Vec<CUevent>,
 }
 
-/// What a capture has: its streams point to it while it lasts.
+/// An event that was recorded after `queued` operations.
+#[derive(Clone, Copy)]
+struct Fence {
+    queued: u64,
+    event: CUevent,
+}
+
+/// A capture in progress. The streams that take part in it share it.
 pub(crate) struct Captured {
     thread: ThreadId,
-    /// What was launched into it and must outlive it.
+    /// Objects that were launched into the capture and must outlive it.
     kept: Mutex<Vec<Kept>>,
-    /// The streams that joined it.
+    /// The streams that joined the capture.
     joined: Mutex<Vec<Arc<Timeline>>>,
 }
 
-/// What was launched into a capture, and its node, if the driver told.
+/// An object that was launched into a capture, and its node if the driver reported one.
 pub(crate) type Kept = (Option<CUgraphNode>, Box<dyn Any + Send + Sync>);
 
-/// A place in a stream: reached when so many pieces of work are done.
+/// A point in a stream, which is reached when `queued` operations are complete.
 #[derive(Clone)]
 pub(crate) struct Mark {
     pub(crate) timeline: Arc<Timeline>,
@@ -71,7 +91,7 @@ pub(crate) struct Mark {
 }
 
 impl Captured {
-    /// A capture of this thread.
+    /// Returns a new capture that belongs to the current thread.
     pub(crate) fn new() -> Arc<Self> {
         let thread = std::thread::current().id();
         Arc::new(Self {
@@ -81,7 +101,7 @@ impl Captured {
         })
     }
 
-    /// Whether this thread captures.
+    /// Returns true if the current thread is the one that captures.
     pub(crate) fn is_here(&self) -> bool {
         self.thread == std::thread::current().id()
     }
@@ -104,24 +124,26 @@ impl Captured {
 }
 
 impl State {
-    /// The event after what was given so far, if there is one.
+    /// Returns the fence after everything queued so far, if it was recorded.
     pub(crate) fn last_fence(&self) -> Option<CUevent> {
         self.fences
             .back()
-            .filter(|(queued, _)| *queued == self.queued)
-            .map(|(_, event)| *event)
+            .filter(|fence| fence.queued == self.queued)
+            .map(|fence| fence.event)
     }
 }
 
 impl Timeline {
-    /// A stream of which `done` pieces of work are counted as done.
+    /// Returns the timeline of a stream whose first `done` operations count as complete.
     pub(crate) fn new(raw: CUstream, slot: usize, borrowed: bool, done: u64) -> Self {
         let state = Mutex::new(State {
             queued: done,
             ..State::default()
         });
-        let (held, waits) = (AtomicBool::new(true), RwLock::default());
-        let (done, waited) = (AtomicU64::new(done), AtomicU64::new(0));
+        let held = AtomicBool::new(true);
+        let waits = RwLock::default();
+        let done = AtomicU64::new(done);
+        let waited = AtomicU64::new(0);
         Self {
             raw,
             slot,
@@ -134,61 +156,74 @@ impl Timeline {
         }
     }
 
-    /// The right to give the stream work. Nothing that has a destructor of this crate may be dropped under it.
+    /// Locks the stream for queueing work.
+    ///
+    /// No object with a destructor of this crate may be dropped while the guard lives, because such
+    /// a destructor may take the same lock.
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
 
-    /// The right to wait for the stream: until it is given back no capture begins.
+    /// Returns the right to wait for the stream on the host. No capture begins while the guard
+    /// lives.
     pub(crate) fn waiting(&self) -> RwLockReadGuard<'_, ()> {
         read(&self.waits)
     }
 
-    /// Nobody waits for the stream, until this is given back.
+    /// Blocks until no thread waits for the stream, and keeps others from waiting while the guard
+    /// lives.
     pub(crate) fn unwaited(&self) -> RwLockWriteGuard<'_, ()> {
         write(&self.waits)
     }
 
-    /// The pieces of work given so far.
+    /// Returns the number of operations queued so far.
     pub(crate) fn queued(&self) -> u64 {
         self.lock().queued
     }
 
-    /// Remembers that so many pieces of work are done. Without the lock: fences that are reached by this are found later.
+    /// Records that `queued` operations are complete.
+    ///
+    /// This takes no lock, so reached fences stay in the list until the next call that holds the
+    /// lock.
     pub(crate) fn reached(&self, queued: u64) {
         self.done.fetch_max(queued, AcqRel);
     }
 
-    /// The host, which has a share of the stream, has waited for so many pieces of work while no other stream counted.
+    /// Records that the host has waited for `queued` operations while no other stream counted.
+    ///
+    /// The caller must have a [`Stream`](crate::Stream) handle of this stream.
     #[inline]
     pub(crate) fn was_waited_for(&self, queued: u64) {
         self.waited.fetch_max(queued, AcqRel);
     }
 
-    /// The pieces of work that were waited for in that way.
+    /// Returns the number of operations passed to [`was_waited_for`](Self::was_waited_for).
     pub(crate) fn waited(&self) -> u64 {
         self.waited.load(Acquire)
     }
 
-    /// Whether there is a [`Stream`](crate::Stream) of it.
+    /// Returns true if a [`Stream`](crate::Stream) handle exists.
     #[inline]
     pub(crate) fn is_held(&self) -> bool {
         self.held.load(Acquire)
     }
 
-    /// The last [`Stream`](crate::Stream) of it is dropped.
+    /// Records that the last [`Stream`](crate::Stream) handle was dropped.
     pub(crate) fn leave(&self) {
         self.held.store(false, Release);
     }
 
-    /// Whether so many pieces of work are known to be done.
+    /// Returns true if `queued` operations are known to be complete.
     pub(crate) fn has_reached(&self, queued: u64) -> bool {
         self.done() >= queued
     }
 
-    /// The place after what was given so far; none if all of it is done. There is a fence if the caller can make one,
-    /// having made the context current; while the stream captures, it is the one that the beginning of the capture left.
+    /// Returns the point after everything queued so far, or `None` if all of it is complete.
+    ///
+    /// With `fence`, the caller has made the context current and a fence is recorded there. While
+    /// the stream captures, no event can be recorded, because it would become part of the capture.
+    /// The fence that was recorded when the capture began serves instead.
     pub(crate) fn mark(self: &Arc<Self>, fence: Option<Driver>) -> Option<Mark> {
         let mut state = self.lock();
         if self.done() == state.queued {
@@ -203,38 +238,51 @@ impl Timeline {
         })
     }
 
-    /// Sees to a fence after what was given so far. Without one, where the driver refuses an event, the work counts as
-    /// done when the stream is idle.
+    /// Records a fence after everything queued so far, unless there is one.
+    ///
+    /// If the driver cannot create or record an event, the work counts as complete only once the
+    /// whole stream is idle.
     pub(crate) fn fence(&self, state: &mut State, driver: Driver) {
         if self.done() == state.queued || state.last_fence().is_some() {
             return;
         }
         self.recycle(state);
         match state.spare.pop().map_or_else(|| new_event(driver), Ok) {
-            // SAFETY: event and stream are alive and of one context, which the caller made current.
+            // SAFETY: the timeline owns both the event and its place in the context's list of
+            // streams, so both are alive and of one context. The caller made that context current.
             Ok(event) => match unsafe { cu!(driver, cuEventRecord(event, self.raw)) } {
-                Ok(()) => state.fences.push_back((state.queued, event)),
+                Ok(()) => state.fences.push_back(Fence {
+                    queued: state.queued,
+                    event,
+                }),
                 Err(_) => state.spare.push(event),
             },
-            Err(error) => tell!(warn, %error, "memory in use is released when the stream is idle"),
+            Err(error) => {
+                log_event!(warn, %error, "memory in use is released when the stream is idle")
+            }
         }
     }
 
-    /// Finds out how far the stream has come, unless it is given work now.
+    /// Updates the progress of the stream, unless another thread queues work at the moment.
     pub(crate) fn poll(&self, driver: Driver) {
         if let Ok(mut state) = self.state.try_lock() {
             self.look(&mut state, driver);
         }
     }
 
-    /// Finds out how far the stream has come. A stream that captures may not be asked.
+    /// Updates the progress of the stream by asking the driver.
+    ///
+    /// Does nothing while the stream captures, because the query would invalidate the capture.
     pub(crate) fn look(&self, state: &mut State, driver: Driver) {
         if state.capture.is_some() {
             return;
         }
         self.recycle(state);
-        while let Some(&(queued, event)) = state.fences.front() {
-            // SAFETY: the event is alive; a query changes nothing.
+        // Fences are reached in the order of recording, so the first open one ends the search. The
+        // stream itself is asked only if no fence is open. A busy stream with a fence in front
+        // costs one query.
+        while let Some(&Fence { queued, event }) = state.fences.front() {
+            // SAFETY: the timeline owns the event. A query changes nothing.
             if !says_done(unsafe { (driver.api().cuEventQuery)(event) }) {
                 return;
             }
@@ -242,7 +290,8 @@ impl Timeline {
             self.recycle(state);
         }
         if self.done() < state.queued {
-            // SAFETY: the stream is alive; a query changes nothing.
+            // SAFETY: the stream is destroyed only after its timeline has left the context's list.
+            // A query changes nothing.
             if says_done(unsafe { (driver.api().cuStreamQuery)(self.raw) }) {
                 self.reached(state.queued);
                 self.recycle(state);
@@ -250,7 +299,7 @@ impl Timeline {
         }
     }
 
-    /// Whether everything given is known to be done, and nobody captures.
+    /// Returns true if everything queued is known to be complete and no capture has the stream.
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.lock();
         state.capture.is_none() && self.done() == state.queued
@@ -261,20 +310,25 @@ impl Timeline {
         self.done.load(Acquire).max(self.waited())
     }
 
-    /// Takes back the fences that are reached.
+    /// Moves fences that were reached to the spare events.
     fn recycle(&self, state: &mut State) {
         let done = self.done();
-        while let Some(&(_, event)) = state.fences.front().filter(|(at, _)| *at <= done) {
-            state.fences.pop_front();
-            state.spare.push(event);
+        while state
+            .fences
+            .front()
+            .is_some_and(|fence| fence.queued <= done)
+        {
+            state
+                .spare
+                .extend(state.fences.pop_front().map(|fence| fence.event));
         }
     }
 
-    /// The events, to be destroyed with the stream.
+    /// Removes and returns all events, which the caller destroys with the stream.
     pub(crate) fn take_events(&self) -> Vec<CUevent> {
         let mut state = self.lock();
         let mut events = std::mem::take(&mut state.spare);
-        events.extend(state.fences.drain(..).map(|(_, event)| event));
+        events.extend(state.fences.drain(..).map(|fence| fence.event));
         events
     }
 }
@@ -284,34 +338,48 @@ impl Mark {
         self.timeline.has_reached(self.queued)
     }
 
-    /// Lets the other stream wait for this place: by the fence there, or where there is none on the host. A fence that
-    /// was reached is gone, and nothing is left to wait for; a stream that captures may not be waited for.
-    pub(crate) fn hold(&self, later: &Timeline, driver: Driver) -> Result<(), DriverError> {
+    /// Makes `later` wait for this point.
+    ///
+    /// The wait is a fence if one was recorded at or after the point, and a host wait otherwise. A
+    /// fence that was reached is gone, but then there is nothing left to wait for.
+    ///
+    /// # Errors
+    /// Returns an error if a host wait is needed while the stream captures, or if the driver cannot
+    /// wait.
+    pub(crate) fn wait_in(&self, later: &Timeline, driver: Driver) -> Result<(), DriverError> {
+        // The lock keeps fences from being recycled between the search and the wait.
         let state = self.timeline.lock();
         if self.is_reached() {
             return Ok(());
         }
-        match state.fences.iter().find(|(at, _)| *at >= self.queued) {
-            // SAFETY: stream and event are alive and of one context, which the caller made current.
-            Some((_, event)) => unsafe { cu!(driver, cuStreamWaitEvent(later.raw, *event, 0)) },
+        match state
+            .fences
+            .iter()
+            .find(|fence| fence.queued >= self.queued)
+        {
+            // SAFETY: the timelines own the stream and the event, which are of one context. The
+            // caller made that context current.
+            Some(fence) => unsafe { cu!(driver, cuStreamWaitEvent(later.raw, fence.event, 0)) },
             None if state.capture.is_some() => {
                 driver.check("cuStreamSynchronize", CUresult::STREAM_CAPTURE_UNSUPPORTED)
             }
-            // SAFETY: the stream is alive.
+            // SAFETY: the mark shares the timeline, so the stream is alive. It does not capture.
             None => unsafe { cu!(driver, cuStreamSynchronize(self.timeline.raw)) },
         }
     }
 }
 
-/// Whether an answer says that nothing of what was asked for runs: it is done, or the device is lost. Any other code
-/// says nothing.
+/// Returns true if a query shows that the work no longer runs, because it is complete or the device
+/// is lost.
+///
+/// Any other code does not show this. For example, an invalid handle does not mean idle.
 fn says_done(code: CUresult) -> bool {
     code == CUresult::SUCCESS || code.is_device_fault()
 }
 
 fn new_event(driver: Driver) -> Result<CUevent, DriverError> {
     let mut event = CUevent::NULL;
-    // SAFETY: `event` is ours to write.
+    // SAFETY: `event` is a local variable that the driver may write.
     unsafe {
         cu!(
             driver,

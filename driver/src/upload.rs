@@ -1,7 +1,8 @@
-//! Uploads of much host memory at the speed of the bus.
+//! Uploads of large host memory at the speed of the bus.
 //!
-//! The bus is only fast from pinned memory, and pinning takes longer than copying. Therefore [`Staging`] copies through a
-//! few pinned pieces: while the device copies one piece, the host fills the next.
+//! The bus is fast only from pinned memory, and pinning takes longer than copying. [`Staging`]
+//! therefore copies through a few pinned chunks: while the device copies one chunk, the host fills
+//! the next.
 
 use std::ops::Range;
 
@@ -9,12 +10,12 @@ use crate::element::Element;
 use crate::queue::{Queue, Work};
 use crate::{Context, Error, Event, Pinned, Stream, View};
 
-/// Pinned pieces of memory that are filled and copied in turn.
+/// Pinned chunks of memory that are filled and copied in turn.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let weights: Vec<f32> = (0..100_000).map(|i| i as f32).collect();
 /// let there = Buffer::<f32>::uninit(&context, weights.len())?;
@@ -26,19 +27,19 @@ use crate::{Context, Error, Event, Pinned, Stream, View};
 /// ```
 #[derive(Debug)]
 pub struct Staging {
-    pieces: Vec<Piece>,
+    pieces: Vec<StagingChunk>,
     next: usize,
 }
 
 #[derive(Debug)]
-struct Piece {
+struct StagingChunk {
     memory: Pinned<u64>,
-    /// Recorded after the copy that still reads the memory.
+    /// The event after the copy that reads the memory.
     copied: Event,
 }
 
-impl Piece {
-    /// Returns its memory as elements of the type of `of`, as many as fit.
+impl StagingChunk {
+    /// Returns the memory as elements of the type of `of`, as many as fit.
     fn elements<T: Element>(&self, of: &View<T>) -> Result<View<T>, Error> {
         let size = size_of::<T>();
         let bytes = self.memory.region().bytes();
@@ -70,25 +71,26 @@ impl Piece {
     }
 }
 
-/// The operation in errors.
+/// The name of the operation in errors.
 const WHAT: &str = "staging";
 
-/// The maximum number of pieces. A few keep a bus busy.
+/// The largest number of chunks. A few keep a bus busy.
 const MOST_PIECES: usize = 1024;
 
-/// The number of bytes that is always allowed, also on a device with less memory.
+/// The number of bytes that is always allowed, even on a device with less memory.
 const ALWAYS_ALLOWED: usize = 256 << 20;
 
 impl Staging {
-    /// Allocates `pieces` pieces of `bytes` bytes each.
+    /// Allocates `pieces` chunks of `bytes` bytes each.
     ///
-    /// Two pieces keep a bus busy if copying a piece takes longer than queuing the copy, which holds from a few MiB on.
+    /// Two chunks keep a bus busy if copying a chunk takes longer than queueing the copy. This is
+    /// the case from a few MiB on.
     ///
     /// # Errors
-    /// - [`Error::Transfer`] if there are no pieces or more than 1024, if a piece has less than 8 bytes, or if all of
-    ///   them have more bytes than the device and more than 256 MiB.
+    /// - [`Error::Transfer`] if there are no chunks or more than 1024, if a chunk has less than 8
+    ///   bytes, or if all of them have more bytes than the device and more than 256 MiB.
     /// - [`Error::OutOfMemory`] if the driver cannot pin as much.
-    /// - [`Error::Driver`] if the driver refuses a call otherwise.
+    /// - [`Error::Driver`] if another driver call fails.
     pub fn new(context: &Context, pieces: usize, bytes: usize) -> Result<Self, Error> {
         let (_, total) = context.memory()?;
         let most = total.max(ALWAYS_ALLOWED);
@@ -104,7 +106,7 @@ impl Staging {
             });
         }
         let piece = |_| {
-            Ok(Piece {
+            Ok(StagingChunk {
                 memory: Pinned::zeroed(context, bytes / 8)?,
                 copied: Event::untimed(context)?,
             })
@@ -115,17 +117,17 @@ impl Staging {
         })
     }
 
-    /// Writes a view in the order of the stream, piece by piece. `fill` receives a range of elements and the memory for
-    /// them, which may hold any bits, and fills it.
+    /// Writes a view in the order of the stream, chunk by chunk.
     ///
-    /// On return `fill` has been called for all elements, and the last copies may still run. Elements without a size are
-    /// not copied, and `fill` is not called for them.
+    /// `fill` receives a range of elements and the memory for them, which it must fill. The memory
+    /// may contain any bits. On return, `fill` has been called for all elements, and the last
+    /// copies may still run. Elements of size 0 are not copied, and `fill` is not called for them.
     ///
     /// # Errors
-    /// - [`Error::WrongContext`] if the view or the stream is of another context.
+    /// - [`Error::WrongContext`] if the view or the stream belongs to another context.
     /// - [`Error::Capturing`] if the stream captures.
-    /// - [`Error::Transfer`] if an element is larger than a piece, or needs another alignment.
-    /// - [`Error::Driver`] if the driver refuses a call, or reports a fault of earlier work.
+    /// - [`Error::Transfer`] if an element is larger than a chunk, or needs another alignment.
+    /// - [`Error::Driver`] if a driver call fails or reports a fault of earlier work.
     pub fn write_with<T: Element>(
         &mut self,
         mut stream: &Stream,
@@ -142,8 +144,9 @@ impl Staging {
             let from = piece.elements::<T>(to)?;
             let range = start..to.len().min(start + from.len());
             piece.copied.synchronize()?;
-            // SAFETY: nothing else uses this memory, and the device has read it. It is aligned and has that many
-            // elements, of which every bit pattern is a value.
+            // SAFETY: the staging owns the memory, and the wait above shows that the device has
+            // read it. `elements` has checked size and alignment, and every bit pattern is a valid
+            // element.
             fill(range.clone(), unsafe {
                 std::slice::from_raw_parts_mut(piece.memory.host().cast(), range.len())
             });
@@ -151,7 +154,7 @@ impl Staging {
                 &from.view_range(0..range.len()),
                 &to.view_range(range.clone()),
             )?)?;
-            // Without the event the piece could be filled again while the device still reads it.
+            // Without the event the chunk could be filled again while the device still reads it.
             if let Err(error) = piece.copied.record(stream) {
                 stream.synchronize()?;
                 return Err(error);
@@ -162,10 +165,11 @@ impl Staging {
         Ok(())
     }
 
-    /// Writes elements in the order of the stream. On return `from` has been read, and the last copies may still run.
+    /// Writes a slice to a view in the order of the stream. On return `from` has been read, and the
+    /// last copies may still run.
     ///
     /// # Errors
-    /// Returns [`Error::Transfer`] if `from` does not have the length of the view, or an error in the cases of
+    /// Returns [`Error::Transfer`] if the lengths differ, and the errors of
     /// [`write_with`](Self::write_with).
     pub fn write<T: Element>(
         &mut self,

@@ -1,34 +1,39 @@
-//! What work does to which bytes.
+//! The memory accesses of queued work.
 
 use ptx_gen::Access;
 
 use crate::{Parameter, Region};
 
-/// What a piece of work does to some bytes, lent: the argument's name, the bytes, and what is done to them.
-pub(crate) type Touch<'a> = (&'static str, &'a Region, Access);
+/// An access by reference: the name of the argument, its bytes, and the kind of access.
+#[derive(Clone, Copy)]
+pub(crate) struct MemoryAccess<'a> {
+    pub(crate) name: &'static str,
+    pub(crate) region: &'a Region,
+    pub(crate) access: Access,
+}
 
-/// What a piece of work does to bytes, one after the other: the buffers of a launch, the ends of a copy or a fill, or
-/// what else a node uses.
+/// An iterator over the accesses of an operation: the buffers of a launch, the source and target of
+/// a copy or a fill, or the accesses of another node.
 #[derive(Clone, Default)]
 pub(crate) struct Touches<'a> {
     pub(crate) params: &'a [Parameter],
-    pub(crate) held: std::slice::Iter<'a, Held>,
-    pub(crate) from: Option<Touch<'a>>,
-    pub(crate) to: Option<Touch<'a>>,
+    pub(crate) held: std::slice::Iter<'a, KeptBuffer>,
+    pub(crate) from: Option<MemoryAccess<'a>>,
+    pub(crate) to: Option<MemoryAccess<'a>>,
     pub(crate) uses: std::slice::Iter<'a, Use>,
 }
 
 impl<'a> Iterator for Touches<'a> {
-    type Item = Touch<'a>;
+    type Item = MemoryAccess<'a>;
 
     #[inline]
-    fn next(&mut self) -> Option<Touch<'a>> {
+    fn next(&mut self) -> Option<MemoryAccess<'a>> {
         if let Some(held) = self.held.next() {
-            return Some((
-                self.params[held.index as usize].name,
-                &held.region,
-                held.access,
-            ));
+            return Some(MemoryAccess {
+                name: self.params[held.index as usize].name,
+                region: &held.region,
+                access: held.access,
+            });
         }
         self.from
             .take()
@@ -37,13 +42,14 @@ impl<'a> Iterator for Touches<'a> {
     }
 }
 
-/// What a piece of work does to some bytes.
+/// An access of a work item to a range of memory.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
-/// let (x, y) = (Buffer::<f32>::zeroed(&context, 4)?.labelled("x"), Buffer::<f32>::zeroed(&context, 4)?.labelled("y"));
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let x = Buffer::<f32>::zeroed(&context, 4)?.labelled("x");
+/// let y = Buffer::<f32>::zeroed(&context, 4)?.labelled("y");
 /// let uses = Work::copy(&x, &y)?.uses();
 /// let written: Vec<_> = uses.iter().filter(|used| used.access.writes()).map(|used| used.region.name()).collect();
 /// assert_eq!(written, ["y"]);
@@ -52,27 +58,32 @@ impl<'a> Iterator for Touches<'a> {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Use {
-    /// The argument's name.
+    /// The name of the argument. For a copy it is `from` or `to`, for a fill `to`.
     pub name: &'static str,
-    /// The bytes.
+    /// The bytes that are accessed.
     pub region: Region,
-    /// What is done to them.
+    /// The kind of access.
     pub access: Access,
-    /// Whether a kernel is known to read them by `ld.global.nc`, which nobody may write while it is there.
+    /// Whether a kernel is known to read the bytes with `ld.global.nc`. They must not be written
+    /// while such a kernel runs.
     pub noncoherent: bool,
 }
 
 impl Use {
-    /// The same, lent.
-    pub(crate) fn touch(&self) -> Touch<'_> {
-        (self.name, &self.region, self.access)
+    /// Returns the access by reference.
+    pub(crate) fn touch(&self) -> MemoryAccess<'_> {
+        MemoryAccess {
+            name: self.name,
+            region: &self.region,
+            access: self.access,
+        }
     }
 }
 
-/// A buffer that a launch keeps.
-pub(crate) struct Held {
+/// A buffer argument that a prepared launch keeps alive.
+pub(crate) struct KeptBuffer {
     pub(crate) region: Region,
     pub(crate) access: Access,
-    /// Which argument it is.
+    /// The index of the argument.
     pub(crate) index: u32,
 }

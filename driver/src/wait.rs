@@ -1,28 +1,35 @@
-//! A wait that does not end before the work.
+//! A wait for a stream that does not return before the work is complete.
 
 use driver_sys::{CUresult, CUstream};
 
 use crate::{Driver, DriverError};
 
-/// Waits for work that uses what the caller takes back after it. Where the driver refuses to wait, the work may still
-/// run, and there is nothing to do but to ask until it is done.
+/// Waits for the work of a stream that uses memory which the caller takes back afterwards.
+///
+/// If the driver cannot wait, the work may still run. The memory must not be taken back then, so
+/// this function polls until the work is complete.
+///
+/// # Errors
+/// Returns the driver's error, after the work has stopped.
 ///
 /// # Safety
-/// The stream is alive and captures nothing.
+/// - The stream must be alive.
+/// - It must not capture.
 pub(crate) unsafe fn wait_for_work(driver: &Driver, stream: CUstream) -> Result<(), DriverError> {
-    // SAFETY: the caller vouches for the stream.
+    // SAFETY: the caller guarantees that the stream is alive and does not capture.
     let waited = unsafe { cu!(driver, cuStreamSynchronize(stream)) };
     if waited
         .as_ref()
         .is_err_and(|error| !error.code.is_device_fault())
     {
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees that the stream is alive. A query changes nothing.
         ask_until_over(|| unsafe { (driver.api().cuStreamQuery)(stream) });
     }
     waited
 }
 
-/// Asks until the work is done or the device lost. A driver that only gives errors is given up.
+/// Polls until the work is complete or the device is lost. Stops after 1000 errors, because a
+/// driver that returns only errors will not change its answer.
 fn ask_until_over(ask: impl Fn() -> CUresult) {
     let mut errors = 0;
     while errors < 1000 {

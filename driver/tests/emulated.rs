@@ -14,7 +14,7 @@ use warpwright_driver::*;
 const N: usize = 300;
 
 fn context() -> Context {
-    let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
+    let driver = Driver::from_library(warpwright_cuda_emu::library()).unwrap();
     Context::new(&driver.device(0).unwrap()).unwrap()
 }
 
@@ -260,11 +260,12 @@ fn a_capture_that_fails_tells_what_failed_first_and_leaves_the_stream_usable() {
         let aside = Stream::new(&bench.context)?;
         assert_eq!(
             text(aside.wait(&event)),
-            "a stream's wait for it: a capture recorded the event, so that it marks a place in a graph; record it in a \
+            "a stream's wait for it: a capture recorded the event, so that it marks a point in a graph; record it in a \
              stream first"
         );
         let wait = bench.context.driver().api().cuStreamWaitEvent;
-        // SAFETY: stream and event are alive. This is what the safe call refuses: the stream captures from here on.
+        // SAFETY: stream and event are alive. This is what the safe call refuses: the stream
+        // captures from here on.
         let drawn_in = bench
             .context
             .run(|| unsafe { wait(aside.raw(), event.raw(), 0) })?;
@@ -502,8 +503,8 @@ fn a_library_has_one_driver_and_a_device_one_context() {
     theirs.stream.synchronize().unwrap();
 
     // SAFETY: the functions are the emulator's.
-    let another = unsafe { sys::Library::of(warpwright_cuda_emu::api(), "another") };
-    let context = Context::new(&Driver::of(another).unwrap().device(0).unwrap()).unwrap();
+    let another = unsafe { sys::Library::from_api(warpwright_cuda_emu::api(), "another") };
+    let context = Context::new(&Driver::from_library(another).unwrap().device(0).unwrap()).unwrap();
     let foreign = Buffer::<f32>::zeroed(&context, N)
         .unwrap()
         .labelled("foreign");
@@ -513,7 +514,7 @@ fn a_library_has_one_driver_and_a_device_one_context() {
         "{refused}"
     );
     assert!(
-        refused.contains(" of another, and ") && refused.ends_with(" of emulator"),
+        refused.contains(" of another, but ") && refused.ends_with(" of emulator"),
         "{refused}"
     );
 }

@@ -21,7 +21,7 @@ const N: usize = 64;
 fn one_at_a_time(test: impl FnOnce(Context)) {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
+    let driver = Driver::from_library(warpwright_cuda_emu::library()).unwrap();
     test(Context::new(&driver.device(0).unwrap()).unwrap());
 }
 

@@ -113,9 +113,10 @@ fn args<'a>(x: &'a [Buffer<u32>], y: &'a Buffer<u32>, n7: u32) -> ManyArgs<Host<
 
 #[test]
 fn every_argument_arrives_however_many_there_are() -> Result<(), Error> {
-    let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+    let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
     let stream = Stream::new(&context)?;
-    // SAFETY: the program reads and writes one element of each buffer, and the contract refuses empty ones.
+    // SAFETY: the program reads and writes one element of each buffer, and the contract refuses
+    // empty ones.
     let many = unsafe { Kernel::load(&context, Many) }?;
     let x = (1..=8)
         .map(|i| Buffer::from_slice(&context, &[10 * i]))

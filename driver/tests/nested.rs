@@ -64,7 +64,7 @@ impl KernelDef for Scale {
 
 /// A context of the emulator, the kernel, `x` counting up and `y` of noughts.
 fn bench() -> (Context, Kernel<Scale>, [Buffer<f32>; 2]) {
-    let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
+    let driver = Driver::from_library(warpwright_cuda_emu::library()).unwrap();
     let context = Context::new(&driver.device(0).unwrap()).unwrap();
     let numbers: Vec<f32> = (0..100u8).map(f32::from).collect();
     let x = Buffer::from_slice(&context, &numbers)

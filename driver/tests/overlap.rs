@@ -55,7 +55,7 @@ impl Bench {
 
     fn on(api: Api) -> Self {
         // SAFETY: the functions are the emulator's, of which some are left out.
-        let driver = Driver::of(unsafe { Library::of(api, "emulator") }).unwrap();
+        let driver = Driver::from_library(unsafe { Library::from_api(api, "emulator") }).unwrap();
         let context = Context::new(&driver.device(0).unwrap()).unwrap();
         let text = PTX.to_string()
             + &entry("plain", "// no griddepcontrol.wait")
@@ -69,7 +69,8 @@ impl Bench {
             Parameter::buffer::<f32>("x", Access::Read),
             Parameter::buffer::<f32>("y", Access::Write),
         ];
-        // SAFETY: the kernels take these parameters, and a block of N threads stays within N elements.
+        // SAFETY: the kernels take these parameters, and a block of N threads stays within N
+        // elements.
         let function = |name| unsafe { module.function(name, &params) }.unwrap();
         Self {
             stream: Stream::new(&context).unwrap(),
@@ -241,7 +242,7 @@ fn edges_by_hand_are_of_either_kind() {
     );
     assert!(graph.races().is_empty());
 
-    let none = "the later kernel has no griddepcontrol.wait, so that nothing after it could rely on the earlier one; \
+    let none = "the later kernel has no griddepcontrol.wait, so that no node after it could rely on the earlier one; \
         wait in it, or use a full edge";
     let kernels = "only kernels overlap; use a full edge";
     let programmatic = EdgeKind::Programmatic;
@@ -264,7 +265,7 @@ fn edges_by_hand_are_of_either_kind() {
         ),
         (
             text(graph.add_edge_of(programmatic, first, second)),
-            "edge from node 0 to node 1: it is there already".to_string(),
+            "edge from node 0 to node 1: it exists already".to_string(),
         ),
     ] {
         assert_eq!(got, wanted);
@@ -280,7 +281,7 @@ fn edges_by_hand_are_of_either_kind() {
     assert_eq!(
         text(exec.set_enabled(second, false)),
         "node 1 (triggers) is a kernel of programmatic edges; \
-         only a node of full edges can be switched off, because what is off does not wait"
+         only a node of full edges can be switched off, because a disabled kernel does not wait"
     );
     exec.set_launch(third, bench.up(&bench.triggers)).unwrap();
     exec.set_enabled(last, false).unwrap();

@@ -152,13 +152,13 @@ fn things_of_two_contexts_do_not_meet() {
     assert_eq!(
         text(add.with(add_args(&x, &y, 64))),
         "buffer y belongs to device 1 (Fake, compute capability 8.0) of fake, \
-         and kernel add, argument y to device 0 (Fake, compute capability 8.0) of fake"
+         but kernel add, argument y belongs to device 0 (Fake, compute capability 8.0) of fake"
     );
     let y = Buffer::<f32>::zeroed(&first, 64).unwrap();
     assert_eq!(
         text(stream.launch(&add, add_args(&x, &y, 64))),
         "kernel add belongs to device 0 (Fake, compute capability 8.0) of fake, \
-         and the queue to device 1 (Fake, compute capability 8.0) of fake"
+         but the queue belongs to device 1 (Fake, compute capability 8.0) of fake"
     );
     let event = Event::new(&first).unwrap();
     assert!(text(stream.wait(&event)).starts_with("an event belongs to device 0"));
@@ -197,7 +197,7 @@ fn running_out_of_memory_gives_the_numbers() {
     fail("cuMemAlloc_v2", CUresult::OUT_OF_MEMORY);
     assert_eq!(
         text(Buffer::<f32>::zeroed(&context, 1000)),
-        "out of memory: 4000 bytes asked for, 100 of 1073741824 free"
+        "out of memory: 4000 bytes requested, 100 of 1073741824 free"
     );
     fail("cuMemAlloc_v2", CUresult(4242));
     assert_eq!(
@@ -232,7 +232,7 @@ fn a_driver_that_does_not_start_says_why() {
     ] {
         fail("cuInit", code);
         assert_eq!(
-            Driver::of(fake::library(fake::api()))
+            Driver::from_library(fake::library(fake::api()))
                 .err()
                 .unwrap()
                 .to_string(),
@@ -246,12 +246,12 @@ fn modules_are_checked_before_the_compiler_and_quoted_after() {
     state(
         |s| s.log = "ptxas application ptx input, line 5; error   : Not a name of any known instruction: 'foo'",
     );
-    let driver = Driver::of(fake::library(fake::refusing_api())).unwrap();
+    let driver = Driver::from_library(fake::library(fake::refusing_api())).unwrap();
     let context = Context::new(&driver.device(0).unwrap()).unwrap();
     for (ptx, wanted) in [
         (
             ".version 9.0\n.target sm_80\n",
-            "module: the PTX is of version 9.0, which drivers know from CUDA 13.0 on; this driver serves CUDA 12.4. \
+            "module: the PTX has version 9.0, which needs a driver for CUDA 13.0; this driver supports CUDA 12.4. \
              Use a newer driver or a lower .version \
              [.version 9.0, .target sm_80; device 0 (Fake, compute capability 8.0), driver for CUDA 12.4]",
         ),
@@ -288,7 +288,7 @@ fn a_missing_kernel_lists_those_there_are() {
     fail("cuModuleGetFunction", CUresult::NOT_FOUND);
     // SAFETY: there is no such kernel to launch.
     let missing = unsafe { module.function("three", &[]) };
-    assert!(text(missing).starts_with("module: no kernel three; the text has one, two ["));
+    assert!(text(missing).starts_with("module: no kernel three; the PTX defines one, two ["));
 }
 
 #[test]
@@ -356,7 +356,7 @@ fn graphs_refuse_foreign_nodes_cycles_and_forgotten_edges() {
     assert!(graph.races().is_empty());
     assert_eq!(
         text(graph.add_edge(first, second)),
-        "edge from node 0 to node 1: it is there already"
+        "edge from node 0 to node 1: it exists already"
     );
     assert_eq!(
         text(graph.add_edge(second, first)),
@@ -384,7 +384,7 @@ fn graphs_refuse_foreign_nodes_cycles_and_forgotten_edges() {
 
 #[test]
 fn a_refused_update_tells_all_three_fields() {
-    let driver = Driver::of(fake::library(sys::Api {
+    let driver = Driver::from_library(fake::library(sys::Api {
         cuModuleLoadDataEx: fake::api().cuModuleLoadDataEx,
         ..fake::refusing_api()
     }));

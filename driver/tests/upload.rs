@@ -7,7 +7,7 @@ fn text<T>(result: Result<T, Error>) -> String {
 }
 
 fn context() -> Context {
-    let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
+    let driver = Driver::from_library(warpwright_cuda_emu::library()).unwrap();
     Context::new(&driver.device(0).unwrap()).unwrap()
 }
 

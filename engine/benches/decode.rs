@@ -14,7 +14,7 @@ fn decode(c: &mut Criterion) {
         "/../assets/rustdoc-7m-Q4_K_M.gguf"
     );
     let model = Model::open(path.as_ref()).expect("the small model");
-    let driver = Driver::of(warpwright_cuda_emu::library()).expect("the emulator");
+    let driver = Driver::from_library(warpwright_cuda_emu::library()).expect("the emulator");
     let context = Context::new(&driver.device(0).expect("its device")).expect("a context");
     let mut group = c.benchmark_group("rustdoc-7m-Q4_K_M");
     group

@@ -17,7 +17,7 @@ fn main() -> Outcome<()> {
         .nth(1)
         .is_some_and(|arg| arg == "--emulator");
     let driver = if emulator {
-        Driver::of(warpwright_cuda_emu::library())?
+        Driver::from_library(warpwright_cuda_emu::library())?
     } else {
         Driver::load()?
     };

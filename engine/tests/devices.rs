@@ -15,7 +15,7 @@ fn device(compute_capability: (u32, u32)) -> Context {
         compute_capability,
         ..EmulatorConfig::default()
     });
-    let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
+    let driver = Driver::from_library(warpwright_cuda_emu::library()).unwrap();
     Context::new(&driver.devices().unwrap()[0]).unwrap()
 }
 

@@ -7,7 +7,7 @@ use warpwright_engine::{Decoder, Launch, Options, Outline, info};
 
 #[test]
 fn refuses_a_shape_without_memory_before_it_takes_any() {
-    let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
+    let driver = Driver::from_library(warpwright_cuda_emu::library()).unwrap();
     let context = Context::new(&driver.devices().unwrap()[0]).unwrap();
     let shape = SHAPES.iter().find(|s| s.name == "llama3.1-8b").unwrap();
     let f32 = QUANTIZATIONS.into_iter().find(|q| q.name == "f32").unwrap();

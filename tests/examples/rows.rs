@@ -44,7 +44,7 @@ fn run() -> Result<usize, Failure> {
     if let Some(folder) = behind("print") {
         return forms::print(folder.as_ref(), &only);
     }
-    let emulator = Driver::of(warpwright_cuda_emu::library())?;
+    let emulator = Driver::from_library(warpwright_cuda_emu::library())?;
     if let Some(folder) = behind("before") {
         let emulated = Context::new(&emulator.device(0)?)?;
         return Ok(forms::compare(

@@ -81,7 +81,7 @@ enum From {
 impl Bench {
     fn new(api: Api) -> Self {
         // SAFETY: the functions are the emulator's, of which some are left out.
-        let driver = Driver::of(unsafe { Library::of(api, "emulator") }).unwrap();
+        let driver = Driver::from_library(unsafe { Library::from_api(api, "emulator") }).unwrap();
         let context = Context::new(&driver.device(0).unwrap()).unwrap();
         let zeroed = |len| Buffer::zeroed(&context, len).unwrap();
         let b = zeroed(2 * N).labelled("b");
@@ -147,17 +147,17 @@ fn a_chain_is_refused_that_reads_past_coherence_what_it_writes() {
     let (fresh, cached) = (&bench.fresh, &bench.cached);
     assert!(cached.function().noncoherent().iter().eq(&["w", "x"]));
     assert!(fresh.function().noncoherent().iter().eq(&["w"]));
-    let next = "node 1 (cached) reads bytes 0 to 128 of b by ld.global.nc as x, and node 0 (fresh), which writes them as \
-                y, may still run when it starts, so that it may find what was there before; read them by `fresh()`, or \
-                put a full edge between the two";
+    let next = "node 1 (cached) reads bytes 0 to 128 of b with ld.global.nc as x, but node 0 (fresh), which writes them as \
+                y, may still be running, so the values may be stale; read them with `fresh()`, or \
+                add a full edge between the two nodes";
     assert_eq!(
         text(bench.chain(&[(fresh, From::A, false), (cached, From::Low, false)])),
         next
     );
     // Those before the one before may run too.
-    let later = "node 2 (cached) reads bytes 0 to 128 of a by ld.global.nc as x, and node 0 (fresh), which writes them \
-                 as y, may still run when it starts, so that it may find what was there before; read them by `fresh()`, \
-                 or put a full edge between the two";
+    let later = "node 2 (cached) reads bytes 0 to 128 of a with ld.global.nc as x, but node 0 (fresh), which writes them \
+                 as y, may still be running, so the values may be stale; read them with `fresh()`, \
+                 or add a full edge between the two nodes";
     let steps = [
         (fresh, From::High, false),
         (fresh, From::A, false),
@@ -242,9 +242,9 @@ fn graphs_by_hand_are_held_to_it_too() {
     let launch = |kernel: &Kernel<Step>, from| kernel.with(bench.args(from)).unwrap();
     let refused = |from: usize, to: usize| {
         format!(
-            "node {to} (cached) reads bytes 0 to 128 of b by ld.global.nc as x, and node {from} (fresh), which writes \
-             them as y, may still run when it starts, so that it may find what was there before; read them by \
-             `fresh()`, or put a full edge between the two"
+            "node {to} (cached) reads bytes 0 to 128 of b with ld.global.nc as x, but node {from} (fresh), which writes \
+             them as y, may still be running, so the values may be stale; read them with \
+             `fresh()`, or add a full edge between the two nodes"
         )
     };
     let mut graph = Graph::new(&bench.context).unwrap();

@@ -8,11 +8,14 @@ use std::error::Error;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use ptx_emu::{Memory, Module};
-use ptx_gen::{ErrorKind, Target};
+use ptx_emu::Memory;
+use ptx_gen::{
+    Builder, Cpu, Dev, ErrorKind, Grid, In, KernelDef, Out, Shape, ShapeError, Side, Target, args,
+};
 use warpwright_driver::sys::{self, CUgraphExecUpdateResult, CUgraphInstantiateResult, CUresult};
 use warpwright_driver::{
-    DriverError, LaunchProblem, LoadError, ModuleError, ModuleReason, Races, Stale,
+    Buffer, Context, Driver, DriverError, EdgeKind, Graph, Kernel, LaunchProblem, LoadError,
+    Module, ModuleError, ModuleReason, Races, Stale,
 };
 use warpwright_engine::{Unsupported, config, folder, gguf, tokenizer};
 
@@ -73,7 +76,7 @@ fn ptx_gen_samples() -> Vec<(&'static str, Box<dyn Error>)> {
 }
 
 fn ptx_emu_samples() -> Vec<(&'static str, Box<dyn Error>)> {
-    let errors = Module::parse("no PTX").unwrap_err();
+    let errors = ptx_emu::Module::parse("no PTX").unwrap_err();
     vec![
         (
             "ptx-emu::CheckError",
@@ -109,7 +112,7 @@ fn ptx_emu_samples() -> Vec<(&'static str, Box<dyn Error>)> {
 fn fault() -> ptx_emu::Fault {
     let text = ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k() {\n.reg .b64 %a;\n.reg .b32 %v;\n\
                 mov.u64 %a, 64;\nmov.u32 %v, 1;\nst.global.u32 [%a], %v;\nret;\n}\n";
-    let module = Module::parse(text).unwrap();
+    let module = ptx_emu::Module::parse(text).unwrap();
     let kernel = module.kernels().next().unwrap();
     let launch = ptx_emu::Launch {
         kernel,
@@ -210,50 +213,86 @@ fn nested_driver_errors() -> impl Iterator<Item = warpwright_driver::Error> {
 }
 
 fn refused() -> DriverError {
-    let (call, code) = ("cuMemAlloc_v2", CUresult::OUT_OF_MEMORY);
-    DriverError {
-        call,
-        code,
-        name: None,
-        log: "the log of the driver".into(),
-        absent: None,
-    }
+    let mut error = DriverError::new("cuMemAlloc_v2", CUresult::OUT_OF_MEMORY);
+    error.log = "the log of the driver".into();
+    error
 }
 
 fn module_error() -> ModuleError {
-    let empty = String::new;
-    ModuleError {
-        reason: ModuleReason::Driver(refused()),
-        log: "ptxas error".into(),
-        info: empty(),
-        line: None,
-        header: ".version 8.0".into(),
-        device: "sm_90".into(),
+    match Module::load(&emulated(), ".version 8.0\n.target sm_70\nno PTX\n") {
+        Err(warpwright_driver::Error::Module(error)) => *error,
+        other => panic!("{other:?}"),
     }
 }
 
 fn races() -> Races {
-    Races {
-        what: "instantiating a graph",
-        first: "0 (writer)".into(),
-        second: "1 (reader)".into(),
-        within: vec![],
-        buffer: "y".into(),
-        bytes: 0..4,
-        others: 0,
+    let context = emulated();
+    let y = Buffer::<f32>::zeroed(&context, 1).unwrap().labelled("y");
+    let mut graph = Graph::new(&context).unwrap();
+    graph.fill(&[], &y, 1.0).unwrap();
+    graph.fill(&[], &y, 2.0).unwrap();
+    match graph.instantiate() {
+        Err(warpwright_driver::Error::Races(races)) => *races,
+        other => panic!("{other:?}"),
     }
 }
 
 fn stale() -> Stale {
-    Stale {
-        from: 1,
-        from_name: "writer".into(),
-        written: "y",
-        to: 2,
-        to_name: "reader".into(),
-        read: "x",
-        buffer: "b".into(),
-        bytes: 0..4,
+    let context = emulated();
+    // SAFETY: the program stays below `n`.
+    let copy = unsafe { Kernel::load(&context, Copied) }.unwrap();
+    let [x, y, z] = [(); 3].map(|()| Buffer::<f32>::zeroed(&context, 1).unwrap());
+    let mut graph = Graph::new(&context).unwrap();
+    let first = CopiedArgs { x: &x, y: &y, n: 1 };
+    let second = CopiedArgs { x: &y, y: &z, n: 1 };
+    let node = graph.launch(&[], &copy, first).unwrap();
+    let second = copy.with(second).unwrap();
+    match graph.add_by(EdgeKind::Programmatic, &[node], second) {
+        Err(warpwright_driver::Error::Stale(stale)) => *stale,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn emulated() -> Context {
+    let driver = Driver::from_library(warpwright_cuda_emu::library()).unwrap();
+    Context::new(&driver.device(0).unwrap()).unwrap()
+}
+
+args! {
+    /// The arguments of [`Copied`].
+    pub struct CopiedArgs {
+        x: In<f32>,
+        y: Out<f32>,
+        n: u32,
+    }
+}
+
+/// A copy that reads `x` with `ld.global.nc`.
+struct Copied;
+
+impl KernelDef for Copied {
+    type Args<S: Side> = CopiedArgs<S>;
+
+    fn name(&self) -> String {
+        "copied".into()
+    }
+
+    fn block(&self) -> u32 {
+        32
+    }
+
+    fn grid(&self, a: &CopiedArgs<Shape>) -> Result<Grid, ShapeError> {
+        Ok(Grid::line(a.n.div_ceil(32)))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: CopiedArgs<Dev<'k>>) {
+        k.grid_wait();
+        let i = k.ctaid() * 32 + k.tid();
+        k.when(i.lt(a.n), || a.y.at(i).st(a.x.at(i).ld()));
+    }
+
+    fn reference(&self, a: CopiedArgs<Cpu<'_>>) {
+        a.y.copy_from_slice(a.x);
     }
 }
 

@@ -144,7 +144,7 @@ fn run(options: &Options) -> Result<bool, Failure> {
 /// A context of the device, through a driver that sees what is loaded and launched.
 fn open(place: Place) -> Result<Context, Failure> {
     let (driver, ordinal) = match place {
-        Place::Emulator => (Driver::of(warpwright_cuda_emu::library())?, 0),
+        Place::Emulator => (Driver::from_library(warpwright_cuda_emu::library())?, 0),
         Place::Cuda(ordinal) => (Driver::load()?, ordinal),
     };
     Ok(Context::new(&hooked::driver(&driver).device(ordinal)?)?)

@@ -60,7 +60,7 @@ fn main() -> Result<(), Failure> {
     let options = Options::parse();
     let context = match options.cuda {
         Some(number) => Context::new(&Driver::load()?.device(number)?)?,
-        None => Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?,
+        None => Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?,
     };
     let model = Model::open(&options.model)?;
     let format = match options.base {

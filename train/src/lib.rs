@@ -7,7 +7,7 @@
 //! # Example: train an adapter
 //!
 //! This program trains two steps on the emulator. On a machine with a GPU, use `Driver::load()?` in place of
-//! `Driver::of(..)`.
+//! `Driver::from_library(..)`.
 //!
 //! ```
 //! use std::path::Path;
@@ -40,7 +40,7 @@
 //! settings.tokens = batches.tokens();
 //! let adapters = Adapters::random(&settings.config, &settings.lora, 0);
 //!
-//! let driver = Driver::of(warpwright_cuda_emu::library())?;
+//! let driver = Driver::from_library(warpwright_cuda_emu::library())?;
 //! let context = Context::new(&driver.device(0)?)?;
 //! let mut trainer = Trainer::new(&context, settings.clone(), &base.weights, &adapters)?;
 //! for step in 0..batches.steps() {

@@ -19,7 +19,7 @@ use warpwright_train::{Lora, Projection, Training};
 fn what_is_counted_is_what_is_taken() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../assets/rustdoc-7m-Q4_K_M.gguf");
     let model = Model::open(&file).unwrap();
-    let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
+    let driver = Driver::from_library(warpwright_cuda_emu::library()).unwrap();
     let context = Context::new(&driver.device(0).unwrap()).unwrap();
     let nested = Quantization {
         format: BaseFormat::Nf4,

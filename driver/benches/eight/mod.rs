@@ -1,4 +1,4 @@
-//! A kernel with eight arguments, whose launches are timed here and beside those of other crates.
+//! A kernel with eight arguments, whose launches are timed here and in the comparison with other crates.
 
 use ptx_gen::{Builder, Cpu, Dev, Grid, In, KernelDef, Out, Shape, ShapeError, Side, args};
 

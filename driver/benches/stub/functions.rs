@@ -1,7 +1,7 @@
-// The functions of a driver that does nothing: for `stub/mod.rs`, and for the library of `tests/outside/compare`. Each
-// brings a `stubs!` that says what becomes of them.
+// The functions of a driver that does nothing. `stub/mod.rs` and the library of
+// `tests/outside/compare` include this file, each with its own `stubs!` macro.
 
-/// Handles and addresses, all different.
+/// Returns a number that was not used before as a handle or an address.
 fn next() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(1 << 20);
     NEXT.fetch_add(1 << 12, Relaxed)

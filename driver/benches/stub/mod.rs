@@ -1,4 +1,4 @@
-//! A driver that does nothing, as fast as a call can be: what remains is this crate's own time.
+//! A driver whose functions do nothing, so that only this crate's own time is measured.
 
 #![allow(unsafe_code, non_snake_case, unused_variables)]
 

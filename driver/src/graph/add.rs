@@ -1,4 +1,4 @@
-//! Adding kernels, copies and fills by hand.
+//! Adds kernels, copies and fills to a graph.
 
 use driver_sys::{CUgraph, CUgraphEdgeData, CUgraphNode};
 use ptx_gen::KernelDef;
@@ -8,11 +8,11 @@ use super::conditional::refuse_in_body;
 use super::params::{any_kernel, memset_params, with_kernel_params};
 use super::{EdgeKind, Graph, Node, NodeId, NodeKind, RawGraph};
 use crate::element::Element;
-use crate::few::Few;
 use crate::queue::{Work, memcpy_params};
+use crate::small_vec::SmallVec;
 use crate::{Context, DriverError, Error, Host, Kernel, Launch, View};
 
-/// What every call that adds a node takes.
+/// The arguments that every driver call for adding a node takes.
 pub(super) struct AddCall<'a> {
     pub(super) context: &'a Context,
     pub(super) graph: CUgraph,
@@ -22,21 +22,32 @@ pub(super) struct AddCall<'a> {
 }
 
 impl Graph {
-    /// Adds work after the given nodes.
+    /// Adds an operation after the given nodes.
     ///
     /// # Errors
-    /// Work of another context, a node of another graph, a programmatic launch of a stream, or what the driver refuses.
+    /// - [`Error::WrongContext`] if the work belongs to another context.
+    /// - [`Error::ForeignNode`] or [`Error::RemovedNode`] if `after` contains a node that the graph
+    ///   does not have.
+    /// - [`Error::Launch`] for a [programmatic](crate::LaunchConfig::programmatic) launch, which is
+    ///   for streams.
+    /// - [`Error::Driver`] if the driver cannot add the node.
     pub fn add(&mut self, after: &[NodeId], work: impl Into<Work>) -> Result<NodeId, Error> {
         self.add_full(after, work.into())
     }
 
-    /// Adds work after the given nodes by edges of that kind. Where the device or the driver has no programmatic
-    /// edges, they are full; [`programmatic_edges`](Self::programmatic_edges) tells.
+    /// Adds an operation after the given nodes with edges of a kind.
+    ///
+    /// The edges are full if the device or the driver does not support programmatic edges.
+    /// [`programmatic_edges`](Self::programmatic_edges) returns how many are programmatic. For a
+    /// node with edges of both kinds, add it with the full ones, and add the others with
+    /// [`add_edge_of`](Self::add_edge_of).
     ///
     /// # Errors
-    /// As [`add`](Self::add); [`Error::Overlap`] for programmatic edges from or to other work than kernels, or to a
-    /// kernel that does not wait; [`Error::Stale`] for a kernel that reads by `ld.global.nc` what a kernel writes that
-    /// may still run when it starts. A node with edges of both kinds is added by the full ones.
+    /// - The errors of [`add`](Self::add).
+    /// - [`Error::Overlap`] for a programmatic edge from or to other work than kernels, or to a
+    ///   kernel that does not wait.
+    /// - [`Error::Stale`] if the kernel reads memory with `ld.global.nc` that an overlapping kernel
+    ///   writes.
     pub fn add_by(
         &mut self,
         edges: EdgeKind,
@@ -62,14 +73,16 @@ impl Graph {
             .collect::<Result<Vec<_>, _>>()?;
         self.expect_overlap(&from, self.nodes.len(), &work)?;
         let into: Vec<_> = from.iter().map(|f| (*f, edge)).collect();
-        let writers = self.writers.get_or_insert_with(|| Writers::of(&self.nodes));
+        let writers = self
+            .writers
+            .get_or_insert_with(|| Writers::new(&self.nodes));
         expect_coherent(
             (&self.nodes, &self.edges, writers),
             &into,
             self.nodes.len(),
             &work,
         )?;
-        // Without a node before it there is no edge, and it may be of any sort.
+        // Without a predecessor there is no edge, and then the work may be of any kind.
         if !matches!(work, Work::Launch(_)) {
             return self.add_full(after, work);
         }
@@ -111,7 +124,7 @@ impl Graph {
     /// Adds a kernel after the given nodes.
     ///
     /// # Errors
-    /// As [`Kernel::with`] and [`add`](Self::add).
+    /// Returns the errors of [`Kernel::with`] and [`add`](Self::add).
     pub fn launch<K: KernelDef>(
         &mut self,
         after: &[NodeId],
@@ -121,10 +134,11 @@ impl Graph {
         self.add(after, kernel.with(args)?)
     }
 
-    /// Adds a copy after the given nodes. [`Work::copy_box`] makes copies of two and three dimensions.
+    /// Adds a copy after the given nodes. Use [`Work::copy_box`] for copies of two and three
+    /// dimensions.
     ///
     /// # Errors
-    /// As [`Work::copy`] and [`add`](Self::add).
+    /// Returns the errors of [`Work::copy`] and [`add`](Self::add).
     pub fn copy<T: Element>(
         &mut self,
         after: &[NodeId],
@@ -134,10 +148,11 @@ impl Graph {
         self.add(after, Work::copy(from, to)?)
     }
 
-    /// Adds a fill after the given nodes. [`Work::fill_box`] makes fills of two and three dimensions.
+    /// Adds a fill after the given nodes. Use [`Work::fill_box`] for fills of two and three
+    /// dimensions.
     ///
     /// # Errors
-    /// As [`Work::fill`] and [`add`](Self::add).
+    /// Returns the errors of [`Work::fill`] and [`add`](Self::add).
     pub fn fill<T: Element>(
         &mut self,
         after: &[NodeId],
@@ -147,18 +162,19 @@ impl Graph {
         self.add(after, Work::fill(to, value)?)
     }
 
-    /// Adds a node that does nothing: a place for edges to meet.
+    /// Adds a node without work, which joins edges.
     ///
     /// # Errors
-    /// A node of another graph, or what the driver refuses.
+    /// Returns an error if a node in `after` belongs to another graph, or if the driver cannot add
+    /// the node.
     pub fn empty(&mut self, after: &[NodeId]) -> Result<NodeId, Error> {
         self.insert(EdgeKind::Full, after, NodeKind::Empty, |call, _| {
-            // SAFETY: the call names nodes of the graph.
+            // SAFETY: `insert` passes handles of nodes of the graph, which is alive and locked.
             unsafe { add!(call, cuGraphAddEmptyNode()) }
         })
     }
 
-    /// Adds a node by the given call, and remembers what it is and needs.
+    /// Adds a node with the given driver call, and records its work and edges.
     #[inline]
     pub(super) fn insert(
         &mut self,
@@ -167,39 +183,40 @@ impl Graph {
         kind: NodeKind,
         add: impl FnOnce(&AddCall<'_>, &NodeKind) -> Result<(), DriverError>,
     ) -> Result<NodeId, Error> {
-        let (mut indices, mut handles) = (Few::new(), Few::new());
+        let mut indices = SmallVec::new();
+        let mut handles = SmallVec::new();
         let indices = self.find_before(after, &kind, &mut indices, &mut handles)?;
         let mut node = CUgraphNode::NULL;
         {
             let (graph, _calls) = RawGraph::begin_by(&mut self.raw)?;
-            let (context, graph, _current) = (&graph.context, graph.raw, graph.context.enter()?);
-            let (after, count) = (handles.as_ptr(), handles.len());
-            add(
-                &AddCall {
-                    context,
-                    graph,
-                    node: &mut node,
-                    after,
-                    count,
-                },
-                &kind,
-            )?;
+            let _current = graph.context.enter()?;
+            let call = AddCall {
+                context: &graph.context,
+                graph: graph.raw,
+                node: &mut node,
+                after: handles.as_ptr(),
+                count: handles.len(),
+            };
+            add(&call, &kind)?;
         }
+        // Recorded only after the driver has added the node, so that an error leaves the graph
+        // unchanged.
         let id = self.push_after(node, kind, indices);
-        indices
-            .iter()
-            .for_each(|from| self.push_edge(*from, id.index, edges));
+        for from in indices {
+            self.push_edge(*from, id.index, edges);
+        }
         Ok(id)
     }
 
-    /// The nodes that a new one comes after: their numbers in order, each once, and their handles.
+    /// Returns the nodes that a new one follows: their indices in ascending order without
+    /// duplicates, and their handles.
     #[inline]
     fn find_before<'i>(
         &self,
         after: &[NodeId],
         kind: &NodeKind,
-        indices: &'i mut Few<usize, 8>,
-        handles: &mut Few<CUgraphNode, 8>,
+        indices: &'i mut SmallVec<usize, 8>,
+        handles: &mut SmallVec<CUgraphNode, 8>,
     ) -> Result<&'i [usize], Error> {
         for node in after {
             indices.push(self.index_of(*node)?);
@@ -215,16 +232,17 @@ impl Graph {
                 kind: kind.clone(),
             })?;
         }
+        // The driver refuses a dependency that is named twice.
         let indices = sorted(indices);
-        indices
-            .iter()
-            .for_each(|i| handles.push(self.nodes[*i].raw));
+        for index in indices {
+            handles.push(self.nodes[*index].raw);
+        }
         Ok(indices)
     }
 }
 
-/// Refuses work of another context, and a launch that overlaps the one before it in a stream: a graph has edges for
-/// that.
+/// Checks that work can be added to a graph of `context`. A launch that overlaps the previous one
+/// of a stream cannot, because graphs have programmatic edges instead.
 #[inline]
 pub(super) fn expect_addable(work: &Work, context: &Context) -> Result<(), Error> {
     work.expect_in(context)?;
@@ -239,7 +257,7 @@ pub(super) fn expect_addable(work: &Work, context: &Context) -> Result<(), Error
     }
 }
 
-/// The numbers in order, each once.
+/// Sorts the numbers and removes duplicates.
 #[inline]
 fn sorted(numbers: &mut [usize]) -> &[usize] {
     if numbers.len() < 2 {
@@ -259,42 +277,51 @@ fn sorted(numbers: &mut [usize]) -> &[usize] {
 fn add_work(call: &AddCall<'_>, work: &Work) -> Result<(), DriverError> {
     match work {
         Work::Launch(launch) => with_kernel_params(launch, |params| {
-            // SAFETY: the parameters name a loaded function and live arguments, which the driver copies.
+            // SAFETY: the launch keeps its function and its memory alive. The driver copies the
+            // arguments.
             unsafe { add!(call, cuGraphAddKernelNode_v2(params)) }
         }),
-        // The driver refuses a copy or a fill of nothing.
-        work if work.is_nothing() => {
-            // SAFETY: the call names nodes of the graph.
+        // The driver refuses a copy or a fill of 0 bytes.
+        work if work.is_empty() => {
+            // SAFETY: `insert` passes handles of nodes of the graph, which is alive and locked.
             unsafe { add!(call, cuGraphAddEmptyNode()) }
         }
         Work::Copy(copy) => {
-            let (params, context) = (memcpy_params(copy), call.context.raw());
-            // SAFETY: the parameters name live memory of the context, which the node keeps.
+            let params = memcpy_params(copy);
+            let context = call.context.raw();
+            // SAFETY: `expect_addable` has checked that the memory is of the context. The node
+            // keeps it alive.
             unsafe { add!(call, cuGraphAddMemcpyNode(&params, context)) }
         }
         Work::Fill(fill) => {
-            let (params, context) = (memset_params(fill), call.context.raw());
-            // SAFETY: as above.
+            let params = memset_params(fill);
+            let context = call.context.raw();
+            // SAFETY: `expect_addable` has checked that the memory is of the context. The node
+            // keeps it alive.
             unsafe { add!(call, cuGraphAddMemsetNode(&params, context)) }
         }
     }
 }
 
-/// Adds a kernel by edges of one kind, which the driver has a function for: see [`EdgeKind::on`].
+/// Adds a kernel with edges of one kind. The driver has the function, because [`EdgeKind::on`]
+/// returns full edges otherwise.
 fn add_kernel(
     call: &AddCall<'_>,
     data: CUgraphEdgeData,
     launch: &Launch,
 ) -> Result<(), DriverError> {
     let edges = vec![data; call.count];
-    let (driver, after, edges) = (call.context.driver(), call.after, edges.as_ptr());
+    let driver = call.context.driver();
+    let after = call.after;
+    let edges = edges.as_ptr();
     with_kernel_params(launch, |kernel| {
-        // SAFETY: the parameters are those that `with_kernel_params` made.
+        // SAFETY: `with_kernel_params` passes valid parameters of a kernel.
         let mut params = unsafe { any_kernel(kernel) };
         let params = std::ptr::from_mut(&mut params).cast();
-        // SAFETY: as for a kernel by full edges; there is a record for each node before it.
+        // SAFETY: the launch keeps its function and its memory alive, and the driver copies the
+        // arguments. `edges` has one entry for each predecessor.
         unsafe {
-            cu_if_there!(
+            cu_optional!(
                 driver,
                 cuGraphAddNode_v2(call.node, call.graph, after, edges, call.count, params)
             )

@@ -1,7 +1,8 @@
 //! Attributes of kernel nodes.
 //!
-//! What a launch asks for beside blocks, threads and shared memory ([`LaunchConfig`](crate::LaunchConfig)) becomes
-//! attributes of its node when it is added. They can be changed until the graph is instantiated.
+//! Everything in a [`LaunchConfig`](crate::LaunchConfig) besides grid, block and shared memory
+//! becomes attributes of the node when it is added. Attributes can be changed until the graph is
+//! instantiated.
 
 use driver_sys::{CUgraphNode, CUlaunchAttributeID, CUlaunchAttributeValue};
 
@@ -9,23 +10,23 @@ use super::{Graph, NodeId, NodeKind};
 use crate::queue::Work;
 use crate::{AccessWindow, Error, Launch};
 
-/// What a kernel node asks for beside its launch.
+/// An attribute of a kernel node.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let module = Module::load(&context, SCALE)?;
 /// # let params = [Parameter::value::<u32>("n"), Parameter::value::<f32>("a"), Parameter::buffer::<f32>("y", Access::ReadWrite)];
-/// # // SAFETY: the kernel stays below `n`, and these are its parameters.
+/// # // SAFETY: the kernel stays below `n` and has these parameters.
 /// # let scale = unsafe { module.function("scale", &params) }?;
 /// let y = Buffer::<f32>::zeroed(&context, 32)?;
 /// let args = vec![HostArg::scalar(32u32), HostArg::scalar(3.0f32), HostArg::from(&*y)];
 /// let mut graph = Graph::new(&context)?;
 /// let node = graph.add(&[], Launch::new(&scale, LaunchConfig::line(1, 32), args)?)?;
 /// graph.set_attribute(node, NodeAttribute::Priority(-1))?;
-/// // The value that one asks with does not matter.
+/// // The value in the query does not matter.
 /// match graph.attribute(node, NodeAttribute::Priority(0))? {
 ///     NodeAttribute::Priority(priority) => assert_eq!(priority, -1),
 ///     other => panic!("{other:?}"),
@@ -36,18 +37,22 @@ use crate::{AccessWindow, Error, Launch};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum NodeAttribute {
-    /// Blocks of a cluster, in three dimensions. All 0 for a kernel without clusters.
+    /// The number of blocks per cluster in three dimensions. All are 0 for a kernel without
+    /// clusters.
     Cluster([u32; 3]),
-    /// Whether all blocks run at the same time, so that they may wait for each other.
+    /// Whether all blocks run at the same time, so that they can synchronize with each other.
     Cooperative(bool),
-    /// Before or after other nodes, where the graph is instantiated
-    /// [so](crate::Instantiate::node_priority): the higher, the smaller the number.
+    /// The priority of the node. A smaller number is a higher priority.
+    ///
+    /// It applies only to graphs that are instantiated with
+    /// [`node_priority`](crate::Instantiate::node_priority).
     Priority(i32),
-    /// Whether its memory fences need not wait for what kernels of the other domain write.
+    /// Whether the node uses the remote memory synchronization domain. Its fences then need not
+    /// wait for writes of the other domain.
     RemoteDomain(bool),
-    /// How much of what it shares with the first-level cache shared memory gets, in percent; -1 to leave it to the driver.
+    /// The percentage of the L1 cache that becomes shared memory, or -1 to leave it to the driver.
     SharedCarveout(i32),
-    /// A range of memory that the second-level cache treats in its own way; one of no bytes is none.
+    /// The access window of the L2 cache. A window of 0 bytes means that there is none.
     AccessWindow(AccessWindow),
 }
 
@@ -75,7 +80,7 @@ impl NodeAttribute {
         }
     }
 
-    /// The attribute of the same sort with this value.
+    /// Returns the attribute of the same kind with this value.
     fn with(self, words: [u64; 4]) -> Self {
         let [low, high, ..] = words;
         match self {
@@ -84,13 +89,13 @@ impl NodeAttribute {
             Self::Priority(_) => Self::Priority(low as u32 as i32),
             Self::RemoteDomain(_) => Self::RemoteDomain(low as u32 != 0),
             Self::SharedCarveout(_) => Self::SharedCarveout(low as u32 as i32),
-            Self::AccessWindow(_) => Self::AccessWindow(AccessWindow::of_words(words)),
+            Self::AccessWindow(_) => Self::AccessWindow(AccessWindow::from_words(words)),
         }
     }
 }
 
 impl Graph {
-    /// Sets an attribute of a kernel node, for what is instantiated from now on.
+    /// Sets an attribute of a kernel node for later instantiations.
     ///
     /// ```
     /// # use ptx_gen::{args, Builder, Cpu, Dev, Grid, InOut, KernelDef, Shape, ShapeError, Side};
@@ -109,7 +114,7 @@ impl Graph {
     /// # }
     /// # use warpwright_driver::*;
     /// # fn main() -> Result<(), Error> {
-    /// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+    /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
     /// # let double = unsafe { Kernel::load(&context, Double) }?;
     /// # let x = Buffer::<f32>::zeroed(&context, 32)?;
     /// let mut graph = Graph::new(&context)?;
@@ -121,8 +126,9 @@ impl Graph {
     /// ```
     ///
     /// # Errors
-    /// A node of another graph or that is no kernel; a window that the device does not have ([`Error::Transfer`]); or
-    /// what the driver refuses.
+    /// - [`Error::ForeignNode`] or [`Error::NodeKind`] if the node is not a kernel of this graph.
+    /// - [`Error::Transfer`] if the device does not support the access window.
+    /// - [`Error::Driver`] if the driver cannot set the attribute.
     pub fn set_attribute(&mut self, node: NodeId, attribute: NodeAttribute) -> Result<(), Error> {
         let raw = self.kernel_node(node)?;
         if let NodeAttribute::AccessWindow(window) = attribute {
@@ -131,10 +137,11 @@ impl Graph {
         self.set_raw_attribute(raw, attribute.id(), attribute.words())
     }
 
-    /// The present value of the attribute of the same sort as `attribute`, whose own value does not matter.
+    /// Returns the present value of the attribute of the same kind as `attribute`. The value of
+    /// `attribute` does not matter.
     ///
     /// # Errors
-    /// As [`set_attribute`](Self::set_attribute).
+    /// Returns the errors of [`set_attribute`](Self::set_attribute).
     pub fn attribute(
         &self,
         node: NodeId,
@@ -142,11 +149,13 @@ impl Graph {
     ) -> Result<NodeAttribute, Error> {
         let raw = self.kernel_node(node)?;
         let mut value = CUlaunchAttributeValue::zeroed();
-        let (_current, driver) = (self.context().enter()?, self.context().driver());
+        let _current = self.context().enter()?;
+        let driver = self.context().driver();
         let (_, _calls) = self.raw.begin()?;
-        // SAFETY: `value` is ours to write; the node is a kernel of the graph.
+        // SAFETY: `value` is a local variable that the driver may write. `kernel_node` has checked
+        // the node, and the graph is locked.
         unsafe {
-            cu_if_there!(
+            cu_optional!(
                 driver,
                 cuGraphKernelNodeGetAttribute(raw, attribute.id(), &mut value)
             )
@@ -155,26 +164,29 @@ impl Graph {
         Ok(attribute.with([a, b, c, d]))
     }
 
-    /// Gives a kernel node all attributes of another one.
+    /// Copies all attributes of the kernel node `from` to the kernel node `to`.
     ///
     /// # Errors
-    /// As [`set_attribute`](Self::set_attribute).
+    /// Returns the errors of [`set_attribute`](Self::set_attribute).
     pub fn copy_attributes(&mut self, from: NodeId, to: NodeId) -> Result<(), Error> {
-        let (from, to) = (self.kernel_node(from)?, self.kernel_node(to)?);
-        let (_current, driver) = (self.context().enter()?, self.context().driver());
+        let from = self.kernel_node(from)?;
+        let to = self.kernel_node(to)?;
+        let _current = self.context().enter()?;
+        let driver = self.context().driver();
         let (_, _calls) = self.raw.begin()?;
-        // SAFETY: both nodes are kernels of the graph.
-        unsafe { cu_if_there!(driver, cuGraphKernelNodeCopyAttributes(to, from)) }?;
+        // SAFETY: `kernel_node` has checked both nodes, and the graph is locked.
+        unsafe { cu_optional!(driver, cuGraphKernelNodeCopyAttributes(to, from)) }?;
         Ok(())
     }
 
-    /// Gives a new node what its launch asks for, or removes it.
+    /// Sets the attributes of a new node from its launch, or removes the node.
     #[cold]
     pub(super) fn take_attributes(&mut self, node: NodeId) -> Result<(), Error> {
         let NodeKind::Work(Work::Launch(launch)) = &self.nodes[node.index].kind else {
             return Ok(());
         };
-        let (raw, launch): (_, Launch) = (self.nodes[node.index].raw, launch.clone());
+        let raw = self.nodes[node.index].raw;
+        let launch: Launch = launch.clone();
         let set = launch
             .config()
             .attributes()
@@ -201,10 +213,12 @@ impl Graph {
     ) -> Result<(), Error> {
         let mut value = CUlaunchAttributeValue::zeroed();
         value.words[..4].copy_from_slice(&words);
-        let (_current, driver) = (self.context().enter()?, self.context().driver());
+        let _current = self.context().enter()?;
+        let driver = self.context().driver();
         let (_, _calls) = self.raw.begin()?;
-        // SAFETY: the value is lent; the node is a kernel of the graph.
-        unsafe { cu_if_there!(driver, cuGraphKernelNodeSetAttribute(node, id, &value)) }?;
+        // SAFETY: `value` lives until the call returns. The callers pass a kernel node of the
+        // graph, which is locked.
+        unsafe { cu_optional!(driver, cuGraphKernelNodeSetAttribute(node, id, &value)) }?;
         Ok(())
     }
 

@@ -1,55 +1,62 @@
-//! Coherence: what a kernel reads by `ld.global.nc`, no kernel writes that may still run when it starts.
+//! Checks that kernels do not read stale values through `ld.global.nc`.
 //!
-//! Such loads are for memory that nobody writes while the kernel is there. A multiprocessor keeps what they brought in
-//! its first-level cache, which is emptied when a kernel starts and by nothing else: no fence reaches these loads, nor
-//! does `griddepcontrol.wait`. By a full edge a kernel starts when those before it have ended, and finds what they
-//! wrote. By a programmatic edge it starts while they run, and a line that anybody on its multiprocessor reads before
-//! they write it stays as it was.
+//! Such loads use the non-coherent path through the L1 cache of a multiprocessor. That cache is
+//! invalidated when a kernel starts and at no other time: neither fences nor `griddepcontrol.wait`
+//! affect these loads. Therefore the memory must not be written while the kernel runs.
+//!
+//! Behind a full edge, a kernel starts when its predecessors have ended and sees their writes.
+//! Behind a programmatic edge, it starts while they still run. A cache line that any kernel on the
+//! multiprocessor has read before the write then keeps the old value.
 
 use super::by_memory::ByMemory;
 use super::{Edge, EdgeKind, Node};
 use crate::error::Stale;
 use crate::queue::Work;
-use crate::uses::{Touch, Use};
+use crate::uses::{MemoryAccess, Use};
 use crate::{Error, Region};
 
-/// The nodes that write, by memory. Only looked up, never walked.
+/// The nodes that write each memory. The map is only searched and never iterated.
 #[derive(Clone, Default)]
 pub(crate) struct Writers(ByMemory<Vec<usize>>);
 
 impl Writers {
-    pub(crate) fn of(nodes: &[Node]) -> Self {
+    pub(crate) fn new(nodes: &[Node]) -> Self {
         let mut writers = Self::default();
         for node in nodes {
-            node.kind
-                .touches()
-                .for_each(|touch| writers.add(node.id.index, touch));
+            for touch in node.kind.touches() {
+                writers.add(node.id.index, touch);
+            }
         }
         writers
     }
 
-    pub(crate) fn add(&mut self, node: usize, (_, region, access): Touch<'_>) {
-        if access.writes() {
-            self.0.entry(region.memory()).or_default().push(node);
+    pub(crate) fn add(&mut self, node: usize, touch: MemoryAccess<'_>) {
+        if touch.access.writes() {
+            self.0.entry(touch.region.memory()).or_default().push(node);
         }
     }
 
-    /// Those that write this memory.
+    /// Returns the nodes that write this memory.
     fn of_memory(&self, region: &Region) -> &[usize] {
         self.0.get(&region.memory()).map_or(&[], Vec::as_slice)
     }
 }
 
-/// Refuses work that becomes node `to`, after these nodes, if it reads what may still be written.
+/// Checks work that becomes node `to` behind the edges `into`.
+///
+/// # Errors
+/// Returns [`Error::Stale`] if the work reads memory with `ld.global.nc` that an overlapping node
+/// may still write.
 pub(crate) fn expect_coherent(
     (nodes, edges, writers): (&[Node], &[Edge], &Writers),
     into: &[(usize, EdgeKind)],
     to: usize,
     later: &Work,
 ) -> Result<(), Error> {
-    // Weights and tables are read so, and nobody writes them: most work ends here.
-    let is_written = |(name, region, _): &Touch<'_>| {
-        !writers.of_memory(region).is_empty() && later.reads_noncoherent(name)
+    // Kernels read mostly weights and tables this way, which no node writes. Most work ends here,
+    // before the expensive walk over the edges.
+    let is_written = |touch: &MemoryAccess<'_>| {
+        !writers.of_memory(touch.region).is_empty() && later.reads_noncoherent(touch.name)
     };
     let reads: Vec<Use> = later
         .touches()
@@ -79,9 +86,9 @@ pub(crate) fn expect_coherent(
     Ok(())
 }
 
-/// The same for each node of a graph.
+/// Checks every node of a graph as [`expect_coherent`] does.
 pub(crate) fn expect_all_coherent(nodes: &[Node], edges: &[Edge]) -> Result<(), Error> {
-    let writers = Writers::of(nodes);
+    let writers = Writers::new(nodes);
     nodes.iter().try_for_each(|node| {
         let super::NodeKind::Work(work) = &node.kind else {
             return Ok(());
@@ -99,15 +106,20 @@ pub(crate) fn expect_all_coherent(nodes: &[Node], edges: &[Edge]) -> Result<(), 
     })
 }
 
-/// The nodes that may still run when a node with these incoming edges starts: those from which every path to it has
-/// only programmatic edges. A full edge waits for the end of its first node, and so for the ends of all before it.
+/// Returns the nodes that may still run when a node with these incoming edges starts.
+///
+/// These are the nodes from which every path to it consists of programmatic edges. A full edge
+/// waits for the end of its first node, and therefore for the end of all nodes before that.
 fn running(nodes: usize, edges: &[Edge], into: &[(usize, EdgeKind)]) -> Vec<bool> {
     let mut before: Vec<Vec<(usize, EdgeKind)>> = vec![Vec::new(); nodes];
     for edge in edges {
         let (from, to) = edge.indices();
         before[to].push((from, edge.kind));
     }
-    let [mut running, mut ended] = [vec![false; nodes], vec![false; nodes]];
+    // A walk against the edges. `path` is full as soon as one edge of the path is, because `Full`
+    // is the smallest kind. Each node is visited at most once for each of the two lists.
+    let mut running = vec![false; nodes];
+    let mut ended = vec![false; nodes];
     let mut open = into.to_vec();
     while let Some((node, path)) = open.pop() {
         let seen = if path.overlaps() {
@@ -123,10 +135,9 @@ fn running(nodes: usize, edges: &[Edge], into: &[(usize, EdgeKind)]) -> Vec<bool
             );
         }
     }
-    running
-        .iter_mut()
-        .zip(ended)
-        .for_each(|(running, ended)| *running &= !ended);
+    for (running, ended) in running.iter_mut().zip(ended) {
+        *running &= !ended;
+    }
     running
 }
 
@@ -134,7 +145,8 @@ fn stale(
     (from, from_name, write): (usize, String, &Use),
     (to, to_name, read): (usize, String, &Use),
 ) -> Error {
-    let (a, b) = (write.region.range(), read.region.range());
+    let a = write.region.range();
+    let b = read.region.range();
     Error::from(Box::new(Stale {
         from,
         from_name,

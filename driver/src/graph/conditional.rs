@@ -1,8 +1,9 @@
 //! Conditional nodes: graphs that run depending on a condition.
 //!
-//! A [`Condition`] is a number of 32 bits that lives with the graph. A kernel before the node, or within a body, sets it
-//! by the device function `cudaGraphSetConditional(handle, value)`. It takes the condition's [handle](Condition::handle)
-//! by value, and declares the function as `.extern .func cudaGraphSetConditional (.param .b64 handle, .param .b32 value)`.
+//! A [`Condition`] is a 32-bit number that belongs to a graph. A kernel before the conditional node
+//! or within a body sets it with the device function `cudaGraphSetConditional(handle, value)`. The
+//! kernel takes the condition's [handle](Condition::handle) by value, and declares the function as
+//! `.extern .func cudaGraphSetConditional (.param .b64 handle, .param .b32 value)`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -17,12 +18,13 @@ use crate::queue::Work;
 use crate::uses::Use;
 use crate::{EdgeKind, Error};
 
-/// A number that kernels set and that decides which graphs run. It belongs to one graph and to one conditional node.
+/// A number that kernels set and that decides which graphs run. It belongs to one conditional node
+/// of one graph.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?;
 /// let mut graph = Graph::new(&context)?;
@@ -40,20 +42,22 @@ pub struct Condition {
     handle: CUgraphConditionalHandle,
 }
 
-/// A conditional node: a condition and the graphs that it controls, the bodies. Clones share the bodies.
+/// A conditional node: a condition and the graphs that it controls, called bodies. Clones share the
+/// bodies.
 ///
-/// The driver destroys the bodies with the node. A clone that outlives [`Graph::remove_node`] still lists their nodes, and
-/// calls of the driver on the bodies return [`Error::Graph`].
+/// The driver destroys the bodies with the node. A clone that outlives [`Graph::remove_node`] still
+/// lists their nodes, but driver calls on the bodies return [`Error::Graph`].
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
-/// let (x, y) = (Buffer::<f32>::zeroed(&context, 4)?, Buffer::<f32>::zeroed(&context, 4)?);
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let x = Buffer::<f32>::zeroed(&context, 4)?;
+/// let y = Buffer::<f32>::zeroed(&context, 4)?;
 /// let mut graph = Graph::new(&context)?;
 /// let condition = graph.condition(Some(1))?;
 /// graph.if_else(&[], condition, |then| then.fill(&[], &x, 5.0).map(drop), |other| other.copy(&[], &y, &x).map(drop))?;
-/// let NodeKind::Conditional(conditional) = graph.nodes()[0].kind() else { panic!("it is one") };
+/// let NodeKind::Conditional(conditional) = graph.nodes()[0].kind() else { panic!("expected this kind of work") };
 /// let bodies: Vec<_> = conditional.bodies().iter().map(|body| body.nodes()[0].name()).collect();
 /// assert_eq!((conditional.name(), bodies), ("if", vec!["fill".to_string(), "copy".to_string()]));
 /// # Ok(())
@@ -68,22 +72,22 @@ struct ConditionalInner {
     uses: Vec<Use>,
 }
 
-/// Builds the graph of one case.
+/// A closure that builds the graph of one case.
 type Build<'b> = &'b mut dyn FnMut(&mut Graph) -> Result<(), Error>;
 
 impl Condition {
-    /// Returns the handle that a kernel takes by value to set the condition: it calls `cudaGraphSetConditional` with it.
+    /// Returns the handle with which a kernel calls `cudaGraphSetConditional`. Pass it by value.
     ///
-    /// The handle is a plain number, and safe code can launch the kernel with any other number. So the `unsafe` block
-    /// that loads such a kernel must account for it, for example by keeping the loaded function private to code that
-    /// passes handles of the graph in which the kernel is a node.
+    /// The handle is a plain number, and safe code can launch the kernel with any other number. The
+    /// `unsafe` block that loads such a kernel must account for this. For example, it can keep the
+    /// function private to code that passes only handles of the kernel's own graph.
     pub fn handle(&self) -> u64 {
         self.handle
     }
 }
 
 impl Conditional {
-    /// `if`, `while` or `switch`.
+    /// Returns `if`, `while` or `switch`.
     pub fn name(&self) -> &'static str {
         match self.0.kind {
             CUgraphConditionalNodeType::IF => "if",
@@ -103,8 +107,10 @@ impl Conditional {
 }
 
 impl Graph {
-    /// Creates a condition for one conditional node of this graph. Each launch of the graph begins with the default value.
-    /// Without one, the condition keeps its value from launch to launch.
+    /// Creates a condition for one conditional node of this graph.
+    ///
+    /// Each launch of the graph starts with the default value. Without a default, the condition
+    /// keeps its value from launch to launch.
     ///
     /// # Errors
     /// Returns an error if the driver cannot create the condition.
@@ -116,10 +122,13 @@ impl Graph {
             Some(_) => CUgraphConditional_flags::ASSIGN_DEFAULT,
             None => CUgraphConditional_flags::empty(),
         };
-        let (mut handle, default, driver) = (0, default.unwrap_or(0), context.driver());
-        // SAFETY: `handle` is ours to write; the graph is alive and of the context.
+        let mut handle = 0;
+        let default = default.unwrap_or(0);
+        let driver = context.driver();
+        // SAFETY: `handle` is a local variable that the driver may write. `self` keeps the graph
+        // alive, which is locked and of this context.
         unsafe {
-            cu_if_there!(
+            cu_optional!(
                 driver,
                 cuGraphConditionalHandleCreate(&mut handle, graph, context.raw(), default, flags)
             )
@@ -135,7 +144,7 @@ impl Graph {
     /// ```
     /// # use warpwright_driver::*;
     /// # fn main() -> Result<(), Error> {
-    /// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+    /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
     /// # let stream = Stream::new(&context)?;
     /// let x = Buffer::<f32>::zeroed(&context, 4)?;
     /// let mut graph = Graph::new(&context)?;
@@ -147,11 +156,13 @@ impl Graph {
     /// # }
     /// ```
     ///
-    /// If `then` returns an error or panics, the node is removed, and the graph is as it was.
+    /// If `then` returns an error or panics, the node is removed and the graph is unchanged.
     ///
     /// # Errors
-    /// Returns an error if `then` does, if the condition or a node in `after` is of another graph, or if the driver
-    /// refuses a call.
+    /// - The error of `then`.
+    /// - [`Error::Graph`] if the condition belongs to another graph.
+    /// - [`Error::ForeignNode`] if a node in `after` belongs to another graph.
+    /// - [`Error::Driver`] if a driver call fails.
     pub fn if_then(
         &mut self,
         after: &[NodeId],
@@ -166,10 +177,11 @@ impl Graph {
         )
     }
 
-    /// Adds a conditional node with two bodies. The first runs if the condition is not 0, and otherwise the second.
+    /// Adds a conditional node with two bodies. The first runs if the condition is not 0, otherwise
+    /// the second.
     ///
     /// # Errors
-    /// Returns an error in the cases of [`if_then`](Self::if_then).
+    /// Returns the errors of [`if_then`](Self::if_then).
     pub fn if_else(
         &mut self,
         after: &[NodeId],
@@ -185,11 +197,11 @@ impl Graph {
         )
     }
 
-    /// Adds a conditional node whose body runs repeatedly while the condition is not 0. The condition is read before each
-    /// run.
+    /// Adds a conditional node whose body runs while the condition is not 0. The condition is read
+    /// before each run.
     ///
     /// # Errors
-    /// Returns an error in the cases of [`if_then`](Self::if_then).
+    /// Returns the errors of [`if_then`](Self::if_then).
     pub fn while_loop(
         &mut self,
         after: &[NodeId],
@@ -204,11 +216,13 @@ impl Graph {
         )
     }
 
-    /// Adds a conditional node with `cases` bodies. The body whose number is the value of the condition runs, counted from
-    /// 0, or none if there is no such body. `build` receives the number of a body and builds it.
+    /// Adds a conditional node with `cases` bodies.
+    ///
+    /// The value of the condition is the index of the body that runs. If there is no such body,
+    /// none runs. `build` receives the index of a body and builds it.
     ///
     /// # Errors
-    /// Returns an error in the cases of [`if_then`](Self::if_then).
+    /// Returns the errors of [`if_then`](Self::if_then).
     pub fn switch(
         &mut self,
         after: &[NodeId],
@@ -240,7 +254,7 @@ impl Graph {
         if condition.graph != self.id {
             return Err(Error::Graph {
                 what,
-                problem: "the condition is of another graph",
+                problem: "the condition belongs to another graph",
             });
         }
         let mut raws: Vec<CUgraph> = Vec::new();
@@ -254,24 +268,27 @@ impl Graph {
             };
             let mut params = any_conditional(&wanted);
             let edges = vec![EdgeKind::Full.data(); call.count];
-            let (driver, after, edges) = (call.context.driver(), call.after, edges.as_ptr());
-            // SAFETY: the parameters are those of a conditional node; there is a record for each node before it.
+            let driver = call.context.driver();
+            let after = call.after;
+            let edges = edges.as_ptr();
+            // SAFETY: the parameters are those of a conditional node, and `edges` has one entry for
+            // each predecessor.
             unsafe {
-                cu_if_there!(
+                cu_optional!(
                     driver,
                     cuGraphAddNode_v2(call.node, call.graph, after, edges, call.count, &mut params)
                 )
             }?;
             let bodies = std::ptr::with_exposed_provenance::<CUgraph>(params.params[OUT] as usize);
-            // SAFETY: the driver wrote an array of as many graphs as were asked for.
+            // SAFETY: the driver has returned an array with the requested number of graphs.
             raws.extend_from_slice(unsafe { std::slice::from_raw_parts(bodies, builds.len()) });
             Ok(())
         })?;
         self.build_bodies(node, kind, &raws, builds)
     }
 
-    /// Builds the bodies of a node. If that fails or panics, the node is removed, because nothing would keep alive what
-    /// its bodies name.
+    /// Builds the bodies of a node. If that fails or panics, the node is removed, because no object
+    /// would keep the resources of its bodies alive.
     fn build_bodies(
         &mut self,
         node: NodeId,
@@ -291,14 +308,15 @@ impl Graph {
                 .try_for_each(|(body, build)| build(body))
         };
         let built = catch_unwind(AssertUnwindSafe(build_all));
-        // A closure can swap the body with a graph of its own. The program then has the body and may go on to add nodes
-        // to it, so that this graph must never run.
+        // A closure can swap the body with another graph. The program then owns the body and may
+        // add nodes to it that this graph does not know. This graph must never run then.
         let swapped = bodies.iter().map(|body| body.id).ne(ids);
         let broken = swapped || bodies.iter().any(|body| body.broken.is_some());
         let problem = "a conditional node's graph was taken away while it was built";
         if broken {
             self.broken = Some(problem);
         } else if !matches!(built, Ok(Ok(()))) {
+            // Before the node is removed, because the driver destroys the bodies with it.
             bodies.clear();
             self.take_back(
                 node,
@@ -317,7 +335,9 @@ impl Graph {
         }
         let mut uses = Vec::new();
         for body in &bodies {
-            body.nodes.iter().for_each(|node| uses.extend(node.uses()));
+            for node in &body.nodes {
+                uses.extend(node.uses());
+            }
         }
         self.nodes[node.index].kind =
             NodeKind::Conditional(Conditional(Arc::new(ConditionalInner {
@@ -330,7 +350,7 @@ impl Graph {
     }
 }
 
-/// Where the driver writes the bodies, in words of the parameters.
+/// The index of the parameter word in which the driver returns the bodies.
 const OUT: usize = 2;
 
 fn any_conditional(params: &CUDA_CONDITIONAL_NODE_PARAMS) -> CUgraphNodeParams {
@@ -352,18 +372,18 @@ fn any_conditional(params: &CUDA_CONDITIONAL_NODE_PARAMS) -> CUgraphNodeParams {
     }
 }
 
-/// Refuses what the body of a conditional node cannot have.
+/// Checks that the body of a conditional node may contain a node.
 #[cold]
 pub(super) fn refuse_in_body(node: &Node) -> Result<(), Error> {
     match &node.kind {
         NodeKind::Work(Work::Launch(launch)) if launch.config().cooperative => {
-            Err(node.wrong_kind("the body of a conditional node has no cooperative kernels"))
+            Err(node.wrong_kind("the body of a conditional node must not contain cooperative kernels"))
         }
         NodeKind::Work(_) | NodeKind::Empty | NodeKind::Child(_) | NodeKind::Conditional(_) => {
             Ok(())
         }
         _ => Err(node.wrong_kind(
-            "the body of a conditional node has kernels, copies, fills, child graphs and the like",
+            "the body of a conditional node may contain kernels, copies, fills, empty nodes, child graphs and conditional nodes",
         )),
     }
 }

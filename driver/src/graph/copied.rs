@@ -1,4 +1,4 @@
-//! Copies of graphs.
+//! Clones of graphs.
 
 use driver_sys::{CUgraph, CUgraphNode};
 
@@ -6,13 +6,15 @@ use super::{Edge, Graph, Node, NodeId, NodeKind};
 use crate::Error;
 
 impl Graph {
-    /// A copy of the graph, which changes without it. Its nodes have the numbers that the original's have;
-    /// [`copy_of`](Self::copy_of) gives the ids.
+    /// Returns a clone of the graph, which changes independently.
+    ///
+    /// Its nodes have the same indices as those of the original. [`copy_of`](Self::copy_of) returns
+    /// their ids.
     ///
     /// ```
     /// # use warpwright_driver::*;
     /// # fn main() -> Result<(), Error> {
-    /// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+    /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
     /// # let stream = Stream::new(&context)?;
     /// let x = Buffer::<f32>::zeroed(&context, 4)?;
     /// let mut graph = Graph::new(&context)?;
@@ -28,14 +30,16 @@ impl Graph {
     /// ```
     ///
     /// # Errors
-    /// A graph with conditional nodes, or that allocates or frees memory ([`Error::Graph`]); or what the driver refuses.
+    /// Returns [`Error::Graph`] if the graph contains conditional nodes or allocates or frees
+    /// memory, or an error if the driver cannot clone it.
     pub fn try_clone(&self) -> Result<Self, Error> {
         self.expect_plain("cloning it")?;
         let _current = self.context().enter()?;
         let (graph, _calls) = self.raw.begin()?;
         let mut raw = CUgraph::NULL;
-        // SAFETY: `raw` is ours to write; the graph is alive.
-        unsafe { cu_if_there!(self.context().driver(), cuGraphClone(&mut raw, graph)) }?;
+        // SAFETY: `raw` is a local variable that the driver may write. `self` keeps the graph
+        // alive, which is locked.
+        unsafe { cu_optional!(self.context().driver(), cuGraphClone(&mut raw, graph)) }?;
         let mut copy = Self::adopt(self.context(), raw);
         for node in &self.nodes {
             let id = NodeId {
@@ -62,15 +66,17 @@ impl Graph {
                 ..*e
             })
             .collect();
-        (copy.order, copy.owners) = (self.order.clone(), self.owners.clone());
+        copy.order = self.order.clone();
+        copy.owners = self.owners.clone();
         copy.original = Some(self.id);
         Ok(copy)
     }
 
-    /// The node of this graph that was copied from a node of its original.
+    /// Returns the node of this graph that was cloned from a node of the original.
     ///
     /// # Errors
-    /// A node of another graph, or one that the original did not have yet, or that was removed.
+    /// Returns [`Error::ForeignNode`] if the node does not belong to the original or was added
+    /// after the clone, or [`Error::RemovedNode`] if it was removed.
     pub fn copy_of(&self, original: NodeId) -> Result<NodeId, Error> {
         if self.original != Some(original.graph) {
             return Err(Error::ForeignNode {
@@ -84,13 +90,14 @@ impl Graph {
         self.index_of(copy).map(|_| copy)
     }
 
-    /// The node's copy in a clone.
+    /// Returns the copy of a node in a clone.
     fn find_in(&self, clone: CUgraph, node: &Node) -> Result<CUgraphNode, Error> {
         let mut raw = CUgraphNode::NULL;
         if !matches!(node.kind, NodeKind::Removed) {
             let driver = self.context().driver();
-            // SAFETY: `raw` is ours to write; the node is of the graph that the clone was made of.
-            unsafe { cu_if_there!(driver, cuGraphNodeFindInClone(&mut raw, node.raw, clone)) }?;
+            // SAFETY: `raw` is a local variable that the driver may write. The clone was made from
+            // the graph of the node just before.
+            unsafe { cu_optional!(driver, cuGraphNodeFindInClone(&mut raw, node.raw, clone)) }?;
         }
         Ok(raw)
     }

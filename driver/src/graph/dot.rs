@@ -1,4 +1,4 @@
-//! A graph as a picture, in the language of Graphviz.
+//! Plots of graphs in the language of Graphviz.
 
 use std::fmt::Write;
 
@@ -7,10 +7,11 @@ use crate::queue::Work;
 use crate::uses::Use;
 
 impl Graph {
-    /// The graph in the language of Graphviz: each node with its kernel, geometry and buffers, each edge with the
-    /// buffers that make it needed, dashed where it is programmatic and dotted
-    /// where it is of the order of launches. The same graph gives the same text where its
-    /// buffers are labelled.
+    /// Returns the graph in the language of Graphviz.
+    ///
+    /// Each node shows its kernel, geometry and buffers. Each edge shows the buffers that require
+    /// it. Programmatic edges are dashed, and edges in launch order are dotted. If the buffers have
+    /// labels, the same graph gives the same text in every run.
     pub fn dot(&self) -> String {
         let mut out = String::from(
             "digraph {\n  node [shape=box fontname=monospace]\n  edge [fontname=monospace]\n",
@@ -38,14 +39,16 @@ impl Graph {
             let reasons: Vec<String> = reasons
                 .map(|(hazard, name)| escape(&format!("{name} {}", hazard.name())))
                 .collect();
-            let (from, to, reasons) = (from.index(), to.index(), reasons.join("\\n"));
+            let from = from.index();
+            let to = to.index();
+            let reasons = reasons.join("\\n");
             let _ = writeln!(out, "  n{from} -> n{to} [label=\"{reasons}\"{style}]");
         }
         out + "}\n"
     }
 }
 
-/// The lines in a node's box.
+/// Returns the lines in the box of a node.
 fn label(node: &Node) -> Vec<String> {
     let mut lines = vec![node.name()];
     if let NodeKind::Work(Work::Launch(launch)) = node.kind() {

@@ -1,10 +1,13 @@
-//! Edges, and what they wait for.
+//! Edges, and the point of the earlier node that each kind waits for.
 //!
-//! A programmatic edge lets a kernel start while the one before it still runs: once all blocks of the earlier one
-//! have executed `griddepcontrol.launch_dependents` or ended. Its `griddepcontrol.wait` then waits for the end of the
-//! earlier one, whose writes it sees from there on. A kernel that ended without waiting could end before the kernels
-//! before it, and nothing after it could rely on those; hence a programmatic edge leads only to a kernel that waits,
-//! and a path of edges of either kind means that its end comes after its beginning is done.
+//! A programmatic edge lets a kernel start while its predecessor still runs. It starts when all
+//! blocks of the predecessor have executed `griddepcontrol.launch_dependents` or have ended. Its
+//! `griddepcontrol.wait` then waits for the end of the predecessor and makes its writes visible.
+//!
+//! A kernel that ended without waiting could end before its predecessors, so no later node could
+//! rely on them. Therefore a programmatic edge leads only to a kernel that waits. With this rule, a
+//! path of edges of any kind means that the end of the path comes after everything at its beginning
+//! is complete.
 
 use driver_sys::{CUgraphEdgeData, CUgraphNode};
 
@@ -12,13 +15,16 @@ use super::{Graph, Node, NodeId, NodeKind};
 use crate::queue::Work;
 use crate::{Context, Error};
 
-/// What an edge waits for. [`Recorder::pipeline`](crate::Recorder::pipeline) makes programmatic ones.
+/// The kind of an edge, which determines the point that the later node waits for.
+///
+/// [`Recorder::pipeline`](crate::Recorder::pipeline) adds programmatic edges automatically.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
-/// let (x, y) = (Buffer::<f32>::zeroed(&context, 4)?, Buffer::<f32>::zeroed(&context, 4)?);
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let x = Buffer::<f32>::zeroed(&context, 4)?;
+/// let y = Buffer::<f32>::zeroed(&context, 4)?;
 /// let mut graph = Graph::new(&context)?;
 /// let filled = graph.fill(&[], &x, 1.0)?;
 /// let copied = graph.copy(&[], &x, &y)?;
@@ -32,20 +38,22 @@ use crate::{Context, Error};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum EdgeKind {
-    /// The end of the earlier node.
+    /// The later node starts after the end of the earlier one.
     Full,
-    /// The earlier kernel's `griddepcontrol.launch_dependents`, in every block; its end is waited for in the later.
+    /// The later kernel starts when every block of the earlier one has executed
+    /// `griddepcontrol.launch_dependents` or has ended. It waits for the end itself.
     Programmatic,
-    /// The beginning of every block of the earlier kernel; its end is waited for in the later, as above.
+    /// The later kernel starts when every block of the earlier one has begun. It waits for the end
+    /// itself.
     LaunchOrder,
 }
 
-/// An edge from the earlier node to the later.
+/// An edge from an earlier node to a later one.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?;
 /// let mut graph = Graph::new(&context)?;
 /// let from = graph.fill(&[], &x, 1.0)?;
@@ -60,12 +68,12 @@ pub struct Edge {
     pub from: NodeId,
     /// The later node.
     pub to: NodeId,
-    /// What it waits for.
+    /// The kind of the edge.
     pub kind: EdgeKind,
 }
 
 impl EdgeKind {
-    /// `full`, `programmatic` or `launch order`.
+    /// Returns `full`, `programmatic` or `launch order`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Full => "full",
@@ -74,7 +82,8 @@ impl EdgeKind {
         }
     }
 
-    /// The kind that such an edge has on this device: full where it knows no other.
+    /// Returns the kind that such an edge has on this device, which is full if it does not support
+    /// others.
     pub(crate) fn on(self, context: &Context) -> Self {
         if context.device().has_programmatic_edges() {
             self
@@ -83,13 +92,15 @@ impl EdgeKind {
         }
     }
 
-    /// Whether the later kernel starts while the earlier one still runs.
+    /// Returns true if the later kernel may start while the earlier one still runs.
     pub fn overlaps(self) -> bool {
         self != Self::Full
     }
 
-    /// The driver's record: all zero; or type 1, to port 0, from port 1 (all blocks have triggered or ended) or port 2
-    /// (all blocks have begun).
+    /// Returns the driver's edge data.
+    ///
+    /// A full edge is all zeros. Other edges have type 1 and lead to port 0. They start at port 1
+    /// (all blocks have triggered or ended) or at port 2 (all blocks have begun).
     pub(crate) fn data(self) -> CUgraphEdgeData {
         let from_port = match self {
             Self::Full => 0,
@@ -103,8 +114,8 @@ impl EdgeKind {
         }
     }
 
-    /// The kind of a record.
-    pub(crate) fn of(data: &CUgraphEdgeData) -> Self {
+    /// Returns the kind of an edge from the driver's edge data.
+    pub(crate) fn from_data(data: &CUgraphEdgeData) -> Self {
         match (data.r#type, data.from_port) {
             (1, 2) => Self::LaunchOrder,
             (1, _) => Self::Programmatic,
@@ -114,25 +125,25 @@ impl EdgeKind {
 }
 
 impl Edge {
-    /// The numbers of its nodes.
+    /// Returns the indices of the earlier and the later node.
     pub fn indices(&self) -> (usize, usize) {
         (self.from.index, self.to.index)
     }
 }
 
-/// Whether a kernel may follow this node by a programmatic edge.
+/// Returns true if a programmatic edge from `earlier` to this work is possible.
 pub(crate) fn can_overlap(earlier: &Node, later: &Work) -> bool {
     refusal(earlier, later).is_none()
 }
 
-/// Why no programmatic edge leads from this node to this work.
+/// Returns the reason why no programmatic edge from `earlier` to this work is possible.
 fn refusal(earlier: &Node, later: &Work) -> Option<&'static str> {
     match (&earlier.kind, later) {
         (NodeKind::Work(Work::Launch(_)), Work::Launch(launch)) if launch.function().waits() => {
             None
         }
         (NodeKind::Work(Work::Launch(_)), Work::Launch(_)) => Some(
-            "the later kernel has no griddepcontrol.wait, so that nothing after it could rely on the earlier one; \
+            "the later kernel has no griddepcontrol.wait, so that no node after it could rely on the earlier one; \
             wait in it, or use a full edge",
         ),
         _ => Some("only kernels overlap; use a full edge"),
@@ -140,12 +151,14 @@ fn refusal(earlier: &Node, later: &Work) -> Option<&'static str> {
 }
 
 impl Graph {
-    /// How many of the edges are programmatic, of either kind. None is on a device or a driver that has no such edges.
+    /// Returns the number of programmatic edges. It is 0 if the device or the driver does not
+    /// support them.
     pub fn programmatic_edges(&self) -> usize {
         self.edges.iter().filter(|e| e.kind.overlaps()).count()
     }
 
-    /// Refuses programmatic edges that the kernels cannot have; `to` is the number that the later node has or gets.
+    /// Checks that programmatic edges are possible. `to` is the index of the later node, which may
+    /// not exist yet.
     pub(crate) fn expect_overlap(
         &self,
         from: &[usize],
@@ -155,8 +168,11 @@ impl Graph {
         expect_overlap(from.iter().map(|f| &self.nodes[*f]), to, later)
     }
 
-    /// Compares the edges with what the driver tells of them: a bulk call with records of two kinds was seen to give
-    /// all edges the first kind, and a full edge in place of a programmatic one would only be slow.
+    /// Compares the edges with those that the driver reports.
+    ///
+    /// A bulk call with two kinds of edges was observed to give all edges the first kind. A full
+    /// edge in place of a programmatic one would only be slower, but the other way round it would
+    /// be a race.
     pub(crate) fn expect_edges_as_told(&self) -> Result<(), Error> {
         let driver = self.context().driver();
         let Some(get) = driver
@@ -168,14 +184,13 @@ impl Graph {
         };
         let _current = self.context().enter()?;
         let (graph, _calls) = self.raw.begin()?;
-        // One more than there should be, so that one too many shows.
+        // One more element than expected, so that an additional edge is noticed.
         let mut count = self.edges.len() + 1;
-        let (mut from, mut to) = (
-            vec![CUgraphNode::NULL; count],
-            vec![CUgraphNode::NULL; count],
-        );
+        let mut from = vec![CUgraphNode::NULL; count];
+        let mut to = vec![CUgraphNode::NULL; count];
         let mut data = vec![CUgraphEdgeData::zeroed(); count];
-        // SAFETY: the three arrays have room for `count`; the graph is alive.
+        // SAFETY: the three arrays have `count` elements. `self` keeps the graph alive, which is
+        // locked.
         let code = unsafe {
             get(
                 graph,
@@ -187,7 +202,13 @@ impl Graph {
         };
         driver.check("cuGraphGetEdges_v2", code)?;
         let mut reported: Vec<_> = (0..count.min(from.len()))
-            .map(|i| (from[i].0 as usize, to[i].0 as usize, EdgeKind::of(&data[i])))
+            .map(|i| {
+                (
+                    from[i].0 as usize,
+                    to[i].0 as usize,
+                    EdgeKind::from_data(&data[i]),
+                )
+            })
             .collect();
         reported.sort_unstable();
         let raw = |node: NodeId| self.nodes[node.index].raw.0 as usize;
@@ -211,7 +232,7 @@ impl Graph {
     }
 }
 
-/// Refuses programmatic edges from these nodes to work that is or becomes node `to`.
+/// Checks that programmatic edges from these nodes to node `to` are possible.
 pub(crate) fn expect_overlap<'a>(
     from: impl IntoIterator<Item = &'a Node>,
     to: usize,
@@ -219,7 +240,8 @@ pub(crate) fn expect_overlap<'a>(
 ) -> Result<(), Error> {
     for node in from {
         if let Some(problem) = refusal(node, later) {
-            let (from, from_name) = (node.id.index, node.name());
+            let from = node.id.index;
+            let from_name = node.name();
             let to_name = later.name().to_string();
             return Err(Error::Overlap {
                 from,

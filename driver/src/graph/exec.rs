@@ -1,4 +1,4 @@
-//! A graph made ready: launched as a whole, changed in place.
+//! Graphs that are ready to launch, and whose nodes change in place.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,46 +17,50 @@ use crate::{Context, Driver, DriverError, Error, Region, Stream};
 /// The nodes that use each memory.
 pub(super) type Users = ByMemory<Vec<usize>>;
 
-/// A graph ready to launch. It runs once at a time: each launch waits for the one before. Launching takes it mutably,
-/// because the driver's graphs are not for two threads at once.
+/// A graph that is ready to launch.
+///
+/// Launches of the same graph run one after the other. Launching requires `&mut self`, because two
+/// threads must not use one graph of the driver at the same time.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?;
 /// let mut graph = Graph::new(&context)?;
 /// let node = graph.fill(&[], &x, 1.0)?;
 /// let mut exec = graph.instantiate()?;
 /// exec.launch(&stream)?;
-/// exec.set(node, Work::fill(&x, 5.0)?)?; // in place, for the launches to come
+/// exec.set(node, Work::fill(&x, 5.0)?)?; // in place, for later launches
 /// exec.launch(&stream)?;
 /// assert_eq!(stream.read(&x)?, [5.0; 4]);
 /// # Ok(())
 /// # }
 /// ```
 pub struct GraphExec {
-    // Dropped first: what the nodes need is released after it.
+    // Dropped first, so that the objects of the nodes are released after the executable graph.
     pub(super) inner: Inner,
     pub(super) id: u64,
     pub(super) nodes: Vec<Node>,
     pub(super) edges: Vec<Edge>,
-    /// Once it is asked for.
+    /// The order of the nodes, computed on first use.
     pub(super) order: OnceLock<Order>,
-    /// What the whole graph touches, once it is asked for.
+    /// The accesses of the whole graph, computed on first use.
     pub(super) touched: OnceLock<Vec<(Region, Access)>>,
-    /// The nodes that use each memory, once it is asked for. Only looked up, never walked.
+    /// The nodes that use each memory, computed on first use. The map is only searched and never
+    /// iterated, because its order is random.
     pub(super) users: OnceLock<Users>,
-    /// What it needs beside what its nodes name.
+    /// Objects that the graph uses in addition to those of its nodes.
     pub(super) owners: Vec<Owner>,
-    /// Whether its nodes are known to stand for the plan's: see [`update`](Self::update).
+    /// Whether the nodes are known to correspond to those of the plan (see
+    /// [`update`](Self::update)).
     pub(super) paired: bool,
-    /// Whether graphs by which it is updated are checked for races.
+    /// Whether graphs passed to [`update`](Self::update) are checked for races.
     pub(super) races: RaceCheck,
 }
 
-/// Whether a graph is checked for races when it is instantiated and updated.
+/// The race check at instantiation and update.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RaceCheck {
     Refuse,
@@ -64,44 +68,51 @@ pub(super) enum RaceCheck {
 }
 
 pub(super) struct Inner {
-    /// The plan: a change of arguments names its nodes.
+    /// The plan, whose nodes are passed to the driver to change arguments.
     pub(super) graph: Arc<RawGraph>,
     pub(super) raw: CUgraphExec,
 }
 
 impl GraphExec {
-    /// Its context.
+    /// Returns the context of the graph.
     pub fn context(&self) -> &Context {
         &self.inner.graph.context
     }
 
-    /// Its nodes with their present arguments, in the order of the graph.
+    /// Returns the nodes with their present arguments, in the order of the graph.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// Does now what the first launch would do: hands the graph to the device.
+    /// Uploads the graph to the device. Otherwise the first launch does this.
     ///
     /// # Errors
-    /// A stream of another context, [`Error::Capturing`], or what the driver refuses.
+    /// - [`Error::WrongContext`] if the stream belongs to another context.
+    /// - [`Error::Capturing`] if the stream captures.
+    /// - [`Error::Driver`] if the driver cannot upload the graph.
     pub fn upload(&mut self, stream: &Stream) -> Result<(), Error> {
         self.expect_stream(stream)?;
         let raw = self.inner.raw;
         stream.begin("uploading a graph")?.enqueue(|driver| {
-            // SAFETY: exec and stream are alive and of one context, and whoever destroys the exec waits for the stream.
-            unsafe { cu_if_there!(driver, cuGraphUpload(raw, stream.raw())) }
+            // SAFETY: the references keep the executable graph and the stream alive, which are of
+            // one context. The graph is destroyed only after the stream has completed this work.
+            unsafe { cu_optional!(driver, cuGraphUpload(raw, stream.raw())) }
         })
     }
 
-    /// Queues the whole graph. What it needs stays alive until it has run, whatever is dropped before.
+    /// Queues the whole graph. Objects that it uses stay alive until it has completed, even if you
+    /// drop them earlier.
     ///
-    /// In a stream that this thread captures, the graph becomes a node of the captured graph, as it is now.
+    /// In a stream that this thread captures, the graph becomes a node of the captured graph with
+    /// its present arguments.
     ///
     /// # Errors
-    /// A stream of another context; [`Error::UnorderedStreams`]; [`Error::Capturing`] if another thread captures the
-    /// stream; or what the driver refuses.
+    /// - [`Error::WrongContext`] if the stream belongs to another context.
+    /// - [`Error::UnorderedStreams`] if the graph conflicts with work of another stream.
+    /// - [`Error::Capturing`] if another thread captures the stream.
+    /// - [`Error::Driver`] if the driver cannot launch the graph.
     ///
-    /// Two threads cannot launch one graph at a time:
+    /// Two threads cannot launch one graph at the same time:
     ///
     /// ```compile_fail,E0596
     /// use warpwright_driver::{Error, GraphExec, Stream};
@@ -113,24 +124,29 @@ impl GraphExec {
     #[inline]
     pub fn launch(&mut self, stream: &Stream) -> Result<(), Error> {
         self.expect_stream(stream)?;
-        let turn = match stream.begin("a graph") {
-            Ok(turn) => turn,
+        let submission = match stream.begin("a graph") {
+            Ok(submission) => submission,
             Err(error) => return self.launch_captured(stream, error),
         };
+        // With a single stream the list of accesses is not even computed, because it costs a walk
+        // over all nodes.
         if self.context().order().several() {
-            turn.admit(
+            submission.admit(
                 self.touched()
                     .iter()
                     .map(|(region, access)| (region, *access)),
             )?;
         }
         let raw = self.inner.raw;
-        // SAFETY: exec and stream are alive and of one context, and whoever releases what the graph needs waits for
-        // the stream.
-        turn.enqueue(|driver| unsafe { cu_if_there!(driver, cuGraphLaunch(raw, stream.raw())) })
+        // SAFETY: the references keep the executable graph and the stream alive, which are of one
+        // context. The graph and its objects are released only after the stream has completed this
+        // work.
+        submission
+            .enqueue(|driver| unsafe { cu_optional!(driver, cuGraphLaunch(raw, stream.raw())) })
     }
 
-    /// Launches into a stream that this thread captures. The captured graph keeps what this one names now.
+    /// Launches into a stream that this thread captures. The captured graph keeps the present
+    /// objects.
     #[cold]
     fn launch_captured(&self, stream: &Stream, refused: Error) -> Result<(), Error> {
         let state = stream.timeline().lock();
@@ -138,30 +154,34 @@ impl GraphExec {
             return Err(refused);
         };
         let _current = self.context().enter()?;
-        // SAFETY: exec and stream are alive and of one context; the driver copies the graph.
+        // SAFETY: the references keep the executable graph and the stream alive, which are of one
+        // context. The driver copies the graph into the capture.
         unsafe {
-            cu_if_there!(
+            cu_optional!(
                 self.context().driver(),
                 cuGraphLaunch(self.inner.raw, stream.raw())
             )
         }?;
         drop(state);
-        let (node, child) = (
-            last_node(stream),
-            Child::new(&self.nodes, self.order(), &self.owners),
-        );
+        let node = last_node(stream);
+        let child = Child::new(&self.nodes, self.order(), &self.owners);
         capture.keep(node.as_ref().ok().copied().flatten(), child);
         node.map(drop)
     }
 
-    /// What the whole graph touches, but for memory of its own: each region once.
+    /// Returns the accesses of the whole graph with each region once, except for memory of the
+    /// graph.
     fn touched(&self) -> &[(Region, Access)] {
         self.touched.get_or_init(|| {
             let mut found: Vec<(Region, Access)> = Vec::new();
             let mut places = ByMemory::<Vec<usize>>::default();
             let touches = self.nodes.iter().flat_map(|node| node.kind.touches());
-            for (_, region, access) in touches.filter(|(_, region, _)| region.graph().is_none()) {
+            for touch in touches.filter(|touch| touch.region.graph().is_none()) {
+                let region = touch.region;
+                let access = touch.access;
                 let places = places.entry(region.memory()).or_default();
+                // Reads and writes of the same region are merged. Overlapping regions stay
+                // separate, which is correct but lists some bytes twice.
                 match places.iter().find(|place| found[**place].0.same(region)) {
                     Some(place) if found[*place].1 != access => found[*place].1 = Access::ReadWrite,
                     Some(_) => {}
@@ -175,46 +195,51 @@ impl GraphExec {
         })
     }
 
-    /// Switches a kernel, copy or fill off or on, for launches from now on. A node that is off does nothing, and
-    /// what is after it runs.
+    /// Enables or disables a kernel, a copy or a fill for later launches.
+    ///
+    /// A disabled node does nothing, and the nodes after it run.
     ///
     /// # Errors
-    /// A node of another graph or of another sort; switching off a kernel of programmatic edges, because what is off
-    /// does not wait; or what the driver refuses.
+    /// - [`Error::ForeignNode`] if the node belongs to another graph.
+    /// - [`Error::NodeKind`] if the node is not a kernel, a copy or a fill.
+    /// - [`Error::NodeKind`] for disabling a kernel with programmatic edges, because a disabled
+    ///   kernel does not wait for its predecessors.
+    /// - [`Error::Driver`] if the driver cannot change the node.
     pub fn set_enabled(&mut self, node: NodeId, enabled: bool) -> Result<(), Error> {
         self.expect_switch(node)?;
         if !enabled && self.programmatic().any(|e| e.to == node || e.from == node) {
-            let (node, name) = (node.index, self.nodes[node.index].name());
-            let wanted =
-                "only a node of full edges can be switched off, because what is off does not wait";
+            let name = self.nodes[node.index].name();
+            let wanted = "only a node of full edges can be switched off, because a disabled kernel does not wait";
             return Err(Error::NodeKind {
-                node,
+                node: node.index,
                 name,
                 is: "a kernel of programmatic edges",
                 wanted,
             });
         }
         self.with_node(node, |driver, exec, raw| {
-            // SAFETY: the exec is alive, and the node is of the graph it was made from.
-            unsafe { cu_if_there!(driver, cuGraphNodeSetEnabled(exec, raw, enabled.into())) }
+            // SAFETY: `self` keeps the executable graph alive. `with_node` has checked that the
+            // node is of its plan.
+            unsafe { cu_optional!(driver, cuGraphNodeSetEnabled(exec, raw, enabled.into())) }
         })
     }
 
-    /// Whether a kernel, copy or fill is on.
+    /// Returns true if a kernel, a copy or a fill is enabled.
     ///
     /// # Errors
-    /// As [`set_enabled`](Self::set_enabled).
+    /// Returns the errors of [`set_enabled`](Self::set_enabled).
     pub fn is_enabled(&self, node: NodeId) -> Result<bool, Error> {
         self.expect_switch(node)?;
         let mut enabled = 0;
         self.with_node(node, |driver, exec, raw| {
-            // SAFETY: `enabled` is ours to write; exec and node are alive.
-            unsafe { cu_if_there!(driver, cuGraphNodeGetEnabled(exec, raw, &mut enabled)) }
+            // SAFETY: `enabled` is a local variable that the driver may write. `self` keeps the
+            // executable graph alive, and `with_node` has checked the node.
+            unsafe { cu_optional!(driver, cuGraphNodeGetEnabled(exec, raw, &mut enabled)) }
         })?;
         Ok(enabled != 0)
     }
 
-    /// The order that the edges make.
+    /// Returns the order of the nodes.
     pub(super) fn order(&self) -> &Order {
         self.order
             .get_or_init(|| order_of(&self.nodes, &self.edges))
@@ -224,7 +249,7 @@ impl GraphExec {
         self.edges.iter().filter(|e| e.kind.overlaps())
     }
 
-    /// Makes a call that names a node of the plan, which must still be there.
+    /// Makes a driver call with a node of the plan, which must not have been removed.
     #[inline]
     pub(super) fn with_node(
         &self,
@@ -233,6 +258,8 @@ impl GraphExec {
     ) -> Result<(), Error> {
         let raw = self.changeable(node)?;
         let _current = self.context().enter()?;
+        // The plan stays locked during the call. Otherwise another thread could remove the node
+        // from it between the check and the call.
         let (_, removed) = self.inner.graph.begin()?;
         if removed.contains(&node) {
             return Err(Error::RemovedNode { node: node.index });
@@ -240,7 +267,7 @@ impl GraphExec {
         call(self.context().driver(), self.inner.raw, raw).map_err(Error::from)
     }
 
-    /// The handle of a node that may be changed alone.
+    /// Returns the handle of a node that can be changed separately.
     #[inline]
     fn changeable(&self, node: NodeId) -> Result<CUgraphNode, Error> {
         let raw = self.nodes[self.index_of(node)?].raw;
@@ -257,7 +284,7 @@ impl GraphExec {
     fn expect_switch(&self, node: NodeId) -> Result<(), Error> {
         let node = &self.nodes[self.index_of(node)?];
         match &node.kind {
-            NodeKind::Work(work) if !work.is_nothing() => Ok(()),
+            NodeKind::Work(work) if !work.is_empty() => Ok(()),
             _ => Err(node.wrong_kind("only a kernel, a copy or a fill can be switched")),
         }
     }
@@ -268,14 +295,14 @@ impl GraphExec {
             .map_err(|error| self.unknown(node, error))
     }
 
-    /// The error of a node that is none of these: one of a conditional node's graphs may look like one.
+    /// Returns the error for an unknown node. It may be a node in the body of a conditional node.
     #[cold]
     fn unknown(&self, node: NodeId, error: Error) -> Error {
         if !has_body(&self.nodes, node.graph) {
             return error;
         }
-        let problem = "it is in the body of a conditional node, and changes with the whole graph only: \
-            build the graph again, and update by it";
+        let problem = "it is in the body of a conditional node, which changes only with the whole graph: \
+            build the graph again and update from it";
         Error::Graph {
             what: "changing a node",
             problem,
@@ -287,7 +314,7 @@ impl GraphExec {
     }
 }
 
-/// Whether a graph is the body of one of these nodes, or within one.
+/// Returns true if a graph is the body of one of these nodes, or is contained in such a body.
 fn has_body(nodes: &[Node], graph: u64) -> bool {
     nodes.iter().any(|node| match &node.kind {
         NodeKind::Conditional(of) => of

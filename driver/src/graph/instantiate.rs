@@ -1,4 +1,4 @@
-//! Making a graph ready to launch.
+//! Instantiation: makes a graph ready to launch.
 
 use std::sync::OnceLock;
 
@@ -16,11 +16,11 @@ use crate::{DriverError, Error, Stream};
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let mut graph = Graph::new(&context)?;
 /// let (allocated, scratch) = graph.alloc::<f32>(&[], 100)?;
-/// graph.fill(&[allocated], &scratch, 1.0)?; // and no node frees it
+/// graph.fill(&[allocated], &scratch, 1.0)?; // no node frees it
 /// let how = Instantiate { auto_free: true, upload: Some(&stream), ..Instantiate::default() };
 /// let mut exec = graph.instantiate_with(how)?;
 /// exec.launch(&stream)?;
@@ -30,14 +30,16 @@ use crate::{DriverError, Error, Stream};
 /// ```
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Instantiate<'s> {
-    /// Whether a launch first frees memory that the last launch left allocated. Without it, such a launch is refused.
+    /// Whether a launch first frees memory that the last launch left allocated. Otherwise such a
+    /// launch is an error.
     pub auto_free: bool,
     /// Whether kernels may launch the graph.
     pub device_launch: bool,
     /// The stream in whose order the graph is uploaded to the device immediately.
     pub upload: Option<&'s Stream>,
     /// Whether nodes run with their own priorities
-    /// ([`NodeAttribute::Priority`](crate::NodeAttribute::Priority)) and not with the priority of the stream.
+    /// ([`NodeAttribute::Priority`](crate::NodeAttribute::Priority)) and not with the priority of
+    /// the stream.
     pub node_priority: bool,
 }
 
@@ -57,15 +59,17 @@ impl Instantiate<'_> {
     }
 }
 
-/// The call that reports which node it refuses.
+/// The driver call that reports which node it refuses.
 const WITH_PARAMS: &str = "cuGraphInstantiateWithParams";
 
 impl Graph {
     /// Makes the graph ready to launch. Later changes of the graph do not affect the result.
     ///
     /// # Errors
-    /// - [`Error::Races`] if nodes touch the same bytes without an order: see [`races`](Self::races).
-    /// - [`Error::GraphMemory`] if a node uses memory of a graph before it is allocated or after it is freed.
+    /// - [`Error::Races`] if nodes access the same bytes without an order (see
+    ///   [`races`](Self::races)).
+    /// - [`Error::GraphMemory`] if a node uses memory of a graph before it is allocated or after it
+    ///   is freed.
     /// - [`Error::Graph`] for the body of a conditional node.
     /// - [`Error::EdgeKind`] if the driver reports another kind of edge than was added.
     /// - [`Error::Instantiate`] if the driver refuses the graph, with the node that it names.
@@ -76,22 +80,22 @@ impl Graph {
     /// Makes the graph ready to launch, with options.
     ///
     /// # Errors
-    /// Returns an error in the cases of [`instantiate`](Self::instantiate), and if the stream of
-    /// [`upload`](Instantiate::upload) is of another context or captures.
+    /// Returns the errors of [`instantiate`](Self::instantiate). Also returns an error if the
+    /// stream of [`upload`](Instantiate::upload) belongs to another context or captures.
     pub fn instantiate_with(&self, how: Instantiate<'_>) -> Result<GraphExec, Error> {
         self.instantiate_by(how, RaceCheck::Refuse)
     }
 
-    /// Makes a graph ready to launch in which nodes touch the same bytes without an order that the edges show.
+    /// Makes a graph ready to launch whose nodes access the same bytes without an order by edges.
     ///
-    /// [`GraphExec::update`] does not check for races either afterwards.
+    /// [`GraphExec::update`] does not check the result for races either.
     ///
     /// ```
     /// # use warpwright_driver::*;
     /// # fn main() -> Result<(), Error> {
-    /// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+    /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
     /// # let stream = Stream::new(&context)?;
-    /// // Two matrices of four rows, side by side in one buffer: as ranges of bytes they overlap.
+    /// // Two matrices side by side in the rows of one buffer. Their byte ranges overlap.
     /// let x = Buffer::<f32>::zeroed(&context, 4 * 8)?;
     /// let halves = Boxed::rows(&x, 8);
     /// let mut graph = Graph::new(&context)?;
@@ -107,18 +111,23 @@ impl Graph {
     /// ```
     ///
     /// # Errors
-    /// Returns an error in the cases of [`instantiate_with`](Self::instantiate_with), except for [`Error::Races`].
+    /// Returns the errors of [`instantiate_with`](Self::instantiate_with), except for
+    /// [`Error::Races`].
     ///
     /// # Safety
-    /// For every pair that [`races`](Self::races) returns, here or for a graph by which the result is updated, the
-    /// caller must ensure that
-    /// - the two nodes touch different bytes, or use only atomic operations on the bytes that both touch, or
-    /// - something that this crate does not see orders them, for example a flag in memory.
+    /// The obligations apply to every pair that [`races`](Self::races) returns, for this graph and
+    /// for each graph that updates the result. One of these must be true:
+    ///
+    /// - The two nodes access different bytes.
+    /// - They use only atomic operations on the bytes that both access.
+    /// - Something that this crate does not see orders them, for example a flag in memory.
     pub unsafe fn instantiate_with_races(&self, how: Instantiate<'_>) -> Result<GraphExec, Error> {
         self.instantiate_by(how, RaceCheck::Waived)
     }
 
     fn instantiate_by(&self, how: Instantiate<'_>, races: RaceCheck) -> Result<GraphExec, Error> {
+        // The checks come before the driver call, because the driver detects neither races nor uses
+        // of freed memory.
         crate::regions::forbid("instantiating a graph")?;
         self.expect_whole("instantiating it")?;
         self.expect_edges_as_told()?;
@@ -159,12 +168,14 @@ impl Graph {
             ..CUDA_GRAPH_INSTANTIATE_PARAMS::zeroed()
         };
         let result = if let Some(instantiate) = driver.api().cuGraphInstantiateWithParams {
-            // SAFETY: `exec` and `params` are ours to write; the graph is alive.
+            // SAFETY: `exec` and `params` are local variables that the driver may write. `self`
+            // keeps the graph alive, which is locked.
             let code = unsafe { instantiate(&mut exec, graph, &mut params) };
             driver.check(WITH_PARAMS, code)
         } else {
-            // SAFETY: `exec` is ours to write; the graph is alive.
-            unsafe { cu_if_there!(driver, cuGraphInstantiateWithFlags(&mut exec, graph, flags)) }
+            // SAFETY: `exec` is a local variable that the driver may write. `self` keeps the graph
+            // alive, which is locked.
+            unsafe { cu_optional!(driver, cuGraphInstantiateWithFlags(&mut exec, graph, flags)) }
         };
         // With parameters the driver may return success and still report an error in the result.
         let refused = params.result_out != CUgraphInstantiateResult::SUCCESS;
@@ -179,13 +190,8 @@ impl Graph {
         error: Option<DriverError>,
         params: &CUDA_GRAPH_INSTANTIATE_PARAMS,
     ) -> Error {
-        let source = error.unwrap_or(DriverError {
-            call: WITH_PARAMS,
-            code: CUresult::INVALID_VALUE,
-            name: None,
-            log: Box::default(),
-            absent: None,
-        });
+        let source =
+            error.unwrap_or_else(|| DriverError::new(WITH_PARAMS, CUresult::INVALID_VALUE));
         Error::Instantiate {
             source,
             result: params.result_out,
@@ -193,7 +199,7 @@ impl Graph {
         }
     }
 
-    /// The number and name of the node with this handle.
+    /// Returns the index and name of the node with this handle.
     pub(super) fn name_of(&self, raw: CUgraphNode) -> Option<String> {
         self.nodes
             .iter()

@@ -1,4 +1,4 @@
-//! Edges and nodes that come and go by hand.
+//! Adds and removes single edges, and removes nodes.
 
 use driver_sys::{CUgraphEdgeData, CUgraphNode};
 
@@ -7,23 +7,31 @@ use super::{Edge, EdgeKind, Graph, NodeId, NodeKind};
 use crate::Error;
 
 impl Graph {
-    /// Adds an edge: `to` runs after `from`.
+    /// Adds an edge, so that `to` runs after `from`.
     ///
     /// # Errors
-    /// A node of another graph, an edge that is there, or one that would create a cycle.
+    /// - [`Error::ForeignNode`] or [`Error::RemovedNode`] if one of the nodes is not in the graph.
+    /// - [`Error::Edge`] if the edge exists already or would create a cycle.
+    /// - [`Error::Driver`] if the driver cannot add the edge.
     pub fn add_edge(&mut self, from: NodeId, to: NodeId) -> Result<(), Error> {
         self.add_edge_of(EdgeKind::Full, from, to)
     }
 
-    /// Adds an edge of that kind: `to` runs after `from`, or overlaps its end. Where the device or the driver has no
-    /// programmatic edges it is full; [`programmatic_edges`](Self::programmatic_edges) tells.
+    /// Adds an edge of a kind, so that `to` runs after `from` or overlaps its end.
+    ///
+    /// The edge is full if the device or the driver does not support programmatic edges.
+    /// [`programmatic_edges`](Self::programmatic_edges) returns how many are programmatic.
     ///
     /// # Errors
-    /// As [`add_edge`](Self::add_edge); [`Error::Overlap`] for a programmatic edge from or to other work than a
-    /// kernel, or to a kernel that does not wait; [`Error::Stale`] as for [`add_by`](Self::add_by), of any node.
+    /// - The errors of [`add_edge`](Self::add_edge).
+    /// - [`Error::Overlap`] for a programmatic edge from or to other work than a kernel, or to a
+    ///   kernel that does not wait.
+    /// - [`Error::Stale`] if a kernel of the graph would read memory with `ld.global.nc` that an
+    ///   overlapping kernel writes.
     pub fn add_edge_of(&mut self, kind: EdgeKind, from: NodeId, to: NodeId) -> Result<(), Error> {
         let kind = kind.on(self.context());
-        let (a, b) = (self.index_of(from)?, self.index_of(to)?);
+        let a = self.index_of(from)?;
+        let b = self.index_of(to)?;
         let refuse = |problem| {
             Err(Error::Edge {
                 from: a,
@@ -32,14 +40,15 @@ impl Graph {
             })
         };
         let order = self.order();
-        // An edge that is there makes an order.
+        // An existing edge implies an order, and the order is the cheaper test.
         if order.precedes(a, b) && self.edges.iter().any(|e| e.indices() == (a, b)) {
-            return refuse("it is there already");
+            return refuse("it exists already");
         }
         if a == b || order.precedes(b, a) {
             return refuse("it would create a cycle");
         }
-        let (earlier, later) = (self.nodes[a].raw, self.nodes[b].raw);
+        let earlier = self.nodes[a].raw;
+        let later = self.nodes[b].raw;
         match kind {
             EdgeKind::Full => self.add_dependency(earlier, later)?,
             _ => {
@@ -61,12 +70,12 @@ impl Graph {
         Ok(())
     }
 
-    /// Takes an edge away.
+    /// Removes an edge.
     ///
     /// ```
     /// # use warpwright_driver::*;
     /// # fn main() -> Result<(), Error> {
-    /// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+    /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
     /// let mut graph = Graph::new(&context)?;
     /// let first = graph.empty(&[])?;
     /// let second = graph.empty(&[first])?;
@@ -79,14 +88,16 @@ impl Graph {
     /// ```
     ///
     /// # Errors
-    /// A node of another graph, an edge that is not there, or what the driver refuses.
+    /// Returns [`Error::Edge`] if there is no such edge, or an error if a node is not in the graph
+    /// or the driver cannot remove the edge.
     pub fn remove_edge(&mut self, from: NodeId, to: NodeId) -> Result<(), Error> {
-        let (a, b) = (self.index_of(from)?, self.index_of(to)?);
+        let a = self.index_of(from)?;
+        let b = self.index_of(to)?;
         let Some(at) = self.edges.iter().position(|e| e.indices() == (a, b)) else {
             return Err(Error::Edge {
                 from: a,
                 to: b,
-                problem: "there is none",
+                problem: "it does not exist",
             });
         };
         self.remove_dependency(self.edges[at].kind, self.nodes[a].raw, self.nodes[b].raw)?;
@@ -95,26 +106,31 @@ impl Graph {
         Ok(())
     }
 
-    /// Takes a node away, with its edges. The numbers of the others stay as they are, and so does what was
-    /// instantiated before; there the node cannot be changed any more.
+    /// Removes a node with its edges.
+    ///
+    /// The indices of the other nodes do not change. Graphs that were instantiated before still run
+    /// the node, but its work can no longer be changed there.
     ///
     /// # Errors
-    /// A node of another graph, or what the driver refuses: among others a node that allocates or frees memory.
+    /// - [`Error::ForeignNode`] or [`Error::RemovedNode`] if the node is not in the graph.
+    /// - [`Error::Graph`] if the node allocates or frees memory.
+    /// - [`Error::Driver`] if the driver cannot remove the node.
     pub fn remove_node(&mut self, node: NodeId) -> Result<(), Error> {
         let index = self.index_of(node)?;
         if let NodeKind::Alloc(_) | NodeKind::Free(_) = self.nodes[index].kind {
             let what = "removing a node";
             return Err(Error::Graph {
                 what,
-                problem: "a node that allocates or frees memory stays",
+                problem: "a node that allocates or frees memory cannot be removed",
             });
         }
         {
             let _current = self.raw.context.enter()?;
             let (_, mut removed) = self.raw.begin()?;
-            // SAFETY: the node is of the graph, and from here on no call names it.
+            // SAFETY: `index_of` has checked the node. It is added to the removed nodes below under
+            // the same lock, so no later call uses it.
             unsafe {
-                cu_if_there!(
+                cu_optional!(
                     self.raw.context.driver(),
                     cuGraphDestroyNode(self.nodes[index].raw)
                 )
@@ -125,15 +141,17 @@ impl Graph {
         self.nodes[index].raw = CUgraphNode::NULL;
         self.edges
             .retain(|edge| edge.from != node && edge.to != node);
-        self.writers = self.writers.take().map(|_| Writers::of(&self.nodes));
+        // Neither table supports removal, so both are computed anew.
+        self.writers = self.writers.take().map(|_| Writers::new(&self.nodes));
         self.order.take();
         Ok(())
     }
 
-    /// Removes a node that did not become what it was to be. Where the driver keeps it, the graph never runs.
+    /// Removes a node that could not be completed. If the driver cannot remove it, the graph never
+    /// runs.
     pub(super) fn take_back(&mut self, node: NodeId, problem: &'static str) {
         if let Err(error) = self.remove_node(node) {
-            tell!(warn, %error, problem);
+            log_event!(warn, %error, problem);
             self.broken = Some(problem);
         }
     }
@@ -141,9 +159,9 @@ impl Graph {
     fn add_dependency(&self, from: CUgraphNode, to: CUgraphNode) -> Result<(), Error> {
         let _current = self.context().enter()?;
         let (graph, _calls) = self.raw.begin()?;
-        // SAFETY: both nodes are of the graph.
+        // SAFETY: the caller has checked both nodes, and the graph is locked.
         unsafe {
-            cu_if_there!(
+            cu_optional!(
                 self.context().driver(),
                 cuGraphAddDependencies(graph, &from, &to, 1)
             )
@@ -160,9 +178,10 @@ impl Graph {
         let _current = self.context().enter()?;
         let (graph, _calls) = self.raw.begin()?;
         let driver = self.context().driver();
-        // SAFETY: both nodes are of the graph, and each array has one element.
+        // SAFETY: the caller has checked both nodes, and the graph is locked. Each array has one
+        // element.
         unsafe {
-            cu_if_there!(
+            cu_optional!(
                 driver,
                 cuGraphAddDependencies_v2(graph, &from, &to, &data, 1)
             )
@@ -178,14 +197,16 @@ impl Graph {
     ) -> Result<(), Error> {
         let _current = self.context().enter()?;
         let (graph, _calls) = self.raw.begin()?;
-        let (driver, data) = (self.context().driver(), kind.data());
-        // SAFETY: both nodes are of the graph, and each array has one element.
+        let driver = self.context().driver();
+        let data = kind.data();
+        // SAFETY: the caller has checked both nodes, and the graph is locked. Each array has one
+        // element.
         unsafe {
             match kind {
                 EdgeKind::Full => {
-                    cu_if_there!(driver, cuGraphRemoveDependencies(graph, &from, &to, 1))
+                    cu_optional!(driver, cuGraphRemoveDependencies(graph, &from, &to, 1))
                 }
-                _ => cu_if_there!(
+                _ => cu_optional!(
                     driver,
                     cuGraphRemoveDependencies_v2(graph, &from, &to, &data, 1)
                 ),

@@ -1,10 +1,12 @@
 //! Memory that a graph allocates when it runs.
 //!
-//! A node allocates it, at an address that is known as soon as the node is added; the nodes after it use it; another
-//! node frees it, or else the next launch does, where the graph is instantiated so
-//! ([`Instantiate::auto_free`](super::Instantiate::auto_free)). What is there before the node and after the freeing is
-//! nobody's, so every use is checked: work in a stream or in another graph is refused, and so is a graph with a node
-//! that is not between the two. The check is made when the graph is instantiated or changed.
+//! A node allocates the memory. Its address is known as soon as the node is added. Nodes after it
+//! use the memory, and another node frees it. If no node frees it, the next launch can (see
+//! [`Instantiate::auto_free`](super::Instantiate::auto_free)).
+//!
+//! The contents are undefined before the allocation and after the release, so every use is checked.
+//! Work in a stream or in another graph is refused, and so is a node that is not between the two.
+//! The check runs when the graph is instantiated or changed.
 
 use std::sync::Arc;
 
@@ -17,15 +19,15 @@ use super::order::Order;
 use super::{Graph, Node, NodeId, NodeKind};
 use crate::element::Element;
 use crate::memory::{byte_len, or_out_of_memory};
-use crate::uses::Touch;
+use crate::uses::MemoryAccess;
 use crate::{EdgeKind, Error, Region, View};
 
-/// The memory of a node that allocates or frees it. Clones name the same memory.
+/// The memory of a node that allocates or frees it. Clones refer to the same memory.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let mut graph = Graph::new(&context)?;
 /// let (allocated, scratch) = graph.alloc::<f32>(&[], 1000)?;
 /// graph.free(&[allocated], &scratch)?;
@@ -41,19 +43,20 @@ use crate::{EdgeKind, Error, Region, View};
 pub struct Allocated(Arc<Region>);
 
 impl Allocated {
-    /// The memory.
+    /// Returns the memory as a region.
     pub fn region(&self) -> &Region {
         &self.0
     }
 }
 
 impl Graph {
-    /// Adds a node that allocates memory of `len` elements, and gives the memory for the nodes after it.
+    /// Adds a node that allocates `len` elements, and returns the node and a view for the nodes
+    /// after it.
     ///
     /// ```
     /// # use warpwright_driver::*;
     /// # fn main() -> Result<(), Error> {
-    /// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+    /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
     /// # let stream = Stream::new(&context)?;
     /// let y = Buffer::<f32>::zeroed(&context, 1000)?;
     /// let mut graph = Graph::new(&context)?;
@@ -63,14 +66,19 @@ impl Graph {
     /// graph.free(&[copied], &scratch)?;
     /// graph.instantiate()?.launch(&stream)?;
     /// assert_eq!(stream.read(&y)?[999], 3.0);
-    /// assert!(stream.fill(&scratch, 0.0).is_err()); // it is the graph's
+    /// assert!(stream.fill(&scratch, 0.0).is_err()); // the graph owns the memory
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// No elements; a node of another graph; the body of a conditional node, which cannot allocate; or what the driver
-    /// refuses. [`instantiate`](Self::instantiate) refuses uses that are not between allocation and freeing.
+    /// - [`Error::Graph`] if `len` is 0, or if the graph is the body of a conditional node, which
+    ///   cannot allocate.
+    /// - [`Error::ForeignNode`] if a node in `after` belongs to another graph.
+    /// - [`Error::OutOfMemory`] if the device has too little memory.
+    ///
+    /// [`instantiate`](Self::instantiate) returns an error for uses that are not between allocation
+    /// and release.
     pub fn alloc<T: Element>(
         &mut self,
         after: &[NodeId],
@@ -80,7 +88,7 @@ impl Graph {
         if bytes == 0 {
             return Err(Error::Graph {
                 what: "allocating in a graph",
-                problem: "no bytes were asked for",
+                problem: "the size is 0",
             });
         }
         if self.raw.is_body() {
@@ -103,26 +111,29 @@ impl Graph {
             bytesize: bytes,
             ..CUDA_MEM_ALLOC_NODE_PARAMS_v1::zeroed()
         };
-        // From here on streams look at what they are given, and refuse this memory.
+        // Before the node is added, because from then on the address exists and streams must check
+        // their work for it.
         self.context().order().set_graph_memory();
         let node = self.insert(EdgeKind::Full, after, NodeKind::Empty, |call, _| {
-            // SAFETY: `params` is lent; the driver writes the address.
+            // SAFETY: `params` is a local variable, into which the driver writes the address.
             unsafe { add!(call, cuGraphAddMemAllocNode(&mut params)) }
         });
         let node = node.map_err(|error| match error {
             Error::Driver(error) => or_out_of_memory(error, self.context(), bytes),
             other => other,
         })?;
-        let view = View::of_graph(self.context(), params.dptr, len, (self.id, node.index()));
+        let view = View::from_graph(self.context(), params.dptr, len, (self.id, node.index()));
         self.nodes[node.index].kind = NodeKind::Alloc(Allocated(Arc::new(view.region().clone())));
         Ok((node, view))
     }
 
-    /// Adds a node that frees memory which a node of this graph allocates.
+    /// Adds a node that frees memory which another node of this graph allocates.
     ///
     /// # Errors
-    /// Memory that is not of this graph, or that another node frees; a part of it; a node of another graph; or what
-    /// the driver refuses.
+    /// - [`Error::Graph`] if no node of this graph allocates the memory, or if another node frees
+    ///   it.
+    /// - [`Error::ForeignNode`] if a node in `after` belongs to another graph.
+    /// - [`Error::Driver`] if the driver cannot add the node.
     pub fn free<T: Element>(
         &mut self,
         after: &[NodeId],
@@ -144,9 +155,11 @@ impl Graph {
         if self.freed_by(region).is_some() {
             return refuse("another node frees the memory");
         }
-        let (address, kind) = (memory.region().address(), NodeKind::Free(memory.clone()));
+        let address = memory.region().address();
+        let kind = NodeKind::Free(memory.clone());
         self.insert(EdgeKind::Full, after, kind, |call, _| {
-            // SAFETY: a node of the graph allocates memory at the address.
+            // SAFETY: the check above shows that a node of this graph allocates memory at the
+            // address.
             unsafe { add!(call, cuGraphAddMemFreeNode(address)) }
         })
     }
@@ -155,7 +168,7 @@ impl Graph {
         freed_by(&self.nodes, memory)
     }
 
-    /// Refuses a graph that uses memory of graphs elsewhere than between its allocation and its freeing.
+    /// Checks that memory of graphs is used only between its allocation and its release.
     pub(super) fn expect_memory_in_order(&self) -> Result<(), Error> {
         if !self.context().order().has_graph_memory() {
             return Ok(());
@@ -169,7 +182,11 @@ impl Graph {
                 )
             })?;
             if let NodeKind::Free(memory) = &node.kind {
-                let touch = ("memory", memory.region(), ptx_gen::Access::Write);
+                let touch = MemoryAccess {
+                    name: "memory",
+                    region: memory.region(),
+                    access: ptx_gen::Access::Write,
+                };
                 expect_in_order(
                     (self.id, &self.nodes, self.order()),
                     (node.id.index, node.name()),
@@ -187,12 +204,13 @@ fn freed_by(nodes: &[Node], memory: &Region) -> Option<usize> {
         .position(|n| matches!(&n.kind, NodeKind::Free(freed) if freed.0.same_memory(memory)))
 }
 
-/// Refuses a use by this node of memory of a graph that is not there then.
+/// Checks that a node uses memory of a graph only while it exists.
 pub(super) fn expect_in_order(
     (graph, nodes, order): (u64, &[Node], &Order),
     (index, name): (usize, String),
-    (_, region, _): Touch<'_>,
+    touch: MemoryAccess<'_>,
 ) -> Result<(), Error> {
+    let region = touch.region;
     let Some((of, alloc)) = region.graph() else {
         return Ok(());
     };

@@ -1,13 +1,14 @@
-//! Graphs by hand: nodes with explicit edges.
+//! Graphs with explicit nodes and edges.
 //!
-//! A [`Graph`] is a plan. [`GraphExec`] is the plan made ready: it launches as a whole, and its nodes' work changes
-//! in place. Both keep every kernel, buffer and event they name alive: nothing that a launch uses is released before
-//! the launch has run.
+//! A [`Graph`] is a plan. [`GraphExec`](crate::GraphExec) is the plan made ready to launch: it runs
+//! as a whole, and the work of its nodes changes in place. Both keep every kernel, buffer and event
+//! they use alive. An object that a launch uses is released only after the launch has completed.
 
-/// Calls a function that adds a node: the arguments that all of them take, then its own.
+/// Calls a driver function that adds a node, with the arguments common to all of them and its own
+/// ones.
 macro_rules! add {
     ($call:ident, $name:ident($($arg:expr),*)) => {
-        cu_if_there!($call.context.driver(), $name($call.node, $call.graph, $call.after, $call.count $(, $arg)*))
+        cu_optional!($call.context.driver(), $name($call.node, $call.graph, $call.after, $call.count $(, $arg)*))
     };
 }
 
@@ -52,20 +53,25 @@ pub use node::{Node, NodeId, NodeKind};
 pub use parts::{Child, HostCall};
 pub use words::{WordOperation, Words};
 
-/// Something that a graph needs, kept for as long as the graph and what is made of it.
+/// An object that a graph uses. It is kept by the graph and everything that is made from the graph.
 pub(crate) type Owner = Arc<dyn Any + Send + Sync>;
 
-/// Nodes and edges.
+/// A graph of nodes and edges.
+///
+/// Add nodes with [`add`](Self::add), [`launch`](Self::launch), [`copy`](Self::copy) and similar
+/// methods, each after the nodes it depends on. Then call [`instantiate`](Self::instantiate) and
+/// launch the result.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
-/// let (x, y) = (Buffer::<f32>::zeroed(&context, 4)?, Buffer::<f32>::zeroed(&context, 4)?);
+/// let x = Buffer::<f32>::zeroed(&context, 4)?;
+/// let y = Buffer::<f32>::zeroed(&context, 4)?;
 /// let mut graph = Graph::new(&context)?;
 /// let one = graph.fill(&[], &x, 1.0)?;
-/// let two = graph.fill(&[], &y, 2.0)?; // beside the first
+/// let two = graph.fill(&[], &y, 2.0)?; // runs concurrently with the first node
 /// graph.copy(&[one, two], &x, &y)?; // after both
 /// graph.instantiate()?.launch(&stream)?;
 /// assert_eq!(stream.read(&y)?, [1.0; 4]);
@@ -77,28 +83,31 @@ pub struct Graph {
     id: u64,
     nodes: Vec<Node>,
     edges: Vec<Edge>,
-    /// Once it is asked for.
+    /// The order of the nodes, computed on first use.
     order: OnceLock<Order>,
-    /// Once it is asked for.
+    /// The nodes that write each memory, computed on first use.
     writers: Option<Writers>,
-    /// What captured work needs that no node of ours stands for.
+    /// Objects of captured work that has no node of this crate.
     owners: Vec<Owner>,
-    /// The graph that it is a copy of.
+    /// The id of the graph that this one was cloned from.
     original: Option<u64>,
-    /// Why it can never run.
+    /// The reason why the graph can never run, if there is one.
     broken: Option<&'static str>,
 }
 
-/// The driver's graph. The lock serializes the driver's calls with it, because graphs of the driver are not for two
-/// threads at the same time.
+/// The driver's graph.
+///
+/// Its lock serializes driver calls with the graph, because the driver's graphs must not be used by
+/// two threads at the same time.
 pub(crate) struct RawGraph {
     pub(crate) context: Context,
     raw: CUgraph,
-    /// Shared with the bodies of its conditional nodes. Contains the nodes that were removed, which no call may name.
+    /// The lock, which is shared with the bodies of conditional nodes. It contains the nodes that
+    /// were removed and must not be passed to the driver.
     calls: Arc<Mutex<Removed>>,
-    /// Whether it is left to the driver.
+    /// Whether the graph is left to the driver and not destroyed.
     abandoned: AtomicBool,
-    /// The conditional node that this graph is a body of, if it is one.
+    /// The conditional node whose body this graph is, if it is one.
     owner: Option<BodyOwner>,
 }
 
@@ -112,19 +121,19 @@ struct BodyOwner {
 type Removed = Vec<NodeId>;
 
 impl Graph {
-    /// A graph without nodes.
+    /// Creates an empty graph.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// Returns an error if the driver cannot create a graph.
     pub fn new(context: &Context) -> Result<Self, Error> {
         let _current = context.enter()?;
         let mut raw = CUgraph::NULL;
-        // SAFETY: `raw` is ours to write.
-        unsafe { cu_if_there!(context.driver(), cuGraphCreate(&mut raw, 0)) }?;
+        // SAFETY: `raw` is a local variable that the driver may write.
+        unsafe { cu_optional!(context.driver(), cuGraphCreate(&mut raw, 0)) }?;
         Ok(Self::adopt(context, raw))
     }
 
-    /// Takes over a graph of the driver.
+    /// Takes ownership of a graph of the driver.
     pub(crate) fn adopt(context: &Context, raw: CUgraph) -> Self {
         Self::over(RawGraph {
             context: context.clone(),
@@ -135,7 +144,7 @@ impl Graph {
         })
     }
 
-    /// Wraps a body of a conditional node, which belongs to the node.
+    /// Wraps the body of a conditional node, which owns the body.
     fn body(graph: &Arc<RawGraph>, node: NodeId, raw: CUgraph) -> Self {
         Self::over(RawGraph {
             context: graph.context.clone(),
@@ -164,41 +173,45 @@ impl Graph {
         }
     }
 
-    /// Its context.
+    /// Returns the context of the graph.
     pub fn context(&self) -> &Context {
         &self.raw.context
     }
 
-    /// Its nodes, in the order of adding. One that was removed stays in its place as [`NodeKind::Removed`].
+    /// Returns the nodes in the order of adding. A removed node stays in its place as
+    /// [`NodeKind::Removed`].
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// Its edges, in the order of adding.
+    /// Returns the edges in the order of adding.
     pub fn edges(&self) -> &[Edge] {
         &self.edges
     }
 
-    /// The number of a node of this graph.
+    /// Returns the index of a node of this graph.
     #[inline]
     pub(crate) fn index_of(&self, node: NodeId) -> Result<usize, Error> {
         node.index_in(self.id, &self.nodes)
     }
 
-    /// Remembers a node that the driver has, and that no edge leads to yet.
+    /// Records a node that the driver has added without incoming edges.
     pub(crate) fn push_node(&mut self, raw: CUgraphNode, kind: NodeKind) -> NodeId {
         self.push_after(raw, kind, &[])
     }
 
-    /// Remembers a node that the driver has, after these nodes.
+    /// Records a node that the driver has added after these nodes.
     fn push_after(&mut self, raw: CUgraphNode, kind: NodeKind, after: &[usize]) -> NodeId {
         let id = NodeId {
             graph: self.id,
             index: self.nodes.len(),
         };
+        // Both tables are updated instead of dropped, because a graph of n nodes would otherwise
+        // compute them n times while it is built.
         if let Some(writers) = &mut self.writers {
-            kind.touches()
-                .for_each(|touch| writers.add(id.index, touch));
+            for touch in kind.touches() {
+                writers.add(id.index, touch);
+            }
         }
         self.nodes.push(Node { raw, id, kind });
         if let Some(order) = self.order.get_mut() {
@@ -207,7 +220,7 @@ impl Graph {
         id
     }
 
-    /// Remembers edges that the driver has.
+    /// Records edges that the driver has added.
     pub(crate) fn push_edges(&mut self, edges: impl IntoIterator<Item = (usize, usize, EdgeKind)>) {
         for (from, to, kind) in edges {
             self.push_edge(from, to, kind);
@@ -217,13 +230,13 @@ impl Graph {
         }
     }
 
-    /// The order that the edges make.
+    /// Returns the order of the nodes.
     pub(crate) fn order(&self) -> &Order {
         self.order
             .get_or_init(|| order_of(&self.nodes, &self.edges))
     }
 
-    /// Remembers an edge, but for the order that it makes.
+    /// Records an edge without updating the order.
     fn push_edge(&mut self, from: usize, to: usize, kind: EdgeKind) {
         let id = |index| NodeId {
             graph: self.id,
@@ -236,12 +249,12 @@ impl Graph {
         });
     }
 
-    /// Keeps owners for as long as the graph and what is made of it lives.
+    /// Keeps objects as long as the graph and everything that is made from it.
     pub(crate) fn own(&mut self, owners: impl IntoIterator<Item = Owner>) {
         self.owners.extend(owners);
     }
 
-    /// The driver's handles of nodes.
+    /// Returns the driver's handles of nodes.
     pub(crate) fn raw_nodes(&self, nodes: &[NodeId]) -> Result<Vec<CUgraphNode>, Error> {
         nodes
             .iter()
@@ -249,9 +262,11 @@ impl Graph {
             .collect()
     }
 
-    /// Drops the graph without the driver's, which is never touched again: nor are its nodes by what was made of it.
+    /// Drops the graph and leaves the driver's graph alone.
+    ///
+    /// Graphs that were made from it can no longer use its nodes either.
     pub(crate) fn abandon(self) {
-        tell!(
+        log_event!(
             warn,
             "a graph is left to the driver after a capture into it failed"
         );
@@ -259,7 +274,7 @@ impl Graph {
         self.raw.abandoned.store(true, Ordering::Relaxed);
     }
 
-    /// Refuses what a graph cannot become a part of anything by.
+    /// Checks that the graph can be used as a whole: it is not a body and was built completely.
     pub(crate) fn expect_whole(&self, what: &'static str) -> Result<(), Error> {
         let problem = match self.broken {
             None if !self.raw.is_body() => return Ok(()),
@@ -269,7 +284,7 @@ impl Graph {
         Err(Error::Graph { what, problem })
     }
 
-    /// Refuses a graph with nodes of a sort that there is only once.
+    /// Checks that the graph can be copied. Conditional nodes and memory nodes exist only once.
     fn expect_plain(&self, what: &'static str) -> Result<(), Error> {
         self.expect_whole(what)?;
         let problem = self.nodes.iter().find_map(|node| match &node.kind {
@@ -284,7 +299,7 @@ impl Graph {
 }
 
 fn order_of(nodes: &[Node], edges: &[Edge]) -> Order {
-    Order::of(nodes.len(), edges.iter().map(Edge::indices))
+    Order::from_edges(nodes.len(), edges.iter().map(Edge::indices))
 }
 
 impl std::fmt::Debug for Graph {
@@ -299,11 +314,11 @@ impl std::fmt::Debug for Graph {
 }
 
 impl RawGraph {
-    /// Returns the handle and the right to call the driver with it.
+    /// Locks the graph for driver calls and returns its handle.
     ///
     /// # Errors
-    /// Returns [`Error::Graph`] for the body of a conditional node that was removed, because the driver has destroyed
-    /// the body with the node.
+    /// Returns [`Error::Graph`] for the body of a conditional node that was removed, because the
+    /// driver has destroyed the body with the node.
     #[inline]
     pub(crate) fn begin(&self) -> Result<(CUgraph, MutexGuard<'_, Removed>), Error> {
         let removed = lock(&self.calls);
@@ -311,8 +326,7 @@ impl RawGraph {
         Ok((self.raw, removed))
     }
 
-    /// Returns the handle and the right to call the driver with it, for a graph that is not the body of a conditional
-    /// node.
+    /// Locks a graph that is not the body of a conditional node, and returns its handle.
     pub(crate) fn begin_whole(&self) -> (CUgraph, MutexGuard<'_, Removed>) {
         debug_assert!(
             !self.is_body(),
@@ -321,11 +335,12 @@ impl RawGraph {
         (self.raw, lock(&self.calls))
     }
 
-    /// Returns the right to call the driver with the graph. It needs no lock if the caller has the only share.
+    /// Returns the graph for driver calls. No lock is needed if the caller has the only share.
     #[inline]
     fn begin_by(graph: &mut Arc<Self>) -> Result<(&Self, Option<MutexGuard<'_, Removed>>), Error> {
         if !graph.is_body() && Arc::strong_count(graph) == 1 {
-            // The calls of earlier owners happen before those of this one.
+            // Another thread may have made calls before it dropped its share. The fence orders them
+            // before the calls of this thread, as in `Arc::get_mut`.
             fence(Ordering::Acquire);
             return Ok((graph, None));
         }
@@ -340,7 +355,7 @@ impl RawGraph {
         self.owner.is_some()
     }
 
-    /// Refuses a body whose node was removed, or the node of a body around it.
+    /// Checks that neither the node of a body nor the node of a body around it was removed.
     #[inline]
     fn expect_alive(&self, removed: &Removed) -> Result<(), Error> {
         let mut graph = self;

@@ -1,4 +1,4 @@
-//! Nodes: what each does and what it touches.
+//! Nodes and their work.
 
 use driver_sys::{CUgraphNode, CUgraphNodeType};
 
@@ -10,14 +10,15 @@ use crate::queue::Work;
 use crate::uses::{Touches, Use};
 use crate::{Error, Event};
 
-/// A node of one graph.
+/// The id of a node, which is unique among all graphs.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?;
-/// let (mut graph, mut other) = (Graph::new(&context)?, Graph::new(&context)?);
+/// let mut graph = Graph::new(&context)?;
+/// let mut other = Graph::new(&context)?;
 /// let first = graph.fill(&[], &x, 1.0)?;
 /// let second = graph.fill(&[first], &x, 2.0)?;
 /// assert_eq!((first.index(), graph.nodes()[second.index()].id()), (0, second));
@@ -31,12 +32,12 @@ pub struct NodeId {
     pub(super) index: usize,
 }
 
-/// A node and what it does.
+/// A node of a graph with its work.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?.labelled("x");
 /// let mut graph = Graph::new(&context)?;
 /// let filled = graph.fill(&[], &x, 1.0)?;
@@ -54,13 +55,14 @@ pub struct Node {
     pub(super) kind: NodeKind,
 }
 
-/// What a node does. It keeps what it needs.
+/// The work of a node. It keeps the objects that it uses alive.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
-/// let (x, y) = (Buffer::<f32>::zeroed(&context, 4)?, Buffer::<f32>::zeroed(&context, 4)?);
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let x = Buffer::<f32>::zeroed(&context, 4)?;
+/// let y = Buffer::<f32>::zeroed(&context, 4)?;
 /// let mut graph = Graph::new(&context)?;
 /// let filled = graph.fill(&[], &x, 1.0)?;
 /// let copied = graph.copy(&[filled], &x, &y)?;
@@ -75,37 +77,37 @@ pub struct Node {
 pub enum NodeKind {
     /// A launch, a copy or a fill.
     Work(Work),
-    /// Nothing: a place for edges to meet.
+    /// No work. Such a node joins edges.
     Empty,
-    /// A function on the host.
+    /// A host function.
     Host(HostCall),
-    /// A graph within the graph.
+    /// A child graph.
     Child(Child),
-    /// An event is recorded.
+    /// The recording of an event.
     Record(Event),
-    /// An event is waited for.
+    /// A wait for an event.
     Wait(Event),
-    /// Memory is allocated.
+    /// The allocation of memory.
     Alloc(Allocated),
-    /// Memory that a node allocated is freed.
+    /// The release of memory that another node allocates.
     Free(Allocated),
-    /// Words of memory are waited for or written.
+    /// Waits for words of memory and writes of words.
     Words(Words),
-    /// Other graphs run, as often as a condition says.
+    /// A conditional node, whose graphs run depending on a condition.
     Conditional(Conditional),
-    /// A node that a capture made of work that is not ours.
+    /// A node that a capture made from work of other code.
     Other(CUgraphNodeType),
-    /// Nothing: it was removed.
+    /// A node that was removed.
     Removed,
 }
 
 impl NodeId {
-    /// Its number within its graph, from 0 in the order of adding.
+    /// Returns the index of the node in its graph, from 0 in the order of adding.
     pub fn index(self) -> usize {
         self.index
     }
 
-    /// Its number, if it is one of these nodes of this graph and not removed.
+    /// Returns the index if the node belongs to this graph and was not removed.
     #[inline]
     pub(super) fn index_in(self, graph: u64, nodes: &[Node]) -> Result<usize, Error> {
         let known = if self.graph == graph {
@@ -130,17 +132,17 @@ impl NodeId {
 }
 
 impl Node {
-    /// Its id.
+    /// Returns the id of the node.
     pub fn id(&self) -> NodeId {
         self.id
     }
 
-    /// What it does.
+    /// Returns the work of the node.
     pub fn kind(&self) -> &NodeKind {
         &self.kind
     }
 
-    /// The kernel's name, or what else it does in a word.
+    /// Returns the name of the kernel, or a word for other work, for example `copy`.
     pub fn name(&self) -> String {
         match &self.kind {
             NodeKind::Work(work) => work.name().to_string(),
@@ -160,17 +162,17 @@ impl Node {
         }
     }
 
-    /// What it reads and writes, as far as this crate knows.
+    /// Returns the memory accesses of the node, as far as this crate knows them.
     pub fn uses(&self) -> Vec<Use> {
         self.kind.uses()
     }
 
-    /// Its number and name, for errors.
+    /// Returns the index and the name for errors.
     pub(super) fn describe(&self) -> String {
         format!("{} ({})", self.id.index, self.name())
     }
 
-    /// An error for what it is not.
+    /// Returns the error for an operation that requires another kind of node.
     #[cold]
     pub(super) fn wrong_kind(&self, wanted: &'static str) -> Error {
         Error::NodeKind {
@@ -181,14 +183,14 @@ impl Node {
         }
     }
 
-    /// What it is, in words for errors.
+    /// Returns the kind of the node as a phrase for errors.
     pub(super) fn sort(&self) -> &'static str {
         match &self.kind {
             NodeKind::Work(Work::Launch(_)) => "a kernel",
             NodeKind::Work(Work::Copy(_)) => "a copy",
             NodeKind::Work(Work::Fill(_)) => "a fill",
             NodeKind::Empty => "an empty node",
-            NodeKind::Host(_) => "a function of the host",
+            NodeKind::Host(_) => "a host function",
             NodeKind::Child(_) => "a child graph",
             NodeKind::Record(_) => "the recording of an event",
             NodeKind::Wait(_) => "a wait for an event",
@@ -196,7 +198,7 @@ impl Node {
             NodeKind::Free(_) => "the freeing of memory",
             NodeKind::Words(_) => "operations on words of memory",
             NodeKind::Conditional(_) => "a conditional node",
-            NodeKind::Other(_) => "work that is not this crate's",
+            NodeKind::Other(_) => "work of other code",
             NodeKind::Removed => "removed",
         }
     }
@@ -210,7 +212,7 @@ impl NodeKind {
         }
     }
 
-    /// What it reads and writes, lent.
+    /// Returns the memory accesses by reference.
     #[inline]
     pub(crate) fn touches(&self) -> Touches<'_> {
         match self {
@@ -222,7 +224,7 @@ impl NodeKind {
         }
     }
 
-    /// What it touches that is not work of its own.
+    /// Returns the accesses of a node other than a launch, a copy or a fill.
     fn inner_uses(&self) -> &[Use] {
         match self {
             Self::Child(child) => child.all_uses(),

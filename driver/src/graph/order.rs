@@ -1,26 +1,32 @@
-//! The order that edges make: which node is before which, and which edges are enough.
+//! The transitive order of the nodes of a graph, as a bit matrix.
 
-/// For each node the set of nodes before it, as a row of bits, kept as nodes and edges are added.
+/// The set of predecessors of each node, as rows of bits. It is updated as nodes and edges are
+/// added.
+///
+/// A query is one bit test. The memory is quadratic in the number of nodes, about 128 KB for 1000
+/// nodes.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Order {
     /// The rows, each of `stride` words.
     before: Vec<u64>,
-    /// Words of a row: enough for a bit a node.
+    /// The number of words per row, enough for one bit per node.
     stride: usize,
-    /// Whether an edge leads from the node, so that others may have it in their sets.
+    /// Whether an edge leads from the node, so that other rows may contain it.
     leads: Vec<bool>,
 }
 
 impl Order {
-    /// The order of so many nodes with these edges, which have no cycle.
-    pub(crate) fn of(nodes: usize, edges: impl Iterator<Item = (usize, usize)>) -> Self {
+    /// Returns the order of `nodes` nodes with these edges, which must not contain a cycle.
+    pub(crate) fn from_edges(nodes: usize, edges: impl Iterator<Item = (usize, usize)>) -> Self {
         let stride = nodes.div_ceil(64);
         let mut order = Self {
             before: vec![0; nodes * stride],
             stride,
             leads: vec![false; nodes],
         };
-        edges.for_each(|(from, to)| order.add_edge(from, to));
+        for (from, to) in edges {
+            order.add_edge(from, to);
+        }
         order
     }
 
@@ -32,12 +38,16 @@ impl Order {
         }
         self.before.resize((node + 1) * self.stride, 0);
         self.leads.push(false);
-        after.iter().for_each(|from| self.put_before(*from, node));
+        for from in after {
+            self.put_before(*from, node);
+        }
     }
 
     /// Adds an edge, which must not create a cycle.
     pub(crate) fn add_edge(&mut self, from: usize, to: usize) {
         self.put_before(from, to);
+        // Usually `to` is the newest node, which nothing follows. Only otherwise the rows of its
+        // successors change as well.
         if self.leads[to] {
             for node in 0..self.leads.len() {
                 if self.precedes(to, node) {
@@ -47,16 +57,17 @@ impl Order {
         }
     }
 
-    /// Whether a path of edges leads from `a` to `b`.
+    /// Returns true if a path of edges leads from `a` to `b`.
     #[inline]
     pub(crate) fn precedes(&self, a: usize, b: usize) -> bool {
         self.before[b * self.stride + a / 64] >> (a % 64) & 1 == 1
     }
 
-    /// All nodes, each after those that are before it.
+    /// Returns all nodes in a topological order.
     pub(crate) fn sorted(&self) -> Vec<usize> {
         let count = self.leads.len();
-        // Whatever is before a node has fewer nodes before it.
+        // A predecessor of a node has fewer predecessors than the node. Sorting by that number and
+        // then by index is therefore a topological order, and it is the same in every run.
         let earlier = |node| {
             self.row(node)
                 .iter()
@@ -67,11 +78,14 @@ impl Order {
             .map(|node| earlier(node) * count + node)
             .collect();
         nodes.sort_unstable();
-        nodes.iter_mut().for_each(|node| *node %= count);
+        for node in &mut nodes {
+            *node %= count;
+        }
         nodes
     }
 
-    /// Keeps the fewest of `nodes` after which all of them are done, in order: those that no other of them comes after.
+    /// Keeps only those nodes that no other of them follows, in ascending order. A node after the
+    /// kept ones follows all of them.
     pub(crate) fn keep_last(&self, nodes: &mut Vec<usize>) {
         nodes.sort_unstable();
         let mut kept = 0;
@@ -88,26 +102,30 @@ impl Order {
         &self.before[node * self.stride..][..self.stride]
     }
 
-    /// Puts a node and all that is before it before another node.
+    /// Adds a node and all its predecessors to the predecessors of another node.
     #[inline]
     fn put_before(&mut self, from: usize, to: usize) {
         let row = |node: usize| node * self.stride..(node + 1) * self.stride;
         if let Ok([earlier, later]) = self.before.get_disjoint_mut([row(from), row(to)]) {
-            later.iter_mut().zip(earlier).for_each(|(a, b)| *a |= *b);
+            for (word, inherited) in later.iter_mut().zip(earlier) {
+                *word |= *inherited;
+            }
             later[from / 64] |= 1 << (from % 64);
         }
         self.leads[from] = true;
     }
 
-    /// Makes room for twice the nodes.
+    /// Doubles the width of the rows.
     #[cold]
     fn widen(&mut self) {
-        let (old, stride) = (self.stride, (2 * self.stride).max(1));
+        let old = self.stride;
+        let stride = (2 * self.stride).max(1);
         let mut wide = vec![0; self.leads.len() * stride];
         for node in 0..self.leads.len() {
             wide[node * stride..][..old].copy_from_slice(self.row(node));
         }
-        (self.before, self.stride) = (wide, stride);
+        self.before = wide;
+        self.stride = stride;
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the driver is told of kernels and fills.
+//! Conversion of kernels and fills to the driver's node parameters.
 
 use std::ffi::c_void;
 
@@ -10,7 +10,7 @@ use driver_sys::{
 use crate::queue::{FillShape, MemoryFill};
 use crate::{Function, Launch, LaunchConfig};
 
-/// Hands a launch to a call as the parameters of a kernel node. The driver copies them.
+/// Passes a launch to `call` as the parameters of a kernel node. The driver copies them.
 #[inline]
 pub(crate) fn with_kernel_params<R>(
     launch: &Launch,
@@ -20,7 +20,7 @@ pub(crate) fn with_kernel_params<R>(
     launch.with_params(|params| call(&kernel_params(launch.function(), &config, params)))
 }
 
-/// A kernel node of these arguments.
+/// Returns the parameters of a kernel node with these arguments.
 #[inline]
 pub(super) fn kernel_params(
     function: &Function,
@@ -41,10 +41,9 @@ pub(super) fn kernel_params(
     }
 }
 
-/// A fill, as the driver wants it.
-#[allow(non_snake_case)]
+/// Returns the driver's parameters of a fill.
 pub(super) fn memset_params(fill: &MemoryFill) -> CUDA_MEMSET_NODE_PARAMS_v1 {
-    let (value, elementSize) = fill.value();
+    let (value, element_size) = fill.value();
     let all = FillShape {
         pitch: 0,
         columns: fill.count(),
@@ -59,22 +58,23 @@ pub(super) fn memset_params(fill: &MemoryFill) -> CUDA_MEMSET_NODE_PARAMS_v1 {
         dst: fill.to().address(),
         pitch,
         value,
-        elementSize,
+        elementSize: element_size,
         width: columns,
         height: rows,
     }
 }
 
-/// A kernel node as a node of any type. Valid for as long as what it was made of.
+/// Returns the parameters of a kernel node in the form for nodes of any kind. They are valid while
+/// the arguments of the kernel are.
 ///
 /// # Safety
-/// `kernel` points to the parameters of a kernel.
+/// `kernel` must point to the parameters of a kernel.
 pub(super) unsafe fn any_kernel(
     kernel: *const CUDA_KERNEL_NODE_PARAMS_v2,
 ) -> CUgraphNodeParams_kernel {
     CUgraphNodeParams_kernel {
         r#type: CUgraphNodeType::KERNEL,
-        // SAFETY: the caller vouches for the pointer.
+        // SAFETY: the caller guarantees that the pointer is valid.
         kernel: unsafe { *kernel },
         ..CUgraphNodeParams_kernel::zeroed()
     }

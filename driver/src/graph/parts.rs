@@ -1,4 +1,4 @@
-//! What nodes other than kernels, copies and fills do: functions of the host, graphs within graphs, and events.
+//! Host functions, child graphs and events as nodes.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use crate::release::Release;
 use crate::uses::Use;
 use crate::{Context, EdgeKind, Error, Event, Stream};
 
-/// A function on the host. Clones share the function.
+/// A host function as the work of a node. Clones refer to the same function.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let mut graph = Graph::new(&context)?;
 /// let first = graph.host(&[], || println!("first"))?;
 /// let second = graph.host(&[first], || println!("second"))?;
-/// let NodeKind::Host(call) = graph.nodes()[first.index()].kind() else { panic!("it is one") };
+/// let NodeKind::Host(call) = graph.nodes()[first.index()].kind() else { panic!("expected this kind of work") };
 /// let mut exec = graph.instantiate()?;
 /// exec.set(second, NodeWork::Host(call.clone()))?; // the same function twice
 /// exec.launch(&stream)?; // writes "first" and "first"
@@ -33,25 +33,27 @@ use crate::{Context, EdgeKind, Error, Event, Stream};
 #[derive(Clone)]
 pub struct HostCall(Arc<HostInner>);
 
-/// The share of graphs in a function. The last one passes it to the context, which drops it when no launch can call it.
+/// The share of graphs in a function. The last one passes it to the context, which drops it when no
+/// launch can call it.
 struct HostInner {
     context: Context,
-    /// Present until this is dropped.
+    /// The function, which is present until this value is dropped.
     function: Option<Registration>,
 }
 
-/// A graph within a graph: a copy of another one, as it was when it was added. Clones are the same child.
+/// A child graph: a copy of another graph as it was when it was added. Clones refer to the same
+/// child.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?;
 /// let mut part = Graph::new(&context)?;
 /// part.fill(&[], &x, 2.0)?;
 /// let mut graph = Graph::new(&context)?;
 /// graph.child(&[], &part)?;
-/// let NodeKind::Child(child) = graph.nodes()[0].kind() else { panic!("it is one") };
+/// let NodeKind::Child(child) = graph.nodes()[0].kind() else { panic!("expected this kind of work") };
 /// assert_eq!(child.nodes()[0].name(), "fill");
 /// # Ok(())
 /// # }
@@ -63,7 +65,7 @@ struct ChildInner {
     nodes: Vec<Node>,
     order: Order,
     uses: Vec<Use>,
-    /// Kept, never looked at.
+    /// Objects that the nodes use. They are only kept alive.
     _owners: Vec<Owner>,
 }
 
@@ -76,7 +78,7 @@ impl HostCall {
         }))
     }
 
-    /// Returns the parameters of a node that calls it.
+    /// Returns the parameters of a node that calls the function.
     pub(super) fn params(&self) -> CUDA_HOST_NODE_PARAMS_v1 {
         let data = self
             .0
@@ -93,7 +95,7 @@ impl HostCall {
         &self.0.context
     }
 
-    /// Queues one call in a stream.
+    /// Queues one call of the function in a stream.
     pub(super) fn queue(&self, stream: &Stream) -> Result<(), Error> {
         match self.0.function.as_ref().and_then(Registration::share) {
             Some(function) => stream.call(move || function()),
@@ -112,14 +114,15 @@ impl Drop for HostInner {
 }
 
 impl Child {
-    pub(super) fn of(graph: &Graph) -> Self {
+    pub(super) fn from_graph(graph: &Graph) -> Self {
         Self::new(&graph.nodes, graph.order(), &graph.owners)
     }
 
-    /// A graph of these nodes, with what they need.
+    /// Returns a child of these nodes with the objects they use.
     pub(super) fn new(nodes: &[Node], order: &Order, owners: &[Owner]) -> Self {
         let uses = nodes.iter().flat_map(Node::uses).collect();
-        let (nodes, order) = (nodes.to_vec(), order.clone());
+        let nodes = nodes.to_vec();
+        let order = order.clone();
         Self(Arc::new(ChildInner {
             nodes,
             order,
@@ -128,7 +131,7 @@ impl Child {
         }))
     }
 
-    /// Its nodes, in the order of adding.
+    /// Returns the nodes in the order of adding.
     pub fn nodes(&self) -> &[Node] {
         &self.0.nodes
     }
@@ -145,18 +148,20 @@ impl Child {
 impl Graph {
     /// Adds a node that runs `function` on the host, on a thread of the driver, in every launch.
     ///
-    /// The function must not call the driver. A panic in it is caught, and reported with the feature `tracing`.
+    /// The function must not call the driver. A panic in it is caught, and logged if the feature
+    /// `tracing` is enabled.
     ///
-    /// The function is dropped after the graph and everything made of it, once no work can call it any more and no call
-    /// of it is under way. If it owns an object of the graph's context and the graph is dropped in flight, the context
-    /// stays in use until it is next waited for, taken ([`Context::new`]), or released something. So wait for the work
-    /// before you drop the last other share of the context.
+    /// The function is dropped after the graph and everything made from it, when no work can call
+    /// it any more and no call is in progress. If it owns an object of the graph's context and you
+    /// drop the graph while it runs, the context stays in use. It is released when a thread next
+    /// waits for it, creates it with [`Context::new`], or releases an object. Therefore wait for
+    /// the work before you drop the last other share of the context.
     ///
     /// ```
     /// # use warpwright_driver::*;
     /// # use std::sync::{Arc, atomic::{AtomicU32, Ordering}};
     /// # fn main() -> Result<(), Error> {
-    /// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+    /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
     /// # let stream = Stream::new(&context)?;
     /// let calls = Arc::new(AtomicU32::new(0));
     /// let counter = calls.clone();
@@ -174,7 +179,8 @@ impl Graph {
     /// ```
     ///
     /// # Errors
-    /// Returns an error if a node in `after` is of another graph, or if the driver cannot add the node.
+    /// Returns an error if a node in `after` belongs to another graph, or if the driver cannot add
+    /// the node.
     pub fn host(
         &mut self,
         after: &[NodeId],
@@ -183,7 +189,7 @@ impl Graph {
         let call = HostCall::new(self.context(), function);
         let params = call.params();
         self.insert(EdgeKind::Full, after, NodeKind::Host(call), |call, _| {
-            // SAFETY: the parameters name a key, which `call` looks up.
+            // SAFETY: `call` looks the data up as a key and does not use it as an address.
             unsafe { add!(call, cuGraphAddHostNode(&params)) }
         })
     }
@@ -193,9 +199,10 @@ impl Graph {
     /// ```
     /// # use warpwright_driver::*;
     /// # fn main() -> Result<(), Error> {
-    /// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+    /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
     /// # let stream = Stream::new(&context)?;
-    /// let (x, y) = (Buffer::<f32>::zeroed(&context, 4)?, Buffer::<f32>::zeroed(&context, 4)?);
+    /// let x = Buffer::<f32>::zeroed(&context, 4)?;
+    /// let y = Buffer::<f32>::zeroed(&context, 4)?;
     /// let mut child = Graph::new(&context)?;
     /// child.fill(&[], &x, 2.0)?;
     /// let mut graph = Graph::new(&context)?;
@@ -208,45 +215,52 @@ impl Graph {
     /// ```
     ///
     /// # Errors
-    /// A graph of another context, one with conditional or memory nodes ([`Error::Graph`]), a node of another graph,
-    /// or what the driver refuses.
+    /// - [`Error::WrongContext`] if the graph belongs to another context.
+    /// - [`Error::Graph`] if it contains conditional or memory nodes.
+    /// - [`Error::ForeignNode`] if a node in `after` belongs to another graph.
+    /// - [`Error::Driver`] if the driver cannot add the node.
     pub fn child(&mut self, after: &[NodeId], child: &Graph) -> Result<NodeId, Error> {
         expect_same("a graph", child.context(), "its parent", self.context())?;
         child.expect_plain("adding it to another graph")?;
         self.insert(
             EdgeKind::Full,
             after,
-            NodeKind::Child(Child::of(child)),
+            NodeKind::Child(Child::from_graph(child)),
             |call, _| {
                 let (child, _calls) = child.raw.begin_whole();
-                // SAFETY: both graphs are alive and locked; the driver copies the child.
+                // SAFETY: the references keep both graphs alive, and both are locked. The driver
+                // copies the child.
                 unsafe { add!(call, cuGraphAddChildGraphNode(child)) }
             },
         )
     }
 
-    /// Adds the recording of an event.
+    /// Adds a node that records an event.
     ///
     /// # Errors
-    /// An event of another context, a node of another graph, or what the driver refuses.
+    /// Returns an error if the event belongs to another context or a node in `after` to another
+    /// graph, or if the driver cannot add the node.
     pub fn record(&mut self, after: &[NodeId], event: &Event) -> Result<NodeId, Error> {
         event.expect_in(self.context(), "the graph")?;
+        // Before the node is added: from then on a launch may record the event, so its point must
+        // not count as known. If adding fails, the mark stays, which is only more cautious.
         event.give_to_graph();
         self.insert(
             EdgeKind::Full,
             after,
             NodeKind::Record(event.clone()),
             |call, _| {
-                // SAFETY: the event is alive, and the node keeps it.
+                // SAFETY: the reference keeps the event alive, and the node keeps it afterwards.
                 unsafe { add!(call, cuGraphAddEventRecordNode(event.raw())) }
             },
         )
     }
 
-    /// Adds a wait for an event that a stream records outside of the graph.
+    /// Adds a node that waits for an event, which a stream records outside the graph.
     ///
     /// # Errors
-    /// An event of another context, a node of another graph, or what the driver refuses.
+    /// Returns an error if the event belongs to another context or a node in `after` to another
+    /// graph, or if the driver cannot add the node.
     pub fn wait(&mut self, after: &[NodeId], event: &Event) -> Result<NodeId, Error> {
         event.expect_in(self.context(), "the graph")?;
         event.lend_to_graph();
@@ -255,7 +269,7 @@ impl Graph {
             after,
             NodeKind::Wait(event.clone()),
             |call, _| {
-                // SAFETY: the event is alive, and the node keeps it.
+                // SAFETY: the reference keeps the event alive, and the node keeps it afterwards.
                 unsafe { add!(call, cuGraphAddEventWaitNode(event.raw())) }
             },
         )

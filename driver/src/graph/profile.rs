@@ -1,4 +1,4 @@
-//! Where the time of a graph goes: its nodes one by one.
+//! Profiles: the time of each node of a graph.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,16 +6,18 @@ use std::time::Duration;
 use super::exec::GraphExec;
 use super::order::Order;
 use super::{Graph, Node, NodeId, NodeKind};
+use crate::uses::MemoryAccess;
 use crate::{Error, Event, Stream};
 
-/// The nodes of a graph in the order in which they ran, each with its time. As text it is a table.
+/// The nodes of a graph in the order in which they ran, with their times. It displays as a table.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
-/// let (x, y) = (Buffer::<f32>::zeroed(&context, 1000)?, Buffer::<f32>::zeroed(&context, 10)?);
+/// let x = Buffer::<f32>::zeroed(&context, 1000)?;
+/// let y = Buffer::<f32>::zeroed(&context, 10)?;
 /// let mut graph = Graph::new(&context)?;
 /// graph.fill(&[], &x, 1.0)?;
 /// graph.fill(&[], &y, 1.0)?;
@@ -27,23 +29,25 @@ use crate::{Error, Event, Stream};
 /// # }
 /// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Profile {
-    /// A row for each node that ran.
+    /// The rows, one for each node that ran.
     pub rows: Vec<ProfileRow>,
-    /// The nodes that did not run, because they do so as parts of a graph only.
+    /// The nodes that did not run, because they cannot run outside a launch of the graph.
     pub untimed: Vec<Untimed>,
-    /// What the times are compared with: bytes per second that the device can move.
+    /// The memory bandwidth in bytes per second that the rates are compared with.
     pub ceiling: Option<f64>,
 }
 
-/// One node.
+/// A node of a profile.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
-/// let (x, y) = (Buffer::<f32>::zeroed(&context, 1000)?, Buffer::<f32>::zeroed(&context, 10)?);
+/// let x = Buffer::<f32>::zeroed(&context, 1000)?;
+/// let y = Buffer::<f32>::zeroed(&context, 10)?;
 /// let mut graph = Graph::new(&context)?;
 /// graph.fill(&[], &x, 1.0)?;
 /// graph.fill(&[], &y, 1.0)?;
@@ -54,53 +58,56 @@ pub struct Profile {
 /// # }
 /// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ProfileRow {
-    /// The node. Nodes of child graphs come in the place of the child.
+    /// The node. Nodes of child graphs appear in the place of the child.
     pub node: NodeId,
-    /// Its kernel, or what else it does in a word.
+    /// The name of the kernel, or a word for other work.
     pub name: String,
-    /// The time between an event before it and one after it, launch included.
+    /// The time between the events before and after the node, including the launch.
     pub time: Duration,
-    /// Bytes of the views that it was given: read ones and written ones, those that are both twice. A kernel may touch
-    /// fewer of them, or one of them more than once.
+    /// The bytes of the views that the node accesses. Bytes that are read and written count twice.
+    ///
+    /// A kernel may access fewer bytes of its views, or some of them repeatedly.
     pub bytes: u64,
 }
 
-/// A node that did not run.
+/// A node that did not run in a profile.
 ///
-/// It is one of [`Profile::untimed`].
+/// It is part of [`Profile::untimed`].
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let mut graph = Graph::new(&context)?;
 /// let (allocated, scratch) = graph.alloc::<f32>(&[], 1000)?;
 /// graph.free(&[allocated], &scratch)?;
 /// let profile = graph.profile(&stream)?;
 /// assert_eq!(profile.untimed[0].name, "alloc");
-/// println!("{}", profile.untimed[0].why); // its memory is there in a launch of the graph only
+/// println!("{}", profile.untimed[0].why); // its memory exists only during a launch of the graph
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Untimed {
-    /// The node.
+    /// The node that did not run.
     pub node: NodeId,
-    /// Its kernel, or what else it does in a word.
+    /// The name of the kernel, or a word for other work.
     pub name: String,
-    /// Why it does not run by itself.
+    /// The reason why it did not run.
     pub why: &'static str,
 }
 
 impl Profile {
-    /// The sum of the times.
+    /// Returns the sum of the times.
     pub fn time(&self) -> Duration {
         self.rows.iter().map(|row| row.time).sum()
     }
 
-    /// The same compared with so many bytes per second.
+    /// Sets the memory bandwidth that the rates are compared with.
     #[must_use]
     pub fn against(self, bytes_per_second: f64) -> Self {
         Self {
@@ -111,24 +118,26 @@ impl Profile {
 }
 
 impl ProfileRow {
-    /// Bytes per second.
+    /// Returns the bytes per second.
     pub fn rate(&self) -> f64 {
         self.bytes as f64 / self.time.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 }
 
 impl Graph {
-    /// Runs the nodes one by one in the stream, in an order that the edges allow, with events between them, and waits.
-    /// The graph's own launch is faster: nothing overlaps here.
+    /// Runs the nodes one by one in the stream with events between them, and waits.
     ///
-    /// What runs as a part of a graph only does not run, and is [named](Profile::untimed): allocations and what uses
-    /// their memory, conditional nodes, waits for words, work that is not this crate's. What the other nodes compute
-    /// may so be another than in a launch.
+    /// The order is one that the edges allow. Nodes do not overlap here, so a launch of the graph
+    /// is faster.
+    ///
+    /// Some nodes run only as part of a graph and are listed as [untimed](Profile::untimed):
+    /// allocations and users of their memory, conditional nodes, waits for words, and work of other
+    /// code. Because they do not run, the other nodes may compute other values than in a launch.
     ///
     /// ```
     /// # use warpwright_driver::*;
     /// # fn main() -> Result<(), Error> {
-    /// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+    /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
     /// # let stream = Stream::new(&context)?;
     /// let x = Buffer::<f32>::zeroed(&context, 1000)?;
     /// let mut graph = Graph::new(&context)?;
@@ -141,7 +150,9 @@ impl Graph {
     /// ```
     ///
     /// # Errors
-    /// A stream of another context, [`Error::Capturing`], or what the driver refuses.
+    /// - [`Error::WrongContext`] if the stream belongs to another context.
+    /// - [`Error::Capturing`] if the stream captures.
+    /// - [`Error::Driver`] if a node cannot run.
     pub fn profile(&self, stream: &Stream) -> Result<Profile, Error> {
         crate::context::expect_same("a graph", self.context(), "the stream", stream.context())?;
         profile(&self.nodes, self.order(), stream, &|_| Ok(true))
@@ -149,10 +160,12 @@ impl Graph {
 }
 
 impl GraphExec {
-    /// The same for a graph that is ready, with what its nodes do now, without those that are switched off.
+    /// Runs the nodes one by one with their present work, except for disabled nodes.
+    ///
+    /// See [`Graph::profile`] for details.
     ///
     /// # Errors
-    /// As [`Graph::profile`].
+    /// Returns the errors of [`Graph::profile`].
     pub fn profile(&mut self, stream: &Stream) -> Result<Profile, Error> {
         self.expect_stream(stream)?;
         profile(&self.nodes, self.order(), stream, &|node| {
@@ -167,18 +180,19 @@ fn profile(
     stream: &Stream,
     is_on: &dyn Fn(NodeId) -> Result<bool, Error>,
 ) -> Result<Profile, Error> {
-    let (mut timed, mut untimed) = (Vec::new(), Vec::new());
+    let mut timed = Vec::new();
+    let mut untimed = Vec::new();
     let queued = order.sorted().into_iter().try_for_each(|index| {
         let node = &nodes[index];
         let off =
-            matches!(&node.kind, NodeKind::Work(work) if !work.is_nothing()) && !is_on(node.id)?;
+            matches!(&node.kind, NodeKind::Work(work) if !work.is_empty()) && !is_on(node.id)?;
         if off {
             Ok(())
         } else {
             run(node, stream, &mut timed, &mut untimed)
         }
     });
-    // Also after an error: the nodes are lent, and what is queued uses them.
+    // Waits even after an error, because queued work uses objects that the caller only lends.
     stream.synchronize()?;
     queued?;
     let rows = timed.into_iter().map(row).collect::<Result<_, Error>>()?;
@@ -189,10 +203,11 @@ fn profile(
     })
 }
 
-/// What became of a node between two events.
+/// Returns the row of a node that ran between two events.
 fn row((node, [start, end]): (&Node, [Event; 2])) -> Result<ProfileRow, Error> {
-    let bytes = |(_, region, access): (_, &crate::Region, ptx_gen::Access)| {
-        region.bytes() as u64 * (u64::from(access.reads()) + u64::from(access.writes()))
+    let bytes = |touch: MemoryAccess<'_>| {
+        let times = u64::from(touch.access.reads()) + u64::from(touch.access.writes());
+        touch.region.bytes() as u64 * times
     };
     let bytes = node.kind.touches().map(bytes).sum();
     Ok(ProfileRow {
@@ -203,30 +218,27 @@ fn row((node, [start, end]): (&Node, [Event; 2])) -> Result<ProfileRow, Error> {
     })
 }
 
-/// Why a node runs as a part of a graph only, if it does.
+/// Returns the reason why a node runs only as part of a graph, if it does.
 fn part_of_a_graph(kind: &NodeKind) -> Option<&'static str> {
     match kind {
         NodeKind::Alloc(_) | NodeKind::Free(_) => {
-            Some("its memory is there in a launch of the graph only")
+            Some("its memory exists only during a launch of the graph")
         }
         NodeKind::Conditional(_) => Some("the device decides whether its graphs run"),
         NodeKind::Words(words) if words.waits() => {
-            Some("what it waits for may be written beside it")
+            Some("another node may write the word that it waits for")
         }
-        NodeKind::Other(_) => Some("it is not this crate's work"),
-        // Its nodes are looked at one by one.
+        NodeKind::Other(_) => Some("it is work of other code"),
+        // The nodes of a child are checked one by one.
         NodeKind::Child(_) => None,
-        kind if kind
-            .touches()
-            .any(|(_, region, _)| region.graph().is_some()) =>
-        {
+        kind if kind.touches().any(|touch| touch.region.graph().is_some()) => {
             Some("it uses memory that a graph allocates")
         }
         _ => None,
     }
 }
 
-/// Queues one node between two events, and those of a child one by one.
+/// Queues a node between two events. The nodes of a child are queued one by one.
 fn run<'n>(
     node: &'n Node,
     stream: &Stream,
@@ -256,7 +268,9 @@ fn run<'n>(
         NodeKind::Words(words) => Box::new(|| words.queue(stream)),
         _ => return Ok(()),
     };
-    let (start, end) = (Event::new(stream.context())?, Event::new(stream.context())?);
+    // Both events are created first. Otherwise creating the second one would count as time of the node.
+    let start = Event::new(stream.context())?;
+    let end = Event::new(stream.context())?;
     start.record(stream)?;
     queue()?;
     end.record(stream)?;
@@ -278,8 +292,11 @@ impl fmt::Display for Profile {
         )?;
         let all = self.time().as_secs_f64().max(f64::MIN_POSITIVE);
         for row in &self.rows {
-            let (seconds, megabytes) = (row.time.as_secs_f64(), row.bytes as f64 / 1e6);
-            let (index, name, percent) = (row.node.index(), &row.name, 100.0 * seconds / all);
+            let seconds = row.time.as_secs_f64();
+            let megabytes = row.bytes as f64 / 1e6;
+            let index = row.node.index();
+            let name = &row.name;
+            let percent = 100.0 * seconds / all;
             write!(
                 f,
                 "{index:>5}  {name:<32}{:>12.3}{percent:>7.1}%{megabytes:>12.3}",

@@ -1,10 +1,12 @@
-//! Pairs of nodes that touch the same bytes, and the edges that order them.
+//! Finds pairs of nodes that access the same bytes without an order.
 //!
-//! [`Graph::races`] is the specification: it compares every two nodes. [`Graph::instantiate`] needs the answer for every
-//! graph and asks for it without quadratic work. It visits the nodes in an order that the edges allow, and keeps for each
-//! range of bytes its last writer and the readers since. A node only has to come after those, because they come after
-//! everything before them. Most of these pairs are ordered by an edge between them or lie on one chain of edges. Only
-//! for others the paths of the whole graph are computed (see [`Order`]).
+//! [`Graph::races`] is the specification and compares every two nodes. [`Graph::instantiate`] needs
+//! the answer for every graph, so it uses a faster check. The check visits the nodes in a
+//! topological order. For each range of bytes it keeps the last writer and the readers since then.
+//! A node only has to follow those, because they follow everything before them.
+//!
+//! Most of these pairs are connected by an edge or lie on one chain of edges. Only for the others
+//! the paths of the whole graph are computed (see [`Order`]).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,15 +19,16 @@ use super::order::Order;
 use super::{Graph, Node, NodeId, NodeKind};
 use crate::error::Races;
 use crate::queue::{Hazard, hazard};
-use crate::uses::Touch;
+use crate::uses::MemoryAccess;
 use crate::{Error, Region};
 
-/// Two nodes that touch the same bytes, of which at least one writes, and that no path of edges orders.
+/// Two nodes that access the same bytes, at least one of which writes, without a path of edges
+/// between them.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?.labelled("x");
 /// let mut graph = Graph::new(&context)?;
 /// let first = graph.fill(&[], &x, 1.0)?;
@@ -46,18 +49,18 @@ use crate::{Error, Region};
 pub struct Race {
     /// The node that was added first.
     pub first: NodeId,
-    /// The number and the name of that node.
+    /// The index and the name of the first node.
     pub first_name: String,
     /// The node that was added later.
     pub second: NodeId,
-    /// The number and the name of that node.
+    /// The index and the name of the second node.
     pub second_name: String,
-    /// The region that the first node touches.
+    /// The region that the first node accesses.
     pub region: Region,
-    /// The bytes of the region's memory that both nodes touch.
+    /// The bytes of the region's allocation that both nodes access.
     pub bytes: Range<usize>,
-    /// The child graph or conditional node that contains both nodes, by number and name, preceded by those around it.
-    /// Empty if both are nodes of the graph itself.
+    /// The child graphs and conditional nodes that contain both nodes, by index and name, from the
+    /// outermost to the innermost. Empty if both are nodes of the graph itself.
     pub within: Vec<String>,
 }
 
@@ -86,37 +89,43 @@ impl fmt::Display for Race {
 }
 
 impl Graph {
-    /// Returns the reasons for an edge between two nodes: each buffer that both touch, with the kind of hazard.
+    /// Returns the reasons for an edge between two nodes: each buffer that both access, with the
+    /// kind of hazard.
     ///
     /// # Errors
-    /// Returns an error if a node is of another graph or was removed.
+    /// Returns an error if a node belongs to another graph or was removed.
     pub fn reasons(&self, from: NodeId, to: NodeId) -> Result<Vec<(Hazard, String)>, Error> {
-        let (from, to) = (self.index_of(from)?, self.index_of(to)?);
+        let from = self.index_of(from)?;
+        let to = self.index_of(to)?;
         let mut reasons = Vec::new();
-        for (_, a, earlier) in self.nodes[from].kind.touches() {
-            for (_, b, later) in self.nodes[to].kind.touches() {
-                let reason = hazard(earlier, later).filter(|_| a.overlaps(b));
-                if let Some(hazard) = reason {
-                    insert(&mut reasons, (hazard, a.name()));
+        for earlier in self.nodes[from].kind.touches() {
+            for later in self.nodes[to].kind.touches() {
+                if !earlier.region.overlaps(later.region) {
+                    continue;
+                }
+                if let Some(hazard) = hazard(earlier.access, later.access) {
+                    insert(&mut reasons, (hazard, earlier.region.name()));
                 }
             }
         }
         Ok(reasons)
     }
 
-    /// Returns the pairs of nodes that touch the same bytes, of which at least one writes, and that no path of edges
-    /// orders. These are the edges that were forgotten, and [`instantiate`](Self::instantiate) refuses such a graph.
+    /// Returns the pairs of nodes that access the same bytes, at least one of which writes, without
+    /// a path of edges between them.
     ///
-    /// Pairs within child graphs and within the bodies of conditional nodes are included. A recorded graph has no races.
-    /// A wait for a word of memory ([`WordOperation::wait`](crate::WordOperation::wait)) does not count as an access,
-    /// because it is itself a means to order work.
+    /// These pairs lack an edge, and [`instantiate`](Self::instantiate) refuses such a graph. Pairs
+    /// within child graphs and within the bodies of conditional nodes are included. A recorded
+    /// graph has no races. A wait for a word of memory
+    /// ([`WordOperation::wait`](crate::WordOperation::wait)) does not count as an access, because
+    /// its purpose is to order work.
     pub fn races(&self) -> Vec<Race> {
         let mut races = Vec::new();
         add_races(&self.nodes, self.order(), &[], &mut races);
         races
     }
 
-    /// Refuses a graph with races.
+    /// Checks that the graph has no races.
     pub(super) fn expect_no_races(&self, what: &'static str) -> Result<(), Error> {
         if self.is_free_of_races() {
             return Ok(());
@@ -137,13 +146,13 @@ impl Graph {
         }
     }
 
-    /// Returns true if [`races`](Self::races) returns none.
+    /// Returns true if [`races`](Self::races) would return no pair.
     fn is_free_of_races(&self) -> bool {
         if !are_free_of_races_within(&self.nodes) {
             return false;
         }
         let edges = Edges::new(self.edges.iter().map(super::Edge::indices));
-        // The numbers of the nodes are an order that the edges allow, unless an edge was added against it.
+        // The order of adding is a topological order, unless an edge was added later against it.
         let forward = edges.0.iter().all(|(to, from)| from < to);
         let sequence: Vec<usize> = if forward {
             (0..self.nodes.len()).collect()
@@ -165,7 +174,9 @@ impl Graph {
 
 /// Adds the races between these nodes and within them.
 fn add_races(nodes: &[Node], order: &Order, within: &[String], races: &mut Vec<Race>) {
-    let touches: Vec<Vec<Touch<'_>>> = nodes.iter().map(|node| accesses(node).collect()).collect();
+    let touches: Vec<Vec<MemoryAccess<'_>>> =
+        nodes.iter().map(|node| accesses(node).collect()).collect();
+    // Every pair is compared, because this is the specification of the faster check.
     for (b, later) in touches.iter().enumerate() {
         for (a, earlier) in touches[..b].iter().enumerate() {
             if order.precedes(a, b) || order.precedes(b, a) {
@@ -194,17 +205,16 @@ fn add_races(nodes: &[Node], order: &Order, within: &[String], races: &mut Vec<R
         match &node.kind {
             NodeKind::Child(child) => add_races(child.nodes(), child.order(), &path(), races),
             NodeKind::Conditional(conditional) => {
-                conditional
-                    .bodies()
-                    .iter()
-                    .for_each(|body| add_races(&body.nodes, body.order(), &path(), races));
+                for body in conditional.bodies() {
+                    add_races(&body.nodes, body.order(), &path(), races);
+                }
             }
             _ => {}
         }
     }
 }
 
-/// Returns true if the child graphs and the bodies among these nodes have no races.
+/// Returns true if the child graphs and bodies among these nodes have no races.
 fn are_free_of_races_within(nodes: &[Node]) -> bool {
     nodes.iter().all(|node| match &node.kind {
         NodeKind::Child(child) => {
@@ -218,12 +228,13 @@ fn are_free_of_races_within(nodes: &[Node]) -> bool {
     })
 }
 
-/// Paths of edges between nodes.
+/// The paths of edges between nodes.
 trait Paths {
     /// Returns true if a path leads from `a` to `b`, which comes later in the sequence.
     fn precedes(&self, a: usize, b: usize) -> bool;
 
-    /// Returns true if such a path is found without much work. False means that there may be one.
+    /// Returns true if such a path is found without much work. If it returns false, there may still
+    /// be one.
     fn precedes_visibly(&self, a: usize, b: usize) -> bool;
 }
 
@@ -237,7 +248,7 @@ impl Paths for Order {
     }
 }
 
-/// The paths of a graph, which are only computed if edges and chains do not show one.
+/// The paths of a graph. They are computed only if edges and chains do not show one.
 struct GraphPaths<'g> {
     graph: &'g Graph,
     edges: Edges,
@@ -254,29 +265,29 @@ impl Paths for GraphPaths<'_> {
     }
 }
 
-/// Returns true if every two of these nodes that would race otherwise are ordered. `sequence` has the nodes in an order
-/// that the edges allow.
+/// Returns true if all conflicting nodes are ordered. `sequence` contains the nodes in a
+/// topological order.
 fn are_ordered(nodes: &[Node], sequence: &[usize], paths: &impl Paths) -> bool {
     let mut memories = ByMemory::<Accesses>::default();
     sequence.iter().all(|node| {
-        accesses(&nodes[*node]).all(|(_, region, access)| {
-            let memory = memories.entry(region.memory()).or_default();
+        accesses(&nodes[*node]).all(|touch| {
+            let memory = memories.entry(touch.region.memory()).or_default();
             memory
-                .split(region.range())
-                .all(|part| part.add(*node, access, paths))
+                .split(touch.region.range())
+                .all(|part| part.add(*node, touch.access, paths))
         })
     })
 }
 
 /// Returns the accesses of a node that an edge may have to order.
-fn accesses(node: &Node) -> impl Iterator<Item = Touch<'_>> {
+fn accesses(node: &Node) -> impl Iterator<Item = MemoryAccess<'_>> {
     let waits_are_accesses = !matches!(node.kind, NodeKind::Words(_));
     node.kind
         .touches()
-        .filter(move |(_, _, access)| waits_are_accesses || access.writes())
+        .filter(move |touch| waits_are_accesses || touch.access.writes())
 }
 
-/// Edges from node to node, sorted by the later node.
+/// The edges between nodes, sorted by the later node.
 struct Edges(Vec<(usize, usize)>);
 
 impl Edges {
@@ -290,7 +301,7 @@ impl Edges {
         self.0.binary_search(&(to, from)).is_ok()
     }
 
-    /// Returns the nodes from which an edge leads to `to`.
+    /// Returns the predecessors of a node.
     fn before(&self, to: usize) -> impl Iterator<Item = usize> {
         let first = self.0.partition_point(|(node, _)| *node < to);
         self.0[first..]
@@ -299,7 +310,8 @@ impl Edges {
             .map(|(_, from)| *from)
     }
 
-    /// Returns for each node the number of a chain, so that an edge leads from each node of a chain to the next one.
+    /// Returns the number of a chain for each node. An edge leads from each node of a chain to the
+    /// next one.
     fn chains(&self, sequence: &[usize]) -> Vec<usize> {
         let mut chains = vec![0; sequence.len()];
         let mut last: Vec<usize> = Vec::new();
@@ -320,23 +332,24 @@ impl Edges {
     }
 }
 
-/// The accesses to one memory that a later access may have to follow: disjoint ranges by their first byte.
+/// The accesses to one allocation that a later access may have to follow: disjoint ranges by their
+/// first byte.
 #[derive(Default)]
-struct Accesses(BTreeMap<usize, Part>);
+struct Accesses(BTreeMap<usize, AccessedRange>);
 
-/// A range of bytes and what was done to it.
+/// A range of bytes and its recent accesses.
 #[derive(Clone, Default)]
-struct Part {
+struct AccessedRange {
     end: usize,
-    /// The last node that writes it.
+    /// The last node that writes the range.
     writer: Option<usize>,
-    /// The nodes that read it after that.
+    /// The nodes that read the range after the last write.
     readers: Vec<usize>,
 }
 
 impl Accesses {
-    /// Returns the parts of which these bytes consist, after splitting those that contain other bytes.
-    fn split(&mut self, bytes: Range<usize>) -> impl Iterator<Item = &mut Part> {
+    /// Returns the ranges that make up `bytes`, after splitting ranges that extend beyond them.
+    fn split(&mut self, bytes: Range<usize>) -> impl Iterator<Item = &mut AccessedRange> {
         self.cut(bytes.start);
         self.cut(bytes.end);
         let mut gaps = Vec::new();
@@ -353,16 +366,16 @@ impl Accesses {
         for gap in gaps {
             self.0.insert(
                 gap.start,
-                Part {
+                AccessedRange {
                     end: gap.end,
-                    ..Part::default()
+                    ..AccessedRange::default()
                 },
             );
         }
         self.0.range_mut(bytes).map(|(_, part)| part)
     }
 
-    /// Splits the part that contains the bytes before and after this place.
+    /// Splits the range that contains the bytes before and after `at`.
     fn cut(&mut self, at: usize) {
         let Some((_, part)) = self.0.range_mut(..at).next_back() else {
             return;
@@ -375,9 +388,11 @@ impl Accesses {
     }
 }
 
-impl Part {
-    /// Adds an access by a node, and returns true if the accesses that it must follow are ordered before it.
+impl AccessedRange {
+    /// Adds an access of a node. Returns true if the accesses that it must follow are ordered
+    /// before it.
     fn add(&mut self, node: usize, access: Access, paths: &impl Paths) -> bool {
+        // A node may access the range twice, for example as source and target. That is not a race.
         let follows = |earlier: usize| earlier == node || paths.precedes(earlier, node);
         if !self.writer.is_none_or(follows) {
             return false;
@@ -388,7 +403,8 @@ impl Part {
             return all;
         }
         match self.readers.last_mut() {
-            // What follows this reader follows the earlier one as well.
+            // A node that follows this reader follows the earlier one as well, so one entry is
+            // enough. Only cheap answers are used, because a longer list is correct too.
             Some(last) if *last == node || paths.precedes_visibly(*last, node) => *last = node,
             _ => self.readers.push(node),
         }
@@ -396,26 +412,26 @@ impl Part {
     }
 }
 
-/// Puts an item in its place in a sorted vector, unless it is there.
+/// Inserts an item into a sorted vector, unless it contains the item.
 fn insert<T: Ord>(items: &mut Vec<T>, item: T) {
     if let Err(place) = items.binary_search(&item) {
         items.insert(place, item);
     }
 }
 
-/// Returns the first bytes that both touch and one of them writes, with the region of the first.
+/// Returns the first bytes that both access and at least one writes, with the region of the first.
 pub(crate) fn conflict<'a>(
-    mut first: impl Iterator<Item = Touch<'a>>,
-    second: impl Iterator<Item = Touch<'a>> + Clone,
+    mut first: impl Iterator<Item = MemoryAccess<'a>>,
+    second: impl Iterator<Item = MemoryAccess<'a>> + Clone,
 ) -> Option<(&'a Region, Range<usize>)> {
-    first.find_map(|(_, region, access)| {
-        let meets = |(_, other, theirs): &Touch<'_>| {
-            hazard(access, *theirs).is_some() && region.overlaps(other)
+    first.find_map(|ours| {
+        let meets = |theirs: &MemoryAccess<'_>| {
+            hazard(ours.access, theirs.access).is_some() && ours.region.overlaps(theirs.region)
         };
-        second.clone().find(meets).map(|(_, other, _)| {
-            let (a, b) = (region.range(), other.range());
-            (region, a.start.max(b.start)..a.end.min(b.end))
-        })
+        let theirs = second.clone().find(meets)?;
+        let a = ours.region.range();
+        let b = theirs.region.range();
+        Some((ours.region, a.start.max(b.start)..a.end.min(b.end)))
     })
 }
 
@@ -423,7 +439,7 @@ pub(crate) fn conflict<'a>(
 mod tests {
     use super::*;
 
-    /// Paths from lower to higher numbers, except from one node.
+    /// Paths from lower to higher indices, except from one node.
     struct AllBut(Option<usize>);
 
     impl Paths for AllBut {

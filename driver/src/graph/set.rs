@@ -1,11 +1,12 @@
-//! Changing what the nodes of a graph that is ready do.
+//! Changes the work of nodes of an executable graph.
 //!
-//! A node keeps its sort and its edges. So what it touches may change only where the order still holds: work that would
-//! meet another node's on the same bytes without an edge between the two is refused before the driver is asked.
+//! A node keeps its kind and its edges, so its new work must fit the existing order. Work that
+//! would conflict with another node without a path of edges between them is refused before the
+//! driver is called.
 
 use std::sync::Arc;
 
-use ptx_gen::{Access, KernelDef};
+use ptx_gen::KernelDef;
 
 use super::coherence::expect_all_coherent;
 use super::exec::{GraphExec, RaceCheck, Users};
@@ -18,6 +19,7 @@ use super::{Graph, NodeId, NodeKind, edge};
 use crate::args::Args;
 use crate::context::expect_same;
 use crate::queue::{Work, memcpy_params};
+use crate::uses::MemoryAccess;
 use crate::{Error, Event, Function, Host, Kernel, Launch, LaunchConfig, LaunchProblem, Region};
 
 fn add_user(users: &mut Users, memory: usize, node: usize) {
@@ -36,23 +38,24 @@ fn remove_user(users: &mut Users, memory: usize, node: usize) {
     }
 }
 
-/// What a node may be changed to do: the same sort of thing as it does.
+/// The new work of a node, which must be of the same kind as the old.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?;
-/// let (mut one, mut two) = (Graph::new(&context)?, Graph::new(&context)?);
+/// let mut one = Graph::new(&context)?;
+/// let mut two = Graph::new(&context)?;
 /// one.fill(&[], &x, 1.0)?;
 /// two.fill(&[], &x, 2.0)?;
 /// let mut graph = Graph::new(&context)?;
 /// let child = graph.child(&[], &one)?;
-/// let told = graph.host(&[child], || println!("one"))?;
+/// let printed = graph.host(&[child], || println!("one"))?;
 /// let mut exec = graph.instantiate()?;
-/// exec.set(child, &two)?; // graphs and work become one by themselves
-/// exec.set(told, NodeWork::host(&context, || println!("two")))?;
+/// exec.set(child, &two)?; // graphs and work convert to `NodeWork`
+/// exec.set(printed, NodeWork::host(&context, || println!("two")))?;
 /// exec.launch(&stream)?;
 /// assert_eq!(stream.read(&x)?, [2.0; 4]);
 /// # Ok(())
@@ -63,9 +66,9 @@ fn remove_user(users: &mut Users, memory: usize, node: usize) {
 pub enum NodeWork<'g> {
     /// A launch, a copy or a fill.
     Work(Work),
-    /// A function on the host.
+    /// A host function.
     Host(HostCall),
-    /// A graph of the same form as the child's.
+    /// A graph of the same form as the child.
     Child(&'g Graph),
     /// The recording of another event.
     Record(Event),
@@ -76,7 +79,7 @@ pub enum NodeWork<'g> {
 }
 
 impl NodeWork<'_> {
-    /// A function on the host.
+    /// Creates the work of a host node.
     pub fn host(context: &crate::Context, function: impl Fn() + Send + Sync + 'static) -> Self {
         Self::Host(HostCall::new(context, function))
     }
@@ -95,12 +98,12 @@ impl<'g> From<&'g Graph> for NodeWork<'g> {
 }
 
 impl GraphExec {
-    /// Changes what a node does, for launches from now on: to other work of the same sort.
+    /// Changes the work of a node for later launches. The new work must be of the same kind.
     ///
     /// ```
     /// # use warpwright_driver::*;
     /// # fn main() -> Result<(), Error> {
-    /// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+    /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
     /// # let stream = Stream::new(&context)?;
     /// let x = Buffer::<f32>::zeroed(&context, 4)?;
     /// let mut graph = Graph::new(&context)?;
@@ -113,14 +116,16 @@ impl GraphExec {
     /// # }
     /// ```
     ///
-    /// Nodes in the bodies of conditional nodes are changed with the whole graph only: CUDA documents their change for
-    /// [`update`](Self::update), by another graph of the same form.
+    /// CUDA supports changes in the bodies of conditional nodes only for the whole graph. Use
+    /// [`update`](Self::update) with another graph of the same form.
     ///
     /// # Errors
-    /// A node of another graph, one that was removed since, one of another sort, or one in the body of a conditional node
-    /// ([`Error::Graph`]); else as
-    /// [`set_launch`](Self::set_launch), and what the driver refuses: a copy keeps its kinds of memory, a child graph
-    /// its form.
+    /// - [`Error::ForeignNode`] or [`Error::RemovedNode`] if the node is not in the graph.
+    /// - [`Error::NodeKind`] if the new work is of another kind.
+    /// - [`Error::Graph`] if the node is in the body of a conditional node.
+    /// - The errors of [`set_launch`](Self::set_launch).
+    /// - [`Error::Driver`] if the driver refuses. For example, a copy must keep its kinds of memory
+    ///   and a child graph its form.
     pub fn set<'g>(&mut self, node: NodeId, work: impl Into<NodeWork<'g>>) -> Result<(), Error> {
         match work.into() {
             NodeWork::Work(Work::Launch(launch)) => self.set_launch(node, launch),
@@ -133,10 +138,10 @@ impl GraphExec {
         }
     }
 
-    /// Changes the arguments of a kernel node, and with them its geometry, for launches from now on.
+    /// Changes the arguments of a kernel node, and with them its grid, for later launches.
     ///
     /// # Errors
-    /// As [`Kernel::with`] and [`set_launch`](Self::set_launch).
+    /// Returns the errors of [`Kernel::with`] and [`set_launch`](Self::set_launch).
     pub fn set_args<K: KernelDef>(
         &mut self,
         node: NodeId,
@@ -153,7 +158,7 @@ impl GraphExec {
         made.map_or(Ok(()), |launch| self.set_launch(node, launch))
     }
 
-    /// Changes a kernel's numbers and shape in place, where nothing else changes.
+    /// Changes only the scalars and the shape of a kernel in place. Returns `None` if more differs.
     fn refit(
         &mut self,
         node: NodeId,
@@ -166,7 +171,7 @@ impl GraphExec {
         if !matches!(place, NodeKind::Work(Work::Launch(_))) {
             return None;
         }
-        // Taken out for the call, which borrows the rest.
+        // Moved out during the call, which borrows the other fields of `self`.
         let mut kind = std::mem::replace(place, NodeKind::Empty);
         let NodeKind::Work(Work::Launch(launch)) = &mut kind else {
             return None;
@@ -174,9 +179,10 @@ impl GraphExec {
         let set = launch.refit(function, config, args, |params| {
             self.with_node(node, |driver, exec, raw| {
                 let params = kernel_params(function, config, params);
-                // SAFETY: the exec is alive, the node is of the graph it was made from, and the driver copies the parameters.
+                // SAFETY: `self` keeps the executable graph alive, and `with_node` has checked the
+                // node. The driver copies the parameters.
                 unsafe {
-                    cu_if_there!(
+                    cu_optional!(
                         driver,
                         cuGraphExecKernelNodeSetParams_v2(exec, raw, &params)
                     )
@@ -187,13 +193,18 @@ impl GraphExec {
         set
     }
 
-    /// Changes what a kernel node launches, for launches from now on.
+    /// Changes the launch of a kernel node for later launches.
     ///
     /// # Errors
-    /// A node of another graph or that is no kernel; a kernel of another context; buffers that an unordered node
-    /// touches ([`Error::Unordered`]): an edge follows from arguments, and edges do not change here; a kernel that
-    /// a programmatic edge leads to and that does not wait ([`Error::Overlap`]); a kernel that reads by `ld.global.nc`
-    /// what a kernel writes that may still run when it starts ([`Error::Stale`]).
+    /// - [`Error::ForeignNode`] or [`Error::RemovedNode`] if the node is not in the graph.
+    /// - [`Error::NodeKind`] if the node is not a kernel.
+    /// - [`Error::WrongContext`] if the kernel belongs to another context.
+    /// - [`Error::Launch`] if the launch attributes differ, because those belong to the node.
+    /// - [`Error::Unordered`] if a node without a path to this one uses a buffer of the launch.
+    ///   Edges follow from arguments and do not change here.
+    /// - [`Error::Overlap`] if the node has a programmatic edge and the kernel does not wait.
+    /// - [`Error::Stale`] if the kernel reads memory with `ld.global.nc` that an overlapping kernel
+    ///   writes.
     pub fn set_launch(&mut self, node: NodeId, launch: Launch) -> Result<(), Error> {
         let index = self.index_of(node)?;
         let NodeKind::Work(Work::Launch(old)) = &self.nodes[index].kind else {
@@ -201,16 +212,19 @@ impl GraphExec {
         };
         launch.expect_in(self.context())?;
         expect_same_attributes(old, &launch)?;
+        // New scalars or a smaller range of the same buffers cannot create a conflict.
         if touches_more(old, &launch) {
             self.expect_place(index, &NodeKind::Work(Work::Launch(launch.clone())))?;
         }
         self.with_node(node, |driver, exec, raw| {
-            // SAFETY: the exec is alive, the node is of the graph it was made from, and the driver copies the parameters.
+            // SAFETY: `self` keeps the executable graph alive, and `with_node` has checked the
+            // node. The driver copies the parameters.
             with_kernel_params(&launch, |params| unsafe {
-                cu_if_there!(driver, cuGraphExecKernelNodeSetParams_v2(exec, raw, params))
+                cu_optional!(driver, cuGraphExecKernelNodeSetParams_v2(exec, raw, params))
             })
         })?;
-        // The node lets go of what it named before; launches in flight that still use it are waited for.
+        // Dropping the old launch is safe while launches of this graph still run, because its
+        // memory is freed only after the streams have completed them.
         self.nodes[index].kind = NodeKind::Work(Work::Launch(launch));
         Ok(())
     }
@@ -218,24 +232,27 @@ impl GraphExec {
     fn set_transfer(&mut self, node: NodeId, work: Work) -> Result<(), Error> {
         let index = self.index_of(node)?;
         let fits = match (&self.nodes[index].kind, &work) {
-            (NodeKind::Work(old), new) if old.is_nothing() || new.is_nothing() => false,
+            (NodeKind::Work(old), new) if old.is_empty() || new.is_empty() => false,
             (NodeKind::Work(Work::Copy(_)), Work::Copy(_))
             | (NodeKind::Work(Work::Fill(_)), Work::Fill(_)) => true,
             _ => false,
         };
         if !fits {
-            return Err(self.nodes[index]
-                .wrong_kind("only a copy becomes a copy and a fill a fill, of some bytes"));
+            return Err(self.nodes[index].wrong_kind(
+                "only a copy can become a copy, and only a fill a fill, of at least one byte",
+            ));
         }
         work.expect_in(self.context())?;
-        let (context, kind) = (self.context().raw(), NodeKind::Work(work.clone()));
+        let context = self.context().raw();
+        let kind = NodeKind::Work(work.clone());
         self.expect_place(index, &kind)?;
         self.with_node(node, |driver, exec, raw| match &work {
             Work::Copy(copy) => {
                 let params = memcpy_params(copy);
-                // SAFETY: exec and node are alive, and the parameters name live memory of the context.
+                // SAFETY: `self` keeps the executable graph alive, and `with_node` has checked the
+                // node. The memory is of this context, and the node keeps it alive.
                 unsafe {
-                    cu_if_there!(
+                    cu_optional!(
                         driver,
                         cuGraphExecMemcpyNodeSetParams(exec, raw, &params, context)
                     )
@@ -243,9 +260,10 @@ impl GraphExec {
             }
             Work::Fill(fill) => {
                 let params = memset_params(fill);
-                // SAFETY: as above.
+                // SAFETY: `self` keeps the executable graph alive, and `with_node` has checked the
+                // node. The memory is of this context, and the node keeps it alive.
                 unsafe {
-                    cu_if_there!(
+                    cu_optional!(
                         driver,
                         cuGraphExecMemsetNodeSetParams(exec, raw, &params, context)
                     )
@@ -260,9 +278,7 @@ impl GraphExec {
     fn set_host(&mut self, node: NodeId, call: HostCall) -> Result<(), Error> {
         let index = self.index_of(node)?;
         if !matches!(self.nodes[index].kind, NodeKind::Host(_)) {
-            return Err(
-                self.nodes[index].wrong_kind("only a function of the host becomes another one")
-            );
+            return Err(self.nodes[index].wrong_kind("only a host function can become another one"));
         }
         expect_same(
             "a function of the host",
@@ -272,8 +288,9 @@ impl GraphExec {
         )?;
         let params = call.params();
         self.with_node(node, |driver, exec, raw| {
-            // SAFETY: exec and node are alive, and the node keeps the function from here on.
-            unsafe { cu_if_there!(driver, cuGraphExecHostNodeSetParams(exec, raw, &params)) }
+            // SAFETY: `self` keeps the executable graph alive, and `with_node` has checked the
+            // node. The node keeps the function from here on.
+            unsafe { cu_optional!(driver, cuGraphExecHostNodeSetParams(exec, raw, &params)) }
         })?;
         self.nodes[index].kind = NodeKind::Host(call);
         Ok(())
@@ -282,11 +299,13 @@ impl GraphExec {
     fn set_child(&mut self, node: NodeId, graph: &Graph) -> Result<(), Error> {
         let index = self.index_of(node)?;
         if !matches!(self.nodes[index].kind, NodeKind::Child(_)) {
-            return Err(self.nodes[index].wrong_kind("only a child graph becomes another one"));
+            return Err(self.nodes[index].wrong_kind("only a child graph can become another one"));
         }
         expect_same("a graph", graph.context(), "its parent", self.context())?;
         let what = "making it another graph's child";
         graph.expect_plain(what)?;
+        // `with_node` locks the plan, and the call below locks the child. The same lock twice would
+        // deadlock.
         if Arc::ptr_eq(&graph.raw, &self.inner.graph) {
             return Err(Error::Graph {
                 what,
@@ -296,12 +315,13 @@ impl GraphExec {
         if self.races == RaceCheck::Refuse {
             graph.expect_no_races(what)?;
         }
-        let kind = NodeKind::Child(Child::of(graph));
+        let kind = NodeKind::Child(Child::from_graph(graph));
         self.expect_place(index, &kind)?;
         self.with_node(node, |driver, exec, raw| {
             let (child, _calls) = graph.raw.begin_whole();
-            // SAFETY: exec, node and child are alive; the driver copies what the child's nodes do.
-            unsafe { cu_if_there!(driver, cuGraphExecChildGraphNodeSetParams(exec, raw, child)) }
+            // SAFETY: the references keep both graphs alive, the child is locked, and `with_node`
+            // has checked the node. The driver copies the work of the child.
+            unsafe { cu_optional!(driver, cuGraphExecChildGraphNodeSetParams(exec, raw, child)) }
         })?;
         self.nodes[index].kind = kind;
         Ok(())
@@ -313,8 +333,9 @@ impl GraphExec {
             (NodeKind::Record(_), NodeKind::Record(event)) => (event, true),
             (NodeKind::Wait(_), NodeKind::Wait(event)) => (event, false),
             _ => {
-                return Err(self.nodes[index]
-                    .wrong_kind("only a node of an event takes another, for the same"));
+                return Err(self.nodes[index].wrong_kind(
+                    "only a node that records or waits for an event can take another event",
+                ));
             }
         };
         event.expect_in(self.context(), "the graph")?;
@@ -324,15 +345,16 @@ impl GraphExec {
             event.lend_to_graph()
         }
         self.with_node(node, |driver, exec, raw| {
-            // SAFETY: exec, node and event are alive, and the node keeps the event from here on.
+            // SAFETY: `self` keeps the executable graph alive, and `with_node` has checked the
+            // node. The node keeps the event from here on.
             unsafe {
                 if records {
-                    cu_if_there!(
+                    cu_optional!(
                         driver,
                         cuGraphExecEventRecordNodeSetEvent(exec, raw, event.raw())
                     )
                 } else {
-                    cu_if_there!(
+                    cu_optional!(
                         driver,
                         cuGraphExecEventWaitNodeSetEvent(exec, raw, event.raw())
                     )
@@ -346,7 +368,7 @@ impl GraphExec {
     fn set_words(&mut self, node: NodeId, operations: &[WordOperation]) -> Result<(), Error> {
         let index = self.index_of(node)?;
         if !matches!(self.nodes[index].kind, NodeKind::Words(_)) {
-            return Err(self.nodes[index].wrong_kind("only operations on words become others"));
+            return Err(self.nodes[index].wrong_kind("only operations on words can become others"));
         }
         let words = Words::new(self.context(), operations)?;
         let kind = NodeKind::Words(words.clone());
@@ -354,9 +376,10 @@ impl GraphExec {
         let context = self.context().clone();
         self.with_node(node, |driver, exec, raw| {
             words.with_params(&context, |params| {
-                // SAFETY: exec and node are alive, the words are of the context, and the node keeps them from here on.
+                // SAFETY: `self` keeps the executable graph alive, and `with_node` has checked the
+                // node. The words are of this context, and the node keeps them from here on.
                 unsafe {
-                    cu_if_there!(
+                    cu_optional!(
                         driver,
                         cuGraphExecBatchMemOpNodeSetParams(exec, raw, params)
                     )
@@ -367,7 +390,7 @@ impl GraphExec {
         Ok(())
     }
 
-    /// Refuses what the edges of this node do not fit, and remembers what it touches.
+    /// Checks that new work fits the edges of a node, and updates the tables of accesses.
     fn expect_place(&mut self, index: usize, new: &NodeKind) -> Result<(), Error> {
         let node = self.nodes[index].id;
         if let NodeKind::Work(work) = new {
@@ -383,26 +406,31 @@ impl GraphExec {
         new.touches().try_for_each(|touch| {
             expect_in_order(place, (index, self.nodes[index].name()), touch)
         })?;
+        // The tables change only after all checks, so that a refused change leaves them valid.
         if let Some(users) = self.users.get_mut() {
             let old = &self.nodes[index].kind;
-            old.touches()
-                .for_each(|(_, region, _)| remove_user(users, region.memory(), index));
-            new.touches()
-                .for_each(|(_, region, _)| add_user(users, region.memory(), index));
+            for touch in old.touches() {
+                remove_user(users, touch.region.memory(), index);
+            }
+            for touch in new.touches() {
+                add_user(users, touch.region.memory(), index);
+            }
         }
         self.touched.take();
         Ok(())
     }
 
-    /// Refuses new uses that meet those of a node without a path of edges between them.
+    /// Checks that new accesses do not conflict with a node without a path to this one.
     fn expect_ordered(&self, index: usize, new: &NodeKind) -> Result<(), Error> {
         let old = &self.nodes[index].kind;
-        let is_new = |(_, region, access): &(_, &Region, Access)| {
+        let is_new = |touch: &MemoryAccess<'_>| {
             !old.touches()
-                .any(|(_, known, before)| *access == before && known.covers(region))
+                .any(|known| touch.access == known.access && known.region.covers(touch.region))
         };
-        let (new, order): (Vec<_>, _) = (new.touches().filter(is_new).collect(), self.order());
-        for other in self.users_of(new.iter().map(|(_, region, _)| *region)) {
+        // Accesses that the node had before were checked when the graph was instantiated.
+        let new: Vec<_> = new.touches().filter(is_new).collect();
+        let order = self.order();
+        for other in self.users_of(new.iter().map(|touch| touch.region)) {
             let node = &self.nodes[other];
             let ordered =
                 other == index || order.precedes(other, index) || order.precedes(index, other);
@@ -412,7 +440,8 @@ impl GraphExec {
                 conflict(new.iter().copied(), node.kind.touches())
             };
             if let Some(buffer) = met.map(|(region, _)| region.name()) {
-                let (name, other_name) = (self.nodes[index].name(), node.name());
+                let name = self.nodes[index].name();
+                let other_name = node.name();
                 return Err(Error::Unordered {
                     node: index,
                     name,
@@ -425,14 +454,14 @@ impl GraphExec {
         Ok(())
     }
 
-    /// The nodes that may use memory of these regions, in order.
+    /// Returns the nodes that may use memory of these regions, in ascending order.
     fn users_of<'a>(&self, regions: impl Iterator<Item = &'a Region>) -> Vec<usize> {
         let all = self.users.get_or_init(|| {
             let mut users = Users::default();
             for (index, node) in self.nodes.iter().enumerate() {
-                node.kind
-                    .touches()
-                    .for_each(|(_, region, _)| add_user(&mut users, region.memory(), index));
+                for touch in node.kind.touches() {
+                    add_user(&mut users, touch.region.memory(), index);
+                }
             }
             users
         });
@@ -445,7 +474,8 @@ impl GraphExec {
         found
     }
 
-    /// Refuses work in this node's place by which a kernel would read what may still be written.
+    /// Checks that with this work no kernel would read memory that an overlapping kernel may still
+    /// write.
     fn expect_coherent_with(&self, node: NodeId, new: &NodeKind) -> Result<(), Error> {
         if !self.programmatic().any(|e| e.to == node || e.from == node) {
             return Ok(());
@@ -456,17 +486,17 @@ impl GraphExec {
     }
 }
 
-/// Whether a launch is of another kernel, or touches bytes that the old one does not.
+/// Returns true if a launch has another kernel or accesses bytes that the old one does not.
 fn touches_more(old: &Launch, new: &Launch) -> bool {
-    let same = |(a, b): ((&str, &Region, Access), (&str, &Region, Access))| {
-        a.0 == b.0 && a.2 == b.2 && a.1.covers(b.1)
+    let same = |(old, new): (MemoryAccess<'_>, MemoryAccess<'_>)| {
+        old.name == new.name && old.access == new.access && old.region.covers(new.region)
     };
     !old.function().same(new.function())
         || old.buffers().count() != new.buffers().count()
         || !old.buffers().zip(new.buffers()).all(same)
 }
 
-/// Refuses a launch that asks for more or less beside its shape: those are attributes of the node, which stay.
+/// Checks that a launch has the same attributes as the old one, because those belong to the node.
 #[inline]
 fn expect_same_attributes(old: &Launch, new: &Launch) -> Result<(), Error> {
     if old.config().same_attributes(&new.config()) {
@@ -479,7 +509,7 @@ fn expect_same_attributes(old: &Launch, new: &Launch) -> Result<(), Error> {
 #[cold]
 fn other_attributes(new: &Launch) -> Error {
     let problem = LaunchProblem::Attribute(
-        "cluster, cooperation, priority and domain are the node's, and stay as they were when the graph was made",
+        "cluster, cooperative, priority and domain are attributes of the node and cannot change after instantiation",
     );
     Error::Launch {
         kernel: new.function().name().to_string(),

@@ -1,4 +1,4 @@
-//! Taking over the work of another graph of the same form.
+//! Updates an executable graph from another graph of the same form.
 
 use std::sync::OnceLock;
 
@@ -10,15 +10,20 @@ use crate::Error;
 use crate::context::expect_same;
 
 impl GraphExec {
-    /// Takes over the arguments of another graph of the same form, with the same nodes and edges, added in the same order.
-    /// If the driver accepts a graph whose nodes were added in another order, single nodes cannot be changed any more.
+    /// Takes over the arguments of another graph of the same form: the same nodes and edges, added
+    /// in the same order.
+    ///
+    /// The driver may also accept a graph whose nodes were added in another order. Single nodes
+    /// cannot be changed any more then, because they are no longer known to correspond to the plan.
     ///
     /// # Errors
-    /// After an error nothing has changed.
-    /// - [`Error::Races`] if nodes of `graph` touch the same bytes without an order: see [`Graph::races`].
-    /// - [`Error::Update`] if the driver refuses, with the difference that this crate sees, and the nodes that the driver
-    ///   names, by their number in `graph`.
-    /// - [`Error::Graph`] for graphs that allocate or free memory.
+    /// Nothing has changed after an error.
+    ///
+    /// - [`Error::Races`] if nodes of `graph` access the same bytes without an order (see
+    ///   [`Graph::races`]).
+    /// - [`Error::Update`] if the driver refuses. The error contains the first difference that this
+    ///   crate finds, and the nodes that the driver names, by their index in `graph`.
+    /// - [`Error::Graph`] if one of the graphs allocates or frees memory.
     pub fn update(&mut self, graph: &Graph) -> Result<(), Error> {
         expect_same(
             "a graph",
@@ -31,9 +36,10 @@ impl GraphExec {
         let result = {
             let _current = self.context().enter()?;
             let (raw, _calls) = graph.raw.begin()?;
-            // SAFETY: exec and graph are alive; `info` is ours to write.
+            // SAFETY: the references keep both graphs alive, and the plan is locked. `info` is a
+            // local variable that the driver may write.
             unsafe {
-                cu_if_there!(
+                cu_optional!(
                     self.context().driver(),
                     cuGraphExecUpdate_v2(self.inner.raw, raw, &mut info)
                 )
@@ -41,7 +47,8 @@ impl GraphExec {
         };
         if let Err(source) = result {
             let name = |node| graph.name_of(node).map(String::into_boxed_str);
-            let (node, from) = (name(info.errorNode), name(info.errorFromNode));
+            let node = name(info.errorNode);
+            let from = name(info.errorFromNode);
             let changed = self.change_to(graph).map(String::into_boxed_str);
             let source = Box::new(source);
             return Err(Error::Update {
@@ -57,11 +64,13 @@ impl GraphExec {
             mine.kind = theirs.kind.clone();
         }
         self.owners = graph.owners.clone();
-        (self.touched, self.users) = (OnceLock::new(), OnceLock::new());
+        // Both were computed from the old arguments.
+        self.touched = OnceLock::new();
+        self.users = OnceLock::new();
         Ok(())
     }
 
-    /// Refuses a graph that owns memory, which would stay the old one's.
+    /// Checks that the graphs do not own memory, which would remain the memory of the old graph.
     fn expect_form(&self, graph: &Graph) -> Result<(), Error> {
         let refuse = |problem| {
             Err(Error::Graph {
@@ -82,13 +91,14 @@ impl GraphExec {
         };
         if owns(&self.nodes) || owns(&graph.nodes) {
             return refuse(
-                "a graph that allocates or frees memory keeps it; change its nodes one by one",
+                "a graph that allocates or frees memory cannot be updated as a whole; change its nodes one by one",
             );
         }
         Ok(())
     }
 
-    /// Whether the nodes of a graph pair with this one's by the order of adding.
+    /// Returns true if the nodes of `graph` correspond to those of this graph in the order of
+    /// adding.
     fn pairs_with(&self, graph: &Graph) -> bool {
         let edges = |edges: &[Edge]| {
             let mut edges: Vec<_> = edges
@@ -108,9 +118,10 @@ impl GraphExec {
             && edges(&self.edges) == edges(&graph.edges)
     }
 
-    /// The first thing in which a graph is not of this one's form.
+    /// Returns the first difference in form, if there is one.
     fn change_to(&self, graph: &Graph) -> Option<String> {
         let counts = |what, a, b| (a != b).then(|| format!("{a} {what} became {b}"));
+        // Counts first, because nodes pair up only if the counts are equal.
         counts("nodes", self.nodes.len(), graph.nodes.len())
             .or_else(|| counts("edges", self.edges.len(), graph.edges.len()))
             .or_else(|| {

@@ -1,4 +1,4 @@
-//! Words of memory that a graph waits for or writes, many in one node.
+//! Nodes that wait for words of memory or write words, with many operations per node.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use crate::element::{Element, as_bytes};
 use crate::uses::Use;
 use crate::{Context, DriverError, EdgeKind, Error, Stream, View, WaitFor};
 
-/// One operation on a word of 32 or 64 bits.
+/// An operation on a word of 32 or 64 bits.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let flag = Buffer::<u32>::zeroed(&context, 1)?;
 /// let mut graph = Graph::new(&context)?;
@@ -39,19 +39,19 @@ pub struct WordOperation {
     used: Use,
 }
 
-/// Operations on words of memory, made one after another. Clones are the same operations.
+/// Operations on words of memory, executed one after another. Clones refer to the same operations.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let flags = Buffer::<u32>::zeroed(&context, 2)?;
 /// let mut graph = Graph::new(&context)?;
 /// graph.words(&[], &[
 ///     WordOperation::write(&flags.view_range(0..1), 7)?,
 ///     WordOperation::write(&flags.view_range(1..2), 8)?,
 /// ])?;
-/// let NodeKind::Words(words) = graph.nodes()[0].kind() else { panic!("it is one") };
+/// let NodeKind::Words(words) = graph.nodes()[0].kind() else { panic!("expected this kind of work") };
 /// assert_eq!(words.count(), 2);
 /// # Ok(())
 /// # }
@@ -65,10 +65,11 @@ struct WordsInner {
 }
 
 impl WordOperation {
-    /// Waits until the word has a value that a kernel, a stream or the host writes.
+    /// Creates a wait until the word satisfies a condition. A kernel, a stream or the host can
+    /// write it.
     ///
     /// # Errors
-    /// A view that is not one word of 4 or 8 bytes.
+    /// Returns [`Error::Transfer`] if the view is not one word of 4 or 8 bytes.
     pub fn wait<T: Element>(word: &View<T>, wait: WaitFor, value: T) -> Result<Self, Error> {
         use CUstreamBatchMemOpType as Type;
         let flags = match wait {
@@ -81,10 +82,10 @@ impl WordOperation {
         Self::new(word, value, types, Access::Read, flags.0)
     }
 
-    /// Writes the word.
+    /// Creates a write of the word.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait).
+    /// Returns [`Error::Transfer`] if the view is not one word of 4 or 8 bytes.
     pub fn write<T: Element>(word: &View<T>, value: T) -> Result<Self, Error> {
         use CUstreamBatchMemOpType as Type;
         Self::new(
@@ -104,12 +105,13 @@ impl WordOperation {
         flags: u32,
     ) -> Result<Self, Error> {
         word.expect_len("an operation on a word", 1)?;
+        // The driver has separate operations for words of 4 and 8 bytes.
         let (operation, value) = match *as_bytes(&[value]) {
             [a, b, c, d] => (types[0], u32::from_le_bytes([a, b, c, d]).into()),
             [a, b, c, d, e, f, g, h] => (types[1], u64::from_le_bytes([a, b, c, d, e, f, g, h])),
             ref bytes => {
                 let problem = format!(
-                    "a word of {} bytes; there are operations on 4 and 8",
+                    "a word of {} bytes; use a word of 4 or 8 bytes",
                     bytes.len()
                 );
                 return Err(Error::Transfer {
@@ -148,7 +150,7 @@ impl Words {
         if operations.is_empty() {
             return Err(Error::Graph {
                 what: "operations on words",
-                problem: "there is none",
+                problem: "the list is empty",
             });
         }
         operations
@@ -161,12 +163,12 @@ impl Words {
         })))
     }
 
-    /// How many operations there are.
+    /// Returns the number of operations.
     pub fn count(&self) -> usize {
         self.0.operations.len()
     }
 
-    /// Whether it waits for a word.
+    /// Returns true if one of the operations is a wait.
     pub(super) fn waits(&self) -> bool {
         self.0
             .operations
@@ -174,20 +176,22 @@ impl Words {
             .any(|operation| !operation.used.access.writes())
     }
 
-    /// Makes the operations in the order of a stream.
+    /// Queues the operations in a stream.
     pub(super) fn queue(&self, stream: &Stream) -> Result<(), Error> {
-        let turn = stream.begin("operations on words")?;
-        turn.admit(self.0.uses.iter().map(|used| (&used.region, used.access)))?;
+        let submission = stream.begin("operations on words")?;
+        submission.admit(self.0.uses.iter().map(|used| (&used.region, used.access)))?;
         let mut operations: Vec<_> = self
             .0
             .operations
             .iter()
             .map(WordOperation::params)
             .collect();
-        let (count, first) = (operations.len() as u32, operations.as_mut_ptr());
-        turn.enqueue(|driver| {
-            // SAFETY: the words are alive, and whoever releases them waits for the stream; the operations are copied.
-            unsafe { cu_if_there!(driver, cuStreamBatchMemOp_v2(stream.raw(), count, first, 0)) }
+        let count = operations.len() as u32;
+        let first = operations.as_mut_ptr();
+        submission.enqueue(|driver| {
+            // SAFETY: the operations keep the words alive, which are freed only after the stream
+            // has completed this work. The driver copies the operations.
+            unsafe { cu_optional!(driver, cuStreamBatchMemOp_v2(stream.raw(), count, first, 0)) }
         })
     }
 
@@ -195,7 +199,7 @@ impl Words {
         &self.0.uses
     }
 
-    /// Hands the operations to a call as the parameters of a node. The driver copies them.
+    /// Passes the operations to `call` as the parameters of a node. The driver copies them.
     pub(super) fn with_params(
         &self,
         context: &Context,
@@ -217,12 +221,12 @@ impl Words {
 }
 
 impl Graph {
-    /// Adds operations on words of memory after the given nodes.
+    /// Adds operations on words of memory as one node after the given nodes.
     ///
     /// ```
     /// # use warpwright_driver::*;
     /// # fn main() -> Result<(), Error> {
-    /// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+    /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
     /// # let stream = Stream::new(&context)?;
     /// let flags = Buffer::<u32>::from_slice(&context, &[7, 0])?;
     /// let mut graph = Graph::new(&context)?;
@@ -237,8 +241,11 @@ impl Graph {
     /// ```
     ///
     /// # Errors
-    /// No operation, memory of another context, a node of another graph, or what the driver refuses: not every device
-    /// has such operations.
+    /// - [`Error::Graph`] if there is no operation.
+    /// - [`Error::WrongContext`] if the memory belongs to another context.
+    /// - [`Error::ForeignNode`] if a node in `after` belongs to another graph.
+    /// - [`Error::Driver`] if the driver cannot add the node. Not every device supports such
+    ///   operations.
     pub fn words(
         &mut self,
         after: &[NodeId],
@@ -251,7 +258,8 @@ impl Graph {
             NodeKind::Words(words.clone()),
             |call, _| {
                 words.with_params(call.context, |params| {
-                    // SAFETY: the words are of the context, and the node keeps them.
+                    // SAFETY: `Words::new` has checked that the words are of the context. The node
+                    // keeps them alive.
                     unsafe { add!(call, cuGraphAddBatchMemOpNode(params)) }
                 })
             },

@@ -1,4 +1,4 @@
-//! Memory of the host that the device reaches: registered, and managed.
+//! Host memory that the device can access: registered and managed memory.
 
 use std::ffi::c_void;
 use std::ops::Deref;
@@ -14,14 +14,15 @@ use crate::element::{Element, zeroed};
 use crate::release::HostPointer;
 use crate::{Context, Error};
 
-/// Memory that the program has anyway, pinned where it is and seen by the device. It is a [`View`] of all of itself.
+/// A vector of the program that is pinned in place, so that the device can access it. It
+/// dereferences to a [`View`] of all its elements.
 ///
-/// It takes the memory over; [`to_host`](Self::to_host) copies it.
+/// It takes ownership of the vector. [`to_host`](Self::to_host) returns a copy of it.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let table = Registered::new(&context, vec![1.0f32; 1000])?;
 /// stream.fill(&table, 2.0)?;
@@ -37,28 +38,32 @@ pub struct Registered<T> {
 }
 
 impl<T: Element> Registered<T> {
-    /// Pins the memory of a vector, which may take longer than copying it. Of an empty one there is nothing to pin.
+    /// Pins the memory of a vector, which may take longer than copying it. An empty vector is not
+    /// pinned.
     ///
     /// # Errors
-    /// What the driver refuses: memory that is registered already, or a device that does not support it.
+    /// Returns an error if the memory is already registered, or if the device does not support host
+    /// registration.
     pub fn new(context: &Context, memory: Vec<T>) -> Result<Self, Error> {
         crate::regions::forbid("registering memory")?;
-        let (mut memory, driver) = (memory, context.driver());
-        let (pointer, bytes): (*mut c_void, _) =
-            (memory.as_mut_ptr().cast(), byte_len::<T>(memory.len()));
+        let mut memory = memory;
+        let driver = context.driver();
+        let pointer: *mut c_void = memory.as_mut_ptr().cast();
+        let bytes = byte_len::<T>(memory.len());
         if bytes == 0 {
-            // The driver registers no empty memory.
+            // The driver returns an error for empty memory.
             let allocation =
                 Allocation::new(context, 0, 0, Origin::Borrowed(ProgramObject::new(memory)));
             return Ok(Self {
-                view: View::of(Arc::new(allocation)),
+                view: View::whole(Arc::new(allocation)),
                 host: HostPointer(pointer),
             });
         }
         let flags = CUmemhostregister_flags::PORTABLE | CUmemhostregister_flags::DEVICEMAP;
         let _current = context.enter()?;
-        // SAFETY: the memory is the vector's, which the allocation keeps until it is unregistered.
-        unsafe { cu_if_there!(driver, cuMemHostRegister_v2(pointer, bytes, flags)) }?;
+        // SAFETY: the memory belongs to the vector, which the allocation below owns until the
+        // memory is unregistered.
+        unsafe { cu_optional!(driver, cuMemHostRegister_v2(pointer, bytes, flags)) }?;
         let host = HostPointer(pointer);
         let mut allocation = Allocation::new(
             context,
@@ -67,23 +72,30 @@ impl<T: Element> Registered<T> {
             Origin::Registered(ProgramObject::new(memory)),
         );
         allocation.host = Some(host);
-        // SAFETY: `address` is ours to write; the pointer was registered with DEVICEMAP.
+        // The allocation exists before this call. If the call fails, its destructor unregisters the
+        // memory.
+        // SAFETY: `allocation.address` is a field that the driver may write. The pointer was
+        // registered with DEVICEMAP.
         unsafe {
-            cu_if_there!(
+            cu_optional!(
                 driver,
                 cuMemHostGetDevicePointer_v2(&mut allocation.address, pointer, 0)
             )
         }?;
         Ok(Self {
-            view: View::of(Arc::new(allocation)),
+            view: View::whole(Arc::new(allocation)),
             host,
         })
     }
 
-    /// Every element as the host sees it now.
+    /// Returns a copy of all elements.
+    ///
+    /// Work that runs at the same time may write them. Each chunk of up to 8 bytes is then either
+    /// old or new.
     pub fn to_host(&self) -> Vec<T> {
         let mut to = zeroed::<T>(self.len());
-        // SAFETY: both have that many bytes; the device may write the one at the same time.
+        // SAFETY: both have this many bytes. The device may write the registered memory at the same
+        // time, which the atomic reads allow.
         unsafe {
             read_atomic(
                 self.host.0.cast(),
@@ -95,13 +107,13 @@ impl<T: Element> Registered<T> {
     }
 }
 
-/// Memory that the host and the device both use under one address, which the driver moves between them. It is a
-/// [`View`] of all of itself.
+/// Memory that the host and the device access under one address. The driver migrates it between
+/// them. It dereferences to a [`View`] of all its elements.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let counts = Managed::<u32>::zeroed(&context, 4)?;
 /// counts.write_at(2, 5)?;
@@ -116,65 +128,73 @@ pub struct Managed<T> {
 }
 
 impl<T: Element> Managed<T> {
-    /// `len` elements of all bits zero.
+    /// Allocates `len` elements and sets all bits to zero.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], or what else the driver refuses.
+    /// Returns [`Error::OutOfMemory`] if there is too little memory, or an error if the device does
+    /// not support managed memory.
     pub fn zeroed(context: &Context, len: usize) -> Result<Self, Error> {
         crate::regions::forbid("allocating managed memory")?;
-        let (bytes, driver) = (byte_len::<T>(len), context.driver());
+        let bytes = byte_len::<T>(len);
+        let driver = context.driver();
         let _current = context.enter()?;
         let address = context.with_memory(|| {
-            let (mut address, flags) = (0, CUmemAttach_flags::GLOBAL);
-            // SAFETY: `address` is ours to write.
-            unsafe { cu_if_there!(driver, cuMemAllocManaged(&mut address, bytes.max(1), flags)) }
+            let mut address = 0;
+            let flags = CUmemAttach_flags::GLOBAL;
+            // SAFETY: `address` is a local variable that the driver may write.
+            unsafe { cu_optional!(driver, cuMemAllocManaged(&mut address, bytes.max(1), flags)) }
                 .map(|()| address)
         });
         let address = address.map_err(|e| or_out_of_memory(e, context, bytes))?;
         let pointer: *mut c_void = std::ptr::with_exposed_provenance_mut(address as usize);
-        // SAFETY: managed memory is the host's until work uses it, and nobody else has it yet.
+        // SAFETY: the allocation is new. The host may access managed memory until work uses it.
         unsafe { pointer.cast::<u8>().write_bytes(0, bytes) };
         let mut allocation = Allocation::new(context, address, bytes, Origin::Device);
         allocation.host = Some(HostPointer(pointer));
         Ok(Self {
-            view: View::of(Arc::new(allocation)),
+            view: View::whole(Arc::new(allocation)),
         })
     }
 
-    /// Waits for the context's streams, then reads element `index`. While work is in flight the host may not touch
-    /// managed memory on every device; hence the wait.
+    /// Waits for all streams of the context, then returns element `index`.
+    ///
+    /// The wait is needed because some devices do not allow the host to access managed memory while
+    /// work is running.
     ///
     /// # Errors
-    /// What the driver reports of earlier work.
+    /// Returns an error if earlier work has failed.
     ///
     /// # Panics
-    /// If there is no such element.
+    /// Panics if `index` is out of range.
     pub fn read(&self, index: usize) -> Result<T, Error> {
         let _copy = self
             .context()
             .order()
             .host_copies(self.region(), Access::Read);
         self.context().synchronize()?;
-        let (at, mut value) = (self.at(index), zeroed::<T>(1)[0]);
-        // SAFETY: `at` is an element of this memory; both have the size of an element.
+        let at = self.at(index);
+        let mut value = zeroed::<T>(1)[0];
+        // SAFETY: `at` has checked the index, and both have the size of an element. The wait and
+        // `_copy` keep work of the device away.
         unsafe { read_atomic(at, std::ptr::from_mut(&mut value).cast(), size_of::<T>()) };
         Ok(value)
     }
 
-    /// Waits for the context's streams, then writes element `index`.
+    /// Waits for all streams of the context, then writes element `index`.
     ///
     /// # Errors
-    /// What the driver reports of earlier work.
+    /// Returns an error if earlier work has failed.
     ///
     /// # Panics
-    /// If there is no such element.
+    /// Panics if `index` is out of range.
     pub fn write_at(&self, index: usize, value: T) -> Result<(), Error> {
         let _copy = self
             .context()
             .order()
             .host_copies(self.region(), Access::Write);
         self.context().synchronize()?;
-        // SAFETY: as in `read`.
+        // SAFETY: `at` has checked the index, and both have the size of an element. The wait and
+        // `_copy` keep work of the device away.
         unsafe {
             write_atomic(
                 self.at(index),

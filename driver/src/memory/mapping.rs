@@ -1,7 +1,8 @@
-//! Memory without an address and addresses without memory, which are put together: buffers that grow where they are.
+//! Virtual memory management: physical memory, address ranges, and buffers that grow in place.
 //!
-//! Memory is mapped at one place at a time, so that no two buffers are the same bytes. It is unmapped when no view of
-//! its range is left and the work that used it is done: a [`View`] keeps the whole range.
+//! Each physical allocation is mapped at most once, so two buffers never share bytes. Memory is
+//! unmapped when no view of its range is left and the work that used it is complete, because a
+//! [`View`] keeps the whole range alive.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -18,40 +19,42 @@ use crate::element::Element;
 use crate::lock::lock;
 use crate::regions::forbid;
 use crate::release::Release;
-use crate::reserved::{Piece, Reserved};
+use crate::reserved::{MappedChunk, Reserved};
 use crate::{Context, Error};
 
-/// Memory of a device without an address, of [whole pages](Self::granularity). An [`AddressRange`] gives it one.
+/// Physical device memory without an address, in [whole pages](Self::granularity).
 ///
-/// An example is at [`AddressRange`].
+/// Map it into an [`AddressRange`] to use it. See there for a longer example.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let page = PhysicalMemory::granularity(&context)?;
 /// let memory = PhysicalMemory::new(&context, page)?; // whole pages
 /// let mut range = AddressRange::reserve(&context, 1 << 36)?;
 /// range.map(0, memory)?;
 /// range.view::<u32>(0..8)?.write(&[1, 2])?;
-/// let memory = range.unmap(0)?; // with what it holds
+/// let memory = range.unmap(0)?; // with its contents
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug)]
 pub struct PhysicalMemory {
     context: Context,
-    /// None once a range has it.
-    piece: Option<Piece>,
+    /// The memory, or `None` after it was mapped into a range.
+    piece: Option<MappedChunk>,
 }
 
-/// Addresses on a device, at which memory is mapped and unmapped. They stay the same while it lives, and they cost no
-/// memory. Views of it are bounded by what is mapped, and keep it.
+/// A range of device addresses, into which memory is mapped.
+///
+/// The addresses do not change while the range lives, and an unmapped range occupies no memory. A
+/// view of the range must lie within mapped memory, and keeps the range alive.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let page = PhysicalMemory::granularity(&context)?;
 /// let mut range = AddressRange::reserve(&context, 1 << 36)?;
 /// range.map(0, PhysicalMemory::new(&context, page)?)?;
@@ -61,28 +64,31 @@ pub struct PhysicalMemory {
 /// drop(words);
 /// let second = range.unmap(page)?;
 /// assert!(range.view::<u32>(page - 4..page + 4).is_err());
-/// range.map(5 * page, second)?; // elsewhere, with what it holds
+/// range.map(5 * page, second)?; // at another offset, with its contents
 /// assert_eq!(range.view::<u32>(5 * page..5 * page + 4)?.to_vec()?, [2]);
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug)]
 pub struct AddressRange {
-    /// All addresses. Whoever has another share of its allocation may use the memory.
+    /// A view of the whole range. Another share of its allocation means that a view may use the
+    /// memory.
     view: View<u8>,
     reserved: Arc<Reserved>,
     page: usize,
 }
 
-/// Device memory that grows without being copied: its addresses are reserved, and memory is added behind what is there.
-/// Views of it and graphs stay good when it grows.
+/// A device buffer that grows in place.
+///
+/// Its address range is reserved up front and memory is mapped as it grows, so existing views and
+/// graphs stay valid.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
-/// // Room for 16 G elements, and memory for a thousand.
+/// // Addresses for 16 G elements, and memory for a thousand.
 /// let mut cache = GrowableBuffer::<f32>::reserve(&context, 16 << 30)?;
 /// cache.grow(1000)?;
 /// let first = cache.view();
@@ -102,39 +108,46 @@ pub struct GrowableBuffer<T> {
 }
 
 impl PhysicalMemory {
-    /// `bytes` of the context's device, rounded up to whole pages, with whatever they hold.
+    /// Allocates `bytes` of physical memory on the context's device, rounded up to whole pages. The
+    /// memory is not initialized.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]; or what else the driver refuses: not every device has virtual memory of this sort.
+    /// Returns [`Error::OutOfMemory`] if the device has too little memory, or an error if it does
+    /// not support virtual memory management.
     pub fn new(context: &Context, bytes: usize) -> Result<Self, Error> {
         forbid("allocating memory")?;
         let bytes = whole_pages(bytes, Self::granularity(context)?);
-        let (_current, driver, properties) =
-            (context.enter()?, context.driver(), properties(context));
+        let _current = context.enter()?;
+        let driver = context.driver();
+        let properties = properties(context);
         let handle = context.with_memory(|| {
             let mut handle = 0;
-            // SAFETY: `handle` is ours to write, and the properties are lent.
-            unsafe { cu_if_there!(driver, cuMemCreate(&mut handle, bytes, &properties, 0)) }
+            // SAFETY: `handle` is a local variable that the driver may write. The properties live
+            // until the call returns.
+            unsafe { cu_optional!(driver, cuMemCreate(&mut handle, bytes, &properties, 0)) }
                 .map(|()| handle)
         });
         let handle = handle.map_err(|error| or_out_of_memory(error, context, bytes))?;
         Ok(Self {
             context: context.clone(),
-            piece: Some(Piece { handle, bytes }),
+            piece: Some(MappedChunk { handle, bytes }),
         })
     }
 
-    /// The bytes of a page: what sizes and places are multiples of.
+    /// Returns the page size in bytes, of which sizes and offsets must be multiples.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// Returns an error if the device does not support virtual memory management.
     pub fn granularity(context: &Context) -> Result<usize, Error> {
-        let (_current, driver) = (context.enter()?, context.driver());
-        let (mut bytes, properties) = (0, properties(context));
+        let _current = context.enter()?;
+        let driver = context.driver();
+        let mut bytes = 0;
+        let properties = properties(context);
         let option = CUmemAllocationGranularity_flags::MINIMUM;
-        // SAFETY: `bytes` is ours to write, and the properties are lent.
+        // SAFETY: `bytes` is a local variable that the driver may write. The properties live until
+        // the call returns.
         unsafe {
-            cu_if_there!(
+            cu_optional!(
                 driver,
                 cuMemGetAllocationGranularity(&mut bytes, &properties, option)
             )
@@ -142,52 +155,55 @@ impl PhysicalMemory {
         Ok(bytes.max(1))
     }
 
-    /// Its size in bytes.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> usize {
         self.piece.map_or(0, |piece| piece.bytes)
     }
 }
 
 impl AddressRange {
-    /// Addresses for so many bytes, rounded up to whole pages. They may be more than the device has.
+    /// Reserves addresses for `bytes` bytes, rounded up to whole pages. They may exceed the
+    /// device's memory.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// Returns an error if the driver cannot reserve the addresses.
     pub fn reserve(context: &Context, bytes: usize) -> Result<Self, Error> {
         forbid("reserving addresses")?;
         let page = PhysicalMemory::granularity(context)?;
         let bytes = whole_pages(bytes, page);
-        let (_current, driver, mut address) = (context.enter()?, context.driver(), 0);
-        // SAFETY: `address` is ours to write.
-        unsafe { cu_if_there!(driver, cuMemAddressReserve(&mut address, bytes, 0, 0, 0)) }?;
+        let _current = context.enter()?;
+        let driver = context.driver();
+        let mut address = 0;
+        // SAFETY: `address` is a local variable that the driver may write.
+        unsafe { cu_optional!(driver, cuMemAddressReserve(&mut address, bytes, 0, 0, 0)) }?;
         let reserved = Arc::new(Reserved::new(bytes));
         let allocation =
             Allocation::new(context, address, bytes, Origin::Reserved(reserved.clone()));
         Ok(Self {
-            view: View::of(Arc::new(allocation)),
+            view: View::whole(Arc::new(allocation)),
             reserved,
             page,
         })
     }
 
-    /// The same range with a name, as [`Buffer::labelled`](crate::Buffer::labelled).
+    /// Returns this range with a label, like [`Buffer::labelled`](crate::Buffer::labelled).
     #[must_use]
     pub fn labelled(self, label: &str) -> Self {
         self.view.region().allocation.set_label(label);
         self
     }
 
-    /// Its first address.
+    /// Returns the first address.
     pub fn address(&self) -> CUdeviceptr {
         self.view.address()
     }
 
-    /// Its size in bytes, mapped or not.
+    /// Returns the size in bytes, whether mapped or not.
     pub fn bytes(&self) -> usize {
         self.reserved.bytes
     }
 
-    /// Bytes of it that are mapped.
+    /// Returns the number of mapped bytes.
     pub fn mapped(&self) -> usize {
         lock(&self.reserved.pieces)
             .iter()
@@ -195,12 +211,18 @@ impl AddressRange {
             .sum()
     }
 
-    /// Maps memory from byte `at` of the range on, for the context's device to read and write. The range gives it back
-    /// by [`unmap`](Self::unmap), or releases it when it and its views are gone.
+    /// Maps memory at byte `at` of the range, with read and write access for the context's device.
+    ///
+    /// Use [`unmap`](Self::unmap) to get the memory back. Otherwise it is released when the range
+    /// and its views are gone.
     ///
     /// # Errors
-    /// Memory of another context; a place that is not within the range, not a whole number of pages, or mapped already
-    /// ([`Error::Transfer`]); or what the driver refuses. The memory is released then.
+    /// In all cases the memory is released.
+    ///
+    /// - [`Error::WrongContext`] if the memory belongs to another context.
+    /// - [`Error::Transfer`] if the bytes are not within the range, not at a page boundary, or
+    ///   mapped already.
+    /// - [`Error::Driver`] if the driver cannot map the memory.
     pub fn map(&mut self, at: usize, mut memory: PhysicalMemory) -> Result<(), Error> {
         forbid("mapping memory")?;
         let context = self.view.context();
@@ -210,40 +232,43 @@ impl AddressRange {
         };
         let mut pieces = lock(&self.reserved.pieces);
         let place = free_place(&self.reserved, &pieces, at, piece.bytes, self.page)?;
-        let (_current, driver, address) = (
-            context.enter()?,
-            context.driver(),
-            self.address() + at as u64,
-        );
-        // SAFETY: the addresses are this range's and nothing is mapped there; the memory is mapped nowhere.
-        unsafe { cu_if_there!(driver, cuMemMap(address, piece.bytes, 0, piece.handle, 0)) }?;
+        let _current = context.enter()?;
+        let driver = context.driver();
+        let address = self.address() + at as u64;
+        // SAFETY: `free_place` has checked that the addresses are within this range and unmapped.
+        // The memory is not mapped elsewhere, because `memory` was moved here with its handle.
+        unsafe { cu_optional!(driver, cuMemMap(address, piece.bytes, 0, piece.handle, 0)) }?;
         let access = CUmemAccessDesc {
             location: location(context),
             flags: CUmemAccess_flags::PROT_READWRITE,
         };
-        // SAFETY: the addresses were mapped just now, and the description is lent.
+        // SAFETY: the addresses were mapped just above. The description lives until the call
+        // returns.
         let opened =
-            unsafe { cu_if_there!(driver, cuMemSetAccess(address, piece.bytes, &access, 1)) };
+            unsafe { cu_optional!(driver, cuMemSetAccess(address, piece.bytes, &access, 1)) };
         if let Err(error) = opened {
-            // SAFETY: nobody was let use it.
-            let _ = unsafe { cu_if_there!(driver, cuMemUnmap(address, piece.bytes)) };
+            // SAFETY: the addresses were mapped just above, and no view of them exists yet.
+            let _ = unsafe { cu_optional!(driver, cuMemUnmap(address, piece.bytes)) };
             return Err(error.into());
         }
+        // From here on the range owns the memory. Before, an error drops `memory`, which releases
+        // it.
         memory.piece = None;
         pieces.insert(place, (at, piece));
         self.view.region().allocation.tell_label(address);
         Ok(())
     }
 
-    /// Waits for the context's streams, then takes the memory away that was mapped at byte `at`.
+    /// Waits for all streams of the context, then unmaps the memory at byte `at` and returns it.
     ///
     /// # Errors
-    /// Nothing that begins there, or views of the range that somebody has: a [`View`], a graph, a capture
-    /// ([`Error::Transfer`]); what the driver reports of earlier work, or refuses.
+    /// - [`Error::Transfer`] if no mapped memory begins at `at`.
+    /// - [`Error::Transfer`] if a [`View`] of the range exists, or a graph or a capture uses one.
+    /// - [`Error::Driver`] if earlier work has failed, or the driver cannot unmap the memory.
     pub fn unmap(&mut self, at: usize) -> Result<PhysicalMemory, Error> {
         forbid("unmapping memory")?;
         if Arc::get_mut(&mut self.view.region.allocation).is_none() {
-            let problem = "somebody has a view of the range; drop views and graphs of it first";
+            let problem = "a view of the range exists; drop views and graphs of it first";
             return Err(Error::Transfer {
                 what: "unmapping",
                 problem: problem.into(),
@@ -251,19 +276,22 @@ impl AddressRange {
         }
         let place = lock(&self.reserved.pieces).binary_search_by_key(&at, |(at, _)| *at);
         let Ok(place) = place else {
-            let problem = format!("nothing that was mapped begins at byte {at}");
+            let problem = format!("no mapped memory begins at byte {at}");
             return Err(Error::Transfer {
                 what: "unmapping",
                 problem,
             });
         };
+        // Without a view no new work can use the range, so this wait covers all work that does.
         let context = self.view.context().clone();
         context.synchronize()?;
-        let (current, driver, address) = (context.enter()?, context.driver(), self.view.address());
+        let current = context.enter()?;
+        let driver = context.driver();
+        let address = self.view.address();
         let mut pieces = lock(&self.reserved.pieces);
         let (_, piece) = pieces[place];
-        // SAFETY: nobody has a view, and the work that was given one is done.
-        unsafe { cu_if_there!(driver, cuMemUnmap(address + at as u64, piece.bytes)) }?;
+        // SAFETY: no view exists, and the wait above shows that all work with one is complete.
+        unsafe { cu_optional!(driver, cuMemUnmap(address + at as u64, piece.bytes)) }?;
         pieces.remove(place);
         drop((pieces, current));
         Ok(PhysicalMemory {
@@ -272,11 +300,11 @@ impl AddressRange {
         })
     }
 
-    /// The elements in these bytes of the range.
+    /// Returns a view of these bytes of the range.
     ///
     /// # Errors
-    /// Bytes that are not mapped ([`Error::Transfer`]); ones that are no whole number of aligned elements
-    /// ([`Error::Cast`]).
+    /// - [`Error::Transfer`] if not all of the bytes are mapped.
+    /// - [`Error::Cast`] if they are not a whole number of aligned elements.
     pub fn view<T: Element>(&self, bytes: Range<usize>) -> Result<View<T>, Error> {
         let mapped = self.reserved.mapped_from(bytes.start);
         match self.view.get(bytes.clone()).filter(|_| bytes.end <= mapped) {
@@ -284,7 +312,7 @@ impl AddressRange {
             None => {
                 let Range { start, end } = bytes;
                 let problem = format!(
-                    "bytes {start} to {end} of {}, of which not all are mapped",
+                    "bytes {start} to {end} of {} are not all mapped",
                     self.view.region()
                 );
                 Err(Error::Transfer {
@@ -297,10 +325,10 @@ impl AddressRange {
 }
 
 impl<T: Element> GrowableBuffer<T> {
-    /// Room for at most so many elements, and memory for none.
+    /// Creates an empty buffer that can grow to `most` elements.
     ///
     /// # Errors
-    /// As [`AddressRange::reserve`].
+    /// Returns the errors of [`AddressRange::reserve`].
     pub fn reserve(context: &Context, most: usize) -> Result<Self, Error> {
         let range = AddressRange::reserve(context, byte_len::<T>(most))?;
         Ok(Self {
@@ -310,7 +338,7 @@ impl<T: Element> GrowableBuffer<T> {
         })
     }
 
-    /// The same buffer with a name, as [`Buffer::labelled`](crate::Buffer::labelled).
+    /// Returns this buffer with a label, like [`Buffer::labelled`](crate::Buffer::labelled).
     #[must_use]
     pub fn labelled(self, label: &str) -> Self {
         Self {
@@ -319,30 +347,30 @@ impl<T: Element> GrowableBuffer<T> {
         }
     }
 
-    /// Elements that it has now.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has none.
+    /// Returns true if the buffer has no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Elements that it may grow to.
+    /// Returns the largest number of elements to which the buffer can grow.
     pub fn capacity(&self) -> usize {
         self.range.bytes() / size_of::<T>().max(1)
     }
 
-    /// The addresses, and what is mapped there.
+    /// Returns the address range of the buffer.
     pub fn range(&self) -> &AddressRange {
         &self.range
     }
 
-    /// All elements that it has now. The view does not grow.
+    /// Returns a view of all present elements. The view does not grow with the buffer.
     ///
     /// # Panics
-    /// Never: what it has is mapped.
+    /// Does not panic, because all present elements are mapped.
     pub fn view(&self) -> View<T> {
         let bytes = self
             .range
@@ -352,15 +380,18 @@ impl<T: Element> GrowableBuffer<T> {
         bytes.cast().expect("a range begins with a page")
     }
 
-    /// Has at least so many elements. Those that come in addition are whatever the memory holds.
+    /// Grows the buffer to at least `len` elements. New elements are not initialized.
     ///
     /// # Errors
-    /// More than it may grow to ([`Error::Transfer`]), [`Error::OutOfMemory`], or what else the driver refuses; it is as
-    /// it was then.
+    /// The buffer is unchanged after an error.
+    ///
+    /// - [`Error::Transfer`] if `len` exceeds the [capacity](Self::capacity).
+    /// - [`Error::OutOfMemory`] if the device has too little memory.
+    /// - [`Error::Driver`] if the driver cannot map the memory.
     pub fn grow(&mut self, len: usize) -> Result<(), Error> {
         if len > self.capacity() {
             let problem = format!(
-                "{len} elements in {}, which has room for {}",
+                "{len} elements exceed the capacity of {}, which is {}",
                 self.range.view.region(),
                 self.capacity()
             );
@@ -369,7 +400,8 @@ impl<T: Element> GrowableBuffer<T> {
                 problem,
             });
         }
-        let (bytes, mapped) = (byte_len::<T>(len), self.range.mapped());
+        let bytes = byte_len::<T>(len);
+        let mapped = self.range.mapped();
         if bytes > mapped {
             let memory = PhysicalMemory::new(self.range.view.context(), bytes - mapped)?;
             self.range.map(mapped, memory)?;
@@ -378,11 +410,13 @@ impl<T: Element> GrowableBuffer<T> {
         Ok(())
     }
 
-    /// Has so many elements if it has more, and gives back the memory that is not needed, in the pieces in which it
-    /// grew. It waits for the context's streams.
+    /// Shrinks the buffer to at most `len` elements, and waits for all streams of the context.
+    ///
+    /// Memory is released in the chunks in which the buffer grew. A chunk that is still partly used
+    /// stays.
     ///
     /// # Errors
-    /// As [`AddressRange::unmap`].
+    /// Returns the errors of [`AddressRange::unmap`].
     pub fn shrink(&mut self, len: usize) -> Result<(), Error> {
         let bytes = byte_len::<T>(len.min(self.len));
         while let Some(last) = self.range.reserved.last().filter(|last| *last >= bytes) {
@@ -394,10 +428,14 @@ impl<T: Element> GrowableBuffer<T> {
     }
 }
 
-/// Where memory at this byte comes among the pieces. Refuses a byte that is not within the range, in pages, and free.
+/// Returns the index at which a chunk must be inserted to keep the list sorted.
+///
+/// # Errors
+/// Returns an error if the bytes are not within the range, not at a page boundary, or mapped
+/// already.
 fn free_place(
     reserved: &Reserved,
-    pieces: &[(usize, Piece)],
+    pieces: &[(usize, MappedChunk)],
     at: usize,
     bytes: usize,
     page: usize,
@@ -416,9 +454,10 @@ fn free_place(
     };
     if !at.is_multiple_of(page) {
         return refuse(format!(
-            "byte {at} is no multiple of {page}, where pages begin"
+            "byte {at} is not a multiple of the page size {page}"
         ));
     }
+    // The chunks are sorted and disjoint, so only the last one that begins before `end` can overlap.
     let place = pieces.partition_point(|(other, _)| *other < end);
     match pieces[..place]
         .last()
@@ -432,7 +471,8 @@ fn free_place(
     }
 }
 
-/// A size in whole pages, at least one; one that no memory has stays one that no memory has.
+/// Rounds a size up to whole pages, at least one. On overflow it returns a size for which every
+/// allocation fails.
 fn whole_pages(bytes: usize, page: usize) -> usize {
     bytes
         .max(1)
@@ -448,7 +488,8 @@ fn location(context: &Context) -> CUmemLocation {
 }
 
 fn properties(context: &Context) -> CUmemAllocationProp {
-    let (kind, location) = (CUmemAllocationType::PINNED, location(context));
+    let kind = CUmemAllocationType::PINNED;
+    let location = location(context);
     CUmemAllocationProp {
         r#type: kind,
         location,

@@ -1,7 +1,7 @@
-//! Device memory: buffers, pinned host memory, and views of both.
+//! Memory: device buffers, host memory that the device can access, and views of both.
 //!
-//! A view holds its memory alive. Whoever queues work with a view hands the stream or the graph a share of it, so no
-//! buffer goes away under a kernel.
+//! A view shares the allocation it refers to. Work that is queued with a view keeps the allocation
+//! alive, so a buffer that you drop is freed only after the work that uses it.
 
 use std::any::Any;
 use std::ffi::{CString, c_void};
@@ -32,7 +32,7 @@ pub(crate) mod pool;
 pub(crate) mod shared;
 mod transfer;
 
-/// One allocation, of the device or of the host.
+/// An allocation of device or host memory.
 pub(crate) struct Allocation {
     context: Context,
     address: CUdeviceptr,
@@ -40,36 +40,36 @@ pub(crate) struct Allocation {
     host: Option<HostPointer>,
     origin: Origin,
     label: Mutex<Option<String>>,
-    /// What streams did to it, where there are several.
+    /// The accesses of streams to the allocation, recorded if there are several streams.
     touched: Touched,
 }
 
-/// Where memory comes from, and so how it is given back.
+/// The origin of an allocation, which determines how it is released.
 pub(crate) enum Origin {
-    /// `cuMemAlloc` or `cuMemAllocManaged`.
+    /// Allocated with `cuMemAlloc` or `cuMemAllocManaged`.
     Device,
-    /// `cuMemHostAlloc`.
+    /// Allocated with `cuMemHostAlloc`.
     Pinned,
-    /// `cuMemHostRegister`, over memory that the owner keeps.
+    /// Registered with `cuMemHostRegister`. The object owns the memory.
     Registered(ProgramObject),
-    /// Memory of another owner, which is kept.
+    /// Memory of another owner, which the object keeps alive.
     Borrowed(ProgramObject),
-    /// `cuMemAllocAsync` in this stream.
+    /// Allocated with `cuMemAllocAsync` in this stream.
     Stream(Arc<Timeline>),
-    /// `cuIpcOpenMemHandle`: another process's.
+    /// Memory of another process, opened with `cuIpcOpenMemHandle`.
     Opened,
-    /// Addresses at which memory is mapped.
+    /// A reserved address range with mapped memory.
     Reserved(Arc<Reserved>),
-    /// A node of a graph, by the numbers of both. The graph gives it back.
+    /// Allocated by a node of a graph, with the ids of both. The graph frees it.
     Graph(u64, usize),
 }
 
-/// Bytes of one allocation, with the type that their view gave them.
+/// A range of bytes of an allocation, with the element type of its view.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?.labelled("x");
 /// let region = x.view_range(1..3).region().clone();
 /// assert_eq!((region.range(), region.elem().name()), (4..12, "f32"));
@@ -85,12 +85,12 @@ pub struct Region {
     elem: &'static ElementType,
 }
 
-/// Elements of one allocation. Clones see the same memory and keep it alive.
+/// A range of elements of an allocation. Clones refer to the same memory and keep it alive.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let x = Buffer::from_slice(&context, &[1u32, 2, 3])?;
 /// let last = x.view_range(2..3);
@@ -98,7 +98,7 @@ pub struct Region {
 /// assert_eq!(stream.read(&x)?, [1, 2, 7]);
 /// let halves: View<u16> = x.cast()?;
 /// assert_eq!((halves.len(), halves.address()), (6, x.address()));
-/// drop(x); // the memory stays for as long as a view of it
+/// drop(x); // the view keeps the memory alive
 /// assert_eq!(stream.read(&last)?, [7]);
 /// # Ok(())
 /// # }
@@ -108,12 +108,14 @@ pub struct View<T> {
     elem: PhantomData<T>,
 }
 
-/// Device memory of its own (`DeviceBuffer` and `CudaSlice` elsewhere). It is a [`View`] of all of itself.
+/// An allocation of device memory. It dereferences to a [`View`] of all its elements.
+///
+/// Other crates call this type `DeviceBuffer` or `CudaSlice`.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let x = Buffer::from_slice(&context, &[1.0, 2.0, 3.0])?.labelled("x"); // errors show the label
 /// x.view_range(1..3).write(&[5.0, 6.0])?;
 /// assert_eq!(x.to_vec()?, [1.0, 5.0, 6.0]);
@@ -123,22 +125,24 @@ pub struct View<T> {
 pub struct Buffer<T>(View<T>);
 
 impl<T: Element> Buffer<T> {
-    /// `len` elements with whatever the memory holds.
+    /// Allocates `len` elements without initializing them.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], or what else the driver refuses.
+    /// Returns [`Error::OutOfMemory`] if the device has too little memory, or [`Error::Forbidden`]
+    /// if a capture of this thread forbids allocation.
     pub fn uninit(context: &Context, len: usize) -> Result<Self, Error> {
         forbid("allocating memory")?;
         let bytes = byte_len::<T>(len);
         let _current = context.enter()?;
         let address = context.with_memory(|| {
             let mut address = 0;
-            // SAFETY: `address` is ours to write. The driver refuses no bytes, so that an empty buffer has one.
+            // An allocation of 0 bytes is an error of the driver, so an empty buffer has one byte.
+            // SAFETY: `address` is a local variable that the driver may write.
             unsafe { cu!(context.driver(), cuMemAlloc_v2(&mut address, bytes.max(1))) }
                 .map(|()| address)
         });
         let address = address.map_err(|e| or_out_of_memory(e, context, bytes))?;
-        Ok(Self(View::of(Arc::new(Allocation::new(
+        Ok(Self(View::whole(Arc::new(Allocation::new(
             context,
             address,
             bytes,
@@ -146,35 +150,38 @@ impl<T: Element> Buffer<T> {
         )))))
     }
 
-    /// `len` elements of all bits zero.
+    /// Allocates `len` elements and sets all bits to zero.
     ///
     /// # Errors
-    /// As [`uninit`](Self::uninit).
+    /// Returns the errors of [`uninit`](Self::uninit).
     pub fn zeroed(context: &Context, len: usize) -> Result<Self, Error> {
         let buffer = Self::uninit(context, len)?;
         if len > 0 {
-            // SAFETY: the memory is the buffer's, of that many bytes.
+            // SAFETY: the buffer owns this many bytes at the address.
             unsafe { clear(context, buffer.address(), byte_len::<T>(len)) }?;
         }
         Ok(buffer)
     }
 
-    /// A copy of `from`.
+    /// Allocates a buffer and copies `from` into it.
     ///
     /// # Errors
-    /// As [`uninit`](Self::uninit).
+    /// Returns the errors of [`uninit`](Self::uninit).
     pub fn from_slice(context: &Context, from: &[T]) -> Result<Self, Error> {
         let buffer = Self::uninit(context, from.len())?;
         buffer.put(from)?;
         Ok(buffer)
     }
 
-    /// Memory that somebody else allocated, such as another crate in the same process: `len` elements at `address`.
-    /// It is not freed; `owner` is dropped when no work can use it any more.
+    /// Wraps `len` elements at `address` that were allocated elsewhere, for example by another
+    /// crate in the same process.
+    ///
+    /// The memory is not freed. `owner` is dropped when no work can use the memory any more.
     ///
     /// # Safety
-    /// The memory is device memory of the context of at least that many elements, aligned for them, until `owner` is
-    /// dropped. Who else uses it is ordered with this crate's work by the caller.
+    /// - The memory must be device memory of the context with at least `len` elements, aligned for
+    ///   them, until `owner` is dropped.
+    /// - Other code that uses the memory must be ordered with the work of this crate.
     pub unsafe fn from_raw(
         context: &Context,
         address: CUdeviceptr,
@@ -182,7 +189,7 @@ impl<T: Element> Buffer<T> {
         owner: impl Any + Send + Sync,
     ) -> Self {
         let origin = Origin::Borrowed(ProgramObject::new(owner));
-        Self(View::of(Arc::new(Allocation::new(
+        Self(View::whole(Arc::new(Allocation::new(
             context,
             address,
             byte_len::<T>(len),
@@ -190,49 +197,50 @@ impl<T: Element> Buffer<T> {
         ))))
     }
 
-    /// The same buffer with a name, which errors, pictures of graphs and the emulator's faults show.
+    /// Returns this buffer with a label, which error messages, graph plots and the emulator's
+    /// faults show.
     #[must_use]
     pub fn labelled(self, label: &str) -> Self {
         self.region().allocation.set_label(label);
         self
     }
 
-    /// All of it.
+    /// Returns a view of the whole buffer.
     pub fn view(&self) -> View<T> {
         self.0.clone()
     }
 }
 
 impl<T> View<T> {
-    /// Elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.region.bytes / size_of::<T>().max(1)
     }
 
-    /// Whether there is none.
+    /// Returns true if the view has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Its address on the device.
+    /// Returns the device address.
     pub fn address(&self) -> CUdeviceptr {
         self.region.address()
     }
 
-    /// Its context.
+    /// Returns the context of the memory.
     pub fn context(&self) -> &Context {
         &self.region.allocation.context
     }
 
-    /// The bytes without the type.
+    /// Returns the bytes of the view without the element type in its Rust type.
     pub fn region(&self) -> &Region {
         &self.region
     }
 
-    /// A part of it, in elements.
+    /// Returns a view of a range of elements.
     ///
     /// # Panics
-    /// If the range is not within the view, as indexing a slice does.
+    /// Panics if the range is not within the view, like indexing a slice.
     pub fn view_range(&self, range: Range<usize>) -> Self {
         let Range { start, end } = range;
         self.get(range).unwrap_or_else(|| {
@@ -244,15 +252,13 @@ impl<T> View<T> {
         })
     }
 
-    /// A part of it, in elements, or none if the range is not within the view.
+    /// Returns a view of a range of elements, or `None` if the range is not within the view.
     pub fn get(&self, range: Range<usize>) -> Option<Self> {
         if range.start > range.end || range.end > self.len() {
             return None;
         }
-        let (start, bytes) = (
-            self.region.start + range.start * size_of::<T>(),
-            range.len() * size_of::<T>(),
-        );
+        let start = self.region.start + range.start * size_of::<T>();
+        let bytes = range.len() * size_of::<T>();
         Some(Self {
             region: Region {
                 start,
@@ -281,15 +287,15 @@ fn wrong_len(what: &'static str, got: usize, region: &Region, len: usize) -> Err
 }
 
 impl<T: Element> View<T> {
-    /// Memory that a node of a graph allocates.
-    pub(crate) fn of_graph(
+    /// Returns a view of memory that a node of a graph allocates.
+    pub(crate) fn from_graph(
         context: &Context,
         address: CUdeviceptr,
         len: usize,
         (graph, node): (u64, usize),
     ) -> Self {
         let origin = Origin::Graph(graph, node);
-        Self::of(Arc::new(Allocation::new(
+        Self::whole(Arc::new(Allocation::new(
             context,
             address,
             byte_len::<T>(len),
@@ -297,7 +303,7 @@ impl<T: Element> View<T> {
         )))
     }
 
-    fn of(allocation: Arc<Allocation>) -> Self {
+    fn whole(allocation: Arc<Allocation>) -> Self {
         let bytes = allocation.bytes;
         Self {
             region: Region {
@@ -310,16 +316,18 @@ impl<T: Element> View<T> {
         }
     }
 
-    /// The same bytes as elements of another type.
+    /// Returns a view of the same bytes as elements of another type.
     ///
     /// # Errors
-    /// [`Error::Cast`] if they are not a whole number of aligned elements.
+    /// Returns [`Error::Cast`] if the size is not a multiple of the new element size, or if the
+    /// address is not aligned for it.
     pub fn cast<U: Element>(&self) -> Result<View<U>, Error> {
         let size = size_of::<U>().max(1);
         if !self.region.bytes.is_multiple_of(size)
             || !self.address().is_multiple_of(U::TYPE.align() as u64)
         {
-            let (what, bytes) = (self.region.to_string(), self.region.bytes);
+            let what = self.region.to_string();
+            let bytes = self.region.bytes;
             return Err(Error::Cast {
                 what,
                 bytes,
@@ -336,14 +344,17 @@ impl<T: Element> View<T> {
         })
     }
 
-    /// Waits for the context's streams, then copies the elements to the host. [`Stream::read`](crate::Stream::read)
-    /// waits for one stream only. Work of other threads that would write them meanwhile is refused:
-    /// [`Error::HostCopy`].
+    /// Waits for all streams of the context, then copies the elements to the host.
+    ///
+    /// [`Stream::read`](crate::Stream::read) waits for one stream only. During the copy, work of
+    /// other threads that would write the elements returns [`Error::HostCopy`].
     ///
     /// # Errors
-    /// What the driver reports, faults of earlier work included.
+    /// Returns an error if the copy fails or earlier work has faulted.
     pub fn to_vec(&self) -> Result<Vec<T>, Error> {
         refuse_memory(&self.region, "reading")?;
+        // Registered before the wait. Work that other threads queue after the wait would otherwise
+        // run during the copy.
         let _copy = self
             .context()
             .order()
@@ -351,20 +362,22 @@ impl<T: Element> View<T> {
         self.context().synchronize()?;
         let mut to = zeroed::<T>(self.len());
         if !as_bytes(&to).is_empty() {
-            // SAFETY: the memory is the view's, of that many bytes.
+            // SAFETY: the view keeps this many bytes at the address alive.
             unsafe { download(self.context(), as_bytes_mut(&mut to), self.address()) }?;
         }
         Ok(to)
     }
 
-    /// Waits for the context's streams, then copies the elements from the host.
-    /// [`Stream::write`](crate::Stream::write) waits for one stream only. Work of other threads that would use them
-    /// meanwhile is refused: [`Error::HostCopy`].
+    /// Waits for all streams of the context, then copies the elements from the host.
+    ///
+    /// [`Stream::write`](crate::Stream::write) waits for one stream only. During the copy, work of
+    /// other threads that would use the elements returns [`Error::HostCopy`].
     ///
     /// # Errors
-    /// A length that is not the view's, or what the driver reports.
+    /// Returns [`Error::Transfer`] if the lengths differ, or an error if the copy fails.
     pub fn write(&self, from: &[T]) -> Result<(), Error> {
         refuse_memory(&self.region, "writing")?;
+        // Registered before the wait, as in `to_vec`.
         let _copy = self
             .context()
             .order()
@@ -378,44 +391,44 @@ impl<T: Element> View<T> {
         if as_bytes(from).is_empty() {
             return Ok(());
         }
-        // SAFETY: the memory is the view's, and its length was checked.
+        // SAFETY: the view keeps the memory alive, and the lengths are equal.
         unsafe { upload(self.context(), self.address(), as_bytes(from)) }
     }
 }
 
 impl Region {
-    /// Its address on the device.
+    /// Returns the device address.
     pub fn address(&self) -> CUdeviceptr {
         self.allocation.address + self.start as u64
     }
 
-    /// Its size in bytes.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The type its view gave the elements.
+    /// Returns the element type of the view.
     pub fn elem(&self) -> ElementType {
         *self.elem
     }
 
-    /// The label of its memory.
+    /// Returns the label of the allocation, if it has one.
     pub fn label(&self) -> Option<String> {
         lock(&self.allocation.label).clone()
     }
 
-    /// The label of its memory, or where it lies.
+    /// Returns the label of the allocation, or its address.
     pub fn name(&self) -> String {
         self.label()
             .unwrap_or_else(|| format!("{:#x}", self.allocation.address))
     }
 
-    /// Where it begins and ends within its memory, in bytes.
+    /// Returns the byte range within the allocation.
     pub fn range(&self) -> Range<usize> {
         self.start..self.start + self.bytes
     }
 
-    /// Its address on the host, if it is pinned host memory.
+    /// Returns the host address, if the memory is host memory that the device can access.
     pub(crate) fn host(&self) -> Option<*mut c_void> {
         self.allocation
             .host
@@ -426,7 +439,7 @@ impl Region {
         &self.allocation.context
     }
 
-    /// The numbers of the graph and of the node that allocate it, if one does.
+    /// Returns the ids of the graph and the node that allocate the memory, if they do.
     pub(crate) fn graph(&self) -> Option<(u64, usize)> {
         match self.allocation.origin {
             Origin::Graph(graph, node) => Some((graph, node)),
@@ -434,7 +447,7 @@ impl Region {
         }
     }
 
-    /// A number that tells one memory from another for as long as both live.
+    /// Returns a number that identifies the allocation while it lives.
     pub(crate) fn memory(&self) -> usize {
         Arc::as_ptr(&self.allocation) as usize
     }
@@ -443,20 +456,22 @@ impl Region {
         Arc::ptr_eq(&self.allocation, &other.allocation)
     }
 
-    /// Whether both are the same bytes.
+    /// Returns true if both are the same bytes.
     #[inline]
     pub(crate) fn same(&self, other: &Self) -> bool {
         self.same_memory(other) && self.start == other.start && self.bytes == other.bytes
     }
 
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
-        let (a, b) = (self.range(), other.range());
+        let a = self.range();
+        let b = other.range();
         self.same_memory(other) && a.start.max(b.start) < a.end.min(b.end)
     }
 
-    /// Whether every byte of `other` is in it.
+    /// Returns true if this region contains every byte of `other`.
     pub(crate) fn covers(&self, other: &Self) -> bool {
-        let (a, b) = (self.range(), other.range());
+        let a = self.range();
+        let b = other.range();
         self.same_memory(other) && a.start <= b.start && b.end <= a.end
     }
 
@@ -511,7 +526,8 @@ impl fmt::Debug for Region {
 
 impl Allocation {
     fn new(context: &Context, address: CUdeviceptr, bytes: usize, origin: Origin) -> Self {
-        let (label, touched) = (Mutex::default(), Touched::default());
+        let label = Mutex::default();
+        let touched = Touched::default();
         Self {
             context: context.clone(),
             address,
@@ -523,13 +539,13 @@ impl Allocation {
         }
     }
 
-    /// Remembers the label, and tells an emulator.
+    /// Sets the label and passes it to an emulator.
     fn set_label(&self, label: &str) {
         *lock(&self.label) = Some(label.to_string());
         self.tell_label(self.address);
     }
 
-    /// Tells an emulator the label of what lies at an address.
+    /// Passes the label of the memory at `address` to an emulator, if the driver is one.
     fn tell_label(&self, address: CUdeviceptr) {
         let Some(label) = lock(&self.label).clone() else {
             return;
@@ -540,16 +556,18 @@ impl Allocation {
         ) else {
             return;
         };
-        // SAFETY: the address is an allocation of ours and the text a C string.
+        // SAFETY: the address is within this allocation, and the text is a C string.
         let code = unsafe { set(address, text.as_ptr()) };
         if code != CUresult::SUCCESS {
-            tell!(debug, ?code, ?text, "the emulator took no label");
+            log_event!(debug, ?code, ?text, "the emulator refused a label");
         }
     }
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
+        // The owner is moved out, because it must be dropped after the memory is unused and outside
+        // all locks.
         let no_owner = Origin::Borrowed(ProgramObject::new(()));
         let release = match (std::mem::replace(&mut self.origin, no_owner), self.host) {
             (Origin::Device, _) => Release::Memory(self.address),
@@ -594,12 +612,13 @@ impl<T> Deref for Buffer<T> {
     }
 }
 
-/// Refuses memory of a graph in work of a stream.
+/// Checks that the memory does not belong to a graph, for work of a stream.
 pub(crate) fn refuse_memory(region: &Region, user: &str) -> Result<(), Error> {
     if region.graph().is_none() {
         return Ok(());
     }
-    let (buffer, user) = (region.name(), user.to_string());
+    let buffer = region.name();
+    let user = user.to_string();
     Err(Error::GraphMemory {
         buffer,
         user,
@@ -607,12 +626,13 @@ pub(crate) fn refuse_memory(region: &Region, user: &str) -> Result<(), Error> {
     })
 }
 
-/// The size of so many elements; a size that no memory has stays one that no memory has.
+/// Returns the size of `len` elements in bytes. On overflow it returns the largest number, for
+/// which every allocation fails.
 pub(crate) fn byte_len<T>(len: usize) -> usize {
     len.saturating_mul(size_of::<T>())
 }
 
-/// Turns code 2 into an error with the numbers.
+/// Converts an out-of-memory error into one with the numbers of bytes.
 pub(crate) fn or_out_of_memory(error: DriverError, context: &Context, bytes: usize) -> Error {
     match (error.code, context.memory()) {
         (CUresult::OUT_OF_MEMORY, Ok((free, total))) => Error::OutOfMemory { bytes, free, total },

@@ -1,4 +1,4 @@
-//! Pinned memory of the host.
+//! Pinned host memory.
 
 use std::ffi::c_void;
 use std::ops::Deref;
@@ -12,12 +12,13 @@ use crate::element::{Element, zeroed};
 use crate::release::HostPointer;
 use crate::{Context, Error};
 
-/// Host memory that the device sees at once, without a copy. It is a [`View`] of all of itself.
+/// Pinned host memory that the device can access without a copy. It dereferences to a [`View`] of
+/// all its elements.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let results = Pinned::<f32>::zeroed(&context, 2)?;
 /// stream.fill(&results, 3.0)?;
@@ -32,61 +33,69 @@ pub struct Pinned<T> {
 }
 
 impl<T: Element> Pinned<T> {
-    /// `len` elements of all bits zero.
+    /// Allocates `len` elements and sets all bits to zero.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], or what else the driver refuses.
+    /// Returns [`Error::OutOfMemory`] if the driver cannot pin as much memory.
     pub fn zeroed(context: &Context, len: usize) -> Result<Self, Error> {
         crate::regions::forbid("allocating pinned memory")?;
         let bytes = byte_len::<T>(len);
-        let (_current, driver) = (context.enter()?, context.driver());
+        let _current = context.enter()?;
+        let driver = context.driver();
         let flags = CUmemhostalloc_flags::PORTABLE | CUmemhostalloc_flags::DEVICEMAP;
         let pointer = context.with_memory(|| {
             let mut pointer: *mut c_void = std::ptr::null_mut();
-            // SAFETY: `pointer` is ours to write.
-            unsafe { cu_if_there!(driver, cuMemHostAlloc(&mut pointer, bytes.max(1), flags)) }
+            // SAFETY: `pointer` is a local variable that the driver may write.
+            unsafe { cu_optional!(driver, cuMemHostAlloc(&mut pointer, bytes.max(1), flags)) }
                 .map(|()| pointer)
         });
         let pointer = pointer.map_err(|e| or_out_of_memory(e, context, bytes))?;
-        // SAFETY: the driver gave at least that many bytes, and nobody else has them.
+        // SAFETY: the driver has just allocated at least this many bytes, and nothing else refers
+        // to them.
         unsafe { pointer.cast::<u8>().write_bytes(0, bytes) };
         let host = HostPointer(pointer);
         let mut allocation = Allocation::new(context, 0, bytes, Origin::Pinned);
         allocation.host = Some(host);
-        // SAFETY: `address` is ours to write; the pointer came from `cuMemHostAlloc` with DEVICEMAP.
+        // The allocation exists before this call. If the call fails, its destructor frees the
+        // memory.
+        // SAFETY: `allocation.address` is a field that the driver may write. The pointer came from
+        // `cuMemHostAlloc` with DEVICEMAP.
         unsafe {
-            cu_if_there!(
+            cu_optional!(
                 driver,
                 cuMemHostGetDevicePointer_v2(&mut allocation.address, pointer, 0)
             )
         }?;
         Ok(Self {
-            view: View::of(Arc::new(allocation)),
+            view: View::whole(Arc::new(allocation)),
             host,
         })
     }
 
-    /// The same memory with a name, as [`Buffer::labelled`](crate::Buffer::labelled).
+    /// Returns this memory with a label, like [`Buffer::labelled`](crate::Buffer::labelled).
     #[must_use]
     pub fn labelled(self, label: &str) -> Self {
         self.region().allocation.set_label(label);
         self
     }
 
-    /// All of it.
+    /// Returns a view of all elements.
     pub fn view(&self) -> View<T> {
         self.view.clone()
     }
 
-    /// Element `index` as the host sees it now. A kernel may write it at the same time; each part of up to 8 bytes is
-    /// old or new.
+    /// Returns element `index`.
+    ///
+    /// A kernel may write it at the same time. Each chunk of up to 8 bytes is then either old or
+    /// new.
     ///
     /// # Panics
-    /// If there is no such element.
+    /// Panics if `index` is out of range.
     pub fn read(&self, index: usize) -> T {
         let at = self.at(index);
         let mut value = zeroed::<T>(1)[0];
-        // SAFETY: `at` is an element of this memory, which lives; both have the size of an element.
+        // SAFETY: `at` has checked the index, and both have the size of an element. The device may
+        // write at the same time, which the atomic reads allow.
         unsafe {
             read_atomic(
                 at.cast(),
@@ -97,12 +106,13 @@ impl<T: Element> Pinned<T> {
         value
     }
 
-    /// Writes element `index` for the device to see.
+    /// Writes element `index`. Kernels may read it at the same time.
     ///
     /// # Panics
-    /// If there is no such element.
+    /// Panics if `index` is out of range.
     pub fn write(&self, index: usize, value: T) {
-        // SAFETY: as in `read`.
+        // SAFETY: `at` has checked the index, and both have the size of an element. The device may
+        // read at the same time, which the atomic writes allow.
         unsafe {
             write_atomic(
                 self.at(index).cast(),
@@ -112,43 +122,45 @@ impl<T: Element> Pinned<T> {
         };
     }
 
-    /// Writes elements from `start` on.
+    /// Writes elements from index `start` on.
     ///
     /// # Panics
-    /// If they reach beyond the end.
+    /// Panics if they exceed the end.
     pub fn write_slice(&self, start: usize, values: &[T]) {
-        values
-            .iter()
-            .enumerate()
-            .for_each(|(i, value)| self.write(start + i, *value));
+        for (i, value) in values.iter().enumerate() {
+            self.write(start + i, *value);
+        }
     }
 
-    /// The elements as a slice of the host.
+    /// Returns the elements as a host slice.
     ///
     /// # Safety
-    /// While the slice lives nobody writes the memory: no work that does is in flight, and no thread calls
-    /// [`write`](Self::write).
+    /// While the slice lives:
+    ///
+    /// - No work that writes the memory may be queued or running.
+    /// - No thread may call [`write`](Self::write).
     pub unsafe fn as_slice(&self) -> &[T] {
-        // SAFETY: the memory is this one's, aligned by the driver, every pattern of bits is a value, and the caller
-        // keeps writers away.
+        // SAFETY: this value owns the memory, which the driver has aligned. Every bit pattern is a
+        // valid element. The caller guarantees that nothing writes the memory.
         unsafe { std::slice::from_raw_parts(self.host(), self.len()) }
     }
 
-    /// The elements as a slice of the host, to be written.
+    /// Returns the elements as a mutable host slice.
     ///
     /// # Safety
-    /// While the slice lives nobody else uses the memory: no work that does is in flight.
+    /// While the slice lives, no work that uses the memory may be queued or running.
     pub unsafe fn as_mut_slice(&mut self) -> &mut [T] {
-        // SAFETY: as above.
+        // SAFETY: this value owns the memory, which the driver has aligned. Every bit pattern is a
+        // valid element. The caller guarantees that nothing else uses the memory.
         unsafe { std::slice::from_raw_parts_mut(self.host(), self.len()) }
     }
 
-    /// Every element as the host sees it now.
+    /// Returns a copy of all elements.
     pub fn to_vec(&self) -> Vec<T> {
         (0..self.len()).map(|index| self.read(index)).collect()
     }
 
-    /// Where the elements lie on the host.
+    /// Returns the host address of the elements.
     pub(crate) fn host(&self) -> *mut T {
         self.host.0.cast()
     }
@@ -159,7 +171,7 @@ impl<T: Element> Pinned<T> {
             "element {index} of pinned memory of {}",
             self.len()
         );
-        // SAFETY: the index was checked.
+        // SAFETY: the assertion keeps the result within the allocation.
         unsafe { self.host.0.cast::<T>().add(index) }
     }
 }

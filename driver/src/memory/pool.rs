@@ -1,4 +1,4 @@
-//! Memory in the order of a stream, and the pools it comes from.
+//! Stream-ordered allocation, and the pools it allocates from.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -11,19 +11,20 @@ use ptx_gen::Access;
 
 use super::{Allocation, Buffer, Origin, View, byte_len, or_out_of_memory};
 use crate::element::Element;
-use crate::gate::untold;
+use crate::gate::unreported;
 use crate::release::Release;
 use crate::{Context, Error, Stream};
 
-/// A pool of device memory, from which streams take memory and give it back without a wait. Clones share it.
+/// A pool of device memory, from which streams allocate and to which they return memory without a
+/// wait. Clones refer to the same pool.
 ///
 /// ```
 /// # use warpwright_driver::*;
 /// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
 /// let pool = MemoryPool::new(&context)?;
-/// pool.keep(64 << 20)?; // what is given back stays in the pool
+/// pool.keep(64 << 20)?; // freed memory stays in the pool
 /// let scratch = stream.alloc_from::<f32>(&pool, 1000)?;
 /// stream.fill(&scratch, 1.0)?;
 /// assert!(pool.used()? >= 4000);
@@ -41,15 +42,16 @@ struct Inner {
 }
 
 impl MemoryPool {
-    /// The pool that [`Stream::alloc`] takes from.
+    /// Returns the pool that [`Stream::alloc`] allocates from.
     ///
     /// # Errors
-    /// What the driver refuses.
-    pub fn default_of(context: &Context) -> Result<Self, Error> {
-        let (mut raw, driver) = (CUmemoryPool::NULL, context.driver());
-        // SAFETY: `raw` is ours to write.
+    /// Returns an error if the device does not support memory pools.
+    pub fn default_for(context: &Context) -> Result<Self, Error> {
+        let mut raw = CUmemoryPool::NULL;
+        let driver = context.driver();
+        // SAFETY: `raw` is a local variable that the driver may write.
         unsafe {
-            cu_if_there!(
+            cu_optional!(
                 driver,
                 cuDeviceGetDefaultMemPool(&mut raw, context.device().raw())
             )
@@ -61,12 +63,14 @@ impl MemoryPool {
         })))
     }
 
-    /// A pool of one's own. It is destroyed when it and all memory taken from it are dropped.
+    /// Creates a pool. It is destroyed when its handles and all memory allocated from it are
+    /// dropped.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// Returns an error if the device does not support memory pools.
     pub fn new(context: &Context) -> Result<Self, Error> {
-        let (mut raw, driver) = (CUmemoryPool::NULL, context.driver());
+        let mut raw = CUmemoryPool::NULL;
+        let driver = context.driver();
         let location = CUmemLocation {
             r#type: CUmemLocationType::DEVICE,
             id: context.device().raw(),
@@ -77,8 +81,9 @@ impl MemoryPool {
             ..CUmemPoolProps::zeroed()
         };
         let _current = context.enter()?;
-        // SAFETY: `raw` is ours to write, and the properties are lent.
-        unsafe { cu_if_there!(driver, cuMemPoolCreate(&mut raw, &properties)) }?;
+        // SAFETY: `raw` is a local variable that the driver may write. The properties live until
+        // the call returns.
+        unsafe { cu_optional!(driver, cuMemPoolCreate(&mut raw, &properties)) }?;
         Ok(Self(Arc::new(Inner {
             context: context.clone(),
             raw,
@@ -86,68 +91,77 @@ impl MemoryPool {
         })))
     }
 
-    /// Its context.
+    /// Returns the context of the pool.
     pub fn context(&self) -> &Context {
         &self.0.context
     }
 
-    /// Bytes that are in use.
+    /// Returns the number of bytes in use.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// Returns an error if the driver does not report it.
     pub fn used(&self) -> Result<u64, Error> {
         self.get(CUmemPool_attribute::USED_MEM_CURRENT)
     }
 
-    /// Bytes that the pool has of the device, in use or not.
+    /// Returns the number of bytes that the pool has reserved on the device, in use or not.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// Returns an error if the driver does not report it.
     pub fn reserved(&self) -> Result<u64, Error> {
         self.get(CUmemPool_attribute::RESERVED_MEM_CURRENT)
     }
 
-    /// Bytes that the pool keeps when streams are waited for. At first 0: what is not used goes back to the device.
+    /// Sets the number of unused bytes that the pool keeps at a wait for a stream.
+    ///
+    /// The default is 0: all unused memory is returned to the device.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// Returns an error if the driver cannot change the setting.
     pub fn keep(&self, bytes: u64) -> Result<(), Error> {
-        let (mut bytes, attribute) = (bytes, CUmemPool_attribute::RELEASE_THRESHOLD);
-        let (_current, driver) = (self.0.context.enter()?, self.0.context.driver());
+        let mut bytes = bytes;
+        let attribute = CUmemPool_attribute::RELEASE_THRESHOLD;
+        let _current = self.0.context.enter()?;
+        let driver = self.0.context.driver();
         let value: *mut c_void = std::ptr::from_mut(&mut bytes).cast();
-        // SAFETY: the attribute is a 64-bit number.
-        Ok(unsafe { cu_if_there!(driver, cuMemPoolSetAttribute(self.0.raw, attribute, value)) }?)
+        // SAFETY: the value of this attribute is a 64-bit number, which lives until the call
+        // returns.
+        Ok(unsafe { cu_optional!(driver, cuMemPoolSetAttribute(self.0.raw, attribute, value)) }?)
     }
 
-    /// Gives back what is not used, down to so many bytes.
+    /// Returns unused memory to the device, down to `keep` reserved bytes.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// Returns an error if the driver cannot trim the pool.
     pub fn trim(&self, keep: usize) -> Result<(), Error> {
-        let (_current, driver) = (self.0.context.enter()?, self.0.context.driver());
-        // SAFETY: the pool is alive.
-        Ok(unsafe { cu_if_there!(driver, cuMemPoolTrimTo(self.0.raw, keep)) }?)
+        let _current = self.0.context.enter()?;
+        let driver = self.0.context.driver();
+        // SAFETY: `self` keeps the pool alive.
+        Ok(unsafe { cu_optional!(driver, cuMemPoolTrimTo(self.0.raw, keep)) }?)
     }
 
     fn get(&self, attribute: CUmemPool_attribute) -> Result<u64, Error> {
         let mut number = 0u64;
-        let (_current, driver) = (self.0.context.enter()?, self.0.context.driver());
+        let _current = self.0.context.enter()?;
+        let driver = self.0.context.driver();
         let value: *mut c_void = std::ptr::from_mut(&mut number).cast();
-        // SAFETY: the attribute is a 64-bit number, which is ours to write.
-        unsafe { cu_if_there!(driver, cuMemPoolGetAttribute(self.0.raw, attribute, value)) }?;
+        // SAFETY: the value of this attribute is a 64-bit number, and `number` is a local variable
+        // that the driver may write.
+        unsafe { cu_optional!(driver, cuMemPoolGetAttribute(self.0.raw, attribute, value)) }?;
         Ok(number)
     }
 }
 
 impl Stream {
-    /// `len` elements with whatever the memory holds, taken in the order of this stream: without a wait, and there
-    /// for the work that comes after in this stream. Other streams wait for an event first. Dropping it gives it back
-    /// without a wait, too.
+    /// Allocates `len` uninitialized elements in the order of this stream, without a wait.
+    ///
+    /// Work that is queued in this stream afterwards can use the memory. Other streams must wait
+    /// for an event first. Dropping the buffer does not wait either.
     ///
     /// ```
     /// # use warpwright_driver::*;
     /// # fn main() -> Result<(), Error> {
-    /// # let driver = Driver::of(warpwright_cuda_emu::library())?;
+    /// # let driver = Driver::from_library(warpwright_cuda_emu::library())?;
     /// # let context = Context::new(&driver.device(0)?)?;
     /// let stream = Stream::new(&context)?;
     /// let scratch = stream.alloc::<f32>(1000)?;
@@ -158,15 +172,19 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], [`Error::Capturing`], or what else the driver refuses.
+    /// - [`Error::OutOfMemory`] if the device has too little memory.
+    /// - [`Error::Capturing`] if the stream captures.
+    /// - [`Error::Driver`] if the device does not support memory pools.
     pub fn alloc<T: Element>(&self, len: usize) -> Result<Buffer<T>, Error> {
         self.take(len, None)
     }
 
-    /// The same from a pool.
+    /// Allocates `len` uninitialized elements from a pool in the order of this stream, without a
+    /// wait.
     ///
     /// # Errors
-    /// A pool of another context; else as [`alloc`](Self::alloc).
+    /// Returns [`Error::WrongContext`] if the pool belongs to another context, and the errors of
+    /// [`alloc`](Self::alloc).
     pub fn alloc_from<T: Element>(
         &self,
         pool: &MemoryPool,
@@ -177,28 +195,35 @@ impl Stream {
     }
 
     fn take<T: Element>(&self, len: usize, pool: Option<&MemoryPool>) -> Result<Buffer<T>, Error> {
-        let (context, bytes, raw) = (self.context(), byte_len::<T>(len), self.raw());
-        let (mut address, mut at) = (0, 0);
+        let context = self.context();
+        let bytes = byte_len::<T>(len);
+        let raw = self.raw();
+        let mut address = 0;
+        let mut at = 0;
         let mut call = || {
-            let turn = self.begin("taking memory")?;
-            at = turn.count();
-            turn.enqueue(|driver| {
-                let (to, bytes) = (&mut address, bytes.max(1));
-                // SAFETY: `address` is ours to write; pool and stream are alive and of one context.
+            let submission = self.begin("taking memory")?;
+            at = submission.count();
+            submission.enqueue(|driver| {
+                let to = &mut address;
+                let bytes = bytes.max(1);
+                // SAFETY: `address` is a local variable that the driver may write. The references
+                // keep pool and stream alive, which are of one context.
                 unsafe {
                     match pool.map(|pool| pool.0.raw) {
-                        None => cu_if_there!(driver, cuMemAllocAsync(to, bytes, raw)),
+                        None => cu_optional!(driver, cuMemAllocAsync(to, bytes, raw)),
                         Some(pool) => {
-                            cu_if_there!(driver, cuMemAllocFromPoolAsync(to, bytes, pool, raw))
+                            cu_optional!(driver, cuMemAllocFromPoolAsync(to, bytes, pool, raw))
                         }
                     }
                 }
             })
         };
+        // Memory that was returned in the order of other streams is available only when they have
+        // reached that point. A wait makes it available.
         let mut result = call();
         if matches!(&result, Err(Error::Driver(e)) if e.code == driver_sys::CUresult::OUT_OF_MEMORY)
         {
-            let _ = untold(|| context.synchronize());
+            let _ = unreported(|| context.synchronize());
             result = call();
         }
         result.map_err(|error| match error {
@@ -207,8 +232,8 @@ impl Stream {
         })?;
         let origin = Origin::Stream(self.timeline().clone());
         let allocation = Allocation::new(context, address, bytes, origin);
-        let buffer = Buffer(View::of(Arc::new(allocation)));
-        // For other streams, the memory begins with this.
+        let buffer = Buffer(View::whole(Arc::new(allocation)));
+        // The allocation counts as a write. Other streams must therefore be ordered after it.
         self.admit_as(at, std::iter::once((buffer.region(), Access::Write)))?;
         Ok(buffer)
     }

@@ -1,4 +1,4 @@
-//! Copies that the caller waits for, and memory that the host and the device use at the same time.
+//! Blocking copies, and accesses to memory that the host and the device use at the same time.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
@@ -8,13 +8,15 @@ use driver_sys::CUdeviceptr;
 use crate::wait::wait_for_work;
 use crate::{Context, Error};
 
-/// Copies from the host and waits.
+/// Copies from the host to the device and waits.
 ///
 /// # Safety
-/// `to` is device memory of at least `from.len()` bytes.
+/// `to` must be device memory of at least `from.len()` bytes that no running work uses.
 pub(super) unsafe fn upload(context: &Context, to: CUdeviceptr, from: &[u8]) -> Result<(), Error> {
-    let (_current, driver, stream) = (context.enter()?, context.driver(), context.transfer());
-    // SAFETY: the caller vouches for `to`; `from` lives until the wait returns.
+    let _current = context.enter()?;
+    let driver = context.driver();
+    let stream = context.transfer();
+    // SAFETY: the caller guarantees `to`. `from` lives until the wait returns.
     unsafe {
         cu!(
             driver,
@@ -25,17 +27,19 @@ pub(super) unsafe fn upload(context: &Context, to: CUdeviceptr, from: &[u8]) -> 
     Ok(())
 }
 
-/// Copies to the host and waits.
+/// Copies from the device to the host and waits.
 ///
 /// # Safety
-/// `from` is device memory of at least `to.len()` bytes.
+/// `from` must be device memory of at least `to.len()` bytes that no running work writes.
 pub(super) unsafe fn download(
     context: &Context,
     to: &mut [u8],
     from: CUdeviceptr,
 ) -> Result<(), Error> {
-    let (_current, driver, stream) = (context.enter()?, context.driver(), context.transfer());
-    // SAFETY: the caller vouches for `from`; `to` lives until the wait returns.
+    let _current = context.enter()?;
+    let driver = context.driver();
+    let stream = context.transfer();
+    // SAFETY: the caller guarantees `from`. `to` lives until the wait returns.
     unsafe {
         cu!(
             driver,
@@ -46,13 +50,15 @@ pub(super) unsafe fn download(
     Ok(())
 }
 
-/// Fills with zeros and waits.
+/// Fills device memory with zeros and waits.
 ///
 /// # Safety
-/// `to` is device memory of at least `bytes` bytes.
+/// `to` must be device memory of at least `bytes` bytes that no running work uses.
 pub(super) unsafe fn clear(context: &Context, to: CUdeviceptr, bytes: usize) -> Result<(), Error> {
-    let (_current, driver, stream) = (context.enter()?, context.driver(), context.transfer());
-    // SAFETY: the caller vouches for `to`.
+    let _current = context.enter()?;
+    let driver = context.driver();
+    let stream = context.transfer();
+    // SAFETY: the caller guarantees `to`, and the call takes no host memory.
     unsafe {
         cu!(driver, cuMemsetD8Async(to, 0, bytes, stream))?;
         wait_for_work(driver, stream)?;
@@ -60,27 +66,30 @@ pub(super) unsafe fn clear(context: &Context, to: CUdeviceptr, bytes: usize) -> 
     Ok(())
 }
 
-/// Calls `$part` for consecutive parts of the largest size that divides address and length: 8, 4, 2 or 1 bytes.
-macro_rules! by_parts {
-    ($shared:ident, $bytes:ident, $part:ident) => {
+/// Calls `$access` with the largest atomic type whose size divides both the address and the length:
+/// 8, 4, 2 or 1 bytes.
+macro_rules! by_widest {
+    ($shared:ident, $bytes:ident, $access:ident) => {
         match ($shared as usize | $bytes).trailing_zeros() {
-            0 => $part!(AtomicU8, u8),
-            1 => $part!(AtomicU16, u16),
-            2 => $part!(AtomicU32, u32),
-            _ => $part!(AtomicU64, u64),
+            0 => $access!(AtomicU8, u8),
+            1 => $access!(AtomicU16, u16),
+            2 => $access!(AtomicU32, u32),
+            _ => $access!(AtomicU64, u64),
         }
     };
 }
 
-/// Reads bytes that other threads of the host and the device may write.
+/// Reads bytes that other host threads and the device may write at the same time.
 ///
 /// # Safety
-/// Both pointers have that many bytes, and `to` is the caller's.
+/// - Both pointers must refer to at least `bytes` bytes.
+/// - `to` must not be accessed by other threads.
 pub(super) unsafe fn read_atomic(shared: *mut u8, to: *mut u8, bytes: usize) {
     macro_rules! read {
         ($atomic:ident, $int:ident) => {
             for i in 0..bytes / size_of::<$int>() {
-                // SAFETY: part `i` is within both, and the shared one is aligned; the other need not be.
+                // SAFETY: the caller guarantees the sizes. `by_widest` has chosen a type for which
+                // the shared address is aligned. The other one need not be aligned.
                 unsafe {
                     let value = (*shared.cast::<$atomic>().add(i)).load(Relaxed);
                     to.cast::<$int>().add(i).write_unaligned(value);
@@ -88,18 +97,20 @@ pub(super) unsafe fn read_atomic(shared: *mut u8, to: *mut u8, bytes: usize) {
             }
         };
     }
-    by_parts!(shared, bytes, read);
+    by_widest!(shared, bytes, read);
 }
 
-/// Writes bytes that other threads of the host and the device may use.
+/// Writes bytes that other host threads and the device may access at the same time.
 ///
 /// # Safety
-/// Both pointers have that many bytes.
+/// - Both pointers must refer to at least `bytes` bytes.
+/// - `from` must not be written by other threads.
 pub(super) unsafe fn write_atomic(shared: *mut u8, from: *const u8, bytes: usize) {
     macro_rules! write {
         ($atomic:ident, $int:ident) => {
             for i in 0..bytes / size_of::<$int>() {
-                // SAFETY: part `i` is within both, and the shared one is aligned; the other need not be.
+                // SAFETY: the caller guarantees the sizes. `by_widest` has chosen a type for which
+                // the shared address is aligned. The other one need not be aligned.
                 unsafe {
                     let value = from.cast::<$int>().add(i).read_unaligned();
                     (*shared.cast::<$atomic>().add(i)).store(value, Relaxed);
@@ -107,5 +118,5 @@ pub(super) unsafe fn write_atomic(shared: *mut u8, from: *const u8, bytes: usize
             }
         };
     }
-    by_parts!(shared, bytes, write);
+    by_widest!(shared, bytes, write);
 }

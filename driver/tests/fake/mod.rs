@@ -56,13 +56,13 @@ pub fn context() -> Context {
 
 /// The driver.
 pub fn driver() -> Driver {
-    Driver::of(library(api())).unwrap()
+    Driver::from_library(library(api())).unwrap()
 }
 
 /// A library of these functions.
 pub fn library(api: Api) -> &'static Library {
     // SAFETY: the functions do nothing with what they are given but what their bodies below say.
-    unsafe { Library::of(api, "fake") }
+    unsafe { Library::from_api(api, "fake") }
 }
 
 fn enter(name: &'static str) -> CUresult {
@@ -112,7 +112,8 @@ macro_rules! fakes {
                 unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {
                     let code = enter(stringify!($name));
                     if code == CUresult::SUCCESS {
-                        // SAFETY: the crate passes pointers to places of these types, which the tests rely on.
+                        // SAFETY: the crate passes pointers to places of these types, which the
+                        // tests rely on.
                         #[allow(unused_unsafe)]
                         unsafe { $($body)* }
                     }

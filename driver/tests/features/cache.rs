@@ -51,15 +51,15 @@ fn a_window_is_one_that_the_device_has() {
     for (window, wanted) in [
         (
             all,
-            "a window of accesses: 134217729 bytes; the device allows 134217728",
+            "access window: 134217729 bytes; the device allows 134217728",
         ),
         (
             all.share(1.5),
-            "a window of accesses: a share of 1.5; it is from 0 to 1",
+            "access window: invalid share 1.5: expected a value from 0 to 1",
         ),
         (
             all.share(f32::NAN),
-            "a window of accesses: a share of NaN; it is from 0 to 1",
+            "access window: invalid share NaN: expected a value from 0 to 1",
         ),
     ] {
         assert_eq!(text(stream.set_access_window(Some(&window))), wanted);

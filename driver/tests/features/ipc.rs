@@ -45,7 +45,7 @@ fn memory_of_a_pool_is_not_exported() {
     // SAFETY: it is refused.
     let refused = unsafe { buffer.export() };
     let wanted =
-        "exporting memory: scratch is not memory that Buffer::uninit or its like allocated";
+        "exporting memory: scratch was not allocated by Buffer::uninit, zeroed or from_slice";
     assert_eq!(text(refused), wanted);
 }
 
@@ -121,8 +121,13 @@ fn memory_is_opened_within_its_size_and_closed() {
         cuIpcGetEventHandle: Some(export_event),
         ..fake::api()
     };
-    let context =
-        Context::new(&Driver::of(fake::library(api)).unwrap().device(0).unwrap()).unwrap();
+    let context = Context::new(
+        &Driver::from_library(fake::library(api))
+            .unwrap()
+            .device(0)
+            .unwrap(),
+    )
+    .unwrap();
     let buffer = Buffer::<u32>::uninit(&context, 4).unwrap();
     // SAFETY: nothing is behind these addresses, and nothing uses them.
     let (handle, whole, more) = unsafe {

@@ -72,7 +72,7 @@ fn what_is_wrong_with_a_library_is_said() {
     let newer = PTX.replace(".version 7.0", ".version 9.9");
     assert_eq!(
         text(Library::load(driver, &newer)),
-        "module: the PTX is of version 9.9, which drivers know from CUDA 13.9 on; this driver serves CUDA 13.5. Use a \
+        "module: the PTX has version 9.9, which needs a driver for CUDA 13.9; this driver supports CUDA 13.5. Use a \
         newer driver or a lower .version [.version 9.9, .target sm_70; a library, driver for CUDA 13.5]"
     );
     let wrong = text(Library::load(
@@ -92,7 +92,7 @@ fn what_is_wrong_with_a_library_is_said() {
     // SAFETY: there is no such kernel.
     let missing = text(unsafe { library.function(&context, "none", &[]) });
     assert!(
-        missing.starts_with("module: no kernel none; the text has set, sharing ["),
+        missing.starts_with("module: no kernel none; the PTX defines set, sharing ["),
         "{missing}"
     );
 }
@@ -103,8 +103,7 @@ fn a_driver_without_libraries_says_so() {
         cuLibraryLoadData: None,
         ..fake::api()
     };
-    let refused = Library::load(&Driver::of(fake::library(api)).unwrap(), PTX);
-    let wanted =
-        "module: cuLibraryLoadData came with CUDA 12.0, and this driver serves CUDA 12.4 [";
+    let refused = Library::load(&Driver::from_library(fake::library(api)).unwrap(), PTX);
+    let wanted = "module: cuLibraryLoadData needs CUDA 12.0, but this driver supports CUDA 12.4 [";
     assert!(text(refused).starts_with(wanted));
 }

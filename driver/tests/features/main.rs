@@ -37,7 +37,7 @@ fn context() -> Alone {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let context = Context::new(
-        &Driver::of(warpwright_cuda_emu::library())
+        &Driver::from_library(warpwright_cuda_emu::library())
             .unwrap()
             .device(0)
             .unwrap(),

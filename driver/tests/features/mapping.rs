@@ -42,7 +42,7 @@ fn a_buffer_grows_where_it_is() {
     assert_eq!(
         text(buffer.grow(page)),
         format!(
-            "growing: {page} elements in cache, which has room for {}",
+            "growing: {page} elements exceed the capacity of cache, which is {}",
             3 * page / 4
         )
     );
@@ -59,7 +59,7 @@ fn memory_in_use_is_not_taken_away() {
     buffer.grow(page / 4).unwrap();
     buffer.grow(page / 2).unwrap();
     let view = buffer.view();
-    let in_use = "unmapping: somebody has a view of the range; drop views and graphs of it first";
+    let in_use = "unmapping: a view of the range exists; drop views and graphs of it first";
     assert_eq!(text(buffer.shrink(1)), in_use);
     assert_eq!(buffer.len(), page / 2);
     let mut graph = Graph::new(&context).unwrap();
@@ -139,23 +139,20 @@ fn what_cannot_be_mapped_is_refused() {
         ),
         (
             range.map(1, two()),
-            format!("mapping: byte 1 is no multiple of {page}, where pages begin"),
+            format!("mapping: byte 1 is not a multiple of the page size {page}"),
         ),
         (
             range.unmap(2 * page).map(drop),
-            format!(
-                "unmapping: nothing that was mapped begins at byte {}",
-                2 * page
-            ),
+            format!("unmapping: no mapped memory begins at byte {}", 2 * page),
         ),
         (
             range.view::<u8>(0..page).map(drop),
-            format!("a view: bytes 0 to {page} of range, of which not all are mapped"),
+            format!("a view: bytes 0 to {page} of range are not all mapped"),
         ),
         (
             range.view::<u8>(page..3 * page + 1).map(drop),
             format!(
-                "a view: bytes {page} to {} of range, of which not all are mapped",
+                "a view: bytes {page} to {} of range are not all mapped",
                 3 * page + 1
             ),
         ),

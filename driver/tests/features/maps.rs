@@ -196,7 +196,7 @@ fn a_tile_says_the_box_the_swizzle_and_the_type() {
     let other = text(encode(TensorMapBuilder::matrix(&floats, 64, 64).tile(tile)));
     assert_eq!(
         other,
-        "tensor map: the kernel's tile is of f16, and the view of f32"
+        "tensor map: the kernel's tile contains f16 elements, but the view contains f32"
     );
     encode(
         TensorMapBuilder::matrix(&floats, 64, 64).tile(TileOf::<ptx_gen::tf32>::new(

@@ -69,9 +69,10 @@ fn a_device_without_clusters_says_so() {
         cuDeviceGetAttribute: attribute,
         ..fake::api()
     });
-    let sharing = sharing(&Context::new(&Driver::of(library).unwrap().device(0).unwrap()).unwrap());
+    let sharing =
+        sharing(&Context::new(&Driver::from_library(library).unwrap().device(0).unwrap()).unwrap());
     let config = LaunchConfig::line(16, 128);
-    let none = "kernel sharing: the device has no clusters";
+    let none = "kernel sharing: the device does not support clusters";
     assert_eq!(
         text(sharing.active_clusters(&config.cluster([2, 1, 1]))),
         none
@@ -80,7 +81,7 @@ fn a_device_without_clusters_says_so() {
     assert_eq!(text(sharing.allow_large_clusters()), none);
     assert_eq!(
         text(sharing.active_clusters(&config)),
-        "kernel sharing: the launch has no clusters to count"
+        "kernel sharing: the launch has no clusters"
     );
 }
 
@@ -131,8 +132,15 @@ fn clusters_are_counted_by_the_driver() {
         cuOccupancyMaxPotentialClusterSize: Some(largest),
         ..fake::api()
     };
-    let context =
-        |api| Context::new(&Driver::of(fake::library(api)).unwrap().device(0).unwrap()).unwrap();
+    let context = |api| {
+        Context::new(
+            &Driver::from_library(fake::library(api))
+                .unwrap()
+                .device(0)
+                .unwrap(),
+        )
+        .unwrap()
+    };
     let with = sharing(&context(api));
     let config = LaunchConfig::line(16, 128).cluster([4, 1, 1]);
     assert_eq!(with.active_clusters(&config).unwrap(), 4);
@@ -145,6 +153,6 @@ fn clusters_are_counted_by_the_driver() {
     let without = sharing(&context(fake::api()));
     assert_eq!(
         text(without.active_clusters(&config)),
-        "cuOccupancyMaxActiveClusters came with CUDA 11.7, and this driver serves CUDA 12.4"
+        "cuOccupancyMaxActiveClusters needs CUDA 11.7, but this driver supports CUDA 12.4"
     );
 }

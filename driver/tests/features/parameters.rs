@@ -63,7 +63,8 @@ fn a_tensor_map_may_be_aligned_in_constant_memory() {
             cuFuncGetParamInfo: Some(info),
             ..fake::api()
         });
-        let context = Context::new(&Driver::of(library).unwrap().device(0).unwrap()).unwrap();
+        let context =
+            Context::new(&Driver::from_library(library).unwrap().device(0).unwrap()).unwrap();
         let [x, y] = ["x", "y"].map(Parameter::value::<TensorMap>);
         let ptx = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k(\
             .param .align 64 .b8 x[128], .param .u32 n, .param .align 64 .b8 y[128]) { ret; }\n";

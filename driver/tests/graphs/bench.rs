@@ -24,7 +24,7 @@ impl Bench {
     pub(crate) fn new() -> Self {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
+        let driver = Driver::from_library(warpwright_cuda_emu::library()).unwrap();
         let context = Context::new(&driver.device(0).unwrap()).unwrap();
         Self {
             stream: Stream::new(&context).unwrap(),

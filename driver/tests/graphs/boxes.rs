@@ -146,14 +146,14 @@ fn boxes_that_do_not_fit_or_overlap_are_refused() {
     let parts = Work::fill_box(boxed(&view, [0, 0, 0]), [1, 2, 2], 1);
     assert_eq!(
         text(parts),
-        "fill of a box: 2 of 5 rows of each slice; fill them slice by slice"
+        "fill of a box: the box has 2 of 5 rows of each slice; fill it slice by slice"
     );
     let wide = Buffer::<u64>::zeroed(&bench.context, 4)
         .unwrap()
         .labelled("wide");
     let refused = text(Work::fill_box(Boxed::rows(&wide, 2), [1, 2, 1], 0));
     assert!(
-        refused.ends_with("has 8-byte elements, which are filled in one dimension"),
+        refused.ends_with("has 8-byte elements, which can be filled only as a contiguous range"),
         "{refused}"
     );
 }

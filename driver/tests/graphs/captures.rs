@@ -158,7 +158,8 @@ fn a_capture_into_a_graph_that_fails_takes_the_graph_with_it() {
         },
     );
     assert!(text(spoilt).contains("CUDA_ERROR_STREAM_CAPTURE_INVALIDATED (901)"));
-    // The graph is the driver's now, and nothing names its nodes any more; what was made of it runs.
+    // The graph is the driver's now, and nothing names its nodes any more; what was made of it
+    // runs.
     assert_eq!(
         text(exec.set(first, bench.launch(&bench.a, &bench.b, 2.0))),
         "node 0 was removed from its graph"

@@ -73,32 +73,32 @@ fn a_node_keeps_its_sort_and_its_place() {
         (
             fill,
             NodeWork::from(Work::copy(&bench.a, &bench.b).unwrap()),
-            "only a copy becomes a copy and a fill a fill",
+            "only a copy can become a copy, and only a fill a fill",
         ),
         (
             nothing,
             NodeWork::from(Work::fill(&bench.c, 1.0).unwrap()),
-            "and a fill a fill, of some bytes",
+            "only a fill a fill, of at least one byte",
         ),
         (
             fill,
             NodeWork::host(&bench.context, || {}),
-            "only a function of the host becomes another one",
+            "only a host function can become another one",
         ),
         (
             empty,
             NodeWork::Child(&graph),
-            "only a child graph becomes another one",
+            "only a child graph can become another one",
         ),
         (
             empty,
             NodeWork::Record(Event::new(&bench.context).unwrap()),
-            "only a node of an event takes another",
+            "only a node that records or waits for an event can take another event",
         ),
         (
             fill,
             NodeWork::Words(Vec::new()),
-            "only operations on words become others",
+            "only operations on words can become others",
         ),
         (
             side,
@@ -218,7 +218,8 @@ fn an_update_in_another_order_of_adding_is_for_the_whole_graph() {
         .launch(&[], &bench.add, bench.add(&bench.a, &bench.b, 1.0))
         .unwrap();
     turned.add_edge(first, fill).unwrap();
-    // Whether a driver takes such a graph is its own affair; afterwards nothing may be mistaken for another node.
+    // Whether a driver takes such a graph is its own affair; afterwards nothing may be mistaken for
+    // another node.
     match exec.update(&turned) {
         Ok(()) => {
             let refused = text(exec.set(kernel, bench.launch(&bench.a, &bench.b, 9.0)));

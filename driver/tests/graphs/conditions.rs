@@ -53,8 +53,8 @@ fn what_a_body_does_changes_with_the_whole_graph() {
         panic!("{outer:?}")
     };
     let mut exec = graph.instantiate().unwrap();
-    let wanted = "changing a node: it is in the body of a conditional node, and changes with the whole graph only: build \
-        the graph again, and update by it";
+    let wanted = "changing a node: it is in the body of a conditional node, which changes only with the whole graph: build \
+        the graph again and update from it";
     for node in [outer.id(), inner.bodies()[0].nodes()[0].id()] {
         assert_eq!(
             text(exec.set(node, Work::fill(&bench.b, 2.0).unwrap())),
@@ -175,14 +175,14 @@ fn a_body_that_fails_leaves_the_graph_as_it_was() {
     let refused = graph.if_then(&[], condition, |body| body.host(&[], || {}).map(drop));
     assert_eq!(
         text(refused),
-        "node 0 (host) is a function of the host; the body of a conditional node has kernels, copies, fills, child \
-         graphs and the like"
+        "node 0 (host) is a host function; the body of a conditional node may contain kernels, copies, \
+         fills, empty nodes, child graphs and conditional nodes"
     );
     let foreign = bench.graph().condition(None).unwrap();
     let refused = graph.if_then(&[], foreign, |_| Ok(()));
     assert_eq!(
         text(refused),
-        "adding a conditional node: the condition is of another graph"
+        "adding a conditional node: the condition belongs to another graph"
     );
 }
 

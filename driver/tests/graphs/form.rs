@@ -78,7 +78,7 @@ fn edges_of_every_kind_come_and_go() {
     graph.remove_edge(first, fourth).unwrap();
     assert_eq!(
         text(graph.remove_edge(first, fourth)),
-        "edge from node 0 to node 3: there is none"
+        "edge from node 0 to node 3: it does not exist"
     );
     assert_eq!((graph.edges().len(), graph.programmatic_edges()), (2, 2));
     assert_eq!(graph.races().len(), 4, "the pairs on either side");
@@ -175,7 +175,9 @@ fn attributes_come_from_the_launch_and_by_hand() {
     assert_eq!(bench.first(&bench.c), 3.0);
     let other = text(exec.set(node, bench.launch(&bench.a, &bench.b, 1.0)));
     assert!(
-        other.starts_with("kernel add: cluster, cooperation, priority and domain are the node's"),
+        other.starts_with(
+            "kernel add: cluster, cooperative, priority and domain are attributes of the node"
+        ),
         "{other}"
     );
     let programmatic = overlapping(&bench).config().programmatic();

@@ -59,7 +59,7 @@ fn memory_of_a_graph_is_refused_where_it_is_not_there() {
     let (mut graph, scratch, [_, _, out]) = through(&bench);
     let name = scratch.region().name();
     let of_stream = format!(
-        "work of a stream: memory {name} is not there: a graph allocates it, for its own nodes"
+        "work of a stream: memory {name} does not exist: a graph allocates it, for its own nodes"
     );
     assert_eq!(text(bench.stream.fill(&scratch, 0.0)), of_stream);
     assert_eq!(text(bench.stream.read(&scratch)), of_stream);
@@ -72,7 +72,7 @@ fn memory_of_a_graph_is_refused_where_it_is_not_there() {
     let mut other = bench.graph();
     other.fill(&[], &scratch, 0.0).unwrap();
     let elsewhere =
-        format!("node 0 (fill): memory {name} is not there: another graph allocates it");
+        format!("node 0 (fill): memory {name} does not exist: another graph allocates it");
     assert_eq!(text(other.instantiate()), elsewhere);
     assert_eq!(
         text(other.free(&[], &scratch)),
@@ -112,11 +112,15 @@ fn a_graph_with_memory_is_there_once() {
         format!("adding it to another graph: {once}")
     );
     assert!(
-        text(graph.remove_node(alloc)).ends_with("a node that allocates or frees memory stays")
+        text(graph.remove_node(alloc))
+            .ends_with("a node that allocates or frees memory cannot be removed")
     );
-    assert!(text(graph.alloc::<f32>(&[], 0)).ends_with("no bytes were asked for"));
+    assert!(text(graph.alloc::<f32>(&[], 0)).ends_with("the size is 0"));
     let mut exec = graph.instantiate().unwrap();
-    assert!(text(exec.update(&graph)).contains("keeps it; change its nodes one by one"));
+    assert!(
+        text(exec.update(&graph))
+            .contains("cannot be updated as a whole; change its nodes one by one")
+    );
 }
 
 #[test]
@@ -172,10 +176,10 @@ fn words_are_waited_for_and_written() {
     let refused = text(WordOperation::write(&byte, 1));
     assert_eq!(
         refused,
-        "an operation on a word: a word of 1 bytes; there are operations on 4 and 8"
+        "an operation on a word: a word of 1 bytes; use a word of 4 or 8 bytes"
     );
     assert_eq!(
         text(graph.words(&[], &[])),
-        "operations on words: there is none"
+        "operations on words: the list is empty"
     );
 }

@@ -75,7 +75,7 @@ fn what_runs_as_a_part_of_a_graph_only_is_named() {
         .map(|row| (row.node, row.name.as_str()))
         .collect();
     assert_eq!(rows[..2], [(write, "words"), (last, "add")]);
-    let memory = "its memory is there in a launch of the graph only";
+    let memory = "its memory exists only during a launch of the graph";
     let mut untimed: Vec<_> = profile
         .untimed
         .iter()
@@ -88,7 +88,11 @@ fn what_runs_as_a_part_of_a_graph_only_is_named() {
             (alloc, "alloc", memory),
             (fill, "fill", "it uses memory that a graph allocates"),
             (free, "free", memory),
-            (wait, "words", "what it waits for may be written beside it"),
+            (
+                wait,
+                "words",
+                "another node may write the word that it waits for",
+            ),
             (branch, "if", "the device decides whether its graphs run"),
         ]
     );

@@ -288,8 +288,8 @@ fn in_turns(seed: u64, world: Arc<World>, threads: Vec<Job>) -> Result<usize, St
     ) {
         Ok(steps) => {
             drop(world);
-            // Memory of a stream goes back as work of the stream, and what a graph's function of the host keeps goes
-            // after that, when the context is next taken.
+            // Memory of a stream goes back as work of the stream, and what a graph's function of
+            // the host keeps goes after that, when the context is next taken.
             if sim::ready() > 0 {
                 sim::run();
                 drop(Context::new(&sim::driver().device(0).unwrap()).unwrap());

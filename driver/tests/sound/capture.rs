@@ -130,7 +130,8 @@ fn a_second_thread_gives_a_capturing_stream_work_that_runs_or_is_refused() {
                     );
                     stream.launch(&add, args(&x, &y, 1.0))?;
                     let read = stream.read(&y);
-                    // The launch was given: either the read after it sees it, or it was refused with no word lost.
+                    // The launch was given: either the read after it sees it, or it was refused
+                    // with no word lost.
                     read.map(|y| assert_eq!(y, [1.0; N]))
                 },
             );

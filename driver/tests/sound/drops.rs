@@ -111,7 +111,8 @@ proptest! {
 fn dropped_in_flight_on_the_emulator_the_results_are_right() {
     emulator(|context| {
         let result = Buffer::<f32>::zeroed(&context, N).unwrap();
-        // Each round drops the five things below in another order, all of them while the stream waits.
+        // Each round drops the five things below in another order, all of them while the stream
+        // waits.
         for round in 0..rounds(120) {
             let (stream, add) = (Stream::new(&context).unwrap(), add(&context));
             let hold = Hold::new(&stream);

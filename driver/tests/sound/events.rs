@@ -74,7 +74,8 @@ fn an_event_that_two_threads_record_orders_what_the_driver_orders() {
 
 #[test]
 fn a_clock_is_of_the_place_that_was_waited_for() {
-    // While one thread waits for a stream, another lets that stream wait for more: the first wait is no word on that.
+    // While one thread waits for a stream, another lets that stream wait for more: the first wait
+    // is no word on that.
     emulator(|context| {
         let (one, two) = (
             Stream::new(&context).unwrap(),
@@ -98,7 +99,8 @@ fn a_clock_is_of_the_place_that_was_waited_for() {
                 });
                 let given = one.wait(&event);
                 assert!(given.is_ok(), "{given:?}");
-                // On this emulator a wait covers what was given before it began, so that this one ends.
+                // On this emulator a wait covers what was given before it began, so that this one
+                // ends.
                 waits.join().unwrap().unwrap();
             });
             let refused = two.fill(&done, 2.0);

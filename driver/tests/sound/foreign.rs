@@ -11,7 +11,7 @@ struct Forged([u64; 16]);
 
 // SAFETY: 128 bytes without padding.
 unsafe impl Element for Forged {
-    const TYPE: ElementType = ElementType::of::<Self>("tensor map");
+    const TYPE: ElementType = ElementType::new::<Self>("tensor map");
 }
 
 const TAKES_A_MAP: &str = "
@@ -103,7 +103,7 @@ fn things_of_two_drivers_do_not_meet() {
         let mut graph = Graph::new(&ours).unwrap();
         let mut exec = graph.instantiate().unwrap();
         let mut staging = Staging::new(&theirs, 1, 64).unwrap();
-        let pool = MemoryPool::default_of(&ours).unwrap();
+        let pool = MemoryPool::default_for(&ours).unwrap();
         let (device, their_device) = (ours.device(), theirs.device());
         let refused = [
             stream.copy_from_peer(&x, &y),

@@ -164,7 +164,8 @@ fn a_function_outlives_its_context() {
             let things = start(&context, &stream, &seen);
             seen.wait_for(&seen.started);
             fault(&context, &faulty);
-            // The last share of the context goes while the function runs. A destructor may wait for the function.
+            // The last share of the context goes while the function runs. A destructor may wait for
+            // the function.
             let go = seen.clone();
             let ends = std::thread::spawn(move || {
                 std::thread::sleep(std::time::Duration::from_millis(20));

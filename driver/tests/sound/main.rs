@@ -57,7 +57,7 @@ fn on(config: EmulatorConfig, test: impl FnOnce(Context)) {
 
 /// The context of the emulator's only device.
 fn context() -> Context {
-    let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
+    let driver = Driver::from_library(warpwright_cuda_emu::library()).unwrap();
     Context::new(&driver.device(0).unwrap()).unwrap()
 }
 

@@ -80,7 +80,7 @@ fn temporaries_beyond_the_device_wait_for_their_turn() {
         });
         let refused = text(Buffer::<u8>::uninit(&context, 8 * piece));
         assert!(
-            refused.starts_with(&format!("out of memory: {} bytes asked for", 8 * piece)),
+            refused.starts_with(&format!("out of memory: {} bytes requested", 8 * piece)),
             "{refused}"
         );
     });
@@ -175,7 +175,8 @@ fn a_kernel_that_writes_far_beside_its_buffer_hits_no_other() {
         // SAFETY: as above.
         let kernel = unsafe { Kernel::load(&context, fault::Beside { by }) }.unwrap();
         stream.launch(&kernel, args(&x, &y, 1.0)).unwrap();
-        // A 32-bit index reaches 16 GiB. The emulator tells this apart once allocations lie farther apart than that.
+        // A 32-bit index reaches 16 GiB. The emulator tells this apart once allocations lie farther
+        // apart than that.
         let said = stream.synchronize();
         let apart = (next.address() - y.address()) >> 34 > 0;
         assert_eq!(
@@ -258,7 +259,8 @@ fn boxes_go_from_device_to_device() {
         |here| {
             let there = Context::new(&here.driver().device(1).unwrap()).unwrap();
             let (stream, theirs) = (Stream::new(&here).unwrap(), Stream::new(&there).unwrap());
-            // Two slices of three rows of four, of which the last two columns of the last two rows go.
+            // Two slices of three rows of four, of which the last two columns of the last two rows
+            // go.
             let numbers: Vec<u64> = (0..24).collect();
             let from = Buffer::<u64>::zeroed(&there, 24).unwrap().labelled("from");
             theirs.write(&from, &numbers).unwrap();
@@ -280,7 +282,7 @@ fn boxes_go_from_device_to_device() {
             );
             assert_eq!(
                 text(theirs.copy_box_from_peer(from, all, [2, 2, 2])),
-                format!("buffer to belongs to {here}, and a stream to {there}")
+                format!("buffer to belongs to {here}, but a stream belongs to {there}")
             );
         },
     );
@@ -302,7 +304,7 @@ fn memory_of_a_graph_goes_to_no_other_device() {
             let boxes = (Boxed::rows(&taken, 2), Boxed::rows(&to, 2));
             // The graph was never launched: there is nothing at the address.
             let wanted = format!(
-                "a copy from another device: memory {} is not there: a graph allocates it, for its own nodes",
+                "a copy from another device: memory {} does not exist: a graph allocates it, for its own nodes",
                 taken.region().name()
             );
             assert_eq!(text(stream.copy_from_peer(&taken, &to)), wanted);

@@ -57,7 +57,7 @@ fn two_streams_that_share_a_buffer_are_refused_by_name() {
     p.write(&p.one).unwrap();
     assert_eq!(
         text(p.read(&p.two)),
-        "x: work of stream one on it is not ordered with what stream two was given now; let stream two wait for an \
+        "x: work of stream one on it is not ordered before the work queued in stream two; let stream two wait for an \
         event that stream one records after its work, or synchronize stream one first"
     );
     refused(p.write(&p.two));
@@ -265,7 +265,8 @@ fn streams_come_and_go() {
             _ => context.synchronize().unwrap(),
         }
         stays.fill(&x, 1).unwrap();
-        // The next one does not begin after this one's work while the dropped one's was not waited for.
+        // The next one does not begin after this one's work while the dropped one's was not waited
+        // for.
         let next = Stream::new(&context).unwrap();
         assert_eq!(next.fill(&x, 1).is_ok(), round % 3 != 0);
         drop(next);
@@ -327,7 +328,7 @@ fn work_on_what_the_host_copies_meanwhile_is_refused() {
     };
     let read = || drop(x.to_vec().unwrap());
     let write = || x.write(&[1; N]).unwrap();
-    let refused = "x: another thread copies it to or from the host while stream 0 is given work on it; let one of the \
+    let refused = "x: another thread copies it to or from the host while work on it is queued in stream 0; let one of the \
                    threads wait for the other, or copy in the order of a stream";
     assert_eq!(during(Work::fill(&x, 1).unwrap(), &read), refused);
     assert_eq!(during(Work::copy(&x, &y).unwrap(), &write), refused);

@@ -114,7 +114,7 @@ struct Aligned([u64; 32]);
 
 // SAFETY: 256 bytes without padding.
 unsafe impl Element for Aligned {
-    const TYPE: ElementType = ElementType::of::<Self>("Aligned");
+    const TYPE: ElementType = ElementType::new::<Self>("Aligned");
 }
 
 #[test]

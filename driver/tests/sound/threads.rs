@@ -36,7 +36,8 @@ fn two_threads_raise_the_shared_memory_of_one_kernel() {
         for _ in 0..rounds(2000) {
             // Loaded anew, so that each round begins at the default.
             let module = Module::load(&context, PTX).unwrap();
-            // SAFETY: the kernel takes these parameters, and a block of N threads stays within N elements.
+            // SAFETY: the kernel takes these parameters, and a block of N threads stays within N
+            // elements.
             let functions = [(); 2].map(|()| unsafe { module.function("touch", &params) }.unwrap());
             let start = std::sync::Barrier::new(2);
             std::thread::scope(|scope| {
@@ -107,7 +108,7 @@ fn threads_share_streams_buffers_and_contexts() {
 #[test]
 fn one_library_is_one_driver_and_one_context() {
     emulator(|context| {
-        let again = Driver::of(warpwright_cuda_emu::library()).unwrap();
+        let again = Driver::from_library(warpwright_cuda_emu::library()).unwrap();
         let same = Context::new(&again.device(0).unwrap()).unwrap();
         assert_eq!(same.raw(), context.raw());
         let (stream, add) = (Stream::new(&context).unwrap(), add(&same));
@@ -118,7 +119,8 @@ fn one_library_is_one_driver_and_one_context() {
         stream.launch(&add, args(&x, &y, 1.0)).unwrap();
         assert_eq!(stream.read(&y).unwrap(), [2.0; N]);
 
-        // A capture of the one driver does not keep the other from working, nor from releasing what it has.
+        // A capture of the one driver does not keep the other from working, nor from releasing what
+        // it has.
         let beside = sim::fresh();
         let buffer = Buffer::<u8>::uninit(&beside, N).unwrap();
         let graph = capture(&stream, CaptureMode::ThreadLocal, |queue| {

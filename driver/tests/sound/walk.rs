@@ -461,8 +461,8 @@ fn run_with(call: &'static str, nth: usize, code: CUresult) -> Result<Vec<f32>, 
         );
     }
     // SAFETY: the functions are the emulator's, or fail.
-    let library = unsafe { warpwright_driver::sys::Library::of(counted(), "emulator") };
-    Driver::of(library)
+    let library = unsafe { warpwright_driver::sys::Library::from_api(counted(), "emulator") };
+    Driver::from_library(library)
         .map_err(|e| e.to_string())
         .and_then(|driver| program(driver).map_err(|e| e.to_string()))
 }

@@ -700,7 +700,7 @@ mod tests {
     /// The batch has the plans of one token, but for twelve warps, and activations of as many bytes.
     #[test]
     fn what_decodes_one_token_decodes_a_batch() {
-        let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
+        let driver = Driver::from_library(warpwright_cuda_emu::library()).unwrap();
         let device = &driver.devices().unwrap()[0];
         for (shape, quantization) in SHAPES.iter().flat_map(|s| QUANTIZATIONS.map(|q| (s, q))) {
             let Ok(outline) = Outline::of(shape, quantization) else {
@@ -747,7 +747,7 @@ mod tests {
     /// Rows of 18,944 activations of three bytes would take most of it.
     #[test]
     fn little_shared_memory_takes_activations_of_two_bytes() {
-        let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
+        let driver = Driver::from_library(warpwright_cuda_emu::library()).unwrap();
         let device = &driver.devices().unwrap()[0];
         let tuning = Tuning {
             shared: Some(90_112),
@@ -771,7 +771,7 @@ mod tests {
     /// As many warps, as many blocks unless rows are divided evenly, and as many splits.
     #[test]
     fn what_verifies_divides_its_sums_as_one_token_does() {
-        let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
+        let driver = Driver::from_library(warpwright_cuda_emu::library()).unwrap();
         let device = &driver.devices().unwrap()[0];
         let tuning = Tuning::default();
         let mut resolved = 0;

@@ -334,7 +334,7 @@ mod tests {
             "/../assets/rustdoc-7m-Q4_K_M.gguf"
         );
         let model = Model::open(path.as_ref()).unwrap();
-        let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
+        let driver = Driver::from_library(warpwright_cuda_emu::library()).unwrap();
         let context = Context::new(&driver.devices().unwrap()[0]).unwrap();
         // Longer than some groups of rows, and less than half as long as others.
         let (chunk_bytes, mut reported) = (2_000, 0);

@@ -9,7 +9,7 @@ use crate::write::Val;
 use crate::{ids, models, reference};
 
 pub(crate) fn emulator() -> Context {
-    let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
+    let driver = Driver::from_library(warpwright_cuda_emu::library()).unwrap();
     Context::new(&driver.devices().unwrap()[0]).unwrap()
 }
 

@@ -143,7 +143,7 @@ fn both_preludes_can_be_imported_together() -> Result<(), Box<dyn std::error::Er
         MyError::Driver(Error::Build { .. })
     ));
 
-    let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+    let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
     let stream = Stream::new(&context)?;
     // SAFETY: the program uses one element of each buffer for each thread, and the contract has their sizes. Threads share
     // memory only by atomic operations and across barriers.

@@ -11,7 +11,7 @@ use crate::setup::{Setup, read};
 
 pub(crate) fn context() -> Context {
     Context::new(
-        &Driver::of(warpwright_cuda_emu::library())
+        &Driver::from_library(warpwright_cuda_emu::library())
             .unwrap()
             .device(0)
             .unwrap(),
@@ -21,7 +21,7 @@ pub(crate) fn context() -> Context {
 
 /// The same, through a driver that sees what is loaded and launched.
 pub(crate) fn hooked_context() -> Context {
-    let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
+    let driver = Driver::from_library(warpwright_cuda_emu::library()).unwrap();
     Context::new(&hooked::driver(&driver).device(0).unwrap()).unwrap()
 }
 

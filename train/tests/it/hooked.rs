@@ -85,13 +85,13 @@ pub(crate) fn driver(real: &Driver) -> Driver {
         api.cuGraphAddKernelNode_v2 = api.cuGraphAddKernelNode_v2.map(|_| add_kernel as _);
         api.cuLaunchKernel = launch;
         // SAFETY: each of the four functions does what the one does that it calls, with arguments that are as good.
-        unsafe { Library::of(api, "hooked") }
+        unsafe { Library::from_api(api, "hooked") }
     });
     assert!(
         std::ptr::eq(self::real(), real.api()),
         "a process has one hooked driver"
     );
-    Driver::of(hooked).expect("the real driver has started")
+    Driver::from_library(hooked).expect("the real driver has started")
 }
 
 /// Lets this thread's modules have these kernels, and its launches these arguments, in place of what it had before.

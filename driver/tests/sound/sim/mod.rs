@@ -169,10 +169,11 @@ pub fn run() {
 /// The driver of this thread, which has nothing and has done nothing.
 pub fn driver() -> Driver {
     thread_local! {
-        // SAFETY: each function does what its body says, which is what `cuda.h` says as far as this crate asks.
-        static LIBRARY: &'static Library = unsafe { Library::of(table::api(), "sim") };
+        // SAFETY: each function does what its body says, which is what `cuda.h` says as far as this
+        // crate asks.
+        static LIBRARY: &'static Library = unsafe { Library::from_api(table::api(), "sim") };
     }
-    Driver::of(LIBRARY.with(|l| *l)).unwrap()
+    Driver::from_library(LIBRARY.with(|l| *l)).unwrap()
 }
 
 /// A context of a driver that starts over.

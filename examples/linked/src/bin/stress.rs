@@ -74,7 +74,7 @@ struct State {
 
 fn state(context: &Context) -> Result<State, Error> {
     context.synchronize()?;
-    MemoryPool::default_of(context)?.trim(0)?;
+    MemoryPool::default_for(context)?.trim(0)?;
     Ok(State {
         free_mib: context.memory()?.0 >> 20,
         host_mib: host_kib() >> 10,
