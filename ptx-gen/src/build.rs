@@ -487,7 +487,7 @@ impl<'k> Builder<'k> {
     /// device (`fence.acq_rel.gpu`).
     ///
     /// A fence does not wait for other threads. It is used with a flag: write data, fence, set the
-    /// flag. [`st_release`](Ptr::st_release) combines the last two steps.
+    /// flag. [`st_release`](crate::Ptr::st_release) combines the last two steps.
     #[track_caller]
     pub fn fence(self) {
         self.inst(&isa::FENCE_GPU, Kind::U32, None, [], [])

@@ -11,6 +11,14 @@ use std::fmt;
 /// The number of blocks of a launch and the dynamic shared memory of each.
 ///
 /// [`KernelDef::grid`] returns it.
+///
+/// # Example: eight blocks with 4 KiB of dynamic shared memory each
+/// ```
+/// use ptx_gen::Grid;
+///
+/// let grid = Grid { shared: 4096, ..Grid::line(8) };
+/// assert_eq!([grid.x, grid.y, grid.z], [8, 1, 1]);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grid {
     /// The number of blocks along the first dimension.

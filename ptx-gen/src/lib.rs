@@ -382,7 +382,7 @@
 //! - **Building**: [`Builder`], [`When`], [`Role`]. `Builder` has thread and block indices, control
 //!   flow, barriers and shared memory.
 //! - **Values**: [`Val`], [`Var`], [`Src`], [`Pred`], [`F32`], [`U32`], [`I32`], [`U64`].
-//!   Half-precision types: [`f16`], [`bf16`], [`f16x2`].
+//!   Half-precision types: [`f16`](struct@f16), [`bf16`], [`f16x2`].
 //! - **Types of values**: [`Ty`], [`Lit`], [`Num`], [`Int`], [`Int32`], [`Scalar`], [`Ordered`],
 //!   [`Signed`], [`Dividable`], [`Shuffled`], [`ConvertFrom`], [`SameWidth`], [`Kind`].
 //! - **Memory**: [`Ptr`] in the spaces [`ReadOnly`], [`ReadOnce`], [`Fresh`], [`WriteOnly`],

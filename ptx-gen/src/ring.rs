@@ -16,6 +16,47 @@ use crate::mem::{Ptr, Shared};
 /// One thread calls [`fill`](Ring::fill) for each stage. The readers call [`wait`](Ring::wait),
 /// read the stage, call [`advance`](Ring::advance) and then
 /// [`release_before`](Ring::release_before).
+///
+/// # Example: one warp copies, three warps add up
+/// ```
+/// # use ptx_gen::prelude::*;
+/// use ptx_gen::RingShape;
+///
+/// # let ptx = ptx_gen::example(|k, a| {
+/// let shape = RingShape { stages: 4, bytes: 1024, readers: 3, blocks: 1 };
+/// let ring = k.ring(k.tile_memory("stages"), shape);
+/// k.when(k.tid().eq(0), || ring.init());
+/// k.barrier();
+///
+/// k.when(k.warp().eq(3), || {
+///     k.when(k.lane().eq(0), || {
+///         let policy = k.evict_first();
+///         let mut at = ring.start();
+///         k.for_each(0, a.n, 256, |i| {
+///             ring.fill(&mut at, |stage, landed| {
+///                 a.w.at(i).bulk_copy(stage.cast(), 1024, landed, policy)
+///             })
+///         });
+///     });
+/// })
+/// .otherwise(|| {
+///     let mut sum = k.var(0.0);
+///     let mut at = ring.start();
+///     k.for_each(0, a.n, 256, |_| {
+///         let stage = ring.wait(&at).cast::<f32>();
+///         sum += stage.at(k.tid()).ld();
+///         ring.advance(&mut at);
+///         // The loads must not be overtaken by the next copy into this stage.
+///         k.fence_async();
+///         ring.release_before(&at);
+///     });
+///     a.x.at(k.tid()).st(&sum);
+/// });
+/// # })?;
+/// assert_eq!(ptx.matches("mbarrier.init.shared.b64").count(), 8);
+/// assert_eq!(ptx.matches("mbarrier.try_wait").count(), 2);
+/// # Ok::<(), ptx_gen::Errors>(())
+/// ```
 pub struct Ring<'k> {
     k: Builder<'k>,
     memory: Ptr<'k, u8, Shared>,

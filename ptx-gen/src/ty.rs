@@ -189,8 +189,16 @@ pub trait Scalar: Lit + Send + Sync {
 
 /// An IEEE 754 binary16 value, stored as its bits.
 ///
-/// The type converts on the CPU with [`to_f32`](f16::to_f32) and [`from_f32`](f16::from_f32). In a
+/// The type converts on the CPU with [`to_f32`](Self::to_f32) and [`from_f32`](Self::from_f32). In a
 /// kernel it supports `+`, `-` and `*`.
+///
+/// # Example
+/// ```
+/// use ptx_gen::f16;
+///
+/// assert_eq!(f16::from_f32(1.0), f16(0x3c00));
+/// assert_eq!(f16(0x3c01).to_f32(), 1.0 + 1.0 / 1024.0);
+/// ```
 #[expect(non_camel_case_types, reason = "named after the PTX type")]
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(transparent)]

@@ -20,7 +20,7 @@ impl Program {
     /// Returns the names of the buffers that the program reads with `ld.global.nc`.
     ///
     /// No other kernel may write these buffers while this kernel runs. With a programmatic
-    /// dependency it starts before the kernels before it have ended.
+    /// dependency, this kernel starts before its predecessors have ended.
     pub fn noncoherent(&self) -> BTreeSet<&'static str> {
         let mut sources = PerRegister::new(self, Sources::new());
         while spread(self, &mut sources) {}

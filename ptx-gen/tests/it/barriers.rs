@@ -175,8 +175,9 @@ fn enough_arrive_to_end_a_phase() {
             barrier.wait(0);
         },
     ];
-    fine.into_iter()
-        .for_each(|program| assert_eq!(errors(program), NONE));
+    for program in fine {
+        assert_eq!(errors(program), NONE);
+    }
 }
 
 #[test]
@@ -224,8 +225,9 @@ fn a_warp_is_more_than_one() {
             base.mbarrier().wait(0);
         },
     ];
-    fine.into_iter()
-        .for_each(|program| assert_eq!(errors(program), NONE));
+    for program in fine {
+        assert_eq!(errors(program), NONE);
+    }
 }
 
 #[test]
