@@ -190,12 +190,12 @@ pub fn library() -> &'static Library {
     if let Some((_, library)) = known.iter().find(|(of, _)| std::ptr::eq(*of, machine)) {
         return library;
     }
-    // SAFETY: the functions of the table are implemented by this crate with the signatures and the
-    // behavior that `cuda.h` declares for their names.
     #[expect(
         unsafe_code,
         reason = "a library can only be made from a trusted table"
     )]
+    // SAFETY: the functions of the table are implemented by this crate with the signatures and the
+    // behavior that `cuda.h` declares for their names.
     let library = unsafe { Library::of(api(), "emulator") };
     known.push((machine, library));
     library
