@@ -125,11 +125,9 @@ impl Details {
     pub(crate) fn of_fault(fault: &Fault) -> Self {
         let mut object = Object::new()
             .text("kernel", &fault.kernel)
-            .numbers("block", fault.block);
-        object = object
+            .numbers("block", fault.block)
             .numbers("thread", fault.thread)
-            .text("what", &fault.what);
-        object = object
+            .text("what", &fault.what)
             .text("instead", fault.instead)
             .number("rank", fault.class.rank());
         if let Some(location) = fault.location() {
@@ -138,6 +136,7 @@ impl Details {
         if let Some(address) = fault.address {
             object = object.hex("address", address);
         }
+        // The place of this thread comes first, then the place of the thread it conflicts with.
         let own = fault
             .place
             .as_ref()

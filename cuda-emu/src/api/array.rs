@@ -160,6 +160,7 @@ fn make(
     let mut s = m.state();
     let context = s.context()?;
     capture::refuse_unsafe(&mut s)?;
+    // The layout determines the bytes to allocate, so the address is filled in afterwards.
     let mut image = image(&descriptor)?;
     let device = s.contexts[context].reach.device;
     let bytes = image.bytes();

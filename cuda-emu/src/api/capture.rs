@@ -348,6 +348,7 @@ fn update_dependencies_with_data(
     let Some(member) = &mut s.streams[stream].capture else {
         return Ok(());
     };
+    // Without SET, the nodes are added to the present dependencies.
     if flags.contains(set) {
         member.after.clear();
     }

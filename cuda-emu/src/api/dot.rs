@@ -37,6 +37,7 @@ impl Picture<'_> {
             self.numbers.insert(id, number);
             let label = self.label(id);
             self.line(format!("n{number} [label=\"{number}\\n{label}\"];"));
+            // Graphviz draws a subgraph as a box only if its name starts with "cluster".
             for (i, &owned) in self.s.nodes[id].content.graphs().iter().enumerate() {
                 let cluster = if i == 0 {
                     format!("{number}")
@@ -51,6 +52,7 @@ impl Picture<'_> {
         for edge in &self.s.graphs[graph].edges {
             let from = self.numbers[&edge.from];
             let to = self.numbers[&edge.to];
+            // With edge data of zeros, the second node waits for the end of the first.
             let style = if edge.data == [0; 3] {
                 ""
             } else {

@@ -258,7 +258,10 @@ fn owner(s: &State, base: u64) -> Option<u32> {
 
 /// Lets the device access a mapping.
 fn open(m: &'static Machine, s: &mut State, base: u64) -> Result {
-    let (Some(device), Some(mapping)) = (owner(s, base), s.mappings.mapped.get_mut(&base)) else {
+    let Some(device) = owner(s, base) else {
+        return Ok(());
+    };
+    let Some(mapping) = s.mappings.mapped.get_mut(&base) else {
         return Ok(());
     };
     if !mapping.is_open {

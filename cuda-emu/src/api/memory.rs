@@ -111,6 +111,7 @@ fn alloc_managed(
     require(!address.is_null() && bytes > 0, || {
         format!("the result pointer is NULL, or the allocation has {bytes} bytes")
     })?;
+    // Host code accesses managed memory at the same address, so it must be real host memory.
     let block = m
         .device
         .memory
@@ -233,6 +234,7 @@ fn host_register(
     })?;
     let start = pointer.address() as u64;
     let words = program_words(pointer, bytes);
+    // Mapping fails only if the bytes overlap memory that is mapped already.
     let Ok(mapped) = m.device.memory.map(words) else {
         let text = format!("some of the {bytes} bytes at 0x{start:x} are pinned already");
         return refuse(CUresult::HOST_MEMORY_ALREADY_REGISTERED, text);

@@ -156,6 +156,7 @@ pub(crate) fn alloc_content(s: &State, p: &CUDA_MEM_ALLOC_NODE_PARAMS_v1) -> Res
     }
     let device = device as u32;
     let bytes = p.bytesize as u64;
+    // The address is fixed when the node is created. Launches allocate the memory behind it.
     let base = s
         .device
         .graph_memory

@@ -226,6 +226,7 @@ fn create_surface(
     let array = CUarray(std::ptr::without_provenance_mut(
         resource.res.pointer as usize,
     ));
+    // A surface writes to its array, which the program must have allowed.
     let flags = s.array(array)?.1.descriptor.Flags;
     require(flags & CUDA_ARRAY3D_SURFACE_LDST != 0, || {
         "the array was created without CUDA_ARRAY3D_SURFACE_LDST".into()

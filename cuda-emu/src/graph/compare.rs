@@ -65,10 +65,10 @@ impl Comparison<'_> {
             if !new || self.topology.ordered(a, b) {
                 continue;
             }
-            let (Some(first), Some(second)) = (touched(a), touched(b)) else {
-                continue;
-            };
-            if let Some(conflict) = first.conflict(second) {
+            if let Some(first) = touched(a)
+                && let Some(second) = touched(b)
+                && let Some(conflict) = first.conflict(second)
+            {
                 return Err(self.missing_edge(a, b, &conflict));
             }
         }
@@ -103,11 +103,10 @@ impl Comparison<'_> {
             if !has(&before[b], a) || has(&ended[b], a) {
                 continue;
             }
-            let (Some(first), Some(second)) = (self.steps[a].accesses(), self.steps[b].accesses())
-            else {
-                continue;
-            };
-            if let Some(conflict) = second.before_wait_conflict(first) {
+            if let Some(first) = self.steps[a].accesses()
+                && let Some(second) = self.steps[b].accesses()
+                && let Some(conflict) = second.before_wait_conflict(first)
+            {
                 return Err(self.early_access(a, b, &conflict));
             }
         }

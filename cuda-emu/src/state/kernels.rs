@@ -53,6 +53,7 @@ impl State {
 
     /// Returns the function with this name in a module, and creates it at the first use.
     pub(crate) fn function_named(&mut self, module: ModuleId, name: &str) -> Result<FunctionId> {
+        // A second call with the same name returns the same handle, as in the driver.
         let of_name = |at: &&FunctionId| self.functions[**at].kernel.name == name;
         if let Some(&known) = self.modules[module].functions.iter().find(of_name) {
             return Ok(known);
@@ -155,6 +156,7 @@ impl State {
         let most = f.max_cluster();
         let problem =
             |text: String| refuse(CUresult::INVALID_CLUSTER_SIZE, format!("{name}: {text}"));
+        // The product of three numbers of the program can exceed 64 bits.
         let size = cluster
             .iter()
             .fold(1, |all: u64, n| all.saturating_mul((*n).into()));

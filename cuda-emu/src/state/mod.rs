@@ -68,6 +68,8 @@ thread_local! {
 impl State {
     pub(crate) fn new(device: &'static Device) -> Self {
         let mut pools = Table::default();
+        // Each device has a default pool. The driver also has one for the host and one for managed
+        // memory.
         let devices = (0..device.config.devices).map(PoolPlace::Device);
         let mut at = |place| {
             let pool = pools.insert(Pool::at(place, 0));

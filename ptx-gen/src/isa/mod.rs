@@ -1,9 +1,9 @@
 //! The instruction table: one row for each instruction form, in the order and the words of the PTX
 //! manual.
 //!
-//! The printer, validation, the table of instructions in the book, the sample programs and the coverage tests read these rows.
-//! Mnemonics are spelled nowhere else. To add an instruction, add a row here and a method of one
-//! line to the language.
+//! The printer, validation, the instruction table of the book, the sample programs and the coverage
+//! tests read these rows. Mnemonics are spelled nowhere else. To add an instruction, add a row here
+//! and a method of one line to the language.
 //!
 //! The template of a row contains placeholders:
 //!
