@@ -419,12 +419,11 @@ impl<'k> Builder<'k> {
         self.push(Stmt::Note(note, Location::caller()))
     }
 
-    /// Writes a comment into the PTX, as [`note`](Builder::note) does, and gives it a stable
-    /// identifier.
+    /// Adds a comment to the PTX, like [`note`](Builder::note), and gives it a stable identifier.
     ///
-    /// The identifier is not printed. Tools find it through [`Program::notes`](crate::Program::notes),
-    /// for example to name the snapshot of the instructions that follow. You can therefore reword
-    /// the text without renaming files.
+    /// The identifier is not printed. Tools read it from
+    /// [`Program::notes`](crate::Program::notes), for example to name a snapshot of the
+    /// instructions that follow. The text can then change without renaming files.
     #[track_caller]
     pub fn section(self, id: impl Into<String>, text: impl Into<String>) {
         let note = Note {

@@ -159,9 +159,9 @@ pub enum Stmt {
 /// A comment in the body of a kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Note {
-    /// A stable identifier for tools, which is not printed. `None` for a plain comment.
+    /// The identifier given to [`Builder::section`](crate::Builder::section), which is not printed.
     pub id: Option<String>,
-    /// The text of the comment: one line of ASCII.
+    /// The text, which is one line of ASCII.
     pub text: String,
 }
 

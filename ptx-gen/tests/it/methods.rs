@@ -68,9 +68,10 @@ struct Case {
 const CASES: &[Case] = &[
     Case {
         methods: "tid tid_y tid_z thread shape ctaid ctaid_y ctaid_z nctaid nctaid_y nctaid_z lane warp globaltimer \
-                  clock smid note val",
+                  clock smid note section val",
         program: |k, a| {
             k.note("indices");
+            k.section("indices", "the same");
             assert_eq!(k.shape(), [64, 2, 2]);
             let blocks = k.ctaid() + k.ctaid_y() + k.ctaid_z() + k.nctaid() + k.nctaid_y();
             let threads = k.tid() + k.tid_y() + k.tid_z() + k.thread() + k.lane() + k.warp();
@@ -80,6 +81,7 @@ const CASES: &[Case] = &[
         },
         wanted: &[
             "// indices",
+            "// the same",
             "%tid.x;",
             "%tid.y;",
             "%tid.z;",
