@@ -1,4 +1,4 @@
-//! What the streams and the threads of a program are doing, for kernels that wait for them.
+//! Tracks whether streams or threads of the program are active, for kernels that wait for them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -15,7 +15,7 @@ pub(crate) trait ActiveStream: Send + Sync {
     fn may_run(&self) -> bool;
 }
 
-/// The streams and the waiting threads of a program, and a count of what they have done.
+/// The streams and the waiting threads of a program, and a count of changes.
 #[derive(Default)]
 pub(crate) struct Activity {
     changes: AtomicU64,
@@ -25,7 +25,8 @@ pub(crate) struct Activity {
 #[derive(Default)]
 struct ActivityState {
     streams: Vec<Weak<dyn ActiveStream>>,
-    /// For each thread of the program that waits, whether the wait has ended.
+    /// The threads of the program that wait, each with a function that tests whether the wait has
+    /// ended.
     waiting: BTreeMap<u64, Ready>,
     next: u64,
 }
@@ -48,7 +49,8 @@ impl Activity {
         self.changes.load(SeqCst)
     }
 
-    /// Returns true if a stream other than the one with this number may run now or later without it.
+    /// Returns true if a stream other than the one with this number may run, now or later, without
+    /// it.
     pub(crate) fn another_stream_may_run(&self, number: u32) -> bool {
         let state = self.state();
         let streams = state.streams.iter().filter_map(Weak::upgrade);
@@ -66,12 +68,16 @@ impl Activity {
             .count()
     }
 
-    /// Records that memory may have been written. Must come after the write, and before the writer is seen to be idle.
+    /// Records that memory may have been written.
+    ///
+    /// The caller must call it after the write and before the writer is seen to be idle.
     pub(crate) fn changed(&self) {
         self.changes.fetch_add(1, SeqCst);
     }
 
-    /// Records that a thread of the program waits until `ready` returns true. The wait ends when the result is dropped.
+    /// Records that a thread of the program waits until `ready` returns true.
+    ///
+    /// The wait ends when the result is dropped.
     pub(crate) fn program_waits(&self, ready: Ready) -> ThreadWaits<'_> {
         self.changed();
         let mut state = self.state();

@@ -1,4 +1,5 @@
-//! PTX text into a module, with the checks, the logs and the codes of the driver's compiler.
+//! Compiles PTX text into a module, with the checks, the log and the error codes of the driver's
+//! compiler.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use crate::config::EmulatorConfig;
 use crate::error::{Error, Result};
 use crate::image;
 
-/// Errors of a text that a log names.
+/// The maximum number of errors in a log.
 const MOST_LINES: usize = 20;
 
 pub(crate) fn info_text(parsed: &ptx_emu::Module) -> String {
@@ -34,11 +35,14 @@ pub(crate) fn info_text(parsed: &ptx_emu::Module) -> String {
         .collect()
 }
 
-/// Checks the text in the order in which the driver does: is it PTX, its version, its target, then its contents.
+/// Compiles PTX text. The checks run in the order of the driver: format, version, target, contents.
 ///
-/// What ptxas would refuse is refused here. A kernel that only the emulator cannot run is refused when it is asked for.
+/// An error that ptxas reports is an error here. A kernel that only the emulator cannot run is an
+/// error when the program asks for it.
 pub(crate) fn compile(config: &EmulatorConfig, image: &[u8]) -> Result<ptx_emu::Module> {
-    let garbage = || Error::new(CUresult::INVALID_IMAGE, "the image is no PTX text");
+    // Each check has its own error code, so the order decides the result for text with several
+    // errors.
+    let garbage = || Error::new(CUresult::INVALID_IMAGE, "the image is not PTX text");
     let image = image::text(config, image)?;
     let text = std::str::from_utf8(&image).map_err(|_| garbage())?;
     let version = directive(text, ".version").ok_or_else(garbage)?;
@@ -48,17 +52,14 @@ pub(crate) fn compile(config: &EmulatorConfig, image: &[u8]) -> Result<ptx_emu::
     }
     let invalid = |errors: &[ParseError]| Error::new(CUresult::INVALID_PTX, log_text(errors));
     let parsed = ptx_emu::Module::parse(text).map_err(|errors| invalid(&errors.0))?;
-    match parsed
-        .errors()
-        .iter()
-        .any(|error| error.kind == ErrorKind::IllFormed)
-    {
-        true => Err(invalid(parsed.errors())),
-        false => Ok(parsed),
+    let ill_formed = |error: &ParseError| error.kind == ErrorKind::IllFormed;
+    if parsed.errors().iter().any(ill_formed) {
+        return Err(invalid(parsed.errors()));
     }
+    Ok(parsed)
 }
 
-/// The rest of the first line that begins with a directive, without its comment.
+/// Returns the rest of the first line that begins with a directive, without its comment.
 fn directive<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let rest = text
         .lines()
@@ -75,7 +76,7 @@ fn check_version(config: &EmulatorConfig, text: &str) -> Result {
     match parsed {
         None => Err(Error::new(
             CUresult::INVALID_PTX,
-            format!("error   : `.version {text}` is no version\n"),
+            format!("error   : `.version {text}` is not a version\n"),
         )),
         Some(version) if version > newest => Err(Error::new(
             CUresult::UNSUPPORTED_PTX_VERSION,
@@ -88,7 +89,8 @@ fn check_version(config: &EmulatorConfig, text: &str) -> Result {
     }
 }
 
-/// A target above the device is refused; one with the suffix `a` or `f` fits its own device only.
+/// Checks the target. It must not be newer than the device, and with the suffix `a` or `f` it must
+/// match.
 fn check_target(config: &EmulatorConfig, target: &str) -> Result {
     let (major, minor) = config.compute_capability;
     let device = major * 10 + minor;
@@ -100,7 +102,7 @@ fn check_target(config: &EmulatorConfig, target: &str) -> Result {
         Ok(number) if target.ends_with('a') => number == device,
         Ok(number) if target.ends_with('f') => number / 10 == major && number <= device,
         Ok(number) => number <= device,
-        // What is no architecture at all is a matter of the parser.
+        // The parser reports a target that is not an architecture.
         Err(_) => true,
     };
     let text =
@@ -112,7 +114,7 @@ fn check_target(config: &EmulatorConfig, target: &str) -> Result {
     }
 }
 
-/// The errors as the driver's compiler prints them, each followed by its line of text.
+/// Returns the errors as the driver's compiler prints them, each followed by its line of text.
 fn log_text(errors: &[ParseError]) -> String {
     lines(errors, "error   ") + "ptxas fatal   : Ptx assembly aborted due to errors\n"
 }
@@ -127,8 +129,9 @@ fn lines(errors: &[ParseError], level: &str) -> String {
     errors.iter().take(MOST_LINES).map(line).collect()
 }
 
-/// Several texts as one: the newest `.version` and `.target` of them, then their bodies. What one declares `.extern` and
-/// another defines is declared no more.
+/// Links several texts into one: the newest `.version` and `.target`, then the bodies of all texts.
+///
+/// An `.extern` declaration is removed if another text defines the variable.
 pub(crate) fn merge(texts: &[(String, String)]) -> String {
     let newest = |name: &str| {
         let values = texts.iter().filter_map(|(_, text)| directive(text, name));
@@ -147,6 +150,7 @@ pub(crate) fn merge(texts: &[(String, String)]) -> String {
             .iter()
             .any(|name| line.trim_start().starts_with(name))
     };
+    // A header in the middle of the merged text would be an error.
     for (name, text) in texts {
         merged += &format!("\n// {}\n", name.replace(char::is_control, " "));
         for line in text.lines().filter(|line| !header(line)) {
@@ -159,14 +163,14 @@ pub(crate) fn merge(texts: &[(String, String)]) -> String {
     merged
 }
 
-/// The numbers in a version or a target, for comparison.
+/// Returns the numbers in a version or a target, for comparison.
 fn numbers(text: &str) -> Vec<u32> {
     text.split(|c: char| !c.is_ascii_digit())
         .filter_map(|part| part.parse().ok())
         .collect()
 }
 
-/// Whether a line declares a variable that one of the texts defines.
+/// Returns true if a line declares a variable that one of the texts defines.
 fn is_resolved(line: &str, texts: &[(String, String)]) -> bool {
     let Some(declared) = line.trim().strip_prefix(".extern").and_then(variable) else {
         return false;
@@ -175,7 +179,7 @@ fn is_resolved(line: &str, texts: &[(String, String)]) -> bool {
     lines.any(|line| line.trim().strip_prefix(".visible").and_then(variable) == Some(declared))
 }
 
-/// The name of the variable that a line declares in the global or the constant space.
+/// Returns the name of the variable that a line declares in the global or the constant space.
 fn variable(line: &str) -> Option<&str> {
     let words = line.trim();
     if !words.starts_with(".global") && !words.starts_with(".const") {

@@ -1,55 +1,70 @@
-//! What the emulated driver and device are, and how they run.
+//! The configuration of the emulated driver and its devices.
 
 use std::time::Duration;
 
 use ptx_emu::{Order, Schedule};
 
-/// The emulated driver and its devices.
+/// The configuration of the emulated driver and its devices.
+///
+/// Start from [`EmulatorConfig::default`] and pass the result to [`configure`](crate::configure).
 #[derive(Clone, Debug)]
 pub struct EmulatorConfig {
-    /// Devices, all alike; at least one, at most 64.
+    /// The number of devices, from 1 to 64. They are all alike.
     pub devices: u32,
-    /// Memory of each device in bytes.
+    /// The memory of each device in bytes.
     pub memory: u64,
-    /// What `cuDriverGetVersion` returns, 1000 * major + 10 * minor. Decides which functions and PTX versions exist.
+    /// The version that `cuDriverGetVersion` returns, 1000 * major + 10 * minor.
+    ///
+    /// It determines the available functions and PTX versions.
     pub driver_version: u32,
-    /// Compute capability, such as `(9, 0)`.
+    /// The compute capability, such as `(9, 0)`.
     pub compute_capability: (u32, u32),
-    /// Multiprocessors that the device says it has.
+    /// The number of multiprocessors that a device reports.
     pub multiprocessors: u32,
-    /// Seed of every choice of order: blocks, warps, nodes of a graph.
+    /// The seed for the order of blocks, warps, graph nodes and streams.
     pub seed: u64,
-    /// Order of blocks and warps, and of graph nodes that no edge orders.
+    /// The order of blocks and warps, and of graph nodes and streams that nothing orders.
     pub order: Order,
-    /// Threads that run the blocks of a kernel; 0 takes one for each core.
+    /// The number of threads that run the blocks of a kernel. 0 means one per core.
     pub threads: usize,
-    /// Warp instructions that one block may execute before the launch ends with LAUNCH_TIMEOUT.
+    /// The number of warp instructions after which a block ends its launch with
+    /// `CUDA_ERROR_LAUNCH_TIMEOUT`.
     pub fuel: u64,
     /// Whether the first launch of an executable graph is traced to find missing edges.
     pub check_graphs: bool,
-    /// What is looked at besides.
+    /// The additional checks of each launch.
     pub checks: Checks,
-    /// The longest time that a launch may take or wait.
+    /// The time limits of each launch.
     pub limits: Limits,
 }
 
-/// The time limits of each launch. A launch that reaches one ends with LAUNCH_TIMEOUT, and its context with it.
+/// The time limits of each launch.
+///
+/// A launch that reaches a limit ends with `CUDA_ERROR_LAUNCH_TIMEOUT`, and its context cannot be
+/// used afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The longest time that a launch may take. `None`, the default, sets no limit, because kernels that take minutes here
-    /// are common, and [fuel](EmulatorConfig::fuel) ends a loop that computes for ever.
-    pub time: Option<Duration>,
-    /// The longest time for which all threads of a launch may wait while nothing happens, neither in the launch, nor in
-    /// another stream, nor by a call of the program. `None` sets no limit. The default is 30 seconds.
+    /// The maximum time of a launch, or `None` for no limit.
     ///
-    /// A kernel that waits for the host or for another stream is never a deadlock, but it reaches this limit if nothing
-    /// happens for that long. Raise the limit for a kernel that waits longer, for example for a user. Time in which the
-    /// process was stopped does not count.
+    /// The default is no limit, because kernels that take minutes in the emulator are common. An
+    /// infinite loop is ended by [fuel](EmulatorConfig::fuel).
+    pub time: Option<Duration>,
+    /// The maximum time for which all threads of a launch may wait while nothing happens, or `None`
+    /// for no limit.
+    ///
+    /// The default is 30 seconds. Progress in the launch, work of another stream or a call of the
+    /// program resets the time. Time in which the process is stopped does not count.
+    ///
+    /// A kernel that waits for the host or for another stream is not a deadlock, but it can reach
+    /// this limit. Raise the limit for a kernel that waits longer, for example for a user.
     pub wait: Option<Duration>,
 }
 
+/// A text that is neither a number of seconds nor `none`.
+pub(crate) struct InvalidLimit;
+
 impl Default for Limits {
-    /// No limit of the time, and 30 seconds of waiting.
+    /// Returns no limit for the time and 30 seconds for waits.
     fn default() -> Self {
         Self {
             time: None,
@@ -59,30 +74,44 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Reads a limit: a number of seconds, such as `0.5`, or `none`.
-    pub(crate) fn read(text: &str) -> Option<Option<Duration>> {
-        match text.trim() {
-            "none" => Some(None),
-            seconds => {
-                let seconds = seconds.parse().ok().filter(|seconds| *seconds > 0.0)?;
-                Duration::try_from_secs_f64(seconds).ok().map(Some)
-            }
+    /// Reads a limit: a number of seconds such as `0.5`, or `none` for no limit.
+    ///
+    /// # Errors
+    /// Returns an error if the text is neither.
+    pub(crate) fn read(text: &str) -> Result<Option<Duration>, InvalidLimit> {
+        let text = text.trim();
+        if text == "none" {
+            return Ok(None);
         }
+        let seconds: f64 = text.parse().map_err(|_| InvalidLimit)?;
+        if seconds.is_nan() || seconds <= 0.0 {
+            return Err(InvalidLimit);
+        }
+        Duration::try_from_secs_f64(seconds)
+            .map(Some)
+            .map_err(|_| InvalidLimit)
     }
 }
 
-/// What is looked at in every launch besides, which takes up to three times as long. A finding of it fails no call: it is in
-/// [`findings`](crate::findings), in the log, and in the report.
+/// Additional checks of each launch, which take up to three times as long.
+///
+/// Their findings do not make a call fail. They are in [`findings`](crate::findings), in the log
+/// and in the report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checks {
-    /// Numbers that [arithmetic](ptx_emu::Watch::arithmetic) spoils.
+    /// Whether to report [arithmetic](ptx_emu::Watch::arithmetic) that destroys values, such as
+    /// overflow.
     pub arithmetic: bool,
-    /// Where [pointers](ptx_emu::Watch::provenance) come from.
+    /// Whether to report pointers that leave the allocation they come from
+    /// ([provenance](ptx_emu::Watch::provenance)).
     pub provenance: bool,
 }
 
 impl Checks {
-    /// Reads names with commas between; the word that is none.
+    /// Reads the names of checks, separated by commas.
+    ///
+    /// # Errors
+    /// Returns the first word that is not the name of a check.
     pub(crate) fn read(text: &str) -> Result<Checks, String> {
         let mut checks = Checks::default();
         for word in text
@@ -101,7 +130,8 @@ impl Checks {
 }
 
 impl Default for EmulatorConfig {
-    /// One device of 16 GiB, CUDA 13.5, compute capability 9.0, 8 multiprocessors, everything in order.
+    /// Returns one device with 16 GiB, CUDA 13.5, compute capability 9.0 and 8 multiprocessors,
+    /// with all work in order.
     fn default() -> Self {
         let Schedule {
             seed,
@@ -127,7 +157,7 @@ impl Default for EmulatorConfig {
 }
 
 impl EmulatorConfig {
-    /// How a kernel runs.
+    /// Returns the schedule of kernels.
     pub(crate) fn schedule(&self) -> Schedule {
         Schedule {
             seed: self.seed,
@@ -137,9 +167,11 @@ impl EmulatorConfig {
         }
     }
 
-    /// The newest PTX version that the driver's compiler takes, by the table in the PTX manual's release history.
+    /// Returns the newest PTX version that the driver's compiler accepts (PTX manual, "Release
+    /// Notes").
     pub(crate) fn ptx_version(&self) -> (u32, u32) {
-        let (major, minor) = (self.driver_version / 1000, self.driver_version % 1000 / 10);
+        let major = self.driver_version / 1000;
+        let minor = self.driver_version % 1000 / 10;
         match (major, minor) {
             (..=11, minor) => (7, minor),
             (12, ..=5) => (8, minor),

@@ -1,8 +1,8 @@
-//! The threads of the emulator: those that run the blocks of kernels, and the count of all of them.
+//! Thread pools that run the blocks of kernels, and a count of the emulator's threads.
 //!
-//! Kernels of different streams may wait for each other. If they shared one pool of threads, the blocks of a kernel that
-//! polls could occupy all of it, and those of the kernel that it waits for would never begin. So each launch has a pool to
-//! itself while it runs. Pools are kept for later launches.
+//! Kernels of different streams may wait for each other. With one shared pool, the blocks of a
+//! kernel that polls could occupy all threads, and the kernel that it waits for would never start.
+//! Each launch therefore has a separate pool while it runs. Pools are reused by later launches.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -13,7 +13,7 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 /// The number of threads that belong to the emulator, in all machines of the process.
 static OWN_THREADS: AtomicUsize = AtomicUsize::new(0);
 
-/// Pools that no launch uses now, each with the number of threads that was asked for.
+/// The pools that no launch uses now, each with the requested number of threads.
 static SPARE: Mutex<Vec<(usize, ThreadPool)>> = Mutex::new(Vec::new());
 
 thread_local! {
@@ -21,9 +21,10 @@ thread_local! {
     static IN_POOL: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Counts the calling thread as one of the emulator until it is dropped.
+/// A registration of the calling thread as one of the emulator, until it is dropped.
 ///
-/// A thread that is about to start or to end counts as one of the program, which only delays a finding.
+/// A thread that is about to start or to end is counted as a thread of the program, which only
+/// delays a finding.
 pub(crate) struct OwnThread(());
 
 impl OwnThread {
@@ -39,14 +40,17 @@ impl Drop for OwnThread {
     }
 }
 
-/// Returns the number of threads of the process that do not belong to the emulator, if the system reports it.
+/// Returns the number of threads of the process that are not the emulator's, if the system reports
+/// it.
 pub(crate) fn program_threads() -> Option<usize> {
     let all = std::fs::read_dir("/proc/self/task").ok()?.count();
     all.checked_sub(OWN_THREADS.load(SeqCst))
 }
 
-/// Runs work on a pool of `threads` threads, or one for each core if that is 0, that no other work uses meanwhile. Work
-/// that runs on such a pool already stays there.
+/// Runs `work` on a pool of `threads` threads that no other work uses meanwhile. 0 means one per
+/// core.
+///
+/// Work that already runs on such a pool stays there.
 pub(crate) fn run_in_pool<R: Send>(threads: usize, work: impl FnOnce() -> R + Send) -> R {
     if IN_POOL.get() {
         return work();
@@ -62,7 +66,7 @@ pub(crate) fn run_in_pool<R: Send>(threads: usize, work: impl FnOnce() -> R + Se
     result
 }
 
-/// Returns a spare pool or a new one, or nothing if the system has no threads left.
+/// Returns a spare pool or a new one, or `None` if the system cannot start more threads.
 fn take_pool(threads: usize) -> Option<ThreadPool> {
     let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(at) = spare.iter().rposition(|(of, _)| *of == threads) {

@@ -1,4 +1,4 @@
-//! The emulated devices: what each of them is, their memory, and the log of what went wrong.
+//! The emulated devices: their properties, their memory, and the log.
 
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -9,13 +9,15 @@ use crate::activity::Activity;
 use crate::config::{Checks, EmulatorConfig, Limits};
 use crate::failures::Failures;
 use crate::log::Log;
-use crate::report::{Details, Report};
+use crate::report::{Details, RunReport};
 use crate::turns::Turns;
 use crate::work::condition::Conditions;
 use crate::work::graph_memory::GraphMemory;
-use crate::work::order::Order;
+use crate::work::order::WorkOrder;
 
-/// The emulated devices, which are alike. They live as long as the process, because the program knows its pinned memory by address.
+/// The emulated devices, which are all alike.
+///
+/// They live until the process ends, because the program accesses pinned memory by its address.
 pub(crate) struct Device {
     pub(crate) config: EmulatorConfig,
     /// The memory of all devices and of the host.
@@ -23,38 +25,39 @@ pub(crate) struct Device {
     pub(crate) log: Log,
     pub(crate) graph_memory: GraphMemory,
     pub(crate) conditions: Conditions,
-    /// What streams and the program do, for kernels that wait.
+    /// The activity of streams and of the program, for kernels that wait.
     pub(crate) activity: Activity,
     pub(crate) failures: Failures,
-    /// What orders work, once it is to be compared.
-    pub(crate) order: Order,
-    /// Whose turn it is, where a seed says in which order streams run.
+    /// The happens-before order of work, if work is compared.
+    pub(crate) order: WorkOrder,
+    /// The scheduler of streams, if a seed chooses their order.
     pub(crate) turns: Turns,
-    /// Where launches and findings are reported, if they are.
-    pub(crate) report: OnceLock<Report>,
-    /// The checks that the environment asked for.
+    /// The report of launches and findings, if one is requested.
+    pub(crate) report: OnceLock<RunReport>,
+    /// The checks that the environment requests.
     checks: OnceLock<Checks>,
-    /// The limits that the environment set.
+    /// The limits that the environment sets.
     limits: OnceLock<Limits>,
 }
 
-/// Largest number of devices.
+/// The maximum number of devices.
 const MOST_DEVICES: u32 = 64;
 
-/// Largest number of threads in a block.
+/// The maximum number of threads in a block.
 pub(crate) const MAX_THREADS: u32 = 1024;
 
-/// Largest block in each dimension.
+/// The maximum block in each dimension.
 pub(crate) const MAX_BLOCK: [u32; 3] = [1024, 1024, 64];
 
-/// Largest grid in each dimension.
+/// The maximum grid in each dimension.
 pub(crate) const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65535, 65535];
 
-/// Shared memory of a block that did not ask for more.
+/// The maximum shared memory of a block that has not opted in to more.
 pub(crate) const SHARED: u32 = 48 << 10;
 
-/// Bytes from which on an allocation has pages of its own, and the bytes of these.
+/// The size in bytes from which an allocation has separate pages.
 const LARGE: u64 = 1 << 20;
+/// The size of these pages in bytes.
 const PAGE: u64 = 2 << 20;
 
 impl Device {
@@ -71,21 +74,21 @@ impl Device {
             conditions: Conditions::default(),
             activity: Activity::default(),
             failures: Failures::default(),
-            order: Order::default(),
+            order: WorkOrder::default(),
             report: OnceLock::new(),
             checks: OnceLock::new(),
             limits: OnceLock::new(),
         }))
     }
 
-    /// Reports launches and findings from now on, and traces all work for it.
-    pub(crate) fn start_report(&self, report: Report) {
+    /// Reports launches and findings from now on, and traces all work for that.
+    pub(crate) fn start_report(&self, report: RunReport) {
         if self.report.set(report).is_ok() {
             self.order.start();
         }
     }
 
-    /// Looks at more in every launch from now on, if nobody asked before.
+    /// Sets the checks of later launches, unless they were set before.
     pub(crate) fn ask(&self, checks: Checks) {
         let _ = self.checks.set(checks);
     }
@@ -112,7 +115,7 @@ impl Device {
         }
     }
 
-    /// Adds to the report what was refused, which the log holds as well.
+    /// Adds a refused call to the report. The log contains it already.
     pub(crate) fn report_refused(&self, text: &str) {
         if let Some(report) = self.report.get() {
             report.finding(text, &Details::default());
@@ -127,8 +130,10 @@ impl Device {
         self.log.finding(text);
     }
 
-    /// Allocates memory of a device. An address is a multiple of 256, and of 2 MiB from a mebibyte on: drivers map so
-    /// much at a time, and Taichi counts on more than is promised.
+    /// Allocates memory of a device and returns its address, a multiple of 256.
+    ///
+    /// From 1 MiB on, the address is a multiple of 2 MiB. Drivers map such pages, and Taichi relies
+    /// on this alignment although the API does not promise it.
     pub(crate) fn alloc(&self, device: u32, bytes: u64) -> Result<u64, MemoryError> {
         if bytes < LARGE {
             return self.memory.alloc_on(device, bytes);
@@ -138,20 +143,24 @@ impl Device {
         Ok(base)
     }
 
-    /// Frees device memory, that of graphs included.
+    /// Frees device memory, including memory of graphs.
     pub(crate) fn free(&self, base: u64) -> Result<(), MemoryError> {
         self.graph_memory.free(&self.memory, base)
     }
 
-    /// The base and the bytes of the memory at an address that can be copied as one: an allocation, which may be one
-    /// that a graph will make, or what is mapped side by side.
+    /// Returns the base and the size of the memory around `address` that can be copied as one
+    /// piece.
+    ///
+    /// It is an allocation, an allocation that a graph will make, or a sequence of adjacent
+    /// mappings.
     pub(crate) fn range(&self, address: u64) -> Option<(u64, u64)> {
         self.memory
             .run(address)
             .or_else(|| self.graph_memory.find(address))
     }
 
-    /// Shared memory that a block may ask for, by the compute capability table of the CUDA programming guide.
+    /// Returns the maximum shared memory that a block can opt in to (CUDA C++ Programming Guide,
+    /// "Compute Capabilities").
     pub(crate) fn shared_optin(&self) -> u32 {
         let kib = match self.config.compute_capability {
             (..=6, _) => 48,
@@ -164,7 +173,8 @@ impl Device {
         kib << 10
     }
 
-    /// Threads resident on one multiprocessor, by the same table.
+    /// Returns the maximum number of resident threads of a multiprocessor (CUDA C++ Programming
+    /// Guide, "Compute Capabilities").
     pub(crate) fn threads_per_multiprocessor(&self) -> u32 {
         match self.config.compute_capability {
             (7, 5) => 1024,
@@ -173,7 +183,8 @@ impl Device {
         }
     }
 
-    /// Shared memory that each block takes in addition to its own, by the same table.
+    /// Returns the shared memory that each block uses in addition to its own (CUDA C++ Programming
+    /// Guide, "Compute Capabilities").
     pub(crate) fn shared_reserved(&self) -> u32 {
         if self.config.compute_capability.0 >= 8 {
             1 << 10
@@ -182,12 +193,13 @@ impl Device {
         }
     }
 
-    /// Shared memory of a multiprocessor: that of the largest block.
+    /// Returns the shared memory of a multiprocessor, which is that of the largest block.
     pub(crate) fn shared_per_multiprocessor(&self) -> u32 {
         self.shared_optin() + self.shared_reserved()
     }
 
-    /// Blocks resident on one multiprocessor, by the same table.
+    /// Returns the maximum number of resident blocks of a multiprocessor (CUDA C++ Programming
+    /// Guide, "Compute Capabilities").
     pub(crate) fn blocks_per_multiprocessor(&self) -> u32 {
         match self.config.compute_capability {
             (7, 5) | (8, 6 | 7) => 16,

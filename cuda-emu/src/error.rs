@@ -1,17 +1,18 @@
-//! The error of a call and of a piece of work: a code of the driver and a sentence.
+//! The error of a call or of a piece of work: an error code of the driver and a sentence.
 
 use warpwright_driver_sys::CUresult;
 
 use crate::report::Details;
 
-/// Why a call or a piece of work failed.
+/// The error of a call or of a piece of work.
 #[derive(Debug)]
 pub(crate) struct Error {
-    /// The code for the caller. After work that ran on a stream it becomes the sticky error of the context.
+    /// The code for the caller. If work of a stream fails, it becomes the sticky error of the
+    /// context.
     pub(crate) code: CUresult,
-    /// The sentence for the log; empty where the code says it all.
+    /// The sentence for the log. It is empty if the code alone is clear.
     pub(crate) text: String,
-    /// What the report tells of it besides.
+    /// Additional data for the report.
     pub(crate) details: Details,
 }
 
@@ -26,7 +27,7 @@ impl Error {
 }
 
 impl Error {
-    /// The same error, of which the report tells more.
+    /// Returns the same error with other details for the report.
     pub(crate) fn with(self, details: Details) -> Self {
         Self { details, ..self }
     }
@@ -41,12 +42,12 @@ impl From<CUresult> for Error {
 /// The result of a function of the API.
 pub(crate) type Result<T = (), E = Error> = std::result::Result<T, E>;
 
-/// An error with its reason.
+/// Returns an error with a reason.
 pub(crate) fn refuse<T>(code: CUresult, why: impl Into<String>) -> Result<T> {
     Err(Error::new(code, why))
 }
 
-/// Refuses with INVALID_VALUE unless the condition holds.
+/// Returns the error INVALID_VALUE unless the condition holds.
 pub(crate) fn require(holds: bool, why: impl FnOnce() -> String) -> Result {
     if holds {
         Ok(())

@@ -1,4 +1,4 @@
-//! The end of the process: what the program did not release goes into the report.
+//! The end of the process: reports the objects that the program did not release.
 
 #![allow(unsafe_code)]
 
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ptx_emu::Kernel;
 
-use crate::handle::{Id, Kind};
+use crate::handle::{HandleKind, Id};
 use crate::machine;
 use crate::report::Object;
 use crate::state::State;
@@ -16,11 +16,14 @@ use crate::state::objects::{AllocationKind, StreamKind};
 /// Called when the process ends in order, after what the program itself does then.
 #[cfg(target_os = "linux")]
 #[used]
-// SAFETY: the loader calls the functions of this section without arguments, once, when it ends the library.
+// SAFETY: the loader calls the functions of this section once, without arguments, when it unloads
+// the library.
+/// The function that the loader calls when the process ends, after the program's own exit
+/// functions.
 #[unsafe(link_section = ".fini_array")]
 static AT_EXIT: extern "C" fn() = finish;
 
-/// Nothing unwinds into the loader.
+/// Finishes the report. A panic must not unwind into the loader.
 extern "C" fn finish() {
     let _ = std::panic::catch_unwind(finish_report);
 }
@@ -32,14 +35,17 @@ fn finish_report() {
     let Some(report) = machine.device.report.get() else {
         return;
     };
-    // A thread that was ended within a call may hold the lock for ever.
+    // A thread that was terminated inside a call may hold the lock forever, so do not wait for it.
     if let Some(state) = machine.state_at_exit() {
-        left(&state).into_iter().for_each(|leak| report.leak(leak));
+        for leak in left(&state) {
+            report.leak(leak);
+        }
     }
     report.end(machine.device.order.forgot());
 }
 
-/// Calls it at the end of the process where the loader does not.
+/// Registers `finish` to be called at the end of the process, because the loader does not call it
+/// here.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn at_exit() {
     unsafe extern "C" {
@@ -50,13 +56,15 @@ pub(crate) fn at_exit() {
     ONCE.call_once(|| drop(unsafe { atexit(finish) }));
 }
 
-/// The loader does.
+/// Does nothing, because the loader calls `finish`.
 #[cfg(target_os = "linux")]
 pub(crate) fn at_exit() {}
 
-/// What the program has made and not released.
+/// Returns the objects that the program created and did not release.
 fn left(s: &State) -> Vec<Object> {
     let mut left = memory(s);
+    // Objects that belong to another object are released with it and are not leaks of their own:
+    // modules of libraries, per-thread streams, graphs inside graphs, and default pools.
     let libraries = s
         .libraries
         .iter()
@@ -141,12 +149,12 @@ fn memory(s: &State) -> Vec<Object> {
     allocated.chain(registered).collect()
 }
 
-fn object<K: Kind>(what: &str, id: Id<K>) -> Object {
+fn object<K: HandleKind>(what: &str, id: Id<K>) -> Object {
     Object::new().text("what", what).hex("handle", id.number())
 }
 
-/// A module or a library, by its first kernel.
-fn named<K: Kind>(what: &str, id: Id<K>, first: Option<&Arc<Kernel>>) -> Object {
+/// Describes a module or a library by its first kernel.
+fn named<K: HandleKind>(what: &str, id: Id<K>, first: Option<&Arc<Kernel>>) -> Object {
     let object = object(what, id);
     first.map_or(object.clone(), |kernel| object.text("name", &kernel.name))
 }

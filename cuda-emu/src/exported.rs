@@ -1,4 +1,4 @@
-//! What the shared library exports for C in addition to the driver API.
+//! Functions that the shared library exports for C in addition to the driver API.
 
 #![allow(unsafe_code)]
 
@@ -11,23 +11,23 @@ use crate::config::EmulatorConfig;
 use crate::ffi::pointer::CArgument;
 use crate::machine;
 
-/// The configuration of the emulator as C passes it. Zero keeps the default of a field.
+/// The configuration of the emulator for C. A field that is 0 keeps its default.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug)]
 pub struct EmulatorSettings {
-    /// Memory of each device in bytes.
+    /// The memory of each device in bytes.
     pub memory: u64,
-    /// What `cuDriverGetVersion` returns, 1000 * major + 10 * minor.
+    /// The version that `cuDriverGetVersion` returns, 1000 * major + 10 * minor.
     pub driver_version: u32,
-    /// Compute capability, times ten: 90 is 9.0.
+    /// The compute capability, times ten. 90 is 9.0.
     pub compute_capability: u32,
-    /// Multiprocessors that the device says it has.
+    /// The number of multiprocessors that a device reports.
     pub multiprocessors: u32,
-    /// Not 0 shuffles blocks, warps and graph nodes that no edge orders.
+    /// Any value other than 0 shuffles blocks, warps, streams and graph nodes that nothing orders.
     pub shuffled: u32,
     /// The seed of the shuffle.
     pub seed: u64,
-    /// Devices.
+    /// The number of devices.
     pub devices: u32,
 }
 
@@ -58,13 +58,15 @@ impl EmulatorSettings {
     }
 }
 
-/// [`crate::configure`] for C: starts over with a machine of these settings. Call it before `cuInit`.
+/// Starts a new machine with these settings. Call it before `cuInit`.
+///
+/// It is [`configure`](crate::configure) for C. NULL means the default settings.
 ///
 /// # Safety
-/// `settings` is NULL, which means the defaults, or valid for one read.
+/// - The caller must ensure that `settings` is NULL or valid for one read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpwright_emu_configure(settings: *const EmulatorSettings) {
-    // SAFETY: the caller vouches for the pointer.
+    // SAFETY: the caller guarantees that the pointer is NULL or valid for one read.
     let settings = unsafe { settings.convert() };
     let settings = if settings.is_null() {
         None
@@ -74,17 +76,19 @@ pub unsafe extern "C" fn warpwright_emu_configure(settings: *const EmulatorSetti
     machine::start_over(settings.unwrap_or_default().config());
 }
 
-/// [`crate::inject`] for C. A NULL `call` or one that is not UTF-8 returns INVALID_VALUE.
+/// Makes the `nth` call of the function `call` fail once with `code`.
+///
+/// It is [`inject`](crate::inject) for C. Returns INVALID_VALUE if `call` is NULL or not UTF-8.
 ///
 /// # Safety
-/// `call` is NULL or a string that ends with NUL.
+/// - The caller must ensure that `call` is NULL or a string that ends with NUL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpwright_emu_inject(
     call: *const c_char,
     nth: u64,
     code: CUresult,
 ) -> CUresult {
-    // SAFETY: the caller vouches for the string.
+    // SAFETY: the caller guarantees that the pointer is NULL or a string that ends with NUL.
     match unsafe { call.convert() }.text() {
         Ok(call) => {
             machine::inject(call, nth, code);
@@ -94,10 +98,12 @@ pub unsafe extern "C" fn warpwright_emu_inject(
     }
 }
 
-/// Copies the newest entry of the log, cut to `capacity` bytes with its NUL. Returns the bytes it needs.
+/// Copies the newest entry of the log to `buffer`, truncated to `capacity` bytes including a NUL.
+///
+/// Returns the number of bytes that the whole entry needs.
 ///
 /// # Safety
-/// `buffer` is NULL or valid for `capacity` bytes.
+/// - The caller must ensure that `buffer` is NULL or valid for writes of `capacity` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpwright_emu_last_finding(
     buffer: *mut c_char,
@@ -110,7 +116,7 @@ pub unsafe extern "C" fn warpwright_emu_last_finding(
         .0
         .pop()
         .unwrap_or_default();
-    // SAFETY: the caller vouches for the buffer.
+    // SAFETY: the caller guarantees that the buffer is NULL or valid for `capacity` bytes.
     unsafe { buffer.convert() }.set_text(&text, capacity);
     text.len() + 1
 }

@@ -1,4 +1,4 @@
-//! Failures that a test asks for: of a call, of a kernel, of the device.
+//! Failures that a test injects: of a call, of a kernel, or of the device.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,10 +7,10 @@ use warpwright_driver_sys::{Api, CUresult};
 
 use crate::error::{Result, refuse, require};
 
-/// What is to fail.
+/// The failures to inject.
 #[derive(Default)]
 pub(crate) struct Failures {
-    /// Whether there is anything, so that calls need not look.
+    /// Whether there are any, so that calls can skip the lock.
     any: AtomicBool,
     rules: Mutex<Rules>,
 }
@@ -22,26 +22,26 @@ struct Rules {
     lost: Option<DeviceLoss>,
 }
 
-/// A call that is to fail once.
+/// A call that fails once.
 struct CallFailure {
     call: String,
-    /// Calls left until it fails; 1 is the next one.
+    /// The number of calls until it fails. 1 is the next call.
     left: u64,
     code: CUresult,
 }
 
-/// The device goes away.
+/// The loss of the device.
 struct DeviceLoss {
-    /// Calls left that still work.
+    /// The number of calls that still succeed.
     left: u64,
     code: CUresult,
 }
 
-/// What became of a call before it was made.
+/// The decision about a call before it runs.
 pub(crate) enum Verdict {
     Runs,
     Fails(CUresult),
-    /// The device is gone with this code.
+    /// The device is lost with this code.
     Lost(CUresult),
 }
 
@@ -55,7 +55,7 @@ impl Failures {
         self.any.store(true, Relaxed);
     }
 
-    /// Lets the `nth` call of `call` fail, once.
+    /// Makes the `nth` call of `call` fail once.
     pub(crate) fn of_call(&self, call: &str, nth: u64, code: CUresult) {
         self.add(|rules| {
             rules.calls.push(CallFailure {
@@ -66,17 +66,17 @@ impl Failures {
         });
     }
 
-    /// Lets every launch of a kernel fail.
+    /// Makes every launch of a kernel fail.
     pub(crate) fn of_kernel(&self, kernel: &str, code: CUresult) {
         self.add(|rules| rules.kernels.push((kernel.into(), code)));
     }
 
-    /// Lets `after` more calls work, and then none.
+    /// Makes every call fail after `after` more calls.
     pub(crate) fn of_device(&self, after: u64, code: CUresult) {
         self.add(|rules| rules.lost = Some(DeviceLoss { left: after, code }));
     }
 
-    /// Counts a call.
+    /// Counts a call and decides whether it fails.
     pub(crate) fn judge(&self, call: &str) -> Verdict {
         if !self.any.load(Relaxed) {
             return Verdict::Runs;
@@ -101,7 +101,7 @@ impl Failures {
         Verdict::Runs
     }
 
-    /// The code with which launches of a kernel fail, if they do.
+    /// Returns the code with which launches of a kernel fail, if they do.
     pub(crate) fn code_of(&self, kernel: &str) -> Option<CUresult> {
         if !self.any.load(Relaxed) {
             return None;
@@ -113,15 +113,17 @@ impl Failures {
             .map(|(_, code)| *code)
     }
 
-    /// Reads rules, each ended by `;` or the end of the text:
+    /// Reads rules that are separated by `;`:
     ///
-    /// - `call NAME NTH CODE`: the NTH call of NAME from now on fails, once;
-    /// - `kernel NAME CODE`: every launch of the kernel NAME fails;
-    /// - `lost AFTER CODE`: after AFTER more calls every call fails.
+    /// - `call NAME NTH CODE`: the NTH call of NAME from now on fails once.
+    /// - `kernel NAME CODE`: every launch of the kernel NAME fails.
+    /// - `lost AFTER CODE`: after AFTER more calls, every call fails.
     ///
-    /// What is read at `cuInit` counts from the call after it.
+    /// Calls are counted after the `cuInit` that reads the rules. CODE is a number or a name of
+    /// `cuda.h`, such as `CUDA_ERROR_OUT_OF_MEMORY`.
     ///
-    /// CODE is a number or a name of `cuda.h`, such as `CUDA_ERROR_OUT_OF_MEMORY`.
+    /// # Errors
+    /// Returns an error that quotes the malformed rule.
     pub(crate) fn read(&self, text: &str) -> Result {
         for rule in text
             .split(';')
@@ -138,7 +140,7 @@ impl Failures {
         match words[..] {
             ["call", call, nth, code] => {
                 require(Api::function(call).is_some(), || {
-                    format!("`{rule}`: there is no function {call}")
+                    format!("`{rule}`: unknown function {call}")
                 })?;
                 self.of_call(call, number(rule, nth)?, named(rule, code)?);
             }
@@ -146,7 +148,7 @@ impl Failures {
             ["lost", after, code] => self.of_device(number(rule, after)?, named(rule, code)?),
             _ => {
                 let text = format!(
-                    "`{rule}` is none of: call NAME NTH CODE, kernel NAME CODE, lost AFTER CODE"
+                    "invalid rule `{rule}`: expected `call NAME NTH CODE`, `kernel NAME CODE` or `lost AFTER CODE`"
                 );
                 return refuse(CUresult::INVALID_VALUE, text);
             }
@@ -159,12 +161,12 @@ fn number(rule: &str, text: &str) -> Result<u64> {
     text.parse().or_else(|_| {
         refuse(
             CUresult::INVALID_VALUE,
-            format!("`{rule}`: {text} is no number"),
+            format!("`{rule}`: {text} is not a number"),
         )
     })
 }
 
-/// A code by its number or its name.
+/// Returns the code with this number or name.
 fn named(rule: &str, text: &str) -> Result<CUresult> {
     let known = CUresult::ALL.iter().copied();
     let found = known.clone().find(|code| code.name() == Some(text));
@@ -173,7 +175,7 @@ fn named(rule: &str, text: &str) -> Result<CUresult> {
         Some(code) if code != CUresult::SUCCESS => Ok(code),
         _ => refuse(
             CUresult::INVALID_VALUE,
-            format!("`{rule}`: {text} is no code of an error"),
+            format!("`{rule}`: {text} is not an error code"),
         ),
     }
 }

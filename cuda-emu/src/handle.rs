@@ -1,7 +1,8 @@
-//! Handles: opaque pointers that hold a kind, a generation and an index. They are looked up, never dereferenced.
+//! Handles: opaque pointers that encode a kind, a generation and an index.
 //!
-//! Bits 56.. are the kind, 32..56 the generation, 0..32 the index plus one. The kind makes the pointer non-canonical
-//! on every 64-bit machine, so a program that dereferences a handle stops at once.
+//! Handles are looked up and never dereferenced. Bits 56 and above are the kind, bits 32 to 55 the
+//! generation, and bits 0 to 31 the index plus one. The kind makes the pointer non-canonical on
+//! every 64-bit machine, so a program that dereferences a handle crashes immediately.
 
 use std::cmp::Ordering;
 use std::ffi::c_void;
@@ -13,22 +14,26 @@ use warpwright_driver_sys::*;
 
 use crate::error::{Result, refuse};
 
-/// A kind of object that has handles. The types are empty: they only tell the ids of different kinds apart, so that
-/// objects may refer to each other by id without knowing each other's type.
-pub(crate) trait Kind {
+/// A kind of object that has handles.
+///
+/// The types are empty. They distinguish the ids of different kinds, so that objects can refer to
+/// each other by id without knowing each other's type.
+pub(crate) trait HandleKind {
     type Handle: Copy;
 
     const TAG: u64;
     const WORD: &'static str;
-    /// The codes for NULL and for a handle of nothing that lives.
+    /// The error code for a NULL handle.
     const NULL: CUresult;
+    /// The error code for a handle of an object that does not exist.
     const STALE: CUresult;
 
     fn raw(handle: Self::Handle) -> *mut c_void;
     fn handle(raw: *mut c_void) -> Self::Handle;
 }
 
-/// Declares the kinds: id type, handle type, tag, word for messages, code for NULL, code for a stale handle.
+/// Declares the kinds with one line each: id type, handle type, tag, word for messages, code for
+/// NULL and code for a stale handle.
 macro_rules! kinds {
     ($($kind:ident $id:ident: $handle:ident = $tag:literal $word:literal $null:ident $stale:ident;)*) => {
         /// The kinds of objects.
@@ -39,7 +44,7 @@ macro_rules! kinds {
         $(
             pub(crate) type $id = Id<kind::$kind>;
 
-            impl Kind for kind::$kind {
+            impl HandleKind for kind::$kind {
                 type Handle = $handle;
 
                 const TAG: u64 = $tag;
@@ -76,10 +81,10 @@ kinds! {
     UserObject UserObjectId: CUuserObject = 0x6d "user object" INVALID_VALUE INVALID_VALUE;
 }
 
-/// A handle that was looked up once.
+/// The id of an object whose handle was looked up.
 pub(crate) struct Id<K>(u64, PhantomData<fn() -> K>);
 
-impl<K: Kind> Id<K> {
+impl<K: HandleKind> Id<K> {
     pub(crate) fn handle(self) -> K::Handle {
         K::handle(self.0 as usize as *mut c_void)
     }
@@ -90,7 +95,7 @@ impl<K: Kind> Id<K> {
 }
 
 impl<K> Id<K> {
-    /// The number in the handle, unique in the process.
+    /// Returns the number in the handle, which is unique in the process.
     pub(crate) fn number(self) -> u64 {
         self.0
     }
@@ -136,7 +141,7 @@ impl<K> std::fmt::Debug for Id<K> {
     }
 }
 
-/// Every object of one kind that lives.
+/// All live objects of one kind.
 pub(crate) struct Table<K, T> {
     slots: Vec<Option<(u64, T)>>,
     free: Vec<usize>,
@@ -153,10 +158,11 @@ impl<K, T> Default for Table<K, T> {
     }
 }
 
-/// Generations are drawn for the whole process, so a handle of an earlier machine is stale in a later one.
+/// The next generation. It is shared by all machines of the process, so that a handle of an earlier
+/// machine is stale in a later one.
 static GENERATION: AtomicU32 = AtomicU32::new(1);
 
-impl<K: Kind, T> Table<K, T> {
+impl<K: HandleKind, T> Table<K, T> {
     pub(crate) fn insert(&mut self, object: T) -> Id<K> {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -171,7 +177,7 @@ impl<K: Kind, T> Table<K, T> {
         id
     }
 
-    /// The object of a handle.
+    /// Returns the id of the object with this handle.
     pub(crate) fn find(&self, handle: K::Handle) -> Result<Id<K>> {
         let raw = K::raw(handle);
         if raw.is_null() {
@@ -184,7 +190,7 @@ impl<K: Kind, T> Table<K, T> {
         let what = if id.0 >> 56 == K::TAG {
             "was destroyed"
         } else {
-            "is no handle of this kind"
+            "is not a handle of this kind"
         };
         refuse(K::STALE, format!("the {} {:#x} {what}", K::WORD, id.0))
     }
@@ -219,7 +225,7 @@ impl<K: Kind, T> Table<K, T> {
             .map(|(number, object)| (Id(*number, PhantomData), object))
     }
 
-    /// The ids of the objects that `which` picks, in no particular order.
+    /// Returns the ids of the objects that `which` selects, in no particular order.
     pub(crate) fn ids(&self, which: impl Fn(&T) -> bool) -> Vec<Id<K>> {
         self.iter()
             .filter(|(_, object)| which(object))
@@ -228,8 +234,9 @@ impl<K: Kind, T> Table<K, T> {
     }
 }
 
-/// Ids come from the table and are used under the same lock, so one that is absent is a defect of the emulator.
-impl<K: Kind, T> std::ops::Index<Id<K>> for Table<K, T> {
+/// Panics if the object is gone. Ids come from the table and are used under the same lock, so that
+/// would be a bug of the emulator.
+impl<K: HandleKind, T> std::ops::Index<Id<K>> for Table<K, T> {
     type Output = T;
 
     fn index(&self, id: Id<K>) -> &T {
@@ -238,7 +245,7 @@ impl<K: Kind, T> std::ops::Index<Id<K>> for Table<K, T> {
     }
 }
 
-impl<K: Kind, T> std::ops::IndexMut<Id<K>> for Table<K, T> {
+impl<K: HandleKind, T> std::ops::IndexMut<Id<K>> for Table<K, T> {
     fn index_mut(&mut self, id: Id<K>) -> &mut T {
         self.get_mut(id)
             .unwrap_or_else(|| panic!("the {} {id:?} is gone", K::WORD))

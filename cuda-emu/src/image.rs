@@ -1,9 +1,10 @@
-//! What a program loads: PTX text, or a fat binary with PTX in it. Machine code is refused, with what gives PTX instead.
+//! Images that a program loads: PTX text, or a fat binary that contains PTX.
 //!
-//! A fat binary is what `nvcc` puts into a program, one or several containers behind each other. A container is a header
-//! (magic, version, bytes of the header, bytes of the rest) and entries; an entry is a header and its contents, as they
-//! are or compressed, by LZ4 until CUDA 12 and by Zstandard since. NVIDIA documents neither; the layout was read off the
-//! files that `nvcc` 13 writes in each of its modes of compression.
+//! Machine code is an error that explains how to get PTX instead. A fat binary, as `nvcc` embeds
+//! it, is a sequence of containers. A container has a header (magic, version, size of the header,
+//! size of the rest) and entries. An entry has a header and contents that are plain or compressed,
+//! with LZ4 up to CUDA 12 and with Zstandard since. NVIDIA documents neither format. The layout was
+//! derived from files that `nvcc` 13 writes in each of its compression modes.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -16,41 +17,48 @@ use crate::error::{Error, Result, refuse};
 /// The first bytes of a container.
 pub(crate) const FAT_BINARY: [u8; 4] = 0xba55_ed50_u32.to_le_bytes();
 
-/// The first bytes of the descriptor that a program registers: a version and the address of a fat binary follow.
+/// The first bytes of the descriptor that a program registers. A version and the address of a fat
+/// binary follow.
 pub(crate) const DESCRIPTOR: [u8; 4] = 0x4662_43b1_u32.to_le_bytes();
 
-/// The first bytes of an object file of 64 bits.
+/// The first bytes of a 64-bit object file.
 pub(crate) const ELF: [u8; 5] = *b"\x7fELF\x02";
 
-/// Bytes of the header of a container, and of that of an object file.
+/// The size of the header of a container in bytes.
 pub(crate) const HEADER: usize = 16;
+/// The size of the header of an object file in bytes.
 pub(crate) const ELF_HEADER: usize = 64;
 
-/// What an object file says that it is for, if that is a GPU.
+/// The machine type of an object file for a GPU.
 const CUDA: u16 = 190;
 
-/// The least bytes of an entry's header, and those after which its contents must have been given up.
+/// The minimum size of the header of an entry in bytes.
 const ENTRY: usize = 64;
+/// The maximum size of the contents of an entry in bytes. More indicates a broken file.
 const MOST: usize = 1 << 30;
 
-/// The kinds of contents, and the flags of how they are compressed.
+/// The kind of contents that are PTX.
 const PTX: u16 = 1;
+/// The kind of contents that are machine code.
 const MACHINE_CODE: u16 = 2;
+/// The flag of contents that are compressed with LZ4.
 const LZ4: u64 = 0x2000;
+/// The flag of contents that are compressed with Zstandard.
 const ZSTANDARD: u64 = 0x8000;
 
-/// How to get PTX, for whoever has machine code.
-const INSTEAD: &str = "the emulator runs PTX alone: build with `-gencode arch=compute_80,code=compute_80` (nvcc), set \
+/// Instructions for getting PTX instead of machine code.
+const INSTEAD: &str = "the emulator runs only PTX: build with `-gencode arch=compute_80,code=compute_80` (nvcc), set \
                        CUPY_COMPILE_WITH_PTX=1 (CuPy), or let TRITON_PTXAS_PATH and TRITON_PTXAS_BLACKWELL_PATH name a \
                        program that copies its PTX (Triton)";
 
-/// The bytes of a container with this header.
+/// Returns the size of a container with this header in bytes.
 pub(crate) fn length(header: &[u8]) -> usize {
-    let (own, rest) = (number(header, 6, 2), number(header, 8, 8));
+    let own = number(header, 6, 2);
+    let rest = number(header, 8, 8);
     own.saturating_add(rest) as usize
 }
 
-/// The text in an image: the image itself, or the PTX of a fat binary that fits the device best.
+/// Returns the PTX text in an image: the image itself, or the best matching PTX of a fat binary.
 pub(crate) fn text<'a>(config: &EmulatorConfig, image: &'a [u8]) -> Result<Cow<'a, [u8]>> {
     if image.starts_with(&FAT_BINARY) {
         return of_fat_binary(config, image).map(Cow::Owned);
@@ -71,12 +79,12 @@ pub(crate) fn text<'a>(config: &EmulatorConfig, image: &'a [u8]) -> Result<Cow<'
     Ok(Cow::Borrowed(image))
 }
 
-/// Entry of a fat binary.
+/// An entry of a fat binary.
 struct Entry<'a> {
     kind: u16,
     architecture: u64,
     flags: u64,
-    /// Bytes of the contents when they are not compressed; 0 if they are not.
+    /// The size of the contents after decompression in bytes, or 0 if they are not compressed.
     bytes: usize,
     contents: &'a [u8],
 }
@@ -101,7 +109,7 @@ fn broken(why: &str) -> Error {
     )
 }
 
-/// What is in a fat binary that has nothing for the device.
+/// Returns the message for a fat binary that has nothing for the device.
 fn unfit(entries: &[Entry], device: u64) -> String {
     let name = |entry: &Entry| match entry.kind {
         PTX => format!("PTX for sm_{}", entry.architecture),
@@ -115,23 +123,27 @@ fn unfit(entries: &[Entry], device: u64) -> String {
         has.join(", ")
     };
     format!(
-        "the fat binary has {has}, and no PTX that fits the device, which is sm_{device}; {INSTEAD}\n"
+        "the fat binary has {has}, but no PTX for the device, which is sm_{device}; {INSTEAD}\n"
     )
 }
 
-/// The entries of every container; nothing if one of them does not end where it should.
+/// Returns the entries of all containers, or `None` if the data ends inside one of them.
 fn entries(image: &[u8]) -> Option<Vec<Entry<'_>>> {
-    let (mut entries, mut rest) = (Vec::new(), image);
+    let mut entries = Vec::new();
+    let mut rest = image;
     while rest.starts_with(&FAT_BINARY) && rest.len() >= HEADER {
         let (container, after) = rest.split_at_checked(length(rest))?;
         let mut left = container.get(number(container, 6, 2) as usize..)?;
         while !left.is_empty() {
-            let (header, bytes) = (number(left, 4, 4) as usize, number(left, 8, 8) as usize);
+            let header = number(left, 4, 4) as usize;
+            let bytes = number(left, 8, 8) as usize;
+            // The size of the header also ensures that the loop makes progress.
             if header < ENTRY {
                 return None;
             }
             let (entry, next) = left.split_at_checked(header.checked_add(bytes)?)?;
-            entries.push(Entry::of(entry.split_at(header)));
+            let (header, contents) = entry.split_at(header);
+            entries.push(Entry::new(header, contents));
             left = next;
         }
         rest = after;
@@ -140,7 +152,8 @@ fn entries(image: &[u8]) -> Option<Vec<Entry<'_>>> {
 }
 
 impl<'a> Entry<'a> {
-    fn of((header, contents): (&[u8], &'a [u8])) -> Self {
+    fn new(header: &[u8], contents: &'a [u8]) -> Self {
+        // Compressed contents are padded, and this is their size without padding.
         let compressed = number(header, 16, 4) as usize;
         let used = if compressed == 0 {
             contents.len()
@@ -156,10 +169,10 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// The contents as text, without the NUL that pads it.
+    /// Returns the contents as text, without the NUL that pads it.
     fn text(&self) -> Result<Vec<u8>> {
         if self.bytes > MOST {
-            return Err(broken(&format!("an entry of {} bytes", self.bytes)));
+            return Err(broken(&format!("an entry has {} bytes", self.bytes)));
         }
         let mut text = if self.flags & ZSTANDARD != 0 {
             self.unpack_zstandard()?
@@ -188,12 +201,12 @@ impl<'a> Entry<'a> {
         if text.len() == self.bytes {
             Ok(text)
         } else {
-            Err(broken("an entry has not the bytes that it says"))
+            Err(broken("the size of an entry differs from its header"))
         }
     }
 }
 
-/// A little-endian number; bytes that are not there are 0.
+/// Returns a little-endian number. Missing bytes count as 0.
 fn number(bytes: &[u8], at: usize, count: usize) -> u64 {
     (0..count).fold(0, |number, i| {
         number | u64::from(bytes.get(at + i).copied().unwrap_or(0)) << (8 * i)

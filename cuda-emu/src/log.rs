@@ -1,25 +1,26 @@
-//! The log of the emulated driver, and the findings in it.
+//! The log of the emulated driver, and its findings.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::ffi::host::LogCallback;
 
-/// Entries that the log keeps.
+/// The maximum number of entries in the log.
 const LOG_LENGTH: usize = 256;
 
-/// What went wrong, newest last.
+/// The log, with the newest entry last.
 #[derive(Default)]
 pub(crate) struct Log(Mutex<Entries>);
 
 #[derive(Default)]
 struct Entries {
     entries: VecDeque<String>,
-    /// Entries dropped from the front, so that a place in the log stays a place.
+    /// The number of entries that were dropped from the front, so that positions in the log stay
+    /// valid.
     dropped: u32,
-    /// Findings that nobody has fetched.
+    /// The findings that were not yet taken.
     findings: Vec<String>,
-    /// Functions of the program that are told of every entry, by number.
+    /// Functions of the program that are called for each entry, by number.
     callbacks: Vec<(usize, LogCallback)>,
     registered: usize,
 }
@@ -29,24 +30,19 @@ impl Log {
     pub(crate) fn add(&self, text: String) {
         let mut log = self.lock();
         let callbacks = log.callbacks.clone();
-        let told = if callbacks.is_empty() {
-            String::new()
-        } else {
-            text.clone()
-        };
-        log.entries.push_back(text);
+        log.entries.push_back(text.clone());
         if log.entries.len() > LOG_LENGTH {
             log.entries.pop_front();
             log.dropped += 1;
         }
-        // A callback may look at the log.
+        // A callback may read the log, so it must not run under the lock.
         drop(log);
-        callbacks
-            .iter()
-            .for_each(|(_, callback)| callback.call(&told));
+        for (_, callback) in &callbacks {
+            callback.call(&text);
+        }
     }
 
-    /// Tells a function of the program of every entry from now on. Gives its number.
+    /// Calls a function of the program for each entry from now on. Returns its number.
     pub(crate) fn register(&self, callback: LogCallback) -> usize {
         let mut log = self.lock();
         log.registered += 1;
@@ -55,7 +51,7 @@ impl Log {
         number
     }
 
-    /// Ends that; whether there was such a callback.
+    /// Removes a callback. Returns false if there is none with this number.
     pub(crate) fn unregister(&self, number: usize) -> bool {
         let mut log = self.lock();
         let before = log.callbacks.len();
@@ -63,18 +59,18 @@ impl Log {
         log.callbacks.len() < before
     }
 
-    /// Adds a finding, which is an entry of the log as well.
+    /// Adds a finding, which is also an entry of the log.
     pub(crate) fn finding(&self, text: String) {
         self.lock().findings.push(text.clone());
         self.add(text);
     }
 
-    /// Takes the findings that nobody has fetched.
+    /// Returns the findings since the last call, and removes them.
     pub(crate) fn take_findings(&self) -> Vec<String> {
         std::mem::take(&mut self.lock().findings)
     }
 
-    /// The entries from a place in the log on, and the place of its end.
+    /// Returns the entries from position `from` on, and the position of the end.
     pub(crate) fn entries(&self, from: u32) -> (Vec<String>, u32) {
         let log = self.lock();
         let skip = from.saturating_sub(log.dropped) as usize;

@@ -1,4 +1,4 @@
-//! The one emulated driver of the process: its device, its objects, the failures injected into it.
+//! The emulated driver of the process: its devices, its objects and the failures injected into it.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
@@ -11,10 +11,10 @@ use crate::environment;
 use crate::error::{Error, Result, refuse};
 use crate::failures::Verdict;
 use crate::ffi::host::in_host_function;
-use crate::report::Report;
+use crate::report::RunReport;
 use crate::state::State;
 
-/// Calls that the driver serves before `cuInit`.
+/// The calls that work before `cuInit`.
 const BEFORE_INIT: &[&str] = &[
     "cuInit",
     "cuDriverGetVersion",
@@ -27,16 +27,16 @@ const BEFORE_INIT: &[&str] = &[
     "cuLogsCurrent",
 ];
 
-/// The emulated driver. It lives as long as the process, as its device does.
+/// The emulated driver. It lives until the process ends, as its devices do.
 pub(crate) struct Machine {
     pub(crate) device: &'static Device,
-    initialised: AtomicBool,
+    initialized: AtomicBool,
     state: Mutex<State>,
 }
 
 static MACHINE: RwLock<Option<&'static Machine>> = RwLock::new(None);
 
-/// The machine, with the default configuration when nobody configured one.
+/// Returns the machine. Creates one with the default configuration if there is none.
 pub(crate) fn current() -> &'static Machine {
     if let Some(machine) = *MACHINE.read().unwrap_or_else(PoisonError::into_inner) {
         return machine;
@@ -45,50 +45,82 @@ pub(crate) fn current() -> &'static Machine {
     slot.get_or_insert_with(|| Machine::leak(EmulatorConfig::default()))
 }
 
-/// The machine, if there is one.
+/// Returns the machine, if there is one.
 pub(crate) fn started() -> Option<&'static Machine> {
     *MACHINE.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts over with a machine that is not initialised yet: call it before `cuInit`.
+/// Starts a new machine with this configuration. Call it before `cuInit`.
 ///
-/// Called again, later, it abandons the former machine: its handles are stale and its memory stays allocated,
-/// since the program may hold addresses of it. That is for tests.
+/// A later call abandons the former machine, which is meant for tests. All handles of the former
+/// machine become stale. Its memory stays allocated, because the program may still have its
+/// addresses.
 pub fn configure(config: EmulatorConfig) {
     link();
     start_over(config);
 }
 
-/// As [`configure`], for a program that does not link the emulator.
+/// Starts a new machine, for a program that does not link the emulator.
 pub(crate) fn start_over(config: EmulatorConfig) {
     *MACHINE.write().unwrap_or_else(PoisonError::into_inner) = Some(Machine::leak(config));
 }
 
-/// Whether the emulator is linked into the program, which then configures it, and not the environment.
+/// Whether the program links the emulator. If so, the program configures it, and not the
+/// environment.
 static LINKED: AtomicBool = AtomicBool::new(false);
 
-/// Notes that the program links the emulator.
+/// Records that the program links the emulator.
 pub(crate) fn link() {
     LINKED.store(true, Relaxed);
 }
 
-/// The faults found since the last call, in full text: device faults, races between graph nodes, panics.
+/// Returns the findings since the last call as full reports, and removes them.
+///
+/// Findings are device faults, races, missing edges of graphs, and panics of the emulator.
+///
+/// # Example
+/// ```
+/// use warpwright_cuda_emu::{api, findings};
+///
+/// let driver = api();
+/// // SAFETY: the call takes no pointer.
+/// unsafe { (driver.cuInit)(0) };
+/// assert!(findings().is_empty());
+/// ```
 pub fn findings() -> Vec<String> {
     current().device.log.take_findings()
 }
 
-/// Makes the `nth` call of `call` from now on (1 is the next) fail with `code`, once. `call` is the exported name.
+/// Makes the `nth` call of the function `call` fail once with `code`.
+///
+/// `call` is the exported name, for example `cuMemAlloc_v2`. Calls are counted from now on, so 1 is
+/// the next call.
+///
+/// # Example: an allocation that fails
+/// ```
+/// use warpwright_cuda_emu::{api, inject};
+/// use warpwright_driver_sys::CUresult;
+///
+/// let driver = api();
+/// inject("cuInit", 1, CUresult::OUT_OF_MEMORY);
+/// // SAFETY: the calls take no pointer.
+/// assert_eq!(unsafe { (driver.cuInit)(0) }, CUresult::OUT_OF_MEMORY);
+/// assert_eq!(unsafe { (driver.cuInit)(0) }, CUresult::SUCCESS);
+/// ```
 pub fn inject(call: &str, nth: u64, code: CUresult) {
     current().device.failures.of_call(call, nth, code);
 }
 
-/// Makes every launch of the kernel of that name fail with `code` from now on. A code of a device fault comes back as a
-/// fault does, from a later call, and stays; any other from the call that launches.
+/// Makes every later launch of the kernel with this name fail with `code`.
+///
+/// If `code` is that of a device fault, a later call returns it and the error stays, as with a real
+/// fault. Any other code is returned by the call that launches.
 pub fn inject_kernel(kernel: &str, code: CUresult) {
     current().device.failures.of_kernel(kernel, code);
 }
 
-/// Takes the devices away: `after` more calls work, then every call fails with `code`, and work that waits is dropped.
+/// Takes the devices away: after `after` more calls, every call fails with `code`. Pending work is
+/// dropped.
 pub fn inject_device_loss(after: u64, code: CUresult) {
     current().device.failures.of_device(after, code);
 }
@@ -98,17 +130,19 @@ impl Machine {
         let device = Device::leak(config);
         Box::leak(Box::new(Self {
             device,
-            initialised: AtomicBool::new(false),
+            initialized: AtomicBool::new(false),
             state: Mutex::new(State::new(device)),
         }))
     }
 
-    /// Every object of the driver. Workers never take this lock, but calls do: never wait for work while holding it.
+    /// Returns the objects of the driver, locked.
+    ///
+    /// Calls take this lock and workers do not, so never wait for work while holding it.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same when the process ends, unless some thread has the lock.
+    /// Returns the objects when the process ends, unless a thread holds the lock.
     pub(crate) fn state_at_exit(&self) -> Option<MutexGuard<'_, State>> {
         match self.state.try_lock() {
             Ok(state) => Some(state),
@@ -117,12 +151,13 @@ impl Machine {
         }
     }
 
-    /// Starts the driver, with what the environment asks for unless the program links the emulator.
-    pub(crate) fn initialise(&self) -> Result {
+    /// Initializes the driver, with the settings of the environment unless the program links the
+    /// emulator.
+    pub(crate) fn initialize(&self) -> Result {
         if !LINKED.load(Relaxed) {
             self.read_environment()?;
         }
-        self.initialised.store(true, Relaxed);
+        self.initialized.store(true, Relaxed);
         Ok(())
     }
 
@@ -136,7 +171,7 @@ impl Machine {
         match environment::checks() {
             Some(Err(word)) => {
                 let text = format!(
-                    "{}: there is no check `{word}`, but arithmetic and provenance",
+                    "{}: unknown check `{word}`: expected arithmetic or provenance",
                     environment::CHECKS
                 );
                 return refuse(CUresult::INVALID_VALUE, text);
@@ -151,11 +186,12 @@ impl Machine {
                 return refuse(CUresult::INVALID_VALUE, text);
             }
         }
+        // `cuInit` may be called again, and the report must not be started twice.
         let Some(file) = environment::report().filter(|_| self.device.report.get().is_none())
         else {
             return Ok(());
         };
-        match Report::open(&file, self.device.config.compute_capability) {
+        match RunReport::open(&file, self.device.config.compute_capability) {
             Ok(report) => self.device.start_report(report),
             Err(error) => {
                 let text = format!("{}: {}: {error}", environment::REPORT, file.display());
@@ -165,8 +201,9 @@ impl Machine {
         Ok(())
     }
 
-    /// Whether a call may run at all.
+    /// Returns an error if the call must not run now.
     pub(crate) fn admit(&self, call: &'static str) -> Result {
+        // Calls that work before `cuInit` are not counted for injected failures, except `cuInit`.
         if !BEFORE_INIT.contains(&call) || call == "cuInit" {
             self.fail_if_injected(call)?;
         }
@@ -176,7 +213,7 @@ impl Machine {
                 "a host function must not call the driver",
             );
         }
-        if !self.initialised.load(Relaxed) && !BEFORE_INIT.contains(&call) {
+        if !self.initialized.load(Relaxed) && !BEFORE_INIT.contains(&call) {
             return Err(Error::from(CUresult::NOT_INITIALIZED));
         }
         Ok(())
@@ -187,10 +224,9 @@ impl Machine {
             Verdict::Runs => Ok(()),
             Verdict::Fails(code) => refuse(code, "this failure was injected"),
             Verdict::Lost(code) => {
-                self.state()
-                    .contexts
-                    .iter()
-                    .for_each(|(_, context)| context.sticky.set(code));
+                for (_, context) in self.state().contexts.iter() {
+                    context.sticky.set(code);
+                }
                 refuse(code, "the device is lost; this failure was injected")
             }
         }

@@ -1,4 +1,4 @@
-//! The queue of a stream: work in order, done by a thread of its own while the calls that gave it return.
+//! The queue of a stream: work in order, which a separate thread performs while calls return.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,35 +17,35 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::ffi::host::StreamCallback;
 use crate::graph::compare::compare_streams;
-use crate::graph::launch::{GraphLaunch, Place};
+use crate::graph::launch::{GraphLaunch, LaunchPlace};
 use crate::report::Details;
 use crate::turns::Ready;
-use crate::work::mark::{Mark, Reach};
+use crate::work::mark::{Mark, PendingMark};
 use crate::work::order::{Clock, Moment};
-use crate::work::{Work, WorkSite};
+use crate::work::{StreamWork, WorkSite};
 
-/// A worker with nothing to do ends after this long; the next push starts another.
+/// The time after which an idle worker ends. The next push starts another one.
 const IDLE: Duration = Duration::from_secs(2);
 
-/// The sticky error of a context: once a kernel failed, everything fails with its code.
+/// The sticky error of a context: after a kernel has failed, everything fails with its code.
 #[derive(Debug, Default)]
 pub(crate) struct Sticky(AtomicU32);
 
 impl Sticky {
-    /// The error, if there is one.
+    /// Returns the error, if there is one.
     pub(crate) fn check(&self) -> Result<(), CUresult> {
         CUresult(self.0.load(Relaxed)).ok()
     }
 
-    /// Keeps the first error.
+    /// Stores the error, unless there is one already.
     pub(crate) fn set(&self, code: CUresult) {
         let _ = self.0.compare_exchange(0, code.0, Relaxed, Relaxed);
     }
 }
 
-/// What a queue holds.
+/// An entry of a queue.
 pub(crate) enum Task {
-    Run(Work),
+    Run(StreamWork),
     Graph(GraphLaunch),
     /// Frees memory in stream order.
     Free(u64),
@@ -54,31 +54,32 @@ pub(crate) enum Task {
     /// Waits for an event.
     AfterMark(Arc<Mark>),
     /// Records an event.
-    Mark(Reach),
-    /// Calls a function of the program, also after an error.
+    Mark(PendingMark),
+    /// Calls a function of the program, even after an error.
     Callback(StreamCallback),
 }
 
-/// Work of one stream in order.
+/// The work of one stream, in order.
 pub(crate) struct Queue {
     device: &'static Device,
     sticky: Arc<Sticky>,
-    /// Its number, and its name in reports.
+    /// The number of the stream.
     number: u32,
+    /// The name of the stream in reports.
     name: String,
     state: Mutex<QueueState>,
-    /// As in the state, for who must not lock it.
+    /// A copy of the count in the state, for readers that must not lock it.
     done: AtomicU64,
     wake: Condvar,
     progress: Condvar,
-    /// While it waits for another stream, whether it may continue.
+    /// A function that tests whether the queue can continue, while it waits for another stream.
     blocked: Mutex<Option<Ready>>,
 }
 
 #[derive(Default)]
 struct QueueState {
     tasks: VecDeque<(Task, Arc<Moment>)>,
-    /// What has ended when the last task ends, and when that is.
+    /// The vector clock of the last task, and its moment.
     clock: Clock,
     last: Arc<Moment>,
     pushed: u64,
@@ -86,7 +87,7 @@ struct QueueState {
     working: bool,
 }
 
-/// A place in a queue: the work up to it.
+/// A position in a queue, which represents all work up to it.
 #[derive(Clone)]
 pub(crate) struct Ticket {
     queue: Arc<Queue>,
@@ -99,7 +100,8 @@ impl ActiveStream for Queue {
         self.number
     }
 
-    /// Returns true if the queue runs something now, or may do so without another stream or the program.
+    /// Returns true if the queue runs something, or can do so without another stream or the
+    /// program.
     fn may_run(&self) -> bool {
         let state = self.state();
         let blocked = self.blocked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,9 +110,8 @@ impl ActiveStream for Queue {
 }
 
 impl Queue {
-    /// A queue for a stream of this kind.
+    /// Returns a queue for a stream of this kind.
     pub(crate) fn new(device: &'static Device, sticky: Arc<Sticky>, kind: &str) -> Arc<Self> {
-        let (state, wake, progress) = (Mutex::default(), Condvar::new(), Condvar::new());
         let number = device.order.queue();
         let queue = Arc::new(Self {
             device,
@@ -118,23 +119,25 @@ impl Queue {
             number,
             name: format!("{kind} {number}"),
             done: AtomicU64::new(0),
-            state,
-            wake,
-            progress,
+            state: Mutex::default(),
+            wake: Condvar::new(),
+            progress: Condvar::new(),
             blocked: Mutex::default(),
         });
         device.activity.add(&queue);
         queue
     }
 
-    /// Its name in reports.
+    /// Returns the name of the stream in reports.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Adds a task at the end.
+    /// Adds a task at the end. Starts a worker thread if none is running.
     pub(crate) fn push(self: &Arc<Self>, task: Task) -> Ticket {
         let mut state = self.state();
+        // The clock advances under the lock of the queue, so that the numbers of work follow its
+        // order.
         task.follow(&mut state.clock);
         state.last = self.device.order.give(self.number, &mut state.clock);
         task.happens(&state.last);
@@ -161,7 +164,7 @@ impl Queue {
         }
     }
 
-    /// The work given so far.
+    /// Returns the position after all work so far.
     pub(crate) fn last(self: &Arc<Self>) -> Ticket {
         let state = self.state();
         Ticket {
@@ -192,15 +195,16 @@ impl Queue {
             if state.done == state.pushed {
                 self.device.turns.leaves(self.number);
             }
-            // Under the lock: if this was the last task, whoever sees the event reached sees the stream idle, and the
-            // other way round.
+            // The event must be reached under the lock. After the last task, a thread that sees the
+            // event reached then also sees the stream idle, and vice versa.
             drop(reached);
             drop(state);
             self.progress.notify_all();
         }
     }
 
-    /// Performs a task when it is its turn. What waits for something else waits without one.
+    /// Performs a task when the scheduler selects this queue. A task that waits for something else
+    /// runs without being selected.
     fn in_turn(&self, task: Task, moment: &Arc<Moment>) {
         match task.waits() {
             Some(ready) => self.device.turns.waits(self.number, ready),
@@ -238,7 +242,8 @@ impl Queue {
         }
     }
 
-    /// After a fault nothing runs any more, but everything still ends, so that nobody waits for ever.
+    /// Performs a task. After a fault, tasks have no effect but still complete, so that no thread
+    /// waits forever.
     fn perform(&self, task: Task, moment: &Arc<Moment>) {
         if let Err(code) = self.sticky.check() {
             if let Task::Callback(callback) = task {
@@ -250,7 +255,7 @@ impl Queue {
             Task::Run(work) => self.run(&work, moment),
             Task::Graph(launch) => launch.perform(
                 self.device,
-                Place {
+                LaunchPlace {
                     stream: self.place(),
                     queue: self.number,
                     moment,
@@ -284,13 +289,13 @@ impl Queue {
         }
     }
 
-    /// Its name, if all work is traced.
+    /// Returns the name of the stream if all work is traced.
     fn place(&self) -> Option<&str> {
         self.device.order.is_on().then_some(&self.name)
     }
 
-    fn run(&self, work: &Work, moment: &Arc<Moment>) -> Result {
-        if matches!(work, Work::Host(_)) {
+    fn run(&self, work: &StreamWork, moment: &Arc<Moment>) -> Result {
+        if matches!(work, StreamWork::Host(_)) {
             self.device.order.learn(moment);
         }
         let site = WorkSite {
@@ -308,7 +313,7 @@ impl Queue {
         compare_streams(self.device, moment, (name, &self.name), Arc::new(touched));
     }
 
-    /// Frees memory; whoever uses it without an order may find it gone.
+    /// Frees memory. Work of another stream that uses it without an order may find it gone.
     fn free(&self, address: u64, moment: &Arc<Moment>) -> Result {
         if let Some(whole) = self.place().and_then(|_| self.device.memory.find(address)) {
             let writes = [(whole.base, whole.bytes)];
@@ -323,19 +328,19 @@ impl Queue {
 }
 
 impl Task {
-    /// Comes after what it waits for.
+    /// Orders the clock of the queue after the work that the task waits for.
     fn follow(&self, clock: &mut Clock) {
         match self {
             Self::After(ticket) => clock.join(ticket.moment.clock()),
             Self::AfterMark(mark) => mark.follow(clock),
             Self::Graph(launch) => launch.follow(clock),
-            Self::Run(Work::Words(words)) if words.waits() => clock.set_blind(),
+            Self::Run(StreamWork::Words(words)) if words.waits() => clock.set_blind(),
             _ => {}
         }
     }
 
-    /// Returns a function that tests whether the work of a stream has ended that this task waits for, if it waits for
-    /// such work.
+    /// Returns a function that tests whether the work of other streams has ended, if the task waits
+    /// for such work.
     fn blocked(&self) -> Option<Ready> {
         match self {
             Self::After(ticket) => Some(ticket.ready()),
@@ -346,11 +351,14 @@ impl Task {
         }
     }
 
-    /// Whether what it waits for has come, if it waits: for other work, or for what nobody here knows.
+    /// Returns a function that tests whether the task can run, if it waits for something.
+    ///
+    /// For values in memory and for functions of the program the emulator cannot know, so the
+    /// function returns false.
     fn waits(&self) -> Option<Ready> {
         match self {
             Self::After(_) | Self::AfterMark(_) => self.blocked(),
-            Self::Run(Work::Words(_) | Work::Host(_)) | Self::Callback(_) => {
+            Self::Run(StreamWork::Words(_) | StreamWork::Host(_)) | Self::Callback(_) => {
                 Some(Box::new(|| false))
             }
             Self::Graph(launch) if launch.waits() => Some(Box::new(|| false)),
@@ -358,10 +366,10 @@ impl Task {
         }
     }
 
-    /// What it reaches, it reaches at this moment.
+    /// Records the moment at which the task reaches events.
     fn happens(&self, moment: &Arc<Moment>) {
         match self {
-            Self::Mark(Reach(mark)) => mark.happens(moment),
+            Self::Mark(PendingMark(mark)) => mark.happens(moment),
             Self::Graph(launch) => launch.happens(moment),
             _ => {}
         }
@@ -373,7 +381,8 @@ impl Ticket {
         self.queue.state().done >= self.place
     }
 
-    /// Waits until the work up to here has ended, as the program does, which then knows it.
+    /// Waits, as the program, until the work up to this position has ended, and records that the
+    /// program knows.
     pub(crate) fn wait(&self) {
         let device = self.queue.device;
         let waits = device.turns.program_waits();
@@ -384,14 +393,14 @@ impl Ticket {
         device.order.learn(&self.moment);
     }
 
-    /// Returns a function that tests whether the work up to here has ended.
+    /// Returns a function that tests whether the work up to this position has ended.
     fn ready(&self) -> Ready {
         let queue = Arc::clone(&self.queue);
         let place = self.place;
         Box::new(move || queue.done.load(Acquire) >= place)
     }
 
-    /// Waits until the work up to here has ended.
+    /// Waits until the work up to this position has ended.
     fn reached(&self) {
         let mut state = self.queue.state();
         while state.done < self.place {
@@ -403,7 +412,7 @@ impl Ticket {
         }
     }
 
-    /// Whether this is a place in `queue`.
+    /// Returns true if this is a position in `queue`.
     pub(crate) fn is_in(&self, queue: &Arc<Queue>) -> bool {
         Arc::ptr_eq(&self.queue, queue)
     }

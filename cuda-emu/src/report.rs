@@ -1,16 +1,22 @@
-//! The report of a program's run: one line of JSON for each launch, each finding, and each thing that was not released.
+//! The report of a program's run: one JSON line for each launch, each finding and each unreleased
+//! object.
 //!
-//! Every line is an object with `kind` and `process`. The kinds are
+//! Every line is an object with the fields `kind` and `process`. The kinds are:
 //!
-//! - `start`: the device and its compute capability;
-//! - `launch`: `kernel`, `where` it was launched, `grid`, `block`, `shared`, and the instructions that it executed;
-//! - `finding`: `class` and `text`. For a kernel also `kernel`, `block`, `thread`, `address`, `what` happened, what to do
-//!   `instead`, the `memory` at the address, and the `rank` of the class among causes and consequences. `places` are the
-//!   instructions to blame, the first one first, and `calls` lead to the first one. Each has `kernel`, `did`, `line`, `column`,
-//!   `text` and, where `.loc` says so, `file`, `file_line`, `file_column` and the places where it was `inlined_at`;
-//! - `leak`: `what` it is, and its `address` and `bytes`, or its `handle` and `name`;
-//! - `end`: how many lines of each kind there were, and whether work was forgotten (`forgot`) because too much of it ran side by
-//!   side to compare all. A process that is killed writes none.
+//! - `start`: the compute capability of the devices.
+//! - `launch`: `kernel`, `where` it was launched, `grid`, `block`, `shared`, and the number of
+//!   instructions that it executed.
+//! - `finding`: `class` and `text`. Findings of kernels also have `kernel`, `block`, `thread`,
+//!   `address`, the event (`what`), the remedy (`instead`), the `memory` at the address, and the
+//!   `rank` of the class among causes and consequences. `places` are the responsible instructions,
+//!   the main one first, and `calls` lead to the main one. Each has `kernel`, `did`, `line`,
+//!   `column` and `text`. If the PTX has `.loc` lines, it also has `file`, `file_line`,
+//!   `file_column` and the locations where it was `inlined_at`.
+//! - `leak`: the kind of the object (`what`), and its `address` and `bytes`, or its `handle` and
+//!   `name`.
+//! - `end`: the number of lines of each kind, and whether work was dropped from the comparison
+//!   (`forgot`) because too much ran concurrently. A process that is killed does not write this
+//!   line.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -20,8 +26,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ptx_emu::{Conflict, ConflictKind, Fault, OtherPlace, RustPlace, SourcePlace};
 
-/// A file that lines are appended to, each in one write, so that several processes may share it.
-pub(crate) struct Report(Mutex<Lines>);
+/// A file to which lines are appended. Each line is one write, so several processes can share the
+/// file.
+pub(crate) struct RunReport(Mutex<Lines>);
 
 struct Lines {
     file: File,
@@ -30,8 +37,8 @@ struct Lines {
     leaks: u64,
 }
 
-impl Report {
-    /// Opens the file and writes its first line.
+impl RunReport {
+    /// Opens the file and writes the first line.
     pub(crate) fn open(path: &Path, (major, minor): (u32, u32)) -> io::Result<Self> {
         let file = File::options().create(true).append(true).open(path)?;
         let report = Self(Mutex::new(Lines {
@@ -52,14 +59,16 @@ impl Report {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A kernel that ran.
+    /// Writes a line for a kernel that ran.
     pub(crate) fn launch(&self, launch: Object) {
         let mut lines = self.lock();
         lines.launches += 1;
         lines.write("launch", launch);
     }
 
-    /// A finding: its text, which begins with its class or with the call that was refused, and what is known of it besides.
+    /// Writes a line for a finding.
+    ///
+    /// `text` begins with the class of the finding or with the call that was refused.
     pub(crate) fn finding(&self, text: &str, details: &Details) {
         let (class, _) = text.split_once(": ").unwrap_or(("Other", text));
         let class = match class {
@@ -76,14 +85,15 @@ impl Report {
         lines.write("finding", object);
     }
 
-    /// Something that the program did not release.
+    /// Writes a line for an object that the program did not release.
     pub(crate) fn leak(&self, leak: Object) {
         let mut lines = self.lock();
         lines.leaks += 1;
         lines.write("leak", leak);
     }
 
-    /// The end of the process, and whether work was forgotten before it could be compared with all that ran beside it.
+    /// Writes the last line. `forgot` is true if work was dropped before it was compared with all
+    /// concurrent work.
     pub(crate) fn end(&self, forgot: bool) {
         let mut lines = self.lock();
         let counts = Object::new()
@@ -95,7 +105,8 @@ impl Report {
 }
 
 impl Lines {
-    /// A report that cannot be written must not change what the program does.
+    /// Writes a line and ignores errors, because the report must not change the behavior of the
+    /// program.
     fn write(&mut self, kind: &str, object: Object) {
         let line = Object::new()
             .text("kind", kind)
@@ -105,20 +116,18 @@ impl Lines {
     }
 }
 
-/// What the report tells of a finding besides its text.
+/// The data of a finding in addition to its text.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Details(Object);
 
 impl Details {
-    /// The thread, and the instructions to blame.
+    /// Returns the thread and the responsible instructions of a fault.
     pub(crate) fn of_fault(fault: &Fault) -> Self {
         let mut object = Object::new()
             .text("kernel", &fault.kernel)
-            .numbers("block", fault.block);
-        object = object
+            .numbers("block", fault.block)
             .numbers("thread", fault.thread)
-            .text("what", &fault.what);
-        object = object
+            .text("what", &fault.what)
             .text("instead", fault.instead)
             .number("rank", fault.class.rank());
         if let Some(location) = fault.location() {
@@ -127,6 +136,7 @@ impl Details {
         if let Some(address) = fault.address {
             object = object.hex("address", address);
         }
+        // The place of this thread comes first, then the place of the thread it conflicts with.
         let own = fault
             .place
             .as_ref()
@@ -150,7 +160,7 @@ impl Details {
         )
     }
 
-    /// The instructions of two kernels that touch the same bytes.
+    /// Returns the instructions of two kernels that access the same bytes.
     pub(crate) fn of_conflict(conflict: &Conflict) -> Self {
         let (did, does) = deeds(conflict.kind);
         let Conflict {
@@ -172,7 +182,7 @@ impl Details {
     }
 }
 
-/// What the two sides of a conflict do.
+/// Returns verbs for the two sides of a conflict.
 pub(crate) fn deeds(kind: ConflictKind) -> (&'static str, &'static str) {
     match kind {
         ConflictKind::WriteWrite => ("writes", "writes"),
@@ -181,7 +191,7 @@ pub(crate) fn deeds(kind: ConflictKind) -> (&'static str, &'static str) {
     }
 }
 
-/// A place in the text of a kernel, and what was done there. A copy or a fill has no line.
+/// Describes a line of a kernel and the access there. A copy or a fill has no line.
 fn of_place(kernel: &str, did: &str, place: &SourcePlace) -> Object {
     let object = Object::new().text("kernel", kernel).text("did", did);
     if place.line == 0 {
@@ -217,7 +227,7 @@ impl Object {
         Self(String::new())
     }
 
-    /// The fields of both.
+    /// Returns the fields of both objects.
     fn and(mut self, other: &Self) -> Self {
         let comma = if self.0.is_empty() || other.0.is_empty() {
             ""
@@ -238,7 +248,8 @@ impl Object {
         self.field(name, &value.to_string())
     }
 
-    /// An address or a handle, which may be larger than the numbers that readers of JSON keep.
+    /// Adds an address or a handle as text, because it may exceed the integers that JSON readers
+    /// support.
     pub(crate) fn hex(self, name: &str, value: u64) -> Self {
         self.field(name, &format!("\"0x{value:x}\""))
     }
@@ -258,7 +269,7 @@ impl Object {
     }
 }
 
-/// A string of JSON.
+/// Returns a JSON string.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from('"');
     for c in text.chars() {

@@ -1,9 +1,10 @@
-//! The order in which streams run work that nothing orders, where a seed chooses it.
+//! A scheduler for streams: chooses by seed which stream runs next if nothing orders them.
 //!
-//! With [`Order::InOrder`] each stream runs its work as soon as it can, all of them side by side. Otherwise one piece of
-//! work runs at a time, and none before the program waits for something: then all that could run is known, and the next
-//! piece is chosen among the streams that have one. So the order depends on the seed and on the calls, not on threads.
-//! A program that gives work and waits for nothing is waited for no longer than [`PATIENCE`].
+//! With [`Order::InOrder`] each stream runs its work as soon as it can, concurrently with the
+//! others. Otherwise one piece of work runs at a time, and only while the program waits. At that
+//! point all runnable work is known, and the next piece is chosen among the streams that have one.
+//! The order therefore depends on the seed and on the calls of the program, but not on the timing
+//! of threads. If the program enqueues work and never waits, the work starts after [`PATIENCE`].
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,13 +12,13 @@ use std::time::Duration;
 
 use ptx_emu::Order;
 
-/// How long work waits for the program to wait.
+/// The maximum time that work waits for the program to wait.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Whether what a stream waits for has come.
+/// A function that tests whether a wait can end.
 pub(crate) type Ready = Box<dyn Fn() -> bool + Send>;
 
-/// The turns of all streams.
+/// The scheduler of all streams.
 pub(crate) struct Turns {
     order: Order,
     state: Mutex<State>,
@@ -27,23 +28,24 @@ pub(crate) struct Turns {
 #[derive(Default)]
 struct State {
     queues: BTreeMap<u32, Queue>,
-    /// The queue whose turn it is.
+    /// The queue that runs now.
     running: Option<u32>,
-    /// Threads of the program that wait, and looks at streams that have not ended.
+    /// The number of threads of the program that wait.
     waiting: u64,
+    /// The number of queries of the program, such as `cuStreamQuery`, that were not yet served.
     looks: u64,
-    /// Whether the program was waited for long enough.
+    /// Whether the program was waited for as long as [`PATIENCE`].
     late: bool,
     random: u64,
 }
 
-/// What a queue with work is about.
+/// The state of a queue that has work.
 enum Queue {
-    /// It will ask for a turn, wait, or have nothing to do.
+    /// It will ask to run, wait, or become idle.
     Comes,
-    /// It asks for a turn.
+    /// It asks to run.
     Asks,
-    /// It waits for something else than a turn.
+    /// It waits for something other than being chosen.
     Waits(Ready),
 }
 
@@ -70,7 +72,7 @@ impl Turns {
         Some(result)
     }
 
-    /// A queue has work.
+    /// Records that a queue has work.
     pub(crate) fn comes(&self, queue: u32) {
         self.change(|state| {
             state.queues.insert(queue, Queue::Comes);
@@ -78,17 +80,17 @@ impl Turns {
         });
     }
 
-    /// A queue has nothing to do.
+    /// Records that a queue is idle.
     pub(crate) fn leaves(&self, queue: u32) {
         self.change(|state| state.queues.remove(&queue));
     }
 
-    /// A queue does nothing until this is so.
+    /// Records that a queue waits until `ready` returns true.
     pub(crate) fn waits(&self, queue: u32, ready: Ready) {
         self.change(|state| state.queues.insert(queue, Queue::Waits(ready)));
     }
 
-    /// Waits for the turn of a queue.
+    /// Waits until the queue is chosen.
     pub(crate) fn take(&self, queue: u32) {
         if self
             .change(|state| state.queues.insert(queue, Queue::Asks))
@@ -108,7 +110,8 @@ impl Turns {
         }
     }
 
-    /// Ends the turn of a queue early, because its work waits for other streams or for the program.
+    /// Lets another queue run before the work of this one has ended, because that work waits for
+    /// other streams or for the program.
     pub(crate) fn step_aside(&self, queue: u32) {
         self.change(|state| {
             if state.running == Some(queue) {
@@ -118,7 +121,7 @@ impl Turns {
         });
     }
 
-    /// Ends the turn of a queue, or its wait.
+    /// Records that the queue has finished its work or its wait.
     pub(crate) fn give(&self, queue: u32) {
         self.change(|state| {
             state.queues.insert(queue, Queue::Comes);
@@ -126,24 +129,27 @@ impl Turns {
         });
     }
 
-    /// The program waits, until the result is dropped.
+    /// Records that the program waits, until the result is dropped.
     pub(crate) fn program_waits(&self) -> ProgramWaits<'_> {
         self.change(|state| state.waiting += 1);
         ProgramWaits(self)
     }
 
-    /// The program looks whether something has ended: one piece of work may run.
+    /// Records that the program asks whether something has ended, so that one piece of work may
+    /// run.
     pub(crate) fn program_looks(&self) {
         self.change(|state| state.looks += 1);
     }
 
-    /// Chooses whose turn it is, if it is nobody's, all that could run is known, and the program waits.
+    /// Chooses the next queue if none runs, all runnable work is known, and the program waits.
     fn choose(&self, state: &mut MutexGuard<'_, State>) {
         let known = |queue: &Queue| match queue {
             Queue::Comes => false,
             Queue::Asks => true,
             Queue::Waits(ready) => !ready(),
         };
+        // A queue that comes may ask in a moment, so the choice waits until its state is known.
+        // Otherwise the order would depend on the timing of threads.
         let may = state.waiting > 0 || state.looks > 0 || state.late;
         if !may || state.running.is_some() || !state.queues.values().all(known) {
             return;
@@ -163,7 +169,7 @@ impl Turns {
     }
 }
 
-/// The program waits as long as this lives.
+/// A wait of the program, until this is dropped.
 pub(crate) struct ProgramWaits<'a>(&'a Turns);
 
 impl Drop for ProgramWaits<'_> {
@@ -172,7 +178,7 @@ impl Drop for ProgramWaits<'_> {
     }
 }
 
-/// SplitMix64: every seed gives another order.
+/// Returns the next number of a SplitMix64 generator (Steele, Lea and Flood, OOPSLA 2014).
 pub(crate) fn next_random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

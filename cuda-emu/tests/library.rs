@@ -190,13 +190,13 @@ fn the_environment_injects_failures() {
     for (rules, why) in [
         (
             "call cuNothing 1 2",
-            "`call cuNothing 1 2`: there is no function cuNothing",
+            "`call cuNothing 1 2`: unknown function cuNothing",
         ),
-        ("call cuInit x 2", "`call cuInit x 2`: x is no number"),
-        ("kernel add 0", "`kernel add 0`: 0 is no code of an error"),
+        ("call cuInit x 2", "`call cuInit x 2`: x is not a number"),
+        ("kernel add 0", "`kernel add 0`: 0 is not an error code"),
         (
             "boom",
-            "`boom` is none of: call NAME NTH CODE, kernel NAME CODE, lost AFTER CODE",
+            "invalid rule `boom`: expected `call NAME NTH CODE`, `kernel NAME CODE` or `lost AFTER CODE`",
         ),
     ] {
         let (codes, log) = with_failures(rules);

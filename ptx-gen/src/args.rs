@@ -1,8 +1,11 @@
-//! A kernel's argument list, declared once and used on every side.
+//! Argument lists: declared once with [`args!`](crate::args) and used on every side of a kernel.
 //!
-//! The struct that [`args!`](crate::args) makes is generic over the [`Side`] it lives on: pointers and registers
-//! in the program ([`Dev`]), lengths and numbers for the launch contract ([`Shape`]), slices for the reference
-//! ([`Cpu`]), and device buffers at launch, which the driver crate adds.
+//! The struct that the macro declares is generic over the [`Side`]:
+//!
+//! - [`Dev`] in the program, where fields are pointers and registers.
+//! - [`Shape`] in the launch contract, where fields are lengths and scalars.
+//! - [`Cpu`] in the reference, where fields are slices and scalars.
+//! - A side of the driver crate at a launch, where fields are device buffers.
 
 use crate::build::{Builder, U64, Val};
 use crate::elem::{CpuArg, Elem};
@@ -13,23 +16,23 @@ use crate::tensor::TensorArg;
 use crate::ty::{Kind, Lit, Scalar, Ty};
 use std::marker::PhantomData;
 
-/// A place an argument list can live.
+/// A side on which an argument list is used. It decides the type of each field.
 pub trait Side {
-    /// A buffer that is read.
+    /// The type of a buffer that the kernel reads.
     type In<T: Elem>;
-    /// A buffer that is written.
+    /// The type of a buffer that the kernel writes.
     type Out<T: Elem>;
-    /// A buffer that is read and written.
+    /// The type of a buffer that the kernel reads and writes.
     type InOut<T: Elem>;
-    /// A tensor, by its map, that is read.
+    /// The type of a tensor that the kernel reads through a tensor map.
     type InMap<T: Elem>;
-    /// A tensor, by its map, that is written.
+    /// The type of a tensor that the kernel writes through a tensor map.
     type OutMap<T: Elem>;
-    /// A value.
+    /// The type of a value.
     type Scalar<T: Scalar>;
 }
 
-/// In the program: pointers and registers.
+/// The device side: fields are pointers and registers of the program.
 pub struct Dev<'k>(PhantomData<&'k ()>);
 impl<'k> Side for Dev<'k> {
     type In<T: Elem> = Ptr<'k, T, ReadOnly>;
@@ -40,7 +43,7 @@ impl<'k> Side for Dev<'k> {
     type Scalar<T: Scalar> = Val<'k, T>;
 }
 
-/// In the reference: slices and numbers.
+/// The CPU side: fields are slices and scalars of the reference.
 pub struct Cpu<'a>(PhantomData<&'a ()>);
 impl<'a> Side for Cpu<'a> {
     type In<T: Elem> = &'a [T];
@@ -51,7 +54,7 @@ impl<'a> Side for Cpu<'a> {
     type Scalar<T: Scalar> = T;
 }
 
-/// In the launch contract: lengths in elements, and numbers.
+/// The side of the launch contract: fields are lengths in elements and scalars.
 pub struct Shape;
 impl Side for Shape {
     type In<T: Elem> = usize;
@@ -62,74 +65,78 @@ impl Side for Shape {
     type Scalar<T: Scalar> = T;
 }
 
-/// Gives the fields of an argument list, in order.
+/// A source that produces the fields of an argument list in order.
 pub trait Source<S: Side> {
-    /// The next field, a buffer that is read.
+    /// Returns the next field, a buffer that the kernel reads.
     fn input<T: Elem>(&mut self, field: Field) -> S::In<T>;
-    /// The next field, a buffer that is written.
+    /// Returns the next field, a buffer that the kernel writes.
     fn output<T: Elem>(&mut self, field: Field) -> S::Out<T>;
-    /// The next field, a buffer that is read and written.
+    /// Returns the next field, a buffer that the kernel reads and writes.
     fn inout<T: Elem>(&mut self, field: Field) -> S::InOut<T>;
-    /// The next field, a tensor that is read by its map.
+    /// Returns the next field, a tensor that the kernel reads through its map.
     fn input_map<T: Elem>(&mut self, field: Field) -> S::InMap<T>;
-    /// The next field, a tensor that is written by its map.
+    /// Returns the next field, a tensor that the kernel writes through its map.
     fn output_map<T: Elem>(&mut self, field: Field) -> S::OutMap<T>;
-    /// The next field, a value.
+    /// Returns the next field, a value.
     fn scalar<T: Scalar>(&mut self, field: Field) -> S::Scalar<T>;
 }
 
-/// Takes the fields of an argument list, in order.
+/// A visitor that receives the fields of an argument list in order.
 pub trait Sink<S: Side> {
-    /// A buffer that is read.
+    /// Receives a buffer that the kernel reads.
     fn input<T: Elem>(&mut self, field: Field, v: &S::In<T>);
-    /// A buffer that is written.
+    /// Receives a buffer that the kernel writes.
     fn output<T: Elem>(&mut self, field: Field, v: &S::Out<T>);
-    /// A buffer that is read and written.
+    /// Receives a buffer that the kernel reads and writes.
     fn inout<T: Elem>(&mut self, field: Field, v: &S::InOut<T>);
-    /// A tensor that is read by its map.
+    /// Receives a tensor that the kernel reads through its map.
     fn input_map<T: Elem>(&mut self, field: Field, v: &S::InMap<T>);
-    /// A tensor that is written by its map.
+    /// Receives a tensor that the kernel writes through its map.
     fn output_map<T: Elem>(&mut self, field: Field, v: &S::OutMap<T>);
-    /// A value.
+    /// Receives a value.
     fn scalar<T: Scalar>(&mut self, field: Field, v: &S::Scalar<T>);
 }
 
-/// A field of an argument list.
+/// The name and the documentation of a field of an argument list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Field {
-    /// Its name.
+    /// The name of the field, which is also the name of the kernel parameter.
     pub name: &'static str,
-    /// Its doc comment.
+    /// The doc comment of the field.
     pub doc: &'static str,
 }
 
-/// An argument list on side `S`.
+/// An argument list on side `S`. The macro [`args!`](crate::args) implements it.
 pub trait ArgList<S: Side>: Sized {
-    /// The list whose fields `from` gives.
+    /// Returns the list whose fields `from` produces.
     fn make(from: &mut impl Source<S>) -> Self;
-    /// Shows each field to `to`.
+    /// Passes each field to `to`, in order.
     fn each(&self, to: &mut impl Sink<S>);
 }
 
-/// The type of one argument, on any side.
+/// The type of one argument, independent of the side.
 pub trait ArgTy {
-    /// What it is on side `S`.
+    /// The type of the argument on side `S`.
     type On<S: Side>;
-    /// Takes it from a source.
+    /// Returns the argument that `from` produces.
     fn take<S: Side>(from: &mut impl Source<S>, field: Field) -> Self::On<S>;
-    /// Shows it to a sink.
+    /// Passes the argument to `to`.
     fn show<S: Side>(v: &Self::On<S>, to: &mut impl Sink<S>, field: Field);
 }
 
-/// A buffer that the kernel reads.
+/// A buffer that the kernel reads. In the program it is a [`Ptr`] to [`ReadOnly`] memory.
 pub struct In<T>(PhantomData<T>);
-/// A buffer that the kernel writes.
+/// A buffer that the kernel writes and does not read. In the program it is a [`Ptr`] to
+/// [`WriteOnly`] memory.
 pub struct Out<T>(PhantomData<T>);
-/// A buffer that the kernel reads and writes.
+/// A buffer that the kernel reads and writes. In the program it is a [`Ptr`] to [`ReadWrite`]
+/// memory.
 pub struct InOut<T>(PhantomData<T>);
-/// A tensor that the kernel reads, passed as a tensor map by value.
+/// A tensor that the kernel reads, passed by value as a tensor map. In the program it is a
+/// [`TensorArg`].
 pub struct InMap<T>(PhantomData<T>);
-/// A tensor that the kernel writes, passed as a tensor map by value.
+/// A tensor that the kernel writes, passed by value as a tensor map. In the program it is a
+/// [`TensorArg`].
 pub struct OutMap<T>(PhantomData<T>);
 
 macro_rules! arg_types {
@@ -161,9 +168,10 @@ arg_types! {
     f32: Scalar scalar;
 }
 
-/// No side: an argument list declared with [`args!`](crate::args) as the type of a field of another one.
+/// The default side of a list: the side of an [`args!`](crate::args) list that is a field of
+/// another list.
 ///
-/// It is the default side, so that a field names the list without one: `grid: GridArgs`.
+/// With it, a field can name the list without a side, for example `grid: GridArgs`.
 pub enum Declared {}
 impl Side for Declared {
     type In<T: Elem> = ();
@@ -174,25 +182,30 @@ impl Side for Declared {
     type Scalar<T: Scalar> = ();
 }
 
-/// Declares a kernel's argument list once, for every side.
+/// Declares the argument list of a kernel once, for every side.
 ///
-/// The doc comment of each field gives its shape first; it goes into the index of kernels.
+/// Fields have the types [`In`](crate::In), [`Out`](crate::Out), [`InOut`](crate::InOut),
+/// [`InMap`](crate::InMap) and [`OutMap`](crate::OutMap), or are scalars of type `u32`, `i32`,
+/// `u64` or `f32`. The doc comment of a field should begin with the shape, such as `[rows, n]`,
+/// because it is printed in the list of kernels.
 ///
-/// A field can be another argument list, for arguments that several kernels share. Its fields take their places
-/// where the field stands, under their own names: the kernel's parameters are one flat list, in the order of
-/// declaration. A name that occurs twice in that list is an error of `build()`.
+/// A field can also be another argument list, for arguments that several kernels share. Its fields
+/// become parameters at this position under their own names, so the parameters of a kernel are one
+/// flat list. [`build`](crate::AnyKernel::build) returns an error if two parameters have the same
+/// name.
 ///
+/// # Example: a shared list of arguments
 /// ```
 /// use ptx_gen::*;
 ///
 /// args! {
-///     /// Where a matrix is, and its shape.
+///     /// A matrix and its shape.
 ///     pub struct MatrixArgs {
 ///         /// `[rows, n]`
 ///         w: In<f32>,
-///         /// Rows.
+///         /// The number of rows.
 ///         rows: u32,
-///         /// Row length.
+///         /// The length of a row.
 ///         n: u32,
 ///     }
 /// }
@@ -208,12 +221,12 @@ impl Side for Declared {
 ///     }
 /// }
 ///
-/// // The parameters are `w`, `rows`, `n`, `x`, `y`. In the launch contract:
+/// // The parameters are `w`, `rows`, `n`, `x` and `y`. In the launch contract:
 /// fn fits(a: &MatvecArgs<Shape>) -> bool {
 ///     a.matrix.fits() && a.x == a.matrix.n as usize && a.y == a.matrix.rows as usize
 /// }
 /// impl MatrixArgs<Shape> {
-///     /// The clause of every kernel with a matrix.
+///     /// Checks the condition of every kernel that takes a matrix.
 ///     fn fits(&self) -> bool {
 ///         self.w == self.rows as usize * self.n as usize
 ///     }
@@ -235,7 +248,8 @@ macro_rules! args {
                 $(<$t as $crate::ArgTy>::show(&self.$f, to, $crate::args!(@field $f $($doc)*));)*
             }
         }
-        // As a field of another list, it stands for its own fields. The field's name and doc comment stay in Rust.
+        // A list that is a field of another list contributes its own fields as parameters. The
+        // name and the doc comment of that field exist only in Rust.
         impl $crate::ArgTy for $name {
             type On<S: $crate::Side> = $name<S>;
             fn take<S: $crate::Side>(from: &mut impl $crate::Source<S>, _: $crate::Field) -> $name<S> {
@@ -245,7 +259,7 @@ macro_rules! args {
                 $crate::ArgList::each(v, to)
             }
         }
-        // On these two sides every field is `Copy`, so the list is, too.
+        // On these two sides every field is `Copy`, so the list can be `Copy` as well.
         $crate::args!(@copy $name $crate::Dev<'_>);
         $crate::args!(@copy $name $crate::Shape);
     };
@@ -321,12 +335,12 @@ impl<'k> Source<Dev<'k>> for Builder<'k> {
     }
 }
 
-/// An argument as the launch contract sees it, untyped.
+/// An untyped argument of the launch contract.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ShapeArg {
-    /// A buffer of this many elements.
+    /// The length of a buffer in elements.
     Len(usize),
-    /// A value's bits, zero-extended.
+    /// The bits of a scalar, zero-extended to 64 bits.
     Scalar(u64),
 }
 
@@ -337,7 +351,7 @@ impl Shapes<'_> {
         match self.0.next() {
             Some(ShapeArg::Len(n)) => *n,
             _ => panic!(
-                "argument {} is not a buffer; `check_args` refuses this first",
+                "argument {} is not a buffer: `check_args` must run first",
                 field.name
             ),
         }
@@ -364,7 +378,7 @@ impl Source<Shape> for Shapes<'_> {
         match self.0.next() {
             Some(ShapeArg::Scalar(bits)) => T::from_bits64(*bits),
             _ => panic!(
-                "argument {} is not a value; `check_args` refuses this first",
+                "argument {} is not a value: `check_args` must run first",
                 field.name
             ),
         }
@@ -389,17 +403,17 @@ macro_rules! each_buffer {
 }
 
 impl CpuArg {
-    /// A value.
+    /// Returns the argument for the scalar `v`.
     pub fn scalar<T: Scalar>(v: T) -> CpuArg {
         CpuArg::Scalar(v.to_bits64())
     }
 
-    /// What the launch contract sees of it.
+    /// Returns the argument as the launch contract sees it.
     pub fn shape(&self) -> ShapeArg {
         each_buffer!(self, v => ShapeArg::Len(v.len()), bits => ShapeArg::Scalar(*bits))
     }
 
-    /// Its type: of an element, or `None` for a value.
+    /// Returns the element type of a buffer, or `None` for a scalar.
     pub fn elem(&self) -> Option<Kind> {
         fn kind<T: Elem>(_: &[T]) -> Option<Kind> {
             Some(T::MEM)
@@ -414,7 +428,7 @@ impl<'a> CpuArgs<'a> {
     fn next(&mut self, field: Field) -> &'a mut CpuArg {
         self.0.next().unwrap_or_else(|| {
             panic!(
-                "argument {} is missing; `check_args` refuses this first",
+                "argument {} is missing: `check_args` must run first",
                 field.name
             )
         })
@@ -422,7 +436,7 @@ impl<'a> CpuArgs<'a> {
     fn buffer<T: Elem>(&mut self, field: Field) -> &'a mut [T] {
         T::of_mut(self.next(field)).unwrap_or_else(|| {
             panic!(
-                "argument {} is of another type; `check_args` refuses this first",
+                "argument {} has another type: `check_args` must run first",
                 field.name
             )
         })
@@ -449,7 +463,7 @@ impl<'a> Source<Cpu<'a>> for CpuArgs<'a> {
         match self.next(field) {
             CpuArg::Scalar(bits) => T::from_bits64(*bits),
             _ => panic!(
-                "argument {} is not a value; `check_args` refuses this first",
+                "argument {} is not a value: `check_args` must run first",
                 field.name
             ),
         }

@@ -1,7 +1,8 @@
-//! Boxes of tensors of one to five dimensions, as tensor maps copy them.
+//! Boxes of tensors with one to five dimensions, as tensor maps copy them.
 //!
-//! A box lies in shared memory row after row, a row being its innermost dimension. Where a row is as long as the swizzle,
-//! the box is a [`Tile`] of as many rows as there are in all, and products read it as one.
+//! A box lies in shared memory row by row, where a row is its innermost dimension. If a row has
+//! exactly the length of the swizzle, the box has the layout of a [`Tile`] with the same total
+//! number of rows. Matmuls can then read the box as a tile.
 
 use crate::asynchronous::Mbarrier;
 use crate::build::{Builder, U32};
@@ -15,15 +16,19 @@ use crate::tile::{MOST_DIMENSIONS, MapBox, Swizzle, Tile, elem_bytes};
 use crate::ty::Kind;
 use std::marker::PhantomData;
 
-/// A box of a tensor of `N` dimensions, elements of `E`: a constant of a kernel, as [`TileOf`](crate::TileOf) is.
+/// The shape of a box of an `N`-dimensional tensor with elements `E`: a constant of a kernel.
 ///
+/// Like [`TileOf`](crate::TileOf), it describes the copy to the program and the tensor map to the
+/// host.
+///
+/// # Example
 /// ```
 /// use ptx_gen::{Swizzle, TensorBox, f16};
 ///
 /// /// 64 elements of 4 heads of 8 tokens: 32 rows of 128 bytes.
 /// const HEADS: TensorBox<f16, 3> = TensorBox::new([64, 4, 8], Swizzle::B128);
 /// assert_eq!(HEADS.bytes(), 64 * 4 * 8 * 2);
-/// // Element 8 of head 1 of token 2: row 9, whose units of 16 bytes are exchanged in pairs.
+/// // Element 8 of head 1 of token 2 is in row 9, where the swizzle exchanges the first two units.
 /// assert_eq!(HEADS.offset([8, 1, 2]), 9 * 128);
 /// ```
 pub struct TensorBox<E, const N: usize> {
@@ -40,8 +45,11 @@ impl<E, const N: usize> Clone for TensorBox<E, N> {
 impl<E, const N: usize> Copy for TensorBox<E, N> {}
 
 impl<E: TileElem, const N: usize> TensorBox<E, N> {
-    /// Elements in each dimension, the innermost first: 1 to 256. A row is a multiple of 16 bytes; with a swizzle as
-    /// many bytes as that has. The program that uses another box is refused.
+    /// Returns a box with `dims` elements along each dimension, the innermost first.
+    ///
+    /// Each dimension has 1 to 256 elements. With a swizzle, a row must have exactly as many bytes
+    /// as the swizzle. Without one, it must be a multiple of 16 bytes. Building a program that uses
+    /// another box returns an error.
     pub const fn new(dims: [u32; N], swizzle: Swizzle) -> Self {
         TensorBox {
             dims,
@@ -50,9 +58,11 @@ impl<E: TileElem, const N: usize> TensorBox<E, N> {
         }
     }
 
-    /// Rows, of all other dimensions together.
+    /// Returns the number of rows: the product of all dimensions except the innermost.
     pub const fn rows(self) -> u32 {
-        let (mut rows, mut i) = (1, 1);
+        // A `const fn` cannot use iterators.
+        let mut rows: u32 = 1;
+        let mut i = 1;
         while i < N {
             rows = self.dims[i].saturating_mul(rows);
             i += 1;
@@ -60,17 +70,17 @@ impl<E: TileElem, const N: usize> TensorBox<E, N> {
         rows
     }
 
-    /// Bytes of a row.
+    /// Returns the length of a row in bytes.
     pub const fn row_bytes(self) -> u32 {
         self.dims[0].saturating_mul(elem_bytes(E::KIND))
     }
 
-    /// Bytes of the box.
+    /// Returns the size of the box in bytes.
     pub const fn bytes(self) -> u32 {
         self.rows().saturating_mul(self.row_bytes())
     }
 
-    /// Where an element lies: bytes from the box's address on.
+    /// Returns the offset of an element from the address of the box, in bytes.
     pub fn offset(self, place: [u32; N]) -> u32 {
         let outer = self.dims.iter().zip(place).skip(1).rev();
         let row = outer.fold(0, |row, (dim, at)| row * dim + at);
@@ -78,7 +88,7 @@ impl<E: TileElem, const N: usize> TensorBox<E, N> {
             .apply(row * self.row_bytes() + place[0] * elem_bytes(E::KIND))
     }
 
-    /// The tile that the box is, if its rows are as long as those of a panel.
+    /// Returns the tile with the same layout, if the rows have the length of the swizzle.
     fn tile(self) -> Option<Tile> {
         let Self { dims, swizzle, .. } = self;
         let fits = self.row_bytes() == swizzle.bytes() && self.rows().is_multiple_of(8);
@@ -91,23 +101,33 @@ impl<E: TileElem, const N: usize> TensorBox<E, N> {
         })
     }
 
-    /// What is wrong with it, if something is.
+    /// Returns the reason why a tensor map cannot copy the box, if there is one.
     fn problem(self) -> Option<String> {
-        let (dims, row) = (self.dims, self.row_bytes());
+        let dims = self.dims;
+        let row = self.row_bytes();
+        let span = self.swizzle.bytes();
         if !(1..=MOST_DIMENSIONS).contains(&N) {
-            return Some(format!("a box of {N} dimensions; 1 to {MOST_DIMENSIONS}"));
+            return Some(format!(
+                "a box has {N} dimensions: expected 1 to {MOST_DIMENSIONS}"
+            ));
         }
         if dims.iter().any(|n| !(1..=256).contains(n)) {
             return Some(format!(
-                "a box of {dims:?} elements; 1 to 256 in each dimension"
+                "a box has {dims:?} elements: expected 1 to 256 in each dimension"
             ));
         }
-        if self.swizzle == Swizzle::None && !row.is_multiple_of(16) {
-            return Some(format!("a box with rows of {row} bytes; a multiple of 16"));
+        if self.swizzle == Swizzle::None {
+            if !row.is_multiple_of(16) {
+                return Some(format!(
+                    "a box has rows of {row} bytes: expected a multiple of 16"
+                ));
+            }
+        } else if row != span {
+            return Some(format!(
+                "a box has rows of {row} bytes: expected {span}, the bytes of its swizzle"
+            ));
         }
-        let span = self.swizzle.bytes();
-        (self.swizzle != Swizzle::None && row != span)
-            .then(|| format!("a box with rows of {row} bytes and a swizzle of {span}; as many"))
+        None
     }
 }
 
@@ -118,7 +138,9 @@ impl<E: TileElem, const N: usize> From<TensorBox<E, N>> for MapBox {
 }
 
 impl<'k, T: Elem, A: Copy> TensorArg<'k, T, A> {
-    /// The map as one that copies such boxes of a tensor of `N` dimensions. The host encodes it for the same box.
+    /// Returns the map as one that copies boxes of this shape from an `N`-dimensional tensor.
+    ///
+    /// The host must encode the map for the same box.
     #[track_caller]
     pub fn boxes<E: TileElem<Memory = T>, const N: usize>(
         self,
@@ -132,7 +154,7 @@ impl<'k, T: Elem, A: Copy> TensorArg<'k, T, A> {
     }
 }
 
-/// A tensor map and the box that it copies.
+/// A tensor map together with the shape of the box that it copies.
 #[derive(Clone, Copy)]
 pub struct Boxes<'k, E: TileElem, A, const N: usize> {
     map: TensorArg<'k, E::Memory, A>,
@@ -140,13 +162,15 @@ pub struct Boxes<'k, E: TileElem, A, const N: usize> {
 }
 
 impl<'k, E: TileElem, A: Copy, const N: usize> Boxes<'k, E, A, N> {
-    /// The box in shared memory at this address: a multiple of 128 and of the swizzle's alignment.
+    /// Returns the box at the address `at` in shared memory.
+    ///
+    /// The address must be a multiple of 128 and of [`Swizzle::alignment`].
     pub fn at(self, at: Ptr<'k, u8, Shared>) -> StagedBox<'k, E, A, N> {
         StagedBox { boxes: self, at }
     }
 }
 
-/// A box in shared memory, with the map that copies it.
+/// A box in shared memory together with the map that copies it.
 #[derive(Clone, Copy)]
 pub struct StagedBox<'k, E: TileElem, A, const N: usize> {
     boxes: Boxes<'k, E, A, N>,
@@ -154,7 +178,7 @@ pub struct StagedBox<'k, E: TileElem, A, const N: usize> {
 }
 
 impl<'k, E: TileElem, A: Copy, const N: usize> StagedBox<'k, E, A, N> {
-    /// The box's address.
+    /// Returns the address of the box.
     pub fn ptr(self) -> Ptr<'k, u8, Shared> {
         self.at
     }
@@ -175,22 +199,28 @@ impl<'k, E: TileElem, A: Copy, const N: usize> StagedBox<'k, E, A, N> {
     fn tile(self) -> Tile {
         let shape = self.boxes.shape;
         shape.tile().unwrap_or_else(|| {
-            let (rows, row, span) = (shape.rows(), shape.row_bytes(), shape.swizzle.bytes());
+            let rows = shape.rows();
+            let row = shape.row_bytes();
+            let span = shape.swizzle.bytes();
             let what = format!(
-                "a box with {rows} rows of {row} bytes as an operand of products; a multiple of 8, of {span} bytes"
+                "a box with {rows} rows of {row} bytes cannot be an operand of a matmul: expected a \
+                 multiple of 8 rows of {span} bytes"
             );
             self.k().error(ErrorKind::Limit(what));
             Tile { elem: E::KIND, rows: 8, columns: 16, swizzle: shape.swizzle, box_rows: 8 }
         })
     }
 
-    /// The rows of the box as an operand of products whose inner dimension is a row's: "K-major".
+    /// Returns the box as an operand of a matmul whose inner dimension is the row ("K-major").
     #[track_caller]
     pub fn by_columns(self) -> Descriptor<'k, E> {
         Descriptor::along_columns(self.at, self.tile())
     }
 
-    /// The same where the inner dimension is that of the rows: "MN-major". 16-bit elements.
+    /// Returns the box as an operand of a matmul whose inner dimension crosses the rows
+    /// ("MN-major").
+    ///
+    /// Elements must have 16 bits.
     #[track_caller]
     pub fn by_rows(self) -> Descriptor<'k, E> {
         Descriptor::along_rows(self.at, self.tile())
@@ -198,17 +228,23 @@ impl<'k, E: TileElem, A: Copy, const N: usize> StagedBox<'k, E, A, N> {
 }
 
 impl<'k, E: TileElem, const N: usize> StagedBox<'k, E, ReadOnly, N> {
-    /// Copies the box that begins at this place of the tensor here, the innermost coordinate first; `landed` counts
-    /// [`bytes`](TensorBox::bytes), whatever is outside of the tensor being 0. Coordinates count from 0, and may be
-    /// negative: `i32` bits. The innermost is a multiple of 16 bytes. One thread asks for all. sm_90.
+    /// Copies the box that begins at `place` of the tensor to shared memory
+    /// (`cp.async.bulk.tensor`). Needs sm_90.
+    ///
+    /// `place` has the innermost coordinate first. Coordinates may be negative when read as `i32`,
+    /// and elements outside the tensor are 0. The innermost coordinate must be a multiple of 16
+    /// bytes. `landed` counts [`bytes`](TensorBox::bytes) bytes. One thread issues the copy.
     #[track_caller]
     pub fn load(self, place: [U32<'k>; N], landed: Mbarrier<'k>) {
         let src = [self.at.addr(), self.place(place), landed.address()];
         self.k().inst(&isa::TENSOR_LOAD, Kind::U32, None, [], src)
     }
 
-    /// The same to the blocks of the cluster that `blocks` has bits for: to the same place of each, counted by the
-    /// mbarrier at the same place of each. sm_90a.
+    /// Copies the box to several blocks of the cluster (`cp.async.bulk.tensor` with
+    /// `.multicast::cluster`). Needs sm_90a.
+    ///
+    /// Each set bit of `blocks` selects a block. The copy goes to the same address in each of them,
+    /// and the mbarrier at the same address in each of them counts the bytes.
     #[track_caller]
     pub fn load_to(self, place: [U32<'k>; N], landed: Mbarrier<'k>, blocks: U32<'k>) {
         let mask = self.k().blocks_mask(blocks);
@@ -219,9 +255,12 @@ impl<'k, E: TileElem, const N: usize> StagedBox<'k, E, ReadOnly, N> {
 }
 
 impl<'k, E: TileElem, A: Stores + Copy, const N: usize> StagedBox<'k, E, A, N> {
-    /// Copies the box to this place of the tensor, and leaves out what is beyond its end. No coordinate is negative, and
-    /// the innermost is a multiple of 16 bytes. One thread asks, after [`fence_async`](Builder::fence_async) by all that
-    /// wrote the box. sm_90.
+    /// Copies the box from shared memory to `place` of the tensor (`cp.async.bulk.tensor`). Needs
+    /// sm_90.
+    ///
+    /// Elements beyond the end of the tensor are skipped. No coordinate may be negative, and the
+    /// innermost must be a multiple of 16 bytes. One thread issues the copy, after all writers of
+    /// the box have executed [`fence_async`](Builder::fence_async).
     #[track_caller]
     pub fn store(self, place: [U32<'k>; N]) {
         let src = [self.place(place), self.at.addr()];
@@ -247,19 +286,19 @@ mod tests {
         let wrong = [
             (
                 TensorBox::<u8, 2>::new([64, 257], Swizzle::B64).problem(),
-                "a box of [64, 257] elements; 1 to 256 in each dimension",
+                "a box has [64, 257] elements: expected 1 to 256 in each dimension",
             ),
             (
                 TensorBox::<f16, 2>::new([12, 8], Swizzle::None).problem(),
-                "a box with rows of 24 bytes; a multiple of 16",
+                "a box has rows of 24 bytes: expected a multiple of 16",
             ),
             (
                 TensorBox::<f16, 3>::new([16, 8, 1], Swizzle::B64).problem(),
-                "a box with rows of 32 bytes and a swizzle of 64; as many",
+                "a box has rows of 32 bytes: expected 64, the bytes of its swizzle",
             ),
             (
                 TensorBox::<f16, 6>::new([8; 6], Swizzle::None).problem(),
-                "a box of 6 dimensions; 1 to 5",
+                "a box has 6 dimensions: expected 1 to 5",
             ),
         ];
         for (found, wanted) in wrong {

@@ -1,11 +1,15 @@
-//! The builder: typed values that append instructions as they are combined.
+//! The builder: typed values that append instructions to the program as you combine them.
 //!
-//! Emission is immediate and in program order: Rust's order of evaluation is the PTX order, and register
-//! numbers count up, in each block from 0. A Rust `for` or `if` runs while building; [`Builder::for_each`], [`Builder::repeat`] and
-//! [`Builder::when`] run on the GPU.
+//! Instructions are emitted immediately and in program order. The PTX order is therefore Rust's
+//! order of evaluation. Registers are numbered from 0 in each block of the program, which keeps the
+//! text of one block independent of the others.
+//!
+//! A Rust `for` or `if` runs while the kernel is built. It unrolls or selects code. In contrast,
+//! [`Builder::for_each`], [`Builder::repeat`] and [`Builder::when`] emit loops and branches that
+//! run on the GPU.
 
 use crate::check::{BuildError, ErrorKind};
-use crate::few::Few;
+use crate::inline_vec::InlineVec;
 use crate::ir::*;
 use crate::isa::{self, Op};
 use crate::tile::{MapBox, Tile};
@@ -18,30 +22,30 @@ use std::panic::Location;
 pub(crate) struct State {
     pub(crate) params: Vec<Param>,
     pub(crate) shared: Vec<SharedArray>,
-    /// The tiles that tensor maps copy, by parameter.
+    /// The tile that each tensor map copies, by parameter name.
     pub(crate) tiles: Vec<(&'static str, Tile)>,
-    /// The boxes that tensor maps copy, by parameter.
+    /// The box that each tensor map copies, by parameter name.
     pub(crate) boxes: Vec<(&'static str, MapBox)>,
-    /// The threads of a block along its three dimensions.
+    /// The number of threads of a block along its three dimensions.
     pub(crate) shape: [u32; 3],
-    /// Registers that a thread is launched with at most.
+    /// The maximum number of registers that each thread has at launch.
     pub(crate) launched: u32,
-    /// Warpgroups and registers of each of their threads, role by role.
+    /// The warpgroups of each role and the registers of each of their threads.
     pub(crate) roles: Vec<(u32, u32)>,
-    /// Registers of all blocks, by class.
+    /// The number of registers of all blocks, by class.
     pub(crate) registers: [u32; 5],
     pub(crate) pinned: Vec<(Reg, Level)>,
-    /// What is wrong and cannot be seen in the program.
+    /// Errors that cannot be found later by looking at the program.
     pub(crate) errors: Vec<BuildError>,
-    /// The open blocks, innermost last; the kernel's own is first.
+    /// The open blocks, from the kernel's outermost block to the innermost.
     pub(crate) open: Vec<StmtBlock>,
 }
 
-/// Statements that a block has room for at first: most have fewer.
-const SOME: usize = 32;
+/// The initial capacity of a block in statements. Most blocks have fewer.
+const BLOCK_CAPACITY: usize = 32;
 
 impl State {
-    /// A kernel's own block, open and empty.
+    /// Returns the state of an empty kernel whose outermost block is open.
     pub(crate) fn new() -> RefCell<State> {
         RefCell::new(State {
             open: vec![StmtBlock::default()],
@@ -55,7 +59,7 @@ impl State {
             .expect("the kernel's own block is open")
     }
 
-    /// A new register of the innermost block.
+    /// Allocates a register in the innermost block.
     fn reg(&mut self, kind: Kind) -> Reg {
         let class = kind.class() as usize;
         let next = |count: &mut u32| std::mem::replace(count, *count + 1);
@@ -72,14 +76,38 @@ impl State {
 
 /// The kernel under construction.
 ///
-/// `'k` is unique to one build, so values of two kernels cannot meet in one expression.
+/// [`KernelDef::program`](crate::KernelDef::program) receives a `Builder`. It is `Copy`, so
+/// closures and helper functions can take it by value. Every method that emits an instruction
+/// records the Rust line of the call, which errors and `.loc` lines show.
+///
+/// The lifetime `'k` is unique to one build. The compiler therefore rejects an expression that
+/// combines values of two kernels.
+///
+/// # Example
+/// ```
+/// # use ptx_gen::prelude::*;
+/// # let ptx = ptx_gen::example(|k, a| {
+/// let i = k.ctaid() * k.shape()[0] + k.tid();
+/// k.when(i.lt(a.n), || a.x.at(i).st(0.0));
+/// # })?;
+/// assert!(ptx.contains("mad.lo.u32") || ptx.contains("mul.lo.u32"));
+/// assert!(ptx.contains("st.global.f32"));
+/// # Ok::<(), ptx_gen::Errors>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct Builder<'k> {
     pub(crate) state: &'k RefCell<State>,
     brand: PhantomData<Cell<&'k ()>>,
 }
 
-/// A value: a register written once.
+/// A typed value in a register that is written exactly once.
+///
+/// `Val` is `Copy`. Its operators and methods emit one instruction each and return a new value.
+/// Nothing converts implicitly: use [`cvt`](Val::cvt) to convert a number and [`bits`](Val::bits)
+/// to reinterpret it. A value that must change is a [`Var`].
+///
+/// A value can be used in the block that defines it and in the blocks nested inside. Validation
+/// rejects other uses, because PTX registers are declared per block.
 #[must_use = "this emits an instruction whose result is never used"]
 pub struct Val<'k, T> {
     pub(crate) reg: Reg,
@@ -94,29 +122,46 @@ impl<T> Clone for Val<'_, T> {
 }
 impl<T> Copy for Val<'_, T> {}
 
-/// A 32-bit float.
+/// A 32-bit float value.
 pub type F32<'k> = Val<'k, f32>;
-/// An unsigned 32-bit integer.
+/// An unsigned 32-bit integer value.
 pub type U32<'k> = Val<'k, u32>;
-/// A signed 32-bit integer.
+/// A signed 32-bit integer value.
 pub type I32<'k> = Val<'k, i32>;
-/// An unsigned 64-bit integer.
+/// An unsigned 64-bit integer value.
 pub type U64<'k> = Val<'k, u64>;
-/// A predicate.
+/// A predicate: one bit that comparisons return, and that branches and [`select`](Val::select)
+/// take.
 pub type Pred<'k> = Val<'k, bool>;
 
-/// A variable: a register written many times.
+/// A mutable variable: a register that can be written many times.
 ///
-/// Every write goes through `&mut`, so Rust's own `mut` marks each register that a loop carries.
+/// [`Builder::var`] creates a variable. Compound assignment (`+=`), [`set`](Var::set),
+/// [`fma`](Var::fma) and [`max_with`](Var::max_with) change it. `&var` can be used as an operand,
+/// and [`get`](Var::get) copies the current value.
+///
+/// Every write needs `&mut`, so Rust's `mut` marks each register that a loop carries.
+///
+/// # Example
+/// ```
+/// # use ptx_gen::prelude::*;
+/// # let ptx = ptx_gen::example(|k, a| {
+/// let mut sum = k.var(0.0);
+/// k.for_each(k.tid(), a.n, 32, |i| sum += a.x.at(i).ld());
+/// a.x.at(k.tid()).st(&sum);
+/// # })?;
+/// assert!(ptx.contains("add.rn.f32 %f0, %f0, %f1_0;"));
+/// # Ok::<(), ptx_gen::Errors>(())
+/// ```
 pub struct Var<'k, T>(pub(crate) Val<'k, T>);
 
-/// What an instruction can read as a `T`: a value, a variable, a literal.
+/// An operand of type `T`: a value, a reference to a variable, or a literal.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a PTX operand of type `{T}`",
     note = "PTX never converts implicitly: write `.cvt::<{T}>()`"
 )]
 pub trait Src<'k, T> {
-    /// The operand.
+    /// Returns the operand.
     fn operand(self) -> Operand;
 }
 impl<'k, T> Src<'k, T> for Val<'k, T> {
@@ -135,12 +180,12 @@ impl<'k, T: Lit> Src<'k, T> for T {
     }
 }
 
-/// A literal operand of type `u32`.
+/// Returns `v` as a literal operand of type `u32`.
 pub(crate) fn lit(v: u32) -> Operand {
     Operand::Imm(v.imm())
 }
 
-/// Every lane of a warp.
+/// Returns the member mask of all 32 lanes of a warp.
 pub(crate) fn full_mask() -> Operand {
     lit(u32::MAX)
 }
@@ -163,8 +208,8 @@ impl<'k> Builder<'k> {
         op: &'static Op,
         kind: Kind,
         from: Option<Kind>,
-        dst: impl Into<Few<Reg>>,
-        src: impl Into<Few<Operand>>,
+        dst: impl Into<InlineVec<Reg>>,
+        src: impl Into<InlineVec<Operand>>,
     ) {
         let at = Location::caller();
         self.push(Stmt::Inst(Inst {
@@ -177,7 +222,7 @@ impl<'k> Builder<'k> {
         }))
     }
 
-    /// Emits `op` on `T` with a new register of type `D` for its result.
+    /// Emits `op` on operands of `kind` and returns its result in a new register of type `D`.
     #[track_caller]
     pub(crate) fn emit<D: Ty, const N: usize>(
         self,
@@ -204,7 +249,7 @@ impl<'k> Builder<'k> {
 
     pub(crate) fn block(self, f: impl FnOnce()) -> StmtBlock {
         self.state.borrow_mut().open.push(StmtBlock {
-            stmts: Vec::with_capacity(SOME),
+            stmts: Vec::with_capacity(BLOCK_CAPACITY),
             ..StmtBlock::default()
         });
         f();
@@ -215,7 +260,8 @@ impl<'k> Builder<'k> {
         self.state.borrow_mut().pinned.push((reg, level))
     }
 
-    /// Notes what roles take; gives the registers that a thread is launched with.
+    /// Records the warpgroups and registers of roles. Returns the number of registers per thread at
+    /// launch.
     pub(crate) fn declare_roles(self, roles: Vec<(u32, u32)>) -> u32 {
         let mut state = self.state.borrow_mut();
         state.roles.extend(roles);
@@ -227,13 +273,16 @@ impl<'k> Builder<'k> {
         self.emit(&isa::MOV, D::KIND, [Operand::Special(name, level)])
     }
 
-    /// The thread's index along the first dimension of its block.
+    /// Returns the index of the thread along the first dimension of its block (`mov.u32` from
+    /// `%tid.x`).
     #[track_caller]
     pub fn tid(self) -> U32<'k> {
         self.special("%tid.x", Level::Lane)
     }
 
-    /// The thread's index along the second dimension of its block.
+    /// Returns the index of the thread along the second dimension of its block (`%tid.y`).
+    ///
+    /// The value is uniform in each warp if the first dimension is a multiple of 32.
     #[track_caller]
     pub fn tid_y(self) -> U32<'k> {
         let [x, _, _] = self.shape();
@@ -247,7 +296,9 @@ impl<'k> Builder<'k> {
         )
     }
 
-    /// The thread's index along the third dimension of its block.
+    /// Returns the index of the thread along the third dimension of its block (`%tid.z`).
+    ///
+    /// The value is uniform in each warp if the first two dimensions have a multiple of 32 threads.
     #[track_caller]
     pub fn tid_z(self) -> U32<'k> {
         let [x, y, _] = self.shape();
@@ -261,8 +312,11 @@ impl<'k> Builder<'k> {
         )
     }
 
-    /// The thread's index in its block, counted along the first dimension, then the second, then the third. In a block
-    /// of one dimension it is [`tid`](Builder::tid).
+    /// Returns the linear index of the thread in its block.
+    ///
+    /// Threads are counted along the first dimension, then the second, then the third. In a
+    /// one-dimensional block this is [`tid`](Builder::tid). Otherwise it costs one or two
+    /// `mad.lo.u32`.
     #[track_caller]
     pub fn thread(self) -> U32<'k> {
         match self.shape() {
@@ -272,55 +326,60 @@ impl<'k> Builder<'k> {
         }
     }
 
-    /// The threads of a block along its three dimensions, which [`KernelDef::block_shape`](crate::KernelDef::block_shape)
-    /// returns.
+    /// Returns the number of threads of a block along its three dimensions.
+    ///
+    /// It is the value of [`KernelDef::block_shape`](crate::KernelDef::block_shape), known while
+    /// the kernel is built. No instruction is emitted.
     pub fn shape(self) -> [u32; 3] {
         self.state.borrow().shape
     }
 
-    /// The block's index along the grid's first dimension.
+    /// Returns the index of the block along the first dimension of the grid (`%ctaid.x`).
     #[track_caller]
     pub fn ctaid(self) -> U32<'k> {
         self.special("%ctaid.x", Level::Block)
     }
 
-    /// The block's index along the grid's second dimension.
+    /// Returns the index of the block along the second dimension of the grid (`%ctaid.y`).
     #[track_caller]
     pub fn ctaid_y(self) -> U32<'k> {
         self.special("%ctaid.y", Level::Block)
     }
 
-    /// The block's index along the grid's third dimension.
+    /// Returns the index of the block along the third dimension of the grid (`%ctaid.z`).
     #[track_caller]
     pub fn ctaid_z(self) -> U32<'k> {
         self.special("%ctaid.z", Level::Block)
     }
 
-    /// The number of blocks along the grid's first dimension.
+    /// Returns the number of blocks along the first dimension of the grid (`%nctaid.x`).
     #[track_caller]
     pub fn nctaid(self) -> U32<'k> {
         self.special("%nctaid.x", Level::Block)
     }
 
-    /// The number of blocks along the grid's second dimension.
+    /// Returns the number of blocks along the second dimension of the grid (`%nctaid.y`).
     #[track_caller]
     pub fn nctaid_y(self) -> U32<'k> {
         self.special("%nctaid.y", Level::Block)
     }
 
-    /// The number of blocks along the grid's third dimension.
+    /// Returns the number of blocks along the third dimension of the grid (`%nctaid.z`).
     #[track_caller]
     pub fn nctaid_z(self) -> U32<'k> {
         self.special("%nctaid.z", Level::Block)
     }
 
-    /// The thread's index in its warp.
+    /// Returns the index of the thread in its warp, from 0 to 31 (`%laneid`).
     #[track_caller]
     pub fn lane(self) -> U32<'k> {
         self.special("%laneid", Level::Lane)
     }
 
-    /// The index of the thread's warp in its block: the same in all its lanes.
+    /// Returns the index of the warp in its block: [`thread`](Builder::thread) shifted right by 5.
+    ///
+    /// Validation knows that the value is uniform in each warp. You may therefore branch on it
+    /// around instructions that a whole warp must execute.
     #[track_caller]
     pub fn warp(self) -> U32<'k> {
         let warp = self.thread() >> 5;
@@ -328,25 +387,29 @@ impl<'k> Builder<'k> {
         warp
     }
 
-    /// The device's clock, in nanoseconds; it ticks coarsely.
+    /// Returns the time of the device in nanoseconds (`%globaltimer`).
+    ///
+    /// The timer advances in coarse steps. For short intervals use [`clock`](Builder::clock).
     #[track_caller]
     pub fn globaltimer(self) -> U64<'k> {
         self.special("%globaltimer", Level::Lane)
     }
 
-    /// The multiprocessor's clock, in cycles.
+    /// Returns the cycle counter of the multiprocessor (`%clock64`).
     #[track_caller]
     pub fn clock(self) -> U64<'k> {
         self.special("%clock64", Level::Lane)
     }
 
-    /// The multiprocessor that runs the block.
+    /// Returns the index of the multiprocessor that runs the block (`%smid`).
     #[track_caller]
     pub fn smid(self) -> U32<'k> {
         self.special("%smid", Level::Block)
     }
 
-    /// Writes a comment into the PTX. The text must be ASCII, without line breaks.
+    /// Adds a comment to the PTX. The text must be ASCII and must not contain line breaks.
+    ///
+    /// Notes divide the printed kernel into readable sections. They do not change the code.
     #[track_caller]
     pub fn note(self, text: impl Into<String>) {
         let note = Note {
@@ -356,12 +419,11 @@ impl<'k> Builder<'k> {
         self.push(Stmt::Note(note, Location::caller()))
     }
 
-    /// Writes a comment into the PTX, as [`note`](Builder::note) does, and gives it a stable
-    /// identifier.
+    /// Adds a comment to the PTX, like [`note`](Builder::note), and gives it a stable identifier.
     ///
-    /// The identifier is not printed. Tools find it through [`Program::notes`](crate::Program::notes),
-    /// for example to name the snapshot of the instructions that follow. You can therefore reword
-    /// the text without renaming files.
+    /// The identifier is not printed. Tools read it from
+    /// [`Program::notes`](crate::Program::notes), for example to name a snapshot of the
+    /// instructions that follow. The text can then change without renaming files.
     #[track_caller]
     pub fn section(self, id: impl Into<String>, text: impl Into<String>) {
         let note = Note {
@@ -371,55 +433,104 @@ impl<'k> Builder<'k> {
         self.push(Stmt::Note(note, Location::caller()))
     }
 
-    /// A value holding a literal.
+    /// Returns a value that holds the literal `v` (`mov`).
+    ///
+    /// Methods and operators accept literals directly. Use this method where a `Val` is required,
+    /// for example as the left operand of a method.
     #[track_caller]
     pub fn val<T: Lit>(self, v: T) -> Val<'k, T> {
         self.emit(&isa::MOV, T::KIND, [Operand::Imm(v.imm())])
     }
 
-    /// A variable, set to `init`: a literal or a value.
+    /// Returns a new variable with the initial value `init`, a literal or a value (`mov`).
+    ///
+    /// See [`Var`] for an example.
     #[track_caller]
     pub fn var<T: Num>(self, init: impl Src<'k, T>) -> Var<'k, T> {
         Var(self.emit(&isa::MOV, T::KIND, [init.operand()]))
     }
 
-    /// Waits until every thread of the block is here; what they wrote before is visible after.
+    /// Waits until all threads of the block have arrived (`bar.sync 0`).
+    ///
+    /// Memory writes that a thread made before the barrier are visible to the block after it. Every
+    /// thread of the block must reach the same barrier. Validation returns an error if the barrier
+    /// is inside a branch whose condition differs between threads.
+    ///
+    /// # Example: a barrier between a store and a load of shared memory
+    /// ```
+    /// # use ptx_gen::prelude::*;
+    /// # let ptx = ptx_gen::example(|k, a| {
+    /// let staged = k.shared::<f32>("staged", 32);
+    /// staged.at(k.tid()).st(a.x.at(k.tid()).ld());
+    /// k.barrier();
+    /// a.x.at(k.tid()).st(staged.at(31 - k.tid()).ld());
+    /// # })?;
+    /// assert!(ptx.contains(".shared .align 16 .b8 staged[128];"));
+    /// assert!(ptx.contains("bar.sync 0;"));
+    /// # Ok::<(), ptx_gen::Errors>(())
+    /// ```
     #[track_caller]
     pub fn barrier(self) {
         self.inst(&isa::BAR_SYNC, Kind::U32, None, [], [lit(0)])
     }
 
-    /// Waits until every lane of the warp is here; what they wrote before is visible after.
+    /// Waits until all lanes of the warp have arrived (`bar.warp.sync` with a full mask).
+    ///
+    /// Memory writes that a lane made before the barrier are visible to the warp after it.
     #[track_caller]
     pub fn warp_barrier(self) {
         self.inst(&isa::BAR_WARP_SYNC, Kind::U32, None, [], [full_mask()])
     }
 
-    /// Orders this thread's memory accesses for the whole device.
+    /// Orders the memory accesses of this thread before and after the fence, for all threads of the
+    /// device (`fence.acq_rel.gpu`).
+    ///
+    /// A fence does not wait for other threads. It is used with a flag: write data, fence, set the
+    /// flag. [`st_release`](crate::Ptr::st_release) combines the last two steps.
     #[track_caller]
     pub fn fence(self) {
         self.inst(&isa::FENCE_GPU, Kind::U32, None, [], [])
     }
 
-    /// Stops the kernel with an error.
+    /// Stops the kernel with an error (`trap`). The driver reports the launch as failed.
     #[track_caller]
     pub fn trap(self) {
         self.inst(&isa::TRAP, Kind::U32, None, [], [])
     }
 
-    /// Sleeps for about `ns` nanoseconds.
+    /// Suspends the thread for about `ns` nanoseconds (`nanosleep.u32`). Use it in polling loops.
     #[track_caller]
     pub fn nanosleep(self, ns: impl Src<'k, u32>) {
         self.inst(&isa::NANOSLEEP, Kind::U32, None, [], [ns.operand()])
     }
 
-    /// `if cond { body }`; an `else` follows as [`When::otherwise`].
+    /// Runs `body` in the threads where `cond` holds: a GPU `if`.
+    ///
+    /// Call [`otherwise`](When::otherwise) on the result to add an `else`. A body of one
+    /// instruction becomes a predicated instruction (`@%p0`), and a longer body becomes a branch.
+    /// Variables declared before the branch carry values out of it.
+    ///
+    /// # Example
+    /// ```
+    /// # use ptx_gen::prelude::*;
+    /// # let ptx = ptx_gen::example(|k, a| {
+    /// let x = a.x.at(k.tid());
+    /// let v = x.ld();
+    /// let mut result = k.var(0.0);
+    /// k.when(v.gt(0.0), || result.set(v.sqrt_rn()));
+    /// x.st(&result);
+    /// # })?;
+    /// assert!(ptx.contains("setp.gt.f32 %p0, %f0, 0f00000000;"));
+    /// assert!(ptx.contains("@!%p0 bra $end0;"));
+    /// # Ok::<(), ptx_gen::Errors>(())
+    /// ```
     #[track_caller]
     pub fn when(self, cond: Pred<'k>, body: impl FnOnce()) -> When<'k> {
         let at = Location::caller();
         let body = self.block(body);
         let mut state = self.state.borrow_mut();
-        let (depth, stmts) = (state.open.len(), &mut state.innermost().stmts);
+        let depth = state.open.len();
+        let stmts = &mut state.innermost().stmts;
         stmts.push(Stmt::If {
             cond: cond.reg,
             body,
@@ -433,7 +544,27 @@ impl<'k> Builder<'k> {
         }
     }
 
-    /// `for i in (from..to).step_by(step) { body(i) }`.
+    /// Runs `body` for each index from `from` up to, but not including, `to`, in steps of `step`.
+    ///
+    /// This is a GPU loop: `body` is called once while the kernel is built and receives the index
+    /// as a value. All three bounds may be values or literals, and they are unsigned. To unroll a
+    /// loop with a known number of rounds, use a Rust `for`.
+    ///
+    /// The index must not overflow: the last index plus `step` must fit into 32 bits.
+    ///
+    /// # Example
+    /// ```
+    /// # use ptx_gen::prelude::*;
+    /// # let ptx = ptx_gen::example(|k, a| {
+    /// k.for_each(k.tid(), a.n, 128, |i| {
+    ///     let x = a.x.at(i);
+    ///     x.st(x.ld() * 2.0);
+    /// });
+    /// # })?;
+    /// assert!(ptx.contains("setp.ge.u32"));
+    /// assert!(ptx.contains("bra $loop0;"));
+    /// # Ok::<(), ptx_gen::Errors>(())
+    /// ```
     #[track_caller]
     pub fn for_each(
         self,
@@ -443,7 +574,8 @@ impl<'k> Builder<'k> {
         body: impl FnOnce(U32<'k>),
     ) {
         let i: U32 = self.emit(&isa::MOV, Kind::U32, [from.operand()]);
-        let (to, step) = (to.operand(), step.operand());
+        let to = to.operand();
+        let step = step.operand();
         self.looped(
             || self.emit(&isa::SETP_GE, Kind::U32, [Operand::Reg(i.reg), to]),
             || {
@@ -459,13 +591,41 @@ impl<'k> Builder<'k> {
         )
     }
 
-    /// `while !until() { body() }`: `until` is evaluated before each round.
+    /// Runs `body` until the predicate that `until` returns holds.
+    ///
+    /// The predicate is evaluated before each round, so the body may run zero times. If both
+    /// closures need the same variables, use [`repeat_with`](Builder::repeat_with), because Rust
+    /// does not let two closures borrow them.
     #[track_caller]
     pub fn repeat(self, until: impl FnOnce() -> Pred<'k>, body: impl FnOnce()) {
         self.looped(until, body)
     }
 
-    /// The same where both read, and the body changes, the same variables.
+    /// Runs `body` until the predicate that `until` returns holds, and passes `state` to both
+    /// closures.
+    ///
+    /// `state` is usually a [`Var`] or a tuple of variables.
+    ///
+    /// # Example: Euclid's algorithm
+    /// ```
+    /// # use ptx_gen::prelude::*;
+    /// # let ptx = ptx_gen::example(|k, a| {
+    /// let at = a.i.at(k.tid());
+    /// let mut pair = (k.var(at.ld()), k.var(a.n));
+    /// k.repeat_with(
+    ///     &mut pair,
+    ///     |(_, small)| small.get().eq(0),
+    ///     |(large, small)| {
+    ///         let rest = large.get() % small.get();
+    ///         large.set(&*small);
+    ///         small.set(rest);
+    ///     },
+    /// );
+    /// at.st(&pair.0);
+    /// # })?;
+    /// assert!(ptx.contains("rem.u32"));
+    /// # Ok::<(), ptx_gen::Errors>(())
+    /// ```
     #[track_caller]
     pub fn repeat_with<S>(
         self,
@@ -480,7 +640,9 @@ impl<'k> Builder<'k> {
     #[track_caller]
     fn looped(self, until: impl FnOnce() -> Pred<'k>, body: impl FnOnce()) {
         let at = Location::caller();
-        let (mut cond, mut exit) = (vec![], None);
+        let mut cond = vec![];
+        let mut exit = None;
+        // The condition is built inside the block of the body, because both share its registers.
         let body = self.block(|| {
             exit = Some(until().reg);
             cond = std::mem::take(&mut self.state.borrow_mut().innermost().stmts);
@@ -496,17 +658,31 @@ impl<'k> Builder<'k> {
     }
 }
 
-/// The `if` just closed, for an `else`.
+/// A branch that [`Builder::when`] has just emitted, to which you can add an `else`.
 pub struct When<'k> {
     k: Builder<'k>,
-    /// How many blocks stood open around it.
+    /// The number of open blocks around the branch.
     depth: usize,
-    /// Its number in its block.
+    /// The position of the branch in its block.
     index: usize,
 }
 
 impl When<'_> {
-    /// `else { body }`, in the block of the `if`.
+    /// Runs `body` in the threads where the condition of the `when` does not hold.
+    ///
+    /// Call it directly after the `when`, in the same block. Otherwise validation returns an error.
+    ///
+    /// # Example
+    /// ```
+    /// # use ptx_gen::prelude::*;
+    /// # let ptx = ptx_gen::example(|k, a| {
+    /// let x = a.x.at(k.tid());
+    /// k.when(k.tid().lt(a.n), || x.st(x.ld() + 1.0))
+    ///     .otherwise(|| x.st(0.0));
+    /// # })?;
+    /// assert!(ptx.contains("bra $else0;"));
+    /// # Ok::<(), ptx_gen::Errors>(())
+    /// ```
     #[track_caller]
     pub fn otherwise(self, body: impl FnOnce()) {
         let otherwise = self.k.block(body);

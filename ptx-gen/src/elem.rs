@@ -1,23 +1,31 @@
-//! What buffers hold: in memory, in a register, and in an argument on the CPU.
+//! Element types of buffers: their representation in memory, in registers and in CPU arguments.
 
 use crate::ty::Kind::{self, *};
 use crate::ty::{Ty, bf16, f16, sealed};
 
-/// What a buffer holds. Sealed, and every implementor is plain bytes without padding.
+/// An element type of buffers.
+///
+/// The trait is sealed. Every implementor is plain data without padding, so the driver can copy
+/// buffers as bytes.
+///
+/// Bytes and 16-bit integers have no register type here. A load widens them to 32 bits and a store
+/// keeps the low bits: `u8` and `u16` become `u32`, and `i8` becomes `i32`.
 pub trait Elem: sealed::Sealed + Copy + Default + Send + Sync + 'static {
-    /// The type in memory.
+    /// The PTX type of an element in memory.
     const MEM: Kind;
-    /// What a load of it gives: bytes and 16-bit integers widen to 32 bits.
+    /// The type of the register that a load fills.
     type Reg: Ty;
-    /// The typed elements of an argument on the CPU, if they are of this type.
+    /// Returns the elements of `arg`, or `None` if `arg` has another type.
     fn of(arg: &CpuArg) -> Option<&[Self]>;
-    /// The same, mutable.
+    /// Returns the elements of `arg` mutably, or `None` if `arg` has another type.
     fn of_mut(arg: &mut CpuArg) -> Option<&mut [Self]>;
 }
 
-/// An argument on the CPU, untyped: a buffer's elements or a value's bits.
+/// An untyped argument of a CPU reference: the elements of a buffer, or the bits of a scalar.
+///
+/// [`AnyKernel::reference_on`](crate::AnyKernel::reference_on) takes a list of these.
 #[derive(Clone, PartialEq, Debug)]
-#[allow(missing_docs)] // the variants are the element types
+#[expect(missing_docs, reason = "each variant is named after its element type")]
 pub enum CpuArg {
     U8(Vec<u8>),
     S8(Vec<i8>),
@@ -28,7 +36,7 @@ pub enum CpuArg {
     F32(Vec<f32>),
     F16(Vec<f16>),
     Bf16(Vec<bf16>),
-    /// A value's bits, zero-extended.
+    /// The bits of a scalar, zero-extended to 64 bits.
     Scalar(u64),
 }
 

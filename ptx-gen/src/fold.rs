@@ -1,22 +1,23 @@
-//! Integer operations that need no instruction, or a simpler one, because an operand is a literal.
+//! Constant folding: skips or simplifies integer instructions whose right operand is a literal.
 //!
-//! Kernels are generic over formats, sizes and plans, so that `x * 1`, `x + 0` and `x >> 0` are common. Only integers:
-//! `x + 0.0` is not `x` where `x` is -0, and `x * 0.0` is not 0 where `x` is infinite.
+//! Kernels are generic over formats, sizes and plans, so `x * 1`, `x + 0` and `x >> 0` are common.
+//! Only integers are folded. For floats the results differ: `x + 0.0` is not `x` if `x` is -0, and
+//! `x * 0.0` is not 0 if `x` is infinite.
 
 use crate::build::Val;
 use crate::ir::{Imm, Operand};
 use crate::isa::{self, Op};
 use crate::ty::{Class, Int32, Kind, Ty};
 
-/// What an operation comes to whose right operand is a literal.
+/// The result of a folded operation.
 enum Folded {
-    /// The left operand.
+    /// The left operand, unchanged.
     Left,
     /// Zero.
     Zero,
 }
 
-/// `x op right`, if it is known without computing it.
+/// Returns the result of `x op right` if it needs no computation.
 fn fold(op: &'static Op, kind: Kind, right: &Operand) -> Option<Folded> {
     use Folded::{Left, Zero};
     let bits = literal(kind, right)?;
@@ -42,7 +43,7 @@ fn fold(op: &'static Op, kind: Kind, right: &Operand) -> Option<Folded> {
     Some(folded)
 }
 
-/// The bits of a literal operand of an operation on integers.
+/// Returns the bits of `operand` if it is an integer literal of type `kind`.
 pub(crate) fn literal(kind: Kind, operand: &Operand) -> Option<u64> {
     match operand {
         Operand::Imm(imm)
@@ -55,7 +56,7 @@ pub(crate) fn literal(kind: Kind, operand: &Operand) -> Option<u64> {
 }
 
 impl<'k, T: Ty> Val<'k, T> {
-    /// `self op right`, by as little as it takes.
+    /// Emits `self op right`, or nothing if the result is known.
     #[track_caller]
     pub(crate) fn combine(self, op: &'static Op, right: Operand) -> Self {
         match fold(op, T::KIND, &right) {
@@ -65,7 +66,7 @@ impl<'k, T: Ty> Val<'k, T> {
         }
     }
 
-    /// `self = self op right`, of a variable.
+    /// Emits `self = self op right` for a variable, or nothing if the variable keeps its value.
     #[track_caller]
     pub(crate) fn combine_in_place(self, op: &'static Op, right: Operand) {
         let d = [self.reg];
@@ -80,10 +81,13 @@ impl<'k, T: Ty> Val<'k, T> {
 }
 
 impl<'k, T: Int32> Val<'k, T> {
-    /// `self * b + c` in 32 bits.
+    /// Returns the low 32 bits of `self * b + c` (`mad.lo`).
+    ///
+    /// If `b` is a literal 0 or 1, or `c` a literal 0, a simpler instruction is emitted.
     #[track_caller]
     pub fn mad(self, b: impl crate::Src<'k, T>, c: impl crate::Src<'k, T>) -> Self {
-        let (b, c) = (b.operand(), c.operand());
+        let b = b.operand();
+        let c = c.operand();
         match (literal(T::KIND, &b), literal(T::KIND, &c)) {
             (Some(1), _) => self.combine(&isa::ADD, c),
             (Some(0), _) => self.k.emit(&isa::MOV, T::KIND, [c]),

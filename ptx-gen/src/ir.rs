@@ -1,6 +1,6 @@
-//! The program as data: a tree of blocks of statements over numbered registers.
+//! The intermediate representation: a tree of blocks with statements over numbered registers.
 
-use crate::few::Few;
+use crate::inline_vec::InlineVec;
 use crate::isa::{Effect, GridStep, Op, Slot};
 use crate::target::Version;
 use crate::tile::{MapBox, Tile};
@@ -12,30 +12,32 @@ use std::panic::Location;
 pub(crate) use crate::level::Level;
 pub(crate) use crate::ty::Imm;
 
-/// A place in the Rust source of a kernel.
+/// A location in the Rust source of a kernel.
 pub type At = &'static Location<'static>;
 
-/// A register: declared by the block that it is made in, whose instructions and inner blocks may use it.
+/// A register. The block that declares it and the blocks inside may use it.
+///
+/// `Display` prints its name, such as `%r12`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Reg {
-    /// The type it was made for; its class follows.
+    /// The type that it was created for, which determines its class.
     pub kind: Kind,
-    /// How many blocks stand around the one that declares it: 0 for those of the kernel's own block.
+    /// The nesting depth of the block that declares it. It is 0 for the outermost block.
     pub depth: u16,
-    /// Its number within the class and the block, which is in its name.
+    /// The index within the class and the block, which is part of the name.
     pub index: u32,
-    /// Its number within the class and the whole program.
+    /// The index within the class and the whole program.
     pub n: u32,
 }
 
 impl Reg {
-    /// The class and number: the same register under any type of that class.
+    /// Returns the class and the index, which identify the register under any type of the class.
     pub fn id(self) -> (Class, u32) {
         (self.kind.class(), self.n)
     }
 }
 
-/// What an instruction reads.
+/// An operand that an instruction reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operand {
     /// A register.
@@ -46,16 +48,17 @@ pub enum Operand {
     Group(Box<[Reg]>),
     /// An address: a base and a byte offset.
     Addr(Base, i32),
-    /// A special register and how far it is the same.
+    /// A special register and the group of threads in which it is uniform.
     Special(&'static str, Level),
     /// The address of a shared array, or the name of a parameter.
     Symbol(Box<str>),
-    /// A place in a tensor, `[map, {x, y}]`: the register that holds its map's address, then the coordinates.
+    /// A position in a tensor, `[map, {x, y}]`: the register with the address of the map, then the
+    /// coordinates.
     Tensor(Box<[Reg]>),
 }
 
 impl Operand {
-    /// The registers it names.
+    /// Returns the registers that the operand names.
     pub(crate) fn registers(&self) -> &[Reg] {
         match self {
             Operand::Reg(r) | Operand::Addr(Base::Reg(r), _) => std::slice::from_ref(r),
@@ -74,25 +77,26 @@ pub enum Base {
     Symbol(&'static str),
 }
 
-/// One instruction: a row of the table and its operands.
+/// An instruction: a row of the instruction table and its operands.
 #[derive(Clone, Debug)]
 pub struct Inst {
     /// The row.
     pub op: &'static Op,
-    /// The type `$t` of the row's template stands for.
+    /// The type for the placeholder `$t`.
     pub kind: Kind,
-    /// The type `$s` stands for, in conversions.
+    /// The type for the placeholder `$s` of conversions.
     pub from: Option<Kind>,
-    /// The registers written.
-    pub dst: Few<Reg>,
-    /// What is read.
-    pub src: Few<Operand>,
-    /// The Rust place that asked for it.
+    /// The registers that it writes.
+    pub dst: InlineVec<Reg>,
+    /// The operands that it reads.
+    pub src: InlineVec<Operand>,
+    /// The call in the Rust source that emitted it.
     pub at: At,
 }
 
 impl Inst {
-    /// What `$n` of the row's template stands for: the columns of a product, the dimensions of a tensor.
+    /// Returns the number for the placeholder `$n`: the columns of a matmul or the dimensions of a
+    /// tensor.
     pub(crate) fn number(&self) -> u32 {
         let dimensions = |o: &Operand| match o {
             Operand::Tensor(regs) => regs.len() as u32 - 1,
@@ -105,12 +109,12 @@ impl Inst {
     }
 }
 
-/// A block: statements, and the registers that it declares for itself and the blocks in it.
+/// A block: statements, and the registers that it declares for itself and the blocks inside.
 #[derive(Clone, Default, Debug)]
 pub struct StmtBlock {
     /// The statements. The block dereferences to them.
     pub stmts: Vec<Stmt>,
-    /// Registers declared, by class in the order of [`Class::ALL`].
+    /// The number of registers, by class in the order of [`Class::ALL`].
     pub registers: [u32; 5],
 }
 
@@ -121,7 +125,7 @@ impl Deref for StmtBlock {
     }
 }
 
-/// A statement.
+/// A statement of a block.
 #[derive(Clone, Debug)]
 pub enum Stmt {
     /// An instruction.
@@ -132,22 +136,22 @@ pub enum Stmt {
     If {
         /// The predicate.
         cond: Reg,
-        /// Run by the threads where it holds.
+        /// The statements for threads where the predicate holds.
         body: StmtBlock,
-        /// Run by the others.
+        /// The statements for the other threads.
         other: StmtBlock,
-        /// The Rust place.
+        /// The call in the Rust source.
         at: At,
     },
     /// `loop { cond; if exit { break }; body }`
     Loop {
-        /// Evaluated before each round, in the block of the body.
+        /// The statements before each round, in the block of the body.
         cond: Vec<Stmt>,
-        /// Leaves the loop where it holds.
+        /// The predicate that ends the loop.
         exit: Reg,
-        /// The round, and the registers of both.
+        /// The statements of a round. The block declares the registers of the condition, too.
         body: StmtBlock,
-        /// The Rust place.
+        /// The call in the Rust source.
         at: At,
     },
 }
@@ -155,40 +159,40 @@ pub enum Stmt {
 /// A comment in the body of a kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Note {
-    /// A stable identifier for tools, which is not printed. `None` for a plain comment.
+    /// The identifier given to [`Builder::section`](crate::Builder::section), which is not printed.
     pub id: Option<String>,
-    /// The text of the comment: one line of ASCII.
+    /// The text, which is one line of ASCII.
     pub text: String,
 }
 
 /// A `.shared` array.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SharedArray {
-    /// Its symbol.
+    /// The symbol.
     pub name: String,
-    /// Size in bytes; `None` for the dynamic array, sized at launch.
+    /// The size in bytes, or `None` for the dynamic array that is sized at launch.
     pub bytes: Option<u32>,
-    /// Alignment in bytes: a power of two from 16 on.
+    /// The alignment in bytes, a power of two of at least 16.
     pub align: u32,
 }
 
-/// How a kernel uses a buffer.
+/// The access of a kernel to a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Access {
-    /// Reads it.
+    /// The kernel reads the buffer.
     Read,
-    /// Writes it, and reads nothing of what was there.
+    /// The kernel writes the buffer and does not read its previous contents.
     Write,
-    /// Reads and writes it.
+    /// The kernel reads and writes the buffer.
     ReadWrite,
 }
 
 impl Access {
-    /// Whether earlier contents are read.
+    /// Returns true if the kernel reads previous contents.
     pub fn reads(self) -> bool {
         self != Access::Write
     }
-    /// Whether contents change.
+    /// Returns true if the kernel changes the contents.
     pub fn writes(self) -> bool {
         self != Access::Read
     }
@@ -200,19 +204,19 @@ impl fmt::Display for Access {
     }
 }
 
-/// What a parameter is.
+/// The kind of a kernel parameter.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ParamKind {
     /// A pointer to elements of this type in global memory.
     Buffer(Kind, Access),
-    /// A value.
+    /// A scalar of this type.
     Scalar(Kind),
-    /// A tensor map by value, of a tensor of elements of this type, and how the kernel uses that.
+    /// A tensor map by value, for a tensor with elements of this type.
     TensorMap(Kind, Access),
 }
 
 impl ParamKind {
-    /// The type of a value, or of the elements of a buffer or a tensor.
+    /// Returns the type of a scalar, or the element type of a buffer or tensor.
     pub fn elem(self) -> Kind {
         match self {
             ParamKind::Buffer(kind, _)
@@ -221,7 +225,7 @@ impl ParamKind {
         }
     }
 
-    /// Size and alignment in the `.param` list, in bytes.
+    /// Returns the size and the alignment in the parameter list, in bytes.
     pub fn layout(self) -> (u32, u32) {
         match self {
             ParamKind::Buffer(..) => (8, 8),
@@ -234,27 +238,28 @@ impl ParamKind {
 /// A kernel parameter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Param {
-    /// Its name, as in `args!`.
+    /// The name, as declared with `args!`.
     pub name: &'static str,
-    /// Its doc comment: the shape first.
+    /// The doc comment, which begins with the shape.
     pub doc: &'static str,
-    /// What it is.
+    /// The kind of the parameter.
     pub kind: ParamKind,
 }
 
-/// What the rows of a program need of a target.
+/// The minimum target that the instructions of a program need.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Needs {
-    /// The least compute capability, times ten.
+    /// The minimum compute capability, times ten.
     pub sm: u32,
-    /// Whether it must be a target of an architecture's own.
+    /// Whether the program needs an architecture-specific target, such as `sm_90a`.
     pub specific: bool,
-    /// The least PTX version, apart from the target's.
+    /// The minimum PTX version of the instructions, without the version of the target.
     pub version: Version,
 }
 
 impl Needs {
-    /// What no row at all needs.
+    /// The needs of a program without instructions.
     pub(crate) const LEAST: Needs = Needs {
         sm: 0,
         specific: false,
@@ -268,39 +273,44 @@ impl Needs {
     }
 }
 
-/// A kernel that has passed the validator.
+/// A kernel that has passed validation.
+///
+/// [`AnyKernel::build`](crate::AnyKernel::build) returns it, and [`print()`](crate::print()) turns
+/// it into text.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Program {
-    /// Entry name.
+    /// The name of the entry.
     pub name: String,
     /// The number of threads in a block.
     pub block: u32,
-    /// The threads of a block along its three dimensions.
+    /// The number of threads of a block along its three dimensions.
     pub shape: [u32; 3],
-    /// Blocks that a multiprocessor must be able to hold, if the kernel says.
+    /// The number of blocks that a multiprocessor must be able to hold, if the kernel specifies it.
     pub blocks_per_sm: Option<u32>,
-    /// Blocks of a cluster, along the first dimension; 1 without clusters.
+    /// The number of blocks of a cluster along the first dimension, which is 1 without clusters.
     pub cluster: u32,
-    /// Parameters, in order.
+    /// The parameters in order.
     pub params: Vec<Param>,
-    /// What the tensor maps among them must copy, by parameter: the tile whose box and swizzle they are encoded with.
+    /// The tile that each tensor map copies, by parameter. The host encodes the map for its box and
+    /// swizzle.
     pub tiles: Vec<(&'static str, Tile)>,
-    /// What each tensor map that is used copies at a time, by parameter.
+    /// The box that each tensor map copies, by parameter.
     pub boxes: Vec<(&'static str, MapBox)>,
-    /// Shared arrays.
+    /// The shared arrays.
     pub shared: Vec<SharedArray>,
-    /// The kernel's own block.
+    /// The outermost block.
     pub body: StmtBlock,
-    /// Registers of all blocks, by class in the order of [`Class::ALL`].
+    /// The number of registers of all blocks, by class in the order of [`Class::ALL`].
     pub registers: [u32; 5],
-    /// Registers whose level the builder knows better than their operands tell.
+    /// Registers whose level the builder asserts, because their operands do not imply it.
     pub(crate) pinned: Vec<(Reg, Level)>,
-    /// Found by the validator.
+    /// The needs, which validation computes.
     pub(crate) needs: Needs,
 }
 
 impl Program {
-    /// Visits every instruction in program order.
+    /// Calls `visit` for every instruction in program order.
     pub fn each_inst<'a>(&'a self, visit: &mut impl FnMut(&'a Inst)) {
         walk(&self.body, visit)
     }
@@ -312,38 +322,41 @@ impl Program {
         notes
     }
 
-    /// What its rows need of a target.
+    /// Returns the minimum target that the program needs.
     pub fn needs(&self) -> Needs {
         self.needs
     }
 
-    /// The least compute capability (times ten) that its rows need.
+    /// Returns the minimum compute capability, times ten.
     pub fn sm(&self) -> u32 {
         self.needs().sm
     }
 
-    /// Whether a row needs a target of an architecture's own.
+    /// Returns true if the program needs an architecture-specific target, such as `sm_90a`.
     pub fn specific(&self) -> bool {
         self.needs().specific
     }
 
-    /// Whether it waits for the kernels before it (`griddepcontrol.wait`), so that it may start early.
+    /// Returns true if the program waits for the kernels before it (`griddepcontrol.wait`).
+    ///
+    /// Only such a program may be launched before they end.
     pub fn waits(&self) -> bool {
         self.has_effect(Effect::Grid(GridStep::Wait))
     }
 
-    /// Whether it lets the next kernel start early (`griddepcontrol.launch_dependents`).
+    /// Returns true if the program lets the next kernel start early
+    /// (`griddepcontrol.launch_dependents`).
     pub fn triggers(&self) -> bool {
         self.has_effect(Effect::Grid(GridStep::Trigger))
     }
 
-    /// Static shared memory, in bytes, each array aligned.
+    /// Returns the size of static shared memory in bytes, including the alignment of each array.
     pub fn static_shared(&self) -> u32 {
         let sized = self.shared.iter().filter_map(|s| Some((s.bytes?, s.align)));
         sized.fold(0, |sum, (bytes, align)| sum.next_multiple_of(align) + bytes)
     }
 
-    /// The tile that the tensor map of this parameter copies, if the kernel uses it.
+    /// Returns the tile that the tensor map of this parameter copies, if the program uses it.
     pub fn tile(&self, param: &str) -> Option<Tile> {
         self.tiles
             .iter()
@@ -351,7 +364,9 @@ impl Program {
             .map(|(_, tile)| *tile)
     }
 
-    /// What the tensor map of this parameter copies at a time, if the kernel uses it: what the host encodes it for.
+    /// Returns the box that the tensor map of this parameter copies, if the program uses it.
+    ///
+    /// The host encodes the map for this box.
     pub fn map_box(&self, param: &str) -> Option<MapBox> {
         self.boxes
             .iter()

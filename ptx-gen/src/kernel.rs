@@ -1,27 +1,38 @@
-//! What a kernel is: a name, an argument list, a launch contract, a program and a reference.
+//! The definition of a kernel: name, argument list, launch contract, program and CPU reference.
 
 use crate::args::*;
 use crate::build::{Builder, State};
 use crate::check::{self, Errors};
 use crate::elem::CpuArg;
 use crate::ir::{Needs, Param, ParamKind, Program};
+use crate::ty::Kind;
 use std::fmt;
 
-/// The blocks of a launch, and what each is given.
+/// The number of blocks of a launch and the dynamic shared memory of each.
+///
+/// [`KernelDef::grid`] returns it.
+///
+/// # Example: eight blocks with 4 KiB of dynamic shared memory each
+/// ```
+/// use ptx_gen::Grid;
+///
+/// let grid = Grid { shared: 4096, ..Grid::line(8) };
+/// assert_eq!([grid.x, grid.y, grid.z], [8, 1, 1]);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grid {
-    /// Blocks along the first dimension.
+    /// The number of blocks along the first dimension.
     pub x: u32,
-    /// Blocks along the second dimension.
+    /// The number of blocks along the second dimension.
     pub y: u32,
-    /// Blocks along the third dimension.
+    /// The number of blocks along the third dimension.
     pub z: u32,
-    /// Dynamic shared memory of each block, in bytes.
+    /// The dynamic shared memory of each block, in bytes.
     pub shared: u32,
 }
 
 impl Grid {
-    /// `x` blocks, without dynamic shared memory.
+    /// Returns a grid of `x` blocks without dynamic shared memory.
     pub fn line(x: u32) -> Grid {
         Grid {
             x,
@@ -31,29 +42,29 @@ impl Grid {
         }
     }
 
-    /// `x` by `y` blocks, without dynamic shared memory.
+    /// Returns a grid of `x` by `y` blocks without dynamic shared memory.
     pub fn plane(x: u32, y: u32) -> Grid {
         Grid { y, ..Grid::line(x) }
     }
 }
 
-/// A launch's shape: what the driver is given.
+/// The geometry of a launch, as the driver API takes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Geometry {
-    /// Blocks, in three dimensions.
+    /// The number of blocks along three dimensions.
     pub grid: [u32; 3],
-    /// Threads of a block, in three dimensions.
+    /// The number of threads of a block along three dimensions.
     pub block: [u32; 3],
-    /// Dynamic shared memory of each block, in bytes.
+    /// The dynamic shared memory of each block, in bytes.
     pub shared: u32,
 }
 
-/// Arguments that a kernel's launch contract does not allow.
+/// An error about arguments that the launch contract of a kernel does not allow.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ShapeError {
-    /// The kernel.
+    /// The name of the kernel.
     pub kernel: String,
-    /// What is wrong with which argument, and what it must be.
+    /// A sentence that names the argument, its value and the required value.
     pub what: String,
 }
 
@@ -64,55 +75,68 @@ impl fmt::Display for ShapeError {
 }
 impl std::error::Error for ShapeError {}
 
-/// A kernel. The implementing struct's fields are its tuning.
+/// A kernel definition. The fields of the implementing struct are its tuning parameters.
+///
+/// One struct can describe a family of kernels, for example one per block size. [`AnyKernel`],
+/// which every definition implements, builds the program and evaluates the launch contract. The
+/// [crate page](crate) has a complete example.
 pub trait KernelDef: Sync {
-    /// The argument list.
+    /// The argument list, declared with [`args!`](crate::args).
     type Args<S: Side>: ArgList<S>;
 
-    /// A name that no other kernel has, and that PTX allows: `rms_norm_256`.
+    /// Returns the entry name, for example `rms_norm_256`. It must be unique and a valid PTX
+    /// identifier.
     fn name(&self) -> String;
 
-    /// The number of threads in a block, over all dimensions: a multiple of 32, at most 1024.
+    /// Returns the number of threads in a block over all dimensions: a multiple of 32, at most
+    /// 1024.
     fn block(&self) -> u32;
 
-    /// The threads of a block along its three dimensions. Their product must be [`block`](KernelDef::block).
+    /// Returns the number of threads of a block along its three dimensions.
     ///
-    /// By default a block has one dimension. Lanes and warps are numbered along the first dimension, then along the
-    /// second, then along the third.
+    /// Their product must be [`block`](KernelDef::block). By default a block has one dimension.
+    /// Lanes and warps are numbered along the first dimension, then the second, then the third.
     fn block_shape(&self) -> [u32; 3] {
         [self.block(), 1, 1]
     }
 
-    /// Blocks that a multiprocessor must be able to hold at once: `.minnctapersm`.
+    /// Returns the number of blocks that a multiprocessor must be able to hold at once
+    /// (`.minnctapersm`).
     ///
-    /// `ptxas` spends as many registers on a thread as that leaves. Without it, it spends few, and moves loads
-    /// down to where their values are used: good for kernels that do not wait for memory.
+    /// `ptxas` uses as many registers per thread as this allows. By default it uses few and moves
+    /// loads next to their uses, which suits kernels that are not limited by memory latency.
     fn blocks_per_sm(&self) -> Option<u32> {
         None
     }
 
-    /// Blocks of a cluster, along the grid's first dimension, up to 8: they run together and reach each other's shared
-    /// memory. The grid must be whole clusters.
+    /// Returns the number of blocks in a cluster along the first dimension of the grid, at most 8.
+    ///
+    /// The blocks of a cluster run at the same time and can access each other's shared memory. The
+    /// grid must have whole clusters. A value above 1 needs sm_90.
     fn cluster(&self) -> u32 {
         1
     }
 
-    /// The launch contract: the blocks for these arguments, or why they are not allowed.
+    /// Returns the grid for these arguments: the launch contract.
+    ///
+    /// The driver calls it before every launch. It must reject every argument that would let the
+    /// program access memory out of bounds.
     ///
     /// # Errors
-    /// Names the argument, what it is and what it must be. See [`require`](KernelDef::require).
+    /// Returns an error that names the argument, its value and the required value. Use
+    /// [`require`](KernelDef::require) for each condition.
     fn grid(&self, a: &Self::Args<Shape>) -> Result<Grid, ShapeError>;
 
-    /// Appends the program to `k`.
+    /// Appends the instructions of the kernel to `k`.
     fn program<'k>(&self, k: Builder<'k>, a: Self::Args<Dev<'k>>);
 
-    /// The same on the CPU, the obvious way: it is the specification.
+    /// Computes the same result on the CPU in the most direct way. It serves as the specification.
     fn reference(&self, a: Self::Args<Cpu<'_>>);
 
-    /// One clause of the launch contract: an error with the text of `what` unless `holds`.
+    /// Checks one condition of the launch contract.
     ///
     /// # Errors
-    /// If the clause does not hold.
+    /// Returns an error with the text that `what` returns, unless `holds` is true.
     fn require(&self, holds: bool, what: impl FnOnce() -> String) -> Result<(), ShapeError> {
         if holds {
             Ok(())
@@ -125,30 +149,35 @@ pub trait KernelDef: Sync {
     }
 }
 
-/// A kernel of any argument list: what harnesses and tools walk.
+/// A kernel with any argument list. Tools and test harnesses use it as a trait object.
+///
+/// Every [`KernelDef`] implements it.
 pub trait AnyKernel: Sync {
-    /// See [`KernelDef::name`].
+    /// Returns the entry name. See [`KernelDef::name`].
     fn name(&self) -> String;
-    /// See [`KernelDef::block`].
+    /// Returns the number of threads in a block. See [`KernelDef::block`].
     fn block(&self) -> u32;
-    /// See [`KernelDef::block_shape`].
+    /// Returns the number of threads along each dimension of a block. See
+    /// [`KernelDef::block_shape`].
     fn block_shape(&self) -> [u32; 3];
     /// Builds and validates the program.
     ///
     /// # Errors
-    /// Everything the validator found, each with its Rust place.
+    /// Returns all errors that validation finds, each with its line in the Rust source.
     fn build(&self) -> Result<Program, Errors>;
-    /// The parameters, in order.
+    /// Returns the parameters in order.
     fn params(&self) -> Vec<Param>;
-    /// The launch for arguments of these shapes, in the order of [`params`](AnyKernel::params).
+    /// Evaluates the launch contract for arguments of these shapes, in the order of
+    /// [`params`](AnyKernel::params).
     ///
     /// # Errors
-    /// If an argument is missing, of the wrong sort, or outside the launch contract.
+    /// Returns an error if an argument is missing, has the wrong kind, or violates the launch
+    /// contract.
     fn geometry(&self, args: &[ShapeArg]) -> Result<Geometry, ShapeError>;
-    /// Runs the reference in place.
+    /// Runs the CPU reference in place.
     ///
     /// # Errors
-    /// If an argument is missing or of another type than its parameter.
+    /// Returns an error if an argument is missing or its type differs from the parameter's.
     fn reference_on(&self, args: &mut [CpuArg]) -> Result<(), ShapeError>;
 }
 
@@ -167,6 +196,8 @@ impl<K: KernelDef> AnyKernel for K {
 
     fn build(&self) -> Result<Program, Errors> {
         let state = State::new();
+        // The program may ask for the shape and split the registers among roles, so both are known
+        // before it runs.
         state.borrow_mut().shape = KernelDef::block_shape(self);
         state.borrow_mut().launched = launched(KernelDef::block(self), self.blocks_per_sm());
         let mut k = Builder::new(&state);
@@ -187,19 +218,12 @@ impl<K: KernelDef> AnyKernel for K {
         } = state.take();
         errors.extend(check::roles(&roles, KernelDef::block(self), launched));
         let body = open.pop().unwrap_or_default();
-        let (name, block, blocks_per_sm) = (
-            KernelDef::name(self),
-            KernelDef::block(self),
-            self.blocks_per_sm(),
-        );
-        let needs = Needs::LEAST;
-        let cluster = self.cluster();
         let program = Program {
-            name,
-            block,
+            name: KernelDef::name(self),
+            block: KernelDef::block(self),
             shape,
-            blocks_per_sm,
-            cluster,
+            blocks_per_sm: self.blocks_per_sm(),
+            cluster: self.cluster(),
             params,
             tiles,
             boxes,
@@ -207,7 +231,8 @@ impl<K: KernelDef> AnyKernel for K {
             body,
             registers,
             pinned,
-            needs,
+            // Validation computes the needs from the instructions.
+            needs: Needs::LEAST,
         };
         check::checked(program, errors)
     }
@@ -222,8 +247,10 @@ impl<K: KernelDef> AnyKernel for K {
     fn geometry(&self, args: &[ShapeArg]) -> Result<Geometry, ShapeError> {
         check_args(
             self,
-            args.iter()
-                .map(|a| matches!(a, ShapeArg::Len(_)).then_some(None)),
+            args.iter().map(|arg| match arg {
+                ShapeArg::Len(_) => GivenArg::Buffer,
+                ShapeArg::Scalar(_) => GivenArg::Scalar,
+            }),
         )?;
         let Grid { x, y, z, shared } = self.grid(&ArgList::make(&mut Shapes(args.iter())))?;
         self.require(x > 0 && y > 0 && z > 0, || {
@@ -243,29 +270,44 @@ impl<K: KernelDef> AnyKernel for K {
     }
 
     fn reference_on(&self, args: &mut [CpuArg]) -> Result<(), ShapeError> {
-        check_args(self, args.iter().map(|a| a.elem().map(Some)))?;
+        check_args(
+            self,
+            args.iter().map(|arg| match arg.elem() {
+                Some(elem) => GivenArg::BufferOf(elem),
+                None => GivenArg::Scalar,
+            }),
+        )?;
         self.reference(ArgList::make(&mut CpuArgs(args.iter_mut())));
         Ok(())
     }
 }
 
-/// Compares arguments with the parameters: `None` for a value, `Some` of the element type, if known, for a buffer.
+/// An argument to check against a parameter.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum GivenArg {
+    Scalar,
+    /// A buffer whose element type is not known here.
+    Buffer,
+    BufferOf(Kind),
+}
+
+/// Checks the number and the types of arguments against the parameters.
 fn check_args<K: KernelDef>(
     kernel: &K,
-    args: impl ExactSizeIterator<Item = Option<Option<crate::Kind>>>,
+    args: impl ExactSizeIterator<Item = GivenArg>,
 ) -> Result<(), ShapeError> {
     let params = AnyKernel::params(kernel);
     kernel.require(params.len() == args.len(), || {
         format!("takes {} arguments, not {}", params.len(), args.len())
     })?;
     for (param, arg) in params.iter().zip(args) {
-        let fits = match (param.kind, arg) {
-            (ParamKind::Scalar(_), None) => true,
-            (ParamKind::Buffer(..) | ParamKind::TensorMap(..), Some(None)) => true,
-            (ParamKind::Buffer(elem, _) | ParamKind::TensorMap(elem, _), Some(Some(given))) => {
-                elem == given
+        let fits = match param.kind {
+            ParamKind::Scalar(_) => arg == GivenArg::Scalar,
+            // A launch contract sees only lengths, so the element type is compared where it is
+            // known.
+            ParamKind::Buffer(elem, _) | ParamKind::TensorMap(elem, _) => {
+                arg == GivenArg::Buffer || arg == GivenArg::BufferOf(elem)
             }
-            _ => false,
         };
         kernel.require(fits, || match param.kind {
             ParamKind::Scalar(kind) => {
@@ -286,10 +328,13 @@ fn check_args<K: KernelDef>(
     Ok(())
 }
 
-/// 32-bit registers of a multiprocessor, in every target from sm_75 on (CUDA programming guide, "Compute Capabilities").
+/// The number of 32-bit registers of a multiprocessor on every target from sm_75 on (CUDA C++
+/// Programming Guide, "Compute Capabilities").
 const REGISTERS: u32 = 65536;
 
-/// Registers that a thread is launched with at most: those of a multiprocessor, shared out in eights.
+/// Returns the maximum number of registers that a thread has at launch.
+///
+/// The registers of a multiprocessor are divided among its threads in units of eight.
 fn launched(block: u32, blocks_per_sm: Option<u32>) -> u32 {
     let threads = block.saturating_mul(blocks_per_sm.unwrap_or(1));
     (REGISTERS.checked_div(threads).unwrap_or(0) / 8 * 8).min(255)

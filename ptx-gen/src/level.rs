@@ -1,17 +1,21 @@
-//! How far values are the same, and how far threads run together.
+//! Groups of threads: the scope of a uniform value, and of an instruction that threads execute
+//! together.
 
 use std::fmt;
 
-/// How far a value is the same, or how far threads run together: over the block, four warps, a warp, or one lane.
+/// The largest group of threads in which a value is uniform, or that must execute an instruction
+/// together.
+///
+/// Levels are ordered from the largest group to the smallest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Level {
-    /// The same in every thread of the block.
+    /// All threads of the block.
     Block,
-    /// The same in each warpgroup: four warps, the first of a number that four divides.
+    /// Four consecutive warps, of which the first has an index divisible by four.
     Warpgroup,
-    /// The same in the lanes of each warp.
+    /// The 32 lanes of a warp.
     Warp,
-    /// Each lane has its own.
+    /// A single lane. A value of this level may differ from lane to lane.
     Lane,
 }
 

@@ -1,11 +1,13 @@
-//! Mnemonics: the templates of rows with the names of types in them.
+//! Mnemonics: the templates of the instruction table with type names filled in.
 
 use crate::isa::Op;
 use crate::text::Text;
 use crate::ty::Kind;
 
 impl Op {
-    /// The instruction's text without operands, for `$t` = `kind`, `$s` = `from` and `$n` = `number`.
+    /// Returns the text of the instruction without operands.
+    ///
+    /// The placeholders `$t`, `$s` and `$n` become `kind`, `from` and `number`.
     pub fn mnemonic(&self, kind: Kind, from: Option<Kind>, number: u32) -> String {
         let mut text = Text::default();
         self.write_mnemonic(&mut text, kind, from, number);
@@ -35,17 +37,17 @@ impl Op {
     }
 }
 
-/// Mnemonics that were written before: a kernel has a few dozen, and most of its lines begin with one.
+/// A cache of mnemonics. A kernel has a few dozen, and most of its lines begin with one.
 pub(crate) struct Mnemonics([Option<Mnemonic>; SLOTS]);
 
 const SLOTS: usize = 256;
 
-/// The row, `$t`, `$s` and `$n`.
-pub(crate) type Of = (&'static Op, Kind, Option<Kind>, u32);
+/// The key of a mnemonic: the row and the values of `$t`, `$s` and `$n`.
+pub(crate) type MnemonicKey = (&'static Op, Kind, Option<Kind>, u32);
 
 #[derive(Clone, Copy)]
 struct Mnemonic {
-    of: Of,
+    key: MnemonicKey,
     bytes: [u8; 32],
     len: u8,
 }
@@ -56,31 +58,32 @@ impl Mnemonics {
     }
 
     #[inline]
-    pub(crate) fn write(&mut self, to: &mut Text, of: Of) {
-        let slot = slot(of.0, of.1);
+    pub(crate) fn write(&mut self, to: &mut Text, key: MnemonicKey) {
+        let slot = slot(key.0, key.1);
         match &self.0[slot] {
-            Some(known) if known.of == of => to.put_start(known.bytes, known.len.into()),
-            _ => self.0[slot] = write_new(to, of),
+            Some(known) if known.key == key => to.put_start(known.bytes, known.len.into()),
+            _ => self.0[slot] = write_new(to, key),
         }
     }
 }
 
-/// The place of a row: by its address, spread by multiplication (Fibonacci hashing).
+/// Returns the slot of a row in the cache: its address, spread by Fibonacci hashing.
 fn slot(op: &'static Op, kind: Kind) -> usize {
     let row = std::ptr::from_ref(op) as u64 ^ kind as u64;
     (row.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % SLOTS
 }
 
-/// The mnemonic, to write it again if it is not too long.
+/// Writes a mnemonic and returns it for the cache, unless it is too long.
 #[inline(never)]
-fn write_new(to: &mut Text, of: Of) -> Option<Mnemonic> {
+fn write_new(to: &mut Text, key: MnemonicKey) -> Option<Mnemonic> {
+    let (op, kind, from, number) = key;
     let start = to.len();
-    of.0.write_mnemonic(to, of.1, of.2, of.3);
+    op.write_mnemonic(to, kind, from, number);
     let text = to.since(start);
     let mut bytes = [0; 32];
     bytes.get_mut(..text.len())?.copy_from_slice(text);
     Some(Mnemonic {
-        of,
+        key,
         bytes,
         len: text.len() as u8,
     })

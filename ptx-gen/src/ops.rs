@@ -1,8 +1,11 @@
-//! Operators and methods on values.
+//! Arithmetic on values: operators and methods that become one instruction each.
 //!
-//! A method is the mnemonic. An operator is the plain operation of the type, IEEE for floats, and is never
-//! fused: fusion is written [`fma`](Val::fma). Of integers, what a literal makes needless is left out: see
-//! [`fold`](crate::fold).
+//! A method is named after its mnemonic. An operator is the plain operation of its type, IEEE 754
+//! for floats, and is never fused. To fuse a multiplication and an addition, call
+//! [`fma`](Val::fma).
+//!
+//! Integer operations with a literal operand that changes nothing, such as `x + 0`, emit no
+//! instruction. See [`fold`](crate::fold).
 
 use crate::build::*;
 use crate::ir::{Imm, Level, Operand};
@@ -10,7 +13,8 @@ use crate::isa::{self, Op};
 use crate::ty::*;
 use std::ops;
 
-/// The row for a type: integers, f32 and halves have rows of their own.
+/// Returns the row of an operation for `kind`, because integers, `f32` and half precision have
+/// separate rows.
 fn row(kind: Kind, int: &'static Op, float: &'static Op, half: &'static Op) -> &'static Op {
     match kind {
         Kind::F32 => float,
@@ -31,15 +35,48 @@ impl<'k, T: Ty> Val<'k, T> {
     fn binary<D: Ty>(self, op: &'static Op, b: Operand) -> Val<'k, D> {
         self.k.emit(op, T::KIND, [self.operand_(), b])
     }
-    /// The value as a `U`, by the conversion PTX has for the pair.
+    /// Converts the value to `U`, with the `cvt` that PTX has for this pair of types.
+    ///
+    /// | from | to | instruction | rounding |
+    /// |---|---|---|---|
+    /// | `u32`, `i32`, `u64`, `i64` | `f32` | `cvt.rn` | to nearest, ties to even |
+    /// | `f32` | `u32`, `i32` | `cvt.rzi` | toward zero, saturating, NaN becomes 0 |
+    /// | `u32` | `u64` | `cvt.u64.u32` | zero-extends |
+    /// | `i32` | `i64` | `cvt.s64.s32` | sign-extends |
+    /// | `u64` | `u32` | `cvt.u32.u64` | keeps the low 32 bits |
+    /// | `f16` | `f32` | `cvt.f32.f16` | exact |
+    /// | `f32` | `f16` | `cvt.rn.f16.f32` | to nearest, ties to even |
+    /// | `bf16` | `f32` | `cvt.f32.bf16`, sm_80 | exact |
+    /// | `f32` | `bf16` | `cvt.rn.bf16.f32`, sm_80 | to nearest, ties to even |
+    ///
+    /// To convert between `u32` and `i32`, use [`bits`](Val::bits). To round a float to the nearest
+    /// integer, use [`nearest`](Val::nearest).
+    ///
+    /// # Example
+    /// ```
+    /// # use ptx_gen::prelude::*;
+    /// # let ptx = ptx_gen::example(|k, a| {
+    /// let i = k.tid();
+    /// let v: F32 = a.h.at(i).ld().cvt();
+    /// a.x.at(i).st(v * i.cvt::<f32>());
+    /// # })?;
+    /// assert!(ptx.contains("cvt.f32.f16"));
+    /// assert!(ptx.contains("cvt.rn.f32.u32"));
+    /// # Ok::<(), ptx_gen::Errors>(())
+    /// ```
     #[track_caller]
     pub fn cvt<U: ConvertFrom<'k, T>>(self) -> Val<'k, U> {
         self.convert(U::OP)
     }
 
-    /// The same bits as another type of the same width.
+    /// Reinterprets the bits of the value as a `U` of the same width.
+    ///
+    /// Between `u32`, `i32` and `f16x2`, which share a register class, no instruction is emitted.
+    /// Between one of them and `f32` it is a `mov.b32`.
     #[track_caller]
     pub fn bits<U: SameWidth<T>>(self) -> Val<'k, U> {
+        // PTX checks the width of a register and not its type, so the same register serves both
+        // types.
         if T::KIND.class() == U::KIND.class() {
             return self.k.of(crate::ir::Reg {
                 kind: U::KIND,
@@ -84,7 +121,10 @@ operators! {
     Int BitXor bitxor BitXorAssign bitxor_assign => |_| &isa::XOR;
 }
 
-/// The exponent of a literal power of two of an unsigned type: `ptxas` divides by literals as it does by registers.
+/// Returns the exponent of a literal power of two of an unsigned type.
+///
+/// `ptxas` does not simplify a division by a literal. The operators therefore emit a shift or a
+/// mask.
 fn exponent(kind: Kind, v: &Operand) -> Option<u32> {
     match v {
         Operand::Imm(imm)
@@ -174,7 +214,11 @@ impl<'k> ops::BitOr for Pred<'k> {
     }
 }
 
-/// A type with `/`.
+/// A type that supports `/`: `u32`, `i32`, `u64`, `i64` and `f32`.
+///
+/// Integer division rounds toward zero and is undefined for a zero divisor. Division of `f32` is
+/// `div.rn.f32`, which rounds correctly. An unsigned division by a literal power of two becomes a
+/// shift.
 pub trait Dividable: Num {}
 impl Dividable for u32 {}
 impl Dividable for i32 {}
@@ -182,13 +226,13 @@ impl Dividable for u64 {}
 impl Dividable for i64 {}
 impl Dividable for f32 {}
 
-/// A type with a sign.
+/// A type that supports unary `-`: `i32`, `i64` and `f32`.
 pub trait Signed: Num {}
 impl Signed for i32 {}
 impl Signed for i64 {}
 impl Signed for f32 {}
 
-/// A type with an order.
+/// A type whose values can be compared and selected: `u32`, `i32`, `u64`, `i64` and `f32`.
 pub trait Ordered: Lit {}
 impl Ordered for u32 {}
 impl Ordered for i32 {}
@@ -197,12 +241,13 @@ impl Ordered for i64 {}
 impl Ordered for f32 {}
 
 impl<'k, T: Ordered> Val<'k, T> {
-    /// `self == b`.
+    /// Returns `self == b` (`setp.eq`). For `f32` it is false if either operand is NaN.
     #[track_caller]
     pub fn eq(self, b: impl Src<'k, T>) -> Pred<'k> {
         self.binary(&isa::SETP_EQ, b.operand())
     }
-    /// `self != b`; true if one is NaN.
+    /// Returns `self != b` (`setp.ne`, or `setp.neu` for `f32`). It is true if either operand is
+    /// NaN.
     #[track_caller]
     pub fn ne(self, b: impl Src<'k, T>) -> Pred<'k> {
         self.binary(
@@ -210,27 +255,27 @@ impl<'k, T: Ordered> Val<'k, T> {
             b.operand(),
         )
     }
-    /// `self < b`.
+    /// Returns `self < b` (`setp.lt`). For `f32` it is false if either operand is NaN.
     #[track_caller]
     pub fn lt(self, b: impl Src<'k, T>) -> Pred<'k> {
         self.binary(&isa::SETP_LT, b.operand())
     }
-    /// `self <= b`.
+    /// Returns `self <= b` (`setp.le`). For `f32` it is false if either operand is NaN.
     #[track_caller]
     pub fn le(self, b: impl Src<'k, T>) -> Pred<'k> {
         self.binary(&isa::SETP_LE, b.operand())
     }
-    /// `self > b`.
+    /// Returns `self > b` (`setp.gt`). For `f32` it is false if either operand is NaN.
     #[track_caller]
     pub fn gt(self, b: impl Src<'k, T>) -> Pred<'k> {
         self.binary(&isa::SETP_GT, b.operand())
     }
-    /// `self >= b`.
+    /// Returns `self >= b` (`setp.ge`). For `f32` it is false if either operand is NaN.
     #[track_caller]
     pub fn ge(self, b: impl Src<'k, T>) -> Pred<'k> {
         self.binary(&isa::SETP_GE, b.operand())
     }
-    /// The smaller; the other if one is NaN.
+    /// Returns the smaller of `self` and `b` (`min`). If one `f32` is NaN, returns the other.
     #[track_caller]
     pub fn min(self, b: impl Src<'k, T>) -> Self {
         self.binary(
@@ -238,7 +283,7 @@ impl<'k, T: Ordered> Val<'k, T> {
             b.operand(),
         )
     }
-    /// The larger; the other if one is NaN.
+    /// Returns the larger of `self` and `b` (`max`). If one `f32` is NaN, returns the other.
     #[track_caller]
     pub fn max(self, b: impl Src<'k, T>) -> Self {
         self.binary(
@@ -249,7 +294,21 @@ impl<'k, T: Ordered> Val<'k, T> {
 }
 
 impl<'k> Pred<'k> {
-    /// `self ? a : b`.
+    /// Returns `a` where the predicate holds and `b` elsewhere (`selp`), without a branch.
+    ///
+    /// Both operands are evaluated. Use it to replace a short branch, for example to clamp a value.
+    ///
+    /// # Example
+    /// ```
+    /// # use ptx_gen::prelude::*;
+    /// # let ptx = ptx_gen::example(|k, a| {
+    /// let x = a.x.at(k.tid());
+    /// let v = x.ld();
+    /// x.st(v.lt(0.0).select(0.0, v));
+    /// # })?;
+    /// assert!(ptx.contains("selp.f32 %f1, 0f00000000, %f0, %p0;"));
+    /// # Ok::<(), ptx_gen::Errors>(())
+    /// ```
     #[track_caller]
     pub fn select<T: Ordered>(self, a: impl Src<'k, T>, b: impl Src<'k, T>) -> Val<'k, T> {
         self.k.emit(
@@ -258,24 +317,34 @@ impl<'k> Pred<'k> {
             [a.operand(), b.operand(), Operand::Reg(self.reg)],
         )
     }
-    /// Whether it holds in every lane of the warp.
+    /// Returns true in every lane if the predicate holds in all lanes of the warp
+    /// (`vote.sync.all`).
+    ///
+    /// The whole warp must execute it. The result is uniform in the warp, so you may branch on it
+    /// around other instructions of the whole warp.
     #[track_caller]
     pub fn all(self) -> Pred<'k> {
         self.binary(&isa::VOTE_ALL, full_mask())
     }
-    /// Whether it holds in some lane of the warp.
+    /// Returns true in every lane if the predicate holds in at least one lane of the warp
+    /// (`vote.sync.any`).
+    ///
+    /// The whole warp must execute it. The result is uniform in the warp.
     #[track_caller]
     pub fn any(self) -> Pred<'k> {
         self.binary(&isa::VOTE_ANY, full_mask())
     }
-    /// A bit a lane of the warp: whether it holds there.
+    /// Returns a mask whose bit `l` says if the predicate holds in lane `l`
+    /// (`vote.sync.ballot.b32`).
+    ///
+    /// The whole warp must execute it. The result is uniform in the warp.
     #[track_caller]
     pub fn ballot(self) -> U32<'k> {
         self.binary(&isa::VOTE_BALLOT, full_mask())
     }
 }
 
-/// One method a row: `bound: method(arguments) -> result = row`.
+/// Implements one method per line: `name(arguments) -> result = ROW`.
 macro_rules! methods {
     ($(impl $t:ty { $($(#[$m:meta])* $name:ident($($arg:ident: $a:ty),*) -> $d:ty = $row:ident;)* })*) => {$(
         impl<'k> Val<'k, $t> {$(
@@ -289,74 +358,109 @@ macro_rules! methods {
 }
 methods! {
     impl f32 {
-        /// `self * b + c`, rounded once.
+        /// Returns `self * b + c`, rounded once (`fma.rn.f32`).
+        ///
+        /// The operators `*` and `+` never fuse, so the result of a kernel does not depend on the
+        /// compiler.
+        ///
+        /// # Example
+        /// ```
+        /// # use ptx_gen::prelude::*;
+        /// # let ptx = ptx_gen::example(|k, a| {
+        /// let x = a.x.at(k.tid());
+        /// x.st(x.ld().fma(2.0, 1.0));
+        /// # })?;
+        /// assert!(ptx.contains("fma.rn.f32 %f1, %f0, 0f40000000, 0f3F800000;"));
+        /// # Ok::<(), ptx_gen::Errors>(())
+        /// ```
         fma(b: f32, c: f32) -> f32 = FMA_RN;
-        /// `|self|`.
+        /// Returns the absolute value (`abs.f32`).
         abs() -> f32 = ABS_F;
-        /// `1 / self`, correctly rounded.
+        /// Returns `1 / self`, correctly rounded (`rcp.rn.f32`).
         rcp_rn() -> f32 = RCP_RN;
-        /// `1 / self`, 1 ulp; denormals count as 0.
+        /// Returns `1 / self` with an error of at most 1 ulp (`rcp.approx.ftz.f32`). Denormals are
+        /// flushed to 0.
         rcp() -> f32 = RCP;
-        /// The square root, correctly rounded.
+        /// Returns the square root, correctly rounded (`sqrt.rn.f32`).
         sqrt_rn() -> f32 = SQRT_RN;
-        /// `1 / sqrt(self)`, 2 ulp; denormals count as 0.
+        /// Returns `1 / sqrt(self)` with an error of at most 2 ulp (`rsqrt.approx.ftz.f32`).
+        /// Denormals are flushed to 0.
         rsqrt() -> f32 = RSQRT;
-        /// `2^self`, 2 ulp; denormals count as 0.
+        /// Returns `2^self` with an error of at most 2 ulp (`ex2.approx.ftz.f32`). Denormals are
+        /// flushed to 0.
+        ///
+        /// [`exp`](Val::exp) computes `e^self`.
         ex2() -> f32 = EX2;
-        /// `log2(self)`, 2 ulp, or 2^-22 absolute on [0.5, 2].
+        /// Returns the base-2 logarithm (`lg2.approx.ftz.f32`).
+        ///
+        /// The error is at most 2^-22 for arguments in [0.5, 2], and at most 2 ulp elsewhere.
         lg2() -> f32 = LG2;
-        /// `sin(self)`, 2^-20.9 absolute on [-pi, pi].
+        /// Returns the sine (`sin.approx.ftz.f32`). The error is at most 2^-20.9 for arguments in
+        /// [-pi, pi].
         sin() -> f32 = SIN;
-        /// `cos(self)`, 2^-20.9 absolute on [-pi, pi].
+        /// Returns the cosine (`cos.approx.ftz.f32`). The error is at most 2^-20.9 for arguments in
+        /// [-pi, pi].
         cos() -> f32 = COS;
-        /// `tanh(self)`, 2^-11 relative.
+        /// Returns the hyperbolic tangent (`tanh.approx.f32`). The relative error is at most 2^-11.
+        /// Needs sm_75.
         tanh() -> f32 = TANH;
-        /// The largest whole number not above `self`.
+        /// Returns the largest whole number that is not above `self` (`cvt.rmi.f32.f32`).
         floor() -> f32 = CVT_FLOOR;
-        /// The nearest whole number, ties to even.
+        /// Returns the nearest whole number as a float, with ties to even (`cvt.rni.f32.f32`).
+        ///
+        /// [`nearest`](Val::nearest) returns it as an integer.
         round() -> f32 = CVT_ROUND;
     }
     impl f16x2 {
-        /// `self * b + c`, each half rounded once.
+        /// Returns `self * b + c` for both `f16` values, each rounded once (`fma.rn.f16x2`).
         fma(b: f16x2, c: f16x2) -> f16x2 = FMA_H;
     }
     impl u32 {
-        /// The `len` bits from bit `pos` on.
+        /// Returns the `len` bits that start at bit `pos` (`bfe.u32`).
         bfe(pos: u32, len: u32) -> u32 = BFE;
-        /// `b` with its `len` bits from bit `pos` on replaced by the low bits of `self`.
+        /// Returns `b` with its `len` bits from bit `pos` on replaced by the low bits of `self`
+        /// (`bfi.b32`).
         bfi(b: u32, pos: u32, len: u32) -> u32 = BFI;
-        /// Four of the eight bytes of `self` and `b`, picked by the nibbles of `selector`.
+        /// Returns four of the eight bytes of `self` and `b` (`prmt.b32`).
+        ///
+        /// Each nibble of `selector` picks the byte of one position of the result, the lowest
+        /// nibble the lowest byte. Bytes 0 to 3 are those of `self` and 4 to 7 those of `b`.
         prmt(b: u32, selector: u32) -> u32 = PRMT;
-        /// The high word of `b:self` shifted left by `n` mod 32.
+        /// Returns the high 32 bits of the 64-bit value `b:self` shifted left by `n` mod 32
+        /// (`shf.l.wrap.b32`).
+        ///
+        /// If `b` and `self` are the same value, this is a rotation.
         shf_l(b: u32, n: u32) -> u32 = SHF_L;
-        /// `c` plus the dot product of the unsigned bytes of `self` and `b`.
+        /// Returns `c` plus the dot product of the four unsigned bytes of `self` and `b`
+        /// (`dp4a.u32.u32`).
         dp4a(b: u32, c: u32) -> u32 = DP4A;
-        /// The number of one bits.
+        /// Returns the number of one bits (`popc.b32`).
         popc() -> u32 = POPC;
-        /// The number of leading zero bits.
+        /// Returns the number of leading zero bits (`clz.b32`), which is 32 for 0.
         clz() -> u32 = CLZ;
-        /// The bits in reverse order.
+        /// Returns the bits in reverse order (`brev.b32`).
         brev() -> u32 = BREV;
-        /// The high word of `self * b`.
+        /// Returns the high 32 bits of the 64-bit product `self * b` (`mul.hi.u32`).
         mul_hi(b: u32) -> u32 = MUL_HI;
-        /// `self * b` in 64 bits.
+        /// Returns the product `self * b` in 64 bits (`mul.wide.u32`).
         mul_wide(b: u32) -> u64 = MUL_WIDE;
-        /// `self * b + c`, product and sum in 64 bits.
+        /// Returns `self * b + c` in 64 bits (`mad.wide.u32`).
         mad_wide(b: u32, c: u64) -> u64 = MAD_WIDE;
     }
     impl i32 {
-        /// The `len` bits from bit `pos` on, sign-extended.
+        /// Returns the `len` bits that start at bit `pos`, sign-extended (`bfe.s32`).
         bfe(pos: u32, len: u32) -> i32 = BFE;
-        /// `c` plus the dot product of the signed bytes of `self` and `b`.
+        /// Returns `c` plus the dot product of the four signed bytes of `self` and `b`
+        /// (`dp4a.s32.s32`).
         dp4a(b: i32, c: i32) -> i32 = DP4A;
-        /// `|self|`.
+        /// Returns the absolute value (`abs.s32`).
         abs() -> i32 = ABS;
-        /// `self * b` in 64 bits.
+        /// Returns the product `self * b` in 64 bits (`mul.wide.s32`).
         mul_wide(b: i32) -> i64 = MUL_WIDE;
     }
 }
 
-/// A literal on the left: `63 - k.tid()`.
+/// Implements operators whose left operand is a literal, such as `63 - k.tid()`.
 macro_rules! literals {
     (@swapped $t:ty: $($trait:ident $method:ident,)*) => {$(
         impl<'k> ops::$trait<Val<'k, $t>> for $t {
@@ -387,16 +491,19 @@ literals! { @swapped f32: Add add, Mul mul, }
 literals! { @first f32, f32: Sub sub isa::SUB_RN, Div div isa::DIV_RN, }
 
 impl<'k> F32<'k> {
-    /// Returns `e^self` as `ex2(self * log2(e))`, which is how CUDA's `__expf` computes it.
+    /// Returns `e^self`, computed as `ex2(self * log2(e))` as in CUDA's `__expf`.
     ///
-    /// The error is at most `2 + |1.2 * self|` ulp, because the product is rounded before its power is taken. Results and
-    /// products that are denormal count as 0. Beyond 88.72 the result is infinite.
+    /// The error is at most `2 + |1.2 * self|` ulp, because the product is rounded before the power
+    /// is taken. Denormal products and results are flushed to 0. The result is infinite for
+    /// arguments above 88.72.
     #[track_caller]
     pub fn exp(self) -> Self {
         (self * std::f32::consts::LOG2_E).ex2()
     }
 
-    /// The nearest integer, ties to even; too large saturates, NaN gives 0.
+    /// Returns the nearest integer, with ties to even (`cvt.rni.s32.f32`).
+    ///
+    /// Values outside the range of `i32` saturate, and NaN becomes 0.
     #[track_caller]
     pub fn nearest(self) -> I32<'k> {
         self.convert(&isa::CVT_RNI)
@@ -404,7 +511,8 @@ impl<'k> F32<'k> {
 }
 
 impl<'k> U32<'k> {
-    /// `c` plus the dot product of the unsigned bytes of `self` and the signed bytes of `b`.
+    /// Returns `c` plus the dot product of the four unsigned bytes of `self` and the four signed
+    /// bytes of `b` (`dp4a.u32.s32`).
     #[track_caller]
     pub fn dp4a_signed(self, b: impl Src<'k, i32>, c: impl Src<'k, i32>) -> I32<'k> {
         self.k.emit(
@@ -414,7 +522,22 @@ impl<'k> U32<'k> {
         )
     }
 
-    /// Any function of the bits of `self`, `b` and `c`: `table` is its value on `(0xF0, 0xCC, 0xAA)`.
+    /// Returns an arbitrary bitwise function of `self`, `b` and `c` (`lop3.b32`).
+    ///
+    /// `table` is the truth table of the function. Compute it by applying the function to `0xF0`
+    /// for `self`, `0xCC` for `b` and `0xAA` for `c`.
+    ///
+    /// # Example: select bits of `b` or `c` by the bits of `self`
+    /// ```
+    /// # use ptx_gen::prelude::*;
+    /// # let ptx = ptx_gen::example(|k, a| {
+    /// let at = a.i.at(k.tid());
+    /// let table = (0xF0 & 0xCC) | (!0xF0 & 0xAA);
+    /// at.st(at.ld().lop3(a.n, k.lane(), table));
+    /// # })?;
+    /// assert!(ptx.contains(", 202;"));
+    /// # Ok::<(), ptx_gen::Errors>(())
+    /// ```
     #[track_caller]
     pub fn lop3(self, b: impl Src<'k, u32>, c: impl Src<'k, u32>, table: u8) -> Self {
         let src = [
@@ -428,7 +551,7 @@ impl<'k> U32<'k> {
 }
 
 impl<'k> Val<'k, f16x2> {
-    /// The low and the high half.
+    /// Returns the low and the high `f16` (`mov.b32` to a vector of two registers).
     #[track_caller]
     pub fn unpack(self) -> [Val<'k, f16>; 2] {
         let halves = [self.k.fresh(), self.k.fresh()];
@@ -445,7 +568,7 @@ impl<'k> Val<'k, f16x2> {
 }
 
 impl<'k> Val<'k, f16> {
-    /// `self` in the low half, `high` in the high half.
+    /// Returns a pair with `self` in the low 16 bits and `high` in the high 16 bits (`mov.b32`).
     #[track_caller]
     pub fn pack(self, high: Val<'k, f16>) -> Val<'k, f16x2> {
         self.k.emit(
@@ -456,7 +579,7 @@ impl<'k> Val<'k, f16> {
     }
 }
 
-/// A type that lanes can exchange.
+/// A type that lanes of a warp can exchange: `u32`, `i32`, `f32` and `f16x2`.
 pub trait Shuffled: Ty {}
 impl Shuffled for u32 {}
 impl Shuffled for i32 {}
@@ -469,27 +592,54 @@ impl<'k, T: Shuffled> Val<'k, T> {
         self.k
             .emit(op, T::KIND, [self.operand_(), b, lit(clamp), full_mask()])
     }
-    /// The value of the lane whose number differs in the bits of `lanes`. Whole warp.
+    /// Returns the value of the lane whose index is this lane's index XOR `lanes`
+    /// (`shfl.sync.bfly.b32`).
+    ///
+    /// The whole warp must execute it. If `lanes` is uniform, five steps with 16, 8, 4, 2 and 1
+    /// reduce a value over the warp and leave the result in every lane.
+    ///
+    /// # Example: a sum over the warp
+    /// ```
+    /// # use ptx_gen::prelude::*;
+    /// # let ptx = ptx_gen::example(|k, a| {
+    /// let x = a.x.at(k.tid());
+    /// let mut sum = k.var(x.ld());
+    /// for lanes in [16u32, 8, 4, 2, 1] {
+    ///     sum += sum.get().shfl_bfly(lanes);
+    /// }
+    /// x.st(&sum);
+    /// # })?;
+    /// assert_eq!(ptx.matches("shfl.sync.bfly.b32").count(), 5);
+    /// # Ok::<(), ptx_gen::Errors>(())
+    /// ```
     #[track_caller]
     pub fn shfl_bfly(self, lanes: impl Src<'k, u32>) -> Self {
         self.shuffle(&isa::SHFL_BFLY, lanes.operand(), 31)
     }
-    /// The value of the lane `lanes` above; the last `lanes` lanes keep their own. Whole warp.
+    /// Returns the value of the lane `lanes` above this one (`shfl.sync.down.b32`).
+    ///
+    /// The last `lanes` lanes keep their own value. The whole warp must execute it.
     #[track_caller]
     pub fn shfl_down(self, lanes: impl Src<'k, u32>) -> Self {
         self.shuffle(&isa::SHFL_DOWN, lanes.operand(), 31)
     }
-    /// The value of the lane `lanes` below; the first `lanes` lanes keep their own. Whole warp.
+    /// Returns the value of the lane `lanes` below this one (`shfl.sync.up.b32`).
+    ///
+    /// The first `lanes` lanes keep their own value. The whole warp must execute it.
     #[track_caller]
     pub fn shfl_up(self, lanes: impl Src<'k, u32>) -> Self {
         self.shuffle(&isa::SHFL_UP, lanes.operand(), 0)
     }
-    /// The value of lane `lane`. Whole warp.
+    /// Returns the value of lane `lane` (`shfl.sync.idx.b32`). The whole warp must execute it.
+    ///
+    /// To tell validation that the result is uniform, use [`broadcast`](Val::broadcast).
     #[track_caller]
     pub fn shfl_idx(self, lane: impl Src<'k, u32>) -> Self {
         self.shuffle(&isa::SHFL_IDX, lane.operand(), 31)
     }
-    /// The value of lane 0, known to be the same in the whole warp.
+    /// Returns the value of lane 0 in every lane of the warp (`shfl.sync.idx.b32`).
+    ///
+    /// The whole warp must execute it. Validation knows that the result is uniform in the warp.
     #[track_caller]
     pub fn broadcast(self) -> Self {
         let v = self.shfl_idx(0);
@@ -499,21 +649,25 @@ impl<'k, T: Shuffled> Val<'k, T> {
 }
 
 impl<'k, T: Int32> Val<'k, T> {
-    /// The sum over the warp. sm_80.
+    /// Returns the sum over all lanes of the warp (`redux.sync.add`). Needs sm_80.
+    ///
+    /// The whole warp must execute it. The result is uniform in the warp.
     #[track_caller]
     pub fn redux_add(self) -> Self {
         self.binary(&isa::REDUX_ADD, full_mask())
     }
-    /// The largest of the warp. sm_80.
+    /// Returns the maximum over all lanes of the warp (`redux.sync.max`). Needs sm_80.
+    ///
+    /// The whole warp must execute it. The result is uniform in the warp.
     #[track_caller]
     pub fn redux_max(self) -> Self {
         self.binary(&isa::REDUX_MAX, full_mask())
     }
 }
 
-/// `Self` can be converted from `T`, by this row.
+/// A type to which values of type `T` can be converted with [`cvt`](Val::cvt).
 pub trait ConvertFrom<'k, T>: Ty {
-    /// The row.
+    /// The instruction that converts.
     const OP: &'static Op;
 }
 macro_rules! conversions {
@@ -529,7 +683,7 @@ conversions! {
     bf16: f32 = CVT_B;
 }
 
-/// `Self` has the width of `T`.
+/// A type whose values have as many bits as values of type `T`, for [`bits`](Val::bits).
 pub trait SameWidth<T>: Ty {}
 macro_rules! same_width {
     ($($t:ty: $($u:ty),*;)*) => { $($(impl SameWidth<$u> for $t {})*)* };
@@ -546,14 +700,17 @@ same_width! {
 }
 
 impl<'k, T: Num> Var<'k, T> {
-    /// The value now, in a register of its own.
+    /// Returns the current value in a new register (`mov`). Later writes to the variable do not
+    /// change it.
+    ///
+    /// Where an operand is expected you can pass `&variable` instead, which emits no instruction.
     #[track_caller]
     pub fn get(&self) -> Val<'k, T> {
         self.0
             .k
             .emit(&isa::MOV, T::KIND, [Operand::Reg(self.0.reg)])
     }
-    /// `self = v`.
+    /// Assigns `v` to the variable (`mov`).
     #[track_caller]
     pub fn set(&mut self, v: impl Src<'k, T>) {
         self.0
@@ -563,7 +720,7 @@ impl<'k, T: Num> Var<'k, T> {
 }
 
 impl<'k> Var<'k, f32> {
-    /// `self = a * b + self`, rounded once.
+    /// Adds `a * b` to the variable, rounded once (`fma.rn.f32`).
     #[track_caller]
     pub fn fma(&mut self, a: impl Src<'k, f32>, b: impl Src<'k, f32>) {
         let d = self.0.reg;
@@ -578,7 +735,8 @@ impl<'k> Var<'k, f32> {
 }
 
 impl<'k, T: Ordered + Num> Var<'k, T> {
-    /// `self = max(self, v)`.
+    /// Assigns the larger of the variable and `v` to the variable (`max`). If one `f32` is NaN, the
+    /// other is assigned.
     #[track_caller]
     pub fn max_with(&mut self, v: impl Src<'k, T>) {
         let d = self.0.reg;

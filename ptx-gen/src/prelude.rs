@@ -1,11 +1,11 @@
-//! The names that most kernels need, for import as a whole: `use ptx_gen::prelude::*;`.
+//! The names that most kernels need: `use ptx_gen::prelude::*;`.
 //!
-//! The prelude has the traits and types of a [`KernelDef`], the macro [`args!`](crate::args), values, pointers and
-//! [`print()`]. Names for special tasks, for example [`Mbarrier`](crate::Mbarrier) or [`Tile`](crate::Tile), are only in the
-//! root of the crate.
+//! The prelude contains the traits and types of a [`KernelDef`], the macro [`args!`](crate::args),
+//! values, pointers and [`print()`]. Import names for special tasks, for example
+//! [`Mbarrier`](crate::Mbarrier) or [`Tile`](crate::Tile), from the root of the crate.
 //!
-//! No name of this crate is a name of the standard prelude. The prelude of `warpwright-driver` can be imported in the same
-//! file.
+//! No name in it shadows a name of the standard prelude. You can import it together with the
+//! prelude of `warpwright-driver`.
 //!
 //! # Example: a kernel on the CPU emulator
 //! ```
@@ -40,14 +40,16 @@
 //!         a.y.at(63 - k.tid()).st(a.x.at(k.tid()).ld());
 //!     }
 //!     fn reference(&self, a: ReverseArgs<Cpu<'_>>) {
-//!         a.y.iter_mut().zip(a.x.iter().rev()).for_each(|(y, x)| *y = *x);
+//!         for (y, x) in a.y.iter_mut().zip(a.x.iter().rev()) {
+//!             *y = *x;
+//!         }
 //!     }
 //! }
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let ptx = print(&Reverse.build()?, Target::named("sm_75").unwrap())?;
 //!
-//! // Any program that takes PTX can run it, here the emulator.
+//! // Any program that reads PTX can run it. Here it is the emulator.
 //! let module = ptx_emu::Module::parse(&ptx)?.complete()?;
 //! let memory = ptx_emu::Memory::new(1 << 20);
 //! let x = memory.alloc(256)?;

@@ -1,7 +1,9 @@
-//! The printer: a program as PTX text. Same program, same bytes; ASCII; one instruction a line.
+//! The printer: turns a program into PTX text, deterministically and in ASCII, one instruction per
+//! line.
 //!
-//! A block is a scope of PTX, in braces: its registers and labels are declared in it and end with it. Their names
-//! hold how deep the block stands and count from 0 in each, so that a change in one block changes no other.
+//! A block becomes a PTX scope in braces that declares its registers and labels. Their names
+//! contain the nesting depth and count from 0 in each block, so a change in one block does not
+//! rename anything in another.
 
 use crate::ir::*;
 use crate::isa::Slot;
@@ -11,16 +13,16 @@ use crate::text::Text;
 use crate::ty::{Class, Kind};
 use std::fmt::{self, Write};
 
-/// A program that a target cannot run.
+/// An error about a target that cannot run the program.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TargetError {
-    /// The kernel.
+    /// The name of the kernel.
     pub kernel: String,
-    /// The target asked for.
+    /// The requested target.
     pub target: Target,
-    /// The compute capability, times ten, that the program needs.
+    /// The compute capability that the program needs, times ten.
     pub needs: u32,
-    /// Whether it needs exactly that architecture's own target.
+    /// Whether the program needs the architecture-specific target of exactly this capability.
     pub specific: bool,
 }
 
@@ -32,26 +34,64 @@ impl fmt::Display for TargetError {
             needs,
             specific,
         } = self;
-        match specific {
-            true => write!(f, "{kernel} needs sm_{needs}a, not {target}"),
-            false => write!(f, "{kernel} needs sm_{needs} or newer, not {target}"),
+        if *specific {
+            write!(f, "{kernel} needs sm_{needs}a, not {target}")
+        } else {
+            write!(f, "{kernel} needs sm_{needs} or newer, not {target}")
         }
     }
 }
 impl std::error::Error for TargetError {}
 
-/// The program as PTX text, with the lowest `.version` that its rows and the target need.
+/// Prints a program as PTX, with the lowest `.version` that its instructions and the target need.
+///
+/// The same program and target always give the same text.
 ///
 /// # Errors
-/// If the target is older than a row the program uses.
+/// Returns an error if an instruction of the program needs a newer target.
+///
+/// # Example
+/// ```
+/// use ptx_gen::prelude::*;
+///
+/// struct Nothing;
+///
+/// args! {
+///     /// One buffer.
+///     pub struct NothingArgs {
+///         /// `[n]`
+///         x: InOut<f32>,
+///     }
+/// }
+///
+/// impl KernelDef for Nothing {
+///     type Args<S: Side> = NothingArgs<S>;
+///
+///     fn name(&self) -> String {
+///         "nothing".into()
+///     }
+///     fn block(&self) -> u32 {
+///         32
+///     }
+///     fn grid(&self, _: &NothingArgs<Shape>) -> Result<Grid, ShapeError> {
+///         Ok(Grid::line(1))
+///     }
+///     fn program<'k>(&self, _: Builder<'k>, _: NothingArgs<Dev<'k>>) {}
+///     fn reference(&self, _: NothingArgs<Cpu<'_>>) {}
+/// }
+///
+/// let ptx = print(&Nothing.build().unwrap(), Target::named("sm_80").unwrap()).unwrap();
+/// assert!(ptx.starts_with(".version 7.0\n.target sm_80\n.address_size 64\n"));
+/// ```
 pub fn print(p: &Program, target: Target) -> Result<String, TargetError> {
     Printer::new(p).program(p, target)
 }
 
-/// [`print()`] with `.loc` lines, so that profilers and the emulator show the Rust source of each instruction.
+/// Prints a program with `.loc` lines, so that profilers and the emulator show the Rust source of
+/// each instruction.
 ///
 /// # Errors
-/// As [`print()`].
+/// Returns an error if an instruction of the program needs a newer target.
 pub fn print_with_lines(p: &Program, target: Target) -> Result<String, TargetError> {
     Printer {
         lines: true,
@@ -60,7 +100,7 @@ pub fn print_with_lines(p: &Program, target: Target) -> Result<String, TargetErr
     .program(p, target)
 }
 
-/// The `.version` that [`print()`] writes for this target.
+/// Returns the `.version` that [`print()`] writes for this target.
 pub fn version(p: &Program, target: Target) -> Version {
     p.needs().version.max(target.version)
 }
@@ -70,14 +110,14 @@ struct Printer {
     lines: bool,
     files: Vec<&'static str>,
     at: Option<(usize, u32)>,
-    /// Labels so far in each block around, outermost first: labels are names of their block, as registers are.
+    /// The number of labels so far in each enclosing block, the outermost first.
     labels: Vec<u32>,
     mnemonics: Mnemonics,
 }
 
 impl Printer {
     fn new(p: &Program) -> Self {
-        // Most instructions make a register, and take a line.
+        // Most instructions define a register, and a line has about 48 bytes.
         let out = Text::with_capacity(p.registers.iter().sum::<u32>() as usize * 48);
         Printer {
             out,
@@ -95,6 +135,8 @@ impl Printer {
             specific,
             version,
         } = p.needs();
+        // Architecture-specific instructions exist on no other architecture, not even on a newer
+        // one.
         if target.sm < sm || specific && (!target.specific || target.sm != sm) {
             return Err(TargetError {
                 kernel: p.name.clone(),
@@ -129,6 +171,8 @@ impl Printer {
         self.line(format_args!(".version {version}"));
         self.line(format_args!(".target {target}"));
         self.line(format_args!(".address_size 64\n"));
+        // PTX declares dynamic shared memory outside of the entry. Static arrays are declared
+        // inside.
         for s in p.shared.iter().filter(|s| s.bytes.is_none()) {
             self.line(format_args!(
                 ".extern .shared .align {} .b8 {}[];\n",
@@ -189,7 +233,7 @@ impl Printer {
         }
     }
 
-    /// A block of its own: the names that it declares end with it.
+    /// Writes a block in braces. The names that it declares end with it.
     fn block(&mut self, registers: &[u32; 5], inside: impl FnOnce(&mut Self)) {
         self.plain("{");
         self.labels.push(0);
@@ -199,7 +243,7 @@ impl Printer {
         self.plain("}");
     }
 
-    /// The registers of the innermost block, on one line.
+    /// Declares the registers of the innermost block on one line.
     fn declare(&mut self, registers: &[u32; 5]) {
         let depth = self.labels.len() - 1;
         let declared = Class::ALL
@@ -261,7 +305,7 @@ impl Printer {
 
     fn choice(&mut self, cond: Reg, body: &StmtBlock, other: &StmtBlock) {
         match (&**body, &**other) {
-            // A branch around one instruction is a guard on it.
+            // A branch around one instruction becomes a predicate on it, which saves two labels.
             ([Stmt::Inst(only)], []) if body.registers == [0; 5] => self.inst(Some(cond), only),
             ([Stmt::Inst(only)], []) => self.block(&body.registers, |s| s.inst(Some(cond), only)),
             (_, []) => {
@@ -271,7 +315,8 @@ impl Printer {
                 self.place(end);
             }
             _ => {
-                let (end, otherwise) = (self.label("end"), self.same("else"));
+                let end = self.label("end");
+                let otherwise = self.same("else");
                 self.branch(Some(("@!", cond)), otherwise);
                 self.block(&body.registers, |s| s.stmts(body));
                 self.branch(None, end);
@@ -283,7 +328,8 @@ impl Printer {
     }
 
     fn cycle(&mut self, cond: &[Stmt], exit: Reg, body: &StmtBlock) {
-        let (start, done) = (self.label("loop"), self.same("done"));
+        let start = self.label("loop");
+        let done = self.same("done");
         self.place(start);
         self.block(&body.registers, |s| {
             s.stmts(cond);
@@ -294,7 +340,7 @@ impl Printer {
         self.place(done);
     }
 
-    /// A new label of the innermost block.
+    /// Returns a new label of the innermost block.
     fn label(&mut self, kind: &'static str) -> Label {
         if let Some(count) = self.labels.last_mut() {
             *count += 1;
@@ -302,7 +348,7 @@ impl Printer {
         self.same(kind)
     }
 
-    /// One more label of the statement that the last one is for.
+    /// Returns another label for the statement of the last label.
     fn same(&self, kind: &'static str) -> Label {
         let n = self.labels.last().map_or(0, |count| count - 1);
         Label {
@@ -317,7 +363,7 @@ impl Printer {
         self.out.put(":\n");
     }
 
-    /// A branch, taken by all or where the guard says.
+    /// Writes a branch, with a guard if only some threads take it.
     fn branch(&mut self, guard: Option<(&'static str, Reg)>, to: Label) {
         self.out.indent(self.labels.len());
         if let Some((mark, reg)) = guard {
@@ -335,7 +381,7 @@ impl Printer {
     }
 }
 
-/// A label: `$loop3`, or `$loop2_3` in a block that two others stand around.
+/// A label: `$loop3`, or `$loop2_3` at nesting depth 2.
 #[derive(Clone, Copy)]
 struct Label {
     kind: &'static str,
@@ -355,9 +401,10 @@ impl Label {
     }
 }
 
-/// `%r12`, or `%r2_12` where two blocks stand around the one that declares it.
+/// Prints `%r12`, or `%r2_12` for a register of a block at nesting depth 2.
 ///
-/// The name depends on no other block: a change of one block does not rename the registers of another.
+/// The name does not depend on other blocks, so a change of one block does not rename the registers
+/// of another.
 impl fmt::Display for Reg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut name = Text::default();
@@ -366,7 +413,7 @@ impl fmt::Display for Reg {
     }
 }
 
-/// An instruction's text, with its semicolon.
+/// Returns the text of an instruction with its semicolon.
 pub fn inst(i: &Inst) -> String {
     let mut text = Text::default();
     i.op.write_mnemonic(&mut text, i.kind, i.from, i.number());
@@ -378,9 +425,9 @@ fn put(text: &mut Text, v: fmt::Arguments<'_>) {
     text.write_fmt(v).expect("writing to memory cannot fail")
 }
 
-// These few write most of the text, piece by piece: `write!` takes ten times as long.
+// These functions write most of the text. They avoid `write!`, which takes ten times as long.
 
-/// The operands, and the semicolon.
+/// Writes the operands and the semicolon.
 fn operands(to: &mut Text, i: &Inst) {
     match &*i.dst {
         [] => {}
@@ -433,7 +480,7 @@ fn operand(to: &mut Text, o: &Operand) {
     }
 }
 
-/// `[map, {x, y}]`
+/// Writes `[map, {x, y}]`.
 fn tensor(to: &mut Text, regs: &[Reg]) {
     let [map, coordinates @ ..] = regs else {
         return;

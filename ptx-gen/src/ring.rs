@@ -1,15 +1,62 @@
-//! Rings of stages in shared memory: one thread fills a stage while others read those before.
+//! Rings of stages in shared memory: a pipeline in which one thread fills a stage while warps read
+//! others.
 //!
-//! Each stage has two mbarriers. `full` counts the bytes that have landed, and the blocks that fill the stage; `empty` counts
-//! the warps that have done with them. Both go through phases, told apart by their parity: a place in the ring ([`RingAt`]) is a stage and the parity
-//! of its phase, which changes when the ring comes round.
+//! Each stage has two mbarriers. `full` counts the bytes that have been copied and the blocks that
+//! fill the stage. `empty` counts the warps that have finished reading it. A position in the ring
+//! ([`RingAt`]) is a stage and the parity of its phase. The parity flips each time the position
+//! wraps around.
 
 use crate::asynchronous::Mbarrier;
 use crate::build::{Builder, U32, Var};
 use crate::check::ErrorKind;
 use crate::mem::{Ptr, Shared};
 
-/// Stages in shared memory, and their mbarriers. [`Builder::ring`] makes it.
+/// A ring of stages in shared memory with their mbarriers. [`Builder::ring`] creates it.
+///
+/// One thread calls [`fill`](Ring::fill) for each stage. The readers call [`wait`](Ring::wait),
+/// read the stage, call [`advance`](Ring::advance) and then
+/// [`release_before`](Ring::release_before).
+///
+/// # Example: one warp copies, three warps add up
+/// ```
+/// # use ptx_gen::prelude::*;
+/// use ptx_gen::RingShape;
+///
+/// # let ptx = ptx_gen::example(|k, a| {
+/// let shape = RingShape { stages: 4, bytes: 1024, readers: 3, blocks: 1 };
+/// let ring = k.ring(k.tile_memory("stages"), shape);
+/// k.when(k.tid().eq(0), || ring.init());
+/// k.barrier();
+///
+/// k.when(k.warp().eq(3), || {
+///     k.when(k.lane().eq(0), || {
+///         let policy = k.evict_first();
+///         let mut at = ring.start();
+///         k.for_each(0, a.n, 256, |i| {
+///             ring.fill(&mut at, |stage, landed| {
+///                 a.w.at(i).bulk_copy(stage.cast(), 1024, landed, policy)
+///             })
+///         });
+///     });
+/// })
+/// .otherwise(|| {
+///     let mut sum = k.var(0.0);
+///     let mut at = ring.start();
+///     k.for_each(0, a.n, 256, |_| {
+///         let stage = ring.wait(&at).cast::<f32>();
+///         sum += stage.at(k.tid()).ld();
+///         ring.advance(&mut at);
+///         // The loads must not be overtaken by the next copy into this stage.
+///         k.fence_async();
+///         ring.release_before(&at);
+///     });
+///     a.x.at(k.tid()).st(&sum);
+/// });
+/// # })?;
+/// assert_eq!(ptx.matches("mbarrier.init.shared.b64").count(), 8);
+/// assert_eq!(ptx.matches("mbarrier.try_wait").count(), 2);
+/// # Ok::<(), ptx_gen::Errors>(())
+/// ```
 pub struct Ring<'k> {
     k: Builder<'k>,
     memory: Ptr<'k, u8, Shared>,
@@ -18,28 +65,32 @@ pub struct Ring<'k> {
     shape: RingShape,
 }
 
-/// What a ring is made of.
+/// The shape of a [`Ring`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RingShape {
-    /// Stages.
+    /// The number of stages.
     pub stages: u32,
-    /// Bytes of a stage, all of which copies bring each time: a multiple of 1024, where tiles begin.
+    /// The size of a stage in bytes, a multiple of 1024 because tiles begin at such addresses.
     pub bytes: u32,
-    /// Warps of a block that read a stage.
+    /// The number of warps of a block that read each stage.
     pub readers: u32,
-    /// Blocks of the cluster that fill stages for each other; 1 without clusters.
+    /// The number of blocks of the cluster that fill stages for each other, at most 8. It is 1
+    /// without clusters.
     pub blocks: u32,
 }
 
-/// Where a thread is in a ring.
+/// The position of a thread in a ring.
 pub struct RingAt<'k> {
     stage: Var<'k, u32>,
     parity: Var<'k, u32>,
 }
 
 impl<'k> Builder<'k> {
-    /// A ring of stages in this memory, which is [`tile_memory`](Builder::tile_memory) of at least
-    /// [`RingShape::memory`] bytes. sm_90.
+    /// Returns a ring of stages in `memory`. Needs sm_90.
+    ///
+    /// `memory` must come from [`tile_memory`](Builder::tile_memory) and have at least
+    /// [`RingShape::memory`] bytes. Building the program returns an error if the shape is not
+    /// valid.
     #[track_caller]
     pub fn ring(self, memory: Ptr<'k, u8, Shared>, shape: RingShape) -> Ring<'k> {
         let RingShape {
@@ -55,15 +106,13 @@ impl<'k> Builder<'k> {
             || !(1..=8).contains(&blocks)
         {
             let what = format!(
-                "a ring of {stages} stages of {bytes} bytes for {readers} warps in {blocks} blocks; stages are multiples \
-                 of 1024, and no number is 0, of blocks at most 8"
+                "invalid ring of {stages} stages of {bytes} bytes for {readers} warps in {blocks} blocks: expected \
+                 stages of a multiple of 1024 bytes, no number 0, and at most 8 blocks"
             );
             self.error(ErrorKind::Limit(what));
         }
-        let (full, empty) = (
-            self.shared("full", stages.max(1)),
-            self.shared("empty", stages.max(1)),
-        );
+        let full = self.shared("full", stages.max(1));
+        let empty = self.shared("empty", stages.max(1));
         Ring {
             k: self,
             memory,
@@ -75,14 +124,16 @@ impl<'k> Builder<'k> {
 }
 
 impl RingShape {
-    /// Bytes of all stages.
+    /// Returns the size of all stages in bytes.
     pub const fn memory(self) -> u32 {
         self.stages * self.bytes
     }
 }
 
 impl<'k> Ring<'k> {
-    /// Makes the mbarriers: by one thread, before a barrier of all threads of the cluster.
+    /// Initializes the mbarriers.
+    ///
+    /// One thread must call it, before a barrier of all threads of the cluster.
     #[track_caller]
     pub fn init(&self) {
         for stage in 0..self.shape.stages {
@@ -95,7 +146,7 @@ impl<'k> Ring<'k> {
         self.k.fence_mbarriers();
     }
 
-    /// The first stage, empty.
+    /// Returns the position of the first stage, which is empty.
     #[track_caller]
     pub fn start(&self) -> RingAt<'k> {
         RingAt {
@@ -104,10 +155,11 @@ impl<'k> Ring<'k> {
         }
     }
 
-    /// Waits until the stage has been released, then runs `copies` with its memory and the mbarrier that counts their
-    /// bytes: all bytes of the stage; goes on to the next stage. By one thread of each block.
+    /// Waits until the stage is free, starts `copies` into it, and moves `at` to the next stage.
     ///
-    /// In a cluster the stage has been released in all of its blocks, so that copies may go to each of them.
+    /// `copies` receives the memory of the stage and the mbarrier that counts the bytes. It must
+    /// issue copies for all bytes of the stage. One thread of each block calls this method. In a
+    /// cluster the stage is free in all blocks, so copies may write to each of them.
     #[track_caller]
     pub fn fill(
         &self,
@@ -117,7 +169,9 @@ impl<'k> Ring<'k> {
         self.fill_part(at, self.shape.bytes, copies)
     }
 
-    /// The same with copies that bring so many bytes, at most those of the stage.
+    /// Fills a stage like [`fill`](Ring::fill), with copies of only `bytes` bytes.
+    ///
+    /// Building the program returns an error if `bytes` is larger than the stage.
     #[track_caller]
     pub fn fill_part(
         &self,
@@ -126,11 +180,16 @@ impl<'k> Ring<'k> {
         copies: impl FnOnce(Ptr<'k, u8, Shared>, Mbarrier<'k>),
     ) {
         if bytes > self.shape.bytes {
-            let what = format!("{bytes} bytes in a stage of {}", self.shape.bytes);
+            let what = format!(
+                "{bytes} bytes do not fit into a stage of {}",
+                self.shape.bytes
+            );
             return self.k.error(ErrorKind::Limit(what));
         }
-        let (stage, parity) = (at.stage.get(), at.parity.get());
-        // Of a new barrier the phase before the first has ended.
+        let stage = at.stage.get();
+        let parity = at.parity.get();
+        // A new mbarrier counts as if the phase before its first one had ended, so the first round
+        // of fills does not wait.
         self.empty.at(stage).mbarrier().wait(parity ^ 1);
         let full = self.full.at(stage).mbarrier();
         full.arrive_expect(bytes);
@@ -139,16 +198,23 @@ impl<'k> Ring<'k> {
         self.advance(at);
     }
 
-    /// Tells the other blocks of the cluster that the stage has been released here. A warp that waits for theirs then knows,
-    /// and releases it here only after. Without it, nothing would order that where copies stay in their own block: a fast
-    /// block's release could be counted for the time before.
+    /// Arrives at the `full` mbarriers of the other blocks, to report that the stage is free in
+    /// this block.
+    ///
+    /// A warp that waits for `full` then knows that the stage was free in every block, and releases
+    /// it only afterwards. Without this arrival, a fast block could release the stage again before
+    /// a slow block has finished the previous phase, and the release would be counted for the wrong
+    /// phase. This is only possible if copies stay within their own block, because nothing else
+    /// orders the blocks.
     #[track_caller]
     fn tell_others(&self, full: Mbarrier<'k>) {
         let blocks = self.shape.blocks;
-        (1..blocks).for_each(|i| full.arrive_in_block((self.k.cluster_rank() + i) % blocks));
+        for i in 1..blocks {
+            full.arrive_in_block((self.k.cluster_rank() + i) % blocks);
+        }
     }
 
-    /// Waits until the bytes of the stage have landed; gives its memory.
+    /// Waits until all bytes of the stage have been copied. Returns the memory of the stage.
     #[track_caller]
     pub fn wait(&self, at: &RingAt<'k>) -> Ptr<'k, u8, Shared> {
         let stage = at.stage.get();
@@ -156,7 +222,7 @@ impl<'k> Ring<'k> {
         self.memory.row(stage, self.shape.bytes)
     }
 
-    /// Goes on to the next stage.
+    /// Moves the position to the next stage.
     #[track_caller]
     pub fn advance(&self, at: &mut RingAt<'k>) {
         let next = at.stage.get() + 1;
@@ -166,14 +232,18 @@ impl<'k> Ring<'k> {
         at.parity.set(wraps.select(parity ^ 1, parity));
     }
 
-    /// Releases the stage before this place: the warp has done with it, and copies may overwrite it. By each warp that
-    /// reads, once a stage. In a cluster the warp tells each block, because each fills the stage. A lane that read it by
-    /// loads, and not by `wgmma`, executes [`fence_async`](Builder::fence_async) first, or copies may overtake the loads.
+    /// Releases the stage before this position, so that copies may overwrite it.
+    ///
+    /// Each reading warp must call it once per stage. In a cluster the warp notifies every block,
+    /// because each block fills the stage. If lanes read the stage with ordinary loads instead of
+    /// `wgmma`, they must execute [`fence_async`](Builder::fence_async) first. Otherwise copies may
+    /// overtake the loads.
     #[track_caller]
     pub fn release_before(&self, at: &RingAt<'k>) {
         let stage = at.stage.get();
         let before: U32<'k> = stage.eq(0).select(self.shape.stages - 1, stage - 1);
-        let (empty, lane) = (self.empty.at(before).mbarrier(), self.k.lane());
+        let empty = self.empty.at(before).mbarrier();
+        let lane = self.k.lane();
         match self.shape.blocks {
             1 => self.k.when(lane.eq(0), || empty.arrive()),
             blocks => self.k.when(lane.lt(blocks), || empty.arrive_in_block(lane)),

@@ -1,5 +1,7 @@
-//! A program for every row of the table, so that tests can print, assemble and execute each. Few build on that, so it
-//! is there with the feature `samples` only.
+//! A program for every row of the instruction table, so that tests can print, assemble and run each
+//! one.
+//!
+//! Only the feature `samples` compiles this module, because few users need it.
 
 use crate::ir::*;
 use crate::isa::{self, Completion, Effect, GridStep, MbarrierStep, Op, Slot};
@@ -7,32 +9,36 @@ use crate::tile::{Swizzle, Tile};
 use crate::ty::Kind;
 use std::panic::Location;
 
-/// A row used once, in a program of its own.
+/// A program that uses one row of the instruction table.
 pub struct Sample {
     /// The row.
     pub op: &'static Op,
-    /// What its `$t` stands for.
+    /// The type for the placeholder `$t`.
     pub kind: Kind,
-    /// The program: one warp, or a warpgroup. Parameter `p` points to [`MEMORY`](Sample::MEMORY) bytes that operands
-    /// come from and results go to; `q` is a value for the row that loads parameters; `x`, if it is there, is the map
-    /// of a matrix that is its [tile](Program::tile) and begins where `p` points.
+    /// The program, which runs in one warp or one warpgroup.
+    ///
+    /// Parameter `p` points to [`MEMORY`](Sample::MEMORY) bytes for operands and results. Parameter
+    /// `q` is a scalar for the row that loads parameters. Parameter `x`, if present, is a tensor
+    /// map for the [tile](Program::tile) of a matrix that begins at `p`.
     pub program: Program,
 }
 
 impl Sample {
-    /// Bytes that parameter `p` points to: 16 for each thread of a warpgroup and operand, or result.
+    /// The size of the buffer `p` in bytes: 16 for each thread of a warpgroup and each operand or
+    /// result.
     pub const MEMORY: u32 = 128 * 16 * 4;
 
-    /// Whether it needs a tensor map.
+    /// Returns true if the program has a tensor map.
     pub fn has_map(&self) -> bool {
         !self.program.tiles.is_empty()
     }
 }
 
-/// A sample of every row for every pair of types it allows.
+/// Returns a sample of every row for every pair of types that it allows.
 ///
 /// # Panics
-/// If a row and the validator disagree, which the tests of this crate show.
+/// Panics if validation rejects the sample of a row. The tests of this crate show that it accepts
+/// all.
 pub fn samples() -> Vec<Sample> {
     isa::all()
         .flat_map(|op| {
@@ -42,10 +48,10 @@ pub fn samples() -> Vec<Sample> {
         .collect()
 }
 
-/// Bytes of shared memory that a warp has.
+/// The size of a warp's shared memory in bytes.
 const STAGED: u32 = 32 * 16;
 
-/// The box that samples of tensor copies copy: within what the warp has of shared memory.
+/// The box that samples of tensor copies use. It fits into the shared memory of a warp.
 const TILE: Tile = Tile {
     elem: Kind::F16,
     rows: 8,
@@ -54,15 +60,18 @@ const TILE: Tile = Tile {
     box_rows: 8,
 };
 
-/// Threads of a warpgroup, bytes of shared memory of each, and of all: a left matrix of 64 rows of 128 bytes.
+/// The number of threads in a warpgroup.
 const GROUP: u32 = 128;
+/// The bytes of shared memory of each thread of a warpgroup. Together they hold a left matrix of 64
+/// rows of 128 bytes.
 const OWN: u32 = 64;
 
-/// Where a lane's copy of its shared memory goes, and its results: past the operands, which are at most six.
+/// The offset at which a lane writes a copy of its shared memory, after at most six operands.
 const SHARED: i32 = 512 * 6;
+/// The offset at which a lane writes its results.
 const RESULTS: i32 = 512 * 7;
 
-/// Where a lane's mbarrier is, past what the lanes have of shared memory: as far apart as that.
+/// The offset of a lane's mbarrier from its shared memory, which is beyond the memory of all lanes.
 const BARRIERS: i32 = 512;
 
 fn sample(op: &'static Op, kind: Kind, from: Option<Kind>) -> Sample {
@@ -82,7 +91,7 @@ fn sample(op: &'static Op, kind: Kind, from: Option<Kind>) -> Sample {
     Sample { op, kind, program }
 }
 
-/// The program of what was written.
+/// Returns the program with the body of `s`.
 fn program(op: &Op, kind: Kind, from: Option<Kind>, s: Writer) -> Program {
     let suffix = from.map_or(String::new(), |f| format!("_{}", f.name()));
     let param = |name, kind| Param {
@@ -123,7 +132,8 @@ fn program(op: &Op, kind: Kind, from: Option<Kind>, s: Writer) -> Program {
         name: format!("{}_{}{suffix}", op.id.to_lowercase(), kind.name()),
         block,
         shape: [block, 1, 1],
-        // What a warpgroup may ask for depends on what others leave.
+        // `setmaxnreg` needs to know the registers at launch, which depend on the blocks per
+        // multiprocessor.
         blocks_per_sm: group.then_some(1),
         cluster: 1,
         params,
@@ -147,7 +157,7 @@ fn program(op: &Op, kind: Kind, from: Option<Kind>, s: Writer) -> Program {
     }
 }
 
-/// Whether copies of the thread's own may be under way after it.
+/// Returns true if copies of the thread may be in flight after an instruction with this effect.
 fn leaves_copies(effect: Effect) -> bool {
     matches!(
         effect,
@@ -160,14 +170,23 @@ fn leaves_copies(effect: Effect) -> bool {
 struct Writer {
     registers: [u32; 5],
     body: Vec<Stmt>,
-    /// Operands made so far: each has its own 512 bytes of memory.
+    /// The number of operands so far, each of which has 512 bytes of memory.
     next: i32,
 }
 
+/// Returns a literal operand of type `u32`.
+fn imm(bits: impl Into<u64>) -> Operand {
+    Operand::Imm(Imm {
+        kind: Kind::U32,
+        bits: bits.into(),
+    })
+}
+
 impl Writer {
-    /// The row's instruction between what makes its operands and what stores its results.
+    /// Writes the instruction of a row between loads of its operands and stores of its results.
     fn plainly(&mut self, op: &'static Op, kind: Kind, from: Option<Kind>) {
         let [near, mine] = self.addresses();
+        // `mbarrier.init` itself must not find an initialized barrier.
         let made = op.effect != Effect::Mbarrier(MbarrierStep::Init);
         let barrier =
             (made && op.form.src.contains(&Slot::Barrier)).then(|| self.barrier(op, near));
@@ -188,17 +207,13 @@ impl Writer {
         }
     }
 
-    /// Waits for what the row has begun.
+    /// Waits for everything that the row has started.
     fn finish(&mut self, op: &'static Op) {
-        let zero = || {
-            vec![Operand::Imm(Imm {
-                kind: Kind::U32,
-                bits: 0,
-            })]
-        };
+        let zero = || vec![imm(0u32)];
         if op.effect == Effect::Grid(GridStep::Trigger) {
             self.push(&isa::GRID_WAIT, Kind::U32, vec![], vec![]);
         }
+        // Every arrival at the barrier of the cluster needs a wait before the thread exits.
         if *op == isa::CLUSTER_ARRIVE || *op == isa::CLUSTER_ARRIVE_RELAXED {
             self.push(&isa::CLUSTER_WAIT, Kind::U32, vec![], vec![]);
         }
@@ -210,7 +225,8 @@ impl Writer {
         }
     }
 
-    /// A product of a warpgroup on 64 rows of 128 bytes of shared memory; its first eight rows are the right matrix.
+    /// Writes a matmul of a warpgroup on 64 rows of 128 bytes of shared memory. The first eight
+    /// rows are also the right matrix.
     fn beside_warpgroup(&mut self, op: &'static Op, kind: Kind, from: Option<Kind>) {
         let thread = self.reg(Kind::U32);
         self.push(
@@ -222,17 +238,11 @@ impl Writer {
         let mine = self.memory(thread);
         let near = self.shared(thread, OWN);
         self.push(&isa::FENCE_ASYNC, Kind::U32, vec![], vec![]);
-        self.push(
-            &isa::BAR_SYNC,
-            Kind::U32,
-            vec![],
-            vec![Operand::Imm(Imm {
-                kind: Kind::U32,
-                bits: 0,
-            })],
-        );
-        let (at, dst) = (Location::caller(), op.form.dst.iter());
+        self.push(&isa::BAR_SYNC, Kind::U32, vec![], vec![imm(0u32)]);
+        let at = Location::caller();
+        let dst = op.form.dst.iter();
         let sums: Vec<Reg> = dst.flat_map(|slot| self.results(*slot, kind)).collect();
+        // The matmul reads its accumulators, so they need a value.
         for sum in &sums {
             let zero = Operand::Imm(Imm {
                 kind: sum.kind,
@@ -258,20 +268,13 @@ impl Writer {
         }));
         if !sums.is_empty() {
             self.push(&isa::WGMMA_COMMIT, Kind::U32, vec![], vec![]);
-            self.push(
-                &isa::WGMMA_WAIT,
-                Kind::U32,
-                vec![],
-                vec![Operand::Imm(Imm {
-                    kind: Kind::U32,
-                    bits: 0,
-                })],
-            );
+            self.push(&isa::WGMMA_WAIT, Kind::U32, vec![], vec![imm(0u32)]);
         }
         self.store_all(sums, mine, Sample::MEMORY as i32 / 2);
     }
 
-    /// A copy of a tile by the first lane, after which each lane shows its part of shared memory.
+    /// Writes a copy of a tile by the first lane, after which each lane stores its share of shared
+    /// memory.
     fn tensor_copy(&mut self, op: &'static Op) {
         let [near, mine] = self.addresses();
         self.push(&isa::FENCE_ASYNC, Kind::U32, vec![], vec![]);
@@ -281,17 +284,16 @@ impl Writer {
             vec![],
             vec![crate::build::full_mask()],
         );
-        let (lane, first) = (self.reg(Kind::U32), self.reg(Kind::Pred));
+        let lane = self.reg(Kind::U32);
+        let first = self.reg(Kind::Pred);
+        // The copy is issued once, so its instructions go into a branch of the first lane.
         self.push(
             &isa::MOV,
             Kind::U32,
             vec![lane],
             vec![Operand::Special("%laneid", Level::Lane)],
         );
-        let zero = Operand::Imm(Imm {
-            kind: Kind::U32,
-            bits: 0,
-        });
+        let zero = imm(0u32);
         self.push(
             &isa::SETP_EQ,
             Kind::U32,
@@ -311,17 +313,13 @@ impl Writer {
             None => self.finish(op),
         }
         let stmts = std::mem::replace(&mut self.body, outer);
-        let (body, other) = (
-            StmtBlock {
+        self.body.push(Stmt::If {
+            cond: first,
+            body: StmtBlock {
                 stmts,
                 registers: [0; 5],
             },
-            StmtBlock::default(),
-        );
-        self.body.push(Stmt::If {
-            cond: first,
-            body,
-            other,
+            other: StmtBlock::default(),
             at: Location::caller(),
         });
         self.push(
@@ -333,12 +331,9 @@ impl Writer {
         self.show_shared(near, mine);
     }
 
-    /// Arrives for so many bytes, and waits until they have landed.
+    /// Arrives, expects `bytes` bytes, and waits until they have arrived.
     fn expect_and_wait(&mut self, barrier: Operand, bytes: u32) {
-        let bytes = Operand::Imm(Imm {
-            kind: Kind::U32,
-            bits: bytes.into(),
-        });
+        let bytes = imm(bytes);
         self.push(
             &isa::MBAR_EXPECT,
             Kind::U32,
@@ -349,15 +344,9 @@ impl Writer {
     }
 
     fn wait(&mut self, barrier: Operand) {
-        let (at, landed) = (Location::caller(), self.reg(Kind::Pred));
-        let src = [
-            barrier,
-            Operand::Imm(Imm {
-                kind: Kind::U32,
-                bits: 0,
-            }),
-        ]
-        .into();
+        let at = Location::caller();
+        let landed = self.reg(Kind::Pred);
+        let src = [barrier, imm(0u32)].into();
         let wait = Inst {
             op: &isa::MBAR_TRY,
             kind: Kind::U32,
@@ -374,19 +363,17 @@ impl Writer {
         });
     }
 
-    /// The descriptor of the rows in shared memory that this thread's part is in.
+    /// Returns the descriptor of the rows in shared memory.
     fn descriptor(&mut self) -> Operand {
-        let (symbol, long) = (self.reg(Kind::U32), self.reg(Kind::U64));
+        let symbol = self.reg(Kind::U32);
+        let long = self.reg(Kind::U64);
         self.push(
             &isa::MOV,
             Kind::U32,
             vec![symbol],
             vec![Operand::Symbol("s".into())],
         );
-        let four = Operand::Imm(Imm {
-            kind: Kind::U32,
-            bits: 4,
-        });
+        let four = imm(4u32);
         self.push(
             &isa::SHR,
             Kind::U32,
@@ -402,6 +389,8 @@ impl Writer {
             at: Location::caller(),
         };
         self.body.push(Stmt::Inst(to));
+        // A swizzle of 128 bytes, a stride of 1024 bytes between groups of eight rows, and the
+        // leading offset that the swizzle fixes.
         let fixed = Imm {
             kind: Kind::U64,
             bits: 1 << 62 | 64 << 32 | 1 << 16,
@@ -415,9 +404,10 @@ impl Writer {
         Operand::Reg(long)
     }
 
-    /// The generic address of the tensor map.
+    /// Returns the generic address of the tensor map.
     fn map(&mut self) -> Reg {
-        let (address, generic) = (self.reg(Kind::U64), self.reg(Kind::U64));
+        let address = self.reg(Kind::U64);
+        let generic = self.reg(Kind::U64);
         self.push(
             &isa::PARAM_ADDRESS,
             Kind::U64,
@@ -433,7 +423,7 @@ impl Writer {
         generic
     }
 
-    /// A register with this number.
+    /// Returns a register that holds `bits`.
     fn literal(&mut self, bits: u64) -> Reg {
         let v = self.reg(Kind::U32);
         self.push(
@@ -471,7 +461,8 @@ impl Writer {
         }))
     }
 
-    /// The addresses of this lane's memory: shared, and global from which operands are loaded.
+    /// Returns the addresses of this lane's shared memory and of the global memory with its
+    /// operands.
     fn addresses(&mut self) -> [Reg; 2] {
         let lane = self.reg(Kind::U32);
         let place = Operand::Special("%laneid", Level::Lane);
@@ -480,7 +471,7 @@ impl Writer {
         [self.shared(lane, 16), mine]
     }
 
-    /// The address of this thread's 16 bytes of global memory.
+    /// Returns the address of this thread's 16 bytes of global memory.
     fn memory(&mut self, thread: Reg) -> Reg {
         let p = self.reg(Kind::U64);
         self.push(
@@ -497,10 +488,7 @@ impl Writer {
             vec![Operand::Reg(p)],
         );
         let mine = self.reg(Kind::U64);
-        let stride = Operand::Imm(Imm {
-            kind: Kind::U32,
-            bits: 16,
-        });
+        let stride = imm(16u32);
         self.push(
             &isa::MAD_WIDE,
             Kind::U32,
@@ -510,7 +498,7 @@ impl Writer {
         mine
     }
 
-    /// The row's instruction on operands from memory. Returns its results.
+    /// Writes the instruction of the row on operands from memory. Returns its results.
     fn instruction(
         &mut self,
         op: &'static Op,
@@ -528,7 +516,8 @@ impl Writer {
             .iter()
             .flat_map(|slot| self.results(*slot, kind))
             .collect();
-        let (results, at) = (dst.clone().into(), Location::caller());
+        let results = dst.clone().into();
+        let at = Location::caller();
         self.body.push(Stmt::Inst(Inst {
             op,
             kind,
@@ -548,7 +537,7 @@ impl Writer {
         }
     }
 
-    /// This lane's bytes of shared memory, so many, initialised.
+    /// Initializes this lane's `bytes` bytes of shared memory and returns their address.
     fn shared(&mut self, lane: Reg, bytes: u32) -> Reg {
         let symbol = self.reg(Kind::U32);
         self.push(
@@ -558,10 +547,7 @@ impl Writer {
             vec![Operand::Symbol("s".into())],
         );
         let address = self.reg(Kind::U32);
-        let stride = Operand::Imm(Imm {
-            kind: Kind::U32,
-            bits: bytes.into(),
-        });
+        let stride = imm(bytes);
         self.push(
             &isa::MAD_LO,
             Kind::U32,
@@ -569,15 +555,8 @@ impl Writer {
             vec![Operand::Reg(lane), stride, Operand::Reg(symbol)],
         );
         let one = self.reg(Kind::U32);
-        self.push(
-            &isa::MOV,
-            Kind::U32,
-            vec![one],
-            vec![Operand::Imm(Imm {
-                kind: Kind::U32,
-                bits: 1,
-            })],
-        );
+        self.push(&isa::MOV, Kind::U32, vec![one], vec![imm(1u32)]);
+        // Rows that load shared memory must not read uninitialized bytes.
         let values = Operand::Group([one; 4].into());
         for at in (0..bytes as i32).step_by(16) {
             let to = Operand::Addr(Base::Reg(address), at);
@@ -591,13 +570,10 @@ impl Writer {
         address
     }
 
-    /// This lane's mbarrier, which one arrival ends a phase of.
+    /// Initializes this lane's mbarrier with a count of 1 and returns its address.
     fn barrier(&mut self, op: &'static Op, near: Reg) -> Operand {
         let address = Operand::Addr(Base::Reg(near), BARRIERS);
-        let one = Operand::Imm(Imm {
-            kind: Kind::U32,
-            bits: 1,
-        });
+        let one = imm(1u32);
         self.push(
             &isa::MBAR_INIT,
             Kind::U32,
@@ -611,13 +587,11 @@ impl Writer {
         address
     }
 
-    /// Ends what the row left under way, so that nothing is when the kernel exits: bytes expected are copied, bytes
-    /// copied are expected, and both are waited for.
+    /// Completes everything that the row has left pending, so that the kernel can exit.
+    ///
+    /// Expected bytes are copied, copied bytes are expected, and both are waited for.
     fn settle(&mut self, op: &'static Op, barrier: Operand, mine: Reg, near: Reg) {
-        let bytes = Operand::Imm(Imm {
-            kind: Kind::U32,
-            bits: 16,
-        });
+        let bytes = imm(16u32);
         let [from, to] = [mine, near].map(|reg| Operand::Addr(Base::Reg(reg), 0));
         if op.effect == Effect::Mbarrier(MbarrierStep::ArriveExpect) {
             self.push(
@@ -639,7 +613,7 @@ impl Writer {
         self.wait(barrier);
     }
 
-    /// Registers of a fragment: four words of memory each, so that a fragment is one operand.
+    /// Returns the registers of a fragment, loaded from four words of memory each.
     fn registers(&mut self, kind: Kind, n: u32, mine: Reg) -> Operand {
         let at = 512 * self.next;
         self.next += 1;
@@ -652,7 +626,7 @@ impl Writer {
         Operand::Group((0..n).map(|i| word(self, i)).collect())
     }
 
-    /// A register of this kind, loaded from memory.
+    /// Returns a register of this type, loaded from memory.
     fn value(&mut self, kind: Kind, mine: Reg) -> Reg {
         let address = Operand::Addr(Base::Reg(mine), 512 * self.next);
         self.next += 1;
@@ -660,10 +634,7 @@ impl Writer {
             let word = self.reg(Kind::U32);
             self.push(&isa::LD_GLOBAL, Kind::U32, vec![word], vec![address]);
             let p = self.reg(Kind::Pred);
-            let zero = Operand::Imm(Imm {
-                kind: Kind::U32,
-                bits: 0,
-            });
+            let zero = imm(0u32);
             self.push(
                 &isa::SETP_NE,
                 Kind::U32,
@@ -688,25 +659,17 @@ impl Writer {
     ) -> Operand {
         let mask = op.together == Level::Warp && *op != isa::MOVMATRIX;
         match slot {
-            // The rank of a block, of which there is one.
+            // The rank of a block: without clusters there is only rank 0.
             Slot::Is(Kind::U32) if *op == isa::MAPA => Operand::Reg(self.literal(0)),
             Slot::Cluster | Slot::Blocks | Slot::Tensor | Slot::TensorMap | Slot::Descriptor => {
                 self.beyond_block(slot, near)
             }
             Slot::ParamName => Operand::Symbol("p".into()),
-            Slot::Accumulators(_) => unreachable!("sums are written"),
-            // The member mask, or a distance: every lane must name the same.
-            Slot::Is(Kind::U32) if mask => Operand::Imm(Imm {
-                kind: Kind::U32,
-                bits: u32::MAX.into(),
-            }),
-            // Arrivals of a phase, which have a bound.
-            Slot::Is(Kind::U32) if op.effect == Effect::Mbarrier(MbarrierStep::Init) => {
-                Operand::Imm(Imm {
-                    kind: Kind::U32,
-                    bits: 1,
-                })
-            }
+            Slot::Accumulators(_) => unreachable!("accumulators are only written"),
+            // A member mask or a distance, which must be the same in every lane.
+            Slot::Is(Kind::U32) if mask => imm(u32::MAX),
+            // The number of arrivals is limited, so it is not loaded from memory.
+            Slot::Is(Kind::U32) if op.effect == Effect::Mbarrier(MbarrierStep::Init) => imm(1u32),
             Slot::Is(kind) => Operand::Reg(self.value(kind, mine)),
             Slot::T | Slot::Any => Operand::Reg(self.value(kind, mine)),
             Slot::S => Operand::Reg(self.value(from.unwrap_or(kind), mine)),
@@ -718,18 +681,9 @@ impl Writer {
             Slot::Vec(n) => Operand::Group((0..n).map(|_| self.value(kind, mine)).collect()),
             Slot::Regs(kind, n) => self.registers(kind, n, mine),
             Slot::Barrier => Operand::Addr(Base::Reg(near), BARRIERS),
-            Slot::Parity => Operand::Imm(Imm {
-                kind: Kind::U32,
-                bits: 1,
-            }),
-            Slot::Threads => Operand::Imm(Imm {
-                kind: Kind::U32,
-                bits: 32,
-            }),
-            Slot::Bytes => Operand::Imm(Imm {
-                kind: Kind::U32,
-                bits: 16,
-            }),
+            Slot::Parity => imm(1u32),
+            Slot::Threads => imm(32u32),
+            Slot::Bytes => imm(16u32),
             Slot::Policy => {
                 let policy = self.reg(Kind::U64);
                 self.push(&isa::POLICY_FIRST, Kind::U32, vec![policy], vec![]);
@@ -742,17 +696,19 @@ impl Writer {
         }
     }
 
-    /// An operand of what blocks of a cluster share, of tensors, or of products of warpgroups.
+    /// Returns an operand for memory of the cluster, a tensor, or a matmul of a warpgroup.
     fn beyond_block(&mut self, slot: Slot, near: Reg) -> Operand {
         match slot {
             Slot::Cluster => {
-                let (there, rank) = (self.reg(Kind::U32), self.literal(0));
+                let there = self.reg(Kind::U32);
+                let rank = self.literal(0);
                 let src = vec![Operand::Reg(near), Operand::Reg(rank)];
                 self.push(&isa::MAPA, Kind::U32, vec![there], src);
                 Operand::Addr(Base::Reg(there), 0)
             }
             Slot::Blocks => {
-                let (blocks, one) = (self.reg(Kind::F16), self.literal(1));
+                let blocks = self.reg(Kind::F16);
+                let one = self.literal(1);
                 self.push(
                     &isa::CVT_BLOCKS,
                     Kind::U32,
@@ -772,7 +728,7 @@ impl Writer {
             Slot::Vec(n) => (0..n).map(|_| self.reg(kind)).collect(),
             Slot::Regs(kind, n) => (0..n).map(|_| self.reg(kind)).collect(),
             Slot::Policy => vec![self.reg(Kind::U64)],
-            // Eight columns.
+            // Four registers per lane are eight columns.
             Slot::Accumulators(kind) => (0..4).map(|_| self.reg(kind)).collect(),
             Slot::Blocks => vec![self.reg(Kind::F16)],
             Slot::Halves => (0..2).map(|_| self.reg(Kind::F16)).collect(),
@@ -793,17 +749,7 @@ impl Writer {
             );
         }
         let word = self.reg(Kind::U32);
-        let (one, zero) = (
-            Imm {
-                kind: Kind::U32,
-                bits: 1,
-            },
-            Imm {
-                kind: Kind::U32,
-                bits: 0,
-            },
-        );
-        let src = vec![Operand::Imm(one), Operand::Imm(zero), Operand::Reg(d)];
+        let src = vec![imm(1u32), imm(0u32), Operand::Reg(d)];
         self.push(&isa::SELP, Kind::U32, vec![word], src);
         self.push(
             &isa::ST_GLOBAL,
@@ -813,7 +759,7 @@ impl Writer {
         );
     }
 
-    /// Copies this lane's 16 bytes of shared memory to where a test sees them.
+    /// Copies this lane's 16 bytes of shared memory to global memory, where a test can read them.
     fn show_shared(&mut self, near: Reg, mine: Reg) {
         let words: Vec<Reg> = (0..4).map(|_| self.reg(Kind::U32)).collect();
         self.push(

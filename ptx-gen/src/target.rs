@@ -1,8 +1,8 @@
-//! Targets: the chips that a kernel can be printed for, and the least PTX version each needs.
+//! Targets: the architectures for which a kernel can be printed, and their minimum PTX versions.
 
 use std::fmt;
 
-/// A PTX ISA version: `Version(7, 8)` is `.version 7.8`.
+/// A PTX ISA version. `Version(7, 8)` is `.version 7.8`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Version(pub u8, pub u8);
 
@@ -12,16 +12,30 @@ impl fmt::Display for Version {
     }
 }
 
-/// A `.target`.
+/// A `.target` of PTX.
+///
+/// # Example
+/// ```
+/// use ptx_gen::Target;
+///
+/// // PTX for an architecture-specific target runs only on that architecture.
+/// assert_eq!(Target::for_device(9, 0).unwrap().name, "sm_90a");
+/// assert_eq!(Target::for_device(8, 7).unwrap().name, "sm_86");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub struct Target {
-    /// `sm_90a`
+    /// The name, for example `sm_90a`.
     pub name: &'static str,
-    /// Ten times the compute capability: 90.
+    /// The compute capability, times ten. It is 90 for `sm_90a`.
     pub sm: u32,
-    /// Whether architecture-specific rows (the `a` of `sm_90a`) are allowed; such PTX runs on this chip alone.
+    /// Whether the target is architecture-specific, like the `a` in `sm_90a`.
+    ///
+    /// Only such targets allow architecture-specific instructions, and their PTX runs only on this
+    /// architecture.
     pub specific: bool,
-    /// The first PTX version that knows it (measured with ptxas, equal in all its releases).
+    /// The first PTX version that supports the target. It was measured with `ptxas` and is the same
+    /// in all its releases.
     pub version: Version,
 }
 
@@ -35,7 +49,7 @@ const fn target(name: &'static str, sm: u32, specific: bool, version: Version) -
 }
 
 impl Target {
-    /// Every target, oldest first.
+    /// All targets, the oldest first.
     pub const ALL: [Target; 8] = [
         target("sm_75", 75, false, Version(6, 3)),
         target("sm_80", 80, false, Version(7, 0)),
@@ -47,14 +61,16 @@ impl Target {
         target("sm_120", 120, false, Version(8, 7)),
     ];
 
-    /// The target of this name.
+    /// Returns the target with this name, or `None` if it is unknown.
     pub fn named(name: &str) -> Option<Target> {
         Target::ALL.into_iter().find(|t| t.name == name)
     }
 
-    /// The newest target whose PTX runs on a device of this compute capability; `None` below 7.5.
+    /// Returns the newest target whose PTX runs on a device of this compute capability, or `None`
+    /// below 7.5.
     ///
-    /// PTX for `sm_XY` runs on every device of at least that capability; an `a` target only on its own chip.
+    /// PTX for `sm_XY` runs on every device of at least this capability. PTX for an `a` target runs
+    /// only on its own architecture.
     pub fn for_device(major: u32, minor: u32) -> Option<Target> {
         let sm = 10 * major + minor;
         Target::ALL

@@ -1,4 +1,4 @@
-//! Tensor maps and the tiles that they copy; copies out of shared memory.
+//! Tensor maps, the tiles that they copy, copies out of shared memory, and matmul operands.
 
 use crate::asynchronous::Mbarrier;
 use crate::build::{Builder, Src, U32, U64, lit};
@@ -12,26 +12,29 @@ use crate::ty::{Kind, bf16, f16, sealed};
 use std::marker::PhantomData;
 use std::panic::Location;
 
-/// Blocks of a cluster that every device of sm_90 and newer takes, at most (CUDA C++ Programming Guide, "Thread Block
-/// Clusters").
+/// The maximum number of blocks in a cluster that every device from sm_90 on supports (CUDA C++
+/// Programming Guide, "Thread Block Clusters").
 const MOST_BLOCKS: u32 = 8;
 
-/// What a tile holds. Sealed.
+/// An element type of tiles. The trait is sealed.
 pub trait TileElem: sealed::Sealed + Copy + 'static {
-    /// The type.
+    /// The PTX type.
     const KIND: Kind;
-    /// What a buffer of it holds.
+    /// The element type of a buffer or tensor that stores such elements.
     type Memory: Elem;
 }
 
-/// A [`Tile`] of elements of `E`: a constant of a kernel, from which the program has the copy, the layout and the operand
-/// of products ([`TensorArg::of`](crate::TensorArg::of)), and the host the tensor map (the driver's
-/// `TensorMapBuilder::tile`).
+/// The shape of a tile with elements `E`: a constant of a kernel.
 ///
+/// One constant describes the tile on both sides. The program uses it with
+/// [`TensorArg::of`](crate::TensorArg::of) for copies, layout and matmul operands. The host encodes
+/// the tensor map from it with `TensorMapBuilder::tile` of the driver crate.
+///
+/// # Example
 /// ```
 /// use ptx_gen::{Swizzle, TileOf, f16};
 ///
-/// /// 128 rows of 64 elements. Two blocks of a cluster bring half of the rows each.
+/// /// 128 rows of 64 elements. Two blocks of a cluster copy half of the rows each.
 /// const WEIGHTS: TileOf<f16> = TileOf::new(128, 64, Swizzle::B128).in_parts(2);
 /// assert_eq!(WEIGHTS.bytes(), 128 * 64 * 2);
 /// assert_eq!((WEIGHTS.tile().box_dims(), WEIGHTS.tile().copies()), ([64, 64], 2));
@@ -46,9 +49,10 @@ impl<E> Clone for TileOf<E> {
 impl<E> Copy for TileOf<E> {}
 
 impl<E: TileElem> TileOf<E> {
-    /// Rows, elements of a row, and how rows are spread. One copy brings all rows.
+    /// Returns a tile of `rows` rows with `columns` elements each, which one copy transfers.
     ///
-    /// Rows are a multiple of 8 up to 256, columns whole panels; the program that uses another tile is refused.
+    /// `rows` must be a multiple of 8, at most 256. `columns` must fill whole panels of the
+    /// swizzle. Building a program that uses another tile returns an error.
     pub const fn new(rows: u32, columns: u32, swizzle: Swizzle) -> Self {
         TileOf(
             Tile {
@@ -62,7 +66,7 @@ impl<E: TileElem> TileOf<E> {
         )
     }
 
-    /// The same, one copy bringing one of so many equal parts of the rows.
+    /// Divides the rows into `parts` equal slices and lets one copy transfer one slice.
     pub const fn in_parts(self, parts: u32) -> Self {
         let box_rows = match parts {
             0 => 0,
@@ -71,12 +75,12 @@ impl<E: TileElem> TileOf<E> {
         TileOf(Tile { box_rows, ..self.0 }, PhantomData)
     }
 
-    /// Where elements lie, and what a copy brings.
+    /// Returns the layout of the tile.
     pub const fn tile(self) -> Tile {
         self.0
     }
 
-    /// Bytes of the tile.
+    /// Returns the size of the tile in bytes.
     pub const fn bytes(self) -> u32 {
         self.0.bytes()
     }
@@ -88,16 +92,16 @@ impl<E> From<TileOf<E>> for MapBox {
     }
 }
 
-/// `f32` of which a product reads the upper 19 bits.
-#[allow(non_camel_case_types)]
+/// An `f32` of which a matmul reads the upper 19 bits.
+#[expect(non_camel_case_types, reason = "named after the PTX type")]
 #[derive(Clone, Copy)]
 pub struct tf32;
-/// An 8-bit float of 4 exponent and 3 fraction bits.
-#[allow(non_camel_case_types)]
+/// An 8-bit float with 4 exponent and 3 fraction bits.
+#[expect(non_camel_case_types, reason = "named after the PTX type")]
 #[derive(Clone, Copy)]
 pub struct e4m3;
-/// An 8-bit float of 5 exponent and 2 fraction bits.
-#[allow(non_camel_case_types)]
+/// An 8-bit float with 5 exponent and 2 fraction bits.
+#[expect(non_camel_case_types, reason = "named after the PTX type")]
 #[derive(Clone, Copy)]
 pub struct e5m2;
 
@@ -123,11 +127,15 @@ tile_elems! {
     e5m2: E5m2 in u8;
 }
 
-/// A tensor map that the kernel was given by value; `A` says whether it reads or writes the tensor.
+/// A tensor map that the kernel receives by value. The access `A` is [`ReadOnly`](crate::ReadOnly)
+/// or [`WriteOnly`](crate::WriteOnly).
+///
+/// Call [`of`](TensorArg::of) to copy tiles of a matrix, or [`boxes`](TensorArg::boxes) to copy
+/// boxes of a tensor. Tensor maps need sm_90.
 #[derive(Clone, Copy)]
 pub struct TensorArg<'k, T, A> {
     pub(crate) k: Builder<'k>,
-    /// Its generic address.
+    /// The register that holds the generic address of the map.
     pub(crate) address: Reg,
     pub(crate) name: &'static str,
     of: PhantomData<(T, A)>,
@@ -143,14 +151,15 @@ impl<'k, T: Elem, A: Copy> TensorArg<'k, T, A> {
         }
     }
 
-    /// The map as one that copies such tiles of a matrix.
+    /// Returns the map as one that copies tiles of this shape from a matrix.
     ///
-    /// The host encodes it for the same tile.
+    /// The host must encode the map for the same tile.
     #[track_caller]
     pub fn of<E: TileElem<Memory = T>>(self, tile: TileOf<E>) -> Tiles<'k, E, A> {
         let tile = tile.tile();
         self.k.declare_tile(self.name, tile);
-        // A tile without parts is an error by now; what copies it goes on with the whole.
+        // A tile without rows per copy has already been reported. The program continues with the
+        // whole tile, so that the divisions below are defined.
         let tile = if tile.box_rows == 0 {
             Tile {
                 box_rows: tile.rows.max(1),
@@ -166,9 +175,11 @@ impl<'k, T: Elem, A: Copy> TensorArg<'k, T, A> {
         }
     }
 
-    /// The map as one that copies tiles of these rows and columns, whole, from a matrix.
+    /// Returns the map as one that copies tiles of `rows` rows and `columns` columns, each with one
+    /// copy.
     ///
-    /// The host encodes it for the tile's box and swizzle, which [`Program::tile`](crate::Program::tile) gives.
+    /// The host must encode the map for the box and the swizzle that
+    /// [`Program::tile`](crate::Program::tile) returns.
     #[track_caller]
     pub fn tiles<E: TileElem<Memory = T>>(
         self,
@@ -179,7 +190,8 @@ impl<'k, T: Elem, A: Copy> TensorArg<'k, T, A> {
         self.tiles_in_parts(rows, columns, swizzle, 1)
     }
 
-    /// The same where one copy brings one of so many parts of the rows.
+    /// Returns the map as one that copies tiles with one copy per slice, of `parts` equal slices of
+    /// the rows.
     #[track_caller]
     pub fn tiles_in_parts<E: TileElem<Memory = T>>(
         self,
@@ -191,7 +203,9 @@ impl<'k, T: Elem, A: Copy> TensorArg<'k, T, A> {
         self.of(TileOf::new(rows, columns, swizzle).in_parts(parts))
     }
 
-    /// Brings the map into its cache. By one thread, early. sm_90.
+    /// Prefetches the tensor map (`prefetch.tensormap`). Needs sm_90.
+    ///
+    /// One thread should call it early in the kernel.
     #[track_caller]
     pub fn prefetch(self) {
         let address = Operand::Addr(crate::ir::Base::Reg(self.address), 0);
@@ -200,7 +214,7 @@ impl<'k, T: Elem, A: Copy> TensorArg<'k, T, A> {
     }
 }
 
-/// A tensor map and the tile that it copies.
+/// A tensor map together with the tile that it copies.
 #[derive(Clone, Copy)]
 pub struct Tiles<'k, E: TileElem, A> {
     map: TensorArg<'k, E::Memory, A>,
@@ -209,18 +223,18 @@ pub struct Tiles<'k, E: TileElem, A> {
 }
 
 impl<'k, E: TileElem, A: Copy> Tiles<'k, E, A> {
-    /// Where elements lie, and what a copy brings.
+    /// Returns the layout of the tile.
     pub fn tile(self) -> Tile {
         self.tile
     }
 
-    /// The tile in shared memory at this address, a multiple of the swizzle's alignment.
+    /// Returns the tile at the address `at` in shared memory, a multiple of [`Swizzle::alignment`].
     pub fn at(self, at: Ptr<'k, u8, Shared>) -> Staged<'k, E, A> {
         Staged { tiles: self, at }
     }
 }
 
-/// A tile in shared memory, with the map that copies it.
+/// A tile in shared memory together with the map that copies it.
 #[derive(Clone, Copy)]
 pub struct Staged<'k, E: TileElem, A> {
     tiles: Tiles<'k, E, A>,
@@ -228,12 +242,12 @@ pub struct Staged<'k, E: TileElem, A> {
 }
 
 impl<'k, E: TileElem, A: Copy> Staged<'k, E, A> {
-    /// Where elements lie, and what a copy brings.
+    /// Returns the layout of the tile.
     pub fn tile(self) -> Tile {
         self.tiles.tile
     }
 
-    /// The tile's address.
+    /// Returns the address of the tile.
     pub fn ptr(self) -> Ptr<'k, u8, Shared> {
         self.at
     }
@@ -242,7 +256,7 @@ impl<'k, E: TileElem, A: Copy> Staged<'k, E, A> {
         self.tiles.map.k
     }
 
-    /// The copies of the parts: where in shared memory, and at which place of the tensor.
+    /// Returns the destination and the source of each copy, for the slices `parts` of every panel.
     #[track_caller]
     fn boxes(
         self,
@@ -251,6 +265,7 @@ impl<'k, E: TileElem, A: Copy> Staged<'k, E, A> {
         parts: std::ops::Range<u32>,
     ) -> Vec<(Operand, Operand)> {
         let tile = self.tiles.tile;
+        // The box of the map is one panel wide, so every panel needs its own copies.
         let panels = 0..tile.panels();
         let boxes = panels.flat_map(|panel| parts.clone().map(move |part| (panel, part)));
         let one = |(panel, part): (u32, u32)| {
@@ -270,9 +285,11 @@ impl<'k, E: TileElem, A: Copy> Staged<'k, E, A> {
 }
 
 impl<'k, E: TileElem> Staged<'k, E, crate::mem::ReadOnly> {
-    /// Copies the tile that begins at this column and row of the matrix here; `landed` counts
-    /// [`bytes`](Tile::bytes), whatever is outside of the matrix being 0. The column is a multiple of 16 bytes. One
-    /// thread asks for all. sm_90.
+    /// Copies the tile that begins at `column` and `row` of the matrix to shared memory
+    /// (`cp.async.bulk.tensor.2d`). Needs sm_90.
+    ///
+    /// `landed` counts [`bytes`](Tile::bytes) bytes, and elements outside the matrix are 0. The
+    /// column must be a multiple of 16 bytes. One thread issues the copies.
     #[track_caller]
     pub fn load(self, column: U32<'k>, row: U32<'k>, landed: Mbarrier<'k>) {
         let parts = 0..self.tile().rows / self.tile().box_rows;
@@ -287,8 +304,11 @@ impl<'k, E: TileElem> Staged<'k, E, crate::mem::ReadOnly> {
         }
     }
 
-    /// Copies part `part` of the tile that begins here to the blocks of the cluster that `blocks` has bits for: to the
-    /// same place of each, counted by the mbarrier at the same place of each. sm_90a.
+    /// Copies slice `part` of the tile to several blocks of the cluster (`cp.async.bulk.tensor.2d`
+    /// with `.multicast::cluster`). Needs sm_90a.
+    ///
+    /// Each set bit of `blocks` selects a block. The copy goes to the same address in each of them,
+    /// and the mbarrier at the same address in each of them counts the bytes.
     #[track_caller]
     pub fn load_part_to(
         self,
@@ -308,24 +328,28 @@ impl<'k, E: TileElem> Staged<'k, E, crate::mem::ReadOnly> {
 }
 
 impl<'k, E: TileElem> Staged<'k, E, crate::mem::ReadOnly> {
-    /// Copies the tile that begins at this column and row of the matrix to the same place of every block of the cluster,
-    /// each of which asks for one part: the blocks are as many as the tile's [parts](TileOf::in_parts). In each,
-    /// the mbarrier at the same place counts all bytes of the tile. One thread of each block asks. sm_90a.
+    /// Copies the tile to the same address in every block of the cluster. Needs sm_90a.
+    ///
+    /// Each block copies one slice to all blocks, so the number of blocks must equal the number of
+    /// [slices](TileOf::in_parts). In each block, the mbarrier at the same address counts all bytes
+    /// of the tile. One thread of each block calls this method.
     #[track_caller]
     pub fn load_for_cluster(self, column: U32<'k>, row: U32<'k>, landed: Mbarrier<'k>) {
-        let (tile, k) = (self.tile(), self.k());
+        let tile = self.tile();
+        let k = self.k();
         let parts = tile.rows / tile.box_rows;
         if parts == 1 {
             return self.load(column, row, landed);
         }
         if parts > MOST_BLOCKS {
             let what = format!(
-                "a tile in {parts} parts, one for each block of a cluster; at most {MOST_BLOCKS}"
+                "a tile has {parts} parts, one for each block of the cluster: expected at most {MOST_BLOCKS}"
             );
             return k.error(ErrorKind::Limit(what));
         }
         let rank = k.cluster_rank();
-        // The part as if it were all that a copy brings, at its place in the tile.
+        // Each block copies its own slice. Moving the tile's address by the rank makes slice 0 of
+        // the moved tile the slice of this block.
         let part = Staged {
             at: self.at.row(rank, tile.box_rows * tile.swizzle.bytes()),
             ..self
@@ -341,9 +365,12 @@ impl<'k, E: TileElem> Staged<'k, E, crate::mem::ReadOnly> {
 }
 
 impl<'k, E: TileElem, A: Stores + Copy> Staged<'k, E, A> {
-    /// Copies the tile to this column and row of the matrix, a column that is a multiple of 16 bytes and neither negative,
-    /// and leaves out what is beyond the end. One thread asks,
-    /// after [`fence_async`](Builder::fence_async) by all that wrote the tile. sm_90.
+    /// Copies the tile from shared memory to `column` and `row` of the matrix
+    /// (`cp.async.bulk.tensor.2d`). Needs sm_90.
+    ///
+    /// Elements beyond the end of the matrix are skipped. The column must be a multiple of 16
+    /// bytes, and neither coordinate may be negative. One thread issues the copies, after all
+    /// writers of the tile have executed [`fence_async`](Builder::fence_async).
     #[track_caller]
     pub fn store(self, column: U32<'k>, row: U32<'k>) {
         let parts = 0..self.tile().rows / self.tile().box_rows;
@@ -355,31 +382,35 @@ impl<'k, E: TileElem, A: Stores + Copy> Staged<'k, E, A> {
 }
 
 impl<'k, E: TileElem, A: Copy> Staged<'k, E, A> {
-    /// The tile as an operand of products whose inner dimension is that of the columns: "K-major".
+    /// Returns the tile as an operand of a matmul whose inner dimension is the columns ("K-major").
     #[track_caller]
     pub fn by_columns(self) -> Descriptor<'k, E> {
         Descriptor::along_columns(self.at, self.tiles.tile)
     }
 
-    /// The tile as an operand of products whose inner dimension is that of the rows: "MN-major". 16-bit elements.
+    /// Returns the tile as an operand of a matmul whose inner dimension is the rows ("MN-major").
+    ///
+    /// Elements must have 16 bits.
     #[track_caller]
     pub fn by_rows(self) -> Descriptor<'k, E> {
         Descriptor::along_rows(self.at, self.tiles.tile)
     }
 }
 
-/// A tile in shared memory as an operand of a product: how it is described, with the tile that it describes.
+/// A tile in shared memory as an operand of a matmul of a warpgroup.
+///
+/// It consists of the matrix descriptor that `wgmma` reads and the layout of the tile.
 #[derive(Clone, Copy)]
 pub struct Descriptor<'k, E> {
     pub(crate) bits: U64<'k>,
     pub(crate) tile: Tile,
-    /// Whether the inner dimension is that of the rows.
+    /// Whether the inner dimension is the rows.
     pub(crate) transposed: bool,
     elem: PhantomData<E>,
 }
 
 impl<'k, E: TileElem> Descriptor<'k, E> {
-    /// Elements of the inner dimension.
+    /// Returns the number of elements along the inner dimension.
     pub(crate) fn inner_len(self) -> u32 {
         if self.transposed {
             self.tile.rows
@@ -388,27 +419,31 @@ impl<'k, E: TileElem> Descriptor<'k, E> {
         }
     }
 
-    /// The part of the tile from this element of the inner dimension on: a multiple of what one product takes.
+    /// Returns the operand that begins at element `from` of the inner dimension.
+    ///
+    /// `from` must be a multiple of the elements that one matmul reads, which have 32 bytes.
     #[track_caller]
     pub fn inner(self, from: u32) -> Self {
         let tile = self.tile;
-        let bytes = match self.transposed {
-            true => from * tile.swizzle.bytes(),
-            false => {
-                let panel = from / tile.panel_columns();
-                panel * tile.panel_bytes() + from % tile.panel_columns() * E::KIND.bytes()
-            }
+        let bytes = if self.transposed {
+            from * tile.swizzle.bytes()
+        } else {
+            let panel = from / tile.panel_columns();
+            panel * tile.panel_bytes() + from % tile.panel_columns() * E::KIND.bytes()
         };
         self.moved(bytes)
     }
 
-    /// The part from this element of the other dimension on: a multiple of 8 rows, or of the columns of a panel.
+    /// Returns the operand that begins at element `from` of the other dimension.
+    ///
+    /// `from` must be a multiple of 8 rows or of the columns of a panel.
     #[track_caller]
     pub fn outer(self, from: u32) -> Self {
         let tile = self.tile;
-        let bytes = match self.transposed {
-            true => from / tile.panel_columns() * tile.panel_bytes(),
-            false => from * tile.swizzle.bytes(),
+        let bytes = if self.transposed {
+            from / tile.panel_columns() * tile.panel_bytes()
+        } else {
+            from * tile.swizzle.bytes()
         };
         self.moved(bytes)
     }
@@ -447,7 +482,7 @@ impl<'k> Builder<'k> {
         }
     }
 
-    /// Remembers what a map copies: one map serves one box alone.
+    /// Records the box of a tensor map. A map can copy only one box, so a second box is an error.
     #[track_caller]
     pub(crate) fn declare_box(self, param: &'static str, copied: MapBox) {
         let known = self
@@ -464,7 +499,8 @@ impl<'k> Builder<'k> {
         }
     }
 
-    /// A bit for each block of the cluster, as the copies to several blocks take them.
+    /// Returns `blocks`, one bit per block of the cluster, as the 16-bit operand of multicast
+    /// copies.
     #[track_caller]
     pub(crate) fn blocks_mask(self, blocks: U32<'k>) -> Operand {
         let mask = self.fresh::<f16>();
@@ -478,32 +514,41 @@ impl<'k> Builder<'k> {
         Operand::Reg(mask.reg)
     }
 
-    /// Orders this thread's accesses to shared memory with those of copies and products beside it: after it, and after
-    /// a barrier, they read what this thread wrote. sm_90.
+    /// Orders this thread's accesses to shared memory with asynchronous copies and matmuls
+    /// (`fence.proxy.async.shared::cta`). Needs sm_90.
+    ///
+    /// Copies and `wgmma` access shared memory through the async proxy. They see what a thread
+    /// wrote only after that thread has executed this fence, followed by a barrier.
     #[track_caller]
     pub fn fence_async(self) {
         self.inst(&isa::FENCE_ASYNC, Kind::U32, None, [], [])
     }
 
-    /// The same of accesses to shared memory of all blocks of the cluster.
+    /// Orders this thread's accesses to the shared memory of all blocks of the cluster with
+    /// asynchronous copies and matmuls (`fence.proxy.async.shared::cluster`). Needs sm_90.
     #[track_caller]
     pub fn fence_async_in_cluster(self) {
         self.inst(&isa::FENCE_CLUSTER, Kind::U32, None, [], [])
     }
 
-    /// Makes the copies out of shared memory that this thread asked for since the last group a group. sm_90.
+    /// Groups the copies out of shared memory that this thread issued since the last group
+    /// (`cp.async.bulk.commit_group`). Needs sm_90.
     #[track_caller]
     pub fn commit_stores(self) {
         self.inst(&isa::BULK_COMMIT, Kind::U32, None, [], [])
     }
 
-    /// Waits until at most `groups` of this thread's latest groups of copies out of shared memory are under way.
+    /// Waits until at most `groups` of the latest groups of copies out of shared memory of this
+    /// thread are in flight (`cp.async.bulk.wait_group`). Needs sm_90.
     #[track_caller]
     pub fn wait_stores(self, groups: u32) {
         self.inst(&isa::BULK_WAIT, Kind::U32, None, [], [lit(groups)])
     }
 
-    /// Waits until at most `groups` of them still read shared memory, which may then be written again.
+    /// Waits until at most `groups` of the latest groups of this thread still read shared memory
+    /// (`cp.async.bulk.wait_group.read`). Needs sm_90.
+    ///
+    /// The shared memory of the other groups may then be overwritten.
     #[track_caller]
     pub fn wait_stores_read(self, groups: u32) {
         self.inst(&isa::BULK_WAIT_READ, Kind::U32, None, [], [lit(groups)])
@@ -511,7 +556,12 @@ impl<'k> Builder<'k> {
 }
 
 impl<'k, T: Elem> Ptr<'k, T, Shared> {
-    /// Copies `bytes` bytes, a multiple of 16, to global memory. Both addresses are multiples of 16. sm_90.
+    /// Copies `bytes` bytes from shared memory to global memory asynchronously (`cp.async.bulk`).
+    /// Needs sm_90.
+    ///
+    /// `bytes` and both addresses must be multiples of 16. One thread issues the copy, after all
+    /// writers of the memory have executed [`fence_async`](Builder::fence_async). Wait for it with
+    /// [`commit_stores`](Builder::commit_stores) and [`wait_stores`](Builder::wait_stores).
     #[track_caller]
     pub fn bulk_store<A: Stores>(self, to: Ptr<'k, T, A>, bytes: impl Src<'k, u32>) {
         self.k.inst(
@@ -525,14 +575,20 @@ impl<'k, T: Elem> Ptr<'k, T, Shared> {
 }
 
 impl<'k, E: TileElem> Descriptor<'k, E> {
-    /// The tile at this address, a multiple of the swizzle's alignment, as an operand of products whose inner dimension
-    /// is that of the columns: for tiles that no tensor map brings. Elements lie where [`Tile::offset`] says.
+    /// Returns the operand for a tile that no tensor map copies, with the columns as inner
+    /// dimension.
+    ///
+    /// The address must be a multiple of [`Swizzle::alignment`]. Elements must be stored at the
+    /// offsets that [`Tile::offset`] returns.
     #[track_caller]
     pub fn by_columns(at: Ptr<'k, u8, Shared>, rows: u32, columns: u32, swizzle: Swizzle) -> Self {
         Self::along_columns(at, Self::whole(at, rows, columns, swizzle))
     }
 
-    /// The same where the inner dimension is that of the rows. 16-bit elements.
+    /// Returns the operand for a tile that no tensor map copies, with the rows as inner dimension.
+    ///
+    /// The address must be a multiple of [`Swizzle::alignment`]. Elements must have 16 bits and be
+    /// stored at the offsets that [`Tile::offset`] returns.
     #[track_caller]
     pub fn by_rows(at: Ptr<'k, u8, Shared>, rows: u32, columns: u32, swizzle: Swizzle) -> Self {
         Self::along_rows(at, Self::whole(at, rows, columns, swizzle))
@@ -540,7 +596,7 @@ impl<'k, E: TileElem> Descriptor<'k, E> {
 
     #[track_caller]
     fn whole(at: Ptr<'k, u8, Shared>, rows: u32, columns: u32, swizzle: Swizzle) -> Tile {
-        // No copy brings it, and a box may be of any of its rows.
+        // No copy uses this tile, so the rows per copy are only a valid placeholder.
         let tile = Tile {
             elem: E::KIND,
             rows,
@@ -556,7 +612,8 @@ impl<'k, E: TileElem> Descriptor<'k, E> {
 
     #[track_caller]
     pub(crate) fn along_columns(at: Ptr<'k, u8, Shared>, tile: Tile) -> Self {
-        // The distances between units of the inner dimension, which a swizzle fixes, and between eight rows.
+        // The leading offset is the distance between 16-byte units of the inner dimension. With a
+        // swizzle it is fixed and ignored. The stride is the distance between groups of eight rows.
         let leading = if tile.swizzle == Swizzle::None {
             tile.panel_bytes()
         } else {
@@ -575,13 +632,15 @@ impl<'k, E: TileElem> Descriptor<'k, E> {
     pub(crate) fn along_rows(at: Ptr<'k, u8, Shared>, tile: Tile) -> Self {
         if tile.elem.bytes() != 2 {
             let what = format!(
-                "a tile of {} is read along its columns alone; 16-bit elements are not",
+                "a tile of {} can only be read along its columns: reading along rows needs 16-bit elements",
                 tile.elem.name()
             );
             at.k.error(ErrorKind::Limit(what));
         }
-        // The distances between panels, and between eight rows. Without a swizzle they stand the other way round.
-        let (panels, rows) = (tile.panel_bytes(), tile.swizzle.alignment());
+        // The leading offset is the distance between panels, and the stride that between groups of
+        // eight rows. Without a swizzle the manual swaps their roles.
+        let panels = tile.panel_bytes();
+        let rows = tile.swizzle.alignment();
         let (leading, stride) = if tile.swizzle == Swizzle::None {
             (rows, panels)
         } else {
@@ -597,8 +656,10 @@ impl<'k, E: TileElem> Descriptor<'k, E> {
     }
 }
 
-/// Bits 0 to 13 are the address, 16 to 29 the leading and 32 to 45 the stride byte offset, all over 16; 62 and 63 the
-/// swizzle ("Matrix Descriptor Format").
+/// Returns a matrix descriptor (PTX manual, "Matrix Descriptor Format").
+///
+/// Bits 0 to 13 are the address, bits 16 to 29 the leading byte offset and bits 32 to 45 the stride
+/// byte offset, each divided by 16. Bits 62 and 63 are the swizzle.
 #[track_caller]
 fn describe<'k>(at: Ptr<'k, u8, Shared>, leading: u32, stride: u32, swizzle: Swizzle) -> U64<'k> {
     let fixed = u64::from(leading >> 4 & 0x3fff) << 16

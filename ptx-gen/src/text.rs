@@ -1,8 +1,8 @@
-//! PTX text as it grows: a buffer of bytes, and what most lines are made of.
+//! A text buffer that is fast for short fragments, of which PTX lines consist.
 //!
-//! A line is a dozen pieces of a few bytes each, so a piece must be cheap. A copy whose length the compiler knows is a
-//! move or two, one whose length it does not know is a call. So a short piece of unknown length is copied as eight
-//! bytes, and the buffer cut after the piece.
+//! A line has about a dozen fragments of a few bytes each. A copy whose length is known at compile
+//! time is one or two moves, but a copy of unknown length is a function call. A short fragment of
+//! unknown length is therefore copied as eight bytes, and the buffer is truncated afterwards.
 
 use crate::ir::Reg;
 use crate::ty::Class;
@@ -10,22 +10,22 @@ use std::array::from_fn;
 use std::fmt;
 use std::sync::LazyLock;
 
-/// Text that grows.
+/// A text that grows.
 pub(crate) struct Text {
     bytes: Vec<u8>,
     common: &'static Common,
 }
 
-/// Up to eight bytes of text, the first one lowest.
+/// A text of up to eight bytes, the first one in the lowest byte.
 #[derive(Clone, Copy)]
 struct Short {
     bytes: u64,
     len: usize,
 }
 
-/// The pieces that most names are made of: eight bytes hold one of each.
+/// The fragments that most names consist of. One of each fits into eight bytes together.
 struct Common {
-    /// What the names of registers begin with, by the depth of their block and by class.
+    /// The prefixes of register names, by depth of the block and by class.
     prefixes: [[Short; 5]; 10],
     decimals: [Short; 1000],
 }
@@ -35,7 +35,7 @@ static COMMON: LazyLock<Common> = LazyLock::new(|| Common {
     decimals: from_fn(|n| Short::new(&n.to_string())),
 });
 
-/// `%r`, or `%r2_` of a block that two others stand around.
+/// Returns `%r`, or `%r2_` for a block at nesting depth 2.
 fn prefix(class: Class, depth: usize) -> String {
     match depth {
         0 => format!("%{}", class.prefix()),
@@ -64,7 +64,7 @@ impl Short {
 }
 
 impl Text {
-    /// An empty text with room for this many bytes.
+    /// Returns an empty text with capacity for `bytes` bytes.
     pub(crate) fn with_capacity(bytes: usize) -> Text {
         Text {
             bytes: Vec::with_capacity(bytes),
@@ -72,7 +72,7 @@ impl Text {
         }
     }
 
-    /// The text.
+    /// Returns the text.
     pub(crate) fn finish(self) -> String {
         String::from_utf8(self.bytes).expect("all pieces are text")
     }
@@ -81,17 +81,17 @@ impl Text {
         self.bytes.len()
     }
 
-    /// What was written after the first `len` bytes.
+    /// Returns the bytes after the first `len` bytes.
     pub(crate) fn since(&self, len: usize) -> &[u8] {
         &self.bytes[len..]
     }
 
-    #[inline(always)] // most texts are constants, whose copies are a move each
+    #[inline(always)] // most texts are constants, and copying one is a single move
     pub(crate) fn put(&mut self, text: &str) {
         self.bytes.extend_from_slice(text.as_bytes());
     }
 
-    /// The first `len` bytes of these.
+    /// Appends the first `len` of these bytes.
     #[inline(always)]
     pub(crate) fn put_start<const N: usize>(&mut self, bytes: [u8; N], len: usize) {
         let end = self.bytes.len() + len;
@@ -104,7 +104,7 @@ impl Text {
         self.put_start(text.bytes.to_le_bytes(), text.len);
     }
 
-    /// Four spaces for each block around.
+    /// Appends four spaces for each enclosing block.
     #[inline]
     pub(crate) fn indent(&mut self, depth: usize) {
         for _ in 0..depth / 8 {
@@ -113,7 +113,7 @@ impl Text {
         self.put_start([b' '; 32], depth % 8 * 4);
     }
 
-    /// A number.
+    /// Appends a decimal number.
     #[inline]
     pub(crate) fn decimal(&mut self, n: u64) {
         match self.common.decimals.get(n as usize) {
@@ -130,7 +130,7 @@ impl Text {
         );
     }
 
-    /// A number in hexadecimal, of so many digits at least.
+    /// Appends a hexadecimal number with at least `least` digits.
     pub(crate) fn hexadecimal(&mut self, n: u64, least: u32) {
         let digits = least.max(16 - n.leading_zeros() / 4);
         for place in (0..digits).rev() {
@@ -139,7 +139,7 @@ impl Text {
         }
     }
 
-    /// What the names of a class's registers begin with, `depth` blocks deep.
+    /// Appends the prefix of register names of a class at nesting depth `depth`.
     pub(crate) fn prefix(&mut self, class: Class, depth: usize) {
         match self.common.prefixes.get(depth) {
             Some(prefixes) => self.put_short(prefixes[class as usize]),
@@ -147,10 +147,11 @@ impl Text {
         }
     }
 
-    /// A register's name: `%r12`, or `%r2_12` where two blocks stand around the one that declares it.
+    /// Appends the name of a register: `%r12`, or `%r2_12` at nesting depth 2.
     #[inline(always)] // half of all text is names of registers
     pub(crate) fn reg(&mut self, r: &Reg) {
-        let (class, depth) = (r.kind.class(), usize::from(r.depth));
+        let class = r.kind.class();
+        let depth = usize::from(r.depth);
         match (
             self.common.prefixes.get(depth),
             self.common.decimals.get(r.index as usize),

@@ -1,30 +1,34 @@
-//! Tiles: boxes of a matrix as they lie in shared memory.
+//! The layout of tiles: boxes of a matrix in shared memory.
 //!
-//! A tile is what a tensor map copies, where its elements lie, and what a product of a warpgroup reads. All three follow
-//! from one value, so that they cannot differ.
+//! Tensor maps copy tiles, kernels address their elements, and matmuls of a warpgroup read them.
+//! All three derive the layout from the same [`Tile`] value, so they cannot disagree.
 //!
-//! `columns` is the contiguous dimension. A swizzle of `S` bytes cuts it into panels of `S` bytes, one after another: a
-//! panel has all rows, `S` bytes each. In address bits, a swizzle of 128 bytes replaces bits 4 to 6 by their exclusive
-//! or with bits 7 to 9, one of 64 bits 4 and 5 by that with 7 and 8, one of 32 bit 4 by that with bit 7. So the rows of
-//! eight neighbours lie in different banks at every column. Without a swizzle panels have rows of 16 bytes.
+//! The columns of a tile are its contiguous dimension. A swizzle of `S` bytes divides the columns
+//! into panels of `S` bytes, stored one after another. A panel contains all rows, `S` bytes of
+//! each. Without a swizzle, panels have rows of 16 bytes.
+//!
+//! A swizzle XORs address bits, as in "Swizzling modes" of the PTX manual. With 128 bytes, bits 4
+//! to 6 are XORed with bits 7 to 9. With 64 bytes, bits 4 and 5 are XORed with bits 7 and 8. With
+//! 32 bytes, bit 4 is XORed with bit 7. As a result, eight consecutive rows use different banks at
+//! every column.
 
 use crate::ty::Kind;
 
-/// How rows of a tile are spread over shared memory, so that columns are read without bank conflicts.
+/// The permutation of 16-byte units in a tile, which avoids bank conflicts when a column is read.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Swizzle {
-    /// As they are: panels of 16 bytes.
+    /// No permutation. Panels have rows of 16 bytes.
     None,
-    /// Panels of 32 bytes.
+    /// Panels with rows of 32 bytes.
     B32,
-    /// Panels of 64 bytes.
+    /// Panels with rows of 64 bytes.
     B64,
-    /// Panels of 128 bytes.
+    /// Panels with rows of 128 bytes.
     B128,
 }
 
 impl Swizzle {
-    /// Bytes of a row of a panel.
+    /// Returns the length of a row of a panel in bytes.
     pub const fn bytes(self) -> u32 {
         match self {
             Swizzle::None => 16,
@@ -34,17 +38,20 @@ impl Swizzle {
         }
     }
 
-    /// Where the byte at this offset lies, counted from a multiple of [`alignment`](Swizzle::alignment).
+    /// Returns the offset at which the byte with offset `offset` is stored.
+    ///
+    /// Both offsets are relative to a multiple of [`alignment`](Swizzle::alignment).
     pub const fn apply(self, offset: u32) -> u32 {
         offset ^ (offset >> 3 & (self.bytes() - 16))
     }
 
-    /// Bytes after which the pattern repeats: what a tile's address is a multiple of.
+    /// Returns the number of bytes after which the pattern repeats, which is the alignment of a
+    /// tile.
     pub const fn alignment(self) -> u32 {
         8 * self.bytes()
     }
 
-    /// Its number in a descriptor ("Matrix Descriptor Format").
+    /// Returns the encoding in a matrix descriptor (PTX manual, "Matrix Descriptor Format").
     pub(crate) const fn code(self) -> u64 {
         match self {
             Swizzle::None => 0,
@@ -55,55 +62,57 @@ impl Swizzle {
     }
 }
 
-/// A box of a matrix in shared memory.
+/// The layout of a box of a matrix in shared memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Tile {
-    /// What it holds.
+    /// The element type.
     pub elem: Kind,
-    /// Rows: a multiple of 8.
+    /// The number of rows, a multiple of 8.
     pub rows: u32,
-    /// Elements of a row, which are contiguous in the matrix: whole panels.
+    /// The number of elements in a row, which are contiguous in the matrix. A row has whole panels.
     pub columns: u32,
-    /// How rows are spread.
+    /// The swizzle.
     pub swizzle: Swizzle,
-    /// Rows that one copy brings: up to 256, and a part of `rows`.
+    /// The number of rows that one copy transfers: at most 256, and a divisor of `rows`.
     pub box_rows: u32,
 }
 
 impl Tile {
-    /// Elements of a row of a panel.
+    /// Returns the number of elements in a row of a panel.
     pub const fn panel_columns(self) -> u32 {
         self.swizzle.bytes() / self.elem_bytes()
     }
 
-    /// Panels side by side.
+    /// Returns the number of panels.
     pub const fn panels(self) -> u32 {
         self.columns / self.panel_columns()
     }
 
-    /// Bytes of a panel.
+    /// Returns the size of a panel in bytes.
     pub const fn panel_bytes(self) -> u32 {
         self.rows * self.swizzle.bytes()
     }
 
-    /// Bytes of the tile.
+    /// Returns the size of the tile in bytes.
     pub const fn bytes(self) -> u32 {
         self.panels() * self.panel_bytes()
     }
 
-    /// The box of the tensor map, in elements, the innermost dimension first: what one copy brings.
+    /// Returns the box of the tensor map in elements, the innermost dimension first: the data of
+    /// one copy.
     pub const fn box_dims(self) -> [u32; 2] {
         [self.panel_columns(), self.box_rows]
     }
 
-    /// Copies that bring the whole tile.
+    /// Returns the number of copies that transfer the whole tile.
     pub const fn copies(self) -> u32 {
         self.panels() * (self.rows / self.box_rows)
     }
 
-    /// Where an element lies: bytes from the tile's address on.
+    /// Returns the offset of an element from the address of the tile, in bytes.
     pub const fn offset(self, row: u32, column: u32) -> u32 {
-        let (panel, within) = (column / self.panel_columns(), column % self.panel_columns());
+        let panel = column / self.panel_columns();
+        let within = column % self.panel_columns();
         let plain = row * self.swizzle.bytes() + within * self.elem_bytes();
         panel * self.panel_bytes() + self.swizzle.apply(plain)
     }
@@ -112,7 +121,7 @@ impl Tile {
         elem_bytes(self.elem)
     }
 
-    /// What is wrong with it, if something is.
+    /// Returns the reason why a tensor map cannot copy the tile, if there is one.
     pub(crate) fn problem(self) -> Option<String> {
         let Tile {
             rows,
@@ -122,12 +131,13 @@ impl Tile {
         } = self;
         let of = self.panel_columns();
         if rows == 0 || !rows.is_multiple_of(8) {
-            return Some(format!("a tile of {rows} rows; a multiple of 8"));
+            return Some(format!("a tile has {rows} rows: expected a multiple of 8"));
         }
         if columns == 0 || !columns.is_multiple_of(of) {
-            let (elem, bytes) = (self.elem.name(), self.swizzle.bytes());
+            let elem = self.elem.name();
+            let bytes = self.swizzle.bytes();
             return Some(format!(
-                "a tile of {columns} columns; panels of {bytes} bytes have {of} of {elem}"
+                "a tile has {columns} columns: expected a multiple of {of}, the {elem} elements in {bytes} bytes"
             ));
         }
         if box_rows == 0
@@ -136,14 +146,14 @@ impl Tile {
             || !box_rows.is_multiple_of(8)
         {
             return Some(format!(
-                "a box of {box_rows} of {rows} rows; a part of them, a multiple of 8 up to 256"
+                "a box has {box_rows} of {rows} rows: expected a divisor that is a multiple of 8, at most 256"
             ));
         }
         None
     }
 }
 
-/// Bytes of what a tile may hold.
+/// Returns the size in bytes of an element of a tile.
 pub(crate) const fn elem_bytes(elem: Kind) -> u32 {
     match elem {
         Kind::U8 | Kind::S8 | Kind::E4m3 | Kind::E5m2 => 1,
@@ -152,22 +162,24 @@ pub(crate) const fn elem_bytes(elem: Kind) -> u32 {
     }
 }
 
-/// The most dimensions of a tensor.
+/// The maximum number of dimensions of a tensor map.
 pub(crate) const MOST_DIMENSIONS: usize = 5;
 
-/// What a tensor map copies at a time, of whatever a kernel declared it with: what the host needs to encode the map.
+/// The box that a tensor map copies: the information that the host needs to encode the map.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct MapBox {
-    /// What the tensor holds.
+    /// The element type of the tensor.
     pub elem: Kind,
-    /// How rows of the box are spread over shared memory.
+    /// The swizzle of the box in shared memory.
     pub swizzle: Swizzle,
     rank: usize,
     dims: [u32; MOST_DIMENSIONS],
 }
 
 impl MapBox {
-    /// A box of these elements in each dimension, the innermost first; of more than five the first five.
+    /// Returns a box with `dims` elements along each dimension, the innermost first.
+    ///
+    /// Only the first five dimensions are used.
     pub fn new(elem: Kind, dims: &[u32], swizzle: Swizzle) -> Self {
         let at = |i: usize| dims.get(i).copied().unwrap_or(0);
         MapBox {
@@ -178,7 +190,7 @@ impl MapBox {
         }
     }
 
-    /// Elements in each dimension, the innermost first.
+    /// Returns the number of elements along each dimension, the innermost first.
     pub fn dims(&self) -> &[u32] {
         &self.dims[..self.rank]
     }
@@ -218,7 +230,7 @@ mod tests {
         }
     }
 
-    /// The patterns of the PTX manual's "Swizzling modes": units of 16 bytes of the first eight rows.
+    /// The expected patterns are those of "Swizzling modes" in the PTX manual.
     #[test]
     fn units_of_rows_are_where_the_manual_says() {
         let units = |swizzle, row| {
@@ -247,21 +259,21 @@ mod tests {
                     box_rows: 12,
                     ..good
                 },
-                "a tile of 12 rows; a multiple of 8",
+                "a tile has 12 rows: expected a multiple of 8",
             ),
             (
                 Tile {
                     columns: 96,
                     ..good
                 },
-                "a tile of 96 columns; panels of 128 bytes have 64 of f16",
+                "a tile has 96 columns: expected a multiple of 64, the f16 elements in 128 bytes",
             ),
             (
                 Tile {
                     box_rows: 48,
                     ..good
                 },
-                "a box of 48 of 128 rows; a part of them, a multiple of 8 up to 256",
+                "a box has 48 of 128 rows: expected a divisor that is a multiple of 8, at most 256",
             ),
         ];
         for (tile, wanted) in cases {

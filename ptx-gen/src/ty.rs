@@ -1,23 +1,24 @@
-//! Types: what a register holds, what memory holds, and the Rust types that stand for them.
+//! PTX types, register classes, and the Rust types that represent them.
 
-/// A PTX type, as an instruction's suffix or a buffer's element names it.
+/// A PTX type, as it appears in the suffix of an instruction or as the element type of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Kind {
-    /// One bit that guards: `.pred`.
+    /// A predicate of one bit (`.pred`).
     Pred,
-    /// An unsigned byte; memory only, registers hold it as [`Kind::U32`].
+    /// An unsigned byte. Memory only: registers hold it as [`Kind::U32`].
     U8,
-    /// A signed byte; memory only, registers hold it as [`Kind::S32`].
+    /// A signed byte. Memory only: registers hold it as [`Kind::S32`].
     S8,
-    /// An unsigned 16-bit integer; memory only, registers hold it as [`Kind::U32`].
+    /// An unsigned 16-bit integer. Memory only: registers hold it as [`Kind::U32`].
     U16,
-    /// An 8-bit float of 4 exponent and 3 fraction bits, without infinities; tiles of matrices only.
+    /// An 8-bit float with 4 exponent and 3 fraction bits and without infinities. Tiles of matrices
+    /// only.
     E4m3,
-    /// An 8-bit float of 5 exponent and 2 fraction bits; tiles of matrices only.
+    /// An 8-bit float with 5 exponent and 2 fraction bits. Tiles of matrices only.
     E5m2,
-    /// IEEE binary16.
+    /// IEEE 754 binary16.
     F16,
-    /// bfloat16: the upper half of an `f32`.
+    /// bfloat16, the upper half of an `f32`.
     Bf16,
     /// An unsigned 32-bit integer.
     U32,
@@ -25,11 +26,11 @@ pub enum Kind {
     S32,
     /// Two binary16 values, the first in the low half.
     F16x2,
-    /// The upper 19 bits of an `f32`; tiles of matrices only.
+    /// The upper 19 bits of an `f32`. Tiles of matrices only.
     Tf32,
-    /// IEEE binary32.
+    /// IEEE 754 binary32.
     F32,
-    /// An unsigned 64-bit integer, also an address.
+    /// An unsigned 64-bit integer or an address.
     U64,
     /// A signed 64-bit integer.
     S64,
@@ -38,12 +39,12 @@ pub enum Kind {
 use Kind::*;
 
 impl Kind {
-    /// Every kind.
+    /// All types.
     pub const ALL: [Kind; 15] = [
         Pred, U8, S8, U16, E4m3, E5m2, F16, Bf16, U32, S32, F16x2, Tf32, F32, U64, S64,
     ];
 
-    /// The suffix in arithmetic: `f16x2` of `fma.rn.f16x2`.
+    /// Returns the suffix of arithmetic instructions, for example `f16x2` in `fma.rn.f16x2`.
     pub fn name(self) -> &'static str {
         match self {
             Pred => "pred",
@@ -64,7 +65,8 @@ impl Kind {
         }
     }
 
-    /// The suffix in loads, stores and parameters, where halves and pairs are plain bits.
+    /// Returns the suffix of loads, stores and parameters, where 16-bit floats are plain bits, such
+    /// as `b16`.
     pub fn memory_name(self) -> &'static str {
         match self {
             E4m3 | E5m2 => "b8",
@@ -74,7 +76,8 @@ impl Kind {
         }
     }
 
-    /// The suffix where only the width counts: `b32` of `and.b32`.
+    /// Returns the suffix of instructions for which only the width matters, for example `b32` in
+    /// `and.b32`.
     pub fn bits_name(self) -> &'static str {
         match (self, self.bytes()) {
             (Pred, _) => "pred",
@@ -85,7 +88,7 @@ impl Kind {
         }
     }
 
-    /// Size in memory, in bytes; a predicate has none.
+    /// Returns the size in memory in bytes, which is 0 for a predicate.
     pub fn bytes(self) -> u32 {
         match self {
             Pred => 0,
@@ -96,7 +99,7 @@ impl Kind {
         }
     }
 
-    /// The file of registers that holds it.
+    /// Returns the class of the registers that hold values of this type.
     pub fn class(self) -> Class {
         match self {
             Pred => Class::Pred,
@@ -108,23 +111,23 @@ impl Kind {
     }
 }
 
-/// A file of registers: the prefix of their names and their declared type.
+/// A register class: the prefix of register names and the type of their declaration.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Class {
-    /// `%p`, `.pred`
+    /// Predicate registers: `%p`, declared as `.pred`.
     Pred,
-    /// `%h`, `.b16`
+    /// 16-bit registers: `%h`, declared as `.b16`.
     Half,
-    /// `%r`, `.b32`
+    /// 32-bit integer registers: `%r`, declared as `.b32`.
     Word,
-    /// `%f`, `.f32`
+    /// 32-bit float registers: `%f`, declared as `.f32`.
     Float,
-    /// `%rd`, `.b64`
+    /// 64-bit registers: `%rd`, declared as `.b64`.
     Long,
 }
 
 impl Class {
-    /// Every class, in the order of declaration.
+    /// All classes, in the order of their declaration.
     pub const ALL: [Class; 5] = [
         Class::Pred,
         Class::Half,
@@ -133,23 +136,23 @@ impl Class {
         Class::Long,
     ];
 
-    /// Prefix of a register's name.
+    /// Returns the prefix of register names without the percent sign.
     pub fn prefix(self) -> &'static str {
         ["p", "h", "r", "f", "rd"][self as usize]
     }
 
-    /// Type in the `.reg` declaration.
+    /// Returns the type in the `.reg` declaration.
     pub fn declared(self) -> &'static str {
         ["pred", "b16", "b32", "f32", "b64"][self as usize]
     }
 }
 
-/// A literal: its type and its bits.
+/// A literal operand: a type and the bits of the value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Imm {
     /// The type of the literal.
     pub kind: Kind,
-    /// Its bits, zero-extended.
+    /// The bits of the literal, zero-extended to 64 bits.
     pub bits: u64,
 }
 
@@ -157,75 +160,94 @@ pub(crate) mod sealed {
     pub trait Sealed {}
 }
 
-/// A Rust type that stands for what a register holds. Sealed.
+/// A Rust type that represents the contents of a register. The trait is sealed.
 pub trait Ty: sealed::Sealed + Copy + 'static {
     /// The PTX type.
     const KIND: Kind;
 }
 
-/// A type with literals, usable as an immediate operand.
+/// A type whose values can be immediate operands.
 pub trait Lit: Ty {
-    /// The literal as an operand.
+    /// Returns the value as a literal operand.
     fn imm(self) -> Imm;
 }
 
-/// A type with `+`, `-` and `*`.
+/// A type that supports `+`, `-` and `*`: the integers, `f32`, `f16` and `f16x2`.
 pub trait Num: Lit {}
-/// An integer type.
+/// An integer type: `u32`, `i32`, `u64` or `i64`.
 pub trait Int: Num {}
-/// A 32-bit integer type: also what a kernel's scalar integers are.
+/// A 32-bit integer type: `u32` or `i32`.
 pub trait Int32: Int {}
 
-/// What a kernel takes by value: `u32`, `i32`, `u64` or `f32`.
+/// A type that a kernel can take by value: `u32`, `i32`, `u64` or `f32`.
 pub trait Scalar: Lit + Send + Sync {
-    /// The value's bits, zero-extended.
+    /// Returns the bits of the value, zero-extended.
     fn to_bits64(self) -> u64;
-    /// The value of these bits.
+    /// Returns the value with the given bits.
     fn from_bits64(bits: u64) -> Self;
 }
 
-/// IEEE binary16, as its bits.
-#[allow(non_camel_case_types)]
+/// An IEEE 754 binary16 value, stored as its bits.
+///
+/// The type converts on the CPU with [`to_f32`](Self::to_f32) and [`from_f32`](Self::from_f32). In a
+/// kernel it supports `+`, `-` and `*`.
+///
+/// # Example
+/// ```
+/// use ptx_gen::f16;
+///
+/// assert_eq!(f16::from_f32(1.0), f16(0x3c00));
+/// assert_eq!(f16(0x3c01).to_f32(), 1.0 + 1.0 / 1024.0);
+/// ```
+#[expect(non_camel_case_types, reason = "named after the PTX type")]
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(transparent)]
 pub struct f16(pub u16);
 
-/// bfloat16, as its bits.
-#[allow(non_camel_case_types)]
+/// A bfloat16 value, stored as its bits.
+///
+/// In a kernel, convert it to `f32` with [`cvt`](crate::Val::cvt) before you compute with it.
+#[expect(non_camel_case_types, reason = "named after the PTX type")]
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(transparent)]
 pub struct bf16(pub u16);
 
-/// Two binary16 values in one register; the low 16 bits hold the first.
-#[allow(non_camel_case_types)]
+/// Two binary16 values in one 32-bit register. The low 16 bits hold the first value.
+#[expect(non_camel_case_types, reason = "named after the PTX type")]
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(transparent)]
 pub struct f16x2(pub u32);
 
 impl f16 {
-    /// The value, exactly.
+    /// Converts the value to `f32`, exactly.
     pub fn to_f32(self) -> f32 {
-        let (sign, exponent, fraction) =
-            (self.0 >> 15, (self.0 >> 10) & 31, u32::from(self.0 & 0x3ff));
+        let sign = self.0 >> 15;
+        let exponent = (self.0 >> 10) & 31;
+        let fraction = u32::from(self.0 & 0x3ff);
         let magnitude = match exponent {
+            // A subnormal has no implicit leading one.
             0 => fraction as f32 * 2f32.powi(-24),
             31 => f32::from_bits(0x7f80_0000 | fraction << 13),
+            // 112 is the difference of the exponent biases, 127 and 15.
             _ => f32::from_bits((u32::from(exponent) + 112) << 23 | fraction << 13),
         };
         if sign == 1 { -magnitude } else { magnitude }
     }
 
-    /// The nearest value, ties to even; too large becomes infinity.
+    /// Returns the nearest `f16`, with ties to even. Values that are too large become infinity.
     pub fn from_f32(v: f32) -> f16 {
         let sign = ((v.to_bits() >> 16) & 0x8000) as u16;
         let a = v.abs();
         let magnitude = if a.is_nan() {
             0x7e00 | (v.to_bits() >> 13) as u16 & 0x3ff
         } else if a < 2f32.powi(-14) {
-            // Adding 0.5 in the unit of the subnormals lets the FPU round to even.
+            // The unit in the last place of 0.5 is that of f16 subnormals, so this addition lets
+            // the FPU round to even at the right bit.
             ((a + 0.5).to_bits() - 0.5f32.to_bits()) as u16
         } else {
             let bits = a.to_bits();
+            // Adding just under half a unit, and the lowest kept bit, rounds ties to even. The
+            // carry may reach the exponent, which is correct.
             let rounded = bits + 0xfff + ((bits >> 13) & 1);
             ((rounded.saturating_sub(112 << 23)) >> 13).min(0x7c00) as u16
         };
@@ -234,22 +256,24 @@ impl f16 {
 }
 
 impl bf16 {
-    /// The value, exactly.
+    /// Converts the value to `f32`, exactly.
     pub fn to_f32(self) -> f32 {
         f32::from_bits(u32::from(self.0) << 16)
     }
 
-    /// The nearest value, ties to even; NaN stays NaN.
+    /// Returns the nearest `bf16`, with ties to even. NaN stays NaN.
     pub fn from_f32(v: f32) -> bf16 {
         let bits = v.to_bits();
         if v.is_nan() {
+            // The quiet bit keeps a NaN whose payload is only in the low bits from becoming
+            // infinity.
             return bf16((bits >> 16) as u16 | 0x40);
         }
         bf16(((bits + 0x7fff + ((bits >> 16) & 1)) >> 16) as u16)
     }
 }
 
-/// `type: register kind, literal's bits`
+/// Implements [`Ty`] and [`Lit`] with one line per type: `type: kind, value => bits`.
 macro_rules! literals {
     ($($t:ty: $kind:ident, $v:ident => $bits:expr;)*) => {$(
         impl sealed::Sealed for $t {}

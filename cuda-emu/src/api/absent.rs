@@ -1,21 +1,25 @@
-//! Entry points that exist and refuse every call, so that a program which looks all of them up starts.
+//! Entry points that exist and always return an error, so that a program that looks up all of them
+//! can start.
 //!
-//! Their arguments are not looked at, and not declared: in every calling convention for 64 bits a caller removes them.
+//! Their arguments are not read and not declared. In every 64-bit calling convention the caller
+//! removes them.
 
 use crate::api::export::exported;
 
 const EXTERNAL: &str = "memory and semaphores of other interfaces are not emulated";
 const GRAPHICS: &str = "graphics interfaces are not emulated";
-const TEXTURES: &str = "mipmaps, texture references, and arrays in parts are not emulated; there are arrays, and textures and surfaces as objects";
-const GREEN: &str = "a context has all multiprocessors of its device here; none is set apart";
+const TEXTURES: &str = "mipmaps, texture references and sparse arrays are not emulated; use arrays with texture and surface objects";
+const GREEN: &str =
+    "green contexts are not emulated: a context has all multiprocessors of its device";
 const BATCHES: &str =
     "batches and copies with attributes are not emulated; make the copies one by one";
-const MULTICAST: &str = "the devices are emulated within one process, and have no fabric";
+const MULTICAST: &str =
+    "multicast is not emulated: the devices exist within one process, without a fabric";
 const CHECKPOINTS: &str = "checkpoints and core dumps are not emulated";
 const OLD: &str = "this is an old interface, which is not emulated";
 const REST: &str = "this is not emulated";
 
-/// Declares them, one line each: `since base symbol => reason`.
+/// Declares the functions, with one line each: `since base symbol => reason`.
 macro_rules! absent {
     ($($since:literal $base:ident $symbol:ident => $why:expr;)*) => {
         /// The functions, by their exported names.

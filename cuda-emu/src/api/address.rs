@@ -1,4 +1,4 @@
-//! Questions about addresses, and advice about managed memory.
+//! Queries about addresses, and advice about managed memory.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -50,7 +50,7 @@ fn range(
     }
 }
 
-/// The value of an attribute, of 4 or 8 bytes.
+/// The value of an attribute, with 4 or 8 bytes.
 enum Value {
     Word(u32),
     Long(u64),
@@ -65,11 +65,14 @@ impl Value {
     }
 }
 
-/// The value of an attribute of an address; of one that is in no allocation, what stands for nothing.
+/// Returns the value of an attribute of an address. An address outside of all allocations has
+/// neutral values.
 fn value(s: &State, attribute: CUpointer_attribute, address: CUdeviceptr) -> Result<Value> {
     use CUpointer_attribute as A;
     let found = s.device.memory.find(address);
     let base = found.as_ref().map_or(0, |a| a.base);
+    // Registered memory of the program is known to the memory, but has neither an allocation record
+    // nor a device.
     let owner = s.allocations.get(&base);
     let registered = found.is_some() && owner.is_none() && s.device.memory.owner(address).is_none();
     let pool = owner.and_then(|a| {
@@ -146,7 +149,8 @@ fn get_attribute(
     value(&s, attribute, address)?.write(data)
 }
 
-/// Several attributes; here an address in no allocation is no error.
+/// Writes several attributes. Unlike for a single attribute, an address outside of all allocations
+/// is not an error.
 fn get_attributes(
     m: &'static Machine,
     count: c_uint,
@@ -166,7 +170,8 @@ fn get_attributes(
     Ok(())
 }
 
-/// Copies are synchronous wherever the API says so, so that the one attribute that can be set changes nothing.
+/// Accepts the only attribute that can be set. It has no effect, because copies are synchronous
+/// wherever the API says so.
 fn set_attribute(
     m: &'static Machine,
     value: In<c_void>,
@@ -183,7 +188,7 @@ fn set_attribute(
     })
 }
 
-/// The place that a device number of the older calls means: -1 is the host.
+/// Returns the location for a device number of the older calls, where -1 is the host.
 fn place(device: CUdevice) -> CUmemLocation {
     let kind = if device == -1 {
         CUmemLocationType::HOST
@@ -204,12 +209,12 @@ fn check_place(m: &Machine, location: CUmemLocation) -> Result {
         | CUmemLocationType::HOST_NUMA_CURRENT => Ok(()),
         other => refuse(
             CUresult::INVALID_VALUE,
-            format!("there is no place {other:?} for managed memory"),
+            format!("managed memory cannot be located at {other:?}"),
         ),
     }
 }
 
-/// What was said about the managed allocation that holds all of a range.
+/// Returns the advice for the managed allocation that contains the whole range.
 fn advice_of(s: &mut State, address: CUdeviceptr, count: usize) -> Result<&mut Advice> {
     let found = s.device.memory.find(address);
     let inside = found.filter(|a| count as u64 <= a.bytes - (address - a.base));
@@ -232,7 +237,7 @@ fn prefetch_to_device(
     prefetch(m, address, count, place(to), 0, stream)
 }
 
-/// Managed memory has one copy here, which never moves.
+/// Records a prefetch. It has no effect, because managed memory has only one copy here.
 fn prefetch(
     m: &'static Machine,
     address: CUdeviceptr,
@@ -283,24 +288,26 @@ fn advise(
         A::SET_PREFERRED_LOCATION => known.preferred = Some(location),
         A::UNSET_PREFERRED_LOCATION => known.preferred = None,
         A::SET_ACCESSED_BY | A::UNSET_ACCESSED_BY => {
+            // The locations are a set, so setting one twice must not list it twice.
             known
                 .accessed_by
                 .retain(|other| (other.r#type, other.id) != (location.r#type, location.id));
-            known
-                .accessed_by
-                .extend((advice == A::SET_ACCESSED_BY).then_some(location));
+            if advice == A::SET_ACCESSED_BY {
+                known.accessed_by.push(location);
+            }
         }
         other => {
             return refuse(
                 CUresult::INVALID_VALUE,
-                format!("there is no advice {}", other.0),
+                format!("unknown advice {}", other.0),
             );
         }
     }
     Ok(())
 }
 
-/// The device number by which the older attributes name a place: -1 is the host, -2 none.
+/// Returns the device number of a location in the older attributes, where -1 is the host and -2
+/// none.
 fn number(location: Option<CUmemLocation>) -> c_int {
     match location {
         None => -2,
@@ -325,7 +332,7 @@ fn range_attribute(
     s.context()?;
     let advice = advice_of(&mut s, address, count)?.clone();
     require(data_bytes >= 4 && data_bytes.is_multiple_of(4), || {
-        format!("room of {data_bytes} bytes")
+        format!("a result of {data_bytes} bytes: expected a multiple of 4")
     })?;
     let kind = |place: Option<CUmemLocation>| place.map_or(0, |place| place.r#type.0);
     let id = |place: Option<CUmemLocation>| place.map_or(0, |place| place.id);
@@ -338,6 +345,7 @@ fn range_attribute(
         A::LAST_PREFETCH_LOCATION_TYPE => vec![kind(advice.prefetched)],
         A::LAST_PREFETCH_LOCATION_ID => vec![id(advice.prefetched)],
         A::ACCESSED_BY => {
+            // The API fills the rest of the list with -2, which is no device.
             let known = advice.accessed_by.iter().map(|place| number(Some(*place)));
             known
                 .chain(std::iter::repeat(-2))
@@ -347,7 +355,7 @@ fn range_attribute(
         other => {
             return refuse(
                 CUresult::INVALID_VALUE,
-                format!("there is no range attribute {}", other.0),
+                format!("unknown range attribute {}", other.0),
             );
         }
     };
@@ -365,14 +373,15 @@ fn range_attributes(
     address: CUdeviceptr,
     bytes: usize,
 ) -> Result {
-    let (data, rooms) = (data.slice(count)?, data_bytes.slice(count)?);
+    let data = data.slice(count)?;
+    let sizes = data_bytes.slice(count)?;
     for (i, attribute) in attributes.slice(count)?.iter().enumerate() {
-        range_attribute(m, at(data[i]), rooms[i], *attribute, address, bytes)?;
+        range_attribute(m, at(data[i]), sizes[i], *attribute, address, bytes)?;
     }
     Ok(())
 }
 
-/// Managed memory may always be touched from everywhere here.
+/// Checks an attachment. It has no effect, because managed memory is always accessible here.
 fn attach(
     m: &'static Machine,
     stream: CUstream,

@@ -1,7 +1,7 @@
-//! Arrays: texels that kernels reach through textures and surfaces alone.
+//! Arrays: texels that kernels access only through textures and surfaces.
 //!
-//! Their memory is an allocation like others, so that what is not written, or freed too early, is found as elsewhere. A copy
-//! of a part of an array becomes a copy of rows.
+//! The memory of an array is an ordinary allocation, so uninitialized reads and uses after free are
+//! found as for any other memory. A copy of a part of an array becomes a copy of rows.
 
 use std::ffi::c_void;
 
@@ -44,10 +44,10 @@ const FLAGS: u32 = CUDA_ARRAY3D_LAYERED
     | CUDA_ARRAY3D_CUBEMAP
     | CUDA_ARRAY3D_TEXTURE_GATHER;
 
-/// Bytes that the rows of an array are a multiple of: the widest access of a surface.
+/// The alignment of rows in bytes, which is the widest access of a surface.
 const PITCH: u64 = 16;
 
-/// A texel, by format and channels.
+/// Returns the format of a texel.
 pub(crate) fn texel(format: CUarray_format, channels: u32) -> Result<TexelFormat> {
     let channel = match format {
         CUarray_format::UNSIGNED_INT8 => ChannelType::U8,
@@ -66,12 +66,12 @@ pub(crate) fn texel(format: CUarray_format, channels: u32) -> Result<TexelFormat
         }
     };
     require(matches!(channels, 1 | 2 | 4), || {
-        format!("texels of {channels} channels: 1, 2 or 4")
+        format!("texels of {channels} channels: expected 1, 2 or 4")
     })?;
     Ok(TexelFormat { channel, channels })
 }
 
-/// The shape of an array, by what of its size is not 0, and its flags.
+/// Returns the shape of an array, which follows from its flags and the dimensions that are not 0.
 fn shape(d: &CUDA_ARRAY3D_DESCRIPTOR_v2) -> Result<ImageShape> {
     let has = |flag: u32| d.Flags & flag != 0;
     Ok(
@@ -88,14 +88,17 @@ fn shape(d: &CUDA_ARRAY3D_DESCRIPTOR_v2) -> Result<ImageShape> {
             (false, false, 0, 0) => ImageShape::D1,
             (false, false, _, 0) => ImageShape::D2,
             (false, false, 0, _) => {
-                return refuse(CUresult::INVALID_VALUE, "a depth without a height");
+                return refuse(
+                    CUresult::INVALID_VALUE,
+                    "an array with a depth needs a height",
+                );
             }
             (false, false, ..) => ImageShape::D3,
         },
     )
 }
 
-/// The image of an array, without its address.
+/// Returns the image of an array, without its address.
 fn image(d: &CUDA_ARRAY3D_DESCRIPTOR_v2) -> Result<Image> {
     if d.Flags & !FLAGS != 0 {
         return refuse(
@@ -106,14 +109,15 @@ fn image(d: &CUDA_ARRAY3D_DESCRIPTOR_v2) -> Result<Image> {
     let shape = shape(d)?;
     let gathers = d.Flags & CUDA_ARRAY3D_TEXTURE_GATHER != 0;
     require(!gathers || shape == ImageShape::D2, || {
-        "TEXTURE_GATHER is of 2D arrays".into()
+        "TEXTURE_GATHER needs a 2D array".into()
     })?;
     require(
         d.Depth > 0 || !matches!(shape, ImageShape::Layers1 | ImageShape::Layers2),
-        || "an array of no layers".into(),
+        || "a layered array needs at least one layer".into(),
     )?;
+    // A dimension of 0 is absent, which the shape records. In the extent it counts as 1.
     let n = |n: usize| u32::try_from(n.max(1)).unwrap_or(u32::MAX);
-    require(d.Width > 0, || "an array without a width".into())?;
+    require(d.Width > 0, || "an array needs a width".into())?;
     let extent = [n(d.Width), n(d.Height), n(d.Depth)];
     let mut image = Image::new(texel(d.Format, d.NumChannels)?, shape, extent);
     image.pitch = image.pitch.next_multiple_of(PITCH);
@@ -152,14 +156,14 @@ fn make(
     array: Out<CUarray>,
     descriptor: CUDA_ARRAY3D_DESCRIPTOR_v2,
 ) -> Result {
-    require(!array.is_null(), || {
-        "there is nowhere to put the array".into()
-    })?;
+    require(!array.is_null(), || "the result pointer is NULL".into())?;
     let mut s = m.state();
     let context = s.context()?;
     capture::refuse_unsafe(&mut s)?;
+    // The layout determines the bytes to allocate, so the address is filled in afterwards.
     let mut image = image(&descriptor)?;
-    let (device, bytes) = (s.contexts[context].reach.device, image.bytes());
+    let device = s.contexts[context].reach.device;
+    let bytes = image.bytes();
     image.address = m
         .device
         .memory
@@ -208,13 +212,14 @@ fn get_descriptor_3d(
     descriptor.set(s.array(array)?.1.descriptor)
 }
 
-/// Waits for the work of the context, as freeing does.
+/// Destroys an array after all work of its context, as freeing memory does.
 fn destroy(m: &'static Machine, array: CUarray) -> Result {
     let mut s = m.state();
     s.no_fault()?;
     capture::refuse_unsafe(&mut s)?;
     let (id, found) = s.array(array)?;
-    let (context, address) = (found.context, found.image.address);
+    let context = found.context;
+    let address = found.image.address;
     s.arrays.remove(id);
     s.allocations.remove(&address);
     let waiting = s.outstanding(context);
@@ -223,11 +228,11 @@ fn destroy(m: &'static Machine, array: CUarray) -> Result {
     m.device.free(address).or_else(refuse_memory)
 }
 
-/// A copy of bytes of a 1D array; whoever calls sets the other end.
+/// Returns a copy of bytes of a 1D array. The caller sets the other end.
 fn row(m: &'static Machine, array: CUarray, bytes: usize) -> Result<CUDA_MEMCPY3D_v2> {
     let rows = m.state().array(array)?.1.image.extent;
     require(rows[1] * rows[2] == 1, || {
-        "this copy is of 1D arrays; cuMemcpy2D and cuMemcpy3D are of others".into()
+        "this function copies 1D arrays: use cuMemcpy2D or cuMemcpy3D for others".into()
     })?;
     Ok(CUDA_MEMCPY3D_v2 {
         srcMemoryType: CUmemorytype::ARRAY,
@@ -246,10 +251,9 @@ fn from_host(
     from: In<c_void>,
     bytes: usize,
 ) -> Result<CUDA_MEMCPY3D_v2> {
-    let (srcMemoryType, srcHost) = (CUmemorytype::HOST, from.address() as *const c_void);
     Ok(CUDA_MEMCPY3D_v2 {
-        srcMemoryType,
-        srcHost,
+        srcMemoryType: CUmemorytype::HOST,
+        srcHost: from.address() as *const c_void,
         dstArray: to,
         dstXInBytes: offset,
         ..row(m, to, bytes)?
@@ -263,10 +267,9 @@ fn to_host(
     offset: usize,
     bytes: usize,
 ) -> Result<CUDA_MEMCPY3D_v2> {
-    let (dstMemoryType, dstHost) = (CUmemorytype::HOST, to.address() as *mut c_void);
     Ok(CUDA_MEMCPY3D_v2 {
-        dstMemoryType,
-        dstHost,
+        dstMemoryType: CUmemorytype::HOST,
+        dstHost: to.address() as *mut c_void,
         srcArray: from,
         srcXInBytes: offset,
         ..row(m, from, bytes)?
@@ -322,13 +325,12 @@ fn copy_from_device(
     from: CUdeviceptr,
     bytes: usize,
 ) -> Result {
-    let (srcMemoryType, srcDevice) = (CUmemorytype::DEVICE, from);
     let row = row(m, to, bytes)?;
     copy_now(
         m,
         &CUDA_MEMCPY3D_v2 {
-            srcMemoryType,
-            srcDevice,
+            srcMemoryType: CUmemorytype::DEVICE,
+            srcDevice: from,
             dstArray: to,
             dstXInBytes: offset,
             ..row
@@ -343,13 +345,12 @@ fn copy_to_device(
     offset: usize,
     bytes: usize,
 ) -> Result {
-    let (dstMemoryType, dstDevice) = (CUmemorytype::DEVICE, to);
     let row = row(m, from, bytes)?;
     copy_now(
         m,
         &CUDA_MEMCPY3D_v2 {
-            dstMemoryType,
-            dstDevice,
+            dstMemoryType: CUmemorytype::DEVICE,
+            dstDevice: to,
             srcArray: from,
             srcXInBytes: offset,
             ..row
@@ -382,7 +383,7 @@ fn copy_between(
 }
 
 impl State {
-    /// The array of a handle.
+    /// Returns the array with this handle.
     pub(crate) fn array(&self, array: CUarray) -> Result<(ArrayId, &Array)> {
         let id = self.arrays.find(array)?;
         Ok((id, &self.arrays[id]))

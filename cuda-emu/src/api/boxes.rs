@@ -11,7 +11,7 @@ use crate::error::{Result, require};
 use crate::ffi::pointer::In;
 use crate::machine::Machine;
 use crate::state::images::ArrayBox;
-use crate::work::Work;
+use crate::work::StreamWork;
 use crate::work::copy::{CopyWork, FillWork, Location};
 
 exports! {
@@ -33,7 +33,7 @@ exports! {
     more {}
 }
 
-/// A rectangle as a box of one slice.
+/// Returns a rectangle as a box with one slice.
 fn of_rectangle(p: &CUDA_MEMCPY2D_v2) -> CUDA_MEMCPY3D_v2 {
     CUDA_MEMCPY3D_v2 {
         srcXInBytes: p.srcXInBytes,
@@ -57,12 +57,13 @@ fn of_rectangle(p: &CUDA_MEMCPY2D_v2) -> CUDA_MEMCPY3D_v2 {
     }
 }
 
-/// A pitch of 0 stands for rows without gaps.
+/// Returns the pitch, where 0 means rows without gaps.
 fn pitch_or(pitch: usize, p: &CUDA_MEMCPY2D_v2) -> usize {
     if pitch == 0 { p.WidthInBytes } else { pitch }
 }
 
-/// A copy between peers as one within a context: the addresses say which devices they mean.
+/// Returns a copy between peers as a copy within one context, because addresses identify the
+/// devices.
 fn of_peers(m: &'static Machine, p: &CUDA_MEMCPY3D_PEER) -> Result<CUDA_MEMCPY3D_v2> {
     let s = m.state();
     s.contexts.find(p.srcContext)?;
@@ -96,13 +97,14 @@ fn of_peers(m: &'static Machine, p: &CUDA_MEMCPY3D_PEER) -> Result<CUDA_MEMCPY3D
     })
 }
 
-/// The same copy, of addresses in place of arrays.
+/// Returns the copy with addresses in place of arrays.
 fn of_arrays(m: &'static Machine, p: &CUDA_MEMCPY3D_v2) -> Result<CUDA_MEMCPY3D_v2> {
     let mut p = *p;
     let s = m.state();
     require(p.srcLOD == 0 && p.dstLOD == 0, || {
-        "a level of detail of a copy is not 0".into()
+        "the level of detail of a copy must be 0".into()
     })?;
+    // The address of the box already includes its position, so the offsets are reset.
     let size = [p.WidthInBytes, p.Height, p.Depth];
     if p.srcMemoryType == CUmemorytype::ARRAY {
         let array = s.array(p.srcArray)?.1;
@@ -125,7 +127,7 @@ fn of_arrays(m: &'static Machine, p: &CUDA_MEMCPY3D_v2) -> Result<CUDA_MEMCPY3D_
     Ok(p)
 }
 
-/// The work of a copy, or none for a copy of no bytes.
+/// Returns the work of a copy, or `None` for a copy of no bytes.
 fn work_of(m: &'static Machine, p: &CUDA_MEMCPY3D_v2) -> Result<Option<CopyWork>> {
     if p.WidthInBytes == 0 || p.Height == 0 || p.Depth == 0 {
         return m.state().context().map(|_| None);
@@ -134,10 +136,10 @@ fn work_of(m: &'static Machine, p: &CUDA_MEMCPY3D_v2) -> Result<Option<CopyWork>
 }
 
 pub(crate) fn copy_now(m: &'static Machine, p: &CUDA_MEMCPY3D_v2) -> Result {
-    work_of(m, p)?.map_or(Ok(()), |copy| run_now(m, Work::Copy(copy)))
+    work_of(m, p)?.map_or(Ok(()), |copy| run_now(m, StreamWork::Copy(copy)))
 }
 
-/// Pageable memory is read when the call is made, unless the copy is captured.
+/// Enqueues a copy. Pageable memory is read immediately, unless the copy is captured.
 pub(crate) fn copy_async(m: &'static Machine, p: &CUDA_MEMCPY3D_v2, stream: CUstream) -> Result {
     let Some(mut copy) = work_of(m, p)? else {
         return Ok(());
@@ -151,7 +153,7 @@ pub(crate) fn copy_async(m: &'static Machine, p: &CUDA_MEMCPY3D_v2, stream: CUst
             (copy.depth - 1) * copy.from.slice + (copy.height - 1) * copy.from.pitch + copy.width;
         copy.from.place = Location::Staged(Arc::from(span.bytes(last)));
     }
-    run_async(m, stream, Work::Copy(copy))
+    run_async(m, stream, StreamWork::Copy(copy))
 }
 
 fn copy_2d(m: &'static Machine, copy: In<CUDA_MEMCPY2D_v2>) -> Result {
@@ -178,7 +180,7 @@ fn copy_peer_async(m: &'static Machine, copy: In<CUDA_MEMCPY3D_PEER>, stream: CU
     copy_async(m, &of_peers(m, &copy.get()?)?, stream)
 }
 
-/// A fill of a rectangle of elements of `size` bytes.
+/// A fill of a rectangle with elements of `size` bytes.
 struct Rectangle {
     to: u64,
     pitch: usize,
@@ -189,8 +191,8 @@ struct Rectangle {
 }
 
 impl Rectangle {
-    /// The work, or none for a fill of no bytes.
-    fn work(self, m: &'static Machine) -> Result<Option<Work>> {
+    /// Returns the work, or `None` for a fill of no bytes.
+    fn work(self, m: &'static Machine) -> Result<Option<StreamWork>> {
         let Self {
             to,
             pitch,
@@ -204,9 +206,12 @@ impl Rectangle {
         }
         let rows = height == 1 || pitch >= width * size && pitch.is_multiple_of(size);
         require(rows, || {
-            format!("rows of {width} elements of {size} bytes, {pitch} bytes apart")
+            format!(
+                "a pitch of {pitch} bytes for rows of {width} elements of {size} bytes: expected a multiple of {size}, \
+                 at least the row"
+            )
         })?;
-        Ok(Some(Work::Fill(FillWork {
+        Ok(Some(StreamWork::Fill(FillWork {
             to,
             pitch,
             value,

@@ -1,4 +1,4 @@
-//! Stream capture.
+//! Stream capture: beginning, ending and querying captures.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -45,7 +45,7 @@ fn begin(m: &'static Machine, stream: CUstream, mode: CUstreamCaptureMode) -> Re
     let mut s = m.state();
     let stream = startable(&mut s, stream, mode)?;
     let graph = s.graphs.insert(Graph::default());
-    start(&mut s, stream, (graph, None), Vec::new(), mode);
+    start(&mut s, stream, graph, None, Vec::new(), mode);
     Ok(())
 }
 
@@ -65,11 +65,11 @@ fn begin_to_graph(
     let busy = s.captures.values().any(|capture| capture.graph == graph);
     require(!busy, || "a stream captures into the graph already".into())?;
     let before = s.graphs[graph].nodes.len();
-    start(&mut s, stream, (graph, Some(before)), after, mode);
+    start(&mut s, stream, graph, Some(before), after, mode);
     Ok(())
 }
 
-/// Nodes of a graph that a caller lists as dependencies, with the data of their edges.
+/// Returns the nodes that a caller lists as dependencies, with the data of their edges.
 fn nodes_of(
     s: &State,
     graph: GraphId,
@@ -90,11 +90,11 @@ fn nodes_of(
         .collect()
 }
 
-/// A stream on which a capture may begin.
+/// Returns the stream, if a capture may begin on it.
 fn startable(s: &mut State, stream: CUstream, mode: CUstreamCaptureMode) -> Result<StreamId> {
     let id = s.stream(stream)?;
     require((0..=2).contains(&mode.0), || {
-        format!("there is no capture mode {}", mode.0)
+        format!("unknown capture mode {}", mode.0)
     })?;
     if s.streams[id].kind == StreamKind::Legacy {
         return refuse(
@@ -108,11 +108,14 @@ fn startable(s: &mut State, stream: CUstream, mode: CUstreamCaptureMode) -> Resu
     Ok(id)
 }
 
-/// Begins a capture into a graph, which is the program's own if the nodes that it has now are counted.
+/// Begins a capture into a graph.
+///
+/// `before` is the number of nodes that the graph has now, if the program provided it.
 fn start(
     s: &mut State,
     origin: StreamId,
-    (graph, before): (GraphId, Option<usize>),
+    graph: GraphId,
+    before: Option<usize>,
     after: Vec<(NodeId, EdgeData)>,
     mode: CUstreamCaptureMode,
 ) {
@@ -143,7 +146,8 @@ fn end(m: &'static Machine, stream: CUstream, graph: Out<CUgraph>) -> Result {
     let Some(member) = &s.streams[id].capture else {
         return refuse(CUresult::ILLEGAL_STATE, "the stream does not capture");
     };
-    let (number, last) = (member.capture, member.after.clone());
+    let number = member.capture;
+    let last = member.after.clone();
     let capture = &s.captures[&number];
     if capture.origin != id {
         return refuse(
@@ -157,7 +161,10 @@ fn end(m: &'static Machine, stream: CUstream, graph: Out<CUgraph>) -> Result {
             "the capture was begun on another thread",
         );
     }
-    let (made, invalid, before) = (capture.graph, capture.invalid, capture.before.unwrap_or(0));
+    let captured = capture.graph;
+    let invalid = capture.invalid;
+    let before = capture.before.unwrap_or(0);
+    // From here on the capture ends even if it fails, so the result is NULL in that case.
     graph.set(CUgraph::NULL)?;
     if invalid {
         capture::discard(&mut s, number);
@@ -166,20 +173,23 @@ fn end(m: &'static Machine, stream: CUstream, graph: Out<CUgraph>) -> Result {
             "an earlier call made the capture invalid",
         );
     }
-    if let Some(node) = unjoined(&s, made, before, &last) {
+    if let Some(node) = unjoined(&s, captured, before, &last) {
         let name = s.nodes[node].content.name().to_string();
         capture::discard(&mut s, number);
         return refuse(
             CUresult::STREAM_CAPTURE_UNJOINED,
-            format!("the stream that captures never waited for a fork, whose work includes {name}"),
+            format!(
+                "the capturing stream never waited for a forked stream, whose work includes {name}"
+            ),
         );
     }
     s.dissolve(number);
     s.captures.remove(&number);
-    graph.set(made.handle())
+    graph.set(captured.handle())
 }
 
-/// A captured node that no path of edges leads from to where the first stream ended.
+/// Returns a captured node from which no path of edges leads to the last nodes of the original
+/// stream.
 fn unjoined(
     s: &State,
     graph: GraphId,
@@ -219,11 +229,11 @@ fn info_v1(
     status: Out<CUstreamCaptureStatus>,
     id: Out<u64>,
 ) -> Result {
-    tell(m, stream, status, id, Out::null()).map(drop)
+    write_status(m, stream, status, id, Out::null()).map(drop)
 }
 
-/// Writes whether a stream captures and into what. Gives the stream if it does.
-fn tell(
+/// Writes the capture status of a stream and its capture. Returns the stream if it captures.
+fn write_status(
     m: &'static Machine,
     stream: CUstream,
     status: Out<CUstreamCaptureStatus>,
@@ -253,7 +263,7 @@ fn info(
     after: Out<*const CUgraphNode>,
     count: Out<usize>,
 ) -> Result {
-    let Some(stream) = tell(m, stream, status, id, graph)? else {
+    let Some(stream) = write_status(m, stream, status, id, graph)? else {
         return Ok(());
     };
     let mut s = m.state();
@@ -270,8 +280,10 @@ fn info(
     show(&mut s, stream, after, Out::null(), count)
 }
 
-/// Shows the dependencies of a stream that captures. The arrays are the driver's and valid until the next call on the
-/// stream, as the API says.
+/// Writes the dependencies of a capturing stream.
+///
+/// The arrays belong to the driver and are valid until the next call on the stream, as the API
+/// specifies.
 fn show(
     s: &mut State,
     stream: StreamId,
@@ -303,7 +315,7 @@ fn info_v3(
     edges: Out<*const CUgraphEdgeData>,
     count: Out<usize>,
 ) -> Result {
-    match tell(m, stream, status, id, graph)? {
+    match write_status(m, stream, status, id, graph)? {
         Some(stream) => show(&mut m.state(), stream, after, edges, count),
         None => Ok(()),
     }
@@ -336,6 +348,7 @@ fn update_dependencies_with_data(
     let Some(member) = &mut s.streams[stream].capture else {
         return Ok(());
     };
+    // Without SET, the nodes are added to the present dependencies.
     if flags.contains(set) {
         member.after.clear();
     }
@@ -350,7 +363,7 @@ fn update_dependencies_with_data(
 fn exchange_mode(_: &'static Machine, mode: Out<CUstreamCaptureMode>) -> Result {
     let new = mode.get()?;
     require((0..=2).contains(&new.0), || {
-        format!("there is no capture mode {}", new.0)
+        format!("unknown capture mode {}", new.0)
     })?;
     mode.set(capture::MODE.replace(new))
 }

@@ -1,4 +1,5 @@
-//! Contexts: the primary one, those a program creates, and which is current on a thread.
+//! Contexts: the primary context, contexts that a program creates, and the current context of a
+//! thread.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{c_int, c_uint};
@@ -16,7 +17,7 @@ use crate::machine::Machine;
 use crate::queue::Ticket;
 use crate::state::objects::Context;
 use crate::state::{CURRENT, State, capture};
-use crate::work::reach::Reach;
+use crate::work::reach::MemoryReach;
 
 exports! {
     table {
@@ -66,7 +67,7 @@ exports! {
 fn new_context(s: &mut State, dev: usize, flags: CUctx_flags) -> ContextId {
     s.contexts.insert(Context {
         flags,
-        reach: Arc::new(Reach::of(dev as u32)),
+        reach: Arc::new(MemoryReach::of(dev as u32)),
         peers: Vec::new(),
         cache: CUfunc_cache::PREFER_NONE,
         limits: BTreeMap::new(),
@@ -76,17 +77,17 @@ fn new_context(s: &mut State, dev: usize, flags: CUctx_flags) -> ContextId {
     })
 }
 
-/// Banks of shared memory have 4 bytes on every device since compute capability 5.0.
+/// Writes the bank width, which is 4 bytes on every device since compute capability 5.0.
 fn get_banks(m: &'static Machine, config: Out<c_int>) -> Result {
     m.state().context()?;
     config.set(1)
 }
 
-/// Other devices took a width of 4 or 8 bytes, which changes nothing here.
+/// Accepts a bank width. It has no effect here.
 fn set_banks(m: &'static Machine, config: c_int) -> Result {
     m.state().context()?;
     require((0..=2).contains(&config), || {
-        format!("banks of kind {config}")
+        format!("unknown bank width {config}: expected 0 to 2")
     })
 }
 
@@ -191,7 +192,7 @@ fn create_with_affinity(
     if count != 0 {
         return refuse(
             CUresult::UNSUPPORTED_EXEC_AFFINITY,
-            "a context cannot be kept to some of the multiprocessors",
+            "restricting a context to some of the multiprocessors is not emulated",
         );
     }
     create(m, context, flags, dev)
@@ -222,7 +223,7 @@ fn destroy(m: &'static Machine, context: CUcontext) -> Result {
     let id = s.contexts.find(context)?;
     let primary = s.primary.iter().any(|primary| primary.id == Some(id));
     require(!primary, || {
-        "the primary context is released, not destroyed".into()
+        "the primary context cannot be destroyed: release it".into()
     })?;
     drop(s);
     close(m, id);
@@ -234,7 +235,7 @@ fn destroy(m: &'static Machine, context: CUcontext) -> Result {
     Ok(())
 }
 
-/// Ends a context: its work first, then everything it owns.
+/// Ends a context: waits for its work, then removes everything that it owns.
 fn close(m: &'static Machine, id: ContextId) {
     let waiting = m.state().outstanding(id);
     waiting.iter().for_each(Ticket::wait);
@@ -262,7 +263,7 @@ fn close(m: &'static Machine, id: ContextId) {
         .collect();
     for image in images {
         s.images.remove(&image);
-        // A handle on record is one of the memory's.
+        // The record and the memory agree on the handles, so this cannot fail.
         let _ = m.device.memory.remove_object(image);
     }
     let addresses: Vec<u64> = s
@@ -273,7 +274,7 @@ fn close(m: &'static Machine, id: ContextId) {
         .collect();
     for address in addresses {
         s.allocations.remove(&address);
-        // The base of an allocation on record is the base of an allocation of the memory.
+        // The record and the memory agree on the allocations, so this cannot fail.
         let _ = m.device.free(address);
     }
 }
@@ -322,7 +323,7 @@ fn get_device(m: &'static Machine, dev: Out<CUdevice>) -> Result {
     get_device_of(m, dev, CUcontext::NULL)
 }
 
-/// The context of a handle; NULL is the current one.
+/// Returns the context with this handle, or the current context for NULL.
 fn context_or_current(s: &State, context: CUcontext) -> Result<ContextId> {
     if context.is_null() {
         s.current()
@@ -352,10 +353,9 @@ fn synchronize_one(m: &'static Machine, context: CUcontext) -> Result {
     s.contexts[context].sticky.check()?;
     capture::refuse_in_context(&mut s, context)?;
     let waiting = s.outstanding(context);
-    let (sticky, device) = (
-        s.contexts[context].sticky.clone(),
-        s.contexts[context].reach.device,
-    );
+    let sticky = s.contexts[context].sticky.clone();
+    let device = s.contexts[context].reach.device;
+    // Never wait while holding the lock, because the work may need calls of other threads.
     drop(s);
     waiting.iter().for_each(Ticket::wait);
     m.state().release_pools(device);
@@ -387,7 +387,8 @@ fn set_flags(m: &'static Machine, flags: CUctx_flags) -> Result {
     Ok(())
 }
 
-/// The driver's default of a limit: stack, buffer of printf, heap, calls waiting in a kernel, and the like.
+/// Returns the driver's default of a limit, such as the stack size or the size of the printf
+/// buffer.
 fn default_limit(limit: CUlimit) -> Result<usize> {
     Ok(match limit {
         CUlimit::STACK_SIZE => 1024,
@@ -406,7 +407,7 @@ fn default_limit(limit: CUlimit) -> Result<usize> {
     })
 }
 
-/// Limits are kept and change nothing: what they limit does not exist here.
+/// Writes a limit. Limits are stored and have no effect.
 fn get_limit(m: &'static Machine, value: Out<usize>, limit: CUlimit) -> Result {
     let s = m.state();
     let id = s.context()?;
@@ -428,7 +429,8 @@ fn set_limit(m: &'static Machine, limit: CUlimit, value: usize) -> Result {
     Ok(())
 }
 
-/// A preference is kept and changes nothing: shared memory and cache do not share their room here.
+/// Writes the cache preference, which is stored and has no effect because shared memory and the
+/// cache are separate here.
 fn get_cache(m: &'static Machine, config: Out<CUfunc_cache>) -> Result {
     let s = m.state();
     config.set(s.contexts[s.context()?].cache)
@@ -442,10 +444,10 @@ fn set_cache(m: &'static Machine, config: CUfunc_cache) -> Result {
     Ok(())
 }
 
-/// Refuses a preference that does not exist.
+/// Returns an error for an unknown cache preference.
 pub(crate) fn check_cache(config: CUfunc_cache) -> Result {
     require(config.name().is_some(), || {
-        format!("there is no cache preference {}", config.0)
+        format!("unknown cache preference {}", config.0)
     })
 }
 
@@ -460,7 +462,7 @@ fn get_affinity(
 ) -> Result {
     m.state().context()?;
     require(kind == CUexecAffinityType::SM_COUNT, || {
-        format!("there is no affinity {}", kind.0)
+        format!("unknown affinity {}", kind.0)
     })?;
     affinity.set(CUexecAffinityParam {
         r#type: kind,
@@ -468,7 +470,7 @@ fn get_affinity(
     })
 }
 
-/// No profiler is attached, and the driver says so to nobody.
+/// Does nothing, because no profiler can be attached.
 fn profiler(m: &'static Machine) -> Result {
     m.state().context().map(drop)
 }

@@ -1,4 +1,4 @@
-//! Copies and fills, at once and on streams.
+//! Copies and fills, both synchronous and on streams.
 
 use std::ffi::{c_uint, c_void};
 use std::sync::Arc;
@@ -10,11 +10,10 @@ use crate::error::{Result, refuse, require};
 use crate::ffi::pointer::{In, Out};
 use crate::graph::compare::compare_streams;
 use crate::machine::Machine;
-use crate::queue::Ticket;
 use crate::state::capture;
 use crate::work::copy::{CopyEnd, CopyWork, FillWork, Location};
 use crate::work::order::CALLS;
-use crate::work::{Work, WorkSite};
+use crate::work::{StreamWork, WorkSite};
 
 exports! {
     table {
@@ -39,22 +38,26 @@ exports! {
 }
 
 /// Runs a copy or a fill before the call returns, after the work of the legacy stream.
-pub(crate) fn run_now(m: &'static Machine, work: Work) -> Result {
+pub(crate) fn run_now(m: &'static Machine, work: StreamWork) -> Result {
     let mut s = m.state();
     let context = s.context()?;
     capture::refuse_unsafe(&mut s)?;
     check(m, &work)?;
     let waiting = s.before_synchronous(context)?;
     let sticky = s.contexts[context].sticky.clone();
+    // Never wait while holding the lock, because the work may need calls of other threads.
     drop(s);
-    waiting.iter().for_each(Ticket::wait);
+    for ticket in &waiting {
+        ticket.wait();
+    }
     sticky.check()?;
     perform(m, &work).or_else(|error| refuse(CUresult::INVALID_VALUE, error.text))
 }
 
-/// Runs the work of a call, and compares it with that of streams which nothing orders with the call.
-fn perform(m: &'static Machine, work: &Work) -> Result {
-    let (order, moment) = (&m.device.order, m.device.order.call());
+/// Runs the work of a call and compares it with unordered work of streams.
+fn perform(m: &'static Machine, work: &StreamWork) -> Result {
+    let order = &m.device.order;
+    let moment = order.call();
     let site = WorkSite {
         traced: order.is_on().then_some("a synchronous call"),
         queue: CALLS,
@@ -75,22 +78,24 @@ fn perform(m: &'static Machine, work: &Work) -> Result {
     Ok(())
 }
 
-fn check(m: &'static Machine, work: &Work) -> Result {
+fn check(m: &'static Machine, work: &StreamWork) -> Result {
     match work {
-        Work::Copy(copy) => copy.check(m.device),
-        Work::Fill(fill) => fill.check(m.device),
+        StreamWork::Copy(copy) => copy.check(m.device),
+        StreamWork::Fill(fill) => fill.check(m.device),
         _ => Ok(()),
     }
 }
 
-/// Gives a copy or a fill to a stream. A copy to memory that is not pinned has ended when the call returns.
-pub(crate) fn run_async(m: &'static Machine, stream: CUstream, work: Work) -> Result {
+/// Enqueues a copy or a fill in a stream.
+///
+/// A copy to memory that is not pinned has ended when the call returns.
+pub(crate) fn run_async(m: &'static Machine, stream: CUstream, work: StreamWork) -> Result {
     let mut s = m.state();
     let stream = s.stream(stream)?;
     check(m, &work)?;
     let pageable = matches!(
         &work,
-        Work::Copy(CopyWork {
+        StreamWork::Copy(CopyWork {
             to: CopyEnd {
                 place: Location::Host(_),
                 ..
@@ -116,7 +121,7 @@ fn copy_to_device(m: &'static Machine, to: CUdeviceptr, from: In<c_void>, bytes:
     let from = Location::of(m.device, from.address() as u64);
     run_now(
         m,
-        Work::Copy(CopyWork::plain(Location::Device(to), from, bytes)),
+        StreamWork::Copy(CopyWork::plain(Location::Device(to), from, bytes)),
     )
 }
 
@@ -124,18 +129,18 @@ fn copy_to_host(m: &'static Machine, to: Out<c_void>, from: CUdeviceptr, bytes: 
     if bytes == 0 {
         return m.state().context().map(drop);
     }
-    require(!to.is_null(), || "the target is NULL".into())?;
+    require(!to.is_null(), || "the destination is NULL".into())?;
     let to = Location::of(m.device, to.address() as u64);
     run_now(
         m,
-        Work::Copy(CopyWork::plain(to, Location::Device(from), bytes)),
+        StreamWork::Copy(CopyWork::plain(to, Location::Device(from), bytes)),
     )
 }
 
 fn copy_on_device(m: &'static Machine, to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> Result {
     run_now(
         m,
-        Work::Copy(CopyWork::plain(
+        StreamWork::Copy(CopyWork::plain(
             Location::Device(to),
             Location::Device(from),
             bytes,
@@ -146,7 +151,7 @@ fn copy_on_device(m: &'static Machine, to: CUdeviceptr, from: CUdeviceptr, bytes
 fn copy_unified(m: &'static Machine, to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> Result {
     run_now(
         m,
-        Work::Copy(CopyWork::plain(
+        StreamWork::Copy(CopyWork::plain(
             Location::of(m.device, to),
             Location::of(m.device, from),
             bytes,
@@ -154,7 +159,10 @@ fn copy_unified(m: &'static Machine, to: CUdeviceptr, from: CUdeviceptr, bytes: 
     )
 }
 
-/// Pageable memory is read when the call is made, pinned memory when the copy runs. A captured copy runs later.
+/// Returns the source of an asynchronous copy.
+///
+/// Pageable memory is read immediately, and pinned memory when the copy runs. A captured copy runs
+/// later, so it is never read immediately.
 fn staged(m: &'static Machine, from: u64, bytes: usize, stream: CUstream) -> Result<Location> {
     let place = Location::of(m.device, from);
     let mut s = m.state();
@@ -181,7 +189,7 @@ fn copy_to_device_async(
     run_async(
         m,
         stream,
-        Work::Copy(CopyWork::plain(Location::Device(to), from, bytes)),
+        StreamWork::Copy(CopyWork::plain(Location::Device(to), from, bytes)),
     )
 }
 
@@ -192,12 +200,14 @@ fn copy_to_host_async(
     bytes: usize,
     stream: CUstream,
 ) -> Result {
-    require(!to.is_null() || bytes == 0, || "the target is NULL".into())?;
+    require(!to.is_null() || bytes == 0, || {
+        "the destination is NULL".into()
+    })?;
     let to = Location::of(m.device, to.address() as u64);
     run_async(
         m,
         stream,
-        Work::Copy(CopyWork::plain(to, Location::Device(from), bytes)),
+        StreamWork::Copy(CopyWork::plain(to, Location::Device(from), bytes)),
     )
 }
 
@@ -211,7 +221,7 @@ fn copy_on_device_async(
     run_async(
         m,
         stream,
-        Work::Copy(CopyWork::plain(
+        StreamWork::Copy(CopyWork::plain(
             Location::Device(to),
             Location::Device(from),
             bytes,
@@ -230,12 +240,12 @@ fn copy_unified_async(
     run_async(
         m,
         stream,
-        Work::Copy(CopyWork::plain(Location::of(m.device, to), from, bytes)),
+        StreamWork::Copy(CopyWork::plain(Location::of(m.device, to), from, bytes)),
     )
 }
 
-fn fill(to: u64, value: u32, size: usize, count: usize) -> Work {
-    Work::Fill(FillWork {
+fn fill(to: u64, value: u32, size: usize, count: usize) -> StreamWork {
+    StreamWork::Fill(FillWork {
         to,
         pitch: 0,
         value,
@@ -287,7 +297,7 @@ fn fill_32_async(
     run_async(m, stream, fill(to, value, 4, count))
 }
 
-/// The contexts of a copy between peers must exist; the addresses say which devices they mean.
+/// Returns an error if a context of a peer copy does not exist. The addresses identify the devices.
 fn check_peers(m: &'static Machine, to: CUcontext, from: CUcontext) -> Result {
     let s = m.state();
     s.contexts.find(to)?;

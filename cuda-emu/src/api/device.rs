@@ -1,4 +1,4 @@
-//! Start, version, errors, the devices, and the log.
+//! Initialization, version, errors, devices, and the log.
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
@@ -39,20 +39,20 @@ exports! {
     }
 }
 
-/// The number of a device that exists.
+/// Returns the number of a device, or an error if it does not exist.
 pub(crate) fn find(m: &Machine, device: CUdevice) -> Result<usize> {
     match usize::try_from(device) {
         Ok(number) if device < m.device.config.devices as CUdevice => Ok(number),
         _ => refuse(
             CUresult::INVALID_DEVICE,
-            format!("there is no device {device}"),
+            format!("device {device} does not exist"),
         ),
     }
 }
 
 fn init(m: &'static Machine, flags: c_uint) -> Result {
     require(flags == 0, || format!("the flags are {flags}, not 0"))?;
-    m.initialise()?;
+    m.initialize()?;
     exit::at_exit();
     Ok(())
 }
@@ -61,7 +61,7 @@ fn driver_version(m: &'static Machine, version: Out<c_int>) -> Result {
     version.set(m.device.config.driver_version as c_int)
 }
 
-/// Names and meanings as C strings, made once.
+/// Returns the name and the description of an error code as C strings, which are created once.
 fn texts(code: CUresult) -> Option<&'static (CString, CString)> {
     static TEXTS: OnceLock<HashMap<u32, (CString, CString)>> = OnceLock::new();
     let c_string = |text: Option<&str>| CString::new(text.unwrap_or_default()).unwrap_or_default();
@@ -105,7 +105,7 @@ fn get_count(m: &'static Machine, count: Out<c_int>) -> Result {
 fn get_name(m: &'static Machine, name: Out<c_char>, len: c_int, device: CUdevice) -> Result {
     find(m, device)?;
     require(!name.is_null() && len > 0, || {
-        "there is no room for the name".into()
+        "the buffer for the name is NULL or empty".into()
     })?;
     name.set_text("Warpwright CPU emulator", len as usize);
     Ok(())
@@ -144,7 +144,7 @@ fn get_attribute(
         Some(found) => value.set(found),
         None => refuse(
             CUresult::INVALID_VALUE,
-            format!("there is no device attribute {}", attribute.0),
+            format!("unknown device attribute {}", attribute.0),
         ),
     }
 }
@@ -188,14 +188,14 @@ fn attribute_value(m: &Machine, attribute: CUdevice_attribute, device: CUdevice)
         A::TENSOR_MAP_ACCESS_SUPPORTED | A::CLUSTER_LAUNCH => {
             (m.device.config.compute_capability >= (9, 0)).into()
         }
-        // What the emulator refuses it does not advertise. Properties of hardware that is
-        // not there: absent, as for a device that lacks them.
+        // Unsupported features must not be advertised, and properties of absent hardware are 0, as
+        // on a device without it.
         CUdevice_attribute(1..=161) => 0,
         _ => return None,
     } as c_int)
 }
 
-/// What is there at all.
+/// Returns true for the attributes of features that the emulator supports.
 fn is_supported(attribute: CUdevice_attribute) -> bool {
     use CUdevice_attribute as A;
     const ALL: [A; 14] = [
@@ -231,7 +231,7 @@ fn dump_log(
     Ok(())
 }
 
-/// The newest entries from a place on, each a line, and the place of the end.
+/// Returns the log entries from a position on, one per line, and the position of the end.
 fn log_text(
     m: &Machine,
     iterator: Out<CUlogIterator>,
@@ -277,7 +277,9 @@ fn register_log(
 
 fn unregister_log(m: &'static Machine, callback: CUlogsCallbackHandle) -> Result {
     let known = m.device.log.unregister(callback.0 as usize);
-    require(known, || "there is no callback of that handle".into())
+    require(known, || {
+        "the handle is not that of a registered callback".into()
+    })
 }
 
 fn log_end(m: &'static Machine, iterator: Out<CUlogIterator>, _flags: c_uint) -> Result {

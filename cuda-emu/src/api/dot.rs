@@ -1,4 +1,4 @@
-//! A graph as a picture in the dot language.
+//! Graphs in the DOT language of Graphviz.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -8,9 +8,10 @@ use warpwright_driver_sys::CUgraphDebugDot_flags;
 use crate::graph::nodes::Content;
 use crate::handle::{GraphId, NodeId};
 use crate::state::State;
-use crate::work::Work;
+use crate::work::StreamWork;
 
-/// The picture of a graph: nodes by number in order of creation, children as clusters.
+/// Returns a graph in the DOT language. Nodes are numbered in order of creation, and child graphs
+/// are clusters.
 pub(crate) fn print(s: &State, graph: GraphId, flags: CUgraphDebugDot_flags) -> String {
     let mut picture = Picture {
         s,
@@ -36,6 +37,7 @@ impl Picture<'_> {
             self.numbers.insert(id, number);
             let label = self.label(id);
             self.line(format!("n{number} [label=\"{number}\\n{label}\"];"));
+            // Graphviz draws a subgraph as a box only if its name starts with "cluster".
             for (i, &owned) in self.s.nodes[id].content.graphs().iter().enumerate() {
                 let cluster = if i == 0 {
                     format!("{number}")
@@ -48,7 +50,9 @@ impl Picture<'_> {
             }
         }
         for edge in &self.s.graphs[graph].edges {
-            let (from, to) = (self.numbers[&edge.from], self.numbers[&edge.to]);
+            let from = self.numbers[&edge.from];
+            let to = self.numbers[&edge.to];
+            // With edge data of zeros, the second node waits for the end of the first.
             let style = if edge.data == [0; 3] {
                 ""
             } else {
@@ -59,7 +63,7 @@ impl Picture<'_> {
     }
 
     fn line(&mut self, line: String) {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(self.text, "{line}");
     }
 
@@ -70,7 +74,7 @@ impl Picture<'_> {
             Content::Work(work) => work.name().to_string(),
         };
         let asks = |flag| self.flags.intersects(flag | CUgraphDebugDot_flags::VERBOSE);
-        if let Content::Work(Work::Kernel(k)) = &self.s.nodes[id].content
+        if let Content::Work(StreamWork::Kernel(k)) = &self.s.nodes[id].content
             && asks(CUgraphDebugDot_flags::KERNEL_NODE_PARAMS)
         {
             label += &format!(

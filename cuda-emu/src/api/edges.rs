@@ -1,4 +1,4 @@
-//! Edges of graphs, and the questions a program may ask about nodes and edges.
+//! Edges of graphs, and queries about nodes and edges.
 
 use warpwright_driver_sys::*;
 
@@ -28,7 +28,7 @@ exports! {
     more {}
 }
 
-/// The data of `count` edges; none is full dependencies.
+/// Returns the data of `count` edges. NULL means full dependencies.
 pub(crate) fn edge_data(edges: In<CUgraphEdgeData>, count: usize) -> Result<Vec<EdgeData>> {
     if edges.is_null() {
         return Ok(vec![[0; 3]; count]);
@@ -42,7 +42,7 @@ pub(crate) fn edge_data(edges: In<CUgraphEdgeData>, count: usize) -> Result<Vec<
     edges.slice(count)?.iter().map(plain).collect()
 }
 
-/// The pairs of nodes that a caller lists as edges.
+/// Returns the pairs of nodes that a caller lists as edges.
 fn pairs(
     s: &State,
     graph: CUgraph,
@@ -73,7 +73,7 @@ fn add_edges(
     add_edges_with_data(m, graph, from, to, In::null(), count)
 }
 
-/// All edges or none; one that would create a cycle is found when the graph is instantiated.
+/// Adds all edges or none. An edge that creates a cycle is found when the graph is instantiated.
 fn add_edges_with_data(
     m: &'static Machine,
     graph: CUgraph,
@@ -86,10 +86,11 @@ fn add_edges_with_data(
     let pairs = pairs(&s, graph, from, to, count)?;
     let datas = edge_data(edges, count)?;
     let id = s.graphs.find(graph)?;
+    // Edges are added to a copy, so that an error leaves the graph unchanged.
     let mut all = s.graphs[id].edges.clone();
     for (&(from, to), data) in pairs.iter().zip(datas) {
         require(from != to, || {
-            format!("the node {from:?} cannot wait for itself")
+            format!("the node {from:?} cannot depend on itself")
         })?;
         let known = all.iter().any(|e| (e.from, e.to) == (from, to));
         require(!known, || {
@@ -118,7 +119,7 @@ fn remove_edges(
     let edges = &mut s.graphs[id].edges;
     for pair in &pairs {
         require(edges.iter().any(|e| (e.from, e.to) == *pair), || {
-            format!("there is no edge {pair:?}")
+            format!("the edge {pair:?} does not exist")
         })?;
     }
     edges.retain(|e| !pairs.contains(&(e.from, e.to)));
@@ -136,7 +137,10 @@ fn remove_edges_with_data(
     remove_edges(m, graph, from, to, count)
 }
 
-/// Writes a list as the driver does: without an array its length, else as much as fits, the rest NULL.
+/// Writes a list as the driver does.
+///
+/// Without an array it writes the length. Otherwise it writes as much as fits and fills the rest
+/// with NULL.
 fn write_list(items: &[CUgraphNode], nodes: Out<CUgraphNode>, count: Out<usize>) -> Result {
     require(!count.is_null(), || "the count pointer is NULL".into())?;
     if nodes.is_null() {
@@ -184,10 +188,10 @@ fn get_roots(
     )
 }
 
-/// One end of each edge: where to write it and which it is.
+/// One end of each edge: the array to write, and a function that selects the end.
 type Ends<'a> = (Out<'a, CUgraphNode>, fn(&Edge) -> NodeId);
 
-/// Writes edges as lists of their ends, refusing to drop their data.
+/// Writes edges as lists of their ends. Returns an error if edge data would be lost.
 fn write_edges(
     edges: &[&Edge],
     lists: &[Ends],
@@ -198,6 +202,7 @@ fn write_edges(
     if lists.iter().any(|(list, _)| list.is_null()) {
         return count.set(edges.len());
     }
+    // A query for the count alone, above, loses nothing.
     if data.is_null() && edges.iter().any(|e| e.data != [0; 3]) {
         return refuse(
             CUresult::LOSSY_QUERY,
@@ -215,7 +220,7 @@ fn write_edges(
     count.set(edges.len().min(room))
 }
 
-/// Edge data as the API declares it.
+/// Returns edge data as the structure of the API.
 pub(crate) fn shown_edge([from_port, to_port, r#type]: EdgeData) -> CUgraphEdgeData {
     CUgraphEdgeData {
         from_port,
@@ -247,7 +252,7 @@ fn get_edges_with_data(
         "one of the two arrays is NULL".into()
     })?;
     require(data.is_null() || !from.is_null(), || {
-        "edge data is asked for without the edges".into()
+        "edge data is requested without the edges".into()
     })?;
     let s = m.state();
     let edges: Vec<&Edge> = s.graphs[s.graphs.find(graph)?].edges.iter().collect();

@@ -1,4 +1,4 @@
-//! Events: points in streams that others wait for and clocks are read at.
+//! Events: positions in streams for which others wait and at which times are read.
 
 use std::ffi::{c_float, c_uint};
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crate::machine::Machine;
 use crate::queue::Task;
 use crate::state::objects::Event;
 use crate::state::{State, capture};
-use crate::work::Work;
+use crate::work::StreamWork;
 use crate::work::mark::Mark;
 
-/// Flag of a wait: in a capture, make it a node instead of an edge.
+/// The flag of a wait that becomes a node instead of an edge in a capture.
 const EXTERNAL: c_uint = 1;
 
 exports! {
@@ -42,7 +42,9 @@ fn create(m: &'static Machine, event: Out<CUevent>, flags: CUevent_flags) -> Res
     })?;
     let alone = !flags.contains(CUevent_flags::INTERPROCESS)
         || flags.contains(CUevent_flags::DISABLE_TIMING);
-    require(alone, || "an interprocess event keeps no time".into())?;
+    require(alone, || {
+        "an interprocess event needs DISABLE_TIMING".into()
+    })?;
     let mut s = m.state();
     let context = s.context()?;
     require(!event.is_null(), || "the result pointer is NULL".into())?;
@@ -58,7 +60,7 @@ fn create(m: &'static Machine, event: Out<CUevent>, flags: CUevent_flags) -> Res
     )
 }
 
-/// Destroying returns at once; work that waits for the event still does.
+/// Destroys an event immediately. Work that waits for the event still does.
 fn destroy(m: &'static Machine, event: CUevent) -> Result {
     let mut s = m.state();
     let id = s.events.find(event)?;
@@ -90,15 +92,14 @@ fn record_with_flags(
     if s.streams[stream].capture.is_some() {
         if external {
             let cell = s.events[id].cell.clone();
-            return s.submit(stream, Work::Record(cell)).map(drop);
+            return s.submit(stream, StreamWork::Record(cell)).map(drop);
         }
         return capture::record_event(&mut s, stream, id);
     }
-    require(!external, || {
-        "the stream does not capture, so EXTERNAL means nothing".into()
-    })?;
+    require(!external, || "EXTERNAL needs a stream that captures".into())?;
     capture::refuse_implicit(&mut s, stream)?;
     let reach = s.events[id].cell.record();
+    // This record replaces a former one in a capture.
     s.events[id].captured = None;
     s.enqueue(stream, Task::Mark(reach)).map(drop)
 }
@@ -110,11 +111,12 @@ fn wait(m: &'static Machine, stream: CUstream, event: CUevent, flags: c_uint) ->
     let id = s.events.find(event)?;
     if flags & EXTERNAL != 0 && s.streams[stream].capture.is_some() {
         let cell = s.events[id].cell.clone();
-        return s.submit(stream, Work::Wait(cell)).map(drop);
+        return s.submit(stream, StreamWork::Wait(cell)).map(drop);
     }
     if s.events[id].captured.is_some() || s.streams[stream].capture.is_some() {
         return capture::wait_event(&mut s, stream, id);
     }
+    // An event that is already reached needs no task, unless the order of work is recorded.
     match s.events[id].cell.last() {
         Some(mark) if mark.at().is_none() || m.device.order.is_on() => {
             s.enqueue(stream, Task::AfterMark(mark)).map(drop)
@@ -123,14 +125,14 @@ fn wait(m: &'static Machine, stream: CUstream, event: CUevent, flags: c_uint) ->
     }
 }
 
-/// The last record of an event that no capture holds.
+/// Returns the last record of an event that is not part of a capture.
 fn last(s: &mut State, event: CUevent) -> Result<Option<Arc<Mark>>> {
     let id = s.events.find(event)?;
     capture::refuse_captured_event(s, id)?;
     Ok(s.events[id].cell.last())
 }
 
-/// The program knows that an event is reached.
+/// Records that the program knows that an event is reached.
 fn learn(m: &'static Machine, mark: &Mark) {
     if let Some(moment) = mark.moment() {
         m.device.order.learn(moment);
@@ -158,7 +160,8 @@ fn query(m: &'static Machine, event: CUevent) -> Result {
     let mut s = m.state();
     let mark = last(&mut s, event)?;
     let context = s.events[s.events.find(event)?].context;
-    // In this order: after a fault all marks are reached.
+    // The mark must be read before the error, because a fault reaches all marks. In the other order
+    // a fault in between would look like success.
     let reached = mark.as_ref().is_none_or(|mark| mark.at().is_some());
     s.contexts[context].sticky.check()?;
     if let Some(mark) = mark.filter(|_| reached) {
@@ -182,14 +185,19 @@ fn elapsed(
         let mark = last(&mut s, event)?;
         let flags = s.events[s.events.find(event)?].flags;
         if flags.contains(CUevent_flags::DISABLE_TIMING) {
-            return refuse(CUresult::INVALID_HANDLE, "the event keeps no time");
+            return refuse(
+                CUresult::INVALID_HANDLE,
+                "the event was created with DISABLE_TIMING",
+            );
         }
         match mark {
             None => refuse(CUresult::INVALID_HANDLE, "the event was never recorded"),
             Some(mark) => mark.at().ok_or_else(|| CUresult::NOT_READY.into()),
         }
     };
-    let (start, end) = (moment(start)?, moment(end)?);
+    let start = moment(start)?;
+    let end = moment(end)?;
+    // The events may be in either order, and a `Duration` cannot be negative.
     let forward = end.saturating_duration_since(start).as_secs_f64();
     let backward = start.saturating_duration_since(end).as_secs_f64();
     milliseconds.set(((forward - backward) * 1e3) as f32)

@@ -8,7 +8,7 @@ use warpwright_driver_sys::*;
 use crate::api::export::exports;
 use crate::error::{Error, Result, refuse, require};
 use crate::ffi::pointer::Out;
-use crate::graph::draft::{Draft, Part, Unfolding};
+use crate::graph::draft::{Draft, GraphPart, Unfolding};
 use crate::graph::launch::GraphLaunch;
 use crate::graph::nodes::Content;
 use crate::handle::{ExecId, GraphId, NodeId, StreamId};
@@ -16,7 +16,7 @@ use crate::machine::Machine;
 use crate::queue::Task;
 use crate::state::objects::{Allocation, AllocationKind, Exec};
 use crate::state::{State, capture};
-use crate::work::{GraphAllocation, Work};
+use crate::work::{GraphAllocation, StreamWork};
 
 exports! {
     table {
@@ -33,7 +33,10 @@ exports! {
     }
 }
 
-/// Instantiates a graph; when it cannot be, the node to blame and what kind of fault it is.
+/// Instantiates a graph.
+///
+/// # Errors
+/// Returns the error with the responsible node and the result code.
 fn make(
     m: &'static Machine,
     graph: CUgraph,
@@ -60,7 +63,7 @@ fn make(
             CUgraphInstantiateResult::NODE_OPERATION_NOT_SUPPORTED,
         ));
     }
-    once(&s, id).map_err(|error| (error, CUgraphNode::NULL, CUgraphInstantiateResult::ERROR))?;
+    once(&s, id).map_err(plain)?;
     unused_condition(&s, id).map_err(|e| {
         (
             e,
@@ -70,7 +73,8 @@ fn make(
     })?;
     let draft = s.draft(id);
     let unfolded = Unfolding::of(&draft);
-    let stuck = |part: &Part| Some(part.first + part.topology.stuck()?);
+    // A step that no walk along the edges reaches is on a cycle, or depends on one.
+    let stuck = |part: &GraphPart| Some(part.first + part.topology.stuck()?);
     if let Some(step) = unfolded.parts.iter().find_map(stuck) {
         let node = unfolded
             .of_node
@@ -87,7 +91,8 @@ fn make(
     Ok(insert(&mut s, id, draft, flags, unfolded).handle())
 }
 
-/// Refuses a second executable graph where there can be one: graphs with conditional nodes or nodes for memory.
+/// Returns an error for a second executable graph, if the graph has conditional nodes or memory
+/// nodes.
 fn once(s: &State, graph: GraphId) -> Result {
     let alone = |content: &Content| content.is_conditional() || content.is_memory();
     let again = s.execs.iter().any(|(_, exec)| exec.graph == graph) && s.has_node(graph, alone);
@@ -97,7 +102,7 @@ fn once(s: &State, graph: GraphId) -> Result {
     })
 }
 
-/// Refuses a condition that no node reads.
+/// Returns an error if no node reads a condition of the graph.
 fn unused_condition(s: &State, graph: GraphId) -> Result {
     let unused = s.graphs[graph]
         .conditions
@@ -123,21 +128,19 @@ fn insert(
         parts,
         of_node,
     } = unfolded;
-    let (leaves, takes) = (draft.leaves(), draft.takes());
     let objects = s.graphs[graph].objects.clone();
-    objects
-        .iter()
-        .for_each(|&object| s.retain_object(object, 1));
-    let (parts, steps) = (Arc::new(parts), Arc::new(steps));
+    for &object in &objects {
+        s.retain_object(object, 1);
+    }
     s.execs.insert(Exec {
         graph,
+        leaves: draft.leaves(),
+        takes: draft.takes(),
         draft,
         flags,
-        parts,
-        steps,
+        parts: Arc::new(parts),
+        steps: Arc::new(steps),
         of_node,
-        leaves,
-        takes,
         objects,
         launches: 0,
         last: None,
@@ -198,7 +201,7 @@ fn instantiate_with_log(
     }
 }
 
-/// There is nothing to upload; the checks are those of a launch.
+/// Does nothing after the checks of a launch, because there is nothing to upload.
 fn upload(m: &'static Machine, exec: CUgraphExec, stream: CUstream) -> Result {
     let mut s = m.state();
     let stream = s.stream(stream)?;
@@ -215,11 +218,11 @@ fn launch(m: &'static Machine, exec: CUgraphExec, stream: CUstream) -> Result {
     }
     capture::refuse_implicit(&mut s, stream)?;
     for step in s.execs[id].steps.iter() {
-        if let Work::Kernel(kernel) = &step.work {
+        if let StreamWork::Kernel(kernel) = &step.work {
             s.refuse_injected(&kernel.function.kernel.name)?;
         }
     }
-    // Launches of one executable graph follow each other, in whichever streams they are.
+    // Launches of one executable graph are ordered, even in different streams.
     let queue = Arc::clone(&s.streams[stream].queue);
     let elsewhere = s.execs[id]
         .last
@@ -243,10 +246,13 @@ fn launch(m: &'static Machine, exec: CUgraphExec, stream: CUstream) -> Result {
     Ok(())
 }
 
-/// Puts what a launch leaves allocated on the record. What the last launch left must have been freed, or is freed now
-/// if the graph was instantiated so.
+/// Records the memory that a launch leaves allocated.
+///
+/// The memory of the last launch must have been freed, unless the graph was instantiated with
+/// AUTO_FREE_ON_LAUNCH, which frees it now.
 fn memory_of_launch(s: &mut State, id: ExecId, stream: StreamId) -> Result {
-    let (leaves, takes) = (s.execs[id].leaves.clone(), s.execs[id].takes.clone());
+    let leaves = s.execs[id].leaves.clone();
+    let takes = s.execs[id].takes.clone();
     let auto = s.execs[id]
         .flags
         .contains(CUgraphInstantiate_flags::AUTO_FREE_ON_LAUNCH);
@@ -260,6 +266,8 @@ fn memory_of_launch(s: &mut State, id: ExecId, stream: StreamId) -> Result {
     }
     let context = s.streams[stream].context;
     for made in leaves {
+        // With AUTO_FREE_ON_LAUNCH the memory of the last launch is freed in stream order, before
+        // this launch allocates the same address again.
         if s.allocations.remove(&made.base).is_some() {
             s.enqueue(stream, Task::Free(made.base))?;
         }
@@ -273,18 +281,20 @@ fn memory_of_launch(s: &mut State, id: ExecId, stream: StreamId) -> Result {
     Ok(())
 }
 
-/// A launch in a capture becomes a child graph.
+/// Records a launch in a capture, as a child graph.
 fn capture_launch(s: &mut State, id: ExecId, stream: StreamId) -> Result {
     let draft = &s.execs[id].draft;
     let memory = draft
         .works()
-        .any(|work| matches!(work, Work::Alloc(_) | Work::Free(_)));
+        .any(|work| matches!(work, StreamWork::Alloc(_) | StreamWork::Free(_)));
     require(!memory && !draft.is_conditional(), || {
         "a graph with conditional nodes, or nodes that allocate or free memory, cannot be a child"
             .into()
     })?;
     let Exec { steps, of_node, .. } = &s.execs[id];
-    let (steps, of_node) = (Arc::clone(steps), of_node.clone());
+    let steps = Arc::clone(steps);
+    let of_node = of_node.clone();
+    // The draft is taken out for a moment, because the new graph is inserted into the same state.
     let draft = std::mem::take(&mut s.execs[id].draft);
     let child = s.graph_of(&draft, &|node| {
         of_node.get(&node).map(|&step| steps[step].work.clone())
@@ -293,7 +303,7 @@ fn capture_launch(s: &mut State, id: ExecId, stream: StreamId) -> Result {
     capture::record_content(s, stream, Content::Child(child))
 }
 
-/// Destroying returns at once; a launch that is queued still runs.
+/// Destroys an executable graph immediately. A launch that is queued still runs.
 fn destroy(m: &'static Machine, exec: CUgraphExec) -> Result {
     let mut s = m.state();
     let id = s.execs.find(exec)?;
@@ -301,15 +311,17 @@ fn destroy(m: &'static Machine, exec: CUgraphExec) -> Result {
     let Some(exec) = s.execs.remove(id) else {
         return Ok(());
     };
+    // The objects of the program must live until the last launch has ended, which the call must not
+    // wait for.
     if !exec.objects.is_empty() {
         std::thread::spawn(move || {
             if let Some(last) = exec.last {
                 last.wait();
             }
             let mut s = m.state();
-            exec.objects
-                .into_iter()
-                .for_each(|object| s.release_object(object, 1));
+            for object in exec.objects {
+                s.release_object(object, 1);
+            }
         });
     }
     Ok(())

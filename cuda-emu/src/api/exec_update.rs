@@ -1,4 +1,4 @@
-//! Changes of executable graphs in place.
+//! In-place changes of executable graphs.
 
 use std::ffi::c_uint;
 use std::sync::{Arc, OnceLock};
@@ -21,7 +21,7 @@ use crate::handle::{ExecId, GraphId, NodeId};
 use crate::machine::Machine;
 use crate::state::State;
 use crate::state::objects::Exec;
-use crate::work::Work;
+use crate::work::StreamWork;
 
 exports! {
     table {
@@ -43,7 +43,7 @@ exports! {
     more {}
 }
 
-/// The step of a node, which must still exist.
+/// Returns the step of a node, which must still exist.
 fn step_of(s: &State, exec: CUgraphExec, node: CUgraphNode) -> Result<(ExecId, usize)> {
     let exec = s.execs.find(exec)?;
     let node = s.nodes.find(node)?;
@@ -51,12 +51,12 @@ fn step_of(s: &State, exec: CUgraphExec, node: CUgraphNode) -> Result<(ExecId, u
         Some(&step) => Ok((exec, step)),
         None => refuse(
             CUresult::INVALID_VALUE,
-            "the executable graph was not made from that node",
+            "the executable graph was not instantiated from that node",
         ),
     }
 }
 
-/// Changes what a step does in launches to come; launches in flight keep the old steps.
+/// Changes the work of a step for later launches. Launches in flight keep the old steps.
 fn replace(
     m: &'static Machine,
     exec: CUgraphExec,
@@ -67,7 +67,7 @@ fn replace(
     let (id, step) = step_of(&s, exec, node)?;
     let work = match content(&mut s)? {
         Content::Work(work) => work,
-        // It was copied for this call, so it goes again.
+        // The graph was copied for this call only.
         Content::Child(child) => {
             let changed = replace_child(&mut s, id, node, step, child);
             s.destroy_graph(child);
@@ -82,8 +82,10 @@ fn replace(
     };
     let old = &s.execs[id].steps[step].work;
     let work = match (old, work) {
-        (Work::Kernel(old), Work::Kernel(new)) if old.cooperative || old.cluster.is_some() => {
-            Work::Kernel(Arc::new(s.launched_as(copy_of(&new), old)?))
+        (StreamWork::Kernel(old), StreamWork::Kernel(new))
+            if old.cooperative || old.cluster.is_some() =>
+        {
+            StreamWork::Kernel(Arc::new(s.launched_as(copy_of(&new), old)?))
         }
         (_, work) => work,
     };
@@ -95,7 +97,7 @@ fn replace(
     Ok(())
 }
 
-/// Gives the steps of a child graph the work of another graph of the same shape.
+/// Replaces the work in the steps of a child graph by that of another graph with the same shape.
 fn replace_child(
     s: &mut State,
     exec: ExecId,
@@ -103,29 +105,34 @@ fn replace_child(
     step: usize,
     child: GraphId,
 ) -> Result {
-    let (id, new) = (s.nodes.find(node)?, s.draft(child));
+    let id = s.nodes.find(node)?;
+    let new = s.draft(child);
     let drafts = s.execs[exec].draft.all();
     let old = drafts
         .iter()
         .flat_map(|draft| &draft.nodes)
         .find(|node| node.id == id);
     let Some(DraftContent::Child(old)) = old.map(|node| &node.content) else {
-        return refuse(CUresult::INVALID_VALUE, "the node is no child graph node");
+        return refuse(
+            CUresult::INVALID_VALUE,
+            "the node is not a child graph node",
+        );
     };
     if let Some(Difference { why, .. }) = difference(old, &new) {
         return refuse(CUresult::INVALID_VALUE, why);
     }
-    // The steps of a child follow its first one.
+    // The first step of a child node is empty, and the steps of the child graph follow it.
     for (i, new) in Unfolding::of(&new).steps.into_iter().enumerate() {
         change(&mut s.execs[exec], step + 1 + i, new.work);
     }
     Ok(())
 }
 
-fn change(exec: &mut Exec, step: usize, work: Work) {
+fn change(exec: &mut Exec, step: usize, work: StreamWork) {
     if exec.steps[step].work != work {
         let step = &mut Arc::make_mut(&mut exec.steps)[step];
-        (step.work, step.touched) = (work, OnceLock::new());
+        step.work = work;
+        step.touched = OnceLock::new();
     }
 }
 
@@ -215,8 +222,9 @@ fn set_enabled(
     let enabled = enabled != 0;
     if exec.steps[step].enabled != enabled {
         let step = &mut Arc::make_mut(&mut exec.steps)[step];
-        // Nobody has compared it with steps that ran while it was off.
-        (step.enabled, step.touched) = (enabled, OnceLock::new());
+        step.enabled = enabled;
+        // It was not compared with the steps that ran while it was disabled, so it is traced again.
+        step.touched = OnceLock::new();
     }
     Ok(())
 }
@@ -232,15 +240,15 @@ fn get_enabled(
     enabled.set(s.execs[id].steps[step].enabled.into())
 }
 
-/// The step of a kernel, copy or fill node: no other kind can be switched off.
+/// Returns the step of a kernel, copy or fill node. No other node can be disabled.
 fn switchable(s: &State, exec: CUgraphExec, node: CUgraphNode) -> Result<(ExecId, usize)> {
     let (id, step) = step_of(s, exec, node)?;
     let kind = matches!(
         s.execs[id].steps[step].work,
-        Work::Kernel(_) | Work::Copy(_) | Work::Fill(_)
+        StreamWork::Kernel(_) | StreamWork::Copy(_) | StreamWork::Fill(_)
     );
     require(kind, || {
-        "only kernel, memcpy and memset nodes can be switched off".into()
+        "only kernel, memcpy and memset nodes can be disabled".into()
     })?;
     Ok((id, step))
 }
@@ -292,7 +300,7 @@ fn refuse_difference(found: Option<Difference>) -> Result {
     }
 }
 
-/// Gives every step the work of the graph's node, all or none.
+/// Replaces the work of all steps by that of the graph's nodes, or none if the graphs differ.
 fn update_exec(
     m: &'static Machine,
     exec: CUgraphExec,
@@ -308,7 +316,8 @@ fn update_exec(
         change(&mut s.execs[id], i, step.work);
     }
     let exec = &mut s.execs[id];
-    (exec.leaves, exec.takes) = (new.leaves(), new.takes());
+    exec.leaves = new.leaves();
+    exec.takes = new.takes();
     exec.draft.defaults = new.defaults;
     Ok(None)
 }

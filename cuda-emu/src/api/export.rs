@@ -1,4 +1,4 @@
-//! Exported functions: declared one line each, entered the same way.
+//! Exported functions: declared with one line each, and entered through one function.
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::machine::{self, Machine};
 use crate::report::Details;
 
-/// The codes of code that does not load, of which a program seldom says more.
+/// The error codes of code that does not load, which programs seldom explain.
 const IMAGES: &[CUresult] = &[
     CUresult::INVALID_IMAGE,
     CUresult::NO_BINARY_FOR_GPU,
@@ -17,7 +17,9 @@ const IMAGES: &[CUresult] = &[
     CUresult::UNSUPPORTED_PTX_VERSION,
 ];
 
-/// Runs the body of an exported function: nothing unwinds into C, nothing runs before `cuInit`.
+/// Runs the body of an exported function.
+///
+/// It stops panics, which must not unwind into C, and rejects calls before `cuInit`.
 pub(crate) fn enter(name: &'static str, body: impl FnOnce(&'static Machine) -> Result) -> CUresult {
     let machine = machine::current();
     let result = catch_unwind(AssertUnwindSafe(|| {
@@ -27,7 +29,8 @@ pub(crate) fn enter(name: &'static str, body: impl FnOnce(&'static Machine) -> R
     match result {
         Ok(Ok(())) => CUresult::SUCCESS,
         Ok(Err(Error { code, text, .. })) => {
-            // What the emulator cannot do is as much news as a fault, if there is anything to say of it.
+            // A limit of the emulator is a finding like a fault, because the program itself is
+            // correct.
             if code == CUresult::NOT_SUPPORTED && !text.is_empty() {
                 machine
                     .device
@@ -52,24 +55,25 @@ pub(crate) fn enter(name: &'static str, body: impl FnOnce(&'static Machine) -> R
     }
 }
 
-/// One exported function: its base name, the version that introduced this ABI, its exported name.
+/// An exported function: its base name, the driver version that introduced this ABI, and its
+/// exported name.
 pub(crate) struct Export {
     pub(crate) base: &'static str,
     pub(crate) since: u32,
     pub(crate) symbol: &'static str,
-    /// Whether it is a field of [`Api`].
+    /// Whether it is a field of [`Api`](warpwright_driver_sys::Api).
     pub(crate) tabled: bool,
     pub(crate) address: fn() -> *const c_void,
 }
 
-/// Whether a driver of `version` has what came with version `since`.
+/// Returns true if a driver of `version` has the functions of version `since`.
 pub(crate) fn has(version: u32, since: u32) -> bool {
     since <= version
 }
 
-/// A field of [`Api`](warpwright_driver_sys::Api): a function that every driver has, or one that it may lack.
+/// A field of [`Api`](warpwright_driver_sys::Api): a required or an optional function.
 pub(crate) trait Field<F> {
-    /// Fills the field, unless the driver is too old for a function that may be absent.
+    /// Sets the field. An optional function stays absent if the driver is too old.
     fn fill(&mut self, function: F, exists: bool);
 }
 
@@ -85,11 +89,12 @@ impl<F> Field<F> for Option<F> {
     }
 }
 
-/// Declares the exported functions of a chapter, one line each: `since base symbol(arguments) => body`.
+/// Declares the exported functions of a chapter, with one line each: `since base symbol(arguments)
+/// => body`.
 ///
-/// The body is a safe function of the machine and the arguments as `CArgument` converts them. Functions of the `table`
-/// are fields of [`Api`](warpwright_driver_sys::Api) as well, where the compiler compares the types; `more` are
-/// exported only.
+/// The body is a safe function of the machine and of the arguments as `CArgument` converts them.
+/// Functions in `table` are also fields of [`Api`](warpwright_driver_sys::Api), for which the
+/// compiler compares the types. Functions in `more` are only exported.
 macro_rules! exports {
     (
         table { $($ts:literal $tb:ident $t:ident($($ta:ident: $tt:ty),*) => $tf:path;)* }
@@ -100,7 +105,7 @@ macro_rules! exports {
             $(false $ms $mb $m($($ma: $mt),*) => $mf;)*
         }
 
-        /// Fills the fields of this chapter that a driver of `version` has.
+        /// Sets the fields of this chapter that a driver of `version` has.
         pub(crate) fn fill_api(api: &mut warpwright_driver_sys::Api, version: u32) {
             $({
                 type Function = unsafe extern "C" fn($($tt),*) -> warpwright_driver_sys::CUresult;
@@ -110,7 +115,7 @@ macro_rules! exports {
     };
 }
 
-/// The functions themselves and the list of them.
+/// Declares the functions themselves and the list of them.
 macro_rules! exported {
     ($($tabled:literal $since:literal $base:ident $symbol:ident($($arg:ident: $type:ty),*) => $body:path;)*) => {
         $(

@@ -1,4 +1,4 @@
-//! Functions of modules: what they are, and what a program sets of them.
+//! Functions of modules: their attributes, and the attributes that a program can set.
 
 use std::ffi::{c_char, c_int};
 use std::sync::atomic::Ordering::Relaxed;
@@ -31,7 +31,8 @@ exports! {
     }
 }
 
-/// The value of an attribute of a kernel of a module of PTX version `version`, 10 * major + minor.
+/// Returns the value of an attribute of a kernel. `version` is the PTX version of its module, 10 *
+/// major + minor.
 pub(crate) fn attribute(
     device: &Device,
     kernel: &Kernel,
@@ -53,17 +54,19 @@ pub(crate) fn attribute(
         A::REQUIRED_CLUSTER_WIDTH => kernel.cluster.map_or(0, |[x, _, _]| x as c_int),
         A::REQUIRED_CLUSTER_HEIGHT => kernel.cluster.map_or(0, |[_, y, _]| y as c_int),
         A::REQUIRED_CLUSTER_DEPTH => kernel.cluster.map_or(0, |[_, _, z]| z as c_int),
+        // The other known attributes describe resources that the emulator does not have, for
+        // example local memory.
         CUfunction_attribute(0..=17) => 0,
         other => {
             return refuse(
                 CUresult::INVALID_VALUE,
-                format!("there is no function attribute {}", other.0),
+                format!("unknown function attribute {}", other.0),
             );
         }
     })
 }
 
-/// Sets one of the attributes that can be set.
+/// Sets an attribute, or returns an error if it cannot be set.
 pub(crate) fn change(
     device: &Device,
     kernel: &Kernel,
@@ -73,16 +76,17 @@ pub(crate) fn change(
 ) -> Result {
     match attribute {
         CUfunction_attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES => {
+            // The limit of the device includes static shared memory, but the attribute does not.
             let room = device.shared_optin().saturating_sub(kernel.static_shared);
             let fits = u32::try_from(value).is_ok_and(|value| value <= room);
             require(fits, || {
-                format!("{value} bytes of dynamic shared memory, but the device has {room}")
+                format!("{value} bytes of dynamic shared memory: expected at most {room}")
             })?;
             settings.dynamic_shared.store(value, Relaxed);
         }
         CUfunction_attribute::PREFERRED_SHARED_MEMORY_CARVEOUT => {
             require((-1..=100).contains(&value), || {
-                format!("a carveout of {value} percent")
+                format!("a carveout of {value} percent: expected -1 to 100")
             })?;
             settings.carveout.store(value, Relaxed);
         }
@@ -126,11 +130,11 @@ fn set_attribute(
 }
 
 fn get_name(m: &'static Machine, name: Out<*const c_char>, function: CUfunction) -> Result {
-    // The text lives as long as the function, as the API says.
+    // The text lives as long as the function, as the API requires.
     name.set(m.state().function(function)?.name.as_ptr())
 }
 
-/// Writes where a parameter lies.
+/// Writes the offset and the size of a parameter.
 pub(crate) fn tell_param(
     params: &[(usize, usize)],
     index: usize,
@@ -144,7 +148,7 @@ pub(crate) fn tell_param(
         }
         None => refuse(
             CUresult::INVALID_VALUE,
-            format!("there is no parameter {index}"),
+            format!("the kernel has no parameter {index}"),
         ),
     }
 }
@@ -181,10 +185,10 @@ fn set_cache_config(m: &'static Machine, function: CUfunction, config: CUfunc_ca
     m.state().function(function).map(drop)
 }
 
-/// As of the context, it changes nothing.
+/// Accepts a bank width. It has no effect here, as for a context.
 fn set_banks(m: &'static Machine, function: CUfunction, config: c_int) -> Result {
     require((0..=2).contains(&config), || {
-        format!("banks of kind {config}")
+        format!("unknown bank width {config}: expected 0 to 2")
     })?;
     m.state().function(function).map(drop)
 }

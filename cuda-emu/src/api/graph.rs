@@ -1,4 +1,4 @@
-//! Graphs under construction.
+//! Graphs under construction: creating, destroying, cloning and printing them.
 
 use std::ffi::{c_char, c_uint};
 

@@ -1,4 +1,5 @@
-//! What graphs own besides nodes: memory that their nodes allocate, and objects of the program; and their numbers.
+//! Memory that nodes of graphs allocate, objects of the program that graphs own, and ids of graphs
+//! and nodes.
 
 use std::ffi::{c_uint, c_void};
 
@@ -56,13 +57,13 @@ fn get_attribute(
         other => {
             return refuse(
                 CUresult::INVALID_VALUE,
-                format!("there is no attribute {}", other.0),
+                format!("unknown attribute {}", other.0),
             );
         }
     })
 }
 
-/// The high marks can be reset to zero.
+/// Resets a high-water mark to zero.
 fn set_attribute(
     m: &'static Machine,
     dev: CUdevice,
@@ -110,7 +111,7 @@ fn create_object(
 }
 
 fn retain_object(m: &'static Machine, object: CUuserObject, count: c_uint) -> Result {
-    require(count > 0, || "no references".into())?;
+    require(count > 0, || "0 references: expected at least 1".into())?;
     let mut s = m.state();
     let id = s.user_objects.find(object)?;
     s.retain_object(id, count.into());
@@ -122,13 +123,13 @@ fn release_object(m: &'static Machine, object: CUuserObject, count: c_uint) -> R
     let id = s.user_objects.find(object)?;
     let has = s.user_objects[id].count;
     require(count > 0 && u64::from(count) <= has, || {
-        format!("{count} of {has} references")
+        format!("cannot release {count} of {has} references")
     })?;
     s.release_object(id, count.into());
     Ok(())
 }
 
-/// A graph takes references, from the caller or in addition to the caller's.
+/// Adds references to a graph, which are taken from the caller or created.
 fn give_object(
     m: &'static Machine,
     graph: CUgraph,
@@ -141,7 +142,8 @@ fn give_object(
         format!("{count} references, the flags {:#x}", flags.bits())
     })?;
     let mut s = m.state();
-    let (graph, id) = (s.graphs.find(graph)?, s.user_objects.find(object)?);
+    let graph = s.graphs.find(graph)?;
+    let id = s.user_objects.find(object)?;
     if !flags.contains(CUuserObjectRetain_flags::MOVE) {
         s.retain_object(id, count.into());
     }
@@ -151,23 +153,24 @@ fn give_object(
 
 fn take_object(m: &'static Machine, graph: CUgraph, object: CUuserObject, count: c_uint) -> Result {
     let mut s = m.state();
-    let (graph, id) = (s.graphs.find(graph)?, s.user_objects.find(object)?);
+    let graph = s.graphs.find(graph)?;
+    let id = s.user_objects.find(object)?;
     let objects = &mut s.graphs[graph].objects;
     let has = objects.iter().filter(|object| **object == id).count();
     require(count > 0 && count as usize <= has, || {
-        format!("{count} of the {has} references of the graph")
+        format!("cannot release {count} of the {has} references of the graph")
     })?;
     let mut left = count;
     objects.retain(|object| {
-        let goes = *object == id && left > 0;
-        left -= u32::from(goes);
-        !goes
+        let is_removed = *object == id && left > 0;
+        left -= u32::from(is_removed);
+        !is_removed
     });
     s.release_object(id, count.into());
     Ok(())
 }
 
-/// The generation in a handle, unique in the process for a long time.
+/// Returns the generation in a handle, which is unique until it wraps after 2^24 handles.
 fn short(number: u64) -> c_uint {
     (number >> 32) as u32 & 0xff_ffff
 }

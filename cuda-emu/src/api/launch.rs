@@ -1,4 +1,4 @@
-//! Launches of kernels.
+//! Kernel launches, with and without attributes.
 
 use std::ffi::{c_uint, c_void};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::ffi::pointer::{In, Out};
 use crate::machine::Machine;
 use crate::queue::Task;
 use crate::state::capture;
-use crate::work::Work;
+use crate::work::StreamWork;
 
 exports! {
     table {
@@ -114,12 +114,13 @@ fn launch_with_config(
     } else {
         Together::No
     };
+    // If an attribute occurs twice, the last one counts.
     let cluster = attributes
         .iter()
         .rfind(|a| a.id == CUlaunchAttributeID::CLUSTER_DIMENSION);
     let cluster = cluster.map(|a| cluster_of(a.value[0], a.value[1]));
     require(together == Together::No || extra.is_null(), || {
-        "a cooperative launch takes its parameters in kernelParams".into()
+        "a cooperative launch needs its parameters in kernelParams".into()
     })?;
     run(
         m,
@@ -135,8 +136,11 @@ fn launch_with_config(
         .try_for_each(|attribute| record(m, c.hStream, attribute))
 }
 
-/// Records the event of a launch that is to be recorded when its blocks have begun, or have triggered it. Recording it
-/// when they have ended is later than it might be, and never too early.
+/// Records the event of a launch that the driver records when the blocks have begun or triggered
+/// it.
+///
+/// Here it is recorded when the launch has ended, which is later than necessary but never too
+/// early.
 fn record(m: &'static Machine, stream: CUstream, attribute: &CUlaunchAttribute) -> Result {
     use CUlaunchAttributeID as A;
     if !matches!(
@@ -158,7 +162,8 @@ fn record(m: &'static Machine, stream: CUstream, attribute: &CUlaunchAttribute) 
     s.enqueue(stream, Task::Mark(reach)).map(drop)
 }
 
-/// Hints are accepted. A programmatic launch is, too: it may start early but need not.
+/// Returns an error for unsupported attributes. Hints and programmatic launches are accepted,
+/// because a launch may start early but need not.
 fn check_attribute(attribute: &CUlaunchAttribute) -> Result {
     use CUlaunchAttributeID as A;
     match attribute.id {
@@ -169,7 +174,7 @@ fn check_attribute(attribute: &CUlaunchAttribute) -> Result {
         CUlaunchAttributeID(0..=14) => Ok(()),
         other => refuse(
             CUresult::INVALID_VALUE,
-            format!("there is no launch attribute {}", other.0),
+            format!("unknown launch attribute {}", other.0),
         ),
     }
 }
@@ -193,5 +198,6 @@ fn run(
     if together == Together::Yes {
         kernel = s.cooperative(kernel)?;
     }
-    s.submit(stream, Work::Kernel(Arc::new(kernel))).map(drop)
+    s.submit(stream, StreamWork::Kernel(Arc::new(kernel)))
+        .map(drop)
 }

@@ -77,7 +77,7 @@ fn load_file(
     load_image(m, library, &read_file(path)?, &logs, values)
 }
 
-/// The code is always copied, so that a program may say that it preserves it and need not.
+/// Checks the options. The code is always copied, so BINARY_IS_PRESERVED has no effect.
 fn check_options(options: Out<CUlibraryOption>, count: c_uint) -> Result {
     for option in options.slice(count as usize)? {
         if *option != CUlibraryOption::BINARY_IS_PRESERVED {
@@ -99,6 +99,7 @@ fn load_image(
 ) -> Result {
     require(!library.is_null(), || "the result pointer is NULL".into())?;
     capture::refuse_unsafe(&mut m.state())?;
+    // Compiling may take a while and needs no lock, so other threads can make calls meanwhile.
     let compiled = compile(&m.device.config, image);
     logs.write(
         &compiled.as_ref().map(info_text).unwrap_or_default(),
@@ -116,17 +117,13 @@ fn load_image(
     };
     let id = s.libraries.insert(made);
     for kernel in kernels {
-        let (name, settings) = (
-            CString::new(kernel.name.as_str()).unwrap_or_default(),
-            Settings::of(&kernel),
-        );
-        let made = s.kernels.insert(LibraryKernel {
+        let kernel = s.kernels.insert(LibraryKernel {
             library: id,
+            name: CString::new(kernel.name.as_str()).unwrap_or_default(),
+            settings: Settings::of(&kernel),
             kernel,
-            name,
-            settings,
         });
-        s.libraries[id].kernels.push(made);
+        s.libraries[id].kernels.push(kernel);
     }
     library.set(id.handle())
 }
@@ -202,7 +199,7 @@ fn get_global(
     global_of(&s, module, address, bytes, name)
 }
 
-/// The emulator's PTX has no managed variables.
+/// Returns an error, because the emulator's PTX has no managed variables.
 fn get_managed(
     m: &'static Machine,
     _address: Out<CUdeviceptr>,
@@ -213,7 +210,7 @@ fn get_managed(
     m.state().libraries.find(library)?;
     refuse(
         CUresult::NOT_FOUND,
-        format!("there is no managed variable {}", name.text()?),
+        format!("the library has no managed variable {}", name.text()?),
     )
 }
 
@@ -229,7 +226,7 @@ fn get_library(m: &'static Machine, library: Out<CUlibrary>, kernel: CUkernel) -
     library.set(s.kernels[s.kernels.find(kernel)?].library.handle())
 }
 
-/// A kernel and the PTX version of its library.
+/// Returns a kernel and the PTX version of its library.
 fn versioned(s: &State, kernel: CUkernel) -> Result<(KernelId, c_int)> {
     let id = s.kernels.find(kernel)?;
     let (major, minor) = s.libraries[s.kernels[id].library].parsed.version();
@@ -256,7 +253,7 @@ fn get_attribute(
     )?)
 }
 
-/// The devices are alike, so an attribute holds for all of them.
+/// Sets an attribute for all devices, because they are alike.
 fn set_attribute(
     m: &'static Machine,
     which: CUfunction_attribute,
@@ -283,11 +280,11 @@ fn set_cache_config(
 
 fn get_name(m: &'static Machine, name: Out<*const c_char>, kernel: CUkernel) -> Result {
     let s = m.state();
-    // The text lives as long as the library, as the API says.
+    // The text lives as long as the library, as the API requires.
     name.set(s.kernels[s.kernels.find(kernel)?].name.as_ptr())
 }
 
-/// Offset and size of each parameter of a kernel.
+/// Returns the offset and the size of each parameter of a kernel.
 fn params(s: &State, kernel: CUkernel) -> Result<Vec<(usize, usize)>> {
     let kernel = &s.kernels[s.kernels.find(kernel)?].kernel;
     Ok(kernel
@@ -305,7 +302,7 @@ fn param_info(
     size: Out<usize>,
 ) -> Result {
     let state = m.state();
-    // NVIDIA's driver asks for a context here, whichever it is.
+    // NVIDIA's driver requires a current context here, although the result does not depend on it.
     state.current()?;
     tell_param(&params(&state, kernel)?, index, offset, size)
 }

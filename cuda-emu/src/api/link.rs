@@ -1,4 +1,4 @@
-//! Linking: several texts of PTX become one.
+//! Linking: combines several PTX texts into one.
 
 use std::ffi::{CString, c_char, c_uint, c_void};
 
@@ -31,7 +31,8 @@ exports! {
     }
 }
 
-/// The arrays of options live as long as the link, by the contract of the API: the logs are written when it ends.
+/// Creates a link. By the contract of the API the option arrays live as long as the link, so the
+/// logs can be written when it ends.
 fn create(
     m: &'static Machine,
     count: c_uint,
@@ -64,10 +65,10 @@ fn add_data(
     _values: Out<*mut c_void>,
 ) -> Result {
     require(!data.is_null() && size > 0, || {
-        format!("{size} bytes of code")
+        format!("the code is NULL or has {size} bytes")
     })?;
     let name = if name.is_null() {
-        "a text without a name".into()
+        "an unnamed text".into()
     } else {
         name.text()?.to_string()
     };
@@ -103,32 +104,34 @@ fn add(
     let mut s = m.state();
     let id: LinkId = s.links.find(state)?;
     if is_device_runtime(data) {
-        // The emulator has these functions of its own.
+        // The emulator implements the functions of the device runtime itself.
         return Ok(());
     }
-    // What another link made is PTX as well, whatever it is called, and so is what a fat binary holds.
+    // The result of another link is PTX as well, and so are the contents of a fat binary. The
+    // declared kind is therefore only checked if the data is not PTX.
     let data = image::text(&m.device.config, data)?;
     let data = data.split(|byte| *byte == 0).next().unwrap_or_default();
     if kind != CUjitInputType::PTX && !is_ptx(data) {
-        let text = format!("{name}: only PTX is linked here, not {kind:?}");
+        let text = format!("{name}: linking {kind:?} is not emulated, only PTX");
         return refuse(CUresult::NOT_SUPPORTED, text);
     }
     let Ok(text) = std::str::from_utf8(data) else {
-        return refuse(CUresult::INVALID_IMAGE, format!("{name} is no PTX text"));
+        return refuse(CUresult::INVALID_IMAGE, format!("{name} is not PTX text"));
     };
     s.links[id].texts.push((name, text.to_string()));
     Ok(())
 }
 
-/// Whether this is CUDA's device runtime, an archive of one object of machine code.
+/// Returns true for CUDA's device runtime, which is an archive with one object of machine code.
 fn is_device_runtime(data: &[u8]) -> bool {
     data.starts_with(b"!<arch>\n") && data.windows(OBJECT.len()).any(|name| name == OBJECT)
 }
 
-/// The object in `libcudadevrt.a`.
+/// The name of the object in `libcudadevrt.a`.
 const OBJECT: &[u8] = b"cuda_device_runtime.o/";
 
-/// Whether a text looks like PTX: it begins with its version, after comments and blanks.
+/// Returns true if a text looks like PTX: it begins with its version, after comments and blank
+/// lines.
 fn is_ptx(data: &[u8]) -> bool {
     let text = String::from_utf8_lossy(data);
     let mut lines = text
@@ -140,7 +143,7 @@ fn is_ptx(data: &[u8]) -> bool {
         .is_some_and(|line| line.starts_with(".version"))
 }
 
-/// What is made is PTX, which loads wherever an image does.
+/// Completes a link. The result is PTX, which can be loaded wherever an image can.
 fn complete(
     m: &'static Machine,
     state: CUlinkState,
@@ -160,9 +163,10 @@ fn complete(
         .write(&info, &compiled, Out::of_address(link.values));
     compiled?;
     let image = CString::new(merged)
-        .map_err(|_| Error::new(CUresult::INVALID_IMAGE, "the text holds NUL"))?;
-    let (bytes, image) = (image.as_bytes_with_nul().len(), link.image.insert(image));
-    // The image is the driver's and valid until the link is destroyed, as the API says.
+        .map_err(|_| Error::new(CUresult::INVALID_IMAGE, "the text contains a NUL"))?;
+    let bytes = image.as_bytes_with_nul().len();
+    let image = link.image.insert(image);
+    // The link owns the image, which is valid until the link is destroyed, as the API requires.
     cubin.set(image.as_ptr().cast_mut().cast())?;
     size.set_if(bytes);
     Ok(())

@@ -1,6 +1,6 @@
-//! Virtual memory management: addresses are reserved, memory is made, and the one is mapped to the other.
+//! Virtual memory management: reserving addresses, creating memory, and mapping it.
 //!
-//! Memory is mapped at one place at a time, and only its own device may be let touch it.
+//! Memory can be mapped at one address at a time, and only its own device can access it.
 
 use std::ffi::c_void;
 use std::ops::Range;
@@ -33,13 +33,13 @@ exports! {
     more {}
 }
 
-/// What sizes and addresses are a multiple of, as on the devices that there are.
+/// The alignment of sizes and addresses, as on real devices.
 const GRANULARITY: usize = 2 << 20;
 
 fn expect_granular(what: &str, size: usize) -> Result {
     let fits = size > 0 && size.is_multiple_of(GRANULARITY);
     require(fits, || {
-        format!("{what} of {size} bytes, which are no multiple of {GRANULARITY}")
+        format!("{what} of {size} bytes: expected a positive multiple of {GRANULARITY}")
     })
 }
 
@@ -47,7 +47,7 @@ fn addresses(start: u64, size: usize) -> Range<u64> {
     start..start.saturating_add(size as u64)
 }
 
-/// Where the addresses lie is the emulator's choice.
+/// Reserves addresses. The wanted address is only a hint, which is ignored.
 fn reserve(
     m: &'static Machine,
     address: Out<CUdeviceptr>,
@@ -59,7 +59,7 @@ fn reserve(
     expect_granular("addresses", size)?;
     let known = (alignment == 0 || alignment.is_power_of_two()) && flags == 0;
     require(known && !address.is_null(), || {
-        format!("an alignment of {alignment}, flags {flags}")
+        format!("an alignment of {alignment} and flags {flags}: expected a power of two and 0")
     })?;
     let align = alignment.max(GRANULARITY) as u64;
     let base = m
@@ -76,15 +76,13 @@ fn free_addresses(m: &'static Machine, address: CUdeviceptr, size: usize) -> Res
     let whole = mappings.ranges.get(&address) == Some(&(size as u64));
     let empty = mappings.meeting(&addresses(address, size)).is_empty();
     require(whole && empty, || {
-        format!(
-            "{size} bytes at {address:#x} are no range that was reserved and has nothing mapped"
-        )
+        format!("{size} bytes at {address:#x} are not a reserved range without mappings")
     })?;
     mappings.ranges.remove(&address);
     Ok(())
 }
 
-/// The device whose memory these properties ask for.
+/// Returns the device for these properties.
 fn device_of(m: &'static Machine, properties: In<CUmemAllocationProp>) -> Result<u32> {
     let p = properties.get()?;
     if p.requestedHandleTypes != CUmemAllocationHandleType::NONE {
@@ -96,7 +94,7 @@ fn device_of(m: &'static Machine, properties: In<CUmemAllocationProp>) -> Result
     if (p.r#type, p.location.r#type) != (CUmemAllocationType::PINNED, CUmemLocationType::DEVICE) {
         return refuse(
             CUresult::NOT_SUPPORTED,
-            "only pinned memory of devices is mapped here",
+            "mapping is only emulated for pinned memory of devices",
         );
     }
     device::find(m, p.location.id).map(|device| device as u32)
@@ -110,7 +108,7 @@ fn get_granularity(
 ) -> Result {
     device_of(m, properties)?;
     require(matches!(option.0, 0 | 1), || {
-        format!("{option:?} is no granularity")
+        format!("unknown granularity {option:?}")
     })?;
     granularity.set(GRANULARITY)
 }
@@ -123,7 +121,7 @@ fn create(
     flags: u64,
 ) -> Result {
     require(flags == 0 && !handle.is_null(), || {
-        format!("flags {flags}, or the result pointer is NULL")
+        format!("the flags are {flags}, not 0, or the result pointer is NULL")
     })?;
     let device = device_of(m, properties)?;
     expect_granular("memory", size)?;
@@ -131,17 +129,17 @@ fn create(
         .memory
         .hold(device, size as u64)
         .or_else(refuse_memory)?;
-    let made = Physical {
+    let physical = Physical {
         device,
         bytes: size as u64,
         handles: 1,
         is_mapped: false,
         held: None,
     };
-    handle.set(m.state().mappings.add(made))
+    handle.set(m.state().mappings.add(physical))
 }
 
-/// What is mapped stays until it is unmapped.
+/// Releases a handle. Mapped memory stays until it is unmapped.
 fn release(m: &'static Machine, handle: CUmemGenericAllocationHandle) -> Result {
     let mut s = m.state();
     s.mappings.find(handle)?.handles -= 1;
@@ -149,7 +147,7 @@ fn release(m: &'static Machine, handle: CUmemGenericAllocationHandle) -> Result 
     Ok(())
 }
 
-/// Gives memory back that nobody has a handle of and that is mapped nowhere.
+/// Frees memory that has no handles and is not mapped.
 fn give_back(m: &'static Machine, s: &mut State, handle: u64) {
     let unused = |physical: &&Physical| physical.handles == 0 && !physical.is_mapped;
     if let Some(physical) = s.mappings.physical.get(&handle).filter(unused) {
@@ -169,23 +167,25 @@ fn map(
     let mappings = &mut m.state().mappings;
     let at = addresses(address, size);
     let physical = mappings.find(handle)?;
-    let (bytes, elsewhere) = (physical.bytes, physical.is_mapped);
+    let bytes = physical.bytes;
+    let elsewhere = physical.is_mapped;
     require(bytes == size as u64 && offset == 0 && flags == 0, || {
         format!(
-            "{size} bytes from {offset} on, of memory of {bytes}: all of it is mapped, without flags"
+            "{size} bytes at offset {offset} of {bytes}: memory is mapped as a whole, without flags"
         )
     })?;
     if elsewhere {
         return refuse(
             CUresult::NOT_SUPPORTED,
-            "memory is mapped at one place at a time here",
+            "mapping memory at two addresses is not emulated",
         );
     }
     let free = mappings.is_reserved(&at) && mappings.meeting(&at).is_empty();
     let aligned = address.is_multiple_of(GRANULARITY as u64);
     require(free && aligned, || {
-        format!("{size} bytes at {address:#x} are not reserved, or mapped already")
+        format!("{size} bytes at {address:#x} are not reserved, not aligned, or already mapped")
     })?;
+    // The mapping has no access rights until `cuMemSetAccess` grants them.
     mappings.find(handle)?.is_mapped = true;
     mappings.mapped.insert(
         address,
@@ -198,19 +198,22 @@ fn map(
     Ok(())
 }
 
-/// It does not wait: work that still uses the memory finds nothing there.
+/// Unmaps memory without waiting. Work that still uses the memory faults.
 fn unmap(m: &'static Machine, address: CUdeviceptr, size: usize) -> Result {
     let mut s = m.state();
     for base in s.mappings.whole(&addresses(address, size))? {
         let Some(mapping) = s.mappings.mapped.remove(&base) else {
             continue;
         };
-        let held = mapping
-            .is_open
-            .then(|| m.device.memory.take_away(base).or_else(refuse_memory));
+        // The contents stay with the physical memory, for the next mapping.
+        let held = if mapping.is_open {
+            Some(m.device.memory.take_away(base).or_else(refuse_memory)?)
+        } else {
+            None
+        };
         if let Some(physical) = s.mappings.physical.get_mut(&mapping.handle) {
             physical.is_mapped = false;
-            physical.held = held.transpose()?.or(physical.held.take());
+            physical.held = held.or(physical.held.take());
         }
         give_back(m, &mut s, mapping.handle);
     }
@@ -231,17 +234,17 @@ fn set_access(
         let owned = bases.iter().all(|base| owner(&s, *base) == Some(device));
         let is_device = access.location.r#type == CUmemLocationType::DEVICE;
         if !is_device || !owned || access.flags != CUmemAccess_flags::PROT_READWRITE {
-            let text = "mapped memory is read and written by its own device, and by no other";
+            let text =
+                "access of other devices to mapped memory, or read-only access, is not emulated";
             return refuse(CUresult::NOT_SUPPORTED, text);
         }
     }
-    bases.into_iter().try_for_each(|base| {
-        if count == 0 {
-            Ok(())
-        } else {
-            open(m, &mut s, base)
+    if count > 0 {
+        for base in bases {
+            open(m, &mut s, base)?;
         }
-    })
+    }
+    Ok(())
 }
 
 fn owner(s: &State, base: u64) -> Option<u32> {
@@ -253,9 +256,12 @@ fn owner(s: &State, base: u64) -> Option<u32> {
     )
 }
 
-/// Lets the device touch what is mapped.
+/// Lets the device access a mapping.
 fn open(m: &'static Machine, s: &mut State, base: u64) -> Result {
-    let (Some(device), Some(mapping)) = (owner(s, base), s.mappings.mapped.get_mut(&base)) else {
+    let Some(device) = owner(s, base) else {
+        return Ok(());
+    };
+    let Some(mapping) = s.mappings.mapped.get_mut(&base) else {
         return Ok(());
     };
     if !mapping.is_open {
@@ -270,7 +276,7 @@ fn open(m: &'static Machine, s: &mut State, base: u64) -> Result {
     Ok(())
 }
 
-/// Where an address is mapped.
+/// Returns the mapping at an address and its base.
 fn mapping_at(s: &State, address: u64) -> Result<(u64, &Mapping)> {
     let found = s.mappings.meeting(&addresses(address, 1)).first().copied();
     match found.and_then(|base| Some((base, s.mappings.mapped.get(&base)?))) {
@@ -288,7 +294,8 @@ fn get_access(
     location: In<CUmemLocation>,
     address: CUdeviceptr,
 ) -> Result {
-    let (s, location) = (m.state(), location.get()?);
+    let s = m.state();
+    let location = location.get()?;
     let device = device::find(m, location.id)? as u32;
     let (base, mapping) = mapping_at(&s, address)?;
     let open = mapping.is_open && owner(&s, base) == Some(device);
@@ -317,7 +324,7 @@ fn get_properties(
     })
 }
 
-/// Another handle of the memory that is mapped at an address.
+/// Returns another handle of the memory that is mapped at an address.
 fn retain(
     m: &'static Machine,
     handle: Out<CUmemGenericAllocationHandle>,

@@ -1,4 +1,4 @@
-//! Memory: allocation and registration.
+//! Memory: allocation, and registration of memory of the program.
 
 use std::ffi::{c_char, c_uint, c_void};
 
@@ -35,7 +35,7 @@ exports! {
     }
 }
 
-/// The code for memory that the host cannot have.
+/// Returns the error code for a failure of the memory.
 pub(crate) fn refuse_memory<T>(error: MemoryError) -> Result<T> {
     let code = match error {
         MemoryError::OutOfMemory { .. } => CUresult::OUT_OF_MEMORY,
@@ -49,7 +49,7 @@ fn alloc(m: &'static Machine, address: Out<CUdeviceptr>, bytes: usize) -> Result
     let context = s.context()?;
     capture::refuse_unsafe(&mut s)?;
     require(!address.is_null() && bytes > 0, || {
-        format!("an allocation of {bytes} bytes")
+        format!("the result pointer is NULL, or the allocation has {bytes} bytes")
     })?;
     let device = s.contexts[context].reach.device;
     let base = m
@@ -65,7 +65,7 @@ fn alloc(m: &'static Machine, address: Out<CUdeviceptr>, bytes: usize) -> Result
     address.set(base)
 }
 
-/// Bytes that the rows of a pitched allocation are a multiple of, so that every row is aligned for every access.
+/// The alignment of rows of a pitched allocation in bytes, which suits every access.
 const PITCH: usize = 512;
 
 fn alloc_pitch(
@@ -80,7 +80,7 @@ fn alloc_pitch(
         format!("{height} rows of {width} bytes")
     })?;
     require(matches!(element_size, 4 | 8 | 16), || {
-        format!("elements of {element_size} bytes: 4, 8 or 16")
+        format!("elements of {element_size} bytes: expected 4, 8 or 16")
     })?;
     let row = width.checked_next_multiple_of(PITCH);
     let bytes = row.and_then(|row| Some((row, row.checked_mul(height)?)));
@@ -94,7 +94,7 @@ fn alloc_pitch(
     pitch.set(row)
 }
 
-/// Managed memory lies where the program can touch it, and the devices touch it there.
+/// Allocates managed memory in host memory, which the devices access directly.
 fn alloc_managed(
     m: &'static Machine,
     address: Out<CUdeviceptr>,
@@ -103,14 +103,15 @@ fn alloc_managed(
 ) -> Result {
     let known = flags == CUmemAttach_flags::GLOBAL || flags == CUmemAttach_flags::HOST;
     require(known, || {
-        format!("the flags are {:#x}, neither GLOBAL nor HOST", flags.bits())
+        format!("the flags are {:#x}: expected GLOBAL or HOST", flags.bits())
     })?;
     let mut s = m.state();
     let context = s.context()?;
     capture::refuse_unsafe(&mut s)?;
     require(!address.is_null() && bytes > 0, || {
-        format!("an allocation of {bytes} bytes")
+        format!("the result pointer is NULL, or the allocation has {bytes} bytes")
     })?;
+    // Host code accesses managed memory at the same address, so it must be real host memory.
     let block = m
         .device
         .memory
@@ -126,8 +127,9 @@ fn alloc_managed(
     address.set(block.address())
 }
 
-/// Freeing waits for the work of the context that the memory belongs to, as the driver's does. No context need be
-/// current.
+/// Frees memory after all work of the context that owns it, as the driver does.
+///
+/// No context needs to be current.
 fn free(m: &'static Machine, address: CUdeviceptr) -> Result {
     let mut s = m.state();
     s.no_fault()?;
@@ -169,7 +171,7 @@ fn host_alloc(
     let context = s.context()?;
     capture::refuse_unsafe(&mut s)?;
     require(!pointer.is_null() && bytes > 0, || {
-        format!("an allocation of {bytes} bytes")
+        format!("the result pointer is NULL, or the allocation has {bytes} bytes")
     })?;
     let block = m
         .device
@@ -182,7 +184,7 @@ fn host_alloc(
         bytes: bytes as u64,
     };
     s.allocations.insert(block.address(), allocation);
-    // The program writes through this pointer, which is sound as the words it points to are atomics.
+    // The program writes through this pointer, which is sound because the words are atomics.
     pointer.set(block.words().as_ptr().cast_mut().cast())
 }
 
@@ -204,8 +206,10 @@ fn host_free(m: &'static Machine, pointer: Out<c_void>) -> Result {
     m.device.memory.free(address).or_else(refuse_memory)
 }
 
-/// Pins memory of the program, so that copies of it need not wait for the call that makes them, and lets the devices
-/// reach it, in whole words, at its own address.
+/// Pins memory of the program.
+///
+/// Copies of it can then run asynchronously, and devices can access it at the same address, in
+/// whole words.
 fn host_register(
     m: &'static Machine,
     pointer: Out<c_void>,
@@ -226,9 +230,11 @@ fn host_register(
     s.context()?;
     capture::refuse_unsafe(&mut s)?;
     require(!pointer.is_null() && bytes > 0, || {
-        format!("{bytes} bytes to register")
+        format!("the pointer is NULL, or the memory has {bytes} bytes")
     })?;
-    let (start, words) = (pointer.address() as u64, program_words(pointer, bytes));
+    let start = pointer.address() as u64;
+    let words = program_words(pointer, bytes);
+    // Mapping fails only if the bytes overlap memory that is mapped already.
     let Ok(mapped) = m.device.memory.map(words) else {
         let text = format!("some of the {bytes} bytes at 0x{start:x} are pinned already");
         return refuse(CUresult::HOST_MEMORY_ALREADY_REGISTERED, text);
@@ -237,7 +243,7 @@ fn host_register(
     Ok(())
 }
 
-/// Waits for the work of the context, which may copy the memory, as freeing does.
+/// Unpins memory after all work of the context, which may copy it.
 fn host_unregister(m: &'static Machine, pointer: Out<c_void>) -> Result {
     let start = pointer.address() as u64;
     let mut s = m.state();
@@ -286,14 +292,14 @@ fn host_flags(
     flags.set(s.host_allocation(pointer.address() as u64)?)
 }
 
-/// Names the allocation at an address in faults. No driver has this.
+/// Sets the name of an allocation in reports. Other drivers do not have this function.
 fn set_label(m: &'static Machine, address: CUdeviceptr, label: In<c_char>) -> Result {
     m.device.memory.set_label(address, label.text()?);
     Ok(())
 }
 
 impl State {
-    /// Takes an allocation that a program may free off the record.
+    /// Removes an allocation that a program may free from the record.
     pub(crate) fn forget(&mut self, address: u64) -> Result<Allocation> {
         match self.allocations.get(&address).map(|a| a.kind) {
             None | Some(AllocationKind::Host(_) | AllocationKind::Array) => {
@@ -317,7 +323,7 @@ impl State {
             .ok_or_else(|| CUresult::INVALID_VALUE.into())
     }
 
-    /// The flags of the pinned allocation with this base.
+    /// Returns the flags of the pinned allocation with this base.
     fn host_allocation(&self, address: u64) -> Result<CUmemhostalloc_flags> {
         match self.allocations.get(&address).map(|a| a.kind) {
             Some(AllocationKind::Host(flags)) => Ok(flags),

@@ -1,4 +1,4 @@
-//! The driver API by chapter: what each exported function does with its arguments.
+//! The functions of the driver API, with one module per chapter of its documentation.
 
 #![allow(unsafe_code, non_snake_case)]
 

@@ -1,4 +1,4 @@
-//! Modules.
+//! Modules: loading and unloading them, and looking up functions and variables.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_char, c_uint, c_void};
@@ -36,7 +36,7 @@ fn load(m: &'static Machine, module: Out<CUmodule>, image: In<c_void>) -> Result
     load_with_options(m, module, image, 0, Out::null(), Out::null())
 }
 
-/// The contents of a file with code.
+/// Returns the contents of a file with code.
 pub(crate) fn read_file(path: In<c_char>) -> Result<Vec<u8>> {
     let path = path.text()?;
     std::fs::read(path)
@@ -70,7 +70,7 @@ fn load_image(
     let context = s.context()?;
     capture::refuse_unsafe(&mut s)?;
     require(!module.is_null(), || "the result pointer is NULL".into())?;
-    // Parsing needs no lock and may take a while.
+    // Parsing may take a while and needs no lock, so other threads can make calls meanwhile.
     drop(s);
     let compiled = compile(&m.device.config, image);
     logs.write(
@@ -122,7 +122,7 @@ fn get_global(
     global_of(&s, id, address, bytes, name)
 }
 
-/// The address and the size of a variable of a module.
+/// Writes the address and the size of a variable of a module.
 pub(crate) fn global_of(
     s: &State,
     module: ModuleId,
@@ -131,10 +131,14 @@ pub(crate) fn global_of(
     name: In<c_char>,
 ) -> Result {
     let module = &s.modules[module];
-    let (parsed, device) = (&module.parsed, s.contexts[module.context].reach.device);
+    let parsed = &module.parsed;
+    let device = s.contexts[module.context].reach.device;
     let name = name.text()?;
     let Some(variable) = parsed.variables().find(|v| v.name == name) else {
-        return refuse(CUresult::NOT_FOUND, format!("there is no variable {name}"));
+        return refuse(
+            CUresult::NOT_FOUND,
+            format!("the module has no variable {name}"),
+        );
     };
     let found = parsed
         .address_on(device, &s.device.memory, name)

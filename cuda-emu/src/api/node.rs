@@ -1,4 +1,4 @@
-//! Nodes of graphs under construction.
+//! Nodes of graphs under construction: adding and destroying them.
 
 use std::ffi::c_uint;
 
@@ -17,7 +17,7 @@ use crate::graph::nodes::{Condition, Content, EdgeData, check_edge};
 use crate::handle::{GraphId, NodeId};
 use crate::machine::Machine;
 use crate::state::State;
-use crate::work::Work;
+use crate::work::StreamWork;
 
 exports! {
     table {
@@ -41,7 +41,7 @@ exports! {
     more {}
 }
 
-/// Where a node goes: the arguments that every adder begins with.
+/// The position of a new node: the arguments that every function that adds a node begins with.
 struct NewNode<'a> {
     node: Out<'a, CUgraphNode>,
     graph: CUgraph,
@@ -51,7 +51,7 @@ struct NewNode<'a> {
 }
 
 impl NewNode<'_> {
-    /// Adds the node that `content` makes, once everything about it is checked.
+    /// Adds the node that `content` returns, after all checks.
     fn add(
         self,
         m: &'static Machine,
@@ -70,7 +70,7 @@ impl NewNode<'_> {
     }
 }
 
-/// Refuses what the body of a conditional node cannot have.
+/// Returns an error for content that the body of a conditional node cannot have.
 fn check_body(s: &State, graph: GraphId, content: &Content) -> Result {
     use CUgraphNodeType as T;
     let kind = content.node_type();
@@ -78,13 +78,14 @@ fn check_body(s: &State, graph: GraphId, content: &Content) -> Result {
         kind,
         T::KERNEL | T::EMPTY | T::GRAPH | T::MEMSET | T::MEMCPY | T::CONDITIONAL
     );
-    let together = matches!(content, Content::Work(Work::Kernel(kernel)) if kernel.cooperative);
+    let together =
+        matches!(content, Content::Work(StreamWork::Kernel(kernel)) if kernel.cooperative);
     require(!s.graphs[graph].body || plain && !together, || {
         format!("the body of a conditional node cannot have a node of type {kind:?}")
     })
 }
 
-/// A position with full dependencies.
+/// Returns a position with full dependencies.
 fn plain<'a>(
     node: Out<'a, CUgraphNode>,
     graph: CUgraph,
@@ -112,7 +113,8 @@ fn add_kernel<P: KernelNode>(
     plain(node, graph, after, count).add(m, |s| kernel_content(s, params))
 }
 
-/// The context of a copy or fill node must be one; NULL is the current one.
+/// Returns an error if the context of a copy or fill node does not exist or has failed. NULL is the
+/// current one.
 fn check_context(s: &State, context: CUcontext) -> Result {
     let id = if context.is_null() {
         s.current()?
@@ -161,7 +163,7 @@ fn add_empty(
     after: In<CUgraphNode>,
     count: usize,
 ) -> Result {
-    plain(node, graph, after, count).add(m, |_| Ok(Content::Work(Work::Empty)))
+    plain(node, graph, after, count).add(m, |_| Ok(Content::Work(StreamWork::Empty)))
 }
 
 fn add_host(
@@ -209,7 +211,7 @@ fn add_wait(
     plain(node, graph, after, count).add(m, |s| wait_content(s, event))
 }
 
-/// Writes the address of the memory as well.
+/// Adds a node that allocates memory, and writes the address.
 fn add_alloc(
     m: &'static Machine,
     node: Out<CUgraphNode>,
@@ -229,9 +231,9 @@ fn add_alloc(
     params.set(p)
 }
 
-/// The address of the memory that a node allocates.
+/// Returns the address of the memory that a node allocates.
 fn address_of(content: &Content) -> u64 {
-    if let Content::Work(Work::Alloc(made)) = content {
+    if let Content::Work(StreamWork::Alloc(made)) = content {
         made.base
     } else {
         0
@@ -311,10 +313,11 @@ fn add_any(
         made = Some(content.clone());
         Ok(content)
     })?;
-    // What the driver makes with the node it writes into the parameters.
+    // The driver returns the bodies of a conditional node, or the address of memory, in the
+    // parameters.
     match &made {
         Some(Content::Conditional(made)) => p.params[2] = made.shown.as_ptr() as u64,
-        Some(Content::Work(Work::Alloc(made))) => p.params[14] = made.base,
+        Some(Content::Work(StreamWork::Alloc(made))) => p.params[14] = made.base,
         _ => return Ok(()),
     }
     params.set(p)
@@ -345,7 +348,8 @@ fn destroy_node(m: &'static Machine, node: CUgraphNode) -> Result {
     Ok(())
 }
 
-/// The nodes that a caller lists as dependencies, with their edge data: of this graph, each once.
+/// Returns the nodes that a caller lists as dependencies, with their edge data. Each must be a
+/// different node of this graph.
 fn dependencies(
     s: &State,
     graph: GraphId,

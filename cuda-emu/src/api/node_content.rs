@@ -1,4 +1,4 @@
-//! What a node does, from the structure of the API that describes it.
+//! The content of graph nodes, from the structures of the API.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::handle::GraphId;
 use crate::state::State;
 use crate::work::copy::{CopyEnd, CopyWork, FillWork, Location};
 use crate::work::words::WordWork;
-use crate::work::{GraphAllocation, Work};
+use crate::work::{GraphAllocation, StreamWork};
 
-/// A kernel node's work. The values of its parameters are copied here.
+/// Returns the content of a kernel node. The values of its parameters are copied.
 pub(crate) fn kernel_content(s: &mut State, p: KernelParams) -> Result<Content> {
     s.context()?;
     let kernel = s.kernel_work(p.function, p.geometry, p.params, p.extra)?;
-    Ok(Content::Work(Work::Kernel(Arc::new(kernel))))
+    Ok(Content::Work(StreamWork::Kernel(Arc::new(kernel))))
 }
 
-/// A child node works on a copy of the graph it is given.
+/// Returns the content of a child node, which works on a copy of the graph.
 pub(crate) fn child_content(s: &mut State, graph: CUgraph, child: CUgraph) -> Result<Content> {
     let id = child_of(s, graph, child)?;
     require(!s.has_node(id, Content::is_memory), || {
@@ -34,7 +34,7 @@ pub(crate) fn child_content(s: &mut State, graph: CUgraph, child: CUgraph) -> Re
     Ok(Content::Child(s.copy_graph(id)))
 }
 
-/// A graph that may become a child of another.
+/// Returns a graph that may become a child of another.
 fn child_of(s: &State, graph: CUgraph, child: CUgraph) -> Result<GraphId> {
     require(graph != child, || "a graph cannot be its own child".into())?;
     let id = s.graphs.find(child)?;
@@ -44,7 +44,7 @@ fn child_of(s: &State, graph: CUgraph, child: CUgraph) -> Result<GraphId> {
     Ok(id)
 }
 
-/// The child of a node of any type, which may take the graph instead of copying it.
+/// Returns the content of a child node that may take the graph instead of copying it.
 fn owned_child(s: &mut State, graph: CUgraph, p: CUDA_CHILD_GRAPH_NODE_PARAMS) -> Result<Content> {
     match p.ownership {
         0 => child_content(s, graph, p.graph),
@@ -57,12 +57,12 @@ fn owned_child(s: &mut State, graph: CUgraph, p: CUDA_CHILD_GRAPH_NODE_PARAMS) -
         }
         other => refuse(
             CUresult::INVALID_VALUE,
-            format!("there is no ownership {other}"),
+            format!("unknown ownership {other}"),
         ),
     }
 }
 
-/// A conditional node, with an empty graph for each body.
+/// Returns the content of a conditional node, with an empty graph for each body.
 fn conditional_content(
     s: &mut State,
     graph: CUgraph,
@@ -77,12 +77,15 @@ fn conditional_content(
         other => {
             return refuse(
                 CUresult::INVALID_VALUE,
-                format!("there is no conditional type {}", other.0),
+                format!("unknown conditional type {}", other.0),
             );
         }
     };
     require(right, || {
-        format!("{} bodies for a node of type {:?}", p.size, p.r#type)
+        format!(
+            "invalid number of bodies {} for a node of type {:?}",
+            p.size, p.r#type
+        )
     })?;
     let Some(at) = s.graphs[owner]
         .conditions
@@ -94,6 +97,7 @@ fn conditional_content(
             format!("the graph has no condition {:#x}", p.handle),
         );
     };
+    // The API allows one conditional node per condition.
     require(!s.graphs[owner].conditions[at].used, || {
         format!("another node reads the condition {:#x}", p.handle)
     })?;
@@ -112,10 +116,10 @@ fn conditional_content(
     }))
 }
 
-/// Bodies that a SWITCH node may have here.
+/// The maximum number of bodies of a SWITCH node here.
 const MOST_BODIES: u32 = 1 << 16;
 
-/// A node that allocates memory, at an address that is its own from now on.
+/// Returns the content of a node that allocates memory, at an address that is reserved for it.
 pub(crate) fn alloc_content(s: &State, p: &CUDA_MEM_ALLOC_NODE_PARAMS_v1) -> Result<Content> {
     let CUmemPoolProps {
         allocType,
@@ -128,7 +132,7 @@ pub(crate) fn alloc_content(s: &State, p: &CUDA_MEM_ALLOC_NODE_PARAMS_v1) -> Res
         && location.r#type == CUmemLocationType::DEVICE;
     require(plain && p.bytesize > 0, || {
         format!(
-            "{} bytes of {allocType:?} memory at {:?}: only pinned memory of a device",
+            "{} bytes of {allocType:?} memory at {:?}: expected pinned memory of a device",
             p.bytesize, location.r#type
         )
     })?;
@@ -138,7 +142,7 @@ pub(crate) fn alloc_content(s: &State, p: &CUDA_MEM_ALLOC_NODE_PARAMS_v1) -> Res
     let Some(device) = device else {
         return refuse(
             CUresult::INVALID_DEVICE,
-            format!("there is no device {}", location.id),
+            format!("device {} does not exist", location.id),
         );
     };
     if access_of(p)?
@@ -147,22 +151,24 @@ pub(crate) fn alloc_content(s: &State, p: &CUDA_MEM_ALLOC_NODE_PARAMS_v1) -> Res
     {
         return refuse(
             CUresult::NOT_SUPPORTED,
-            "memory of a graph is reached by other devices through peer access of contexts only",
+            "access descriptors for other devices are not emulated: enable peer access of contexts",
         );
     }
-    let (device, bytes) = (device as u32, p.bytesize as u64);
+    let device = device as u32;
+    let bytes = p.bytesize as u64;
+    // The address is fixed when the node is created. Launches allocate the memory behind it.
     let base = s
         .device
         .graph_memory
         .reserve(&s.device.memory, device, bytes)?;
-    Ok(Content::Work(Work::Alloc(GraphAllocation {
+    Ok(Content::Work(StreamWork::Alloc(GraphAllocation {
         base,
         bytes,
         device,
     })))
 }
 
-/// A node that frees memory which a graph allocates.
+/// Returns the content of a node that frees memory of a graph.
 pub(crate) fn free_content(s: &State, base: u64) -> Result<Content> {
     let known = s
         .device
@@ -170,35 +176,36 @@ pub(crate) fn free_content(s: &State, base: u64) -> Result<Content> {
         .find(base)
         .is_some_and(|(at, _)| at == base);
     require(known, || {
-        format!("0x{base:x} is no memory that a graph allocates")
+        format!("0x{base:x} is not memory that a graph allocates")
     })?;
-    Ok(Content::Work(Work::Free(base)))
+    Ok(Content::Work(StreamWork::Free(base)))
 }
 
-/// A node of operations on words of memory.
+/// Returns the content of a node with memory operations.
 pub(crate) fn words_content(s: &State, p: &CUDA_BATCH_MEM_OP_NODE_PARAMS_v1) -> Result<Content> {
     if !p.ctx.is_null() {
         s.contexts.find(p.ctx)?;
     }
-    Ok(Content::Work(Work::Words(WordWork::of(
+    Ok(Content::Work(StreamWork::Words(WordWork::of(
         s.device,
         operations_of(p)?,
     )?)))
 }
 
 pub(crate) fn record_content(s: &State, event: CUevent) -> Result<Content> {
-    Ok(Content::Work(Work::Record(
+    Ok(Content::Work(StreamWork::Record(
         s.events[s.events.find(event)?].cell.clone(),
     )))
 }
 
 pub(crate) fn wait_content(s: &State, event: CUevent) -> Result<Content> {
-    Ok(Content::Work(Work::Wait(
+    Ok(Content::Work(StreamWork::Wait(
         s.events[s.events.find(event)?].cell.clone(),
     )))
 }
 
-/// The content that a node of any type describes: the member that `type` selects, everything past it zero.
+/// Returns the content of a generic node, from the union member that `type` selects. All bytes
+/// after it must be zero.
 pub(crate) fn any_content(
     s: &mut State,
     graph: Option<CUgraph>,
@@ -218,6 +225,7 @@ pub(crate) fn any_content(
             s,
             kernel_params::<CUDA_KERNEL_NODE_PARAMS_v2>(node_member(p, 0))?,
         ),
+        // The memcpy member has flags and a context, two words, before the copy.
         T::MEMCPY => copy_content(s.device, node_member(p, 2)),
         T::MEMSET => fill_content(s.device, node_member(p, 0)),
         T::HOST => host_content(node_member(p, 0)),
@@ -241,11 +249,11 @@ pub(crate) fn any_content(
         }
         T::WAIT_EVENT => wait_content(s, CUevent(handle)),
         T::EVENT_RECORD => record_content(s, CUevent(handle)),
-        _ => Ok(Content::Work(Work::Empty)),
+        _ => Ok(Content::Work(StreamWork::Empty)),
     }
 }
 
-/// The words of the member that a type selects, with what precedes it in the union.
+/// Returns the size of a union member in words, including the words before it.
 fn words_of(kind: CUgraphNodeType) -> Result<usize> {
     use CUgraphNodeType as T;
     Ok(match kind {
@@ -270,31 +278,34 @@ fn words_of(kind: CUgraphNodeType) -> Result<usize> {
     })
 }
 
-/// The content of a host node.
+/// Returns the content of a host node.
 pub(crate) fn host_content(params: In<CUDA_HOST_NODE_PARAMS_v1>) -> Result<Content> {
-    Ok(Content::Work(Work::Host(Callback::of_node(
+    Ok(Content::Work(StreamWork::Host(Callback::of_node(
         &params.get()?,
     )?)))
 }
 
-/// The content of a copy node.
+/// Returns the content of a copy node.
 pub(crate) fn copy_content(device: &Device, params: In<CUDA_MEMCPY3D_v2>) -> Result<Content> {
     let copy = copy_of(device, &params.get()?)?;
     require(copy.width * copy.height * copy.depth > 0, || {
-        "a copy of no bytes".into()
+        "a copy node needs at least one byte".into()
     })?;
-    Ok(Content::Work(Work::Copy(copy)))
+    Ok(Content::Work(StreamWork::Copy(copy)))
 }
 
-/// The content of a fill node.
+/// Returns the content of a fill node.
 pub(crate) fn fill_content(
     device: &Device,
     params: In<CUDA_MEMSET_NODE_PARAMS_v1>,
 ) -> Result<Content> {
-    Ok(Content::Work(Work::Fill(fill_of(device, &params.get()?)?)))
+    Ok(Content::Work(StreamWork::Fill(fill_of(
+        device,
+        &params.get()?,
+    )?)))
 }
 
-/// Where a copy in a graph lies: the node runs later, so nothing is staged.
+/// Returns one end of a copy in a graph. The node runs later, so nothing is staged.
 fn end(
     device: &Device,
     kind: CUmemorytype,
@@ -319,7 +330,7 @@ fn end(
     let place = match kind {
         CUmemorytype::DEVICE => Location::Device(address),
         CUmemorytype::HOST if address == 0 => {
-            return refuse(CUresult::INVALID_VALUE, "host memory at NULL");
+            return refuse(CUresult::INVALID_VALUE, "the host memory is NULL");
         }
         _ => Location::of(device, address),
     };
@@ -330,7 +341,7 @@ fn end(
     })
 }
 
-/// The copy that a `CUDA_MEMCPY3D` describes.
+/// Returns the copy that a `CUDA_MEMCPY3D` describes.
 pub(crate) fn copy_of(device: &Device, p: &CUDA_MEMCPY3D_v2) -> Result<CopyWork> {
     let offset = |x, y, z, pitch: usize, height: usize| x + (z * height + y) * pitch;
     let from = offset(p.srcXInBytes, p.srcY, p.srcZ, p.srcPitch, p.srcHeight);
@@ -356,6 +367,7 @@ pub(crate) fn copy_of(device: &Device, p: &CUDA_MEMCPY3D_v2) -> Result<CopyWork>
         height: p.Height,
         depth: p.Depth,
     };
+    // With overlapping rows the result would depend on the order in which they are copied.
     let rows = copy.height <= 1 || p.srcPitch.min(p.dstPitch) >= copy.width;
     let slices = copy.depth <= 1 || p.srcHeight.min(p.dstHeight) >= copy.height;
     require(rows && slices, || {
@@ -365,9 +377,11 @@ pub(crate) fn copy_of(device: &Device, p: &CUDA_MEMCPY3D_v2) -> Result<CopyWork>
     Ok(copy)
 }
 
-/// The fill that a memset node describes.
+/// Returns the fill that a memset node describes.
 fn fill_of(device: &Device, p: &CUDA_MEMSET_NODE_PARAMS_v1) -> Result<FillWork> {
-    let (size, width, height) = (p.elementSize as usize, p.width, p.height);
+    let size = p.elementSize as usize;
+    let width = p.width;
+    let height = p.height;
     let fill = FillWork {
         to: p.dst,
         pitch: p.pitch,
@@ -376,7 +390,9 @@ fn fill_of(device: &Device, p: &CUDA_MEMSET_NODE_PARAMS_v1) -> Result<FillWork> 
         width,
         height,
     };
-    require(width * height > 0, || "a fill of no bytes".into())?;
+    require(width * height > 0, || {
+        "a fill node needs at least one byte".into()
+    })?;
     require(height == 1 || p.pitch >= width * size, || {
         "rows of the fill overlap".into()
     })?;

@@ -1,4 +1,4 @@
-//! What a node of a graph does: shown and changed.
+//! Parameters of graph nodes: queries and changes.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::machine::Machine;
 use crate::state::State;
 use crate::work::copy::{CopyEnd, CopyWork, FillWork, Location};
 use crate::work::mark::EventCell;
-use crate::work::{GraphAllocation, KernelWork, Work};
+use crate::work::{GraphAllocation, KernelWork, StreamWork};
 
 exports! {
     table {
@@ -62,11 +62,14 @@ fn get_child(m: &'static Machine, node: CUgraphNode, graph: Out<CUgraph>) -> Res
     let s = m.state();
     match s.nodes[s.nodes.find(node)?].content {
         Content::Child(child) => graph.set(child.handle()),
-        _ => refuse(CUresult::INVALID_VALUE, "the node is no child graph node"),
+        _ => refuse(
+            CUresult::INVALID_VALUE,
+            "the node is not a child graph node",
+        ),
     }
 }
 
-/// Changes what a node does, but not its type.
+/// Replaces the content of a node by content of the same type.
 fn replace(
     m: &'static Machine,
     node: CUgraphNode,
@@ -77,20 +80,23 @@ fn replace(
     let mut content = content(&mut s)?;
     let same = content.node_type() == s.nodes[id].content.node_type();
     require(same, || {
-        "the parameters are of another type than the node".into()
+        "the parameters have another type than the node".into()
     })?;
-    if let (Content::Work(Work::Kernel(new)), Content::Work(Work::Kernel(old))) =
+    // The cooperative flag and the cluster size are attributes, which the new parameters do not
+    // contain.
+    if let (Content::Work(StreamWork::Kernel(new)), Content::Work(StreamWork::Kernel(old))) =
         (&content, &s.nodes[id].content)
     {
-        content = Content::Work(Work::Kernel(Arc::new(s.launched_as(copy_of(new), old)?)));
+        content = Content::Work(StreamWork::Kernel(Arc::new(
+            s.launched_as(copy_of(new), old)?,
+        )));
     }
     let node = &mut s.nodes[id];
     let former = std::mem::replace(&mut node.content, content);
     node.shown = None;
-    former
-        .graphs()
-        .iter()
-        .for_each(|&graph| s.destroy_graph(graph));
+    for &graph in former.graphs() {
+        s.destroy_graph(graph);
+    }
     for owned in s.nodes[id].content.graphs().to_vec() {
         s.graphs[owned].owner = Some(id);
     }
@@ -98,10 +104,10 @@ fn replace(
 }
 
 fn is_cooperative(content: &Content) -> bool {
-    matches!(content, Content::Work(Work::Kernel(kernel)) if kernel.cooperative)
+    matches!(content, Content::Work(StreamWork::Kernel(kernel)) if kernel.cooperative)
 }
 
-/// The same kernel with the same parameters, as a work of its own.
+/// Returns a copy of a kernel with its parameters.
 pub(crate) fn copy_of(work: &KernelWork) -> KernelWork {
     let KernelWork {
         function,
@@ -119,11 +125,11 @@ pub(crate) fn copy_of(work: &KernelWork) -> KernelWork {
     }
 }
 
-/// Looks at the work of a node, which must be of some type.
+/// Returns what `look` finds in the work of a node, or an error if the node has another type.
 fn look<R>(
     m: &'static Machine,
     node: CUgraphNode,
-    look: impl FnOnce(&State, &Work) -> Option<R>,
+    look: impl FnOnce(&State, &StreamWork) -> Option<R>,
 ) -> Result<R> {
     let s = m.state();
     let content = &s.nodes[s.nodes.find(node)?].content;
@@ -148,14 +154,14 @@ fn get_kernel<P: KernelNode>(m: &'static Machine, node: CUgraphNode, params: Out
     let id = s.nodes.find(node)?;
     match shown_kernel(&mut s, id) {
         Some(shown) => params.set(shown),
-        None => refuse(CUresult::INVALID_VALUE, "the node is no kernel node"),
+        None => refuse(CUresult::INVALID_VALUE, "the node is not a kernel node"),
     }
 }
 
-/// A kernel node as the API describes it; the arrays are the node's.
+/// Returns a kernel node as the structure of the API. The node owns the arrays.
 fn shown_kernel<P: KernelNode>(s: &mut State, id: NodeId) -> Option<P> {
     let node = &mut s.nodes[id];
-    let Content::Work(Work::Kernel(kernel)) = &node.content else {
+    let Content::Work(StreamWork::Kernel(kernel)) = &node.content else {
         return None;
     };
     let shown = node
@@ -169,11 +175,11 @@ fn set_kernel<P: KernelNode>(m: &'static Machine, node: CUgraphNode, params: In<
     replace(m, node, |s| kernel_content(s, params))
 }
 
-/// The kernel node of a handle.
+/// Returns the kernel node with this handle.
 fn kernel_node(s: &State, node: CUgraphNode) -> Result<NodeId> {
     let id = s.nodes.find(node)?;
-    let kernel = matches!(s.nodes[id].content, Content::Work(Work::Kernel(_)));
-    require(kernel, || "the node is no kernel node".into())?;
+    let kernel = matches!(s.nodes[id].content, Content::Work(StreamWork::Kernel(_)));
+    require(kernel, || "the node is not a kernel node".into())?;
     Ok(id)
 }
 
@@ -207,12 +213,13 @@ fn set_attribute(
     value: In<CUlaunchAttributeValue>,
 ) -> Result {
     let mut s = m.state();
-    let (id, value) = (kernel_node(&s, node)?, value.get()?);
+    let id = kernel_node(&s, node)?;
+    let value = value.get()?;
     check_attribute(attribute, &value)?;
     set(&mut s, id, attribute.0, value)
 }
 
-/// Refuses attributes that a node cannot have, and those that are not emulated.
+/// Returns an error for attributes that a kernel node cannot have or that are not emulated.
 fn check_attribute(attribute: CUlaunchAttributeID, value: &CUlaunchAttributeValue) -> Result {
     use CUlaunchAttributeID as A;
     let one = value.words[0] == 1 << 32 | 1 && value.words[1] as u32 == 1;
@@ -234,8 +241,9 @@ fn check_attribute(attribute: CUlaunchAttributeID, value: &CUlaunchAttributeValu
 }
 
 fn set(s: &mut State, id: NodeId, attribute: i32, value: CUlaunchAttributeValue) -> Result {
+    // These two attributes change the limits of a launch, so the kernel is checked again.
     if attribute == CUlaunchAttributeID::COOPERATIVE.0
-        && let Content::Work(Work::Kernel(kernel)) = &s.nodes[id].content
+        && let Content::Work(StreamWork::Kernel(kernel)) = &s.nodes[id].content
     {
         let plain = KernelWork {
             cooperative: false,
@@ -246,26 +254,27 @@ fn set(s: &mut State, id: NodeId, attribute: i32, value: CUlaunchAttributeValue)
         } else {
             plain
         };
-        s.nodes[id].content = Content::Work(Work::Kernel(Arc::new(work)));
+        s.nodes[id].content = Content::Work(StreamWork::Kernel(Arc::new(work)));
     }
     if attribute == CUlaunchAttributeID::CLUSTER_DIMENSION.0
-        && let Content::Work(Work::Kernel(kernel)) = &s.nodes[id].content
+        && let Content::Work(StreamWork::Kernel(kernel)) = &s.nodes[id].content
     {
         let work = s.clustered(copy_of(kernel), cluster_of(value.words[0], value.words[1]))?;
-        s.nodes[id].content = Content::Work(Work::Kernel(Arc::new(work)));
+        s.nodes[id].content = Content::Work(StreamWork::Kernel(Arc::new(work)));
     }
     s.nodes[id].attributes.insert(attribute, value);
     Ok(())
 }
 
-/// The blocks of a cluster, from an attribute's words.
+/// Returns the cluster size in the words of an attribute.
 pub(crate) fn cluster_of(low: u64, high: u64) -> [u32; 3] {
     [low as u32, (low >> 32) as u32, high as u32]
 }
 
-/// The same as an attribute's words; 0 where the launch of a node does not say.
+/// Returns the cluster size of a node as the words of an attribute, or 0 if the launch does not
+/// specify it.
 fn cluster_words(content: &Content) -> [u64; 2] {
-    let Content::Work(Work::Kernel(kernel)) = content else {
+    let Content::Work(StreamWork::Kernel(kernel)) = content else {
         return [0; 2];
     };
     let [x, y, z] = kernel.cluster.unwrap_or_default().map(u64::from);
@@ -274,9 +283,10 @@ fn cluster_words(content: &Content) -> [u64; 2] {
 
 fn copy_attributes(m: &'static Machine, to: CUgraphNode, from: CUgraphNode) -> Result {
     let mut s = m.state();
-    let (to, from) = (kernel_node(&s, to)?, kernel_node(&s, from)?);
+    let to = kernel_node(&s, to)?;
+    let from = kernel_node(&s, from)?;
     let mut attributes: Attributes = s.nodes[from].attributes.clone();
-    // A captured launch has it without that anybody set it.
+    // A captured launch has a cluster size that is not among the attributes.
     let [low, high] = cluster_words(&s.nodes[from].content);
     let mut cluster = CUlaunchAttributeValue::zeroed();
     [cluster.words[0], cluster.words[1]] = [low, high];
@@ -286,7 +296,7 @@ fn copy_attributes(m: &'static Machine, to: CUgraphNode, from: CUgraphNode) -> R
         .try_for_each(|(attribute, value)| set(&mut s, to, attribute, value))
 }
 
-/// One end of a copy as the API describes it: type, host address, device address.
+/// Returns one end of a copy for the API: its type, host address and device address.
 fn shown_place(place: &Location) -> (CUmemorytype, u64, u64) {
     match place {
         Location::Device(address) => (CUmemorytype::DEVICE, 0, *address),
@@ -295,10 +305,11 @@ fn shown_place(place: &Location) -> (CUmemorytype, u64, u64) {
     }
 }
 
-/// A copy as the API describes it, its offsets added to its addresses.
+/// Returns a copy as the structure of the API, with offsets included in the addresses.
 fn shown_copy(copy: &CopyWork) -> CUDA_MEMCPY3D_v2 {
     let height = |end: &CopyEnd| end.slice.checked_div(end.pitch).unwrap_or(0);
-    let (from, to) = (shown_place(&copy.from.place), shown_place(&copy.to.place));
+    let from = shown_place(&copy.from.place);
+    let to = shown_place(&copy.to.place);
     CUDA_MEMCPY3D_v2 {
         srcMemoryType: from.0,
         srcHost: from.1 as *const c_void,
@@ -319,7 +330,7 @@ fn shown_copy(copy: &CopyWork) -> CUDA_MEMCPY3D_v2 {
 
 fn get_copy(m: &'static Machine, node: CUgraphNode, params: Out<CUDA_MEMCPY3D_v2>) -> Result {
     params.set(look(m, node, |_, work| {
-        if let Work::Copy(copy) = work {
+        if let StreamWork::Copy(copy) = work {
             Some(shown_copy(copy))
         } else {
             None
@@ -332,7 +343,7 @@ fn set_copy(m: &'static Machine, node: CUgraphNode, params: In<CUDA_MEMCPY3D_v2>
     replace(m, node, |_| Ok(copy))
 }
 
-/// A fill as the API describes it.
+/// Returns a fill as the structure of the API.
 fn shown_fill(fill: &FillWork) -> CUDA_MEMSET_NODE_PARAMS_v1 {
     let &FillWork {
         to: dst,
@@ -358,7 +369,7 @@ fn get_fill(
     params: Out<CUDA_MEMSET_NODE_PARAMS_v1>,
 ) -> Result {
     params.set(look(m, node, |_, work| {
-        if let Work::Fill(fill) = work {
+        if let StreamWork::Fill(fill) = work {
             Some(shown_fill(fill))
         } else {
             None
@@ -381,7 +392,7 @@ fn get_host(
     params: Out<CUDA_HOST_NODE_PARAMS_v1>,
 ) -> Result {
     params.set(look(m, node, |_, work| {
-        if let Work::Host(callback) = work {
+        if let StreamWork::Host(callback) = work {
             Some(callback.shown())
         } else {
             None
@@ -398,7 +409,7 @@ fn set_host(
     replace(m, node, |_| Ok(host))
 }
 
-/// The event that a node records or waits for; NULL when it was destroyed.
+/// Returns the event that a node records or waits for, or NULL if it was destroyed.
 fn event_of(s: &State, cell: &Arc<EventCell>) -> CUevent {
     let found = s
         .events
@@ -409,7 +420,7 @@ fn event_of(s: &State, cell: &Arc<EventCell>) -> CUevent {
 
 fn get_record(m: &'static Machine, node: CUgraphNode, event: Out<CUevent>) -> Result {
     event.set(look(m, node, |s, work| {
-        if let Work::Record(cell) = work {
+        if let StreamWork::Record(cell) = work {
             Some(event_of(s, cell))
         } else {
             None
@@ -423,7 +434,7 @@ fn set_record(m: &'static Machine, node: CUgraphNode, event: CUevent) -> Result 
 
 fn get_wait(m: &'static Machine, node: CUgraphNode, event: Out<CUevent>) -> Result {
     event.set(look(m, node, |s, work| {
-        if let Work::Wait(cell) = work {
+        if let StreamWork::Wait(cell) = work {
             Some(event_of(s, cell))
         } else {
             None
@@ -435,7 +446,7 @@ fn set_wait(m: &'static Machine, node: CUgraphNode, event: CUevent) -> Result {
     replace(m, node, |s| wait_content(s, event))
 }
 
-/// An allocation as the API describes it.
+/// Returns an allocation as the structure of the API.
 fn shown_alloc(made: GraphAllocation) -> CUDA_MEM_ALLOC_NODE_PARAMS_v1 {
     let location = CUmemLocation {
         r#type: CUmemLocationType::DEVICE,
@@ -459,7 +470,7 @@ fn get_alloc(
     params: Out<CUDA_MEM_ALLOC_NODE_PARAMS_v1>,
 ) -> Result {
     params.set(look(m, node, |_, work| {
-        if let Work::Alloc(made) = work {
+        if let StreamWork::Alloc(made) = work {
             Some(shown_alloc(*made))
         } else {
             None
@@ -469,7 +480,7 @@ fn get_alloc(
 
 fn get_free(m: &'static Machine, node: CUgraphNode, address: Out<CUdeviceptr>) -> Result {
     address.set(look(m, node, |_, work| {
-        if let Work::Free(base) = work {
+        if let StreamWork::Free(base) = work {
             Some(*base)
         } else {
             None
@@ -477,9 +488,11 @@ fn get_free(m: &'static Machine, node: CUgraphNode, address: Out<CUdeviceptr>) -
     })?)
 }
 
-/// The array is the node's and valid until the node changes, as the API says.
-fn shown_words(work: &Work) -> Option<CUDA_BATCH_MEM_OP_NODE_PARAMS_v1> {
-    let Work::Words(words) = work else {
+/// Returns memory operations as the structure of the API.
+///
+/// The node owns the array, which is valid until the node changes, as the API requires.
+fn shown_words(work: &StreamWork) -> Option<CUDA_BATCH_MEM_OP_NODE_PARAMS_v1> {
+    let StreamWork::Words(words) = work else {
         return None;
     };
     Some(CUDA_BATCH_MEM_OP_NODE_PARAMS_v1 {
@@ -506,12 +519,13 @@ fn set_words(
     replace(m, node, |s| words_content(s, &params))
 }
 
-/// Fills the structure of a node of any type.
+/// Writes the generic structure of a node.
 fn get_any(m: &'static Machine, node: CUgraphNode, params: Out<CUgraphNodeParams>) -> Result {
     require(!params.is_null(), || "the result pointer is NULL".into())?;
     let mut p = CUgraphNodeParams::zeroed();
     let mut s = m.state();
     let id = s.nodes.find(node)?;
+    // Kernels come first, because showing their parameters needs mutable access to the node.
     if let Some(kernel) = shown_kernel::<CUDA_KERNEL_NODE_PARAMS_v2>(&mut s, id) {
         set_node_member(&mut p, 0, kernel);
     }
@@ -535,20 +549,22 @@ fn get_any(m: &'static Machine, node: CUgraphNode, params: Out<CUgraphNodeParams
     params.set(p)
 }
 
-fn show_work(s: &State, work: &Work, p: &mut CUgraphNodeParams) {
+fn show_work(s: &State, work: &StreamWork, p: &mut CUgraphNodeParams) {
     match work {
-        Work::Copy(copy) => set_node_member(p, 2, shown_copy(copy)),
-        Work::Fill(fill) => set_node_member(p, 0, shown_fill(fill)),
-        Work::Host(callback) => set_node_member(p, 0, callback.shown()),
-        Work::Record(cell) | Work::Wait(cell) => p.params[0] = event_of(s, cell).0 as u64,
-        Work::Alloc(made) => set_node_member(p, 0, shown_alloc(*made)),
-        Work::Free(base) => p.params[0] = *base,
-        Work::Words(_) => {
+        StreamWork::Copy(copy) => set_node_member(p, 2, shown_copy(copy)),
+        StreamWork::Fill(fill) => set_node_member(p, 0, shown_fill(fill)),
+        StreamWork::Host(callback) => set_node_member(p, 0, callback.shown()),
+        StreamWork::Record(cell) | StreamWork::Wait(cell) => {
+            p.params[0] = event_of(s, cell).0 as u64
+        }
+        StreamWork::Alloc(made) => set_node_member(p, 0, shown_alloc(*made)),
+        StreamWork::Free(base) => p.params[0] = *base,
+        StreamWork::Words(_) => {
             if let Some(words) = shown_words(work) {
                 set_node_member(p, 0, words);
             }
         }
-        Work::Kernel(_) | Work::Branch(_) | Work::Empty => {}
+        StreamWork::Kernel(_) | StreamWork::Branch(_) | StreamWork::Empty => {}
     }
 }
 

@@ -1,4 +1,4 @@
-//! How many blocks fit, and which block size fits best.
+//! Occupancy: the number of blocks that fit, and the block size that fits best.
 
 use std::ffi::c_int;
 
@@ -27,11 +27,14 @@ exports! {
     more {}
 }
 
-/// The number of threads of a block that the function may have.
+/// Returns the number of threads of a block, or an error if the function does not allow it.
 fn threads_of(f: &Function, block_size: c_int) -> Result<u32> {
     let threads = u32::try_from(block_size).unwrap_or(0);
     require((1..=f.max_threads()).contains(&threads), || {
-        format!("blocks of {block_size} threads")
+        format!(
+            "blocks of {block_size} threads: expected 1 to {}",
+            f.max_threads()
+        )
     })?;
     Ok(threads)
 }
@@ -93,8 +96,10 @@ fn potential_block(
     )
 }
 
-/// The block size, a multiple of the warp, that keeps the most threads of a multiprocessor busy; of several the
-/// largest. The program's function is called without the lock, as it may call the driver.
+/// Writes the block size, in whole warps, with the most resident threads per multiprocessor. The
+/// largest wins a tie.
+///
+/// The program's function is called without the lock, because it may call the driver.
 #[allow(clippy::too_many_arguments)]
 fn block_size_with_flags(
     m: &'static Machine,
@@ -108,7 +113,7 @@ fn block_size_with_flags(
 ) -> Result {
     check_flags(flags)?;
     require(!grid.is_null() && !block.is_null() && limit >= 0, || {
-        format!("a limit of {limit}, or a result pointer is NULL")
+        format!("the limit is {limit}, below 0, or a result pointer is NULL")
     })?;
     let f = m.state().function(function)?;
     let most = if limit == 0 {
@@ -123,6 +128,7 @@ fn block_size_with_flags(
     let sizes = (1..=most / 32)
         .map(|warps| 32 * warps)
         .chain((most < 32).then_some(most));
+    // `max_by_key` returns the last maximum, which is the largest block.
     let (threads, blocks) = sizes
         .map(|threads| (threads, fit(threads)))
         .max_by_key(|(threads, blocks)| threads * blocks)
@@ -150,7 +156,7 @@ fn available_shared(
     bytes.set(found.unwrap_or(0) as usize)
 }
 
-/// The blocks of a launch, and the clusters that it asks for.
+/// Returns the geometry of a launch and its cluster size, if it specifies one.
 fn described(config: In<CUlaunchConfig>) -> Result<(Geometry, Option<[u32; 3]>)> {
     let c = config.get()?;
     let attributes = Out::from_config(&c).slice(c.numAttrs as usize)?;
@@ -169,9 +175,10 @@ fn described(config: In<CUlaunchConfig>) -> Result<(Geometry, Option<[u32; 3]>)>
 }
 
 fn expect_clusters(m: &'static Machine) -> Result {
-    match m.device.config.compute_capability >= (9, 0) {
-        true => Ok(()),
-        false => refuse(CUresult::NOT_SUPPORTED, "the device has no clusters"),
+    if m.device.config.compute_capability >= (9, 0) {
+        Ok(())
+    } else {
+        refuse(CUresult::NOT_SUPPORTED, "the device has no clusters")
     }
 }
 
@@ -185,7 +192,7 @@ fn potential_cluster(
     let f = m.state().function(function)?;
     let (geometry, _) = described(config)?;
     let fit = occupancy::blocks_of_device(m.device, &f, geometry);
-    // The largest power of two.
+    // A cluster size must be a power of two.
     size.set(
         fit.min(f.max_cluster())
             .checked_ilog2()

@@ -1,4 +1,4 @@
-//! Several devices: their place on the bus, and access to each other's memory.
+//! Several devices: their bus addresses, and access to each other's memory.
 
 use std::ffi::{c_char, c_int, c_uint};
 
@@ -25,7 +25,7 @@ exports! {
     more {}
 }
 
-/// Domain, bus, device and function; a device is alone on its bus.
+/// Returns the domain, bus, device and function of a device. Each device is alone on its bus.
 fn bus_id(device: usize) -> String {
     format!("0000:{:02X}:00.0", device + 1)
 }
@@ -33,13 +33,13 @@ fn bus_id(device: usize) -> String {
 fn get_bus_id(m: &'static Machine, id: Out<c_char>, len: c_int, dev: CUdevice) -> Result {
     let text = bus_id(find(m, dev)?);
     require(!id.is_null() && len as usize > text.len(), || {
-        format!("there is room for {len} bytes")
+        format!("the buffer is NULL or has only {len} bytes")
     })?;
     id.set_text(&text, len as usize);
     Ok(())
 }
 
-/// The domain may be left out, and so may the function.
+/// Finds a device by its bus address, in which the domain and the function are optional.
 fn by_bus_id(m: &'static Machine, dev: Out<CUdevice>, id: In<c_char>) -> Result {
     let text = id.text()?.to_ascii_uppercase();
     let is = |device: &usize| {
@@ -50,13 +50,14 @@ fn by_bus_id(m: &'static Machine, dev: Out<CUdevice>, id: In<c_char>) -> Result 
         Some(found) => dev.set(found as CUdevice),
         None => refuse(
             CUresult::INVALID_DEVICE,
-            format!("there is no device at {text}"),
+            format!("no device has the bus address {text}"),
         ),
     }
 }
 
 fn can_access(m: &'static Machine, can: Out<c_int>, dev: CUdevice, peer: CUdevice) -> Result {
-    let (dev, peer) = (find(m, dev)?, find(m, peer)?);
+    let dev = find(m, dev)?;
+    let peer = find(m, peer)?;
     can.set((dev != peer).into())
 }
 
@@ -68,9 +69,10 @@ fn get_attribute(
     to: CUdevice,
 ) -> Result {
     use CUdevice_P2PAttribute as A;
-    let (from, to) = (find(m, from)?, find(m, to)?);
+    let from = find(m, from)?;
+    let to = find(m, to)?;
     if from == to {
-        return refuse(CUresult::INVALID_DEVICE, "a device is no peer of itself");
+        return refuse(CUresult::INVALID_DEVICE, "a device is not a peer of itself");
     }
     value.set(match attribute {
         A::ACCESS_SUPPORTED | A::NATIVE_ATOMIC_SUPPORTED => 1,
@@ -78,7 +80,7 @@ fn get_attribute(
         other => {
             return refuse(
                 CUresult::INVALID_VALUE,
-                format!("there is no attribute {}", other.0),
+                format!("unknown attribute {}", other.0),
             );
         }
     })
@@ -92,33 +94,36 @@ fn affinity_support(
 ) -> Result {
     find(m, dev)?;
     require(kind == CUexecAffinityType::SM_COUNT, || {
-        format!("there is no affinity {}", kind.0)
+        format!("unknown affinity {}", kind.0)
     })?;
     value.set(0)
 }
 
-/// The current context and a peer of it, which must be of another device.
+/// Returns the current context and a peer, which must belong to another device.
 fn pair(s: &State, peer: CUcontext) -> Result<(ContextId, ContextId)> {
-    let (own, peer) = (s.context()?, s.contexts.find(peer)?);
+    let own = s.context()?;
+    let peer = s.contexts.find(peer)?;
     if s.contexts[own].reach.device == s.contexts[peer].reach.device {
         return refuse(
             CUresult::INVALID_DEVICE,
-            "both contexts are of the same device",
+            "both contexts belong to the same device",
         );
     }
     Ok((own, peer))
 }
 
-/// Takes the access to a context that has ended from every other.
+/// Removes access to a context that has ended from all other contexts.
 pub(crate) fn forget(s: &mut State, gone: ContextId) {
     for other in s.contexts.ids(|context| context.peers.contains(&gone)) {
         s.contexts[other].peers.retain(|peer| *peer != gone);
-        tell(s, other);
+        update_reach(s, other);
     }
 }
 
-/// Access is to all memory of the peer's device, whichever context allocated it.
-fn tell(s: &State, own: ContextId) {
+/// Updates the devices that the work of a context can access.
+///
+/// Access covers all memory of a peer's device, independent of the context that allocated it.
+fn update_reach(s: &State, own: ContextId) {
     let peers = s.contexts[own].peers.iter();
     let devices = peers
         .filter_map(|&peer| Some(s.contexts.get(peer)?.reach.device))
@@ -137,7 +142,7 @@ fn enable(m: &'static Machine, peer: CUcontext, flags: c_uint) -> Result {
         );
     }
     s.contexts[own].peers.push(peer);
-    tell(&s, own);
+    update_reach(&s, own);
     Ok(())
 }
 
@@ -151,6 +156,6 @@ fn disable(m: &'static Machine, peer: CUcontext) -> Result {
         );
     }
     s.contexts[own].peers.retain(|other| *other != peer);
-    tell(&s, own);
+    update_reach(&s, own);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Memory in stream order, and the pools it comes from.
+//! Stream-ordered allocation, and memory pools.
 
 use std::ffi::c_void;
 
@@ -38,7 +38,8 @@ exports! {
     more {}
 }
 
-/// The memory exists at once; what the stream does before cannot touch it, as it does not know the address.
+/// Allocates memory immediately, although the API orders it in the stream. Earlier work of the
+/// stream cannot access it, because it does not know the address.
 fn alloc_async(
     m: &'static Machine,
     address: Out<CUdeviceptr>,
@@ -73,13 +74,13 @@ fn alloc(
     stream: StreamId,
 ) -> Result {
     require(!address.is_null() && bytes > 0, || {
-        format!("an allocation of {bytes} bytes")
+        format!("the result pointer is NULL, or the allocation has {bytes} bytes")
     })?;
     if s.streams[stream].capture.is_some() {
         let PoolPlace::Device(device) = s.pools[pool].place else {
             return refuse(
                 CUresult::NOT_SUPPORTED,
-                "graphs allocate memory of devices only",
+                "graphs can only allocate memory of devices",
             );
         };
         return address.set(capture::record_alloc(s, stream, device, bytes as u64)?);
@@ -87,17 +88,18 @@ fn alloc(
     let context = s.streams[stream].context;
     s.pools[pool].take(bytes as u64)?;
     let memory = &s.device.memory;
-    let made = match s.pools[pool].place {
+    let allocated = match s.pools[pool].place {
         PoolPlace::Device(device) => s.device.alloc(device, bytes as u64),
         PoolPlace::Host | PoolPlace::Managed => {
             memory.alloc_host(bytes as u64).map(|block| block.address())
         }
     };
-    let made = made.or_else(refuse_memory);
-    if made.is_err() {
+    let allocated = allocated.or_else(refuse_memory);
+    // The pool has counted the bytes already.
+    if allocated.is_err() {
         s.pools[pool].used -= bytes as u64;
     }
-    let base = made?;
+    let base = allocated?;
     let allocation = Allocation {
         context,
         kind: AllocationKind::Pool(pool),
@@ -118,7 +120,7 @@ fn free_async(m: &'static Machine, address: CUdeviceptr, stream: CUstream) -> Re
     s.enqueue(stream, Task::Free(address)).map(drop)
 }
 
-/// Whose memory a pool of some kind at a location gives.
+/// Returns the kind of memory that a pool of some type at a location provides.
 fn place(m: &Machine, location: CUmemLocation, kind: CUmemAllocationType) -> Result<PoolPlace> {
     use CUmemLocationType as L;
     match (kind, location.r#type) {
@@ -134,7 +136,7 @@ fn place(m: &Machine, location: CUmemLocation, kind: CUmemAllocationType) -> Res
         (CUmemAllocationType::MANAGED, CUmemLocationType(0 | 2..=4)) => Ok(PoolPlace::Managed),
         (kind, place) => refuse(
             CUresult::INVALID_VALUE,
-            format!("there is no {kind:?} memory at {place:?}"),
+            format!("{kind:?} memory at {place:?} does not exist"),
         ),
     }
 }
@@ -155,7 +157,7 @@ fn create(m: &'static Machine, pool: Out<CUmemoryPool>, properties: In<CUmemPool
     )
 }
 
-/// Memory of the pool that is in use stays until it is freed.
+/// Destroys a pool. Its memory that is in use stays until it is freed.
 fn destroy(m: &'static Machine, pool: CUmemoryPool) -> Result {
     let mut s = m.state();
     let id = s.pools.find(pool)?;
@@ -210,7 +212,7 @@ fn set_attribute(
     s.pools[id].set_attribute(attribute, value)
 }
 
-/// Whether a place reaches the memory of a pool, whatever is set.
+/// Returns true if a location has access to the memory of a pool.
 fn reaches(m: &Machine, pool: &Pool, location: CUmemLocation) -> Result<bool> {
     match (pool.place, location.r#type) {
         (PoolPlace::Device(own), CUmemLocationType::DEVICE) => {
@@ -249,7 +251,7 @@ fn set_access(
         {
             return refuse(
                 CUresult::NOT_SUPPORTED,
-                "memory of a pool is reached by its device, and by others through peer access of contexts only",
+                "changing access to a pool is not emulated: enable peer access of contexts",
             );
         }
     }
@@ -285,7 +287,7 @@ fn set_current(m: &'static Machine, place: PoolPlace, pool: CUmemoryPool) -> Res
     let mut s = m.state();
     let id = s.pools.find(pool)?;
     require(s.pools[id].place == place, || {
-        "the pool gives memory of another place".into()
+        "the pool provides memory of another location".into()
     })?;
     s.pools_of(place).current = id;
     Ok(())

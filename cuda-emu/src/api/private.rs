@@ -1,8 +1,10 @@
-//! `cuGetExportTable`, by which libraries of NVIDIA reach functions of its driver that no header declares.
+//! `cuGetExportTable`, through which NVIDIA libraries reach functions of the driver that no header
+//! declares.
 //!
-//! The CUDA runtime library asks for these tables, and starts with no driver that lacks them. What `libcudart` 13.5 did
-//! with a library that logged its calls stands in `docs/lab/cuda-runtime.md`. Three of its calls are a question with a key,
-//! by whose answer it makes sure that it talks to NVIDIA's driver; this one does not pretend to be that.
+//! The CUDA runtime library requests these tables and does not start without them. The page
+//! `docs/lab/cuda-runtime.md` describes the calls of `libcudart` 13.5. Three of them are a challenge
+//! with a key, by which the library verifies that it talks to NVIDIA's driver. The emulator does
+//! not impersonate that driver.
 
 use std::ffi::c_void;
 
@@ -17,11 +19,13 @@ exported! {
     false 3000 cuGetExportTable cuGetExportTable(table: *mut *const c_void, which: *const CUuuid) => refuse_table;
 }
 
+/// The reason why other tables are not available.
 const WHY: &str = "only NVIDIA's driver has its private tables, and the CUDA runtime library (libcudart, which CuPy and \
-                   PyTorch hold as well) makes sure by a keyed question that it talks to that driver, so programs that \
-                   use it do not start on the emulator; those that call the driver API do";
+                   PyTorch use as well) verifies with a keyed challenge that it talks to that driver, so programs that \
+                   use it do not start on the emulator; programs that call the driver API do";
 
-/// The table that NVRTC asks for, and goes on without: nothing to tell a program.
+/// The table that NVRTC requests. It continues without the table, so the program need not be
+/// informed.
 const OF_NVRTC: &str = "da9151d33ae6cc41a5c04f26d533e328";
 
 fn refuse_table(_: &'static Machine, table: Out<*const c_void>, which: In<CUuuid>) -> Result {

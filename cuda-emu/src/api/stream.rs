@@ -1,4 +1,4 @@
-//! Streams.
+//! Streams: creation, waits, queries, attributes and host functions.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -12,7 +12,7 @@ use crate::machine::Machine;
 use crate::queue::{Task, Ticket};
 use crate::state::capture;
 use crate::state::objects::StreamKind;
-use crate::work::Work;
+use crate::work::StreamWork;
 
 exports! {
     table {
@@ -39,7 +39,7 @@ exports! {
     }
 }
 
-/// The most urgent priority of a stream; the least is 0.
+/// The highest priority of a stream. The lowest is 0.
 pub(crate) const GREATEST_PRIORITY: c_int = -5;
 
 fn create(m: &'static Machine, stream: Out<CUstream>, flags: CUstream_flags) -> Result {
@@ -69,7 +69,7 @@ fn create_with_priority(
     )
 }
 
-/// Destroying returns at once; work that is queued still runs.
+/// Destroys a stream immediately. Work that is queued still runs.
 fn destroy(m: &'static Machine, stream: CUstream) -> Result {
     let mut s = m.state();
     require(stream.0 as usize > 2, || {
@@ -134,7 +134,7 @@ fn get_context(m: &'static Machine, stream: CUstream, context: Out<CUcontext>) -
     context.set(s.streams[id].context.handle())
 }
 
-/// There are no green contexts.
+/// Writes the context of a stream and NULL for the green context, because there are none.
 fn get_contexts(
     m: &'static Machine,
     stream: CUstream,
@@ -151,7 +151,7 @@ fn get_device(m: &'static Machine, stream: CUstream, device: Out<CUdevice>) -> R
     device.set(s.contexts[s.streams[id].context].reach.device as CUdevice)
 }
 
-/// Refuses what is no attribute of a stream. Those that exist are kept and change nothing.
+/// Returns an error for an unknown attribute. Known attributes are stored and have no effect.
 fn check_attribute(attribute: CUlaunchAttributeID) -> Result {
     require(matches!(attribute.0, 1 | 3 | 8 | 9 | 10), || {
         format!("a stream has no attribute {attribute:?}")
@@ -202,7 +202,8 @@ fn set_attribute(
 
 fn copy_attributes(m: &'static Machine, to: CUstream, from: CUstream) -> Result {
     let mut s = m.state();
-    let (to, from) = (s.stream(to)?, s.stream(from)?);
+    let to = s.stream(to)?;
+    let from = s.stream(from)?;
     s.streams[to].attributes = s.streams[from].attributes.clone();
     s.streams[to].priority = s.streams[from].priority;
     Ok(())
@@ -222,10 +223,10 @@ fn launch_host_function(
     let callback = Callback::new(function, data)?;
     let mut s = m.state();
     let id = s.stream(stream)?;
-    s.submit(id, Work::Host(callback)).map(drop)
+    s.submit(id, StreamWork::Host(callback)).map(drop)
 }
 
-/// The mode says how the program's function synchronises, which changes nothing here.
+/// Enqueues a host function. The synchronization mode has no effect here.
 fn launch_host_function_in_mode(
     m: &'static Machine,
     stream: CUstream,
@@ -233,11 +234,11 @@ fn launch_host_function_in_mode(
     data: Out<c_void>,
     mode: c_uint,
 ) -> Result {
-    require(mode <= 1, || format!("there is no mode {mode}"))?;
+    require(mode <= 1, || format!("unknown mode {mode}"))?;
     launch_host_function(m, stream, function, data)
 }
 
-/// The function is called with the error of the context, if there is one by then.
+/// Enqueues a callback, which receives the error of the context if there is one by then.
 fn add_callback(
     m: &'static Machine,
     stream: CUstream,
@@ -253,7 +254,7 @@ fn add_callback(
     s.enqueue(id, Task::Callback(callback)).map(drop)
 }
 
-/// Refuses flags that an entry point does not know.
+/// Returns an error for flags that a function does not know.
 pub(crate) fn no_flags(flags: c_uint) -> Result {
     if flags == 0 {
         Ok(())

@@ -1,4 +1,4 @@
-//! `cuGetProcAddress`, and the list of every exported function that it searches.
+//! `cuGetProcAddress`, and the list of all exported functions that it searches.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -22,7 +22,7 @@ exports! {
     more {}
 }
 
-/// The functions of every chapter.
+/// Returns the functions of all chapters.
 pub(crate) fn chapters() -> impl Iterator<Item = &'static [Export]> {
     let others = [
         device::EXPORTS,
@@ -61,7 +61,7 @@ pub(crate) fn chapters() -> impl Iterator<Item = &'static [Export]> {
     others.into_iter().chain([EXPORTS])
 }
 
-/// The driver as a table. Functions that a driver of `version` does not have are absent.
+/// Returns the driver as a table. Functions that a driver of `version` does not have are absent.
 pub(crate) fn table(version: u32) -> Api {
     let fills = [
         device::fill_api,
@@ -97,11 +97,13 @@ pub(crate) fn table(version: u32) -> Api {
         fill_api,
     ];
     let mut api = Api::empty();
-    fills.into_iter().for_each(|fill| fill(&mut api, version));
+    for fill in fills {
+        fill(&mut api, version);
+    }
     api
 }
 
-/// The newest ABI of a base name at or below a version.
+/// Returns the newest function with this base name that a driver of `version` has.
 fn resolve(base: &str, version: u32) -> Result<*const c_void, CUdriverProcAddressQueryResult> {
     let named = || chapters().flatten().filter(|export| export.base == base);
     let newest = named()
@@ -139,7 +141,7 @@ fn proc_address(
     function.set(resolved.unwrap_or(std::ptr::null()).cast_mut())
 }
 
-/// The 11.3 form, which reports an unknown name as NOT_FOUND.
+/// Implements the form of CUDA 11.3, which returns NOT_FOUND for an unknown name.
 fn proc_address_v1(
     m: &'static Machine,
     symbol: In<c_char>,
@@ -155,6 +157,6 @@ fn proc_address_v1(
     })?;
     match resolve(base, version as u32) {
         Ok(address) => function.set(address.cast_mut()),
-        Err(_) => refuse(CUresult::NOT_FOUND, format!("there is no {base}")),
+        Err(_) => refuse(CUresult::NOT_FOUND, format!("unknown function {base}")),
     }
 }

@@ -1,4 +1,4 @@
-//! Tensor maps, as the emulator reads them: tiled ones.
+//! Tensor maps in the format of the emulator, for tiled copies.
 
 use std::ffi::c_void;
 
@@ -18,8 +18,7 @@ exports! {
     more {}
 }
 
-/// Bytes of an element.
-/// Bytes of an element, and what it is.
+/// Returns the size of an element in bytes and its kind.
 fn element(data_type: CUtensorMapDataType) -> Result<(u32, ElementKind)> {
     use CUtensorMapDataType as T;
     use ElementKind::{BFloat, Float, Signed, Unsigned};
@@ -88,17 +87,17 @@ fn encode_tiled(
     oob_fill: CUtensorMapFloatOOBfill,
 ) -> Result {
     require((1..=5).contains(&rank), || {
-        format!("a tensor of {rank} dimensions: 1 to 5")
+        format!("a tensor of {rank} dimensions: expected 1 to 5")
     })?;
     let rank = rank as usize;
     let plain =
         interleave == CUtensorMapInterleave::NONE && oob_fill == CUtensorMapFloatOOBfill::NONE;
     if !plain || element_strides.slice(rank)?.iter().any(|step| *step != 1) {
-        let why =
-            "tensor maps that interleave, fill with NaN or leave elements out are not emulated";
+        let why = "tensor maps that interleave, fill with NaN or skip elements are not emulated";
         return refuse(CUresult::NOT_SUPPORTED, why);
     }
     let (element, kind) = element(data_type)?;
+    // The stride of the innermost dimension is the element size, so the array has one stride less.
     map.set(encode(&TensorMap {
         address: address.address() as u64,
         element,
@@ -113,12 +112,9 @@ fn encode_tiled(
 fn replace_address(_: &'static Machine, map: Out<CUtensorMap>, address: Out<c_void>) -> Result {
     let mut bytes = [0; 128];
     let words = map.get()?.opaque;
-    bytes
-        .as_chunks_mut::<8>()
-        .0
-        .iter_mut()
-        .zip(words)
-        .for_each(|(to, word)| *to = word.to_le_bytes());
+    for (to, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+        *to = word.to_le_bytes();
+    }
     match TensorMap::decode(&bytes) {
         Some(old) => map.set(encode(&TensorMap {
             address: address.address() as u64,
@@ -126,7 +122,7 @@ fn replace_address(_: &'static Machine, map: Out<CUtensorMap>, address: Out<c_vo
         })?),
         None => refuse(
             CUresult::INVALID_VALUE,
-            "this is no tensor map of this driver",
+            "the map is not a tensor map of this driver",
         ),
     }
 }

@@ -1,4 +1,4 @@
-//! Textures and surfaces as objects.
+//! Texture objects and surface objects.
 
 use ptx_emu::{AddressMode, Coordinates, Filter, Image, ImageError, ImageShape, ReadMode, Sampler};
 use warpwright_driver_sys::*;
@@ -26,18 +26,20 @@ exports! {
     more {}
 }
 
-/// The alignment of linear memory behind a texture, and of its pitch: attributes of the devices.
+/// The alignment of linear memory behind a texture in bytes, which is an attribute of the devices.
 pub(crate) const TEXTURE_ALIGNMENT: u32 = 256;
+/// The alignment of the pitch of such memory in bytes.
 pub(crate) const TEXTURE_PITCH_ALIGNMENT: u32 = 32;
 
-/// Flags of textures: integers, normalized coordinates, and two that change nothing here.
+/// The supported flags of textures: integers, normalized coordinates, and two without an effect
+/// here.
 const FLAGS: u32 = CU_TRSF_READ_AS_INTEGER | CU_TRSF_NORMALIZED_COORDINATES | 0x20 | 0x40;
 
 fn invalid<T>(error: ImageError) -> Result<T> {
     refuse(CUresult::INVALID_VALUE, error.to_string())
 }
 
-/// The image of a resource.
+/// Returns the image of a resource.
 fn image(s: &State, resource: &CUDA_RESOURCE_DESC) -> Result<Image> {
     require(resource.flags == 0, || {
         format!("the flags of the resource are {:#x}, not 0", resource.flags)
@@ -51,9 +53,10 @@ fn image(s: &State, resource: &CUDA_RESOURCE_DESC) -> Result<Image> {
         CUresourcetype::LINEAR => {
             let format = texel(res.format, res.numChannels)?;
             let texels = res.width / format.bytes() as usize;
+            // Here the width is in bytes, unlike for 2D memory.
             linear(s, res, res.width)?;
             require(texels > 0 && texels <= 1 << 28, || {
-                format!("{texels} texels of linear memory: 1 to 2^28")
+                format!("{texels} texels of linear memory: expected 1 to 2^28")
             })?;
             let extent = [texels as u32, 1, 1];
             Ok(Image {
@@ -77,7 +80,7 @@ fn image(s: &State, resource: &CUDA_RESOURCE_DESC) -> Result<Image> {
                     .is_multiple_of(TEXTURE_PITCH_ALIGNMENT as usize),
                 || {
                     format!(
-                        "a pitch of {} bytes: a multiple of {TEXTURE_PITCH_ALIGNMENT}",
+                        "a pitch of {} bytes: expected a multiple of {TEXTURE_PITCH_ALIGNMENT}",
                         res.pitchInBytes
                     )
                 },
@@ -97,7 +100,7 @@ fn image(s: &State, resource: &CUDA_RESOURCE_DESC) -> Result<Image> {
         }
         other => refuse(
             CUresult::INVALID_VALUE,
-            format!("a resource of type {other:?}"),
+            format!("unknown resource type {other:?}"),
         ),
     }
 }
@@ -106,7 +109,7 @@ fn image(s: &State, resource: &CUDA_RESOURCE_DESC) -> Result<Image> {
 fn linear(s: &State, res: &CUDA_RESOURCE_DESC_res, bytes: usize) -> Result {
     let address = res.pointer;
     require(address.is_multiple_of(TEXTURE_ALIGNMENT.into()), || {
-        format!("texels at 0x{address:x}, which is no multiple of {TEXTURE_ALIGNMENT}")
+        format!("texels at 0x{address:x}: expected a multiple of {TEXTURE_ALIGNMENT}")
     })?;
     let inside = s
         .device
@@ -126,7 +129,7 @@ fn address_mode(mode: CUaddress_mode) -> Result<AddressMode> {
         other => {
             return refuse(
                 CUresult::INVALID_VALUE,
-                format!("an address mode of {other:?}"),
+                format!("unknown address mode {other:?}"),
             );
         }
     })
@@ -145,7 +148,7 @@ fn sampler(image: &Image, how: &CUDA_TEXTURE_DESC) -> Result<Sampler> {
     } else {
         ReadMode::NormalizedFloat
     };
-    // Of linear memory, filter, address mode and coordinates are ignored, as the driver says.
+    // For linear memory the driver ignores the filter, the address mode and the coordinates.
     if image.shape == ImageShape::Linear {
         return Ok(Sampler {
             read,
@@ -161,14 +164,15 @@ fn sampler(image: &Image, how: &CUDA_TEXTURE_DESC) -> Result<Sampler> {
             other => {
                 return refuse(
                     CUresult::INVALID_VALUE,
-                    format!("a filter mode of {other:?}"),
+                    format!("unknown filter mode {other:?}"),
                 );
             }
         },
         read,
-        coordinates: match has(CU_TRSF_NORMALIZED_COORDINATES) {
-            true => Coordinates::Normalized,
-            false => Coordinates::Texels,
+        coordinates: if has(CU_TRSF_NORMALIZED_COORDINATES) {
+            Coordinates::Normalized
+        } else {
+            Coordinates::Texels
         },
         border: how.borderColor.map(f32::to_bits),
     })
@@ -181,15 +185,11 @@ fn create_texture(
     how: In<CUDA_TEXTURE_DESC>,
     view: In<CUDA_RESOURCE_VIEW_DESC>,
 ) -> Result {
-    require(!texture.is_null(), || {
-        "there is nowhere to put the texture".into()
-    })?;
-    let (resource, how) = (resource.get()?, how.get()?);
+    require(!texture.is_null(), || "the result pointer is NULL".into())?;
+    let resource = resource.get()?;
+    let how = how.get()?;
     if !view.is_null() {
-        return refuse(
-            CUresult::NOT_SUPPORTED,
-            "views of resources are not emulated",
-        );
+        return refuse(CUresult::NOT_SUPPORTED, "resource views are not emulated");
     }
     let mut s = m.state();
     let context = s.context()?;
@@ -215,25 +215,21 @@ fn create_surface(
     surface: Out<CUsurfObject>,
     resource: In<CUDA_RESOURCE_DESC>,
 ) -> Result {
-    require(!surface.is_null(), || {
-        "there is nowhere to put the surface".into()
-    })?;
+    require(!surface.is_null(), || "the result pointer is NULL".into())?;
     let resource = resource.get()?;
     let mut s = m.state();
     let context = s.context()?;
     require(resource.resType == CUresourcetype::ARRAY, || {
-        format!(
-            "a surface of {:?}: it is made of an array",
-            resource.resType
-        )
+        format!("a surface of {:?}: expected an array", resource.resType)
     })?;
     let image = image(&s, &resource)?;
     let array = CUarray(std::ptr::without_provenance_mut(
         resource.res.pointer as usize,
     ));
+    // A surface writes to its array, which the program must have allowed.
     let flags = s.array(array)?.1.descriptor.Flags;
     require(flags & CUDA_ARRAY3D_SURFACE_LDST != 0, || {
-        "the array was made without CUDA_ARRAY3D_SURFACE_LDST".into()
+        "the array was created without CUDA_ARRAY3D_SURFACE_LDST".into()
     })?;
     let handle = m.device.memory.add_surface(&image).or_else(invalid)?;
     s.images.insert(
@@ -247,7 +243,7 @@ fn create_surface(
     surface.set(handle)
 }
 
-/// Whether an object is a texture or a surface.
+/// The kind of an image object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Object {
     Texture,
@@ -270,7 +266,7 @@ fn find(s: &State, handle: u64, wanted: Object) -> Result<&ImageObject> {
     }
 }
 
-/// Waits for the work of the context, which may use the object, as freeing does.
+/// Destroys an object after all work of the context, which may use it.
 fn destroy(m: &'static Machine, handle: u64, wanted: Object) -> Result {
     let mut s = m.state();
     s.context()?;
@@ -322,6 +318,6 @@ fn texture_view(
     find(&m.state(), texture, Object::Texture)?;
     refuse(
         CUresult::INVALID_VALUE,
-        "the texture was made without a view of its resource",
+        "the texture was created without a resource view",
     )
 }

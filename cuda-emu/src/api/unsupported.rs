@@ -1,4 +1,4 @@
-//! What is not modelled: functions that exist, return NOT_SUPPORTED, and say why in the findings.
+//! Unsupported functions: they exist, return NOT_SUPPORTED, and report the reason as a finding.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -6,7 +6,8 @@ use warpwright_driver_sys::*;
 
 use crate::api::export::exports;
 
-/// Declares functions that refuse every call, one line each: `since base symbol(arguments) => reason`.
+/// Declares functions that always return an error, with one line each: `since base
+/// symbol(arguments) => reason`.
 macro_rules! refused {
     ($($since:literal $base:ident $symbol:ident($($arg:ident: $type:ty),*) => $why:expr;)*) => {
         /// The functions, by their exported names.
@@ -32,11 +33,11 @@ macro_rules! refused {
 }
 
 const PROCESSES: &str =
-    "the devices are emulated within one process, so nothing is shared with another";
+    "sharing with other processes is not emulated: the devices exist within one process";
 const TENSOR_MAP: &str = "tensor maps of images are not emulated; encode a tiled one";
 const WHOLE_CONTEXT: &str = "events of a whole context are not emulated; record one in each stream";
-const POINTERS: &str = "device functions have no address here";
-const REMOTE: &str = "no other device writes to memory past the driver here";
+const POINTERS: &str = "addresses of device functions are not emulated";
+const REMOTE: &str = "writes of other devices that bypass the driver are not emulated";
 
 refused! {
     10020 cuMemExportToShareableHandle cuMemExportToShareableHandle(shared: *mut c_void, handle: CUmemGenericAllocationHandle, handle_type: CUmemAllocationHandleType, flags: u64) => PROCESSES;

@@ -1,4 +1,4 @@
-//! Operations of streams on words of memory.
+//! Stream memory operations.
 
 use std::ffi::c_uint;
 
@@ -8,7 +8,7 @@ use crate::api::export::exports;
 use crate::error::{Result, require};
 use crate::ffi::pointer::Out;
 use crate::machine::Machine;
-use crate::work::Work;
+use crate::work::StreamWork;
 use crate::work::words::WordWork;
 
 exports! {
@@ -28,14 +28,14 @@ exports! {
     }
 }
 
-/// Operations that a batch may have, as the driver allows.
+/// The maximum number of operations in a batch, as in the driver.
 const MOST: c_uint = 256;
 
 fn run(m: &'static Machine, stream: CUstream, operations: &[CUstreamBatchMemOpParams]) -> Result {
     let mut s = m.state();
     let stream = s.stream(stream)?;
     let work = WordWork::of(m.device, operations)?;
-    s.submit(stream, Work::Words(work)).map(drop)
+    s.submit(stream, StreamWork::Words(work)).map(drop)
 }
 
 fn one(
@@ -136,7 +136,9 @@ fn batch(
     flags: c_uint,
 ) -> Result {
     require(flags == 0 && (1..=MOST).contains(&count), || {
-        format!("{count} operations, at most {MOST}, and the flags {flags:#x}, not 0")
+        format!(
+            "{count} operations and the flags {flags:#x}: expected 1 to {MOST} operations and no flags"
+        )
     })?;
     run(m, stream, operations.slice(count as usize)?)
 }

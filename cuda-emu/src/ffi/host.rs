@@ -1,4 +1,4 @@
-//! Memory and functions of the caller that work uses after the call that named them has returned.
+//! Memory and functions of the caller that work uses after the call has returned.
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
@@ -9,16 +9,16 @@ use warpwright_driver_sys::*;
 use crate::error::{Result, refuse};
 use crate::ffi::pointer::{CArgument, Out};
 
-/// Memory of the caller that a copy reads or writes, perhaps after the call that named it has returned.
+/// Memory of the caller that a copy reads or writes, possibly after the call has returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HostSpan {
     address: usize,
 }
 
 impl HostSpan {
-    /// The memory at an address that a caller passed.
+    /// Returns the memory at an address that a caller passed.
     ///
-    /// By the contract of the API the caller keeps it valid until the copy has finished.
+    /// By the contract of the API, the caller keeps it valid until the copy has finished.
     pub(crate) fn new(address: usize) -> Self {
         Self { address }
     }
@@ -33,31 +33,36 @@ impl HostSpan {
         }
     }
 
-    /// The bytes to copy from.
+    /// Returns the bytes to copy from.
     pub(crate) fn bytes(&self, len: usize) -> &[u8] {
         if len == 0 {
             return &[];
         }
-        // SAFETY: the contract of `new`.
+        // SAFETY: by the contract of `new`, the caller keeps these bytes valid until the copy has
+        // finished.
         unsafe { std::slice::from_raw_parts(self.address as *const u8, len) }
     }
 
-    /// The bytes to copy to. Only the copy uses them, by the contract of `new`.
+    /// Returns the bytes to copy to. By the contract of `new`, only the copy uses them.
     pub(crate) fn bytes_mut(&mut self, len: usize) -> &mut [u8] {
         if len == 0 {
             return &mut [];
         }
-        // SAFETY: the contract of `new`.
+        // SAFETY: by the contract of `new`, the caller keeps these bytes valid until the copy has
+        // finished.
         unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, len) }
     }
 }
 
-/// The words that hold memory which the program registers. They stay valid until it unregisters them, by the contract
-/// of the API, and what it writes there it writes as any other memory that a device shares.
+/// Returns the 32-bit words that contain memory which the program registers.
+///
+/// By the contract of the API, they stay valid until the program unregisters them, and the program
+/// accesses them like other memory that it shares with a device.
 pub(crate) fn program_words(pointer: Out<'_, c_void>, bytes: usize) -> &'static [AtomicU32] {
     let start = pointer.address() & !3;
     let words = (pointer.address() + bytes).div_ceil(4) - start / 4;
-    // SAFETY: the program registers this memory, so it is valid, and a word does not cross a page.
+    // SAFETY: the program registers this memory, so its pages are valid. An aligned word does not
+    // cross a page, so the words at both ends are valid as well.
     unsafe { std::slice::from_raw_parts(start as *const AtomicU32, words) }
 }
 
@@ -75,7 +80,7 @@ impl PartialEq for Callback {
 }
 
 impl Callback {
-    /// A callback that a caller passed; NULL is refused.
+    /// Returns the callback that a caller passed, or an error for NULL.
     pub(crate) fn new(function: CUhostFn, argument: Out<'_, c_void>) -> Result<Self> {
         match function {
             Some(function) => Ok(Self {
@@ -86,12 +91,12 @@ impl Callback {
         }
     }
 
-    /// The callback of a host node.
+    /// Returns the callback of a host node.
     pub(crate) fn of_node(params: &CUDA_HOST_NODE_PARAMS_v1) -> Result<Self> {
         Self::new(params.r#fn, Out::inner(params.userData))
     }
 
-    /// What a program that asks is shown.
+    /// Returns the callback as a structure for the program.
     pub(crate) fn shown(self) -> CUDA_HOST_NODE_PARAMS_v1 {
         CUDA_HOST_NODE_PARAMS_v1 {
             r#fn: Some(self.function),
@@ -99,16 +104,18 @@ impl Callback {
         }
     }
 
-    /// Calls it. The caller promised, by passing it to the API, that this is sound on another thread.
+    /// Calls the function. By passing it to the API, the caller has promised that this is sound on
+    /// another thread.
     pub(crate) fn call(self) {
         IN_HOST_FUNCTION.set(true);
-        // SAFETY: the contract of the API for host functions.
+        // SAFETY: the caller passed this function and argument for a call on a thread of the
+        // driver.
         unsafe { (self.function)(self.argument as *mut c_void) }
         IN_HOST_FUNCTION.set(false);
     }
 }
 
-/// A function of the caller that is called when a stream comes to it.
+/// A function of the caller that a stream calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamCallback {
     function: unsafe extern "C" fn(CUstream, CUresult, *mut c_void),
@@ -117,7 +124,7 @@ pub(crate) struct StreamCallback {
 }
 
 impl StreamCallback {
-    /// A callback that a caller passed; NULL is refused.
+    /// Returns the callback that a caller passed, or an error for NULL.
     pub(crate) fn new(
         function: CUstreamCallback,
         stream: CUstream,
@@ -133,16 +140,18 @@ impl StreamCallback {
         }
     }
 
-    /// Calls it. The caller promised, by passing it to the API, that this is sound on another thread.
+    /// Calls the function. By passing it to the API, the caller has promised that this is sound on
+    /// another thread.
     pub(crate) fn call(self, status: CUresult) {
         IN_HOST_FUNCTION.set(true);
-        // SAFETY: the contract of the API for callbacks of streams.
+        // SAFETY: the caller passed this function and argument for a call on a thread of the
+        // driver.
         unsafe { (self.function)(self.stream, status, self.argument as *mut c_void) }
         IN_HOST_FUNCTION.set(false);
     }
 }
 
-/// A function of the caller that is told what is added to the log.
+/// A function of the caller that receives each log entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogCallback {
     function: unsafe extern "C" fn(*mut c_void, CUlogLevel, *mut c_char, usize),
@@ -150,7 +159,7 @@ pub(crate) struct LogCallback {
 }
 
 impl LogCallback {
-    /// A callback that a caller passed; NULL is refused.
+    /// Returns the callback that a caller passed, or an error for NULL.
     pub(crate) fn new(function: CUlogsCallback, argument: Out<'_, c_void>) -> Result<Self> {
         match function {
             Some(function) => Ok(Self {
@@ -161,11 +170,12 @@ impl LogCallback {
         }
     }
 
-    /// Calls it with an entry, of which it gets a copy.
+    /// Calls the function with a copy of an entry.
     pub(crate) fn call(self, text: &str) {
         let mut copy: Vec<u8> = text.bytes().filter(|byte| *byte != 0).chain([0]).collect();
         let length = copy.len() - 1;
-        // SAFETY: the contract of the API for this function; the text ends with NUL and outlives the call.
+        // SAFETY: the caller passed this function for such calls. The text ends with NUL and
+        // outlives the call.
         unsafe {
             (self.function)(
                 self.argument as *mut c_void,
@@ -177,7 +187,7 @@ impl LogCallback {
     }
 }
 
-/// A function of the caller that gives the dynamic shared memory of a block.
+/// A function of the caller that returns the dynamic shared memory for a block size.
 #[derive(Clone, Copy)]
 pub(crate) struct SharedOfBlock(unsafe extern "C" fn(c_int) -> usize);
 
@@ -190,9 +200,9 @@ impl CArgument for CUoccupancyB2DSize {
 }
 
 impl SharedOfBlock {
-    /// The bytes for a block of this size.
+    /// Returns the bytes for a block with this many threads.
     pub(crate) fn of(self, threads: u32) -> usize {
-        // SAFETY: the contract of the API for this function, which takes one number.
+        // SAFETY: the caller passed this function, which takes one integer.
         unsafe { (self.0)(threads as c_int) }
     }
 }
@@ -201,7 +211,7 @@ thread_local! {
     static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread runs a host function of the program.
+/// Returns true if this thread runs a host function of the program.
 pub(crate) fn in_host_function() -> bool {
     IN_HOST_FUNCTION.get()
 }

@@ -1,4 +1,4 @@
-//! The options of compiling: where the logs go.
+//! JIT options of a load: the log buffers.
 
 use std::ffi::c_void;
 
@@ -7,7 +7,7 @@ use warpwright_driver_sys::*;
 use crate::error::{Result, refuse};
 use crate::ffi::pointer::{Out, as_text};
 
-/// The log buffers of a load: where the text goes and where its size is written back.
+/// A log buffer of a load, and the option slot that receives the size of the text.
 #[derive(Default)]
 struct LogBuffer {
     buffer: usize,
@@ -15,7 +15,7 @@ struct LogBuffer {
     size: Option<usize>,
 }
 
-/// Info and error log among the options.
+/// The buffers for the info log and the error log.
 #[derive(Default)]
 pub(crate) struct Logs {
     info: LogBuffer,
@@ -23,7 +23,7 @@ pub(crate) struct Logs {
 }
 
 impl Logs {
-    /// Writes what became of compiling.
+    /// Writes the outcome of compiling to the buffers.
     pub(crate) fn write<T>(&self, info: &str, outcome: &Result<T>, values: Out<'_, *mut c_void>) {
         let error = outcome.as_ref().err().map_or("", |error| &error.text);
         self.info
@@ -33,7 +33,8 @@ impl Logs {
 }
 
 impl LogBuffer {
-    /// Writes the text and stores the bytes filled in the slot of the size option, as the driver does.
+    /// Writes the text, and stores the number of bytes in the slot of the size option, as the
+    /// driver does.
     fn write(&self, text: &str, values: Out<'_, *mut c_void>) {
         let written = as_text(self.buffer).set_text(text, self.capacity);
         if let Some(slot) = self.size {
@@ -42,7 +43,7 @@ impl LogBuffer {
     }
 }
 
-/// Finds the log buffers. Every other option is accepted and changes nothing.
+/// Finds the log buffers among the options. All other options are accepted and have no effect.
 pub(crate) fn logs_of(
     count: usize,
     options: Out<'_, CUjit_option>,
@@ -54,7 +55,7 @@ pub(crate) fn logs_of(
         match option {
             CUjit_option::INFO_LOG_BUFFER => logs.info.buffer = value as usize,
             CUjit_option::ERROR_LOG_BUFFER => logs.error.buffer = value as usize,
-            // The size is an unsigned int in a pointer-sized slot: its upper half means nothing.
+            // The size is an unsigned int in a pointer-sized slot, so the upper half is undefined.
             CUjit_option::INFO_LOG_BUFFER_SIZE_BYTES => {
                 (logs.info.capacity, logs.info.size) = (value as usize as u32 as usize, Some(slot));
             }

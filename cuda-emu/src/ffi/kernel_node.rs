@@ -1,4 +1,4 @@
-//! The two versions of the structure that describes a kernel node.
+//! The two versions of the structure for kernel nodes.
 
 use std::ffi::c_void;
 
@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::ffi::params::ExposedParams;
 use crate::ffi::pointer::{In, Out};
 
-/// Grid, block and dynamic shared memory of a launch.
+/// The grid, the block and the dynamic shared memory of a launch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Geometry {
     pub(crate) grid: [u32; 3],
@@ -16,7 +16,7 @@ pub(crate) struct Geometry {
     pub(crate) shared: u32,
 }
 
-/// The parameters of a kernel node, of either version.
+/// The parameters of a kernel node, independent of the version.
 pub(crate) struct KernelParams<'a> {
     pub(crate) function: CUfunction,
     pub(crate) geometry: Geometry,
@@ -24,26 +24,27 @@ pub(crate) struct KernelParams<'a> {
     pub(crate) extra: Out<'a, *mut c_void>,
 }
 
-/// A version of the structure that describes a kernel node.
+/// A version of the structure for kernel nodes.
 pub(crate) trait KernelNode: Copy {
-    /// The kernel of a library, which counts where the function is NULL.
+    /// Returns the kernel of a library, which is used if the function is NULL.
     fn library_kernel(&self) -> CUkernel {
         CUkernel::NULL
     }
 
-    /// The fields that every version has.
+    /// Returns the fields that every version has.
     fn common(&self) -> CUDA_KERNEL_NODE_PARAMS_v1;
-    /// The structure with those fields, the rest zero.
+    /// Returns the structure with these fields and zero for all others.
     fn of_common(common: CUDA_KERNEL_NODE_PARAMS_v1) -> Self;
 
-    /// The structure that shows a node its parameters.
+    /// Returns the structure with the parameters of a node, for the program.
     fn filled(func: CUfunction, geometry: Geometry, params: &ExposedParams) -> Self {
         let Geometry {
             grid,
             block,
             shared,
         } = geometry;
-        let ([gridDimX, gridDimY, gridDimZ], [blockDimX, blockDimY, blockDimZ]) = (grid, block);
+        let [gridDimX, gridDimY, gridDimZ] = grid;
+        let [blockDimX, blockDimY, blockDimZ] = block;
         Self::of_common(CUDA_KERNEL_NODE_PARAMS_v1 {
             func,
             gridDimX,
@@ -86,7 +87,6 @@ impl KernelNode for CUDA_KERNEL_NODE_PARAMS_v2 {
             sharedMemBytes,
             ..
         } = *self;
-        let (kernelParams, extra) = (self.kernelParams, self.extra);
         CUDA_KERNEL_NODE_PARAMS_v1 {
             func,
             gridDimX,
@@ -96,8 +96,8 @@ impl KernelNode for CUDA_KERNEL_NODE_PARAMS_v2 {
             blockDimY,
             blockDimZ,
             sharedMemBytes,
-            kernelParams,
-            extra,
+            kernelParams: self.kernelParams,
+            extra: self.extra,
         }
     }
 
@@ -108,15 +108,11 @@ impl KernelNode for CUDA_KERNEL_NODE_PARAMS_v2 {
             gridDimY,
             gridDimZ,
             blockDimX,
-            ..
-        } = common;
-        let CUDA_KERNEL_NODE_PARAMS_v1 {
             blockDimY,
             blockDimZ,
             sharedMemBytes,
             kernelParams,
             extra,
-            ..
         } = common;
         Self {
             func,
@@ -135,11 +131,12 @@ impl KernelNode for CUDA_KERNEL_NODE_PARAMS_v2 {
     }
 }
 
-/// Reads the parameters of a kernel node; the arrays they point to are read when the work is made.
+/// Reads the parameters of a kernel node. The arrays inside are read later, when the work is
+/// created.
 pub(crate) fn kernel_params<'a, P: KernelNode>(params: In<'a, P>) -> Result<KernelParams<'a>> {
     let given = params.get()?;
     let p = given.common();
-    // The handle of a library's kernel serves as that of a function.
+    // `State::function` accepts the handle of a library's kernel as that of a function.
     let function = if p.func.is_null() {
         CUfunction(given.library_kernel().0)
     } else {
@@ -150,11 +147,10 @@ pub(crate) fn kernel_params<'a, P: KernelNode>(params: In<'a, P>) -> Result<Kern
         block: [p.blockDimX, p.blockDimY, p.blockDimZ],
         shared: p.sharedMemBytes,
     };
-    let (params, extra) = (Out::inner(p.kernelParams), Out::inner(p.extra));
     Ok(KernelParams {
         function,
         geometry,
-        params,
-        extra,
+        params: Out::inner(p.kernelParams),
+        extra: Out::inner(p.extra),
     })
 }

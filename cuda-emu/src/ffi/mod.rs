@@ -1,8 +1,8 @@
-//! The FFI boundary: what a caller in C passes becomes values that safe code can check and use.
+//! The FFI boundary: converts arguments of a C caller to values that safe code can check and use.
 //!
-//! [`pointer::CArgument`] wraps every raw pointer once, in the exported function. Only that conversion relies on the
-//! caller keeping the contract of the driver API: a pointer is NULL or valid for what the call's documentation says.
-//! Everything after it is checked and safe.
+//! [`pointer::CArgument`] wraps every raw pointer once, in the exported function. Only this
+//! conversion relies on the contract of the driver API, by which a pointer is NULL or valid for the
+//! accesses that the call's documentation describes. All later code is checked and safe.
 
 #![allow(unsafe_code, non_snake_case)]
 

@@ -1,4 +1,4 @@
-//! Parameters of kernels and of graph nodes, as the driver API lays them out.
+//! Parameters of kernels and of graph nodes, in the layout of the driver API.
 
 use std::ffi::c_void;
 
@@ -8,7 +8,7 @@ use crate::error::{Result, refuse, require};
 use crate::ffi::host::HostSpan;
 use crate::ffi::pointer::{In, Out};
 
-/// Packs the values that `list` points to, one pointer a parameter, into a parameter buffer.
+/// Packs the values to which `list` points, one pointer per parameter, into a parameter buffer.
 pub(crate) fn pack(list: Out<'_, *mut c_void>, params: &[(usize, usize)]) -> Result<Box<[u8]>> {
     let bytes = params
         .iter()
@@ -24,9 +24,11 @@ pub(crate) fn pack(list: Out<'_, *mut c_void>, params: &[(usize, usize)]) -> Res
     Ok(packed)
 }
 
-/// The parameter buffer that an `extra` list names.
+/// Returns the parameter buffer of an `extra` list.
 pub(crate) fn unpack_extra(extra: Out<'_, *mut c_void>) -> Result<Vec<u8>> {
-    let (mut buffer, mut size) = (None, None);
+    let mut buffer = None;
+    let mut size = None;
+    // A list has at most two pairs and an end. The bound protects against a list without an end.
     for i in 0..8 {
         let word = |j: usize| extra.element(2 * i + j).get();
         match word(0)? as usize {
@@ -44,11 +46,14 @@ pub(crate) fn unpack_extra(extra: Out<'_, *mut c_void>) -> Result<Vec<u8>> {
     match (buffer, size) {
         (_, Some(0)) => Ok(Vec::new()),
         (Some(buffer), Some(size)) if buffer != 0 => Ok(HostSpan::new(buffer).bytes(size).to_vec()),
-        _ => refuse(CUresult::INVALID_VALUE, "extra names no buffer or no size"),
+        _ => refuse(
+            CUresult::INVALID_VALUE,
+            "extra does not contain both a buffer and a size",
+        ),
     }
 }
 
-/// The operations that a program lists, and the flags of the list, which are 0.
+/// Returns the operations of a list, whose flags must be 0.
 pub(crate) fn operations_of(
     p: &CUDA_BATCH_MEM_OP_NODE_PARAMS_v1,
 ) -> Result<&'static [CUstreamBatchMemOpParams]> {
@@ -56,7 +61,7 @@ pub(crate) fn operations_of(
     In::inner(p.paramArray.cast_const()).slice(p.count as usize)
 }
 
-/// The places that a node of memory grants access.
+/// Returns the locations to which a memory node grants access.
 pub(crate) fn access_of(p: &CUDA_MEM_ALLOC_NODE_PARAMS_v1) -> Result<&'static [CUmemAccessDesc]> {
     In::inner(p.accessDescs).slice(p.accessDescCount)
 }
@@ -68,7 +73,7 @@ pub(crate) struct ExposedParams {
 }
 
 impl ExposedParams {
-    /// The array of pointers, valid as long as this is.
+    /// Returns the array of pointers, which is valid as long as this value.
     pub(super) fn pointers(&self) -> *mut *mut c_void {
         self.pointers.as_ptr() as *mut *mut c_void
     }
@@ -88,7 +93,7 @@ impl ExposedParams {
     }
 }
 
-/// A member of the union of a node of any type, beginning at a word of it.
+/// Returns a member of the union of a generic node, which begins at a word of it.
 pub(crate) fn node_member<T: NodeMember>(params: &CUgraphNodeParams, word: usize) -> In<'_, T> {
     assert!(
         word * 8 + size_of::<T>() <= size_of_val(&params.params),
@@ -97,7 +102,7 @@ pub(crate) fn node_member<T: NodeMember>(params: &CUgraphNodeParams, word: usize
     In::inner(params.params[word..].as_ptr().cast())
 }
 
-/// Structures of integers, pointers and handles only, for which any bytes are a value.
+/// A structure of integers, pointers and handles only, for which any bytes are valid.
 pub(crate) trait NodeMember: Copy {}
 
 impl NodeMember for CUDA_KERNEL_NODE_PARAMS_v2 {}
@@ -116,7 +121,7 @@ impl NodeMember for CUDA_CONDITIONAL_NODE_PARAMS {}
 
 impl NodeMember for CUDA_CHILD_GRAPH_NODE_PARAMS {}
 
-/// Writes a member of the union of a node of any type, beginning at a word of it.
+/// Writes a member of the union of a generic node, which begins at a word of it.
 pub(crate) fn set_node_member<T: NodeMember>(
     params: &mut CUgraphNodeParams,
     word: usize,
@@ -127,6 +132,7 @@ pub(crate) fn set_node_member<T: NodeMember>(
         "the member fits the union"
     );
     let to = params.params[word..].as_mut_ptr().cast::<T>();
-    // SAFETY: the union has room for the member, and any bytes are a value of its words.
+    // SAFETY: the assertion above ensures that the member fits the union, whose words may hold any
+    // bytes.
     unsafe { to.write_unaligned(member) }
 }

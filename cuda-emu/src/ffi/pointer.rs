@@ -1,4 +1,4 @@
-//! Pointers and other arguments of a caller in C.
+//! Pointers and other arguments of a C caller.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::marker::PhantomData;
@@ -8,19 +8,22 @@ use warpwright_driver_sys::*;
 use crate::error::{Result, refuse, require};
 use crate::image;
 
-/// An argument as C passes it, and its conversion to what safe code uses.
+/// An argument as C passes it, and its conversion to a type for safe code.
 pub(crate) trait CArgument {
     type Inside;
 
+    /// Converts the argument.
+    ///
     /// # Safety
-    /// The value is one that the contract of the driver API allows for this argument.
+    /// - The caller must ensure that the contract of the driver API allows the value for this
+    ///   argument.
     unsafe fn convert(self) -> Self::Inside;
 }
 
-/// A pointer through which the driver writes, and where the API says so reads: `T` or an array of `T`.
+/// A pointer to a `T` or an array of `T` that the driver writes and, where the API says so, reads.
 pub(crate) struct Out<'a, T>(*mut T, PhantomData<&'a mut T>);
 
-/// A pointer through which the driver reads: `T` or an array of `T`.
+/// A pointer to a `T` or an array of `T` that the driver reads.
 pub(crate) struct In<'a, T>(*const T, PhantomData<&'a T>);
 
 impl<T> Clone for Out<'_, T> {
@@ -142,12 +145,12 @@ by_value!(
 );
 
 impl<'a, T> Out<'a, T> {
-    /// A pointer that the caller wrote into a structure or an array which it passed.
+    /// Wraps a pointer that the caller wrote into a structure or an array that it passed.
     pub(super) fn inner(pointer: *mut T) -> Self {
         Self(pointer, PhantomData)
     }
 
-    /// No pointer.
+    /// Returns a NULL pointer.
     pub(crate) const fn null() -> Self {
         Self(std::ptr::null_mut(), PhantomData)
     }
@@ -156,39 +159,41 @@ impl<'a, T> Out<'a, T> {
         self.0.is_null()
     }
 
-    /// The address, for memory of the caller that outlives the call.
+    /// Returns the address, for memory of the caller that outlives the call.
     pub(crate) fn address(self) -> usize {
         self.0 as usize
     }
 
-    /// Element `index` of an array of the caller.
+    /// Returns a pointer to element `index` of an array of the caller.
     pub(super) fn element(self, index: usize) -> Self {
         Self(self.0.wrapping_add(index), PhantomData)
     }
 
-    /// The same pointer where the API says `void*` and means another type.
+    /// Returns the same pointer with another type, for arguments that the API declares as `void*`.
     pub(crate) fn cast<U>(self) -> Out<'a, U> {
         Out(self.0.cast(), PhantomData)
     }
 
-    /// Writes the result; a NULL pointer is refused.
+    /// Writes a result. Returns an error for a NULL pointer.
     pub(crate) fn set(self, value: T) -> Result {
         require(!self.is_null(), || "a result pointer is NULL".into())?;
         self.set_if(value);
         Ok(())
     }
 
-    /// Writes the result if the caller wants it.
+    /// Writes a result if the pointer is not NULL.
     pub(crate) fn set_if(self, value: T) {
         if !self.is_null() {
-            // SAFETY: not NULL, so by the contract of the API valid for one write.
+            // SAFETY: the pointer is not NULL, so by the contract of the API it is valid for one
+            // write.
             unsafe { self.0.write(value) }
         }
     }
 
     /// Writes element `index` of an array of the caller.
     pub(crate) fn set_at(self, index: usize, value: T) {
-        // SAFETY: the caller passed a count above `index`, so by contract the element is its own.
+        // SAFETY: the caller passed a count above `index`, so by contract the array has this
+        // element.
         unsafe { self.0.add(index).write(value) }
     }
 
@@ -201,44 +206,46 @@ impl<'a, T> Out<'a, T> {
 }
 
 impl<T: Copy> Out<'_, T> {
-    /// Reads an argument that is read as well as written.
+    /// Reads an argument that is also written.
     pub(crate) fn get(self) -> Result<T> {
         In(self.0.cast_const(), PhantomData).get()
     }
 
-    /// The first `count` elements.
+    /// Returns the first `count` elements.
     pub(crate) fn slice(self, count: usize) -> Result<&'static [T]> {
         In(self.0.cast_const(), PhantomData).slice(count)
     }
 }
 
 impl<'a, T: Copy> In<'a, T> {
-    /// The value that the pointer points to.
+    /// Returns the value to which the pointer points.
     pub(crate) fn get(self) -> Result<T> {
         require(!self.is_null(), || "an argument pointer is NULL".into())?;
-        // SAFETY: not NULL, so by the contract of the API valid for one read. Unaligned reads cost nothing here.
+        // SAFETY: the pointer is not NULL, so by the contract of the API it is valid for one read.
+        // The read does not require alignment.
         Ok(unsafe { self.0.read_unaligned() })
     }
 
-    /// The first `count` elements; NULL is an empty array.
+    /// Returns the first `count` elements. NULL is allowed for an empty array.
     pub(crate) fn slice(self, count: usize) -> Result<&'a [T]> {
         if count == 0 {
             return Ok(&[]);
         }
         require(!self.is_null(), || format!("an array of {count} is NULL"))?;
         require(self.0.is_aligned(), || "an array is not aligned".into())?;
-        // SAFETY: not NULL and aligned; by contract the caller passed the length of its own array.
+        // SAFETY: the pointer is not NULL and aligned. By contract the caller passed the length of
+        // its array.
         Ok(unsafe { std::slice::from_raw_parts(self.0, count) })
     }
 }
 
 impl<T> In<'_, T> {
-    /// A pointer that the caller wrote into a structure or an array which it passed.
+    /// Wraps a pointer that the caller wrote into a structure or an array that it passed.
     pub(super) fn inner(pointer: *const T) -> Self {
         Self(pointer, PhantomData)
     }
 
-    /// No pointer.
+    /// Returns a NULL pointer.
     pub(crate) const fn null() -> Self {
         Self(std::ptr::null(), PhantomData)
     }
@@ -247,21 +254,21 @@ impl<T> In<'_, T> {
         self.0.is_null()
     }
 
-    /// The address, for memory of the caller that outlives the call.
+    /// Returns the address, for memory of the caller that outlives the call.
     pub(crate) fn address(self) -> usize {
         self.0 as usize
     }
 }
 
 impl<'a> In<'a, c_char> {
-    /// The bytes of a C string without their NUL.
+    /// Returns the bytes of a C string without its NUL.
     pub(crate) fn bytes(self) -> Result<&'a [u8]> {
         require(!self.is_null(), || "a string is NULL".into())?;
-        // SAFETY: not NULL, so by contract a string that ends with NUL.
+        // SAFETY: the pointer is not NULL, so by contract it is a string that ends with NUL.
         Ok(unsafe { CStr::from_ptr(self.0) }.to_bytes())
     }
 
-    /// A C string that must be UTF-8.
+    /// Returns a C string, or an error if it is not UTF-8.
     pub(crate) fn text(self) -> Result<&'a str> {
         std::str::from_utf8(self.bytes()?)
             .or_else(|_| refuse(CUresult::INVALID_VALUE, "a string is not UTF-8"))
@@ -269,7 +276,8 @@ impl<'a> In<'a, c_char> {
 }
 
 impl Out<'_, c_char> {
-    /// Writes `text` cut to `capacity` bytes with its NUL; the bytes written.
+    /// Writes `text`, truncated to `capacity` bytes including a NUL. Returns the number of bytes
+    /// written.
     pub(crate) fn set_text(self, text: &str, capacity: usize) -> usize {
         if self.is_null() || capacity == 0 {
             return 0;
@@ -281,31 +289,34 @@ impl Out<'_, c_char> {
 }
 
 impl Out<'static, CUlaunchAttribute> {
-    /// The attributes of a launch, which the FFI boundary converted with its configuration.
+    /// Returns the attributes of a launch, which were converted together with its configuration.
     pub(crate) fn from_config(config: &CUlaunchConfig) -> Self {
         Self(config.attrs, PhantomData)
     }
 }
 
 impl Out<'static, *mut c_void> {
-    /// An array of the caller that outlives the call, by the contract of the API for it; see [`Out::address`].
+    /// Returns an array of the caller that outlives the call, as the API specifies for it. See
+    /// [`Out::address`].
     pub(crate) fn of_address(address: usize) -> Self {
         Self(address as *mut *mut c_void, PhantomData)
     }
 }
 
-/// A pointer that the caller wrote into an array which it passed, under the contract of the API for that array.
+/// Wraps a pointer that the caller wrote into an array that it passed.
 pub(crate) fn at(pointer: *mut c_void) -> Out<'static, c_void> {
     Out(pointer, PhantomData)
 }
 
-/// The address of a C string, a `char*` passed as an untyped pointer under the same contract.
+/// Wraps the address of a C string that the caller passed as an untyped pointer.
 pub(crate) fn as_text(address: usize) -> Out<'static, c_char> {
     Out(address as *mut c_char, PhantomData)
 }
 
-/// An image of a module, as long as its first bytes say: a fat binary, of which a program may pass a descriptor instead;
-/// the header of machine code; else a text up to its NUL.
+/// Returns the bytes of a module image, whose length depends on its first bytes.
+///
+/// It is a fat binary or the descriptor of one, the header of machine code, or a text up to its
+/// NUL.
 pub(crate) fn image_of(image: In<'_, c_void>) -> Result<&[u8]> {
     require(!image.is_null(), || "the image is NULL".into())?;
     let image = if begins(image, &image::DESCRIPTOR) {
@@ -314,7 +325,7 @@ pub(crate) fn image_of(image: In<'_, c_void>) -> Result<&[u8]> {
         image
     };
     require(!image.is_null(), || {
-        "the descriptor names no fat binary".into()
+        "the descriptor does not point to a fat binary".into()
     })?;
     if begins(image, &image::FAT_BINARY) {
         let length = image::length(run(image, image::HEADER));
@@ -327,24 +338,27 @@ pub(crate) fn image_of(image: In<'_, c_void>) -> Result<&[u8]> {
     }
 }
 
-/// Whether an image begins with these bytes. What follows the first that differs is not read.
+/// Returns true if an image begins with these bytes. Bytes after the first difference are not read.
 fn begins(image: In<'_, c_void>, bytes: &[u8]) -> bool {
-    // SAFETY: an image is at least one byte, and each byte that is not NUL has a byte after it.
+    // SAFETY: an image has at least one byte, and a byte that is not NUL is followed by another
+    // one.
     bytes
         .iter()
         .enumerate()
         .all(|(i, byte)| unsafe { image.0.cast::<u8>().add(i).read() } == *byte)
 }
 
-/// As many bytes of an image as it says that it has.
+/// Returns the first `bytes` bytes of an image.
 fn run<'a>(image: In<'a, c_void>, bytes: usize) -> &'a [u8] {
-    // SAFETY: the caller passed an image of that kind, which has these bytes, and keeps it during the call.
+    // SAFETY: an image of its kind has a header, which states this length, and the caller keeps the
+    // image during the call.
     unsafe { std::slice::from_raw_parts(image.0.cast(), bytes) }
 }
 
-/// The fat binary of a descriptor, whose second word it is.
+/// Returns the fat binary of a descriptor, which is its second word.
 fn described<'a>(image: In<'a, c_void>) -> In<'a, c_void> {
-    // SAFETY: the caller passed such a descriptor, three words, and keeps it and what it names during the call.
+    // SAFETY: the caller passed such a descriptor of three words, and keeps it and its target
+    // during the call.
     In(
         unsafe { image.0.cast::<*const c_void>().add(1).read_unaligned() },
         PhantomData,

@@ -1,9 +1,10 @@
-//! The search for missing edges in the traces of a launch.
+//! Race detection in graphs: finds missing edges in the traces of a launch.
 //!
-//! Two steps that no path of edges orders may run at the same time on a GPU, so what they touched is compared. On a
-//! GPU the two kernels of a programmatic edge may overlap; here the second runs after the first has ended. So what a
-//! kernel touched before its `griddepcontrol.wait` is compared with every kernel that may then still run, and a kernel
-//! that ends without waiting is reported.
+//! Two steps that no path of edges orders may run at the same time on a GPU, so their accesses are
+//! compared. On a GPU the two kernels of a programmatic edge may overlap, but here the second runs
+//! after the first has ended. The accesses of a kernel before its `griddepcontrol.wait` are
+//! therefore compared with every kernel that may still be running at that point. A kernel that ends
+//! without waiting is reported.
 
 use std::sync::Arc;
 
@@ -17,13 +18,16 @@ use crate::graph::topology::{Topology, has};
 use crate::report::{Details, deeds};
 use crate::work::order::{Moment, Unordered};
 
-/// Compares the steps that were traced in this launch with every step that nothing orders with them.
+/// Compares the steps that were traced in this launch with all steps that are not ordered with
+/// them.
 pub(crate) fn compare(topology: &Topology, steps: &[ExecStep], fresh: &[usize]) -> Result {
     Comparison { topology, steps }.orders(fresh)
 }
 
-/// Compares a piece of work with the work of other streams and calls that nothing orders before it, and reports the
-/// races: on a GPU the two may run at the same time, or the other way round.
+/// Compares a piece of work with unordered work of other streams and of calls, and reports the
+/// races.
+///
+/// On a GPU the two may run at the same time or in the opposite order.
 pub(crate) fn compare_streams(
     device: &Device,
     moment: &Arc<Moment>,
@@ -40,7 +44,7 @@ pub(crate) fn compare_streams(
     {
         let text = format!(
             "StreamRace: nothing orders {first} and {second}\n{}\n  let one stream wait for an event that the other \
-             records (cuStreamWaitEvent), or wait for the first before the call that makes the second",
+             records (cuStreamWaitEvent), or wait for the first before the call that enqueues the second",
             story(&first, &second, &conflict, "")
         );
         device.finding(text, &Details::of_conflict(&conflict));
@@ -57,13 +61,14 @@ impl Comparison<'_> {
         let touched = |i: usize| self.steps[i].accesses();
         for (a, b) in (0..self.steps.len()).flat_map(|b| (0..b).map(move |a| (a, b))) {
             let new = fresh.contains(&a) || fresh.contains(&b);
-            let (true, Some(first), Some(second)) = (new, touched(a), touched(b)) else {
-                continue;
-            };
-            if self.topology.ordered(a, b) {
+            // Pairs of steps that were traced before have been compared before.
+            if !new || self.topology.ordered(a, b) {
                 continue;
             }
-            if let Some(conflict) = first.conflict(second) {
+            if let Some(first) = touched(a)
+                && let Some(second) = touched(b)
+                && let Some(conflict) = first.conflict(second)
+            {
                 return Err(self.missing_edge(a, b, &conflict));
             }
         }
@@ -74,7 +79,8 @@ impl Comparison<'_> {
         }
     }
 
-    /// Finds kernels that a programmatic edge leads to and that do not wait, or touch shared bytes before they wait.
+    /// Finds kernels after a programmatic edge that do not wait, or that access shared bytes before
+    /// they wait.
     fn overlaps(&self) -> Result {
         for &(a, b) in &self.topology.programmatic {
             if self.steps[b]
@@ -84,23 +90,23 @@ impl Comparison<'_> {
                 return Err(self.missing_wait(a, b));
             }
         }
-        // What is switched off has no accesses, and nobody says when it lets the next one start.
+        // A disabled step has no accesses and no known triggers, so it does not count as late.
         let late = |step: usize| {
             self.steps[step]
                 .accesses()
                 .is_some_and(|a| a.triggers().iter().all(|t| t.waited))
         };
-        let (before, ended) = (self.topology.before(), self.topology.ended(late));
+        let before = self.topology.before();
+        let ended = self.topology.ended(late);
         for (a, b) in (0..self.steps.len()).flat_map(|b| (0..self.steps.len()).map(move |a| (a, b)))
         {
             if !has(&before[b], a) || has(&ended[b], a) {
                 continue;
             }
-            let (Some(first), Some(second)) = (self.steps[a].accesses(), self.steps[b].accesses())
-            else {
-                continue;
-            };
-            if let Some(conflict) = second.before_wait_conflict(first) {
+            if let Some(first) = self.steps[a].accesses()
+                && let Some(second) = self.steps[b].accesses()
+                && let Some(conflict) = second.before_wait_conflict(first)
+            {
                 return Err(self.early_access(a, b, &conflict));
             }
         }
@@ -108,7 +114,8 @@ impl Comparison<'_> {
     }
 
     fn missing_edge(&self, a: usize, b: usize, c: &Conflict) -> Error {
-        let (a, b) = (self.node(a), self.node(b));
+        let a = self.node(a);
+        let b = self.node(b);
         failed(format!(
             "MissingEdge: no path of edges orders {a} and {b}\n{}\n  add an edge between them",
             story(&a, &b, c, "")
@@ -117,7 +124,8 @@ impl Comparison<'_> {
     }
 
     fn missing_wait(&self, a: usize, b: usize) -> Error {
-        let (a, b) = (self.node(a), self.node(b));
+        let a = self.node(a);
+        let b = self.node(b);
         failed(format!(
             "MissingWait: {b} follows {a} by a programmatic edge and ends without griddepcontrol.wait in some block\n  \
              what comes after {b} cannot rely on {a}\n  \
@@ -126,7 +134,8 @@ impl Comparison<'_> {
     }
 
     fn early_access(&self, a: usize, b: usize, c: &Conflict) -> Error {
-        let (a, b) = (self.node(a), self.node(b));
+        let a = self.node(a);
+        let b = self.node(b);
         failed(format!(
             "EarlyAccess: {b} may start before {a} ends, because of a programmatic edge\n{}\n  \
              execute griddepcontrol.wait before, or make the edge a full one",
@@ -144,7 +153,7 @@ fn failed(text: String) -> Error {
     Error::new(CUresult::LAUNCH_FAILED, text)
 }
 
-/// Describes what two pieces of work do to the same bytes; `when` says when the second does it.
+/// Describes the accesses of two pieces of work to the same bytes. `when` qualifies the second one.
 fn story(a: &str, b: &str, c: &Conflict, when: &str) -> String {
     let (did, does) = deeds(c.kind);
     // A copy or a fill has no line.
@@ -156,7 +165,9 @@ fn story(a: &str, b: &str, c: &Conflict, when: &str) -> String {
         }
     };
     let AllocationInfo { label, base, bytes } = &c.allocation;
-    let (offset, first, second) = (c.address - base, at(&c.first.1), at(&c.second.1));
+    let offset = c.address - base;
+    let first = at(&c.first.1);
+    let second = at(&c.second.1);
     format!(
         "  {a} {did} offset {offset} of `{label}` (0x{base:x}, {bytes} bytes){first}\n  {b} {does} it{second}{when}"
     )

@@ -1,13 +1,13 @@
-//! Whether one graph can take the place of another in an executable graph.
+//! Checks whether one graph can replace another in an executable graph.
 
 use warpwright_driver_sys::CUgraphExecUpdateResult;
 
 use crate::graph::draft::{Draft, DraftConditional, DraftContent, DraftNode};
 use crate::handle::NodeId;
-use crate::work::Work;
+use crate::work::StreamWork;
 use crate::work::copy::Location;
 
-/// Why a graph does not fit an executable graph: the result and up to two nodes.
+/// The reason why a graph does not fit an executable graph: the result code and up to two nodes.
 pub(crate) struct Difference {
     pub(crate) result: CUgraphExecUpdateResult,
     pub(crate) node: Option<NodeId>,
@@ -15,18 +15,14 @@ pub(crate) struct Difference {
     pub(crate) why: &'static str,
 }
 
-/// Pairs the nodes of two graphs by order and finds the first that does not fit.
+/// Pairs the nodes of two graphs in order and returns the first difference that prevents an update.
 pub(crate) fn difference(old: &Draft, new: &Draft) -> Option<Difference> {
     if old.nodes.len() != new.nodes.len() {
-        let (result, why) = (
-            CUgraphExecUpdateResult::ERROR_TOPOLOGY_CHANGED,
-            "the number of nodes differs",
-        );
         return Some(Difference {
-            result,
+            result: CUgraphExecUpdateResult::ERROR_TOPOLOGY_CHANGED,
             node: None,
             from: None,
-            why,
+            why: "the number of nodes differs",
         });
     }
     let mut pairs = old.nodes.iter().zip(&new.nodes);
@@ -43,15 +39,11 @@ fn edges_differ(new: &Draft, a: &DraftNode, b: &DraftNode) -> Option<Difference>
         .enumerate()
         .find(|(i, edge)| a.after.get(*i) != Some(*edge));
     let from = changed.map(|(_, &(from, _))| new.nodes[from].id);
-    let (result, why) = (
-        CUgraphExecUpdateResult::ERROR_TOPOLOGY_CHANGED,
-        "the dependencies of a node differ",
-    );
     Some(Difference {
-        result,
+        result: CUgraphExecUpdateResult::ERROR_TOPOLOGY_CHANGED,
         node: Some(b.id),
         from,
-        why,
+        why: "the dependencies of a node differ",
     })
 }
 
@@ -81,15 +73,11 @@ fn bodies_differ(
     new: &DraftConditional,
 ) -> Option<Difference> {
     if (old.kind, old.bodies.len()) != (new.kind, new.bodies.len()) {
-        let (result, why) = (
-            CUgraphExecUpdateResult::ERROR_PARAMETERS_CHANGED,
-            "the kind or the bodies of a conditional node differ",
-        );
         return Some(Difference {
-            result,
+            result: CUgraphExecUpdateResult::ERROR_PARAMETERS_CHANGED,
             node: Some(node),
             from: None,
-            why,
+            why: "the kind or the bodies of a conditional node differ",
         });
     }
     old.bodies
@@ -98,27 +86,37 @@ fn bodies_differ(
         .find_map(|(old, new)| difference(old, new))
 }
 
-/// Why one piece of work cannot take the place of another, or none.
-pub(crate) fn unlike(old: &Work, new: &Work) -> Option<(CUgraphExecUpdateResult, &'static str)> {
+/// Returns the reason why one piece of work cannot replace another, or `None` if it can.
+pub(crate) fn unlike(
+    old: &StreamWork,
+    new: &StreamWork,
+) -> Option<(CUgraphExecUpdateResult, &'static str)> {
     use CUgraphExecUpdateResult as R;
     let side = |place: &Location| matches!(place, Location::Device(_));
     match (old, new) {
-        (Work::Kernel(a), Work::Kernel(b)) if a.function.context != b.function.context => Some((
-            R::ERROR_UNSUPPORTED_FUNCTION_CHANGE,
-            "the function is of another context",
-        )),
-        (Work::Kernel(a), Work::Kernel(b)) if a.cooperative != b.cooperative => Some((
+        (StreamWork::Kernel(a), StreamWork::Kernel(b))
+            if a.function.context != b.function.context =>
+        {
+            Some((
+                R::ERROR_UNSUPPORTED_FUNCTION_CHANGE,
+                "the function belongs to another context",
+            ))
+        }
+        (StreamWork::Kernel(a), StreamWork::Kernel(b)) if a.cooperative != b.cooperative => Some((
             R::ERROR_ATTRIBUTES_CHANGED,
             "only one of the two launches is cooperative",
         )),
-        (Work::Kernel(a), Work::Kernel(b)) if a.cluster != b.cluster => Some((
+        (StreamWork::Kernel(a), StreamWork::Kernel(b)) if a.cluster != b.cluster => Some((
             R::ERROR_ATTRIBUTES_CHANGED,
             "the clusters of the two launches differ",
         )),
-        (Work::Alloc(a), Work::Alloc(b)) if (a.bytes, a.device) != (b.bytes, b.device) => {
+        (StreamWork::Alloc(a), StreamWork::Alloc(b))
+            if (a.bytes, a.device) != (b.bytes, b.device) =>
+        {
             Some((R::ERROR_PARAMETERS_CHANGED, "the memory allocated differs"))
         }
-        (Work::Copy(a), Work::Copy(b))
+        // Addresses and sizes of a copy may change, but not the kind of memory on either side.
+        (StreamWork::Copy(a), StreamWork::Copy(b))
             if (side(&a.to.place), side(&a.from.place))
                 != (side(&b.to.place), side(&b.from.place)) =>
         {
@@ -129,7 +127,7 @@ pub(crate) fn unlike(old: &Work, new: &Work) -> Option<(CUgraphExecUpdateResult,
         }
         _ if old.node_type() != new.node_type() => Some((
             R::ERROR_NODE_TYPE_CHANGED,
-            "the parameters are of another type than the node",
+            "the parameters have another type than the node",
         )),
         _ => None,
     }

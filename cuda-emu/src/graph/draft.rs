@@ -1,4 +1,4 @@
-//! A graph as plain data, and its steps with children unfolded.
+//! A graph as plain data, and its steps with child graphs unfolded.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,25 +10,25 @@ use crate::graph::nodes::EdgeData;
 use crate::graph::step::ExecStep;
 use crate::graph::topology::Topology;
 use crate::handle::NodeId;
-use crate::work::{Branch, GraphAllocation, Work};
+use crate::work::{Branch, GraphAllocation, StreamWork};
 
-/// A graph as plain data, so that it outlives its nodes and compares with another.
+/// A graph as plain data, which outlives its nodes and can be compared with another graph.
 #[derive(Default)]
 pub(crate) struct Draft {
     pub(crate) nodes: Vec<DraftNode>,
-    /// The conditions that a launch sets, and to what.
+    /// The conditions that a launch sets, and their values.
     pub(crate) defaults: Vec<(Arc<AtomicU32>, u32)>,
 }
 
 pub(crate) struct DraftNode {
     pub(crate) id: NodeId,
     pub(crate) content: DraftContent,
-    /// The nodes it waits for, by number, in the order of its edges.
+    /// The nodes on which it depends, by number, in the order of its edges.
     pub(crate) after: Vec<(usize, EdgeData)>,
 }
 
 pub(crate) enum DraftContent {
-    Work(Work),
+    Work(StreamWork),
     Child(Draft),
     Conditional(DraftConditional),
 }
@@ -41,7 +41,7 @@ pub(crate) struct DraftConditional {
 }
 
 impl Draft {
-    /// Every draft in this one, itself first.
+    /// Returns all drafts inside this one, including itself first.
     pub(crate) fn all(&self) -> Vec<&Draft> {
         let mut all = vec![self];
         for node in &self.nodes {
@@ -54,8 +54,8 @@ impl Draft {
         all
     }
 
-    /// The work of every node in it.
-    pub(crate) fn works(&self) -> impl Iterator<Item = &Work> {
+    /// Returns the work of all nodes inside.
+    pub(crate) fn works(&self) -> impl Iterator<Item = &StreamWork> {
         let nodes = self.all().into_iter().flat_map(|draft| &draft.nodes);
         nodes.filter_map(|node| {
             if let DraftContent::Work(work) = &node.content {
@@ -66,10 +66,10 @@ impl Draft {
         })
     }
 
-    /// The memory that a launch leaves allocated.
+    /// Returns the memory that a launch leaves allocated.
     pub(crate) fn leaves(&self) -> Vec<GraphAllocation> {
         let made = self.works().filter_map(|w| {
-            if let Work::Alloc(made) = w {
+            if let StreamWork::Alloc(made) = w {
                 Some(*made)
             } else {
                 None
@@ -79,18 +79,18 @@ impl Draft {
         made.filter(|made| !freed.contains(&made.base)).collect()
     }
 
-    /// The memory that a launch frees and has not allocated.
+    /// Returns the memory that a launch frees without having allocated it.
     pub(crate) fn takes(&self) -> Vec<u64> {
         let makes = |at: u64| {
             self.works()
-                .any(|w| matches!(w, Work::Alloc(made) if made.base == at))
+                .any(|w| matches!(w, StreamWork::Alloc(made) if made.base == at))
         };
         self.freed().filter(|at| !makes(*at)).collect()
     }
 
     fn freed(&self) -> impl Iterator<Item = u64> {
         self.works().filter_map(|w| {
-            if let Work::Free(at) = w {
+            if let StreamWork::Free(at) = w {
                 Some(*at)
             } else {
                 None
@@ -98,7 +98,7 @@ impl Draft {
         })
     }
 
-    /// Whether a node of it is conditional.
+    /// Returns true if a node inside is conditional.
     pub(crate) fn is_conditional(&self) -> bool {
         let conditional = |node: &DraftNode| matches!(node.content, DraftContent::Conditional(_));
         self.all()
@@ -107,25 +107,26 @@ impl Draft {
     }
 }
 
-/// Steps that run together: those of a graph with its children, or those of a body of a conditional node.
+/// Steps that run together: those of a graph with its child graphs, or those of a body of a
+/// conditional node.
 #[derive(Default)]
-pub(crate) struct Part {
-    /// Number of the first step.
+pub(crate) struct GraphPart {
+    /// The number of the first step.
     pub(crate) first: usize,
-    /// The edges, between steps counted from the first.
+    /// The edges between its steps, which are counted from the first.
     pub(crate) topology: Topology,
 }
 
-/// The steps of an executable graph, part after part. The graph itself is part 0.
+/// The steps of an executable graph, part by part. Part 0 is the graph itself.
 #[derive(Default)]
 pub(crate) struct Unfolding {
     pub(crate) steps: Vec<ExecStep>,
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<GraphPart>,
     pub(crate) of_node: HashMap<NodeId, usize>,
 }
 
 impl Unfolding {
-    /// The steps of a graph and the edges between them.
+    /// Returns the steps of a graph and the edges between them.
     pub(crate) fn of(draft: &Draft) -> Self {
         let mut builder = Builder {
             unfolded: Self::default(),
@@ -134,7 +135,7 @@ impl Unfolding {
         };
         while let Some(draft) = builder.open.pop_front() {
             let first = builder.unfolded.steps.len();
-            builder.unfolded.parts.push(Part {
+            builder.unfolded.parts.push(GraphPart {
                 first,
                 topology: Topology::default(),
             });
@@ -144,24 +145,25 @@ impl Unfolding {
     }
 }
 
-/// Steps and edges under construction.
+/// An unfolding under construction.
 struct Builder<'a> {
     unfolded: Unfolding,
-    /// The bodies that become parts, in the order of their numbers.
+    /// The bodies that still become parts, in the order of their numbers.
     open: VecDeque<&'a Draft>,
-    /// Parts that have a number.
+    /// The number of parts that have a number.
     given: usize,
 }
 
 impl<'a> Builder<'a> {
-    /// Adds the steps of a graph after the steps `before`. Returns the steps that no other step of it follows.
+    /// Adds the steps of a graph after the steps `before`. Returns the steps that no other step of
+    /// it follows.
     fn graph(&mut self, draft: &'a Draft, before: &[usize]) -> Vec<usize> {
         let ends: Vec<(usize, usize)> = draft.nodes.iter().map(|node| self.node(node)).collect();
         for (node, &(first, _)) in draft.nodes.iter().zip(&ends) {
             for &(from, data) in &node.after {
                 self.edge(ends[from].1, first);
                 if data != [0; 3] {
-                    // Both ends are kernels, so that neither was unfolded.
+                    // Both ends are kernels, so each is a single step.
                     let base = self.part().first;
                     self.part()
                         .topology
@@ -170,7 +172,9 @@ impl<'a> Builder<'a> {
                 }
             }
             if node.after.is_empty() {
-                before.iter().for_each(|&from| self.edge(from, first));
+                for &from in before {
+                    self.edge(from, first);
+                }
             }
         }
         let inner = |i: usize| {
@@ -185,8 +189,9 @@ impl<'a> Builder<'a> {
             .collect()
     }
 
-    /// Adds the steps of a node: its first and its last. A child graph becomes an empty step, its own steps, and
-    /// another empty step.
+    /// Adds the steps of a node. Returns its first and its last step.
+    ///
+    /// A child graph becomes an empty step, its own steps, and another empty step.
     fn node(&mut self, node: &'a DraftNode) -> (usize, usize) {
         let (first, last);
         match &node.content {
@@ -195,7 +200,7 @@ impl<'a> Builder<'a> {
                 last = first;
             }
             DraftContent::Child(child) => {
-                first = self.step(Work::Empty);
+                first = self.step(StreamWork::Empty);
                 last = self.child(child, first);
             }
             DraftContent::Conditional(conditional) => {
@@ -210,8 +215,10 @@ impl<'a> Builder<'a> {
     /// Adds a child graph after its first step. Returns its last step.
     fn child(&mut self, child: &'a Draft, first: usize) -> usize {
         let leaves = self.graph(child, &[first]);
-        let last = self.step(Work::Empty);
-        leaves.iter().for_each(|&leaf| self.edge(leaf, last));
+        let last = self.step(StreamWork::Empty);
+        for &leaf in &leaves {
+            self.edge(leaf, last);
+        }
         if leaves.is_empty() {
             self.edge(first, last);
         }
@@ -224,22 +231,22 @@ impl<'a> Builder<'a> {
         self.given = bodies.end;
         self.open.extend(&conditional.bodies);
         let condition = Arc::clone(&conditional.condition);
-        self.step(Work::Branch(Arc::new(Branch {
+        self.step(StreamWork::Branch(Arc::new(Branch {
             condition,
             kind: conditional.kind,
             bodies: bodies.collect(),
         })))
     }
 
-    /// The part under construction.
-    fn part(&mut self) -> &mut Part {
+    /// Returns the part under construction.
+    fn part(&mut self) -> &mut GraphPart {
         self.unfolded
             .parts
             .last_mut()
             .expect("a part is begun before its steps are added")
     }
 
-    fn step(&mut self, work: Work) -> usize {
+    fn step(&mut self, work: StreamWork) -> usize {
         self.unfolded.steps.push(ExecStep::new(work));
         let topology = &mut self.part().topology;
         topology.next.push(Vec::new());

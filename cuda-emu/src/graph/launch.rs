@@ -1,4 +1,4 @@
-//! One launch of an executable graph: its steps one after the other, in some order that the edges permit.
+//! One launch of an executable graph: its steps run one by one, in an order that the edges permit.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,47 +11,50 @@ use crate::crew::run_in_pool;
 use crate::device::Device;
 use crate::error::{Error, Result, refuse};
 use crate::graph::compare;
-use crate::graph::draft::Part;
+use crate::graph::draft::GraphPart;
 use crate::graph::step::ExecStep;
 use crate::turns::next_random;
-use crate::work::mark::{Mark, Reach};
+use crate::work::mark::{Mark, PendingMark};
 use crate::work::order::{Clock, Moment};
-use crate::work::{Branch, Work, WorkSite};
+use crate::work::{Branch, StreamWork, WorkSite};
 
-/// Rounds of one loop after which a launch ends with LAUNCH_TIMEOUT.
+/// The number of rounds of one loop after which a launch ends with LAUNCH_TIMEOUT.
 const MOST_ROUNDS: u32 = 1 << 20;
 
 /// One launch of an executable graph.
 pub(crate) struct GraphLaunch {
-    parts: Arc<Vec<Part>>,
+    parts: Arc<Vec<GraphPart>>,
     steps: Arc<Vec<ExecStep>>,
     /// The conditions that a launch sets first.
     defaults: Vec<(Arc<AtomicU32>, u32)>,
-    /// The records that the graph waits for, by step, as they were when it was launched.
+    /// The event records that the graph waits for, by step, as they were at the time of the launch.
     waits: HashMap<usize, Arc<Mark>>,
-    /// The events that the graph records, by step, reached at the latest when the run is dropped.
-    records: HashMap<usize, Reach>,
+    /// The events that the graph records, by step. They are reached at the latest when the launch
+    /// is dropped.
+    records: HashMap<usize, PendingMark>,
     seed: u64,
     /// Whether some of its steps may run at the same time.
     siblings: bool,
 }
 
 impl GraphLaunch {
-    /// Launch number `number` of the steps.
+    /// Returns launch number `number` of the steps.
     pub(crate) fn new(
         device: &Device,
-        parts: &Arc<Vec<Part>>,
+        parts: &Arc<Vec<GraphPart>>,
         steps: &Arc<Vec<ExecStep>>,
         defaults: Vec<(Arc<AtomicU32>, u32)>,
         number: u64,
     ) -> Self {
+        // The records to wait for are looked up now, because a later record of the event must not
+        // affect this launch.
         let numbered = || steps.iter().enumerate();
         let wait = |(i, step): (usize, &ExecStep)| match &step.work {
-            Work::Wait(cell) => Some((i, cell.last()?)),
+            StreamWork::Wait(cell) => Some((i, cell.last()?)),
             _ => None,
         };
         let record = |(i, step): (usize, &ExecStep)| match &step.work {
-            Work::Record(cell) => Some((i, cell.record())),
+            StreamWork::Record(cell) => Some((i, cell.record())),
             _ => None,
         };
         Self {
@@ -65,38 +68,51 @@ impl GraphLaunch {
         }
     }
 
-    /// Whether it waits for something that happens elsewhere.
+    /// Returns true if it waits for something outside of the graph.
     pub(crate) fn waits(&self) -> bool {
-        let waits =
-            |step: &ExecStep| matches!(step.work, Work::Host(_) | Work::Wait(_) | Work::Words(_));
+        let waits = |step: &ExecStep| {
+            matches!(
+                step.work,
+                StreamWork::Host(_) | StreamWork::Wait(_) | StreamWork::Words(_)
+            )
+        };
         self.steps.iter().any(waits)
     }
 
-    /// Comes after the events that it waits for.
+    /// Orders `clock` after the events that it waits for.
     pub(crate) fn follow(&self, clock: &mut Clock) {
-        self.waits.values().for_each(|mark| mark.follow(clock));
-        let waits = |step: &ExecStep| matches!(&step.work, Work::Words(words) if words.waits());
+        for mark in self.waits.values() {
+            mark.follow(clock);
+        }
+        let waits =
+            |step: &ExecStep| matches!(&step.work, StreamWork::Words(words) if words.waits());
         if self.steps.iter().any(waits) {
             clock.set_blind();
         }
     }
 
-    /// Its events are reached when it ends.
+    /// Records that its events are reached at `moment`, when it ends.
     pub(crate) fn happens(&self, moment: &Arc<Moment>) {
-        self.records
-            .values()
-            .for_each(|Reach(mark)| mark.happens(moment));
+        for PendingMark(mark) in self.records.values() {
+            mark.happens(moment);
+        }
     }
 
-    /// Runs the launch, where nothing in it waits, on a thread of the pool that runs the blocks of kernels: handing
-    /// each kernel over to the pool costs ten times as much as a small kernel.
-    pub(crate) fn perform(mut self, device: &Device, place: Place) -> Result {
-        self.defaults
-            .iter()
-            .for_each(|(condition, value)| condition.store(*value, Relaxed));
+    /// Performs the launch.
+    ///
+    /// If nothing in it waits, it runs on a thread of the pool that runs the blocks of kernels,
+    /// because handing each kernel over to the pool costs ten times as much as a small kernel.
+    pub(crate) fn perform(mut self, device: &Device, place: LaunchPlace) -> Result {
+        for (condition, value) in &self.defaults {
+            condition.store(*value, Relaxed);
+        }
         let waits = |step: &ExecStep| {
-            let alone = matches!(&step.work, Work::Kernel(kernel) if kernel.cooperative);
-            alone || matches!(step.work, Work::Host(_) | Work::Wait(_) | Work::Words(_))
+            let alone = matches!(&step.work, StreamWork::Kernel(kernel) if kernel.cooperative);
+            alone
+                || matches!(
+                    step.work,
+                    StreamWork::Host(_) | StreamWork::Wait(_) | StreamWork::Words(_)
+                )
         };
         if self.steps.iter().any(waits) {
             self.run(device, place, 0)
@@ -105,11 +121,12 @@ impl GraphLaunch {
         }
     }
 
-    /// Runs the steps of a part, then compares what was traced.
-    fn run(&mut self, device: &Device, place: Place, part: usize) -> Result {
+    /// Runs the steps of a part, then compares the steps that were traced.
+    fn run(&mut self, device: &Device, place: LaunchPlace, part: usize) -> Result {
         let parts = Arc::clone(&self.parts);
-        let Part { first, topology } = &parts[part];
+        let GraphPart { first, topology } = &parts[part];
         let mut fresh = Vec::new();
+        // Every run of a part has another seed, so the rounds of a loop run in different orders.
         let mut random = self.seed;
         self.seed = self.seed.wrapping_add(1);
         let order = device.config.order;
@@ -133,22 +150,22 @@ impl GraphLaunch {
         }
     }
 
-    /// Runs one step. Returns whether it was traced for the first time.
-    fn step(&mut self, device: &Device, place: Place, number: usize) -> Result<bool> {
+    /// Runs one step. Returns true if it was traced for the first time.
+    fn step(&mut self, device: &Device, place: LaunchPlace, number: usize) -> Result<bool> {
         if let Some(mark) = self.waits.get(&number) {
             mark.wait();
         }
         let steps = Arc::clone(&self.steps);
         let fresh = match &steps[number].work {
-            Work::Branch(branch) => self.branch(device, place, branch).map(|()| false)?,
+            StreamWork::Branch(branch) => self.branch(device, place, branch).map(|()| false)?,
             _ => run_step(device, place, &steps[number], number, self.siblings)?,
         };
         self.records.remove(&number);
         Ok(fresh)
     }
 
-    /// Runs the bodies of a conditional node that its condition chooses.
-    fn branch(&mut self, device: &Device, place: Place, branch: &Branch) -> Result {
+    /// Runs the bodies of a conditional node that its condition selects.
+    fn branch(&mut self, device: &Device, place: LaunchPlace, branch: &Branch) -> Result {
         use CUgraphConditionalNodeType as T;
         let value = || branch.condition.load(Relaxed);
         if branch.kind == T::WHILE {
@@ -163,6 +180,8 @@ impl GraphLaunch {
             );
             return refuse(CUresult::LAUNCH_TIMEOUT, text);
         }
+        // An IF node has the body for true first. A SWITCH node selects by number, and a number
+        // without a body runs nothing.
         let chosen = if branch.kind == T::IF {
             usize::from(value() == 0)
         } else {
@@ -175,19 +194,21 @@ impl GraphLaunch {
     }
 }
 
-/// The stream in which a launch runs, if all work is traced, and when it does.
+/// The stream in which a launch runs, and its moment.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct LaunchPlace<'a> {
+    /// The name of the stream, if all work is traced.
     pub(crate) stream: Option<&'a str>,
     /// The number of its queue.
     pub(crate) queue: u32,
     pub(crate) moment: &'a Arc<Moment>,
 }
 
-/// Runs a step and compares it with other streams. Returns whether it was traced for the first time.
+/// Runs a step and compares it with other streams. Returns true if it was traced for the first
+/// time.
 fn run_step(
     device: &Device,
-    place: Place,
+    place: LaunchPlace,
     step: &ExecStep,
     number: usize,
     siblings: bool,
@@ -195,7 +216,7 @@ fn run_step(
     let at = place
         .stream
         .map(|stream| format!("{stream}, node {number} of a graph"));
-    if matches!(step.work, Work::Host(_)) {
+    if matches!(step.work, StreamWork::Host(_)) {
         device.order.learn(place.moment);
     }
     let site = WorkSite {

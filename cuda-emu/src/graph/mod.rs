@@ -1,4 +1,5 @@
-//! Graphs as data: nodes and edges, the steps of an executable graph, and how a launch runs and checks them.
+//! Graphs as data: nodes and edges, the steps of an executable graph, and the execution and checks
+//! of a launch.
 
 pub(crate) mod compare;
 pub(crate) mod difference;

@@ -10,29 +10,29 @@ use warpwright_driver_sys::*;
 use crate::error::{Result, refuse};
 use crate::ffi::params::ExposedParams;
 use crate::handle::{GraphId, NodeId, UserObjectId};
-use crate::work::Work;
+use crate::work::StreamWork;
 
-/// A graph: its nodes and edges in the order in which they came.
+/// A graph: its nodes and edges, in the order in which they were added.
 #[derive(Default)]
 pub(crate) struct Graph {
     pub(crate) nodes: Vec<NodeId>,
     pub(crate) edges: Vec<Edge>,
     /// The node whose child or body it is.
     pub(crate) owner: Option<NodeId>,
-    /// Whether it is the body of a conditional node, in which fewer types of node are allowed.
+    /// Whether it is the body of a conditional node, which allows fewer node types.
     pub(crate) body: bool,
-    /// The conditions that were made for it.
+    /// The conditions that were created for it.
     pub(crate) conditions: Vec<Condition>,
-    /// The objects of the program that it keeps alive, each as often as it was given.
+    /// The objects of the program that it keeps alive, with one entry per reference.
     pub(crate) objects: Vec<UserObjectId>,
 }
 
-/// A condition made for a graph.
+/// A condition of a graph.
 #[derive(Clone)]
 pub(crate) struct Condition {
     pub(crate) handle: CUgraphConditionalHandle,
     pub(crate) cell: Arc<AtomicU32>,
-    /// The value that every launch begins with, if it does.
+    /// The value that every launch starts with, if any.
     pub(crate) default: Option<u32>,
     /// Whether a node reads it.
     pub(crate) used: bool,
@@ -46,7 +46,7 @@ pub(crate) struct Edge {
     pub(crate) data: EdgeData,
 }
 
-/// From port, to port and type of an edge; all zero is a full dependency.
+/// The source port, the destination port and the type of an edge. All zero is a full dependency.
 pub(crate) type EdgeData = [u8; 3];
 
 /// A node of one graph.
@@ -55,31 +55,32 @@ pub(crate) struct Node {
     pub(crate) content: Content,
     /// The node that this one was cloned from.
     pub(crate) original: Option<NodeId>,
-    /// The parameters as the program was shown them. The node runs its own copy: what a program writes there is lost.
+    /// The parameters that the program has received. The node runs a copy, so writes of the program
+    /// have no effect.
     pub(crate) shown: Option<ExposedParams>,
     /// The launch attributes that the program has set.
     pub(crate) attributes: Attributes,
 }
 
-/// Values of launch attributes, by number.
+/// Launch attributes by number.
 pub(crate) type Attributes = BTreeMap<c_int, CUlaunchAttributeValue>;
 
-/// What a node does.
+/// The content of a node.
 #[derive(Clone)]
 pub(crate) enum Content {
-    Work(Work),
+    Work(StreamWork),
     /// A graph that belongs to the node.
     Child(GraphId),
     Conditional(Conditional),
 }
 
-/// A conditional node: its condition, and the graphs that belong to it.
+/// A conditional node: its condition and the graphs that belong to it.
 #[derive(Clone)]
 pub(crate) struct Conditional {
     pub(crate) handle: CUgraphConditionalHandle,
     pub(crate) kind: CUgraphConditionalNodeType,
     pub(crate) bodies: Vec<GraphId>,
-    /// Their handles, as the program was shown them.
+    /// The handles of the bodies that the program has received.
     pub(crate) shown: Arc<[CUgraph]>,
 }
 
@@ -92,7 +93,7 @@ impl Content {
         }
     }
 
-    /// The graphs that belong to the node.
+    /// Returns the graphs that belong to the node.
     pub(crate) fn graphs(&self) -> &[GraphId] {
         match self {
             Self::Work(_) => &[],
@@ -101,17 +102,17 @@ impl Content {
         }
     }
 
-    /// Whether it is conditional.
+    /// Returns true if it is a conditional node.
     pub(crate) fn is_conditional(&self) -> bool {
         matches!(self, Self::Conditional(_))
     }
 
-    /// Whether it allocates or frees memory.
+    /// Returns true if it allocates or frees memory.
     pub(crate) fn is_memory(&self) -> bool {
-        matches!(self, Self::Work(Work::Alloc(_) | Work::Free(_)))
+        matches!(self, Self::Work(StreamWork::Alloc(_) | StreamWork::Free(_)))
     }
 
-    /// The label in messages and pictures.
+    /// Returns the label in messages and plots.
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::Work(work) => work.name(),
@@ -121,19 +122,20 @@ impl Content {
     }
 
     fn is_kernel(&self) -> bool {
-        matches!(self, Self::Work(Work::Kernel(_)))
+        matches!(self, Self::Work(StreamWork::Kernel(_)))
     }
 }
 
-/// Refuses edge data that an edge between two nodes cannot have: a programmatic edge joins two kernels, from port 1
-/// or 2.
+/// Returns an error for edge data that is not allowed between two nodes.
+///
+/// A programmatic edge joins two kernels, from port 1 or 2.
 pub(crate) fn check_edge(from: &Content, to: &Content, data: EdgeData) -> Result {
     match data {
         [0, 0, 0] => Ok(()),
         [1 | 2, 0, 1] if from.is_kernel() && to.is_kernel() => Ok(()),
         _ => refuse(
             CUresult::INVALID_VALUE,
-            format!("an edge of data {data:?} between these nodes"),
+            format!("edge data {data:?} is not allowed between these nodes"),
         ),
     }
 }

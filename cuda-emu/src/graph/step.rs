@@ -6,18 +6,18 @@ use ptx_emu::Accesses;
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::work::{Work, WorkSite};
+use crate::work::{StreamWork, WorkSite};
 
 #[derive(Clone)]
 pub(crate) struct ExecStep {
-    pub(crate) work: Work,
+    pub(crate) work: StreamWork,
     pub(crate) enabled: bool,
-    /// What it touched when it was traced; empty again after a change.
+    /// The accesses of its last traced run. A change of the step clears them.
     pub(crate) touched: OnceLock<Arc<Accesses>>,
 }
 
 impl ExecStep {
-    pub(crate) fn new(work: Work) -> Self {
+    pub(crate) fn new(work: StreamWork) -> Self {
         Self {
             work,
             enabled: true,
@@ -25,13 +25,14 @@ impl ExecStep {
         }
     }
 
-    /// What it touched, if it runs and was traced.
+    /// Returns its accesses, if it is enabled and was traced.
     pub(crate) fn accesses(&self) -> Option<&Accesses> {
         self.touched.get().filter(|_| self.enabled).map(Arc::as_ref)
     }
 
-    /// Runs it as step `number`, traced if that was not done yet, or always at a place where all work is. Gives what
-    /// it touched if it was traced.
+    /// Runs it as step `number`. Returns its accesses if it was traced.
+    ///
+    /// A step is traced at its first run, and always if all work is traced.
     pub(crate) fn run(
         &self,
         device: &Device,

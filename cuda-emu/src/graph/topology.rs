@@ -5,19 +5,21 @@ use std::sync::OnceLock;
 /// The edges between steps.
 #[derive(Default)]
 pub(crate) struct Topology {
-    /// The steps that wait for each step.
+    /// For each step, the steps that depend on it.
     pub(crate) next: Vec<Vec<usize>>,
-    /// How many steps each step waits for.
+    /// For each step, the number of steps on which it depends.
     pub(crate) waits: Vec<usize>,
     /// The edges whose second step may start before the first ends.
     pub(crate) programmatic: Vec<(usize, usize)>,
-    /// For each step the set of steps before it, in bits; made when first asked for.
+    /// For each step, the set of steps before it as bits. It is computed when needed.
     before: OnceLock<Vec<Box<[u64]>>>,
 }
 
 impl Topology {
-    /// Visits the steps in an order that the edges permit; `pick` chooses among those that are ready. Gives how many
-    /// it visited, which is fewer than there are when edges form a cycle.
+    /// Visits the steps in an order that the edges permit (Kahn's algorithm). `pick` selects among
+    /// the steps that are ready.
+    ///
+    /// Returns the number of visited steps, which is less than the total if the edges form a cycle.
     pub(crate) fn walk<E>(
         &self,
         mut pick: impl FnMut(&[usize]) -> usize,
@@ -40,7 +42,7 @@ impl Topology {
         Ok(visited)
     }
 
-    /// For each step the steps before it, as bits.
+    /// Returns, for each step, the set of steps before it as bits.
     pub(crate) fn before(&self) -> &[Box<[u64]>] {
         self.before.get_or_init(|| {
             let words = self.waits.len().div_ceil(64);
@@ -49,10 +51,9 @@ impl Topology {
                 let mut own = before[step].clone();
                 own[step / 64] |= 1 << (step % 64);
                 for &next in &self.next[step] {
-                    before[next]
-                        .iter_mut()
-                        .zip(&own)
-                        .for_each(|(bits, own)| *bits |= own);
+                    for (bits, own) in before[next].iter_mut().zip(&own) {
+                        *bits |= own;
+                    }
                 }
                 Ok::<(), ()>(())
             };
@@ -61,15 +62,17 @@ impl Topology {
         })
     }
 
-    /// Whether a path of edges orders two steps.
+    /// Returns true if a path of edges orders two steps.
     pub(crate) fn ordered(&self, a: usize, b: usize) -> bool {
         let before = self.before();
         has(&before[a], b) || has(&before[b], a)
     }
 
-    /// For each step the steps that have ended when it starts, as bits, which programmatic edges make fewer than
-    /// those before it. A step may start when the step before it on such an edge triggers; `late` says
-    /// whether that one has waited for everything before it by then.
+    /// Returns, for each step, the set of steps that have ended when it starts, as bits.
+    ///
+    /// Programmatic edges make this set smaller than the set of steps before it. A step may start
+    /// when its predecessor on such an edge triggers. `late` returns true if that predecessor has
+    /// by then waited for everything before it.
     pub(crate) fn ended(&self, late: impl Fn(usize) -> bool) -> Vec<Box<[u64]>> {
         let before = self.before();
         let mut ended: Vec<Box<[u64]>> = before
@@ -78,6 +81,8 @@ impl Topology {
             .collect();
         let visit = |step: usize| {
             for &next in &self.next[step] {
+                // A programmatic edge does not guarantee that `step` itself has ended. It only
+                // guarantees the steps for which `step` waits before it triggers.
                 let early = self.programmatic.contains(&(step, next));
                 let mut known = if early && !late(step) {
                     ended[step].clone()
@@ -85,10 +90,9 @@ impl Topology {
                     before[step].clone()
                 };
                 known[step / 64] |= u64::from(!early) << (step % 64);
-                ended[next]
-                    .iter_mut()
-                    .zip(&known)
-                    .for_each(|(bits, known)| *bits |= known);
+                for (bits, known) in ended[next].iter_mut().zip(&known) {
+                    *bits |= known;
+                }
             }
             Ok::<(), ()>(())
         };
@@ -96,7 +100,8 @@ impl Topology {
         ended
     }
 
-    /// Returns true if every step comes after the one before it, so that no two can run at the same time.
+    /// Returns true if every step depends on the one before it, so that no two can run at the same
+    /// time.
     pub(crate) fn is_chain(&self) -> bool {
         let edges: usize = self.next.iter().map(Vec::len).sum();
         let single = self.next.iter().all(|next| next.len() <= 1)
@@ -104,7 +109,7 @@ impl Topology {
         single && edges + 1 >= self.waits.len()
     }
 
-    /// A step on a cycle, or one that a cycle precedes.
+    /// Returns a step on a cycle, or one that depends on a cycle.
     pub(crate) fn stuck(&self) -> Option<usize> {
         let mut seen = vec![false; self.waits.len()];
         let visit = |step: usize| {
@@ -116,7 +121,7 @@ impl Topology {
     }
 }
 
-/// Whether a step is in a set of steps.
+/// Returns true if a step is in a set of steps.
 pub(crate) fn has(bits: &[u64], step: usize) -> bool {
     bits[step / 64] >> (step % 64) & 1 == 1
 }

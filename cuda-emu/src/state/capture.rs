@@ -1,8 +1,8 @@
-//! Stream capture: work given to a stream becomes nodes of a graph.
+//! Stream capture: work that is enqueued in a stream becomes nodes of a graph.
 //!
-//! A capture has the stream that began it and every stream that waited for an event of it. Each of them knows the
-//! nodes that its next node comes after. A call that the capture does not allow makes it invalid; it then stays until
-//! `cuStreamEndCapture` reports that.
+//! A capture consists of the stream that began it and of every stream that waited for one of its
+//! events. Each of them knows the nodes on which its next node depends. A call that a capture does
+//! not allow invalidates it. The capture then stays until `cuStreamEndCapture` reports that.
 
 use std::cell::Cell;
 use std::thread;
@@ -14,7 +14,7 @@ use crate::graph::nodes::{Content, check_edge};
 use crate::handle::{ContextId, EventId, StreamId};
 use crate::state::State;
 use crate::state::objects::{Capture, CaptureMember, Stream, StreamKind};
-use crate::work::{GraphAllocation, Work};
+use crate::work::{GraphAllocation, StreamWork};
 
 impl State {
     pub(crate) fn invalidate(&mut self, captures: impl IntoIterator<Item = u64>) {
@@ -25,7 +25,7 @@ impl State {
         }
     }
 
-    /// The capture of a stream that takes work, so not an invalid one.
+    /// Returns the capture state of a stream whose capture is valid.
     pub(crate) fn member(&self, stream: StreamId) -> Result<&CaptureMember> {
         let Some(member) = &self.streams[stream].capture else {
             return refuse(CUresult::ILLEGAL_STATE, "the stream does not capture");
@@ -39,14 +39,14 @@ impl State {
         }
     }
 
-    /// Takes every stream out of a capture.
+    /// Removes every stream from a capture.
     pub(crate) fn dissolve(&mut self, capture: u64) {
         for (_, stream) in self.streams.iter_mut() {
             stream.capture.take_if(|member| member.capture == capture);
         }
     }
 
-    /// The captures whose streams a condition picks.
+    /// Returns the captures with streams for which `which` returns true.
     pub(crate) fn captures_of(&self, which: impl Fn(&Stream) -> bool) -> Vec<u64> {
         let streams = self.streams.iter().map(|(_, stream)| stream);
         streams
@@ -65,14 +65,15 @@ impl State {
 }
 
 /// Adds work of a capturing stream to its graph.
-pub(crate) fn record(s: &mut State, stream: StreamId, work: Work) -> Result {
+pub(crate) fn record(s: &mut State, stream: StreamId, work: StreamWork) -> Result {
     record_content(s, stream, Content::Work(work))
 }
 
-/// Adds a node after what the stream did before.
+/// Adds a node that depends on the previous nodes of the stream.
 pub(crate) fn record_content(s: &mut State, stream: StreamId, content: Content) -> Result {
     let member = s.member(stream)?;
-    let (capture, after) = (member.capture, member.after.clone());
+    let capture = member.capture;
+    let after = member.after.clone();
     for &(from, data) in &after {
         check_edge(&s.nodes[from].content, &content, data)?;
     }
@@ -83,7 +84,7 @@ pub(crate) fn record_content(s: &mut State, stream: StreamId, content: Content) 
     Ok(())
 }
 
-/// Adds a node that allocates memory of a device. Gives its address.
+/// Adds a node that allocates memory of a device. Returns the address.
 pub(crate) fn record_alloc(
     s: &mut State,
     stream: StreamId,
@@ -98,7 +99,7 @@ pub(crate) fn record_alloc(
     record(
         s,
         stream,
-        Work::Alloc(GraphAllocation {
+        StreamWork::Alloc(GraphAllocation {
             base,
             bytes,
             device,
@@ -107,7 +108,7 @@ pub(crate) fn record_alloc(
     Ok(base)
 }
 
-/// Adds a node that frees memory which a graph allocates.
+/// Adds a node that frees memory of a graph.
 pub(crate) fn record_free(s: &mut State, stream: StreamId, base: u64) -> Result {
     s.member(stream)?;
     let known = s
@@ -116,12 +117,12 @@ pub(crate) fn record_free(s: &mut State, stream: StreamId, base: u64) -> Result 
         .find(base)
         .is_some_and(|(at, _)| at == base);
     require(known, || {
-        format!("0x{base:x} is no memory that a graph allocates")
+        format!("0x{base:x} is not memory that a graph allocates")
     })?;
-    record(s, stream, Work::Free(base))
+    record(s, stream, StreamWork::Free(base))
 }
 
-/// Records an event in a capturing stream: it stands for the last nodes of the stream.
+/// Records an event in a capturing stream. The event represents the last nodes of the stream.
 pub(crate) fn record_event(s: &mut State, stream: StreamId, event: EventId) -> Result {
     let member = s.member(stream)?;
     let captured = (member.capture, member.after.clone());
@@ -129,12 +130,13 @@ pub(crate) fn record_event(s: &mut State, stream: StreamId, event: EventId) -> R
     Ok(())
 }
 
-/// Waits for an event where the event or the stream belongs to a capture.
+/// Waits for an event if the event or the stream belongs to a capture.
 pub(crate) fn wait_event(s: &mut State, stream: StreamId, event: EventId) -> Result {
     let own = s.streams[stream]
         .capture
         .as_ref()
         .map(|member| member.capture);
+    // The order of the checks decides the error code when several apply.
     let Some((capture, nodes)) = s.events[event].captured.clone() else {
         s.invalidate(own);
         return refuse(
@@ -183,7 +185,7 @@ pub(crate) fn wait_event(s: &mut State, stream: StreamId, event: EventId) -> Res
     Ok(())
 }
 
-/// Refuses work of the legacy stream while a blocking stream of its context captures.
+/// Returns an error for work of the legacy stream while a blocking stream of its context captures.
 pub(crate) fn refuse_implicit(s: &mut State, stream: StreamId) -> Result {
     let Stream { context, kind, .. } = s.streams[stream];
     if kind != StreamKind::Legacy {
@@ -201,7 +203,7 @@ pub(crate) fn refuse_implicit(s: &mut State, stream: StreamId) -> Result {
     )
 }
 
-/// Refuses to wait for or to ask about a stream that captures.
+/// Returns an error for a wait or a query of a stream that captures.
 pub(crate) fn refuse_in_stream(s: &mut State, stream: StreamId) -> Result {
     let Some(member) = &s.streams[stream].capture else {
         return Ok(());
@@ -211,7 +213,7 @@ pub(crate) fn refuse_in_stream(s: &mut State, stream: StreamId) -> Result {
     refuse(CUresult::STREAM_CAPTURE_UNSUPPORTED, "the stream captures")
 }
 
-/// Refuses to wait for a context in which a stream captures.
+/// Returns an error for a wait for a context in which a stream captures.
 pub(crate) fn refuse_in_context(s: &mut State, context: ContextId) -> Result {
     let captures = s.captures_of(|stream| stream.context == context);
     if captures.is_empty() {
@@ -224,12 +226,16 @@ pub(crate) fn refuse_in_context(s: &mut State, context: ContextId) -> Result {
     )
 }
 
-/// Refuses a call that may wait for the device without saying so, as the mode of this thread and of the captures ask.
+/// Returns an error for a call that may wait for the device implicitly, depending on the capture
+/// modes of this thread and of the captures.
 pub(crate) fn refuse_unsafe(s: &mut State) -> Result {
     if s.captures.is_empty() {
         return Ok(());
     }
-    let (me, mode) = (thread::current().id(), MODE.get());
+    let me = thread::current().id();
+    let mode = MODE.get();
+    // A capture of this thread forbids such calls unless it is relaxed. A capture of another thread
+    // does so only if both modes are global.
     let forbids = |c: &Capture| match mode {
         CUstreamCaptureMode::RELAXED => false,
         _ if c.thread == me => c.mode != CUstreamCaptureMode::RELAXED,
@@ -252,7 +258,7 @@ pub(crate) fn refuse_unsafe(s: &mut State) -> Result {
     )
 }
 
-/// Refuses to ask about an event that was last recorded in a capture.
+/// Returns an error for a query of an event that was last recorded in a capture.
 pub(crate) fn refuse_captured_event(s: &mut State, event: EventId) -> Result {
     let Some((capture, _)) = s.events[event].captured else {
         return Ok(());
@@ -264,8 +270,10 @@ pub(crate) fn refuse_captured_event(s: &mut State, event: EventId) -> Result {
     )
 }
 
-/// A stream that is destroyed ends the capture that it began. One that joined leaves, and what it was not waited for
-/// makes the capture unjoined.
+/// Ends the capture that a destroyed stream began.
+///
+/// A stream that only joined a capture leaves it. If the capture did not wait for its work, ending
+/// the capture later returns an error.
 pub(crate) fn leave(s: &mut State, stream: StreamId) {
     let Some(capture) = s.streams[stream]
         .capture
@@ -279,7 +287,7 @@ pub(crate) fn leave(s: &mut State, stream: StreamId) {
     }
 }
 
-/// Ends a capture without a graph.
+/// Ends a capture without returning a graph.
 pub(crate) fn discard(s: &mut State, capture: u64) {
     s.dissolve(capture);
     let Some(Capture { graph, before, .. }) = s.captures.remove(&capture) else {

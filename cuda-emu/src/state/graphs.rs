@@ -1,4 +1,5 @@
-//! Graphs among the objects: adding, copying and removing nodes, and graphs as plain data.
+//! Operations on graphs among the objects: adding, copying and removing nodes, and conversion to
+//! plain data.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,10 +8,10 @@ use crate::graph::draft::{Draft, DraftConditional, DraftContent, DraftNode};
 use crate::graph::nodes::{Attributes, Conditional, Content, Edge, EdgeData, Graph, Node};
 use crate::handle::{GraphId, NodeId, UserObjectId};
 use crate::state::State;
-use crate::work::Work;
+use crate::work::StreamWork;
 
 impl State {
-    /// Adds a node after others of its graph.
+    /// Adds a node that depends on other nodes of its graph.
     pub(crate) fn add_node(
         &mut self,
         graph: GraphId,
@@ -44,33 +45,30 @@ impl State {
         let Some(graph) = self.graphs.remove(id) else {
             return;
         };
-        graph
-            .nodes
-            .into_iter()
-            .for_each(|node| self.remove_node(node));
-        graph
-            .conditions
-            .iter()
-            .for_each(|condition| self.device.conditions.remove(condition.handle));
-        graph
-            .objects
-            .into_iter()
-            .for_each(|object| self.release_object(object, 1));
+        for node in graph.nodes {
+            self.remove_node(node);
+        }
+        for condition in &graph.conditions {
+            self.device.conditions.remove(condition.handle);
+        }
+        for object in graph.objects {
+            self.release_object(object, 1);
+        }
     }
 
     pub(crate) fn remove_node(&mut self, id: NodeId) {
         if let Some(node) = self.nodes.remove(id) {
-            node.content
-                .graphs()
-                .iter()
-                .for_each(|&graph| self.destroy_graph(graph));
+            for &graph in node.content.graphs() {
+                self.destroy_graph(graph);
+            }
         }
     }
 
-    /// A copy of a graph with its children, whose nodes remember what they are copies of.
+    /// Copies a graph with its child graphs. The new nodes refer to their originals.
     pub(crate) fn copy_graph(&mut self, id: GraphId) -> GraphId {
         let copy = self.graphs.insert(Graph::default());
         let mut copies = HashMap::new();
+        // Nodes come first, because edges refer to the copies of both ends.
         for original in self.graphs[id].nodes.clone() {
             let content = match self.nodes[original].content.clone() {
                 Content::Child(child) => Content::Child(self.copy_graph(child)),
@@ -91,16 +89,18 @@ impl State {
             .collect();
         self.graphs[copy].edges = edges;
         let objects = self.graphs[id].objects.clone();
-        objects
-            .iter()
-            .for_each(|&object| self.retain_object(object, 1));
+        for &object in &objects {
+            self.retain_object(object, 1);
+        }
         self.graphs[copy].objects = objects;
         copy
     }
 
-    /// A graph as plain data.
+    /// Returns a graph as plain data.
     pub(crate) fn draft(&self, graph: GraphId) -> Draft {
         let graph = &self.graphs[graph];
+        // Edges of a draft refer to nodes by position, so that drafts of different graphs can be
+        // compared.
         let numbers: HashMap<NodeId, usize> = graph
             .nodes
             .iter()
@@ -144,7 +144,7 @@ impl State {
         }
     }
 
-    /// Whether a graph, or one that a node of it owns, has a node that `which` picks.
+    /// Returns true if `which` selects a node of the graph or of a graph that a node owns.
     pub(crate) fn has_node(&self, graph: GraphId, which: fn(&Content) -> bool) -> bool {
         self.graphs[graph].nodes.iter().any(|&node| {
             let content = &self.nodes[node].content;
@@ -156,14 +156,15 @@ impl State {
         })
     }
 
-    /// Gives an object of the program more references.
+    /// Adds references to an object of the program.
     pub(crate) fn retain_object(&mut self, id: UserObjectId, count: u64) {
         if let Some(object) = self.user_objects.get_mut(id) {
             object.count += count;
         }
     }
 
-    /// Takes references of an object of the program; without any it is destroyed, on a thread of its own.
+    /// Removes references to an object of the program. Without references it is destroyed on a
+    /// separate thread.
     pub(crate) fn release_object(&mut self, id: UserObjectId, count: u64) {
         let Some(object) = self.user_objects.get_mut(id) else {
             return;
@@ -176,11 +177,11 @@ impl State {
         }
     }
 
-    /// A graph made from plain data, with the work that an executable graph has now.
+    /// Creates a graph from plain data, with the current work of an executable graph.
     pub(crate) fn graph_of(
         &mut self,
         draft: &Draft,
-        exec: &dyn Fn(NodeId) -> Option<Work>,
+        exec: &dyn Fn(NodeId) -> Option<StreamWork>,
     ) -> GraphId {
         let graph = self.graphs.insert(Graph::default());
         let mut made = Vec::new();
@@ -190,8 +191,9 @@ impl State {
                     Content::Work(exec(node.id).unwrap_or_else(|| work.clone()))
                 }
                 DraftContent::Child(child) => Content::Child(self.graph_of(child, exec)),
-                // A launch of such a graph is not captured.
-                DraftContent::Conditional(_) => Content::Work(Work::Empty),
+                // Graphs with conditional nodes cannot be launched into a capture, so this is never
+                // run.
+                DraftContent::Conditional(_) => Content::Work(StreamWork::Empty),
             };
             made.push(self.add_node(graph, &[], content));
         }

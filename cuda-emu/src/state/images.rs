@@ -6,29 +6,32 @@ use warpwright_driver_sys::*;
 use crate::error::{Result, require};
 use crate::handle::ContextId;
 
-/// An array: its texels lie row by row in memory of its own, which is an allocation.
+/// An array, whose texels are stored row by row in an allocation.
 pub(crate) struct Array {
     pub(crate) context: ContextId,
     pub(crate) image: Image,
-    /// As it was asked for.
+    /// The descriptor with which it was created.
     pub(crate) descriptor: CUDA_ARRAY3D_DESCRIPTOR_v2,
 }
 
-/// A texture, or, without a description of how it is read, a surface.
+/// A texture object, or a surface object if it has no texture descriptor.
 pub(crate) struct ImageObject {
     pub(crate) context: ContextId,
     pub(crate) resource: CUDA_RESOURCE_DESC,
     pub(crate) how: Option<CUDA_TEXTURE_DESC>,
 }
 
-/// A box of bytes within an array: from where on, how many a row, rows, slices.
+/// A box within an array.
 pub(crate) struct ArrayBox {
     pub(crate) at: [usize; 3],
     pub(crate) size: [usize; 3],
 }
 
 impl Array {
-    /// The address of a box, which must lie within the array and begin and end with texels.
+    /// Returns the address of a box.
+    ///
+    /// # Errors
+    /// Returns an error if the box is not within the array or cuts a texel.
     pub(crate) fn place(&self, part: &ArrayBox) -> Result<u64> {
         let Image {
             address,
@@ -38,6 +41,7 @@ impl Array {
             ..
         } = &self.image;
         let texel = format.bytes() as usize;
+        // The first dimension of a box is in bytes, the others are in rows and slices.
         let all = [
             self.image.row_bytes() as usize,
             extent[1] as usize,
@@ -45,16 +49,17 @@ impl Array {
         ];
         let inside = (0..3).all(|i| part.at[i] <= all[i] && part.size[i] <= all[i] - part.at[i]);
         require(inside, || {
-            let ([x, y, z], [w, h, d]) = (part.at, part.size);
+            let [x, y, z] = part.at;
+            let [w, h, d] = part.size;
             let [row, rows, slices] = all;
             format!(
-                "{w} bytes x {h} x {d} from ({x}, {y}, {z}) on, of an array of {row} bytes x {rows} x {slices}"
+                "a box of {w} bytes x {h} x {d} at ({x}, {y}, {z}) exceeds an array of {row} bytes x {rows} x {slices}"
             )
         })?;
         let whole = part.at[0].is_multiple_of(texel) && part.size[0].is_multiple_of(texel);
         require(whole, || {
             format!(
-                "{} bytes from byte {} on, of texels of {texel} bytes",
+                "{} bytes at byte {} cut texels of {texel} bytes",
                 part.size[0], part.at[0]
             )
         })?;

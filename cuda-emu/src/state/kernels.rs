@@ -1,4 +1,4 @@
-//! Kernels of loaded modules: looked up by handle, and checked as the driver checks a launch.
+//! Kernels of loaded modules: lookup by handle, and the checks of the driver at a launch.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::work::function::{Function, Settings};
 use crate::work::occupancy;
 
 impl State {
-    /// Removes a module; what still uses its kernels fails when it runs.
+    /// Removes a module. Queued work that uses its kernels fails when it runs.
     pub(crate) fn unload(&mut self, id: ModuleId) {
         let Some(module) = self.modules.remove(id) else {
             return;
@@ -31,8 +31,10 @@ impl State {
         }
     }
 
-    /// The function of a handle, which must be of the current context. The handle of a library's kernel stands for its
-    /// function there, as the API allows.
+    /// Returns the function with this handle, which must belong to the current context.
+    ///
+    /// The handle of a library's kernel is accepted for its function in that context, as the API
+    /// allows.
     pub(crate) fn function(&mut self, handle: CUfunction) -> Result<Arc<Function>> {
         let context = self.current()?;
         if let Ok(kernel) = self.kernels.find(CUkernel(handle.0)) {
@@ -49,35 +51,36 @@ impl State {
         Ok(Arc::clone(function))
     }
 
-    /// The function called `name` of a module, made when it is first asked for.
+    /// Returns the function with this name in a module, and creates it at the first use.
     pub(crate) fn function_named(&mut self, module: ModuleId, name: &str) -> Result<FunctionId> {
+        // A second call with the same name returns the same handle, as in the driver.
         let of_name = |at: &&FunctionId| self.functions[**at].kernel.name == name;
         if let Some(&known) = self.modules[module].functions.iter().find(of_name) {
             return Ok(known);
         }
-        let of = &self.modules[module];
-        let kernel = of.parsed.kernel(name).cloned().or_else(refuse_kernel)?;
-        let settings = of
+        let loaded = &self.modules[module];
+        let kernel = loaded.parsed.kernel(name).cloned().or_else(refuse_kernel)?;
+        let settings = loaded
             .settings
             .get(name)
             .cloned()
             .unwrap_or_else(|| Settings::of(&kernel));
-        let reach = Arc::clone(&self.contexts[of.context].reach);
-        let made = Function::new(
-            of.context,
+        let reach = Arc::clone(&self.contexts[loaded.context].reach);
+        let function = Function::new(
+            loaded.context,
             reach,
             module,
-            of.parsed.version(),
+            loaded.parsed.version(),
             kernel,
             settings,
         );
-        let made = self.functions.insert(Arc::new(made));
-        self.modules[module].functions.push(made);
-        self.functions[made].handle.get_or_init(|| made.handle());
-        Ok(made)
+        let id = self.functions.insert(Arc::new(function));
+        self.modules[module].functions.push(id);
+        self.functions[id].handle.get_or_init(|| id.handle());
+        Ok(id)
     }
 
-    /// A kernel ready to run, checked as the driver checks a launch.
+    /// Returns a kernel that is ready to run, after the checks of the driver.
     pub(crate) fn kernel_work(
         &mut self,
         function: CUfunction,
@@ -97,7 +100,8 @@ impl State {
         })
     }
 
-    /// Refuses a launch of a kernel that is to fail, unless it is to fail on the device.
+    /// Returns an error for a launch whose failure is injected, unless the failure occurs on the
+    /// device.
     pub(crate) fn refuse_injected(&self, kernel: &str) -> Result {
         match self.device.failures.code_of(kernel) {
             Some(code) if !code.is_device_fault() => {
@@ -107,7 +111,10 @@ impl State {
         }
     }
 
-    /// The same kernel as a cooperative launch, all of whose blocks must fit the device at the same time.
+    /// Returns the kernel as a cooperative launch.
+    ///
+    /// # Errors
+    /// Returns an error if its blocks do not fit the device at the same time.
     pub(crate) fn cooperative(&self, work: KernelWork) -> Result<KernelWork> {
         let Geometry {
             grid,
@@ -134,7 +141,8 @@ impl State {
         })
     }
 
-    /// The same kernel launched in clusters of so many blocks; of 0 in all dimensions, as the kernel says.
+    /// Returns the kernel with this cluster size. If all dimensions are 0, the kernel itself
+    /// decides.
     pub(crate) fn clustered(&self, work: KernelWork, cluster: [u32; 3]) -> Result<KernelWork> {
         if cluster == [0; 3] {
             return Ok(KernelWork {
@@ -142,10 +150,13 @@ impl State {
                 ..work
             });
         }
-        let (f, grid) = (&work.function, work.geometry.grid);
-        let (name, most) = (&f.kernel.name, f.max_cluster());
+        let f = &work.function;
+        let grid = work.geometry.grid;
+        let name = &f.kernel.name;
+        let most = f.max_cluster();
         let problem =
             |text: String| refuse(CUresult::INVALID_CLUSTER_SIZE, format!("{name}: {text}"));
+        // The product of three numbers of the program can exceed 64 bits.
         let size = cluster
             .iter()
             .fold(1, |all: u64, n| all.saturating_mul((*n).into()));
@@ -157,7 +168,7 @@ impl State {
         }
         if size == 0 || size > most.into() {
             return problem(format!(
-                "clusters of {cluster:?} blocks, at least 1, at most {most} in all"
+                "clusters of {cluster:?} blocks: expected 1 to {most} in total"
             ));
         }
         if let Some(named) = f.kernel.cluster.filter(|named| *named != cluster) {
@@ -167,7 +178,7 @@ impl State {
         }
         if grid.iter().zip(cluster).any(|(n, c)| n % c != 0) {
             return problem(format!(
-                "a grid of {grid:?} blocks is no whole clusters of {cluster:?}"
+                "a grid of {grid:?} blocks is not a multiple of clusters of {cluster:?}"
             ));
         }
         Ok(KernelWork {
@@ -176,7 +187,8 @@ impl State {
         })
     }
 
-    /// The same kernel with what a launch that it takes the place of says beside its shape.
+    /// Returns the kernel with the cluster size and the cooperative flag of the launch that it
+    /// replaces.
     pub(crate) fn launched_as(&self, work: KernelWork, former: &KernelWork) -> Result<KernelWork> {
         let work = self.clustered(work, former.cluster.unwrap_or_default())?;
         if former.cooperative {
@@ -187,7 +199,7 @@ impl State {
     }
 }
 
-/// The code of a kernel that is not there, and of one that the emulator cannot run.
+/// Returns the error for a kernel that does not exist, or that the emulator cannot run.
 pub(crate) fn refuse_kernel<T>(error: KernelError) -> Result<T> {
     let code = match error {
         KernelError::NotFound { .. } => CUresult::NOT_FOUND,
@@ -205,19 +217,19 @@ fn check_geometry(f: &Function, g: Geometry) -> Result {
     };
     require(within(g.grid, MAX_GRID), || {
         format!(
-            "{name}: a grid of {:?}, at least 1, at most {MAX_GRID:?}",
+            "{name}: a grid of {:?} blocks: expected 1 to {MAX_GRID:?}",
             g.grid
         )
     })?;
     require(within(g.block, MAX_BLOCK), || {
         format!(
-            "{name}: a block of {:?}, at least 1, at most {MAX_BLOCK:?}",
+            "{name}: a block of {:?} threads: expected 1 to {MAX_BLOCK:?}",
             g.block
         )
     })?;
     let threads: u32 = g.block.iter().product();
     require(threads <= MAX_THREADS, || {
-        format!("{name}: a block of {threads} threads, at most {MAX_THREADS}")
+        format!("{name}: a block of {threads} threads: expected at most {MAX_THREADS}")
     })?;
     if let Some(required) = f.kernel.reqntid {
         require(g.block == required, || {
@@ -227,6 +239,7 @@ fn check_geometry(f: &Function, g: Geometry) -> Result {
             )
         })?;
     }
+    // `.reqntid` was checked above, so this limit can only come from `.maxntid`.
     let most = f.max_threads();
     require(threads <= most, || {
         format!("{name}: a block of {threads} threads, but .maxntid allows {most}")
@@ -234,14 +247,14 @@ fn check_geometry(f: &Function, g: Geometry) -> Result {
     let room = f.dynamic_shared();
     require(g.shared <= room, || {
         format!(
-            "{name}: {} bytes of dynamic shared memory, at most {room}; \
-             MAX_DYNAMIC_SHARED_SIZE_BYTES of the function raises that",
+            "{name}: {} bytes of dynamic shared memory: expected at most {room}, which the attribute \
+             MAX_DYNAMIC_SHARED_SIZE_BYTES of the function can raise",
             g.shared
         )
     })
 }
 
-/// The parameter buffer of a launch, from `kernelParams` or `extra`.
+/// Returns the parameter buffer of a launch, from `kernelParams` or `extra`.
 fn packed(f: &Function, params: Out<*mut c_void>, extra: Out<*mut c_void>) -> Result<Box<[u8]>> {
     require(params.is_null() || extra.is_null(), || {
         "kernelParams and extra are both set".into()

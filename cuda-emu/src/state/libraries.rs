@@ -1,4 +1,4 @@
-//! Libraries: PTX that belongs to no context, and is loaded into each in which it is used.
+//! Libraries: PTX that is independent of contexts and is loaded into each context that uses it.
 
 use crate::compile::compile;
 use crate::error::Result;
@@ -7,42 +7,40 @@ use crate::state::State;
 use crate::state::objects::Module;
 
 impl State {
-    /// The module of a library in a context, loaded when it is first asked for.
+    /// Returns the module of a library in a context, and loads it at the first use.
     pub(crate) fn module_of(&mut self, library: LibraryId, context: ContextId) -> Result<ModuleId> {
-        let of = &self.libraries[library];
-        if let Some(&known) = of
+        let loaded = &self.libraries[library];
+        if let Some(&known) = loaded
             .modules
             .get(&context)
             .filter(|module| self.modules.get(**module).is_some())
         {
             return Ok(known);
         }
-        // Each context has variables of its own, so the text is parsed again.
-        let parsed = compile(&self.device.config, &of.image)?;
-        let shared = of.kernels.iter().map(|&kernel| &self.kernels[kernel]);
+        // Each context has separate variables, so the text is parsed again.
+        let parsed = compile(&self.device.config, &loaded.image)?;
+        let shared = loaded.kernels.iter().map(|&kernel| &self.kernels[kernel]);
         let settings = shared
             .map(|k| (k.kernel.name.clone(), k.settings.clone()))
             .collect();
-        let made = self.modules.insert(Module {
+        let module = self.modules.insert(Module {
             context,
             parsed,
             functions: Vec::new(),
             settings,
         });
-        self.libraries[library].modules.insert(context, made);
-        Ok(made)
+        self.libraries[library].modules.insert(context, module);
+        Ok(module)
     }
 
-    /// The function of a library's kernel in a context.
+    /// Returns the function of a library's kernel in a context.
     pub(crate) fn function_of(
         &mut self,
         kernel: KernelId,
         context: ContextId,
     ) -> Result<FunctionId> {
-        let (library, name) = (
-            self.kernels[kernel].library,
-            self.kernels[kernel].kernel.name.clone(),
-        );
+        let library = self.kernels[kernel].library;
+        let name = self.kernels[kernel].kernel.name.clone();
         let module = self.module_of(library, context)?;
         self.function_named(module, &name)
     }

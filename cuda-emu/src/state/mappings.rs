@@ -1,4 +1,4 @@
-//! Virtual memory: ranges of addresses, physical memory, and where it is mapped.
+//! Virtual memory management: address ranges, physical memory, and mappings.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,41 +8,41 @@ use warpwright_driver_sys::CUresult;
 
 use crate::error::{Result, refuse};
 
-/// Ranges of addresses, physical memory, and where it is mapped.
+/// The reserved address ranges, the physical memory, and its mappings.
 #[derive(Default)]
 pub(crate) struct Mappings {
-    /// Reserved addresses: where each range begins, and its bytes.
+    /// The size of each reserved range, by its address.
     pub(crate) ranges: BTreeMap<u64, u64>,
     pub(crate) physical: BTreeMap<u64, Physical>,
-    /// What is mapped, by address.
+    /// The mappings, by address.
     pub(crate) mapped: BTreeMap<u64, Mapping>,
     made: u64,
 }
 
-/// Memory of a device without an address of its own.
+/// Physical memory of a device, which has no address until it is mapped.
 pub(crate) struct Physical {
     pub(crate) device: u32,
     pub(crate) bytes: u64,
-    /// Handles that the program has of it.
+    /// The number of handles that the program has.
     pub(crate) handles: u64,
     pub(crate) is_mapped: bool,
-    /// What it held when it was unmapped last.
+    /// The contents when it was last unmapped.
     pub(crate) held: Option<UnmappedMemory>,
 }
 
-/// Physical memory at an address.
+/// A mapping of physical memory at an address.
 pub(crate) struct Mapping {
     pub(crate) handle: u64,
     pub(crate) bytes: u64,
-    /// Whether its device may touch it.
+    /// Whether its device may access it.
     pub(crate) is_open: bool,
 }
 
-/// What the handles of physical memory begin with: no address and no other handle does.
+/// The high bits of handles of physical memory. No address and no other handle has them.
 const TAG: u64 = 0x6e << 56;
 
 impl Mappings {
-    /// Remembers memory, and gives its handle.
+    /// Adds physical memory and returns its handle.
     pub(crate) fn add(&mut self, physical: Physical) -> u64 {
         self.made += 1;
         self.physical.insert(TAG | self.made, physical);
@@ -58,18 +58,18 @@ impl Mappings {
             Some(physical) => Ok(physical),
             None => refuse(
                 CUresult::INVALID_VALUE,
-                format!("{handle:#x} is no handle of memory"),
+                format!("{handle:#x} is not a handle of physical memory"),
             ),
         }
     }
 
-    /// Whether these addresses are of one range.
+    /// Returns true if these addresses are within one reserved range.
     pub(crate) fn is_reserved(&self, addresses: &Range<u64>) -> bool {
         let range = self.ranges.range(..=addresses.start).next_back();
         range.is_some_and(|(base, bytes)| addresses.end <= base + bytes)
     }
 
-    /// The addresses of the mappings that these addresses meet.
+    /// Returns the addresses of the mappings that overlap these addresses.
     pub(crate) fn meeting(&self, addresses: &Range<u64>) -> Vec<u64> {
         let meets = |(base, mapping): &(&u64, &Mapping)| **base + mapping.bytes > addresses.start;
         self.mapped
@@ -79,7 +79,10 @@ impl Mappings {
             .collect()
     }
 
-    /// The addresses of the mappings that these addresses are made of, whole and without a gap.
+    /// Returns the addresses of the mappings that cover exactly these addresses.
+    ///
+    /// # Errors
+    /// Returns an error if the addresses have gaps or cut a mapping.
     pub(crate) fn whole(&self, addresses: &Range<u64>) -> Result<Vec<u64>> {
         let found = self.meeting(addresses);
         let covered: u64 = found.iter().map(|base| self.mapped[base].bytes).sum();
@@ -87,7 +90,7 @@ impl Mappings {
             return Ok(found);
         }
         let text = format!(
-            "{:#x} to {:#x} are no whole mappings",
+            "{:#x} to {:#x} do not consist of whole mappings",
             addresses.start, addresses.end
         );
         refuse(CUresult::INVALID_VALUE, text)

@@ -1,4 +1,4 @@
-//! Every object of the driver, under one lock, and the rules that concern several of them.
+//! All objects of the driver, under one lock, and the rules that concern several of them.
 
 pub(crate) mod capture;
 pub(crate) mod graphs;
@@ -30,7 +30,7 @@ use crate::state::objects::{
 use crate::state::pools::{Pool, PoolPlace};
 use crate::work::function::Function;
 
-/// Every object of the driver.
+/// All objects of the driver.
 pub(crate) struct State {
     pub(crate) device: &'static Device,
     pub(crate) primary: Vec<Primary>,
@@ -52,22 +52,24 @@ pub(crate) struct State {
     /// Textures and surfaces by their handles.
     pub(crate) images: BTreeMap<u64, ImageObject>,
     pub(crate) mappings: Mappings,
-    /// What was said about managed memory, by the base of the allocation.
+    /// The advice for managed memory, by the base of the allocation.
     pub(crate) managed: BTreeMap<u64, Advice>,
     pub(crate) pools: Table<kind::Pool, Pool>,
     pub(crate) place_pools: Vec<DevicePools>,
-    /// Memory of the program that is pinned: where it begins, its bytes, and where it is mapped.
+    /// Pinned memory of the program: its address, its size, and the address at which it is mapped.
     pub(crate) registered: BTreeMap<u64, (u64, u64)>,
 }
 
 thread_local! {
-    /// The contexts pushed on this thread; the last one is current.
+    /// The contexts pushed on this thread. The last one is current.
     pub(crate) static CURRENT: RefCell<Vec<ContextId>> = const { RefCell::new(Vec::new()) };
 }
 
 impl State {
     pub(crate) fn new(device: &'static Device) -> Self {
         let mut pools = Table::default();
+        // Each device has a default pool. The driver also has one for the host and one for managed
+        // memory.
         let devices = (0..device.config.devices).map(PoolPlace::Device);
         let mut at = |place| {
             let pool = pools.insert(Pool::at(place, 0));
@@ -109,7 +111,7 @@ impl State {
         }
     }
 
-    /// The context of this thread, if it has one.
+    /// Returns the current context of this thread.
     pub(crate) fn current(&self) -> Result<ContextId> {
         match CURRENT.with_borrow(|stack| stack.last().copied()) {
             None => refuse(
@@ -124,7 +126,7 @@ impl State {
         }
     }
 
-    /// Whether the context of this thread, if it has one, has failed.
+    /// Returns an error if this thread has a current context that has failed.
     pub(crate) fn no_fault(&self) -> Result {
         if CURRENT.with_borrow(Vec::is_empty) {
             Ok(())
@@ -133,7 +135,7 @@ impl State {
         }
     }
 
-    /// The context of this thread, which must not have failed.
+    /// Returns the current context of this thread, or an error if it has failed.
     pub(crate) fn context(&self) -> Result<ContextId> {
         let id = self.current()?;
         self.contexts[id].sticky.check()?;

@@ -1,4 +1,4 @@
-//! The objects of the driver that have handles, and allocations, as plain data.
+//! The objects of the driver and allocations, as plain data.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CString, c_int};
@@ -9,7 +9,7 @@ use warpwright_driver_sys::*;
 
 use crate::ffi::host::Callback;
 use crate::ffi::jit::Logs;
-use crate::graph::draft::{Draft, Part};
+use crate::graph::draft::{Draft, GraphPart};
 use crate::graph::nodes::{Attributes, EdgeData};
 use crate::graph::step::ExecStep;
 use crate::handle::{
@@ -20,23 +20,23 @@ use crate::queue::{Queue, Sticky, Ticket};
 use crate::work::GraphAllocation;
 use crate::work::function::Settings;
 use crate::work::mark::EventCell;
-use crate::work::reach::Reach;
+use crate::work::reach::MemoryReach;
 
-/// A context: what a fault destroys, and what owns streams, modules and memory.
+/// A context: the owner of streams, modules and memory, which a fault makes unusable.
 pub(crate) struct Context {
     pub(crate) flags: CUctx_flags,
-    pub(crate) reach: Arc<Reach>,
-    /// The contexts whose memory it may touch, besides those of its own device.
+    pub(crate) reach: Arc<MemoryReach>,
+    /// The other contexts whose memory it may access.
     pub(crate) peers: Vec<ContextId>,
     pub(crate) cache: CUfunc_cache,
-    /// Limits that the program has set.
+    /// The limits that the program has set.
     pub(crate) limits: BTreeMap<CUlimit, usize>,
     pub(crate) sticky: Arc<Sticky>,
     pub(crate) legacy: Option<StreamId>,
     pub(crate) per_thread: HashMap<ThreadId, StreamId>,
 }
 
-/// The primary context, alive while it is retained.
+/// The primary context of a device, which lives while it is retained.
 pub(crate) struct Primary {
     pub(crate) id: Option<ContextId>,
     pub(crate) retained: u64,
@@ -58,11 +58,11 @@ pub(crate) struct Module {
     pub(crate) context: ContextId,
     pub(crate) parsed: ptx_emu::Module,
     pub(crate) functions: Vec<FunctionId>,
-    /// What was set of kernels of the library that it belongs to, by name.
+    /// The settings of kernels of its library, by name.
     pub(crate) settings: BTreeMap<String, Arc<Settings>>,
 }
 
-/// A library: PTX that is loaded into a context when it is first used there.
+/// A library: PTX that is loaded into a context at its first use there.
 pub(crate) struct Library {
     pub(crate) image: Arc<[u8]>,
     pub(crate) parsed: ptx_emu::Module,
@@ -78,24 +78,25 @@ pub(crate) struct LibraryKernel {
     pub(crate) settings: Arc<Settings>,
 }
 
-/// A link in progress: the PTX added so far, and what came of it.
+/// A link in progress: the PTX texts so far and the result.
 #[derive(Default)]
 pub(crate) struct Link {
     pub(crate) texts: Vec<(String, String)>,
     pub(crate) image: Option<CString>,
-    /// Where its logs go, and the array in which their sizes are written.
+    /// The log buffers.
     pub(crate) logs: Logs,
+    /// The address of the array that receives the sizes of the logs.
     pub(crate) values: usize,
 }
 
-/// How a stream stands to the legacy stream.
+/// The relation of a stream to the legacy stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamKind {
     /// The legacy stream itself.
     Legacy,
     /// Ordered with the legacy stream.
     Blocking,
-    /// Not ordered with it.
+    /// Not ordered with the legacy stream.
     NonBlocking,
 }
 
@@ -104,7 +105,7 @@ pub(crate) struct Stream {
     pub(crate) context: ContextId,
     pub(crate) kind: StreamKind,
     pub(crate) queue: Arc<Queue>,
-    /// Its state in a capture, while it takes part in one.
+    /// Its capture state, while it takes part in a capture.
     pub(crate) capture: Option<CaptureMember>,
     pub(crate) priority: c_int,
     /// The attributes that the program has set.
@@ -122,14 +123,14 @@ pub(crate) struct Event {
     pub(crate) context: ContextId,
     pub(crate) flags: CUevent_flags,
     pub(crate) cell: Arc<EventCell>,
-    /// Set when it was last recorded in a capture: which one, and the nodes it stands for.
+    /// If it was last recorded in a capture, that capture and the nodes that the event represents.
     pub(crate) captured: Option<(u64, Vec<(NodeId, EdgeData)>)>,
 }
 
 /// A capture in progress.
 pub(crate) struct Capture {
     pub(crate) graph: GraphId,
-    /// The nodes that the graph had before, if it is the program's own.
+    /// The number of nodes that the graph had before, if the program provided the graph.
     pub(crate) before: Option<usize>,
     pub(crate) origin: StreamId,
     pub(crate) mode: CUstreamCaptureMode,
@@ -137,35 +138,37 @@ pub(crate) struct Capture {
     pub(crate) invalid: bool,
 }
 
-/// The state of a stream that takes part in a capture.
+/// The capture state of a stream.
 pub(crate) struct CaptureMember {
     pub(crate) capture: u64,
-    /// The nodes that the next node comes after.
+    /// The nodes on which the next node depends.
     pub(crate) after: Vec<(NodeId, EdgeData)>,
-    /// Their handles and the data of their edges, as a caller was shown them.
+    /// The handles of these nodes and the data of their edges, as a caller has received them.
     pub(crate) shown: (Vec<CUgraphNode>, Vec<CUgraphEdgeData>),
 }
 
-/// A graph ready to launch.
+/// An executable graph.
 pub(crate) struct Exec {
-    /// The graph it was made of, and that graph as it was then.
+    /// The graph from which it was instantiated.
     pub(crate) graph: GraphId,
+    /// The contents of that graph at the time.
     pub(crate) draft: Draft,
     pub(crate) flags: CUgraphInstantiate_flags,
-    pub(crate) parts: Arc<Vec<Part>>,
-    /// The memory that a launch leaves allocated, and that which it frees without having allocated it.
+    pub(crate) parts: Arc<Vec<GraphPart>>,
+    /// The memory that a launch leaves allocated.
     pub(crate) leaves: Vec<GraphAllocation>,
+    /// The memory that a launch frees without having allocated it.
     pub(crate) takes: Vec<u64>,
     /// The objects of the program that it keeps alive.
     pub(crate) objects: Vec<UserObjectId>,
     pub(crate) steps: Arc<Vec<ExecStep>>,
-    /// The step of each node, for changes.
+    /// The step of each node, for later changes.
     pub(crate) of_node: HashMap<NodeId, usize>,
     pub(crate) launches: u64,
     pub(crate) last: Option<Ticket>,
 }
 
-/// What the driver knows about an allocation in addition to its bytes.
+/// The data about an allocation in addition to its bytes.
 pub(crate) struct Allocation {
     pub(crate) context: ContextId,
     pub(crate) kind: AllocationKind,
@@ -176,7 +179,7 @@ pub(crate) struct Allocation {
 pub(crate) enum AllocationKind {
     Device,
     Host(CUmemhostalloc_flags),
-    /// Memory that host and devices share.
+    /// Memory that the host and the devices share.
     Managed,
     /// Memory of a pool.
     Pool(PoolId),
@@ -186,13 +189,13 @@ pub(crate) enum AllocationKind {
     Array,
 }
 
-/// The pools of one place: a device, the host, or managed memory.
+/// The pools of one kind of memory: a device, the host, or managed memory.
 pub(crate) struct DevicePools {
     pub(crate) default: PoolId,
     pub(crate) current: PoolId,
 }
 
-/// What a program said about managed memory. It changes nothing here.
+/// The advice of the program about managed memory, which has no effect here.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Advice {
     pub(crate) read_mostly: bool,

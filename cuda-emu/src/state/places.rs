@@ -1,11 +1,12 @@
-//! The pools of the places that memory comes from.
+//! The memory pools of each kind of memory.
 
 use crate::state::State;
 use crate::state::objects::DevicePools;
 use crate::state::pools::{Pool, PoolPlace};
 
 impl State {
-    /// What somebody who has waited for the work of a device finds: pools hold no more than their threshold.
+    /// Trims the pools of a device and of the host to their thresholds, as a wait for the device
+    /// does.
     pub(crate) fn release_pools(&mut self, device: u32) {
         let others =
             |pool: &Pool| matches!(pool.place, PoolPlace::Device(other) if other != device);
@@ -14,7 +15,10 @@ impl State {
         }
     }
 
-    /// The pools of a place: those of the devices stand first, then those of the host, then the managed ones.
+    /// Returns the pools of a kind of memory.
+    ///
+    /// The list begins with the pools of the devices, followed by those of the host and of managed
+    /// memory.
     pub(crate) fn pools_of(&mut self, place: PoolPlace) -> &mut DevicePools {
         let devices = self.primary.len();
         let number = match place {

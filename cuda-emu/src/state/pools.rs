@@ -1,33 +1,35 @@
-//! Memory pools: what streams allocate from.
+//! Memory pools, from which streams allocate.
 
 use warpwright_driver_sys::{CUmemPool_attribute, CUresult};
 
 use crate::error::{Result, refuse};
 
-/// Whose memory a pool gives.
+/// The kind of memory that a pool provides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum PoolPlace {
     Device(u32),
     /// Pinned memory of the host.
     #[default]
     Host,
-    /// Memory that host and devices share.
+    /// Memory that the host and the devices share.
     Managed,
 }
 
-/// A memory pool. A pool holds on to what is freed, up to its threshold, until somebody waits for a stream.
+/// A memory pool.
+///
+/// A pool keeps freed memory up to its threshold until the program waits for a stream.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     pub(crate) place: PoolPlace,
-    /// Bytes that it may hold at most; 0 is no bound.
+    /// The maximum size in bytes, or 0 for no limit.
     pub(crate) most: u64,
     pub(crate) used: u64,
     pub(crate) used_high: u64,
     pub(crate) reserved: u64,
     pub(crate) reserved_high: u64,
-    /// Bytes that it keeps when somebody waits.
+    /// The number of bytes that it keeps when the program waits.
     pub(crate) threshold: u64,
-    /// What may be reused: kept and without effect, as addresses are never reused here.
+    /// The reuse policies, which have no effect because addresses are never reused.
     pub(crate) reuse: [i32; 3],
 }
 
@@ -41,13 +43,16 @@ impl Pool {
         }
     }
 
-    /// Counts an allocation, unless the pool may not grow so far.
+    /// Counts an allocation.
+    ///
+    /// # Errors
+    /// Returns an error if the pool would exceed its maximum size.
     pub(crate) fn take(&mut self, bytes: u64) -> Result {
         if self.most > 0 && self.used + bytes > self.most {
             return refuse(
                 CUresult::OUT_OF_MEMORY,
                 format!(
-                    "{bytes} bytes, but {} of the {} bytes of the pool are in use",
+                    "cannot allocate {bytes} bytes: {} of the {} bytes of the pool are in use",
                     self.used, self.most
                 ),
             );
@@ -59,12 +64,13 @@ impl Pool {
         Ok(())
     }
 
-    /// Gives back what it holds beyond `keep` bytes and does not use.
+    /// Releases unused memory beyond `keep` bytes.
     pub(crate) fn trim(&mut self, keep: u64) {
         self.reserved = self.reserved.min(keep.max(self.used));
     }
 
-    /// An attribute; the first three are 32-bit integers, the others 64-bit ones.
+    /// Returns the value of an attribute. The first three are 32-bit integers, and the others are
+    /// 64-bit integers.
     pub(crate) fn attribute(&self, attribute: CUmemPool_attribute) -> Option<u64> {
         use CUmemPool_attribute as A;
         Some(match attribute {
@@ -78,7 +84,7 @@ impl Pool {
         })
     }
 
-    /// Sets an attribute; the high marks can only be reset to zero.
+    /// Sets an attribute. The high-water marks can only be reset to zero.
     pub(crate) fn set_attribute(&mut self, attribute: CUmemPool_attribute, value: u64) -> Result {
         use CUmemPool_attribute as A;
         match (attribute, value) {

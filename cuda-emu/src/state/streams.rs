@@ -1,4 +1,4 @@
-//! Streams: the order between them, and the way work gets into them.
+//! Streams: the order between them, and the enqueueing of work.
 
 use std::ffi::c_int;
 
@@ -10,10 +10,11 @@ use crate::handle::{ContextId, StreamId};
 use crate::queue::{Queue, Task, Ticket};
 use crate::state::objects::{Stream, StreamKind};
 use crate::state::{State, capture};
-use crate::work::Work;
+use crate::work::StreamWork;
 
 impl State {
-    /// The stream of a handle in the current context; NULL and the two special handles are streams as well.
+    /// Returns the stream with this handle in the current context. NULL and the two special handles
+    /// are streams as well.
     pub(crate) fn stream(&mut self, handle: CUstream) -> Result<StreamId> {
         let context = self.context()?;
         match handle.0 as usize {
@@ -32,7 +33,7 @@ impl State {
         }
     }
 
-    /// The legacy stream of a context, made when it is first used.
+    /// Returns the legacy stream of a context, and creates it at the first use.
     pub(crate) fn legacy_stream(&mut self, context: ContextId) -> StreamId {
         if let Some(id) = self.contexts[context].legacy {
             return id;
@@ -42,7 +43,7 @@ impl State {
         id
     }
 
-    /// The default stream of this thread, which is a blocking stream.
+    /// Returns the default stream of this thread, which is a blocking stream.
     pub(crate) fn thread_stream(&mut self, context: ContextId) -> StreamId {
         let thread = std::thread::current().id();
         if let Some(&id) = self.contexts[context].per_thread.get(&thread) {
@@ -75,7 +76,7 @@ impl State {
         })
     }
 
-    /// The work that a stream's next task must come after, besides the stream's own.
+    /// Returns the work of other streams that must precede the next task of a stream.
     fn prerequisites(&self, id: StreamId) -> Vec<Ticket> {
         let stream = &self.streams[id];
         let wanted = match stream.kind {
@@ -91,7 +92,9 @@ impl State {
             .collect()
     }
 
-    /// Waiting for the legacy stream is waiting for every blocking stream as well.
+    /// Returns the work of other streams that a wait for a stream includes.
+    ///
+    /// A wait for the legacy stream is a wait for every blocking stream as well.
     pub(crate) fn prerequisites_of_wait(&self, id: StreamId) -> Vec<Ticket> {
         if self.streams[id].kind == StreamKind::Legacy {
             self.prerequisites(id)
@@ -100,7 +103,7 @@ impl State {
         }
     }
 
-    /// Puts a task into a stream that does not capture.
+    /// Enqueues a task in a stream that does not capture.
     pub(crate) fn enqueue(&mut self, id: StreamId, task: Task) -> Result<Ticket> {
         capture::refuse_implicit(self, id)?;
         for ticket in self.prerequisites(id) {
@@ -109,8 +112,9 @@ impl State {
         Ok(self.streams[id].queue.push(task))
     }
 
-    /// Gives work to a stream: to its queue or, while it captures, to its graph. No ticket when captured.
-    pub(crate) fn submit(&mut self, id: StreamId, work: Work) -> Result<Option<Ticket>> {
+    /// Enqueues work in a stream, or adds it to the graph while the stream captures. Captured work
+    /// has no ticket.
+    pub(crate) fn submit(&mut self, id: StreamId, work: StreamWork) -> Result<Option<Ticket>> {
         if self.streams[id].capture.is_some() {
             capture::record(self, id, work)?;
             return Ok(None);
@@ -118,7 +122,7 @@ impl State {
         self.enqueue(id, Task::Run(work)).map(Some)
     }
 
-    /// What synchronous work on the legacy stream waits for.
+    /// Returns the work for which synchronous work on the legacy stream waits.
     pub(crate) fn before_synchronous(&mut self, context: ContextId) -> Result<Vec<Ticket>> {
         let legacy = self.legacy_stream(context);
         capture::refuse_implicit(self, legacy)?;
@@ -127,7 +131,7 @@ impl State {
         Ok(waiting)
     }
 
-    /// The last work of every stream of a context.
+    /// Returns the last work of every stream of a context.
     pub(crate) fn outstanding(&self, context: ContextId) -> Vec<Ticket> {
         let streams = self.streams.iter().map(|(_, stream)| stream);
         streams

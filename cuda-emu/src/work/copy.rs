@@ -1,4 +1,4 @@
-//! Copies and fills.
+//! Copies and fills of memory.
 
 use std::sync::Arc;
 
@@ -7,21 +7,21 @@ use crate::error::{Result, require};
 use crate::ffi::host::HostSpan;
 use crate::report::Details;
 
-/// Runs of device memory as (address, bytes).
+/// Ranges of device memory as (address, bytes).
 pub(crate) type Ranges = Vec<(u64, u64)>;
 
-/// Where bytes of a copy lie.
+/// The memory on one side of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
-    /// Device memory, or pinned memory, whose device address is its own.
+    /// Device memory, or pinned memory, which has the same address on the device.
     Device(u64),
-    /// Memory that only the program knows.
+    /// Memory of the program that is not registered.
     Host(HostSpan),
-    /// Bytes taken when the call was made.
+    /// Bytes that were copied when the call was made.
     Staged(Arc<[u8]>),
 }
 
-/// One side of a copy: where it begins and how far apart its rows and slices are.
+/// One side of a copy: its memory, and the pitches of its rows and slices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CopyEnd {
     pub(crate) place: Location,
@@ -29,7 +29,7 @@ pub(crate) struct CopyEnd {
     pub(crate) slice: usize,
 }
 
-/// A copy of `depth` slices of `height` rows of `width` bytes.
+/// A copy of `depth` slices with `height` rows of `width` bytes each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CopyWork {
     pub(crate) to: CopyEnd,
@@ -39,7 +39,7 @@ pub(crate) struct CopyWork {
     pub(crate) depth: usize,
 }
 
-/// A fill of `height` rows of `width` elements of `size` bytes.
+/// A fill of `height` rows with `width` elements of `size` bytes each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FillWork {
     pub(crate) to: u64,
@@ -51,7 +51,7 @@ pub(crate) struct FillWork {
 }
 
 impl Location {
-    /// The place of an address that may be device memory, pinned memory or memory of the program.
+    /// Returns the location of an address in device memory, pinned memory or memory of the program.
     pub(crate) fn of(device: &Device, address: u64) -> Self {
         match device.range(address) {
             Some(_) => Self::Device(address),
@@ -61,7 +61,7 @@ impl Location {
 }
 
 impl CopyEnd {
-    /// An end of a run of bytes.
+    /// Returns one side of a contiguous copy.
     pub(crate) fn plain(place: Location) -> Self {
         Self {
             place,
@@ -82,7 +82,7 @@ impl CopyEnd {
 }
 
 impl CopyWork {
-    /// A copy of a run of bytes.
+    /// Returns a contiguous copy.
     pub(crate) fn plain(to: Location, from: Location, bytes: usize) -> Self {
         Self {
             to: CopyEnd::plain(to),
@@ -98,12 +98,12 @@ impl CopyWork {
         (0..self.depth).flat_map(move |z| (0..height).map(move |y| (z, y)))
     }
 
-    /// The device memory read and the device memory written.
+    /// Returns the device memory that it reads and writes.
     pub(crate) fn ranges(&self) -> (Ranges, Ranges) {
         (self.from.device_rows(self), self.to.device_rows(self))
     }
 
-    /// Refuses ranges that are not within an allocation.
+    /// Returns an error if a range is not within an allocation.
     pub(crate) fn check(&self, device: &Device) -> Result {
         let (reads, writes) = self.ranges();
         check_ranges(device, reads.iter().chain(&writes))
@@ -119,7 +119,8 @@ impl CopyWork {
     }
 
     fn run_row(&self, device: &Device, to: usize, from: usize) -> Result {
-        let (memory, bytes) = (&device.memory, self.width);
+        let memory = &device.memory;
+        let bytes = self.width;
         match (&self.to.place, &self.from.place) {
             (Location::Device(a), Location::Device(b)) => {
                 memory.copy(a + to as u64, b + from as u64, bytes as u64)?
@@ -132,10 +133,12 @@ impl CopyWork {
             }
             (Location::Host(a), Location::Device(b)) => {
                 let b = b + from as u64;
-                report_uninitialised(device, b, bytes as u64);
+                report_uninitialized(device, b, bytes as u64);
                 memory.read(b, a.at(to).bytes_mut(bytes))?;
             }
             (Location::Host(a), Location::Host(b)) => {
+                // The program may pass overlapping memory, for which a direct copy would be
+                // unsound.
                 let copy = b.at(from).bytes(bytes).to_vec();
                 a.at(to).bytes_mut(bytes).copy_from_slice(&copy);
             }
@@ -149,20 +152,23 @@ impl CopyWork {
     }
 }
 
-/// Bytes that nobody wrote reach the host: hardware gives garbage, so this is a finding and no failure.
-fn report_uninitialised(device: &Device, address: u64, bytes: u64) {
+/// Reports uninitialized bytes that are copied to the host.
+///
+/// On hardware the copy succeeds with arbitrary values, so this is a finding and does not make the
+/// call fail.
+fn report_uninitialized(device: &Device, address: u64, bytes: u64) {
     if let Ok(Some(at)) = device.memory.uninitialised(address, bytes) {
         let whose = device.memory.find(at);
         let whose = whose.map_or_else(String::new, |a| format!(" of `{}`", a.label));
         let text = format!(
-            "UninitialisedCopy: a copy to the host reads 0x{at:x}{whose}, which nobody has written"
+            "UninitialisedCopy: a copy to the host reads 0x{at:x}{whose}, which was never written"
         );
         device.finding(text, &Details::default());
     }
 }
 
 impl FillWork {
-    /// The device memory written.
+    /// Returns the device memory that it writes.
     pub(crate) fn ranges(&self) -> Ranges {
         let bytes = (self.width * self.size) as u64;
         (0..self.height)
@@ -170,10 +176,10 @@ impl FillWork {
             .collect()
     }
 
-    /// Refuses what the driver refuses: element size, alignment, memory that is not there.
+    /// Returns an error if the element size, the alignment or the memory is invalid.
     pub(crate) fn check(&self, device: &Device) -> Result {
         require(matches!(self.size, 1 | 2 | 4), || {
-            format!("elements of {} bytes", self.size)
+            format!("elements of {} bytes: expected 1, 2 or 4", self.size)
         })?;
         require(self.to.is_multiple_of(self.size as u64), || {
             format!(

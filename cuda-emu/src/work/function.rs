@@ -1,4 +1,4 @@
-//! Kernels of loaded modules.
+//! Kernels of loaded modules, with the attributes that a program sets.
 
 use std::ffi::{CString, c_int};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
@@ -9,14 +9,14 @@ use warpwright_driver_sys::CUfunction;
 
 use crate::device::{MAX_THREADS, SHARED};
 use crate::handle::{ContextId, ModuleId};
-use crate::work::reach::Reach;
+use crate::work::reach::MemoryReach;
 
 /// A kernel of a module with the attributes that a program may set.
 pub(crate) struct Function {
     pub(crate) kernel: Arc<Kernel>,
     pub(crate) context: ContextId,
-    pub(crate) reach: Arc<Reach>,
-    /// Offset and size of each parameter.
+    pub(crate) reach: Arc<MemoryReach>,
+    /// The offset and the size of each parameter.
     pub(crate) params: Vec<(usize, usize)>,
     pub(crate) module: ModuleId,
     pub(crate) name: CString,
@@ -26,17 +26,18 @@ pub(crate) struct Function {
     pub(crate) settings: Arc<Settings>,
 }
 
-/// What a program sets of a kernel. The functions of a library's kernel share it.
+/// The attributes of a kernel that a program has set. All functions of a library's kernel share
+/// them.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) dynamic_shared: AtomicI32,
     pub(crate) carveout: AtomicI32,
-    /// Whether clusters may have more blocks than every device has.
+    /// Whether clusters may have more blocks than every device supports.
     pub(crate) large_clusters: AtomicI32,
 }
 
 impl Settings {
-    /// What a kernel begins with.
+    /// Returns the initial attributes of a kernel.
     pub(crate) fn of(kernel: &Kernel) -> Arc<Self> {
         Arc::new(Self {
             dynamic_shared: AtomicI32::new((SHARED.saturating_sub(kernel.static_shared)) as c_int),
@@ -47,10 +48,10 @@ impl Settings {
 }
 
 impl Function {
-    /// A function of a module of PTX version `(major, minor)`.
+    /// Returns a function of a module with PTX version `(major, minor)`.
     pub(crate) fn new(
         context: ContextId,
-        reach: Arc<Reach>,
+        reach: Arc<MemoryReach>,
         module: ModuleId,
         (major, minor): (u32, u32),
         kernel: Arc<Kernel>,
@@ -74,27 +75,27 @@ impl Function {
         }
     }
 
-    /// Its handle, known once the table has given one.
+    /// Returns its handle, which is known after the function was added to the table.
     pub(crate) fn handle(&self) -> CUfunction {
         self.handle.get().copied().unwrap_or(CUfunction::NULL)
     }
 
-    /// Marks it as unloaded: launches that are still queued fail.
+    /// Marks it as unloaded. Queued launches then fail.
     pub(crate) fn unload(&self) {
         self.loaded.store(false, Relaxed);
     }
 
-    /// Whether its module is still loaded.
+    /// Returns true if its module is still loaded.
     pub(crate) fn is_loaded(&self) -> bool {
         self.loaded.load(Relaxed)
     }
 
-    /// Dynamic shared memory that a launch may ask for.
+    /// Returns the maximum dynamic shared memory of a launch.
     pub(crate) fn dynamic_shared(&self) -> u32 {
         self.settings.dynamic_shared.load(Relaxed) as u32
     }
 
-    /// Blocks that a cluster may have.
+    /// Returns the maximum number of blocks in a cluster.
     pub(crate) fn max_cluster(&self) -> u32 {
         if self.settings.large_clusters.load(Relaxed) != 0 {
             16
@@ -103,13 +104,13 @@ impl Function {
         }
     }
 
-    /// Threads that a block may have.
+    /// Returns the maximum number of threads in a block.
     pub(crate) fn max_threads(&self) -> u32 {
         max_threads(&self.kernel)
     }
 }
 
-/// Threads that a block of a kernel may have.
+/// Returns the maximum number of threads in a block of a kernel.
 pub(crate) fn max_threads(kernel: &Kernel) -> u32 {
     let bound = kernel.reqntid.or(kernel.maxntid);
     bound.map_or(MAX_THREADS, |[x, y, z]| {

@@ -1,4 +1,7 @@
-//! Memory that nodes of graphs allocate and free: its address belongs to the node, its bytes exist between the two.
+//! Memory that nodes of graphs allocate and free.
+//!
+//! The address belongs to the node that allocates. The bytes exist only between that node and the
+//! one that frees.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,12 +14,12 @@ pub(crate) struct GraphMemory(Mutex<Ledger>);
 
 #[derive(Debug, Default)]
 struct Ledger {
-    /// Reserved addresses: bytes and device.
+    /// The size and the device of each reserved address.
     reserved: BTreeMap<u64, (u64, u32)>,
     usage: BTreeMap<u32, GraphUsage>,
 }
 
-/// Bytes of one device that graphs use, and that they hold on to.
+/// The bytes of one device that graphs use and that they keep.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GraphUsage {
     pub(crate) used: u64,
@@ -30,7 +33,7 @@ impl GraphMemory {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An address for a node that allocates.
+    /// Reserves an address for a node that allocates.
     pub(crate) fn reserve(
         &self,
         memory: &Memory,
@@ -42,14 +45,14 @@ impl GraphMemory {
         Ok(base)
     }
 
-    /// The base and bytes of the reserved address range that holds an address.
+    /// Returns the base and the size of the reserved range that contains `address`.
     pub(crate) fn find(&self, address: u64) -> Option<(u64, u64)> {
         let ledger = self.lock();
         let (&base, &(bytes, _)) = ledger.reserved.range(..=address).next_back()?;
         (address - base < bytes).then_some((base, bytes))
     }
 
-    /// Allocates what was reserved.
+    /// Allocates the memory for a reserved address.
     pub(crate) fn alloc(&self, memory: &Memory, base: u64) -> Result<(), MemoryError> {
         let mut ledger = self.lock();
         let Some(&(bytes, device)) = ledger.reserved.get(&base) else {
@@ -65,7 +68,7 @@ impl GraphMemory {
         Ok(())
     }
 
-    /// Frees an allocation of a graph, or any other.
+    /// Frees an allocation of a graph, or any other allocation.
     pub(crate) fn free(&self, memory: &Memory, base: u64) -> Result<(), MemoryError> {
         let mut ledger = self.lock();
         memory.free(base)?;
@@ -75,7 +78,7 @@ impl GraphMemory {
         Ok(())
     }
 
-    /// Looks at or changes what a device's graphs use.
+    /// Calls `f` with the usage of a device, which it may change.
     pub(crate) fn usage<R>(&self, device: u32, f: impl FnOnce(&mut GraphUsage) -> R) -> R {
         f(self.lock().usage.entry(device).or_default())
     }

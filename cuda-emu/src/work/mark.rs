@@ -1,4 +1,4 @@
-//! Marks: moments that work reaches and other work waits for.
+//! Marks: moments that work reaches and for which other work waits.
 
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
@@ -6,32 +6,32 @@ use std::time::Instant;
 use crate::turns::Ready;
 use crate::work::order::{Clock, Moment};
 
-/// One record of an event: the moment at which a stream or a graph came to it.
+/// One record of an event: the moment at which a stream or a graph reaches it.
 #[derive(Default)]
 pub(crate) struct Mark {
     at: Mutex<Option<Instant>>,
     reached: Condvar,
-    /// What has ended when it is reached.
+    /// The moment in its stream.
     moment: OnceLock<Arc<Moment>>,
 }
 
 impl Mark {
-    /// When it was reached.
+    /// Returns the time at which it was reached.
     pub(crate) fn at(&self) -> Option<Instant> {
         *self.at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It is reached at this moment of its stream.
+    /// Sets the moment of its stream at which it is reached.
     pub(crate) fn happens(&self, moment: &Arc<Moment>) {
         let _ = self.moment.set(Arc::clone(moment));
     }
 
-    /// The moment of its stream at which it is reached, if that was given to a stream.
+    /// Returns the moment of its stream at which it is reached, if it was enqueued in a stream.
     pub(crate) fn moment(&self) -> Option<&Moment> {
         self.moment.get().map(Arc::as_ref)
     }
 
-    /// Comes after it.
+    /// Orders `clock` after it.
     pub(crate) fn follow(&self, clock: &mut Clock) {
         if let Some(moment) = self.moment() {
             clock.join(moment.clock());
@@ -55,10 +55,11 @@ impl Mark {
     }
 }
 
-/// Reaches its mark when it is dropped, so that skipped work reaches its marks as well.
-pub(crate) struct Reach(pub(crate) Arc<Mark>);
+/// A pending mark, which is reached when this is dropped. Skipped work therefore reaches its marks
+/// as well.
+pub(crate) struct PendingMark(pub(crate) Arc<Mark>);
 
-impl Drop for Reach {
+impl Drop for PendingMark {
     fn drop(&mut self) {
         *self.0.at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         self.0.reached.notify_all();
@@ -77,10 +78,10 @@ impl EventCell {
             .clone()
     }
 
-    /// A new record, reached when the result is dropped.
-    pub(crate) fn record(&self) -> Reach {
+    /// Starts a new record, which is reached when the result is dropped.
+    pub(crate) fn record(&self) -> PendingMark {
         let mark = Arc::<Mark>::default();
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&mark));
-        Reach(mark)
+        PendingMark(mark)
     }
 }

@@ -1,4 +1,5 @@
-//! Work: what a stream runs and what a node of a graph is. Eager calls, graphs and captures share it.
+//! Work that a stream runs or that is the content of a graph node. Calls, graphs and captures share
+//! it.
 
 pub(crate) mod condition;
 pub(crate) mod copy;
@@ -32,20 +33,20 @@ use crate::work::mark::EventCell;
 use crate::work::outside::AroundKernel;
 use crate::work::words::WordWork;
 
-/// The place where work runs.
+/// The context in which work runs.
 #[derive(Clone, Copy)]
 pub(crate) struct WorkSite<'a> {
-    /// The name of the place in reports, if the work is traced.
+    /// The name of the location in reports, if the work is traced.
     pub(crate) traced: Option<&'a str>,
     /// The number of the queue that runs it.
     pub(crate) queue: u32,
-    /// Whether it is a node of a graph with nodes that may run at the same time.
+    /// Whether the work is a node of a graph with nodes that may run at the same time.
     pub(crate) siblings: bool,
 }
 
-/// One piece of work.
+/// A piece of work that a stream runs, or the content of a graph node.
 #[derive(Clone)]
-pub(crate) enum Work {
+pub(crate) enum StreamWork {
     Kernel(Arc<KernelWork>),
     Copy(CopyWork),
     Fill(FillWork),
@@ -83,7 +84,7 @@ pub(crate) struct KernelWork {
     pub(crate) geometry: Geometry,
     pub(crate) params: Box<[u8]>,
     pub(crate) cooperative: bool,
-    /// Blocks of a cluster, where the launch says: else the kernel does, or there are none.
+    /// The cluster size of the launch, if it overrides that of the kernel.
     pub(crate) cluster: Option<[u32; 3]>,
 }
 
@@ -113,20 +114,22 @@ impl From<Box<Fault>> for Error {
     }
 }
 
-/// What a launch did, or the fault that ended it. What was found besides fails nothing.
-fn told(device: &Device, watched: Watched) -> std::result::Result<Stats, Box<Fault>> {
-    let (mut ended, besides): (Vec<Found>, Vec<Found>) =
+/// Reports all findings of a launch. Returns its statistics, or the fault that ended it.
+fn report_findings(device: &Device, watched: Watched) -> std::result::Result<Stats, Box<Fault>> {
+    let (mut ended, others): (Vec<Found>, Vec<Found>) =
         watched.found.into_iter().partition(|found| found.ended);
-    for Found { fault, .. } in besides {
+    for Found { fault, .. } in others {
         device.finding(fault.to_string(), &Details::of_fault(&fault));
     }
-    match ended.is_empty() {
-        true => Ok(watched.stats),
-        false => Err(Box::new(ended.swap_remove(0).fault)),
+    if ended.is_empty() {
+        Ok(watched.stats)
+    } else {
+        Err(Box::new(ended.swap_remove(0).fault))
     }
 }
 
-/// The error of a fault, with whose memory was touched if it is that of a device which the kernel does not reach.
+/// Returns the error of a fault. If the address belongs to another device, the text names that
+/// device.
 fn with_owner(device: &Device, own: u32, fault: Box<Fault>) -> Error {
     let owner = fault
         .address
@@ -141,7 +144,8 @@ fn with_owner(device: &Device, own: u32, fault: Box<Fault>) -> Error {
     error
 }
 
-/// The code that the driver gives for a fault. What hardware does not notice is LAUNCH_FAILED here.
+/// Returns the driver's error code for a fault. Faults that hardware does not detect are
+/// LAUNCH_FAILED.
 fn code_of(class: Class) -> CUresult {
     match class {
         Class::OutOfBounds | Class::AfterFree => CUresult::ILLEGAL_ADDRESS,
@@ -154,8 +158,8 @@ fn code_of(class: Class) -> CUresult {
     }
 }
 
-impl Work {
-    /// Runs to the end. Returns what was read and written if it is traced.
+impl StreamWork {
+    /// Runs to the end. Returns the accesses if the work is traced.
     pub(crate) fn run(&self, device: &Device, site: WorkSite<'_>) -> Result<Option<Accesses>> {
         let trace = |reads: &Ranges, writes: &Ranges| {
             site.traced
@@ -180,13 +184,13 @@ impl Work {
             Self::Alloc(made) => device.graph_memory.alloc(&device.memory, made.base)?,
             Self::Free(base) => device.free(*base)?,
             Self::Host(callback) => callback.call(),
-            // A launch of a graph knows the marks that its nodes wait for and reach, and the bodies of its conditions.
+            // The launch of a graph handles its marks and the bodies of its conditional nodes.
             Self::Record(_) | Self::Wait(_) | Self::Branch(_) | Self::Empty => {}
         }
         Ok(site.traced.map(|_| Accesses::default()))
     }
 
-    /// The type of a node that does this.
+    /// Returns the type of a graph node with this work.
     pub(crate) fn node_type(&self) -> CUgraphNodeType {
         match self {
             Self::Kernel(_) => CUgraphNodeType::KERNEL,
@@ -203,7 +207,7 @@ impl Work {
         }
     }
 
-    /// The label in messages and pictures: the kernel's name or the kind of work.
+    /// Returns the label in messages and plots: the kernel's name or the kind of work.
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::Kernel(kernel) => &kernel.function.kernel.name,
@@ -221,8 +225,8 @@ impl Work {
     }
 }
 
-/// Whether two pieces of work do the same to the same memory.
-impl PartialEq for Work {
+/// Two pieces of work are equal if they do the same to the same memory.
+impl PartialEq for StreamWork {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Kernel(a), Self::Kernel(b)) => Arc::ptr_eq(a, b) || a == b,
@@ -290,7 +294,8 @@ impl KernelWork {
             Trace::Off
         };
         let reach = &self.function.reach;
-        let (device_number, peers) = (reach.device, reach.peers());
+        let device_number = reach.device;
+        let peers = reach.peers();
         let Self {
             cooperative,
             cluster,
@@ -314,12 +319,12 @@ impl KernelWork {
         let watch = device.watch();
         let run =
             || ptx_emu::run_watched(&device.memory, &launch, &schedule, trace, &place, &watch);
-        // A single block needs no other thread.
+        // A single block runs on this thread, which saves the pool.
         let watched = match self.geometry.grid {
             [1, 1, 1] => run(),
             _ => run_in_pool(device.config.threads, run),
         };
-        let stats = told(device, watched);
+        let stats = report_findings(device, watched);
         self.report(device, traced.unwrap_or_default(), stats.as_ref().ok());
         let stats = stats.map_err(|fault| with_owner(device, device_number, fault))?;
         for (handle, value) in stats.conditions {
@@ -333,7 +338,8 @@ impl KernelWork {
         }
         Ok(stats.accesses)
     }
-    /// Puts the launch into the report, if there is one; a launch that failed has no counts.
+
+    /// Adds the launch to the report, if there is one. A launch that failed has no counts.
     fn report(&self, device: &Device, place: &str, stats: Option<&Stats>) {
         let Some(report) = device.report.get() else {
             return;

@@ -1,13 +1,15 @@
-//! How many blocks of a kernel a multiprocessor holds at the same time.
+//! Occupancy: the number of blocks of a kernel that a multiprocessor can hold at the same time.
 
 use crate::device::Device;
 use crate::ffi::kernel_node::Geometry;
 use crate::work::function::Function;
 
-/// Blocks of `threads` threads and `dynamic` bytes of dynamic shared memory that fit one multiprocessor by threads,
-/// registers, shared memory and the limit of blocks. None does that asks for more than the function may have.
+/// Returns the number of blocks that fit one multiprocessor, with `threads` threads and `dynamic`
+/// bytes of dynamic shared memory each.
 ///
-/// A multiprocessor has four partitions of 16384 registers; a warp takes them from one, in units of 256.
+/// The limits are threads, registers, shared memory and the number of blocks. The result is 0 if
+/// the function may not use that much shared memory. A multiprocessor has four partitions of 16,384
+/// registers, and a warp takes registers from one partition in units of 256.
 pub(crate) fn blocks(device: &Device, f: &Function, threads: u32, dynamic: usize) -> u32 {
     if dynamic > f.dynamic_shared() as usize {
         return 0;
@@ -27,13 +29,13 @@ pub(crate) fn blocks(device: &Device, f: &Function, threads: u32, dynamic: usize
         .min(device.blocks_per_multiprocessor())
 }
 
-/// Blocks of such a launch that fit the device at the same time.
+/// Returns the number of blocks of a launch that fit the device at the same time.
 pub(crate) fn blocks_of_device(device: &Device, f: &Function, g: Geometry) -> u32 {
     let threads = g.block.iter().fold(1, |all: u32, n| all.saturating_mul(*n));
     blocks(device, f, threads.max(1), g.shared as usize) * device.config.multiprocessors
 }
 
-/// The largest dynamic shared memory with which `count` blocks fit one multiprocessor.
+/// Returns the maximum dynamic shared memory with which `count` blocks fit one multiprocessor.
 pub(crate) fn dynamic_shared(
     device: &Device,
     f: &Function,

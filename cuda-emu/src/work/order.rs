@@ -1,12 +1,16 @@
-//! What orders pieces of work that different streams run, and which of them touch the same bytes without an order.
+//! Race detection between streams: the happens-before order of work, and the search for unordered
+//! accesses.
 //!
-//! Each piece of work has a number in its queue, and a clock: how much of every queue has ended when it ends, by the
-//! calls of the program, whenever it happens to run. A stream's work comes after its earlier work, after what it waits
-//! for, and after what the program knew to have ended when it made the call. That is one knowledge for all its threads:
-//! what one of them waited for, none of them races with.
+//! The detector uses vector clocks (Mattern, "Virtual Time and Global States of Distributed
+//! Systems", 1989). Each piece of work has a number in its queue and a clock, which says how much
+//! of every queue has ended when this work ends. The clock follows from the calls of the program
+//! and not from the actual schedule. Work of a stream is ordered after earlier work of the stream,
+//! after the work that it waits for, and after all work that the program knew to have ended when it
+//! made the call. This knowledge is shared by all threads of the program, so work is ordered after
+//! everything that any thread has waited for.
 //!
-//! A stream that waits for a word of memory is ordered after whoever writes it, which no call says. Its work is not
-//! compared until the program has waited for it.
+//! Limits: a stream that waits for a value in memory is ordered after the writer, which no call
+//! identifies. Its work is not compared until the program has waited for the stream.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -14,24 +18,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ptx_emu::{Accesses, Conflict};
 
-/// Pieces of work that are kept for comparison.
+/// The maximum number of pieces of work that are kept for comparison.
 const KEPT: usize = 1024;
 
-/// As many are kept without looking whether they are needed.
-const FEW: usize = 64;
+/// The number of pieces of work that are kept without checking whether they are still needed.
+const KEPT_UNCHECKED: usize = 64;
 
-/// The number in place of a queue for what a call does before it returns.
+/// The queue number for work that a call does before it returns.
 pub(crate) const CALLS: u32 = 0;
 
-/// How much of each queue has ended.
+/// A vector clock: the number of pieces of work of each queue that have ended.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clock {
     ended: BTreeMap<u32, u64>,
-    /// Whether it comes after work that is not known.
+    /// Whether it is ordered after work that is not known.
     blind: bool,
 }
 
-/// A piece of work: its queue, its number there, and what has ended when it ends, itself included.
+/// A piece of work: its queue, its number in the queue, and its clock, which includes itself.
 #[derive(Debug, Default)]
 pub(crate) struct Moment {
     queue: u32,
@@ -39,16 +43,16 @@ pub(crate) struct Moment {
     clock: Clock,
 }
 
-/// A conflict of two pieces of work, with the name of each and where it ran.
+/// A conflict of two pieces of work, with the name and the location of each.
 pub(crate) struct Unordered {
     pub(crate) first: String,
     pub(crate) second: String,
     pub(crate) conflict: Conflict,
 }
 
-/// The order of all work. Nothing is kept until it is [started](Order::start).
+/// The order of all work. Nothing is recorded until it is [started](WorkOrder::start).
 #[derive(Debug, Default)]
-pub(crate) struct Order {
+pub(crate) struct WorkOrder {
     on: AtomicBool,
     queues: AtomicU32,
     known: Mutex<Known>,
@@ -56,16 +60,16 @@ pub(crate) struct Order {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// What the program knows to have ended.
+    /// The work that the program knows to have ended.
     program: Clock,
-    /// All that was given to queues.
+    /// All enqueued work.
     given: Clock,
-    /// What was given and has not ended.
+    /// The enqueued work that has not ended.
     open: BTreeMap<(u32, u64), Arc<Moment>>,
     past: VecDeque<Past>,
-    /// Conflicts that were told, by kernels and lines.
+    /// The conflicts that were reported, by kernels and lines.
     told: BTreeSet<String>,
-    /// Whether work was forgotten because there was too much of it.
+    /// Whether work was dropped because there was too much of it.
     forgot: bool,
 }
 
@@ -77,7 +81,7 @@ struct Past {
 }
 
 impl Clock {
-    /// Knows what another clock knows as well.
+    /// Merges the knowledge of another clock into this one.
     pub(crate) fn join(&mut self, other: &Self) {
         for (&queue, &number) in &other.ended {
             let own = self.ended.entry(queue).or_default();
@@ -90,21 +94,21 @@ impl Clock {
         self.ended.get(&queue).is_some_and(|ended| *ended >= number)
     }
 
-    /// Comes after work that is not known.
+    /// Records that it is ordered after work that is not known.
     pub(crate) fn set_blind(&mut self) {
         self.blind = true;
     }
 }
 
 impl Moment {
-    /// What has ended when it ends.
+    /// Returns the work that has ended when it ends.
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock
     }
 }
 
-impl Order {
-    /// Begins to keep what work touches.
+impl WorkOrder {
+    /// Starts to record accesses of work.
     pub(crate) fn start(&self) {
         self.on.store(true, Relaxed);
     }
@@ -113,7 +117,7 @@ impl Order {
         self.on.load(Relaxed)
     }
 
-    /// A number for a new queue.
+    /// Returns the number for a new queue.
     pub(crate) fn queue(&self) -> u32 {
         self.queues.fetch_add(1, Relaxed) + 1
     }
@@ -122,7 +126,8 @@ impl Order {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next piece of work of a queue whose last one ends at `clock`, which is moved on.
+    /// Returns the next piece of work of a queue and advances `clock`, the clock of its last piece
+    /// of work.
     pub(crate) fn give(&self, queue: u32, clock: &mut Clock) -> Arc<Moment> {
         if !self.is_on() {
             return Arc::default();
@@ -142,7 +147,8 @@ impl Order {
         moment
     }
 
-    /// What a call does itself, after all that the program knows to have ended.
+    /// Returns a piece of work that a call does itself, ordered after everything that the program
+    /// knows to have ended.
     pub(crate) fn call(&self) -> Arc<Moment> {
         if !self.is_on() {
             return Arc::default();
@@ -152,7 +158,7 @@ impl Order {
         self.give(CALLS, &mut clock)
     }
 
-    /// The program learns that work has ended.
+    /// Records that the program knows that work has ended.
     pub(crate) fn learn(&self, moment: &Moment) {
         if !self.is_on() {
             return;
@@ -167,7 +173,7 @@ impl Order {
         known.program.blind = false;
     }
 
-    /// A piece of work has ended: what no order needs any more is dropped.
+    /// Records that work has ended, and drops work that can no longer conflict with anything.
     pub(crate) fn ended(&self, moment: &Moment) {
         if !self.is_on() {
             return;
@@ -180,17 +186,21 @@ impl Order {
             past,
             ..
         } = &mut *known;
-        if past.len() < FEW {
+        if past.len() < KEPT_UNCHECKED {
             return;
         }
+        // Later work is ordered after everything that the program knows. Only open work that was
+        // enqueued before that can still be unordered with past work.
         past.retain(|past| {
-            let (queue, number) = (past.moment.queue, past.moment.number);
+            let queue = past.moment.queue;
+            let number = past.moment.number;
             !program.has(queue, number) || open.values().any(|open| !open.clock.has(queue, number))
         });
     }
 
-    /// Compares what a piece of work touched with what ran before it and is not ordered before it. Gives the conflicts
-    /// that were not given before.
+    /// Compares the accesses of a piece of work with earlier work that is not ordered before it.
+    ///
+    /// Returns the conflicts that were not reported before.
     pub(crate) fn compare(
         &self,
         moment: &Arc<Moment>,
@@ -211,6 +221,7 @@ impl Order {
             })
         });
         let mut found: Vec<Unordered> = found.collect();
+        // Work in a loop has the same conflict in every round, so only the first one is reported.
         found.retain(|unordered| known.told.insert(key(&unordered.conflict)));
         known.past.push_back(Past {
             moment: Arc::clone(moment),
@@ -224,13 +235,13 @@ impl Order {
         found
     }
 
-    /// Whether work was forgotten, so that a conflict with it may have been missed.
+    /// Returns true if work was dropped, so that a conflict may have been missed.
     pub(crate) fn forgot(&self) -> bool {
         self.known().forgot
     }
 }
 
-/// What tells conflicts apart: the kernels and lines, whichever ran first.
+/// Returns a key that identifies a conflict by kernels and lines, independent of their order.
 fn key(conflict: &Conflict) -> String {
     let mut sides = [&conflict.first, &conflict.second]
         .map(|(kernel, place)| format!("{kernel} {}", place.line));

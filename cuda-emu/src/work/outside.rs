@@ -1,15 +1,16 @@
-//! The world around a kernel that waits: other streams, and the threads of the program.
+//! The environment of a kernel that waits: other streams, and the threads of the program.
 //!
-//! A kernel that polls memory of a device can only be ended by work of another stream or by a call of the program. Neither
-//! can come if every other stream is idle or waits for the stream of the kernel, and every thread of the program waits for
-//! a stream. Then the wait is a deadlock. In all other cases the wait may end, and only its time is limited.
+//! Only work of another stream or a call of the program can end the wait of a kernel that polls
+//! device memory. If every other stream is idle or waits for the stream of the kernel, and every
+//! thread of the program waits for a stream, then neither can happen and the wait is a deadlock. In
+//! all other cases the wait may end, and only its time is limited.
 
 use ptx_emu::Outside;
 
 use crate::crew::program_threads;
 use crate::device::Device;
 
-/// The world around a kernel that a stream runs.
+/// The environment of a kernel that a stream runs.
 pub(crate) struct AroundKernel<'a> {
     pub(crate) device: &'a Device,
     /// The stream that runs the kernel.
@@ -30,7 +31,8 @@ impl Outside for AroundKernel<'_> {
     }
 
     fn may_change(&self) -> bool {
-        // Where streams take turns, the kernel would otherwise keep its turn from the stream that it waits for.
+        // If a scheduler runs one stream at a time, the kernel must let the stream run for which it
+        // waits.
         self.device.turns.step_aside(self.queue);
         if self.siblings {
             return true;

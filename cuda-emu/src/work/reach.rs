@@ -1,15 +1,15 @@
-//! Where the work of a context runs, and whose memory it reaches.
+//! The memory that the work of a context can access.
 
 use std::sync::{PoisonError, RwLock};
 
-/// The device of a context, and the devices whose memory it was given access to.
+/// The device of a context, and the peer devices whose memory it may access.
 #[derive(Debug, Default)]
-pub(crate) struct Reach {
+pub(crate) struct MemoryReach {
     pub(crate) device: u32,
     peers: RwLock<Vec<u32>>,
 }
 
-impl Reach {
+impl MemoryReach {
     pub(crate) fn of(device: u32) -> Self {
         Self {
             device,
@@ -17,7 +17,7 @@ impl Reach {
         }
     }
 
-    /// The devices whose memory it reaches now, besides its own.
+    /// Returns the peer devices whose memory it may access now.
     pub(crate) fn peers(&self) -> Vec<u32> {
         self.peers
             .read()

@@ -1,4 +1,4 @@
-//! Operations of a stream on words of memory: waits for a value, and writes.
+//! Stream memory operations: waits for a value in memory, and writes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::device::Device;
 use crate::error::{Result, refuse, require};
 use crate::work::copy::Ranges;
 
-/// How long a stream sleeps before it looks at a word again.
+/// The time between two polls of a value.
 const POLL: Duration = Duration::from_micros(20);
 
-/// When a wait ends, by the two low bits of its flags.
+/// The condition of a wait, from the two low bits of its flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
     AtLeast,
@@ -23,7 +23,7 @@ pub(crate) enum Until {
     Nor,
 }
 
-/// One operation on a word of 4 or 8 bytes.
+/// An operation on a value of 4 or 8 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WordOperation {
     Wait {
@@ -37,11 +37,11 @@ pub(crate) enum WordOperation {
         bytes: usize,
         value: u64,
     },
-    /// Orders the others, which are ordered anyway.
+    /// A barrier, which has no effect because operations run in order.
     Barrier,
 }
 
-/// Operations in order, with what the program passed, for a node that it asks about.
+/// Operations in order, with the original structures for a program that asks for them.
 #[derive(Clone, Debug)]
 pub(crate) struct WordWork {
     pub(crate) operations: Arc<[WordOperation]>,
@@ -55,7 +55,7 @@ impl PartialEq for WordWork {
 }
 
 impl WordWork {
-    /// The operations of a batch, each checked.
+    /// Returns the checked operations of a batch.
     pub(crate) fn of(device: &Device, asked: &[CUstreamBatchMemOpParams]) -> Result<Self> {
         let operations = asked
             .iter()
@@ -67,9 +67,10 @@ impl WordWork {
         })
     }
 
-    /// What it reads and what it writes.
+    /// Returns the ranges that it reads and writes.
     pub(crate) fn ranges(&self) -> (Ranges, Ranges) {
-        let (mut reads, mut writes) = (Vec::new(), Vec::new());
+        let mut reads = Vec::new();
+        let mut writes = Vec::new();
         for operation in &*self.operations {
             match *operation {
                 WordOperation::Wait { address, bytes, .. } => reads.push((address, bytes as u64)),
@@ -80,7 +81,7 @@ impl WordWork {
         (reads, writes)
     }
 
-    /// Whether it waits for a word.
+    /// Returns true if it waits for a value.
     pub(crate) fn waits(&self) -> bool {
         self.operations
             .iter()
@@ -130,7 +131,8 @@ impl Until {
         })
     }
 
-    /// Whether a word holds what is waited for. "At least" is cyclic, as the API says.
+    /// Returns true if the value satisfies the condition. "At least" is cyclic, as the API
+    /// specifies.
     fn holds(self, word: u64, value: u64, bytes: usize) -> bool {
         let shift = 64 - 8 * bytes as u32;
         match self {
@@ -155,6 +157,7 @@ fn operation(device: &Device, p: &CUstreamBatchMemOpParams) -> Result<WordOperat
     } else {
         4
     };
+    // The structure has a union of both widths, so the upper half of a 32-bit value is undefined.
     let value = if bytes == 4 {
         p.value & u64::from(u32::MAX)
     } else {
@@ -166,7 +169,7 @@ fn operation(device: &Device, p: &CUstreamBatchMemOpParams) -> Result<WordOperat
             .is_some_and(|(base, of)| p.address - base + bytes as u64 <= of);
         require(inside && p.address.is_multiple_of(bytes as u64), || {
             format!(
-                "0x{:x} is no aligned word of {bytes} bytes of device memory",
+                "0x{:x} is not an aligned word of {bytes} bytes of device memory",
                 p.address
             )
         })

@@ -121,17 +121,17 @@ fn clusters_that_cannot_be_are_refused() {
         (
             free,
             [4, 1, 1],
-            "a grid of [6, 1, 1] blocks is no whole clusters of [4, 1, 1]",
+            "a grid of [6, 1, 1] blocks is not a multiple of clusters of [4, 1, 1]",
         ),
         (
             free,
             [0, 1, 1],
-            "clusters of [0, 1, 1] blocks, at least 1, at most 8 in all",
+            "clusters of [0, 1, 1] blocks: expected 1 to 8 in total",
         ),
         (
             free,
             [6, 2, 1],
-            "clusters of [6, 2, 1] blocks, at least 1, at most 8 in all",
+            "clusters of [6, 2, 1] blocks: expected 1 to 8 in total",
         ),
         (
             two,

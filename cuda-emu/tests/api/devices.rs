@@ -230,10 +230,10 @@ fn what_is_not_modelled_says_so() {
     );
     let findings = emu.findings();
     assert!(
-        findings.contains("cuIpcGetMemHandle: the devices are emulated within one process"),
+        findings.contains("cuIpcGetMemHandle: sharing with other processes is not emulated"),
         "{findings}"
     );
     assert!(
-        findings.contains("cuMemPoolExportPointer: the devices are emulated within one process")
+        findings.contains("cuMemPoolExportPointer: sharing with other processes is not emulated")
     );
 }

@@ -150,18 +150,18 @@ fn what_has_no_ptx_is_refused_and_says_what_to_set() {
         (
             machine_code,
             209,
-            "the image is machine code for sm_86; the emulator runs PTX alone: build with `-gencode",
+            "the image is machine code for sm_86; the emulator runs only PTX: build with `-gencode",
         ),
         (
             newer,
             209,
-            "has PTX for sm_100, machine code for sm_80, contents of kind 8 for sm_90, and no PTX that fits the device, \
+            "has PTX for sm_100, machine code for sm_80, contents of kind 8 for sm_90, but no PTX for the device, \
              which is sm_90; the emulator",
         ),
         (
             container(&[]),
             209,
-            "the fat binary has nothing, and no PTX",
+            "the fat binary has nothing, but no PTX",
         ),
         (
             cut(1),

@@ -188,7 +188,7 @@ fn what_is_not_emulated_is_found_and_refuses_by_name() {
     for (name, why) in [
         (
             c"cuMipmappedArrayCreate",
-            "cuMipmappedArrayCreate: mipmaps, texture references, and arrays in parts are not emulated; there are arrays, and textures and surfaces as objects",
+            "cuMipmappedArrayCreate: mipmaps, texture references and sparse arrays are not emulated; use arrays with texture and surface objects",
         ),
         (
             c"cuGraphicsMapResources",
@@ -248,7 +248,10 @@ fn the_log_tells_why_a_call_was_refused() {
         .unwrap()
         .to_str()
         .unwrap();
-    assert_eq!(text, "cuMemAlloc_v2: an allocation of 0 bytes\n");
+    assert_eq!(
+        text,
+        "cuMemAlloc_v2: the result pointer is NULL, or the allocation has 0 bytes\n"
+    );
     ok!(
         emu,
         cuLogsDumpToMemory(&mut place, buffer.as_mut_ptr().cast(), &mut size, 0)

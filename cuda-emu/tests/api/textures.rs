@@ -347,7 +347,7 @@ fn what_is_no_array_texture_or_surface_is_refused() {
     );
     assert!(
         emu.last_log()
-            .contains("made without CUDA_ARRAY3D_SURFACE_LDST"),
+            .contains("created without CUDA_ARRAY3D_SURFACE_LDST"),
         "{}",
         emu.last_log()
     );

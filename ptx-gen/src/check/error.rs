@@ -1,76 +1,84 @@
-//! What can be wrong with a program, and how it is said.
+//! Validation errors and their messages.
 
 use crate::ir::{At, Level, Reg};
 use std::fmt;
 
-/// Everything that is wrong with a program.
+/// All errors that validation found in a program.
+///
+/// `Display` and `Debug` print one error per line.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Errors(pub Vec<BuildError>);
 
-/// One thing that is wrong, and where.
+/// One validation error and its location in the Rust source.
+///
+/// `Display` prints the file and the line, the problem and the remedy. The [crate page](crate)
+/// shows one.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BuildError {
-    /// The Rust place; `None` for what concerns the whole kernel.
+    /// The call that caused the error, or `None` if the error concerns the whole kernel.
     pub at: Option<At>,
-    /// What is wrong.
+    /// The problem.
     pub kind: ErrorKind,
 }
 
-/// What can be wrong with a program.
+/// A problem that validation can find in a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum ErrorKind {
-    /// A value left the block that defines it.
+    /// A value is used outside the block that defines it.
     OutOfScope {
         /// The value.
         reg: Reg,
-        /// Where it is defined.
+        /// The call that defines the value.
         defined: At,
     },
-    /// An instruction that threads must reach together stands where they are apart.
+    /// An instruction that a group of threads must execute together is inside a branch that splits
+    /// the group.
     Diverged {
-        /// The instruction.
+        /// The mnemonic of the instruction.
         mnemonic: String,
-        /// How far they must be together.
+        /// The group of threads that must execute it together.
         needs: Level,
-        /// The branch or loop that splits them.
+        /// The branch or loop that splits the group.
         branch: At,
     },
     /// An `otherwise` is in a different block than its `when`.
     Elsewhere,
-    /// An operand is not what the row says.
+    /// An operand does not fit the instruction.
     Operand {
         /// The instruction, as printed.
         text: String,
-        /// What is wrong with it.
+        /// The problem with the operand.
         what: String,
     },
-    /// A wait for the kernels before stands where a block may pass it by.
+    /// A `griddepcontrol.wait` is in a branch or loop that a block may skip.
     MayNotWait,
-    /// The kernel lets the next one start early, but never waits itself.
+    /// The kernel lets the next one start early but does not wait for the one before. The field is
+    /// its name.
     NeverWaits(String),
-    /// The phases of an mbarrier cannot end as they should.
+    /// The phases of an mbarrier cannot end as the program expects.
     Mbarrier {
         /// The instruction, as printed.
         text: String,
-        /// What does not match.
+        /// The mismatch.
         problem: Unmatched,
     },
-    /// A product of a warpgroup and other instructions are in each other's way.
+    /// Another instruction interferes with an asynchronous matmul.
     Wgmma {
         /// The instruction, as printed.
         text: String,
-        /// What is wrong.
+        /// The interference.
         problem: Misused,
     },
-    /// The tensor map of this parameter is used for tiles of different boxes or swizzles.
+    /// The tensor map of this parameter is used for different boxes or swizzles.
     TwoTiles(&'static str),
-    /// A note is not ASCII.
+    /// A note contains a character that is not ASCII.
     NotAscii,
-    /// A name that PTX does not allow.
+    /// A name is not a valid PTX identifier.
     BadName(String),
     /// Two parameters or shared arrays have this name.
     SameName(String),
-    /// More than a device has.
+    /// A limit of the hardware or of PTX is exceeded. The field is the whole message.
     Limit(String),
 }
 
@@ -82,7 +90,7 @@ impl fmt::Display for BuildError {
         match &self.kind {
             ErrorKind::OutOfScope { reg, defined } => write!(
                 f,
-                "{reg} is used outside the block that defines it (line {}); carry it out in a `var`",
+                "{reg} is used outside the block that defines it (line {}): carry it out in a `var`",
                 defined.line()
             ),
             ErrorKind::Diverged { mnemonic, needs, branch } => write!(
@@ -112,11 +120,11 @@ impl fmt::Display for BuildError {
                 "the tensor map `{param}` is used for tiles of different boxes or swizzles; a map copies one box: pass one \
                  map for each"
             ),
-            ErrorKind::NotAscii => write!(f, "PTX is ASCII, comments too: spell the note in ASCII"),
+            ErrorKind::NotAscii => f.write_str("the note is not ASCII, which PTX requires for comments: rewrite it in ASCII"),
             ErrorKind::BadName(name) => write!(
                 f,
-                "`{name}` is no PTX name: a letter or underscore, then letters, digits, underscores and dollars, \
-                 at most {MAX_NAME}"
+                "`{name}` is not a PTX name: use a letter or underscore, then letters, digits, underscores and dollar \
+                 signs, at most {MAX_NAME} characters"
             ),
             ErrorKind::SameName(name) => {
                 write!(f, "two parameters or shared arrays are named `{name}`; rename one of them")
@@ -138,29 +146,31 @@ impl fmt::Display for Errors {
 impl std::error::Error for BuildError {}
 impl std::error::Error for Errors {}
 
-/// Why a barrier's phases do not end as they should, wherever addresses lead and whatever a launch brings.
+/// A reason why the phases of an mbarrier cannot end, for every possible address and launch.
 ///
-/// What depends on either, as most of what a ring of barriers can get wrong, the emulator finds.
+/// Problems that depend on addresses or on the launch are found by the emulator. Most errors in
+/// rings of mbarriers are of that kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Unmatched {
-    /// No `mbarrier.init` makes it.
+    /// No `mbarrier.init` initializes it.
     NotMade,
-    /// A count that no barrier has.
+    /// The count is outside the range of mbarriers.
     Count(u64),
-    /// A wait, and no arrival.
+    /// A thread waits, but no thread arrives.
     NoArrival,
-    /// A wait, and too few arrivals for one phase.
+    /// A thread waits, but too few threads arrive to end one phase.
     TooFew {
-        /// How many arrive at most.
+        /// The maximum number of arrivals.
         arrive: u64,
-        /// How many end a phase at least.
+        /// The minimum number of arrivals that ends a phase.
         count: u64,
     },
-    /// The lanes of a warp arrive at once at a barrier for fewer; its count.
+    /// All lanes of a warp arrive together at an mbarrier with this smaller count.
     TooMany(u64),
-    /// Bytes are expected, and none copied.
+    /// Bytes are expected, but no copy brings them.
     NotCopied,
-    /// Bytes are copied, and none expected.
+    /// A copy brings bytes that are not expected.
     NotExpected,
 }
 
@@ -168,45 +178,47 @@ impl fmt::Display for Unmatched {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Unmatched::NotMade => {
-                f.write_str("nothing makes this mbarrier; `init` it in one thread, before a barrier of the block")
+                f.write_str("this mbarrier is never initialized; call `init` in one thread, before a barrier of the block")
             }
-            Unmatched::Count(count) => write!(f, "a count of {count}; an mbarrier's is 1 to {MOST}"),
+            Unmatched::Count(count) => write!(f, "invalid count {count}: an mbarrier counts 1 to {MOST} arrivals"),
             Unmatched::NoArrival => {
-                f.write_str("nobody arrives at this mbarrier, so that its first phase never ends; `arrive` at it")
+                f.write_str("no thread arrives at this mbarrier, so its first phase never ends; call `arrive`")
             }
             Unmatched::TooFew { arrive, count } => write!(
                 f,
-                "at most {arrive} arrive at this mbarrier, and its first phase ends after {count}; `init` it for those \
-                 that arrive"
+                "at most {arrive} threads arrive at this mbarrier, but its first phase ends after {count}; `init` it \
+                 with the number that arrive"
             ),
             Unmatched::TooMany(count) => write!(
                 f,
-                "{LANES} lanes arrive at once at an mbarrier whose phase ends after {count}; let one lane arrive, or \
-                 `init` it for {LANES} a warp"
+                "{LANES} lanes arrive together at an mbarrier whose phase ends after {count}; let one lane arrive, or \
+                 `init` it with {LANES} per warp"
             ),
             Unmatched::NotCopied => {
-                f.write_str("no bulk copy brings bytes to this mbarrier, so that its phase never ends; `arrive` at it")
+                f.write_str("no bulk copy brings bytes to this mbarrier, so its phase never ends; call `arrive` instead")
             }
             Unmatched::NotExpected => f.write_str(
-                "nobody expects the bytes of this copy, so that the phase of its mbarrier does not end with them; \
-                 `arrive_expect` them",
+                "the bytes of this copy are not expected, so the phase of its mbarrier does not wait for them; call \
+                 `arrive_expect`",
             ),
         }
     }
 }
 
-/// How instructions are in the way of a product that runs beside them.
+/// An instruction that interferes with an asynchronous matmul of a warpgroup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Misused {
-    /// It uses sums of a product that may be under way, which this place asked for.
+    /// The register is an accumulator of a matmul, issued at this line, that may be in flight.
     Sums(Reg, At),
-    /// It changes the left matrix, in registers, of such a product.
+    /// The register belongs to the left matrix of a matmul, issued at this line, that may be in
+    /// flight, and is changed.
     Left(Reg, At),
-    /// A product uses a register that an instruction here has used since the last `wgmma.fence`.
+    /// The register was used at this line since the last `wgmma.fence`, and a matmul uses it.
     NotFenced(Reg, At),
-    /// A product that nothing orders after the instructions before: there was no `wgmma.fence`.
+    /// No `wgmma.fence` precedes the matmul.
     NeverFenced,
-    /// A product that nothing waits for.
+    /// No instruction waits for the matmul.
     NeverWaited,
 }
 
@@ -215,34 +227,34 @@ impl fmt::Display for Misused {
         match self {
             Misused::Sums(reg, at) => write!(
                 f,
-                "{reg} is a sum of the product of line {}, which may be under way; `wgmma_wait` for its group first",
+                "{reg} is an accumulator of the matmul of line {}, which may be in flight; `wgmma_wait` for its group first",
                 at.line()
             ),
             Misused::Left(reg, at) => write!(
                 f,
-                "{reg} is the left matrix of the product of line {}, which may be under way; `wgmma_wait` for its group, \
-                 or use other registers",
+                "{reg} is in the left matrix of the matmul of line {}, which may be in flight; `wgmma_wait` for its \
+                 group, or use other registers",
                 at.line()
             ),
             Misused::NotFenced(reg, at) => write!(
                 f,
-                "{reg} was used in line {}, and no `wgmma_fence` orders this product after that; put one between",
+                "{reg} was used in line {}, and no `wgmma_fence` orders this matmul after that; add one in between",
                 at.line()
             ),
             Misused::NeverFenced => {
-                f.write_str("no `wgmma_fence` comes before this product; put one before the first")
+                f.write_str("no `wgmma_fence` precedes this matmul; add one before the first matmul")
             }
             Misused::NeverWaited => f.write_str(
-                "the kernel may end with this product under way; `wgmma_commit` and `wgmma_wait(0)`",
+                "the kernel may end while this matmul is in flight; call `wgmma_commit` and `wgmma_wait(0)`",
             ),
         }
     }
 }
 
-/// The longest name.
+/// The maximum length of a name.
 pub(super) const MAX_NAME: usize = 255;
 
-/// The most arrivals that a phase can wait for (PTX manual, "mbarrier.init").
+/// The maximum number of arrivals of a phase (PTX manual, "mbarrier.init").
 pub(super) const MOST: u64 = (1 << 20) - 1;
-/// Lanes of a warp.
+/// The number of lanes of a warp.
 pub(super) const LANES: u64 = 32;

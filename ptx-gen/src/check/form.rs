@@ -1,11 +1,13 @@
-//! Form: operands are what the row says, and notes are ASCII.
+//! Form checks: operands match their row of the instruction table, and notes are ASCII.
 
 use super::error::{BuildError, ErrorKind};
 use crate::ir::*;
 use crate::isa::Slot;
 use crate::ty::{Class, Kind};
 
-/// The instruction's operands are given once more, as what they dereference to.
+/// Checks the operands of an instruction.
+///
+/// `dst` and `src` are the operands as slices, which the caller has already dereferenced.
 #[inline]
 pub(super) fn inst(i: &Inst, dst: &[Reg], src: &[Operand], errors: &mut Vec<BuildError>) {
     if !(has_types(i) && has_results(i, dst) && has_operands(i, src)) {
@@ -39,6 +41,7 @@ fn has_types(i: &Inst) -> bool {
 fn has_results(i: &Inst, dst: &[Reg]) -> bool {
     match (i.op.form.dst, dst) {
         ([], []) => true,
+        // Slots for several registers come first, because they match `[slot]` as well.
         ([Slot::Vec(n)], regs) => are(regs, *n, i.kind.class()),
         ([Slot::Regs(kind, n)], regs) => are(regs, *n, kind.class()),
         ([Slot::Accumulators(kind)], regs) => {
@@ -56,12 +59,13 @@ fn has_results(i: &Inst, dst: &[Reg]) -> bool {
     }
 }
 
-/// The columns of a product with so many registers of sums, if it may have them.
+/// Returns the number of columns of a matmul with `registers` accumulators per lane, if it is
+/// allowed.
 fn columns(registers: usize) -> Option<usize> {
     Some(2 * registers).filter(|n| n.is_multiple_of(8) && (8..=256).contains(n))
 }
 
-/// Whether these are so many registers of a class.
+/// Returns true if `regs` are `n` registers of `class`.
 fn are(regs: &[Reg], n: u32, class: Class) -> bool {
     regs.len() == n as usize && regs.iter().all(|r| r.kind.class() == class)
 }
@@ -72,11 +76,12 @@ fn has_operands(i: &Inst, src: &[Operand]) -> bool {
     slots.len() == src.len() && slots.iter().zip(src).all(|(slot, o)| fits(*slot, o, i))
 }
 
-/// What is wrong with the operands.
+/// Returns the message for an instruction with invalid operands.
 #[cold]
 fn wrong(i: &Inst) -> String {
     let op = i.op;
     let slots = op.form.src;
+    // The checks are repeated in the order of `inst`, so that the message names the first failure.
     if !op.types.is_empty() && !op.types.contains(&i.kind) {
         return format!("{} has no .{} form", op.template, i.kind.name());
     }
@@ -88,7 +93,7 @@ fn wrong(i: &Inst) -> String {
     if !has_results(i, &i.dst) {
         if let [Slot::Accumulators(_)] = op.form.dst {
             return format!(
-                "{} columns of sums; a multiple of 8 up to 256",
+                "{} columns of accumulators: expected a multiple of 8 up to 256",
                 2 * i.dst.len()
             );
         }
@@ -106,7 +111,7 @@ fn wrong(i: &Inst) -> String {
     }
 }
 
-/// Whether a register of this class can hold a value of this kind.
+/// Returns true if a register of this class can hold a value of `kind`.
 fn holds(r: &Reg, kind: Kind) -> bool {
     r.kind.class() == kind.class()
 }
@@ -124,7 +129,7 @@ fn slot_kind(slot: Slot, i: &Inst) -> Kind {
         | Slot::Bytes
         | Slot::Threads
         | Slot::Cluster => Kind::U32,
-        // 16 bits of any kind.
+        // PTX wants a 16-bit register of any type, and `f16` is the 16-bit type of the table.
         Slot::Blocks => Kind::F16,
         Slot::Regs(kind, _) => kind,
         _ => i.kind,
@@ -142,6 +147,8 @@ fn fits(slot: Slot, o: &Operand, i: &Inst) -> bool {
             _ => false,
         },
         Operand::Addr(Base::Reg(r), _) => {
+            // The register class separates the spaces: global addresses have 64 bits, and shared
+            // ones 32.
             use Slot::{Barrier, Cluster, Global, Shared, TensorMap};
             matches!(slot, Global | Shared | Barrier | Cluster | TensorMap)
                 && holds(r, slot_kind(slot, i))
@@ -153,7 +160,7 @@ fn fits(slot: Slot, o: &Operand, i: &Inst) -> bool {
     }
 }
 
-/// Whether these are an address and one to five coordinates.
+/// Returns true if `regs` are the address of a tensor map and one to five coordinates.
 fn is_place(regs: &[Reg]) -> bool {
     match regs {
         [map, coordinates @ ..] => {
@@ -165,7 +172,7 @@ fn is_place(regs: &[Reg]) -> bool {
     }
 }
 
-/// Whether a register may stand there.
+/// Returns true if `slot` accepts a plain register.
 fn is_value(slot: Slot) -> bool {
     use Slot::*;
     matches!(
@@ -187,7 +194,8 @@ fn fits_literal(slot: Slot, imm: Imm, i: &Inst) -> bool {
     }
 }
 
-/// What a register holds of a kind in memory: bytes and 16-bit integers widen.
+/// Returns the type of a register that holds a value of `kind`, because bytes and 16-bit integers
+/// widen.
 fn register_kind(kind: Kind) -> Kind {
     match kind {
         Kind::U8 | Kind::U16 => Kind::U32,

@@ -1,27 +1,30 @@
-//! Mbarriers: counts that cannot match, whatever the kernel is launched with.
+//! Mbarrier checks: finds counts that cannot match for any launch.
 //!
-//! A phase ends when as many have arrived as `mbarrier.init` said, and all bytes expected have landed. Which barrier an
-//! instruction names is often known only as the kernel runs: a ring computes its address from the stage. So a barrier
-//! here is what is known of it, a [`Place`], and what may be one barrier counts as one. Refused is what is wrong
-//! wherever the addresses lead:
+//! A phase ends when as many threads have arrived as `mbarrier.init` specified and all expected
+//! bytes have been copied. The address of an mbarrier is often unknown before the kernel runs,
+//! because a ring computes it from the stage. The check therefore approximates each address by a
+//! [`Place`] and treats all mbarriers that may be the same as one. It reports only errors that
+//! occur for every possible address:
 //!
-//! - any use of a barrier that nothing makes, and a count that no barrier has;
-//! - a wait for a barrier at which nobody arrives, or at which fewer arrive in all than end one phase: arrivals in no
-//!   loop, each by the whole block, against the least count that the barrier may have;
-//! - all lanes of a warp arriving at once at one barrier whose count is below 32: phases would begin and end within the
-//!   instruction, and no wait could tell them apart;
-//! - bytes expected that no bulk copy brings, and copies whose bytes nobody expects.
+//! - An mbarrier is used but never initialized, or its count is out of range.
+//! - A thread waits at an mbarrier at which no thread arrives, or at which too few threads arrive
+//!   to end one phase. Arrivals outside of loops are counted as if the whole block executed them,
+//!   and compared with the smallest count that the mbarrier may have.
+//! - All lanes of a warp arrive together at an mbarrier whose count is below 32. Several phases
+//!   would then begin and end within one instruction, and no wait could distinguish them.
+//! - Bytes are expected that no bulk copy brings, or a copy brings bytes that are not expected.
 //!
-//! A wait for the literal parity 1 may be alone: on a new barrier it passes at once. Counts that are not literals are
-//! taken for right. All that depends on numbers of a launch - which threads arrive and how often, at which stage, how
-//! many bytes, whether a wait is a phase late - is left to the emulator.
+//! Limits: a wait for the literal parity 1 needs no arrival, because it succeeds immediately on a
+//! new mbarrier. Counts that are not literals are assumed to be correct. Everything that depends on
+//! a launch is left to the emulator, for example the number of arrivals, the stage, the number of
+//! bytes, or a wait that is one phase late.
 
 use super::error::{BuildError, ErrorKind, LANES, MOST, Unmatched};
 use super::per_register::PerRegister;
 use crate::ir::*;
 use crate::isa::{self, Completion, Effect, MbarrierStep, Slot};
 
-/// Instructions on a barrier, by what they do to it.
+/// A predicate that selects instructions on an mbarrier by their effect.
 type Those = fn(Effect) -> bool;
 
 const ARRIVALS: Those = |effect| matches!(effect, Effect::Mbarrier(step) if step.arrives());
@@ -30,38 +33,39 @@ const COPIES: Those = |effect| effect == Effect::Copy(Completion::Mbarrier);
 const EXPECTS: Those = |effect| effect == Effect::Mbarrier(MbarrierStep::ArriveExpect);
 const INITS: Those = |effect| effect == Effect::Mbarrier(MbarrierStep::Init);
 
-/// What is known of an address in shared memory; arrays by number, all dynamic ones under that of the first.
+/// An approximate address in shared memory. Arrays are numbered, and all dynamic arrays share one
+/// number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Place {
-    /// This byte of an array.
+    /// A byte offset in an array.
     At(usize, i64),
-    /// Somewhere in an array.
+    /// An unknown offset in an array.
     In(usize),
-    /// Anywhere.
+    /// An unknown address.
     Unknown,
 }
 
-/// The loops around a place.
+/// The loops around an instruction.
 #[derive(Default)]
 pub(super) struct Loops {
     pub(super) depth: u32,
-    /// The loop in whose condition it is.
+    /// The loop whose condition contains the instruction.
     pub(super) condition: Option<At>,
 }
 
-/// An instruction on a barrier.
+/// An instruction on an mbarrier.
 pub(super) struct Use<'a> {
     inst: &'a Inst,
     at: At,
-    /// Its register, and the bytes from there on.
+    /// The register of the address and a byte offset.
     address: (Reg, i32),
     place: Place,
-    /// Whether whole warps execute it, each with one address.
+    /// Whether whole warps execute it with one address each.
     whole: bool,
     looped: bool,
 }
 
-/// The register and the offset of an address of a barrier, if the instruction has one.
+/// Returns the register and the offset of the mbarrier that the instruction uses, if it uses one.
 pub(super) fn address(inst: &Inst) -> Option<(Reg, i32)> {
     let slot = inst
         .op
@@ -84,7 +88,7 @@ pub(super) fn check(p: &Program, mut uses: Vec<Use<'_>>) -> Vec<BuildError> {
         u.place = places.at(&u.address.0).offset(u.address.1);
     }
     let error = |u: &Use<'_>| {
-        // Blocks of a cluster may arrive as well.
+        // Threads of all blocks of the cluster may arrive.
         let problem = problem(u, &uses, u64::from(p.block) * u64::from(p.cluster))?;
         let kind = ErrorKind::Mbarrier {
             text: crate::print::inst(u.inst),
@@ -113,7 +117,7 @@ fn problem(u: &Use<'_>, uses: &[Use<'_>], block: u64) -> Option<Unmatched> {
     if here(INITS).next().is_none() {
         return Some(Unmatched::NotMade);
     }
-    // None of them is known where one of them is not.
+    // One count that is not a literal makes the smallest and the largest count unknown.
     let counts: Option<Vec<u64>> = here(INITS).map(Use::number).collect();
     let counts = counts.unwrap_or_default();
     if is(ARRIVALS) && u.whole && counts.iter().max().is_some_and(|most| *most < LANES) {
@@ -139,7 +143,7 @@ fn problem(u: &Use<'_>, uses: &[Use<'_>], block: u64) -> Option<Unmatched> {
 }
 
 impl<'a> Use<'a> {
-    /// One at this address, `whole` and `looped` as it stands. An error at a wait is one at its loop.
+    /// Returns the use of `inst`. An error at a wait is reported at the loop that contains it.
     pub(super) fn new(inst: &'a Inst, address: (Reg, i32), whole: bool, around: &Loops) -> Self {
         let at = around
             .condition
@@ -155,7 +159,7 @@ impl<'a> Use<'a> {
         }
     }
 
-    /// The literal beside the barrier: a count, bytes, or a parity.
+    /// Returns the literal operand after the address: a count, a number of bytes or a parity.
     fn number(&self) -> Option<u64> {
         match self.inst.src.get(1) {
             Some(Operand::Imm(imm)) => Some(imm.bits),
@@ -165,7 +169,7 @@ impl<'a> Use<'a> {
 }
 
 impl Place {
-    /// Whether the eight bytes at both may share one.
+    /// Returns true if the mbarriers of 8 bytes at both addresses may overlap.
     fn may_be(self, other: Place) -> bool {
         match (self, other) {
             (Place::At(a, i), Place::At(b, j)) => a == b && i.abs_diff(j) < 8,
@@ -182,7 +186,7 @@ impl Place {
     }
 }
 
-/// What each register holds of an address in shared memory. An index stays within the array it is added to.
+/// Returns the approximate address in each register. An index is assumed to stay within its array.
 fn places(p: &Program) -> PerRegister<Place> {
     let mut places: PerRegister<Option<Place>> = PerRegister::new(p, None);
     p.each_inst(&mut |i| {
@@ -192,7 +196,7 @@ fn places(p: &Program) -> PerRegister<Place> {
                 Some(Place::At(n, _) | Place::In(n)) => Place::In(n),
                 _ => Place::Unknown,
             },
-            // An index of bytes.
+            // `Ptr::row` adds an index of bytes without a multiplication.
             [Operand::Reg(base), _] if *i.op == isa::ADD => match *places.at(base) {
                 Some(Place::At(n, _) | Place::In(n)) => Place::In(n),
                 _ => Place::Unknown,
@@ -201,7 +205,7 @@ fn places(p: &Program) -> PerRegister<Place> {
         };
         for d in &i.dst {
             let known = places.at(d);
-            // Written twice, it is what both agree in.
+            // A register that is written twice is known only if both writes agree.
             *known = Some(if known.is_none_or(|k| k == place) {
                 place
             } else {
@@ -219,7 +223,7 @@ fn places(p: &Program) -> PerRegister<Place> {
     }
 }
 
-/// The number of an array, where all dynamic ones are the same memory.
+/// Returns the number of an array. All dynamic arrays are the same memory and share one number.
 fn array(p: &Program, name: &str) -> Option<usize> {
     let array = p.shared.iter().find(|s| s.name == name)?;
     p.shared.iter().position(|s| {

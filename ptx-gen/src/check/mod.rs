@@ -1,12 +1,15 @@
-//! The validator: what the types cannot say. All errors at once, each with the Rust place and what to do instead.
+//! Validation: the checks that Rust's types cannot express. All errors are reported at the same
+//! time.
 //!
-//! - *form*: operands are what the row says, names and notes are what PTX allows;
-//! - *scope*: a value is used only inside the block that defines it;
-//! - *uniformity*: what a block or a warp must reach together stands in no branch that splits it;
-//! - *overlap*: every block of a kernel that overlaps others waits for them;
-//! - *mbarriers*: what is made, arrived at, expected and copied can end the phases that are waited for;
-//! - *products*: what a warpgroup multiplies beside its instructions is touched by none of them until it waits;
-//! - *limits*: threads, parameters and shared memory are what every device has.
+//! - *Form*: operands match the instruction, and names and notes are valid PTX.
+//! - *Scope*: a value is used only inside the block that defines it.
+//! - *Uniformity*: instructions that a block or a warp must execute together are not in a branch
+//!   that splits it.
+//! - *Overlap*: every block of a kernel that lets others overlap waits for the kernels before it.
+//! - *Mbarriers*: initializations, arrivals, expected bytes and copies can end the phases that are
+//!   waited for.
+//! - *Matmuls*: no instruction touches the registers of an asynchronous matmul before the wait.
+//! - *Limits*: threads, parameters and shared memory are within the limits of every device.
 //!
 //! One walk looks at each instruction.
 
@@ -28,23 +31,27 @@ use error::MAX_NAME;
 pub use error::{BuildError, ErrorKind, Errors, Misused, Unmatched};
 use walk::Found;
 
-/// Bytes of parameters that every target takes (PTX manual, "Kernel Function Parameters").
+/// The maximum size of all parameters in bytes on every target (PTX manual, "Kernel Function
+/// Parameters").
 const MAX_PARAMS: u32 = 4352;
-/// Threads that every target's multiprocessor holds (CUDA programming guide, "Compute Capabilities").
+/// The number of threads that a multiprocessor of every target can hold (CUDA C++ Programming
+/// Guide, "Compute Capabilities").
 const MAX_RESIDENT: u32 = 1024;
-/// Bytes of static shared memory that every target has.
+/// The maximum size of static shared memory in bytes on every target.
 const MAX_STATIC_SHARED: u32 = 48 * 1024;
 
-/// The largest third dimension of a block (CUDA programming guide, "Compute Capabilities").
+/// The maximum third dimension of a block (CUDA C++ Programming Guide, "Compute Capabilities").
 const MAX_BLOCK_Z: u32 = 64;
 
-/// Blocks of a cluster that every target with clusters can launch (CUDA programming guide, "Thread Block Clusters").
+/// The number of blocks in a cluster that every target with clusters can launch (CUDA C++
+/// Programming Guide, "Thread Block Clusters").
 const MAX_CLUSTER: u32 = 8;
 
-/// The program with its needs, if nothing is wrong with it, nor was when it was built.
+/// Validates a program and computes its needs.
 ///
 /// # Errors
-/// Everything that is.
+/// Returns `errors`, which were found while the program was built, and all errors that the checks
+/// find.
 pub(crate) fn checked(mut p: Program, mut errors: Vec<BuildError>) -> Result<Program, Errors> {
     errors.extend(limits(&p));
     errors.extend(names(&p));
@@ -57,6 +64,7 @@ pub(crate) fn checked(mut p: Program, mut errors: Vec<BuildError>) -> Result<Pro
     errors.extend(mbarrier::check(&p, uses));
     errors.extend(wgmma::check(&p));
     p.needs = needs;
+    // The launch attribute for clusters has requirements even if no instruction does.
     if p.cluster > 1 {
         p.needs.sm = p.needs.sm.max(90);
         p.needs.version = p.needs.version.max(Version(7, 8));
@@ -75,6 +83,7 @@ fn limits(p: &Program) -> Vec<BuildError> {
             errors.push(BuildError { at: None, kind })
         }
     };
+    // Each parameter is aligned to its size, as in the parameter buffer of the driver.
     let params = p.params.iter().fold(0, |at: u32, q| {
         let (size, align) = q.kind.layout();
         at.next_multiple_of(align.max(1)) + size
@@ -83,7 +92,7 @@ fn limits(p: &Program) -> Vec<BuildError> {
     whole(
         p.block == 0 || p.block > 1024 || !p.block.is_multiple_of(32),
         ErrorKind::Limit(format!(
-            "{}: {} threads in a block; a multiple of 32 from 32 to 1024",
+            "{}: {} threads in a block: expected a multiple of 32 from 32 to 1024",
             p.name, p.block
         )),
     );
@@ -94,8 +103,8 @@ fn limits(p: &Program) -> Vec<BuildError> {
     whole(
         threads != u64::from(p.block) || z > MAX_BLOCK_Z,
         ErrorKind::Limit(format!(
-            "{}: a block of {x} x {y} x {z} threads; their product must be the {} threads of the block, and the last at most \
-             {MAX_BLOCK_Z}",
+            "{}: a block of {x} x {y} x {z} threads: expected a product of {}, and at most {MAX_BLOCK_Z} in the last \
+             dimension",
             p.name, p.block
         )),
     );
@@ -103,7 +112,7 @@ fn limits(p: &Program) -> Vec<BuildError> {
     whole(
         resident.is_some_and(|threads| threads == 0 || threads > MAX_RESIDENT),
         ErrorKind::Limit(format!(
-            "{}: {} threads asked for on a multiprocessor; 1 to {MAX_RESIDENT}",
+            "{}: {} threads requested per multiprocessor: expected 1 to {MAX_RESIDENT}",
             p.name,
             resident.unwrap_or_default()
         )),
@@ -111,29 +120,34 @@ fn limits(p: &Program) -> Vec<BuildError> {
     whole(
         p.cluster == 0 || p.cluster > MAX_CLUSTER,
         ErrorKind::Limit(format!(
-            "{}: clusters of {} blocks; 1 to {MAX_CLUSTER}",
+            "{}: clusters of {} blocks: expected 1 to {MAX_CLUSTER}",
             p.name, p.cluster
         )),
     );
     whole(
         params > MAX_PARAMS,
         ErrorKind::Limit(format!(
-            "{}: {params} bytes of parameters; at most {MAX_PARAMS}",
+            "{}: {params} bytes of parameters: expected at most {MAX_PARAMS}",
             p.name
         )),
     );
     whole(
         shared > MAX_STATIC_SHARED,
         ErrorKind::Limit(format!(
-            "{}: {shared} bytes of static shared memory; at most {MAX_STATIC_SHARED}, more is dynamic",
+            "{}: {shared} bytes of static shared memory: expected at most {MAX_STATIC_SHARED}, use dynamic shared \
+             memory for more",
             p.name
         )),
     );
     errors
 }
 
-/// Roles that do not take all warpgroups, or more registers than the block is launched with: they would wait for ever.
+/// Returns an error if roles do not take all warpgroups, or need more registers than the block has
+/// at launch.
+///
+/// With too many registers, the last `setmaxnreg.inc` would wait forever.
 pub(crate) fn roles(roles: &[(u32, u32)], block: u32, launched: u32) -> Vec<BuildError> {
+    // `setmaxnreg` moves registers between the warpgroups of a block, so only their sum is limited.
     let threads: u32 = roles.iter().map(|(groups, _)| 128 * groups).sum();
     let wanted: u32 = roles
         .iter()
@@ -145,14 +159,14 @@ pub(crate) fn roles(roles: &[(u32, u32)], block: u32, launched: u32) -> Vec<Buil
     let problem = match bad {
         _ if roles.is_empty() => return vec![],
         Some((_, n)) => {
-            format!("a role with {n} registers a thread; a multiple of 8 from 24 to 240")
+            format!("a role with {n} registers per thread: expected a multiple of 8 from 24 to 240")
         }
         None if threads != block => {
-            format!("roles for {threads} threads, and the block has {block}")
+            format!("roles for {threads} threads: expected the {block} threads of the block")
         }
         None if wanted > block * launched => format!(
-            "roles that ask for {wanted} registers, and {block} threads are launched with {launched} each, {}; the last \
-             to ask would wait for ever",
+            "roles need {wanted} registers, but {block} threads have {launched} each at launch, {} in total: the last \
+             role would wait forever",
             block * launched
         ),
         None => return vec![],
@@ -163,13 +177,14 @@ pub(crate) fn roles(roles: &[(u32, u32)], block: u32, launched: u32) -> Vec<Buil
     }]
 }
 
-/// Names that PTX does not allow, then those that two symbols of the kernel's scope have.
+/// Returns errors for names that PTX does not allow, then for names that two symbols share.
 fn names(p: &Program) -> Vec<BuildError> {
     let mut errors = vec![];
     let mut report = |kind| errors.push(BuildError { at: None, kind });
+    // Parameters and shared arrays share one scope in PTX.
     let mut symbols = vec![];
-    p.params.iter().for_each(|param| symbols.push(param.name));
-    p.shared.iter().for_each(|array| symbols.push(&array.name));
+    symbols.extend(p.params.iter().map(|param| param.name));
+    symbols.extend(p.shared.iter().map(|array| array.name.as_str()));
     for name in [p.name.as_str()].iter().chain(&symbols) {
         if !is_name(name) {
             report(ErrorKind::BadName((*name).into()));

@@ -1,5 +1,7 @@
-//! Levels the obvious way: each loop again, until nothing in it changes. The walk is compared with it on random
-//! programs, whose loops carry variables through one another.
+//! A naive computation of levels that walks each loop until nothing changes.
+//!
+//! The test compares the optimized walk with it on random programs whose loops carry variables
+//! through one another.
 
 use super::per_register::PerRegister;
 use super::walk;
@@ -8,7 +10,7 @@ use crate::ir::*;
 use crate::isa;
 use crate::ty::Kind;
 
-/// Levels in program order, with the barriers that stand where threads of a block are apart.
+/// Levels in program order, and the number of barriers in divergent code.
 struct Naive {
     levels: PerRegister<Level>,
     split: usize,
@@ -39,7 +41,8 @@ impl Naive {
     }
 
     fn cycle(&mut self, cond: &[Stmt], exit: &Reg, body: &[Stmt], around: Level) {
-        let (split, outer) = (self.split, std::mem::take(&mut self.changed));
+        let split = self.split;
+        let outer = std::mem::take(&mut self.changed);
         let inner = around.max(*self.levels.at(exit));
         self.walk(cond, inner);
         let inner = around.max(*self.levels.at(exit));
@@ -68,7 +71,7 @@ fn result(i: &Inst, around: Level, levels: &mut PerRegister<Level>) -> bool {
     changed
 }
 
-/// Random numbers: xorshift.
+/// A xorshift random number generator.
 struct Random(u64);
 
 impl Random {
@@ -80,7 +83,7 @@ impl Random {
     }
 }
 
-/// A few statements over these variables.
+/// Emits a few random statements over these variables.
 fn write(k: Builder<'_>, vars: &[Reg], pred: Reg, random: &mut Random, depth: usize) {
     for _ in 0..3 + random.below(4) {
         let [a, b, c] = [0; 3].map(|_| vars[random.below(vars.len())]);
@@ -149,23 +152,20 @@ fn program(seed: u64) -> Program {
         mut open,
         ..
     } = state.take();
-    let (body, needs) = (open.pop().unwrap_or_default(), Needs::LEAST);
-    let (name, params, shared) = ("random".into(), vec![], vec![]);
-    let (blocks_per_sm, tiles, boxes) = (None, vec![], vec![]);
     Program {
-        name,
+        name: "random".into(),
         block: 64,
         shape: [64, 1, 1],
-        blocks_per_sm,
+        blocks_per_sm: None,
         cluster: 1,
-        params,
-        tiles,
-        boxes,
-        shared,
-        body,
+        params: vec![],
+        tiles: vec![],
+        boxes: vec![],
+        shared: vec![],
+        body: open.pop().unwrap_or_default(),
         registers,
         pinned,
-        needs,
+        needs: Needs::LEAST,
     }
 }
 

@@ -1,39 +1,41 @@
-//! Which parameters a program reads by `ld.global.nc`.
+//! Finds the parameters that a program reads with `ld.global.nc`.
 //!
-//! The manual allows such loads for memory that nobody writes while the kernel is there: their cache is not kept
-//! coherent, and only emptied when a kernel starts. Whether that holds is for those to say who see several kernels at
-//! once, so this is told and not judged here.
+//! PTX allows such loads only for memory that no thread writes while the kernel runs. Their cache
+//! is not kept coherent and is emptied only when a kernel starts. Only the caller knows which
+//! kernels overlap, so this module reports the parameters and does not judge them.
 //!
-//! An address comes from a parameter if the parameter's value goes into it, through any number of registers. That is
-//! more than the truth where a pointer is chosen between two parameters, and never less.
+//! An address depends on a parameter if the value of the parameter flows into it through any number
+//! of registers. The result is exact or too large: a pointer that is selected from two parameters
+//! counts for both.
 
 use super::per_register::PerRegister;
 use crate::ir::*;
 use crate::isa::{Effect, MemoryOrder};
 use std::collections::BTreeSet;
 
-/// The parameters whose value is part of another's: few, each once.
+/// The parameters whose value flows into a register, each listed once.
 type Sources = Vec<&'static str>;
 
 impl Program {
-    /// The names of the buffers that it reads by `ld.global.nc`. Nobody may write them while the kernel is there,
-    /// which by a programmatic edge begins before the kernels before it have ended.
+    /// Returns the names of the buffers that the program reads with `ld.global.nc`.
+    ///
+    /// No other kernel may write these buffers while this kernel runs. With a programmatic
+    /// dependency, this kernel starts before its predecessors have ended.
     pub fn noncoherent(&self) -> BTreeSet<&'static str> {
         let mut sources = PerRegister::new(self, Sources::new());
         while spread(self, &mut sources) {}
         let mut found = BTreeSet::new();
         self.each_inst(&mut |i| {
             if matches!(i.op.effect, Effect::Load(_, MemoryOrder::Noncoherent)) {
-                all(i, &mut sources)
-                    .into_iter()
-                    .for_each(|name| _ = found.insert(name));
+                found.extend(all(i, &mut sources));
             }
         });
         found
     }
 }
 
-/// Carries sources from operands to results once, in program order; whether any were new.
+/// Propagates sources from operands to results once, in program order. Returns true if any source
+/// is new.
 fn spread(p: &Program, sources: &mut PerRegister<Sources>) -> bool {
     let mut more = false;
     p.each_inst(&mut |i| {
@@ -49,12 +51,14 @@ fn spread(p: &Program, sources: &mut PerRegister<Sources>) -> bool {
     more
 }
 
-/// Whether its result may be an address computed from its operands: of 64 bits, and not out of memory.
+/// Returns true if the result may be an address that is computed from the operands.
 fn is_address(i: &Inst) -> bool {
+    // Global addresses have 64 bits. A value that is loaded from memory does not come from the
+    // operands.
     i.dst.iter().any(|d| d.kind.bytes() == 8) && !i.op.effect.loads()
 }
 
-/// The buffer whose address it loads.
+/// Returns the buffer whose address the instruction loads.
 fn buffer(p: &Program, i: &Inst) -> Option<&'static str> {
     let Some(Operand::Addr(Base::Symbol(name), _)) = i.src.first() else {
         return None;
@@ -63,7 +67,7 @@ fn buffer(p: &Program, i: &Inst) -> Option<&'static str> {
     matches!(param.kind, ParamKind::Buffer(..)).then_some(param.name)
 }
 
-/// Adds sources; whether any were new.
+/// Adds sources. Returns true if any is new.
 fn add(known: &mut Sources, from: &[&'static str]) -> bool {
     let before = known.len();
     for name in from {

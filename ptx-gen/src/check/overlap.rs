@@ -1,24 +1,26 @@
-//! Overlap: every block of a kernel that overlaps others waits for the kernels before.
+//! Overlap checks: every block of a kernel that lets others overlap must wait for the kernels
+//! before it.
 
 use super::error::{BuildError, ErrorKind};
 use crate::ir::At;
 use crate::isa::GridStep;
 
-/// What a walk knows of waits so far.
+/// The waits and triggers that the walk has found.
 #[derive(Default)]
 pub(super) struct Overlap {
-    /// Branches and loops around this place that a whole block may skip.
+    /// The number of branches and loops around the current instruction that a whole block may skip.
     pub(super) skippable: u32,
     wait: Wait,
     triggers: bool,
 }
 
-/// Whether every block waits for the kernels before: those after it rely on that.
+/// The guarantee that every block waits for the kernels before, on which the following kernels
+/// rely.
 #[derive(Default, PartialEq)]
 enum Wait {
     #[default]
     None,
-    /// Some block may not: the place.
+    /// Some block may skip the wait at this line.
     Skippable(At),
     Certain,
 }

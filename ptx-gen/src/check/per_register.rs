@@ -1,10 +1,10 @@
-//! A value for each register, for the walks.
+//! A table with one value for each register of a program.
 
 use crate::ir::{Program, Reg};
 
-/// A value for each register of a program.
+/// A table with one value for each register of a program.
 pub(super) struct PerRegister<T> {
-    /// Where each class begins.
+    /// The index of the first register of each class.
     pub(super) starts: [usize; 5],
     pub(super) values: Vec<T>,
 }

@@ -1,12 +1,17 @@
-//! The walk that checks each instruction: its form, its scope and its uniformity.
+//! The walk that checks the form, the scope and the uniformity of each instruction.
 //!
-//! *Scope*: a value is used only inside the block that defines it.
+//! **Scope**: a value may be used only inside the block that defines it.
 //!
-//! *Uniformity*: what a block or a warp must reach together stands in no branch that splits it. Each register has the
-//! widest group of threads in which it is the same, from the lattice block < warpgroup < warp < lane. A result is as narrow as its
-//! narrowest operand and as the branches around it. A loop is walked until each of its results is: a variable that it
-//! carries may narrow after an instruction has read it, and mostly that instruction's result is as narrow already.
-//! Levels only narrow, so that is after a few rounds. Form and scope are what they are in the first.
+//! **Uniformity**: instructions that a block or a warp must execute together must not be inside a
+//! branch that splits it. The walk is a dataflow analysis over the lattice block < warpgroup < warp
+//! < lane. Each register has a level, the largest group of threads in which its value is uniform.
+//! The level of a result is the maximum of the levels of its operands and of the branches around
+//! it.
+//!
+//! A loop is walked until no level changes, because a variable may become less uniform after an
+//! instruction has read it. The walk repeats a loop only if a level changed and some level was
+//! derived from the old value. Levels only rise, so few rounds are needed. Form and scope do not
+//! change between rounds and are checked in the first one.
 
 use super::error::{BuildError, ErrorKind};
 use super::form;
@@ -16,22 +21,23 @@ use super::per_register::PerRegister;
 use crate::ir::*;
 use crate::isa::{Effect, Uniformity};
 
-/// What is known of a register.
+/// The facts about a register.
 #[derive(Clone, Copy)]
 pub(super) struct Known {
     /// The first instruction that writes it.
     defined: Option<At>,
-    /// The block that defines it, by its number in the order of the text.
+    /// The block that defines it, numbered in the order of the text.
     home: u32,
-    /// How far it is the same.
+    /// The level of the register.
     pub(super) level: Level,
-    /// The level, where the builder knows it.
+    /// The level that the builder has asserted, if any.
     pinned: Option<Level>,
-    /// The widest level of what follows from it: if it gets narrower than that, what follows is out of date.
+    /// The most uniform level that was derived from this register. If the register becomes less
+    /// uniform than that, the derived level is outdated.
     followed: Level,
 }
 
-/// What the walk finds.
+/// The results of the walk.
 pub(super) struct Found<'p> {
     pub(super) errors: Vec<BuildError>,
     /// The instructions on mbarriers.
@@ -62,7 +68,7 @@ pub(super) fn walk(p: &Program) -> Found<'_> {
     }
 }
 
-/// What is known of each register in the end, and how many instructions stand where threads are apart.
+/// Returns the final facts about each register and the number of instructions in divergent code.
 #[cfg(test)]
 pub(super) fn levels(p: &Program) -> (PerRegister<Known>, usize) {
     let mut walk = Walk::new(p);
@@ -70,21 +76,22 @@ pub(super) fn levels(p: &Program) -> (PerRegister<Known>, usize) {
     (walk.registers, walk.uniformity.len())
 }
 
-/// How far the branches around a place keep threads together, and the branch that splits them.
+/// The level to which the branches around an instruction keep threads together, and the branch that
+/// splits them.
 type Split = Option<(Level, At)>;
 
-/// The number of no block: the home of what nothing defines.
+/// The number of no block: the home of registers that are not defined.
 const NOWHERE: u32 = 0;
 
 struct Walk<'p> {
     registers: PerRegister<Known>,
-    /// Of each block so far, whether its end is still to come.
+    /// For each block so far, whether the walk is still inside it.
     open: Vec<bool>,
-    /// The block of this place.
+    /// The current block.
     block: u32,
-    /// Loops around this place that are walked once more.
+    /// The number of enclosing loops that are being walked again.
     again: u32,
-    /// Whether a level changed of which another one follows that did not.
+    /// Whether a level changed from which another level was derived.
     outdated: bool,
     loops: Loops,
     overlap: Overlap,
@@ -124,7 +131,7 @@ impl<'p> Walk<'p> {
         }
     }
 
-    /// A block of its own: what it defines ends with it.
+    /// Walks a block whose definitions end with it.
     fn block(&mut self, stmts: &'p [Stmt], split: Split) {
         self.inside(|walk| walk.stmts(stmts, split));
     }
@@ -155,7 +162,8 @@ impl<'p> Walk<'p> {
                     let level = self.read(cond, at);
                     self.follow(cond, level);
                     let inner = narrower(split, level, at);
-                    // What splits a block sends some of its warps either way.
+                    // A condition that splits the block sends at least one warp into each side, so
+                    // the block as a whole skips neither.
                     let whole = u32::from(!matches!(level, Level::Warp | Level::Warpgroup));
                     self.overlap.skippable += whole;
                     self.block(body, inner);
@@ -191,12 +199,13 @@ impl<'p> Walk<'p> {
         });
     }
 
-    /// Walks the condition of a loop, and gives the level on which the loop ends.
+    /// Walks the condition of a loop. Returns the level of the exit predicate.
     fn condition(&mut self, cond: &'p [Stmt], (exit, at): (&Reg, At), split: Split) -> Level {
         let outer = self.loops.condition.replace(at);
         self.until(|walk| {
             let before = walk.registers.at(exit).level;
-            // Threads that left the loop do not evaluate its condition again.
+            // Threads that have left the loop do not evaluate the condition again, so the condition
+            // itself runs in diverged code if the exit diverges.
             walk.stmts(cond, narrower(split, before, at));
             walk.registers.at(exit).level == before
         });
@@ -206,9 +215,11 @@ impl<'p> Walk<'p> {
         level
     }
 
-    /// Walks the same statements until they are done, with the errors of the last time.
+    /// Walks the same statements until `done` returns true, and keeps the errors of the last round.
     fn until(&mut self, mut done: impl FnMut(&mut Self) -> bool) {
-        let (errors, uses, again) = (self.uniformity.len(), self.uses.len(), self.again);
+        let errors = self.uniformity.len();
+        let uses = self.uses.len();
+        let again = self.again;
         while !done(self) {
             self.again = again + 1;
             self.uniformity.truncate(errors);
@@ -219,7 +230,8 @@ impl<'p> Walk<'p> {
 
     #[inline(never)] // keeps its state in registers
     fn inst(&mut self, i: &'p Inst, split: Split) {
-        let (dst, src) = (&*i.dst, &*i.src);
+        let dst = &*i.dst;
+        let src = &*i.src;
         if self.again == 0 {
             form::inst(i, dst, src, &mut self.form);
             self.needs.add(i.op);
@@ -234,10 +246,12 @@ impl<'p> Walk<'p> {
             Uniformity::Same(level) => level,
             Uniformity::Differs => Level::Lane,
         });
+        // Other results do not depend on the uniformity of the operands, so they never get
+        // outdated.
         if level < Level::Lane && i.op.uniformity() == Uniformity::AsOperands {
-            src.iter()
-                .flat_map(Operand::registers)
-                .for_each(|r| self.follow(r, level));
+            for r in src.iter().flat_map(Operand::registers) {
+                self.follow(r, level);
+            }
         }
         for d in dst {
             self.write(d, level, i.at);
@@ -262,7 +276,7 @@ impl<'p> Walk<'p> {
         }
     }
 
-    /// How far what it reads is the same.
+    /// Returns the level of the operands together.
     #[inline]
     fn operands(&mut self, src: &[Operand], at: At) -> Level {
         let mut level = Level::Block;
@@ -271,9 +285,11 @@ impl<'p> Walk<'p> {
                 Operand::Reg(r) | Operand::Addr(Base::Reg(r), _) => {
                     level = level.max(self.read(r, at))
                 }
-                Operand::Group(regs) | Operand::Tensor(regs) => regs
-                    .iter()
-                    .for_each(|r| level = level.max(self.read(r, at))),
+                Operand::Group(regs) | Operand::Tensor(regs) => {
+                    for r in regs {
+                        level = level.max(self.read(r, at));
+                    }
+                }
                 Operand::Special(_, of) => level = level.max(*of),
                 Operand::Imm(_) | Operand::Symbol(_) | Operand::Addr(Base::Symbol(_), _) => {}
             }
@@ -281,18 +297,19 @@ impl<'p> Walk<'p> {
         level
     }
 
-    /// The level of a register that is read here.
+    /// Returns the level of a register that is read, and reports it if it is out of scope.
     #[inline]
     fn read(&mut self, reg: &Reg, at: At) -> Level {
         let known = self.registers.at(reg);
-        let (home, level) = (known.home, known.level);
+        let home = known.home;
+        let level = known.level;
         if !self.open[home as usize] {
             self.out_of_scope(reg, at);
         }
         level
     }
 
-    /// Notes that something this level follows from a register.
+    /// Records that a result of this level was derived from a register.
     #[inline]
     fn follow(&mut self, reg: &Reg, level: Level) {
         let known = self.registers.at(reg);
@@ -337,7 +354,7 @@ impl<'p> Walk<'p> {
     }
 }
 
-/// How far threads are together in a branch on a value that is the same this far.
+/// Returns the split inside a branch on a value of this level.
 fn narrower(outer: Split, level: Level, at: At) -> Split {
     match outer {
         Some((o, _)) if o >= level => outer,

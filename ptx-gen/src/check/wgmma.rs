@@ -1,27 +1,27 @@
-//! Products of warpgroups: what they use is left alone while they are under way, and they are fenced from what used it
-//! before.
+//! Checks of asynchronous matmuls: fences before them, waits after them, and no interference in
+//! between.
 //!
-//! The walk follows the text with what may be under way: the groups committed, the latest last, the products since, and
-//! the registers used since the last fence. Where branches meet, and where a loop begins again, what may be on either
-//! way may be after. A wait for all but `n` groups leaves the latest `n`. Sets only grow along a loop, so a few rounds
-//! find all that it carries.
+//! The walk follows the program with an abstract state: the committed groups, the matmuls since the
+//! last commit, and the registers used since the last fence. Where branches join, and where a loop
+//! repeats, the state is the union of both paths. A wait for all but `n` groups keeps the latest
+//! `n`. States only grow along a loop, so a few rounds reach a fixed point.
 
 use super::error::{BuildError, ErrorKind, Misused};
 use crate::ir::*;
 use crate::isa::{Effect, Slot, WgmmaStep};
 use crate::ty::Class;
 
-/// A register, whatever type it is used as.
+/// A register, independent of the type it is used as.
 type Id = (Class, u32);
 
-/// Registers in order, each with a place that uses it.
+/// Registers in order, each with a line that uses it.
 #[derive(Clone, Default, PartialEq)]
 struct Used(Vec<(Id, At)>);
 
-/// Groups that are told apart; earlier ones count as one.
+/// The number of groups that are tracked separately. Earlier groups are merged into one.
 const GROUPS: usize = 8;
 
-/// What products under way use, and who asked for them.
+/// The registers that matmuls in flight use, and the last matmul of the group.
 #[derive(Clone, Default, PartialEq)]
 struct Group {
     sums: Used,
@@ -29,13 +29,13 @@ struct Group {
     asked: Option<(At, usize)>,
 }
 
-/// What is known at a place.
+/// The abstract state at a point of the program.
 #[derive(Clone, Default, PartialEq)]
 struct Now {
-    /// Groups under way, the latest last; the one in the making is apart.
+    /// The committed groups in flight, the latest last.
     groups: Vec<Group>,
     open: Group,
-    /// Registers used since the last fence: read, or written.
+    /// The registers read since the last fence.
     read: Used,
     written: Used,
     fenced: bool,
@@ -103,9 +103,10 @@ impl Group {
 }
 
 impl Now {
-    /// What may be under way after one of two ways.
+    /// Merges the state of another path into this one.
     fn join(&mut self, other: &Now) {
         self.open.join(&other.open);
+        // Groups are matched from the latest backwards, because waits count from the latest.
         for (n, group) in other.groups.iter().rev().enumerate() {
             match self.groups.len().checked_sub(n + 1) {
                 Some(i) => self.groups[i].join(group),
@@ -147,10 +148,13 @@ impl<'p> Walk<'p> {
         }
     }
 
-    /// The loop ends after its condition. It is walked until nothing more may be under way at its start.
+    /// Walks a loop until the state at its start no longer grows. The loop ends after its
+    /// condition.
     fn cycle(&mut self, cond: &'p [Stmt], body: &'p [Stmt], now: &mut Now) {
         let errors = self.errors.len();
         loop {
+            // Only the last round sees the final state, so the errors of earlier rounds are
+            // dropped.
             self.errors.truncate(errors);
             let start = now.clone();
             self.stmts(cond, now);
@@ -185,8 +189,10 @@ impl<'p> Walk<'p> {
         }
     }
 
-    /// An instruction of the warpgroup itself.
+    /// Checks an instruction other than a matmul.
     fn other(&mut self, i: &'p Inst, now: &mut Now) {
+        // The matmul writes its accumulators, so even reading them is an error. The left matrix is
+        // only read and must not be written.
         let read = i.src.iter().flat_map(Operand::registers);
         for (reg, writes) in read
             .map(|r| (r, false))
@@ -218,6 +224,7 @@ impl<'p> Walk<'p> {
         if !now.fenced {
             self.report(i, Misused::NeverFenced);
         }
+        // Accumulators must be fenced after reads and writes, the left matrix only after writes.
         let sums = i
             .dst
             .iter()
@@ -234,8 +241,12 @@ impl<'p> Walk<'p> {
         if known.is_none() {
             self.products.push(i);
         }
-        i.dst.iter().for_each(|r| now.open.sums.insert(r, i.at));
-        left.iter().for_each(|r| now.open.left.insert(r, i.at));
+        for r in &i.dst {
+            now.open.sums.insert(r, i.at);
+        }
+        for r in left {
+            now.open.left.insert(r, i.at);
+        }
     }
 
     fn report(&mut self, i: &Inst, problem: Misused) {

@@ -1,6 +1,7 @@
 //! Integer and single-precision arithmetic.
 //!
-//! Bit fields are of 32 bits: for 64, what ptxas makes of a length past 64 is not what the manual says (seen on an H200).
+//! Bit fields have 32 bits only. For 64-bit fields with a length above 64, the code that `ptxas`
+//! generates differs from the manual (observed on an H200).
 
 use super::op::*;
 

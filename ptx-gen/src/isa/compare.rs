@@ -1,4 +1,4 @@
-//! Comparison and selection. Ordered: a comparison with NaN is false, but `ne`.
+//! Comparison and selection. A comparison with NaN is false, except for `ne`.
 
 use super::op::*;
 

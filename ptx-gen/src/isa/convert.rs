@@ -1,4 +1,4 @@
-//! Conversions. Float to integer saturates, and NaN becomes 0.
+//! Conversions. Conversions from float to integer saturate, and NaN becomes 0.
 
 use super::op::*;
 

@@ -1,120 +1,125 @@
-//! What instructions do besides computing a result: to memory, to barriers, to the threads they share it with.
+//! The effects of instructions on memory, on barriers and on other threads.
 //!
-//! The checks read these properties and no names of rows, so that they hold for a row that is added. Every row states
-//! its effect; [`Effect::Pure`] rows cannot have an address, which the table refuses when it is compiled.
+//! The checks depend on these properties instead of the names of rows, so they also apply to new
+//! rows. Every row states its effect. A row with [`Effect::Pure`] cannot have an address operand,
+//! which is checked at compile time.
 
 use crate::level::Level;
 
-/// What an instruction does besides computing a result from its operands.
+/// The effect of an instruction besides computing a result from its operands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// Nothing: the result follows from the operands.
+    /// No effect: the result depends only on the operands.
     Pure,
     /// Loads from memory.
     Load(StateSpace, MemoryOrder),
-    /// Loads matrices from shared memory; each lane gets its own part of what the lanes address.
+    /// Loads matrices from shared memory. Each lane receives a fragment of the rows that all lanes
+    /// address.
     LoadMatrix,
-    /// Stores matrices to shared memory; each lane gives its own part of what the lanes address.
+    /// Stores matrices to shared memory. Each lane provides a fragment of the rows that all lanes
+    /// address.
     StoreMatrix,
     /// Stores to memory.
     Store(StateSpace, MemoryOrder),
-    /// Reads, modifies and writes memory in one step.
+    /// Reads, modifies and writes memory atomically.
     Atomic(StateSpace, MemoryOrder),
-    /// Asks for a copy between global and shared memory, which runs beside the thread.
+    /// Starts an asynchronous copy between global and shared memory.
     Copy(Completion),
-    /// Makes or awaits groups of copies.
+    /// Forms or waits for groups of copies.
     CopyGroup,
-    /// Brings memory into a cache.
+    /// Prefetches memory into a cache.
     Prefetch,
     /// Orders memory accesses.
     Fence,
-    /// Arrives at a barrier of the block or the warp, or waits for it.
+    /// Arrives at a barrier of the block, the warp or the cluster, or waits for it.
     Barrier,
-    /// Uses an mbarrier.
+    /// Operates on an mbarrier.
     Mbarrier(MbarrierStep),
-    /// Multiplies matrices beside the warpgroup, or orders such products with it.
+    /// Starts an asynchronous matmul of a warpgroup, or orders such matmuls.
     Wgmma(WgmmaStep),
-    /// Exchanges values between the lanes of a warp; how far the results are the same.
+    /// Exchanges values between the lanes of a warp. The results have this uniformity.
     Exchange(Uniformity),
-    /// Talks to the kernels before or after this one.
+    /// Synchronizes with the kernels before or after this one.
     Grid(GridStep),
-    /// Ends or delays the thread, or changes what it has.
+    /// Ends or delays the thread, or changes its number of registers.
     Control,
 }
 
-/// Where memory is: the manual's state space.
+/// A state space of PTX: the memory that an instruction accesses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StateSpace {
     /// `.global`
     Global,
     /// `.shared`
     Shared,
-    /// `.shared::cluster`: shared memory of any block of the cluster.
+    /// `.shared::cluster`: the shared memory of any block of the cluster.
     Cluster,
     /// `.param`
     Param,
 }
 
-/// How an access is ordered with those of other threads, and what caches it may use.
+/// The memory order of an access, and the caches it may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MemoryOrder {
-    /// Plain: for memory that no other thread accesses without a barrier between.
+    /// No modifier: for memory that other threads access only with synchronization in between.
     Weak,
-    /// `.nc`: through a cache that is not kept coherent, for memory that nobody writes while the kernel runs.
+    /// `.nc`: a load through a cache that is not coherent, for memory that no thread writes during
+    /// the kernel.
     Noncoherent,
-    /// `.relaxed`: sees and is seen by other threads, in no order with other accesses. Atomics without a word are this.
+    /// `.relaxed`: an access that is visible to other threads but does not order other accesses.
+    /// Atomics without a modifier are relaxed.
     Relaxed,
-    /// `.acquire`: sees what a releasing thread wrote before.
+    /// `.acquire`: the thread sees the earlier writes of the releasing thread.
     Acquire,
-    /// `.release`: publishes what this thread wrote before.
+    /// `.release`: publishes the earlier writes of this thread.
     Release,
-    /// `.acq_rel`: both.
+    /// `.acq_rel`: acquires and releases.
     AcquireRelease,
 }
 
-/// How a copy says that it has landed.
+/// The mechanism by which a copy reports its completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Completion {
-    /// By the group of copies that it is in.
+    /// The group of copies that contains it.
     Group,
-    /// By its bytes, at an mbarrier that expects them.
+    /// An mbarrier that expects the bytes.
     Mbarrier,
-    /// By the group of bulk copies that it is in; out of shared memory.
+    /// The group of bulk copies out of shared memory that contains it.
     BulkGroup,
 }
 
-/// A step of asynchronous products of a warpgroup.
+/// A step in the use of asynchronous matmuls of a warpgroup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WgmmaStep {
-    /// Lets products use registers that instructions have used before.
+    /// Orders earlier uses of registers before later matmuls.
     Fence,
-    /// Asks for a product.
+    /// Starts a matmul.
     Multiply,
-    /// Makes the products since the last group a group.
+    /// Groups the matmuls since the last group.
     Commit,
     /// Waits for groups.
     Wait,
 }
 
-/// A step in the life of an mbarrier.
+/// An operation on an mbarrier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MbarrierStep {
-    /// Makes it.
+    /// Initializes it.
     Init,
-    /// Makes it plain memory again.
+    /// Ends its use, so that the memory can be reused.
     Invalidate,
     /// Arrives.
     Arrive,
-    /// Arrives, and lets the phase wait for bytes.
+    /// Arrives and adds bytes that the phase waits for.
     ArriveExpect,
-    /// Arrives when copies of this thread have landed.
+    /// Arrives when earlier copies of this thread have completed.
     ArriveCopied,
-    /// Asks whether a phase has ended, or waits for that.
+    /// Tests or waits for the end of a phase.
     Wait,
 }
 
 impl MbarrierStep {
-    /// Whether it counts as an arrival.
+    /// Returns true if the operation counts as an arrival.
     pub fn arrives(self) -> bool {
         match self {
             MbarrierStep::Arrive | MbarrierStep::ArriveExpect | MbarrierStep::ArriveCopied => true,
@@ -123,33 +128,33 @@ impl MbarrierStep {
     }
 }
 
-/// A step between kernels that overlap.
+/// A step in the synchronization of overlapping kernels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GridStep {
-    /// Lets the next kernel start.
+    /// Allows the next kernel to start.
     Trigger,
     /// Waits for the kernels before.
     Wait,
 }
 
-/// How far the results of an instruction are the same.
+/// The uniformity of the results of an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Uniformity {
-    /// As far as its operands are.
+    /// Results are as uniform as the operands.
     AsOperands,
-    /// This far, even where its operands differ.
+    /// Results are uniform in this group, even if the operands differ.
     Same(Level),
-    /// Each thread may get its own, even with the same operands.
+    /// Results may differ from thread to thread, even if the operands are uniform.
     Differs,
 }
 
 impl Effect {
-    /// How far the results of an instruction with this effect are the same.
+    /// Returns the uniformity of the results of an instruction with this effect.
     pub fn uniformity(self) -> Uniformity {
         use MemoryOrder::*;
         match self {
             Effect::Exchange(uniformity) => uniformity,
-            // Two threads may load at different times, or take turns.
+            // Threads may execute these at different times and see different values.
             Effect::Load(_, Relaxed | Acquire | Release | AcquireRelease)
             | Effect::LoadMatrix
             | Effect::Atomic(..)
@@ -170,7 +175,7 @@ impl Effect {
         }
     }
 
-    /// Whether it is on an mbarrier.
+    /// Returns true if the instruction operates on an mbarrier.
     pub fn is_on_mbarrier(self) -> bool {
         matches!(
             self,
@@ -178,7 +183,7 @@ impl Effect {
         )
     }
 
-    /// Whether its results come out of memory.
+    /// Returns true if the results are read from memory.
     pub fn loads(self) -> bool {
         matches!(
             self,
@@ -192,7 +197,7 @@ pub(super) const LOAD_GLOBAL: Effect = Effect::Load(StateSpace::Global, MemoryOr
 /// A load from global memory through the cache that is not coherent.
 pub(super) const LOAD_NONCOHERENT: Effect =
     Effect::Load(StateSpace::Global, MemoryOrder::Noncoherent);
-/// A load from global memory that sees what others write meanwhile.
+/// A load from global memory that sees concurrent writes of other threads.
 pub(super) const LOAD_RELAXED: Effect = Effect::Load(StateSpace::Global, MemoryOrder::Relaxed);
 /// A load from global memory that acquires.
 pub(super) const LOAD_ACQUIRE: Effect = Effect::Load(StateSpace::Global, MemoryOrder::Acquire);
@@ -202,7 +207,7 @@ pub(super) const LOAD_SHARED: Effect = Effect::Load(StateSpace::Shared, MemoryOr
 pub(super) const LOAD_PARAM: Effect = Effect::Load(StateSpace::Param, MemoryOrder::Weak);
 /// A plain store to global memory.
 pub(super) const STORE_GLOBAL: Effect = Effect::Store(StateSpace::Global, MemoryOrder::Weak);
-/// A store to global memory that others may load meanwhile.
+/// A store to global memory that other threads may load concurrently.
 pub(super) const STORE_RELAXED: Effect = Effect::Store(StateSpace::Global, MemoryOrder::Relaxed);
 /// A store to global memory that releases.
 pub(super) const STORE_RELEASE: Effect = Effect::Store(StateSpace::Global, MemoryOrder::Release);
@@ -223,21 +228,21 @@ pub(super) const ATOMIC_ACQ_REL: Effect =
 pub(super) const ATOMIC_SHARED: Effect = Effect::Atomic(StateSpace::Shared, MemoryOrder::Relaxed);
 /// A prefetch.
 pub(super) const PREFETCH: Effect = Effect::Prefetch;
-/// A copy that is in a group.
+/// A copy that belongs to a group.
 pub(super) const COPY_IN_GROUP: Effect = Effect::Copy(Completion::Group);
-/// A copy whose bytes an mbarrier counts.
+/// A copy that reports its bytes to an mbarrier.
 pub(super) const COPY_FOR_MBARRIER: Effect = Effect::Copy(Completion::Mbarrier);
 /// A copy out of shared memory, in a group of bulk copies.
 pub(super) const COPY_IN_BULK_GROUP: Effect = Effect::Copy(Completion::BulkGroup);
-/// Making an mbarrier.
+/// The initialization of an mbarrier.
 pub(super) const MBARRIER_INIT: Effect = Effect::Mbarrier(MbarrierStep::Init);
-/// The end of an mbarrier.
+/// The end of the use of an mbarrier.
 pub(super) const MBARRIER_INVALIDATE: Effect = Effect::Mbarrier(MbarrierStep::Invalidate);
-/// An arrival.
+/// An arrival at an mbarrier.
 pub(super) const MBARRIER_ARRIVE: Effect = Effect::Mbarrier(MbarrierStep::Arrive);
-/// An arrival that expects bytes.
+/// An arrival at an mbarrier that adds expected bytes.
 pub(super) const MBARRIER_EXPECT: Effect = Effect::Mbarrier(MbarrierStep::ArriveExpect);
-/// An arrival when copies have landed.
+/// An arrival at an mbarrier when earlier copies have completed.
 pub(super) const MBARRIER_ARRIVE_COPIED: Effect = Effect::Mbarrier(MbarrierStep::ArriveCopied);
-/// A wait for a phase.
+/// A test or wait for the end of a phase.
 pub(super) const MBARRIER_WAIT: Effect = Effect::Mbarrier(MbarrierStep::Wait);

@@ -1,4 +1,4 @@
-//! Half precision: one binary16 value, or two side by side.
+//! Half precision: one binary16 value, or two in one register.
 
 use super::op::*;
 

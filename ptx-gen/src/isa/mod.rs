@@ -1,12 +1,21 @@
-//! The instruction table: one row is one line of the PTX manual, in its order and words.
+//! The instruction table: one row for each instruction form, in the order and the words of the PTX
+//! manual.
 //!
-//! Printer, validator, the table of instructions in the book, the sample programs and the coverage tests read these rows; nothing outside
-//! this module spells a mnemonic. Adding an instruction is adding a row, and a one-line method in `ops`.
+//! The printer, validation, the instruction table of the book, the sample programs and the coverage
+//! tests read these rows. Mnemonics are spelled nowhere else. To add an instruction, add a row here
+//! and a method of one line to the language.
 //!
-//! A row's template holds the type suffixes as placeholders: `$t` is the operation's type, `$s` the source type
-//! of a conversion, or that of a right matrix, `$m` the type as loads and stores name it, `$b` its width alone, and `$n` a
-//! number that follows from the operands: columns of a product, dimensions of a tensor.
-//! Minimum targets and PTX versions are those that ptxas enforces, measured by assembling each form.
+//! The template of a row contains placeholders:
+//!
+//! - `$t` is the type of the operation.
+//! - `$s` is the source type of a conversion, or the type of a right matrix.
+//! - `$m` is the type as loads and stores name it.
+//! - `$b` is the width of the type, such as `b32`.
+//! - `$n` is a number that follows from the operands: the columns of a matmul or the dimensions of
+//!   a tensor.
+//!
+//! The minimum targets and PTX versions are those that `ptxas` enforces. They were measured by
+//! assembling each form.
 
 mod arithmetic;
 mod asynchronous;
@@ -40,7 +49,9 @@ pub use sync::*;
 pub use warp::*;
 pub use wgmma::*;
 
-/// Every chapter, in the manual's order.
+pub use crate::level::Level;
+
+/// All chapters in the order of the manual.
 pub static CHAPTERS: [&Chapter; 14] = [
     &INTEGER,
     &FLOATING,
@@ -58,7 +69,7 @@ pub static CHAPTERS: [&Chapter; 14] = [
     &WGMMA,
 ];
 
-/// Every row.
+/// Returns all rows in the order of the manual.
 pub fn all() -> impl Iterator<Item = &'static Op> {
     CHAPTERS.iter().flat_map(|c| c.rows).copied()
 }

@@ -1,4 +1,4 @@
-//! What a row of the table is, and how one is written.
+//! The type of a row of the instruction table, and the functions that rows are written with.
 
 use crate::target::Version;
 
@@ -6,32 +6,34 @@ pub(super) use super::effect::*;
 pub(super) use crate::level::Level;
 pub(super) use crate::ty::Kind::{self, *};
 
-/// One row: an instruction form. It equals itself alone: there is no second row like it.
+/// A row of the instruction table: one form of an instruction.
+///
+/// Two rows are equal only if they are the same row.
 #[derive(Debug)]
 pub struct Op {
-    /// The row's name in Rust: `FMA_RN`.
+    /// The name of the row in Rust, for example `FMA_RN`.
     pub id: &'static str,
-    /// Mnemonic with placeholders: `fma.rn.$t`.
+    /// The mnemonic with placeholders, for example `fma.rn.$t`.
     pub template: &'static str,
-    /// What `$t`, `$m` and `$b` may stand for; empty where the template has none.
+    /// The types that `$t`, `$m` and `$b` can represent. It is empty for a template without them.
     pub types: &'static [Kind],
-    /// What `$s` may stand for.
+    /// The types that `$s` can represent.
     pub from: &'static [Kind],
-    /// What is written and read, in order.
+    /// The operands that are written and read, in order.
     pub form: Form,
-    /// Least compute capability, times ten.
+    /// The minimum compute capability, times ten.
     pub sm: u32,
-    /// Whether the target must be one of an architecture's own: the `a` of `sm_90a`.
+    /// Whether the target must be architecture-specific, like the `a` in `sm_90a`.
     pub specific: bool,
-    /// Least PTX version.
+    /// The minimum PTX version.
     pub version: Version,
-    /// The threads that must reach it together.
+    /// The group of threads that must execute it together.
     pub together: Level,
-    /// What it does besides computing a result from its operands.
+    /// The effect besides computing a result from the operands.
     pub effect: Effect,
-    /// How exact the result is.
+    /// The accuracy of the result.
     pub accuracy: Accuracy,
-    /// What it does, in one line.
+    /// The meaning in one line.
     pub doc: &'static str,
 }
 
@@ -42,73 +44,77 @@ impl PartialEq for Op {
 }
 impl Eq for Op {}
 
-/// How exact a result is.
+/// The accuracy of a result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Accuracy {
-    /// Exact, or correctly rounded.
+    /// Exact or correctly rounded.
     Exact,
-    /// Within this many units in the last place.
+    /// The maximum error in units in the last place.
     Ulp(u32),
-    /// As this text says.
+    /// A bound that the text describes.
     Bound(&'static str),
 }
 
-/// The operands of a form.
+/// The operands of an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Form {
-    /// Registers written.
+    /// The registers that it writes.
     pub dst: &'static [Slot],
-    /// Operands read.
+    /// The operands that it reads.
     pub src: &'static [Slot],
 }
 
-/// One operand of a form.
+/// The kind of one operand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Slot {
     /// A value of the operation's type.
     T,
-    /// A value of the conversion's source type.
+    /// A value of the source type of a conversion.
     S,
-    /// A value of this type, whatever the operation's.
+    /// A value of this type, independent of the operation's type.
     Is(Kind),
-    /// A value of the operation's width, twice over: the 64-bit result of a 32-bit product.
+    /// A value of twice the operation's width, such as the 64-bit result of a 32-bit
+    /// multiplication.
     Wide,
-    /// A literal in this range.
+    /// A literal in this inclusive range.
     Lit(u32, u32),
-    /// A value of the operation's type, a special register or the address of a shared array.
+    /// A value of the operation's type, a special register, or the address of a shared array.
     Any,
     /// A vector of this many values.
     Vec(u32),
-    /// A vector of this many registers of this type, whatever the operation's.
+    /// A vector of this many registers of this type, independent of the operation's type.
     Regs(Kind, u32),
-    /// Two binary16 values, as a vector.
+    /// A vector of two binary16 values.
     Halves,
     /// An address in global memory.
     Global,
     /// An address in shared memory.
     Shared,
-    /// The address of an mbarrier in shared memory: 8 bytes, set up by `mbarrier.init`.
+    /// The address of an mbarrier in shared memory: 8 bytes that `mbarrier.init` has initialized.
     Barrier,
-    /// The parity of an mbarrier's phase: 0 or 1.
+    /// The parity of a phase of an mbarrier: 0 or 1.
     Parity,
-    /// A number of bytes, a multiple of 16.
+    /// A number of bytes that is a multiple of 16.
     Bytes,
-    /// A number of threads, a multiple of 32.
+    /// A number of threads that is a multiple of 32.
     Threads,
-    /// A cache policy, as `createpolicy` makes them.
+    /// A cache policy from `createpolicy`.
     Policy,
-    /// Sums of a product of a warpgroup, which are read as well: half as many registers of this type as there are
-    /// columns, which are a multiple of 8 up to 256.
+    /// The accumulators of a matmul of a warpgroup, which are also read.
+    ///
+    /// There are half as many registers of this type as columns, and the columns are a multiple of
+    /// 8 up to 256.
     Accumulators(Kind),
-    /// A matrix in shared memory, described in 64 bits.
+    /// The 64-bit descriptor of a matrix in shared memory.
     Descriptor,
-    /// A place in a tensor: the address of its tensor map, and one to five coordinates, the innermost first.
+    /// A position in a tensor: the address of its map and one to five coordinates, the innermost
+    /// first.
     Tensor,
     /// The generic address of a tensor map.
     TensorMap,
-    /// Blocks of the cluster, one bit each: 16 bits.
+    /// A 16-bit mask with one bit for each block of the cluster.
     Blocks,
-    /// An address in shared memory of a block of the cluster, as `mapa` makes them.
+    /// An address in shared memory of a block of the cluster, as `mapa` returns it.
     Cluster,
     /// The name of a kernel parameter.
     ParamName,
@@ -137,7 +143,7 @@ pub(super) const INT32: &[Kind] = &[U32, S32];
 pub(super) const WORDS: &[Kind] = &[U32, S32, F16x2];
 pub(super) const FLOAT: &[Kind] = &[F32];
 
-/// A row that states what it does besides computing a result.
+/// Returns a row with an explicit effect.
 pub(super) const fn op(
     template: &'static str,
     types: &'static [Kind],
@@ -161,9 +167,10 @@ pub(super) const fn op(
     }
 }
 
-/// A row whose result follows from its operands, and that does nothing else.
+/// Returns a row without an effect besides its result, which depends only on the operands.
 ///
-/// A row with an address among its operands does not compile with it: what it does there must be stated.
+/// A row with an address operand or without a result does not compile with this function, because
+/// its effect must be stated.
 pub(super) const fn pure(
     template: &'static str,
     types: &'static [Kind],
@@ -172,11 +179,11 @@ pub(super) const fn pure(
 ) -> Op {
     assert!(
         !has_address(form.src),
-        "an instruction with an address states its effect: use `op`"
+        "an instruction with an address must state its effect: use `op`"
     );
     assert!(
         !form.dst.is_empty(),
-        "an instruction without a result states its effect: use `op`"
+        "an instruction without a result must state its effect: use `op`"
     );
     op(template, types, form, Effect::Pure, doc)
 }
@@ -226,12 +233,12 @@ impl Op {
         self
     }
 
-    /// How far its results are the same.
+    /// Returns the uniformity of the results.
     pub fn uniformity(&self) -> Uniformity {
         self.effect.uniformity()
     }
 
-    /// Every pair of `$t` and `$s` that the row allows.
+    /// Returns all pairs of `$t` and `$s` that the row allows.
     pub fn instances(&'static self) -> impl Iterator<Item = (Kind, Option<Kind>)> {
         let types = if self.types.is_empty() {
             &[U32][..]
@@ -241,7 +248,8 @@ impl Op {
         types.iter().flat_map(|&t| {
             let from: std::vec::Vec<Option<Kind>> = match self.from {
                 [] => vec![None],
-                // A conversion is from another type; a right matrix may be of the left one's.
+                // A conversion needs two different types, but a right matrix may have the type of
+                // the left one.
                 from if self.form.src.contains(&S) => from
                     .iter()
                     .map(|&s| Some(s))
@@ -254,18 +262,18 @@ impl Op {
     }
 }
 
-/// A chapter of the manual and its rows.
+/// A chapter of the manual with its rows.
 pub struct Chapter {
-    /// The manual's title.
+    /// The title in the manual.
     pub title: &'static str,
-    /// The rows, in the manual's order.
+    /// The rows in the order of the manual.
     pub rows: &'static [&'static Op],
 }
 
 macro_rules! table {
     ($(#[$m:meta])* $chapter:ident, $title:literal; $($name:ident = $row:expr;)*) => {
         $(
-            #[doc = stringify!($row)]
+            #[doc = concat!("The row of this declaration:\n\n```text\n", stringify!($row), "\n```")]
             pub static $name: Op = $row.named(stringify!($name));
         )*
         $(#[$m])*
@@ -279,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    #[should_panic(expected = "states its effect")]
+    #[should_panic(expected = "must state its effect")]
     fn a_load_is_no_pure_row() {
         pure(
             "ld.global.nc.v8.$m",
@@ -290,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "states its effect")]
+    #[should_panic(expected = "must state its effect")]
     fn a_row_without_results_is_no_pure_row() {
         pure("fence.sc.gpu", &[], NULLARY, "order all memory accesses");
     }

@@ -93,9 +93,9 @@ fn a_barrier_is_made_in_the_kernel() {
             b.mbarrier().wait(0);
         }),
         [
-            "`mbarrier.arrive.shared.b64 _, [%r1+8];`: nothing makes this mbarrier; `init` it in one thread, before a \
+            "`mbarrier.arrive.shared.b64 _, [%r1+8];`: this mbarrier is never initialized; call `init` in one thread, before a \
              barrier of the block",
-            "`mbarrier.try_wait.parity.shared::cta.b64 %p1_0, [%r2], 0;`: nothing makes this mbarrier; `init` it in one \
+            "`mbarrier.try_wait.parity.shared::cta.b64 %p1_0, [%r2], 0;`: this mbarrier is never initialized; call `init` in one \
              thread, before a barrier of the block",
         ]
     );
@@ -107,7 +107,7 @@ fn a_barrier_is_made_in_the_kernel() {
         assert_eq!(
             found,
             [format!(
-                "`mbarrier.init.shared.b64 [%r1], {count};`: a count of {count}; an mbarrier's is 1 to 1048575"
+                "`mbarrier.init.shared.b64 [%r1], {count};`: invalid count {count}: an mbarrier counts 1 to 1048575 arrivals"
             )]
         );
     }
@@ -115,8 +115,8 @@ fn a_barrier_is_made_in_the_kernel() {
 
 #[test]
 fn somebody_arrives_where_somebody_waits() {
-    let nobody = "`mbarrier.test_wait.parity.shared.b64 %p1_0, [%r1+8], 0;`: nobody arrives at this mbarrier, so that its \
-                  first phase never ends; `arrive` at it";
+    let nobody = "`mbarrier.test_wait.parity.shared.b64 %p1_0, [%r1+8], 0;`: no thread arrives at this mbarrier, so its \
+                  first phase never ends; call `arrive`";
     assert_eq!(
         errors(|k, _| {
             let barriers = k.shared::<u64>("barriers", 2);
@@ -150,8 +150,8 @@ fn enough_arrive_to_end_a_phase() {
             barrier.wait(0);
         }),
         [
-            "`mbarrier.try_wait.parity.shared::cta.b64 %p1_0, [%r1], 0;`: at most 128 arrive at this mbarrier, and its \
-             first phase ends after 129; `init` it for those that arrive"
+            "`mbarrier.try_wait.parity.shared::cta.b64 %p1_0, [%r1], 0;`: at most 128 threads arrive at this mbarrier, but \
+             its first phase ends after 129; `init` it with the number that arrive"
         ]
     );
     let fine: [Written; 3] = [
@@ -175,8 +175,9 @@ fn enough_arrive_to_end_a_phase() {
             barrier.wait(0);
         },
     ];
-    fine.into_iter()
-        .for_each(|program| assert_eq!(errors(program), NONE));
+    for program in fine {
+        assert_eq!(errors(program), NONE);
+    }
 }
 
 #[test]
@@ -189,8 +190,8 @@ fn a_warp_is_more_than_one() {
             barrier.wait(0);
         }),
         [
-            "`mbarrier.arrive.shared.b64 _, [%r1];`: 32 lanes arrive at once at an mbarrier whose phase ends after 1; \
-             let one lane arrive, or `init` it for 32 a warp"
+            "`mbarrier.arrive.shared.b64 _, [%r1];`: 32 lanes arrive together at an mbarrier whose phase ends \
+             after 1; let one lane arrive, or `init` it with 32 per warp"
         ]
     );
     let fine: [Written; 4] = [
@@ -224,8 +225,9 @@ fn a_warp_is_more_than_one() {
             base.mbarrier().wait(0);
         },
     ];
-    fine.into_iter()
-        .for_each(|program| assert_eq!(errors(program), NONE));
+    for program in fine {
+        assert_eq!(errors(program), NONE);
+    }
 }
 
 #[test]
@@ -239,7 +241,7 @@ fn bytes_are_expected_and_copied() {
         }),
         [
             "`mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], %r0;`: no bulk copy brings bytes to this mbarrier, so \
-             that its phase never ends; `arrive` at it"
+             its phase never ends; call `arrive` instead"
         ]
     );
     assert_eq!(
@@ -254,8 +256,8 @@ fn bytes_are_expected_and_copied() {
         }),
         [
             "`cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%r1_0], [%rd1], %r0, \
-             [%r1], %rd1_0;`: nobody expects the bytes of this copy, so that the phase of its mbarrier does not end with \
-             them; `arrive_expect` them"
+             [%r1], %rd1_0;`: the bytes of this copy are not expected, so the phase of its mbarrier does not \
+             wait for them; call `arrive_expect`"
         ]
     );
     assert_eq!(

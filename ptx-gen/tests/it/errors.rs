@@ -97,7 +97,7 @@ fn a_value_stays_in_its_block() {
     });
     assert_eq!(
         found,
-        ["%f1_0 is used outside the block that defines it (line _); carry it out in a `var`"]
+        ["%f1_0 is used outside the block that defines it (line _): carry it out in a `var`"]
     );
 }
 
@@ -193,7 +193,7 @@ fn ptx_is_ascii() {
     let found = errors(|k, _| k.note("\u{3a3} x"));
     assert_eq!(
         found,
-        ["PTX is ASCII, comments too: spell the note in ASCII"]
+        ["the note is not ASCII, which PTX requires for comments: rewrite it in ASCII"]
     );
     assert_eq!(errors(|k, _| k.note("two\nlines")).len(), 1);
 }
@@ -209,8 +209,8 @@ fn names_and_limits() {
             program: nothing
         }),
         [
-            "`two words` is no PTX name: a letter or underscore, then letters, digits, underscores and dollars, at \
-          most 255"
+            "`two words` is not a PTX name: use a letter or underscore, then letters, digits, underscores and dollar \
+          signs, at most 255 characters"
         ]
     );
     assert_eq!(
@@ -220,7 +220,7 @@ fn names_and_limits() {
             blocks_per_sm: None,
             program: nothing
         }),
-        ["t: 48 threads in a block; a multiple of 32 from 32 to 1024"]
+        ["t: 48 threads in a block: expected a multiple of 32 from 32 to 1024"]
     );
     assert_eq!(
         errors_of(Try {
@@ -229,13 +229,15 @@ fn names_and_limits() {
             blocks_per_sm: Some(17),
             program: nothing
         }),
-        ["t: 1088 threads asked for on a multiprocessor; 1 to 1024"]
+        ["t: 1088 threads requested per multiprocessor: expected 1 to 1024"]
     );
     assert_eq!(
         errors(|k, _| {
             let _ = k.shared::<f32>("big", 12289);
         }),
-        ["t: 49156 bytes of static shared memory; at most 49152, more is dynamic"]
+        [
+            "t: 49156 bytes of static shared memory: expected at most 49152, use dynamic shared memory for more"
+        ]
     );
 }
 

@@ -4,6 +4,7 @@ mod barriers;
 mod errors;
 mod fold;
 mod half;
+mod methods;
 mod nested;
 mod products;
 mod scopes;

@@ -178,7 +178,9 @@ fn a_tile_without_a_map_is_described_alike() {
     });
     assert_eq!(
         bytes,
-        ["a tile of u8 is read along its columns alone; 16-bit elements are not"]
+        [
+            "a tile of u8 can only be read along its columns: reading along rows needs 16-bit elements"
+        ]
     );
 }
 
@@ -210,7 +212,7 @@ fn sums_are_left_alone_while_they_are_summed() {
     assert_eq!(
         early,
         [
-            "`mov.f32 %f4, %f1;`: %f1 is a sum of the product of line #, which may be under way; `wgmma_wait` for its group first"
+            "`mov.f32 %f4, %f1;`: %f1 is an accumulator of the matmul of line #, which may be in flight; `wgmma_wait` for its group first"
         ]
     );
     // With one group left under way, the last round's sums are not done when the loop has ended.
@@ -232,7 +234,7 @@ fn sums_are_left_alone_while_they_are_summed() {
     assert_eq!(
         ring,
         [
-            "`mov.f32 %f4, %f0;`: %f0 is a sum of the product of line #, which may be under way; `wgmma_wait` for its group first"
+            "`mov.f32 %f4, %f0;`: %f0 is an accumulator of the matmul of line #, which may be in flight; `wgmma_wait` for its group first"
         ]
     );
     let fine = errors(|k, a| {
@@ -269,10 +271,10 @@ fn products_are_fenced_and_waited_for() {
         never,
         [
             format!(
-                "{product}: no `wgmma_fence` comes before this product; put one before the first"
+                "{product}: no `wgmma_fence` precedes this matmul; add one before the first matmul"
             ),
             format!(
-                "{product}: the kernel may end with this product under way; `wgmma_commit` and `wgmma_wait(0)`"
+                "{product}: the kernel may end while this matmul is in flight; call `wgmma_commit` and `wgmma_wait(0)`"
             ),
         ]
     );
@@ -291,7 +293,7 @@ fn products_are_fenced_and_waited_for() {
     assert_eq!(
         again,
         [format!(
-            "{product}: %f0 was used in line #, and no `wgmma_fence` orders this product after that; put one between"
+            "{product}: %f0 was used in line #, and no `wgmma_fence` orders this matmul after that; add one in between"
         )]
     );
 }
@@ -314,7 +316,7 @@ fn a_left_matrix_in_registers_stays_as_it_is() {
     assert_eq!(
         changed,
         [
-            "`mov.u32 %r7, 1;`: %r7 is the left matrix of the product of line #, which may be under way; `wgmma_wait` for its \
+            "`mov.u32 %r7, 1;`: %r7 is in the left matrix of the matmul of line #, which may be in flight; `wgmma_wait` for its \
           group, or use other registers"
         ]
     );
@@ -353,7 +355,7 @@ fn a_map_copies_one_box() {
     let odd = errors(|_, a| _ = a.x.tiles::<f16>(64, 60, Swizzle::B128));
     assert_eq!(
         odd,
-        ["a tile of 60 columns; panels of 128 bytes have 64 of f16"]
+        ["a tile has 60 columns: expected a multiple of 64, the f16 elements in 128 bytes"]
     );
 }
 
@@ -367,17 +369,17 @@ fn roles_share_the_registers_of_the_block() {
     assert_eq!(
         errors(|k, _| k.roles(vec![Role::new(1, 40, |_| {}), Role::new(2, 240, |_| {})])),
         [
-            "roles that ask for 66560 registers, and 384 threads are launched with 168 each, 64512; the last to ask would wait \
-          for ever"
+            "roles need 66560 registers, but 384 threads have 168 each at launch, 64512 in total: the last role would wait \
+          forever"
         ]
     );
     assert_eq!(
         errors(|k, _| k.roles(vec![Role::new(2, 40, |_| {})])),
-        ["roles for 256 threads, and the block has 384"]
+        ["roles for 256 threads: expected the 384 threads of the block"]
     );
     assert_eq!(
         errors(|k, _| k.roles(vec![Role::new(3, 100, |_| {})])),
-        ["a role with 100 registers a thread; a multiple of 8 from 24 to 240"]
+        ["a role with 100 registers per thread: expected a multiple of 8 from 24 to 240"]
     );
     let text = lines(
         |k, _| k.roles(vec![Role::new(1, 40, |_| {}), Role::new(2, 232, |_| {})]),
@@ -461,7 +463,7 @@ fn parts_of_tiles_that_no_cluster_copies_are_refused() {
     });
     assert_eq!(
         none[0],
-        "a box of 0 of 128 rows; a part of them, a multiple of 8 up to 256"
+        "a box has 0 of 128 rows: expected a divisor that is a multiple of 8, at most 256"
     );
     let many = errors(|k, a| {
         let tile = TileOf::<f16>::new(256, 64, Swizzle::B128).in_parts(32);
@@ -469,7 +471,7 @@ fn parts_of_tiles_that_no_cluster_copies_are_refused() {
     });
     assert_eq!(
         many[0],
-        "a tile in 32 parts, one for each block of a cluster; at most 8"
+        "a tile has 32 parts, one for each block of the cluster: expected at most 8"
     );
 }
 
@@ -483,7 +485,7 @@ fn tiles_that_do_not_fit_together_are_refused() {
     });
     assert_eq!(
         inner,
-        ["tiles of 64 and 128 elements along the inner dimension; as many in both"]
+        ["tiles have 64 and 128 elements along the inner dimension: expected the same number"]
     );
     let rows = errors(|k, a| {
         let out = a.y.of(HALF_TILES).at(k.tile_memory("tiles"));
@@ -492,7 +494,7 @@ fn tiles_that_do_not_fit_together_are_refused() {
     assert_eq!(
         rows,
         [
-            "columns 0 to 64 of 64 sums into a tile of 128 rows and 64 columns; 64 rows, and multiples of 16 columns"
+            "cannot store columns 0 to 64 of 64 in a tile of 128 rows and 64 columns: expected 64 rows and multiples of 16 columns"
         ]
     );
     let operand = errors(|k, a| {
@@ -501,7 +503,9 @@ fn tiles_that_do_not_fit_together_are_refused() {
     });
     assert_eq!(
         operand,
-        ["a box with 8 rows of 48 bytes as an operand of products; a multiple of 8, of 16 bytes"]
+        [
+            "a box with 8 rows of 48 bytes cannot be an operand of a matmul: expected a multiple of 8 rows of 16 bytes"
+        ]
     );
     let two = errors(|_, a| _ = (a.x.of(HALF_TILES), a.x.boxes(CUBE)));
     assert!(
@@ -509,7 +513,10 @@ fn tiles_that_do_not_fit_together_are_refused() {
         "{two:?}"
     );
     let wrong = errors(|_, a| _ = a.x.boxes(TensorBox::<f16, 2>::new([12, 8], Swizzle::None)));
-    assert_eq!(wrong, ["a box with rows of 24 bytes; a multiple of 16"]);
+    assert_eq!(
+        wrong,
+        ["a box has rows of 24 bytes: expected a multiple of 16"]
+    );
 }
 
 #[test]
@@ -581,7 +588,7 @@ fn a_ring_has_a_barrier_each_way() {
         _ = k.ring(k.tile_memory("stages"), shape);
     });
     assert!(
-        odd[0].starts_with("a ring of 3 stages of 1000 bytes for 4 warps in 9 blocks;"),
+        odd[0].starts_with("invalid ring of 3 stages of 1000 bytes for 4 warps in 9 blocks:"),
         "{odd:?}"
     );
 }
